@@ -1,0 +1,3 @@
+module github.com/kubeferry/kubeferry
+
+go 1.26

@@ -1,0 +1,5 @@
+module github.com/kubeferry/kubeferry/test
+
+go 1.26
+
+replace github.com/kubeferry/kubeferry => ../
