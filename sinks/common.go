@@ -1,0 +1,51 @@
+package sinks
+
+import (
+	"fmt"
+	"time"
+)
+
+// Bytes is a size in bytes, written like a Kubernetes quantity: 512Ki, 64Mi, 10Gi.
+type Bytes int64
+
+// Common are the keys that every sink has. Embed it with `yaml:",inline"`.
+type Common struct {
+	Batch       Batch         `yaml:"batch" doc:"how records are gathered into one call"`
+	Concurrency int           `yaml:"concurrency" doc:"how many batches may be under way at once"`
+	Timeout     time.Duration `yaml:"timeout" doc:"the longest one delivery may take"`
+	TLS         *TLS          `yaml:"tls" doc:"transport security; files are read again when they rotate"`
+}
+
+// Batch bounds one batch.
+type Batch struct {
+	MaxRecords int           `yaml:"maxRecords" doc:"the most records in one batch"`
+	MaxBytes   Bytes         `yaml:"maxBytes" doc:"the most bytes in one batch; a larger record travels alone"`
+	Linger     time.Duration `yaml:"linger" doc:"how long a batch that is not full waits for more records"`
+}
+
+// Limits returns the common part of a sink's [Limits].
+func (c *Common) Limits() Limits {
+	return Limits{
+		MaxRecords: c.Batch.MaxRecords, MaxBytes: int64(c.Batch.MaxBytes), Linger: c.Batch.Linger,
+		Concurrency: c.Concurrency, Timeout: c.Timeout,
+	}
+}
+
+// Validate returns the faults of the common keys.
+func (c *Common) Validate() []Fault {
+	var faults []Fault
+	atLeast := func(path string, ok bool, least string) {
+		if !ok {
+			faults = append(faults, Fault{Path: path, Message: fmt.Sprintf("must be at least %s", least)})
+		}
+	}
+	atLeast("batch.maxRecords", c.Batch.MaxRecords >= 1, "1")
+	atLeast("batch.maxBytes", c.Batch.MaxBytes >= 1024, "1Ki")
+	atLeast("batch.linger", c.Batch.Linger >= 0, "0s")
+	atLeast("concurrency", c.Concurrency >= 1, "1")
+	atLeast("timeout", c.Timeout >= time.Millisecond, "1ms")
+	if c.TLS != nil {
+		faults = append(faults, c.TLS.validate("tls")...)
+	}
+	return faults
+}

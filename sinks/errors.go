@@ -1,0 +1,142 @@
+package sinks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Reason classifies a failed delivery for metrics. The set is closed, so that it can be a label.
+type Reason string
+
+// The reasons that sinks give.
+const (
+	ReasonUnreachable  Reason = "unreachable"  // refused, reset, no route, no such host
+	ReasonTimeout      Reason = "timeout"      // no answer in time
+	ReasonCancelled    Reason = "cancelled"    // kubeferry is stopping
+	ReasonUnauthorized Reason = "unauthorized" // credentials missing, wrong or without the right
+	ReasonNotFound     Reason = "not_found"    // no such topic, stream or path
+	ReasonThrottled    Reason = "throttled"    // asked to slow down
+	ReasonUnavailable  Reason = "unavailable"  // the peer answered, and cannot take anything now
+	ReasonTooLarge     Reason = "too_large"    // this record is larger than the peer takes
+	ReasonRejected     Reason = "rejected"     // the peer refuses this record
+	ReasonEncode       Reason = "encode"       // the record could not be made
+	ReasonOther        Reason = "other"
+)
+
+// Reasons lists every [Reason].
+func Reasons() []Reason {
+	return []Reason{
+		ReasonUnreachable, ReasonTimeout, ReasonCancelled, ReasonUnauthorized, ReasonNotFound, ReasonThrottled,
+		ReasonUnavailable, ReasonTooLarge, ReasonRejected, ReasonEncode, ReasonOther,
+	}
+}
+
+// Error is a classified failure of a record or of a whole call. Its text never holds a credential.
+type Error struct {
+	Err    error
+	Reason Reason
+	// Permanent says that this record could never be taken, whatever happens to the sink. What would fail any
+	// record (refused, unauthorized, no such topic, 5xx) is not permanent.
+	Permanent bool
+	// RetryAfter is the delay the peer asked for; 0 if it did not.
+	RetryAfter time.Duration
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Permanent marks err as final for its record.
+func Permanent(reason Reason, err error) error {
+	return &Error{Err: err, Reason: reason, Permanent: true}
+}
+
+// Transient marks err as one that may pass.
+func Transient(reason Reason, err error) error {
+	return &Error{Err: err, Reason: reason}
+}
+
+// Classify returns err as an *[Error]. One that no sink classified is transient; its reason is worked out from
+// the standard library's error types. Classify(nil) is nil.
+func Classify(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		if e.Err != err && e != err { //nolint:errorlint // identity: keep the outer text, the inner class
+			return &Error{Err: err, Reason: e.Reason, Permanent: e.Permanent, RetryAfter: e.RetryAfter}
+		}
+		return e
+	}
+	return &Error{Err: err, Reason: reasonOf(err)}
+}
+
+func reasonOf(err error) Reason {
+	var netErr net.Error
+	var opErr *net.OpError
+	var dnsErr *net.DNSError
+	switch {
+	case errors.Is(err, context.Canceled):
+		return ReasonCancelled
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
+		return ReasonTimeout
+	case errors.As(err, &opErr), errors.As(err, &dnsErr):
+		return ReasonUnreachable
+	default:
+		return ReasonOther
+	}
+}
+
+// BatchError reports a batch that was not acknowledged as a whole: Errs[i] belongs to record i, nil means
+// acknowledged.
+type BatchError struct {
+	Errs []error
+}
+
+func (e *BatchError) Error() string {
+	failed := 0
+	var first error
+	for _, err := range e.Errs {
+		if err != nil {
+			failed++
+			if first == nil {
+				first = err
+			}
+		}
+	}
+	return fmt.Sprintf("%d of %d records failed, first: %v", failed, len(e.Errs), first)
+}
+
+// Unwrap gives errors.Is and errors.As access to each record's error.
+func (e *BatchError) Unwrap() []error {
+	var errs []error
+	for _, err := range e.Errs {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// PerRecord spreads the result of a Deliver call over the n records of its batch. A *BatchError of the wrong
+// length is a defect of the sink; then nothing counts as acknowledged.
+func PerRecord(err error, n int) []error {
+	errs := make([]error, n)
+	if err == nil {
+		return errs
+	}
+	var batch *BatchError
+	if errors.As(err, &batch) {
+		if len(batch.Errs) == n {
+			return batch.Errs
+		}
+		err = fmt.Errorf("sink reported %d results for %d records", len(batch.Errs), n)
+	}
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}

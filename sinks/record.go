@@ -1,0 +1,38 @@
+package sinks
+
+// Record is an encoded change, ready to be sent. Sinks must not modify it nor keep it after Deliver returns.
+type Record struct {
+	// ID names the change; it is the same each time the change is sent, in every pipeline.
+	ID string
+	// DedupID is "<pipeline>/<ID>": what transports deduplicate by, so that two pipelines may share a stream.
+	DedupID string
+	// Key is the REST path of the object (of the collection for a gap). Order is promised per key.
+	Key string
+	// ContentType of Body.
+	ContentType string
+	// BatchContentType is the content type of a JSON array of such bodies; empty if they cannot be put in one.
+	BatchContentType string
+	// Headers of this record in the transport's own header section; names are lower case. May be nil.
+	Headers map[string]string
+	// Body is one JSON value without line breaks.
+	Body []byte
+	// Fields are what topics, subjects and partition keys are made of.
+	Fields Fields
+}
+
+// Size is what a record counts towards Batch.MaxBytes: the bytes of its body, key and headers.
+func (r *Record) Size() int {
+	n := len(r.Body) + len(r.Key)
+	for k, v := range r.Headers {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+// Fields are the named values of a change that a [Template] can hold. Group is empty for the core group,
+// Namespace for a cluster-scoped object.
+type Fields struct {
+	Cluster, Group, Version, Resource, Kind, Namespace, Name, UID string
+	// Type is ADDED, MODIFIED, DELETED or GAP.
+	Type string
+}

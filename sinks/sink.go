@@ -1,0 +1,71 @@
+package sinks
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Sink delivers records to one destination.
+type Sink interface {
+	// Deliver sends a batch and returns nil once every record in it is acknowledged. A *[BatchError] tells per
+	// record; after any other error nothing counts as acknowledged. Deliver is called from up to
+	// [Limits.Concurrency] goroutines at once. It returns soon after ctx ends, whatever the peer does, and
+	// retries nothing itself.
+	Deliver(ctx context.Context, batch []Record) error
+
+	// Close frees what the sink holds, within ctx. No Deliver is running or follows. It may be called twice.
+	Close(ctx context.Context) error
+}
+
+// Config is what the configuration file says of one sink, under its kind. Its fields carry yaml tags; a struct
+// tag doc:"…" becomes the description in the JSON Schema. Pointers returned by [Kind.New] hold the defaults.
+type Config interface {
+	// Validate returns every fault that can be found without a connection.
+	Validate() []Fault
+	// Limits says how the pipeline shall cut batches for this sink.
+	Limits() Limits
+	// Open makes the sink. It does not wait for the peer and does not fail because the peer is away: Deliver
+	// connects, and says so when it cannot.
+	Open(ctx context.Context, env Env) (Sink, error)
+}
+
+// Kind is one kind of sink, as the registry in cmd/exporter lists it.
+type Kind struct {
+	// Name is the key in the configuration file: kafka, nats, webhook …
+	Name string
+	// New returns a pointer to a configuration with its defaults set.
+	New func() Config
+}
+
+// Env is what a sink gets from the program around it.
+type Env struct {
+	// Name of the sink in the configuration file.
+	Name string
+	// UserAgent names the program and its version to peers.
+	UserAgent string
+	Logger    *slog.Logger
+}
+
+// Limits bound what a pipeline hands to a sink.
+type Limits struct {
+	// MaxRecords and MaxBytes bound one batch; a single record may exceed MaxBytes and then travels alone.
+	MaxRecords int
+	MaxBytes   int64
+	// Linger is how long a batch that is not full waits for more.
+	Linger time.Duration
+	// Concurrency is how many Deliver calls may run at once.
+	Concurrency int
+	// Timeout bounds one Deliver call.
+	Timeout time.Duration
+	// OnePerKey asks for at most one record of a key in a batch.
+	OnePerKey bool
+}
+
+// Fault is a mistake in a sink's configuration. Path is relative to the sink's own section: "tls.caFile".
+type Fault struct {
+	Path    string
+	Message string
+	// Warning marks a choice that works but gives up a promise.
+	Warning bool
+}

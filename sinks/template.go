@@ -1,0 +1,115 @@
+package sinks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Template is a topic or subject with placeholders such as {namespace}. The zero value expands to "".
+type Template struct {
+	parts []part
+}
+
+// part is literal text, followed by a placeholder if field is not nil.
+type part struct {
+	literal string
+	name    string
+	field   func(*Fields) string
+}
+
+var placeholders = map[string]func(*Fields) string{
+	"cluster":   func(f *Fields) string { return f.Cluster },
+	"group":     func(f *Fields) string { return f.Group },
+	"version":   func(f *Fields) string { return f.Version },
+	"resource":  func(f *Fields) string { return f.Resource },
+	"kind":      func(f *Fields) string { return f.Kind },
+	"namespace": func(f *Fields) string { return f.Namespace },
+	"name":      func(f *Fields) string { return f.Name },
+	"type":      func(f *Fields) string { return f.Type },
+}
+
+// ParseTemplate reads a template; an unknown placeholder or an unclosed brace is an error that lists what exists.
+func ParseTemplate(text string) (Template, error) {
+	var t Template
+	rest := text
+	for {
+		open := strings.IndexByte(rest, '{')
+		if open < 0 {
+			if strings.IndexByte(rest, '}') >= 0 {
+				return Template{}, fmt.Errorf("%q has a } without a {", text)
+			}
+			if rest != "" {
+				t.parts = append(t.parts, part{literal: rest})
+			}
+			return t, nil
+		}
+		length := strings.IndexByte(rest[open:], '}')
+		if length < 0 {
+			return Template{}, fmt.Errorf("%q has a { without a }", text)
+		}
+		name := rest[open+1 : open+length]
+		field, ok := placeholders[name]
+		if !ok {
+			return Template{}, fmt.Errorf("unknown placeholder {%s}; there are %s", name, strings.Join(placeholderNames(), " "))
+		}
+		t.parts = append(t.parts, part{literal: rest[:open], name: name, field: field})
+		rest = rest[open+length+1:]
+	}
+}
+
+func placeholderNames() []string {
+	names := make([]string, 0, len(placeholders))
+	for name := range placeholders {
+		names = append(names, "{"+name+"}")
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Uses reports whether the template holds the placeholder of that name.
+func (t Template) Uses(name string) bool {
+	return slices.ContainsFunc(t.parts, func(p part) bool { return p.name == name })
+}
+
+// Expand fills the placeholders in. The core group is "core", another empty value "_"; in a value, each byte that
+// allowed refuses becomes '_'. Literal text is taken as it is: check it once with [Template.Literals].
+func (t Template) Expand(fields *Fields, allowed func(byte) bool) string {
+	if len(t.parts) == 1 && t.parts[0].field == nil {
+		return t.parts[0].literal
+	}
+	var b strings.Builder
+	for _, p := range t.parts {
+		b.WriteString(p.literal)
+		if p.field == nil {
+			continue
+		}
+		value := p.field(fields)
+		switch {
+		case value == "" && p.name == "group":
+			b.WriteString("core")
+		case value == "":
+			b.WriteByte('_')
+		default:
+			for i := range len(value) {
+				if allowed(value[i]) {
+					b.WriteByte(value[i])
+				} else {
+					b.WriteByte('_')
+				}
+			}
+		}
+	}
+	return b.String()
+}
+
+// Literals returns the text between the placeholders, for checks at load.
+func (t Template) Literals() []string {
+	var literals []string
+	for _, p := range t.parts {
+		if p.literal != "" {
+			literals = append(literals, p.literal)
+		}
+	}
+	return literals
+}
