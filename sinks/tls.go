@@ -28,11 +28,11 @@ func (t *TLS) validate(path string) []Fault {
 	return faults
 }
 
-// Config returns a client configuration that reads its files again whenever they rotate, at each handshake.
-// A nil receiver means the system's authorities and no client certificate. serverName is used where the file
-// names none; with neither, it is the host that is dialled.
-func (t *TLS) Config(serverName string) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName}
+// Config returns the client configuration for a connection to host (a name or an address, without a port). It reads
+// its files again at each handshake, so that they may rotate. A nil receiver means the system's authorities and no
+// client certificate.
+func (t *TLS) Config(host string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
 	if t == nil {
 		return config, nil
 	}
@@ -40,71 +40,65 @@ func (t *TLS) Config(serverName string) (*tls.Config, error) {
 		config.ServerName = t.ServerName
 	}
 	if t.CertFile != "" {
-		certificate := &keyPair{cert: NewSecretFile(t.CertFile), key: NewSecretFile(t.KeyFile)}
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return certificate.load()
+			return t.ClientCertificate()
 		}
 	}
-	switch {
-	case t.InsecureSkipVerify:
+	if t.InsecureSkipVerify {
 		config.InsecureSkipVerify = true //nolint:gosec // the user asked for it, and was warned
-	case t.CAFile != "":
-		if _, err := loadAuthorities(t.CAFile); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
+		return config, nil
+	}
+	if t.CAFile != "" {
 		// crypto/tls takes its RootCAs once; to follow a rotation the verification is done here, as the
-		// documentation of tls.Config.VerifyConnection shows.
+		// documentation of tls.Config.VerifyConnection shows. The name is ours and not state.ServerName, which
+		// is empty for an address, and an empty name is not checked at all.
+		name := config.ServerName
+		if name == "" {
+			return nil, errors.New("tls: no host to verify the certificate for; set tls.serverName")
+		}
 		config.InsecureSkipVerify = true //nolint:gosec // VerifyConnection verifies
 		config.VerifyConnection = func(state tls.ConnectionState) error {
-			return verify(state, t.CAFile)
+			return t.verify(state, name)
 		}
 	}
 	return config, nil
 }
 
-func verify(state tls.ConnectionState, caFile string) error {
-	roots, err := loadAuthorities(caFile)
-	if err != nil {
-		return err
+// Authorities reads caFile; nil stands for the system's.
+func (t *TLS) Authorities() (*x509.CertPool, error) {
+	if t == nil || t.CAFile == "" {
+		return nil, nil
 	}
-	options := x509.VerifyOptions{DNSName: state.ServerName, Roots: roots, Intermediates: x509.NewCertPool()}
-	for _, certificate := range state.PeerCertificates[1:] {
-		options.Intermediates.AddCert(certificate)
-	}
-	_, err = state.PeerCertificates[0].Verify(options)
-	return err
-}
-
-func loadAuthorities(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
+	pem, err := os.ReadFile(t.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("read caFile: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("caFile %s holds no PEM certificate", file)
+		return nil, fmt.Errorf("caFile %s holds no PEM certificate", t.CAFile)
 	}
 	return pool, nil
 }
 
-// keyPair is a certificate and its key, parsed anew at each handshake: handshakes are rare, and a rotation
-// between the two reads then shows as one failed handshake instead of a stale certificate.
-type keyPair struct {
-	cert, key *SecretFile
-}
-
-func (p *keyPair) load() (*tls.Certificate, error) {
-	cert, _, err := p.cert.Read()
-	if err != nil {
-		return nil, fmt.Errorf("read certFile: %w", err)
-	}
-	key, _, err := p.key.Read()
-	if err != nil {
-		return nil, fmt.Errorf("read keyFile: %w", err)
-	}
-	pair, err := tls.X509KeyPair(cert, key)
+// ClientCertificate reads certFile and keyFile. Handshakes are rare, so nothing is kept: a rotation between the
+// two reads shows as one failed handshake, never as a stale certificate.
+func (t *TLS) ClientCertificate() (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("load client certificate: %w", err)
 	}
 	return &pair, nil
+}
+
+func (t *TLS) verify(state tls.ConnectionState, name string) error {
+	roots, err := t.Authorities()
+	if err != nil {
+		return err
+	}
+	options := x509.VerifyOptions{DNSName: name, Roots: roots, Intermediates: x509.NewCertPool()}
+	for _, certificate := range state.PeerCertificates[1:] {
+		options.Intermediates.AddCert(certificate)
+	}
+	_, err = state.PeerCertificates[0].Verify(options)
+	return err
 }
