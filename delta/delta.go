@@ -1,0 +1,109 @@
+package delta
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Type says what happened to an object.
+type Type string
+
+// The types of a delta, and of a gap.
+const (
+	Added    Type = "ADDED"
+	Modified Type = "MODIFIED"
+	Deleted  Type = "DELETED"
+	// GapType marks a [Gap]; no delta has it.
+	GapType Type = "GAP"
+)
+
+// Types lists the types of a delta.
+func Types() []Type { return []Type{Added, Modified, Deleted} }
+
+// Ref names an object by its place in the API: what order is promised for. It is comparable.
+type Ref struct {
+	Resource  schema.GroupVersionResource
+	Namespace string // empty for a cluster-scoped object
+	Name      string // empty for the collection
+}
+
+// Path is the object's REST path, as in /apis/apps/v1/namespaces/shop/deployments/web; without a name, the
+// collection's.
+func (r Ref) Path() string {
+	prefix := "/api/"
+	if r.Resource.Group != "" {
+		prefix = "/apis/" + r.Resource.Group + "/"
+	}
+	path := prefix + r.Resource.Version
+	if r.Namespace != "" {
+		path += "/namespaces/" + r.Namespace
+	}
+	path += "/" + r.Resource.Resource
+	if r.Name != "" {
+		path += "/" + r.Name
+	}
+	return path
+}
+
+// Delta is one observed change of one object. It is immutable once it has been handed to a pipeline, and may be
+// shared by several.
+type Delta struct {
+	Type     Type
+	Resource schema.GroupVersionResource
+	// Watch names the watch that observed the change, as [Gap.Watch] does.
+	Watch string
+	// Object is the state after the change; for a DELETED the last one.
+	Object *Object
+	// Observed is when kubeferry first saw the change.
+	Observed time.Time
+	// Snapshot marks a delta that tells of the state found when a pipeline first sees a watch.
+	Snapshot bool
+	// Inferred marks a delta worked out by comparing a list with the known set, because the change was missed.
+	Inferred bool
+	// FinalStateUnknown marks a DELETED whose Object holds only what was known of the object's identity.
+	FinalStateUnknown bool
+}
+
+// Ref returns the object's place in the API.
+func (d *Delta) Ref() Ref {
+	return Ref{Resource: d.Resource, Namespace: d.Object.Namespace(), Name: d.Object.Name()}
+}
+
+// ID is <cluster>/<uid>/<resourceVersion>/<TYPE>: the same each time this change is sent, by any pipeline.
+func (d *Delta) ID(cluster string) string {
+	return cluster + "/" + string(d.Object.UID()) + "/" + d.Object.ResourceVersion() + "/" + string(d.Type)
+}
+
+// Size is what the delta counts towards a backlog's bound in bytes: its JSON and a flat amount for the rest.
+func (d *Delta) Size() int64 { return int64(len(d.Object.JSON())) + overhead }
+
+// overhead is about what a Delta, its Object and their places in queues and maps take beside the JSON.
+const overhead = 768
+
+// Gap is a stretch of history that the API server refused to give (410). The net difference follows as inferred
+// deltas.
+type Gap struct {
+	// Watch is a digest that names the watch: resource, scope and selectors of its source.
+	Watch    string
+	Resource schema.GroupVersionResource
+	// Namespace of a watch of one namespace, else empty.
+	Namespace     string
+	LabelSelector string
+	FieldSelector string
+	// From is the position before the gap, To the resource version of the list that closed it.
+	From, To string
+	Reason   string
+	// Unclean says that the last run ended without a last commit, so that an object first seen in that interval
+	// and deleted meanwhile cannot be known.
+	Unclean  bool
+	Observed time.Time
+}
+
+// ID is <cluster>/<watch digest>/<from>-<to>/GAP.
+func (g *Gap) ID(cluster string) string {
+	return cluster + "/" + g.Watch + "/" + g.From + "-" + g.To + "/" + string(GapType)
+}
+
+// Ref returns the collection that the gap is about.
+func (g *Gap) Ref() Ref { return Ref{Resource: g.Resource, Namespace: g.Namespace} }

@@ -1,0 +1,136 @@
+package delta
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Object is one version of one Kubernetes object: the JSON that the API server sent, and the few fields of its
+// metadata that kubeferry needs. It is immutable.
+//
+// It is a [runtime.Object] with metadata, as client-go's Reflector asks for, so that a dynamic client may produce it.
+type Object struct {
+	raw    []byte
+	fields fields
+	// bare is the object without managedFields, once somebody asked for it.
+	bare atomic.Pointer[Object]
+}
+
+// NewObject reads an object's JSON, checking the syntax of all of it, and takes ownership of it. Bytes that are not
+// UTF-8 become U+FFFD, as they would in decoding. JSON that is cut short is [ErrIncomplete].
+func NewObject(raw []byte) (*Object, error) {
+	if len(raw) > math.MaxInt32 {
+		return nil, errors.New("object of 2 GiB or more")
+	}
+	if !utf8.Valid(raw) {
+		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
+	}
+	f, err := scanObject(raw)
+	if err != nil {
+		return nil, err
+	}
+	return &Object{raw: raw, fields: f}, nil
+}
+
+// NewIdentity makes an object that holds only what is known of an object whose last state was not kept.
+func NewIdentity(kind schema.GroupVersionKind, namespace, name string, uid types.UID, resourceVersion string) *Object {
+	type metadata struct {
+		Name            string `json:"name"`
+		Namespace       string `json:"namespace,omitempty"`
+		UID             string `json:"uid"`
+		ResourceVersion string `json:"resourceVersion"`
+	}
+	object := struct {
+		APIVersion string   `json:"apiVersion"`
+		Kind       string   `json:"kind"`
+		Metadata   metadata `json:"metadata"`
+	}{kind.GroupVersion().String(), kind.Kind, metadata{name, namespace, string(uid), resourceVersion}}
+	raw, err := json.Marshal(object)
+	if err != nil {
+		panic(err) // a struct of strings
+	}
+	return &Object{raw: raw, fields: fields{
+		apiVersion: object.APIVersion, kind: object.Kind,
+		name: name, namespace: namespace, uid: string(uid), resourceVersion: resourceVersion,
+	}}
+}
+
+// JSON returns the object as the API server wrote it. It must not be modified.
+func (o *Object) JSON() []byte { return o.raw }
+
+// APIVersion is the object's apiVersion: "v1", "apps/v1".
+func (o *Object) APIVersion() string { return o.fields.apiVersion }
+
+// Kind is the object's kind: "Pod".
+func (o *Object) Kind() string { return o.fields.kind }
+
+// Name is metadata.name.
+func (o *Object) Name() string { return o.fields.name }
+
+// Namespace is metadata.namespace; empty for a cluster-scoped object.
+func (o *Object) Namespace() string { return o.fields.namespace }
+
+// UID is metadata.uid.
+func (o *Object) UID() types.UID { return types.UID(o.fields.uid) }
+
+// ResourceVersion is metadata.resourceVersion.
+func (o *Object) ResourceVersion() string { return o.fields.resourceVersion }
+
+// WithoutManagedFields returns the object without metadata.managedFields; that is o itself if it has none. The
+// result is made once and shared. Nothing is decoded: the member is cut out of the bytes.
+func (o *Object) WithoutManagedFields() *Object {
+	cut := o.fields.managed
+	if cut.to == 0 {
+		return o
+	}
+	if bare := o.bare.Load(); bare != nil {
+		return bare
+	}
+	raw := make([]byte, 0, len(o.raw)-int(cut.to-cut.from))
+	raw = append(raw, o.raw[:cut.from]...)
+	raw = append(raw, o.raw[cut.to:]...)
+	bare := &Object{raw: raw, fields: o.fields}
+	bare.fields.managed = span{}
+	o.bare.Store(bare)
+	return bare
+}
+
+// Unstructured decodes the object. The result belongs to the caller.
+func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
+	var u unstructured.Unstructured
+	if err := u.UnmarshalJSON(o.raw); err != nil {
+		return nil, fmt.Errorf("decode %s %s/%s: %w", o.Kind(), o.Namespace(), o.Name(), err)
+	}
+	return &u, nil
+}
+
+// GetObjectMeta gives client-go's machinery what it looks at: the fields above, and nothing else.
+func (o *Object) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{
+		Name: o.Name(), Namespace: o.Namespace(), UID: o.UID(), ResourceVersion: o.ResourceVersion(),
+	}
+}
+
+// GetObjectKind implements [runtime.Object].
+func (o *Object) GetObjectKind() schema.ObjectKind {
+	return &metav1.TypeMeta{APIVersion: o.APIVersion(), Kind: o.Kind()}
+}
+
+// DeepCopyObject implements [runtime.Object]. An Object is immutable, so it is its own copy.
+func (o *Object) DeepCopyObject() runtime.Object { return o }
+
+var (
+	_ runtime.Object            = (*Object)(nil)
+	_ metav1.ObjectMetaAccessor = (*Object)(nil)
+)

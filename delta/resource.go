@@ -1,0 +1,71 @@
+package delta
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// ParseResource reads a resource as it is written in the configuration: "apps/v1/deployments", or "v1/pods" for
+// the core group.
+func ParseResource(text string) (schema.GroupVersionResource, error) {
+	var gvr schema.GroupVersionResource
+	switch parts := strings.Split(text, "/"); len(parts) {
+	case 2:
+		gvr.Version, gvr.Resource = parts[0], parts[1]
+	case 3:
+		gvr.Group, gvr.Version, gvr.Resource = parts[0], parts[1], parts[2]
+		if gvr.Group == "" {
+			return gvr, fmt.Errorf("resource %q has an empty group: write %s/%s for the core group", text, gvr.Version, gvr.Resource)
+		}
+	default:
+		return gvr, fmt.Errorf("resource %q is not <group>/<version>/<resource> (or <version>/<resource> for the core group), as in apps/v1/deployments", text)
+	}
+	if gvr.Version == "" || gvr.Resource == "" {
+		return gvr, fmt.Errorf("resource %q has an empty part", text)
+	}
+	if lower := strings.ToLower(gvr.Resource); lower != gvr.Resource {
+		return gvr, fmt.Errorf("resource %q names a kind: use the lower-case plural, as `kubectl api-resources` lists it", text)
+	}
+	if strings.ContainsAny(text, " *?") {
+		return gvr, fmt.Errorf("resource %q: each resource is named in full, without wildcards", text)
+	}
+	return gvr, nil
+}
+
+// ResourceName writes a resource as [ParseResource] reads it.
+func ResourceName(gvr schema.GroupVersionResource) string {
+	if gvr.Group == "" {
+		return gvr.Version + "/" + gvr.Resource
+	}
+	return gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
+}
+
+// Namespaces selects namespaces by anchored globs in the syntax of [path.Match]. A name is selected if Include is
+// empty or one of its globs matches, and no glob of Exclude does.
+type Namespaces struct {
+	Include []string `yaml:"include" doc:"globs of the namespaces to take; default all"`
+	Exclude []string `yaml:"exclude" doc:"globs of the namespaces to leave out; stronger than include"`
+}
+
+// All reports whether every namespace is selected.
+func (n Namespaces) All() bool { return len(n.Include) == 0 && len(n.Exclude) == 0 }
+
+// Match reports whether the namespace is selected. The globs must be valid.
+func (n Namespaces) Match(namespace string) bool {
+	return (len(n.Include) == 0 || matchAny(n.Include, namespace)) && !matchAny(n.Exclude, namespace)
+}
+
+func matchAny(globs []string, name string) bool {
+	for _, glob := range globs {
+		if ok, _ := path.Match(glob, name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// IsGlob reports whether the pattern is more than a plain name.
+func IsGlob(pattern string) bool { return strings.ContainsAny(pattern, `*?[\`) }
