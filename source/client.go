@@ -1,0 +1,75 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+// Client talks to one API server. Watches bypass its rate limit.
+type Client struct {
+	rest    rest.Interface
+	dynamic dynamic.Interface
+}
+
+// NewClient makes a client whose watches carry a [delta.Object] for each object: a dynamic client with a
+// serializer of ours.
+func NewClient(config *rest.Config) (*Client, error) {
+	config = rest.CopyConfig(config)
+	if config.QPS == 0 {
+		config.QPS, config.Burst = 20, 40 // discovery and pages of lists only
+	}
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the HTTP client: %w", err)
+	}
+	restClient, err := newRESTClient(config, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{rest: restClient, dynamic: dynamic.New(restClient)}, nil
+}
+
+func newRESTClient(config *rest.Config, httpClient *http.Client) (rest.Interface, error) {
+	config = dynamic.ConfigFor(config)
+	config.NegotiatedSerializer = newSerializer()
+	config.GroupVersion = nil
+	config.APIPath = "/unused" // the dynamic client gives absolute paths
+	client, err := rest.UnversionedRESTClientForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("make the REST client: %w", err)
+	}
+	return client, nil
+}
+
+// collection is the objects of one resource in one scope, narrowed by selectors.
+type collection struct {
+	client        *Client
+	resource      schema.GroupVersionResource
+	namespace     string // empty for the whole cluster
+	labelSelector string
+	fieldSelector string
+}
+
+// watch opens a watch with the collection's selectors added to the options.
+func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	options.LabelSelector, options.FieldSelector = c.labelSelector, c.fieldSelector
+	resource := c.client.dynamic.Resource(c.resource)
+	if c.namespace != "" {
+		return resource.Namespace(c.namespace).Watch(ctx, options)
+	}
+	return resource.Watch(ctx, options)
+}
+
+// path is the collection's REST path.
+func (c *collection) path() string {
+	return delta.Ref{Resource: c.resource, Namespace: c.namespace}.Path()
+}

@@ -1,0 +1,176 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// State says what a watch is doing.
+type State string
+
+// The states of a watch.
+const (
+	StateStarting State = "starting" // nothing known yet
+	StateMissing  State = "missing"  // the resource does not exist; waiting for its CRD
+	StateRefused  State = "refused"  // the configuration does not fit the resource
+	StateReading  State = "reading"  // the present state is being read
+	StateWatching State = "watching" // changes arrive as they happen
+	StateFailing  State = "failing"  // the last attempt failed; trying again
+)
+
+// WatchStatus tells how one watch is doing.
+type WatchStatus struct {
+	Source    string    `json:"source"`
+	Resource  string    `json:"resource"`
+	Namespace string    `json:"namespace,omitempty"`
+	State     State     `json:"state"`
+	Since     time.Time `json:"since"`
+	// Error is the last one, while the state is missing, refused or failing.
+	Error string `json:"error,omitempty"`
+	// Known is the number of objects that exist at the position.
+	Known int `json:"known"`
+	// Position is the resource version of the last change that was handed to the pipelines.
+	Position string `json:"position,omitempty"`
+	// LastActivity is when the API server last sent anything, bookmarks included.
+	LastActivity time.Time `json:"lastActivity,omitzero"`
+	// Blocked says that a pipeline's backlog is full and stalls this watch.
+	Blocked bool `json:"blocked"`
+	// Ready says that the watch needs nothing for readiness: it has its state, or its resource does not exist, or
+	// a full backlog keeps it from reading on.
+	Ready bool `json:"ready"`
+}
+
+// blockedAfter is how long a handler may take before its watch counts as blocked.
+const blockedAfter = time.Second
+
+// health is what the goroutines of a watch tell about it, and others read.
+type health struct {
+	resource  schema.GroupVersionResource
+	namespace string
+	metrics   *watchMetrics
+	logger    *slog.Logger
+	now       func() time.Time
+
+	mu           sync.Mutex // guards what follows
+	state        State
+	since        time.Time
+	err          error
+	complete     bool // the state was read once
+	opens        int
+	known        int
+	position     string
+	lastActivity time.Time
+	handing      time.Time // when the handler was called that has not returned
+}
+
+// failed takes note of an error. The first after a success is a warning that says what would help.
+func (h *health) failed(err error) {
+	state := StateFailing
+	switch {
+	case errors.Is(err, ErrMissing):
+		state = StateMissing
+	case errors.Is(err, ErrScope):
+		state = StateRefused
+	}
+	h.mu.Lock()
+	repeated := h.state == state
+	h.set(state, err)
+	h.mu.Unlock()
+
+	switch {
+	case repeated:
+		h.logger.Debug("the watch still fails", "err", err)
+	case state == StateMissing:
+		h.logger.Warn("the resource does not exist yet; waiting for it", "err", err)
+	case state == StateRefused:
+		h.logger.Error("the resource is not watched", "err", err)
+	case apierrors.IsForbidden(err):
+		h.logger.Warn("forbidden to watch; trying again until the rule is granted", "err", err, "rule", h.rule())
+	default:
+		h.logger.Warn("the watch failed; trying again", "err", err)
+	}
+}
+
+// rule is the RBAC rule that a forbidden watch lacks.
+func (h *health) rule() string {
+	kind, in := "ClusterRole", ""
+	if h.namespace != "" {
+		kind, in = "Role", " in namespace "+h.namespace
+	}
+	return fmt.Sprintf("%s%s: {apiGroups: [%q], resources: [%q], verbs: [list, watch]}", kind, in, h.resource.Group, h.resource.Resource)
+}
+
+// opened takes note of a watch that was opened, to read the state or to resume.
+func (h *health) opened(resumed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.opens++; h.opens > 1 {
+		h.metrics.restarts.Inc()
+	}
+	if h.state == StateFailing || h.state == StateMissing {
+		h.logger.Info("watching again")
+	}
+	if resumed {
+		h.set(StateWatching, nil)
+	} else {
+		h.set(StateReading, nil)
+	}
+}
+
+// completed takes note of a state that was read to its end.
+func (h *health) completed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.complete = true
+	h.set(StateWatching, nil)
+}
+
+// set changes the state; h.mu is held.
+func (h *health) set(state State, err error) {
+	if h.state != state {
+		h.state, h.since = state, h.now()
+	}
+	h.err = err
+}
+
+// active takes note of something that the API server sent and the process function is done with.
+func (h *health) active(position string, known int) {
+	now := h.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.position, h.known, h.lastActivity = position, known, now
+}
+
+// handOver runs a call of the handler, so that one that blocks shows.
+func (h *health) handOver(ctx context.Context, call func(context.Context) error) error {
+	h.mu.Lock()
+	h.handing = h.now()
+	h.mu.Unlock()
+	err := call(ctx)
+	h.mu.Lock()
+	h.handing = time.Time{}
+	h.mu.Unlock()
+	return err
+}
+
+func (h *health) status(source, resource string) WatchStatus {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	blocked := !h.handing.IsZero() && h.now().Sub(h.handing) > blockedAfter
+	status := WatchStatus{
+		Source: source, Resource: resource, Namespace: h.namespace,
+		State: h.state, Since: h.since, Known: h.known, Position: h.position, LastActivity: h.lastActivity,
+		Blocked: blocked, Ready: h.complete || h.state == StateMissing || blocked,
+	}
+	if h.err != nil {
+		status.Error = h.err.Error()
+	}
+	return status
+}

@@ -1,0 +1,98 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+// Options say what a source watches.
+type Options struct {
+	Name      string
+	Resources []schema.GroupVersionResource
+	// Namespaces restricts the watches; a source with a restriction takes no cluster-scoped resource.
+	Namespaces delta.Namespaces
+	// LabelSelector and FieldSelector are applied by the API server.
+	LabelSelector, FieldSelector string
+	Snapshot                     Snapshot
+}
+
+// Source is a named set of watches that share scope and selectors.
+type Source struct {
+	options Options
+	client  *Client
+	watches []*watcher
+}
+
+// New plans the watches of a source; nothing is opened before Run.
+func New(client *Client, options Options, handler Handler, metrics *Metrics, logger *slog.Logger) *Source {
+	s := &Source{options: options, client: client}
+	for _, resource := range options.Resources {
+		for _, scope := range scopes(options.Namespaces, options.FieldSelector) {
+			s.watches = append(s.watches, s.newWatch(resource, scope, handler, metrics.forResource(resource), logger))
+		}
+	}
+	return s
+}
+
+func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, handler Handler, metrics *watchMetrics, logger *slog.Logger) *watcher {
+	logger = logger.With("source", s.options.Name, "resource", delta.ResourceName(resource))
+	if scope.namespace != "" {
+		logger = logger.With("namespace", scope.namespace)
+	}
+	c := collection{
+		client: s.client, resource: resource, namespace: scope.namespace,
+		labelSelector: s.options.LabelSelector, fieldSelector: scope.fieldSelector,
+	}
+	return &watcher{
+		id: digest(s.options.Name, &c), collection: c,
+		namespaces: scope.namespaces, namespaced: !s.options.Namespaces.All(),
+		snapshot: s.options.Snapshot, handler: handler, metrics: metrics, logger: logger, now: time.Now,
+		health: &health{
+			resource: resource, namespace: scope.namespace, metrics: metrics, logger: logger, now: time.Now,
+			state: StateStarting, since: time.Now(),
+		},
+		known: newKnownSet(),
+	}
+}
+
+// Check asks discovery whether the configuration fits the resources. Only what is certainly wrong is an error, one
+// that wraps [ErrScope] for each resource; a resource that does not exist yet, or a server that does not answer, is
+// Run's affair.
+func (s *Source) Check(ctx context.Context) error {
+	if s.options.Namespaces.All() {
+		return nil
+	}
+	var errs []error
+	for _, resource := range s.options.Resources {
+		if found, err := s.client.resolve(ctx, resource); err == nil && !found.namespaced {
+			errs = append(errs, fmt.Errorf("source %q: %s: %w", s.options.Name, delta.ResourceName(resource), ErrScope))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Run watches until ctx ends, and returns when every watch has ended.
+func (s *Source) Run(ctx context.Context) {
+	var watches sync.WaitGroup
+	for _, w := range s.watches {
+		watches.Go(func() { w.run(ctx) })
+	}
+	watches.Wait()
+}
+
+// Status tells how each watch is doing.
+func (s *Source) Status() []WatchStatus {
+	statuses := make([]WatchStatus, 0, len(s.watches))
+	for _, w := range s.watches {
+		statuses = append(statuses, w.health.status(s.options.Name, delta.ResourceName(w.collection.resource)))
+	}
+	return statuses
+}

@@ -1,0 +1,142 @@
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+// resolveInterval is how often discovery is asked for a resource that is not there: one small request.
+const resolveInterval = 3 * time.Second
+
+// watcher is the list/watch of one resource in one scope.
+type watcher struct {
+	id         string
+	collection collection
+	namespaces delta.Namespaces
+	// namespaced says that the source selects namespaces, so that the resource must have them.
+	namespaced bool
+	snapshot   Snapshot
+	handler    Handler
+	health     *health
+	metrics    *watchMetrics
+	logger     *slog.Logger
+	now        func() time.Time
+
+	// known outlives the resource's absence only to tell its objects' deletion; see observe.
+	known *knownSet
+}
+
+// digest names a watch in the ids of gap records. It depends on what the watch selects, and on nothing else.
+func digest(source string, c *collection) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{
+		source, delta.ResourceName(c.resource), c.namespace, c.labelSelector, c.fieldSelector,
+	}, "\x00")))
+	return hex.EncodeToString(sum[:6])
+}
+
+// run watches until ctx ends, waiting for the resource whenever it does not exist.
+func (w *watcher) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		found, ok := w.resolve(ctx)
+		if !ok {
+			return
+		}
+		w.observe(ctx, found)
+	}
+}
+
+// resolve asks discovery until the resource is there; it fails when ctx ends.
+func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
+	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: resolveInterval, Jitter: 0.2}
+	for {
+		found, err := w.collection.client.resolve(ctx, w.collection.resource)
+		if err == nil && w.namespaced && !found.namespaced {
+			err = ErrScope
+		}
+		if err == nil {
+			return found, true
+		}
+		if ctx.Err() == nil {
+			w.health.failed(err)
+		}
+		select {
+		case <-time.After(backoff.Step()):
+		case <-ctx.Done():
+			return resolved{}, false
+		}
+	}
+}
+
+// observe runs the informer machinery until ctx ends or the resource is gone.
+func (w *watcher) observe(ctx context.Context, found resolved) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Errors reach the log through health, once each; client-go would add its own lines for every attempt.
+	ctx = klog.NewContext(ctx, logr.Discard())
+
+	p := &processor{
+		collection: w.collection, id: w.id, kind: found.kind, namespaces: w.namespaces, snapshot: w.snapshot,
+		handler: w.handler, health: w.health, metrics: w.metrics, now: w.now,
+		known: w.known, selected: map[string]bool{},
+	}
+	fifo := cache.NewRealFIFOWithOptions(cache.RealFIFOOptions{
+		AtomicEvents: true, EmitDeltaTypeBookmark: true,
+		// Keys serve the FIFO only to refuse objects without one.
+		KeyFunction: func(any) (string, error) { return "", nil },
+	})
+	logger := klog.FromContext(ctx)
+	reflector := cache.NewReflectorWithOptions(w.listerWatcher(), nil, fifo, cache.ReflectorOptions{
+		Name: w.id, TypeDescription: delta.ResourceName(w.collection.resource), Logger: &logger,
+		// The default goes up to a minute; a change should not wait that long once the API server is back.
+		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: 8 * time.Second, Jitter: 0.5},
+	})
+	var background sync.WaitGroup
+	defer background.Wait()
+	background.Go(func() { reflector.RunWithContext(ctx) })
+	background.Go(func() {
+		<-ctx.Done()
+		fifo.Close() // takes the lock that a process function holds, which returns when ctx ends
+	})
+	process := func(obj any, _ bool) error {
+		if ctx.Err() != nil {
+			return ctx.Err() // what the FIFO still holds was not observed; the position stays before it
+		}
+		return p.process(ctx, obj)
+	}
+	for {
+		_, err := fifo.Pop(process)
+		if errors.Is(err, cache.ErrFIFOClosed) || ctx.Err() != nil {
+			return
+		}
+		if p.gone {
+			w.known = newKnownSet()
+			return
+		}
+	}
+}
+
+func (w *watcher) listerWatcher() *listerWatcher {
+	return &listerWatcher{
+		collection: w.collection, health: w.health, logger: w.logger,
+		exists: func(ctx context.Context) (bool, error) {
+			_, err := w.collection.client.resolve(ctx, w.collection.resource)
+			if errors.Is(err, ErrMissing) {
+				return false, nil
+			}
+			return err == nil, err
+		},
+	}
+}
