@@ -1,0 +1,182 @@
+package pipeline
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+// gapSize is what a gap counts towards the bound of the backlog.
+const gapSize = 1024
+
+// item is a delta or a gap that is not settled.
+type item struct {
+	delta *delta.Delta
+	gap   *delta.Gap
+
+	ref      delta.Ref
+	watch    string
+	observed time.Time
+	size     int64
+	attempts int
+	// failed is when the first attempt failed.
+	failed time.Time
+	// err says that the item could not be made into something that may leave; it goes to the dead letter.
+	err error
+
+	settled      bool
+	older, newer *item // neighbours in order of arrival
+}
+
+// object is the pending items of one object, or of one collection for gaps. It is in the workqueue, in a unit, or in
+// its backoff; never in two of them, so that no two batches hold it.
+type object struct {
+	ref   delta.Ref
+	items []*item
+	// suspect says that a batch failed with this object in it while others succeeded: it travels alone until it
+	// gets through.
+	suspect bool
+	// failing says that the last attempt failed.
+	failing   bool
+	scheduled bool // has a place: the queue, a unit, or a backoff
+}
+
+// backlog holds what is waiting. It is guarded by the pipeline's mutex, except for the queue.
+type backlog struct {
+	queue   workqueue.TypedRateLimitingInterface[*object]
+	limiter workqueue.TypedRateLimiter[*object]
+	objects map[delta.Ref]*object
+	// held are the items of a watch that wait behind its gap, by watch; the entry exists while the gap does.
+	held           map[string][]*item
+	oldest, newest *item // of everything in the backlog, in order of arrival
+}
+
+// newBacklog makes an empty backlog that calls ready whenever an object enters the queue.
+func newBacklog(name string, retry Retry, ready func()) *backlog {
+	// The default limiter's overall bucket of 10/s would make a thousand failed objects wait for 90 s.
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[*object](retry.Initial, retry.Max)
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[*object]{
+		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[*object]{
+			Name: name,
+			Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[*object]{
+				Name:  name,
+				Queue: &signallingQueue{ready: ready},
+			}),
+		}),
+	})
+	return &backlog{queue: queue, limiter: limiter, objects: map[delta.Ref]*object{}, held: map[string][]*item{}}
+}
+
+// add appends an item to its object, or behind the gap of its watch.
+func (b *backlog) add(i *item) {
+	if i.older = b.newest; i.older != nil {
+		i.older.newer = i
+	} else {
+		b.oldest = i
+	}
+	b.newest = i
+
+	if held, ok := b.held[i.watch]; ok {
+		b.held[i.watch] = append(held, i)
+		return
+	}
+	b.enqueue(i)
+}
+
+func (b *backlog) enqueue(i *item) {
+	if i.gap != nil {
+		b.held[i.watch] = nil
+	}
+	o, ok := b.objects[i.ref]
+	if !ok {
+		o = &object{ref: i.ref}
+		b.objects[i.ref] = o
+	}
+	o.items = append(o.items, i)
+	if !o.scheduled { // else its present place decides when it comes back to the queue
+		o.scheduled = true
+		b.queue.Add(o)
+	}
+}
+
+// remove takes a settled item out; its object lets go of it in done.
+func (b *backlog) remove(i *item) {
+	i.settled = true
+	if i.older != nil {
+		i.older.newer = i.newer
+	} else {
+		b.oldest = i.newer
+	}
+	if i.newer != nil {
+		i.newer.older = i.older
+	} else {
+		b.newest = i.older
+	}
+	i.older, i.newer = nil, nil
+
+	if i.gap != nil {
+		b.releaseHeld(i.watch)
+	}
+}
+
+// releaseHeld lets the items behind a settled gap go, up to the next gap of the watch.
+func (b *backlog) releaseHeld(watch string) {
+	held := b.held[watch]
+	delete(b.held, watch)
+	for n, i := range held {
+		b.enqueue(i)
+		if i.gap != nil {
+			b.held[watch] = held[n+1:]
+			return
+		}
+	}
+}
+
+// done gives an object back that a unit held: for good if it has nothing left, to the queue at once, or after its
+// backoff and at least the delay if its first item failed.
+func (b *backlog) done(o *object, failed bool, delay time.Duration) {
+	o.items = slices.DeleteFunc(o.items, func(i *item) bool { return i.settled })
+	switch {
+	case len(o.items) == 0:
+		delete(b.objects, o.ref)
+		b.limiter.Forget(o)
+	case failed:
+		b.queue.AddAfter(o, max(delay, b.limiter.When(o)))
+	default:
+		b.limiter.Forget(o)
+		b.queue.Add(o) // enters the queue with Done
+	}
+	b.queue.Done(o)
+}
+
+// release gives an object back to the queue as if it had never been taken.
+func (b *backlog) release(o *object) {
+	b.queue.Add(o)
+	b.queue.Done(o)
+}
+
+// signallingQueue is a first-in first-out queue that tells when something enters it, so that the dispatcher can
+// wait for a ready object and for a timer at once. Its calls are made under the workqueue's lock.
+type signallingQueue struct {
+	ready   func()
+	objects []*object
+}
+
+func (q *signallingQueue) Touch(*object) {}
+
+func (q *signallingQueue) Push(o *object) {
+	q.objects = append(q.objects, o)
+	q.ready()
+}
+
+func (q *signallingQueue) Len() int { return len(q.objects) }
+
+func (q *signallingQueue) Pop() *object {
+	o := q.objects[0]
+	q.objects[0] = nil
+	q.objects = q.objects[1:]
+	return o
+}

@@ -1,0 +1,75 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// DeadLetter takes records that can never be delivered. A record whose letter cannot be written is not settled.
+type DeadLetter interface {
+	Write(ctx context.Context, letter Letter) error
+}
+
+// Letter is a record that can never be delivered, and why.
+type Letter struct {
+	Pipeline, Sink string
+	// Record as it was, or would have been, sent. Its body is missing if it could not be made.
+	Record sinks.Record
+	Reason string
+	Err    error
+	// Attempts is how often it was sent; First and Last say when that failed.
+	Attempts    int
+	First, Last time.Time
+}
+
+// reasonAttempts is the reason of a record that failed as often as retry.attempts allows.
+const reasonAttempts = "attempts"
+
+func (p *Pipeline) deadReason(i *item, err *sinks.Error) string {
+	if err != nil && err.Permanent {
+		return string(err.Reason)
+	}
+	return reasonAttempts
+}
+
+// deadReasons lists every reason, so that a zero shows as zero.
+func deadReasons() []string {
+	reasons := []string{reasonAttempts}
+	for _, reason := range sinks.Reasons() {
+		reasons = append(reasons, string(reason))
+	}
+	return reasons
+}
+
+// bury writes the dead letters of a unit. One that cannot be written stays with its object, to be tried again.
+func (p *Pipeline) bury(ctx context.Context, u *unit, v *verdict) {
+	if v.keep {
+		return
+	}
+	for n, i := range u.items {
+		if v.outcomes[n] != dead {
+			continue
+		}
+		letter := Letter{
+			Pipeline: p.options.Name, Sink: p.options.SinkName, Record: u.records[n],
+			Reason: p.deadReason(i, v.errs[n]), Err: v.errs[n], Attempts: i.attempts, First: i.failed, Last: p.now(),
+		}
+		log := p.logger.With("id", letter.Record.ID, "resource", delta.ResourceName(i.ref.Resource),
+			"namespace", i.ref.Namespace, "name", i.ref.Name, "reason", letter.Reason, "attempt", i.attempts)
+		if err := p.options.DeadLetter.Write(ctx, letter); err != nil {
+			log.Error("cannot write a dead letter; the record waits", "err", err, "cause", v.errs[n])
+			v.outcomes[n] = failed
+			continue
+		}
+		log.Error("a record goes to the dead letter: it can never be delivered", "err", v.errs[n])
+	}
+}
+
+// LogOnly is the dead letter where no sink is configured: the error line that every dead letter gets is all.
+type LogOnly struct{}
+
+// Write does nothing.
+func (LogOnly) Write(context.Context, Letter) error { return nil }

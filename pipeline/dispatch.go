@@ -1,0 +1,201 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// unit is what one Deliver call gets: records, and the items and objects they came from, index by index. An object
+// that has several items in a unit has them in order.
+type unit struct {
+	objects []*object
+	items   []*item
+	records []sinks.Record
+	bytes   int64
+	// probe says that the unit asks a closed gate's sink for a sign of life.
+	probe bool
+	// tries counts the calls so far.
+	tries int
+	// mark is the number of deliveries that had succeeded when the unit was first sent, or last failed.
+	mark uint64
+	// due is when a unit that failed may be tried again.
+	due time.Time
+}
+
+// beatInterval bounds how long the dispatcher sleeps, so that its beat tells that it lives.
+const beatInterval = 2 * time.Second
+
+// dispatch gathers units and hands them to the workers until ctx ends.
+func (p *Pipeline) dispatch(ctx context.Context) {
+	for {
+		if !p.awaitSlot(ctx) {
+			return
+		}
+		u := p.next(ctx)
+		if u == nil {
+			return
+		}
+		p.units <- u // a worker is free, since we hold its slot
+	}
+}
+
+func (p *Pipeline) awaitSlot(ctx context.Context) bool {
+	ticker := time.NewTicker(beatInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case p.slots <- struct{}{}:
+			return ctx.Err() == nil
+		case <-ticker.C:
+			p.mu.Lock()
+			p.beat = p.now()
+			p.mu.Unlock()
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// next waits for a unit that may be sent; nil when ctx ends.
+func (p *Pipeline) next(ctx context.Context) *unit {
+	timer := time.NewTimer(beatInterval)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		u, wait := p.pick()
+		if u != nil && !u.probe && u.tries == 0 {
+			p.linger(ctx, u)
+		}
+		if u != nil && len(u.items) > 0 {
+			return u
+		}
+		timer.Reset(min(wait, beatInterval))
+		select {
+		case <-p.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// pick returns what may be sent now, or how long to wait at most if nothing else happens.
+func (p *Pipeline) pick() (*unit, time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	p.beat = now
+	if p.gate.closed {
+		return p.pickProbe(now)
+	}
+	wait := beatInterval
+	for n, u := range p.retries {
+		if d := u.due.Sub(now); d > 0 {
+			wait = min(wait, d)
+			continue
+		}
+		p.retries = append(p.retries[:n:n], p.retries[n+1:]...)
+		return u, 0
+	}
+	u := &unit{}
+	p.fill(u, p.options.Limits.MaxRecords)
+	if len(u.items) == 0 {
+		return nil, wait
+	}
+	return u, 0
+}
+
+// pickProbe returns one record of a ready object, or a unit that failed, in turn.
+func (p *Pipeline) pickProbe(now time.Time) (*unit, time.Duration) {
+	if d := p.gate.next.Sub(now); d > 0 {
+		return nil, d
+	}
+	p.gate.fresh = !p.gate.fresh
+	u := &unit{}
+	if p.gate.fresh || len(p.retries) == 0 {
+		p.fill(u, 1)
+	}
+	if len(u.items) == 0 {
+		if len(p.retries) == 0 {
+			return nil, beatInterval
+		}
+		u, p.retries = p.retries[0], p.retries[1:]
+	}
+	u.probe = true
+	p.gate.probed(now)
+	return u, 0
+}
+
+// linger fills a unit that has room until it is full or Limits.Linger is over.
+func (p *Pipeline) linger(ctx context.Context, u *unit) {
+	limits := p.options.Limits
+	if limits.Linger <= 0 || p.full(u) {
+		return
+	}
+	timer := time.NewTimer(limits.Linger)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.wake:
+		case <-timer.C:
+			p.signal() // a wake-up that was taken here may have been meant for next
+			return
+		case <-ctx.Done():
+			return
+		}
+		p.mu.Lock()
+		p.fill(u, limits.MaxRecords)
+		p.mu.Unlock()
+		if p.full(u) {
+			p.signal()
+			return
+		}
+	}
+}
+
+func (p *Pipeline) full(u *unit) bool {
+	return len(u.records) >= p.options.Limits.MaxRecords || u.bytes >= p.options.Limits.MaxBytes || u.alone()
+}
+
+// alone reports whether the unit holds something that must not have company.
+func (u *unit) alone() bool {
+	return len(u.objects) > 0 && u.objects[len(u.objects)-1].suspect
+}
+
+// fill takes ready objects from the queue into the unit, up to most records. What does not fit stays, in its place
+// or at the end of the queue. p.mu is held.
+func (p *Pipeline) fill(u *unit, most int) {
+	limits := p.options.Limits
+	for len(u.records) < most && u.bytes < limits.MaxBytes && !u.alone() && p.backlog.queue.Len() > 0 {
+		o, shutdown := p.backlog.queue.Get()
+		if shutdown {
+			return
+		}
+		if o.suspect && len(u.records) > 0 {
+			p.backlog.release(o)
+			return
+		}
+		taken := 0
+		for _, i := range o.items {
+			if len(u.records) == most || taken > 0 && (limits.OnePerKey || o.suspect) {
+				break
+			}
+			record, err := p.encoder.encode(i)
+			if err != nil && i.err == nil {
+				i.err = err
+			}
+			grown := u.bytes + int64(record.Size())
+			if grown > limits.MaxBytes && len(u.records) > 0 {
+				break
+			}
+			u.bytes = grown
+			u.objects, u.items, u.records = append(u.objects, o), append(u.items, i), append(u.records, record)
+			taken++
+		}
+		if taken == 0 { // too large for what is left
+			p.backlog.release(o)
+			return
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package pipeline
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// maxProbeInterval bounds the time between a sink's recovery and the first record it takes.
+	maxProbeInterval = 1500 * time.Millisecond
+	// maxRetryAfter bounds what a sink may ask for.
+	maxRetryAfter = 10 * time.Minute
+)
+
+// gate is closed while the sink as a whole is thought to fail. The pipeline's mutex guards it.
+type gate struct {
+	initial time.Duration
+
+	closed   bool
+	since    time.Time
+	interval time.Duration
+	next     time.Time // when the next probe may go
+	// fresh says whose turn it is to probe: a ready object's, or a failed unit's.
+	fresh bool
+}
+
+func newGate(retry Retry) gate { return gate{initial: min(retry.Initial, maxProbeInterval)} }
+
+// fail closes the gate, or takes note of a probe that failed. It reports whether the gate was open.
+func (g *gate) fail(now time.Time, retryAfter time.Duration, probe bool) (closedNow bool) {
+	closedNow = !g.closed
+	wait := min(retryAfter, maxRetryAfter)
+	switch {
+	case closedNow:
+		g.closed, g.since, g.interval, g.next = true, now, g.initial, now
+		wait = max(wait, g.pause())
+	case probe:
+		g.interval = min(2*g.interval, maxProbeInterval)
+		wait = max(wait, g.pause())
+	default: // it was under way when the gate closed, and teaches nothing new
+	}
+	if next := now.Add(wait); next.After(g.next) {
+		g.next = next
+	}
+	return closedNow
+}
+
+// probed takes note of a probe that is sent. The next need not wait for its answer: a sink that hangs would keep
+// that from coming for as long as its time-out.
+func (g *gate) probed(now time.Time) { g.next = now.Add(g.pause()) }
+
+// pause is the interval with some jitter, so that several pipelines of one sink do not probe in step.
+func (g *gate) pause() time.Duration {
+	return time.Duration(float64(g.interval) * (1 + 0.2*rand.Float64()))
+}
+
+// succeed opens the gate and reports whether it was closed.
+func (g *gate) succeed() (openedNow bool) {
+	openedNow = g.closed
+	g.closed = false
+	return openedNow
+}

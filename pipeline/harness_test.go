@@ -1,0 +1,196 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+
+// change makes a delta of the pod of that name.
+func change(t testing.TB, name string, version int) *delta.Delta {
+	t.Helper()
+	object, err := delta.NewObject(fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":"uid-%s","resourceVersion":"%d"},"spec":{}}`, name, name, version))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &delta.Delta{Type: delta.Modified, Resource: pods, Watch: "w", Object: object, Observed: time.Now()}
+}
+
+// script is a sink whose every answer a test decides. The faults that it plays no real server produces on demand,
+// one record at a time.
+type script struct {
+	mu     sync.Mutex
+	answer func(call int, batch []sinks.Record) error
+	calls  int
+	// stored are the ids acknowledged, in order of acknowledgement.
+	stored []string
+	// inFlight are the keys of the calls under way.
+	inFlight map[string]bool
+	overlaps []string
+}
+
+func (s *script) Deliver(_ context.Context, batch []sinks.Record) error {
+	s.mu.Lock()
+	s.calls++
+	call, answer := s.calls, s.answer
+	if s.inFlight == nil {
+		s.inFlight = map[string]bool{}
+	}
+	keys := map[string]bool{}
+	for _, record := range batch {
+		if s.inFlight[record.Key] {
+			s.overlaps = append(s.overlaps, record.Key)
+		}
+		keys[record.Key] = true
+	}
+	for key := range keys {
+		s.inFlight[key] = true
+	}
+	s.mu.Unlock()
+
+	var err error
+	if answer != nil {
+		err = answer(call, batch)
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range keys {
+		delete(s.inFlight, key)
+	}
+	for n, err := range sinks.PerRecord(err, len(batch)) {
+		if err == nil {
+			s.stored = append(s.stored, batch[n].ID)
+		}
+	}
+	return err
+}
+
+func (*script) Close(context.Context) error { return nil }
+
+func (s *script) set(answer func(call int, batch []sinks.Record) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+func (s *script) storedIDs() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.stored...)
+}
+
+// letters collects dead letters.
+type letters struct {
+	mu   sync.Mutex
+	fail error
+	got  []Letter
+}
+
+func (l *letters) Write(_ context.Context, letter Letter) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return l.fail
+	}
+	l.got = append(l.got, letter)
+	return nil
+}
+
+func (l *letters) ids() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var ids []string
+	for _, letter := range l.got {
+		ids = append(ids, letter.Record.ID)
+	}
+	return ids
+}
+
+// start runs a pipeline until the test ends.
+func start(t testing.TB, sink sinks.Sink, dead DeadLetter, adjust func(*Options)) *Pipeline {
+	t.Helper()
+	options := Options{
+		Name: "test", Cluster: "c", Format: FormatCloudEvents, MaxBytes: 1 << 20,
+		Retry: Retry{Initial: time.Millisecond, Max: 20 * time.Millisecond},
+		Sink:  sink, SinkName: "script", DeadLetter: dead,
+		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Linger: time.Millisecond, Concurrency: 3, Timeout: time.Second},
+	}
+	if adjust != nil {
+		adjust(&options)
+	}
+	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { p.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return p
+}
+
+func drain(t testing.TB, p *Pipeline) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if left := p.Drain(ctx); left != 0 {
+		t.Fatalf("%d deltas are left: %+v", left, p.Stats())
+	}
+	if s := p.Stats(); !s.Balanced() || s.Bytes != 0 || !s.Oldest.IsZero() {
+		t.Fatalf("the ledger does not balance: %+v", s)
+	}
+}
+
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("did not happen: %s", what)
+		}
+	}
+}
+
+func mustTake(t testing.TB, p *Pipeline, d *delta.Delta) {
+	t.Helper()
+	if err := p.Delta(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkOrder reports records of one object that were first stored out of order.
+func checkOrder(t testing.TB, ids []string) {
+	t.Helper()
+	last, seen := map[string]int{}, map[string]bool{}
+	for _, id := range ids {
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		parts := strings.Split(id, "/")
+		var version int
+		if _, err := fmt.Sscan(parts[2], &version); err != nil {
+			t.Fatal(err)
+		}
+		if version <= last[parts[1]] {
+			t.Errorf("%s came after version %d", id, last[parts[1]])
+		}
+		last[parts[1]] = version
+	}
+}
+
+var errDown = sinks.Transient(sinks.ReasonUnavailable, errors.New("503"))

@@ -1,0 +1,103 @@
+package pipeline
+
+import (
+	"maps"
+	"time"
+)
+
+// ledger counts every delta once at each station, so that
+//
+//	received + restored = filtered + delivered + dead + waiting
+//
+// holds whenever the pipeline's mutex is free. Gaps are counted apart.
+type ledger struct {
+	received, restored, filtered, delivered, waiting uint64
+	dead                                             map[string]uint64 // by reason
+	gapsWaiting, gapsDelivered, gapsDead             uint64
+	bytes                                            int64
+}
+
+func newLedger() ledger { return ledger{dead: map[string]uint64{}} }
+
+func (l *ledger) took(i *item) {
+	l.bytes += i.size
+	if i.gap != nil {
+		l.gapsWaiting++
+		return
+	}
+	l.received++
+	l.waiting++
+}
+
+// settle takes note of an item that was delivered or, with a reason, written to the dead letter.
+func (l *ledger) settle(i *item, deadReason string) {
+	l.bytes -= i.size
+	switch {
+	case i.gap != nil && deadReason != "":
+		l.gapsWaiting--
+		l.gapsDead++
+	case i.gap != nil:
+		l.gapsWaiting--
+		l.gapsDelivered++
+	case deadReason != "":
+		l.waiting--
+		l.dead[deadReason]++
+	default:
+		l.waiting--
+		l.delivered++
+	}
+}
+
+// Stats is a consistent view of a pipeline.
+type Stats struct {
+	Received, Restored, Filtered, Delivered uint64
+	// Dead is by reason.
+	Dead map[string]uint64
+	// Waiting counts the deltas that are not settled.
+	Waiting uint64
+	// Gaps are counted apart from the deltas.
+	GapsWaiting, GapsDelivered, GapsDead uint64
+	// Bytes of what is waiting, as it counts towards the bound.
+	Bytes int64
+	// Oldest is when the oldest unsettled change was observed; zero if there is none.
+	Oldest time.Time
+	// GateOpen is false while the sink as a whole is thought to fail, since ClosedSince.
+	GateOpen    bool
+	ClosedSince time.Time
+	// LastError is the text of the last failure; it may be over.
+	LastError string
+	// Beat is when the dispatcher last went round.
+	Beat time.Time
+}
+
+// Balanced reports whether received + restored = filtered + delivered + dead + waiting.
+func (s Stats) Balanced() bool {
+	dead := uint64(0)
+	for n := range maps.Values(s.Dead) {
+		dead += n
+	}
+	return s.Received+s.Restored == s.Filtered+s.Delivered+dead+s.Waiting
+}
+
+// Stats returns the present state.
+func (p *Pipeline) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Stats{
+		Received: p.ledger.received, Restored: p.ledger.restored, Filtered: p.ledger.filtered,
+		Delivered: p.ledger.delivered, Dead: maps.Clone(p.ledger.dead),
+		Waiting: p.ledger.waiting, Bytes: p.ledger.bytes,
+		GapsWaiting: p.ledger.gapsWaiting, GapsDelivered: p.ledger.gapsDelivered, GapsDead: p.ledger.gapsDead,
+		GateOpen: !p.gate.closed, LastError: p.lastErr, Beat: p.beat,
+	}
+	if p.gate.closed {
+		s.ClosedSince = p.gate.since
+	}
+	if oldest := p.backlog.oldest; oldest != nil {
+		s.Oldest = oldest.observed
+	}
+	return s
+}
+
+// successes counts whatever was ever delivered.
+func (l *ledger) successes() uint64 { return l.delivered + l.gapsDelivered }

@@ -1,0 +1,350 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestDeliversInOrder(t *testing.T) {
+	sink := &script{}
+	p := start(t, sink, &letters{}, nil)
+	for version := 1; version <= 100; version++ {
+		for object := range 20 {
+			mustTake(t, p, change(t, fmt.Sprint("pod-", object), version))
+		}
+	}
+	drain(t, p)
+	ids := sink.storedIDs()
+	if len(ids) != 2000 {
+		t.Errorf("got %d records, want 2000", len(ids))
+	}
+	checkOrder(t, ids)
+	if len(sink.overlaps) > 0 {
+		t.Errorf("two calls held the same object: %v", sink.overlaps)
+	}
+	if s := p.Stats(); s.Delivered != 2000 || s.Received != 2000 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestOutageIsProbedAndSurvived(t *testing.T) {
+	sink := &script{}
+	var probes atomic.Int64
+	down := func(_ int, batch []sinks.Record) error {
+		if len(batch) == 1 {
+			probes.Add(1)
+		}
+		return errDown
+	}
+	sink.set(down)
+	p := start(t, sink, &letters{}, nil)
+	for version := 1; version <= 5; version++ {
+		for object := range 50 {
+			mustTake(t, p, change(t, fmt.Sprint("pod-", object), version))
+		}
+	}
+	eventually(t, "the gate closes and probes", func() bool { return !p.Stats().GateOpen && probes.Load() >= 3 })
+	sink.set(nil)
+	drain(t, p)
+	if s := p.Stats(); !s.GateOpen || s.Delivered != 250 {
+		t.Errorf("got %+v", s)
+	}
+	checkOrder(t, sink.storedIDs())
+}
+
+// A batch that failed goes out again as it was, so that a receiver may know it by its digest.
+func TestFailedBatchIsRetriedAsItWas(t *testing.T) {
+	sink := &script{}
+	var mu sync.Mutex
+	var first, again []string
+	sink.set(func(_ int, batch []sinks.Record) error {
+		mu.Lock()
+		defer mu.Unlock()
+		var ids []string
+		for _, record := range batch {
+			ids = append(ids, record.ID)
+		}
+		switch {
+		case first == nil && len(batch) > 1:
+			first = ids
+			return errDown
+		case first != nil && len(batch) > 1 && slices.Contains(ids, first[0]):
+			again = ids
+		}
+		return nil
+	})
+	p := start(t, sink, &letters{}, func(o *Options) { o.Limits.Linger = 50 * time.Millisecond })
+	for object := range 10 {
+		mustTake(t, p, change(t, fmt.Sprint("pod-", object), 1))
+	}
+	drain(t, p)
+	if !slices.Equal(first, again) {
+		t.Errorf("sent %v, then %v", first, again)
+	}
+}
+
+// One record that the receiver answers with 500 for ever, alone or in a batch, stops nobody but its own object.
+func TestPoisonedRecordStopsOnlyItsObject(t *testing.T) {
+	for _, concurrency := range []int{1, 4} {
+		t.Run(fmt.Sprint("concurrency ", concurrency), func(t *testing.T) {
+			sink := &script{}
+			sink.set(func(_ int, batch []sinks.Record) error {
+				for _, record := range batch {
+					if record.Fields.Name == "poison" {
+						return errDown
+					}
+				}
+				return nil
+			})
+			p := start(t, sink, &letters{}, func(o *Options) { o.Limits.Concurrency = concurrency })
+			const others = 500
+			mustTake(t, p, change(t, "poison", 1))
+			for n := range others {
+				mustTake(t, p, change(t, fmt.Sprint("pod-", n%40), n+1))
+			}
+			mustTake(t, p, change(t, "poison", 2))
+			eventually(t, "all others are delivered", func() bool { return p.Stats().Delivered == others })
+			eventually(t, "the gate is open", func() bool { return p.Stats().GateOpen })
+			sink.set(nil)
+			drain(t, p)
+			checkOrder(t, sink.storedIDs())
+		})
+	}
+}
+
+func TestPermanentGoesToDeadLetter(t *testing.T) {
+	sink := &script{}
+	sink.set(func(_ int, batch []sinks.Record) error {
+		errs := make([]error, len(batch))
+		failed := false
+		for n, record := range batch {
+			if record.Fields.Name == "large" {
+				errs[n], failed = sinks.Permanent(sinks.ReasonTooLarge, errors.New("413")), true
+			}
+		}
+		if failed {
+			return &sinks.BatchError{Errs: errs}
+		}
+		return nil
+	})
+	dead := &letters{}
+	p := start(t, sink, dead, nil)
+	for n := range 30 {
+		mustTake(t, p, change(t, fmt.Sprint("pod-", n), 1))
+	}
+	mustTake(t, p, change(t, "large", 1))
+	drain(t, p)
+	if ids := dead.ids(); len(ids) != 1 || !strings.Contains(ids[0], "uid-large") {
+		t.Errorf("got dead letters %v", ids)
+	}
+	if s := p.Stats(); s.Delivered != 30 || s.Dead["too_large"] != 1 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// A receiver that refuses everything for good is misconfigured: the gate closes, and what is held comes through
+// once it is mended.
+func TestRunOfPermanentsClosesTheGate(t *testing.T) {
+	sink := &script{}
+	refuse := func(_ int, batch []sinks.Record) error {
+		errs := make([]error, len(batch))
+		for n := range errs {
+			errs[n] = sinks.Permanent(sinks.ReasonRejected, errors.New("400"))
+		}
+		return &sinks.BatchError{Errs: errs}
+	}
+	sink.set(refuse)
+	dead := &letters{}
+	p := start(t, sink, dead, nil)
+	for n := range 100 {
+		mustTake(t, p, change(t, fmt.Sprint("pod-", n), 1))
+	}
+	eventually(t, "the gate closes", func() bool { return !p.Stats().GateOpen })
+	sink.set(nil)
+	drain(t, p)
+	if n := len(dead.ids()); n > permanentRun {
+		t.Errorf("%d records went to the dead letter, want at most %d", n, permanentRun)
+	}
+}
+
+func TestDeadLetterThatCannotBeWrittenIsNotSettled(t *testing.T) {
+	sink := &script{}
+	sink.set(func(int, []sinks.Record) error { return sinks.Permanent(sinks.ReasonRejected, errors.New("400")) })
+	dead := &letters{fail: errors.New("disk full")}
+	p := start(t, sink, dead, nil)
+	mustTake(t, p, change(t, "a", 1))
+	eventually(t, "the record was tried again", func() bool {
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		return sink.calls >= 3
+	})
+	if s := p.Stats(); s.Waiting != 1 {
+		t.Errorf("got %+v, want one waiting", s)
+	}
+	dead.mu.Lock()
+	dead.fail = nil
+	dead.mu.Unlock()
+	drain(t, p)
+	if len(dead.ids()) != 1 {
+		t.Errorf("got dead letters %v", dead.ids())
+	}
+}
+
+func TestAttempts(t *testing.T) {
+	sink := &script{}
+	sink.set(func(int, []sinks.Record) error { return errDown })
+	dead := &letters{}
+	p := start(t, sink, dead, func(o *Options) { o.Retry.Attempts = 3 })
+	mustTake(t, p, change(t, "a", 1))
+	mustTake(t, p, change(t, "a", 2))
+	drain(t, p)
+	if s := p.Stats(); s.Dead[reasonAttempts] != 2 {
+		t.Errorf("got %+v", s)
+	}
+	checkOrder(t, dead.ids())
+}
+
+// The bound holds: a full backlog blocks, gives way when something is delivered, and a blocked call ends with ctx.
+func TestBoundBlocks(t *testing.T) {
+	sink := &script{}
+	sink.set(func(int, []sinks.Record) error { return errDown })
+	p := start(t, sink, &letters{}, func(o *Options) { o.MaxBytes = 10 << 10 })
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	taken := 0
+	for {
+		err := p.Delta(ctx, change(t, fmt.Sprint("pod-", taken), 1))
+		if err != nil {
+			break
+		}
+		taken++
+	}
+	if s := p.Stats(); s.Bytes > 10<<10 || s.Waiting != uint64(taken) || !s.Balanced() {
+		t.Errorf("took %d, got %+v", taken, s)
+	}
+	sink.set(nil)
+	mustTake(t, p, change(t, "late", 1))
+	drain(t, p)
+}
+
+func TestObjectLargerThanTheBound(t *testing.T) {
+	sink := &script{}
+	p := start(t, sink, &letters{}, func(o *Options) { o.MaxBytes = 100 })
+	mustTake(t, p, change(t, "a", 1))
+	mustTake(t, p, change(t, "b", 1))
+	drain(t, p)
+}
+
+// What follows a gap in its watch waits for it; other watches go on.
+func TestGapPrecedesItsDifferences(t *testing.T) {
+	sink := &script{}
+	sink.set(func(_ int, batch []sinks.Record) error {
+		errs := make([]error, len(batch))
+		failed := false
+		for n, record := range batch {
+			if record.Fields.Type == "GAP" {
+				errs[n], failed = errDown, true
+			}
+		}
+		if failed {
+			return &sinks.BatchError{Errs: errs}
+		}
+		return nil
+	})
+	p := start(t, sink, &letters{}, nil)
+	mustTake(t, p, change(t, "before", 1))
+	if err := p.Gap(t.Context(), &delta.Gap{Watch: "w", Resource: pods, From: "1", To: "5", Observed: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	mustTake(t, p, change(t, "after", 6))
+	other := change(t, "other", 7)
+	other.Watch = "another"
+	mustTake(t, p, other)
+	eventually(t, "the other watch goes on", func() bool { return p.Stats().Delivered >= 2 })
+	for _, id := range sink.storedIDs() {
+		if strings.Contains(id, "uid-after") {
+			t.Errorf("%s passed the gap", id)
+		}
+	}
+	sink.set(nil)
+	drain(t, p)
+	ids := sink.storedIDs()
+	gap := slices.IndexFunc(ids, func(id string) bool { return strings.HasSuffix(id, "/GAP") })
+	after := slices.IndexFunc(ids, func(id string) bool { return strings.Contains(id, "uid-after") })
+	if gap < 0 || after < gap {
+		t.Errorf("got %v", ids)
+	}
+	if s := p.Stats(); s.GapsDelivered != 1 || s.Delivered != 3 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestFilters(t *testing.T) {
+	sink := &script{}
+	p := start(t, sink, &letters{}, func(o *Options) {
+		o.Filters = []Filter{TypesFilter{delta.Modified}, NamespacesFilter{Include: []string{"sh*"}}}
+	})
+	mustTake(t, p, change(t, "a", 1))
+	added := change(t, "b", 1)
+	added.Type = delta.Added
+	mustTake(t, p, added)
+	drain(t, p)
+	if s := p.Stats(); s.Delivered != 1 || s.Filtered != 1 || s.Received != 2 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestOnePerKey(t *testing.T) {
+	sink := &script{}
+	sink.set(func(_ int, batch []sinks.Record) error {
+		keys := map[string]bool{}
+		for _, record := range batch {
+			if keys[record.Key] {
+				t.Errorf("two records of %s in one call", record.Key)
+			}
+			keys[record.Key] = true
+		}
+		return nil
+	})
+	p := start(t, sink, &letters{}, func(o *Options) { o.Limits.OnePerKey = true })
+	for version := 1; version <= 50; version++ {
+		mustTake(t, p, change(t, "a", version))
+		mustTake(t, p, change(t, "b", version))
+	}
+	drain(t, p)
+	checkOrder(t, sink.storedIDs())
+}
+
+// While a sink asks for time it is left alone.
+func TestRetryAfter(t *testing.T) {
+	sink := &script{}
+	var asked time.Time
+	sink.set(func(call int, _ []sinks.Record) error {
+		if call == 1 {
+			asked = time.Now()
+			return &sinks.Error{Err: errors.New("429"), Reason: sinks.ReasonThrottled, RetryAfter: 300 * time.Millisecond}
+		}
+		if since := time.Since(asked); since < 290*time.Millisecond {
+			t.Errorf("called again after %v", since)
+		}
+		return nil
+	})
+	p := start(t, sink, &letters{}, func(o *Options) { o.Limits.Concurrency = 1 })
+	mustTake(t, p, change(t, "a", 1))
+	mustTake(t, p, change(t, "b", 1))
+	drain(t, p)
+}

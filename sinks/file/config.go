@@ -1,0 +1,71 @@
+// Package file appends records to a local file, one JSON value per line.
+package file
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Kind is the entry of this sink in the registry.
+func Kind() sinks.Kind {
+	return sinks.Kind{Name: "file", New: func() sinks.Config { return NewConfig() }}
+}
+
+// Config is the section of the configuration file.
+type Config struct {
+	sinks.Common `yaml:",inline"`
+
+	Path string `yaml:"path" doc:"file to append to; its directory must exist; one that was moved away is created again"`
+	Sync bool   `yaml:"sync" doc:"force each batch to disk before it counts as delivered"`
+}
+
+// NewConfig returns the defaults.
+func NewConfig() *Config {
+	return &Config{
+		Common: sinks.Common{
+			Batch:       sinks.Batch{MaxRecords: 1000, MaxBytes: 4 << 20, Linger: 5 * time.Millisecond},
+			Concurrency: 1,
+			Timeout:     10 * time.Second,
+		},
+		Sync: true,
+	}
+}
+
+// Validate implements [sinks.Config].
+func (c *Config) Validate() []sinks.Fault {
+	faults := c.Common.Validate()
+	warn := func(path, message string) {
+		faults = append(faults, sinks.Fault{Path: path, Message: message, Warning: true})
+	}
+	switch {
+	case c.Path == "":
+		faults = append(faults, sinks.Fault{Path: "path", Message: "missing"})
+	case !filepath.IsAbs(c.Path):
+		warn("path", "is relative to wherever kubeferry is started")
+	}
+	if !c.Sync {
+		warn("sync", "a crash of the machine can lose what counts as delivered")
+	}
+	if c.Concurrency > 1 {
+		warn("concurrency", "has no effect: a file has one writer")
+	}
+	if c.TLS != nil {
+		warn("tls", "has no effect on a file")
+	}
+	return faults
+}
+
+// Limits implements [sinks.Config].
+func (c *Config) Limits() sinks.Limits {
+	limits := c.Common.Limits()
+	limits.Concurrency = 1
+	return limits
+}
+
+// Open implements [sinks.Config]. The file is opened by the first Deliver.
+func (c *Config) Open(context.Context, sinks.Env) (sinks.Sink, error) {
+	return &Sink{path: c.Path, sync: c.Sync, turn: make(chan struct{}, 1)}, nil
+}

@@ -1,0 +1,171 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Sink appends to one file.
+type Sink struct {
+	path string
+	sync bool
+
+	turn chan struct{} // holds one element while someone owns file
+	file *os.File      // nil if it has to be opened
+}
+
+var _ sinks.Sink = (*Sink)(nil)
+
+// Deliver implements [sinks.Sink]. A call into the file system cannot be cancelled, so it runs beside: if ctx ends
+// first its result is unknown, and the next call waits for it.
+func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
+	if err := ctx.Err(); err != nil || len(batch) == 0 {
+		return err
+	}
+	lines := linesOf(batch)
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("an earlier write to %s has not ended: %w", s.path, ctx.Err())
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := s.append(lines)
+		<-s.turn
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return classify(err)
+	case <-ctx.Done():
+		return fmt.Errorf("write to %s: %w", s.path, ctx.Err())
+	}
+}
+
+// Close implements [sinks.Sink].
+func (s *Sink) Close(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("a write to %s has not ended: %w", s.path, ctx.Err())
+	}
+	defer func() { <-s.turn }()
+	return s.close()
+}
+
+func linesOf(batch []sinks.Record) []byte {
+	size := 0
+	for i := range batch {
+		size += len(batch[i].Body) + 1
+	}
+	lines := make([]byte, 0, size)
+	for i := range batch {
+		lines = append(append(lines, batch[i].Body...), '\n')
+	}
+	return lines
+}
+
+// append writes whole lines or nothing.
+func (s *Sink) append(lines []byte) error {
+	if err := s.reopen(); err != nil {
+		return err
+	}
+	info, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	_, err = s.file.Write(lines)
+	if err == nil && s.sync {
+		err = s.file.Sync()
+	}
+	if err != nil {
+		// Half a batch would be counted by readers, and sent again. If even this fails, the next open closes the torn
+		// line. After a failed sync the descriptor must not be trusted: Linux reports the failure only once.
+		err = errors.Join(err, s.file.Truncate(info.Size()), s.close())
+	}
+	return err
+}
+
+// reopen makes sure that file is the one at path: logrotate may have moved it away.
+func (s *Sink) reopen() error {
+	at, err := os.Stat(s.path)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err == nil && !at.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", s.path)
+	}
+	created := err != nil
+	if s.file != nil {
+		if open, err := s.file.Stat(); err == nil && !created && os.SameFile(open, at) {
+			return nil
+		}
+		if err := s.close(); err != nil {
+			return err
+		}
+	}
+	file, err := os.OpenFile(s.path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = closeTornLine(file); err == nil && created && s.sync {
+		err = syncDirectory(filepath.Dir(s.path))
+	}
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	s.file = file
+	return nil
+}
+
+// closeTornLine ends a line that a crash left unfinished, so that the next record has a line of its own.
+func closeTornLine(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	var last [1]byte
+	if _, err := file.ReadAt(last[:], info.Size()-1); err != nil || last[0] == '\n' {
+		return err
+	}
+	_, err = file.Write([]byte{'\n'})
+	return err
+}
+
+// syncDirectory makes the name of a new file last.
+func syncDirectory(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+func (s *Sink) close() error {
+	if s.file == nil {
+		return nil
+	}
+	file := s.file
+	s.file = nil
+	return file.Close()
+}
+
+// classify gives the reason; none is permanent, because no file system refuses one record for good.
+func classify(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return sinks.Transient(sinks.ReasonNotFound, err)
+	case errors.Is(err, fs.ErrPermission):
+		return sinks.Transient(sinks.ReasonUnauthorized, err)
+	default:
+		return sinks.Transient(sinks.ReasonUnavailable, err)
+	}
+}

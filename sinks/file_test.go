@@ -1,0 +1,89 @@
+package sinks_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+func TestSecretFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	file := sinks.NewSecretFile(path)
+	put := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(want string, wantChanged bool) {
+		t.Helper()
+		got, changed, err := file.Read()
+		if err != nil || string(got) != want || changed != wantChanged {
+			t.Errorf("got %q, changed %t, error %v; want %q, %t", got, changed, err, want, wantChanged)
+		}
+	}
+	if _, _, err := file.Read(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without the file: got error %v", err)
+	}
+	put("first\r\n")
+	read("first", true)
+	read("first", false)
+	put("the second")
+	read("the second", true)
+
+	put("\n")
+	if _, _, err := file.Read(); err == nil {
+		t.Error("an empty file: got no error")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := file.Read(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that vanished: got error %v", err)
+	}
+	put("third with a blank ")
+	read("third with a blank ", true)
+
+	// The same size at another time.
+	put("THIRD with a blank ")
+	if err := os.Chtimes(path, time.Now(), time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	read("THIRD with a blank ", true)
+}
+
+// TestSecretFileMounted rotates as the kubelet does: by a symbolic link to a new directory.
+func TestSecretFileMounted(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "..data")
+	for i, content := range []string{"one", "two"} {
+		version := filepath.Join(dir, content)
+		if err := os.Mkdir(version, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(version, "token"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(time.Duration(i) * time.Second)
+		if err := os.Chtimes(filepath.Join(version, "token"), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := sinks.NewSecretFile(filepath.Join(link, "token"))
+	for _, want := range []string{"one", "two"} {
+		next := filepath.Join(dir, "..next")
+		if err := os.Symlink(want, next); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, link); err != nil {
+			t.Fatal(err)
+		}
+		if got, changed, err := file.Read(); err != nil || string(got) != want || !changed {
+			t.Errorf("got %q, changed %t, error %v; want %q", got, changed, err, want)
+		}
+	}
+}

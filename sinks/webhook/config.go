@@ -1,0 +1,196 @@
+// Package webhook delivers records by HTTP, signed as the Standard Webhooks specification asks if a secret is given.
+package webhook
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Kind is the entry of this sink in the registry.
+func Kind() sinks.Kind {
+	return sinks.Kind{Name: "webhook", New: func() sinks.Config { return NewConfig() }}
+}
+
+// Config is the section of the configuration file.
+type Config struct {
+	sinks.Common `yaml:",inline"`
+
+	URL         string            `yaml:"url" doc:"where to send to: an absolute http or https URL"`
+	Method      string            `yaml:"method" doc:"POST, PUT or PATCH"`
+	Headers     map[string]string `yaml:"headers" doc:"headers to add to each request"`
+	Auth        *Auth             `yaml:"auth" doc:"how to authenticate"`
+	Signature   *Signature        `yaml:"signature" doc:"sign each request as Standard Webhooks do"`
+	Compression string            `yaml:"compression" doc:"none or gzip; a signature covers the body before compression"`
+}
+
+// Auth holds one way to authenticate.
+type Auth struct {
+	BearerTokenFile string `yaml:"bearerTokenFile" doc:"file with a token for the Authorization header; read again when it changes"`
+	Basic           *Basic `yaml:"basic" doc:"user name and password"`
+}
+
+// Basic is HTTP basic authentication.
+type Basic struct {
+	Username     string `yaml:"username" doc:"user name"`
+	Password     string `yaml:"password" doc:"password; rather use passwordFile"`
+	PasswordFile string `yaml:"passwordFile" doc:"file with the password; read again when it changes"`
+}
+
+// Signature names the files of the signing secrets, each with whsec_ and base64, or the bare secret.
+type Signature struct {
+	SecretFile         string `yaml:"secretFile" doc:"file with the signing secret: whsec_ and base64, or the bare secret"`
+	PreviousSecretFile string `yaml:"previousSecretFile" doc:"file with the secret before; while it exists, requests carry both signatures"`
+}
+
+const (
+	compressionNone = "none"
+	compressionGzip = "gzip"
+)
+
+// NewConfig returns the defaults. Each record is a request of its own, because that is what most receivers expect:
+// with batch.maxRecords over 1 every body is a JSON array.
+func NewConfig() *Config {
+	return &Config{
+		Common: sinks.Common{
+			Batch:       sinks.Batch{MaxRecords: 1, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond},
+			Concurrency: 8,
+			Timeout:     10 * time.Second,
+		},
+		Method:      http.MethodPost,
+		Compression: compressionNone,
+	}
+}
+
+// Validate implements [sinks.Config].
+func (c *Config) Validate() []sinks.Fault {
+	faults := c.Common.Validate()
+	add := func(path, format string, args ...any) {
+		faults = append(faults, sinks.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	warn := func(path, message string) {
+		faults = append(faults, sinks.Fault{Path: path, Message: message, Warning: true})
+	}
+	target, fault := parseURL(c.URL)
+	if fault != "" {
+		add("url", "%s", fault)
+	}
+	if !slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodPatch}, c.Method) {
+		add("method", "%q is none of POST, PUT, PATCH", c.Method)
+	}
+	if c.Compression != compressionNone && c.Compression != compressionGzip {
+		add("compression", "%q is neither none nor gzip", c.Compression)
+	}
+	for name, value := range c.Headers {
+		switch path := "headers." + name; {
+		case !validName(name):
+			add(path, "not a valid header name")
+		case !validValue(value):
+			add(path, "the value holds characters that a header cannot")
+		case owned(name):
+			add(path, "kubeferry sets this header itself")
+		case c.Auth != nil && strings.EqualFold(name, "Authorization"):
+			add(path, "auth sets this header")
+		}
+	}
+	c.Auth.validate(add)
+	if s := c.Signature; s != nil && s.SecretFile == "" {
+		add("signature.secretFile", "missing")
+	}
+	if target != nil && target.Scheme == "http" {
+		if c.Auth != nil || headerOf(c.Headers, "Authorization") != "" {
+			warn("url", "credentials are sent over plain http, readable by anyone on the way")
+		}
+		if c.TLS != nil {
+			warn("tls", "has no effect: url is plain http")
+		}
+	}
+	return faults
+}
+
+func (a *Auth) validate(add func(path, format string, args ...any)) {
+	switch {
+	case a == nil:
+	case a.BearerTokenFile != "" && a.Basic != nil:
+		add("auth", "bearerTokenFile and basic exclude each other")
+	case a.BearerTokenFile == "" && a.Basic == nil:
+		add("auth", "set bearerTokenFile or basic")
+	}
+	if a == nil || a.Basic == nil {
+		return
+	}
+	b := a.Basic
+	if b.Username == "" || strings.Contains(b.Username, ":") {
+		add("auth.basic.username", "must be set, and cannot hold a colon")
+	}
+	if (b.Password == "") == (b.PasswordFile == "") {
+		add("auth.basic", "set one of password and passwordFile")
+	}
+}
+
+// parseURL returns the URL, or what is wrong with it. The message never repeats the text, which may hold a token.
+func parseURL(text string) (target *url.URL, fault string) {
+	if text == "" {
+		return nil, "missing"
+	}
+	target, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, "not a valid URL"
+	case target.Scheme != "http" && target.Scheme != "https" || target.Hostname() == "":
+		return nil, "must be an absolute http or https URL"
+	case target.User != nil:
+		return nil, "holds a user name; put it under auth.basic"
+	case target.Fragment != "":
+		return nil, "holds a fragment (#…), which is never sent"
+	}
+	return target, ""
+}
+
+func headerOf(headers map[string]string, name string) string {
+	for k, v := range headers {
+		if strings.EqualFold(k, name) {
+			return v
+		}
+	}
+	return ""
+}
+
+// owned reports whether the sink or the transport sets the header.
+func owned(name string) bool {
+	name = strings.ToLower(name)
+	switch name {
+	case "content-type", "content-length", "content-encoding", "transfer-encoding", "host", "expect",
+		"connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade",
+		headerID, headerTimestamp, headerSignature:
+		return true
+	}
+	return strings.HasPrefix(name, "ce-")
+}
+
+// validName reports whether name is a token of RFC 9110.
+func validName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		alnum := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !alnum && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// validValue reports whether value can stand in a header: no control character other than a tab.
+func validValue(value string) bool {
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}

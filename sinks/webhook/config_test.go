@@ -1,0 +1,91 @@
+package webhook
+
+import (
+	"slices"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+func TestValidate(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Config)
+		want   []string // paths; a warning begins with "~"
+	}{
+		{"least", func(*Config) {}, nil},
+		{"no url", func(c *Config) { c.URL = "" }, []string{"url"}},
+		{"relative url", func(c *Config) { c.URL = "/hook" }, []string{"url"}},
+		{"no host", func(c *Config) { c.URL = "https:///hook" }, []string{"url"}},
+		{"other scheme", func(c *Config) { c.URL = "ftp://example.com" }, []string{"url"}},
+		{"user in url", func(c *Config) { c.URL = "https://u:p@example.com" }, []string{"url"}},
+		{"fragment", func(c *Config) { c.URL = "https://example.com/#x" }, []string{"url"}},
+		{"method", func(c *Config) { c.Method = "GET" }, []string{"method"}},
+		{"compression", func(c *Config) { c.Compression = "zstd" }, []string{"compression"}},
+		{"own header", func(c *Config) { c.Headers = map[string]string{"content-TYPE": "x"} }, []string{"headers.content-TYPE"}},
+		{"own ce header", func(c *Config) { c.Headers = map[string]string{"Ce-Id": "x"} }, []string{"headers.Ce-Id"}},
+		{"header name", func(c *Config) { c.Headers = map[string]string{"a b": "x"} }, []string{"headers.a b"}},
+		{"header value", func(c *Config) { c.Headers = map[string]string{"a": "x\r\ny: z"} }, []string{"headers.a"}},
+		{"two authorizations", func(c *Config) {
+			c.Headers = map[string]string{"authorization": "x"}
+			c.Auth = &Auth{BearerTokenFile: "f"}
+		}, []string{"headers.authorization"}},
+		{"no auth", func(c *Config) { c.Auth = &Auth{} }, []string{"auth"}},
+		{"two auths", func(c *Config) {
+			c.Auth = &Auth{BearerTokenFile: "f", Basic: &Basic{Username: "u", Password: "p"}}
+		}, []string{"auth"}},
+		{"two passwords", func(c *Config) {
+			c.Auth = &Auth{Basic: &Basic{Username: "u", Password: "p", PasswordFile: "f"}}
+		}, []string{"auth.basic"}},
+		{"no user", func(c *Config) { c.Auth = &Auth{Basic: &Basic{Password: "p"}} }, []string{"auth.basic.username"}},
+		{"previous alone", func(c *Config) { c.Signature = &Signature{PreviousSecretFile: "f"} }, []string{"signature.secretFile"}},
+		{"plain http", func(c *Config) { c.URL = "http://example.com" }, nil},
+		{"credentials over plain http", func(c *Config) {
+			c.URL, c.Auth = "http://example.com", &Auth{BearerTokenFile: "f"}
+		}, []string{"~url"}},
+		{"tls over plain http", func(c *Config) { c.URL, c.TLS = "http://example.com", &sinks.TLS{} }, []string{"~tls"}},
+		{"common", func(c *Config) { c.Concurrency, c.Batch.MaxRecords = 0, 0 }, []string{"batch.maxRecords", "concurrency"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			for _, fault := range newConfig(func(c *Config) {
+				c.URL = "https://example.com/hook"
+				test.change(c)
+			}).Validate() {
+				if path := fault.Path; fault.Warning {
+					got = append(got, "~"+path)
+				} else {
+					got = append(got, path)
+				}
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got faults %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestYAML(t *testing.T) {
+	config := NewConfig()
+	err := yaml.Unmarshal([]byte(`
+url: https://example.com/k8s
+method: PUT
+headers: {X-Team: audit}
+auth: {basic: {username: u, passwordFile: /p}}
+signature: {secretFile: /s, previousSecretFile: /o}
+compression: gzip
+batch: {maxRecords: 100, linger: 7ms}
+timeout: 3s
+tls: {caFile: /ca}
+`), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Auth.Basic.PasswordFile != "/p" || config.Signature.PreviousSecretFile != "/o" || config.TLS.CAFile != "/ca" ||
+		config.Batch.MaxRecords != 100 || config.Batch.MaxBytes != 1<<20 || config.Limits().Timeout.Seconds() != 3 {
+		t.Errorf("got %+v", config)
+	}
+}

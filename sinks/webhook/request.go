@@ -1,0 +1,236 @@
+package webhook
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// The headers of Standard Webhooks.
+const (
+	headerID        = "webhook-id"
+	headerTimestamp = "webhook-timestamp"
+	headerSignature = "webhook-signature"
+)
+
+// askFirst is the size from which a request asks (Expect: 100-continue) before it sends its body: a receiver that
+// refuses it would close the connection while the body is written, and its answer would be lost. curl does the same.
+const askFirst = 1 << 20
+
+// post sends one request and returns its classified error.
+func (s *Sink) post(ctx context.Context, records []*sinks.Record) error {
+	creds, err := s.creds.read()
+	if err != nil {
+		return sinks.Transient(sinks.ReasonUnauthorized, err)
+	}
+	req, err := s.request(ctx, records, creds)
+	if err != nil {
+		return err
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return s.noAnswer(ctx, err, creds)
+	}
+	defer resp.Body.Close()
+	return s.answer(resp, creds)
+}
+
+// request makes the request for records; its body is a copy, which the transport may read beyond the call.
+func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, error) {
+	first := records[0]
+	var body []byte
+	header := http.Header{}
+	if s.array(first) {
+		body = arrayOf(records)
+		header.Set("Content-Type", first.BatchContentType)
+	} else {
+		body = bytes.Clone(first.Body)
+		for name, value := range first.Headers {
+			if !validName(name) || !validValue(value) {
+				return nil, sinks.Permanent(sinks.ReasonEncode, fmt.Errorf("header %q of the record cannot be sent over HTTP", name))
+			}
+			header.Set(name, value)
+		}
+		header.Set("Content-Type", first.ContentType)
+	}
+	id := idOf(records)
+	if !validValue(id) {
+		return nil, sinks.Permanent(sinks.ReasonEncode, fmt.Errorf("id %q cannot be sent over HTTP", id))
+	}
+	header.Set("User-Agent", s.env.UserAgent)
+	for name, value := range s.config.Headers {
+		header.Set(name, value)
+	}
+	if creds.authorization != "" {
+		header.Set("Authorization", creds.authorization)
+	}
+	timestamp := strconv.FormatInt(s.now().Unix(), 10)
+	header.Set(headerID, id)
+	header.Set(headerTimestamp, timestamp)
+	if len(creds.signing) > 0 {
+		header.Set(headerSignature, sign(creds.signing, id, timestamp, body))
+	}
+	if s.config.Compression == compressionGzip {
+		body = compress(body)
+		header.Set("Content-Encoding", "gzip")
+	}
+	if len(body) >= askFirst {
+		header.Set("Expect", "100-continue")
+	}
+	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
+	}
+	req.Header = header
+	return req, nil
+}
+
+func arrayOf(records []*sinks.Record) []byte {
+	size := 1
+	for _, r := range records {
+		size += len(r.Body) + 1
+	}
+	body := make([]byte, 0, size)
+	for i, r := range records {
+		body = append(body, "[,"[min(i, 1)])
+		body = append(body, r.Body...)
+	}
+	return append(body, ']')
+}
+
+// idOf returns what receivers deduplicate by: for several records a digest of their ids, so that the same batch has
+// the same id each time.
+func idOf(records []*sinks.Record) string {
+	if len(records) == 1 {
+		return records[0].DedupID
+	}
+	digest := sha256.New()
+	for _, r := range records {
+		fmt.Fprintf(digest, "%d:%s,", len(r.DedupID), r.DedupID)
+	}
+	return "batch_" + hex.EncodeToString(digest.Sum(nil)[:16])
+}
+
+// sign returns one signature per secret over id.timestamp.body.
+func sign(keys [][]byte, id, timestamp string, body []byte) string {
+	signatures := make([]string, len(keys))
+	for i, key := range keys {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(id + "." + timestamp + "."))
+		mac.Write(body)
+		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
+	return strings.Join(signatures, " ")
+}
+
+func compress(body []byte) []byte {
+	var b bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // fails for an unknown level only
+	_, _ = w.Write(body)                            // a Buffer takes everything
+	_ = w.Close()
+	return b.Bytes()
+}
+
+// credentials are the files and values to authenticate with.
+type credentials struct {
+	basic                              *Basic
+	token, password, current, previous *sinks.SecretFile // nil if not configured
+	fixed                              []string          // what else must not be shown
+}
+
+// secrets are the credentials at one moment.
+type secrets struct {
+	authorization string
+	signing       [][]byte
+	hidden        []string // whatever must not show in an error
+}
+
+func newCredentials(c *Config) *credentials {
+	creds := &credentials{fixed: confidential(c)}
+	file := func(path string) *sinks.SecretFile {
+		if path == "" {
+			return nil
+		}
+		return sinks.NewSecretFile(path)
+	}
+	if c.Auth != nil {
+		creds.token, creds.basic = file(c.Auth.BearerTokenFile), c.Auth.Basic
+		if creds.basic != nil {
+			creds.password = file(creds.basic.PasswordFile)
+		}
+	}
+	if c.Signature != nil {
+		creds.current, creds.previous = file(c.Signature.SecretFile), file(c.Signature.PreviousSecretFile)
+	}
+	return creds
+}
+
+// read returns the credentials as the files have them now.
+func (c *credentials) read() (*secrets, error) {
+	s := &secrets{hidden: c.fixed[:len(c.fixed):len(c.fixed)]}
+	if c.token != nil {
+		token, _, err := c.token.Read()
+		if err != nil {
+			return nil, fmt.Errorf("auth.bearerTokenFile: %w", err)
+		}
+		if !validValue(string(token)) {
+			return nil, errors.New("auth.bearerTokenFile: holds characters that a header cannot")
+		}
+		s.authorization = "Bearer " + string(token)
+		s.hidden = append(s.hidden, string(token))
+	}
+	if c.basic != nil {
+		password := []byte(c.basic.Password)
+		if c.password != nil {
+			var err error
+			if password, _, err = c.password.Read(); err != nil {
+				return nil, fmt.Errorf("auth.basic.passwordFile: %w", err)
+			}
+		}
+		pair := base64.StdEncoding.EncodeToString([]byte(c.basic.Username + ":" + string(password)))
+		s.authorization = "Basic " + pair
+		s.hidden = append(s.hidden, string(password), pair)
+	}
+	if c.current != nil {
+		if err := s.addKey(c.current); err != nil {
+			return nil, fmt.Errorf("signature.secretFile: %w", err)
+		}
+	}
+	if c.previous != nil {
+		// The previous secret may go at the end of a rotation.
+		if err := s.addKey(c.previous); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("signature.previousSecretFile: %w", err)
+		}
+	}
+	return s, nil
+}
+
+func (s *secrets) addKey(file *sinks.SecretFile) error {
+	content, _, err := file.Read()
+	if err != nil {
+		return err
+	}
+	key := content
+	if coded, ok := bytes.CutPrefix(content, []byte("whsec_")); ok {
+		key, err = base64.StdEncoding.DecodeString(string(coded))
+		if err != nil || len(key) == 0 {
+			return errors.New("what follows whsec_ is not base64")
+		}
+		s.hidden = append(s.hidden, string(coded))
+	}
+	s.signing = append(s.signing, key)
+	s.hidden = append(s.hidden, string(content))
+	return nil
+}

@@ -1,0 +1,184 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+const (
+	maxRead       = 64 << 10       // of a response; what is longer costs the connection, not memory
+	maxExcerpt    = 200            // characters of a response that are shown
+	maxRetryAfter = 24 * time.Hour // beyond it a receiver is surely wrong
+)
+
+// verdict is what a status means.
+type verdict struct {
+	reason    sinks.Reason
+	permanent bool
+}
+
+func verdictOf(status int) verdict {
+	switch status {
+	case http.StatusRequestEntityTooLarge:
+		return verdict{sinks.ReasonTooLarge, true}
+	case http.StatusBadRequest, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return verdict{sinks.ReasonRejected, true}
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
+		return verdict{sinks.ReasonUnauthorized, false}
+	case http.StatusNotFound, http.StatusGone:
+		return verdict{sinks.ReasonNotFound, false}
+	case http.StatusRequestTimeout:
+		return verdict{sinks.ReasonTimeout, false}
+	case http.StatusTooManyRequests:
+		return verdict{sinks.ReasonThrottled, false}
+	}
+	if status >= 500 {
+		return verdict{sinks.ReasonUnavailable, false}
+	}
+	if status >= 300 && status < 400 {
+		return verdict{sinks.ReasonNotFound, false}
+	}
+	return verdict{sinks.ReasonOther, false}
+}
+
+// answer reads the response within bounds, so that its connection can be used again, and classifies it.
+func (s *Sink) answer(resp *http.Response, creds *secrets) error {
+	// The status is the acknowledgement: that the rest cannot be read changes nothing.
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return nil
+	}
+	v := verdictOf(resp.StatusCode)
+	message := fmt.Sprintf("%s answered %d %s", origin(s.target), resp.StatusCode, http.StatusText(resp.StatusCode))
+	if to, err := resp.Location(); err == nil && resp.StatusCode < 400 {
+		message += fmt.Sprintf(": redirects are not followed, set url to where it leads (at %s)", origin(to))
+	}
+	if excerpt := creds.excerpt(string(body)); excerpt != "" {
+		message += ": " + excerpt
+	}
+	return &sinks.Error{
+		Err: errors.New(message), Reason: v.reason, Permanent: v.permanent,
+		RetryAfter: s.retryAfter(resp.Header.Get("Retry-After")),
+	}
+}
+
+// noAnswer classifies the error of a request without a response.
+func (s *Sink) noAnswer(ctx context.Context, err error, creds *secrets) error {
+	reason := sinks.ReasonUnreachable
+	var urlErr *url.Error
+	if errors.As(err, &urlErr) {
+		err = urlErr.Err // its text holds the whole URL
+	}
+	var opErr *net.OpError
+	var netErr net.Error
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return sinks.Transient(sinks.ReasonCancelled, fmt.Errorf("send to %s: %w", origin(s.target), ctx.Err()))
+	case ctx.Err() != nil:
+		return sinks.Transient(sinks.ReasonTimeout, fmt.Errorf("no answer from %s in time: %w", origin(s.target), ctx.Err()))
+	case errors.As(err, &netErr) && netErr.Timeout():
+		reason = sinks.ReasonTimeout
+	case errors.As(err, &opErr) && opErr.Op == "remote error":
+		reason = sinks.ReasonUnauthorized // a TLS alert: it does not like our certificate, or the lack of one
+	}
+	return sinks.Transient(reason, fmt.Errorf("send to %s: %s", origin(s.target), creds.excerpt(err.Error())))
+}
+
+// origin is what may be said of a URL: many receivers put their token into the path or the query.
+func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
+
+// retryAfter reads both forms of the header: seconds and an HTTP date.
+func (s *Sink) retryAfter(value string) time.Duration {
+	var delay time.Duration
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
+		delay = time.Duration(min(seconds, int64(maxRetryAfter/time.Second))) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		delay = at.Sub(s.now())
+	}
+	return min(max(delay, 0), maxRetryAfter)
+}
+
+// confidential lists what the configuration itself holds that must not be shown.
+func confidential(c *Config) []string {
+	var texts []string
+	for _, value := range c.Headers {
+		texts = append(texts, value)
+		texts = append(texts, strings.Fields(value)...) // the token behind "Bearer"
+	}
+	if target, fault := parseURL(c.URL); fault == "" {
+		for segment := range strings.SplitSeq(target.Path, "/") {
+			if len(segment) >= 16 { // a token, not a word
+				texts = append(texts, segment)
+			}
+		}
+		for _, values := range target.Query() {
+			texts = append(texts, values...)
+		}
+	}
+	return slices.DeleteFunc(texts, func(text string) bool { return len(text) < 4 })
+}
+
+// excerpt returns the beginning of what a receiver said: one line, printable, without our credentials, which some
+// receivers echo.
+func (s *secrets) excerpt(text string) string {
+	var forms []string
+	for _, secret := range s.hidden {
+		if secret != "" {
+			forms = append(forms, encodings(secret)...)
+		}
+	}
+	slices.SortFunc(forms, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	pairs := make([]string, 0, 2*len(forms))
+	for _, form := range forms {
+		pairs = append(pairs, form, "[masked]")
+	}
+	cut := len(text) >= maxRead
+	text = strings.NewReplacer(pairs...).Replace(text)
+	if cut {
+		text = withoutBeginning(text, forms)
+	}
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if runes := []rune(text); len(runes) > maxExcerpt {
+		text = string(runes[:maxExcerpt]) + "…"
+	}
+	return text
+}
+
+// withoutBeginning removes the beginning of a secret from the end of text, where the bound on reading cut it in two.
+func withoutBeginning(text string, secrets []string) string {
+	for _, secret := range secrets {
+		for n := min(len(secret)-1, len(text)); n > 0; n-- {
+			if strings.HasSuffix(text, secret[:n]) {
+				text = text[:len(text)-n]
+				break
+			}
+		}
+	}
+	return text
+}
+
+// encodings returns the forms in which a receiver may echo a secret.
+func encodings(secret string) []string {
+	quoted, _ := json.Marshal(secret) // a string can always be encoded
+	escaped := string(quoted[1 : len(quoted)-1])
+	forms := []string{
+		secret, escaped, strings.ReplaceAll(escaped, "/", `\/`), url.QueryEscape(secret), url.PathEscape(secret),
+	}
+	slices.Sort(forms)
+	return slices.Compact(forms)
+}
