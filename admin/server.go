@@ -1,0 +1,82 @@
+// Package admin serves what operators look at: /metrics, /healthz, /readyz and /status.
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Probes answer for the program. They must return quickly, whatever is blocked elsewhere.
+type Probes struct {
+	// Healthy returns an error if the process makes no progress and should be restarted.
+	Healthy func() error
+	// Ready returns an error while something that can be opened has not its state yet.
+	Ready func() error
+	// Status returns what /status shows as JSON.
+	Status func() any
+}
+
+// Server is the HTTP server.
+type Server struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+// Listen opens the address, so that a taken port is an error at start.
+func Listen(ctx context.Context, address string, metrics prometheus.Gatherer, probes Probes, logger *slog.Logger) (*Server, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for metrics and probes (server.listen): %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", probe(probes.Healthy))
+	mux.HandleFunc("GET /readyz", probe(probes.Ready))
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		_ = encoder.Encode(probes.Status()) // the client went away
+	})
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "kubeferry: /metrics /healthz /readyz /status")
+	})
+	return &Server{listener: listener, server: &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}}, nil
+}
+
+func probe(check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := check(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	}
+}
+
+// Address is where the server listens.
+func (s *Server) Address() string { return s.listener.Addr().String() }
+
+// Serve answers until Close.
+func (s *Server) Serve() error {
+	if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Close ends Serve, waiting for requests under way until ctx ends.
+func (s *Server) Close(ctx context.Context) error { return s.server.Shutdown(ctx) }

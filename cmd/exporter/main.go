@@ -1,0 +1,61 @@
+// Command exporter carries the changes of a Kubernetes cluster to Kafka, NATS and webhooks.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitFailure = 1
+	exitUsage   = 2 // the command line or the configuration is wrong
+)
+
+func main() {
+	// A closed standard output is an error that the stdout sink reports, not the end of the process.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	err := newRoot().ExecuteContext(ctx)
+	stop()
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, err)
+	var failure *failureError
+	if errors.As(err, &failure) {
+		os.Exit(exitFailure)
+	}
+	os.Exit(exitUsage)
+}
+
+// failureError is an error at run time. Every other one is of usage: flags, arguments, configuration.
+type failureError struct{ err error }
+
+func (e *failureError) Error() string { return "exporter: " + e.err.Error() }
+func (e *failureError) Unwrap() error { return e.err }
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "exporter",
+		Short: "Carry the changes of a Kubernetes cluster to Kafka, NATS and webhooks",
+		Long: `kubeferry watches the resources that a YAML file names and delivers every change to Kafka, NATS, webhooks,
+files or standard output: at least once, in order per object, under an id that stays the same.
+
+Start with a file like config.example.yaml:
+
+  exporter validate --config kubeferry.yaml
+  exporter run --config kubeferry.yaml --kubeconfig ~/.kube/config`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(newRun(), newValidate(), newSchema(), newVersion())
+	return root
+}

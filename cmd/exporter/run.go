@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/kubeferry/kubeferry/config"
+)
+
+func newRun() *cobra.Command {
+	var file, kubeconfig, kubeContext string
+	command := &cobra.Command{
+		Use:   "run --config FILE",
+		Short: "Watch the cluster and deliver its changes",
+		Long: `run watches the resources that the configuration names and delivers every change to its pipelines, until SIGTERM
+or SIGINT: then it stops watching, drains for at most shutdown.grace, and exits 0. A second signal ends it at once.
+
+In a cluster it uses the ServiceAccount of its Pod; elsewhere the kubeconfig, as kubectl does. It starts without the
+API server and without its sinks, and says in its log, on /status and in its metrics what it is waiting for.`,
+		Example: "  exporter run --config kubeferry.yaml --kubeconfig ~/.kube/config --context staging",
+		Args:    cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			loaded, warnings, err := config.Load(file, config.Options{Kinds: kinds()})
+			if err != nil {
+				return err
+			}
+			logger := newLogger(loaded.Log, command.ErrOrStderr())
+			for _, warning := range warnings {
+				logger.Warn("configuration", "warning", warning.String())
+			}
+			cluster, err := clusterConfig(kubeconfig, kubeContext)
+			if err != nil {
+				return err
+			}
+			return runApp(command.Context(), loaded, cluster, logger)
+		},
+	}
+	addConfigFlag(command, &file)
+	command.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig `file`; default: KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount")
+	command.Flags().StringVar(&kubeContext, "context", "", "the kubeconfig's context to use; default: its current one")
+	return command
+}
+
+// clusterConfig finds the API server as kubectl does, or by the Pod's ServiceAccount.
+func clusterConfig(kubeconfig, kubeContext string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: kubeContext}
+	cluster, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("no cluster to watch: %w (give --kubeconfig, or run in a Pod with a ServiceAccount)", err)
+	}
+	cluster.UserAgent = userAgent()
+	return cluster, nil
+}
+
+func userAgent() string { return "kubeferry/" + versionName() }
+
+func newLogger(settings config.Log, w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(settings.Level)) // validated when the file was loaded
+	options := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler = slog.NewJSONHandler(w, options)
+	if settings.Format == "text" {
+		handler = slog.NewTextHandler(w, options)
+	}
+	logger := slog.New(handler)
+	klog.SetSlogLogger(logger.With("component", "client-go"))
+	return logger
+}

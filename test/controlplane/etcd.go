@@ -1,0 +1,112 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+
+	"github.com/kubeferry/kubeferry/test/internal/freeport"
+	"github.com/kubeferry/kubeferry/test/internal/process"
+)
+
+// errPortTaken means that a port which was free a moment ago is not any more.
+var errPortTaken = errors.New("port taken by another process")
+
+func (c *ControlPlane) startEtcd(ctx context.Context) error {
+	clientPort, err := freeport.Pick()
+	if err != nil {
+		return err
+	}
+	peerPort, err := freeport.Pick()
+	if err != nil {
+		return err
+	}
+	c.etcdURL = "http://" + freeport.Addr(clientPort)
+	peerURL := "http://" + freeport.Addr(peerPort)
+
+	p, err := process.Start(process.Options{
+		Path: filepath.Join(c.assets, "etcd"),
+		Args: append([]string{
+			"--name=test",
+			"--data-dir=" + filepath.Join(c.dir, "etcd"),
+			"--listen-client-urls=" + c.etcdURL, "--advertise-client-urls=" + c.etcdURL,
+			"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,
+			"--initial-cluster=test=" + peerURL,
+			"--unsafe-no-fsync",
+			"--log-level=warn",
+		}, c.opts.EtcdFlags...),
+		Log: filepath.Join(c.logDir, "etcd.log"),
+	})
+	if err != nil {
+		return err
+	}
+	c.etcd = p
+	return c.waitReady(ctx, p, func(ctx context.Context) error {
+		_, err := c.callEtcd(ctx, http.MethodGet, "/health", nil)
+		return err
+	})
+}
+
+// waitReady is [process.Process.WaitReady] with a time limit, and tells a lost race for a port from other failures.
+func (c *ControlPlane) waitReady(ctx context.Context, p *process.Process, probe func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err := p.WaitReady(ctx, probe)
+	if err != nil && strings.Contains(err.Error(), "address already in use") {
+		return fmt.Errorf("%w: %w", errPortTaken, err)
+	}
+	return err
+}
+
+// CompactEtcd makes etcd forget all revisions before the current one, which it returns. A watch or a continued list
+// that is served from etcd and has missed any of them gets a 410; see the package comment for which ones are.
+func (c *ControlPlane) CompactEtcd(ctx context.Context) (revision string, err error) {
+	// etcd's JSON gateway spares the tests a dependency on its client.
+	var status struct {
+		Header struct{ Revision string } // int64 as a string, as protobuf's JSON has it
+	}
+	body, err := c.callEtcd(ctx, http.MethodPost, "/v3/maintenance/status", map[string]any{})
+	if err != nil {
+		return "", fmt.Errorf("compact etcd: %w", err)
+	}
+	if err := json.Unmarshal(body, &status); err != nil {
+		return "", fmt.Errorf("compact etcd: %w", err)
+	}
+	revision = status.Header.Revision
+	_, err = c.callEtcd(ctx, http.MethodPost, "/v3/kv/compaction", map[string]any{"revision": revision, "physical": true})
+	if err != nil {
+		return "", fmt.Errorf("compact etcd: %w", err)
+	}
+	return revision, nil
+}
+
+func (c *ControlPlane) callEtcd(ctx context.Context, method, path string, request any) ([]byte, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.etcdURL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Close = true // no idle connection stays behind
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("etcd %s: %s: %s", path, resp.Status, answer)
+	}
+	return answer, nil
+}

@@ -1,0 +1,95 @@
+package kafkatest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Record is a record as the broker stores it.
+type Record struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Key       []byte // nil if the record has none
+	Value     []byte // nil is a tombstone, which differs from empty
+	Headers   map[string]string
+	Timestamp time.Time
+}
+
+// Consume reads topics from their beginning until done, which is asked after each fetch with everything read so far,
+// returns true. Within a partition the records are in the order of their offsets. Topics may not exist yet. When ctx
+// ends first, the error says so and the records read so far are returned with it.
+func (b *Broker) Consume(ctx context.Context, done func(records []Record) bool, topics ...string) ([]Record, error) {
+	b.tb.Helper()
+	client := b.client(
+		kgo.ConsumeTopics(topics...),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.UnknownTopicRetries(-1),
+		kgo.MetadataMaxAge(time.Second), // how soon a topic that appears is noticed
+	)
+	defer client.Close()
+	var records []Record
+	for !done(records) {
+		fetches := client.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			return records, fmt.Errorf("consume %v: %d records, then %w", topics, len(records), err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) { records = append(records, record(r)) })
+	}
+	return records, nil
+}
+
+// ReadAll reads what topics hold at the time of the call, from beginning to end.
+func (b *Broker) ReadAll(ctx context.Context, topics ...string) ([]Record, error) {
+	b.tb.Helper()
+	client := b.client()
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	starts, err := admin.ListStartOffsets(ctx, topics...)
+	if err == nil {
+		err = starts.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start offsets of %v: %w", topics, err)
+	}
+	ends, err := admin.ListEndOffsets(ctx, topics...)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("end offsets of %v: %w", topics, err)
+	}
+	return b.Consume(ctx, func(records []Record) bool {
+		next := map[string]map[int32]int64{}
+		for _, r := range records {
+			if next[r.Topic] == nil {
+				next[r.Topic] = map[int32]int64{}
+			}
+			next[r.Topic][r.Partition] = r.Offset + 1
+		}
+		complete := true
+		ends.Each(func(end kadm.ListedOffset) {
+			start, _ := starts.Lookup(end.Topic, end.Partition)
+			if end.Offset > start.Offset && next[end.Topic][end.Partition] < end.Offset {
+				complete = false
+			}
+		})
+		return complete
+	}, topics...)
+}
+
+func record(r *kgo.Record) Record {
+	headers := make(map[string]string, len(r.Headers))
+	for _, h := range r.Headers {
+		headers[h.Key] = string(h.Value)
+	}
+	return Record{
+		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
+		Key: r.Key, Value: r.Value, Headers: headers, Timestamp: r.Timestamp,
+	}
+}

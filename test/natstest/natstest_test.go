@@ -1,0 +1,89 @@
+package natstest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/kubeferry/kubeferry/test/natstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestStreamSurvivesARestart(t *testing.T) {
+	s := natstest.Start(t, nil)
+	s.CreateStream(t.Context(), "changes", "k8s.>")
+
+	empty, err := s.ReadAll(t.Context(), "changes")
+	if err != nil || len(empty) != 0 {
+		t.Fatalf("got %d messages and %v from a new stream", len(empty), err)
+	}
+	url := s.URL()
+	publish(t, s, 0, 20)
+	s.Restart()
+	if s.URL() != url {
+		t.Errorf("the URL changed from %s to %s", url, s.URL())
+	}
+	publish(t, s, 20, 10)
+
+	got, err := s.ReadAll(t.Context(), "changes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 30 {
+		t.Fatalf("got %d messages, want 30", len(got))
+	}
+	for i, m := range got {
+		if m.Sequence != uint64(i+1) || string(m.Data) != fmt.Sprint("data-", i) ||
+			m.Header.Get(nats.MsgIdHdr) != fmt.Sprint("id-", i) || m.Subject != "k8s.core.pods" {
+			t.Errorf("message %d: got %+v", i, m)
+		}
+	}
+}
+
+func TestConsumeEndsWithItsContext(t *testing.T) {
+	s := natstest.Start(t, nil)
+	s.CreateStream(t.Context(), "changes", "k8s.>")
+	publish(t, s, 0, 3)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	got, err := s.Consume(ctx, func([]natstest.Message) bool { return false }, "changes")
+	if !errors.Is(err, context.DeadlineExceeded) || len(got) != 3 {
+		t.Errorf("got %d messages and %v, want 3 and the deadline", len(got), err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	s := natstest.Start(t, func(o *server.Options) { o.Authorization = "let-me-in" })
+	if _, err := nats.Connect(s.URL()); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("got %v without the token, want %v", err, nats.ErrAuthorization)
+	}
+	s.CreateStream(t.Context(), "changes", "k8s.>")
+}
+
+func publish(t *testing.T, s *natstest.Server, from, n int) {
+	t.Helper()
+	conn, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := from; i < from+n; i++ {
+		msg := nats.NewMsg("k8s.core.pods")
+		msg.Data = fmt.Append(nil, "data-", i)
+		if _, err := js.PublishMsg(t.Context(), msg, jetstream.WithMsgID(fmt.Sprint("id-", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package oracle
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// payload is the `data` of a CloudEvent, and all of a record of format json.
+type payload struct {
+	Type     string `json:"type"`
+	Resource struct {
+		Group    string `json:"group"`
+		Version  string `json:"version"`
+		Resource string `json:"resource"`
+	} `json:"resource"`
+	Object    *object     `json:"object"`
+	Snapshot  bool        `json:"snapshot"`
+	Inferred  bool        `json:"inferred"`
+	Namespace string      `json:"namespace"` // of a gap
+	From      json.Number `json:"from"`      // of a gap; a string in JSON, or a number
+	To        json.Number `json:"to"`
+}
+
+type object struct {
+	Metadata struct {
+		Namespace       string `json:"namespace"`
+		Name            string `json:"name"`
+		UID             string `json:"uid"`
+		ResourceVersion string `json:"resourceVersion"`
+	} `json:"metadata"`
+}
+
+// ParseCloudEvent reads a record of format cloudevents (structured mode) and checks that its parts agree with each
+// other: what the id says, the type, the subject, the sequence and the object.
+func ParseCloudEvent(body []byte) (Record, error) {
+	var e struct {
+		SpecVersion string          `json:"specversion"`
+		ID          string          `json:"id"`
+		Source      string          `json:"source"`
+		Type        string          `json:"type"`
+		Subject     string          `json:"subject"`
+		Sequence    string          `json:"sequence"`
+		Data        json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(body, &e); err != nil {
+		return Record{}, fmt.Errorf("parse CloudEvent: %w", err)
+	}
+	var data payload
+	if err := json.Unmarshal(e.Data, &data); err != nil {
+		return Record{}, fmt.Errorf("parse data of CloudEvent %q: %w", e.ID, err)
+	}
+	r, err := assemble(e.ID, e.Subject, data)
+	if err != nil {
+		return r, err
+	}
+	want := "dev.kubeferry.resource." + strings.ToLower(r.Type)
+	if r.Type == Gap {
+		want = "dev.kubeferry.gap"
+	}
+	switch {
+	case e.SpecVersion != "1.0":
+		return r, fmt.Errorf("CloudEvent %q: specversion %q", e.ID, e.SpecVersion)
+	case e.Source == "":
+		return r, fmt.Errorf("CloudEvent %q: no source", e.ID)
+	case e.Type != want:
+		return r, fmt.Errorf("CloudEvent %q: type %q, want %q", e.ID, e.Type, want)
+	case r.Type != Gap && strings.TrimLeft(e.Sequence, "0") != strings.TrimLeft(r.ResourceVersion, "0"):
+		return r, fmt.Errorf("CloudEvent %q: sequence %q", e.ID, e.Sequence)
+	}
+	return r, nil
+}
+
+// ParseJSON reads a record of format json and checks that its parts agree with each other.
+func ParseJSON(body []byte) (Record, error) {
+	var e struct {
+		ID      string `json:"id"`
+		Subject string `json:"subject"`
+		payload
+	}
+	if err := json.Unmarshal(body, &e); err != nil {
+		return Record{}, fmt.Errorf("parse record: %w", err)
+	}
+	return assemble(e.ID, e.Subject, e.payload)
+}
+
+func assemble(id, subject string, data payload) (Record, error) {
+	r := Record{
+		ID: id, Type: data.Type, Snapshot: data.Snapshot, Inferred: data.Inferred,
+		Resource: schema.GroupVersionResource{
+			Group: data.Resource.Group, Version: data.Resource.Version, Resource: data.Resource.Resource,
+		},
+	}
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("record %q: "+format, append([]any{id}, args...)...))
+	}
+	uid, version, typ, err := parseID(id)
+	if err != nil {
+		return r, err
+	}
+	if typ != r.Type {
+		fault("data has type %q", r.Type)
+	}
+	if r.Namespace, r.Name, err = parsePath(subject, r.Resource); err != nil {
+		fault("%w", err)
+	}
+	if r.Type == Gap {
+		r.From, r.To = data.From.String(), data.To.String()
+		if data.Namespace != r.Namespace {
+			fault("namespace %q beside subject %q", data.Namespace, subject)
+		}
+		return r, errors.Join(faults...)
+	}
+
+	r.UID, r.ResourceVersion = uid, version
+	switch r.Type {
+	case Added, Modified, Deleted:
+	default:
+		fault("unknown type")
+	}
+	if r.Name == "" {
+		fault("subject %q names no object", subject)
+	}
+	// Transforms may take the metadata away; what is there must agree.
+	if data.Object != nil {
+		m := data.Object.Metadata
+		for _, field := range []struct{ name, got, want string }{
+			{"namespace", m.Namespace, r.Namespace},
+			{"name", m.Name, r.Name},
+			{"uid", m.UID, uid},
+			{"resourceVersion", m.ResourceVersion, version},
+		} {
+			if field.got != "" && field.got != field.want {
+				fault("metadata.%s is %q, want %q", field.name, field.got, field.want)
+			}
+		}
+	}
+	return r, errors.Join(faults...)
+}

@@ -1,0 +1,90 @@
+package oracle_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/test/oracle"
+)
+
+const (
+	data = `"type":"MODIFIED","resource":{"group":"apps","version":"v1","resource":"deployments"},` +
+		`"object":{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"4f0c","resourceVersion":"235"}},` +
+		`"inferred":true`
+	event = `{"specversion":"1.0","id":"eu/1/4f0c/235/MODIFIED","source":"/clusters/eu",` +
+		`"type":"dev.kubeferry.resource.modified","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` +
+		`"sequence":"00000000000000000235","data":{` + data + `}}`
+	plain = `{"id":"eu/1/4f0c/235/MODIFIED","cluster":"eu/1","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` + data + `}`
+	gap   = `{"specversion":"1.0","id":"eu/abc/10-20/GAP","source":"/clusters/eu","type":"dev.kubeferry.gap",` +
+		`"subject":"/api/v1/namespaces/shop/pods","data":{"type":"GAP","namespace":"shop","from":"10","to":"20",` +
+		`"resource":{"group":"","version":"v1","resource":"pods"}}}`
+)
+
+func TestParse(t *testing.T) {
+	modified := oracle.Record{
+		ID: "eu/1/4f0c/235/MODIFIED", Type: oracle.Modified, Namespace: "shop", Name: "web", UID: "4f0c",
+		ResourceVersion: "235", Inferred: true,
+		Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
+	}
+	tests := []struct {
+		name  string
+		parse func([]byte) (oracle.Record, error)
+		body  string
+		want  oracle.Record
+	}{
+		{"CloudEvent", oracle.ParseCloudEvent, event, modified},
+		{"JSON", oracle.ParseJSON, plain, modified},
+		{"gap", oracle.ParseCloudEvent, gap, oracle.Record{
+			ID: "eu/abc/10-20/GAP", Type: oracle.Gap, Namespace: "shop", From: "10", To: "20",
+			Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+		}},
+		{
+			"cluster-scoped", oracle.ParseJSON,
+			`{"id":"eu/u/7/ADDED","subject":"/api/v1/namespaces/shop","type":"ADDED","snapshot":true,` +
+				`"resource":{"version":"v1","resource":"namespaces"}}`,
+			oracle.Record{
+				ID: "eu/u/7/ADDED", Type: oracle.Added, Name: "shop", UID: "u", ResourceVersion: "7", Snapshot: true,
+				Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := tt.parse([]byte(tt.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseFindsContradictions(t *testing.T) {
+	tests := []struct{ name, old, new string }{
+		{"not JSON", "{", "<"},
+		{"short id", "eu/1/4f0c/235/MODIFIED", "235/MODIFIED"},
+		{"other type in the id", "235/MODIFIED", "235/ADDED"},
+		{"other CloudEvent type", "resource.modified", "resource.added"},
+		{"other uid in the object", `"uid":"4f0c"`, `"uid":"ffff"`},
+		{"other version in the object", `"resourceVersion":"235"`, `"resourceVersion":"236"`},
+		{"other name in the subject", "deployments/web", "deployments/api"},
+		{"other resource in the subject", "/deployments/", "/pods/"},
+		{"other sequence", "00000000000000000235", "00000000000000000236"},
+		{"other specversion", `"1.0"`, `"0.3"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			body := strings.Replace(event, tt.old, tt.new, 1)
+			if body == event {
+				t.Fatalf("%q is not in the body", tt.old)
+			}
+			if r, err := oracle.ParseCloudEvent([]byte(body)); err == nil {
+				t.Errorf("got %+v, want an error", r)
+			}
+		})
+	}
+}

@@ -1,0 +1,359 @@
+package sinks_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+
+	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/sinks/kafka"
+	"github.com/kubeferry/kubeferry/sinks/sinktest"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
+)
+
+func kafkaConfig(topic string, brokers ...string) *kafka.Config {
+	c := kafka.NewConfig()
+	c.Brokers, c.Topic = brokers, topic
+	return c
+}
+
+// appendBlanks makes a record larger and changes nothing else.
+func appendBlanks(n int) func(*sinks.Record) {
+	return func(r *sinks.Record) { r.Body = append(r.Body, bytes.Repeat([]byte(" "), n)...) }
+}
+
+func storedOf(records []kafkatest.Record) []sinktest.Stored {
+	stored := make([]sinktest.Stored, len(records))
+	for i, r := range records {
+		stored[i] = sinktest.Stored{DedupID: r.Headers["kubeferry-id"], Key: string(r.Key), Headers: r.Headers, Body: r.Value}
+	}
+	return stored
+}
+
+// TestKafkaSuite runs the suite against Apache Kafka, behind a proxy that the broker advertises as its own address.
+func TestKafkaSuite(t *testing.T) {
+	link := newProxy(t)
+	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{
+		"advertised.listeners":               "PLAINTEXT://" + link.addr,
+		"authorizer.class.name":              "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+		"allow.everyone.if.no.acl.found":     "true",
+		"early.start.listeners":              "CONTROLLER",
+		"default.replication.factor":         "1",
+		"replica.fetch.wait.max.ms":          "100",
+		"metadata.max.idle.interval.ms":      "100",
+		"socket.connection.setup.timeout.ms": "2000",
+	}})
+	link.forwardTo(broker.Addr())
+
+	n := 0
+	sinktest.Run(t, sinktest.Harness{Kind: kafka.Kind(), New: func(t *testing.T) *sinktest.Peer {
+		link.pass()
+		n++
+		topic := fmt.Sprintf("suite-%d", n)
+		createTopic(t, broker, topic, 3)
+		rights := &topicRights{t: t, topic: topic, addr: broker.Addr()}
+		return &sinktest.Peer{
+			Config: func() sinks.Config {
+				c := kafkaConfig(topic, link.addr)
+				c.Compression = "none" // blanks would shrink to nothing
+				return c
+			},
+			Stored: func() []sinktest.Stored {
+				records, err := broker.ReadAll(within(t, 30*time.Second), topic)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return storedOf(records)
+			},
+			Fail:   rights.deny,
+			Poison: appendBlanks(2 << 20),
+			Hang:   link.hang,
+			Leave:  link.leave,
+			Deny:   rights.deny,
+			Mend: func() {
+				link.pass()
+				rights.allow()
+			},
+			Cannot: map[sinktest.Ability]string{
+				sinktest.FailRecord:  "a broker refuses single records for good only",
+				sinktest.Credentials: "the harness has no SASL listener; TestKafkaSuiteSASL shows it",
+			},
+		}
+	}})
+}
+
+// createTopic also waits until the broker takes records: metadata name a leader before it has opened its logs.
+func createTopic(t *testing.T, broker *kafkatest.Broker, topic string, partitions int) {
+	t.Helper()
+	broker.CreateTopic(topic, partitions)
+	ctx := within(t, 20*time.Second)
+	for {
+		_, err := broker.ReadAll(ctx, topic)
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal(err)
+		}
+	}
+}
+
+// topicRights takes the right to write to a topic away, and waits until the broker acts on it.
+type topicRights struct {
+	t           *testing.T
+	topic, addr string
+	denied      bool
+}
+
+func (r *topicRights) deny() {
+	r.denied = true
+	r.change(func(ctx context.Context, admin *kadm.Client, acl *kadm.ACLBuilder) error {
+		results, err := admin.CreateACLs(ctx, acl)
+		if err != nil {
+			return err
+		}
+		return results[0].Err
+	})
+}
+
+func (r *topicRights) allow() {
+	if !r.denied {
+		return
+	}
+	r.denied = false
+	r.change(func(ctx context.Context, admin *kadm.Client, acl *kadm.ACLBuilder) error {
+		results, err := admin.DeleteACLs(ctx, acl)
+		if err != nil {
+			return err
+		}
+		return results[0].Err
+	})
+}
+
+func (r *topicRights) change(do func(context.Context, *kadm.Client, *kadm.ACLBuilder) error) {
+	r.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.addr))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	acl := kadm.NewACLs().Topics(r.topic).ResourcePatternType(kadm.ACLPatternLiteral).
+		Operations(kadm.OpWrite).Deny("User:*").DenyHosts("*")
+	if err := do(ctx, kadm.NewClient(client), acl); err != nil {
+		r.t.Fatal(err)
+	}
+	request := kmsg.NewPtrMetadataRequest()
+	request.IncludeTopicAuthorizedOperations = true
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = kmsg.StringPtr(r.topic)
+	request.Topics = append(request.Topics, topic)
+	for {
+		response, err := request.RequestWith(ctx, client)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		mayWrite := response.Topics[0].AuthorizedOperations&(1<<int(kmsg.ACLOperationWrite)) != 0
+		if mayWrite != r.denied {
+			return
+		}
+	}
+}
+
+// TestKafkaSuiteSASL runs the suite against franz-go's stand-in for a broker, which can be made to refuse anything,
+// with SCRAM over the proxy.
+func TestKafkaSuiteSASL(t *testing.T) {
+	const user, password = "ferry-user", "pa55-w0rd-0f-th3-su1t3"
+	sinktest.Run(t, sinktest.Harness{Kind: kafka.Kind(), New: func(t *testing.T) *sinktest.Peer {
+		link := newProxy(t)
+		faults := &brokerFaults{}
+		cluster := newFake(t, link, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-512", user, password),
+			kfake.Superuser("PLAIN", user, password), kfake.SeedTopics(3, "suite"))
+		faults.install(cluster)
+		return &sinktest.Peer{
+			Config: func() sinks.Config {
+				c := kafkaConfig("suite", link.addr)
+				c.Compression = "none" // the faults look for ids in the batch
+				c.SASL = &kafka.SASL{Mechanism: "scram-sha-512", Username: user, Password: password}
+				return c
+			},
+			Stored: func() []sinktest.Stored {
+				link.pass()
+				return storedOf(readFake(t, cluster, "suite", user, password))
+			},
+			Fail:       func() { faults.set(func(f *brokerFaults) { f.all = kerr.NotEnoughReplicas }) },
+			FailRecord: func(r *sinks.Record) { faults.set(func(f *brokerFaults) { f.failing = r.DedupID }) },
+			Poison:     func(r *sinks.Record) { faults.set(func(f *brokerFaults) { f.poisoned = r.DedupID }) },
+			Hang:       link.hang,
+			Leave:      link.leave,
+			Deny:       func() { faults.set(func(f *brokerFaults) { f.deny = true }) },
+			Mend: func() {
+				link.pass()
+				faults.set(func(f *brokerFaults) { f.all, f.failing, f.deny = nil, "", false })
+			},
+			Secrets: []string{password},
+		}
+	}})
+}
+
+// newFake starts a cluster of one node that advertises the proxy.
+func newFake(t *testing.T, link *proxy, opts ...kfake.Opt) *kfake.Cluster {
+	t.Helper()
+	var listener net.Listener
+	listen := func(network, address string) (net.Listener, error) {
+		l, err := net.Listen(network, address)
+		if err != nil {
+			return nil, err
+		}
+		listener = l
+		return advertised{l, link.addr}, nil
+	}
+	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.ListenFn(listen))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	link.forwardTo(listener.Addr().String())
+	return cluster
+}
+
+// advertised is a listener that claims another address.
+type advertised struct {
+	net.Listener
+	addr string
+}
+
+func (a advertised) Addr() net.Addr {
+	addr, _ := net.ResolveTCPAddr("tcp", a.addr)
+	return addr
+}
+
+func readFake(t *testing.T, cluster *kfake.Cluster, topic, user, password string) []kafkatest.Record {
+	t.Helper()
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50 * time.Millisecond),
+	}
+	if user != "" {
+		opts = append(opts, plainLogin(user, password))
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var want int64
+	for _, p := range cluster.PartitionInfos(topic) {
+		want += p.HighWatermark
+	}
+	ctx := within(t, 20*time.Second)
+	var records []kafkatest.Record
+	for int64(len(records)) < want {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("got %d of %d records: %v", len(records), want, ctx.Err())
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			headers := map[string]string{}
+			for _, h := range r.Headers {
+				headers[h.Key] = string(h.Value)
+			}
+			records = append(records, kafkatest.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Headers: headers})
+		})
+	}
+	return records
+}
+
+// brokerFaults makes a kfake cluster refuse.
+type brokerFaults struct {
+	mu                sync.Mutex // guards what follows
+	all               *kerr.Error
+	failing, poisoned string
+	deny              bool
+}
+
+func (f *brokerFaults) set(change func(*brokerFaults)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+func (f *brokerFaults) install(cluster *kfake.Cluster) {
+	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		produce := request.(*kmsg.ProduceRequest)
+		code := f.codeFor(produce)
+		if code == nil {
+			return nil, nil, false
+		}
+		response := produce.ResponseKind().(*kmsg.ProduceResponse)
+		for _, topic := range produce.Topics {
+			t := kmsg.NewProduceResponseTopic()
+			t.Topic, t.TopicID = topic.Topic, topic.TopicID
+			for _, partition := range topic.Partitions {
+				p := kmsg.NewProduceResponseTopicPartition()
+				p.Partition, p.ErrorCode = partition.Partition, code.Code
+				t.Partitions = append(t.Partitions, p)
+			}
+			response.Topics = append(response.Topics, t)
+		}
+		return response, nil, true
+	})
+	cluster.ControlKey(int16(kmsg.SASLAuthenticate), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if !f.deny {
+			return nil, nil, false
+		}
+		response := request.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+		response.ErrorCode = kerr.SaslAuthenticationFailed.Code
+		return response, nil, true
+	})
+}
+
+func (f *brokerFaults) codeFor(request *kmsg.ProduceRequest) *kerr.Error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all != nil {
+		return f.all
+	}
+	for _, topic := range request.Topics {
+		for _, partition := range topic.Partitions {
+			switch {
+			case f.poisoned != "" && holds(partition.Records, f.poisoned):
+				return kerr.InvalidRecord
+			case f.failing != "" && holds(partition.Records, f.failing):
+				return kerr.NotEnoughReplicas
+			}
+		}
+	}
+	return nil
+}
+
+// holds reports whether an uncompressed batch has a record with that id. An id is a prefix of others: it ends with the
+// header, where the next record begins, so it is looked for with what follows in the body.
+func holds(batch []byte, dedupID string) bool {
+	id, _ := json.Marshal(strings.TrimPrefix(dedupID, "suite/"))
+	return bytes.Contains(batch, append([]byte(`"id":`), id...))
+}
+
+func plainLogin(user, password string) kgo.Opt {
+	return kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism())
+}

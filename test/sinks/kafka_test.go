@@ -1,0 +1,407 @@
+package sinks_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/sinks/kafka"
+	"github.com/kubeferry/kubeferry/sinks/sinktest"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
+)
+
+// TestKafka shows what is particular to Kafka, against Apache Kafka.
+func TestKafka(t *testing.T) {
+	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{"num.partitions": "4"}})
+
+	t.Run("an oversize record leaves its neighbours alone", func(t *testing.T) {
+		createTopic(t, broker, "oversize", 1)
+		sink := openSink(t, kafkaConfig("oversize", broker.Addr()))
+		var batch []sinks.Record
+		for n := range 10 {
+			for _, name := range []string{"a", "b", "c"} {
+				batch = append(batch, sinktest.NewRecord(name, n+1))
+			}
+		}
+		const oversize = 13 // b's fifth
+		batch[oversize].Body = noise(1_500_000)
+		errs := sinks.PerRecord(sink.Deliver(t.Context(), batch), len(batch))
+
+		class := sinks.Classify(errs[oversize])
+		if class == nil || !class.Permanent || class.Reason != sinks.ReasonTooLarge {
+			t.Fatalf("oversize record: got %v, want permanent too_large", class)
+		}
+		for _, part := range []string{`"oversize"`, "1500000"} {
+			if !strings.Contains(class.Error(), part) {
+				t.Errorf("got %q, want it to say %s", class, part)
+			}
+		}
+		var later []sinks.Record
+		for i, err := range errs {
+			held := i > oversize && batch[i].Key == batch[oversize].Key
+			switch class := sinks.Classify(err); {
+			case i == oversize:
+			case held && (class == nil || class.Permanent):
+				t.Errorf("record %d, behind the oversize one: got %v, want a transient error", i, err)
+			case !held && err != nil:
+				t.Errorf("neighbour %d: %v", i, err)
+			}
+			if held {
+				later = append(later, batch[i])
+			}
+		}
+		if err := sink.Deliver(t.Context(), later); err != nil { // the pipeline, after the dead letter
+			t.Fatal(err)
+		}
+		records := readAll(t, broker, "oversize")
+		if len(records) != len(batch)-1 {
+			t.Errorf("got %d records stored, want %d", len(records), len(batch)-1)
+		}
+	})
+
+	t.Run("an oversize record that shrinks is stored", func(t *testing.T) {
+		createTopic(t, broker, "shrinks", 1)
+		sink := openSink(t, kafkaConfig("shrinks", broker.Addr()))
+		record := sinktest.NewRecord("a", 1)
+		appendBlanks(2 << 20)(&record)
+		if err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("b", 1), record, sinktest.NewRecord("c", 1)}); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	t.Run("topics are created, and partitions are those of Java's client", func(t *testing.T) {
+		config := kafkaConfig("made.{cluster}.{group}.{resource}", broker.Addr())
+		config.CreateTopics = true
+		sink := openSink(t, config)
+		var batch []sinks.Record
+		for n := range 50 {
+			batch = append(batch, sinktest.NewRecord(fmt.Sprintf("object-%d", n), 1))
+		}
+		deliverAll(t, sink, batch)
+		const topic = "made.test.core.configmaps"
+		partitions := map[string]int32{}
+		used := map[int32]bool{}
+		for _, r := range readAll(t, broker, topic) {
+			partitions[string(r.Key)] = r.Partition
+			used[r.Partition] = true
+		}
+		if len(partitions) != 50 || len(used) != 4 {
+			t.Fatalf("got %d keys in %d partitions, want 50 in 4", len(partitions), len(used))
+		}
+		client, err := kgo.NewClient(kgo.SeedBrokers(broker.Addr()), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		for key, want := range partitions {
+			r, err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Key: []byte(key)}).First()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Partition != want {
+				t.Errorf("key %s: got partition %d, and %d from franz-go", key, want, r.Partition)
+			}
+		}
+	})
+
+	t.Run("an unknown topic passes", func(t *testing.T) {
+		sink := openSink(t, kafkaConfig("unknown", broker.Addr()))
+		err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1)})
+		class := sinks.Classify(sinks.PerRecord(err, 1)[0])
+		if class == nil || class.Permanent || class.Reason != sinks.ReasonNotFound {
+			t.Fatalf("got %v, want a transient not_found", err)
+		}
+		broker.CreateTopic("unknown", 1)
+		took := deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)})
+		t.Logf("delivered %v after the topic was there", took)
+	})
+
+	t.Run("tombstones and headers", func(t *testing.T) {
+		createTopic(t, broker, "tombstones", 1)
+		config := kafkaConfig("tombstones", broker.Addr())
+		config.Tombstones = true
+		config.Compression = "zstd"
+		sink := openSink(t, config)
+		batch := []sinks.Record{sinktest.NewRecord("a", 1), sinktest.NewRecord("a", 2), sinktest.NewRecord("b", 1)}
+		batch[1].Fields.Type = "DELETED"
+		if err := sink.Deliver(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+		got := readAll(t, broker, "tombstones")
+		if len(got) != 4 {
+			t.Fatalf("got %d messages, want 4", len(got))
+		}
+		for i, want := range []struct {
+			record    int
+			tombstone bool
+		}{{0, false}, {1, false}, {1, true}, {2, false}} {
+			r := batch[want.record]
+			if string(got[i].Key) != r.Key || (got[i].Value == nil) != want.tombstone || got[i].Headers["kubeferry-id"] != r.DedupID {
+				t.Errorf("message %d: got key %q, value %q, headers %v", i, got[i].Key, got[i].Value, got[i].Headers)
+			}
+			if !want.tombstone && (got[i].Headers["content-type"] != r.ContentType || got[i].Headers["ce-subject"] != r.Headers["ce-subject"]) {
+				t.Errorf("message %d: got headers %v", i, got[i].Headers)
+			}
+			if d := time.Since(got[i].Timestamp); d < -time.Minute || d > time.Minute {
+				t.Errorf("message %d: got time %v", i, got[i].Timestamp)
+			}
+		}
+	})
+
+	for _, compression := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
+		t.Run("compression "+compression, func(t *testing.T) {
+			topic := "compressed-" + compression
+			createTopic(t, broker, topic, 1)
+			config := kafkaConfig(topic, broker.Addr())
+			config.Compression = compression
+			if err := openSink(t, config).Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1), sinktest.NewRecord("a", 2)}); err != nil {
+				t.Fatal(err)
+			}
+			if got := readAll(t, broker, topic); len(got) != 2 || string(got[1].Value) != string(sinktest.NewRecord("a", 2).Body) {
+				t.Errorf("got %d records", len(got))
+			}
+		})
+	}
+
+	for _, key := range []string{"uid", "namespace", "none"} {
+		t.Run("key "+key, func(t *testing.T) {
+			topic := "keyed-by-" + key
+			createTopic(t, broker, topic, 4)
+			config := kafkaConfig(topic, broker.Addr())
+			config.Key, config.RequiredAcks = key, "one"
+			record := sinktest.NewRecord("a", 1)
+			if err := openSink(t, config).Deliver(t.Context(), []sinks.Record{record, sinktest.NewRecord("b", 1)}); err != nil {
+				t.Fatal(err)
+			}
+			got := readAll(t, broker, topic)
+			want := map[string]string{"uid": record.Fields.UID, "namespace": record.Fields.Namespace}[key]
+			if !slices.ContainsFunc(got, func(r kafkatest.Record) bool {
+				return string(r.Key) == want && (r.Key == nil) == (key == "none")
+			}) {
+				t.Errorf("got %v, want key %q", got, want)
+			}
+			if key == "none" && got[0].Partition == got[1].Partition {
+				t.Errorf("both records in partition %d, want them in turn", got[0].Partition)
+			}
+		})
+	}
+}
+
+// TestKafkaSmallBroker has a broker that takes 4 KiB at once: batches are cut down until they fit.
+func TestKafkaSmallBroker(t *testing.T) {
+	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{"message.max.bytes": "4096"}})
+	createTopic(t, broker, "small", 2)
+	config := kafkaConfig("small", broker.Addr())
+	config.Compression = "none"
+	sink := openSink(t, config)
+	var batch []sinks.Record
+	for n := range 40 {
+		for k := range 5 {
+			batch = append(batch, sinktest.NewRecord(fmt.Sprintf("object-%d", k), n+1))
+		}
+	}
+	const oversize = 77
+	appendBlanks(8 << 10)(&batch[oversize])
+	for i, err := range sinks.PerRecord(sink.Deliver(t.Context(), batch), len(batch)) {
+		behind := i >= oversize && batch[i].Key == batch[oversize].Key
+		if (err != nil) != behind {
+			t.Errorf("record %d: got %v", i, err)
+		}
+		if class := sinks.Classify(err); class != nil && class.Permanent != (i == oversize) {
+			t.Errorf("record %d: got permanent %t: %v", i, class.Permanent, err)
+		}
+	}
+	if got := len(readAll(t, broker, "small")); got != 200-25 {
+		t.Errorf("got %d records stored, want %d", got, 200-25)
+	}
+}
+
+// TestKafkaRestart kills the broker in the middle of a load.
+func TestKafkaRestart(t *testing.T) {
+	broker := kafkatest.Start(t)
+	createTopic(t, broker, "load", 6)
+	config := kafkaConfig("load", broker.Addr())
+	sink := openSink(t, config)
+	l := &load{workers: 4, keysEach: 10, perKey: 50}
+	l.run(within(t, 2*time.Minute), t, sink, config.Limits(), l.total()/4, broker.Restart)
+
+	var got []arrival
+	for _, r := range readAll(t, broker, "load") {
+		got = append(got, arrival{nameOf(string(r.Key)), strings.TrimPrefix(r.Headers["kubeferry-id"], "suite/")})
+	}
+	l.check(t, got)
+}
+
+// TestKafkaLeaderMoves moves the leaders about between three stand-ins for brokers.
+func TestKafkaLeaderMoves(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(6, "load"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	config := kafkaConfig("load", cluster.ListenAddrs()...)
+	sink := openSink(t, config)
+	l := &load{workers: 4, keysEach: 10, perKey: 50}
+	l.run(within(t, time.Minute), t, sink, config.Limits(), l.total()/4, func() {
+		for partition := range int32(6) {
+			info := cluster.PartitionInfo("load", partition)
+			if err := cluster.MoveTopicPartition("load", partition, (info.Leader+1)%3); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var got []arrival
+	for _, r := range readFake(t, cluster, "load", "", "") {
+		got = append(got, arrival{nameOf(string(r.Key)), strings.TrimPrefix(r.Headers["kubeferry-id"], "suite/")})
+	}
+	if doubles := l.check(t, got); doubles > 0 {
+		t.Errorf("got %d doubles, want none: a broker that is not the leader stores nothing", doubles)
+	}
+}
+
+// TestKafkaRotation gives the sink a wrong authority and a wrong password, then rewrites the files.
+func TestKafkaRotation(t *testing.T) {
+	for _, mechanism := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
+		t.Run(mechanism, func(t *testing.T) {
+			const password = "r0tated-pa55w0rd"
+			files := newAuthority(t)
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "tls"), kfake.EnableSASL(),
+				kfake.Superuser(strings.ToUpper(mechanism), "ferry", password), kfake.TLS(files.server(t)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(cluster.Close)
+
+			dir := t.TempDir()
+			caFile, passwordFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "password")
+			write(t, caFile, newAuthority(t).pem)
+			write(t, passwordFile, []byte("not-it\n"))
+			config := kafkaConfig("tls", cluster.ListenAddrs()...)
+			config.TLS = &sinks.TLS{CAFile: caFile}
+			config.SASL = &kafka.SASL{Mechanism: mechanism, Username: "ferry", PasswordFile: passwordFile}
+			sink := openSink(t, config)
+			batch := []sinks.Record{sinktest.NewRecord("a", 1)}
+
+			deliverUntil(t, sink, batch, func(class *sinks.Error) bool { return strings.Contains(class.Error(), "unknown authority") })
+			write(t, caFile, files.pem)
+			deliverUntil(t, sink, batch, func(class *sinks.Error) bool { return class.Reason == sinks.ReasonUnauthorized })
+			write(t, passwordFile, []byte(password+"\n"))
+			t.Logf("delivered %v after the files were right", deliverAll(t, sink, batch))
+		})
+	}
+}
+
+// TestKafkaClose closes a sink whose peer hangs.
+func TestKafkaClose(t *testing.T) {
+	link := newProxy(t)
+	cluster := newFake(t, link, kfake.SeedTopics(1, "close"))
+	_ = cluster
+	config := kafkaConfig("close", link.addr)
+	sink := openSink(t, config)
+	deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)})
+	link.hang()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := sink.Deliver(ctx, []sinks.Record{sinktest.NewRecord("a", 2)}); err == nil {
+		t.Fatal("got no error from a peer that hangs")
+	}
+	start := time.Now()
+	if err := sink.Close(within(t, time.Second)); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > 100*time.Millisecond {
+		t.Errorf("Close took %v", took)
+	}
+}
+
+func BenchmarkKafka(b *testing.B) {
+	broker := kafkatest.Start(b)
+	broker.CreateTopic("bench", 6)
+	config := kafkaConfig("bench", broker.Addr())
+	benchmark(b, openSink(b, config), config)
+}
+
+// deliverAll repeats what was not acknowledged, as a pipeline would, and returns how long it took.
+func deliverAll(t *testing.T, sink sinks.Sink, batch []sinks.Record) time.Duration {
+	t.Helper()
+	start := time.Now()
+	ctx := within(t, 30*time.Second)
+	for {
+		err := sink.Deliver(ctx, batch)
+		if err == nil {
+			return time.Since(start).Round(time.Millisecond)
+		}
+		if ctx.Err() != nil {
+			t.Fatal(first(err))
+		}
+		var left []sinks.Record
+		for i, err := range sinks.PerRecord(err, len(batch)) {
+			if err != nil {
+				left = append(left, batch[i])
+			}
+		}
+		batch = left
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// deliverUntil repeats a call until the first record's error is as wanted.
+func deliverUntil(t *testing.T, sink sinks.Sink, batch []sinks.Record, want func(*sinks.Error) bool) {
+	t.Helper()
+	ctx := within(t, 30*time.Second)
+	var before error
+	for {
+		class := sinks.Classify(first(sink.Deliver(ctx, batch)))
+		switch {
+		case class == nil:
+			t.Fatal("acknowledged, want an error")
+		case class.Permanent:
+			t.Fatalf("got permanent error %v", class)
+		case want(class):
+			return
+		case ctx.Err() != nil:
+			t.Fatalf("got %s: %v, before that %v", class.Reason, class, before)
+		}
+		before = class
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func readAll(t *testing.T, broker *kafkatest.Broker, topic string) []kafkatest.Record {
+	t.Helper()
+	records, err := broker.ReadAll(within(t, 30*time.Second), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+// nameOf returns the object's name in a key of sinktest.
+func nameOf(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
+
+// noise returns a JSON string of n bytes that does not compress below half.
+func noise(n int) []byte {
+	random := make([]byte, n/2-1)
+	_, _ = rand.Read(random)
+	return []byte(`"` + hex.EncodeToString(random) + `"`)
+}
+
+func write(t *testing.T, path string, content []byte) {
+	t.Helper()
+	// As a kubelet does: a new file takes the place of the old one.
+	if err := errors.Join(os.WriteFile(path+".new", content, 0o600), os.Rename(path+".new", path)); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,53 @@
+// Package sinks_test runs the sinks that need a real server against one: the suite of sinks/sinktest and what is
+// particular to each.
+package sinks_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// openSink validates config and opens a sink that is closed with the test.
+func openSink(tb testing.TB, config sinks.Config) sinks.Sink {
+	tb.Helper()
+	for _, fault := range config.Validate() {
+		if !fault.Warning {
+			tb.Fatalf("configuration: %s: %s", fault.Path, fault.Message)
+		}
+	}
+	sink, err := config.Open(tb.Context(), sinks.Env{Name: "test", UserAgent: "kubeferry/test", Logger: slog.New(slog.NewTextHandler(logWriter{tb}, nil))})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := sink.Close(ctx); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return sink
+}
+
+type logWriter struct{ tb testing.TB }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	w.tb.Logf("sink: %s", p[:len(p)-1])
+	return len(p), nil
+}
+
+// within returns a context that ends after d, with the test at the latest.
+func within(tb testing.TB, d time.Duration) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), d)
+	tb.Cleanup(cancel)
+	return ctx
+}

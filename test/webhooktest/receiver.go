@@ -1,0 +1,173 @@
+// Package webhooktest receives webhooks over real HTTP, remembers them, and misbehaves on request.
+package webhooktest
+
+import (
+	"compress/gzip"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Request is one request as it was received.
+type Request struct {
+	Method  string
+	Path    string
+	Header  http.Header
+	Body    []byte // decompressed
+	Records []Record
+	Time    time.Time
+	// Status is what was answered; 0 if the request got no answer.
+	Status int
+}
+
+// Receiver is an HTTP server on loopback. Its methods may be called from any goroutine.
+type Receiver struct {
+	server  *httptest.Server
+	closing chan struct{} // closed at the end, to release requests that hang
+
+	mu       sync.Mutex // guards what follows
+	behavior Behavior
+	requests []*Request
+	changed  chan struct{} // closed and replaced with every request
+}
+
+// Start runs a receiver that ends with the test. It accepts everything until [Receiver.Use] says otherwise.
+func Start(tb testing.TB) *Receiver {
+	tb.Helper()
+	return start(tb, (*httptest.Server).Start)
+}
+
+// StartTLS is [Start] with HTTPS; see [Receiver.Server] for its certificate.
+func StartTLS(tb testing.TB) *Receiver {
+	tb.Helper()
+	return start(tb, (*httptest.Server).StartTLS)
+}
+
+func start(tb testing.TB, run func(*httptest.Server)) *Receiver {
+	r := &Receiver{closing: make(chan struct{}), changed: make(chan struct{}), behavior: Accept()}
+	r.server = httptest.NewUnstartedServer(http.HandlerFunc(r.serve))
+	run(r.server)
+	tb.Cleanup(func() {
+		close(r.closing)
+		r.server.CloseClientConnections()
+		r.server.Close()
+	})
+	return r
+}
+
+// URL is where to send to; any path below it does.
+func (r *Receiver) URL() string { return r.server.URL }
+
+// Server is the HTTP server underneath, for its client and certificate.
+func (r *Receiver) Server() *httptest.Server { return r.server }
+
+// Use sets how requests from now on are answered.
+func (r *Receiver) Use(b Behavior) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.behavior = b
+}
+
+// Requests returns all requests received so far, in order, those that hang or were refused too.
+func (r *Receiver) Requests() []Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	requests := make([]Request, len(r.requests))
+	for i, req := range r.requests {
+		requests[i] = *req
+	}
+	return requests
+}
+
+// Accepted returns the records of all requests that were answered with a 2xx status, in order.
+func (r *Receiver) Accepted() []Record {
+	var records []Record
+	for _, req := range r.Requests() {
+		if req.Status/100 == 2 {
+			records = append(records, req.Records...)
+		}
+	}
+	return records
+}
+
+// Changed is closed with the next request. Take it before looking at the requests, then nothing is missed.
+func (r *Receiver) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+func (r *Receiver) serve(w http.ResponseWriter, hr *http.Request) {
+	req := &Request{Method: hr.Method, Path: hr.URL.Path, Header: hr.Header.Clone(), Time: time.Now()}
+	body, err := readBody(hr)
+	if err != nil { // the sender hung up, or sent no gzip
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		req.Status = http.StatusBadRequest
+		r.remember(req)
+		return
+	}
+	req.Body = body
+	req.Records = split(req.Header, body)
+
+	r.mu.Lock()
+	answer := r.behavior(req)
+	r.mu.Unlock()
+
+	switch {
+	case answer.Hang:
+		r.remember(req)
+		select {
+		case <-hr.Context().Done():
+		case <-r.closing:
+		}
+		panic(http.ErrAbortHandler) // ends the connection without an answer
+	case answer.Reset:
+		r.remember(req)
+		reset(w)
+	default:
+		req.Status = answer.Status
+		// Before it is sent: whoever got the answer finds the request here.
+		r.remember(req)
+		if answer.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(answer.RetryAfter.Seconds())))
+		}
+		w.WriteHeader(answer.Status)
+		_, _ = io.WriteString(w, answer.Body)
+	}
+}
+
+func (r *Receiver) remember(req *Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requests = append(r.requests, req)
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func readBody(hr *http.Request) ([]byte, error) {
+	if hr.Header.Get("Content-Encoding") != "gzip" {
+		return io.ReadAll(hr.Body)
+	}
+	z, err := gzip.NewReader(hr.Body)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
+// reset ends the connection with a TCP RST, as a dying server or a proxy would.
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil { // HTTP/2
+		panic(http.ErrAbortHandler)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
