@@ -59,7 +59,8 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 			resource: resource, namespace: scope.namespace, metrics: metrics, logger: logger, now: time.Now,
 			state: StateStarting, since: time.Now(),
 		},
-		known: newKnownSet(),
+		backoff: watchBackoff(),
+		known:   newKnownSet(),
 	}
 }
 

@@ -34,9 +34,17 @@ type watcher struct {
 	metrics    *watchMetrics
 	logger     *slog.Logger
 	now        func() time.Time
+	// backoff spaces the attempts to open the watch.
+	backoff wait.Backoff
 
 	// known outlives the resource's absence only to tell its objects' deletion; see observe.
 	known *knownSet
+}
+
+// watchBackoff ends where client-go's, which goes up to a minute, does not: a change should not wait that long once
+// the API server is back.
+func watchBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: 8 * time.Second, Jitter: 0.5}
 }
 
 // digest names a watch in the ids of gap records. It depends on what the watch selects, and on nothing else.
@@ -83,7 +91,6 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 // observe runs the informer machinery until ctx ends or the resource is gone.
 func (w *watcher) observe(ctx context.Context, found resolved) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	// Errors reach the log through health, once each; client-go would add its own lines for every attempt.
 	ctx = klog.NewContext(ctx, logr.Discard())
 
@@ -100,11 +107,13 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 	logger := klog.FromContext(ctx)
 	reflector := cache.NewReflectorWithOptions(w.listerWatcher(), nil, fifo, cache.ReflectorOptions{
 		Name: w.id, TypeDescription: delta.ResourceName(w.collection.resource), Logger: &logger,
-		// The default goes up to a minute; a change should not wait that long once the API server is back.
-		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: 8 * time.Second, Jitter: 0.5},
+		Backoff: &w.backoff,
 	})
 	var background sync.WaitGroup
-	defer background.Wait()
+	defer func() {
+		cancel()
+		background.Wait()
+	}()
 	background.Go(func() { reflector.RunWithContext(ctx) })
 	background.Go(func() {
 		<-ctx.Done()

@@ -1,0 +1,183 @@
+package config
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func (v *validator) pipelines() {
+	c := v.config
+	if len(c.Pipelines) == 0 && v.has("pipelines") {
+		v.fault("pipelines", "must hold at least one pipeline")
+	}
+	v.names("pipelines", nameTexts(c.Pipelines, func(p *Pipeline) string { return p.Name }))
+	sourceNames := v.quietNames("sources", v.sourceNames())
+	sinkNames := v.quietNames("sinks", v.sinkNames())
+	for i := range c.Pipelines {
+		p, at := &c.Pipelines[i], index("pipelines", i)
+		v.pipelineSources(p, at, sourceNames)
+		v.filters(p, at)
+		v.delivery(p, at, sinkNames)
+		v.retry(p, at)
+	}
+}
+
+// quietNames is names for a list that was checked before.
+func (v *validator) quietNames(section string, texts []string) []name {
+	quiet := *v
+	quiet.faults = &faultList{}
+	return quiet.names(section, texts)
+}
+
+// pipelineSources resolves the sources of p, filling in the default, and compares what they watch.
+func (v *validator) pipelineSources(p *Pipeline, at string, names []name) {
+	at += ".sources"
+	var taken []int // indices into the configuration's sources
+	switch {
+	case len(p.Sources) == 0 && v.present(at):
+		v.fault(at, "must not be empty; without the key, the pipeline takes every source")
+		return
+	case len(p.Sources) == 0:
+		for i := range v.config.Sources {
+			p.Sources = append(p.Sources, v.config.Sources[i].Name)
+			taken = append(taken, i)
+		}
+	default:
+		for i, text := range p.Sources {
+			if slices.Index(p.Sources, text) < i {
+				v.fault(index(at, i), "%s is in this list already", v.shown(index(at, i)))
+				continue
+			}
+			if j := v.refer(index(at, i), text, "source", "sources", names); j >= 0 {
+				taken = append(taken, j)
+			}
+		}
+	}
+	v.overlaps(at, taken, names)
+	v.secrets(p, at, taken)
+}
+
+// overlaps looks for objects that would reach a pipeline twice.
+func (v *validator) overlaps(at string, taken []int, names []name) {
+	type watched struct {
+		resource schema.GroupVersionResource
+		source   int
+		shown    string
+	}
+	var seen []watched
+	for _, source := range taken {
+		for i, resource := range v.config.Sources[source].Resources {
+			if resource.Resource == "" || slices.Index(v.config.Sources[source].Resources, resource) < i {
+				continue // it could not be read, or was said to be there twice
+			}
+			shown := v.shown(index(index("sources", source)+".resources", i))
+			for _, other := range seen {
+				hint := ""
+				if !v.present(at) {
+					hint = "; the pipeline takes every source unless it lists some"
+				}
+				switch {
+				case other.resource == resource && other.source != source:
+					v.fault(at, "%s comes through both %q and %q%s", shown, names[other.source].shown, names[source].shown, hint)
+				case other.resource != resource && sameObjects(other.resource, resource):
+					v.warn(at, "%s and %s are the same objects: each change arrives twice", other.shown, shown)
+				}
+			}
+			seen = append(seen, watched{resource, source, shown})
+		}
+	}
+}
+
+// sameObjects reports whether two resources show the same objects in different versions or groups.
+func sameObjects(a, b schema.GroupVersionResource) bool {
+	if a.Resource != b.Resource {
+		return false
+	}
+	isEvents := func(r schema.GroupVersionResource) bool {
+		return r.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
+	}
+	return a.Group == b.Group || isEvents(a) && isEvents(b)
+}
+
+// secrets warns about Secrets that a pipeline takes.
+func (v *validator) secrets(p *Pipeline, at string, taken []int) {
+	pipeline := parent(at)
+	takes := slices.ContainsFunc(taken, func(i int) bool {
+		return slices.Contains(v.config.Sources[i].Resources, schema.GroupVersionResource{Version: "v1", Resource: "secrets"})
+	})
+	switch {
+	case !p.RedactSecrets && takes:
+		v.warn(pipeline+".redactSecrets", "the data of Secrets leaves the cluster as it is")
+	case !p.RedactSecrets:
+		v.warn(pipeline+".redactSecrets", "has no effect now, because no source of the pipeline watches v1/secrets; once one does, their data leaves the cluster as it is")
+	case takes && v.config.Redaction == (Redaction{}) && !v.broken.isBroken("redaction"):
+		v.warn(at, "takes v1/secrets, and no redaction.key or redaction.keyFile is set: the digests that replace their data are different after each restart")
+	}
+}
+
+func (v *validator) filters(p *Pipeline, at string) {
+	for i, filter := range p.Filters {
+		path := index(at+".filters", i)
+		p, ok := v.decode.places[path]
+		if !ok || p.value.failed || v.broken.isBroken(path) {
+			continue
+		}
+		switch keys := len(p.value.entries); {
+		case keys == 0:
+			v.fault(path, "has no key: give it types or namespaces")
+			continue
+		case keys > 1:
+			v.fault(path, "has %d keys; a filter has one: write one entry for each", keys)
+		}
+		if v.has(path+".types") && len(filter.Types) == 0 {
+			v.fault(path+".types", "must not be empty: nothing would pass")
+		}
+		if filter.Namespaces != nil {
+			if filter.Namespaces.All() && !v.has(path+".namespaces.include") && !v.has(path+".namespaces.exclude") {
+				v.fault(path+".namespaces", "has neither include nor exclude")
+			}
+			v.namespaces(*filter.Namespaces, path+".namespaces")
+		} else if v.has(path+".namespaces") && !v.present(path+".namespaces") {
+			v.fault(path+".namespaces", "has neither include nor exclude")
+		}
+	}
+}
+
+// delivery checks where a pipeline's records go.
+func (v *validator) delivery(p *Pipeline, at string, sinkNames []name) {
+	sink, dead := -1, -1
+	if v.present(at + ".sink") {
+		sink = v.refer(at+".sink", p.Sink, "sink", "sinks", sinkNames)
+	}
+	if v.present(at + ".deadLetter") {
+		dead = v.refer(at+".deadLetter", p.DeadLetter, "sink", "sinks", sinkNames)
+	}
+	if dead >= 0 && dead == sink {
+		v.fault(at+".deadLetter", "must be another sink than the pipeline's own, which could not deliver the record")
+	}
+	if p.Format == FormatRaw && sink >= 0 {
+		if s := v.config.Sinks[sink]; s.Kind == "webhook" && s.Config != nil && s.Config.Limits().MaxRecords > 1 {
+			v.warn(at+".format", "raw records carry their id and type in headers, and those are lost when the webhook %q gets several in one array; set its batch.maxRecords to 1", sinkNames[sink].shown)
+		}
+	}
+	if p.Backlog.MaxBytes < 64<<10 {
+		v.fault(at+".backlog.maxBytes", "must be at least 64Ki")
+	}
+}
+
+func (v *validator) retry(p *Pipeline, at string) {
+	at += ".retry"
+	if p.Retry.Initial <= 0 {
+		v.fault(at+".initial", "must be more than 0s")
+	} else if p.Retry.Max < p.Retry.Initial && !v.broken.isBroken(at+".initial") && !v.broken.isBroken(at+".max") {
+		path := at + ".max"
+		if !v.present(path) {
+			path = at + ".initial"
+		}
+		v.fault(path, "retry.max (%s) must be at least retry.initial (%s)", v.orDefault(at+".max", p.Retry.Max), v.orDefault(at+".initial", p.Retry.Initial))
+	}
+	if p.Retry.Attempts < 0 {
+		v.fault(at+".attempts", "must not be negative; 0 is as long as it takes")
+	}
+}

@@ -1,0 +1,69 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+func (v *validator) sinkNames() []string {
+	return nameTexts(v.config.Sinks, func(s *Sink) string { return s.Name })
+}
+
+func (v *validator) sinks() {
+	if len(v.config.Sinks) == 0 && v.has("sinks") {
+		v.fault("sinks", "must hold at least one sink")
+	}
+	v.names("sinks", v.sinkNames())
+	for i, sink := range v.config.Sinks {
+		if sink.Config == nil {
+			continue
+		}
+		section := join(index("sinks", i), sink.Kind)
+		for _, fault := range sink.Config.Validate() {
+			path := section
+			if fault.Path != "" && strings.HasPrefix(fault.Path, "[") {
+				path += fault.Path
+			} else if fault.Path != "" {
+				path += "." + fault.Path
+			}
+			message := v.scrub(fault.Message, section)
+			if fault.Warning {
+				v.warn(path, "%s", message)
+			} else {
+				v.fault(path, "%s", message)
+			}
+		}
+	}
+}
+
+// use warns about sources and sinks that no pipeline names.
+func (v *validator) use() {
+	if len(v.config.Pipelines) == 0 || v.broken.isBroken("pipelines") {
+		return
+	}
+	sources, sinks := map[string]bool{}, map[string]bool{}
+	for _, p := range v.config.Pipelines {
+		for _, source := range p.Sources {
+			sources[source] = true
+		}
+		sinks[p.Sink], sinks[p.DeadLetter] = true, true
+	}
+	for i, source := range v.config.Sources {
+		if path := index("sources", i); source.Name != "" && !sources[source.Name] {
+			v.warn(path, "no pipeline takes the source %s: it is not watched", v.shown(path+".name"))
+		}
+	}
+	for i, sink := range v.config.Sinks {
+		if path := index("sinks", i); sink.Name != "" && !sinks[sink.Name] {
+			v.warn(path, "no pipeline delivers to the sink %s: it is not opened", v.shown(path+".name"))
+		}
+	}
+}
+
+// orDefault is the value at path as the file has it, or the default.
+func (v *validator) orDefault(path string, value fmt.Stringer) string {
+	if v.present(path) {
+		return v.decode.at(path).value.raw
+	}
+	return "by default " + value.String()
+}

@@ -1,0 +1,127 @@
+package config
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Config is the whole configuration file. What [Load] returns is complete: defaults are filled in and every
+// reference points to something.
+type Config struct {
+	Cluster string `yaml:"cluster" required:"true" doc:"name of the cluster: stamped on every record and part of every id"`
+	// StateDir is always empty: this version keeps its state in memory and refuses the key.
+	StateDir  string     `yaml:"-"`
+	Sources   []Source   `yaml:"sources" required:"true" doc:"what is watched"`
+	Pipelines []Pipeline `yaml:"pipelines" required:"true" doc:"what goes where, and in which form"`
+	Sinks     []Sink     `yaml:"sinks" required:"true" doc:"where records are delivered to"`
+	Redaction Redaction  `yaml:"redaction" doc:"the key of the digests that redacted values become"`
+	Server    Server     `yaml:"server" doc:"the HTTP server of metrics and probes"`
+	Log       Log        `yaml:"log" doc:"the program's own log, on standard error"`
+	Shutdown  Shutdown   `yaml:"shutdown" doc:"how the program ends"`
+}
+
+// Source is a named set of watches that share scope and selectors.
+type Source struct {
+	Name          string                        `yaml:"name" required:"true" doc:"name that pipelines refer to"`
+	Resources     []schema.GroupVersionResource `yaml:"resources" required:"true" doc:"<group>/<version>/<resource>, or <version>/<resource> for the core group: apps/v1/deployments, v1/pods"`
+	Namespaces    delta.Namespaces              `yaml:"namespaces" doc:"the namespaces to watch; default all. Not for cluster-scoped resources"`
+	LabelSelector string                        `yaml:"labelSelector" doc:"label selector that the API server applies: app=web,tier!=cache"`
+	FieldSelector string                        `yaml:"fieldSelector" doc:"field selector that the API server applies: type=Warning"`
+	Snapshot      Snapshot                      `yaml:"snapshot" enum:"initial|never|always" doc:"what a pipeline gets of the objects that exist already. initial: each of them once, the first time the pipeline sees the watch; never: nothing, they are learned silently; always: each of them at every start"`
+}
+
+// Snapshot says what a pipeline gets of the objects that exist already.
+type Snapshot string
+
+// The values of [Snapshot].
+const (
+	SnapshotInitial Snapshot = "initial"
+	SnapshotNever   Snapshot = "never"
+	SnapshotAlways  Snapshot = "always"
+)
+
+// Pipeline takes deltas from sources through filters and a format to one sink.
+type Pipeline struct {
+	Name string `yaml:"name" required:"true" doc:"name in metrics, logs and transport ids"`
+	// Sources holds the names of the pipeline's sources; the default, all of them, is filled in.
+	Sources           []string `yaml:"sources" doc:"names of the sources to take deltas from; default all"`
+	Filters           []Filter `yaml:"filters" doc:"a delta passes if it passes each of them"`
+	Format            Format   `yaml:"format" enum:"cloudevents|json|raw" doc:"form of the records. cloudevents: structured CloudEvents JSON; json: the same data without the envelope; raw: the bare object, the rest in headers"`
+	Sink              string   `yaml:"sink" required:"true" doc:"name of the sink to deliver to"`
+	Backlog           Backlog  `yaml:"backlog" doc:"the deltas that are not settled yet"`
+	Retry             Retry    `yaml:"retry" doc:"how failed records are tried again"`
+	DeadLetter        string   `yaml:"deadLetter" doc:"name of the sink for records that can never be delivered; default: an error log line with the id"`
+	KeepManagedFields bool     `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
+	RedactSecrets     bool     `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
+}
+
+// Filter is one condition: exactly one field is set.
+type Filter struct {
+	Types      []delta.Type      `yaml:"types" enum:"ADDED|MODIFIED|DELETED" doc:"the types of delta that pass"`
+	Namespaces *delta.Namespaces `yaml:"namespaces" doc:"the namespaces whose objects pass"`
+}
+
+// Format is the form of a pipeline's records.
+type Format string
+
+// The values of [Format].
+const (
+	FormatCloudEvents Format = "cloudevents"
+	FormatJSON        Format = "json"
+	FormatRaw         Format = "raw"
+)
+
+// Backlog bounds what a pipeline holds in memory.
+type Backlog struct {
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of deltas held in memory; at least 64Ki"`
+	Overflow Overflow    `yaml:"overflow" enum:"block" doc:"what a full backlog does. block: its sources wait"`
+}
+
+// Overflow says what a full backlog does.
+type Overflow string
+
+// OverflowBlock makes the sources of a full backlog wait.
+const OverflowBlock Overflow = "block"
+
+// Retry spaces the attempts to deliver a record: Initial, doubling up to Max.
+type Retry struct {
+	Initial time.Duration `yaml:"initial" doc:"delay before the second attempt; it doubles with each further one"`
+	Max     time.Duration `yaml:"max" doc:"longest delay between two attempts"`
+	// Attempts is how often a record is tried before it goes to the dead letter; 0 is as long as it takes.
+	Attempts int `yaml:"attempts" doc:"attempts before a record goes to the dead letter; 0: as long as it takes"`
+}
+
+// Sink is a named destination: the kind of sink and what the file says under that key.
+type Sink struct {
+	Name string
+	// Kind is the name of the [sinks.Kind] that Config belongs to.
+	Kind   string
+	Config sinks.Config
+}
+
+// Redaction holds the key of the digests that redacted values become. At most one field is set; with none, the
+// program makes a random key at every start.
+type Redaction struct {
+	KeyFile string `yaml:"keyFile" doc:"file that holds the key"`
+	Key     string `yaml:"key" doc:"the key itself, best as ${NAME} or ${file:/path}"`
+}
+
+// Server is the HTTP server of metrics and probes.
+type Server struct {
+	Listen string `yaml:"listen" doc:"address of /metrics, /healthz, /readyz and /status, as host:port or :port"`
+}
+
+// Log is the program's own log.
+type Log struct {
+	Level  string `yaml:"level" enum:"debug|info|warn|error" doc:"least severe level that is logged"`
+	Format string `yaml:"format" enum:"json|text" doc:"form of the lines"`
+}
+
+// Shutdown says how the program ends.
+type Shutdown struct {
+	Grace time.Duration `yaml:"grace" doc:"the longest a stopping program drains its backlogs"`
+}

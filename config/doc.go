@@ -1,0 +1,26 @@
+// Package config reads kubeferry's configuration file.
+//
+// # From file to Config
+//
+// [Load] runs a file through these steps; each adds its faults to one list, so that a user sees all of them at once:
+//
+//  1. YAML into a tree of nodes that know their lines. Aliases and merge keys are resolved within a budget, so that a
+//     small file cannot grow large; duplicate keys are faults.
+//  2. ${NAME} and ${file:/path} expand inside scalar values. What comes in is text: it is neither expanded again nor
+//     read as YAML, and no message prints it.
+//  3. The tree is decoded into [Config], strictly and driven by the struct types: unknown keys, wrong types.
+//  4. Validation: references, selectors, globs, combinations, and what the sinks say of their own sections.
+//
+// A fault of one step keeps later steps from complaining about its consequences.
+//
+// # Struct tags
+//
+// Sinks' configurations are decoded by the same rules as the types here. The tags are
+//
+//	yaml:"name"         the key; ",inline" for an embedded struct, "-" for a field that is not in the file
+//	doc:"text"          the description in the JSON Schema
+//	enum:"a|b|c"        the only values of a string, or of the strings in a list
+//	required:"true"     the key must be there
+//
+// Defaults are the values that a struct holds before it is decoded.
+package config

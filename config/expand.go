@@ -1,0 +1,144 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// maxExpansion bounds the file of a ${file:…}: keys and passwords are small.
+const maxExpansion = 1 << 20
+
+// expander replaces ${NAME} and ${file:/path} in the scalar values of a tree, each value once.
+type expander struct {
+	faults *faultList
+	getenv func(string) (string, bool)
+}
+
+func (e *expander) expand(n *node, path string) {
+	if n.failed {
+		return
+	}
+	for i, item := range n.items {
+		e.expand(item, index(path, i))
+	}
+	for _, entry := range n.entries {
+		e.expand(entry.value, join(path, entry.key))
+	}
+	if n.kind != yaml.ScalarNode {
+		return
+	}
+	text, secrets, err := e.text(n.text)
+	if err != nil {
+		n.failed = true
+		e.faults.add(n, path, err.Error())
+		return
+	}
+	if len(secrets) > 0 {
+		n.expanded, n.secrets = true, append(secrets, secret{text, n.text})
+	}
+	n.text = text
+}
+
+// text reads from left to right: "$${" is a literal "${", any other "$" that does not begin "${" stands for itself.
+func (e *expander) text(text string) (string, []secret, error) {
+	var b strings.Builder
+	var secrets []secret
+	for {
+		dollar := strings.IndexByte(text, '$')
+		if dollar < 0 {
+			b.WriteString(text)
+			return b.String(), secrets, nil
+		}
+		b.WriteString(text[:dollar])
+		text = text[dollar:]
+		switch {
+		case strings.HasPrefix(text, "$${"):
+			b.WriteString("${")
+			text = text[3:]
+		case strings.HasPrefix(text, "${"):
+			end := strings.IndexByte(text, '}')
+			if end < 0 {
+				return "", nil, errors.New("has a ${ without a }; a literal ${ is written $${")
+			}
+			value, err := e.lookup(text[2:end])
+			if err != nil {
+				return "", nil, err
+			}
+			b.WriteString(value)
+			secrets = append(secrets, secret{value, text[:end+1]})
+			text = text[end+1:]
+		default:
+			b.WriteByte('$')
+			text = text[1:]
+		}
+	}
+}
+
+func (e *expander) lookup(name string) (string, error) {
+	if path, ok := strings.CutPrefix(name, "file:"); ok {
+		return readExpansion(path)
+	}
+	if !isVariable(name) {
+		return "", fmt.Errorf("${%s} is neither ${NAME} nor ${file:/path}; a literal ${ is written $${", name)
+	}
+	value, ok := e.getenv(name)
+	if !ok {
+		return "", fmt.Errorf("the environment variable %s is not set", name)
+	}
+	return value, nil
+}
+
+func isVariable(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// readExpansion returns a file's text without one trailing line break.
+func readExpansion(path string) (string, error) {
+	reference := "${file:" + path + "}"
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("%s: the path must be absolute", reference)
+	}
+	// A pipe or a device could block or never end.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is not a regular file", reference)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("%s cannot be read: %w", reference, cause(err))
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxExpansion+1))
+	if err != nil {
+		return "", fmt.Errorf("%s cannot be read: %w", reference, cause(err))
+	}
+	if len(data) > maxExpansion {
+		return "", fmt.Errorf("%s is larger than 1Mi", reference)
+	}
+	text := string(data)
+	if trimmed, ok := strings.CutSuffix(text, "\n"); ok {
+		text = strings.TrimSuffix(trimmed, "\r")
+	}
+	return text, nil
+}
+
+// cause is err without the path that [fs.PathError] repeats.
+func cause(err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return pathErr.Err
+	}
+	return err
+}

@@ -1,0 +1,34 @@
+package config
+
+import (
+	"strconv"
+	"strings"
+)
+
+// join is the path of a key: a.b, or a["b.c"] where the key is not a plain word.
+func join(path, key string) string {
+	for i := range len(key) {
+		c := key[i]
+		if c != '-' && c != '_' && c != '<' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
+			return path + "[" + strconv.Quote(key) + "]"
+		}
+	}
+	if path == "" || key == "" {
+		return path + key
+	}
+	return path + "." + key
+}
+
+// index is the path of an item.
+func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// parent is the path without its last step.
+func parent(path string) string {
+	return path[:max(0, strings.LastIndexAny(path, ".["))]
+}
+
+// within reports whether path is outer or lies inside it.
+func within(path, outer string) bool {
+	rest, ok := strings.CutPrefix(path, outer)
+	return ok && (rest == "" || outer == "" || rest[0] == '.' || rest[0] == '[')
+}

@@ -1,0 +1,170 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Schema returns the JSON Schema (draft 2020-12) of the file, made from the types that the file is decoded into. It
+// is stricter than a syntax check and laxer than [Load]: references, selectors and combinations are not in it.
+func Schema(kinds []sinks.Kind) ([]byte, error) {
+	s := schemaWriter{kinds: kinds}
+	root := s.value(newValue(reflect.TypeFor[Config]()), nil)
+	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	root["title"] = "kubeferry configuration"
+	root["type"] = "object"
+	data, err := json.MarshalIndent(root, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write schema: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+type jsonSchema map[string]any
+
+type schemaWriter struct{ kinds []sinks.Kind }
+
+// value is the schema of what can be decoded into v; the defaults are what v holds.
+func (s schemaWriter) value(v reflect.Value, enum []string) jsonSchema {
+	t := v.Type()
+	switch {
+	case t == reflect.TypeFor[Sink]():
+		return s.sink()
+	case isScalar(t):
+		return scalarSchema(t, enum)
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			v = newValue(t.Elem())
+		} else {
+			v = v.Elem()
+		}
+		return s.value(v, enum)
+	case reflect.Slice:
+		return jsonSchema{"type": []string{"array", "null"}, "items": s.value(newValue(t.Elem()), enum)}
+	case reflect.Map:
+		return jsonSchema{"type": []string{"object", "null"}, "additionalProperties": s.value(newValue(t.Elem()), nil)}
+	case reflect.Struct:
+		return s.structure(v)
+	default:
+		return jsonSchema{}
+	}
+}
+
+func (s schemaWriter) structure(v reflect.Value) jsonSchema {
+	properties := jsonSchema{}
+	var required []string
+	for _, key := range fieldsOf(v.Type()) {
+		value := v.FieldByIndex(key.index)
+		property := s.value(value, key.enum)
+		if key.doc != "" {
+			property["description"] = key.doc
+		}
+		if def := defaultOf(value); def != nil {
+			property["default"] = def
+		}
+		if key.required {
+			required = append(required, key.name)
+			if key.typ.Kind() == reflect.Slice {
+				property["type"], property["minItems"] = "array", 1
+			}
+		}
+		properties[key.name] = property
+	}
+	schema := jsonSchema{"type": []string{"object", "null"}, "properties": properties, "additionalProperties": false}
+	if v.Type() == reflect.TypeFor[Filter]() {
+		schema["type"], schema["minProperties"], schema["maxProperties"] = "object", 1, 1
+	}
+	if required != nil {
+		schema["type"], schema["required"] = "object", required
+	}
+	return schema
+}
+
+// sink is a mapping of a name and exactly one kind.
+func (s schemaWriter) sink() jsonSchema {
+	properties := jsonSchema{"name": jsonSchema{"type": "string", "description": "name that pipelines refer to"}}
+	oneOf := []jsonSchema{}
+	for _, kind := range s.kinds {
+		property := s.value(reflect.ValueOf(kind.New()), nil)
+		property["description"] = "deliver with the sink " + kind.Name
+		properties[kind.Name] = property
+		oneOf = append(oneOf, jsonSchema{"required": []string{kind.Name}})
+	}
+	return jsonSchema{
+		"type": "object", "properties": properties, "additionalProperties": false,
+		"required": []string{"name"}, "oneOf": oneOf,
+	}
+}
+
+// scalarSchema accepts a ${…} wherever the value is not text anyway.
+func scalarSchema(t reflect.Type, enum []string) jsonSchema {
+	expansion := jsonSchema{"type": "string", "pattern": `\$\{`}
+	var exact []jsonSchema
+	switch {
+	case len(enum) > 0:
+		exact = []jsonSchema{{"enum": enum}}
+	case t == durationType:
+		exact = []jsonSchema{
+			{"type": "string", "pattern": `^(0|[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$`},
+			{"const": 0},
+		}
+	case t == bytesType:
+		exact = []jsonSchema{{"type": "string", "pattern": sizePattern.String()}, {"type": "integer", "minimum": 0}}
+	case t == resourceType:
+		return jsonSchema{"type": "string", "pattern": `^([^/ ]+/)?[^/ ]+/[^/ ]+$|\$\{`, "examples": []string{"apps/v1/deployments", "v1/pods"}}
+	case t.Kind() == reflect.Bool:
+		exact = []jsonSchema{{"type": "boolean"}}
+	case isNumber(t):
+		exact = []jsonSchema{{"type": "integer"}}
+	default:
+		return jsonSchema{"type": "string"}
+	}
+	return jsonSchema{"anyOf": append(exact, expansion)}
+}
+
+// defaultOf is how the file would say what v holds; nil for nothing.
+func defaultOf(v reflect.Value) any {
+	switch {
+	case v.Kind() == reflect.Pointer:
+		if v.IsNil() || !isScalar(v.Type().Elem()) {
+			return nil
+		}
+		return scalarText(v.Elem())
+	case isScalar(v.Type()):
+		if v.IsZero() && v.Kind() == reflect.String {
+			return nil
+		}
+		return scalarText(v)
+	case v.Kind() == reflect.Slice && v.Len() > 0 && v.Type().Elem().Kind() == reflect.String:
+		return v.Interface()
+	}
+	return nil
+}
+
+func scalarText(v reflect.Value) any {
+	switch v.Type() {
+	case durationType:
+		return time.Duration(v.Int()).String()
+	case bytesType:
+		return formatBytes(v.Int())
+	}
+	return v.Interface()
+}
+
+// formatBytes writes a size in the largest unit that needs no fraction.
+func formatBytes(size int64) string {
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	unit := 0
+	for size != 0 && size%1024 == 0 && unit < len(units)-1 {
+		size /= 1024
+		unit++
+	}
+	return strconv.FormatInt(size, 10) + units[unit]
+}

@@ -1,0 +1,90 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// validator checks a decoded file. It reports nothing about values that could not be decoded.
+type validator struct {
+	config   *Config
+	decode   *decoder
+	broken   *faultList // the faults from before the validation
+	faults   *faultList
+	warnings []Fault
+}
+
+func newValidator(config *Config, decode *decoder) *validator {
+	return &validator{config: config, decode: decode, faults: decode.faults, broken: &faultList{broken: slices.Clone(decode.faults.broken)}}
+}
+
+func (v *validator) all() {
+	v.cluster()
+	v.program()
+	v.sources()
+	v.sinks()
+	v.pipelines()
+	v.use()
+}
+
+// fault reports a mistake at path, unless what stands there was reported already.
+func (v *validator) fault(path, format string, args ...any) {
+	if !v.broken.isBroken(path) {
+		at := v.decode.at(path)
+		v.faults.addAt(at.line, at.column, path, fmt.Sprintf(format, args...))
+	}
+}
+
+func (v *validator) warn(path, format string, args ...any) {
+	if !v.broken.isBroken(path) {
+		at := v.decode.at(path)
+		v.warnings = append(v.warnings, Fault{v.faults.file, at.line, at.column, path, fmt.Sprintf(format, args...)})
+	}
+}
+
+func (v *validator) sortedWarnings() []Warning {
+	sortFaults(v.warnings)
+	warnings := make([]Warning, len(v.warnings))
+	for i, w := range v.warnings {
+		warnings[i] = Warning(w)
+	}
+	return warnings
+}
+
+// present reports whether the file has a value at path.
+func (v *validator) present(path string) bool {
+	p, ok := v.decode.places[path]
+	return ok && !p.value.isNull()
+}
+
+// shown quotes the value at path as the file has it.
+func (v *validator) shown(path string) string {
+	if p, ok := v.decode.places[path]; ok {
+		return shown(p.value)
+	}
+	return "it"
+}
+
+// detail is ": " and what a library says of the value at path, unless it may repeat what came from outside the file.
+func (v *validator) detail(path string, err error) string {
+	if p, ok := v.decode.places[path]; ok && p.value.expanded {
+		return ""
+	}
+	return ": " + err.Error()
+}
+
+// scrub puts references back where a sink's message repeats what its section got from outside the file.
+func (v *validator) scrub(message, section string) string {
+	var secrets []secret
+	for path, p := range v.decode.places {
+		if within(path, section) {
+			secrets = append(secrets, p.value.secrets...)
+		}
+	}
+	// Longest first, so that a secret that holds another one goes as a whole.
+	slices.SortFunc(secrets, func(a, b secret) int {
+		return cmp.Or(cmp.Compare(len(b.text), len(a.text)), cmp.Compare(a.reference, b.reference))
+	})
+	return scrub(message, secrets)
+}

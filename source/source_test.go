@@ -1,0 +1,448 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"pgregory.net/rapid"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
+}
+
+var things = schema.GroupVersionResource{Version: "v1", Resource: "things"}
+
+// recorder is a handler that keeps what it gets.
+type recorder struct {
+	mu     sync.Mutex
+	deltas []*delta.Delta
+	gaps   []*delta.Gap
+	order  []string       // ids, and "gap"
+	state  map[string]any // name → uid/version, as the deltas tell it
+	wrong  []string       // what breaks the rules of a history
+	block  chan struct{}  // if set, Delta waits for it
+}
+
+func (r *recorder) Delta(ctx context.Context, d *delta.Delta) error {
+	r.mu.Lock()
+	block := r.block
+	r.mu.Unlock()
+	if block != nil {
+		select {
+		case <-block:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deltas = append(r.deltas, d)
+	r.order = append(r.order, shortID(d))
+	if r.state == nil {
+		r.state = map[string]any{}
+	}
+	name := d.Object.Name()
+	_, exists := r.state[name]
+	switch {
+	case d.Type == delta.Added && exists, d.Type == delta.Modified && !exists, d.Type == delta.Deleted && !exists:
+		r.wrong = append(r.wrong, fmt.Sprintf("%s of %s, existing: %v", shortID(d), name, exists))
+	}
+	if d.Type == delta.Deleted {
+		delete(r.state, name)
+	} else {
+		r.state[name] = string(d.Object.UID()) + "/" + d.Object.ResourceVersion()
+	}
+	return nil
+}
+
+func (r *recorder) Gap(_ context.Context, g *delta.Gap) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gaps = append(r.gaps, g)
+	r.order = append(r.order, "gap")
+	return nil
+}
+
+// shortID is uid/version/TYPE with a letter for each flag.
+func shortID(d *delta.Delta) string {
+	id := strings.TrimPrefix(d.ID(""), "/")
+	for flag, set := range map[string]bool{"+s": d.Snapshot, "+i": d.Inferred} {
+		if set {
+			id += flag
+		}
+	}
+	return id
+}
+
+func (r *recorder) ids() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.order)
+}
+
+// run runs a source on the server until the test ends, with short pauses between attempts.
+func run(t testing.TB, server *apiServer, handler Handler, adjust func(*Options)) *Source {
+	t.Helper()
+	client, err := NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := Options{Name: "test", Resources: []schema.GroupVersionResource{things}, Snapshot: SnapshotInitial}
+	if adjust != nil {
+		adjust(&options)
+	}
+	s := New(client, options, handler, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	for _, w := range s.watches {
+		w.backoff = wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return s
+}
+
+func eventually(t testing.TB, what func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		problem := what()
+		if problem == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(problem)
+		}
+	}
+}
+
+func (r *recorder) expect(t testing.TB, want ...string) {
+	t.Helper()
+	eventually(t, func() string {
+		if got := r.ids(); !slices.Equal(got, want) {
+			return fmt.Sprintf("got  %v\nwant %v", got, want)
+		}
+		return ""
+	})
+}
+
+func TestHistoryIsExactThroughEveryInterruption(t *testing.T) {
+	for name, interrupt := range map[string]func(*apiServer){
+		"watch ends":       func(s *apiServer) { s.cut(false) },
+		"cut in mid-line":  func(s *apiServer) { s.cut(true) },
+		"500 at the start": func(s *apiServer) { s.denial, s.denials = 500, 3; s.cut(false) },
+		"503 at the start": func(s *apiServer) { s.denial, s.denials = 503, 3; s.cut(false) },
+		"504 at the start": func(s *apiServer) { s.denial, s.denials = 504, 3; s.cut(false) },
+		"403 at the start": func(s *apiServer) { s.denial, s.denials = 403, 3; s.cut(false) },
+		"429 at the start": func(s *apiServer) { s.denial, s.denials = 429, 1; s.cut(false) },
+		"resets":           func(s *apiServer) { s.denial, s.denials = 0, 3; s.cut(false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, r := newAPIServer(t), &recorder{}
+			server.write("a", false) // u11/11
+			run(t, server, r, nil)
+			r.expect(t, "u11/11/ADDED+s")
+			interrupt(server)
+			server.write("a", false)
+			server.write("a", true)
+			server.write("a", false)
+			r.expect(t, "u11/11/ADDED+s", "u11/12/MODIFIED", "u11/13/DELETED", "u14/14/ADDED")
+			if len(r.gaps) > 0 {
+				t.Errorf("got gaps %+v", r.gaps)
+			}
+		})
+	}
+}
+
+func TestRefusalMakesAGapAndTheNetDifference(t *testing.T) {
+	for name, inStream := range map[string]bool{"as HTTP answer": false, "inside the stream": true} {
+		t.Run(name, func(t *testing.T) {
+			server, r := newAPIServer(t), &recorder{}
+			for _, object := range []string{"kept", "changed", "deleted", "recreated"} {
+				server.write(object, false) // 11 to 14
+			}
+			source := run(t, server, r, nil)
+			eventually(t, func() string {
+				if source.Status()[0].State != StateWatching {
+					return "not watching"
+				}
+				return ""
+			})
+			server.inStream = inStream
+			server.mu.Lock()
+			server.denial, server.denials = 503, 1<<30 // so that nothing of what follows is seen
+			server.mu.Unlock()
+			server.cut(false)
+			server.write("changed", false)  // 15
+			server.write("deleted", true)   // 16
+			server.write("recreated", true) // 17
+			server.write("recreated", false)
+			server.write("new", false) // 19
+			server.compact()           // 20
+			server.mu.Lock()
+			server.denials = 0
+			server.mu.Unlock()
+			eventually(t, func() string {
+				if got := r.ids(); !slices.Contains(got, "u19/19/ADDED+i") || !slices.Contains(got, "u12/15/MODIFIED+i") ||
+					!slices.Contains(got, "u13/13/DELETED+i") || !slices.Contains(got, "u18/18/ADDED+i") {
+					return fmt.Sprintf("got %v", got)
+				}
+				return ""
+			})
+			got := r.ids()[4:]
+			if len(got) != 6 || got[0] != "gap" {
+				t.Errorf("got %v, want a gap and five deltas", got)
+			}
+			if slices.Index(got, "u14/14/DELETED+i") > slices.Index(got, "u18/18/ADDED+i") {
+				t.Errorf("the old object's DELETED comes after the new one's ADDED: %v", got)
+			}
+			if g := r.gaps[0]; g.From != "14" || g.To != "20" || g.Reason == "" {
+				t.Errorf("got gap %+v", g)
+			}
+			for _, d := range r.deltas[4:] {
+				if d.Type == delta.Deleted && (!d.FinalStateUnknown || d.Object.Kind() != "Thing" || d.Object.Namespace() != "ns") {
+					t.Errorf("inferred DELETED: got %s, final state unknown: %v", d.Object.JSON(), d.FinalStateUnknown)
+				}
+			}
+		})
+	}
+}
+
+func TestSnapshotNeverIsSilent(t *testing.T) {
+	server, r := newAPIServer(t), &recorder{}
+	server.write("a", false)
+	source := run(t, server, r, func(o *Options) { o.Snapshot = SnapshotNever })
+	eventually(t, func() string {
+		if s := source.Status()[0]; s.Known != 1 {
+			return fmt.Sprintf("got %+v", s)
+		}
+		return ""
+	})
+	server.write("a", false)
+	r.mu.Lock()
+	r.state = map[string]any{"a": nil}
+	r.mu.Unlock()
+	r.expect(t, "u11/12/MODIFIED")
+}
+
+func TestPagesWhereThereIsNoWatchList(t *testing.T) {
+	server, r := newAPIServer(t), &recorder{}
+	server.noList = true
+	for n := range 10 {
+		server.write(fmt.Sprint("object-", n), false)
+	}
+	run(t, server, r, nil)
+	eventually(t, func() string {
+		if n := len(r.ids()); n != 10 {
+			return fmt.Sprintf("got %d", n)
+		}
+		return ""
+	})
+	server.write("object-3", true)
+	eventually(t, func() string {
+		if got := r.ids(); got[len(got)-1] != "u14/21/DELETED" {
+			return fmt.Sprintf("got %v", got)
+		}
+		return ""
+	})
+	if d := r.deltas[0]; d.Object.Kind() != "Thing" || d.Object.APIVersion() != "v1" {
+		t.Errorf("got %s", d.Object.JSON())
+	}
+}
+
+func TestResourceThatComesAndGoes(t *testing.T) {
+	server, r := newAPIServer(t), &recorder{}
+	server.missing = true
+	source := run(t, server, r, nil)
+	eventually(t, func() string {
+		if s := source.Status()[0]; s.State != StateMissing || !s.Ready {
+			return fmt.Sprintf("got %+v", s)
+		}
+		return ""
+	})
+	server.write("a", false)
+	server.write("b", false)
+	server.mu.Lock()
+	server.missing = false
+	server.mu.Unlock()
+	eventually(t, func() string {
+		if n := len(r.ids()); n != 2 {
+			return fmt.Sprintf("got %d", n)
+		}
+		return ""
+	})
+	server.mu.Lock()
+	server.missing = true
+	clear(server.objects)
+	server.mu.Unlock()
+	server.cut(false)
+	eventually(t, func() string {
+		got := r.ids()
+		if len(got) != 4 || !slices.Contains(got, "u11/11/DELETED+i") || !slices.Contains(got, "u12/12/DELETED+i") {
+			return fmt.Sprintf("got %v", got)
+		}
+		return ""
+	})
+	server.mu.Lock()
+	server.missing = false
+	server.mu.Unlock()
+	server.write("a", false)
+	eventually(t, func() string {
+		if got := r.ids(); len(got) != 5 {
+			return fmt.Sprintf("got %v", got)
+		}
+		return ""
+	})
+	if len(r.gaps) != 0 || len(r.wrong) != 0 {
+		t.Errorf("got gaps %v, wrong %v", r.gaps, r.wrong)
+	}
+}
+
+// A handler that blocks stalls the watch; its end does not depend on the handler.
+func TestBlockedHandler(t *testing.T) {
+	server, r := newAPIServer(t), &recorder{block: make(chan struct{})}
+	for n := range 50 {
+		server.write(fmt.Sprint("object-", n), false)
+	}
+	source := run(t, server, r, nil)
+	eventually(t, func() string {
+		if s := source.Status()[0]; !s.Blocked || !s.Ready {
+			return fmt.Sprintf("got %+v", s)
+		}
+		return ""
+	})
+	close(r.block)
+	eventually(t, func() string {
+		if n := len(r.ids()); n != 50 {
+			return fmt.Sprintf("got %d", n)
+		}
+		return ""
+	})
+}
+
+func TestCheckFindsClusterScopedResources(t *testing.T) {
+	server := newAPIServer(t)
+	client, err := NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := Options{Name: "test", Resources: []schema.GroupVersionResource{things}, Namespaces: delta.Namespaces{Include: []string{"a"}}}
+	s := New(client, options, &recorder{}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("things have namespaces: %v", err)
+	}
+	s.options.Resources = []schema.GroupVersionResource{{Version: "v1", Resource: "absent"}}
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("a resource that does not exist yet: %v", err)
+	}
+	if _, err := client.resolve(t.Context(), schema.GroupVersionResource{Version: "v1", Resource: "thing"}); !errors.Is(err, ErrMissing) ||
+		!strings.Contains(err.Error(), "did you mean v1/things?") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Whatever happens between an API server and kubeferry, the deltas are a possible history that ends in the server's
+// state; without a refusal they are the server's own history, each change once, nothing inferred.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		server, r := newAPIServer(t), &recorder{}
+		server.noList = rapid.Bool().Draw(rt, "no watch-list")
+		server.inStream = rapid.Bool().Draw(rt, "410 inside the stream")
+		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
+		for range rapid.IntRange(0, 8).Draw(rt, "objects before the start") {
+			server.write(name.Draw(rt, "name"), false)
+		}
+		before := server.version
+		source := run(t, server, r, nil)
+		if rapid.Bool().Draw(rt, "state read before the rest") {
+			eventually(t, func() string {
+				if source.Status()[0].State != StateWatching {
+					return "not watching"
+				}
+				return ""
+			})
+		} else {
+			before = 1 << 30 // no telling which changes the state swallows
+		}
+		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			switch step := rapid.IntRange(0, 9).Draw(rt, "step"); step {
+			case 0, 1, 2, 3:
+				server.write(name.Draw(rt, "name"), false)
+			case 4, 5:
+				server.write(name.Draw(rt, "name"), true)
+			case 6:
+				server.cut(rapid.Bool().Draw(rt, "in mid-line"))
+			case 7:
+				server.compact()
+			case 8:
+				server.mu.Lock()
+				server.denials = rapid.IntRange(1, 3).Draw(rt, "times")
+				server.denial = rapid.SampledFrom([]int{0, 403, 500, 503, 504}).Draw(rt, "denial")
+				server.mu.Unlock()
+				server.cut(false)
+			case 9:
+				time.Sleep(time.Duration(rapid.IntRange(0, 3).Draw(rt, "ms")) * time.Millisecond)
+			}
+		}
+		eventually(t, func() string { return r.differs(server) })
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.wrong) > 0 {
+			rt.Fatalf("not a history: %v", r.wrong)
+		}
+		if len(r.gaps) == 0 && before < 1<<30 {
+			var want, got []string
+			for _, c := range server.history {
+				if c.object.version > before {
+					want = append(want, c.id())
+				}
+			}
+			for _, id := range r.order {
+				if !strings.HasSuffix(id, "+s") {
+					got = append(got, id)
+				}
+			}
+			if !slices.Equal(got, want) {
+				rt.Fatalf("got  %v\nwant %v", got, want)
+			}
+		}
+		if len(r.gaps) > 0 && server.refusals == 0 {
+			rt.Fatalf("a gap without a refusal: %+v", r.gaps)
+		}
+	})
+}
+
+// differs says how the state that the deltas tell differs from the server's; empty if it does not.
+func (r *recorder) differs(server *apiServer) string {
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	want := map[string]any{}
+	for name, o := range server.objects {
+		want[name] = fmt.Sprintf("u%d/%d", o.uid, o.version)
+	}
+	if fmt.Sprint(r.state) != fmt.Sprint(want) && len(want)+len(r.state) > 0 {
+		return fmt.Sprintf("got  %v\nwant %v\nafter %v", r.state, want, r.order)
+	}
+	return ""
+}
