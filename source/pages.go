@@ -1,7 +1,9 @@
 package source
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -101,6 +103,13 @@ func parsePage(body []byte) (page, error) {
 }
 
 func newItem(item []byte, apiVersion, listKind string) (*delta.Object, error) {
+	if bytes.IndexByte(item, '\n') >= 0 { // records hold no line breaks, and a string in JSON cannot
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, item); err != nil {
+			return nil, err
+		}
+		item = compact.Bytes()
+	}
 	object, err := delta.NewObject(item)
 	if err != nil || object.Kind() != "" {
 		if err == nil { // let go of the page

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -71,6 +72,21 @@ func newLogger(settings config.Log, w io.Writer) *slog.Logger {
 		handler = slog.NewTextHandler(w, options)
 	}
 	logger := slog.New(handler)
-	klog.SetSlogLogger(logger.With("component", "client-go"))
+	klog.SetSlogLogger(slog.New(atLeast{handler, max(level, slog.LevelWarn)}).With("component", "client-go"))
 	return logger
 }
+
+// atLeast passes what is severe enough. client-go tells at Info what a watch that waits for a full backlog shows on
+// /status already.
+type atLeast struct {
+	slog.Handler
+	level slog.Level
+}
+
+func (h atLeast) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+
+func (h atLeast) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return atLeast{h.Handler.WithAttrs(attrs), h.level}
+}
+
+func (h atLeast) WithGroup(name string) slog.Handler { return atLeast{h.Handler.WithGroup(name), h.level} }

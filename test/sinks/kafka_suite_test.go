@@ -96,7 +96,7 @@ func TestKafkaSuite(t *testing.T) {
 }
 
 // createTopic also waits until the broker takes records: metadata name a leader before it has opened its logs.
-func createTopic(t *testing.T, broker *kafkatest.Broker, topic string, partitions int) {
+func createTopic(t testing.TB, broker *kafkatest.Broker, topic string, partitions int) {
 	t.Helper()
 	broker.CreateTopic(topic, partitions)
 	ctx := within(t, 20*time.Second)

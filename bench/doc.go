@@ -1,0 +1,2 @@
+// Package bench holds benchmarks that anyone can run: go test -bench . ./bench
+package bench

@@ -1,0 +1,123 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Whatever a sink answers, each delta is delivered or goes to the dead letter, in order per object, no two calls hold
+// the same object, the backlog keeps its bound, and the ledger balances at every moment.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed of the sink")
+		weights := map[string]int{
+			"accept": rapid.IntRange(1, 10).Draw(rt, "accept"), "down": rapid.IntRange(0, 3).Draw(rt, "down"),
+			"partly": rapid.IntRange(0, 5).Draw(rt, "partly"), "refuse": rapid.IntRange(0, 2).Draw(rt, "refuse"),
+		}
+		sink := &script{}
+		sink.set(faulty(seed, weights))
+		dead := &letters{}
+		maxBytes := int64(rapid.SampledFrom([]int{1, 4 << 10, 64 << 10}).Draw(rt, "bound"))
+		p := start(t, sink, dead, func(o *Options) {
+			o.MaxBytes = maxBytes
+			o.Limits = sinks.Limits{
+				MaxRecords:  rapid.IntRange(1, 8).Draw(rt, "records"),
+				MaxBytes:    int64(rapid.SampledFrom([]int{1, 2000, 1 << 20}).Draw(rt, "bytes")),
+				Linger:      time.Duration(rapid.IntRange(0, 1).Draw(rt, "linger")) * time.Millisecond,
+				Concurrency: rapid.IntRange(1, 4).Draw(rt, "concurrency"), Timeout: time.Second,
+				OnePerKey: rapid.Bool().Draw(rt, "one per key"),
+			}
+			o.Retry = Retry{Initial: 100 * time.Microsecond, Max: time.Millisecond, Attempts: rapid.SampledFrom([]int{0, 0, 2}).Draw(rt, "attempts")}
+		})
+		objects := rapid.IntRange(1, 10).Draw(rt, "objects")
+		total := rapid.IntRange(1, 200).Draw(rt, "deltas")
+		var want []string
+		stop := make(chan struct{})
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if s := p.Stats(); !s.Balanced() || s.Bytes > max(maxBytes, 1) {
+					t.Errorf("bound %d: %+v", maxBytes, s)
+					return
+				}
+				time.Sleep(100 * time.Microsecond)
+			}
+		})
+		for version := 1; version <= total; version++ {
+			d := change(t, fmt.Sprint("o", version%objects), version)
+			want = append(want, d.ID("c"))
+			mustTake(t, p, d)
+		}
+		time.Sleep(time.Duration(rapid.IntRange(0, 5).Draw(rt, "ms")) * time.Millisecond)
+		sink.set(nil) // every outage ends
+		drain(t, p)
+		close(stop)
+		watching.Wait()
+
+		stored := sink.storedIDs()
+		checkOrder(t, stored)
+		settled := map[string]int{}
+		for _, id := range append(stored, dead.ids()...) {
+			settled[id]++
+		}
+		for _, id := range want {
+			if settled[id] != 1 { // this sink never acknowledges without telling
+				rt.Fatalf("%s was settled %d times", id, settled[id])
+			}
+		}
+		if len(sink.overlaps) > 0 {
+			rt.Fatalf("two calls held the same object: %v", sink.overlaps)
+		}
+	})
+}
+
+// faulty answers calls by chance, keeping the rule that nothing is acknowledged after a failure of the same key.
+func faulty(seed uint64, weights map[string]int) func(int, []sinks.Record) error {
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, 1))
+	var choices []string
+	for _, choice := range []string{"accept", "down", "partly", "refuse"} {
+		for range weights[choice] {
+			choices = append(choices, choice)
+		}
+	}
+	return func(_ int, batch []sinks.Record) error {
+		mu.Lock()
+		defer mu.Unlock()
+		switch choices[random.IntN(len(choices))] {
+		case "down":
+			return errDown
+		case "refuse":
+			return sinks.Permanent(sinks.ReasonRejected, errors.New("400"))
+		case "partly":
+			errs, failed := make([]error, len(batch)), map[string]bool{}
+			any := false
+			for n, record := range batch {
+				switch {
+				case failed[record.Key] || random.IntN(3) == 0:
+					errs[n], failed[record.Key] = errDown, true
+				case random.IntN(5) == 0:
+					errs[n] = sinks.Permanent(sinks.ReasonTooLarge, errors.New("413"))
+				}
+				any = any || errs[n] != nil
+			}
+			if any {
+				return &sinks.BatchError{Errs: errs}
+			}
+		}
+		return nil
+	}
+}

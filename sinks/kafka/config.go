@@ -1,0 +1,234 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// What the key of a message can be.
+const (
+	keyObject    = "object"
+	keyUID       = "uid"
+	keyNamespace = "namespace"
+	keyNone      = "none"
+)
+
+// SASL mechanisms.
+const (
+	saslPlain    = "plain"
+	saslSCRAM256 = "scram-sha-256"
+	saslSCRAM512 = "scram-sha-512"
+)
+
+// maxTopic is the longest name that a topic may have (org.apache.kafka.common.internals.Topic.MAX_NAME_LENGTH).
+const maxTopic = 249
+
+var (
+	keys = []string{keyObject, keyUID, keyNamespace, keyNone}
+
+	mechanisms = []string{saslPlain, saslSCRAM256, saslSCRAM512}
+
+	requiredAcks = map[string]kafka.RequiredAcks{
+		"all": kafka.RequireAll, "one": kafka.RequireOne, "none": kafka.RequireNone,
+	}
+
+	compressions = map[string]kafka.Compression{
+		"none": 0, "gzip": kafka.Gzip, "snappy": kafka.Snappy, "lz4": kafka.Lz4, "zstd": kafka.Zstd,
+	}
+)
+
+// Config is the kafka section of a sink.
+type Config struct {
+	sinks.Common `yaml:",inline"`
+
+	Brokers      []string `yaml:"brokers" doc:"addresses to find the cluster by, host:port; the port defaults to 9092"`
+	Topic        string   `yaml:"topic" doc:"topic, with placeholders such as {group} and {resource}"`
+	Key          string   `yaml:"key" doc:"key of a message: object (its REST path), uid, namespace or none"`
+	RequiredAcks string   `yaml:"requiredAcks" doc:"who must have a record before it counts as delivered: all (in-sync replicas), one (the leader) or none"`
+	Compression  string   `yaml:"compression" doc:"compression of a batch: none, gzip, snappy, lz4 or zstd"`
+	SASL         *SASL    `yaml:"sasl" doc:"how to log in"`
+	Tombstones   bool     `yaml:"tombstones" doc:"after a DELETED record also send its key without a value, so that a compacted topic forgets the object"`
+	CreateTopics bool     `yaml:"createTopics" doc:"create missing topics with the brokers' default settings"`
+}
+
+// SASL are the keys of the sasl section.
+type SASL struct {
+	Mechanism    string `yaml:"mechanism" doc:"plain, scram-sha-256 or scram-sha-512"`
+	Username     string `yaml:"username" doc:"name to log in with"`
+	Password     string `yaml:"password" doc:"password to log in with"`
+	PasswordFile string `yaml:"passwordFile" doc:"file with the password; read again for each connection"`
+}
+
+// Kind is the entry of this sink in the registry.
+func Kind() sinks.Kind {
+	return sinks.Kind{Name: "kafka", New: func() sinks.Config { return NewConfig() }}
+}
+
+// NewConfig returns a configuration with its defaults.
+func NewConfig() *Config {
+	return &Config{
+		Common: sinks.Common{
+			Batch:       sinks.Batch{MaxRecords: 500, MaxBytes: 1000 << 10, Linger: 5 * time.Millisecond},
+			Concurrency: 4,
+			Timeout:     10 * time.Second,
+		},
+		Topic:        "k8s.{group}.{resource}",
+		Key:          keyObject,
+		RequiredAcks: "all",
+		Compression:  "snappy",
+	}
+}
+
+// Limits implements [sinks.Config].
+func (c *Config) Limits() sinks.Limits {
+	limits := c.Common.Limits()
+	topic, err := sinks.ParseTemplate(c.Topic)
+	limits.OnePerKey = c.Key == keyNone || c.Key == keyUID || err == nil && topic.Uses("type")
+	return limits
+}
+
+// Validate implements [sinks.Config].
+func (c *Config) Validate() []sinks.Fault {
+	faults := c.Common.Validate()
+	fail := func(path, format string, args ...any) {
+		faults = append(faults, sinks.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	warn := func(path, message string) {
+		faults = append(faults, sinks.Fault{Path: path, Message: message, Warning: true})
+	}
+
+	if len(c.Brokers) == 0 {
+		fail("brokers", "at least one broker is needed, such as kafka:9092")
+	}
+	for i, broker := range c.Brokers {
+		if err := checkAddress(broker); err != nil {
+			fail(fmt.Sprintf("brokers[%d]", i), "%v", err)
+		}
+	}
+	c.validateTopic(fail, warn)
+	if !slices.Contains(keys, c.Key) {
+		fail("key", "%q is none of %s", c.Key, strings.Join(keys, " "))
+	}
+	if _, ok := requiredAcks[c.RequiredAcks]; !ok {
+		fail("requiredAcks", "%q is none of all one none", c.RequiredAcks)
+	}
+	if _, ok := compressions[c.Compression]; !ok {
+		fail("compression", "%q is none of none gzip snappy lz4 zstd", c.Compression)
+	}
+	if c.Tombstones && (c.Key == keyNamespace || c.Key == keyNone) {
+		fail("tombstones", "a tombstone needs a key that names one object: object or uid, not %s", c.Key)
+	}
+	if c.SASL != nil {
+		c.SASL.validate(fail)
+		if c.SASL.Mechanism == saslPlain && c.TLS == nil {
+			warn("sasl.mechanism", "plain without tls sends the password in the clear")
+		}
+	}
+
+	if c.Key == keyNone {
+		warn("key", "without a key the records of one object go to different partitions: their order is lost, and compaction is impossible")
+	}
+	switch c.RequiredAcks {
+	case "none":
+		warn("requiredAcks", "with none a record counts as delivered once it is sent: records can be lost without notice")
+	case "one":
+		warn("requiredAcks", "with one a record is lost if its leader fails before a replica has it")
+	}
+	if c.Batch.MaxBytes > maxRecord {
+		warn("batch.maxBytes", "over 1Mi: brokers refuse such batches unless message.max.bytes is raised, and each is then sent in halves")
+	}
+	return faults
+}
+
+func (c *Config) validateTopic(fail func(path, format string, args ...any), warn func(path, message string)) {
+	topic, err := sinks.ParseTemplate(c.Topic)
+	if err != nil {
+		fail("topic", "%v", err)
+		return
+	}
+	if c.Topic == "" {
+		fail("topic", "a topic is needed")
+		return
+	}
+	length := 0
+	for _, literal := range topic.Literals() {
+		length += len(literal)
+		for i := range len(literal) {
+			if !topicByte(literal[i]) {
+				fail("topic", "%q holds %q; a topic is made of letters, digits, '.', '_' and '-'", c.Topic, literal[i])
+				return
+			}
+		}
+	}
+	if length > maxTopic {
+		fail("topic", "is longer than %d characters", maxTopic)
+	}
+	if c.Topic == "." || c.Topic == ".." {
+		fail("topic", "%q is no name for a topic", c.Topic)
+	}
+	if topic.Uses("type") {
+		warn("topic", "{type} sends the records of one object to different topics: their order is lost, and compaction keeps deleted objects")
+	}
+	if topic.Uses("name") {
+		warn("topic", "{name} makes a topic for each object")
+	}
+}
+
+func (s *SASL) validate(fail func(path, format string, args ...any)) {
+	if !slices.Contains(mechanisms, s.Mechanism) {
+		fail("sasl.mechanism", "%q is none of %s", s.Mechanism, strings.Join(mechanisms, " "))
+	}
+	if s.Username == "" {
+		fail("sasl.username", "a username is needed")
+	}
+	if (s.Password == "") == (s.PasswordFile == "") {
+		fail("sasl.password", "set either password or passwordFile")
+	}
+}
+
+// checkAddress accepts host and host:port.
+func checkAddress(address string) error {
+	switch {
+	case address == "":
+		return fmt.Errorf("is empty")
+	case strings.Contains(address, "://"):
+		return fmt.Errorf("%q is a URL; want host:port", address)
+	case strings.ContainsAny(address, " \t,/@"):
+		return fmt.Errorf("%q is not host:port", address)
+	}
+	if net.ParseIP(address) != nil || !strings.Contains(address, ":") {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return fmt.Errorf("%q is not host:port", address)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("%q has no valid port", address)
+	}
+	return nil
+}
+
+// topicByte reports whether a topic may hold b.
+func topicByte(b byte) bool {
+	switch {
+	case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9', b == '.', b == '_', b == '-':
+		return true
+	default:
+		return false
+	}
+}
+
+// Open implements [sinks.Config]. It connects to nothing.
+func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
+	return open(c, env)
+}

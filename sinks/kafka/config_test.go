@@ -1,0 +1,88 @@
+package kafka
+
+import (
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+func TestValidate(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		yaml string
+		want []string // "path: part of the message", with a leading ! for a warning
+	}{
+		{"smallest", "brokers: [kafka:9092]", nil},
+		{"all", `{brokers: ["a:1", b, "[::1]:9092", "fe80::1"], topic: "x-{cluster}", key: uid, requiredAcks: all, compression: zstd,
+			sasl: {mechanism: scram-sha-512, username: u, passwordFile: /p}, tombstones: true, createTopics: true, tls: {}}`, nil},
+		{"nothing", "{}", []string{"brokers: at least one"}},
+		{"brokers", `brokers: ["kafka://a:1", "a:x", "a:0", "", "a b:1", ":9092", "a:1,b:2"]`, []string{
+			"brokers[0]: is a URL", "brokers[1]: no valid port", "brokers[2]: no valid port", "brokers[3]: empty",
+			"brokers[4]: not host:port", "brokers[5]: not host:port", "brokers[6]: not host:port",
+		}},
+		{"placeholder", `{brokers: [a], topic: "{what}"}`, []string{"topic: unknown placeholder {what}"}},
+		{"topic", `{brokers: [a], topic: "a/{name}"}`, []string{"topic: holds '/'"}},
+		{"no topic", `{brokers: [a], topic: ""}`, []string{"topic: needed"}},
+		{"dots", `{brokers: [a], topic: ".."}`, []string{"topic: no name"}},
+		{"long", `{brokers: [a], topic: "` + strings.Repeat("x", 250) + `"}`, []string{"topic: longer than 249"}},
+		{"words", `{brokers: [a], key: name, requiredAcks: "1", compression: brotli}`, []string{
+			`key: "name" is none of`, `requiredAcks: "1" is none of`, `compression: "brotli" is none of`,
+		}},
+		{"sasl", `{brokers: [a], tls: {}, sasl: {mechanism: gssapi}}`, []string{
+			"sasl.mechanism: gssapi", "sasl.username: needed", "sasl.password: either",
+		}},
+		{"two passwords", `{brokers: [a], sasl: {mechanism: scram-sha-256, username: u, password: p, passwordFile: /p}}`, []string{"sasl.password: either"}},
+		{"plain", `{brokers: [a], sasl: {mechanism: plain, username: u, password: p}}`, []string{"!sasl.mechanism: in the clear"}},
+		{"tombstones without a key", `{brokers: [a], key: namespace, tombstones: true}`, []string{"tombstones: names one object"}},
+		{"promises given up", `{brokers: [a], key: none, requiredAcks: none, topic: "{type}.{name}"}`, []string{
+			"!topic: {type}", "!topic: {name}", "!key: order is lost", "!requiredAcks: lost without notice",
+		}},
+		{"one", `{brokers: [a], requiredAcks: one, batch: {maxRecords: 10, maxBytes: 2000000, linger: 0s}}`, []string{"!requiredAcks: leader", "!batch.maxBytes: message.max.bytes"}},
+		{"common", `{brokers: [a], concurrency: 0}`, []string{"concurrency: at least 1"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			config := Kind().New()
+			if err := yaml.Unmarshal([]byte(test.yaml), config); err != nil {
+				t.Fatal(err)
+			}
+			got := config.Validate()
+			if len(got) != len(test.want) {
+				t.Fatalf("got %d faults %+v, want %d", len(got), got, len(test.want))
+			}
+			for i, want := range test.want {
+				want, warning := strings.CutPrefix(want, "!")
+				path, part, _ := strings.Cut(want, ": ")
+				if got[i].Path != path || !strings.Contains(got[i].Message, part) || got[i].Warning != warning {
+					t.Errorf("got %+v, want %s", got[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	config := NewConfig()
+	want := sinks.Limits{MaxRecords: 500, MaxBytes: 1000 << 10, Linger: 5e6, Concurrency: 4, Timeout: 10e9}
+	if got := config.Limits(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Key = keyNone },
+		func(c *Config) { c.Key = keyUID },
+		func(c *Config) { c.Topic = "{type}" },
+	} {
+		config := NewConfig()
+		if change(config); !config.Limits().OnePerKey {
+			t.Errorf("key %s, topic %s: got several records per key", config.Key, config.Topic)
+		}
+	}
+}
+
+func TestClientName(t *testing.T) {
+	if got, want := clientName("kubeferry/1.2 (linux; ä)"), "kubeferry-1.2--linux----"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

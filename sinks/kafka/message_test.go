@@ -1,0 +1,176 @@
+package kafka
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// TestPartition has the vectors of Kafka's own UtilsTest.testMurmur2.
+func TestPartition(t *testing.T) {
+	for key, hash := range map[string]int32{
+		"21":                         -973932308,
+		"foobar":                     -790332482,
+		"a-little-bit-long-string":   -985981536,
+		"a-little-bit-longer-string": -1486304829,
+		"abc":                        479470107,
+		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+	} {
+		for _, n := range []int{1, 2, 3, 7, 12, 100, 1009} {
+			ids := make([]int, n)
+			for i := range ids {
+				ids[i] = i
+			}
+			if got, want := partitionOf(key, ids), int(hash&0x7fffffff)%n; got != want {
+				t.Errorf("%q of %d partitions: got %d, want %d", key, n, got, want)
+			}
+		}
+	}
+}
+
+func TestTopic(t *testing.T) {
+	fields := sinks.Fields{Cluster: "prod/eu 1", Resource: "pods", Namespace: "shöp", Name: "web", Type: "ADDED"}
+	long := strings.Repeat("x", 250)
+	for _, test := range []struct {
+		template string
+		fields   sinks.Fields
+		want     string // empty: an error
+	}{
+		{"k8s.{group}.{resource}", fields, "k8s.core.pods"},
+		{"k8s.{group}.{resource}", sinks.Fields{Group: "apps", Resource: "deployments"}, "k8s.apps.deployments"},
+		{"{cluster}-{namespace}", fields, "prod_eu_1-sh__p"},
+		{"a.{namespace}", sinks.Fields{}, "a._"},
+		{"{name}", sinks.Fields{Name: "a.b-c_d"}, "a.b-c_d"},
+		{"{name}", sinks.Fields{Name: ".."}, ""},
+		{"{name}", sinks.Fields{Name: long}, ""},
+		{"{name}", sinks.Fields{Name: long[1:]}, long[1:]},
+	} {
+		template, err := sinks.ParseTemplate(test.template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := topicOf(template, &sinks.Record{Fields: test.fields})
+		if got != test.want {
+			t.Errorf("%s: got %q, want %q", test.template, got, test.want)
+		}
+		if class := sinks.Classify(err); (test.want == "") != (class != nil && class.Permanent && class.Reason == sinks.ReasonEncode) {
+			t.Errorf("%s: got error %v", test.template, err)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	r := sinks.Record{
+		Key: "12345", DedupID: "123", ContentType: "1234567", Body: []byte("1234"),
+		Headers: map[string]string{"a": "12", "content-type": "not counted, ours goes first"},
+		Fields:  sinks.Fields{Type: "DELETED"},
+	}
+	got := encoding{key: keyObject}.sizeOf(&r)
+	want := size{key: 5, value: 4, headers: len("kubeferry-id") + 3 + len("content-type") + 7 + 1 + 2, names: 3}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := (encoding{key: keyNone}).sizeOf(&r).key; got != 0 {
+		t.Errorf("got a key of %d bytes for none", got)
+	}
+	if got := (encoding{key: keyObject}).tombstoneSize(&r); got != 0 {
+		t.Errorf("got a tombstone of %d bytes, want none", got)
+	}
+}
+
+// TestWire checks that what is reckoned with is never less than what kafka-go writes.
+func TestWire(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	text := func(most int) string { return strings.Repeat("x", random.IntN(most+1)) }
+	for range 200 {
+		e := encoding{key: keyObject, tombstones: true}
+		var records []*sinks.Record
+		bound := batchOverhead
+		for range 1 + random.IntN(300) {
+			r := &sinks.Record{Key: text(300), DedupID: text(200), ContentType: text(40), Body: []byte(text(5000)), Headers: map[string]string{}}
+			for h := range random.IntN(12) {
+				r.Headers[fmt.Sprintf("ce_%d%s", h, text(20))] = text(200)
+			}
+			if random.IntN(2) == 0 {
+				r.Fields.Type = "DELETED"
+			}
+			records = append(records, r)
+			bound += e.sizeOf(r).wire() + e.tombstoneSize(r)
+		}
+		set := protocol.RecordSet{Version: 2, Records: newReader(e, records)}
+		var b bytes.Buffer
+		if _, err := set.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Len() - 4; got > bound || got < bound*8/10-batchOverhead-64 { // 4: the length before the batch
+			t.Fatalf("%d records: wrote %d bytes, reckoned with %d", len(records), got, bound)
+		}
+	}
+}
+
+func TestReader(t *testing.T) {
+	records := []*sinks.Record{
+		{Key: "/a", DedupID: "p/1", ContentType: "application/json", Body: []byte("{}"), Headers: map[string]string{"ce_b": "2", "ce_a": "1"}},
+		{Key: "/a", DedupID: "p/2", Body: []byte("gone"), Fields: sinks.Fields{Type: "DELETED"}},
+		{Key: "/b", DedupID: "p/3"},
+	}
+	r := newReader(encoding{key: keyObject, tombstones: true}, records)
+	var got []string
+	for {
+		record, err := r.ReadRecord()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, show(t, record))
+	}
+	want := []string{
+		`"/a" "{}" content-type=application/json ce_a=1 ce_b=2 kubeferry-id=p/1`,
+		`"/a" "gone" kubeferry-id=p/2`,
+		`"/a" nil kubeferry-id=p/2`,
+		`"/b" "" kubeferry-id=p/3`,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+
+	r = newReader(encoding{key: keyNone}, records)
+	record, err := r.ReadRecord()
+	if err != nil || record.Key != nil {
+		t.Errorf("got key %v, error %v, want neither", record.Key, err)
+	}
+	r.stop()
+	if _, err := r.ReadRecord(); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("after stop: got %v, want an error", err)
+	}
+}
+
+func show(t *testing.T, r *kafka.Record) string {
+	t.Helper()
+	text := func(b kafka.Bytes) string {
+		if b == nil {
+			return "nil"
+		}
+		content, err := kafka.ReadAll(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%q", content)
+	}
+	s := text(r.Key) + " " + text(r.Value)
+	for _, h := range r.Headers {
+		s += fmt.Sprintf(" %s=%s", h.Key, h.Value)
+	}
+	return s
+}

@@ -1,0 +1,128 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+const (
+	// maxInFlight bounds the requests under way. kafka-go sends one at a time over a connection, so it bounds the
+	// connections too.
+	maxInFlight = 16
+	// How often the metadata is asked for anew: after an error of a broker, and while a topic is missing.
+	refreshAfterError   = time.Second
+	refreshMissingTopic = 5 * time.Second
+)
+
+var _ sinks.Sink = (*Sink)(nil)
+
+// Sink delivers to Kafka.
+type Sink struct {
+	encoding
+	topic        sinks.Template
+	maxBytes     int
+	acks         kafka.RequiredAcks
+	compression  kafka.Compression
+	timeout      time.Duration
+	createTopics bool
+	brokers      string
+	log          *slog.Logger
+
+	client    *kafka.Client
+	transport *kafka.Transport
+	end       context.CancelFunc // closes every connection
+	inFlight  chan struct{}      // semaphore
+	turn      atomic.Uint32      // of key: none
+
+	mu        sync.Mutex // guards what follows
+	refreshed time.Time  // when the pool of connections was given up
+}
+
+func open(config *Config, env sinks.Env) (*Sink, error) {
+	topic, err := sinks.ParseTemplate(config.Topic)
+	if err != nil {
+		return nil, fmt.Errorf("topic: %w", err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	transport := newTransport(ctx, config, env.UserAgent)
+	return &Sink{
+		encoding:     encoding{key: config.Key, tombstones: config.Tombstones},
+		topic:        topic,
+		maxBytes:     int(config.Batch.MaxBytes),
+		acks:         requiredAcks[config.RequiredAcks],
+		compression:  compressions[config.Compression],
+		timeout:      config.Timeout,
+		createTopics: config.CreateTopics,
+		brokers:      strings.Join(config.Brokers, ","),
+		log:          env.Logger,
+		client: &kafka.Client{
+			Addr: kafka.TCP(config.Brokers...),
+			// Also what brokers are told: they wait for half of it for replicas; without it, 500 ms.
+			Timeout:   config.Timeout,
+			Transport: transport,
+		},
+		transport: transport,
+		end:       end,
+		inFlight:  make(chan struct{}, maxInFlight),
+	}, nil
+}
+
+// Deliver implements [sinks.Sink].
+func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+
+	d := &delivery{sink: s, batch: batch, errs: make([]error, len(batch))}
+	var wg sync.WaitGroup
+	for _, g := range d.groups(ctx) {
+		wg.Go(func() { g.send(ctx, g.records) })
+	}
+	wg.Wait()
+	for _, err := range d.errs {
+		if err != nil {
+			return &sinks.BatchError{Errs: d.errs}
+		}
+	}
+	return nil
+}
+
+// Close implements [sinks.Sink]. It closes every connection, whatever its state, so nothing in it can block.
+func (s *Sink) Close(context.Context) error {
+	s.transport.CloseIdleConnections()
+	s.end()
+	return nil
+}
+
+// refreshFor has the metadata read anew by the next call, if err is of a kind that this may mend.
+func (s *Sink) refreshFor(err error) {
+	switch {
+	case staleMetadata(err):
+		s.refresh(refreshAfterError)
+	case reasonOf(err) == sinks.ReasonNotFound:
+		s.refresh(refreshMissingTopic)
+	}
+}
+
+func (s *Sink) refresh(atMost time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(s.refreshed) >= atMost {
+		s.refreshed = now
+		s.transport.CloseIdleConnections()
+	}
+}

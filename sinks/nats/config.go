@@ -1,0 +1,243 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Config is the nats section of a sink.
+type Config struct {
+	sinks.Common `yaml:",inline"`
+
+	URLs         []string `yaml:"urls" doc:"servers to connect to: nats://host:4222, tls://, ws:// or wss://"`
+	Subject      string   `yaml:"subject" doc:"subject, with placeholders such as {namespace} and {name}"`
+	JetStream    bool     `yaml:"jetstream" doc:"wait until a stream has stored each record; without it records reach who is listening, or nobody"`
+	Stream       *Stream  `yaml:"stream" doc:"the JetStream stream to check, or to create"`
+	CredsFile    string   `yaml:"credsFile" doc:"credentials file with a user's JWT and seed; files are read again for each connection"`
+	NkeySeedFile string   `yaml:"nkeySeedFile" doc:"file with the seed of an nkey to log in with"`
+	Username     string   `yaml:"username" doc:"name to log in with"`
+	Password     string   `yaml:"password" doc:"password to log in with"`
+	PasswordFile string   `yaml:"passwordFile" doc:"file with the password to log in with"`
+	TokenFile    string   `yaml:"tokenFile" doc:"file with the token to log in with"`
+}
+
+// Stream are the keys of the stream section.
+type Stream struct {
+	Name       string        `yaml:"name" doc:"name of the stream"`
+	Create     bool          `yaml:"create" doc:"create the stream if it does not exist; an existing one is never changed"`
+	Subjects   []string      `yaml:"subjects" doc:"subjects it takes; default: all that the sink can send to"`
+	MaxAge     time.Duration `yaml:"maxAge" doc:"how long it keeps records; default: for ever"`
+	MaxBytes   sinks.Bytes   `yaml:"maxBytes" doc:"size over which it drops the oldest records; default: no bound"`
+	Replicas   int           `yaml:"replicas" doc:"how many servers keep a copy, 1 to 5; default 1"`
+	Duplicates time.Duration `yaml:"duplicates" doc:"how long it recognizes a record that is sent again; default 10m"`
+}
+
+const defaultDuplicates = 10 * time.Minute
+
+// Kind is the entry of this sink in the registry.
+func Kind() sinks.Kind {
+	return sinks.Kind{Name: "nats", New: func() sinks.Config { return NewConfig() }}
+}
+
+// NewConfig returns a configuration with its defaults.
+func NewConfig() *Config {
+	return &Config{
+		Common: sinks.Common{
+			Batch:       sinks.Batch{MaxRecords: 500, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond},
+			Concurrency: 4,
+			Timeout:     10 * time.Second,
+		},
+		Subject:   "k8s.{cluster}.{group}.{resource}.{namespace}.{name}",
+		JetStream: true,
+	}
+}
+
+// Limits implements [sinks.Config].
+func (c *Config) Limits() sinks.Limits {
+	limits := c.Common.Limits()
+	limits.OnePerKey = true
+	return limits
+}
+
+// Validate implements [sinks.Config].
+func (c *Config) Validate() []sinks.Fault {
+	faults := c.Common.Validate()
+	fail := func(path, format string, args ...any) {
+		faults = append(faults, sinks.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	warn := func(path, format string, args ...any) {
+		faults = append(faults, sinks.Fault{Path: path, Message: fmt.Sprintf(format, args...), Warning: true})
+	}
+
+	secure := c.TLS != nil
+	if len(c.URLs) == 0 {
+		fail("urls", "at least one server is needed, such as nats://nats:4222")
+	}
+	schemes := map[bool]bool{}
+	inURL := false
+	for i, text := range c.URLs {
+		u, err := parseURL(text)
+		if err != nil {
+			fail(fmt.Sprintf("urls[%d]", i), "%v", err)
+			continue
+		}
+		secure = secure || u.Scheme == "tls" || u.Scheme == "wss"
+		schemes[u.Scheme == "ws" || u.Scheme == "wss"] = true
+		inURL = inURL || u.User != nil
+	}
+	if len(schemes) > 1 {
+		fail("urls", "ws:// and wss:// cannot be mixed with the other schemes")
+	}
+	c.validateSubject(fail, warn)
+	c.validateLogin(fail)
+	if inURL && c.login() > 0 {
+		warn("urls", "the credentials in a URL take precedence over the other keys")
+	}
+	if (inURL || c.Username != "" || c.TokenFile != "") && !secure {
+		warn("tls", "unless the server asks for TLS, the password or token is sent in the clear")
+	}
+
+	switch {
+	case c.Stream != nil && !c.JetStream:
+		fail("stream", "has no meaning with jetstream: false")
+	case c.Stream != nil:
+		c.validateStream(fail, warn)
+	case !c.JetStream:
+		warn("jetstream", "without it nothing is stored: a record that nobody listens for at that moment is lost, and counts as delivered")
+	}
+	return faults
+}
+
+// report adds a fault; its arguments are those of fmt.Sprintf.
+type report func(path, format string, args ...any)
+
+func (c *Config) validateSubject(fail, warn report) {
+	template, err := sinks.ParseTemplate(c.Subject)
+	switch {
+	case err != nil:
+		fail("subject", "%v", err)
+		return
+	case c.Subject == "":
+		fail("subject", "a subject is needed")
+		return
+	}
+	for _, literal := range template.Literals() {
+		if i := strings.IndexFunc(literal, func(r rune) bool { return r != '.' && !literalRune(r) }); i >= 0 {
+			fail("subject", "%q cannot hold %q", c.Subject, literal[i:i+1])
+			return
+		}
+	}
+	if slices.Contains(strings.Split(c.Subject, "."), "") {
+		fail("subject", "%q has an empty token: a dot too many", c.Subject)
+	}
+	if strings.HasPrefix(c.Subject, "$") || strings.HasPrefix(c.Subject, "_INBOX.") {
+		fail("subject", "%q belongs to the server", c.Subject)
+	}
+	if len(c.Subject) > maxSubject {
+		fail("subject", "is longer than %d bytes", maxSubject)
+	}
+	if template.Uses("type") {
+		warn("subject", "{type} sends the records of one object to different subjects: who reads only one misses changes, and a limit per subject keeps deleted objects")
+	}
+}
+
+// login returns how many ways to log in are configured.
+func (c *Config) login() int {
+	n := 0
+	for _, set := range []bool{c.CredsFile != "", c.NkeySeedFile != "", c.Username != "", c.TokenFile != ""} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *Config) validateLogin(fail report) {
+	if c.login() > 1 {
+		fail("username", "set only one of credsFile, nkeySeedFile, username and tokenFile")
+	}
+	switch {
+	case c.Password != "" && c.PasswordFile != "":
+		fail("password", "set either password or passwordFile")
+	case c.Username != "" && c.Password == "" && c.PasswordFile == "":
+		fail("password", "username needs password or passwordFile")
+	case c.Username == "" && (c.Password != "" || c.PasswordFile != ""):
+		fail("username", "a password needs a username")
+	}
+}
+
+func (c *Config) validateStream(fail, warn report) {
+	s := c.Stream
+	if s.Name == "" {
+		fail("stream.name", "the stream needs a name")
+	} else if strings.ContainsAny(s.Name, " \t\r\n.*>/\\") {
+		fail("stream.name", "%q cannot hold blanks, '.', '*', '>', '/' or '\\'", s.Name)
+	}
+	for i, subject := range s.Subjects {
+		if err := checkFilter(subject); err != nil {
+			fail(fmt.Sprintf("stream.subjects[%d]", i), "%v", err)
+		}
+	}
+	if len(s.Subjects) > 0 && !covered(s.Subjects, c.Subject) {
+		warn("stream.subjects", "none of them takes all of %s", pattern(c.Subject))
+	}
+	if s.MaxAge < 0 {
+		fail("stream.maxAge", "must not be negative")
+	}
+	if s.MaxBytes < 0 {
+		fail("stream.maxBytes", "must not be negative")
+	}
+	if s.Replicas < 0 || s.Replicas > 5 {
+		fail("stream.replicas", "must be 1 to 5")
+	}
+	switch {
+	case s.Duplicates < 0 || 0 < s.Duplicates && s.Duplicates < 100*time.Millisecond:
+		fail("stream.duplicates", "must be at least 100ms")
+	case s.MaxAge > 0 && s.Duplicates > s.MaxAge:
+		fail("stream.duplicates", "must not be longer than maxAge")
+	case 0 < s.Duplicates && s.Duplicates < 2*time.Minute:
+		warn("stream.duplicates", "what is sent again after %v is stored twice: make it longer than the longest outage to survive without doubles", s.Duplicates)
+	}
+}
+
+// duplicates is the window to ask for: 10m unless set, and never longer than maxAge, which the server refuses.
+func (s *Stream) duplicates() time.Duration {
+	window := s.Duplicates
+	if window == 0 {
+		window = defaultDuplicates
+	}
+	if s.MaxAge > 0 {
+		window = min(window, s.MaxAge)
+	}
+	return window
+}
+
+// parseURL parses as nats.go does: the scheme may be missing. Its errors do not quote the text, which may hold a
+// password.
+func parseURL(text string) (*url.URL, error) {
+	if !strings.Contains(text, "://") {
+		text = "nats://" + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("is not a URL such as nats://nats:4222")
+	case !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme):
+		return nil, fmt.Errorf("has the scheme %q; there are nats, tls, ws and wss", u.Scheme)
+	case u.Hostname() == "":
+		return nil, fmt.Errorf("names no host")
+	default:
+		return u, nil
+	}
+}
+
+// Open implements [sinks.Config]. It starts to connect, and does not wait for it.
+func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
+	return open(c, env)
+}

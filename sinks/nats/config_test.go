@@ -1,0 +1,80 @@
+package nats
+
+import (
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+func TestValidate(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		yaml string
+		want []string // "path: part of the message", with a leading ! for a warning
+	}{
+		{"smallest", "urls: [nats://nats:4222]", nil},
+		{"all", `{urls: ["tls://a:1", b, "nats://c"], subject: "x-{cluster}.{name}", credsFile: /c, tls: {caFile: /ca},
+			stream: {name: S, create: true, subjects: ["x-eu.>", "*.*"], maxAge: 1h, maxBytes: 1000, replicas: 3, duplicates: 5m}}`, nil},
+		{"nothing", "{}", []string{"urls: at least one"}},
+		{"urls", `urls: ["http://a", "nats://", "nats://u:s3cr3t%zz@a", "://"]`, []string{
+			"urls[0]: scheme", "urls[1]: no host", "urls[2]: not a URL", "urls[3]: not a URL",
+		}},
+		{"mixed schemes", `urls: ["ws://a", "nats://b"]`, []string{"urls: cannot be mixed"}},
+		{"subject", `{urls: [a], subject: "a.*.{name}"}`, []string{`subject: cannot hold "*"`}},
+		{"rest", `{urls: [a], subject: "a.>"}`, []string{`subject: cannot hold ">"`}},
+		{"blank", `{urls: [a], subject: "a b"}`, []string{"subject: cannot hold"}},
+		{"dots", `{urls: [a], subject: "a..{name}"}`, []string{"subject: empty token"}},
+		{"last dot", `{urls: [a], subject: "a."}`, []string{"subject: empty token"}},
+		{"no subject", `{urls: [a], subject: ""}`, []string{"subject: needed"}},
+		{"system", `{urls: [a], subject: "$JS.API"}`, []string{"subject: belongs to the server"}},
+		{"placeholder", `{urls: [a], subject: "{x}"}`, []string{"subject: unknown placeholder"}},
+		{"type", `{urls: [a], subject: "k8s.{type}"}`, []string{"!subject: {type}"}},
+		{"core", `{urls: [a], jetstream: false}`, []string{"!jetstream: nothing is stored"}},
+		{"core with a stream", `{urls: [a], jetstream: false, stream: {name: S}}`, []string{"stream: no meaning"}},
+		{"logins", `{urls: [a], credsFile: c, nkeySeedFile: n}`, []string{"username: only one"}},
+		{"no password", `{urls: [a], tls: {}, username: u}`, []string{"password: needs password"}},
+		{"no username", `{urls: [a], password: p}`, []string{"username: needs a username"}},
+		{"two passwords", `{urls: ["tls://a"], username: u, password: p, passwordFile: f}`, []string{"password: either"}},
+		{"in the clear", `{urls: [a], tokenFile: f}`, []string{"!tls: in the clear"}},
+		{"in the URL", `{urls: ["nats://u:p@a"], credsFile: f}`, []string{"!urls: precedence", "!tls: in the clear"}},
+		{"stream", `{urls: [a], stream: {name: "a.b", subjects: ["a..b", "a.>.b", "x y"], maxAge: 1m, maxBytes: -1, replicas: 6, duplicates: 2m}}`, []string{
+			"stream.name: cannot hold", "stream.subjects[0]: empty token", "stream.subjects[1]: wildcards", "stream.subjects[2]: not a subject",
+			"!stream.subjects: none of them", "stream.maxBytes: negative", "stream.replicas: 1 to 5", "stream.duplicates: maxAge",
+		}},
+		{"no name", `{urls: [a], stream: {create: true}}`, []string{"stream.name: needs a name"}},
+		{"short window", `{urls: [a], stream: {name: S, duplicates: 10s}}`, []string{"!stream.duplicates: stored twice"}},
+		{"other subjects", `{urls: [a], stream: {name: S, subjects: [k8s.prod.>]}}`, []string{"!stream.subjects: k8s.*.*.*.*.*"}},
+		{"common", `{urls: [a], concurrency: 0}`, []string{"concurrency: at least 1"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			config := Kind().New()
+			if err := yaml.Unmarshal([]byte(test.yaml), config); err != nil {
+				t.Fatal(err)
+			}
+			got := config.Validate()
+			if len(got) != len(test.want) {
+				t.Fatalf("got %d faults %+v, want %d", len(got), got, len(test.want))
+			}
+			for i, want := range test.want {
+				want, warning := strings.CutPrefix(want, "!")
+				path, part, _ := strings.Cut(want, ": ")
+				if got[i].Path != path || !strings.Contains(got[i].Message, part) || got[i].Warning != warning {
+					t.Errorf("got %+v, want %s", got[i], want)
+				}
+				if strings.Contains(got[i].Message, "s3cr3t") {
+					t.Errorf("a password shows in %q", got[i].Message)
+				}
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	want := sinks.Limits{MaxRecords: 500, MaxBytes: 1 << 20, Linger: 5e6, Concurrency: 4, Timeout: 10e9, OnePerKey: true}
+	if got := NewConfig().Limits(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,82 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+const (
+	headerContentType = "Content-Type"
+	headerMsgID       = nats.MsgIdHdr // JetStream recognizes a record that is sent again by it
+)
+
+// call is one Deliver call. nats.go may be stuck in a write while the call has to return; the goroutine that is in
+// it then must not touch the batch any more. So messages are copied out of the batch under a lock, and stop ends it.
+type call struct {
+	subject sinks.Template
+	n       int
+
+	mu    sync.Mutex // guards what follows
+	batch []sinks.Record
+	buf   []byte
+}
+
+// stop makes the call forget its batch. Nothing reads it once it returned.
+func (c *call) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.batch = nil
+}
+
+// message returns the message of record i. Its data is valid until the next call. An error is the record's own,
+// unless the call was stopped because ctx has ended.
+func (c *call) message(ctx context.Context, i int, maxPayload int64) (*nats.Msg, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.batch == nil {
+		return nil, ctx.Err()
+	}
+	r := &c.batch[i]
+	subject := c.subject.Expand(&r.Fields, tokenByte)
+	if len(subject) > maxSubject {
+		return nil, sinks.Permanent(sinks.ReasonEncode,
+			fmt.Errorf("nats: subject %.100q… has %d bytes, more than %d", subject, len(subject), maxSubject))
+	}
+	header := headerOf(r)
+	if size := headerSize(header); int64(size+len(r.Body)) > maxPayload {
+		return nil, sinks.Permanent(sinks.ReasonTooLarge,
+			fmt.Errorf("nats: subject %q: a record of %d bytes (headers %d, value %d) is larger than the server's max_payload of %d",
+				subject, size+len(r.Body), size, len(r.Body), maxPayload))
+	}
+	c.buf = append(c.buf[:0], r.Body...)
+	return &nats.Msg{Subject: subject, Header: header, Data: c.buf}, nil
+}
+
+func headerOf(r *sinks.Record) nats.Header {
+	header := make(nats.Header, len(r.Headers)+2)
+	for name, value := range r.Headers {
+		header[name] = []string{value}
+	}
+	if r.ContentType != "" {
+		delete(header, "content-type") // names of headers are case-sensitive here
+		header[headerContentType] = []string{r.ContentType}
+	}
+	header[headerMsgID] = []string{r.DedupID}
+	return header
+}
+
+// headerSize returns the bytes of a header section (ADR-4): a version line, "name: value" lines, an empty line.
+func headerSize(header nats.Header) int {
+	size := len("NATS/1.0\r\n") + len("\r\n")
+	for name, values := range header {
+		for _, value := range values {
+			size += len(name) + len(": ") + len(value) + len("\r\n")
+		}
+	}
+	return size
+}

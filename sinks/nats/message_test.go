@@ -1,0 +1,70 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+func newCall(t *testing.T, batch ...sinks.Record) *call {
+	t.Helper()
+	subject, err := sinks.ParseTemplate("k8s.{name}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &call{subject: subject, batch: batch, n: len(batch)}
+}
+
+func TestMessage(t *testing.T) {
+	record := sinks.Record{
+		DedupID: "p/1", ContentType: "application/json", Body: []byte(`{"a":1}`),
+		Headers: map[string]string{"ce-id": "1", "ce-note": "100%25", "content-type": "text/plain"},
+		Fields:  sinks.Fields{Name: "a.b"},
+	}
+	message, err := newCall(t, record).message(t.Context(), 0, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if message.Subject != "k8s.a_b" || string(message.Data) != `{"a":1}` {
+		t.Errorf("got subject %s, data %s", message.Subject, message.Data)
+	}
+	want := map[string]string{"ce-id": "1", "ce-note": "100%25", "Content-Type": "application/json", "Nats-Msg-Id": "p/1"}
+	if len(message.Header) != len(want) {
+		t.Errorf("got headers %v, want %v", message.Header, want)
+	}
+	for name, value := range want {
+		if got := message.Header[name]; len(got) != 1 || got[0] != value {
+			t.Errorf("header %s: got %q, want %q", name, got, value)
+		}
+	}
+	// nats.go reckons with the same.
+	if got, want := headerSize(message.Header), message.Size()-len(message.Subject)-len(message.Data); got != want {
+		t.Errorf("got a header of %d bytes, want %d", got, want)
+	}
+}
+
+func TestMaxPayload(t *testing.T) {
+	record := sinks.Record{DedupID: "p/1", Body: make([]byte, 1000)}
+	size := int64(headerSize(nats.Header{headerMsgID: {"p/1"}}) + 1000)
+	if _, err := newCall(t, record).message(t.Context(), 0, size); err != nil {
+		t.Errorf("at the limit: %v", err)
+	}
+	_, err := newCall(t, record).message(t.Context(), 0, size-1)
+	if class := sinks.Classify(err); class == nil || !class.Permanent || class.Reason != sinks.ReasonTooLarge {
+		t.Errorf("over the limit: got %v, want permanent too_large", err)
+	}
+}
+
+func TestStop(t *testing.T) {
+	c := newCall(t, sinks.Record{Body: []byte("{}")})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.stop()
+	if _, err := c.message(ctx, 0, 1<<20); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+}

@@ -1,0 +1,239 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// grace is what a Deliver call whose context has ended waits for nats.go to let go. It nearly always does at once;
+// a write that is stuck lasts until the connection breaks.
+const grace = 200 * time.Millisecond
+
+var _ sinks.Sink = (*Sink)(nil)
+
+// Sink delivers to NATS.
+type Sink struct {
+	subject sinks.Template
+	timeout time.Duration
+	links   *links
+	stream  *stream
+	calls   sync.WaitGroup
+}
+
+func open(config *Config, env sinks.Env) (*Sink, error) {
+	subject, err := sinks.ParseTemplate(config.Subject)
+	if err != nil {
+		return nil, fmt.Errorf("subject: %w", err)
+	}
+	s := &Sink{
+		subject: subject,
+		timeout: config.Timeout,
+		links:   newLinks(config, env),
+		stream:  &stream{config: config.Stream, subject: config.Subject, log: env.Logger},
+	}
+	s.links.currentOrAttempt() // early, so that a log says at once what is wrong or that all is well
+	return s, nil
+}
+
+// Deliver implements [sinks.Sink].
+func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+
+	// nats.go takes no context where it matters: a lock, a write, a dial. So all of it is done on the side.
+	c := &call{subject: s.subject, batch: batch, n: len(batch)}
+	done := make(chan []error, 1)
+	s.calls.Go(func() { done <- s.deliver(ctx, c) })
+	select {
+	case errs := <-done:
+		return result(errs)
+	case <-ctx.Done():
+	}
+	c.stop()
+	select {
+	case errs := <-done:
+		return result(errs)
+	case <-time.After(grace):
+		return fmt.Errorf("nats: %w", ctx.Err())
+	}
+}
+
+func result(errs []error) error {
+	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return &sinks.BatchError{Errs: errs}
+	}
+	return nil
+}
+
+func (s *Sink) deliver(ctx context.Context, c *call) []error {
+	link, err := s.links.get(ctx)
+	switch {
+	case err != nil:
+		return all(c.n, err)
+	case link.js == nil:
+		return publish(ctx, link, c)
+	}
+	if err := s.stream.ensure(ctx, link.js); err != nil {
+		return all(c.n, err)
+	}
+	errs := store(ctx, link, c)
+	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && reasonOf(err) == sinks.ReasonNotFound }) {
+		s.stream.forget()
+	}
+	return errs
+}
+
+func all(n int, err error) []error { return slices.Repeat([]error{err}, n) }
+
+// store publishes to JetStream, then waits for the acknowledgements.
+func store(ctx context.Context, l *link, c *call) []error {
+	errs := make([]error, c.n)
+	futures := make([]jetstream.PubAckFuture, c.n)
+	mark := l.refusals.mark()
+	maxPayload := l.conn.MaxPayload()
+	for i := range c.n {
+		message, err := c.message(ctx, i, maxPayload)
+		if err == nil {
+			futures[i], err = l.js.PublishMsgAsync(message, jetstream.WithRetryAttempts(0))
+			err = classify(message.Subject, err)
+		}
+		errs[i] = err
+		if err != nil && !sinks.Classify(err).Permanent { // of the connection, not of the record
+			for j := i + 1; j < c.n; j++ {
+				errs[j] = err
+			}
+			break
+		}
+	}
+	for i, future := range futures {
+		if future != nil {
+			errs[i] = classify(future.Msg().Subject, await(ctx, l, mark, future))
+		}
+	}
+	return errs
+}
+
+// await waits for one acknowledgement. That of a duplicate is one too.
+func await(ctx context.Context, l *link, mark int, future jetstream.PubAckFuture) error {
+	for {
+		_, inbox, changed := l.refusals.state()
+		select {
+		case <-future.Ok():
+			return nil
+		case err := <-future.Err():
+			return err
+		default:
+		}
+		if inbox != nil {
+			return fmt.Errorf("no acknowledgement can be received: %w", inbox)
+		}
+		if l.refusals.since(mark, future.Msg().Subject) {
+			return errRefused
+		}
+		select {
+		case <-future.Ok():
+			return nil
+		case err := <-future.Err():
+			return err
+		case <-changed:
+		case <-l.down:
+			return l.lost()
+		case <-ctx.Done():
+			return fmt.Errorf("no acknowledgement: %w", ctx.Err())
+		}
+	}
+}
+
+// errRefused stands for the server's line about one subject.
+var errRefused = fmt.Errorf("no right to publish to it: %w", nats.ErrPermissionViolation)
+
+// publish sends to core NATS. The records are delivered if the server answered a ping that was sent after them, over
+// the same connection, and refused none meanwhile.
+func publish(ctx context.Context, l *link, c *call) []error {
+	errs := make([]error, c.n)
+	subjects := make([]string, c.n)
+	mark, before := l.refusals.mark(), l.conn.LastError()
+	maxPayload := l.conn.MaxPayload()
+	for i := range c.n {
+		message, err := c.message(ctx, i, maxPayload)
+		if err == nil {
+			subjects[i] = message.Subject
+			err = classify(message.Subject, l.conn.PublishMsg(message))
+		}
+		if err != nil && !sinks.Classify(err).Permanent {
+			return all(c.n, err)
+		}
+		errs[i] = err
+	}
+	if err := flush(ctx, l, before); err != nil {
+		for i := range errs {
+			if errs[i] == nil {
+				errs[i] = classify(subjects[i], err)
+			}
+		}
+		return errs
+	}
+	for i := range errs {
+		if errs[i] == nil && l.refusals.since(mark, subjects[i]) {
+			errs[i] = classify(subjects[i], errRefused)
+		}
+	}
+	return errs
+}
+
+// flush returns once the server has read everything sent so far and all that it complained about is in l.refusals.
+// nats.go sets LastError when it reads the complaint, that is before it reads the PONG, and calls back later, in
+// order: once the last error was called back, all were.
+func flush(ctx context.Context, l *link, before error) error {
+	if err := l.conn.FlushWithContext(ctx); err != nil {
+		if errors.Is(err, nats.ErrConnectionClosed) {
+			return l.lost()
+		}
+		return err
+	}
+	for {
+		reported, _, changed := l.refusals.state()
+		last := l.conn.LastError()
+		if last == before || last == reported { //nolint:errorlint // identity: the very same report
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-l.down:
+			return l.lost()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Close implements [sinks.Sink].
+func (s *Sink) Close(ctx context.Context) error {
+	s.links.close(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.calls.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close the connection to NATS: %w", ctx.Err())
+	}
+}
