@@ -46,6 +46,8 @@ var (
 	}
 )
 
+var _ sinks.Config = (*Config)(nil)
+
 // Config is the kafka section of a sink.
 type Config struct {
 	sinks.Common `yaml:",inline"`

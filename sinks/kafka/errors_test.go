@@ -11,9 +11,8 @@ import (
 	"testing"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol/produce"
-
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/produce"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )

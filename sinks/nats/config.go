@@ -11,6 +11,8 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
+var _ sinks.Config = (*Config)(nil)
+
 // Config is the nats section of a sink.
 type Config struct {
 	sinks.Common `yaml:",inline"`

@@ -136,8 +136,9 @@ func (l *links) connect() (*link, error) {
 		l.log.Log(l.life, level, "NATS reports an error", "err", err)
 		link.refusals.report(err)
 	}
+	down := sync.OnceFunc(func() { close(link.down) })
 	options.ClosedCB = func(conn *nats.Conn) {
-		close(link.down)
+		down()
 		if l.life.Err() == nil {
 			l.log.Warn("connection to NATS lost", "err", conn.LastError())
 		}

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,6 +12,9 @@ import (
 
 // maxRefused bounds what is remembered of a connection that is denied one subject after the other.
 const maxRefused = 4096
+
+// errRefused stands for the server's line about one subject.
+var errRefused = fmt.Errorf("no right to publish to it: %w", nats.ErrPermissionViolation)
 
 // refusals are the permission violations that a server reported over one connection. It reports them on the side, by
 // a line that names the subject; nats.go hands them to a callback.
@@ -63,12 +67,12 @@ func (r *refusals) since(mark int, subject string) bool {
 	return r.subjects[subject] > mark || r.forgot > mark
 }
 
-// state returns the last error reported, the one that keeps acknowledgements away, and a channel that is closed at
-// the next report.
-func (r *refusals) state() (last, inbox error, changed <-chan struct{}) {
+// state returns a channel that is closed at the next report, the last error reported, and the one that keeps
+// acknowledgements away.
+func (r *refusals) state() (changed <-chan struct{}, last, inbox error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.last, r.inbox, r.changed
+	return r.changed, r.last, r.inbox
 }
 
 // violated returns the subject of a violation, and whether publishing to it was refused (else subscribing). The

@@ -34,7 +34,7 @@ func TestViolated(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	r := newRefusals()
 	before := r.mark()
-	_, _, changed := r.state()
+	changed, _, _ := r.state()
 	denied := violation(`Publish to "a"`)
 	r.report(denied)
 	select {
@@ -45,11 +45,11 @@ func TestRefusals(t *testing.T) {
 	if !r.since(before, "a") || r.since(before, "b") || r.since(r.mark(), "a") {
 		t.Error("want a refused since before, b not, and a not since")
 	}
-	if last, inbox, _ := r.state(); last != denied || inbox != nil { //nolint:errorlint // identity
+	if _, last, inbox := r.state(); last != denied || inbox != nil { //nolint:errorlint // identity
 		t.Errorf("got %v, %v", last, inbox)
 	}
 	r.report(violation(`Subscription to "_INBOX.x.*"`))
-	if _, inbox, _ := r.state(); !errors.Is(inbox, nats.ErrPermissionViolation) {
+	if _, _, inbox := r.state(); !errors.Is(inbox, nats.ErrPermissionViolation) {
 		t.Errorf("got %v", inbox)
 	}
 

@@ -2,14 +2,10 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -40,7 +36,7 @@ func open(config *Config, env sinks.Env) (*Sink, error) {
 		links:   newLinks(config, env),
 		stream:  &stream{config: config.Stream, subject: config.Subject, log: env.Logger},
 	}
-	s.links.currentOrAttempt() // early, so that a log says at once what is wrong or that all is well
+	s.links.currentOrAttempt() // early: the first record then need not wait for it
 	return s, nil
 }
 
@@ -99,128 +95,6 @@ func (s *Sink) deliver(ctx context.Context, c *call) []error {
 }
 
 func all(n int, err error) []error { return slices.Repeat([]error{err}, n) }
-
-// store publishes to JetStream, then waits for the acknowledgements.
-func store(ctx context.Context, l *link, c *call) []error {
-	errs := make([]error, c.n)
-	futures := make([]jetstream.PubAckFuture, c.n)
-	mark := l.refusals.mark()
-	maxPayload := l.conn.MaxPayload()
-	for i := range c.n {
-		message, err := c.message(ctx, i, maxPayload)
-		if err == nil {
-			futures[i], err = l.js.PublishMsgAsync(message, jetstream.WithRetryAttempts(0))
-			err = classify(message.Subject, err)
-		}
-		errs[i] = err
-		if err != nil && !sinks.Classify(err).Permanent { // of the connection, not of the record
-			for j := i + 1; j < c.n; j++ {
-				errs[j] = err
-			}
-			break
-		}
-	}
-	for i, future := range futures {
-		if future != nil {
-			errs[i] = classify(future.Msg().Subject, await(ctx, l, mark, future))
-		}
-	}
-	return errs
-}
-
-// await waits for one acknowledgement. That of a duplicate is one too.
-func await(ctx context.Context, l *link, mark int, future jetstream.PubAckFuture) error {
-	for {
-		_, inbox, changed := l.refusals.state()
-		select {
-		case <-future.Ok():
-			return nil
-		case err := <-future.Err():
-			return err
-		default:
-		}
-		if inbox != nil {
-			return fmt.Errorf("no acknowledgement can be received: %w", inbox)
-		}
-		if l.refusals.since(mark, future.Msg().Subject) {
-			return errRefused
-		}
-		select {
-		case <-future.Ok():
-			return nil
-		case err := <-future.Err():
-			return err
-		case <-changed:
-		case <-l.down:
-			return l.lost()
-		case <-ctx.Done():
-			return fmt.Errorf("no acknowledgement: %w", ctx.Err())
-		}
-	}
-}
-
-// errRefused stands for the server's line about one subject.
-var errRefused = fmt.Errorf("no right to publish to it: %w", nats.ErrPermissionViolation)
-
-// publish sends to core NATS. The records are delivered if the server answered a ping that was sent after them, over
-// the same connection, and refused none meanwhile.
-func publish(ctx context.Context, l *link, c *call) []error {
-	errs := make([]error, c.n)
-	subjects := make([]string, c.n)
-	mark, before := l.refusals.mark(), l.conn.LastError()
-	maxPayload := l.conn.MaxPayload()
-	for i := range c.n {
-		message, err := c.message(ctx, i, maxPayload)
-		if err == nil {
-			subjects[i] = message.Subject
-			err = classify(message.Subject, l.conn.PublishMsg(message))
-		}
-		if err != nil && !sinks.Classify(err).Permanent {
-			return all(c.n, err)
-		}
-		errs[i] = err
-	}
-	if err := flush(ctx, l, before); err != nil {
-		for i := range errs {
-			if errs[i] == nil {
-				errs[i] = classify(subjects[i], err)
-			}
-		}
-		return errs
-	}
-	for i := range errs {
-		if errs[i] == nil && l.refusals.since(mark, subjects[i]) {
-			errs[i] = classify(subjects[i], errRefused)
-		}
-	}
-	return errs
-}
-
-// flush returns once the server has read everything sent so far and all that it complained about is in l.refusals.
-// nats.go sets LastError when it reads the complaint, that is before it reads the PONG, and calls back later, in
-// order: once the last error was called back, all were.
-func flush(ctx context.Context, l *link, before error) error {
-	if err := l.conn.FlushWithContext(ctx); err != nil {
-		if errors.Is(err, nats.ErrConnectionClosed) {
-			return l.lost()
-		}
-		return err
-	}
-	for {
-		reported, _, changed := l.refusals.state()
-		last := l.conn.LastError()
-		if last == before || last == reported { //nolint:errorlint // identity: the very same report
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-l.down:
-			return l.lost()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
 
 // Close implements [sinks.Sink].
 func (s *Sink) Close(ctx context.Context) error {

@@ -307,8 +307,7 @@ func TestKafkaRotation(t *testing.T) {
 // TestKafkaClose closes a sink whose peer hangs.
 func TestKafkaClose(t *testing.T) {
 	link := newProxy(t)
-	cluster := newFake(t, link, kfake.SeedTopics(1, "close"))
-	_ = cluster
+	newFake(t, link, kfake.SeedTopics(1, "close"))
 	config := kafkaConfig("close", link.addr)
 	sink := openSink(t, config)
 	deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)})

@@ -1,0 +1,69 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// store publishes to JetStream, then waits for the acknowledgements.
+func store(ctx context.Context, l *link, c *call) []error {
+	errs := make([]error, c.n)
+	futures := make([]jetstream.PubAckFuture, c.n)
+	mark := l.refusals.mark()
+	maxPayload := l.conn.MaxPayload()
+	for i := range c.n {
+		message, err := c.message(ctx, i, maxPayload)
+		if err == nil {
+			futures[i], err = l.js.PublishMsgAsync(message, jetstream.WithRetryAttempts(0))
+			err = classify(message.Subject, err)
+		}
+		errs[i] = err
+		if err != nil && !sinks.Classify(err).Permanent { // of the connection, not of the record
+			for j := i + 1; j < c.n; j++ {
+				errs[j] = err
+			}
+			break
+		}
+	}
+	for i, future := range futures {
+		if future != nil {
+			errs[i] = classify(future.Msg().Subject, await(ctx, l, mark, future))
+		}
+	}
+	return errs
+}
+
+// await waits for one acknowledgement. That of a duplicate is one too.
+func await(ctx context.Context, l *link, mark int, future jetstream.PubAckFuture) error {
+	for {
+		changed, _, inbox := l.refusals.state()
+		select {
+		case <-future.Ok():
+			return nil
+		case err := <-future.Err():
+			return err
+		default:
+		}
+		if inbox != nil {
+			return fmt.Errorf("no acknowledgement can be received: %w", inbox)
+		}
+		if l.refusals.since(mark, future.Msg().Subject) {
+			return errRefused
+		}
+		select {
+		case <-future.Ok():
+			return nil
+		case err := <-future.Err():
+			return err
+		case <-changed:
+		case <-l.down:
+			return l.lost()
+		case <-ctx.Done():
+			return fmt.Errorf("no acknowledgement: %w", ctx.Err())
+		}
+	}
+}
