@@ -137,7 +137,7 @@ func TestDeepNesting(t *testing.T) {
 		"cluster: " + strings.Repeat("{a: ", 2000) + "b" + strings.Repeat("}", 2000),
 		"cluster: " + strings.Repeat("[", 20000),
 	} {
-		faultsOf(t, text, nil)
+		_ = faultsOf(t, text, nil)
 	}
 }
 
