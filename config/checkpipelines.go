@@ -111,8 +111,8 @@ func (v *validator) secrets(p *Pipeline, at string, taken []int) {
 		v.warn(pipeline+".redactSecrets", "the data of Secrets leaves the cluster as it is")
 	case !p.RedactSecrets:
 		v.warn(pipeline+".redactSecrets", "has no effect now, because no source of the pipeline watches v1/secrets; once one does, their data leaves the cluster as it is")
-	case takes && v.config.Redaction == (Redaction{}) && !v.broken.isBroken("redaction"):
-		v.warn(at, "takes v1/secrets, and no redaction.key or redaction.keyFile is set: the digests that replace their data are different after each restart")
+	case takes && v.config.Redaction == (Redaction{}) && v.config.StateDir == "" && !v.broken.isBroken("redaction") && !v.broken.isBroken("stateDir"):
+		v.warn(at, "takes v1/secrets, and neither stateDir nor redaction.key nor redaction.keyFile is set: the digests that replace their data are different after each restart")
 	}
 }
 
@@ -161,8 +161,29 @@ func (v *validator) delivery(p *Pipeline, at string, sinkNames []name) {
 			v.warn(at+".format", "raw records carry their id and type in headers, and those are lost when the webhook %q gets several in one array; set its batch.maxRecords to 1", sinkNames[sink].shown)
 		}
 	}
-	if p.Backlog.MaxBytes < 64<<10 {
-		v.fault(at+".backlog.maxBytes", "must be at least 64Ki")
+	v.backlog(p, at+".backlog")
+}
+
+// backlog checks the bounds, and fills in the default of overflow.
+func (v *validator) backlog(p *Pipeline, at string) {
+	b := &p.Backlog
+	if b.MaxBytes < 64<<10 {
+		v.fault(at+".maxBytes", "must be at least 64Ki")
+	}
+	kept := v.config.StateDir != "" || v.broken.isBroken("stateDir")
+	switch {
+	case b.Overflow == "" && kept:
+		b.Overflow = OverflowSpill
+	case b.Overflow == "":
+		b.Overflow = OverflowBlock
+	case b.Overflow == OverflowSpill && !kept:
+		v.fault(at+".overflow", "spill needs a stateDir to spill to; set stateDir, or use block")
+	}
+	switch {
+	case v.present(at+".maxDiskBytes") && !kept:
+		v.fault(at+".maxDiskBytes", "has no effect without a stateDir; set stateDir, or remove the key")
+	case b.MaxDiskBytes < 1<<20:
+		v.fault(at+".maxDiskBytes", "must be at least 1Mi")
 	}
 }
 

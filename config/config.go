@@ -13,8 +13,8 @@ import (
 // reference points to something.
 type Config struct {
 	Cluster string `yaml:"cluster" required:"true" doc:"name of the cluster: stamped on every record and part of every id"`
-	// StateDir is always empty: this version keeps its state in memory and refuses the key.
-	StateDir  string     `yaml:"-"`
+	// StateDir is where positions, known sets and logs outlive the process; empty keeps them in memory.
+	StateDir  string     `yaml:"stateDir" doc:"directory for the checkpoint and the logs, on a volume of its own; without it a restart begins with a snapshot, and changes meanwhile are lost"`
 	Sources   []Source   `yaml:"sources" required:"true" doc:"what is watched"`
 	Pipelines []Pipeline `yaml:"pipelines" required:"true" doc:"what goes where, and in which form"`
 	Sinks     []Sink     `yaml:"sinks" required:"true" doc:"where records are delivered to"`
@@ -54,7 +54,7 @@ type Pipeline struct {
 	Sink              string   `yaml:"sink" required:"true" doc:"name of the sink to deliver to"`
 	Backlog           Backlog  `yaml:"backlog" doc:"the deltas that are not settled yet"`
 	Retry             Retry    `yaml:"retry" doc:"how failed records are tried again"`
-	DeadLetter        string   `yaml:"deadLetter" doc:"name of the sink for records that can never be delivered; default: an error log line with the id"`
+	DeadLetter        string   `yaml:"deadLetter" doc:"name of the sink for records that can never be delivered; default: the file dead.jsonl in stateDir, or an error log line with the id where there is none"`
 	KeepManagedFields bool     `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
 	RedactSecrets     bool     `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
 }
@@ -78,14 +78,19 @@ const (
 // Backlog bounds what a pipeline holds in memory.
 type Backlog struct {
 	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of deltas held in memory; at least 64Ki"`
-	Overflow Overflow    `yaml:"overflow" enum:"block" doc:"what a full backlog does. block: its sources wait"`
+	// MaxDiskBytes bounds the log of a backlog that spills.
+	MaxDiskBytes sinks.Bytes `yaml:"maxDiskBytes" doc:"the most bytes of deltas kept in stateDir; beyond it the sources wait"`
+	Overflow     Overflow    `yaml:"overflow" enum:"spill|block" doc:"what a backlog does that has maxBytes in memory. spill (the default with a stateDir): keep further deltas on disk; block (the default without): its sources wait"`
 }
 
 // Overflow says what a full backlog does.
 type Overflow string
 
-// OverflowBlock makes the sources of a full backlog wait.
-const OverflowBlock Overflow = "block"
+// The values of [Overflow]. The default, spill with a state directory and block without, is filled in.
+const (
+	OverflowSpill Overflow = "spill" // keep further deltas on disk
+	OverflowBlock Overflow = "block" // the sources wait
+)
 
 // Retry spaces the attempts to deliver a record: Initial, doubling up to Max.
 type Retry struct {
@@ -104,7 +109,7 @@ type Sink struct {
 }
 
 // Redaction holds the key of the digests that redacted values become. At most one field is set; with none, the
-// program makes a random key at every start.
+// program makes a random key: once if there is a state directory, else at every start.
 type Redaction struct {
 	KeyFile string `yaml:"keyFile" doc:"file that holds the key"`
 	Key     string `yaml:"key" doc:"the key itself, best as ${NAME} or ${file:/path}"`

@@ -15,7 +15,7 @@ func (s *Source) setDefaults() { s.Snapshot = SnapshotInitial }
 
 func (p *Pipeline) setDefaults() {
 	p.Format = FormatCloudEvents
-	p.Backlog = Backlog{MaxBytes: 64 << 20, Overflow: OverflowBlock}
+	p.Backlog = Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30}
 	p.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
 	p.RedactSecrets = true
 }

@@ -25,7 +25,7 @@ func TestDefaults(t *testing.T) {
 		}},
 		Pipelines: []Pipeline{{
 			Name: "p", Sources: []string{"s"}, Format: FormatCloudEvents, Sink: "out",
-			Backlog:       Backlog{MaxBytes: 64 << 20, Overflow: OverflowBlock},
+			Backlog:       Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30, Overflow: OverflowBlock},
 			Retry:         Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
 			RedactSecrets: true,
 		}},

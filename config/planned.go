@@ -16,20 +16,16 @@ func planned(path, value string) (message string, ok bool) {
 func plannedMessages() map[string]string {
 	const (
 		remove  = "; remove the key"
-		memory  = "this version keeps its state in memory"
 		looking = "this version filters by types and namespaces only"
 		whole   = "this version sends objects whole, but for managedFields and the data of Secrets"
 	)
 	return map[string]string{
-		"stateDir":                              memory + remove,
 		"pipelines[].filters[].expr":            looking + remove,
 		"pipelines[].filters[].changed":         looking + remove,
 		"pipelines[].onLeave":                   "this version announces no object that merely stops passing the filters" + remove,
 		"pipelines[].transforms":                whole + remove,
 		"pipelines[].diff":                      "this version sends no previous objects" + remove,
 		"pipelines[].format=cloudevents-binary": "this version writes CloudEvents in structured form; use cloudevents",
-		"pipelines[].backlog.maxDiskBytes":      memory + remove,
-		"pipelines[].backlog.overflow=spill":    memory + " and cannot spill to disk; use block",
 	}
 }
 

@@ -27,7 +27,13 @@ type item struct {
 	// err says that the item could not be made into something that may leave; it goes to the dead letter.
 	err error
 
-	settled      bool
+	settled bool
+	// seq is the item's number in the log, and logged says that a commit wrote it, or is about to.
+	seq    uint64
+	logged bool
+	// buffered says that the item is not in the backlog: it waits for the commit, and is read back from the log.
+	buffered bool
+
 	older, newer *item // neighbours in order of arrival
 }
 

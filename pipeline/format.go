@@ -27,7 +27,17 @@ const timeFormat = "2006-01-02T15:04:05.000000Z07:00"
 // encoder makes records. It copies the object's JSON into the envelope and decodes nothing.
 type encoder struct {
 	cluster, pipeline string
-	format            Format
+	// idCluster is what ids begin with: the cluster, with its epoch if there is one.
+	idCluster string
+	format    Format
+}
+
+func newEncoder(options Options) encoder {
+	e := encoder{cluster: options.Cluster, idCluster: options.Cluster, pipeline: options.Name, format: options.Format}
+	if options.Epoch > 0 {
+		e.idCluster += "+" + strconv.Itoa(options.Epoch)
+	}
+	return e
 }
 
 func (e *encoder) encode(i *item) (sinks.Record, error) {
@@ -40,7 +50,7 @@ func (e *encoder) encode(i *item) (sinks.Record, error) {
 func (e *encoder) delta(d *delta.Delta) sinks.Record {
 	object := d.Object
 	record := sinks.Record{
-		ID:  d.ID(e.cluster),
+		ID:  d.ID(e.idCluster),
 		Key: d.Ref().Path(),
 		Fields: sinks.Fields{
 			Cluster: e.cluster,
@@ -191,7 +201,7 @@ func (e *encoder) gap(g *delta.Gap) (sinks.Record, error) {
 		selectors{g.LabelSelector, g.FieldSelector}, g.From, g.To, g.Reason, g.Unclean,
 	})
 	record := sinks.Record{
-		ID:  g.ID(e.cluster),
+		ID:  g.ID(e.idCluster),
 		Key: g.Ref().Path(),
 		Fields: sinks.Fields{
 			Cluster: e.cluster, Group: g.Resource.Group, Version: g.Resource.Version, Resource: g.Resource.Resource,

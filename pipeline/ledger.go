@@ -14,13 +14,11 @@ type ledger struct {
 	received, restored, filtered, delivered, waiting uint64
 	dead                                             map[string]uint64 // by reason
 	gapsWaiting, gapsDelivered, gapsDead             uint64
-	bytes                                            int64
 }
 
 func newLedger() ledger { return ledger{dead: map[string]uint64{}} }
 
 func (l *ledger) took(i *item) {
-	l.bytes += i.size
 	if i.gap != nil {
 		l.gapsWaiting++
 		return
@@ -31,7 +29,6 @@ func (l *ledger) took(i *item) {
 
 // settle takes note of an item that was delivered or, with a reason, written to the dead letter.
 func (l *ledger) settle(i *item, deadReason string) {
-	l.bytes -= i.size
 	switch {
 	case i.gap != nil && deadReason != "":
 		l.gapsWaiting--
@@ -57,8 +54,11 @@ type Stats struct {
 	Waiting uint64
 	// Gaps are counted apart from the deltas.
 	GapsWaiting, GapsDelivered, GapsDead uint64
-	// Bytes of what is waiting, as it counts towards the bound.
+	// Bytes of what is waiting in memory, as it counts towards the bound.
 	Bytes int64
+	// OnDisk counts the deltas and gaps that are in the log only, and LogBytes what the log takes.
+	OnDisk   uint64
+	LogBytes int64
 	// Oldest is when the oldest unsettled change was observed; zero if there is none.
 	Oldest time.Time
 	// GateOpen is false while the sink as a whole is thought to fail, since ClosedSince.
@@ -86,7 +86,8 @@ func (p *Pipeline) Stats() Stats {
 	s := Stats{
 		Received: p.ledger.received, Restored: p.ledger.restored, Filtered: p.ledger.filtered,
 		Delivered: p.ledger.delivered, Dead: maps.Clone(p.ledger.dead),
-		Waiting: p.ledger.waiting, Bytes: p.ledger.bytes,
+		Waiting: p.ledger.waiting, Bytes: p.room.memory + p.room.buffered,
+		OnDisk: p.log.behind, LogBytes: p.log.bytes,
 		GapsWaiting: p.ledger.gapsWaiting, GapsDelivered: p.ledger.gapsDelivered, GapsDead: p.ledger.gapsDead,
 		GateOpen: !p.gate.closed, LastError: p.lastErr, Beat: p.beat,
 	}
@@ -95,9 +96,18 @@ func (p *Pipeline) Stats() Stats {
 	}
 	if oldest := p.backlog.oldest; oldest != nil {
 		s.Oldest = oldest.observed
+	} else if p.log.behind > 0 {
+		s.Oldest = p.log.lastRead
 	}
 	return s
 }
 
 // successes counts whatever was ever delivered.
 func (l *ledger) successes() uint64 { return l.delivered + l.gapsDelivered }
+
+// foundGap corrects the count of restored deltas for an entry that turns out to be a gap.
+func (l *ledger) foundGap() {
+	l.restored--
+	l.waiting--
+	l.gapsWaiting++
+}

@@ -63,7 +63,7 @@ type collector struct {
 	now      func() time.Time
 
 	received, restored, filtered, delivered, dead, gaps *prometheus.Desc
-	backlog, bytes, gate, oldest                        *prometheus.Desc
+	backlog, bytes, logBytes, gate, oldest              *prometheus.Desc
 }
 
 func newCollector(p *Pipeline) *collector {
@@ -81,6 +81,7 @@ func newCollector(p *Pipeline) *collector {
 		gaps:      desc("gaps_settled_total", "Gap records acknowledged by the sink or written to the dead letter."),
 		backlog:   desc("backlog_deltas", "Deltas not settled yet. received + restored = filtered + delivered + dead + this."),
 		bytes:     desc("backlog_bytes", "Memory that the backlog takes, as it counts towards backlog.maxBytes."),
+		logBytes:  desc("log_bytes", "Disk that the backlog's log takes."),
 		gate:      desc("gate_open", "1 unless the sink as a whole fails and only probes are sent."),
 		oldest:    desc("oldest_unsettled_seconds", "Age of the oldest change not settled; 0 if there is none."),
 	}
@@ -89,7 +90,7 @@ func newCollector(p *Pipeline) *collector {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		c.received, c.restored, c.filtered, c.delivered, c.dead, c.gaps, c.backlog, c.bytes, c.gate, c.oldest,
+		c.received, c.restored, c.filtered, c.delivered, c.dead, c.gaps, c.backlog, c.bytes, c.logBytes, c.gate, c.oldest,
 	} {
 		descs <- desc
 	}
@@ -114,6 +115,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	gauge(c.backlog, float64(s.Waiting))
 	gauge(c.bytes, float64(s.Bytes))
+	gauge(c.logBytes, float64(s.LogBytes))
 	open, age := 0.0, 0.0
 	if s.GateOpen {
 		open = 1

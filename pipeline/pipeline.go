@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/kubeferry/kubeferry/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -17,18 +15,29 @@ type Options struct {
 	Name string
 	// Cluster is part of every id.
 	Cluster string
+	// Epoch is part of every id if it is not 0: it counts the times that the cluster's history went back, so that
+	// resource versions came again.
+	Epoch   int
 	Filters []Filter
 	// KeepManagedFields leaves metadata.managedFields in the objects.
 	KeepManagedFields bool
 	// Redactor replaces the data of Secrets; nil leaves them as they are.
 	Redactor *Redactor
 	Format   Format
-	// MaxBytes bounds the backlog in memory; a delta that finds it full waits, and its watch with it.
+	// MaxBytes bounds the backlog in memory; a delta that finds it full waits, and its watch with it, unless Spill
+	// is set.
 	MaxBytes int64
-	Retry    Retry
-	Sink     sinks.Sink
-	SinkName string
-	Limits   sinks.Limits
+	// Log is where the backlog outlives the process; nil keeps it in memory only.
+	Log Log
+	// Logged is what the log holds at start.
+	Logged Logged
+	// Spill keeps deltas beyond MaxBytes in the log only, up to MaxDiskBytes.
+	Spill        bool
+	MaxDiskBytes int64
+	Retry        Retry
+	Sink         sinks.Sink
+	SinkName     string
+	Limits       sinks.Limits
 	// DeadLetter takes the records that can never be delivered.
 	DeadLetter DeadLetter
 }
@@ -49,8 +58,6 @@ type Pipeline struct {
 	metrics *metrics
 	now     func() time.Time
 
-	// space is what is left of MaxBytes.
-	space *semaphore.Weighted
 	// wake tells the dispatcher that something changed: a ready object, the gate, a unit to retry.
 	wake chan struct{}
 	// drained tells Drain that nothing is waiting.
@@ -63,6 +70,8 @@ type Pipeline struct {
 	gate    gate
 	retries []*unit // failed as a whole, in the order of their failure
 	refused int     // records refused for good since the last success
+	room    room
+	log     logState
 	ledger  ledger
 	beat    time.Time // when the dispatcher last went round
 	lastErr string
@@ -72,10 +81,9 @@ type Pipeline struct {
 func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	p := &Pipeline{
 		options: options,
-		encoder: encoder{cluster: options.Cluster, pipeline: options.Name, format: options.Format},
+		encoder: newEncoder(options),
 		logger:  logger.With("pipeline", options.Name, "sink", options.SinkName),
 		now:     time.Now,
-		space:   semaphore.NewWeighted(options.MaxBytes),
 		wake:    make(chan struct{}, 1),
 		drained: make(chan struct{}, 1),
 		units:   make(chan *unit),
@@ -85,6 +93,8 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	p.beat = p.now()
 	p.gate = newGate(options.Retry)
 	p.backlog = newBacklog(options.Name, options.Retry, p.signal)
+	p.room.freed = make(chan struct{})
+	p.restore(options.Logged)
 	p.metrics = metrics.forPipeline(p)
 	return p
 }
@@ -92,36 +102,68 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 // Name of the pipeline.
 func (p *Pipeline) Name() string { return p.options.Name }
 
-// Delta takes one delta. It blocks while the backlog is full, and fails only when ctx ends before the delta was
-// taken.
-func (p *Pipeline) Delta(ctx context.Context, d *delta.Delta) error {
+// Ticket is room for one delta or gap. It is given back with Take or Cancel, once.
+type Ticket struct {
+	item     *item
+	filtered bool
+}
+
+// Reserve finds out whether a delta concerns the pipeline and makes room for it. It blocks while the backlog is
+// full, and fails only when ctx ends first.
+func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta) (Ticket, error) {
 	if !p.passes(d) {
-		p.mu.Lock()
-		p.ledger.received++
-		p.ledger.filtered++
-		p.mu.Unlock()
-		return nil
+		return Ticket{filtered: true}, nil
 	}
 	d, err := p.prepare(d)
 	i := &item{delta: d, ref: d.Ref(), watch: d.Watch, observed: d.Observed, size: d.Size(), err: err}
-	return p.take(ctx, i)
+	return Ticket{item: i}, p.reserve(ctx, i)
 }
 
-// Gap takes a gap; the deltas of its watch that follow wait until it is settled. It blocks as Delta does.
-func (p *Pipeline) Gap(ctx context.Context, g *delta.Gap) error {
-	return p.take(ctx, &item{gap: g, ref: g.Ref(), watch: g.Watch, observed: g.Observed, size: gapSize})
+// ReserveGap makes room for a gap; the deltas of its watch that follow wait until it is settled.
+func (p *Pipeline) ReserveGap(ctx context.Context, g *delta.Gap) (Ticket, error) {
+	i := &item{gap: g, ref: g.Ref(), watch: g.Watch, observed: g.Observed, size: gapSize}
+	return Ticket{item: i}, p.reserve(ctx, i)
 }
 
-func (p *Pipeline) take(ctx context.Context, i *item) error {
-	i.size = min(i.size, p.options.MaxBytes) // one that is larger than the bound may pass, alone
-	if err := p.space.Acquire(ctx, i.size); err != nil {
-		return err
+// Take hands over what the ticket was made for. It never blocks.
+func (p *Pipeline) Take(t Ticket) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.filtered {
+		p.ledger.received++
+		p.ledger.filtered++
+		return
+	}
+	p.ledger.took(t.item)
+	p.place(t.item)
+}
+
+// Cancel gives the room back.
+func (p *Pipeline) Cancel(t Ticket) {
+	if t.item == nil {
+		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ledger.took(i)
-	p.backlog.add(i)
-	return nil
+	p.vacate(t.item)
+}
+
+// Delta is Reserve and Take in one.
+func (p *Pipeline) Delta(ctx context.Context, d *delta.Delta) error {
+	t, err := p.Reserve(ctx, d)
+	if err == nil {
+		p.Take(t)
+	}
+	return err
+}
+
+// Gap is ReserveGap and Take in one.
+func (p *Pipeline) Gap(ctx context.Context, g *delta.Gap) error {
+	t, err := p.ReserveGap(ctx, g)
+	if err == nil {
+		p.Take(t)
+	}
+	return err
 }
 
 // prepare applies what is always on. What cannot be redacted is replaced by its identity, and goes to the dead
@@ -164,6 +206,9 @@ func (p *Pipeline) Run(ctx context.Context) {
 				p.signal()
 			}
 		})
+	}
+	if p.options.Log != nil {
+		workers.Go(func() { p.readBack(ctx) })
 	}
 	p.dispatch(ctx)
 	close(p.units)

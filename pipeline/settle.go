@@ -99,6 +99,8 @@ func (p *Pipeline) judge(u *unit, errs []*sinks.Error, stopping bool) *verdict {
 			continue
 		case err.Reason == sinks.ReasonEncode && u.items[n].err != nil:
 			continue // never reached the sink
+		case n > 0 && u.objects[n] == u.objects[n-1] && errs[n-1] != nil && !err.Permanent:
+			continue // held back behind a record that failed, which says nothing of the sink
 		case err.Permanent:
 			refused++
 		default:
@@ -219,7 +221,6 @@ func (p *Pipeline) settle(u *unit, v *verdict) {
 		p.retries = append(p.retries, u)
 		return
 	}
-	var freed int64
 	for n, i := range u.items {
 		if v.outcomes[n] == failed {
 			continue
@@ -232,7 +233,8 @@ func (p *Pipeline) settle(u *unit, v *verdict) {
 		}
 		p.ledger.settle(i, reason)
 		p.backlog.remove(i)
-		freed += i.size
+		p.vacate(i)
+		p.forget(i)
 	}
 	for n := 0; n < len(u.objects); {
 		o, anyFailed := u.objects[n], false
@@ -243,7 +245,6 @@ func (p *Pipeline) settle(u *unit, v *verdict) {
 		o.suspect = anyFailed && (o.suspect || v.suspect)
 		p.backlog.done(o, anyFailed, v.delay)
 	}
-	p.space.Release(freed)
 	if p.ledger.waiting+p.ledger.gapsWaiting == 0 {
 		select {
 		case p.drained <- struct{}{}:

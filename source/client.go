@@ -50,6 +50,19 @@ func newRESTClient(config *rest.Config, httpClient *http.Client) (rest.Interface
 	return client, nil
 }
 
+// ClusterUID identifies the cluster by the uid of its namespace kube-system, which lives as long as the cluster does.
+func (c *Client) ClusterUID(ctx context.Context) (string, error) {
+	body, err := c.rest.Get().AbsPath("/api/v1/namespaces/kube-system").Do(ctx).Raw()
+	if err != nil {
+		return "", err
+	}
+	namespace, err := delta.NewObject(body)
+	if err != nil {
+		return "", err
+	}
+	return string(namespace.UID()), nil
+}
+
 // collection is the objects of one resource in one scope, narrowed by selectors.
 type collection struct {
 	client        *Client

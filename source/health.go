@@ -117,7 +117,8 @@ func (h *health) opened(resumed bool) {
 	if h.state == StateFailing || h.state == StateMissing {
 		h.logger.Info("watching again")
 	}
-	if resumed {
+	if resumed { // from a position that a complete state led to, in this run or the last
+		h.complete = true
 		h.set(StateWatching, nil)
 	} else {
 		h.set(StateReading, nil)

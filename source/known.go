@@ -14,6 +14,8 @@ type knownSet struct {
 	objects    map[types.NamespacedName]known
 	namespaces map[string]string // interns: many objects share a few names
 	round      uint32            // counts the times that the whole state was read
+	// changed are the objects that the last commit does not know as they are; nil if nothing is kept.
+	changed map[types.NamespacedName]struct{}
 }
 
 // known is what is kept of one object.
@@ -23,8 +25,12 @@ type known struct {
 	round           uint32 // in which the object was last seen
 }
 
-func newKnownSet() *knownSet {
-	return &knownSet{objects: map[types.NamespacedName]known{}, namespaces: map[string]string{}}
+func newKnownSet(keep bool) *knownSet {
+	k := &knownSet{objects: map[types.NamespacedName]known{}, namespaces: map[string]string{}}
+	if keep {
+		k.changed = map[types.NamespacedName]struct{}{}
+	}
+	return k
 }
 
 func keyOf(object *delta.Object) types.NamespacedName {
@@ -38,32 +44,74 @@ func (k *knownSet) find(object *delta.Object) (known, bool) {
 
 // put makes object the known version and marks it as seen.
 func (k *knownSet) put(object *delta.Object) {
+	key := k.intern(keyOf(object))
+	k.objects[key] = known{uid: object.UID(), resourceVersion: object.ResourceVersion(), round: k.round}
+	k.mark(key)
+}
+
+// saw marks a known object as seen in this round.
+func (k *knownSet) saw(object *delta.Object) {
 	key := keyOf(object)
+	found := k.objects[key]
+	found.round = k.round
+	k.objects[key] = found
+}
+
+func (k *knownSet) remove(key types.NamespacedName) {
+	delete(k.objects, key)
+	k.mark(key)
+}
+
+func (k *knownSet) intern(key types.NamespacedName) types.NamespacedName {
 	namespace, ok := k.namespaces[key.Namespace]
 	if !ok {
 		namespace = key.Namespace
 		k.namespaces[namespace] = namespace
 	}
 	key.Namespace = namespace
-	k.objects[key] = known{uid: object.UID(), resourceVersion: object.ResourceVersion(), round: k.round}
+	return key
 }
 
-func (k *knownSet) remove(object *delta.Object) { delete(k.objects, keyOf(object)) }
+func (k *knownSet) mark(key types.NamespacedName) {
+	if k.changed != nil {
+		k.changed[key] = struct{}{}
+	}
+}
+
+// restore puts an object in that the last commit knows.
+func (k *knownSet) restore(object delta.Known) {
+	key := k.intern(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
+	k.objects[key] = known{uid: object.UID, resourceVersion: object.ResourceVersion}
+}
+
+// capture returns what changed since the last call.
+func (k *knownSet) capture() (put, remove []delta.Known) {
+	for key := range k.changed {
+		object, exists := k.objects[key]
+		if exists {
+			put = append(put, delta.Known{Namespace: key.Namespace, Name: key.Name, UID: object.uid, ResourceVersion: object.resourceVersion})
+		} else {
+			remove = append(remove, delta.Known{Namespace: key.Namespace, Name: key.Name})
+		}
+	}
+	clear(k.changed)
+	return put, remove
+}
 
 // beginRound starts a reading of the whole state.
 func (k *knownSet) beginRound() { k.round++ }
 
-// takeUnseen removes the objects that this round did not see, and yields each.
-func (k *knownSet) takeUnseen(yield func(types.NamespacedName, known) bool) {
+// unseen yields the objects that this round did not see. They may be removed meanwhile.
+func (k *knownSet) unseen(yield func(types.NamespacedName, known) bool) {
 	for key, object := range k.objects {
-		if object.round == k.round {
-			continue
-		}
-		if !yield(key, object) {
+		if object.round != k.round && !yield(key, object) {
 			return
 		}
-		delete(k.objects, key)
 	}
 }
 
 func (k *knownSet) len() int { return len(k.objects) }
+
+func keyOfKnown(object delta.Known) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
+}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -37,6 +38,13 @@ type listerWatcher struct {
 	refused *refusal
 	// pagesOnly is set once the server turned a watch-list down.
 	pagesOnly bool
+
+	// restored says that the position is the last run's and has not been compared with the server's, unclean that
+	// nothing has been resumed from it yet and that run ended without a last commit.
+	restored, unclean bool
+	// fill asks for the state at the position before the watch goes on.
+	fill       bool
+	onRollback func(error)
 }
 
 var _ cache.ListerWatcherWithContext = (*listerWatcher)(nil)
@@ -86,7 +94,10 @@ func (l *listerWatcher) WatchWithContext(ctx context.Context, options metav1.Lis
 
 func (l *listerWatcher) open(ctx context.Context, timeout *int64) (watch.Interface, error) {
 	if l.position != "" {
-		w, err := l.resume(ctx, timeout)
+		if err := l.compare(ctx); err != nil {
+			return nil, err
+		}
+		w, err := l.goOn(ctx, timeout)
 		if !isRefusal(err) {
 			return w, err
 		}
@@ -104,6 +115,34 @@ func (l *listerWatcher) open(ctx context.Context, timeout *int64) (watch.Interfa
 		return l.watchAfterPages(ctx, timeout)
 	}
 	return w, err
+}
+
+// compare holds a restored position against the server's present one. A server whose history went back takes a future
+// position without a word, and leaves out what happens up to it.
+func (l *listerWatcher) compare(ctx context.Context) error {
+	if !l.restored {
+		return nil
+	}
+	now, err := l.collection.list(ctx, listOptions{limit: 1})
+	if err != nil {
+		return err
+	}
+	if order, err := resourceversion.CompareResourceVersion(l.position, now.resourceVersion); err == nil && order > 0 {
+		err := fmt.Errorf("%s: the API server is at resource version %s, before the position %s of the last run: its history has gone back, as after a restore of etcd",
+			delta.ResourceName(l.collection.resource), now.resourceVersion, l.position)
+		l.onRollback(err)
+		return err
+	}
+	l.restored = false
+	return nil
+}
+
+// goOn watches on from the position, after reading the state there if that is asked for.
+func (l *listerWatcher) goOn(ctx context.Context, timeout *int64) (watch.Interface, error) {
+	if l.fill {
+		return l.watchAfterPages(ctx, timeout)
+	}
+	return l.resume(ctx, timeout)
 }
 
 // resume watches on from the position.
@@ -175,6 +214,7 @@ func (l *listerWatcher) forward(ctx context.Context, w watch.Interface, send fun
 		}
 		if resourceVersion != "" {
 			l.position = resourceVersion
+			l.unclean = false // the server had the history; whatever happened was seen
 		}
 	}
 }
@@ -192,8 +232,8 @@ func (l *listerWatcher) streamFailed(err error) {
 func (l *listerWatcher) refuse(err error) {
 	l.logger.Warn("the API server refuses the history since the position: a gap; the difference follows",
 		"resourceVersion", l.position, "err", err)
-	l.refused = &refusal{from: l.position, reason: err.Error()}
-	l.position = ""
+	l.refused = &refusal{from: l.position, reason: err.Error(), unclean: l.unclean}
+	l.position, l.fill, l.unclean = "", false, false
 }
 
 // isRefusal reports whether the server says that it no longer has the history asked for.

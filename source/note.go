@@ -14,6 +14,8 @@ type note struct {
 	kind noteKind
 	// resourceVersion is, for end, that of the state between begin and end.
 	resourceVersion string
+	// exact says, on begin, that the state is the one at the position.
+	exact bool
 	// refused is set on begin when the server refused the position.
 	refused *refusal
 }
@@ -33,6 +35,8 @@ const (
 type refusal struct {
 	from, to string
 	reason   string
+	// unclean says that the position was the last run's, and that run ended without a last commit.
+	unclean bool
 }
 
 // GetObjectKind implements [runtime.Object].

@@ -28,13 +28,24 @@ type page struct {
 	objects         []*delta.Object
 }
 
+// listOptions say which page is read.
+type listOptions struct {
+	limit int
+	token string // of the page before
+	// exact asks for the state at this resource version; empty for the present one, by a quorum read.
+	exact string
+}
+
 // list reads one page of the collection, consistent with the first.
-func (c *collection) list(ctx context.Context, token string) (page, error) {
+func (c *collection) list(ctx context.Context, options listOptions) (page, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	request := c.client.rest.Get().AbsPath(c.path()).Param("limit", strconv.Itoa(pageSize))
+	request := c.client.rest.Get().AbsPath(c.path()).Param("limit", strconv.Itoa(options.limit))
+	if options.exact != "" && options.token == "" {
+		request = request.Param("resourceVersion", options.exact).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
+	}
 	for name, value := range map[string]string{
-		"continue": token, "labelSelector": c.labelSelector, "fieldSelector": c.fieldSelector,
+		"continue": options.token, "labelSelector": c.labelSelector, "fieldSelector": c.fieldSelector,
 	} {
 		if value != "" {
 			request = request.Param(name, value)
@@ -126,10 +137,10 @@ func newItem(item []byte, apiVersion, listKind string) (*delta.Object, error) {
 	return delta.NewObject(append(raw, item[1:]...))
 }
 
-// watchAfterPages reads the state page by page and watches on from the resource version of the list, all in one
-// stream. The first page is read at once, so that an error reaches the Reflector as such.
+// watchAfterPages reads the state page by page, at the position if there is one, and watches on from its resource
+// version, all in one stream. The first page is read at once, so that an error reaches the Reflector as such.
 func (l *listerWatcher) watchAfterPages(ctx context.Context, timeout *int64) (watch.Interface, error) {
-	first, err := l.collection.list(ctx, "")
+	first, err := l.collection.list(ctx, listOptions{limit: pageSize, exact: l.position})
 	if err != nil {
 		return nil, err
 	}
@@ -155,10 +166,11 @@ func (l *listerWatcher) watchAfterPages(ctx context.Context, timeout *int64) (wa
 // sendPages sends the state between begin and end, and reports whether it is complete. An expired continue token,
 // like any other error, ends the stream: the next watch begins anew.
 func (l *listerWatcher) sendPages(ctx context.Context, p page, send func(watch.Event) bool) bool {
-	start := &note{kind: begin}
+	start := &note{kind: begin, exact: l.position != ""}
 	if l.refused != nil {
 		l.refused.to = p.resourceVersion
-		start.refused = &refusal{from: l.refused.from, to: l.refused.to, reason: l.refused.reason}
+		refused := *l.refused
+		start.refused = &refused
 	}
 	if !send(watch.Event{Type: watch.Modified, Object: start}) {
 		return false
@@ -173,7 +185,7 @@ func (l *listerWatcher) sendPages(ctx context.Context, p page, send func(watch.E
 		if p.next == "" {
 			break
 		}
-		next, err := l.collection.list(ctx, p.next)
+		next, err := l.collection.list(ctx, listOptions{limit: pageSize, token: p.next})
 		if err != nil {
 			if ctx.Err() == nil {
 				l.health.failed(err)
@@ -186,6 +198,6 @@ func (l *listerWatcher) sendPages(ctx context.Context, p page, send func(watch.E
 	if !send(watch.Event{Type: watch.Modified, Object: &note{kind: end, resourceVersion: position}}) {
 		return false
 	}
-	l.position, l.refused = position, nil
+	l.position, l.refused, l.fill, l.unclean = position, nil, false, false
 	return true
 }

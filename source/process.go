@@ -2,20 +2,31 @@ package source
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubeferry/kubeferry/delta"
 )
 
 // Handler takes what a source observes. Each watch calls it from one goroutine, in order; several watches call it
-// at once. It may block to hold its watch back. It fails only when ctx has ended, and the watch with it.
+// at once.
 type Handler interface {
-	Delta(ctx context.Context, d *delta.Delta) error
-	// Gap precedes the inferred deltas that make up the net difference.
-	Gap(ctx context.Context, g *delta.Gap) error
+	// Delta hands a delta to the takers of those names, or to all if names is nil. It may block to hold its watch
+	// back, and an empty, non-nil names is nobody. then is called in the same moment as the hand-over: a commit sees both or neither. It fails only when ctx
+	// has ended; then nothing was handed over.
+	Delta(ctx context.Context, d *delta.Delta, names []string, then func()) error
+	// Gap is Delta for a gap. It precedes the inferred deltas that make up the net difference.
+	Gap(ctx context.Context, g *delta.Gap, then func()) error
+	// Update runs a change of what a commit sees, in a moment when none looks.
+	Update(change func())
+	// Commit returns once everything handed over so far is secured, or ctx has ended, with an error.
+	Commit(ctx context.Context) error
+	// Takers are the names of those that deltas are handed to.
+	Takers() []string
 }
 
 // Snapshot says what becomes of the objects that a watch finds when it begins.
@@ -24,9 +35,9 @@ type Snapshot string
 // The modes of a snapshot. Without a state directory every start is a first one, so that initial and always are
 // the same.
 const (
-	SnapshotInitial Snapshot = "initial" // each is delivered as ADDED
-	SnapshotAlways  Snapshot = "always"
-	SnapshotNever   Snapshot = "never" // they are learned silently
+	SnapshotInitial Snapshot = "initial" // each is delivered as ADDED, once to each taker
+	SnapshotAlways  Snapshot = "always"  // at every start, after catching up
+	SnapshotNever   Snapshot = "never"   // they are learned silently
 )
 
 // processor is the process function of a watch: it compares what arrives with the known set, and hands deltas on.
@@ -41,14 +52,18 @@ type processor struct {
 	metrics    *watchMetrics
 	now        func() time.Time
 
-	known    *knownSet
+	// state is what a commit sees; it changes only inside the handler's calls.
+	state    *state
 	selected map[string]bool // answers of namespaces, per namespace
-	position string
 	// reading is set between begin and end.
 	reading bool
-	// complete is set once a state was read to its end: from then on an object that a reading brings is news.
-	complete bool
-	gone     bool
+	// exact says that what is read is the state at the position: it holds no news, but for whom it is news itself.
+	exact bool
+	// owed are the takers that get each object of the state as a snapshot, known or not.
+	owed []string
+	// again says that the takers are owed a snapshot at this start, though they had one.
+	again bool
+	gone  bool
 }
 
 // process implements the signature of client-go's PopProcessFunc. Its error means that ctx has ended.
@@ -67,23 +82,18 @@ func (p *processor) one(ctx context.Context, d cache.Delta) error {
 	case *note:
 		return p.note(ctx, object)
 	case cache.BookmarkInfo:
-		p.advance(object.ResourceVersion)
+		p.handler.Update(func() { p.advance(object.ResourceVersion) })
 		return nil
 	case *delta.Object:
-		if !p.selects(object.Namespace()) {
-			p.advance(object.ResourceVersion())
+		switch {
+		case !p.selects(object.Namespace()):
+			p.handler.Update(func() { p.advance(object.ResourceVersion()) })
 			return nil
+		case d.Type == cache.Deleted:
+			return p.deleted(ctx, object)
+		default:
+			return p.present(ctx, object, d.Type == cache.Updated)
 		}
-		var err error
-		if d.Type == cache.Deleted {
-			err = p.deleted(ctx, object)
-		} else {
-			err = p.present(ctx, object, d.Type == cache.Updated)
-		}
-		if err == nil {
-			p.advance(object.ResourceVersion())
-		}
-		return err
 	default:
 		return nil // ReplacedAll: the answer that our own List gave
 	}
@@ -92,83 +102,138 @@ func (p *processor) one(ctx context.Context, d cache.Delta) error {
 func (p *processor) note(ctx context.Context, n *note) error {
 	switch n.kind {
 	case begin:
-		p.reading = true
-		p.known.beginRound()
-		if n.refused != nil {
-			return p.gap(ctx, n.refused)
-		}
-		return nil
+		return p.begin(ctx, n)
 	case end:
-		if err := p.deleteUnseen(ctx); err != nil {
-			return err
+		if !p.exact {
+			if err := p.deleteUnseen(ctx); err != nil {
+				return err
+			}
 		}
-		p.reading, p.complete = false, true
+		p.handler.Update(func() {
+			p.reading, p.exact, p.owed, p.again = false, false, nil, false
+			p.state.complete = true
+			p.state.served = p.handler.Takers()
+			p.advance(n.resourceVersion)
+		})
 		p.health.completed()
-		p.advance(n.resourceVersion)
 		return nil
 	default: // gone: the resource took all of its objects along
-		p.known.beginRound()
+		p.known().beginRound()
 		p.gone = true
 		return p.deleteUnseen(ctx)
 	}
 }
 
+// begin starts a reading of the state. What was handed over before is secured first, so that what is inferred is
+// inferred the same way after a crash.
+func (p *processor) begin(ctx context.Context, n *note) error {
+	p.handler.Update(func() {
+		p.reading, p.exact = true, n.exact
+		p.known().beginRound()
+		p.owed = nil
+		if p.snapshot != SnapshotNever {
+			p.owed = p.state.unserved(p.handler.Takers(), p.again)
+		}
+		if len(p.known().objects) == 0 { // nobody has been told anything that somebody else was not
+			p.state.served = p.handler.Takers()
+		}
+	})
+	if n.refused == nil {
+		return nil
+	}
+	if err := p.handler.Commit(ctx); err != nil {
+		return err
+	}
+	return p.gap(ctx, n.refused)
+}
+
 // present handles an object that exists. live says that the server called it a change.
 func (p *processor) present(ctx context.Context, object *delta.Object, live bool) error {
+	old, known := p.known().find(object)
+	took := func() {
+		p.known().put(object)
+		p.advance(object.ResourceVersion())
+	}
 	d := &delta.Delta{Type: delta.Added, Object: object}
-	old, known := p.known.find(object)
 	switch {
 	case known && old.uid != object.UID():
 		// Deleted and created again while nobody looked.
-		if err := p.emit(ctx, p.lost(object.Namespace(), object.Name(), old)); err != nil {
+		if err := p.lost(ctx, keyOf(object), old); err != nil {
 			return err
 		}
 		d.Inferred = true
 	case known && old.resourceVersion == object.ResourceVersion():
-		p.known.put(object) // seen in this round
-		return nil
+		return p.unchanged(ctx, object)
 	case known:
 		d.Type = delta.Modified
 		d.Inferred = p.reading && !live
 	case p.reading && !live:
-		d.Snapshot, d.Inferred = !p.complete, p.complete
+		d.Snapshot = !p.state.complete || p.exact
+		d.Inferred = !d.Snapshot
 	}
-	if !d.Snapshot || p.snapshot != SnapshotNever {
-		if err := p.emit(ctx, d); err != nil {
+	if d.Snapshot && p.snapshot == SnapshotNever {
+		p.handler.Update(took)
+		return nil
+	}
+	if d.Type == delta.Modified && len(p.owed) > 0 { // for those who do not know the object it is no change
+		if err := p.emit(ctx, d, p.others(), func() {}); err != nil {
 			return err
 		}
+		return p.emit(ctx, snapshotOf(object), p.owed, took)
 	}
-	p.known.put(object)
-	return nil
+	return p.emit(ctx, d, nil, took)
+}
+
+// others are the takers that are not owed a snapshot.
+func (p *processor) others() []string {
+	return slices.DeleteFunc(slices.Clone(p.handler.Takers()), func(name string) bool { return slices.Contains(p.owed, name) })
+}
+
+// unchanged handles an object that is known in this version already. It is news for the takers that are owed a
+// snapshot, and for nobody else.
+func (p *processor) unchanged(ctx context.Context, object *delta.Object) error {
+	took := func() {
+		p.known().saw(object)
+		p.advance(object.ResourceVersion())
+	}
+	if len(p.owed) == 0 {
+		p.handler.Update(took)
+		return nil
+	}
+	return p.emit(ctx, snapshotOf(object), p.owed, took)
+}
+
+func snapshotOf(object *delta.Object) *delta.Delta {
+	return &delta.Delta{Type: delta.Added, Object: object, Snapshot: true}
 }
 
 // deleted handles a live DELETED, which is news even where the object was never known.
 func (p *processor) deleted(ctx context.Context, object *delta.Object) error {
-	if err := p.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}); err != nil {
-		return err
-	}
-	if old, known := p.known.find(object); known && old.uid == object.UID() {
-		p.known.remove(object)
-	}
-	return nil
+	return p.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, nil, func() {
+		if old, known := p.known().find(object); known && old.uid == object.UID() {
+			p.known().remove(keyOf(object))
+		}
+		p.advance(object.ResourceVersion())
+	})
 }
 
 // deleteUnseen infers that what a complete state does not hold was deleted.
 func (p *processor) deleteUnseen(ctx context.Context) error {
-	for key, object := range p.known.takeUnseen {
-		if err := p.emit(ctx, p.lost(key.Namespace, key.Name, object)); err != nil {
+	for key, object := range p.known().unseen {
+		if err := p.lost(ctx, key, object); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lost makes the delta of an object of which only the identity is known.
-func (p *processor) lost(namespace, name string, old known) *delta.Delta {
-	return &delta.Delta{
+// lost hands over the DELETED of an object of which only the identity is known.
+func (p *processor) lost(ctx context.Context, key types.NamespacedName, old known) error {
+	d := &delta.Delta{
 		Type: delta.Deleted, Inferred: true, FinalStateUnknown: true,
-		Object: delta.NewIdentity(p.kind, namespace, name, old.uid, old.resourceVersion),
+		Object: delta.NewIdentity(p.kind, key.Namespace, key.Name, old.uid, old.resourceVersion),
 	}
+	return p.emit(ctx, d, nil, func() { p.known().remove(key) })
 }
 
 func (p *processor) gap(ctx context.Context, r *refusal) error {
@@ -176,24 +241,30 @@ func (p *processor) gap(ctx context.Context, r *refusal) error {
 	g := &delta.Gap{
 		Watch: p.id, Resource: p.collection.resource, Namespace: p.collection.namespace,
 		LabelSelector: p.collection.labelSelector, FieldSelector: p.collection.fieldSelector,
-		From: r.from, To: r.to, Reason: r.reason, Observed: p.now(),
+		From: r.from, To: r.to, Reason: r.reason, Unclean: r.unclean, Observed: p.now(),
 	}
-	return p.health.handOver(ctx, func(ctx context.Context) error { return p.handler.Gap(ctx, g) })
+	return p.health.handOver(ctx, func(ctx context.Context) error { return p.handler.Gap(ctx, g, func() {}) })
 }
 
-func (p *processor) emit(ctx context.Context, d *delta.Delta) error {
+func (p *processor) emit(ctx context.Context, d *delta.Delta, names []string, then func()) error {
 	d.Resource, d.Watch, d.Observed = p.collection.resource, p.id, p.now()
-	p.metrics.seen[d.Type].Inc()
-	return p.health.handOver(ctx, func(ctx context.Context) error { return p.handler.Delta(ctx, d) })
+	err := p.health.handOver(ctx, func(ctx context.Context) error { return p.handler.Delta(ctx, d, names, then) })
+	if err == nil {
+		p.metrics.seen[d.Type].Inc()
+	}
+	return err
 }
 
 // advance moves the position. Inside a state the resource versions are in no order, and mean nothing.
 func (p *processor) advance(resourceVersion string) {
 	if !p.reading && resourceVersion != "" {
-		p.position = resourceVersion
+		p.state.position = resourceVersion
 	}
-	p.health.active(p.position, p.known.len())
+	p.state.changed = true
+	p.health.active(p.state.position, p.known().len())
 }
+
+func (p *processor) known() *knownSet { return p.state.known }
 
 func (p *processor) selects(namespace string) bool {
 	if p.namespaces.All() {

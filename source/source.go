@@ -22,6 +22,9 @@ type Options struct {
 	// LabelSelector and FieldSelector are applied by the API server.
 	LabelSelector, FieldSelector string
 	Snapshot                     Snapshot
+	// OnRollback is told when the API server's history has gone back behind a restored position, as after a restore
+	// of etcd. The watch stays closed. Nil where nothing is restored.
+	OnRollback func(error)
 }
 
 // Source is a named set of watches that share scope and selectors.
@@ -52,15 +55,16 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 		labelSelector: s.options.LabelSelector, fieldSelector: scope.fieldSelector,
 	}
 	return &watcher{
-		id: digest(s.options.Name, &c), collection: c,
+		id: digest(&s.options, resource, scope.namespace), source: s.options.Name, collection: c,
 		namespaces: scope.namespaces, namespaced: !s.options.Namespaces.All(),
 		snapshot: s.options.Snapshot, handler: handler, metrics: metrics, logger: logger, now: time.Now,
 		health: &health{
 			resource: resource, namespace: scope.namespace, metrics: metrics, logger: logger, now: time.Now,
 			state: StateStarting, since: time.Now(),
 		},
-		backoff: watchBackoff(),
-		known:   newKnownSet(),
+		backoff:    watchBackoff(),
+		onRollback: s.options.OnRollback,
+		state:      &state{known: newKnownSet(false)},
 	}
 }
 

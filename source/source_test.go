@@ -35,10 +35,22 @@ type recorder struct {
 	order  []string       // ids, and "gap"
 	state  map[string]any // name → uid/version, as the deltas tell it
 	wrong  []string       // what breaks the rules of a history
-	block  chan struct{}  // if set, Delta waits for it
+	// commits keeps captures and hand-overs apart.
+	commits sync.RWMutex
+	block   chan struct{} // if set, Delta waits for it
 }
 
-func (r *recorder) Delta(ctx context.Context, d *delta.Delta) error {
+func (*recorder) Takers() []string { return []string{"recorder"} }
+
+func (r *recorder) Update(change func()) {
+	r.commits.RLock()
+	defer r.commits.RUnlock()
+	change()
+}
+
+func (*recorder) Commit(context.Context) error { return nil }
+
+func (r *recorder) Delta(ctx context.Context, d *delta.Delta, names []string, then func()) error {
 	r.mu.Lock()
 	block := r.block
 	r.mu.Unlock()
@@ -49,8 +61,11 @@ func (r *recorder) Delta(ctx context.Context, d *delta.Delta) error {
 			return ctx.Err()
 		}
 	}
+	r.commits.RLock()
+	defer r.commits.RUnlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	then()
 	r.deltas = append(r.deltas, d)
 	r.order = append(r.order, shortID(d))
 	if r.state == nil {
@@ -70,7 +85,8 @@ func (r *recorder) Delta(ctx context.Context, d *delta.Delta) error {
 	return nil
 }
 
-func (r *recorder) Gap(_ context.Context, g *delta.Gap) error {
+func (r *recorder) Gap(_ context.Context, g *delta.Gap, then func()) error {
+	r.Update(then)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gaps = append(r.gaps, g)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -24,6 +25,7 @@ const resolveInterval = 3 * time.Second
 // watcher is the list/watch of one resource in one scope.
 type watcher struct {
 	id         string
+	source     string // its name
 	collection collection
 	namespaces delta.Namespaces
 	// namespaced says that the source selects namespaces, so that the resource must have them.
@@ -37,8 +39,15 @@ type watcher struct {
 	// backoff spaces the attempts to open the watch.
 	backoff wait.Backoff
 
-	// known outlives the resource's absence only to tell its objects' deletion; see observe.
-	known *knownSet
+	// onRollback is told when the API server's history has gone back behind the position.
+	onRollback func(error)
+
+	state *state
+	// What follows was found at the start, and counts once.
+	resumed bool // the position is the last run's,
+	unclean bool // and that run ended without a last commit
+	fill    bool // the state at the position has to be read, for those who do not know it
+	again   bool // everybody gets a snapshot
 }
 
 // watchBackoff ends where client-go's, which goes up to a minute, does not: a change should not wait that long once
@@ -47,10 +56,11 @@ func watchBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: 8 * time.Second, Jitter: 0.5}
 }
 
-// digest names a watch in the ids of gap records. It depends on what the watch selects, and on nothing else.
-func digest(source string, c *collection) string {
+// digest names a watch, in the ids of gap records and in the checkpoint. It depends on what the configuration says the
+// watch selects, but for globs of namespaces, which may change without making it another watch.
+func digest(options *Options, resource schema.GroupVersionResource, namespace string) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{
-		source, delta.ResourceName(c.resource), c.namespace, c.labelSelector, c.fieldSelector,
+		options.Name, delta.ResourceName(resource), namespace, options.LabelSelector, options.FieldSelector,
 	}, "\x00")))
 	return hex.EncodeToString(sum[:6])
 }
@@ -97,7 +107,7 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 	p := &processor{
 		collection: w.collection, id: w.id, kind: found.kind, namespaces: w.namespaces, snapshot: w.snapshot,
 		handler: w.handler, health: w.health, metrics: w.metrics, now: w.now,
-		known: w.known, selected: map[string]bool{},
+		state: w.state, selected: map[string]bool{}, again: w.again,
 	}
 	fifo := cache.NewRealFIFOWithOptions(cache.RealFIFOOptions{
 		AtomicEvents: true, EmitDeltaTypeBookmark: true,
@@ -131,15 +141,19 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 			return
 		}
 		if p.gone {
-			w.known = newKnownSet()
+			w.handler.Update(func() {
+				w.state.position, w.state.complete, w.state.served, w.state.changed = "", false, nil, true
+			})
 			return
 		}
 	}
 }
 
+// listerWatcher makes one that begins at the state's position. What was found at the start counts once.
 func (w *watcher) listerWatcher() *listerWatcher {
-	return &listerWatcher{
+	l := &listerWatcher{
 		collection: w.collection, health: w.health, logger: w.logger,
+		position: w.state.position, restored: w.resumed, unclean: w.unclean, fill: w.fill, onRollback: w.onRollback,
 		exists: func(ctx context.Context) (bool, error) {
 			_, err := w.collection.client.resolve(ctx, w.collection.resource)
 			if errors.Is(err, ErrMissing) {
@@ -148,4 +162,6 @@ func (w *watcher) listerWatcher() *listerWatcher {
 			return err == nil, err
 		},
 	}
+	w.resumed, w.unclean, w.fill, w.again = false, false, false, false
+	return l
 }

@@ -22,7 +22,7 @@ import (
 const closeTimeout = 5 * time.Second
 
 // runApp is the whole program: it makes the parts, runs them until ctx ends, and takes them down in reverse order:
-// watches, then what is in the backlogs, then deliveries, then connections.
+// watches, then what is in the backlogs, then deliveries, the last commit, connections.
 func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, logger *slog.Logger) error {
 	logger.Info("starting", "version", versionName(), "cluster", loaded.Cluster, "server", cluster.Host)
 	registry := prometheus.NewRegistry()
@@ -31,11 +31,47 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 		return &failureError{err}
 	}
 
-	key, err := redactionKey(loaded.Redaction)
+	probes := &probes{cluster: loaded.Cluster, started: time.Now()}
+	server, err := admin.Listen(ctx, loaded.Server.Listen, registry, probes.admin(), logger)
+	if err != nil {
+		return &failureError{err}
+	}
+	logger.Info("serving metrics and probes", "address", server.Address())
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(); err != nil {
+			fail(&failureError{err})
+		}
+	})
+	defer func() {
+		closing, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		if err := server.Close(closing); err != nil {
+			logger.Warn("close the server of metrics and probes", "err", err)
+		}
+		serving.Wait()
+	}()
+
+	client, err := source.NewClient(cluster)
 	if err != nil {
 		return err
 	}
-	opened, err := openSinks(ctx, loaded.Sinks, logger)
+	kept, err := openState(ctx, loaded, client, fail, logger)
+	if err != nil && ctx.Err() != nil {
+		logger.Info("stopped", "err", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer kept.close()
+	key, err := redactionKey(loaded.Redaction, loaded.StateDir)
+	if err != nil {
+		return err
+	}
+	opened, err := openSinks(ctx, loaded.Sinks, loaded.StateDir, logger)
 	if err != nil {
 		return err
 	}
@@ -44,29 +80,21 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 		defer cancel()
 		closeSinks(closing, opened, logger)
 	}()
-	pipelines := newPipelines(loaded, opened, key, pipeline.NewMetrics(registry), logger)
-	sources, err := newSources(loaded, cluster, pipelines, source.NewMetrics(registry), logger)
+	pipelines := newPipelines(loaded, opened, key, kept, pipeline.NewMetrics(registry), logger)
+	sources, err := newSources(loaded, client, pipelines, kept, source.NewMetrics(registry), logger)
 	if err != nil {
-		return err
+		return &failureError{err}
 	}
 	registry.MustRegister(source.NewCollector(sources))
 	if err := checkSources(ctx, sources); err != nil {
 		return err
 	}
-
-	server, err := admin.Listen(ctx, loaded.Server.Listen, registry, newProbes(loaded.Cluster, sources, pipelines), logger)
-	if err != nil {
+	if err := kept.begin(sources, pipelines); err != nil {
 		return &failureError{err}
 	}
-	logger.Info("serving metrics and probes", "address", server.Address())
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	var serving, delivering, watching sync.WaitGroup
-	serving.Go(func() {
-		if err := server.Serve(); err != nil {
-			fail(&failureError{err})
-		}
-	})
+	probes.set(sources, pipelines, kept)
+
+	var delivering, watching sync.WaitGroup
 	deliveries, stopDeliveries := context.WithCancel(context.Background())
 	defer stopDeliveries()
 	for _, p := range pipelines {
@@ -79,15 +107,12 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 	<-ctx.Done()
 	logger.Info("stopping", "grace", loaded.Shutdown.Grace)
 	watching.Wait()
-	drainAll(pipelines, loaded.Shutdown.Grace, logger)
+	drainAll(pipelines, loaded.Shutdown.Grace, loaded.StateDir != "", logger)
 	stopDeliveries()
 	delivering.Wait()
-	closing, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	if err := server.Close(closing); err != nil {
-		logger.Warn("close the server of metrics and probes", "err", err)
+	if err := kept.finish(); err != nil {
+		return &failureError{fmt.Errorf("the last commit: %w", err)}
 	}
-	serving.Wait()
 	var failure *failureError
 	if errors.As(context.Cause(ctx), &failure) {
 		return failure
@@ -107,49 +132,24 @@ func checkSources(ctx context.Context, sources []*source.Source) error {
 	return errors.Join(errs...)
 }
 
-// drainAll lets the pipelines deliver what they hold. What is left without a state directory comes again only as
-// part of the next start's snapshot, and a change that was overwritten since does not, so it is said aloud.
-func drainAll(pipelines []*pipeline.Pipeline, grace time.Duration, logger *slog.Logger) {
+// drainAll lets the pipelines deliver what they hold. With a state directory the rest stays in their logs. Without one
+// it comes again only as part of the next start's snapshot, and a change that was overwritten since does not, so it is
+// said aloud.
+func drainAll(pipelines []*pipeline.Pipeline, grace time.Duration, logged bool, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	var draining sync.WaitGroup
 	for _, p := range pipelines {
 		draining.Go(func() {
-			if left := p.Drain(ctx); left > 0 {
+			switch left := p.Drain(ctx); {
+			case left == 0:
+			case logged:
+				logger.Warn("stopping before everything is delivered; the next start goes on with it", "pipeline", p.Name(), "left", left)
+			default:
 				logger.Error("stopping with changes that were not delivered; the next start sends the state, not these changes",
 					"pipeline", p.Name(), "left", left)
 			}
 		})
 	}
 	draining.Wait()
-}
-
-// stalledAfter is how long a pipeline's dispatcher may not go round before the process counts as stuck; it does so
-// every two seconds even when it has nothing to do.
-const stalledAfter = 30 * time.Second
-
-func newProbes(cluster string, sources []*source.Source, pipelines []*pipeline.Pipeline) admin.Probes {
-	started := time.Now()
-	return admin.Probes{
-		Healthy: func() error {
-			for _, p := range pipelines {
-				if since := time.Since(p.Stats().Beat); since > stalledAfter {
-					return fmt.Errorf("pipeline %q has not moved for %v", p.Name(), since.Round(time.Second))
-				}
-			}
-			return nil
-		},
-		Ready: func() error {
-			var errs []error
-			for _, s := range sources {
-				for _, w := range s.Status() {
-					if !w.Ready {
-						errs = append(errs, fmt.Errorf("source %q: %s %s: %s %s", w.Source, w.Resource, w.Namespace, w.State, w.Error))
-					}
-				}
-			}
-			return errors.Join(errs...)
-		},
-		Status: func() any { return newStatus(cluster, started, sources, pipelines) },
-	}
 }

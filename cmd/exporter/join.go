@@ -4,17 +4,18 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/config"
 	"github.com/kubeferry/kubeferry/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/sinks/file"
 	"github.com/kubeferry/kubeferry/source"
 )
 
@@ -26,8 +27,18 @@ type openSink struct {
 	limits sinks.Limits
 }
 
-// openSinks opens every configured sink, by name. Pipelines that name the same sink share it.
-func openSinks(ctx context.Context, configured []config.Sink, logger *slog.Logger) (map[string]openSink, error) {
+// defaultLetters is the name of the sink that takes dead letters where none is configured; no configured name has a
+// blank.
+const defaultLetters = "dead letters"
+
+// openSinks opens every configured sink, by name, and the default one for dead letters if there is a state directory.
+// Pipelines that name the same sink share it.
+func openSinks(ctx context.Context, configured []config.Sink, stateDir string, logger *slog.Logger) (map[string]openSink, error) {
+	if stateDir != "" {
+		letters := file.NewConfig()
+		letters.Path = filepath.Join(stateDir, "dead.jsonl")
+		configured = append(slices.Clone(configured), config.Sink{Name: defaultLetters, Kind: "file", Config: letters})
+	}
 	opened := map[string]openSink{}
 	for _, c := range configured {
 		env := sinks.Env{Name: c.Name, UserAgent: userAgent(), Logger: logger.With("sink", c.Name)}
@@ -51,7 +62,7 @@ func closeSinks(ctx context.Context, opened map[string]openSink, logger *slog.Lo
 }
 
 // newPipelines makes the configured pipelines; none runs yet.
-func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKey []byte, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
+func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKey []byte, kept *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
 	var pipelines []*pipeline.Pipeline
 	for _, c := range loaded.Pipelines {
 		sink := opened[c.Sink]
@@ -68,9 +79,14 @@ func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKe
 		if c.RedactSecrets {
 			options.Redactor = pipeline.NewRedactor(redactionKey)
 		}
-		if letters, ok := opened[c.DeadLetter]; ok {
+		deadLetter := c.DeadLetter
+		if deadLetter == "" {
+			deadLetter = defaultLetters
+		}
+		if letters, ok := opened[deadLetter]; ok {
 			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Timeout: letters.limits.Timeout}
 		}
+		kept.equip(&options, c.Backlog)
 		pipelines = append(pipelines, pipeline.New(options, metrics, logger))
 	}
 	return pipelines
@@ -90,55 +106,88 @@ func filters(configured []config.Filter) []pipeline.Filter {
 }
 
 // newSources makes the configured sources; nothing is watched yet.
-func newSources(loaded *config.Config, cluster *rest.Config, pipelines []*pipeline.Pipeline, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
-	client, err := source.NewClient(cluster)
-	if err != nil {
-		return nil, err
-	}
+func newSources(loaded *config.Config, client *source.Client, pipelines []*pipeline.Pipeline, kept *state, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
 	var made []*source.Source
 	for _, c := range loaded.Sources {
-		var takers fanOut
+		takers := &fanOut{state: kept}
 		for n, p := range loaded.Pipelines {
 			if slices.Contains(p.Sources, c.Name) {
-				takers = append(takers, pipelines[n])
+				takers.pipelines = append(takers.pipelines, pipelines[n])
+				takers.names = append(takers.names, p.Name)
 			}
 		}
 		options := source.Options{
 			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,
 			LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
-			Snapshot: source.Snapshot(c.Snapshot),
+			Snapshot: source.Snapshot(c.Snapshot), OnRollback: kept.rollback,
 		}
-		made = append(made, source.New(client, options, takers, metrics, logger))
+		s := source.New(client, options, takers, metrics, logger)
+		if err := kept.restore(s); err != nil {
+			return nil, fmt.Errorf("restore source %q: %w", c.Name, err)
+		}
+		made = append(made, s)
 	}
 	return made, nil
 }
 
-// fanOut hands what a source observes to each of its pipelines in turn. A full one holds the others back for as long
-// as it stays full: overflow: block.
-type fanOut []*pipeline.Pipeline
+// fanOut hands what a source observes to each of its pipelines: it waits until all have room, then hands over at once,
+// so that a commit sees a delta in all of its pipelines or in none.
+type fanOut struct {
+	pipelines []*pipeline.Pipeline
+	names     []string // of the pipelines
+	state     *state
+}
 
-var _ source.Handler = fanOut(nil)
+var _ source.Handler = (*fanOut)(nil)
 
-func (f fanOut) Delta(ctx context.Context, d *delta.Delta) error {
-	for _, p := range f {
-		if err := p.Delta(ctx, d); err != nil {
+// Takers implements [source.Handler].
+func (f *fanOut) Takers() []string { return f.names }
+
+// Delta implements [source.Handler].
+func (f *fanOut) Delta(ctx context.Context, d *delta.Delta, names []string, then func()) error {
+	return f.hand(names, then, func(p *pipeline.Pipeline) (pipeline.Ticket, error) { return p.Reserve(ctx, d) })
+}
+
+// Gap implements [source.Handler].
+func (f *fanOut) Gap(ctx context.Context, g *delta.Gap, then func()) error {
+	return f.hand(nil, then, func(p *pipeline.Pipeline) (pipeline.Ticket, error) { return p.ReserveGap(ctx, g) })
+}
+
+func (f *fanOut) hand(names []string, then func(), reserve func(*pipeline.Pipeline) (pipeline.Ticket, error)) error {
+	var few [4]pipeline.Ticket
+	tickets := few[:0]
+	for n, p := range f.pipelines {
+		if names != nil && !slices.Contains(names, f.names[n]) {
+			tickets = append(tickets, pipeline.Ticket{})
+			continue
+		}
+		ticket, err := reserve(p)
+		if err != nil {
+			for n, ticket := range tickets {
+				f.pipelines[n].Cancel(ticket)
+			}
 			return err
 		}
+		tickets = append(tickets, ticket)
 	}
+	f.state.hand(func() {
+		for n, ticket := range tickets {
+			f.pipelines[n].Take(ticket)
+		}
+		then()
+	})
 	return nil
 }
 
-func (f fanOut) Gap(ctx context.Context, g *delta.Gap) error {
-	for _, p := range f {
-		if err := p.Gap(ctx, g); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// Update implements [source.Handler].
+func (f *fanOut) Update(change func()) { f.state.hand(change) }
 
-// redactionKey is the configured key, or a random one that lasts as long as the process.
-func redactionKey(c config.Redaction) ([]byte, error) {
+// Commit implements [source.Handler].
+func (f *fanOut) Commit(ctx context.Context) error { return f.state.commit(ctx) }
+
+// redactionKey is the configured key; or a random one, that is kept in the state directory or lasts as long as the
+// process.
+func redactionKey(c config.Redaction, stateDir string) ([]byte, error) {
 	switch {
 	case c.Key != "":
 		return []byte(c.Key), nil
@@ -151,7 +200,23 @@ func redactionKey(c config.Redaction) ([]byte, error) {
 			return nil, fmt.Errorf("redaction.keyFile: %s is empty", c.KeyFile)
 		}
 		return key, nil
+	case stateDir != "":
+		return keptKey(filepath.Join(stateDir, "redaction.key"))
 	default:
 		return []byte(rand.Text()), nil
 	}
+}
+
+// keptKey reads the key in a file, or makes one there.
+func keptKey(path string) ([]byte, error) {
+	key, err := os.ReadFile(path)
+	if err == nil && len(key) > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
+		return key, err
+	}
+	key = []byte(rand.Text())
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, key, 0o600); err != nil {
+		return nil, err
+	}
+	return key, os.Rename(temporary, path)
 }

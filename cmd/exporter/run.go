@@ -89,4 +89,6 @@ func (h atLeast) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return atLeast{h.Handler.WithAttrs(attrs), h.level}
 }
 
-func (h atLeast) WithGroup(name string) slog.Handler { return atLeast{h.Handler.WithGroup(name), h.level} }
+func (h atLeast) WithGroup(name string) slog.Handler {
+	return atLeast{h.Handler.WithGroup(name), h.level}
+}

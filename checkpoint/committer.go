@@ -1,0 +1,203 @@
+package checkpoint
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// interval is the longest that something handed over stays unsecured: what is acknowledged within it may be sent
+	// twice after a crash.
+	interval = 200 * time.Millisecond
+	// handOvers that make a commit due before its interval is over.
+	handOvers = 1000
+	// retryInterval is the pause after a commit failed.
+	retryInterval = time.Second
+)
+
+// Participant is a part of the program whose state a commit secures.
+type Participant interface {
+	// Capture adds to the commit what changed since the last call. It is called while nothing is being handed over,
+	// and must be quick.
+	Capture(c *Commit)
+	// Committed says that what Capture added last is on disk.
+	Committed(logs map[string]LogSize)
+}
+
+// Committer writes commits for its participants. What moves between them, a delta handed from a watch to its
+// pipelines, moves inside Hand, so that a commit sees it on one side or on the other.
+type Committer struct {
+	store        *Store
+	logger       *slog.Logger
+	participants []Participant
+
+	hand    sync.RWMutex // held for reading by Hand, for writing while a commit captures
+	handed  atomic.Int64 // since the last capture
+	wake    chan struct{}
+	pending *Commit // captured and not written yet; owned by whoever writes, see write
+
+	writing sync.Mutex // one commit at a time; guards pending
+
+	mu  sync.Mutex // guards what follows
+	err error      // of the last commit, if it failed
+	// begun and done count commits; changed is closed when done grows.
+	begun, done uint64
+	changed     chan struct{}
+}
+
+// NewCommitter makes a committer; it does nothing before Run.
+func NewCommitter(store *Store, logger *slog.Logger) *Committer {
+	return &Committer{store: store, logger: logger, wake: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+// Secure adds participants, before Run.
+func (c *Committer) Secure(participants ...Participant) {
+	c.participants = append(c.participants, participants...)
+}
+
+// Hand runs f at a moment when no commit captures. f must be quick.
+func (c *Committer) Hand(f func()) {
+	c.hand.RLock()
+	f()
+	c.hand.RUnlock()
+	if c.handed.Add(1) == handOvers {
+		c.Soon()
+	}
+}
+
+// Soon asks for a commit before the interval is over.
+func (c *Committer) Soon() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Commit returns when a commit that began after the call is on disk, or ctx has ended, with its error. As long as
+// the disk refuses, it waits.
+func (c *Committer) Commit(ctx context.Context) error {
+	c.mu.Lock()
+	want := c.begun + 1
+	c.mu.Unlock()
+	for {
+		c.Soon()
+		c.mu.Lock()
+		done, changed := c.done, c.changed
+		c.mu.Unlock()
+		if done >= want {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Run commits until ctx ends.
+func (c *Committer) Run(ctx context.Context) {
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-c.wake:
+		case <-ctx.Done():
+			return
+		}
+		pause := interval
+		if c.write(nil) != nil {
+			pause = retryInterval
+			select { // whoever wants a commit soon waits as well
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+		}
+		timer.Reset(pause)
+	}
+}
+
+// Begin writes the first commit, which says that a run is under way, before Run.
+func (c *Committer) Begin() error {
+	info := c.store.Info()
+	info.Clean = false
+	return c.write(&info)
+}
+
+// Finish writes the last commit, which says that the run ended well, and whether because the API server's history
+// went back. Nothing may be handed over any more, and Run must have returned.
+func (c *Committer) Finish(rolledBack bool) error {
+	info := c.store.Info()
+	info.Clean, info.RolledBack = true, rolledBack
+	return c.write(&info)
+}
+
+// Err is the error of the last commit; nil once one succeeds.
+func (c *Committer) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// write secures what is captured. A commit that failed is written first, as it was, before anything else is captured.
+func (c *Committer) write(info *Info) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.pending != nil {
+		if err := c.secure(c.pending); err != nil {
+			return err
+		}
+		c.pending = nil
+	}
+	next := &Commit{Info: info}
+	c.mu.Lock()
+	c.begun++
+	number := c.begun
+	c.mu.Unlock()
+	c.hand.Lock()
+	c.handed.Store(0)
+	for _, p := range c.participants {
+		p.Capture(next)
+	}
+	c.hand.Unlock()
+	if err := c.secure(next); err != nil {
+		c.pending = next
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done = number
+	close(c.changed)
+	c.changed = make(chan struct{})
+	return nil
+}
+
+func (c *Committer) secure(commit *Commit) error {
+	var err error
+	if !commit.Empty() {
+		err = c.store.Commit(commit)
+	}
+	c.mu.Lock()
+	before := c.err
+	c.err = err
+	c.mu.Unlock()
+	switch {
+	case err != nil && before == nil:
+		c.logger.Error("cannot write the checkpoint; deliveries go on, but a crash now would repeat them", "err", err)
+	case err == nil && before != nil:
+		c.logger.Info("the checkpoint can be written again")
+	}
+	if err != nil {
+		return err
+	}
+	logs := c.store.Logs()
+	for _, p := range c.participants {
+		p.Committed(logs)
+	}
+	return nil
+}

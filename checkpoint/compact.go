@@ -1,0 +1,39 @@
+package checkpoint
+
+import (
+	"os"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+const (
+	// compactFrom is the size from which a file is worth compacting, if more than half of it is free.
+	compactFrom = 4 << 20
+	// compactTx bounds the transactions of the copy.
+	compactTx = 8 << 20
+)
+
+// compact gives the space back that deliveries freed: a bbolt file never shrinks by itself. It returns the database
+// to use, which is the old one if there is nothing to gain or the disk has no room for the copy.
+func compact(db *bolt.DB, path string, options *bolt.Options) (*bolt.DB, error) {
+	free, size := int64(db.Stats().FreePageN)*int64(db.Info().PageSize), fileSize(path)
+	if size < compactFrom || free < size/2 {
+		return db, nil
+	}
+	smaller := path + ".compacting"
+	_ = os.Remove(smaller) // of a start that was interrupted; if it cannot go, opening it tells
+	target, err := bolt.Open(smaller, 0o600, options)
+	if err != nil {
+		return db, nil //nolint:nilerr // costs disk, nothing else
+	}
+	err = bolt.Compact(target, db, compactTx)
+	if err == nil {
+		// The new file is locked before it takes the old one's place.
+		err = os.Rename(smaller, path)
+	}
+	if err != nil {
+		_, _ = target.Close(), os.Remove(smaller)
+		return db, nil //nolint:nilerr // as above
+	}
+	return target, db.Close()
+}

@@ -1,0 +1,16 @@
+// Package checkpoint keeps what must survive a restart in one bbolt file: per watch its position and known set, per
+// pipeline the log of what is handed to it and not settled.
+//
+// Everything that belongs together is written in one transaction, the commit: whatever a position covers is settled
+// or in a log. So after a crash the watches go on from their positions and the logs are delivered first, and only
+// what was acknowledged since the last commit is sent twice.
+//
+// # File
+//
+//	meta                  format, cluster uid, epoch, clean
+//	watches/<id>/meta     JSON: what the watch selects, its position
+//	watches/<id>/known    <namespace>/<name> → resource version, uid
+//	logs/<pipeline>/...   sequence number → entry
+//
+// A file that cannot be used is set aside under another name and never deleted.
+package checkpoint

@@ -1,0 +1,83 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+var errKnown = errors.New("malformed known object")
+
+// A known object is <namespace>/<name> → a byte that says how the rest is written, the resource version and the uid:
+// compact where they are a number and a UUID, as text where they are not.
+const (
+	knownCompact = 1
+	knownText    = 2
+)
+
+func knownKey(k delta.Known) []byte {
+	key := make([]byte, 0, len(k.Namespace)+1+len(k.Name))
+	key = append(append(key, k.Namespace...), '/')
+	return append(key, k.Name...)
+}
+
+func encodeKnown(k delta.Known) []byte {
+	version, err := strconv.ParseUint(k.ResourceVersion, 10, 64)
+	uid, ok := parseUUID(string(k.UID))
+	if err == nil && ok && strconv.FormatUint(version, 10) == k.ResourceVersion {
+		out := binary.AppendUvarint([]byte{knownCompact}, version)
+		return append(out, uid[:]...)
+	}
+	out := append([]byte{knownText}, k.ResourceVersion...)
+	out = append(out, 0)
+	return append(out, k.UID...)
+}
+
+func decodeKnown(key, value []byte) (delta.Known, error) {
+	namespace, name, ok := bytes.Cut(key, []byte("/"))
+	if !ok || len(value) == 0 {
+		return delta.Known{}, errKnown
+	}
+	k := delta.Known{Namespace: string(namespace), Name: string(name)}
+	switch value[0] {
+	case knownCompact:
+		version, n := binary.Uvarint(value[1:])
+		if n <= 0 || len(value) != 1+n+16 {
+			return delta.Known{}, errKnown
+		}
+		k.ResourceVersion = strconv.FormatUint(version, 10)
+		k.UID = types.UID(formatUUID(value[1+n:]))
+	case knownText:
+		version, uid, ok := bytes.Cut(value[1:], []byte{0})
+		if !ok {
+			return delta.Known{}, errKnown
+		}
+		k.ResourceVersion, k.UID = string(version), types.UID(uid)
+	default:
+		return delta.Known{}, errKnown
+	}
+	return k, nil
+}
+
+// parseUUID reads the canonical lower-case form only, so that formatUUID gives back the same text.
+func parseUUID(text string) (uuid [16]byte, ok bool) {
+	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
+		return uuid, false
+	}
+	digits := text[:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]
+	if _, err := hex.Decode(uuid[:], []byte(digits)); err != nil || formatUUID(uuid[:]) != text {
+		return uuid, false
+	}
+	return uuid, true
+}
+
+func formatUUID(b []byte) string {
+	text := hex.EncodeToString(b)
+	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
+}

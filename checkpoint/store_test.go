@@ -1,0 +1,258 @@
+package checkpoint_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/checkpoint"
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+func open(t testing.TB, dir string) (*checkpoint.Store, []string) {
+	t.Helper()
+	var reports []string
+	s, err := checkpoint.Open(dir, func(message string, err error) { reports = append(reports, fmt.Sprint(message, err)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s, reports
+}
+
+func entry(t testing.TB, seq uint64) delta.Entry {
+	t.Helper()
+	object, err := delta.NewObject(fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p%d","uid":"u","resourceVersion":"%d"},"data":"%s"}`,
+		seq, seq, bytes.Repeat([]byte("x"), 500)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return delta.Entry{Seq: seq, Attempts: 2, Failed: time.Unix(5, 6), Delta: &delta.Delta{
+		Type: delta.Deleted, Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Watch: "w", Object: object,
+		Observed: time.Unix(7, 8), Snapshot: true, Inferred: true, FinalStateUnknown: true,
+	}}
+}
+
+func gap(seq uint64) delta.Entry {
+	return delta.Entry{Seq: seq, Gap: &delta.Gap{
+		Watch: "w", Resource: schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "r"}, Namespace: "n", From: "1", To: "2",
+		Reason: "r", Unclean: true, Observed: time.Unix(9, 0).UTC(),
+	}}
+}
+
+func TestCommitSurvives(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	known := []delta.Known{
+		{Namespace: "a", Name: "x", UID: "4f0c1e10-1267-466d-aa8d-59513e0e4c45", ResourceVersion: "235"},
+		{Name: "cluster-scoped:name", UID: "4F0C1E10-1267-466d-aa8d-59513e0e4c45", ResourceVersion: "007"},
+		{Namespace: "b", Name: "y", UID: "odd", ResourceVersion: "18446744073709551616"},
+	}
+	info := s.Info()
+	info.ClusterUID, info.Clean = "c", false
+	commits := []*checkpoint.Commit{
+		{
+			Info:    &info,
+			Watches: []delta.WatchChange{{Watch: "w", Meta: []byte(`{"position":"9"}`), Put: append([]delta.Known{{Namespace: "a", Name: "gone", UID: "u", ResourceVersion: "1"}}, known...)}},
+			Logs:    []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 1), gap(2), entry(t, 3)}}},
+		},
+		{
+			Watches: []delta.WatchChange{{Watch: "w", Meta: []byte(`{"position":"10"}`), Remove: []delta.Known{{Namespace: "a", Name: "gone"}}}},
+			Logs:    []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 4)}, Remove: []uint64{1, 77}}},
+		},
+	}
+	for _, c := range commits {
+		if err := s.Commit(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s, reports := open(t, dir)
+	if len(reports) > 0 {
+		t.Errorf("reported %v", reports)
+	}
+	if got := s.Info(); got != info {
+		t.Errorf("got %+v, want %+v", got, info)
+	}
+	got := map[string]delta.Known{}
+	meta, err := s.Watch("w", func(k delta.Known) { got[k.Namespace+"/"+k.Name] = k })
+	if err != nil || string(meta) != `{"position":"10"}` || len(got) != len(known) {
+		t.Errorf("got %s, %v, %v", meta, got, err)
+	}
+	for _, k := range known {
+		if got[k.Namespace+"/"+k.Name] != k {
+			t.Errorf("got %+v, want %+v", got[k.Namespace+"/"+k.Name], k)
+		}
+	}
+	entries, err := s.ReadLog("p", 0, 1<<20)
+	if err != nil || len(entries) != 3 {
+		t.Fatalf("got %d entries, %v", len(entries), err)
+	}
+	if !reflect.DeepEqual(entries[0].Gap, gap(2).Gap) {
+		t.Errorf("got %+v, want %+v", entries[0].Gap, gap(2).Gap)
+	}
+	if want := entry(t, 3); !sameEntry(entries[1], want) {
+		t.Errorf("got %+v, want %+v", entries[1], want)
+	}
+	if size := s.Logs()["p"]; size.Entries != 3 || size.Next != 5 || size.Bytes <= 0 {
+		t.Errorf("got %+v", size)
+	}
+	if entries, err := s.ReadLog("p", 3, 1); err != nil || len(entries) != 1 || entries[0].Seq != 3 {
+		t.Errorf("from 3, one byte: got %v, %v", entries, err)
+	}
+}
+
+func sameEntry(a, b delta.Entry) bool {
+	da, db := *a.Delta, *b.Delta
+	sameObject := bytes.Equal(da.Object.JSON(), db.Object.JSON())
+	sameTime := da.Observed.Equal(db.Observed) && a.Failed.Equal(b.Failed)
+	da.Object, db.Object, da.Observed, db.Observed = nil, nil, time.Time{}, time.Time{}
+	return sameObject && sameTime && da == db && a.Seq == b.Seq && a.Attempts == b.Attempts
+}
+
+func TestLocked(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir)
+	_, err := checkpoint.Open(dir, func(string, error) {})
+	if !errors.Is(err, checkpoint.ErrLocked) {
+		t.Errorf("got %v, want ErrLocked", err)
+	}
+}
+
+// A file that was cut short at any place, or holds something else, is set aside, reported, and never deleted.
+func TestDamagedFilesAreSetAside(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	change := delta.LogChange{Pipeline: "p"}
+	for seq := range uint64(200) {
+		change.Append = append(change.Append, entry(t, seq))
+	}
+	if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(filepath.Join(dir, "kubeferry.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents := map[string][]byte{
+		"text":        []byte("not a database, but longer than nothing"),
+		"zeros":       make([]byte, 64<<10),
+		"other magic": append([]byte("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"), make([]byte, 32<<10)...),
+	}
+	for cut := 1; cut < len(whole); cut += 1 + len(whole)/97 {
+		contents[fmt.Sprintf("cut at %d of %d", cut, len(whole))] = whole[:cut]
+	}
+	for name, content := range contents {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "kubeferry.db")
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, reports := open(t, dir)
+			entries, err := s.ReadLog("p", 0, 1<<30)
+			if len(entries) == 200 && err == nil {
+				return // what was cut off was free
+			}
+			if len(entries) != 0 || err != nil || len(reports) != 1 {
+				t.Errorf("got %d entries, %v, reports %v", len(entries), err, reports)
+			}
+			aside, _ := filepath.Glob(path + ".set-aside-*")
+			if len(aside) != 1 {
+				t.Fatalf("set aside: %v", aside)
+			}
+			if kept, _ := os.ReadFile(aside[0]); !bytes.Equal(kept, content) {
+				t.Error("the file that was set aside is not what it was")
+			}
+		})
+	}
+}
+
+func TestRollbackBeginsAnEpoch(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	if err := s.Commit(&checkpoint.Commit{Info: &checkpoint.Info{Format: 1, ClusterUID: "c", Epoch: 1, Clean: true, RolledBack: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, reports := open(t, dir)
+	if got := s.Info(); got.Epoch != 2 || got.ClusterUID != "c" || got.RolledBack || len(reports) != 1 {
+		t.Errorf("got %+v, reports %v", got, reports)
+	}
+}
+
+// Space that deliveries free is used again, and given back at start.
+func TestSpaceComesBack(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(dir, "kubeferry.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	var full int64
+	for round := range uint64(5) {
+		change := delta.LogChange{Pipeline: "p"}
+		var remove []uint64
+		for n := range uint64(20000) {
+			e := entry(t, round*20000+n)
+			change.Append = append(change.Append, e)
+			remove = append(remove, e.Seq)
+		}
+		if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
+			t.Fatal(err)
+		}
+		if round == 1 {
+			full = size()
+		}
+		if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{{Pipeline: "p", Remove: remove}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if size() > full+full/2 {
+		t.Errorf("the file grew from %d to %d", full, size())
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = open(t, dir)
+	if size() > 1<<20 {
+		t.Errorf("after the start the file takes %d", size())
+	}
+	if got := s.Logs()["p"]; got.Entries != 0 || got.Bytes != 0 || got.Next != 100000 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func BenchmarkCommit(b *testing.B) {
+	s, _ := open(b, b.TempDir())
+	e := entry(b, 0)
+	for seq := uint64(0); b.Loop(); seq++ {
+		change := delta.LogChange{Pipeline: "p"}
+		for n := range uint64(1000) {
+			e.Seq = seq*1000 + n
+			change.Append = append(change.Append, e)
+		}
+		if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "entries/s")
+}

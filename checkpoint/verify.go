@@ -1,0 +1,65 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime/debug"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// unusableError marks a file that holds something else than a state we can read.
+type unusableError struct{ err error }
+
+func (e *unusableError) Error() string { return "unusable state file: " + e.err.Error() }
+func (e *unusableError) Unwrap() error { return e.err }
+
+func isUnusable(err error) bool {
+	var unusable *unusableError
+	return errors.As(err, &unusable)
+}
+
+// verify reads every page of the file that is in use. bbolt does so as well when it opens a file for writing, but in a
+// goroutine of its own, where what it finds ends the process.
+func verify(path string) (err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		return nil // a new one
+	}
+	// A page that makes no sense is a panic in bbolt. One beyond the end of a file that was cut short is a fault, which
+	// this makes a panic too.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = &unusableError{fmt.Errorf("damaged: %v", r)}
+		}
+	}()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("%s: %w", path, ErrLocked)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("open %s: %w", path, err)
+	case err != nil:
+		return &unusableError{err}
+	}
+	defer db.Close()
+	return db.View(func(tx *bolt.Tx) error {
+		if size := tx.Size(); info.Size() < size {
+			return &unusableError{fmt.Errorf("cut short: %d bytes of %d", info.Size(), size)}
+		}
+		return tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return walk(b) })
+	})
+}
+
+func walk(b *bolt.Bucket) error {
+	return b.ForEach(func(key, value []byte) error {
+		if value == nil {
+			return walk(b.Bucket(key))
+		}
+		return nil
+	})
+}

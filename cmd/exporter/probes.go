@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kubeferry/kubeferry/admin"
+	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/source"
+)
+
+// stalledAfter is how long a pipeline's dispatcher may not go round before the process counts as stuck; it does so
+// every two seconds even when it has nothing to do.
+const stalledAfter = 30 * time.Second
+
+// probes answer for the program, from before its parts are made.
+type probes struct {
+	cluster string
+	started time.Time
+
+	mu        sync.Mutex // guards what follows
+	sources   []*source.Source
+	pipelines []*pipeline.Pipeline
+	state     *state
+}
+
+// set says what the parts are.
+func (p *probes) set(sources []*source.Source, pipelines []*pipeline.Pipeline, kept *state) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sources, p.pipelines, p.state = sources, pipelines, kept
+}
+
+func (p *probes) parts() ([]*source.Source, []*pipeline.Pipeline, *state) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sources, p.pipelines, p.state
+}
+
+func (p *probes) admin() admin.Probes {
+	return admin.Probes{Healthy: p.healthy, Ready: p.ready, Status: func() any {
+		sources, pipelines, _ := p.parts()
+		return newStatus(p.cluster, p.started, sources, pipelines)
+	}}
+}
+
+func (p *probes) healthy() error {
+	_, pipelines, _ := p.parts()
+	for _, p := range pipelines {
+		if since := time.Since(p.Stats().Beat); since > stalledAfter {
+			return fmt.Errorf("pipeline %q has not moved for %v", p.Name(), since.Round(time.Second))
+		}
+	}
+	return nil
+}
+
+func (p *probes) ready() error {
+	sources, _, kept := p.parts()
+	if kept == nil {
+		return errors.New("starting: waiting for the API server")
+	}
+	errs := []error{kept.err()}
+	for _, s := range sources {
+		for _, w := range s.Status() {
+			if !w.Ready {
+				errs = append(errs, fmt.Errorf("source %q: %s %s: %s %s", w.Source, w.Resource, w.Namespace, w.State, w.Error))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

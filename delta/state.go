@@ -1,0 +1,48 @@
+package delta
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// This file is the vocabulary of what is kept across restarts.
+
+// Known is an object of a known set.
+type Known struct {
+	Namespace, Name string
+	UID             types.UID
+	ResourceVersion string
+}
+
+// WatchChange is what happened to a watch's position and known set between two commits.
+type WatchChange struct {
+	// Watch is its id.
+	Watch string
+	// Reset drops the known set before Put is applied.
+	Reset bool
+	Put   []Known
+	// Remove holds objects of which only namespace and name count.
+	Remove []Known
+	// Meta is what else is kept of the watch, as JSON.
+	Meta []byte
+}
+
+// Entry is a delta or a gap in a pipeline's log. One of Delta and Gap is set.
+type Entry struct {
+	// Seq orders the entries of a log.
+	Seq   uint64
+	Delta *Delta
+	Gap   *Gap
+	// Attempts is how often it was sent, and Failed when that first failed.
+	Attempts int
+	Failed   time.Time
+}
+
+// LogChange is what happened to a pipeline's log between two commits.
+type LogChange struct {
+	Pipeline string
+	Append   []Entry
+	// Remove holds the numbers of settled entries.
+	Remove []uint64
+}

@@ -1,0 +1,211 @@
+package pipeline
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+// Log is a pipeline's part of the checkpoint. A commit writes what Capture returns; this reads it back.
+type Log interface {
+	// Read returns the entries from a number on, in order: at least one if there is one, then up to maxBytes.
+	Read(from uint64, maxBytes int) ([]delta.Entry, error)
+	// Commit asks for a commit soon, and does not wait for it.
+	Commit()
+}
+
+// Logged is how much a log holds.
+type Logged struct {
+	Entries uint64
+	Bytes   int64
+	// Next is the number after the last entry ever written.
+	Next uint64
+}
+
+// logState is what the pipeline knows of its log. The pipeline's mutex guards it.
+//
+// Every item has a number, in the order in which the pipeline took it. Up to a point, the cursor, what is not settled
+// is in memory, and a commit writes it as well; from the cursor on it is in the log only, or in the buffer for the
+// next commit. While anything is behind the cursor, all that is new goes there too: so the order of each object is
+// that of the numbers, and no more than a counter is kept of what is on disk.
+type logState struct {
+	next   uint64 // number of the next item
+	cursor uint64
+	// behind counts the items from the cursor on.
+	behind uint64
+	// written is the number up to which commits have written.
+	written uint64
+	bytes   int64
+	// fresh are the items that no commit has captured, captured those that one is writing.
+	fresh, captured []*item
+	sweep           int      // length of fresh at which the settled are dropped from it
+	removable       []uint64 // settled, and still in the log
+	lastRead        time.Time
+	wake            chan struct{}
+}
+
+func (l *logState) wakeReader() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// restore begins with what the log holds, all of it behind the cursor.
+func (p *Pipeline) restore(logged Logged) {
+	p.log = logState{
+		next: logged.Next, written: logged.Next, behind: logged.Entries, bytes: logged.Bytes,
+		wake: make(chan struct{}, 1), lastRead: p.now(),
+	}
+	p.ledger.restored, p.ledger.waiting = logged.Entries, logged.Entries // gaps among them are told when they are read
+}
+
+// place puts a taken item where it belongs.
+func (p *Pipeline) place(i *item) {
+	l := &p.log
+	i.seq = l.next
+	l.next++
+	if p.options.Log != nil {
+		if len(l.fresh) >= l.sweep { // what was settled meanwhile need not be kept for the commit
+			l.fresh = slices.DeleteFunc(l.fresh, func(i *item) bool { return i.settled })
+			l.sweep = max(1024, 2*len(l.fresh))
+		}
+		l.fresh = append(l.fresh, i)
+	}
+	if l.behind > 0 && !i.buffered { // what is before it went to the log since the room was reserved
+		p.room.memory -= i.size
+		p.room.buffered += i.size
+		i.buffered = true
+	}
+	if !i.buffered {
+		p.backlog.add(i)
+		return
+	}
+	if l.behind == 0 {
+		l.cursor = i.seq
+	}
+	l.behind++
+	if p.room.buffered > maxBuffered/2 {
+		p.options.Log.Commit()
+	}
+}
+
+// Capture returns what happened to the log since the last call, for a commit to write. It is called while no delta is
+// being handed over. Exactly one call of Committed follows before the next Capture.
+func (p *Pipeline) Capture() delta.LogChange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := &p.log
+	change := delta.LogChange{Pipeline: p.options.Name, Remove: l.removable}
+	l.removable = nil
+	for _, i := range l.fresh {
+		if i.settled { // the common case: nothing is written for it
+			continue
+		}
+		i.logged = true
+		l.captured = append(l.captured, i)
+		change.Append = append(change.Append, delta.Entry{
+			Seq: i.seq, Delta: i.delta, Gap: i.gap, Attempts: i.attempts, Failed: i.failed,
+		})
+	}
+	clear(l.fresh)
+	l.fresh = l.fresh[:0]
+	return change
+}
+
+// Committed says that what Capture returned last is on disk, and how many bytes the log takes now.
+func (p *Pipeline) Committed(bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := &p.log
+	l.bytes = bytes
+	for _, i := range l.captured {
+		l.written = max(l.written, i.seq+1)
+		if i.buffered {
+			p.room.buffered -= i.size
+		}
+	}
+	clear(l.captured)
+	l.captured = l.captured[:0]
+	p.announceRoom()
+}
+
+const (
+	// readChunk is how much of the log is read at once.
+	readChunk = 512 << 10
+	// readPause is how long to wait after the log could not be read.
+	readPause = time.Second
+)
+
+// readBack moves items from the log into memory as there is room, until ctx ends.
+func (p *Pipeline) readBack(ctx context.Context) {
+	for {
+		p.mu.Lock()
+		cursor, ready := p.log.cursor, p.readable()
+		p.mu.Unlock()
+		var entries []delta.Entry
+		if ready {
+			var err error
+			entries, err = p.options.Log.Read(cursor, readChunk)
+			if err != nil {
+				p.logger.Error("cannot read the log; what is in it waits", "err", err)
+				select {
+				case <-time.After(readPause):
+				case <-ctx.Done():
+				}
+			}
+		}
+		p.mu.Lock()
+		p.admit(entries)
+		ready = ready && len(entries) > 0 && p.readable()
+		p.mu.Unlock()
+		if ready && ctx.Err() == nil {
+			continue
+		}
+		select {
+		case <-p.log.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// readable reports whether something is on disk and half of the memory is free for it.
+func (p *Pipeline) readable() bool {
+	return p.log.behind > 0 && p.log.cursor < p.log.written && p.room.memory <= p.options.MaxBytes/2
+}
+
+// admit puts entries of the log into the backlog, as far as there is room.
+func (p *Pipeline) admit(entries []delta.Entry) {
+	for _, e := range entries {
+		i := &item{seq: e.Seq, logged: true, attempts: e.Attempts, failed: e.Failed, delta: e.Delta, gap: e.Gap}
+		if e.Gap != nil {
+			i.ref, i.watch, i.observed, i.size = e.Gap.Ref(), e.Gap.Watch, e.Gap.Observed, gapSize
+		} else {
+			i.ref, i.watch, i.observed, i.size = e.Delta.Ref(), e.Delta.Watch, e.Delta.Observed, e.Delta.Size()
+		}
+		i.size = min(i.size, p.options.MaxBytes, maxBuffered)
+		if p.room.memory > 0 && p.room.memory+i.size > p.options.MaxBytes {
+			return
+		}
+		if e.Gap != nil && e.Seq < p.options.Logged.Next {
+			p.ledger.foundGap()
+		}
+		p.room.memory += i.size
+		p.log.cursor, p.log.lastRead = e.Seq+1, i.observed
+		p.log.behind--
+		p.backlog.add(i)
+	}
+	if p.log.behind == 0 {
+		p.announceRoom()
+	}
+}
+
+// forget takes note of a settled item whose entry the next commit removes.
+func (p *Pipeline) forget(i *item) {
+	if i.logged {
+		p.log.removable = append(p.log.removable, i.seq)
+	}
+}

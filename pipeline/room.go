@@ -1,0 +1,71 @@
+package pipeline
+
+import "context"
+
+// maxBuffered bounds the bytes of deltas that wait for a commit to write them to the log, in a pipeline that spills.
+const maxBuffered = 4 << 20
+
+// room accounts for the memory of a backlog. The pipeline's mutex guards it.
+type room struct {
+	// memory is what the backlog holds, and what is reserved for it.
+	memory int64
+	// buffered is what waits for a commit.
+	buffered int64
+	// freed is closed, and made anew, when there may be room again and somebody waits for it.
+	freed   chan struct{}
+	waiting int
+}
+
+// reserve makes room for an item: in memory, or before the log if the pipeline spills.
+func (p *Pipeline) reserve(ctx context.Context, i *item) error {
+	i.size = min(i.size, p.options.MaxBytes, maxBuffered) // one that is larger than the bound may pass, alone
+	for {
+		p.mu.Lock()
+		if p.tryReserve(i) {
+			p.mu.Unlock()
+			return nil
+		}
+		freed := p.room.freed
+		p.room.waiting++
+		p.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (p *Pipeline) tryReserve(i *item) bool {
+	if p.log.behind == 0 && p.room.memory+i.size <= p.options.MaxBytes {
+		p.room.memory += i.size
+		return true
+	}
+	if p.options.Spill && p.room.buffered+i.size <= maxBuffered && p.log.bytes+p.room.buffered+i.size <= p.options.MaxDiskBytes {
+		i.buffered = true
+		p.room.buffered += i.size
+		return true
+	}
+	return false
+}
+
+// vacate gives an item's room back.
+func (p *Pipeline) vacate(i *item) {
+	if i.buffered {
+		p.room.buffered -= i.size
+	} else {
+		p.room.memory -= i.size
+	}
+	p.announceRoom()
+}
+
+// announceRoom wakes whoever waits for room, and the reader of the log.
+func (p *Pipeline) announceRoom() {
+	if p.room.waiting > 0 {
+		close(p.room.freed)
+		p.room.freed, p.room.waiting = make(chan struct{}), 0
+	}
+	if p.log.behind > 0 {
+		p.log.wakeReader()
+	}
+}
