@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/kubeferry/kubeferry/sinks"
@@ -29,29 +30,56 @@ func (s SinkLetters) Write(ctx context.Context, letter Letter) error {
 	}})
 }
 
+// letterJSON is a letter as it is written.
+type letterJSON struct {
+	Pipeline     string     `json:"pipeline"`
+	Sink         string     `json:"sink"`
+	Reason       string     `json:"reason"`
+	Error        string     `json:"error"`
+	Attempts     int        `json:"attempts"`
+	FirstFailure time.Time  `json:"firstFailure"`
+	LastFailure  time.Time  `json:"lastFailure"`
+	Record       recordJSON `json:"record"`
+}
+
+type recordJSON struct {
+	ID               string            `json:"id"`
+	Key              string            `json:"key"`
+	ContentType      string            `json:"contentType"`
+	BatchContentType string            `json:"batchContentType,omitempty"`
+	Headers          map[string]string `json:"headers,omitempty"`
+	Fields           sinks.Fields      `json:"fields"`
+	Body             json.RawMessage   `json:"body,omitempty"`
+}
+
 func (l *Letter) encode() ([]byte, error) {
-	type record struct {
-		ID          string            `json:"id"`
-		Key         string            `json:"key"`
-		ContentType string            `json:"contentType"`
-		Headers     map[string]string `json:"headers,omitempty"`
-		Body        json.RawMessage   `json:"body,omitempty"`
-	}
 	message := ""
 	if l.Err != nil {
 		message = l.Err.Error()
 	}
-	return json.Marshal(struct {
-		Pipeline     string    `json:"pipeline"`
-		Sink         string    `json:"sink"`
-		Reason       string    `json:"reason"`
-		Error        string    `json:"error"`
-		Attempts     int       `json:"attempts"`
-		FirstFailure time.Time `json:"firstFailure"`
-		LastFailure  time.Time `json:"lastFailure"`
-		Record       record    `json:"record"`
-	}{
+	r := &l.Record
+	return json.Marshal(letterJSON{
 		l.Pipeline, l.Sink, l.Reason, message, l.Attempts, l.First, l.Last,
-		record{l.Record.ID, l.Record.Key, l.Record.ContentType, l.Record.Headers, l.Record.Body},
+		recordJSON{r.ID, r.Key, r.ContentType, r.BatchContentType, r.Headers, r.Fields, r.Body},
 	})
+}
+
+// DecodeLetter reads a letter as [SinkLetters] writes it. Its record's DedupID is the one it was first sent with.
+func DecodeLetter(data []byte) (Letter, error) {
+	var l letterJSON
+	if err := json.Unmarshal(data, &l); err != nil {
+		return Letter{}, err
+	}
+	if l.Pipeline == "" || l.Record.ID == "" {
+		return Letter{}, errors.New("not a dead letter: it has no pipeline or no record")
+	}
+	r := l.Record
+	return Letter{
+		Pipeline: l.Pipeline, Sink: l.Sink, Reason: l.Reason, Err: errors.New(l.Error),
+		Attempts: l.Attempts, First: l.FirstFailure, Last: l.LastFailure,
+		Record: sinks.Record{
+			ID: r.ID, DedupID: l.Pipeline + "/" + r.ID, Key: r.Key, ContentType: r.ContentType,
+			BatchContentType: r.BatchContentType, Headers: r.Headers, Fields: r.Fields, Body: r.Body,
+		},
+	}, nil
 }

@@ -32,7 +32,14 @@ func (r *Record) Size() int {
 // Fields are the named values of a change that a [Template] can hold. Group is empty for the core group,
 // Namespace for a cluster-scoped object.
 type Fields struct {
-	Cluster, Group, Version, Resource, Kind, Namespace, Name, UID string
+	Cluster   string `json:"cluster,omitempty"`
+	Group     string `json:"group,omitempty"`
+	Version   string `json:"version,omitempty"`
+	Resource  string `json:"resource,omitempty"`
+	Kind      string `json:"kind,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       string `json:"uid,omitempty"`
 	// Type is ADDED, MODIFIED, DELETED or GAP.
-	Type string
+	Type string `json:"type,omitempty"`
 }

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubeferry/kubeferry/checkpoint"
+	"github.com/kubeferry/kubeferry/config"
+)
+
+func newState() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "state",
+		Short: "Look at a state directory, or drop the log of a removed pipeline",
+		Long: `state works on the stateDir of a configuration. The exporter that uses it must be stopped: a state directory has
+one owner at a time.`,
+	}
+	command.AddCommand(newStateShow(), newStateDrop())
+	return command
+}
+
+func newStateShow() *cobra.Command {
+	var file string
+	command := &cobra.Command{
+		Use:   "show --config FILE",
+		Short: "List the logs of the pipelines and what waits in them",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			store, err := openStore(command, file)
+			if err != nil {
+				return err
+			}
+			defer store.Close()
+			info, logs := store.Info(), store.Logs()
+			out := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintf(out, "cluster uid:\t%s\nepoch:\t%d\nended with a last commit:\t%v\n\n", info.ClusterUID, info.Epoch, info.Clean)
+			fmt.Fprintln(out, "PIPELINE\tWAITING\tBYTES")
+			for _, name := range slices.Sorted(maps.Keys(logs)) {
+				fmt.Fprintf(out, "%s\t%d\t%d\n", name, logs[name].Entries, logs[name].Bytes)
+			}
+			return out.Flush()
+		},
+	}
+	addConfigFlag(command, &file)
+	return command
+}
+
+func newStateDrop() *cobra.Command {
+	var file, name string
+	command := &cobra.Command{
+		Use:   "drop --config FILE --pipeline NAME",
+		Short: "Delete the log of a pipeline that is not configured any more",
+		Long: `drop deletes what waits for a pipeline that the configuration does not have any more. These changes are then never
+delivered. The log of a configured pipeline is refused.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			loaded, err := loadQuietly(file)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Name == name }) {
+				return fmt.Errorf("pipeline %q is configured: remove it from %s first", name, file)
+			}
+			store, err := openStore(command, file)
+			if err != nil {
+				return err
+			}
+			defer store.Close()
+			entries := store.Logs()[name].Entries
+			if err := store.DropLog(name); err != nil {
+				return &failureError{err}
+			}
+			_, err = fmt.Fprintf(command.OutOrStdout(), "dropped %d undelivered changes of pipeline %q\n", entries, name)
+			return err
+		},
+	}
+	addConfigFlag(command, &file)
+	command.Flags().StringVar(&name, "pipeline", "", "the `name` of the removed pipeline")
+	if err := command.MarkFlagRequired("pipeline"); err != nil {
+		panic(err) // the flag was defined a line above
+	}
+	return command
+}
+
+func loadQuietly(file string) (*config.Config, error) {
+	loaded, _, err := config.Load(file, config.Options{Kinds: kinds()})
+	return loaded, err
+}
+
+// openStore opens the state directory of a configuration, which must be there.
+func openStore(command *cobra.Command, file string) (*checkpoint.Store, error) {
+	loaded, err := loadQuietly(file)
+	if err != nil {
+		return nil, err
+	}
+	if loaded.StateDir == "" {
+		return nil, fmt.Errorf("%s has no stateDir", file)
+	}
+	if _, err := os.Stat(loaded.StateDir); errors.Is(err, fs.ErrNotExist) {
+		return nil, &failureError{err}
+	}
+	store, err := checkpoint.Open(loaded.StateDir, func(message string, err error) {
+		fmt.Fprintln(command.ErrOrStderr(), message, err)
+	})
+	if err != nil {
+		return nil, &failureError{err}
+	}
+	return store, nil
+}
