@@ -149,6 +149,13 @@ func (h *health) active(position string, known int) {
 	h.position, h.known, h.lastActivity = position, known, now
 }
 
+// restored takes note of where the last run ended.
+func (h *health) restored(position string, known int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.position, h.known = position, known
+}
+
 // handOver runs a call of the handler, so that one that blocks shows.
 func (h *health) handOver(ctx context.Context, call func(context.Context) error) error {
 	h.mu.Lock()

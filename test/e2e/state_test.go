@@ -1,0 +1,500 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeferry/kubeferry/test/internal/process"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/natstest"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// commitInterval is the longest that something stays unsecured, as docs/operations.md says, with room for a slow disk
+// on a busy machine.
+const commitInterval = 200*time.Millisecond + 800*time.Millisecond
+
+// plain makes the exporter run without the race detector, for tests that look at its memory or speed.
+func plain(tb testing.TB) func(*process.Options) {
+	tb.Helper()
+	binary := filepath.Join(tb.TempDir(), "exporter")
+	cmd := exec.Command("go", "build", "-o", binary, "./cmd/exporter")
+	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("build: %v\n%s", err, out)
+	}
+	return func(o *process.Options) { o.Path = binary }
+}
+
+// TestKilledTenTimes kills the exporter with -9 at random moments of a load. Every change arrives, and what arrives
+// twice is no more than what was acknowledged in the last commit interval before each kill.
+func TestKilledTenTimes(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "kill9")
+	kinds := []load.Resource{load.Deployments(), load.ConfigMaps(), load.Events()}
+	hook := webhooktest.Start(t)
+	bus := natstest.Start(t, nil)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	text := fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [apps/v1/deployments, v1/configmaps, v1/events], namespaces: {include: [%s]}}]
+pipelines: [{name: hook, sink: hook}, {name: jetstream, sink: bus}]
+sinks:
+  - {name: hook, webhook: {url: %q, batch: {maxRecords: 10}}}
+  - {name: bus, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: KILL, create: true}}}
+`, t.TempDir(), namespace, hook.URL(), bus.URL())
+
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	lasting(t, commitInterval) // the history before the first commit is the snapshot's
+	var kills []time.Time
+	loaded := make(chan *load.Result, 1)
+	go func() {
+		result, err := load.Run(t.Context(), config, load.Options{
+			Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Operations: 4000, Seed: 9,
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		loaded <- result
+	}()
+	for range 10 {
+		lasting(t, time.Duration(200+rand.IntN(900))*time.Millisecond)
+		e.checkLedgers()
+		kills = append(kills, time.Now())
+		e.Kill()
+		e = startExporter(t, plane(t).KubeconfigFile(), text)
+	}
+	e.WaitReady()
+	result := <-loaded
+
+	report := expectAll(t, watched, result, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
+	t.Log("webhook:", report)
+	e.WaitWaiting(wide, 0)
+	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
+		t.Errorf("%v gaps, although the API server refused nothing", gaps)
+	}
+	acknowledged := 0
+	for _, request := range hook.Requests() {
+		for _, kill := range kills {
+			if before := kill.Sub(request.Time); request.Status/100 == 2 && before > -time.Second && before < commitInterval {
+				acknowledged += len(request.Records)
+				break
+			}
+		}
+	}
+	if len(report.Duplicates) > acknowledged {
+		t.Errorf("%d records arrived again, %d were acknowledged within a commit interval before the kills", len(report.Duplicates), acknowledged)
+	}
+	stored := watched.Compare(streamReader(t, bus, "KILL")(), oracle.CompareOptions{})
+	if err := stored.Err(); err != nil {
+		t.Error("JetStream: ", err)
+	}
+	if len(stored.Duplicates) > 0 {
+		t.Errorf("JetStream stored twice: %v", stored.Duplicates)
+	}
+}
+
+// TestSinkGoneForTheWholeLoad lets a backlog far beyond its memory pile up, kills the exporter meanwhile, and has the
+// history compacted away: with spill every single change arrives, and memory stays small.
+func TestSinkGoneForTheWholeLoad(t *testing.T) {
+	operations := 6000
+	if os.Getenv("KUBEFERRY_SOAK") != "" {
+		operations = 20000
+	}
+	config := plane(t).Config()
+	namespace := newNamespace(t, "spill")
+	kinds := []load.Resource{load.ConfigMaps()}
+	hook := webhooktest.Start(t)
+	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	text := fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [{name: hook, sink: hook, backlog: {maxBytes: 2Mi}}]
+sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 50}}}]
+`, t.TempDir(), namespace, hook.URL())
+	fast := plain(t)
+	e := startExporter(t, plane(t).KubeconfigFile(), text, fast)
+	e.WaitReady()
+
+	var writes atomic.Int64
+	half := make(chan struct{})
+	loaded := make(chan *load.Result, 1)
+	go func() {
+		result, err := load.Run(t.Context(), config, load.Options{
+			Resources: kinds, Namespaces: []string{namespace}, Objects: 100, Operations: operations, Seed: 10, Size: 2048, Concurrency: 8,
+			OnWrite: func(int64) {
+				if writes.Add(1) == int64(operations)/2 {
+					close(half)
+				}
+			},
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		loaded <- result
+	}()
+	<-half
+	before := peakRSS(t, e)
+	e.checkLedgers()
+	e.Kill()
+	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e = startExporter(t, plane(t).KubeconfigFile(), text, fast)
+	result := <-loaded
+	e.WaitWaiting(wide, uint64(operations)*9/10)
+	if disk := e.Metrics().sum("kubeferry_log_bytes", "pipeline=hook"); disk < 1<<20 {
+		t.Errorf("log_bytes is %v", disk)
+	}
+	e.checkLedgers()
+	hook.Use(webhooktest.Accept())
+	report := expectAll(t, watched, result, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
+	t.Log(report)
+	e.WaitWaiting(2*wide, 0)
+	if len(report.Duplicates) > 0 {
+		t.Errorf("%d records arrived again, although none was acknowledged before the kill", len(report.Duplicates))
+	}
+	peak := max(before, peakRSS(t, e))
+	t.Logf("peak RSS %d MiB", peak>>20)
+	if peak > 200<<20 {
+		t.Errorf("peak RSS %d MiB, want at most 200", peak>>20)
+	}
+}
+
+// peakRSS is the most memory that the exporter has taken so far.
+func peakRSS(tb testing.TB, e *exporter) int64 {
+	tb.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.process.Pid()))
+	if err != nil {
+		tb.Skipf("no peak RSS on this system: %v", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kilobytes, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			return kilobytes << 10
+		}
+	}
+	tb.Fatal("no VmHWM in /proc/<pid>/status")
+	return 0
+}
+
+// TestAwayPastCompaction stops the exporter while objects are created, changed, deleted and created again, and has the
+// history forgotten: it gets exactly the net difference, behind one gap record, and nothing for what stayed.
+func TestAwayPastCompaction(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "away")
+	maps := objectsIn(t, config, configMaps, namespace)
+	for _, name := range []string{"kept", "changed", "deleted", "recreated"} {
+		maps.Create(name, data("1"))
+	}
+	hook := webhooktest.Start(t)
+	text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) + hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	read := hookReader(t, hook, cloudEvents)
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	e.WaitSettled(wide)
+	e.Stop()
+	if n := len(read()); n != 4 {
+		t.Fatalf("%d records before, want the snapshot of 4", n)
+	}
+
+	maps.Patch("changed", data("2"))
+	maps.Patch("changed", data("3"))
+	maps.Delete("deleted")
+	maps.Delete("recreated")
+	maps.Create("recreated", data("2"))
+	maps.Create("new", data("1"))
+	maps.Create("passing", data("1"))
+	maps.Delete("passing")
+	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := plane(t).RestartAPIServer(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	eventually(t, wide, "the net difference", func() error {
+		if n := len(read()); n < 10 {
+			return fmt.Errorf("%d records", n)
+		}
+		return nil
+	})
+	e.WaitReady()
+	e.WaitSettled(wide)
+	after := read()[4:]
+	got := map[string]int{}
+	for _, r := range after {
+		got[r.Type+" "+r.Name]++
+	}
+	want := []string{"GAP ", "MODIFIED changed", "DELETED deleted", "DELETED recreated", "ADDED recreated", "ADDED new"}
+	for _, what := range want {
+		if got[what] != 1 {
+			t.Errorf("%s: %d times, want once", what, got[what])
+		}
+	}
+	if len(after) != len(want) {
+		t.Errorf("got %d records, want %d: %v", len(after), len(want), got)
+	}
+	if len(after) > 0 && after[0].Type != oracle.Gap {
+		t.Errorf("the first record is %+v, want the gap", after[0])
+	}
+	for _, r := range after[1:] {
+		if !r.Inferred {
+			t.Errorf("%s is not marked as inferred", r.ID)
+		}
+	}
+	expectState(t, config, read(), load.GVRs([]load.Resource{load.ConfigMaps()}), namespace)
+}
+
+// TestDeadSinkAmongThree keeps one of three pipelines dead, kills the exporter, and compacts. The two others repeat
+// nothing but a commit interval, and keep their latency; the dead one gets everything when its sink returns.
+func TestDeadSinkAmongThree(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "three")
+	kinds := []load.Resource{load.ConfigMaps()}
+	one, two, dead := webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t)
+	dead.Use(webhooktest.Status(http.StatusBadGateway))
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	text := fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines:
+  - {name: one, sink: one}
+  - {name: dead, sink: dead, backlog: {maxBytes: 64Ki}}
+  - {name: two, sink: two, format: json}
+sinks:
+  - {name: one, webhook: {url: %q}}
+  - {name: two, webhook: {url: %q}}
+  - {name: dead, webhook: {url: %q, batch: {maxRecords: 20}}}
+`, t.TempDir(), namespace, one.URL(), two.URL(), dead.URL())
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 30, Operations: 600, Seed: 11}
+	first := runLoad(t, config, opts)
+	killed := time.Now()
+	e.Kill()
+	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	opts.Operations, opts.Seed = 600, 12
+	second := runLoad(t, config, opts)
+	first.UIDs = append(first.UIDs, second.UIDs...)
+
+	for name, read := range map[string]reader{"one": hookReader(t, one, cloudEvents), "two": hookReader(t, two, plainJSON)} {
+		report := expectAll(t, watched, first, read, oracle.CompareOptions{})
+		recent := 0
+		for _, request := range map[string]*webhooktest.Receiver{"one": one, "two": two}[name].Requests() {
+			if before := killed.Sub(request.Time); before > -time.Second && before < commitInterval {
+				recent += len(request.Records)
+			}
+		}
+		if len(report.Duplicates) > recent {
+			t.Errorf("pipeline %s: %d duplicates, %d records in the last interval", name, len(report.Duplicates), recent)
+		}
+	}
+	m := e.Metrics()
+	if waiting := m.sum("kubeferry_backlog_deltas", "pipeline=dead"); waiting < 1000 {
+		t.Errorf("%v wait in the dead pipeline", waiting)
+	}
+	for _, name := range []string{"one", "two"} {
+		seconds := m.sum("kubeferry_delivery_seconds_sum", "pipeline="+name) / m.sum("kubeferry_delivery_seconds_count", "pipeline="+name)
+		if seconds > 1 {
+			t.Errorf("pipeline %s took %v s per delivery", name, seconds)
+		}
+	}
+	e.checkLedgers()
+	dead.Use(webhooktest.Accept())
+	t.Log(expectAll(t, watched, first, hookReader(t, dead, cloudEvents), oracle.CompareOptions{}))
+	e.WaitWaiting(wide, 0)
+}
+
+// TestShutdownKeepsWhatIsLeft stops the exporter while its sink is dead, and starts it again: nothing is lost, and
+// nothing that was acknowledged is repeated.
+func TestShutdownKeepsWhatIsLeft(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "term")
+	kinds := []load.Resource{load.ConfigMaps()}
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	text := fmt.Sprintf("stateDir: %q\nshutdown: {grace: 1s}\n", t.TempDir()) +
+		hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 20, Operations: 100, Seed: 13}
+	all := runLoad(t, config, opts)
+	e.WaitSettled(wide)
+	hook.Use(webhooktest.Status(http.StatusInternalServerError))
+	opts.Operations, opts.Seed = 100, 14
+	more := runLoad(t, config, opts)
+	all.UIDs = append(all.UIDs, more.UIDs...)
+	e.WaitWaiting(wide, 10)
+	e.Stop()
+	e.WaitLogged(wide, "the next start goes on with it")
+	hook.Use(webhooktest.Accept())
+
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	report := expectAll(t, watched, all, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
+	if len(report.Duplicates) > 0 {
+		t.Errorf("repeated: %v", report.Duplicates)
+	}
+	if restored := e.Metrics().sum("kubeferry_deltas_restored_total"); restored < 10 {
+		t.Errorf("%v restored", restored)
+	}
+}
+
+// TestOneHotObject changes a single object as fast as the server takes it: every change arrives, in order.
+func TestOneHotObject(t *testing.T) {
+	changes := 3000
+	if os.Getenv("KUBEFERRY_SOAK") != "" {
+		changes = 20000
+	}
+	config := plane(t).Config()
+	namespace := newNamespace(t, "hot")
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs([]load.Resource{load.ConfigMaps()}), Namespaces: []string{namespace}})
+	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: hook}]
+sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 100}}}]
+`, t.TempDir(), namespace, hook.URL()))
+	e.WaitReady()
+	maps := objectsIn(t, config, configMaps, namespace)
+	object := maps.Create("hot", data("0"))
+	for n := range changes {
+		maps.Patch("hot", data(strconv.Itoa(n+1)))
+	}
+	all := &load.Result{UIDs: []string{string(object.GetUID())}}
+	report := expectAll(t, watched, all, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
+	if report.Expected != changes+1 || len(report.Duplicates) > 0 {
+		t.Error(report)
+	}
+}
+
+// TestFullDisk lets the state directory hit a limit on file sizes, as a full disk would: deliveries go on, the
+// exporter says so and is not ready, and once there is room again a restart goes on where the last commit was.
+func TestFullDisk(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "full")
+	kinds := []load.Resource{load.ConfigMaps()}
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) + hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	// The shell's unit is 512 or 1024 bytes; the log of the exporter has the same limit.
+	e := startExporter(t, plane(t).KubeconfigFile(), text, func(o *process.Options) {
+		o.Args = append([]string{"-c", `ulimit -f 200; exec "$0" "$@"`, o.Path}, o.Args...)
+		o.Path = "/bin/sh"
+	})
+	e.WaitReady()
+	lasting(t, commitInterval)
+	hook.Use(webhooktest.Status(http.StatusInternalServerError))
+	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 50, Operations: 400, Seed: 15, Size: 4096}
+	all := runLoad(t, config, opts)
+	e.WaitLogged(wide, "cannot write the checkpoint")
+	eventually(t, wide, "not ready", func() error {
+		if code, body := e.Get("/readyz"); code == http.StatusOK || !strings.Contains(body, "state directory") {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
+	if code, body := e.Get("/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz: %d %s", code, body)
+	}
+	e.checkLedgers()
+	e.Kill()
+	hook.Use(webhooktest.Accept())
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	report := expectAll(t, watched, all, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
+	t.Log(report)
+	e.WaitReady()
+}
+
+// TestStateDirectoryThatCannotBeUsed gives clear errors and leaves everything as it was.
+func TestStateDirectoryThatCannotBeUsed(t *testing.T) {
+	namespace := newNamespace(t, "dir")
+	hook := webhooktest.Start(t)
+	dir := t.TempDir()
+	config := func(dir string) string {
+		return writeConfig(t, t.TempDir(), fmt.Sprintf("stateDir: %q\n", dir)+hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output, code := runToEnd(t, "run", "--config", config(file), "--kubeconfig", plane(t).KubeconfigFile())
+	if code != 1 || !strings.Contains(output, "state directory") {
+		t.Errorf("a file in its place: exit %d\n%s", code, output)
+	}
+
+	state := filepath.Join(dir, "state")
+	text := fmt.Sprintf("stateDir: %q\n", state) + hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	output, code = runToEnd(t, "run", "--config", config(state), "--kubeconfig", plane(t).KubeconfigFile())
+	if code != 1 || !strings.Contains(output, "another process uses the state directory") {
+		t.Errorf("a second exporter: exit %d\n%s", code, output)
+	}
+	e.Stop()
+
+	// Another cluster's state is set aside, not mixed in.
+	other := filepath.Join(dir, "other")
+	if err := os.CopyFS(other, os.DirFS(state)); err != nil {
+		t.Fatal(err)
+	}
+	if err := flip(filepath.Join(other, "kubeferry.db"), clusterUID(t)); err != nil {
+		t.Fatal(err)
+	}
+	e = startExporter(t, plane(t).KubeconfigFile(), strings.Replace(text, strconv.Quote(state), strconv.Quote(other), 1))
+	e.WaitLogged(wide, "set aside", "another cluster")
+	if aside, _ := filepath.Glob(filepath.Join(other, "*.set-aside-*")); len(aside) != 1 {
+		t.Errorf("set aside: %v", aside)
+	}
+	e.WaitReady()
+}
+
+// clusterUID is what identifies the cluster.
+func clusterUID(tb testing.TB) string {
+	tb.Helper()
+	namespaces := objectsIn(tb, plane(tb).Config(), configMaps.GroupVersion().WithResource("namespaces"), "")
+	object, err := namespaces.client.Get(tb.Context(), "kube-system", metav1.GetOptions{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(object.GetUID())
+}
+
+// flip makes a state file another cluster's: the same length, another uid.
+func flip(path, uid string) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(content), uid) {
+		return errors.New("the file does not hold the cluster's uid")
+	}
+	first := "0"
+	if uid[0] == '0' {
+		first = "1"
+	}
+	return os.WriteFile(path, []byte(strings.ReplaceAll(string(content), uid, first+uid[1:])), 0o600)
+}
