@@ -16,7 +16,7 @@
 // {type} in the topic) asks for one record per key and call.
 //
 // kafka-go has no idempotent producer. A lost answer therefore stores a record twice; consumers tell by the header
-// kubeferry-id, which is the same each time.
+// kubeferry-dedup-id, which is the same each time.
 //
 // # Sizes
 //

@@ -15,7 +15,8 @@ import (
 // Names of the headers that are not taken from [sinks.Record.Headers].
 const (
 	headerContentType = "content-type"
-	headerID          = "kubeferry-id" // the record's DedupID: what consumers can deduplicate by
+	// headerID holds the record's DedupID: what consumers can deduplicate by. The format raw has a kubeferry-id.
+	headerID = "kubeferry-dedup-id"
 )
 
 const (

@@ -75,7 +75,7 @@ func TestSize(t *testing.T) {
 		Fields:  sinks.Fields{Type: "DELETED"},
 	}
 	got := encoding{key: keyObject}.sizeOf(&r)
-	want := size{key: 5, value: 4, headers: len("kubeferry-id") + 3 + len("content-type") + 7 + 1 + 2, names: 3}
+	want := size{key: 5, value: 4, headers: len("kubeferry-dedup-id") + 3 + len("content-type") + 7 + 1 + 2, names: 3}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -136,10 +136,10 @@ func TestReader(t *testing.T) {
 		got = append(got, show(t, record))
 	}
 	want := []string{
-		`"/a" "{}" content-type=application/json ce_a=1 ce_b=2 kubeferry-id=p/1`,
-		`"/a" "gone" kubeferry-id=p/2`,
-		`"/a" nil kubeferry-id=p/2`,
-		`"/b" "" kubeferry-id=p/3`,
+		`"/a" "{}" content-type=application/json ce_a=1 ce_b=2 kubeferry-dedup-id=p/1`,
+		`"/a" "gone" kubeferry-dedup-id=p/2`,
+		`"/a" nil kubeferry-dedup-id=p/2`,
+		`"/b" "" kubeferry-dedup-id=p/3`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

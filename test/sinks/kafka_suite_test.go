@@ -38,7 +38,7 @@ func appendBlanks(n int) func(*sinks.Record) {
 func storedOf(records []kafkatest.Record) []sinktest.Stored {
 	stored := make([]sinktest.Stored, len(records))
 	for i, r := range records {
-		stored[i] = sinktest.Stored{DedupID: r.Headers["kubeferry-id"], Key: string(r.Key), Headers: r.Headers, Body: r.Value}
+		stored[i] = sinktest.Stored{DedupID: r.Headers["kubeferry-dedup-id"], Key: string(r.Key), Headers: r.Headers, Body: r.Value}
 	}
 	return stored
 }

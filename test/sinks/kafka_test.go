@@ -148,7 +148,7 @@ func TestKafka(t *testing.T) {
 			tombstone bool
 		}{{0, false}, {1, false}, {1, true}, {2, false}} {
 			r := batch[want.record]
-			if string(got[i].Key) != r.Key || (got[i].Value == nil) != want.tombstone || got[i].Headers["kubeferry-id"] != r.DedupID {
+			if string(got[i].Key) != r.Key || (got[i].Value == nil) != want.tombstone || got[i].Headers["kubeferry-dedup-id"] != r.DedupID {
 				t.Errorf("message %d: got key %q, value %q, headers %v", i, got[i].Key, got[i].Value, got[i].Headers)
 			}
 			if !want.tombstone && (got[i].Headers["content-type"] != r.ContentType || got[i].Headers["ce-subject"] != r.Headers["ce-subject"]) {
@@ -239,7 +239,7 @@ func TestKafkaRestart(t *testing.T) {
 
 	var got []arrival
 	for _, r := range readAll(t, broker, "load") {
-		got = append(got, arrival{nameOf(string(r.Key)), strings.TrimPrefix(r.Headers["kubeferry-id"], "suite/")})
+		got = append(got, arrival{nameOf(string(r.Key)), strings.TrimPrefix(r.Headers["kubeferry-dedup-id"], "suite/")})
 	}
 	l.check(t, got)
 }
@@ -264,7 +264,7 @@ func TestKafkaLeaderMoves(t *testing.T) {
 	})
 	var got []arrival
 	for _, r := range readFake(t, cluster, "load", "", "") {
-		got = append(got, arrival{nameOf(string(r.Key)), strings.TrimPrefix(r.Headers["kubeferry-id"], "suite/")})
+		got = append(got, arrival{nameOf(string(r.Key)), strings.TrimPrefix(r.Headers["kubeferry-dedup-id"], "suite/")})
 	}
 	if doubles := l.check(t, got); doubles > 0 {
 		t.Errorf("got %d doubles, want none: a broker that is not the leader stores nothing", doubles)

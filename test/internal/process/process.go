@@ -22,6 +22,8 @@ type Options struct {
 	Env  []string // added to this process's environment
 	Dir  string
 	Log  string // file that stdout and stderr are appended to
+	// Stdout, if set, is the file that stdout goes to instead.
+	Stdout string
 }
 
 // Process is a running program, the leader of a process group of its own.
@@ -46,6 +48,14 @@ func Start(o Options) (*Process, error) {
 	cmd.Dir = o.Dir
 	cmd.Env = append(os.Environ(), o.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
+	if o.Stdout != "" {
+		stdout, err := os.OpenFile(o.Stdout, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = stdout.Close() }()
+		cmd.Stdout = stdout
+	}
 	cmd.SysProcAttr = attributes()
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(o.Path), err)
@@ -79,6 +89,12 @@ func (p *Process) WaitReady(ctx context.Context, probe func(ctx context.Context)
 
 // Done is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait returns when the program has ended, with what [exec.Cmd.Wait] said of it.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
 
 // Pid is the program's process id, which is also the id of its process group.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }

@@ -1,0 +1,80 @@
+# Everything here works on a fresh clone with Go, git and make. What takes long the first time (test binaries of the
+# control plane, linters) is kept in the user's cache directory, outside the tree.
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+FUZZTIME ?= 10s
+# A test that waits for real servers may take its time; one that hangs shall still say where.
+TESTFLAGS ?= -timeout 30m
+
+GOLANGCI_LINT_VERSION := v2.15.0
+GOFUMPT_VERSION       := v0.12.0
+TOOLS         := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kubeferry/tools
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
+GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)/gofumpt
+
+# The race detector needs a C compiler everywhere but on macOS. Without one the tests run without it, and say so.
+RACE = $(shell [ "$$($(GO) env CGO_ENABLED)$$($(GO) env GOOS)" != 0linux ] && echo -race)
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test test-unit lint fmt fuzz bench assets schema clean notes
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build bin/exporter, a static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/exporter ./cmd/exporter
+
+demo: ## Show it at work on a real API server and a NATS server; Ctrl-C ends it, DEMO_FOR=10s too
+	@echo "building the demo"
+	@cd test && $(GO) build -buildvcs=false -o ../bin/demo ./cmd/demo && exec ../bin/demo
+
+test: notes test-unit assets ## Run all tests, also those against real servers: API server, NATS, Kafka
+	cd test && $(GO) test $(RACE) $(TESTFLAGS) ./...
+
+test-unit: ## Run the tests that need no servers
+	$(GO) test $(RACE) $(TESTFLAGS) ./...
+
+lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Run vet, golangci-lint with the import rules, gofumpt, and check go.mod, in both modules
+	$(GO) vet ./...
+	cd test && $(GO) vet ./...
+	$(GOLANGCI_LINT) run ./...
+	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yaml ./...
+	@unformatted=$$($(GOFUMPT) -l .); if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+	$(GO) mod tidy -diff
+	cd test && $(GO) mod tidy -diff
+
+fmt: $(GOLANGCI_LINT) $(GOFUMPT) ## Format the code and sort its imports
+	$(GOFUMPT) -w .
+	$(GOLANGCI_LINT) fmt ./...
+	cd test && $(GOLANGCI_LINT) fmt --config ../.golangci.yaml ./...
+
+fuzz: ## Run every fuzz target for FUZZTIME (10s)
+	@grep -rHoE '^func Fuzz[A-Za-z0-9_]+' --include='*_test.go' . | while IFS=: read -r file func; do \
+		target=$${func#func }; echo "$$file $$target"; \
+		(cd "$$(dirname "$$file")" && $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) .) || exit 1; \
+	done
+
+bench: ## Run the benchmarks that need no servers
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+assets: ## Fetch or build the API server and etcd for the tests, once
+	@cd test && $(GO) run ./cmd/assets
+
+schema: ## Write the JSON Schema of the configuration file to bin/kubeferry.schema.json
+	@mkdir -p bin
+	$(GO) run ./cmd/exporter schema > bin/kubeferry.schema.json
+
+clean: ## Remove what was built in the tree
+	rm -rf bin dist
+
+notes:
+	@[ -n "$(RACE)" ] || { echo "NOTE: no C compiler, so the race detector is off"; [ "$$CI" != true ]; }
+	@command -v java >/dev/null || { echo "NOTE: no java, so a stand-in (kfake) takes the place of Kafka"; [ "$$CI" != true ]; }
+
+$(GOLANGCI_LINT):
+	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION), which takes minutes, once"
+	@cd / && GOBIN=$(@D) GOFLAGS= $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+$(GOFUMPT):
+	@cd / && GOBIN=$(@D) GOFLAGS= $(GO) install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)

@@ -1,0 +1,143 @@
+// Command demo shows kubeferry at work, with nothing but Go on the machine: it starts a real control plane and a NATS
+// server with JetStream, runs the exporter between them, changes objects, and prints the records as they arrive.
+// Ctrl-C ends it and removes everything. With -for, or DEMO_FOR in the environment, it ends by itself, and fails unless
+// every change has arrived.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errUsage):
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+var errUsage = errors.New("wrong usage")
+
+// command is the program without the process around it.
+func command(ctx context.Context, args []string, out *os.File, errOut io.Writer) error {
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	flags.SetOutput(errOut)
+	length := flags.Duration("for", 0, "how long to change objects, such as 10s; until Ctrl-C if 0 (environment: DEMO_FOR)")
+	if text := os.Getenv("DEMO_FOR"); text != "" {
+		if err := flags.Set("for", text); err != nil {
+			return fmt.Errorf("%w: DEMO_FOR: %w", errUsage, err)
+		}
+	}
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return err
+	} else if err != nil || flags.NArg() > 0 || *length < 0 {
+		return fmt.Errorf("%w: demo [-for 10s]", errUsage)
+	}
+	err := show(ctx, *length, newScreen(out))
+	if ctx.Err() != nil && *length == 0 {
+		return nil // Ctrl-C is how it ends; whatever failed since then failed for that
+	}
+	return err
+}
+
+// show runs the demo until ctx ends or, if length is not 0, that time is over.
+func show(ctx context.Context, length time.Duration, screen *screen) error {
+	dir, err := os.MkdirTemp("", "kubeferry-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+
+	screen.say("starting a Kubernetes API server (the first time on a machine it is downloaded or built, which takes minutes)")
+	cluster, err := startCluster(ctx, screen)
+	if err != nil {
+		return err
+	}
+	defer cluster.stop()
+	screen.say("starting a NATS server with JetStream")
+	bus, err := startBus(dir)
+	if err != nil {
+		return err
+	}
+	defer bus.stop()
+
+	screen.say("building and starting the exporter")
+	exporter, err := startExporter(ctx, dir, cluster.kubeconfig(), bus.url())
+	if err != nil {
+		return err
+	}
+	defer exporter.stop()
+	records, stopReading, err := bus.read(ctx)
+	if err != nil {
+		return errors.Join(err, exporter.problem())
+	}
+	defer stopReading()
+
+	screen.hints(exporter.address, bus.url(), cluster.kubeconfig())
+	tally := newTally()
+	if err := changeAndPrint(ctx, length, cluster, exporter, records, tally, screen); err != nil {
+		return err
+	}
+	screen.say(tally.String())
+	return tally.verdict()
+}
+
+// arrivalTimeout is how long the last changes may take to arrive.
+const arrivalTimeout = 20 * time.Second
+
+// changeAndPrint makes one change after the other and prints what arrives meanwhile; at the end it waits for what is
+// still on its way.
+func changeAndPrint(ctx context.Context, length time.Duration, cluster *cluster, exporter *exporter, records <-chan *record, tally *tally, screen *screen) error {
+	pause := 700 * time.Millisecond
+	var end, late <-chan time.Time
+	if length > 0 {
+		end = time.After(length)
+		pause = max(min(pause, length/time.Duration(len(cluster.script)+2)), 10*time.Millisecond) // one whole round
+	}
+	for _, id := range cluster.made {
+		tally.expect(id)
+	}
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		select {
+		case r := <-records:
+			screen.record(r, tally.summarize(r))
+		case <-tick.C:
+			id, err := cluster.change(ctx)
+			if err != nil {
+				return err
+			}
+			tally.expect(id)
+		case <-end:
+			tick.Stop()
+			end, late = nil, time.After(arrivalTimeout)
+		case <-late:
+			return fmt.Errorf("%w\n%s", tally.verdict(), exporter.log())
+		case <-exporter.done():
+			return exporter.problem()
+		case <-ctx.Done():
+			screen.say(tally.String())
+			return fmt.Errorf("interrupted: %w", context.Cause(ctx))
+		}
+		if late != nil && tally.complete() {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,313 @@
+// Package deploy_test takes deploy/ at its word: a real API server accepts the manifests, and the exporter does its
+// whole job with what they grant.
+package deploy_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/natstest"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// closing is what the program may take after shutdown.grace; see cmd/exporter/app.go.
+const closing = 10 * time.Second
+
+// TestManifestsAgree checks what the API server cannot know.
+func TestManifestsAgree(t *testing.T) {
+	for _, name := range []string{"base", "example"} {
+		t.Run(name, func(t *testing.T) {
+			m := render(t, name)
+			checkRights(t, m)
+			pod := m.deployment.Spec.Template.Spec
+			if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace < m.loaded.Shutdown.Grace+closing {
+				t.Errorf("terminationGracePeriodSeconds is %v, but the program may take %v", grace, m.loaded.Shutdown.Grace+closing)
+			}
+			container := m.container()
+			if port := fmt.Sprint(":", container.Ports[0].ContainerPort); port != m.loaded.Server.Listen {
+				t.Errorf("the container's port is %s, but the program listens on %s", port, m.loaded.Server.Listen)
+			}
+			if container.LivenessProbe.HTTPGet.Path != "/healthz" || container.ReadinessProbe.HTTPGet.Path != "/readyz" {
+				t.Error("wrong probes")
+			}
+			if !slices.ContainsFunc(container.Env, func(v corev1.EnvVar) bool {
+				return v.Name == "GOMEMLIMIT" && v.ValueFrom.ResourceFieldRef.Resource == "limits.memory"
+			}) {
+				t.Error("no GOMEMLIMIT from limits.memory")
+			}
+		})
+	}
+}
+
+// checkRights wants list and watch of what the configuration names, and a look at one namespace where there is a state
+// directory: nothing less and nothing more.
+func checkRights(t *testing.T, m *manifests) {
+	t.Helper()
+	var granted, needed []string
+	if m.loaded.StateDir != "" {
+		needed = append(needed, "/namespaces") // to tell the cluster by
+	}
+	for _, rule := range m.role.Rules {
+		if slices.Equal(rule.Resources, []string{"namespaces"}) && slices.Equal(rule.Verbs, []string{"get"}) &&
+			slices.Equal(rule.ResourceNames, []string{metav1.NamespaceSystem}) && m.loaded.StateDir != "" {
+			granted = append(granted, "/namespaces")
+			continue
+		}
+		if !slices.Equal(slices.Sorted(slices.Values(rule.Verbs)), []string{"list", "watch"}) || len(rule.ResourceNames) > 0 {
+			t.Errorf("got rule %+v, want list and watch", rule)
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				granted = append(granted, group+"/"+resource)
+			}
+		}
+	}
+	for _, source := range m.loaded.Sources {
+		for _, resource := range source.Resources {
+			needed = append(needed, resource.Group+"/"+resource.Resource)
+		}
+	}
+	slices.Sort(granted)
+	slices.Sort(needed)
+	if !slices.Equal(granted, needed) {
+		t.Errorf("the ClusterRole grants %v, the configuration needs %v", granted, needed)
+	}
+}
+
+func TestInCluster(t *testing.T) {
+	plane := controlplane.ForTest(t, controlplane.Options{})
+	binary := build(t)
+	if err := load.CreateNamespaces(t.Context(), plane.Config(), "shop", "team-a"); err != nil {
+		t.Fatal(err)
+	}
+	base := render(t, "base")
+	if err := base.apply(t.Context(), plane.Config()); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("pod security", func(t *testing.T) { testPodSecurity(t, plane, base) })
+	t.Run("base", func(t *testing.T) { testBase(t, plane, base, binary) })
+	t.Run("forbidden", func(t *testing.T) { testForbidden(t, plane, base, binary) })
+	t.Run("example", func(t *testing.T) { testExample(t, plane, binary) })
+}
+
+// testPodSecurity creates the Pod that a controller would make of the Deployment, in its namespace.
+func testPodSecurity(t *testing.T, plane *controlplane.ControlPlane, m *manifests) {
+	client := kubernetes.NewForConfigOrDie(plane.Config())
+	namespace, err := client.CoreV1().Namespaces().Get(t.Context(), m.deployment.Namespace, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if level := namespace.Labels["pod-security.kubernetes.io/enforce"]; level != "restricted" {
+		t.Errorf("the namespace enforces %q, want restricted", level)
+	}
+	template := m.deployment.Spec.Template
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "as-written", Namespace: m.deployment.Namespace, Labels: template.Labels},
+		Spec:       *template.Spec.DeepCopy(),
+	}
+	strict := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
+	if _, err := client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, strict); err != nil {
+		t.Errorf("the Pod is not admitted: %v", err)
+	}
+	// Does the API server look at all?
+	pod.Name, pod.Spec.Containers[0].SecurityContext = "loosened", nil
+	if _, err := client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, strict); !apierrors.IsForbidden(err) {
+		t.Errorf("got %v for a Pod without a security context, want forbidden", err)
+	}
+}
+
+// onAnyPort makes a configuration listen where several exporters can.
+func onAnyPort(file string) string {
+	return strings.Replace(file, `{listen: ":8080"}`, `{listen: "127.0.0.1:0"}`, 1)
+}
+
+func testBase(t *testing.T, plane *controlplane.ControlPlane, m *manifests, binary string) {
+	account, err := plane.ServiceAccountConfig(t.Context(), m.deployment.Namespace, m.deployment.Spec.Template.Spec.ServiceAccountName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bus := natstest.Start(t, nil)
+	e := start(t, binary, onAnyPort(m.file), account, "CLUSTER_NAME=test", "NATS_URL="+bus.URL())
+	e.await(t, "/readyz", "ready", isReady)
+
+	var wanted []string
+	for _, source := range m.loaded.Sources {
+		for _, resource := range source.Resources {
+			wanted = append(wanted, live(t.Context(), t, plane.Config(), resource)...)
+		}
+	}
+	awaitAll(t, func(ctx context.Context) [][]byte {
+		messages, err := bus.ReadAll(ctx, "KUBEFERRY")
+		if err != nil {
+			return nil // the stream comes with the first record
+		}
+		var bodies [][]byte
+		for _, message := range messages {
+			bodies = append(bodies, message.Data)
+		}
+		return bodies
+	}, wanted)
+}
+
+// accepted reads what a receiver has.
+func accepted(receiver *webhooktest.Receiver) func(context.Context) [][]byte {
+	return func(context.Context) [][]byte {
+		var bodies [][]byte
+		for _, record := range receiver.Accepted() {
+			bodies = append(bodies, record.Body)
+		}
+		return bodies
+	}
+}
+
+// testForbidden watches one resource more than the ServiceAccount may, and grants it then.
+func testForbidden(t *testing.T, plane *controlplane.ControlPlane, m *manifests, binary string) {
+	account, err := plane.ServiceAccountConfig(t.Context(), m.deployment.Namespace, m.deployment.Spec.Template.Spec.ServiceAccountName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiver := webhooktest.Start(t)
+	const file = `
+cluster: test
+sources:
+  - {name: all, resources: [v1/configmaps, v1/secrets], namespaces: {exclude: [kube-system]}}
+pipelines:
+  - {name: hook, sink: hook}
+sinks:
+  - name: hook
+    webhook: {url: "%s"}
+server: {listen: "127.0.0.1:0"}
+`
+	e := start(t, binary, fmt.Sprintf(file, receiver.URL()), account)
+	const rule = `ClusterRole: {apiGroups: [""], resources: ["secrets"], verbs: [list, watch]}`
+	e.await(t, "/readyz", "the forbidden resource is named", func(status int, body string) bool {
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "secrets is forbidden")
+	})
+	e.await(t, "/status", "the forbidden resource is named", func(_ int, body string) bool {
+		return strings.Contains(body, `"state": "failing"`) && strings.Contains(body, "secrets is forbidden")
+	})
+	said := slices.ContainsFunc(e.lines(t), func(line map[string]any) bool {
+		return line["level"] == "WARN" && line["resource"] == "v1/secrets" && line["rule"] == rule
+	})
+	if !said {
+		t.Errorf("no warning names the rule %s", rule)
+	}
+	received := accepted(receiver)
+	configMaps, secrets := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	awaitAll(t, received, live(t.Context(), t, plane.Config(), configMaps)) // the other watch goes on
+
+	roles := kubernetes.NewForConfigOrDie(plane.Config()).RbacV1().ClusterRoles()
+	role, err := roles.Get(t.Context(), m.role.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	role.Rules = append(role.Rules, rbacv1.PolicyRule{
+		APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"list", "watch"},
+	})
+	if _, err := roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.await(t, "/readyz", "ready once the rule is granted", isReady)
+	awaitAll(t, received, live(t.Context(), t, plane.Config(), secrets))
+}
+
+// testExample replaces the base by the example, whose custom resource does not exist at first.
+func testExample(t *testing.T, plane *controlplane.ControlPlane, binary string) {
+	m := render(t, "example")
+	if err := m.apply(t.Context(), plane.Config()); err != nil {
+		t.Fatal(err)
+	}
+	account, err := plane.ServiceAccountConfig(t.Context(), m.deployment.Namespace, m.deployment.Spec.Template.Spec.ServiceAccountName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiver := webhooktest.Start(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	key := []byte(strings.Repeat("ABC", 8))
+	if err := os.WriteFile(secret, []byte("whsec_"+base64.StdEncoding.EncodeToString(key)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := strings.NewReplacer(
+		"https://hooks.example.com/kubernetes", receiver.URL(), "/etc/kubeferry-hook/secret", secret,
+		"/var/lib/kubeferry", t.TempDir(),
+	).Replace(onAnyPort(m.file))
+	e := start(t, binary, file, account)
+	e.await(t, "/readyz", "ready although the CRD is missing", isReady)
+	e.await(t, "/status", "the missing CRD is named", func(_ int, body string) bool {
+		return strings.Contains(body, `"state": "missing"`)
+	})
+	if err := load.InstallWidgets(t.Context(), plane.Config()); err != nil {
+		t.Fatal(err)
+	}
+	e.await(t, "/status", "the CRD is picked up", func(_ int, body string) bool {
+		return strings.Count(body, `"state": "watching"`) == 3
+	})
+
+	var wanted []string
+	for _, source := range m.loaded.Sources {
+		for _, resource := range source.Resources {
+			wanted = append(wanted, live(t.Context(), t, plane.Config(), resource)...)
+		}
+	}
+	received := accepted(receiver)
+	awaitAll(t, received, wanted)
+
+	// Killed, and away while things happen: the state directory knows where to go on.
+	e.process.Kill()
+	var missed []string
+	for _, resource := range m.loaded.Sources[1].Resources {
+		missed = append(missed, live(t.Context(), t, plane.Config(), resource)...)
+	}
+	e = start(t, binary, file, account)
+	awaitAll(t, received, missed)
+	for _, line := range e.lines(t) {
+		if line["level"] != "INFO" {
+			t.Errorf("the log of the second start: %v", line)
+		}
+	}
+	for _, request := range receiver.Requests() {
+		if !verify(key, request.Header, request.Body) {
+			t.Errorf("a request is not signed: %v", request.Header)
+		}
+	}
+}
+
+// TestImageHasEveryPackage: what .dockerignore lets through is enough to build the program.
+func TestImageHasEveryPackage(t *testing.T) {
+	ignore, err := os.ReadFile(filepath.Join("..", "..", ".dockerignore"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}", "./cmd/exporter")
+	list.Dir = filepath.Join("..", "..")
+	list.Env = append(os.Environ(), "GOWORK=off")
+	packages, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	included := strings.Fields(string(ignore))
+	for path := range strings.Lines(string(packages)) {
+		top, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(path), "github.com/kubeferry/kubeferry/"), "/")
+		if top != "" && !slices.Contains(included, "!"+top) {
+			t.Errorf(".dockerignore keeps %s out of the image's build", path)
+		}
+	}
+}

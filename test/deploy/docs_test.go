@@ -1,0 +1,54 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kubeferry/kubeferry/config"
+	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/sinks/kafka"
+	"github.com/kubeferry/kubeferry/sinks/webhook"
+)
+
+// TestDocs: what the documentation shows works, and what it points to is there.
+func TestDocs(t *testing.T) {
+	root := filepath.Join("..", "..")
+	readme := read(t, filepath.Join(root, "README.md"))
+	_, file, found := strings.Cut(readme, "```yaml\n")
+	file, _, closed := strings.Cut(file, "```")
+	if !found || !closed {
+		t.Fatal("README.md shows no configuration")
+	}
+	_, warnings, err := config.Parse([]byte(file), "README.md", config.Options{Kinds: []sinks.Kind{kafka.Kind(), webhook.Kind()}})
+	if err != nil || len(warnings) > 0 {
+		t.Errorf("the configuration in README.md: %v %v", err, warnings)
+	}
+
+	_, code, _ := strings.Cut(read(t, "verify_test.go"), "// verify is")
+	if !strings.Contains(read(t, filepath.Join(root, "docs", "sinks.md")), code) {
+		t.Error("docs/sinks.md shows another verify than verify_test.go has")
+	}
+
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/operations.md", "docs/sinks.md"} {
+		for n, part := range strings.Split(read(t, filepath.Join(root, name)), "](") {
+			target, _, _ := strings.Cut(part, ")")
+			if n == 0 || strings.HasPrefix(target, "https://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(root, filepath.Dir(name), target)); err != nil {
+				t.Errorf("%s points to %s: %v", name, target, err)
+			}
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

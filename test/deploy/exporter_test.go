@@ -1,0 +1,140 @@
+package deploy_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/process"
+)
+
+// exporter is the real program, with the rights of a kubeconfig and nothing else.
+type exporter struct {
+	process *process.Process
+	log     string
+	address string
+}
+
+// build builds the exporter in its own module.
+func build(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "exporter")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/exporter")
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the exporter: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// start runs the exporter with a configuration, with the given environment alone, until the test ends.
+func start(t *testing.T, binary, file string, account *rest.Config, env ...string) *exporter {
+	t.Helper()
+	dir := t.TempDir()
+	configuration, kubeconfig := filepath.Join(dir, "kubeferry.yaml"), filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(configuration, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := controlplane.WriteKubeconfig(kubeconfig, account); err != nil {
+		t.Fatal(err)
+	}
+	e := &exporter{log: filepath.Join(dir, "log")}
+	var err error
+	e.process, err = process.Start(process.Options{
+		Path: binary, Args: []string{"run", "--config", configuration, "--kubeconfig", kubeconfig},
+		Env: env, Log: e.log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		e.process.Stop(30 * time.Second)
+		if t.Failed() {
+			t.Logf("the exporter's log:\n%s", e.process.LogTail())
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err = e.process.WaitReady(ctx, func(ctx context.Context) error {
+		for _, line := range e.lines(t) {
+			if line["msg"] == "serving metrics and probes" {
+				e.address, _ = line["address"].(string)
+			}
+		}
+		_, _, err := e.ask(ctx, "/healthz")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// lines are those of the log so far.
+func (e *exporter) lines(t *testing.T) []map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(e.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []map[string]any
+	scanner := bufio.NewScanner(bytes.NewReader(text))
+	for scanner.Scan() {
+		var line map[string]any
+		if err := json.Unmarshal(scanner.Bytes(), &line); err == nil { // the last may be half a line
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func (e *exporter) ask(ctx context.Context, path string) (status int, body []byte, err error) {
+	if e.address == "" {
+		return 0, nil, errors.New("the exporter has not said where it listens")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.address+path, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, body, err
+}
+
+// await asks until the answer satisfies, for at most a minute.
+func (e *exporter) await(t *testing.T, path, what string, satisfies func(status int, body string) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := e.process.WaitReady(ctx, func(ctx context.Context) error {
+		status, body, err := e.ask(ctx, path)
+		if err == nil && !satisfies(status, string(body)) {
+			err = fmt.Errorf("%s: %d %s", path, status, strings.TrimSpace(string(body)))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func isReady(status int, _ string) bool { return status == http.StatusOK }

@@ -1,0 +1,134 @@
+package deploy_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"github.com/kubeferry/kubeferry/config"
+	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/sinks/nats"
+	"github.com/kubeferry/kubeferry/sinks/webhook"
+)
+
+// manifests are what a kustomization renders to.
+type manifests struct {
+	objects    []*unstructured.Unstructured
+	deployment appsv1.Deployment
+	role       rbacv1.ClusterRole
+	// file is the configuration in the ConfigMap that the Deployment mounts.
+	file string
+	// loaded is what it means with the environment of the Deployment.
+	loaded *config.Config
+}
+
+// render builds deploy/<name> as `kubectl apply -k` does.
+func render(t *testing.T, name string) *manifests {
+	t.Helper()
+	path := filepath.Join("..", "..", "deploy", name)
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &manifests{}
+	configMaps := map[string]corev1.ConfigMap{}
+	for _, resource := range resources.Resources() {
+		content, err := resource.Map()
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := &unstructured.Unstructured{Object: content}
+		m.objects = append(m.objects, object)
+		switch object.GetKind() {
+		case "Deployment":
+			convert(t, object, &m.deployment)
+		case "ClusterRole":
+			convert(t, object, &m.role)
+		case "ConfigMap":
+			var configMap corev1.ConfigMap
+			convert(t, object, &configMap)
+			configMaps[configMap.Name] = configMap
+		}
+	}
+	for _, volume := range m.deployment.Spec.Template.Spec.Volumes {
+		if volume.Name == "config" {
+			m.file = configMaps[volume.ConfigMap.Name].Data["kubeferry.yaml"]
+		}
+	}
+	var warnings []config.Warning
+	m.loaded, warnings, err = config.Parse([]byte(m.file), path, config.Options{
+		Kinds: []sinks.Kind{nats.Kind(), webhook.Kind()},
+		Getenv: func(name string) (string, bool) {
+			for _, variable := range m.container().Env {
+				if variable.Name == name {
+					return variable.Value, true
+				}
+			}
+			return "", false
+		},
+	})
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("the configuration: %v %v", err, warnings)
+	}
+	return m
+}
+
+func convert(t *testing.T, from *unstructured.Unstructured, to any) {
+	t.Helper()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(from.Object, to, true); err != nil {
+		t.Fatalf("%s: %v", from.GetKind(), err)
+	}
+}
+
+func (m *manifests) container() *corev1.Container {
+	return &m.deployment.Spec.Template.Spec.Containers[0]
+}
+
+// apply does what `kubectl apply --server-side -k` does, as strictly as the API server can.
+func (m *manifests) apply(ctx context.Context, cluster *rest.Config) error {
+	client, err := dynamic.NewForConfig(cluster)
+	if err != nil {
+		return err
+	}
+	discovered, err := discovery.NewDiscoveryClientForConfig(cluster)
+	if err != nil {
+		return err
+	}
+	groups, err := restmapper.GetAPIGroupResources(discovered)
+	if err != nil {
+		return err
+	}
+	mapper := restmapper.NewDiscoveryRESTMapper(groups)
+	for _, object := range m.objects {
+		kind := object.GroupVersionKind()
+		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			return err
+		}
+		body, err := object.MarshalJSON()
+		if err != nil {
+			return err
+		}
+		_, err = client.Resource(mapping.Resource).Namespace(object.GetNamespace()).Patch(ctx, object.GetName(), types.ApplyPatchType, body,
+			metav1.PatchOptions{FieldManager: "test", Force: new(true), FieldValidation: metav1.FieldValidationStrict})
+		if err != nil {
+			return fmt.Errorf("apply %s %s: %w", kind.Kind, object.GetName(), err)
+		}
+	}
+	return nil
+}
