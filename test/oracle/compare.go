@@ -11,6 +11,7 @@ import (
 // Snapshot says what is expected of the state that the oracle found at its start.
 type Snapshot int
 
+// The values of [Snapshot].
 const (
 	SnapshotRequired  Snapshot = iota // each object arrives
 	SnapshotOptional                  // it may arrive

@@ -74,9 +74,11 @@ func (c *comparison) unexpected(r Record) string {
 	return "nobody saw it happen"
 }
 
+// watcherOf is the watch that sees what r tells of, or a part of it: a gap without a namespace is about all of them.
 func (o *Oracle) watcherOf(r Record) *watcher {
 	for _, w := range o.watches {
-		if w.resource == r.Resource && (w.namespace == "" || w.namespace == r.Namespace) {
+		everywhere := w.namespace == "" || r.Type == Gap && r.Namespace == ""
+		if w.resource == r.Resource && (everywhere || w.namespace == r.Namespace) {
 			return w
 		}
 	}

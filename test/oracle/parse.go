@@ -87,6 +87,30 @@ func ParseJSON(body []byte) (Record, error) {
 	return assemble(e.ID, e.Subject, e.payload)
 }
 
+// ParseRaw reads a record of format raw: the bare object, and the headers beside it. Of a gap the body is that of
+// format json.
+func ParseRaw(header func(name string) string, body []byte) (Record, error) {
+	if header("kubeferry-id") == "" {
+		return ParseJSON(body)
+	}
+	data := payload{
+		Type: header("kubeferry-type"), Object: new(object),
+		Snapshot: header("kubeferry-snapshot") == "true", Inferred: header("kubeferry-inferred") == "true",
+	}
+	parts := strings.Split(header("kubeferry-resource"), "/")
+	if len(parts) == 2 { // of the core group
+		parts = append([]string{""}, parts...)
+	}
+	if len(parts) != 3 {
+		return Record{}, fmt.Errorf("record %q: resource %q", header("kubeferry-id"), header("kubeferry-resource"))
+	}
+	data.Resource.Group, data.Resource.Version, data.Resource.Resource = parts[0], parts[1], parts[2]
+	if err := json.Unmarshal(body, data.Object); err != nil {
+		return Record{}, fmt.Errorf("parse record %q: %w", header("kubeferry-id"), err)
+	}
+	return assemble(header("kubeferry-id"), header("kubeferry-subject"), data)
+}
+
 func assemble(id, subject string, data payload) (Record, error) {
 	r := Record{
 		ID: id, Type: data.Type, Snapshot: data.Snapshot, Inferred: data.Inferred,

@@ -1,0 +1,178 @@
+package e2e_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestCRDComesAndGoes begins without the CRD, lets it come, go and come again, and watches something else all the
+// while. With `snapshot: never` the objects of a CRD that appears are news all the same: they did not exist at the
+// start.
+func TestCRDComesAndGoes(t *testing.T) {
+	for _, snapshot := range []string{"initial", "never"} {
+		t.Run("snapshot "+snapshot, func(t *testing.T) { crdComesAndGoes(t, snapshot) })
+	}
+}
+
+func crdComesAndGoes(t *testing.T, snapshot string) {
+	config := plane(t).Config()
+	if err := load.RemoveWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	namespace := newNamespace(t, "crd")
+	hook := webhooktest.Start(t)
+	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+sources: [{name: s, resources: [example.com/v1/widgets, v1/configmaps], namespaces: {include: ["%s*"]}, snapshot: %s}]
+pipelines: [{name: p, sink: hook}]
+sinks: [{name: hook, webhook: {url: %q}}]
+`, namespace, snapshot, hook.URL()))
+	read := hookReader(t, hook, cloudEvents)
+	others := objectsIn(t, config, configMaps, namespace)
+
+	e.WaitReady() // without the CRD
+	e.WaitLogged(wide, "does not exist yet", "widgets")
+	lasting(t, 3*time.Second) // a few more attempts
+	if n := len(e.Logged("does not exist yet")); n != 1 {
+		t.Errorf("%d lines say that it does not exist, want 1", n)
+	}
+	others.Create("one", data("1"))
+	wait(t, read, "one", oracle.Added)
+	if state := watchState(e, "example.com/v1/widgets"); state != "missing" {
+		t.Errorf("the state is %q", state)
+	}
+
+	if err := load.InstallWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	widgets := objectsIn(t, config, load.Widgets().GVR, namespace)
+	created := []*unstructured.Unstructured{
+		widgets.Create("first", map[string]any{"spec": map[string]any{"size": 1}}),
+		widgets.Create("second", map[string]any{"spec": map[string]any{"size": 1}}),
+	}
+	for _, w := range created {
+		wait(t, read, w.GetName(), oracle.Added)
+	}
+	eventually(t, wide, "the state", func() error {
+		if state := watchState(e, "example.com/v1/widgets"); state != "watching" {
+			return fmt.Errorf("it is %q", state)
+		}
+		return nil
+	})
+	widgets.Patch("second", map[string]any{"spec": map[string]any{"size": 2}})
+	wait(t, read, "second", oracle.Modified)
+
+	if err := load.RemoveWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range created {
+		if gone := wait(t, read, w.GetName(), oracle.Deleted); gone.UID != string(w.GetUID()) {
+			t.Errorf("%s: DELETED of %s, want %s", w.GetName(), gone.UID, w.GetUID())
+		}
+	}
+	others.Patch("one", data("2"))
+	wait(t, read, "one", oracle.Modified)
+
+	if err := load.InstallWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	again := widgets.Create("first", map[string]any{"spec": map[string]any{"size": 3}})
+	eventually(t, wide, "the new object", func() error {
+		for _, r := range read() {
+			if r.UID == string(again.GetUID()) && r.Type == oracle.Added {
+				return nil
+			}
+		}
+		return fmt.Errorf("%q", of(read(), "first"))
+	})
+	others.Delete("one")
+	wait(t, read, "one", oracle.Deleted)
+	e.WaitSettled(wide)
+
+	records := read()
+	types := func(name string) (types []string) {
+		for _, r := range records {
+			if r.Name == name {
+				types = append(types, r.Type)
+			}
+		}
+		return types
+	}
+	for name, want := range map[string][]string{
+		"one": {"ADDED", "MODIFIED", "DELETED"}, "first": {"ADDED", "DELETED", "ADDED"},
+		"second": {"ADDED", "MODIFIED", "DELETED"},
+	} {
+		if got := types(name); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	for _, r := range records {
+		if r.Snapshot && snapshot == "never" {
+			t.Errorf("a snapshot: %s", r.ID)
+		}
+	}
+}
+
+// TestCRDComesWhileCutOff has the CRD and an object of it come while the exporter, which knows that there was none,
+// does not look. `snapshot: never` is about what existed before, and this did not.
+func TestCRDComesWhileCutOff(t *testing.T) {
+	config := plane(t).Config()
+	if err := load.RemoveWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	namespace := newNamespace(t, "crdcut")
+	proxy, kubeconfig := proxyOf(t, config)
+	proxy.Come()
+	hook := webhooktest.Start(t)
+	e := startExporter(t, kubeconfig, fmt.Sprintf(`
+sources: [{name: s, resources: [example.com/v1/widgets], namespaces: {include: [%s]}, snapshot: never}]
+pipelines: [{name: p, sink: hook}]
+sinks: [{name: hook, webhook: {url: %q}}]
+`, namespace, hook.URL()))
+	read := hookReader(t, hook, cloudEvents)
+	widgets := objectsIn(t, config, load.Widgets().GVR, namespace)
+	e.WaitLogged(wide, "does not exist yet")
+	var uids []string
+	for round := range 2 { // there never was one; there was one, and it went
+		proxy.Leave()
+		if err := load.InstallWidgets(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		uids = append(uids, string(widgets.Create("w", map[string]any{"spec": map[string]any{"size": round}}).GetUID()))
+		proxy.Come()
+		eventually(t, wide, "the object is announced", func() error {
+			records := read()
+			if n := len(records); n != 2*round+1 || records[n-1].Type != oracle.Added || records[n-1].UID != uids[round] {
+				return fmt.Errorf("%q, state %s", of(records, "w"), watchState(e, "example.com/v1/widgets"))
+			}
+			return nil
+		})
+		if round == 0 {
+			if err := load.RemoveWidgets(t.Context(), config); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, wide, "the resource is gone", func() error {
+				if state := watchState(e, "example.com/v1/widgets"); state != "missing" {
+					return fmt.Errorf("state %s", state)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+func watchState(e *exporter, resource string) string {
+	for _, w := range e.Status().Watches {
+		if w.Resource == resource {
+			return w.State
+		}
+	}
+	return ""
+}

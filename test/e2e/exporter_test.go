@@ -1,0 +1,221 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/test/internal/process"
+)
+
+// clusterName is the `cluster` of every configuration.
+const clusterName = "e2e"
+
+// exporter is a running program. Its methods fail the test instead of returning errors.
+type exporter struct {
+	tb      testing.TB
+	process *process.Process
+	address string // of metrics and probes
+	log     string // file
+	stdout  string // file
+	// leaves says that the test means to stop it with changes that cannot be delivered.
+	leaves bool
+	ended  bool
+}
+
+// startExporter runs the program with a configuration, to which it adds what is the same in all tests, and returns when it
+// serves its probes. With the test it is stopped as by Stop, unless it was before.
+//
+// adjust changes how the program is run.
+func startExporter(tb testing.TB, kubeconfig, config string, adjust ...func(*process.Options)) *exporter {
+	tb.Helper()
+	e := &exporter{tb: tb}
+	binary, err := shared.binary()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dir := tb.TempDir()
+	e.log, e.stdout = filepath.Join(dir, "log"), filepath.Join(dir, "stdout")
+	file := writeConfig(tb, dir, config)
+	options := process.Options{
+		Path: binary, Args: []string{"run", "--config", file, "--kubeconfig", kubeconfig}, Log: e.log, Stdout: e.stdout,
+	}
+	for _, change := range adjust {
+		change(&options)
+	}
+	e.process, err = process.Start(options)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		e.Stop()
+		if tb.Failed() {
+			tb.Logf("log of the exporter:\n%s", tail(e.log, 80))
+		}
+	})
+	eventually(tb, 20*time.Second, "the exporter starts", func() error {
+		select {
+		case <-e.process.Done():
+			tb.Fatalf("the exporter ended: %v", e.process.Wait())
+		default:
+		}
+		for _, line := range e.Logged("serving metrics and probes") {
+			e.address, _ = line["address"].(string)
+			return nil
+		}
+		return errors.New("it does not say where it listens")
+	})
+	return e
+}
+
+func writeConfig(tb testing.TB, dir, config string) string {
+	tb.Helper()
+	file := filepath.Join(dir, "kubeferry.yaml")
+	text := "cluster: " + clusterName + "\n" + config + `
+server: {listen: "127.0.0.1:0"}
+log: {level: debug, format: json}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return file
+}
+
+// Stop checks the ledger, sends SIGTERM, and expects the exporter to deliver what it has and to exit with 0 in time.
+func (e *exporter) Stop() {
+	e.tb.Helper()
+	if e.ended {
+		return
+	}
+	e.ended = true
+	defer e.process.Kill()
+	select {
+	case <-e.process.Done():
+		e.tb.Errorf("the exporter ended by itself: %v", e.process.Wait())
+		return
+	default:
+	}
+	e.checkLedgers()
+	e.process.Signal(syscall.SIGTERM)
+	select {
+	case <-e.process.Done():
+	case <-time.After(40 * time.Second):
+		e.process.Signal(syscall.SIGQUIT)
+		select {
+		case <-e.process.Done():
+		case <-time.After(5 * time.Second):
+		}
+		e.tb.Errorf("the exporter did not end 40 s after SIGTERM; its goroutines are in the log")
+		return
+	}
+	if err := e.process.Wait(); err != nil {
+		e.tb.Errorf("the exporter ended with %v, want exit code 0", err)
+	}
+	if text := e.LogText(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
+		e.tb.Errorf("a race or a panic in the exporter's log:\n%s", tail(e.log, 300))
+	}
+	if left := e.Logged("stopping with changes that were not delivered"); len(left) > 0 && !e.leaves {
+		e.tb.Errorf("the exporter stopped with changes undelivered: %v", left)
+	}
+}
+
+// Kill ends the exporter the hard way.
+func (e *exporter) Kill() {
+	e.ended = true
+	e.process.Kill()
+}
+
+// WaitReady returns when /readyz says ok.
+func (e *exporter) WaitReady() {
+	e.tb.Helper()
+	eventually(e.tb, 20*time.Second, "readiness", func() error {
+		code, body := e.Get("/readyz")
+		if code != http.StatusOK {
+			return fmt.Errorf("%d: %s", code, body)
+		}
+		return nil
+	})
+}
+
+// Get asks the exporter's HTTP server, which must answer quickly whatever happens.
+func (e *exporter) Get(path string) (code int, body string) {
+	e.tb.Helper()
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + e.address + path)
+	if err != nil {
+		e.tb.Fatalf("%s: %v", path, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		e.tb.Fatalf("%s: %v", path, err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// LogText is everything written to standard error so far.
+func (e *exporter) LogText() string {
+	text, err := os.ReadFile(e.log)
+	if err != nil {
+		e.tb.Fatal(err)
+	}
+	return string(text)
+}
+
+// Logged returns the log lines whose message contains text.
+func (e *exporter) Logged(text string) []map[string]any {
+	var found []map[string]any
+	lines := bufio.NewScanner(strings.NewReader(e.LogText()))
+	lines.Buffer(nil, 4<<20)
+	for lines.Scan() {
+		var line map[string]any
+		if json.Unmarshal(lines.Bytes(), &line) != nil {
+			continue
+		}
+		if message, _ := line["msg"].(string); strings.Contains(message, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// WaitLogged returns the first line whose message contains text, and all parts somewhere else in the line.
+func (e *exporter) WaitLogged(d time.Duration, text string, parts ...string) map[string]any {
+	e.tb.Helper()
+	var found map[string]any
+	eventually(e.tb, d, fmt.Sprintf("log line %q %q", text, parts), func() error {
+		lines := e.Logged(text)
+	next:
+		for _, line := range lines {
+			whole := fmt.Sprint(line)
+			for _, part := range parts {
+				if !strings.Contains(whole, part) {
+					continue next
+				}
+			}
+			found = line
+			return nil
+		}
+		return fmt.Errorf("there are %v", lines)
+	})
+	return found
+}
+
+func tail(file string, lines int) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
+}

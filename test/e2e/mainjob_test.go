@@ -1,0 +1,220 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubeferry/kubeferry/test/kafkatest"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/natstest"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestMainJob sends one load through nine pipelines, to every kind of sink and in every format.
+func TestMainJob(t *testing.T) {
+	config := plane(t).Config()
+	if err := load.InstallWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	prefix := unique("main")
+	namespaces := []string{prefix + "-a", prefix + "-b"}
+	if err := load.CreateNamespaces(t.Context(), config, append(namespaces, "other-"+prefix)...); err != nil {
+		t.Fatal(err)
+	}
+	objectsIn(t, config, configMaps, "other-"+prefix).Create("not-ours", data("x"))
+
+	single, batch, bare := webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t)
+	bus := natstest.Start(t, nil)
+	core := subscribe(t, bus.URL(), "core.>")
+	broker := kafkatest.Start(t)
+	topics := []string{"ce.apps.deployments", "ce.core.configmaps", "ce.core.events", "ce.example.com.widgets"}
+	for _, topic := range topics {
+		broker.CreateTopic(topic, 3)
+	}
+	file := filepath.Join(t.TempDir(), "out.jsonl")
+
+	opts := load.Options{Resources: load.All(), Namespaces: namespaces, Objects: 48, Operations: 150, Seed: 1}
+	runLoad(t, config, opts)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(load.All()), Namespaces: namespaces})
+	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+sources:
+  - name: all
+    resources: [apps/v1/deployments, v1/configmaps, v1/events, example.com/v1/widgets]
+    namespaces: {include: [%q]}
+pipelines:
+  - {name: single, sink: single}
+  - {name: batch, sink: batch, format: json}
+  - {name: bare, sink: bare, format: raw}
+  - {name: jetstream, sink: jetstream}
+  - {name: core, sink: core, format: json}
+  - {name: kafka, sink: kafka}
+  - {name: kafka-raw, sink: kafka-raw, format: raw}
+  - {name: file, sink: file, format: json}
+  - {name: out, sink: out}
+sinks:
+  - {name: single, webhook: {url: %q}}
+  - {name: batch, webhook: {url: %q, batch: {maxRecords: 20}, compression: gzip}}
+  - {name: bare, webhook: {url: %q}}
+  - {name: jetstream, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: K8S, create: true}}}
+  - {name: core, nats: {urls: [%q], subject: "core.{resource}.{name}", jetstream: false}}
+  - {name: kafka, kafka: {brokers: [%q], topic: "ce.{group}.{resource}"}}
+  - {name: kafka-raw, kafka: {brokers: [%q], topic: raw, createTopics: true}}
+  - {name: file, file: {path: %q, sync: false}}
+  - {name: out, stdout: {}}
+`, prefix+"-*", single.URL(), batch.URL(), bare.URL(), bus.URL(), bus.URL(), broker.Addr(), broker.Addr(), file))
+	e.WaitReady()
+
+	opts.Operations, opts.Seed = 500, 2
+	during := runLoad(t, config, opts)
+	read := hookReader(t, single, cloudEvents)
+	report := expectAll(t, watched, during, read, oracle.CompareOptions{})
+	t.Log(report)
+	if report.Snapshots == 0 || during.Recreated == 0 {
+		t.Errorf("the load is poor: %+v", during)
+	}
+	expectState(t, config, read(), load.GVRs(load.All()), namespaces...)
+	e.WaitSettled(wide)
+
+	for name, read := range map[string]reader{
+		"webhook batch":  hookReader(t, batch, plainJSON),
+		"webhook raw":    hookReader(t, bare, raw),
+		"NATS JetStream": streamReader(t, bus, "K8S"),
+		"NATS core":      core,
+		"Kafka":          topicReader(t, broker, cloudEvents, topics...),
+		"Kafka raw":      topicReader(t, broker, raw, "raw"),
+		"file":           lineReader(t, file, oracle.ParseJSON),
+		"stdout":         lineReader(t, e.stdout, oracle.ParseCloudEvent),
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := watched.Compare(read(), oracle.CompareOptions{})
+			if err := report.Err(); err != nil {
+				t.Error(err)
+			}
+			if len(report.Duplicates) > 0 {
+				t.Errorf("duplicates although nothing failed: %v", report)
+			}
+		})
+	}
+	if sizes := batchSizes(batch); sizes < 2 {
+		t.Errorf("no request held more than %d records", sizes)
+	}
+	for _, p := range e.Status().Pipelines {
+		if p.Gate != "open" || p.LastError != "" {
+			t.Errorf("pipeline %s: gate %s, last error %q", p.Name, p.Gate, p.LastError)
+		}
+	}
+	e.Stop()
+}
+
+// batchSizes is the most records that a request held.
+func batchSizes(r *webhooktest.Receiver) int {
+	most := 0
+	for _, request := range r.Requests() {
+		most = max(most, len(request.Records))
+	}
+	return most
+}
+
+// subscribe collects core NATS messages of format json.
+func subscribe(tb testing.TB, url, subject string) reader {
+	tb.Helper()
+	conn, err := nats.Connect(url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(conn.Close)
+	var mu sync.Mutex
+	var records []oracle.Record
+	_, err = conn.Subscribe(subject, func(m *nats.Msg) {
+		record, err := oracle.ParseJSON(m.Data)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			tb.Errorf("%s: %v", m.Subject, err)
+		}
+		records = append(records, record)
+	})
+	if err == nil {
+		err = conn.Flush()
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return func() []oracle.Record {
+		if err := conn.Flush(); err != nil { // what the server sent before its answer was handed over
+			tb.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return append([]oracle.Record(nil), records...)
+	}
+}
+
+// streamReader reads a stream of CloudEvents, and checks what JetStream deduplicates by.
+func streamReader(tb testing.TB, bus *natstest.Server, stream string) reader {
+	return func() []oracle.Record {
+		messages, err := bus.ReadAll(within(tb, wide), stream)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		var records []oracle.Record
+		for _, m := range messages {
+			r, err := oracle.ParseCloudEvent(m.Data)
+			if want := "jetstream/" + r.ID; err == nil && m.Header.Get(nats.MsgIdHdr) != want {
+				err = fmt.Errorf("%s is %q, want %q", nats.MsgIdHdr, m.Header.Get(nats.MsgIdHdr), want)
+			}
+			group := r.Resource.Group
+			if group == "" {
+				group = "core"
+			}
+			tokens := []string{"k8s", strings.ReplaceAll(group, ".", "_"), r.Resource.Resource, r.Namespace, r.Name}
+			if want := strings.Join(tokens, "."); err == nil && m.Subject != want {
+				err = fmt.Errorf("subject %q, want %q", m.Subject, want)
+			}
+			if err != nil {
+				tb.Error(err)
+			}
+			records = append(records, r)
+		}
+		return records
+	}
+}
+
+// topicReader reads Kafka topics, and checks that each object stays on one partition.
+func topicReader(tb testing.TB, broker *kafkatest.Broker, parse func(http.Header, []byte) (oracle.Record, error), topics ...string) reader {
+	return func() []oracle.Record {
+		stored, err := broker.ReadAll(within(tb, wide), topics...)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		partitions := map[string]int32{}
+		var records []oracle.Record
+		for _, s := range stored {
+			header := http.Header{}
+			for name, value := range s.Headers {
+				header.Set(name, value)
+			}
+			r, err := parse(header, s.Value)
+			if p, ok := partitions[string(s.Key)]; ok && p != s.Partition {
+				err = errors.Join(err, fmt.Errorf("key %s is on partitions %d and %d", s.Key, p, s.Partition))
+			}
+			partitions[string(s.Key)] = s.Partition
+			if want := "/" + r.Name; !strings.HasSuffix(string(s.Key), want) {
+				err = errors.Join(err, fmt.Errorf("key %q of %s", s.Key, r.ID))
+			}
+			if err != nil {
+				tb.Error(err)
+			}
+			records = append(records, r)
+		}
+		return records
+	}
+}

@@ -1,0 +1,151 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// status is what /status shows.
+type status struct {
+	Watches []struct {
+		Source, Resource, Namespace, State, Error, Position string
+		Known                                               int
+		Ready, Blocked                                      bool
+	}
+	Pipelines []struct {
+		Name                                   string
+		Received, Filtered, Delivered, Waiting uint64
+		Dead                                   map[string]uint64
+		Bytes                                  int64
+		Gate, LastError                        string
+	}
+}
+
+// Status reads /status.
+func (e *exporter) Status() status {
+	e.tb.Helper()
+	code, body := e.Get("/status")
+	if code != http.StatusOK {
+		e.tb.Fatalf("/status: %d", code)
+	}
+	var s status
+	if err := json.Unmarshal([]byte(body), &s); err != nil {
+		e.tb.Fatalf("/status: %v\n%s", err, body)
+	}
+	return s
+}
+
+// metrics are the samples of one scrape, by name and labels as they are written.
+type metrics map[string]float64
+
+// Metrics scrapes /metrics.
+func (e *exporter) Metrics() metrics {
+	e.tb.Helper()
+	code, body := e.Get("/metrics")
+	if code != http.StatusOK {
+		e.tb.Fatalf("/metrics: %d: %s", code, body)
+	}
+	m := metrics{}
+	for line := range strings.Lines(body) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		space := strings.LastIndexByte(strings.TrimSpace(line), ' ')
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[space+1:]), 64)
+		if err != nil {
+			e.tb.Fatalf("/metrics: %q: %v", line, err)
+		}
+		m[line[:space]] = value
+	}
+	return m
+}
+
+// sum adds up the samples of a metric that have all of the labels, each given as name=value. A metric without such
+// a sample is -1, so that a misspelled one is not taken for zero.
+func (m metrics) sum(name string, labels ...string) float64 {
+	sum, found := 0.0, false
+next:
+	for key, value := range m {
+		bare, rest, _ := strings.Cut(key, "{")
+		if bare != name {
+			continue
+		}
+		for _, label := range labels {
+			k, v, _ := strings.Cut(label, "=")
+			if !strings.Contains(rest, k+`="`+v+`"`) {
+				continue next
+			}
+		}
+		sum, found = sum+value, true
+	}
+	if !found {
+		return -1
+	}
+	return sum
+}
+
+// checkLedgers compares what each pipeline took with what became of it, in one scrape.
+func (e *exporter) checkLedgers() {
+	e.tb.Helper()
+	m := e.Metrics()
+	for _, p := range e.Status().Pipelines {
+		label := "pipeline=" + p.Name
+		get := func(name string) float64 { return m.sum("kubeferry_"+name, label) }
+		in := get("deltas_received_total") + get("deltas_restored_total")
+		out := get("deltas_filtered_total") + get("records_delivered_total") + get("records_dead_total") + get("backlog_deltas")
+		if in != out {
+			e.tb.Errorf("pipeline %s: received + restored = %v, filtered + delivered + dead + waiting = %v", p.Name, in, out)
+		}
+	}
+}
+
+// WaitSettled returns when every pipeline has taken as much as the others and nothing waits.
+func (e *exporter) WaitSettled(d time.Duration) {
+	e.tb.Helper()
+	eventually(e.tb, d, "everything is settled", func() error {
+		pipelines := e.Status().Pipelines
+		for _, p := range pipelines {
+			if p.Waiting > 0 || p.Received != pipelines[0].Received {
+				return fmt.Errorf("%+v", pipelines)
+			}
+		}
+		return nil
+	})
+}
+
+// WaitWaiting returns when every pipeline has at least n changes waiting; with 0, when none has any.
+func (e *exporter) WaitWaiting(d time.Duration, n uint64) {
+	e.tb.Helper()
+	eventually(e.tb, d, fmt.Sprintf("%d waiting", n), func() error {
+		for _, p := range e.Status().Pipelines {
+			if p.Waiting < n || n == 0 && p.Waiting > 0 {
+				return fmt.Errorf("%+v", p)
+			}
+		}
+		return nil
+	})
+}
+
+// WaitGate returns when a pipeline's gate is open or closed, in the metrics and on /status.
+func (e *exporter) WaitGate(d time.Duration, pipeline string, open bool) {
+	e.tb.Helper()
+	want, state := 0.0, "closed"
+	if open {
+		want, state = 1, "open"
+	}
+	eventually(e.tb, d, "gate "+state, func() error {
+		if got := e.Metrics().sum("kubeferry_gate_open", "pipeline="+pipeline); got != want {
+			return fmt.Errorf("gate_open is %v", got)
+		}
+		for _, p := range e.Status().Pipelines {
+			if p.Name == pipeline && p.Gate != state {
+				return fmt.Errorf("/status says %s", p.Gate)
+			}
+		}
+		return nil
+	})
+}
