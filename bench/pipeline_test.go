@@ -68,12 +68,18 @@ func BenchmarkPipeline(b *testing.B) {
 }
 
 func running(format pipeline.Format) (*pipeline.Pipeline, func()) {
-	p := pipeline.New(pipeline.Options{
+	return runningWith(format, func(*pipeline.Options) {})
+}
+
+func runningWith(format pipeline.Format, adjust func(*pipeline.Options)) (*pipeline.Pipeline, func()) {
+	options := pipeline.Options{
 		Name: "bench", Cluster: "bench", Format: format, MaxBytes: 64 << 20,
 		Retry: pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
 		Sink:  discard{}, SinkName: "discard", DeadLetter: pipeline.LogOnly{},
 		Limits: sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 2, Timeout: 10 * time.Second},
-	}, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	}
+	adjust(&options)
+	p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() { p.Run(ctx) })

@@ -103,7 +103,13 @@ func writeLog(logs *bolt.Bucket, change *delta.LogChange, sizes map[string]LogSi
 		return err
 	}
 	log.FillPercent = 0.9 // entries are appended
-	size := sizes[change.Pipeline]
+	// The file's own number counts, not the one in memory: a commit may have reached the disk though it failed.
+	size := LogSize{}
+	if text := logs.Get(sizeKey(name)); text != nil {
+		if err := json.Unmarshal(text, &size); err != nil {
+			return err
+		}
+	}
 	for _, seq := range change.Remove {
 		key := seqKey(seq)
 		if value := log.Get(key); value != nil {
