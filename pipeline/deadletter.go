@@ -28,7 +28,7 @@ type Letter struct {
 // reasonAttempts is the reason of a record that failed as often as retry.attempts allows.
 const reasonAttempts = "attempts"
 
-func (p *Pipeline) deadReason(i *item, err *sinks.Error) string {
+func deadReason(err *sinks.Error) string {
 	if err != nil && err.Permanent {
 		return string(err.Reason)
 	}
@@ -55,7 +55,7 @@ func (p *Pipeline) bury(ctx context.Context, u *unit, v *verdict) {
 		}
 		letter := Letter{
 			Pipeline: p.options.Name, Sink: p.options.SinkName, Record: u.records[n],
-			Reason: p.deadReason(i, v.errs[n]), Err: v.errs[n], Attempts: i.attempts, First: i.failed, Last: p.now(),
+			Reason: deadReason(v.errs[n]), Err: v.errs[n], Attempts: i.attempts, First: i.failed, Last: p.now(),
 		}
 		log := p.logger.With("id", letter.Record.ID, "resource", delta.ResourceName(i.ref.Resource),
 			"namespace", i.ref.Namespace, "name", i.ref.Name, "reason", letter.Reason, "attempt", i.attempts)

@@ -197,8 +197,11 @@ func (e *encoder) gap(g *delta.Gap) (sinks.Record, error) {
 		Reason    string     `json:"reason"`
 		Unclean   bool       `json:"unclean"`
 	}{
-		delta.GapType, resource{g.Resource.Group, g.Resource.Version, g.Resource.Resource}, g.Namespace,
-		selectors{g.LabelSelector, g.FieldSelector}, g.From, g.To, g.Reason, g.Unclean,
+		delta.GapType,
+		resource{g.Resource.Group, g.Resource.Version, g.Resource.Resource},
+		g.Namespace,
+		selectors{g.LabelSelector, g.FieldSelector},
+		g.From, g.To, g.Reason, g.Unclean,
 	})
 	record := sinks.Record{
 		ID:  g.ID(e.idCluster),

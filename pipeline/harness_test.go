@@ -124,6 +124,13 @@ func (l *letters) ids() []string {
 // start runs a pipeline until the test ends.
 func start(t testing.TB, sink sinks.Sink, dead DeadLetter, adjust func(*Options)) *Pipeline {
 	t.Helper()
+	p, stop := launch(sink, dead, adjust)
+	t.Cleanup(stop)
+	return p
+}
+
+// launch runs a pipeline until stop is called, which may be done twice.
+func launch(sink sinks.Sink, dead DeadLetter, adjust func(*Options)) (p *Pipeline, stop func()) {
 	options := Options{
 		Name: "test", Cluster: "c", Format: FormatCloudEvents, MaxBytes: 1 << 20,
 		Retry: Retry{Initial: time.Millisecond, Max: 20 * time.Millisecond},
@@ -133,15 +140,14 @@ func start(t testing.TB, sink sinks.Sink, dead DeadLetter, adjust func(*Options)
 	if adjust != nil {
 		adjust(&options)
 	}
-	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	p = New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { p.Run(ctx) })
-	t.Cleanup(func() {
+	return p, func() {
 		cancel()
 		running.Wait()
-	})
-	return p
+	}
 }
 
 func drain(t testing.TB, p *Pipeline) {

@@ -84,7 +84,7 @@ func (p *Pipeline) place(i *item) {
 		return
 	}
 	if l.behind == 0 {
-		l.cursor = i.seq
+		l.cursor, l.lastRead = i.seq, i.observed
 	}
 	l.behind++
 	if p.room.buffered > maxBuffered/2 {
@@ -153,6 +153,7 @@ func (p *Pipeline) readBack(ctx context.Context) {
 				p.logger.Error("cannot read the log; what is in it waits", "err", err)
 				select {
 				case <-time.After(readPause):
+					p.log.wakeReader() // nobody else may
 				case <-ctx.Done():
 				}
 			}

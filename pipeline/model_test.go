@@ -104,7 +104,7 @@ func faulty(seed uint64, weights map[string]int) func(int, []sinks.Record) error
 			return sinks.Permanent(sinks.ReasonRejected, errors.New("400"))
 		case "partly":
 			errs, failed := make([]error, len(batch)), map[string]bool{}
-			any := false
+			faulty := false
 			for n, record := range batch {
 				switch {
 				case failed[record.Key] || random.IntN(3) == 0:
@@ -112,9 +112,9 @@ func faulty(seed uint64, weights map[string]int) func(int, []sinks.Record) error
 				case random.IntN(5) == 0:
 					errs[n] = sinks.Permanent(sinks.ReasonTooLarge, errors.New("413"))
 				}
-				any = any || errs[n] != nil
+				faulty = faulty || errs[n] != nil
 			}
-			if any {
+			if faulty {
 				return &sinks.BatchError{Errs: errs}
 			}
 		}

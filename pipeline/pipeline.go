@@ -102,7 +102,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 // Name of the pipeline.
 func (p *Pipeline) Name() string { return p.options.Name }
 
-// Ticket is room for one delta or gap. It is given back with Take or Cancel, once.
+// Ticket is room for one delta or gap. It is given back with Take or Cancel, once. The zero value is for none.
 type Ticket struct {
 	item     *item
 	filtered bool
@@ -132,6 +132,9 @@ func (p *Pipeline) Take(t Ticket) {
 	if t.filtered {
 		p.ledger.received++
 		p.ledger.filtered++
+		return
+	}
+	if t.item == nil {
 		return
 	}
 	p.ledger.took(t.item)

@@ -14,6 +14,8 @@ type room struct {
 	// freed is closed, and made anew, when there may be room again and somebody waits for it.
 	freed   chan struct{}
 	waiting int
+	// full says that somebody had to wait, and nobody has found room since.
+	full bool
 }
 
 // reserve makes room for an item: in memory, or before the log if the pipeline spills.
@@ -22,8 +24,17 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	for {
 		p.mu.Lock()
 		if p.tryReserve(i) {
+			relieved := p.room.full && p.room.memory <= p.options.MaxBytes/2
+			p.room.full = p.room.full && !relieved
 			p.mu.Unlock()
+			if relieved {
+				p.logger.Info("the backlog has room again")
+			}
 			return nil
+		}
+		if !p.room.full {
+			p.room.full = true
+			p.logger.Warn("the backlog is full; its sources wait until something is delivered", "waiting", p.ledger.waiting)
 		}
 		freed := p.room.freed
 		p.room.waiting++

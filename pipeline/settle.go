@@ -227,7 +227,7 @@ func (p *Pipeline) settle(u *unit, v *verdict) {
 		}
 		reason := ""
 		if v.outcomes[n] == dead {
-			reason = p.deadReason(i, v.errs[n])
+			reason = deadReason(v.errs[n])
 		} else {
 			p.metrics.delivered(now.Sub(i.observed))
 		}

@@ -43,8 +43,11 @@ type listerWatcher struct {
 	// nothing has been resumed from it yet and that run ended without a last commit.
 	restored, unclean bool
 	// fill asks for the state at the position before the watch goes on.
-	fill       bool
+	fill bool
+	// begun is set between the notes begin and end.
+	begun      bool
 	onRollback func(error)
+	rolledBack error // what onRollback was told
 }
 
 var _ cache.ListerWatcherWithContext = (*listerWatcher)(nil)
@@ -97,6 +100,10 @@ func (l *listerWatcher) open(ctx context.Context, timeout *int64) (watch.Interfa
 		if err := l.compare(ctx); err != nil {
 			return nil, err
 		}
+		if l.refused != nil { // in the last run, which did not come to the end of the state
+			l.position, l.fill, l.unclean = "", false, false
+			return l.watchAfterPages(ctx, timeout)
+		}
 		w, err := l.goOn(ctx, timeout)
 		if !isRefusal(err) {
 			return w, err
@@ -121,7 +128,7 @@ func (l *listerWatcher) open(ctx context.Context, timeout *int64) (watch.Interfa
 // position without a word, and leaves out what happens up to it.
 func (l *listerWatcher) compare(ctx context.Context) error {
 	if !l.restored {
-		return nil
+		return l.rolledBack
 	}
 	now, err := l.collection.list(ctx, listOptions{limit: 1})
 	if err != nil {
@@ -130,6 +137,7 @@ func (l *listerWatcher) compare(ctx context.Context) error {
 	if order, err := resourceversion.CompareResourceVersion(l.position, now.resourceVersion); err == nil && order > 0 {
 		err := fmt.Errorf("%s: the API server is at resource version %s, before the position %s of the last run: its history has gone back, as after a restore of etcd",
 			delta.ResourceName(l.collection.resource), now.resourceVersion, l.position)
+		l.restored, l.rolledBack = false, err // for good, though the server may come to that version again
 		l.onRollback(err)
 		return err
 	}
@@ -140,7 +148,12 @@ func (l *listerWatcher) compare(ctx context.Context) error {
 // goOn watches on from the position, after reading the state there if that is asked for.
 func (l *listerWatcher) goOn(ctx context.Context, timeout *int64) (watch.Interface, error) {
 	if l.fill {
-		return l.watchAfterPages(ctx, timeout)
+		w, err := l.watchAfterPages(ctx, timeout)
+		if !isRefusal(err) {
+			return w, err
+		}
+		// The state at the position is forgotten; the history since need not be. The next event leads to a position
+		// whose state can be had, see forward.
 	}
 	return l.resume(ctx, timeout)
 }
@@ -155,7 +168,11 @@ func (l *listerWatcher) resume(ctx context.Context, timeout *int64) (watch.Inter
 	}
 	l.health.opened(true)
 	return newStream(ctx, func(ctx context.Context, send func(watch.Event) bool) {
-		l.forward(ctx, w, send)
+		if !l.begun || send(watch.Event{Type: watch.Modified, Object: &note{kind: abandon}}) {
+			l.begun = false
+			l.forward(ctx, w, send)
+		}
+		w.Stop()
 	}), nil
 }
 
@@ -215,6 +232,9 @@ func (l *listerWatcher) forward(ctx context.Context, w watch.Interface, send fun
 		if resourceVersion != "" {
 			l.position = resourceVersion
 			l.unclean = false // the server had the history; whatever happened was seen
+			if l.fill {
+				return
+			}
 		}
 	}
 }

@@ -27,6 +27,8 @@ const (
 	begin noteKind = iota
 	// end: the state is complete.
 	end
+	// abandon: what begin announced does not come to its end; what follows are changes since the position.
+	abandon
 	// gone: discovery says that the resource does not exist any more.
 	gone
 )

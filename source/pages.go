@@ -175,6 +175,7 @@ func (l *listerWatcher) sendPages(ctx context.Context, p page, send func(watch.E
 	if !send(watch.Event{Type: watch.Modified, Object: start}) {
 		return false
 	}
+	l.begun = true
 	position := p.resourceVersion
 	for {
 		for _, object := range p.objects {
@@ -198,6 +199,7 @@ func (l *listerWatcher) sendPages(ctx context.Context, p page, send func(watch.E
 	if !send(watch.Event{Type: watch.Modified, Object: &note{kind: end, resourceVersion: position}}) {
 		return false
 	}
-	l.position, l.refused, l.fill, l.unclean = position, nil, false, false
+	l.position, l.refused, l.fill, l.begun = position, nil, false, false
+	l.unclean = l.unclean && start.exact // what happened since is not seen yet
 	return true
 }

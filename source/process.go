@@ -63,7 +63,9 @@ type processor struct {
 	owed []string
 	// again says that the takers are owed a snapshot at this start, though they had one.
 	again bool
-	gone  bool
+	// absent says that there was no such resource before this state, so that no object of it is an old one.
+	absent bool
+	gone   bool
 }
 
 // process implements the signature of client-go's PopProcessFunc. Its error means that ctx has ended.
@@ -110,12 +112,17 @@ func (p *processor) note(ctx context.Context, n *note) error {
 			}
 		}
 		p.handler.Update(func() {
-			p.reading, p.exact, p.owed, p.again = false, false, nil, false
-			p.state.complete = true
+			unclean := p.state.unclean && p.exact // what happened since the position is not seen yet
+			p.reading, p.exact, p.owed, p.again, p.absent = false, false, nil, false, false
+			p.state.complete, p.state.partial, p.state.refused = true, false, ""
 			p.state.served = p.handler.Takers()
 			p.advance(n.resourceVersion)
+			p.state.unclean = unclean
 		})
 		p.health.completed()
+		return nil
+	case abandon:
+		p.handler.Update(func() { p.reading, p.exact, p.owed = false, false, nil })
 		return nil
 	default: // gone: the resource took all of its objects along
 		p.known().beginRound()
@@ -169,6 +176,9 @@ func (p *processor) present(ctx context.Context, object *delta.Object, live bool
 		d.Inferred = p.reading && !live
 	case p.reading && !live:
 		d.Snapshot = !p.state.complete || p.exact
+		if p.absent && p.snapshot == SnapshotNever { // it did not exist when the silence began
+			d.Snapshot = false
+		}
 		d.Inferred = !d.Snapshot
 	}
 	if d.Snapshot && p.snapshot == SnapshotNever {
@@ -243,7 +253,8 @@ func (p *processor) gap(ctx context.Context, r *refusal) error {
 		LabelSelector: p.collection.labelSelector, FieldSelector: p.collection.fieldSelector,
 		From: r.from, To: r.to, Reason: r.reason, Unclean: r.unclean, Observed: p.now(),
 	}
-	return p.health.handOver(ctx, func(ctx context.Context) error { return p.handler.Gap(ctx, g, func() {}) })
+	refused := func() { p.state.refused, p.state.changed = r.reason, true }
+	return p.health.handOver(ctx, func(ctx context.Context) error { return p.handler.Gap(ctx, g, refused) })
 }
 
 func (p *processor) emit(ctx context.Context, d *delta.Delta, names []string, then func()) error {
@@ -258,7 +269,7 @@ func (p *processor) emit(ctx context.Context, d *delta.Delta, names []string, th
 // advance moves the position. Inside a state the resource versions are in no order, and mean nothing.
 func (p *processor) advance(resourceVersion string) {
 	if !p.reading && resourceVersion != "" {
-		p.state.position = resourceVersion
+		p.state.position, p.state.unclean = resourceVersion, false
 	}
 	p.state.changed = true
 	p.health.active(p.state.position, p.known().len())

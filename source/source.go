@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kubeferry/kubeferry/delta"
 )
@@ -25,6 +26,8 @@ type Options struct {
 	// OnRollback is told when the API server's history has gone back behind a restored position, as after a restore
 	// of etcd. The watch stays closed. Nil where nothing is restored.
 	OnRollback func(error)
+	// Backoff spaces the attempts to open a watch; the zero value is a default that suits an API server.
+	Backoff wait.Backoff
 }
 
 // Source is a named set of watches that share scope and selectors.
@@ -54,6 +57,10 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 		client: s.client, resource: resource, namespace: scope.namespace,
 		labelSelector: s.options.LabelSelector, fieldSelector: scope.fieldSelector,
 	}
+	backoff := s.options.Backoff
+	if backoff == (wait.Backoff{}) {
+		backoff = watchBackoff()
+	}
 	return &watcher{
 		id: digest(&s.options, resource, scope.namespace), source: s.options.Name, collection: c,
 		namespaces: scope.namespaces, namespaced: !s.options.Namespaces.All(),
@@ -62,7 +69,7 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 			resource: resource, namespace: scope.namespace, metrics: metrics, logger: logger, now: time.Now,
 			state: StateStarting, since: time.Now(),
 		},
-		backoff:    watchBackoff(),
+		backoff:    backoff,
 		onRollback: s.options.OnRollback,
 		state:      &state{known: newKnownSet(false)},
 	}

@@ -19,13 +19,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/source/sourcetest"
 )
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
 }
-
-var things = schema.GroupVersionResource{Version: "v1", Resource: "things"}
 
 // recorder is a handler that keeps what it gets.
 type recorder struct {
@@ -50,7 +49,7 @@ func (r *recorder) Update(change func()) {
 
 func (*recorder) Commit(context.Context) error { return nil }
 
-func (r *recorder) Delta(ctx context.Context, d *delta.Delta, names []string, then func()) error {
+func (r *recorder) Delta(ctx context.Context, d *delta.Delta, _ []string, then func()) error {
 	r.mu.Lock()
 	block := r.block
 	r.mu.Unlock()
@@ -112,20 +111,20 @@ func (r *recorder) ids() []string {
 }
 
 // run runs a source on the server until the test ends, with short pauses between attempts.
-func run(t testing.TB, server *apiServer, handler Handler, adjust func(*Options)) *Source {
+func run(t testing.TB, server *sourcetest.Server, handler Handler, adjust func(*Options)) *Source {
 	t.Helper()
 	client, err := NewClient(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := Options{Name: "test", Resources: []schema.GroupVersionResource{things}, Snapshot: SnapshotInitial}
+	options := Options{
+		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: SnapshotInitial,
+		Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
+	}
 	if adjust != nil {
 		adjust(&options)
 	}
 	s := New(client, options, handler, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	for _, w := range s.watches {
-		w.backoff = wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1}
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.Run(ctx) })
@@ -160,25 +159,25 @@ func (r *recorder) expect(t testing.TB, want ...string) {
 }
 
 func TestHistoryIsExactThroughEveryInterruption(t *testing.T) {
-	for name, interrupt := range map[string]func(*apiServer){
-		"watch ends":       func(s *apiServer) { s.cut(false) },
-		"cut in mid-line":  func(s *apiServer) { s.cut(true) },
-		"500 at the start": func(s *apiServer) { s.denial, s.denials = 500, 3; s.cut(false) },
-		"503 at the start": func(s *apiServer) { s.denial, s.denials = 503, 3; s.cut(false) },
-		"504 at the start": func(s *apiServer) { s.denial, s.denials = 504, 3; s.cut(false) },
-		"403 at the start": func(s *apiServer) { s.denial, s.denials = 403, 3; s.cut(false) },
-		"429 at the start": func(s *apiServer) { s.denial, s.denials = 429, 1; s.cut(false) },
-		"resets":           func(s *apiServer) { s.denial, s.denials = 0, 3; s.cut(false) },
+	for name, interrupt := range map[string]func(*sourcetest.Server){
+		"watch ends":       func(s *sourcetest.Server) { s.Cut(false) },
+		"cut in mid-line":  func(s *sourcetest.Server) { s.Cut(true) },
+		"500 at the start": func(s *sourcetest.Server) { s.Deny(500, 3); s.Cut(false) },
+		"503 at the start": func(s *sourcetest.Server) { s.Deny(503, 3); s.Cut(false) },
+		"504 at the start": func(s *sourcetest.Server) { s.Deny(504, 3); s.Cut(false) },
+		"403 at the start": func(s *sourcetest.Server) { s.Deny(403, 3); s.Cut(false) },
+		"429 at the start": func(s *sourcetest.Server) { s.Deny(429, 1); s.Cut(false) },
+		"resets":           func(s *sourcetest.Server) { s.Deny(0, 3); s.Cut(false) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, r := newAPIServer(t), &recorder{}
-			server.write("a", false) // u11/11
+			server, r := sourcetest.New(t), &recorder{}
+			server.Write("a", false) // u11/11
 			run(t, server, r, nil)
 			r.expect(t, "u11/11/ADDED+s")
 			interrupt(server)
-			server.write("a", false)
-			server.write("a", true)
-			server.write("a", false)
+			server.Write("a", false)
+			server.Write("a", true)
+			server.Write("a", false)
 			r.expect(t, "u11/11/ADDED+s", "u11/12/MODIFIED", "u11/13/DELETED", "u14/14/ADDED")
 			if len(r.gaps) > 0 {
 				t.Errorf("got gaps %+v", r.gaps)
@@ -190,9 +189,10 @@ func TestHistoryIsExactThroughEveryInterruption(t *testing.T) {
 func TestRefusalMakesAGapAndTheNetDifference(t *testing.T) {
 	for name, inStream := range map[string]bool{"as HTTP answer": false, "inside the stream": true} {
 		t.Run(name, func(t *testing.T) {
-			server, r := newAPIServer(t), &recorder{}
+			server, r := sourcetest.New(t), &recorder{}
+			server.InStream = inStream
 			for _, object := range []string{"kept", "changed", "deleted", "recreated"} {
-				server.write(object, false) // 11 to 14
+				server.Write(object, false) // 11 to 14
 			}
 			source := run(t, server, r, nil)
 			eventually(t, func() string {
@@ -201,20 +201,15 @@ func TestRefusalMakesAGapAndTheNetDifference(t *testing.T) {
 				}
 				return ""
 			})
-			server.inStream = inStream
-			server.mu.Lock()
-			server.denial, server.denials = 503, 1<<30 // so that nothing of what follows is seen
-			server.mu.Unlock()
-			server.cut(false)
-			server.write("changed", false)  // 15
-			server.write("deleted", true)   // 16
-			server.write("recreated", true) // 17
-			server.write("recreated", false)
-			server.write("new", false) // 19
-			server.compact()           // 20
-			server.mu.Lock()
-			server.denials = 0
-			server.mu.Unlock()
+			server.Deny(503, 1<<30) // so that nothing of what follows is seen
+			server.Cut(false)
+			server.Write("changed", false)  // 15
+			server.Write("deleted", true)   // 16
+			server.Write("recreated", true) // 17
+			server.Write("recreated", false)
+			server.Write("new", false) // 19
+			server.Compact()           // 20
+			server.Deny(0, 0)
 			eventually(t, func() string {
 				if got := r.ids(); !slices.Contains(got, "u19/19/ADDED+i") || !slices.Contains(got, "u12/15/MODIFIED+i") ||
 					!slices.Contains(got, "u13/13/DELETED+i") || !slices.Contains(got, "u18/18/ADDED+i") {
@@ -242,8 +237,8 @@ func TestRefusalMakesAGapAndTheNetDifference(t *testing.T) {
 }
 
 func TestSnapshotNeverIsSilent(t *testing.T) {
-	server, r := newAPIServer(t), &recorder{}
-	server.write("a", false)
+	server, r := sourcetest.New(t), &recorder{}
+	server.Write("a", false)
 	source := run(t, server, r, func(o *Options) { o.Snapshot = SnapshotNever })
 	eventually(t, func() string {
 		if s := source.Status()[0]; s.Known != 1 {
@@ -251,7 +246,7 @@ func TestSnapshotNeverIsSilent(t *testing.T) {
 		}
 		return ""
 	})
-	server.write("a", false)
+	server.Write("a", false)
 	r.mu.Lock()
 	r.state = map[string]any{"a": nil}
 	r.mu.Unlock()
@@ -259,10 +254,10 @@ func TestSnapshotNeverIsSilent(t *testing.T) {
 }
 
 func TestPagesWhereThereIsNoWatchList(t *testing.T) {
-	server, r := newAPIServer(t), &recorder{}
-	server.noList = true
+	server, r := sourcetest.New(t), &recorder{}
+	server.NoWatchList = true
 	for n := range 10 {
-		server.write(fmt.Sprint("object-", n), false)
+		server.Write(fmt.Sprint("object-", n), false)
 	}
 	run(t, server, r, nil)
 	eventually(t, func() string {
@@ -271,7 +266,7 @@ func TestPagesWhereThereIsNoWatchList(t *testing.T) {
 		}
 		return ""
 	})
-	server.write("object-3", true)
+	server.Write("object-3", true)
 	eventually(t, func() string {
 		if got := r.ids(); got[len(got)-1] != "u14/21/DELETED" {
 			return fmt.Sprintf("got %v", got)
@@ -284,8 +279,8 @@ func TestPagesWhereThereIsNoWatchList(t *testing.T) {
 }
 
 func TestResourceThatComesAndGoes(t *testing.T) {
-	server, r := newAPIServer(t), &recorder{}
-	server.missing = true
+	server, r := sourcetest.New(t), &recorder{}
+	server.SetMissing(true)
 	source := run(t, server, r, nil)
 	eventually(t, func() string {
 		if s := source.Status()[0]; s.State != StateMissing || !s.Ready {
@@ -293,33 +288,25 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 		}
 		return ""
 	})
-	server.write("a", false)
-	server.write("b", false)
-	server.mu.Lock()
-	server.missing = false
-	server.mu.Unlock()
+	server.Write("a", false)
+	server.Write("b", false)
+	server.SetMissing(false)
 	eventually(t, func() string {
 		if n := len(r.ids()); n != 2 {
 			return fmt.Sprintf("got %d", n)
 		}
 		return ""
 	})
-	server.mu.Lock()
-	server.missing = true
-	clear(server.objects)
-	server.mu.Unlock()
-	server.cut(false)
+	server.SetMissing(true)
 	eventually(t, func() string {
 		got := r.ids()
-		if len(got) != 4 || !slices.Contains(got, "u11/11/DELETED+i") || !slices.Contains(got, "u12/12/DELETED+i") {
+		if len(got) != 4 || !slices.Contains(got, "u12/12/DELETED+i") || !slices.Contains(got, "u13/13/DELETED+i") {
 			return fmt.Sprintf("got %v", got)
 		}
 		return ""
 	})
-	server.mu.Lock()
-	server.missing = false
-	server.mu.Unlock()
-	server.write("a", false)
+	server.SetMissing(false)
+	server.Write("a", false)
 	eventually(t, func() string {
 		if got := r.ids(); len(got) != 5 {
 			return fmt.Sprintf("got %v", got)
@@ -333,9 +320,9 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 
 // A handler that blocks stalls the watch; its end does not depend on the handler.
 func TestBlockedHandler(t *testing.T) {
-	server, r := newAPIServer(t), &recorder{block: make(chan struct{})}
+	server, r := sourcetest.New(t), &recorder{block: make(chan struct{})}
 	for n := range 50 {
-		server.write(fmt.Sprint("object-", n), false)
+		server.Write(fmt.Sprint("object-", n), false)
 	}
 	source := run(t, server, r, nil)
 	eventually(t, func() string {
@@ -354,12 +341,12 @@ func TestBlockedHandler(t *testing.T) {
 }
 
 func TestCheckFindsClusterScopedResources(t *testing.T) {
-	server := newAPIServer(t)
+	server := sourcetest.New(t)
 	client, err := NewClient(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := Options{Name: "test", Resources: []schema.GroupVersionResource{things}, Namespaces: delta.Namespaces{Include: []string{"a"}}}
+	options := Options{Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Namespaces: delta.Namespaces{Include: []string{"a"}}}
 	s := New(client, options, &recorder{}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	if err := s.Check(t.Context()); err != nil {
 		t.Errorf("things have namespaces: %v", err)
@@ -378,14 +365,14 @@ func TestCheckFindsClusterScopedResources(t *testing.T) {
 // state; without a refusal they are the server's own history, each change once, nothing inferred.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		server, r := newAPIServer(t), &recorder{}
-		server.noList = rapid.Bool().Draw(rt, "no watch-list")
-		server.inStream = rapid.Bool().Draw(rt, "410 inside the stream")
+		server, r := sourcetest.New(t), &recorder{}
+		server.NoWatchList = rapid.Bool().Draw(rt, "no watch-list")
+		server.InStream = rapid.Bool().Draw(rt, "410 inside the stream")
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
 		for range rapid.IntRange(0, 8).Draw(rt, "objects before the start") {
-			server.write(name.Draw(rt, "name"), false)
+			server.Write(name.Draw(rt, "name"), false)
 		}
-		before := server.version
+		before := server.Version()
 		source := run(t, server, r, nil)
 		if rapid.Bool().Draw(rt, "state read before the rest") {
 			eventually(t, func() string {
@@ -400,26 +387,22 @@ func TestModel(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 			switch step := rapid.IntRange(0, 9).Draw(rt, "step"); step {
 			case 0, 1, 2, 3:
-				server.write(name.Draw(rt, "name"), false)
+				server.Write(name.Draw(rt, "name"), false)
 			case 4, 5:
-				server.write(name.Draw(rt, "name"), true)
+				server.Write(name.Draw(rt, "name"), true)
 			case 6:
-				server.cut(rapid.Bool().Draw(rt, "in mid-line"))
+				server.Cut(rapid.Bool().Draw(rt, "in mid-line"))
 			case 7:
-				server.compact()
+				server.Compact()
 			case 8:
-				server.mu.Lock()
-				server.denials = rapid.IntRange(1, 3).Draw(rt, "times")
-				server.denial = rapid.SampledFrom([]int{0, 403, 500, 503, 504}).Draw(rt, "denial")
-				server.mu.Unlock()
-				server.cut(false)
+				server.Deny(rapid.SampledFrom([]int{0, 403, 500, 503, 504}).Draw(rt, "denial"), rapid.IntRange(1, 3).Draw(rt, "times"))
+				server.Cut(false)
 			case 9:
 				time.Sleep(time.Duration(rapid.IntRange(0, 3).Draw(rt, "ms")) * time.Millisecond)
 			}
 		}
+		server.Write("last", false) // its arrival says that all before it has been seen
 		eventually(t, func() string { return r.differs(server) })
-		server.mu.Lock()
-		defer server.mu.Unlock()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if len(r.wrong) > 0 {
@@ -427,9 +410,9 @@ func TestModel(t *testing.T) {
 		}
 		if len(r.gaps) == 0 && before < 1<<30 {
 			var want, got []string
-			for _, c := range server.history {
-				if c.object.version > before {
-					want = append(want, c.id())
+			for _, c := range server.History() {
+				if c.Version > before {
+					want = append(want, c.ID())
 				}
 			}
 			for _, id := range r.order {
@@ -441,22 +424,20 @@ func TestModel(t *testing.T) {
 				rt.Fatalf("got  %v\nwant %v", got, want)
 			}
 		}
-		if len(r.gaps) > 0 && server.refusals == 0 {
+		if len(r.gaps) > 0 && server.Refusals() == 0 {
 			rt.Fatalf("a gap without a refusal: %+v", r.gaps)
 		}
 	})
 }
 
 // differs says how the state that the deltas tell differs from the server's; empty if it does not.
-func (r *recorder) differs(server *apiServer) string {
-	server.mu.Lock()
-	defer server.mu.Unlock()
+func (r *recorder) differs(server *sourcetest.Server) string {
+	want := map[string]any{}
+	for _, o := range server.State(sourcetest.Things) {
+		want[o.Name] = fmt.Sprintf("%s/%d", o.UID(), o.Version)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	want := map[string]any{}
-	for name, o := range server.objects {
-		want[name] = fmt.Sprintf("u%d/%d", o.uid, o.version)
-	}
 	if fmt.Sprint(r.state) != fmt.Sprint(want) && len(want)+len(r.state) > 0 {
 		return fmt.Sprintf("got  %v\nwant %v\nafter %v", r.state, want, r.order)
 	}

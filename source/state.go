@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kubeferry/kubeferry/delta"
 )
 
@@ -15,8 +17,23 @@ type state struct {
 	complete bool
 	// served are the takers that were told of everything in the known set.
 	served []string
+	// partial is set while namespaces are included that were not, and their objects have not all been read.
+	partial bool
+	// refused is why the server refused the position, from the gap until the state that closes it is complete. Meanwhile
+	// the known set is ahead of the position: nothing may be watched on from there.
+	refused string
+	// unclean says that the position is that of a run without a last commit, and the history since was not seen.
+	unclean bool
+	kind    schema.GroupVersionKind
 
 	changed bool // since the last capture
+}
+
+// reset forgets everything but the known set.
+func (s *state) reset() {
+	s.position, s.complete, s.served = "", false, nil
+	s.partial, s.refused, s.unclean = false, "", false
+	s.changed = true
 }
 
 // unserved returns the takers that were not told of what is known; all of them if again is set.
@@ -44,6 +61,11 @@ type Meta struct {
 	Position      string           `json:"position,omitempty"`
 	Complete      bool             `json:"complete"`
 	Served        []string         `json:"served"`
+	Partial       bool             `json:"partial,omitempty"`
+	Refused       string           `json:"refused,omitempty"`
+	Unclean       bool             `json:"unclean,omitempty"`
+	APIVersion    string           `json:"apiVersion,omitempty"`
+	Kind          string           `json:"kind,omitempty"`
 }
 
 // Restored is what a store kept of a watch.
@@ -101,7 +123,16 @@ func (w *watcher) restore(store Store) error {
 	if err := json.Unmarshal(restored.Meta, &meta); err != nil {
 		return err
 	}
-	w.state.position, w.state.complete, w.state.served = meta.Position, meta.Complete, meta.Served
+	takers := w.handler.Takers()
+	w.state.position, w.state.complete = meta.Position, meta.Complete
+	// Who is not there now does not see what happens, and is new when it comes back.
+	w.state.served = slices.DeleteFunc(meta.Served, func(name string) bool { return !slices.Contains(takers, name) })
+	// What was not selected before and is now has to be read; so have the takers who know nothing yet.
+	w.state.partial = meta.Partial || !sameNamespaces(meta.Namespaces, w.namespaces)
+	w.state.refused = meta.Refused
+	w.state.unclean = meta.Unclean || !store.Clean()
+	w.state.kind = schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
+	w.state.changed = true
 	for _, object := range restored.Known {
 		w.state.known.restore(object)
 		if object.Namespace != "" && !w.namespaces.Match(object.Namespace) { // excluded since: forgotten, not deleted
@@ -109,13 +140,11 @@ func (w *watcher) restore(store Store) error {
 			w.state.known.mark(keyOfKnown(object))
 		}
 	}
-	w.unclean = !store.Clean()
+	w.health.restored(w.state.position, w.state.known.len())
 	w.resumed = w.state.position != ""
-	// What was not selected before and is now has to be read; so have the takers who know nothing yet.
-	widened := !sameNamespaces(meta.Namespaces, w.namespaces)
 	w.again = w.resumed && w.snapshot == SnapshotAlways
-	owed := len(w.state.unserved(w.handler.Takers(), w.again)) > 0
-	w.fill = w.resumed && (widened || owed && w.snapshot != SnapshotNever)
+	owed := len(w.state.unserved(takers, w.again)) > 0
+	w.fill = w.resumed && (w.state.partial || owed && w.snapshot != SnapshotNever)
 	return nil
 }
 
@@ -124,7 +153,7 @@ func sameNamespaces(a, b delta.Namespaces) bool {
 }
 
 func (w *watcher) capture() (delta.WatchChange, bool) {
-	if !w.state.changed {
+	if !w.state.changed && len(w.state.known.changed) == 0 {
 		return delta.WatchChange{}, false
 	}
 	w.state.changed = false
@@ -134,6 +163,8 @@ func (w *watcher) capture() (delta.WatchChange, bool) {
 		Source: w.source, Resource: delta.ResourceName(w.collection.resource), Namespace: w.collection.namespace,
 		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector, Namespaces: w.namespaces,
 		Position: w.state.position, Complete: w.state.complete, Served: w.state.served,
+		Partial: w.state.partial, Refused: w.state.refused, Unclean: w.state.unclean,
+		APIVersion: w.state.kind.GroupVersion().String(), Kind: w.state.kind.Kind,
 	})
 	if err != nil {
 		panic(err) // a struct of strings

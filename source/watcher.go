@@ -44,10 +44,11 @@ type watcher struct {
 
 	state *state
 	// What follows was found at the start, and counts once.
-	resumed bool // the position is the last run's,
-	unclean bool // and that run ended without a last commit
+	resumed bool // the position is the last run's
 	fill    bool // the state at the position has to be read, for those who do not know it
 	again   bool // everybody gets a snapshot
+	// absent says that discovery knew no such resource: the objects that are found when it comes are new.
+	absent bool
 }
 
 // watchBackoff ends where client-go's, which goes up to a minute, does not: a change should not wait that long once
@@ -87,8 +88,15 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 		if err == nil {
 			return found, true
 		}
+		w.absent = w.absent || errors.Is(err, ErrMissing)
 		if ctx.Err() == nil {
 			w.health.failed(err)
+		}
+		if errors.Is(err, ErrMissing) && w.state.known.len() > 0 { // it went while nobody looked
+			if w.processor(w.state.kind).note(ctx, &note{kind: gone}) == nil {
+				w.handler.Update(w.state.reset)
+				w.resumed, w.fill, w.again = false, false, false
+			}
 		}
 		select {
 		case <-time.After(backoff.Step()):
@@ -104,11 +112,8 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 	// Errors reach the log through health, once each; client-go would add its own lines for every attempt.
 	ctx = klog.NewContext(ctx, logr.Discard())
 
-	p := &processor{
-		collection: w.collection, id: w.id, kind: found.kind, namespaces: w.namespaces, snapshot: w.snapshot,
-		handler: w.handler, health: w.health, metrics: w.metrics, now: w.now,
-		state: w.state, selected: map[string]bool{}, again: w.again,
-	}
+	w.handler.Update(func() { w.state.kind = found.kind })
+	p := w.processor(found.kind)
 	fifo := cache.NewRealFIFOWithOptions(cache.RealFIFOOptions{
 		AtomicEvents: true, EmitDeltaTypeBookmark: true,
 		// Keys serve the FIFO only to refuse objects without one.
@@ -141,11 +146,18 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 			return
 		}
 		if p.gone {
-			w.handler.Update(func() {
-				w.state.position, w.state.complete, w.state.served, w.state.changed = "", false, nil, true
-			})
+			w.absent = true
+			w.handler.Update(w.state.reset)
 			return
 		}
+	}
+}
+
+func (w *watcher) processor(kind schema.GroupVersionKind) *processor {
+	return &processor{
+		collection: w.collection, id: w.id, kind: kind, namespaces: w.namespaces, snapshot: w.snapshot,
+		handler: w.handler, health: w.health, metrics: w.metrics, now: w.now,
+		state: w.state, selected: map[string]bool{}, again: w.again, absent: w.absent,
 	}
 }
 
@@ -153,7 +165,7 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 func (w *watcher) listerWatcher() *listerWatcher {
 	l := &listerWatcher{
 		collection: w.collection, health: w.health, logger: w.logger,
-		position: w.state.position, restored: w.resumed, unclean: w.unclean, fill: w.fill, onRollback: w.onRollback,
+		position: w.state.position, restored: w.resumed, unclean: w.state.unclean, fill: w.fill, onRollback: w.onRollback,
 		exists: func(ctx context.Context) (bool, error) {
 			_, err := w.collection.client.resolve(ctx, w.collection.resource)
 			if errors.Is(err, ErrMissing) {
@@ -162,6 +174,9 @@ func (w *watcher) listerWatcher() *listerWatcher {
 			return err == nil, err
 		},
 	}
-	w.resumed, w.unclean, w.fill, w.again = false, false, false, false
+	if w.state.refused != "" {
+		l.refused = &refusal{from: w.state.position, reason: w.state.refused, unclean: w.state.unclean}
+	}
+	w.resumed, w.fill, w.again = false, false, false
 	return l
 }

@@ -41,8 +41,7 @@ func (p *probes) parts() ([]*source.Source, []*pipeline.Pipeline, *state) {
 
 func (p *probes) admin() admin.Probes {
 	return admin.Probes{Healthy: p.healthy, Ready: p.ready, Status: func() any {
-		sources, pipelines, _ := p.parts()
-		return newStatus(p.cluster, p.started, sources, pipelines)
+		return newStatus(p.cluster, p.started, p.parts)
 	}}
 }
 
@@ -65,9 +64,21 @@ func (p *probes) ready() error {
 	for _, s := range sources {
 		for _, w := range s.Status() {
 			if !w.Ready {
-				errs = append(errs, fmt.Errorf("source %q: %s %s: %s %s", w.Source, w.Resource, w.Namespace, w.State, w.Error))
+				errs = append(errs, notReady(&w))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func notReady(w *source.WatchStatus) error {
+	text := fmt.Sprintf("source %q: %s", w.Source, w.Resource)
+	if w.Namespace != "" {
+		text += " in namespace " + w.Namespace
+	}
+	text += ": " + string(w.State)
+	if w.Error != "" {
+		text += ": " + w.Error
+	}
+	return errors.New(text)
 }

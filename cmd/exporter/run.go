@@ -66,7 +66,12 @@ func userAgent() string { return "kubeferry/" + versionName() }
 func newLogger(settings config.Log, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(settings.Level)) // validated when the file was loaded
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration { // JSON would show nanoseconds
+			a.Value = slog.StringValue(a.Value.Duration().String())
+		}
+		return a
+	}}
 	var handler slog.Handler = slog.NewJSONHandler(w, options)
 	if settings.Format == "text" {
 		handler = slog.NewTextHandler(w, options)

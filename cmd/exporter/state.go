@@ -222,7 +222,12 @@ func (s *state) commit(ctx context.Context) error {
 
 // rollback ends the program: the state is of no use, and the next start begins a new one.
 func (s *state) rollback(err error) {
-	s.rolledBack.Store(true)
+	if s.rolledBack.Swap(true) {
+		return // another watch found it as well
+	}
+	if err := s.committer.RolledBack(); err != nil {
+		s.logger.Error("cannot note that the API server's history went back", "err", err)
+	}
 	s.fail(&failureError{fmt.Errorf("%w; the next start sets the state aside and begins anew, under ids with a new epoch", err)})
 }
 

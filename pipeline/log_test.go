@@ -1,0 +1,516 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// logbook is a log in memory that outlives pipelines, and the commits that write it.
+type logbook struct {
+	mu      sync.Mutex
+	entries map[uint64]delta.Entry
+	bytes   map[uint64]int64
+	next    uint64
+	readErr error
+	full    bool // commits fail
+	soon    chan struct{}
+
+	committing sync.Mutex // guards what follows
+	pending    *delta.LogChange
+}
+
+func newLogbook() *logbook {
+	return &logbook{entries: map[uint64]delta.Entry{}, bytes: map[uint64]int64{}, soon: make(chan struct{}, 1)}
+}
+
+func (b *logbook) Commit() {
+	select {
+	case b.soon <- struct{}{}:
+	default:
+	}
+}
+
+func (b *logbook) Read(from uint64, maxBytes int) (entries []delta.Entry, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	total := 0
+	for _, seq := range slices.Sorted(maps.Keys(b.entries)) {
+		if seq < from {
+			continue
+		}
+		if total += int(b.bytes[seq]); total > maxBytes && len(entries) > 0 {
+			break
+		}
+		entries = append(entries, b.entries[seq])
+		if b.readErr != nil && len(entries) > 2 {
+			return entries, b.readErr
+		}
+	}
+	if b.readErr != nil {
+		return nil, b.readErr
+	}
+	return entries, nil
+}
+
+// write is a commit up to the disk, and reports whether it got there; Committed has not been called then.
+func (b *logbook) write(p *Pipeline) bool {
+	if b.pending == nil {
+		change := p.Capture()
+		b.pending = &change
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.full {
+		return false
+	}
+	for _, seq := range b.pending.Remove {
+		delete(b.entries, seq)
+		delete(b.bytes, seq)
+	}
+	for _, e := range b.pending.Append {
+		b.entries[e.Seq] = e
+		b.bytes[e.Seq] = gapSize
+		if e.Delta != nil {
+			b.bytes[e.Seq] = e.Delta.Size()
+		}
+		b.next = max(b.next, e.Seq+1)
+	}
+	b.pending = nil
+	return true
+}
+
+// commit writes a commit, after the one that failed if there is one.
+func (b *logbook) commit(p *Pipeline) {
+	b.committing.Lock()
+	defer b.committing.Unlock()
+	failed := b.pending != nil
+	for range 2 {
+		if !b.write(p) {
+			return
+		}
+		p.Committed(b.logged().Bytes)
+		if !failed {
+			return
+		}
+		failed = false
+	}
+}
+
+func (b *logbook) logged() Logged {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := Logged{Entries: uint64(len(b.entries)), Next: b.next}
+	for _, n := range b.bytes {
+		l.Bytes += n
+	}
+	return l
+}
+
+// crash forgets the commit that was under way.
+func (b *logbook) crash() {
+	b.committing.Lock()
+	defer b.committing.Unlock()
+	b.pending = nil
+}
+
+func (b *logbook) set(full bool, readErr error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.full, b.readErr = full, readErr
+}
+
+// every commits whenever asked to, and otherwise every millisecond, until stop.
+func (b *logbook) every(p *Pipeline) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		ticker := time.NewTicker(time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+			case <-b.soon:
+			case <-ctx.Done():
+				return
+			}
+			b.commit(p)
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// spilling adjusts options for a pipeline with a log.
+func spilling(b *logbook, maxBytes, maxDiskBytes int64) func(*Options) {
+	return func(o *Options) {
+		o.Log, o.Logged, o.Spill, o.MaxBytes, o.MaxDiskBytes = b, b.logged(), true, maxBytes, maxDiskBytes
+	}
+}
+
+func settled(t testing.TB, p *Pipeline, b *logbook) {
+	t.Helper()
+	drain(t, p)
+	b.commit(p)
+	if s := p.Stats(); s.OnDisk != 0 || s.LogBytes != 0 || b.logged().Entries != 0 {
+		t.Errorf("the log holds what is settled: %+v, %+v", s, b.logged())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.room.memory != 0 || p.room.buffered != 0 || p.log.behind != 0 {
+		t.Errorf("room is missing: %+v, behind %d", p.room, p.log.behind)
+	}
+}
+
+// Each object's deltas keep their order from memory through the log and back into memory, and memory keeps its bound.
+func TestSpillKeepsOrderAndBound(t *testing.T) {
+	const maxBytes, total, objects = 16 << 10, 3000, 7
+	sink, b := &script{}, newLogbook()
+	sink.set(func(int, []sinks.Record) error { return errDown })
+	p := start(t, sink, &letters{}, spilling(b, maxBytes, 1<<30))
+	defer b.every(p)()
+	worst := int64(0)
+	take := func(from, to int) {
+		for version := from; version <= to; version++ {
+			mustTake(t, p, change(t, fmt.Sprint("o", version%objects), version))
+			s := p.Stats()
+			worst = max(worst, s.Bytes)
+			if !s.Balanced() {
+				t.Fatalf("%+v", s)
+			}
+		}
+	}
+	take(1, total)
+	if s := p.Stats(); s.OnDisk < total/2 || s.Waiting != total {
+		t.Errorf("got %+v", s)
+	}
+	eventually(t, "what is on disk leaves memory", func() bool { return p.Stats().Bytes <= maxBytes })
+	sink.set(nil)
+	take(total+1, 2*total)
+	settled(t, p, b)
+	ids := sink.storedIDs()
+	if len(ids) != 2*total {
+		t.Errorf("got %d records, want %d", len(ids), 2*total)
+	}
+	checkOrder(t, ids)
+	if worst > maxBytes+maxBuffered {
+		t.Errorf("memory held %d", worst)
+	}
+	take(2*total+1, 2*total+1) // nothing is behind the cursor: it takes the short way
+	if s := p.Stats(); s.OnDisk != 0 {
+		t.Errorf("got %+v", s)
+	}
+	settled(t, p, b)
+}
+
+func TestFullDiskSpaceBlocks(t *testing.T) {
+	const maxBytes, maxDiskBytes = 8 << 10, 32 << 10
+	sink, b := &script{}, newLogbook()
+	sink.set(func(int, []sinks.Record) error { return errDown })
+	p := start(t, sink, &letters{}, spilling(b, maxBytes, maxDiskBytes))
+	defer b.every(p)()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	taken := 0
+	for {
+		if err := p.Delta(ctx, change(t, fmt.Sprint("o", taken%5), taken+1)); err != nil {
+			break
+		}
+		taken++
+	}
+	if s := p.Stats(); s.LogBytes > maxDiskBytes || s.Waiting != uint64(taken) || taken < 20 {
+		t.Errorf("took %d: %+v", taken, s)
+	}
+	sink.set(nil)
+	mustTake(t, p, change(t, "o0", taken+1))
+	settled(t, p, b)
+	checkOrder(t, sink.storedIDs())
+}
+
+// A restart delivers the log first, in order, gaps before what follows them, with the first observation times.
+func TestRestartDeliversTheLogFirst(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	sink.set(func(int, []sinks.Record) error { return errDown })
+	p, stop := launch(sink, &letters{}, spilling(b, 4<<10, 1<<30))
+	defer stop()
+	const total = 60
+	for version := 1; version <= total; version++ {
+		mustTake(t, p, change(t, fmt.Sprint("o", version%4), version))
+		if version == total/2 {
+			gap := &delta.Gap{Watch: "w", Resource: pods, From: "1", To: "30", Observed: time.Now()}
+			if err := p.Gap(t.Context(), gap); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.commit(p)
+	stop()
+	if l := b.logged(); l.Entries != total+1 {
+		t.Fatalf("got %+v", l)
+	}
+
+	p, stop = launch(sink, &letters{}, spilling(b, 4<<10, 1<<30))
+	defer stop()
+	if s := p.Stats(); !s.Balanced() || s.Restored != total+1 || s.OnDisk != total+1 {
+		t.Errorf("got %+v", s)
+	}
+	mustTake(t, p, change(t, "o0", total+1))
+	stopCommits := b.every(p)
+	defer stopCommits()
+	sink.set(nil)
+	settled(t, p, b)
+	if s := p.Stats(); s.Restored != total || s.Received != 1 || s.Delivered != total+1 || s.GapsDelivered != 1 {
+		t.Errorf("got %+v", s)
+	}
+	ids := sink.storedIDs()
+	gap := slices.IndexFunc(ids, func(id string) bool { return strings.HasSuffix(id, "/GAP") })
+	checkOrder(t, slices.Concat(ids[:gap], ids[gap+1:]))
+	for _, id := range ids[:gap] {
+		var version int
+		if _, err := fmt.Sscan(strings.Split(id, "/")[2], &version); err != nil || version > total/2 {
+			t.Errorf("%s passed the gap", id)
+		}
+	}
+}
+
+// A log that cannot be read holds its part back until it can, and is not given up.
+func TestLogThatCannotBeRead(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	sink.set(func(int, []sinks.Record) error { return errDown })
+	p, stop := launch(sink, &letters{}, spilling(b, 4<<10, 1<<30))
+	defer stop()
+	for version := 1; version <= 30; version++ {
+		mustTake(t, p, change(t, fmt.Sprint("o", version%3), version))
+	}
+	b.commit(p)
+	stop()
+	sink.set(nil)
+	b.set(false, errors.New("input/output error"))
+	p, stop = launch(sink, &letters{}, spilling(b, 4<<10, 1<<30))
+	defer stop()
+	b.commit(p)
+	eventually(t, "what could be read is delivered", func() bool { return p.Stats().Delivered >= 3 })
+	if s := p.Stats(); s.Waiting == 0 || !s.Balanced() {
+		t.Errorf("got %+v", s)
+	}
+	b.set(false, nil)
+	settled(t, p, b) // nobody commits, nobody hands over: the reader comes back by itself
+	checkOrder(t, sink.storedIDs())
+}
+
+// While commits fail, deliveries go on; what is too much for memory waits, and nothing is lost.
+func TestDiskFull(t *testing.T) {
+	const maxBytes = 8 << 10
+	sink, b := &script{}, newLogbook()
+	b.set(true, nil)
+	p := start(t, sink, &letters{}, spilling(b, maxBytes, 1<<30))
+	defer b.every(p)()
+	for version := 1; version <= 500; version++ {
+		mustTake(t, p, change(t, fmt.Sprint("o", version%3), version))
+	}
+	sink.set(func(int, []sinks.Record) error { return errDown })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	last := 500
+	for p.Delta(ctx, change(t, fmt.Sprint("o", (last+1)%3), last+1)) == nil {
+		last++
+		if s := p.Stats(); s.Bytes > maxBytes+maxBuffered || !s.Balanced() {
+			t.Fatalf("got %+v", s)
+		}
+	}
+	if last == 500 {
+		t.Error("nothing is buffered before the log")
+	}
+	sink.set(nil)
+	b.set(false, nil)
+	settled(t, p, b)
+	ids := sink.storedIDs()
+	if len(ids) != last {
+		t.Errorf("got %d records, want %d", len(ids), last)
+	}
+	checkOrder(t, ids)
+}
+
+// What is settled between Capture and Committed, or before a commit that failed is written, leaves the log in the
+// next one.
+func TestSettledWhileACommitIsWritten(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	sink.set(func(int, []sinks.Record) error { return errDown })
+	p := start(t, sink, &letters{}, spilling(b, 1<<20, 1<<30))
+	mustTake(t, p, change(t, "a", 1))
+	mustTake(t, p, change(t, "b", 2))
+	if !b.write(p) {
+		t.Fatal("not written")
+	}
+	sink.set(nil)
+	drain(t, p)
+	p.Committed(b.logged().Bytes)
+	if n := b.logged().Entries; n != 2 {
+		t.Errorf("the log holds %d, want 2", n)
+	}
+	mustTake(t, p, change(t, "a", 3)) // settled before any commit sees it
+	drain(t, p)
+	settled(t, p, b)
+	if b.logged().Next > 2 {
+		t.Errorf("what was settled at once is in the log: %+v", b.logged())
+	}
+}
+
+func TestTicketsGiveTheirRoomBack(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	sink.set(func(int, []sinks.Record) error { return errDown })
+	p := start(t, sink, &letters{}, spilling(b, 2<<10, 1<<30))
+	p.Take(Ticket{})
+	p.Cancel(Ticket{})
+	var tickets []Ticket
+	for n := range 6 { // the last ones are for the log
+		ticket, err := p.Reserve(t.Context(), change(t, fmt.Sprint("o", n), n+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tickets = append(tickets, ticket)
+	}
+	// Taken in another order than reserved: what has room in memory goes to the log behind what has none.
+	p.Take(tickets[5])
+	p.Take(tickets[0])
+	for _, ticket := range tickets[1:5] {
+		p.Cancel(ticket)
+	}
+	b.commit(p)
+	if s := p.Stats(); s.OnDisk+s.Waiting < 2 || s.Waiting != 2 || s.Bytes > 2<<10 {
+		t.Errorf("got %+v", s)
+	}
+	sink.set(nil)
+	b.commit(p)
+	settled(t, p, b)
+}
+
+// The age of the oldest change is told whether it is in memory, in the log, or between.
+func TestOldestOnDisk(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	p := start(t, sink, &letters{}, spilling(b, 1<<10, 1<<30))
+	p.mu.Lock()
+	p.log.lastRead = time.Now().Add(-time.Hour) // long ago
+	p.mu.Unlock()
+	block := make(chan struct{})
+	sink.set(func(int, []sinks.Record) error { <-block; return nil })
+	for version := 1; version <= 3; version++ {
+		mustTake(t, p, change(t, "a", version))
+	}
+	close(block)
+	eventually(t, "memory is empty", func() bool { return p.Stats().Delivered > 0 })
+	if s := p.Stats(); s.OnDisk == 0 || time.Since(s.Oldest) > time.Minute {
+		t.Errorf("got %+v", s)
+	}
+	defer b.every(p)()
+	settled(t, p, b)
+}
+
+// partly fails a third of the records by chance, keeping the rule that nothing is acknowledged after a failure of the
+// same key.
+func partly(seed uint64) func(int, []sinks.Record) error {
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, 1))
+	return func(_ int, batch []sinks.Record) error {
+		mu.Lock()
+		defer mu.Unlock()
+		errs, failed := make([]error, len(batch)), map[string]bool{}
+		for n, record := range batch {
+			if failed[record.Key] || random.IntN(3) == 0 {
+				errs[n], failed[record.Key] = errDown, true
+			}
+		}
+		if len(failed) > 0 {
+			return &sinks.BatchError{Errs: errs}
+		}
+		return nil
+	}
+}
+
+// Whatever the sink, the disk and the process do, each delta is delivered, in order per object; none that was settled
+// before a commit comes again; and the ledger balances.
+func TestLogModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		sink, b := &script{}, newLogbook()
+		maxBytes := int64(rapid.SampledFrom([]int{1, 3 << 10, 32 << 10}).Draw(rt, "memory"))
+		maxDisk := int64(rapid.SampledFrom([]int{8 << 10, 1 << 30}).Draw(rt, "disk"))
+		spill := rapid.Bool().Draw(rt, "spill")
+		adjust := func(o *Options) {
+			spilling(b, maxBytes, maxDisk)(o)
+			o.Spill = spill
+			o.Retry = Retry{Initial: 100 * time.Microsecond, Max: time.Millisecond}
+			o.Limits.Linger = 0
+		}
+		p, stop := launch(sink, &letters{}, adjust)
+		rt.Cleanup(func() { stop() })
+		version := 0
+		// The versions that a commit secured, and those that were handed over since.
+		var secured, fresh []int
+		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 9).Draw(rt, "step") {
+			case 0, 1, 2, 3:
+				for range rapid.IntRange(1, 10).Draw(rt, "deltas") {
+					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+					err := p.Delta(ctx, change(t, fmt.Sprint("o", (version+1)%3), version+1))
+					cancel()
+					if err != nil {
+						break
+					}
+					version++
+					fresh = append(fresh, version)
+				}
+			case 4:
+				sink.set(func(int, []sinks.Record) error { return errDown })
+			case 5:
+				sink.set(partly(rapid.Uint64().Draw(rt, "seed")))
+			case 6:
+				sink.set(nil)
+			case 7, 8:
+				b.set(rapid.IntRange(0, 3).Draw(rt, "full") == 0, nil)
+				b.commit(p)
+				b.committing.Lock()
+				if b.pending == nil {
+					secured, fresh = append(secured, fresh...), nil
+				}
+				b.committing.Unlock()
+			case 9: // killed
+				stop()
+				b.crash()
+				// What no commit saw comes again: the position is behind it.
+				version -= len(fresh)
+				fresh = nil
+				p, stop = launch(sink, &letters{}, adjust)
+			}
+			if s := p.Stats(); !s.Balanced() || s.Bytes > maxBytes+maxBuffered {
+				rt.Fatalf("%+v", s)
+			}
+		}
+		b.set(false, nil)
+		sink.set(nil)
+		stopCommits := b.every(p)
+		defer stopCommits()
+		settled(t, p, b)
+		ids := sink.storedIDs()
+		checkOrder(t, ids)
+		for _, v := range append(secured, fresh...) {
+			id := change(t, fmt.Sprint("o", v%3), v).ID("c")
+			if !slices.Contains(ids, id) {
+				rt.Fatalf("%s is missing: %v\nsecured %v, fresh %v", id, ids, secured, fresh)
+			}
+		}
+	})
+}

@@ -1,0 +1,367 @@
+// Package sourcetest plays an API server for tests, with the faults that a real one shows but not on demand: a watch
+// cut in the middle of a line, a refusal as an HTTP answer or inside the stream, an expired continue token. The
+// end-to-end tests run against a real one.
+package sourcetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Things and Gadgets are the resources that the server has.
+var (
+	Things  = schema.GroupVersionResource{Version: "v1", Resource: "things"}
+	Gadgets = schema.GroupVersionResource{Version: "v1", Resource: "gadgets"}
+)
+
+// Server is the API server. Its methods may be called at any time.
+type Server struct {
+	*httptest.Server
+	// NoWatchList makes it turn watch-lists down, InStream refuse history inside the stream instead of by an HTTP
+	// answer, and PageSize cut pages shorter than asked for. They are set before the first request.
+	NoWatchList, InStream bool
+	PageSize              int
+
+	mu       sync.Mutex
+	changed  *sync.Cond // broadcast on every write and every cut
+	version  int
+	floor    int // the history before it is forgotten
+	states   int // so are the states before it
+	history  []Change
+	cuts     int // raised to end all watches
+	cutLine  bool
+	missing  bool // the resources do not exist
+	denials  int  // requests to answer with denial
+	denial   int
+	refusals int // 410s sent
+}
+
+// Object is one version of an object.
+type Object struct {
+	Resource, Namespace, Name string
+	// Created is the version of its creation, that its uid is made of.
+	Created, Version int
+}
+
+// UID is "u" and the version of its creation.
+func (o Object) UID() string { return fmt.Sprint("u", o.Created) }
+
+func (o Object) json() string {
+	kind := "Thing"
+	if o.Resource == Gadgets.Resource {
+		kind = "Gadget"
+	}
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","managedFields":[{"manager":"m"}]}}`,
+		kind, o.Name, o.Namespace, o.UID(), o.Version)
+}
+
+// Change is an entry of the server's history.
+type Change struct {
+	Type string // ADDED, MODIFIED, DELETED
+	Object
+}
+
+// ID is <uid>/<version>/<type>.
+func (c Change) ID() string { return fmt.Sprintf("%s/%d/%s", c.UID(), c.Version, c.Type) }
+
+// New starts a server at version 10 that ends with the test.
+func New(t interface{ Cleanup(func()) }) *Server {
+	s := &Server{version: 10, PageSize: 3}
+	s.changed = sync.NewCond(&s.mu)
+	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(func() {
+		s.Cut(false)
+		s.Close()
+	})
+	return s
+}
+
+// Write changes an object: it is created if absent, else modified, or deleted. The name is "name", of a thing in the
+// namespace ns, or "namespace/name", either behind "gadgets:" for a gadget. Each write takes the next version.
+func (s *Server) Write(name string, remove bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := Object{Resource: Things.Resource, Namespace: "ns", Name: name}
+	if resource, rest, ok := strings.Cut(o.Name, ":"); ok {
+		o.Resource, o.Name = resource, rest
+	}
+	if namespace, rest, ok := strings.Cut(o.Name, "/"); ok {
+		o.Namespace, o.Name = namespace, rest
+	}
+	old, exists := s.at(s.version, o.Resource)[o.Namespace+"/"+o.Name]
+	if remove && !exists {
+		return
+	}
+	s.version++
+	kind := "MODIFIED"
+	o.Created, o.Version = old.Created, s.version
+	switch {
+	case remove:
+		kind = "DELETED"
+	case !exists:
+		kind = "ADDED"
+		o.Created = s.version
+	}
+	s.history = append(s.history, Change{kind, o})
+	s.changed.Broadcast()
+}
+
+// at is the state at a version, by namespace and name.
+func (s *Server) at(version int, resource string) map[string]Object {
+	state := map[string]Object{}
+	for _, c := range s.history {
+		switch key := c.Namespace + "/" + c.Name; {
+		case c.Version > version || c.Resource != resource:
+		case c.Type == "DELETED":
+			delete(state, key)
+		default:
+			state[key] = c.Object
+		}
+	}
+	return state
+}
+
+// State returns the present objects of a resource, by namespace and name.
+func (s *Server) State(resource schema.GroupVersionResource) map[string]Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at(s.version, resource.Resource)
+}
+
+// History returns every change there was, forgotten ones too.
+func (s *Server) History() []Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.history)
+}
+
+// Version is the present one.
+func (s *Server) Version() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
+// Refusals counts the 410s sent.
+func (s *Server) Refusals() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refusals
+}
+
+// Cut ends every watch, in the middle of a line if asked.
+func (s *Server) Cut(inLine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cuts++
+	s.cutLine = inLine
+	s.changed.Broadcast()
+}
+
+// Compact forgets the history so far.
+func (s *Server) Compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++ // something else was written meanwhile
+	s.floor, s.states = s.version, s.version
+}
+
+// CompactStates forgets the states so far, and keeps the history: etcd was compacted, and the watch cache reaches
+// further back.
+func (s *Server) CompactStates() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states = s.version
+}
+
+// Remember gives back all that was forgotten, as another API server of the same cluster may.
+func (s *Server) Remember() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.floor, s.states = 0, 0
+}
+
+// Deny answers that many of the next requests to list or watch with a status, or with a reset connection if it is 0.
+func (s *Server) Deny(status, times int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denial, s.denials = status, times
+}
+
+// SetMissing takes the resources away, with everything in them, or brings them back.
+func (s *Server) SetMissing(missing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missing = missing
+	if !missing {
+		return
+	}
+	s.cuts++ // nobody hears of the deletions
+	s.cutLine = false
+	s.changed.Broadcast()
+	for _, resource := range []string{Things.Resource, Gadgets.Resource} {
+		for _, o := range s.at(s.version, resource) {
+			s.version++
+			o.Version = s.version
+			s.history = append(s.history, Change{"DELETED", o})
+		}
+	}
+	s.version++
+	s.floor, s.states = s.version, s.version
+}
+
+// RollBack goes back to an earlier version, as a restored backup does: what was written since never happened.
+func (s *Server) RollBack(version int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = version
+	s.history = slices.DeleteFunc(s.history, func(c Change) bool { return c.Version > version })
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	query := r.URL.Query()
+	resource := strings.TrimPrefix(r.URL.Path, "/api/v1/")
+	known := resource == Things.Resource || resource == Gadgets.Resource
+	switch {
+	case r.URL.Path == "/api/v1/namespaces/kube-system":
+		fmt.Fprint(w, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"cluster","resourceVersion":"1"}}`)
+	case r.URL.Path == "/api/v1":
+		resources := `{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list","watch"]},
+			{"name":"gadgets","singularName":"gadget","namespaced":true,"kind":"Gadget","verbs":["get","list","watch"]}`
+		if s.missing {
+			resources = ""
+		}
+		fmt.Fprintf(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[%s]}`, resources)
+	case !known || s.missing:
+		status(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+	case s.denials > 0:
+		s.denials--
+		if s.denial == 0 {
+			panic(http.ErrAbortHandler) // a reset connection
+		}
+		status(w, s.denial, map[int]metav1.StatusReason{
+			403: metav1.StatusReasonForbidden, 429: metav1.StatusReasonTooManyRequests, 500: metav1.StatusReasonInternalError,
+			503: metav1.StatusReasonServiceUnavailable, 504: metav1.StatusReasonTimeout,
+		}[s.denial])
+	case query.Get("watch") == "":
+		s.list(w, resource, query.Get("resourceVersion"), query.Get("continue"))
+	case query.Get("sendInitialEvents") == "true" && s.NoWatchList:
+		status(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+	default:
+		s.watch(w, r, resource, query.Get("resourceVersion"), query.Get("sendInitialEvents") == "true")
+	}
+}
+
+func status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(statusObject(code, reason))
+}
+
+func statusObject(code int, reason metav1.StatusReason) metav1.Status {
+	return metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure",
+		Code: int32(code), Reason: reason, Message: "a fault of the test",
+	}
+}
+
+// list sends a page of the state, the present one or at an exact version. The continue token is "<version>/<key>":
+// what comes after that key, as of that version. It expires once that version is forgotten.
+func (s *Server) list(w http.ResponseWriter, resource, exact, token string) {
+	version, after := s.version, ""
+	if token != "" {
+		exact, after, _ = strings.Cut(token, "/")
+	}
+	if exact != "" {
+		version, _ = strconv.Atoi(exact)
+	}
+	if version < s.states {
+		s.refusals++
+		status(w, http.StatusGone, metav1.StatusReasonExpired)
+		return
+	}
+	state := s.at(version, resource)
+	keys := slices.Sorted(maps.Keys(state))
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key <= after })
+	next := ""
+	if len(keys) > s.PageSize {
+		keys = keys[:s.PageSize]
+		next = fmt.Sprintf(`,"continue":"%d/%s"`, version, keys[len(keys)-1])
+	}
+	var items []string
+	kind := "Thing"
+	if resource == Gadgets.Resource {
+		kind = "Gadget"
+	}
+	for _, key := range keys {
+		// A built-in resource's items come without apiVersion and kind.
+		items = append(items, strings.Replace(state[key].json(), `"apiVersion":"v1","kind":"`+kind+`",`, "", 1))
+	}
+	fmt.Fprintf(w, `{"kind":"%sList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}`,
+		kind, version, next, strings.Join(items, ","))
+}
+
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource, from string, initial bool) {
+	position, _ := strconv.Atoi(from)
+	if !initial && position < s.floor {
+		s.refusals++
+		if !s.InStream {
+			status(w, http.StatusGone, metav1.StatusReasonExpired)
+			return
+		}
+		body, _ := json.Marshal(statusObject(http.StatusGone, metav1.StatusReasonExpired))
+		fmt.Fprintf(w, `{"type":"ERROR","object":%s}`+"\n", body)
+		return
+	}
+	send := func(kind, object string) { fmt.Fprintf(w, `{"type":"%s","object":%s}`+"\n", kind, object) }
+	if initial {
+		position = s.version
+		for _, o := range s.at(position, resource) {
+			send("ADDED", o.json())
+		}
+		send("BOOKMARK", fmt.Sprintf(`{"kind":"Thing","apiVersion":"v1","metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}`, position))
+	}
+	flush := w.(http.Flusher).Flush
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() { // the client going away must wake the loop
+		select {
+		case <-r.Context().Done():
+			s.mu.Lock()
+			s.changed.Broadcast()
+			s.mu.Unlock()
+		case <-stop:
+		}
+	}()
+	cuts := s.cuts
+	for r.Context().Err() == nil {
+		if s.cuts != cuts {
+			if s.cutLine {
+				fmt.Fprint(w, `{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"Th`)
+				flush()
+				panic(http.ErrAbortHandler)
+			}
+			return
+		}
+		for _, c := range s.history {
+			if c.Resource == resource && c.Version > position {
+				send(c.Type, c.json())
+				position = c.Version
+			}
+		}
+		flush()
+		s.changed.Wait()
+	}
+}

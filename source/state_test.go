@@ -1,0 +1,588 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/source/sourcetest"
+)
+
+// memory is a store that outlives the lives of a watch.
+type memory struct {
+	meta  map[string][]byte
+	known map[string]map[string]delta.Known
+	clean bool
+}
+
+func newMemory() *memory {
+	return &memory{meta: map[string][]byte{}, known: map[string]map[string]delta.Known{}, clean: true}
+}
+
+func (m *memory) Clean() bool { return m.clean }
+
+func (m *memory) Watch(id string) (Restored, error) {
+	r := Restored{Meta: m.meta[id]}
+	for _, k := range m.known[id] {
+		r.Known = append(r.Known, k)
+	}
+	return r, nil
+}
+
+func (m *memory) commit(changes []delta.WatchChange) {
+	for _, c := range changes {
+		m.meta[c.Watch] = c.Meta
+		if m.known[c.Watch] == nil {
+			m.known[c.Watch] = map[string]delta.Known{}
+		}
+		for _, k := range c.Put {
+			m.known[c.Watch][k.Namespace+"/"+k.Name] = k
+		}
+		for _, k := range c.Remove {
+			delete(m.known[c.Watch], k.Namespace+"/"+k.Name)
+		}
+	}
+}
+
+// only returns the meta of the one watch there is.
+func (m *memory) only(t testing.TB) Meta {
+	t.Helper()
+	var meta Meta
+	for _, text := range m.meta {
+		if err := json.Unmarshal(text, &meta); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return meta
+}
+
+// life is one run of the process, with a source of things and its takers.
+type life struct {
+	t      testing.TB
+	memory *memory
+	source *Source
+	names  []string
+	end    func()
+
+	commits sync.RWMutex
+	mu      sync.Mutex
+	got     map[string][]string // by taker
+	gaps    []*delta.Gap
+	after   int // blocks after that many deltas; 0 never does
+	handed  int
+}
+
+func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, adjust func(*Options, *life)) *life {
+	t.Helper()
+	client, err := NewClient(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := Options{
+		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: SnapshotInitial,
+		Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
+		OnRollback: func(err error) { t.Errorf("rollback: %v", err) },
+	}
+	l := &life{t: t, memory: m, names: names, got: map[string][]string{}}
+	if adjust != nil {
+		adjust(&options, l)
+	}
+	l.source = New(client, options, l, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	if err := l.source.Restore(m); err != nil {
+		t.Fatal(err)
+	}
+	m.clean = false
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { l.source.Run(ctx) })
+	l.end = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+func (l *life) Takers() []string { return l.names }
+
+func (l *life) Update(change func()) {
+	l.commits.RLock()
+	defer l.commits.RUnlock()
+	change()
+}
+
+func (l *life) Commit(context.Context) error {
+	l.capture()
+	return nil
+}
+
+func (l *life) capture() {
+	l.commits.Lock()
+	defer l.commits.Unlock()
+	l.memory.commit(l.source.Capture())
+}
+
+func (l *life) Delta(ctx context.Context, d *delta.Delta, names []string, then func()) error {
+	l.mu.Lock()
+	l.handed++
+	blocked := l.after > 0 && l.handed > l.after
+	l.mu.Unlock()
+	if blocked {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	l.Update(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, name := range l.names {
+			if names == nil || slices.Contains(names, name) {
+				l.got[name] = append(l.got[name], shortID(d))
+			}
+		}
+		then()
+	})
+	return nil
+}
+
+func (l *life) Gap(_ context.Context, g *delta.Gap, then func()) error {
+	l.Update(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.gaps = append(l.gaps, g)
+		for _, name := range l.names {
+			l.got[name] = append(l.got[name], fmt.Sprintf("gap %s-%s", g.From, g.To))
+		}
+		then()
+	})
+	return nil
+}
+
+// crash ends the life; what was not captured is forgotten.
+func (l *life) crash() { l.end() }
+
+// stop ends the life with a last commit.
+func (l *life) stop() {
+	l.end()
+	l.capture()
+	l.memory.clean = true
+}
+
+// expect waits for what a taker gets.
+func (l *life) expect(name string, want ...string) {
+	l.t.Helper()
+	eventually(l.t, func() string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if got := l.got[name]; !slices.Equal(got, want) {
+			return fmt.Sprintf("%s got  %v\nwant %v", name, got, want)
+		}
+		return ""
+	})
+}
+
+// watching waits until the watch has its state, and has seen all that the server sent.
+func (l *life) watching(position int) {
+	l.t.Helper()
+	eventually(l.t, func() string {
+		if s := l.source.Status()[0]; s.State != StateWatching || s.Position != fmt.Sprint(position) {
+			return fmt.Sprintf("%+v, want position %d", s, position)
+		}
+		return ""
+	})
+}
+
+func (l *life) sorted(name string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(slices.Values(l.got[name]))
+}
+
+func things(t testing.TB, names ...string) *sourcetest.Server {
+	server := sourcetest.New(t)
+	for _, name := range names {
+		server.Write(name, false)
+	}
+	return server
+}
+
+func TestResumesWhereTheLastCommitWas(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory() // 11, 12
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(12)
+	l.capture()
+	server.Write("a", false) // 13, seen and not committed
+	l.watching(13)
+	l.crash()
+	server.Write("b", true) // 14
+	server.Write("b", false)
+
+	l = live(t, server, m, []string{"p"}, nil)
+	l.expect("p", "u11/13/MODIFIED", "u12/14/DELETED", "u15/15/ADDED")
+	l.stop()
+	if len(l.gaps) > 0 {
+		t.Errorf("got gaps %+v", l.gaps)
+	}
+	l = live(t, server, m, []string{"p"}, nil)
+	server.Write("a", true)
+	l.expect("p", "u11/16/DELETED")
+}
+
+func TestNewTakerGetsItsSnapshot(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(12)
+	l.stop()
+	server.Write("a", false) // 13, while away
+	l = live(t, server, m, []string{"old", "new"}, nil)
+	l.expect("old", "u11/13/MODIFIED")
+	l.expect("new", "u11/11/ADDED+s", "u12/12/ADDED+s", "u11/13/MODIFIED")
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, nil) // it had its snapshot
+	server.Write("b", false)
+	l.expect("old", "u12/14/MODIFIED")
+	l.expect("new", "u12/14/MODIFIED")
+	l.stop()
+
+	// One that was not there for a while does not know what happened.
+	l = live(t, server, m, []string{"old"}, nil)
+	server.Write("b", false) // 15
+	l.expect("old", "u12/15/MODIFIED")
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, nil)
+	l.expect("new", "u11/13/ADDED+s", "u12/15/ADDED+s")
+	l.expect("old")
+}
+
+// A kill in the middle of a snapshot for a new taker does not shorten it.
+func TestInterruptedSnapshotOfNewTaker(t *testing.T) {
+	server, m := things(t, "a", "b", "c", "d"), newMemory()
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(14)
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.after = 2 })
+	l.expect("new", "u11/11/ADDED+s", "u12/12/ADDED+s")
+	l.capture()
+	l.crash()
+	l = live(t, server, m, []string{"old", "new"}, nil)
+	l.expect("new", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED+s")
+	l.expect("old")
+}
+
+func TestSnapshotModesAcrossRestarts(t *testing.T) {
+	for mode, want := range map[Snapshot][]string{
+		SnapshotInitial: {"u12/14/MODIFIED"},
+		SnapshotNever:   {"u12/14/MODIFIED"},
+		SnapshotAlways:  {"u11/13/ADDED+s", "u12/12/ADDED+s", "u12/14/MODIFIED"},
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			server, m := things(t, "a", "b"), newMemory()
+			adjust := func(o *Options, _ *life) { o.Snapshot = mode }
+			l := live(t, server, m, []string{"p"}, adjust)
+			l.watching(12)
+			server.Write("a", false) // 13
+			l.watching(13)
+			first := []string{"u11/11/ADDED+s", "u11/13/MODIFIED", "u12/12/ADDED+s"}
+			if mode == SnapshotNever {
+				first = []string{"u11/13/MODIFIED"}
+			}
+			if got := l.sorted("p"); !slices.Equal(got, first) {
+				t.Errorf("first got %v, want %v", got, first)
+			}
+			l.stop()
+			server.Write("b", false) // 14
+			l = live(t, server, m, []string{"p"}, adjust)
+			l.expect("p", want...)
+			server.Cut(false) // a second snapshot in the same run would be one too many
+			server.Write("a", true)
+			l.expect("p", append(slices.Clone(want), "u11/15/DELETED")...)
+		})
+	}
+}
+
+func TestNeverLearnsSilentlyForNewTakersToo(t *testing.T) {
+	server, m := things(t, "a"), newMemory()
+	adjust := func(o *Options, _ *life) { o.Snapshot = SnapshotNever }
+	l := live(t, server, m, []string{"old"}, adjust)
+	l.watching(11)
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, adjust)
+	server.Write("a", false)
+	l.expect("new", "u11/12/MODIFIED")
+	l.expect("old", "u11/12/MODIFIED")
+}
+
+func TestNamespacesWidenedAndNarrowed(t *testing.T) {
+	server, m := things(t, "shop/a", "team-1/b", "team-2/c"), newMemory() // 11 to 13
+	selecting := func(globs ...string) func(*Options, *life) {
+		return func(o *Options, _ *life) { o.Namespaces = delta.Namespaces{Include: globs} }
+	}
+	l := live(t, server, m, []string{"p"}, selecting("shop*"))
+	l.watching(13)
+	l.stop()
+
+	server.Write("shop/a", false) // 14
+	l = live(t, server, m, []string{"p"}, selecting("shop*", "team-*"))
+	l.expect("p", "u12/12/ADDED+s", "u13/13/ADDED+s", "u11/14/MODIFIED")
+	l.stop()
+
+	l = live(t, server, m, []string{"p"}, selecting("team-*")) // forgotten without DELETED
+	server.Write("shop/a", false)                              // 15
+	server.Write("team-1/b", false)                            // 16
+	l.expect("p", "u12/16/MODIFIED")
+	l.stop()
+
+	l = live(t, server, m, []string{"p"}, selecting("shop*", "team-*")) // and new again
+	l.expect("p", "u11/15/ADDED+s")
+	if len(l.gaps) > 0 {
+		t.Errorf("got gaps %+v", l.gaps)
+	}
+}
+
+// A kill in the middle of reading what is newly included does not shorten it.
+func TestInterruptedWidening(t *testing.T) {
+	server, m := things(t, "shop/a", "team/b", "team/c", "team/d"), newMemory()
+	l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop*"} })
+	l.watching(14)
+	l.stop()
+	all := func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop*", "team*"} }
+	l = live(t, server, m, []string{"p"}, func(o *Options, l *life) { all(o, l); l.after = 1 })
+	l.expect("p", "u12/12/ADDED+s")
+	l.capture()
+	l.crash()
+	l = live(t, server, m, []string{"p"}, all)
+	l.expect("p", "u13/13/ADDED+s", "u14/14/ADDED+s")
+}
+
+func TestInterruptedFirstReading(t *testing.T) {
+	server, m := things(t, "a", "b", "c", "d"), newMemory()
+	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 2 })
+	eventually(t, func() string {
+		if n := len(l.sorted("p")); n != 2 {
+			return fmt.Sprint(n)
+		}
+		return ""
+	})
+	l.capture()
+	l.crash()
+	first := l.sorted("p")
+	l = live(t, server, m, []string{"p"}, nil)
+	l.watching(14)
+	if got := slices.Sorted(slices.Values(append(first, l.sorted("p")...))); !slices.Equal(got, []string{
+		"u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED+s",
+	}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestPositionRefusedAfterRestart(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		t.Run(fmt.Sprint("clean ", clean), func(t *testing.T) {
+			server, m := things(t, "kept", "changed", "deleted"), newMemory() // 11 to 13
+			l := live(t, server, m, []string{"p"}, nil)
+			l.watching(13)
+			l.stop()
+			if !clean {
+				l = live(t, server, m, []string{"p"}, nil)
+				l.crash()
+			}
+			server.Write("changed", false) // 14
+			server.Write("deleted", true)
+			server.Write("new", false) // 16
+			server.Compact()           // 17
+			l = live(t, server, m, []string{"p"}, nil)
+			l.watching(17)
+			got := l.sorted("p")
+			if !slices.Equal(got, []string{"gap 13-17", "u12/14/MODIFIED+i", "u13/13/DELETED+i", "u16/16/ADDED+i"}) {
+				t.Errorf("got %v", got)
+			}
+			if len(l.gaps) != 1 || l.gaps[0].Unclean == clean {
+				t.Errorf("got gaps %+v", l.gaps)
+			}
+			server.Write("kept", false) // 18
+			l.watching(18)
+			l.stop()
+			server.Write("kept", true)
+			server.Compact()
+			l = live(t, server, m, []string{"p"}, nil)
+			l.watching(20)
+			if len(l.gaps) != 1 || l.gaps[0].Unclean {
+				t.Errorf("after a clean end: got gaps %+v", l.gaps)
+			}
+		})
+	}
+}
+
+// What the last interval of a killed run held is unknown until the server gave the history since.
+func TestUncleanLastsUntilTheHistoryIsSeen(t *testing.T) {
+	server, m := things(t, "a"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(11)
+	l.capture()
+	l.crash()
+	server.Write("a", false)
+	server.Deny(503, 1<<30)
+	l = live(t, server, m, []string{"p"}, nil) // never gets anywhere
+	eventually(t, func() string {
+		if s := l.source.Status()[0]; s.State != StateFailing {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	l.stop()
+	server.Deny(0, 0)
+	server.Compact() // 13
+	l = live(t, server, m, []string{"p", "new"}, nil)
+	l.watching(13)
+	if len(l.gaps) != 1 || !l.gaps[0].Unclean {
+		t.Errorf("got gaps %+v, want one that is unclean", l.gaps)
+	}
+}
+
+// A reading that closes a gap and is killed goes on behind another gap, even where the server would give the history
+// now: versions would come again that are older than what was delivered.
+func TestInterruptedRelist(t *testing.T) {
+	server, m := things(t, "a", "b", "c"), newMemory() // 11 to 13
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(13)
+	l.stop()
+	server.Write("a", false) // 14
+	server.Write("a", false) // 15
+	server.Write("b", false) // 16
+	server.Compact()         // 17
+	l = live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 1 })
+	l.expect("p", "gap 13-17", "u11/15/MODIFIED+i")
+	l.capture()
+	l.crash()
+	server.Remember() // another server of the same cluster answers
+	l = live(t, server, m, []string{"p"}, nil)
+	l.expect("p", "gap 13-17", "u12/16/MODIFIED+i")
+	if !l.gaps[0].Unclean {
+		t.Errorf("got gap %+v, want it unclean", l.gaps[0])
+	}
+	l.watching(17)
+	l.stop()
+	if meta := m.only(t); meta.Position != "17" {
+		t.Errorf("got %+v", meta)
+	}
+}
+
+// The server may refuse the state at a position, and give the history since: then there is no gap.
+func TestStateRefusedButNotTheHistory(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(12)
+	l.stop()
+	server.Write("a", false) // 13
+	server.CompactStates()
+	l = live(t, server, m, []string{"old", "new"}, nil)
+	l.expect("old", "u11/13/MODIFIED")
+	eventually(t, func() string {
+		got := slices.DeleteFunc(l.sorted("new"), func(id string) bool { return !strings.HasSuffix(id, "+s") })
+		if !slices.Equal(got, []string{"u11/13/ADDED+s", "u12/12/ADDED+s"}) {
+			return fmt.Sprintf("got %v", got)
+		}
+		return ""
+	})
+	if len(l.gaps) > 0 {
+		t.Errorf("got gaps %+v", l.gaps)
+	}
+}
+
+// After a restore of etcd nothing is watched, and nothing is delivered under versions that come again.
+func TestRollback(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(12)
+	l.stop()
+	server.RollBack(11)
+	told := make(chan error, 100)
+	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
+		o.OnRollback = func(err error) {
+			select {
+			case told <- err:
+			default:
+			}
+		}
+	})
+	if err := <-told; !strings.Contains(err.Error(), "gone back") {
+		t.Errorf("got %v", err)
+	}
+	server.Write("b", false)
+	eventually(t, func() string { // it stays closed
+		if s := l.source.Status()[0]; s.State != StateFailing || s.Error == "" {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	l.stop()
+	l.expect("p")
+	if meta := m.only(t); meta.Position != "12" {
+		t.Errorf("got %+v", meta)
+	}
+}
+
+// A resource that is gone when the process starts took its objects along.
+func TestResourceGoneAtStart(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(12)
+	l.stop()
+	server.SetMissing(true)
+	l = live(t, server, m, []string{"p"}, nil)
+	eventually(t, func() string {
+		if got := l.sorted("p"); !slices.Equal(got, []string{"u11/11/DELETED+i", "u12/12/DELETED+i"}) {
+			return fmt.Sprintf("got %v", got)
+		}
+		return ""
+	})
+	server.SetMissing(false)
+	server.Write("a", false)
+	eventually(t, func() string {
+		if got := l.sorted("p"); len(got) != 3 || len(l.gaps) > 0 {
+			return fmt.Sprintf("got %v", got)
+		}
+		return ""
+	})
+}
+
+// Whatever is captured is captured with what was handed over in the same moment.
+func TestCaptureHoldsWhatWasHandedOver(t *testing.T) {
+	server, m := things(t, "a", "b", "c"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(13)
+	l.stop()
+	for _, name := range []string{"a", "b", "c"} {
+		server.Write(name, true)
+	}
+	server.Compact()
+	l = live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 1 })
+	eventually(t, func() string {
+		if n := len(l.sorted("p")); n != 2 { // a gap and a DELETED
+			return fmt.Sprint(n)
+		}
+		return ""
+	})
+	l.capture()
+	l.crash()
+	first := l.sorted("p")[1:]
+	l = live(t, server, m, []string{"p"}, nil)
+	l.watching(17)
+	rest := slices.DeleteFunc(l.sorted("p"), func(id string) bool { return strings.HasPrefix(id, "gap") })
+	if got := slices.Sorted(slices.Values(append(first, rest...))); !slices.Equal(got, []string{
+		"u11/11/DELETED+i", "u12/12/DELETED+i", "u13/13/DELETED+i",
+	}) {
+		t.Errorf("got %v", got)
+	}
+}
