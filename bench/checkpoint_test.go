@@ -24,7 +24,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 	b.Run("without", func(b *testing.B) {
 		p, stop := running(pipeline.FormatCloudEvents)
 		defer stop()
-		feed(b, p, frames, func(d *delta.Delta, take func()) { take() })
+		feed(b, p, frames, func(_ *delta.Delta, take func()) { take() })
 	})
 	b.Run("with", func(b *testing.B) {
 		store, err := checkpoint.Open(b.TempDir(), func(message string, err error) { b.Error(message, err) })

@@ -118,16 +118,15 @@ func (c *Committer) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		pause := interval
-		if c.write(nil) != nil {
-			pause = retryInterval
-			select { // whoever wants a commit soon waits as well
-			case <-time.After(pause):
-			case <-ctx.Done():
-				return
-			}
+		timer.Reset(interval)
+		if c.write(nil) == nil {
+			continue
 		}
-		timer.Reset(pause)
+		select { // whoever wants a commit soon waits as well
+		case <-time.After(retryInterval - interval):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ type head struct {
 	Unknown  bool                         `json:"u,omitempty"`
 	Attempts int                          `json:"a,omitempty"`
 	Failed   int64                        `json:"f,omitempty"`
+	Error    string                       `json:"e,omitempty"`
 	Gap      *delta.Gap                   `json:"g,omitempty"`
 }
 
@@ -36,7 +37,7 @@ var errEntry = errors.New("malformed log entry")
 const maxObject = 64 << 20
 
 func encodeEntry(e *delta.Entry) ([]byte, error) {
-	h := head{Attempts: e.Attempts, Gap: e.Gap}
+	h := head{Attempts: e.Attempts, Gap: e.Gap, Error: e.Unsendable}
 	if !e.Failed.IsZero() {
 		h.Failed = e.Failed.UnixNano()
 	}
@@ -69,7 +70,7 @@ func decodeEntry(seq uint64, data []byte) (delta.Entry, error) {
 	if err := json.Unmarshal(data[n:n+int(length)], &h); err != nil {
 		return delta.Entry{}, fmt.Errorf("%w: %w", errEntry, err)
 	}
-	e := delta.Entry{Seq: seq, Gap: h.Gap, Attempts: h.Attempts}
+	e := delta.Entry{Seq: seq, Gap: h.Gap, Attempts: h.Attempts, Unsendable: h.Error}
 	if h.Failed != 0 {
 		e.Failed = time.Unix(0, h.Failed)
 	}

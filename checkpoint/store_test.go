@@ -34,7 +34,7 @@ func entry(t testing.TB, seq uint64) delta.Entry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return delta.Entry{Seq: seq, Attempts: 2, Failed: time.Unix(5, 6), Delta: &delta.Delta{
+	return delta.Entry{Seq: seq, Attempts: 2, Unsendable: "why", Failed: time.Unix(5, 6), Delta: &delta.Delta{
 		Type: delta.Deleted, Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Watch: "w", Object: object,
 		Observed: time.Unix(7, 8), Snapshot: true, Inferred: true, FinalStateUnknown: true,
 	}}
@@ -117,7 +117,7 @@ func sameEntry(a, b delta.Entry) bool {
 	sameObject := bytes.Equal(da.Object.JSON(), db.Object.JSON())
 	sameTime := da.Observed.Equal(db.Observed) && a.Failed.Equal(b.Failed)
 	da.Object, db.Object, da.Observed, db.Observed = nil, nil, time.Time{}, time.Time{}
-	return sameObject && sameTime && da == db && a.Seq == b.Seq && a.Attempts == b.Attempts
+	return sameObject && sameTime && da == db && a.Seq == b.Seq && a.Attempts == b.Attempts && a.Unsendable == b.Unsendable
 }
 
 func TestLocked(t *testing.T) {

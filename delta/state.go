@@ -34,6 +34,8 @@ type Entry struct {
 	Seq   uint64
 	Delta *Delta
 	Gap   *Gap
+	// Unsendable says why the delta may not leave as it is, and goes to the dead letter; empty if it may.
+	Unsendable string
 	// Attempts is how often it was sent, and Failed when that first failed.
 	Attempts int
 	Failed   time.Time

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -29,7 +30,8 @@ type Logged struct {
 // Every item has a number, in the order in which the pipeline took it. Up to a point, the cursor, what is not settled
 // is in memory, and a commit writes it as well; from the cursor on it is in the log only, or in the buffer for the
 // next commit. While anything is behind the cursor, all that is new goes there too: so the order of each object is
-// that of the numbers, and no more than a counter is kept of what is on disk.
+// that of the numbers, and no more than a counter is kept of what is on disk. When all of the log is read, the cursor
+// goes through the buffer: else a pipeline that has caught up under a steady load would never leave the disk.
 type logState struct {
 	next   uint64 // number of the next item
 	cursor uint64
@@ -40,10 +42,12 @@ type logState struct {
 	bytes   int64
 	// fresh are the items that no commit has captured, captured those that one is writing.
 	fresh, captured []*item
-	sweep           int      // length of fresh at which the settled are dropped from it
-	removable       []uint64 // settled, and still in the log
-	lastRead        time.Time
-	wake            chan struct{}
+	// unwritten are the items of the buffer, in order: those behind the cursor that no commit has written.
+	unwritten []*item
+	sweep     int      // length of fresh at which the settled are dropped from it
+	removable []uint64 // settled, and still in the log
+	lastRead  time.Time
+	wake      chan struct{}
 }
 
 func (l *logState) wakeReader() {
@@ -87,6 +91,10 @@ func (p *Pipeline) place(i *item) {
 		l.cursor, l.lastRead = i.seq, i.observed
 	}
 	l.behind++
+	l.unwritten = append(l.unwritten, i)
+	if l.cursor >= l.written {
+		l.wakeReader()
+	}
 	if p.room.buffered > maxBuffered/2 {
 		p.options.Log.Commit()
 	}
@@ -106,7 +114,12 @@ func (p *Pipeline) Capture() delta.LogChange {
 		}
 		i.logged = true
 		l.captured = append(l.captured, i)
+		unsendable := ""
+		if i.err != nil {
+			unsendable = i.err.Error()
+		}
 		change.Append = append(change.Append, delta.Entry{
+			Unsendable: unsendable,
 			Seq: i.seq, Delta: i.delta, Gap: i.gap, Attempts: i.attempts, Failed: i.failed,
 		})
 	}
@@ -129,7 +142,21 @@ func (p *Pipeline) Committed(bytes int64) {
 	}
 	clear(l.captured)
 	l.captured = l.captured[:0]
+	l.dropUnwritten(l.written)
 	p.announceRoom()
+}
+
+// dropUnwritten forgets the items of the buffer with lower numbers.
+func (l *logState) dropUnwritten(before uint64) {
+	n := 0
+	for n < len(l.unwritten) && l.unwritten[n].seq < before {
+		l.unwritten[n] = nil
+		n++
+	}
+	l.unwritten = l.unwritten[n:]
+	if len(l.unwritten) == 0 {
+		l.unwritten = nil
+	}
 }
 
 const (
@@ -160,6 +187,7 @@ func (p *Pipeline) readBack(ctx context.Context) {
 		}
 		p.mu.Lock()
 		p.admit(entries)
+		p.admitUnwritten()
 		ready = ready && len(entries) > 0 && p.readable()
 		p.mu.Unlock()
 		if ready && ctx.Err() == nil {
@@ -187,6 +215,9 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 		} else {
 			i.ref, i.watch, i.observed, i.size = e.Delta.Ref(), e.Delta.Watch, e.Delta.Observed, e.Delta.Size()
 		}
+		if e.Unsendable != "" {
+			i.err = errors.New(e.Unsendable)
+		}
 		i.size = min(i.size, p.options.MaxBytes, maxBuffered)
 		if p.room.memory > 0 && p.room.memory+i.size > p.options.MaxBytes {
 			return
@@ -201,6 +232,33 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 	}
 	if p.log.behind == 0 {
 		p.announceRoom()
+	}
+}
+
+// admitUnwritten moves items of the buffer into the backlog, as far as there is room, once the log has been read up to
+// them.
+func (p *Pipeline) admitUnwritten() {
+	l := &p.log
+	l.dropUnwritten(l.cursor) // read from a commit that was on disk before it said so
+	if l.cursor < l.written {
+		return
+	}
+	for _, i := range l.unwritten {
+		if p.room.memory > 0 && p.room.memory+i.size > p.options.MaxBytes {
+			break
+		}
+		i.buffered = false
+		p.room.buffered -= i.size
+		p.room.memory += i.size
+		l.cursor, l.lastRead = i.seq+1, i.observed
+		l.behind--
+		p.backlog.add(i)
+	}
+	if before := len(l.unwritten); before > 0 {
+		l.dropUnwritten(l.cursor)
+		if len(l.unwritten) < before {
+			p.announceRoom()
+		}
 	}
 }
 

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeferry/kubeferry/checkpoint"
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/source/sourcetest"
+)
+
+// noDisk takes every commit at once.
+type noDisk struct{}
+
+func (noDisk) Commit(*checkpoint.Commit) error     { return nil }
+func (noDisk) Logs() map[string]checkpoint.LogSize { return nil }
+func (noDisk) Info() checkpoint.Info               { return checkpoint.Info{} }
+
+// moments counts what was handed over, and looks in each commit whether the pipelines have just as much.
+type moments struct {
+	t         *testing.T
+	handed    []uint64 // by pipeline
+	pipelines []*pipeline.Pipeline
+	captures  int
+}
+
+func (m *moments) Capture(*checkpoint.Commit) {
+	m.captures++
+	for n, p := range m.pipelines {
+		if s := p.Stats(); s.Received != m.handed[n] {
+			m.t.Errorf("a commit sees %d of %d deltas of %s", s.Received, m.handed[n], p.Name())
+		}
+	}
+}
+
+func (*moments) Committed(map[string]checkpoint.LogSize) {}
+
+// A delta, and what its watch notes of it, are handed over in one moment: to those it is for, and to nobody else.
+func TestHandOverIsOneMoment(t *testing.T) {
+	logger := slog.New(slog.DiscardHandler)
+	kept := &state{committer: checkpoint.NewCommitter(noDisk{}, logger)}
+	f := &fanOut{state: kept}
+	m := &moments{t: t, handed: make([]uint64, 2)}
+	registry := pipeline.NewMetrics(prometheus.NewRegistry())
+	running, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for _, name := range []string{"a", "b"} {
+		p := pipeline.New(pipeline.Options{
+			Name: name, Cluster: "c", Format: pipeline.FormatRaw, MaxBytes: 1 << 20, Sink: newScript(1), DeadLetter: pipeline.LogOnly{},
+			Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
+			Limits: sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
+		}, registry, logger)
+		f.pipelines, f.names = append(f.pipelines, p), append(f.names, name)
+		all.Go(func() { p.Run(running) })
+	}
+	m.pipelines = f.pipelines
+	kept.committer.Secure(m)
+	all.Go(func() {
+		for running.Err() == nil {
+			if err := kept.committer.Begin(); err != nil { // any commit does
+				t.Error(err)
+			}
+		}
+	})
+	var mu sync.Mutex // several watches note in one place here
+	var watches sync.WaitGroup
+	for watch := range 2 {
+		watches.Go(func() {
+			for n := range 5000 {
+				object, err := delta.NewObject(fmt.Appendf(nil,
+					`{"kind":"Thing","metadata":{"name":"o%d-%d","uid":"u","resourceVersion":"%d"}}`, watch, n%10, n+1))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				d := &delta.Delta{Type: delta.Modified, Resource: sourcetest.Things, Object: object, Observed: time.Now()}
+				names := [][]string{nil, {"a"}, {"b"}, {}}[n%4]
+				err = f.Delta(context.Background(), d, names, func() {
+					mu.Lock()
+					defer mu.Unlock()
+					if n%4 < 2 {
+						m.handed[0]++
+					}
+					if n%2 == 0 {
+						m.handed[1]++
+					}
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	watches.Wait()
+	stop()
+	all.Wait()
+	m.Capture(nil)
+	if m.handed[0] != 5000 || m.handed[1] != 5000 || m.captures < 100 {
+		t.Errorf("handed over %v in %d commits", m.handed, m.captures)
+	}
+}
