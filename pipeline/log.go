@@ -120,7 +120,7 @@ func (p *Pipeline) Capture() delta.LogChange {
 		}
 		change.Append = append(change.Append, delta.Entry{
 			Unsendable: unsendable,
-			Seq: i.seq, Delta: i.delta, Gap: i.gap, Attempts: i.attempts, Failed: i.failed,
+			Seq:        i.seq, Delta: i.delta, Gap: i.gap, Attempts: i.attempts, Failed: i.failed,
 		})
 	}
 	clear(l.fresh)
