@@ -17,7 +17,7 @@ GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)/gofumpt
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)$$($(GO) env GOOS)" != 0linux ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit lint fmt fuzz bench assets schema clean notes
+.PHONY: help build demo test soak test-unit lint fmt fuzz bench assets schema clean notes
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ demo: ## Show it at work on a real API server and a NATS server; Ctrl-C ends it,
 
 test: notes test-unit assets ## Run all tests, also those against real servers: API server, NATS, Kafka
 	cd test && $(GO) test $(RACE) $(TESTFLAGS) ./...
+
+soak: assets ## Run the long forms of the fault tests, which take minutes each
+	cd test && KUBEFERRY_SOAK=1 $(GO) test $(RACE) -count=1 -timeout 60m -v -run 'KilledTenTimes|SinkGone|HotObject' ./e2e
 
 test-unit: ## Run the tests that need no servers
 	$(GO) test $(RACE) $(TESTFLAGS) ./...

@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // gapSize is what a gap counts towards the bound of the backlog.
@@ -26,6 +27,8 @@ type item struct {
 	failed time.Time
 	// err says that the item could not be made into something that may leave; it goes to the dead letter.
 	err error
+	// final is why the item can never be delivered, while its dead letter could not be written.
+	final *sinks.Error
 
 	settled bool
 	// seq is the item's number in the log, and logged says that a commit wrote it, or is about to.

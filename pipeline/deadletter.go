@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/kubeferry/kubeferry/delta"
@@ -60,11 +61,19 @@ func (p *Pipeline) bury(ctx context.Context, u *unit, v *verdict) {
 		log := p.logger.With("id", letter.Record.ID, "resource", delta.ResourceName(i.ref.Resource),
 			"namespace", i.ref.Namespace, "name", i.ref.Name, "reason", letter.Reason, "attempt", i.attempts)
 		if err := p.options.DeadLetter.Write(ctx, letter); err != nil {
-			log.Error("cannot write a dead letter; the record waits", "err", err, "cause", v.errs[n])
-			v.outcomes[n] = failed
+			level := slog.LevelError
+			if i.final != nil {
+				level = slog.LevelDebug
+			}
+			log.Log(ctx, level, "cannot write a dead letter; the record waits", "err", err, "cause", v.errs[n])
+			v.outcomes[n], i.final = failed, v.errs[n]
 			continue
 		}
-		log.Error("a record goes to the dead letter: it can never be delivered", "err", v.errs[n])
+		if letter.Reason == reasonAttempts {
+			log.Error("a record goes to the dead letter: it failed as often as retry.attempts allows", "err", v.errs[n])
+		} else {
+			log.Error("a record goes to the dead letter: it can never be delivered", "err", v.errs[n])
+		}
 	}
 }
 

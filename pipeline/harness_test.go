@@ -96,14 +96,16 @@ func (s *script) storedIDs() []string {
 
 // letters collects dead letters.
 type letters struct {
-	mu   sync.Mutex
-	fail error
-	got  []Letter
+	mu    sync.Mutex
+	fail  error
+	tries int
+	got   []Letter
 }
 
 func (l *letters) Write(_ context.Context, letter Letter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.tries++
 	if l.fail != nil {
 		return l.fail
 	}

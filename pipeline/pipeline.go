@@ -68,8 +68,8 @@ type Pipeline struct {
 	mu      sync.Mutex // guards what follows
 	backlog *backlog
 	gate    gate
-	retries []*unit // failed as a whole, in the order of their failure
-	refused int     // records refused for good since the last success
+	retries []*unit                // failed as a whole, in the order of their failure
+	refused map[delta.Ref]struct{} // objects refused for good since the last success
 	room    room
 	log     logState
 	ledger  ledger
@@ -91,6 +91,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		ledger:  newLedger(),
 	}
 	p.beat = p.now()
+	p.refused = map[delta.Ref]struct{}{}
 	p.gate = newGate(options.Retry)
 	p.backlog = newBacklog(options.Name, options.Retry, p.signal)
 	p.room.freed = make(chan struct{})

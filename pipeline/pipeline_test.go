@@ -187,11 +187,16 @@ func TestDeadLetterThatCannotBeWrittenIsNotSettled(t *testing.T) {
 	dead := &letters{fail: errors.New("disk full")}
 	p := start(t, sink, dead, nil)
 	mustTake(t, p, change(t, "a", 1))
-	eventually(t, "the record was tried again", func() bool {
-		sink.mu.Lock()
-		defer sink.mu.Unlock()
-		return sink.calls >= 3
+	eventually(t, "the letter was tried again", func() bool {
+		dead.mu.Lock()
+		defer dead.mu.Unlock()
+		return dead.tries >= 3
 	})
+	sink.mu.Lock()
+	if sink.calls != 1 {
+		t.Errorf("the sink was asked %d times about a record that it refused for good", sink.calls)
+	}
+	sink.mu.Unlock()
 	if s := p.Stats(); s.Waiting != 1 {
 		t.Errorf("got %+v, want one waiting", s)
 	}
@@ -347,4 +352,74 @@ func TestRetryAfter(t *testing.T) {
 	mustTake(t, p, change(t, "a", 1))
 	mustTake(t, p, change(t, "b", 1))
 	drain(t, p)
+}
+
+// Permanent refusals of one object say nothing of the sink, however many they are.
+func TestRunOfPermanentsOnOneObject(t *testing.T) {
+	sink := &script{}
+	sink.set(func(int, []sinks.Record) error { return sinks.Permanent(sinks.ReasonTooLarge, errors.New("413")) })
+	dead := &letters{}
+	p := start(t, sink, dead, nil)
+	for version := range 3 * permanentRun {
+		mustTake(t, p, change(t, "large", version+1))
+	}
+	drain(t, p)
+	if n := len(dead.ids()); n != 3*permanentRun {
+		t.Errorf("%d dead letters, want %d", n, 3*permanentRun)
+	}
+	checkOrder(t, dead.ids())
+}
+
+// With nothing else to do but a good record now and then, a poisoned one closes the gate a few times at most: then it
+// stays in its own backoff.
+func TestPoisonedRecordAtLowTraffic(t *testing.T) {
+	sink := &script{}
+	sink.set(func(_ int, batch []sinks.Record) error {
+		for _, record := range batch {
+			if record.Fields.Name == "poison" {
+				return errDown
+			}
+		}
+		return nil
+	})
+	p := start(t, sink, &letters{}, nil)
+	mustTake(t, p, change(t, "poison", 1))
+	for n := range 5 {
+		mustTake(t, p, change(t, "good", n+1))
+		eventually(t, fmt.Sprintf("good record %d is delivered", n+1), func() bool { return p.Stats().Delivered == uint64(n+1) })
+	}
+	for n := 5; n < 25; n++ {
+		if !p.Stats().GateOpen {
+			t.Fatalf("the gate is closed before good record %d", n+1)
+		}
+		mustTake(t, p, change(t, "good", n+1))
+		eventually(t, fmt.Sprintf("good record %d is delivered", n+1), func() bool { return p.Stats().Delivered == uint64(n+1) })
+	}
+	sink.set(nil)
+	drain(t, p)
+}
+
+// A record that a sink held back behind another of its object has had no attempt of its own.
+func TestHeldBackIsNoAttempt(t *testing.T) {
+	sink := &script{}
+	sink.set(func(_ int, batch []sinks.Record) error {
+		errs := make([]error, len(batch))
+		for n, record := range batch {
+			switch {
+			case strings.Contains(record.ID, "/1/"):
+				errs[n] = sinks.Permanent(sinks.ReasonTooLarge, errors.New("413"))
+			case n > 0 && errs[n-1] != nil:
+				errs[n] = sinks.Transient(sinks.ReasonOther, errors.New("held back"))
+			}
+		}
+		return &sinks.BatchError{Errs: errs}
+	})
+	dead := &letters{}
+	p := start(t, sink, dead, func(o *Options) { o.Retry.Attempts, o.Limits.Linger = 1, 50*time.Millisecond })
+	mustTake(t, p, change(t, "a", 1))
+	mustTake(t, p, change(t, "a", 2))
+	drain(t, p)
+	if s := p.Stats(); s.Delivered != 1 || len(dead.ids()) != 1 {
+		t.Errorf("got %+v, dead letters %v", s, dead.ids())
+	}
 }

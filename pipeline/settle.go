@@ -4,12 +4,16 @@ import (
 	"context"
 	"time"
 
+	"github.com/kubeferry/kubeferry/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// permanentRun is how many records may be refused for good with nothing delivered between before the sink is blamed:
-// a receiver that answers 400 to everything is misconfigured.
+// permanentRun is how many different objects may be refused for good with nothing delivered between before the sink is
+// blamed: a receiver that answers 400 to everything is misconfigured.
 const permanentRun = 10
+
+// sealedTries is how often a batch that only the sink was blamed for is sent as it was.
+const sealedTries = 3
 
 // outcome of one record.
 type outcome int
@@ -52,9 +56,12 @@ func (p *Pipeline) send(ctx context.Context, u *unit) []*sinks.Error {
 	errs := make([]*sinks.Error, len(u.items))
 	records, indices := u.records, []int(nil)
 	for n, i := range u.items {
-		if i.err != nil {
+		switch {
+		case i.err != nil:
 			errs[n] = sinks.Classify(sinks.Permanent(sinks.ReasonEncode, i.err))
-		} else {
+		case i.final != nil: // only its letter is missing
+			errs[n] = i.final
+		default:
 			indices = append(indices, n)
 		}
 	}
@@ -97,8 +104,8 @@ func (p *Pipeline) judge(u *unit, errs []*sinks.Error, stopping bool) *verdict {
 		case err == nil:
 			acknowledged++
 			continue
-		case err.Reason == sinks.ReasonEncode && u.items[n].err != nil:
-			continue // never reached the sink
+		case u.items[n].err != nil || u.items[n].final != nil:
+			continue // it was not sent
 		case n > 0 && u.objects[n] == u.objects[n-1] && errs[n-1] != nil && !err.Permanent:
 			continue // held back behind a record that failed, which says nothing of the sink
 		case err.Permanent:
@@ -118,16 +125,14 @@ func (p *Pipeline) judge(u *unit, errs []*sinks.Error, stopping bool) *verdict {
 
 	switch {
 	case acknowledged > 0:
-		p.refused = 0
+		clear(p.refused)
 		p.open()
 	case refused+passing == 0: // nothing was sent
-	case passing == 0 && (others || p.refused+refused < permanentRun):
-		p.refused += refused
+	case passing == 0 && (p.noteRefused(u, errs) < permanentRun || others):
 		if probe {
 			p.gate.fail(p.now(), 0, true)
 		}
 	case passing == 0:
-		p.refused += refused
 		p.blameSink(first, 0, probe)
 		v.keep = true
 	case u.alone(), others && v.delay == 0:
@@ -138,7 +143,9 @@ func (p *Pipeline) judge(u *unit, errs []*sinks.Error, stopping bool) *verdict {
 		}
 	default:
 		p.blameSink(first, v.delay, probe)
-		v.keep = refused == 0
+		// A batch that has nothing beside it to show that the sink works must not stay together for ever: one poisoned
+		// record in it would hold the others.
+		v.keep = refused == 0 && (len(u.items) == 1 || u.tries < sealedTries)
 	}
 	p.countAttempts(u, v)
 	return v
@@ -154,7 +161,7 @@ func outcomes(u *unit, errs []*sinks.Error) []outcome {
 			out[n] = delivered
 		case n > 0 && u.objects[n] == u.objects[n-1] && out[n-1] == failed:
 			out[n] = failed
-		case err.Permanent:
+		case err.Permanent || u.items[n].final != nil:
 			out[n] = dead
 		default:
 			out[n] = failed
@@ -167,20 +174,32 @@ func outcomes(u *unit, errs []*sinks.Error) []outcome {
 func (p *Pipeline) countAttempts(u *unit, v *verdict) {
 	now := p.now()
 	for n, i := range u.items {
-		if v.outcomes[n] == delivered {
+		if v.outcomes[n] == delivered || i.final != nil {
 			continue
+		}
+		if n > 0 && u.objects[n] == u.objects[n-1] && v.outcomes[n-1] != delivered {
+			continue // it may have been held back, so this was no attempt of its own
 		}
 		i.attempts++
 		if i.failed.IsZero() {
 			i.failed = now
 		}
 		exhausted := p.options.Retry.Attempts > 0 && i.attempts >= p.options.Retry.Attempts
-		follows := n > 0 && u.objects[n] == u.objects[n-1] && v.outcomes[n-1] == failed
-		if exhausted && !follows {
+		if exhausted {
 			v.outcomes[n] = dead
 			v.keep = false
 		}
 	}
+}
+
+// noteRefused notes the objects that were refused for good, and returns how many there are since the last success.
+func (p *Pipeline) noteRefused(u *unit, errs []*sinks.Error) int {
+	for n, err := range errs {
+		if err != nil && err.Permanent && u.items[n].err == nil {
+			p.refused[u.items[n].ref] = struct{}{}
+		}
+	}
+	return len(p.refused)
 }
 
 // blameSink closes the gate, or keeps it closed.
@@ -192,7 +211,7 @@ func (p *Pipeline) blameSink(err *sinks.Error, retryAfter time.Duration, probe b
 	}
 }
 
-// open opens the gate if it is closed. Objects that probed in vain go back to the queue; batches stay as they were.
+// open opens the gate if it is closed. Objects that probed in vain go into their own backoff; batches stay as they were.
 func (p *Pipeline) open() {
 	closedFor := p.now().Sub(p.gate.since)
 	if !p.gate.succeed() {
@@ -205,7 +224,9 @@ func (p *Pipeline) open() {
 			kept = append(kept, u)
 			continue
 		}
-		p.backlog.release(u.objects[0])
+		o := u.objects[0]
+		o.suspect = true // another one got through where it did not
+		p.backlog.done(o, true, 0)
 	}
 	clear(p.retries[len(kept):])
 	p.retries = kept
@@ -257,7 +278,7 @@ func (p *Pipeline) settle(u *unit, v *verdict) {
 func (p *Pipeline) logFailing(o *object, failing bool, err *sinks.Error) {
 	if failing && !o.failing && !p.gate.closed {
 		p.logger.Warn("an object's record fails; its later records wait behind it",
-			"resource", o.ref.Resource, "namespace", o.ref.Namespace, "name", o.ref.Name, "err", err)
+			"resource", delta.ResourceName(o.ref.Resource), "namespace", o.ref.Namespace, "name", o.ref.Name, "err", err)
 	}
 	o.failing = failing
 }

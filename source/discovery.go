@@ -18,6 +18,9 @@ import (
 // ErrMissing says that the API server serves no such resource, now: a CRD may bring it.
 var ErrMissing = errors.New("the API server has no such resource")
 
+// errOtherVersion says, beside [ErrMissing], that the objects exist: another version of the resource is served.
+var errOtherVersion = errors.New("it is served in another version")
+
 // ErrScope says that a source with namespaces names a resource that has none.
 var ErrScope = errors.New("the resource is cluster-scoped, so that `namespaces` would never take effect: move it to a source of its own without `namespaces`")
 
@@ -31,7 +34,7 @@ type resolved struct {
 func (c *Client) resolve(ctx context.Context, gvr schema.GroupVersionResource) (resolved, error) {
 	list, err := c.discover(ctx, gvr.GroupVersion())
 	if apierrors.IsNotFound(err) {
-		return resolved{}, fmt.Errorf("%w: there is no %s", ErrMissing, gvr.GroupVersion())
+		return resolved{}, c.missing(ctx, gvr, "")
 	}
 	if err != nil {
 		return resolved{}, fmt.Errorf("discover %s: %w", gvr.GroupVersion(), err)
@@ -48,8 +51,58 @@ func (c *Client) resolve(ctx context.Context, gvr schema.GroupVersionResource) (
 		}
 		return resolved{kind: gvr.GroupVersion().WithKind(resource.Kind), namespaced: resource.Namespaced}, nil
 	}
-	return resolved{}, fmt.Errorf("%w: %s%s", ErrMissing, delta.ResourceName(gvr), suggestion(gvr, list.APIResources))
+	return resolved{}, c.missing(ctx, gvr, suggestion(gvr, list.APIResources))
 }
+
+// missing makes the error for a resource that discovery does not know in this version. Whether its objects are gone as
+// well depends on the group's other versions; if they cannot be read, nothing is known.
+func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, hint string) error {
+	missing := fmt.Errorf("%w: %s%s", ErrMissing, delta.ResourceName(gvr), hint)
+	versions, err := c.versions(ctx, gvr.Group)
+	if apierrors.IsNotFound(err) {
+		return missing
+	}
+	if err != nil {
+		return fmt.Errorf("discover the versions of %q: %w", gvr.Group, err)
+	}
+	for _, version := range versions {
+		if version == gvr.Version {
+			continue
+		}
+		other := gvr.GroupResource().WithVersion(version)
+		list, err := c.discover(ctx, other.GroupVersion())
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("discover %s: %w", other.GroupVersion(), err)
+		}
+		if err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == gvr.Resource }) {
+			return fmt.Errorf("%w (%w: %s)", missing, errOtherVersion, delta.ResourceName(other))
+		}
+	}
+	return missing
+}
+
+// versions lists the versions of a group that are served; the core group has none but its own.
+func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
+	if group == "" {
+		return nil, nil
+	}
+	body, err := c.rest.Get().AbsPath("/apis/" + group).Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	var list metav1.APIGroup
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, err
+	}
+	var versions []string
+	for _, version := range list.Versions {
+		versions = append(versions, version.Version)
+	}
+	return versions, nil
+}
+
+// isGone reports whether err says that the resource does not exist in any version, and so neither do its objects.
+func isGone(err error) bool { return errors.Is(err, ErrMissing) && !errors.Is(err, errOtherVersion) }
 
 // discover reads what a group version holds. client-go's discovery client turns a 403 or 404 for "v1" into an empty
 // list, which would look here as if Pods had ceased to exist.

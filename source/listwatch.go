@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,13 +82,16 @@ func (l *listerWatcher) Watch(options metav1.ListOptions) (watch.Interface, erro
 func (l *listerWatcher) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := l.open(ctx, options.TimeoutSeconds)
 	if apierrors.IsNotFound(err) {
-		if exists, discoveryErr := l.exists(ctx); discoveryErr == nil && !exists {
+		exists, discoveryErr := l.exists(ctx)
+		if discoveryErr == nil && !exists {
+			last := &note{kind: gone, refused: l.refused} // what happened before it went was refused, if so
 			l.position, l.refused = "", nil
 			return newStream(ctx, func(ctx context.Context, send func(watch.Event) bool) {
-				send(watch.Event{Type: watch.Modified, Object: &note{kind: gone}})
+				send(watch.Event{Type: watch.Modified, Object: last})
 				<-ctx.Done() // nothing follows: the watcher begins anew with discovery
 			}), nil
 		}
+		err = cmp.Or(discoveryErr, err)
 	}
 	if err != nil && ctx.Err() == nil {
 		l.health.failed(err)

@@ -16,7 +16,7 @@ type note struct {
 	resourceVersion string
 	// exact says, on begin, that the state is the one at the position.
 	exact bool
-	// refused is set on begin when the server refused the position.
+	// refused is set on begin, and on gone, when the server refused the position.
 	refused *refusal
 }
 

@@ -125,6 +125,11 @@ func (p *processor) note(ctx context.Context, n *note) error {
 		p.handler.Update(func() { p.reading, p.exact, p.owed = false, false, nil })
 		return nil
 	default: // gone: the resource took all of its objects along
+		if n.refused != nil {
+			if err := p.gap(ctx, n.refused); err != nil {
+				return err
+			}
+		}
 		p.known().beginRound()
 		p.gone = true
 		return p.deleteUnseen(ctx)

@@ -88,11 +88,11 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 		if err == nil {
 			return found, true
 		}
-		w.absent = w.absent || errors.Is(err, ErrMissing)
+		w.absent = w.absent || isGone(err)
 		if ctx.Err() == nil {
 			w.health.failed(err)
 		}
-		if errors.Is(err, ErrMissing) && w.state.known.len() > 0 { // it went while nobody looked
+		if isGone(err) && w.state.known.len() > 0 { // it went while nobody looked
 			if w.processor(w.state.kind).note(ctx, &note{kind: gone}) == nil {
 				w.handler.Update(w.state.reset)
 				w.resumed, w.fill, w.again = false, false, false
@@ -168,7 +168,7 @@ func (w *watcher) listerWatcher() *listerWatcher {
 		position: w.state.position, restored: w.resumed, unclean: w.state.unclean, fill: w.fill, onRollback: w.onRollback,
 		exists: func(ctx context.Context) (bool, error) {
 			_, err := w.collection.client.resolve(ctx, w.collection.resource)
-			if errors.Is(err, ErrMissing) {
+			if isGone(err) {
 				return false, nil
 			}
 			return err == nil, err

@@ -44,7 +44,7 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) error {
 		return s.noAnswer(ctx, err, creds)
 	}
 	defer resp.Body.Close()
-	return s.answer(resp, creds)
+	return s.answer(resp, records, creds)
 }
 
 // request makes the request for records; its body is a copy, which the transport may read beyond the call.

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -55,8 +56,9 @@ func verdictOf(status int) verdict {
 	return verdict{sinks.ReasonOther, false}
 }
 
-// answer reads the response within bounds, so that its connection can be used again, and classifies it.
-func (s *Sink) answer(resp *http.Response, creds *secrets) error {
+// answer reads the response within bounds, so that its connection can be used again, and classifies it. What the
+// receiver says is left out where it repeats what was sent.
+func (s *Sink) answer(resp *http.Response, sent []*sinks.Record, creds *secrets) error {
 	// The status is the acknowledgement: that the rest cannot be read changes nothing.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
@@ -67,13 +69,25 @@ func (s *Sink) answer(resp *http.Response, creds *secrets) error {
 	if to, err := resp.Location(); err == nil && resp.StatusCode < 400 {
 		message += fmt.Sprintf(": redirects are not followed, set url to where it leads (at %s)", origin(to))
 	}
-	if excerpt := creds.excerpt(string(body)); excerpt != "" {
+	if excerpt := creds.excerpt(string(body)); excerpt != "" && !repeats(excerpt, sent) {
 		message += ": " + excerpt
 	}
 	return &sinks.Error{
 		Err: errors.New(message), Reason: v.reason, Permanent: v.permanent,
 		RetryAfter: s.retryAfter(resp.Header.Get("Retry-After")),
 	}
+}
+
+// repeats reports whether a piece of text, long enough to be no accident, occurs in what was sent.
+func repeats(text string, sent []*sinks.Record) bool {
+	const window = 16
+	for i := 0; i+window <= len(text); i++ {
+		piece := []byte(text[i : i+window])
+		if slices.ContainsFunc(sent, func(r *sinks.Record) bool { return bytes.Contains(r.Body, piece) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // noAnswer classifies the error of a request without a response.
