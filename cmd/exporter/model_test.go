@@ -404,7 +404,9 @@ func (w *world) check(rt *rapid.T) {
 		repeated := 0
 		for _, a := range l.sink.all() {
 			if stored[a.id] {
-				if a.kind != "GAP" {
+				// A pipeline that joins gets its snapshot again if the first reading of the state was interrupted.
+				joining := l.joins > 0 && a.snapshot
+				if a.kind != "GAP" && !joining {
 					repeated++
 				}
 				continue
