@@ -61,8 +61,26 @@ type Delta struct {
 	Snapshot bool
 	// Inferred marks a delta worked out by comparing a list with the known set, because the change was missed.
 	Inferred bool
-	// FinalStateUnknown marks a DELETED whose Object holds only what was known of the object's identity.
+	// FinalStateUnknown marks a DELETED whose last state was missed: its Object holds what was known before, at the
+	// least the object's identity.
 	FinalStateUnknown bool
+	// Old is the version before, pinned when the change was observed; nil if there is none, if nothing of this watch
+	// needs one, or if it is unknown.
+	Old *Object
+	// Difference is what a MODIFIED carries of the version before; nil if the pipeline sends none.
+	Difference *Difference
+}
+
+// Difference is what a record says of the version before a MODIFIED, as its pipeline sends it.
+type Difference struct {
+	// Known is false if the version before is unknown; then nothing below is set.
+	Known bool
+	// OldResourceVersion is the resource version of the version before.
+	OldResourceVersion string
+	// OldObject is the version before as JSON, or nil.
+	OldObject []byte
+	// Patch is a JSON Patch (RFC 6902) or a JSON Merge Patch (RFC 7386) that makes the new version of the old, or nil.
+	Patch []byte
 }
 
 // Ref returns the object's place in the API.
