@@ -67,7 +67,7 @@ func feed(b *testing.B, p *pipeline.Pipeline, frames [][]byte, hand func(d *delt
 		}
 		n++
 		d := &delta.Delta{Type: delta.Added, Resource: gvr, Watch: "w", Object: object, Observed: time.Now()}
-		ticket, err := p.Reserve(b.Context(), d)
+		ticket, err := p.Reserve(b.Context(), d, true)
 		if err != nil {
 			b.Fatal(err)
 		}

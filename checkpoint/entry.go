@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/klauspost/compress/s2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeferry/kubeferry/delta"
 )
@@ -29,6 +31,27 @@ type head struct {
 	Failed   int64                        `json:"f,omitempty"`
 	Error    string                       `json:"e,omitempty"`
 	Gap      *delta.Gap                   `json:"g,omitempty"`
+	// Identity is set if the object was rewritten, so that its JSON need not tell it.
+	Identity *identity `json:"n,omitempty"`
+	// Difference is set if the delta has one. Its OldObject and Patch, each with its length before it, stand before the
+	// object's JSON.
+	Difference *difference `json:"d,omitempty"`
+}
+
+type identity struct {
+	APIVersion      string    `json:"v"`
+	Kind            string    `json:"k"`
+	Namespace       string    `json:"s,omitempty"`
+	Name            string    `json:"n"`
+	UID             types.UID `json:"u"`
+	ResourceVersion string    `json:"r"`
+}
+
+type difference struct {
+	Known              bool   `json:"k,omitempty"`
+	OldResourceVersion string `json:"r,omitempty"`
+	OldObject          int    `json:"o,omitempty"` // length
+	Patch              int    `json:"p,omitempty"` // length
 }
 
 var errEntry = errors.New("malformed log entry")
@@ -45,7 +68,7 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 	if d := e.Delta; d != nil {
 		h.Type, h.Resource, h.Watch, h.Observed = d.Type, &d.Resource, d.Watch, d.Observed.UnixNano()
 		h.Snapshot, h.Inferred, h.Unknown = d.Snapshot, d.Inferred, d.FinalStateUnknown
-		object = d.Object.JSON()
+		object = h.pack(d)
 	}
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -58,6 +81,54 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 		return out, nil
 	}
 	return append(out, s2.Encode(nil, object)...), nil
+}
+
+// pack notes what the JSON of a delta's object does not tell, and returns it with the JSON of the difference before it.
+func (h *head) pack(d *delta.Delta) []byte {
+	o := d.Object
+	if o.Rewritten() {
+		h.Identity = &identity{o.APIVersion(), o.Kind(), o.Namespace(), o.Name(), o.UID(), o.ResourceVersion()}
+	}
+	diff := d.Difference
+	if diff == nil {
+		return o.JSON()
+	}
+	h.Difference = &difference{diff.Known, diff.OldResourceVersion, len(diff.OldObject), len(diff.Patch)}
+	return slices.Concat(diff.OldObject, diff.Patch, o.JSON())
+}
+
+// unpack is the reverse of pack.
+func (h *head) unpack(raw []byte) (*delta.Object, *delta.Difference, error) {
+	var diff *delta.Difference
+	if d := h.Difference; d != nil {
+		if d.OldObject < 0 || d.Patch < 0 || d.OldObject > len(raw) || d.Patch > len(raw)-d.OldObject {
+			return nil, nil, errEntry
+		}
+		diff = &delta.Difference{Known: d.Known, OldResourceVersion: d.OldResourceVersion}
+		if d.OldObject > 0 {
+			diff.OldObject = raw[:d.OldObject:d.OldObject]
+		}
+		// What is not scanned below goes out as it is: a damaged page must not become a wrong record.
+		if raw = raw[d.OldObject:]; d.Patch > 0 {
+			diff.Patch = raw[:d.Patch:d.Patch]
+		}
+		raw = raw[d.Patch:]
+		if diff.OldObject != nil && !json.Valid(diff.OldObject) || diff.Patch != nil && !json.Valid(diff.Patch) {
+			return nil, nil, errEntry
+		}
+	}
+	if i := h.Identity; i != nil {
+		if !json.Valid(raw) {
+			return nil, nil, errEntry
+		}
+		kind := schema.FromAPIVersionAndKind(i.APIVersion, i.Kind)
+		return delta.NewIdentity(kind, i.Namespace, i.Name, i.UID, i.ResourceVersion).WithJSON(raw), diff, nil
+	}
+	object, err := delta.NewObject(raw)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errEntry, err)
+	}
+	return object, diff, nil
 }
 
 // decodeEntry reads an entry; data may be reused afterwards.
@@ -85,13 +156,13 @@ func decodeEntry(seq uint64, data []byte) (delta.Entry, error) {
 	if err != nil {
 		return delta.Entry{}, fmt.Errorf("%w: %w", errEntry, err)
 	}
-	object, err := delta.NewObject(raw)
+	object, diff, err := h.unpack(raw)
 	if err != nil {
-		return delta.Entry{}, fmt.Errorf("%w: %w", errEntry, err)
+		return delta.Entry{}, err
 	}
 	e.Delta = &delta.Delta{
 		Type: h.Type, Resource: *h.Resource, Watch: h.Watch, Object: object, Observed: time.Unix(0, h.Observed),
-		Snapshot: h.Snapshot, Inferred: h.Inferred, FinalStateUnknown: h.Unknown,
+		Snapshot: h.Snapshot, Inferred: h.Inferred, FinalStateUnknown: h.Unknown, Difference: diff,
 	}
 	return e, nil
 }

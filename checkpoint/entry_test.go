@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -36,13 +37,14 @@ func FuzzEntry(f *testing.F) {
 func FuzzKnown(f *testing.F) {
 	f.Add([]byte("ns/name"), []byte{1, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte("/name"), []byte("\x025\x00uid"))
+	f.Add([]byte("/name"), []byte("\x82\x03\x04kept5\x00uid"))
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		k, err := decodeKnown(key, value)
 		if err != nil {
 			return
 		}
 		again, err := decodeKnown(knownKey(k), encodeKnown(k))
-		if err != nil || again != k {
+		if err != nil || !reflect.DeepEqual(again, k) {
 			t.Errorf("got %+v and %v, want %+v", again, err, k)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"math"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -15,10 +16,12 @@ import (
 var errKnown = errors.New("malformed known object")
 
 // A known object is <namespace>/<name> → a byte that says how the rest is written, the resource version and the uid:
-// compact where they are a number and a UUID, as text where they are not.
+// compact where they are a number and a UUID, as text where they are not. With knownMore set in the first byte, who let
+// the object pass and what is kept of it come in between.
 const (
 	knownCompact = 1
 	knownText    = 2
+	knownMore    = 0x80
 )
 
 func knownKey(k delta.Known) []byte {
@@ -30,13 +33,40 @@ func knownKey(k delta.Known) []byte {
 func encodeKnown(k delta.Known) []byte {
 	version, err := strconv.ParseUint(k.ResourceVersion, 10, 64)
 	uid, ok := parseUUID(string(k.UID))
+	out := make([]byte, 1, 1+3*binary.MaxVarintLen64+len(k.Previous)+len(k.ResourceVersion)+1+len(k.UID))
+	if k.Passed != 0 || k.Previous != nil {
+		out[0] = knownMore
+		out = binary.AppendUvarint(out, uint64(k.Passed))
+		out = binary.AppendUvarint(out, uint64(len(k.Previous)))
+		out = append(out, k.Previous...)
+	}
 	if err == nil && ok && strconv.FormatUint(version, 10) == k.ResourceVersion {
-		out := binary.AppendUvarint([]byte{knownCompact}, version)
+		out[0] |= knownCompact
+		out = binary.AppendUvarint(out, version)
 		return append(out, uid[:]...)
 	}
-	out := append([]byte{knownText}, k.ResourceVersion...)
+	out[0] |= knownText
+	out = append(out, k.ResourceVersion...)
 	out = append(out, 0)
 	return append(out, k.UID...)
+}
+
+// decodeMore reads what knownMore announces, and returns the rest.
+func decodeMore(k *delta.Known, value []byte) ([]byte, error) {
+	passed, n := binary.Uvarint(value)
+	if n <= 0 || passed > math.MaxUint16 {
+		return nil, errKnown
+	}
+	k.Passed, value = uint16(passed), value[n:]
+	length, n := binary.Uvarint(value)
+	if n <= 0 || length > uint64(len(value)-n) {
+		return nil, errKnown
+	}
+	value = value[n:]
+	if length > 0 {
+		k.Previous = bytes.Clone(value[:length])
+	}
+	return value[length:], nil
 }
 
 func decodeKnown(key, value []byte) (delta.Known, error) {
@@ -45,16 +75,23 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 		return delta.Known{}, errKnown
 	}
 	k := delta.Known{Namespace: string(namespace), Name: string(name)}
-	switch value[0] {
+	kind, value := value[0], value[1:]
+	if kind&knownMore != 0 {
+		var err error
+		if value, err = decodeMore(&k, value); err != nil {
+			return delta.Known{}, err
+		}
+	}
+	switch kind &^ knownMore {
 	case knownCompact:
-		version, n := binary.Uvarint(value[1:])
-		if n <= 0 || len(value) != 1+n+16 {
+		version, n := binary.Uvarint(value)
+		if n <= 0 || len(value) != n+16 {
 			return delta.Known{}, errKnown
 		}
 		k.ResourceVersion = strconv.FormatUint(version, 10)
-		k.UID = types.UID(formatUUID(value[1+n:]))
+		k.UID = types.UID(formatUUID(value[n:]))
 	case knownText:
-		version, uid, ok := bytes.Cut(value[1:], []byte{0})
+		version, uid, ok := bytes.Cut(value, []byte{0})
 		if !ok {
 			return delta.Known{}, errKnown
 		}

@@ -90,7 +90,7 @@ func TestCommitSurvives(t *testing.T) {
 		t.Errorf("got %s, %v, %v", meta, got, err)
 	}
 	for _, k := range known {
-		if got[k.Namespace+"/"+k.Name] != k {
+		if !reflect.DeepEqual(got[k.Namespace+"/"+k.Name], k) {
 			t.Errorf("got %+v, want %+v", got[k.Namespace+"/"+k.Name], k)
 		}
 	}

@@ -94,7 +94,13 @@ func (d *Delta) ID(cluster string) string {
 }
 
 // Size is what the delta counts towards a backlog's bound in bytes: its JSON and a flat amount for the rest.
-func (d *Delta) Size() int64 { return int64(len(d.Object.JSON())) + overhead }
+func (d *Delta) Size() int64 {
+	size := int64(len(d.Object.JSON())) + overhead
+	if d.Difference != nil {
+		size += int64(len(d.Difference.OldObject) + len(d.Difference.Patch))
+	}
+	return size
+}
 
 // overhead is about what a Delta, its Object and their places in queues and maps take beside the JSON.
 const overhead = 768

@@ -2,7 +2,6 @@ package delta
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
 )
 
 // Object is one version of one Kubernetes object: the JSON that the API server sent, and the few fields of its
@@ -23,6 +23,7 @@ import (
 type Object struct {
 	raw    []byte
 	fields fields
+	rewritten bool
 	// bare is the object without managedFields, once somebody asked for it.
 	bare atomic.Pointer[Object]
 }
@@ -66,6 +67,23 @@ func NewIdentity(kind schema.GroupVersionKind, namespace, name string, uid types
 	}}
 }
 
+// Identity returns an object that holds what [NewIdentity] makes of this one.
+func (o *Object) Identity() *Object {
+	kind := schema.FromAPIVersionAndKind(o.APIVersion(), o.Kind())
+	return NewIdentity(kind, o.Namespace(), o.Name(), o.UID(), o.ResourceVersion())
+}
+
+// WithJSON returns an object of the same identity with other JSON, which is not read: what a pipeline made of it, that
+// may lack any field.
+func (o *Object) WithJSON(raw []byte) *Object {
+	rewritten := &Object{raw: raw, fields: o.fields, rewritten: true}
+	rewritten.fields.managed = span{}
+	return rewritten
+}
+
+// Rewritten reports whether [Object.WithJSON] made the object, so that its JSON does not tell its identity.
+func (o *Object) Rewritten() bool { return o.rewritten }
+
 // JSON returns the object as the API server wrote it. It must not be modified.
 func (o *Object) JSON() []byte { return o.raw }
 
@@ -108,11 +126,12 @@ func (o *Object) WithoutManagedFields() *Object {
 
 // Unstructured decodes the object. The result belongs to the caller.
 func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
-	var u unstructured.Unstructured
-	if err := u.UnmarshalJSON(o.raw); err != nil {
+	// Not its UnmarshalJSON, whose errors may hold all of the object.
+	var content map[string]any
+	if err := json.Unmarshal(o.raw, &content); err != nil {
 		return nil, fmt.Errorf("decode %s %s/%s: %w", o.Kind(), o.Namespace(), o.Name(), err)
 	}
-	return &u, nil
+	return &unstructured.Unstructured{Object: content}, nil
 }
 
 // GetObjectMeta gives client-go's machinery what it looks at: the fields above, and nothing else.

@@ -13,6 +13,10 @@ type Known struct {
 	Namespace, Name string
 	UID             types.UID
 	ResourceVersion string
+	// Passed is the number of the set of takers whose filters the object passed, as the watch's meta lists them.
+	Passed uint16
+	// Previous is what is kept of the object for its next change, compressed by whoever keeps it; nil for nothing.
+	Previous []byte
 }
 
 // WatchChange is what happened to a watch's position and known set between two commits.

@@ -401,7 +401,7 @@ func TestTicketsGiveTheirRoomBack(t *testing.T) {
 	p.Cancel(Ticket{})
 	var tickets []Ticket
 	for n := range 6 { // the last ones are for the log
-		ticket, err := p.Reserve(t.Context(), change(t, fmt.Sprint("o", n), n+1))
+		ticket, err := p.Reserve(t.Context(), change(t, fmt.Sprint("o", n), n+1), true)
 		if err != nil {
 			t.Fatal(err)
 		}

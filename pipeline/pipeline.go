@@ -23,7 +23,13 @@ type Options struct {
 	KeepManagedFields bool
 	// Redactor replaces the data of Secrets; nil leaves them as they are.
 	Redactor *Redactor
-	Format   Format
+	// OnLeave says what becomes of an object that passed the filters before and does not any more.
+	OnLeave OnLeave
+	// Transforms change what leaves, in order.
+	Transforms []Transform
+	// Diff is what a MODIFIED carries of the version before.
+	Diff   Diff
+	Format Format
 	// MaxBytes bounds the backlog in memory; a delta that finds it full waits, and its watch with it, unless Spill
 	// is set.
 	MaxBytes int64
@@ -102,101 +108,6 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 
 // Name of the pipeline.
 func (p *Pipeline) Name() string { return p.options.Name }
-
-// Ticket is room for one delta or gap. It is given back with Take or Cancel, once. The zero value is for none.
-type Ticket struct {
-	item     *item
-	filtered bool
-}
-
-// Reserve finds out whether a delta concerns the pipeline and makes room for it. It blocks while the backlog is
-// full, and fails only when ctx ends first.
-func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta) (Ticket, error) {
-	if !p.passes(d) {
-		return Ticket{filtered: true}, nil
-	}
-	d, err := p.prepare(d)
-	i := &item{delta: d, ref: d.Ref(), watch: d.Watch, observed: d.Observed, size: d.Size(), err: err}
-	return Ticket{item: i}, p.reserve(ctx, i)
-}
-
-// ReserveGap makes room for a gap; the deltas of its watch that follow wait until it is settled.
-func (p *Pipeline) ReserveGap(ctx context.Context, g *delta.Gap) (Ticket, error) {
-	i := &item{gap: g, ref: g.Ref(), watch: g.Watch, observed: g.Observed, size: gapSize}
-	return Ticket{item: i}, p.reserve(ctx, i)
-}
-
-// Take hands over what the ticket was made for. It never blocks.
-func (p *Pipeline) Take(t Ticket) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if t.filtered {
-		p.ledger.received++
-		p.ledger.filtered++
-		return
-	}
-	if t.item == nil {
-		return
-	}
-	p.ledger.took(t.item)
-	p.place(t.item)
-}
-
-// Cancel gives the room back.
-func (p *Pipeline) Cancel(t Ticket) {
-	if t.item == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.vacate(t.item)
-}
-
-// Delta is Reserve and Take in one.
-func (p *Pipeline) Delta(ctx context.Context, d *delta.Delta) error {
-	t, err := p.Reserve(ctx, d)
-	if err == nil {
-		p.Take(t)
-	}
-	return err
-}
-
-// Gap is ReserveGap and Take in one.
-func (p *Pipeline) Gap(ctx context.Context, g *delta.Gap) error {
-	t, err := p.ReserveGap(ctx, g)
-	if err == nil {
-		p.Take(t)
-	}
-	return err
-}
-
-// prepare applies what is always on. What cannot be redacted is replaced by its identity, and goes to the dead
-// letter with the error.
-func (p *Pipeline) prepare(d *delta.Delta) (*delta.Delta, error) {
-	object := d.Object
-	if !p.options.KeepManagedFields {
-		object = object.WithoutManagedFields()
-	}
-	var err error
-	if p.options.Redactor != nil && isSecret(d.Resource) {
-		object, err = p.options.Redactor.Secret(object)
-	}
-	if object == d.Object {
-		return d, err
-	}
-	prepared := *d
-	prepared.Object = object
-	return &prepared, err
-}
-
-func (p *Pipeline) passes(d *delta.Delta) bool {
-	for _, filter := range p.options.Filters {
-		if !filter.Pass(d) {
-			return false
-		}
-	}
-	return true
-}
 
 // Run delivers until ctx ends, and returns when no delivery is under way.
 func (p *Pipeline) Run(ctx context.Context) {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -23,26 +24,17 @@ type Redactor struct{ key []byte }
 // NewRedactor makes a redactor. Digests are comparable between redactors of the same key.
 func NewRedactor(key []byte) *Redactor { return &Redactor{key: key} }
 
-func isSecret(gvr schema.GroupVersionResource) bool {
+// IsSecret reports whether a resource's data is redacted unless a pipeline says otherwise.
+func IsSecret(gvr schema.GroupVersionResource) bool {
 	return gvr.Group == "" && gvr.Resource == "secrets"
 }
 
-// Secret returns the Secret with its data, its stringData and the last-applied annotation redacted. If it cannot, the
-// object it returns beside the error is the identity alone.
+// Secret returns the Secret with its data, its stringData and the last-applied annotation redacted. What is redacted
+// already stays as it is.
 func (r *Redactor) Secret(object *delta.Object) (*delta.Object, error) {
-	redacted, err := r.secret(object)
-	if err != nil {
-		kind := schema.FromAPIVersionAndKind(object.APIVersion(), object.Kind())
-		return delta.NewIdentity(kind, object.Namespace(), object.Name(), object.UID(), object.ResourceVersion()),
-			fmt.Errorf("redact Secret: %w", err)
-	}
-	return redacted, nil
-}
-
-func (r *Redactor) secret(object *delta.Object) (*delta.Object, error) {
 	u, err := object.Unstructured()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("redact Secret: %w", err)
 	}
 	for _, field := range []string{"data", "stringData"} {
 		switch values := u.Object[field].(type) {
@@ -56,7 +48,7 @@ func (r *Redactor) secret(object *delta.Object) (*delta.Object, error) {
 		}
 	}
 	if annotations := u.GetAnnotations(); annotations[lastApplied] != "" {
-		annotations[lastApplied] = r.digest([]byte(annotations[lastApplied]))
+		annotations[lastApplied] = r.text(annotations[lastApplied])
 		u.SetAnnotations(annotations)
 	}
 	raw, err := json.Marshal(u.Object)
@@ -81,11 +73,35 @@ func (r *Redactor) value(field string, value any) string {
 			return r.digest(decoded)
 		}
 	}
+	return r.text(text)
+}
+
+// digestPrefix marks a value as a digest. What looks like one stays as it is: a version before was redacted when it was
+// kept. No value of a Secret's data does, since a colon is no base64.
+const (
+	digestPrefix = "redacted:hmac-sha256:"
+	digestBytes  = 16
+)
+
+func isDigest(text string) bool {
+	digits, ok := strings.CutPrefix(text, digestPrefix)
+	if !ok || len(digits) != 2*digestBytes {
+		return false
+	}
+	_, err := hex.DecodeString(digits)
+	return err == nil
+}
+
+// text is the digest of a text, or the text itself if it is one.
+func (r *Redactor) text(text string) string {
+	if isDigest(text) {
+		return text
+	}
 	return r.digest([]byte(text))
 }
 
 func (r *Redactor) digest(value []byte) string {
 	mac := hmac.New(sha256.New, r.key)
 	mac.Write(value)
-	return "redacted:hmac-sha256:" + hex.EncodeToString(mac.Sum(nil)[:16])
+	return digestPrefix + hex.EncodeToString(mac.Sum(nil)[:digestBytes])
 }

@@ -23,6 +23,9 @@ type known struct {
 	uid             types.UID
 	resourceVersion string
 	round           uint32 // in which the object was last seen
+	// passed is the number of the set of takers whose filters the object passed.
+	passed   uint16
+	previous previous
 }
 
 func newKnownSet(keep bool) *knownSet {
@@ -43,10 +46,22 @@ func (k *knownSet) find(object *delta.Object) (known, bool) {
 }
 
 // put makes object the known version and marks it as seen.
-func (k *knownSet) put(object *delta.Object) {
+func (k *knownSet) put(object *delta.Object, passed uint16, kept previous) {
 	key := k.intern(keyOf(object))
-	k.objects[key] = known{uid: object.UID(), resourceVersion: object.ResourceVersion(), round: k.round}
+	k.objects[key] = known{
+		uid: object.UID(), resourceVersion: object.ResourceVersion(), round: k.round, passed: passed, previous: kept,
+	}
 	k.mark(key)
+}
+
+// passed notes whose filters a known object passes.
+func (k *knownSet) passed(object *delta.Object, passed uint16) {
+	key := keyOf(object)
+	if found := k.objects[key]; found.passed != passed {
+		found.passed = passed
+		k.objects[key] = found
+		k.mark(key)
+	}
 }
 
 // saw marks a known object as seen in this round.
@@ -81,7 +96,9 @@ func (k *knownSet) mark(key types.NamespacedName) {
 // restore puts an object in that the last commit knows.
 func (k *knownSet) restore(object delta.Known) {
 	key := k.intern(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
-	k.objects[key] = known{uid: object.UID, resourceVersion: object.ResourceVersion}
+	k.objects[key] = known{
+		uid: object.UID, resourceVersion: object.ResourceVersion, passed: object.Passed, previous: object.Previous,
+	}
 }
 
 // capture returns what changed since the last call.
@@ -89,7 +106,10 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 	for key := range k.changed {
 		object, exists := k.objects[key]
 		if exists {
-			put = append(put, delta.Known{Namespace: key.Namespace, Name: key.Name, UID: object.uid, ResourceVersion: object.resourceVersion})
+			put = append(put, delta.Known{
+				Namespace: key.Namespace, Name: key.Name, UID: object.uid, ResourceVersion: object.resourceVersion,
+				Passed: object.passed, Previous: object.previous,
+			})
 		} else {
 			remove = append(remove, delta.Known{Namespace: key.Namespace, Name: key.Name})
 		}

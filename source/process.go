@@ -15,10 +15,19 @@ import (
 // Handler takes what a source observes. Each watch calls it from one goroutine, in order; several watches call it
 // at once.
 type Handler interface {
-	// Delta hands a delta to the takers of those names, or to all if names is nil. It may block to hold its watch
-	// back, and an empty, non-nil names is nobody. then is called in the same moment as the hand-over: a commit sees both or neither. It fails only when ctx
-	// has ended; then nothing was handed over.
-	Delta(ctx context.Context, d *delta.Delta, names []string, then func()) error
+	// Delta hands a delta to those takers of the audience whose filters it passes. It may block to hold its watch back.
+	// then is called in the same moment as the hand-over, so that a commit sees both or neither, with the takers of the
+	// audience whose filters the object passes, in the order of Takers, or nil if it passes all of them. It fails only
+	// when ctx has ended; then nothing was handed over.
+	Delta(ctx context.Context, d *delta.Delta, to Audience, then func(passed []string)) error
+	// Passes returns the takers whose filters the object of a delta passes that nobody is told of.
+	Passes(d *delta.Delta) []string
+	// Keep returns what to keep of an object, so that its next change can carry the version before; nil if no taker
+	// needs it.
+	Keep(resource schema.GroupVersionResource, object *delta.Object) *delta.Object
+	// Keeps says how Keep decides: what was kept under another answer is given to Keep once more. Empty if it always
+	// returns nil.
+	Keeps() string
 	// Gap is Delta for a gap. It precedes the inferred deltas that make up the net difference.
 	Gap(ctx context.Context, g *delta.Gap, then func()) error
 	// Update runs a change of what a commit sees, in a moment when none looks.
@@ -162,11 +171,13 @@ func (p *processor) begin(ctx context.Context, n *note) error {
 // present handles an object that exists. live says that the server called it a change.
 func (p *processor) present(ctx context.Context, object *delta.Object, live bool) error {
 	old, known := p.known().find(object)
-	took := func() {
-		p.known().put(object)
+	kept := keep(p.handler.Keep(p.collection.resource, object))
+	took := func(passed uint16) {
+		p.known().put(object, passed, kept)
 		p.advance(object.ResourceVersion())
 	}
 	d := &delta.Delta{Type: delta.Added, Object: object}
+	to := Audience{Before: []string{}}
 	switch {
 	case known && old.uid != object.UID():
 		// Deleted and created again while nobody looked.
@@ -175,10 +186,12 @@ func (p *processor) present(ctx context.Context, object *delta.Object, live bool
 		}
 		d.Inferred = true
 	case known && old.resourceVersion == object.ResourceVersion():
-		return p.unchanged(ctx, object)
+		return p.unchanged(ctx, object, old)
 	case known:
 		d.Type = delta.Modified
 		d.Inferred = p.reading && !live
+		d.Old = old.previous.object()
+		to.Before = p.state.sets.names(old.passed)
 	case p.reading && !live:
 		d.Snapshot = !p.state.complete || p.exact
 		if p.absent && p.snapshot == SnapshotNever { // it did not exist when the silence began
@@ -187,16 +200,21 @@ func (p *processor) present(ctx context.Context, object *delta.Object, live bool
 		d.Inferred = !d.Snapshot
 	}
 	if d.Snapshot && p.snapshot == SnapshotNever {
-		p.handler.Update(took)
+		p.label(d)
+		passed := p.handler.Passes(d)
+		p.handler.Update(func() { took(p.number(passed)) })
 		return nil
 	}
 	if d.Type == delta.Modified && len(p.owed) > 0 { // for those who do not know the object it is no change
-		if err := p.emit(ctx, d, p.others(), func() {}); err != nil {
+		to.Only = p.others()
+		err := p.emit(ctx, d, to, func(passed uint16) { to.Before = p.state.sets.names(passed) })
+		if err != nil {
 			return err
 		}
-		return p.emit(ctx, snapshotOf(object), p.owed, took)
+		to.Only = p.owed
+		return p.emit(ctx, snapshotOf(object), to, took)
 	}
-	return p.emit(ctx, d, nil, took)
+	return p.emit(ctx, d, to, took)
 }
 
 // others are the takers that are not owed a snapshot.
@@ -206,16 +224,17 @@ func (p *processor) others() []string {
 
 // unchanged handles an object that is known in this version already. It is news for the takers that are owed a
 // snapshot, and for nobody else.
-func (p *processor) unchanged(ctx context.Context, object *delta.Object) error {
-	took := func() {
+func (p *processor) unchanged(ctx context.Context, object *delta.Object, old known) error {
+	took := func(passed uint16) {
 		p.known().saw(object)
+		p.known().passed(object, passed)
 		p.advance(object.ResourceVersion())
 	}
 	if len(p.owed) == 0 {
-		p.handler.Update(took)
+		p.handler.Update(func() { took(old.passed) })
 		return nil
 	}
-	return p.emit(ctx, snapshotOf(object), p.owed, took)
+	return p.emit(ctx, snapshotOf(object), Audience{Only: p.owed, Before: p.state.sets.names(old.passed)}, took)
 }
 
 func snapshotOf(object *delta.Object) *delta.Delta {
@@ -224,8 +243,14 @@ func snapshotOf(object *delta.Object) *delta.Delta {
 
 // deleted handles a live DELETED, which is news even where the object was never known.
 func (p *processor) deleted(ctx context.Context, object *delta.Object) error {
-	return p.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, nil, func() {
-		if old, known := p.known().find(object); known && old.uid == object.UID() {
+	old, known := p.known().find(object)
+	known = known && old.uid == object.UID()
+	to := Audience{Before: []string{}}
+	if known {
+		to.Before = p.state.sets.names(old.passed)
+	}
+	return p.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, to, func(uint16) {
+		if known {
 			p.known().remove(keyOf(object))
 		}
 		p.advance(object.ResourceVersion())
@@ -242,13 +267,15 @@ func (p *processor) deleteUnseen(ctx context.Context) error {
 	return nil
 }
 
-// lost hands over the DELETED of an object of which only the identity is known.
+// lost hands over the DELETED of an object whose last state was missed, to those who were told that it exists.
 func (p *processor) lost(ctx context.Context, key types.NamespacedName, old known) error {
-	d := &delta.Delta{
-		Type: delta.Deleted, Inferred: true, FinalStateUnknown: true,
-		Object: delta.NewIdentity(p.kind, key.Namespace, key.Name, old.uid, old.resourceVersion),
+	object := old.previous.object()
+	if object == nil {
+		object = delta.NewIdentity(p.kind, key.Namespace, key.Name, old.uid, old.resourceVersion)
 	}
-	return p.emit(ctx, d, nil, func() { p.known().remove(key) })
+	d := &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, Object: object}
+	passed := p.state.sets.names(old.passed)
+	return p.emit(ctx, d, Audience{Only: passed, Before: passed}, func(uint16) { p.known().remove(key) })
 }
 
 func (p *processor) gap(ctx context.Context, r *refusal) error {
@@ -262,13 +289,26 @@ func (p *processor) gap(ctx context.Context, r *refusal) error {
 	return p.health.handOver(ctx, func(ctx context.Context) error { return p.handler.Gap(ctx, g, refused) })
 }
 
-func (p *processor) emit(ctx context.Context, d *delta.Delta, names []string, then func()) error {
-	d.Resource, d.Watch, d.Observed = p.collection.resource, p.id, p.now()
-	err := p.health.handOver(ctx, func(ctx context.Context) error { return p.handler.Delta(ctx, d, names, then) })
+// emit hands a delta over; then gets the number of the set of takers whose filters the object passes now.
+func (p *processor) emit(ctx context.Context, d *delta.Delta, to Audience, then func(passed uint16)) error {
+	p.label(d)
+	err := p.health.handOver(ctx, func(ctx context.Context) error {
+		return p.handler.Delta(ctx, d, to, func(passed []string) {
+			then(p.number(merge(p.handler.Takers(), to, passed)))
+		})
+	})
 	if err == nil {
 		p.metrics.seen[d.Type].Inc()
 	}
 	return err
+}
+
+func (p *processor) label(d *delta.Delta) {
+	d.Resource, d.Watch, d.Observed = p.collection.resource, p.id, p.now()
+}
+
+func (p *processor) number(passed []string) uint16 {
+	return p.state.sets.number(passed, p.handler.Takers())
 }
 
 // advance moves the position. Inside a state the resource versions are in no order, and mean nothing.

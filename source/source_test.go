@@ -49,7 +49,11 @@ func (r *recorder) Update(change func()) {
 
 func (*recorder) Commit(context.Context) error { return nil }
 
-func (r *recorder) Delta(ctx context.Context, d *delta.Delta, _ []string, then func()) error {
+func (*recorder) Keep(schema.GroupVersionResource, *delta.Object) *delta.Object { return nil }
+func (*recorder) Keeps() string                                                 { return "" }
+func (*recorder) Passes(*delta.Delta) []string                                  { return nil }
+
+func (r *recorder) Delta(ctx context.Context, d *delta.Delta, _ Audience, then func([]string)) error {
 	r.mu.Lock()
 	block := r.block
 	r.mu.Unlock()
@@ -64,7 +68,7 @@ func (r *recorder) Delta(ctx context.Context, d *delta.Delta, _ []string, then f
 	defer r.commits.RUnlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	then()
+	then(nil)
 	r.deltas = append(r.deltas, d)
 	r.order = append(r.order, shortID(d))
 	if r.state == nil {

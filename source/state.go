@@ -25,6 +25,8 @@ type state struct {
 	// unclean says that the position is that of a run without a last commit, and the history since was not seen.
 	unclean bool
 	kind    schema.GroupVersionKind
+	// sets are those that known objects passed, by number.
+	sets takerSets
 
 	changed bool // since the last capture
 }
@@ -66,6 +68,10 @@ type Meta struct {
 	Unclean       bool             `json:"unclean,omitempty"`
 	APIVersion    string           `json:"apiVersion,omitempty"`
 	Kind          string           `json:"kind,omitempty"`
+	// Kept is what the handler said of how it keeps objects.
+	Kept string `json:"kept,omitempty"`
+	// Passed are the sets of takers that known objects name by number, from 1.
+	Passed [][]string `json:"passed,omitempty"`
 }
 
 // Restored is what a store kept of a watch.
@@ -132,9 +138,17 @@ func (w *watcher) restore(store Store) error {
 	w.state.refused = meta.Refused
 	w.state.unclean = meta.Unclean || !store.Clean()
 	w.state.kind = schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
+	w.state.sets = meta.Passed
 	w.state.changed = true
 	for _, object := range restored.Known {
+		changed := object.Previous != nil && meta.Kept != w.handler.Keeps()
+		if changed {
+			object.Previous = keep(w.handler.Keep(w.collection.resource, previous(object.Previous).object()))
+		}
 		w.state.known.restore(object)
+		if changed {
+			w.state.known.mark(keyOfKnown(object))
+		}
 		if object.Namespace != "" && !w.namespaces.Match(object.Namespace) { // excluded since: forgotten, not deleted
 			delete(w.state.known.objects, keyOfKnown(object))
 			w.state.known.mark(keyOfKnown(object))
@@ -165,6 +179,7 @@ func (w *watcher) capture() (delta.WatchChange, bool) {
 		Position: w.state.position, Complete: w.state.complete, Served: w.state.served,
 		Partial: w.state.partial, Refused: w.state.refused, Unclean: w.state.unclean,
 		APIVersion: w.state.kind.GroupVersion().String(), Kind: w.state.kind.Kind,
+		Kept: w.handler.Keeps(), Passed: w.state.sets,
 	})
 	if err != nil {
 		panic(err) // a struct of strings

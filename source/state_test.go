@@ -82,6 +82,8 @@ type life struct {
 	gaps    []*delta.Gap
 	after   int // blocks after that many deltas; 0 never does
 	handed  int
+	keeps   string                                       // as Keeps says
+	passes  func(taker string, object *delta.Object) bool // the takers' filters; nil pass everything
 }
 
 func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, adjust func(*Options, *life)) *life {
@@ -134,7 +136,7 @@ func (l *life) capture() {
 	l.memory.commit(l.source.Capture())
 }
 
-func (l *life) Delta(ctx context.Context, d *delta.Delta, names []string, then func()) error {
+func (l *life) Delta(ctx context.Context, d *delta.Delta, to Audience, then func([]string)) error {
 	l.mu.Lock()
 	l.handed++
 	blocked := l.after > 0 && l.handed > l.after
@@ -146,14 +148,46 @@ func (l *life) Delta(ctx context.Context, d *delta.Delta, names []string, then f
 	l.Update(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		passed := []string{} // nil would be everybody
 		for _, name := range l.names {
-			if names == nil || slices.Contains(names, name) {
-				l.got[name] = append(l.got[name], shortID(d))
+			if to.Only != nil && !slices.Contains(to.Only, name) {
+				continue
 			}
+			if l.passes == nil || l.passes(name, d.Object) {
+				passed = append(passed, name)
+			}
+			l.got[name] = append(l.got[name], l.told(d))
 		}
-		then()
+		then(passed)
 	})
 	return nil
+}
+
+// told is a delta's short id, with the version before if it has one.
+func (l *life) told(d *delta.Delta) string {
+	if d.Old == nil {
+		return shortID(d)
+	}
+	return shortID(d) + "<" + d.Old.ResourceVersion()
+}
+
+func (l *life) Keep(_ schema.GroupVersionResource, object *delta.Object) *delta.Object {
+	if l.keeps == "" {
+		return nil
+	}
+	return object
+}
+
+func (l *life) Keeps() string { return l.keeps }
+
+func (l *life) Passes(d *delta.Delta) []string {
+	passed := []string{}
+	for _, name := range l.names {
+		if l.passes == nil || l.passes(name, d.Object) {
+			passed = append(passed, name)
+		}
+	}
+	return passed
 }
 
 func (l *life) Gap(_ context.Context, g *delta.Gap, then func()) error {

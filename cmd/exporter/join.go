@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/kubeferry/kubeferry/config"
-	"github.com/kubeferry/kubeferry/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/file"
@@ -112,8 +111,7 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 		takers := &fanOut{state: kept}
 		for n, p := range loaded.Pipelines {
 			if slices.Contains(p.Sources, c.Name) {
-				takers.pipelines = append(takers.pipelines, pipelines[n])
-				takers.names = append(takers.names, p.Name)
+				takers.add(pipelines[n])
 			}
 		}
 		options := source.Options{
@@ -129,61 +127,6 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 	}
 	return made, nil
 }
-
-// fanOut hands what a source observes to each of its pipelines: it waits until all have room, then hands over at once,
-// so that a commit sees a delta in all of its pipelines or in none.
-type fanOut struct {
-	pipelines []*pipeline.Pipeline
-	names     []string // of the pipelines
-	state     *state
-}
-
-var _ source.Handler = (*fanOut)(nil)
-
-// Takers implements [source.Handler].
-func (f *fanOut) Takers() []string { return f.names }
-
-// Delta implements [source.Handler].
-func (f *fanOut) Delta(ctx context.Context, d *delta.Delta, names []string, then func()) error {
-	return f.hand(names, then, func(p *pipeline.Pipeline) (pipeline.Ticket, error) { return p.Reserve(ctx, d) })
-}
-
-// Gap implements [source.Handler].
-func (f *fanOut) Gap(ctx context.Context, g *delta.Gap, then func()) error {
-	return f.hand(nil, then, func(p *pipeline.Pipeline) (pipeline.Ticket, error) { return p.ReserveGap(ctx, g) })
-}
-
-func (f *fanOut) hand(names []string, then func(), reserve func(*pipeline.Pipeline) (pipeline.Ticket, error)) error {
-	var few [4]pipeline.Ticket
-	tickets := few[:0]
-	for n, p := range f.pipelines {
-		if names != nil && !slices.Contains(names, f.names[n]) {
-			tickets = append(tickets, pipeline.Ticket{})
-			continue
-		}
-		ticket, err := reserve(p)
-		if err != nil {
-			for n, ticket := range tickets {
-				f.pipelines[n].Cancel(ticket)
-			}
-			return err
-		}
-		tickets = append(tickets, ticket)
-	}
-	f.state.hand(func() {
-		for n, ticket := range tickets {
-			f.pipelines[n].Take(ticket)
-		}
-		then()
-	})
-	return nil
-}
-
-// Update implements [source.Handler].
-func (f *fanOut) Update(change func()) { f.state.hand(change) }
-
-// Commit implements [source.Handler].
-func (f *fanOut) Commit(ctx context.Context) error { return f.state.commit(ctx) }
 
 // redactionKey is the configured key; or a random one, that is kept in the state directory or lasts as long as the
 // process.

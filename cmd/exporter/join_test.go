@@ -14,6 +14,7 @@ import (
 	"github.com/kubeferry/kubeferry/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/source"
 	"github.com/kubeferry/kubeferry/source/sourcetest"
 )
 
@@ -58,7 +59,7 @@ func TestHandOverIsOneMoment(t *testing.T) {
 			Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 			Limits: sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 		}, registry, logger)
-		f.pipelines, f.names = append(f.pipelines, p), append(f.names, name)
+		f.add(p)
 		all.Go(func() { p.Run(running) })
 	}
 	m.pipelines = f.pipelines
@@ -83,7 +84,7 @@ func TestHandOverIsOneMoment(t *testing.T) {
 				}
 				d := &delta.Delta{Type: delta.Modified, Resource: sourcetest.Things, Object: object, Observed: time.Now()}
 				names := [][]string{nil, {"a"}, {"b"}, {}}[n%4]
-				err = f.Delta(context.Background(), d, names, func() {
+				err = f.Delta(context.Background(), d, source.Audience{Only: names}, func([]string) {
 					mu.Lock()
 					defer mu.Unlock()
 					if n%4 < 2 {

@@ -155,8 +155,7 @@ func (w *world) start(rt *rapid.T, number int) {
 		p := pipeline.New(options, metrics, logger)
 		r.pipelines = append(r.pipelines, p)
 		for _, name := range l.sources {
-			handlers[name].pipelines = append(handlers[name].pipelines, p)
-			handlers[name].names = append(handlers[name].names, l.name)
+			handlers[name].add(p)
 		}
 	}
 	sourceMetrics := source.NewMetrics(prometheus.NewRegistry())

@@ -1,0 +1,106 @@
+package pipeline
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/wI2L/jsondiff"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+// Diff is what a MODIFIED carries of the version before.
+type Diff string
+
+// The kinds of a difference. Both versions are compared as the pipeline sends them, redacted and transformed.
+const (
+	DiffNone Diff = "none"
+	// DiffOldObject sends the version before.
+	DiffOldObject Diff = "oldObject"
+	// DiffJSONPatch sends a JSON Patch (RFC 6902) that makes the new version of the old.
+	DiffJSONPatch Diff = "jsonPatch"
+	// DiffMergePatch sends a JSON Merge Patch (RFC 7386). It cannot tell a member that is null from one that is absent,
+	// so both count as absent, as they do for the API server.
+	DiffMergePatch Diff = "mergePatch"
+)
+
+func (d Diff) wanted() bool { return d != "" && d != DiffNone }
+
+// between compares two versions; old is nil if it is not known.
+func (d Diff) between(old, object *delta.Object) (*delta.Difference, error) {
+	if old == nil {
+		return &delta.Difference{}, nil
+	}
+	difference := &delta.Difference{Known: true, OldResourceVersion: old.ResourceVersion()}
+	var err error
+	switch d {
+	case DiffJSONPatch:
+		difference.Patch, err = jsonPatch(old.JSON(), object.JSON())
+	case DiffMergePatch:
+		difference.Patch, err = mergePatch(old.JSON(), object.JSON())
+	default:
+		difference.OldObject = old.JSON()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("compare with the version before: %w", err)
+	}
+	return difference, nil
+}
+
+func jsonPatch(old, object []byte) ([]byte, error) {
+	patch, err := jsondiff.CompareJSON(old, object, jsondiff.UnmarshalFunc(decodeExact))
+	if err != nil {
+		return nil, err
+	}
+	if len(patch) == 0 {
+		return []byte("[]"), nil // nil would be null
+	}
+	return json.Marshal(patch)
+}
+
+func mergePatch(old, object []byte) ([]byte, error) {
+	var from, to map[string]any
+	if err := decodeExact(old, &from); err != nil {
+		return nil, err
+	}
+	if err := decodeExact(object, &to); err != nil {
+		return nil, err
+	}
+	return json.Marshal(mergeObjects(from, to))
+}
+
+// decodeExact keeps numbers as they are written: as float64, two large ones that differ could look the same.
+func decodeExact(data []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	return decoder.Decode(into)
+}
+
+// mergeObjects is RFC 7386 backwards: applied to from, what it returns makes to.
+func mergeObjects(from, to map[string]any) map[string]any {
+	patch := map[string]any{}
+	for name, old := range from {
+		if old != nil && to[name] == nil {
+			patch[name] = nil
+		}
+	}
+	for name, value := range to {
+		if value == nil || reflect.DeepEqual(from[name], value) {
+			continue
+		}
+		object, isObject := value.(map[string]any)
+		if !isObject {
+			patch[name] = value
+			continue
+		}
+		// What is no object yet is taken for an empty one, so that nulls inside it are left out here too.
+		before, _ := from[name].(map[string]any)
+		change := mergeObjects(before, object)
+		if _, wasObject := from[name].(map[string]any); len(change) > 0 || !wasObject {
+			patch[name] = change
+		}
+	}
+	return patch
+}

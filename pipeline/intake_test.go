@@ -1,0 +1,300 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"pgregory.net/rapid"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// fieldFilter passes objects with a top-level field of that value; it cannot tell of those that have it as "broken".
+type fieldFilter struct{ field, value string }
+
+func (f fieldFilter) Pass(c *Change) (bool, error) {
+	object, err := c.Object()
+	if err != nil {
+		return false, err
+	}
+	if object[f.field] == "broken" {
+		return false, errors.New("cannot tell")
+	}
+	return object[f.field] == f.value, nil
+}
+
+func (fieldFilter) OfObject() bool { return true }
+
+// upper is a transform that puts a member into capitals and takes another away; it fails where that is "unfit".
+type upper struct{ member, gone string }
+
+func (u upper) Apply(object map[string]any, _ *Change) error {
+	text, _ := object[u.member].(string)
+	if text == "unfit" {
+		return fmt.Errorf("%s does not fit", u.member)
+	}
+	object[u.member] = strings.ToUpper(text)
+	delete(object, u.gone)
+	return nil
+}
+
+func version(t testing.TB, resourceVersion int, fields string) *delta.Object {
+	t.Helper()
+	object, err := delta.NewObject(fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"%d"},%s}`, resourceVersion, fields))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// take gives a pipeline one delta and returns what it says of the object, and whether it kept the change back.
+func take(t testing.TB, p *Pipeline, d *delta.Delta, before bool) (passes, filtered bool) {
+	t.Helper()
+	ticket, err := p.Reserve(t.Context(), d, before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Take(ticket)
+	return ticket.Passes(), ticket.filtered
+}
+
+func TestObjectsThatLeave(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		onLeave        OnLeave
+		d              delta.Delta
+		now            string
+		before, passes bool
+		sent           string // type of what is sent; empty for nothing
+	}{
+		{"stays", OnLeaveDeleted, delta.Delta{Type: delta.Modified}, "in", true, true, "MODIFIED"},
+		{"comes", OnLeaveDeleted, delta.Delta{Type: delta.Modified}, "in", false, true, "MODIFIED"},
+		{"leaves", OnLeaveDeleted, delta.Delta{Type: delta.Modified}, "out", true, false, "DELETED"},
+		{"leaves quietly", OnLeaveIgnore, delta.Delta{Type: delta.Modified}, "out", true, false, ""},
+		{"was never in", OnLeaveDeleted, delta.Delta{Type: delta.Modified}, "out", false, false, ""},
+		{"is deleted in a version that does not pass", OnLeaveDeleted, delta.Delta{Type: delta.Deleted}, "out", true, false, "DELETED"},
+		{"is deleted after it left", OnLeaveDeleted, delta.Delta{Type: delta.Deleted}, "out", false, false, ""},
+		{"is created out", OnLeaveDeleted, delta.Delta{Type: delta.Added}, "out", true, false, ""},
+		{"was deleted unseen", OnLeaveIgnore, delta.Delta{Type: delta.Deleted, Inferred: true}, "out", true, false, "DELETED"},
+		{"cannot tell", OnLeaveDeleted, delta.Delta{Type: delta.Modified}, "broken", true, true, "dead"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sink, dead := &script{}, &letters{}
+			p := start(t, sink, dead, func(o *Options) {
+				o.OnLeave, o.Filters = c.onLeave, []Filter{fieldFilter{"where", "in"}}
+			})
+			d := c.d
+			d.Resource, d.Object = pods, version(t, 7, fmt.Sprintf(`"where":%q`, c.now))
+			passes, filtered := take(t, p, &d, c.before)
+			if passes != c.passes || filtered != (c.sent == "") {
+				t.Errorf("passes: %v, kept back: %v", passes, filtered)
+			}
+			drain(t, p)
+			got := append(sink.storedIDs(), dead.ids()...)
+			want := []string(nil)
+			switch c.sent {
+			case "":
+			case "dead":
+				want = []string{"c/u/7/MODIFIED"}
+			default:
+				want = []string{"c/u/7/" + c.sent}
+			}
+			if !reflect.DeepEqual(append([]string(nil), got...), want) || len(dead.ids()) > 0 != (c.sent == "dead") {
+				t.Errorf("sent %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// What an object is told of when it leaves is for the filters of types to decide, and for no other.
+func TestLeavingAsksForTypes(t *testing.T) {
+	sink := &script{}
+	p := start(t, sink, &letters{}, func(o *Options) {
+		o.OnLeave, o.Filters = OnLeaveDeleted, []Filter{fieldFilter{"where", "in"}, TypesFilter{delta.Added, delta.Modified}}
+	})
+	if _, filtered := take(t, p, &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7, `"where":"out"`)}, true); !filtered {
+		t.Error("a type that is not wanted was sent")
+	}
+	// A change that is not wanted does not mean that the object left.
+	passes, filtered := take(t, p, &delta.Delta{Type: delta.Deleted, Resource: pods, Object: version(t, 8, `"where":"in"`)}, true)
+	if !passes || !filtered {
+		t.Errorf("passes: %v, kept back: %v", passes, filtered)
+	}
+	drain(t, p)
+}
+
+func TestTransformsAndDifference(t *testing.T) {
+	for _, c := range []struct {
+		diff Diff
+		want string // in the record's data
+	}{
+		{DiffNone, ``},
+		{DiffOldObject, `"oldResourceVersion":"6","oldObject":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"shop","resourceVersion":"6","uid":"u"},"word":"OLD"}`},
+		{DiffJSONPatch, `"patch":[{"value":"7","op":"replace","path":"/metadata/resourceVersion"},{"value":"NEW","op":"replace","path":"/word"}]`},
+		{DiffMergePatch, `"patch":{"metadata":{"resourceVersion":"7"},"word":"NEW"}`},
+	} {
+		sink := &script{}
+		p := start(t, sink, &letters{}, func(o *Options) {
+			o.Diff, o.Transforms = c.diff, []Transform{upper{"word", "secret"}}
+		})
+		old, object := version(t, 6, `"word":"old","secret":"s3cret"`), version(t, 7, `"word":"new","secret":"s3cret2"`)
+		before := string(old.JSON()) + string(object.JSON())
+		var body string
+		sink.set(func(_ int, batch []sinks.Record) error {
+			body = string(batch[0].Body)
+			return nil
+		})
+		take(t, p, &delta.Delta{Type: delta.Modified, Resource: pods, Object: object, Old: old}, true)
+		drain(t, p)
+		if !strings.Contains(body, c.want) || !strings.Contains(body, `"word":"NEW"`) || strings.Contains(body, "s3cret") {
+			t.Errorf("%s: got %s", c.diff, body)
+		}
+		if string(old.JSON())+string(object.JSON()) != before {
+			t.Error("a transform changed what other pipelines see")
+		}
+	}
+}
+
+// Nothing but the identity of what a transform could not handle leaves, not even to the dead letter.
+func TestFailedTransformLeaksNothing(t *testing.T) {
+	sink, dead := &script{}, &letters{}
+	p := start(t, sink, dead, func(o *Options) { o.Transforms = []Transform{upper{"word", "secret"}} })
+	take(t, p, &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7, `"word":"unfit","secret":"s3cret"`)}, true)
+	drain(t, p)
+	if len(dead.got) != 1 || len(sink.storedIDs()) != 0 {
+		t.Fatalf("got letters %v, records %v", dead.ids(), sink.storedIDs())
+	}
+	letter, err := dead.got[0].encode()
+	if err != nil || strings.Contains(string(letter), "s3cret") || !strings.Contains(string(letter), `"uid":"u"`) {
+		t.Errorf("got %s, %v", letter, err)
+	}
+}
+
+// A Secret that was redacted when it was kept is not redacted once more: its digests compare with the new version's.
+func TestKeptSecretsCompare(t *testing.T) {
+	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	redactor := NewRedactor([]byte("key"))
+	secret := func(resourceVersion int, value string) *delta.Object {
+		return version(t, resourceVersion, fmt.Sprintf(`"data":{"same":"c2FtZQ==","other":%q}`, value))
+	}
+	sink := &script{}
+	p := start(t, sink, &letters{}, func(o *Options) { o.Diff, o.Redactor = DiffJSONPatch, redactor })
+	var keeper Keeper
+	keeper.Serve(p)
+	kept := keeper.Keep(secrets, secret(6, "b25l"))
+	if text := string(kept.JSON()); strings.Contains(text, "c2FtZQ") || strings.Contains(text, "b25l") {
+		t.Fatalf("kept %s", text)
+	}
+	var body string
+	sink.set(func(_ int, batch []sinks.Record) error {
+		body = string(batch[0].Body)
+		return nil
+	})
+	take(t, p, &delta.Delta{Type: delta.Modified, Resource: secrets, Object: secret(7, "dHdv"), Old: kept}, true)
+	drain(t, p)
+	if !strings.Contains(body, `"path":"/data/other"`) || strings.Contains(body, `"path":"/data/same"`) || strings.Contains(body, "dHdv") {
+		t.Errorf("got %s", body)
+	}
+}
+
+// value draws any JSON value, numbers that only differ beyond float64 among them.
+func value(rt *rapid.T, depth int) any {
+	switch kind := rapid.IntRange(0, 7).Draw(rt, "kind"); {
+	case kind == 0 && depth > 0:
+		list := []any{}
+		for range rapid.IntRange(0, 3).Draw(rt, "length") {
+			list = append(list, value(rt, depth-1))
+		}
+		return list
+	case kind <= 3 && depth > 0:
+		object := map[string]any{}
+		for range rapid.IntRange(0, 4).Draw(rt, "members") {
+			object[rapid.SampledFrom([]string{"a", "b/c", "d~e", "", "ü"}).Draw(rt, "name")] = value(rt, depth-1)
+		}
+		return object
+	default:
+		return rapid.SampledFrom([]any{
+			nil, true, "text", "<&>", json.Number("1"), json.Number("9007199254740992"), json.Number("9007199254740993"), json.Number("0.1"),
+		}).Draw(rt, "value")
+	}
+}
+
+// withoutNulls is what RFC 7386 can tell of an object. (It says nothing of objects inside arrays; the library that
+// applies the patch takes nulls away there too.)
+func withoutNulls(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		object := map[string]any{}
+		for name, member := range v {
+			if member != nil {
+				object[name] = withoutNulls(member)
+			}
+		}
+		return object
+	case []any:
+		list := make([]any, len(v))
+		for n := range v {
+			list[n] = withoutNulls(v[n])
+		}
+		return list
+	default:
+		return v
+	}
+}
+
+func decodeValue(t rapid.TB, data []byte) any {
+	var v any
+	if err := decodeExact(data, &v); err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+	return v
+}
+
+// Applied by another library to the version before, a difference makes the new version.
+func TestDifferencesApply(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		from := map[string]any{"kind": "Thing", "x": value(rt, 3)}
+		to := map[string]any{"kind": "Thing", "x": value(rt, 3), "y": value(rt, 2)}
+		old, err := json.Marshal(from)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		object, err := json.Marshal(to)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		text, err := jsonPatch(old, object)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		patch, err := jsonpatch.DecodePatch(text)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		applied, err := patch.Apply(old)
+		if err != nil {
+			rt.Fatalf("%s to %s: %v", text, old, err)
+		}
+		if got, want := decodeValue(rt, applied), decodeValue(rt, object); !reflect.DeepEqual(got, want) {
+			rt.Errorf("JSON Patch %s\nof %s\nmakes %s\nwant  %s", text, old, applied, object)
+		}
+
+		if text, err = mergePatch(old, object); err != nil {
+			rt.Fatal(err)
+		}
+		if applied, err = jsonpatch.MergePatch(old, text); err != nil {
+			rt.Fatal(err)
+		}
+		if got, want := withoutNulls(decodeValue(rt, applied)), withoutNulls(decodeValue(rt, object)); !reflect.DeepEqual(got, want) {
+			rt.Errorf("merge patch %s\nof %s\nmakes %s\nwant  %s", text, old, applied, object)
+		}
+	})
+}
