@@ -21,8 +21,8 @@ import (
 //
 // It is a [runtime.Object] with metadata, as client-go's Reflector asks for, so that a dynamic client may produce it.
 type Object struct {
-	raw    []byte
-	fields fields
+	raw       []byte
+	fields    fields
 	rewritten bool
 	// bare is the object without managedFields, once somebody asked for it.
 	bare atomic.Pointer[Object]

@@ -137,7 +137,7 @@ func TestTransformsAndDifference(t *testing.T) {
 		want string // in the record's data
 	}{
 		{DiffNone, ``},
-		{DiffOldObject, `"oldResourceVersion":"6","oldObject":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"shop","resourceVersion":"6","uid":"u"},"word":"OLD"}`},
+		{DiffOldObject, `"oldObject":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"shop","resourceVersion":"6","uid":"u"},"word":"OLD"},"oldResourceVersion":"6"`},
 		{DiffJSONPatch, `"patch":[{"value":"7","op":"replace","path":"/metadata/resourceVersion"},{"value":"NEW","op":"replace","path":"/word"}]`},
 		{DiffMergePatch, `"patch":{"metadata":{"resourceVersion":"7"},"word":"NEW"}`},
 	} {

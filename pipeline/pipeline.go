@@ -28,8 +28,8 @@ type Options struct {
 	// Transforms change what leaves, in order.
 	Transforms []Transform
 	// Diff is what a MODIFIED carries of the version before.
-	Diff    Diff
-	Format  Format
+	Diff   Diff
+	Format Format
 	// Profile is whose vocabulary CloudEvents use.
 	Profile Profile
 	// MaxBytes bounds the backlog in memory; a delta that finds it full waits, and its watch with it, unless Spill

@@ -82,7 +82,7 @@ type life struct {
 	gaps    []*delta.Gap
 	after   int // blocks after that many deltas; 0 never does
 	handed  int
-	keeps   string                                       // as Keeps says
+	keeps   string                                        // as Keeps says
 	passes  func(taker string, object *delta.Object) bool // the takers' filters; nil pass everything
 }
 
