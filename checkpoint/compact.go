@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"os"
+	"path/filepath"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -35,5 +36,16 @@ func compact(db *bolt.DB, path string, options *bolt.Options) (*bolt.DB, error) 
 		_, _ = target.Close(), os.Remove(smaller)
 		return db, nil //nolint:nilerr // as above
 	}
+	syncDir(path)
 	return target, db.Close()
+}
+
+// syncDir makes the disk keep the name of a file. Where it cannot, a loss of power may bring the old file back, which
+// is an older state and no wrong one.
+func syncDir(path string) {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return
+	}
+	_, _ = dir.Sync(), dir.Close()
 }

@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	bolt "go.etcd.io/bbolt"
+
 	"github.com/kubeferry/kubeferry/checkpoint"
 	"github.com/kubeferry/kubeferry/delta"
 )
@@ -155,6 +157,7 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 	for cut := 1; cut < len(whole); cut += 1 + len(whole)/97 {
 		contents[fmt.Sprintf("cut at %d of %d", cut, len(whole))] = whole[:cut]
 	}
+	contents["a known object that makes no sense"] = withKnown(t, []byte{9, 9})
 	for name, content := range contents {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -179,6 +182,36 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withKnown is a state file with a known object that is written as given.
+func withKnown(t *testing.T, value []byte) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	known := delta.Known{Name: "a", UID: "u", ResourceVersion: "1"}
+	if err := s.Commit(&checkpoint.Commit{Watches: []delta.WatchChange{{Watch: "w", Meta: []byte("{}"), Put: []delta.Known{known}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "kubeferry.db")
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte("watches")).Bucket([]byte("w")).Bucket([]byte("known")).Put([]byte("/a"), value)
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
 }
 
 func TestRollbackBeginsAnEpoch(t *testing.T) {

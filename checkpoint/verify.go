@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -51,7 +53,26 @@ func verify(path string) (err error) {
 		if size := tx.Size(); info.Size() < size {
 			return &unusableError{fmt.Errorf("cut short: %d bytes of %d", info.Size(), size)}
 		}
-		return tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return walk(b) })
+		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+			if bytes.Equal(name, watchesBucket) {
+				return b.ForEachBucket(func(id []byte) error { return checkWatch(b.Bucket(id)) })
+			}
+			return walk(b)
+		})
+	})
+}
+
+// checkWatch reads all that is kept of a watch: what begins with half of it would tell of deletions that were none.
+func checkWatch(watch *bolt.Bucket) error {
+	known := watch.Bucket(knownBucket)
+	if known == nil || !json.Valid(watch.Get(metaKey)) {
+		return &unusableError{errors.New("damaged: a watch without its known set or its position")}
+	}
+	return known.ForEach(func(key, value []byte) error {
+		if _, err := decodeKnown(key, value); err != nil {
+			return &unusableError{fmt.Errorf("damaged: %w", err)}
+		}
+		return nil
 	})
 }
 

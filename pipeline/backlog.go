@@ -45,6 +45,11 @@ type item struct {
 type object struct {
 	ref   delta.Ref
 	items []*item
+	// parked are behind the items, in the log only, and tail behind what is parked.
+	parked []parked
+	tail   []*item
+	// travels says that a unit holds it.
+	travels bool
 	// suspect says that a batch failed with this object in it while others succeeded: it travels alone until it
 	// gets through.
 	suspect bool
@@ -59,7 +64,9 @@ type backlog struct {
 	limiter workqueue.TypedRateLimiter[*object]
 	objects map[delta.Ref]*object
 	// held are the items of a watch that wait behind its gap, by watch; the entry exists while the gap does.
-	held           map[string][]*item
+	held map[string][]*item
+	// failing are the objects whose last attempt failed.
+	failing        map[*object]struct{}
 	oldest, newest *item // of everything in the backlog, in order of arrival
 }
 
@@ -76,18 +83,12 @@ func newBacklog(name string, retry Retry, ready func()) *backlog {
 			}),
 		}),
 	})
-	return &backlog{queue: queue, limiter: limiter, objects: map[delta.Ref]*object{}, held: map[string][]*item{}}
+	return &backlog{queue: queue, limiter: limiter, objects: map[delta.Ref]*object{}, held: map[string][]*item{}, failing: map[*object]struct{}{}}
 }
 
 // add appends an item to its object, or behind the gap of its watch.
 func (b *backlog) add(i *item) {
-	if i.older = b.newest; i.older != nil {
-		i.older.newer = i
-	} else {
-		b.oldest = i
-	}
-	b.newest = i
-
+	b.link(i)
 	if held, ok := b.held[i.watch]; ok {
 		b.held[i.watch] = append(held, i)
 		return
@@ -104,7 +105,11 @@ func (b *backlog) enqueue(i *item) {
 		o = &object{ref: i.ref}
 		b.objects[i.ref] = o
 	}
-	o.items = append(o.items, i)
+	if len(o.parked) > 0 {
+		o.tail = append(o.tail, i)
+	} else {
+		o.items = append(o.items, i)
+	}
 	if !o.scheduled { // else its present place decides when it comes back to the queue
 		o.scheduled = true
 		b.queue.Add(o)
@@ -114,6 +119,14 @@ func (b *backlog) enqueue(i *item) {
 // remove takes a settled item out; its object lets go of it in done.
 func (b *backlog) remove(i *item) {
 	i.settled = true
+	b.unlink(i)
+	if i.gap != nil {
+		b.releaseHeld(i.watch)
+	}
+}
+
+// unlink takes an item out of the order of arrival.
+func (b *backlog) unlink(i *item) {
 	if i.older != nil {
 		i.older.newer = i.newer
 	} else {
@@ -125,10 +138,35 @@ func (b *backlog) remove(i *item) {
 		b.newest = i.older
 	}
 	i.older, i.newer = nil, nil
+}
 
-	if i.gap != nil {
-		b.releaseHeld(i.watch)
+// linkInOrder puts an item into the order of arrival that came before others.
+func (b *backlog) linkInOrder(i *item) {
+	next := b.oldest
+	for next != nil && next.seq < i.seq {
+		next = next.newer
 	}
+	if next == nil {
+		b.link(i)
+		return
+	}
+	i.older, i.newer = next.older, next
+	next.older = i
+	if i.older != nil {
+		i.older.newer = i
+	} else {
+		b.oldest = i
+	}
+}
+
+// link puts an item at the end of the order of arrival.
+func (b *backlog) link(i *item) {
+	if i.older = b.newest; i.older != nil {
+		i.older.newer = i
+	} else {
+		b.oldest = i
+	}
+	b.newest = i
 }
 
 // releaseHeld lets the items behind a settled gap go, up to the next gap of the watch.
@@ -148,8 +186,14 @@ func (b *backlog) releaseHeld(watch string) {
 // backoff and at least the delay if its first item failed.
 func (b *backlog) done(o *object, failed bool, delay time.Duration) {
 	o.items = slices.DeleteFunc(o.items, func(i *item) bool { return i.settled })
+	o.travels = false
+	if failed {
+		b.failing[o] = struct{}{}
+	} else {
+		delete(b.failing, o)
+	}
 	switch {
-	case len(o.items) == 0:
+	case len(o.items)+len(o.parked) == 0:
 		delete(b.objects, o.ref)
 		b.limiter.Forget(o)
 	case failed:

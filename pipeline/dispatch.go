@@ -176,6 +176,10 @@ func (p *Pipeline) fill(u *unit, most int) {
 			p.backlog.release(o)
 			return
 		}
+		if len(o.items) == 0 {
+			p.unpark(o)
+			continue
+		}
 		taken := 0
 		for _, i := range o.items {
 			if len(u.records) == most || taken > 0 && (limits.OnePerKey || o.suspect) {
@@ -193,6 +197,7 @@ func (p *Pipeline) fill(u *unit, most int) {
 			u.objects, u.items, u.records = append(u.objects, o), append(u.items, i), append(u.records, record)
 			taken++
 		}
+		o.travels = taken > 0
 		if taken == 0 { // too large for what is left
 			p.backlog.release(o)
 			return

@@ -99,6 +99,11 @@ func (p *Pipeline) Stats() Stats {
 	} else if p.log.behind > 0 {
 		s.Oldest = p.log.lastRead
 	}
+	for _, o := range p.log.returning { // those that wait for their first record count with it
+		if observed := o.parked[0].observed; s.Oldest.IsZero() || observed.Before(s.Oldest) {
+			s.Oldest = observed
+		}
+	}
 	return s
 }
 

@@ -47,6 +47,8 @@ type logState struct {
 	sweep     int      // length of fresh at which the settled are dropped from it
 	removable []uint64 // settled, and still in the log
 	lastRead  time.Time
+	// returning are objects whose next delta is parked, and is to be read.
+	returning []*object
 	wake      chan struct{}
 }
 
@@ -143,6 +145,7 @@ func (p *Pipeline) Committed(bytes int64) {
 	clear(l.captured)
 	l.captured = l.captured[:0]
 	l.dropUnwritten(l.written)
+	p.park()
 	p.announceRoom()
 }
 
@@ -169,6 +172,7 @@ const (
 // readBack moves items from the log into memory as there is room, until ctx ends.
 func (p *Pipeline) readBack(ctx context.Context) {
 	for {
+		p.readParked(ctx)
 		p.mu.Lock()
 		cursor, ready := p.log.cursor, p.readable()
 		p.mu.Unlock()
@@ -178,11 +182,7 @@ func (p *Pipeline) readBack(ctx context.Context) {
 			entries, err = p.options.Log.Read(cursor, readChunk)
 			if err != nil {
 				p.logger.Error("cannot read the log; what is in it waits", "err", err)
-				select {
-				case <-time.After(readPause):
-					p.log.wakeReader() // nobody else may
-				case <-ctx.Done():
-				}
+				p.pauseReading(ctx)
 			}
 		}
 		p.mu.Lock()
@@ -201,6 +201,15 @@ func (p *Pipeline) readBack(ctx context.Context) {
 	}
 }
 
+// pauseReading waits before the log is read again.
+func (p *Pipeline) pauseReading(ctx context.Context) {
+	select {
+	case <-time.After(readPause):
+		p.log.wakeReader() // nobody else may
+	case <-ctx.Done():
+	}
+}
+
 // readable reports whether something is on disk and half of the memory is free for it.
 func (p *Pipeline) readable() bool {
 	return p.log.behind > 0 && p.log.cursor < p.log.written && p.room.memory <= p.options.MaxBytes/2
@@ -209,16 +218,7 @@ func (p *Pipeline) readable() bool {
 // admit puts entries of the log into the backlog, as far as there is room.
 func (p *Pipeline) admit(entries []delta.Entry) {
 	for _, e := range entries {
-		i := &item{seq: e.Seq, logged: true, attempts: e.Attempts, failed: e.Failed, delta: e.Delta, gap: e.Gap}
-		if e.Gap != nil {
-			i.ref, i.watch, i.observed, i.size = e.Gap.Ref(), e.Gap.Watch, e.Gap.Observed, gapSize
-		} else {
-			i.ref, i.watch, i.observed, i.size = e.Delta.Ref(), e.Delta.Watch, e.Delta.Observed, e.Delta.Size()
-		}
-		if e.Unsendable != "" {
-			i.err = errors.New(e.Unsendable)
-		}
-		i.size = min(i.size, p.options.MaxBytes, maxBuffered)
+		i := p.logged(e)
 		if p.room.memory > 0 && p.room.memory+i.size > p.options.MaxBytes {
 			return
 		}
@@ -230,9 +230,25 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 		p.log.behind--
 		p.backlog.add(i)
 	}
+	p.park()
 	if p.log.behind == 0 {
 		p.announceRoom()
 	}
+}
+
+// logged makes an item of an entry.
+func (p *Pipeline) logged(e delta.Entry) *item {
+	i := &item{seq: e.Seq, logged: true, attempts: e.Attempts, failed: e.Failed, delta: e.Delta, gap: e.Gap}
+	if e.Gap != nil {
+		i.ref, i.watch, i.observed, i.size = e.Gap.Ref(), e.Gap.Watch, e.Gap.Observed, gapSize
+	} else {
+		i.ref, i.watch, i.observed, i.size = e.Delta.Ref(), e.Delta.Watch, e.Delta.Observed, e.Delta.Size()
+	}
+	if e.Unsendable != "" {
+		i.err = errors.New(e.Unsendable)
+	}
+	i.size = p.sizeOf(i.size)
+	return i
 }
 
 // admitUnwritten moves items of the buffer into the backlog, as far as there is room, once the log has been read up to

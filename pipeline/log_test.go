@@ -537,3 +537,53 @@ func TestLogModel(t *testing.T) {
 		}
 	})
 }
+
+// A poisoned object that changes often does not fill the backlog: what waits behind its record is parked in the log, so
+// that others flow, and comes in order once the record gets through.
+func TestPoisonedObjectThatChangesOften(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	sink.set(func(_ int, batch []sinks.Record) error {
+		errs := make([]error, len(batch))
+		for n, r := range batch {
+			if strings.HasSuffix(r.Key, "/poison") {
+				errs[n] = errDown
+			}
+		}
+		return &sinks.BatchError{Errs: errs}
+	})
+	const memory = 32 << 10
+	p := start(t, sink, &letters{}, spilling(b, memory, 1<<30))
+	const changes = 300 // of each; many times the memory
+	for n := range changes {
+		mustTake(t, p, change(t, "poison", n+1))
+		mustTake(t, p, change(t, fmt.Sprint("o", n%7), n+1))
+		if n%10 == 9 {
+			b.commit(p)
+		}
+	}
+	eventually(t, "all others are delivered", func() bool {
+		b.commit(p)
+		return len(sink.storedIDs()) == changes
+	})
+	if s := p.Stats(); s.Bytes > memory || s.Waiting != changes || s.OnDisk != 0 {
+		t.Errorf("got %d bytes, %d waiting, %d to be read", s.Bytes, s.Waiting, s.OnDisk)
+	}
+	sink.set(nil)
+	b.mu.Lock()
+	b.readErr = errors.New("the disk is tired")
+	b.mu.Unlock()
+	eventually(t, "the head of the object gets through", func() bool { return len(sink.storedIDs()) > changes })
+	b.mu.Lock()
+	b.readErr = nil
+	b.mu.Unlock()
+	drain(t, p)
+	ids := sink.storedIDs()
+	checkOrder(t, ids)
+	if len(ids) != 2*changes {
+		t.Errorf("%d records stored, want %d", len(ids), 2*changes)
+	}
+	b.commit(p)
+	if left := b.logged(); left.Entries != 0 {
+		t.Errorf("%d entries are left in the log", left.Entries)
+	}
+}

@@ -20,7 +20,7 @@ type room struct {
 
 // reserve makes room for an item: in memory, or before the log if the pipeline spills.
 func (p *Pipeline) reserve(ctx context.Context, i *item) error {
-	i.size = min(i.size, p.options.MaxBytes, maxBuffered) // one that is larger than the bound may pass, alone
+	i.size = p.sizeOf(i.size)
 	for {
 		p.mu.Lock()
 		if p.tryReserve(i) {
@@ -59,6 +59,9 @@ func (p *Pipeline) tryReserve(i *item) bool {
 	}
 	return false
 }
+
+// sizeOf is what an item of so many bytes counts: one that is larger than a bound may pass, alone.
+func (p *Pipeline) sizeOf(size int64) int64 { return min(size, p.options.MaxBytes, maxBuffered) }
 
 // vacate gives an item's room back.
 func (p *Pipeline) vacate(i *item) {

@@ -128,18 +128,22 @@ func (l *listerWatcher) open(ctx context.Context, timeout *int64) (watch.Interfa
 	return w, err
 }
 
-// compare holds a restored position against the server's present one. A server whose history went back takes a future
-// position without a word, and leaves out what happens up to it.
+// compare holds the position against the server's present one, with the smallest list there is (a quorum read). A server
+// whose history went back takes a future position without a word, and leaves out what happens up to it. Of a position of
+// this run that is no more than a precaution, which must not cost a watch that the server grants.
 func (l *listerWatcher) compare(ctx context.Context) error {
-	if !l.restored {
+	if l.rolledBack != nil {
 		return l.rolledBack
 	}
 	now, err := l.collection.list(ctx, listOptions{limit: 1})
+	if err != nil && !l.restored {
+		return nil //nolint:nilerr // as said above
+	}
 	if err != nil {
 		return err
 	}
 	if order, err := resourceversion.CompareResourceVersion(l.position, now.resourceVersion); err == nil && order > 0 {
-		err := fmt.Errorf("%s: the API server is at resource version %s, before the position %s of the last run: its history has gone back, as after a restore of etcd",
+		err := fmt.Errorf("%s: the API server is at resource version %s, before the position %s: its history has gone back, as after a restore of etcd",
 			delta.ResourceName(l.collection.resource), now.resourceVersion, l.position)
 		l.restored, l.rolledBack = false, err // for good, though the server may come to that version again
 		l.onRollback(err)

@@ -535,6 +535,22 @@ func TestStateRefusedButNotTheHistory(t *testing.T) {
 }
 
 // After a restore of etcd nothing is watched, and nothing is delivered under versions that come again.
+// A history that goes back while a watch is open is noticed when it is opened again.
+func TestRollbackWhileRunning(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory() // 11, 12
+	told := make(chan error, 100)
+	l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
+		o.OnRollback = func(err error) { told <- err }
+	})
+	l.watching(12)
+	server.RollBack(11)
+	server.Cut(false)
+	if err := <-told; !strings.Contains(err.Error(), "gone back") {
+		t.Errorf("got %v", err)
+	}
+	l.stop()
+}
+
 func TestRollback(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory()
 	l := live(t, server, m, []string{"p"}, nil)

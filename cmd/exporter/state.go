@@ -225,6 +225,10 @@ func (s *state) rollback(err error) {
 	if s.rolledBack.Swap(true) {
 		return // another watch found it as well
 	}
+	if s.committer == nil {
+		s.fail(&failureError{fmt.Errorf("%w; the next start begins with a snapshot", err)})
+		return
+	}
 	if err := s.committer.RolledBack(); err != nil {
 		s.logger.Error("cannot note that the API server's history went back", "err", err)
 	}

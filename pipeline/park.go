@@ -1,0 +1,118 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+// An object whose record fails waits, and its later records wait behind it. If they waited in memory, one poisoned
+// object that changes often would fill the backlog and stop all the others. So under pressure they are parked: the log
+// keeps them, and the object no more than their numbers.
+
+// parked is a delta that waits in the log behind others of its object.
+type parked struct {
+	seq      uint64
+	observed time.Time
+}
+
+const (
+	// parkedSize is what a parked delta counts towards the bound of the backlog.
+	parkedSize = 32
+	// loadBytes and loadItems bound what is read at once of an object that goes on.
+	loadBytes = 256 << 10
+	loadItems = 256
+)
+
+// park parks what waits behind failing records, if the backlog takes more than a quarter of its memory. It is called
+// when something has come to the log or from it. p.mu is held.
+func (p *Pipeline) park() {
+	if p.room.memory <= p.options.MaxBytes/4 {
+		return
+	}
+	for o := range p.backlog.failing {
+		if o.travels || o.items[0].gap != nil {
+			continue
+		}
+		if len(o.parked) == 0 {
+			o.items, o.tail = o.items[:1:1], o.items[1:]
+		}
+		n := 0
+		for ; n < len(o.tail) && o.tail[n].logged && o.tail[n].seq < p.log.written; n++ {
+			i := o.tail[n]
+			o.parked = append(o.parked, parked{i.seq, i.observed})
+			p.backlog.unlink(i)
+			p.room.memory -= i.size - parkedSize
+		}
+		if o.tail = o.tail[n:]; len(o.parked) == 0 {
+			o.items, o.tail = append(o.items, o.tail...), nil
+		}
+	}
+}
+
+// unpark has the next deltas of an object read, which stays out of the queue until they are. p.mu is held.
+func (p *Pipeline) unpark(o *object) {
+	p.log.returning = append(p.log.returning, o)
+	p.log.wakeReader()
+}
+
+// readParked reads what was parked of the objects that go on.
+func (p *Pipeline) readParked(ctx context.Context) {
+	for {
+		p.mu.Lock()
+		if len(p.log.returning) == 0 || ctx.Err() != nil {
+			p.mu.Unlock()
+			return
+		}
+		o := p.log.returning[0]
+		wanted := o.parked[:min(len(o.parked), loadItems)]
+		p.mu.Unlock()
+
+		entries, err := p.readEntries(wanted)
+		if err != nil {
+			p.logger.Error("cannot read what waits in the log; it goes on waiting",
+				"resource", delta.ResourceName(o.ref.Resource), "namespace", o.ref.Namespace, "name", o.ref.Name, "err", err)
+			p.pauseReading(ctx)
+			return
+		}
+		p.mu.Lock()
+		p.log.returning = p.log.returning[1:]
+		p.comeBack(o, entries)
+		p.mu.Unlock()
+	}
+}
+
+// readEntries reads at least one of the entries that are wanted.
+func (p *Pipeline) readEntries(wanted []parked) ([]delta.Entry, error) {
+	var entries []delta.Entry
+	for bytes := int64(0); len(entries) < len(wanted) && bytes < loadBytes; {
+		seq := wanted[len(entries)].seq
+		read, err := p.options.Log.Read(seq, 1)
+		if err != nil {
+			return nil, err
+		}
+		if len(read) == 0 || read[0].Seq != seq || read[0].Delta == nil {
+			return nil, fmt.Errorf("entry %d is not in the log", seq)
+		}
+		entries = append(entries, read[0])
+		bytes += read[0].Delta.Size()
+	}
+	return entries, nil
+}
+
+// comeBack puts parked deltas in front of what their object has in memory. p.mu is held.
+func (p *Pipeline) comeBack(o *object, entries []delta.Entry) {
+	for _, e := range entries {
+		i := p.logged(e)
+		p.room.memory += i.size - parkedSize
+		p.backlog.linkInOrder(i)
+		o.items = append(o.items, i)
+	}
+	if o.parked = o.parked[len(entries):]; len(o.parked) == 0 {
+		o.items = append(o.items, o.tail...)
+		o.parked, o.tail = nil, nil
+	}
+	p.backlog.release(o)
+}
