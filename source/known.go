@@ -93,6 +93,13 @@ func (k *knownSet) mark(key types.NamespacedName) {
 	}
 }
 
+// markAll has the next commit write everything.
+func (k *knownSet) markAll() {
+	for key := range k.objects {
+		k.mark(key)
+	}
+}
+
 // restore puts an object in that the last commit knows.
 func (k *knownSet) restore(object delta.Known) {
 	key := k.intern(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})

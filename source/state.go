@@ -84,6 +84,8 @@ type Restored struct {
 // Store gives back what was kept of a watch.
 type Store interface {
 	Watch(id string) (Restored, error)
+	// Watches calls yield with the id and the meta of each watch that something is kept of.
+	Watches(yield func(id string, meta []byte) error) error
 	// Clean says that the last run ended with a last commit.
 	Clean() bool
 }
@@ -92,8 +94,21 @@ type Store interface {
 // next Capture returns.
 func (s *Source) Restore(store Store) error {
 	for _, w := range s.watches {
-		if err := w.restore(store); err != nil {
+		restored, err := store.Watch(w.id)
+		if err != nil {
 			return err
+		}
+		inherited := false
+		if len(restored.Meta) == 0 {
+			if restored, inherited, err = s.inherit(w, store); err != nil {
+				return err
+			}
+		}
+		if err := w.restore(restored, store.Clean()); err != nil {
+			return err
+		}
+		if inherited {
+			w.state.known.markAll()
 		}
 	}
 	return nil
@@ -119,11 +134,10 @@ func (s *Source) WatchIDs() []string {
 	return ids
 }
 
-func (w *watcher) restore(store Store) error {
+func (w *watcher) restore(restored Restored, clean bool) error {
 	w.state.known = newKnownSet(true)
-	restored, err := store.Watch(w.id)
-	if err != nil || len(restored.Meta) == 0 {
-		return err
+	if len(restored.Meta) == 0 {
+		return nil
 	}
 	var meta Meta
 	if err := json.Unmarshal(restored.Meta, &meta); err != nil {
@@ -136,7 +150,7 @@ func (w *watcher) restore(store Store) error {
 	// What was not selected before and is now has to be read; so have the takers who know nothing yet.
 	w.state.partial = meta.Partial || !sameNamespaces(meta.Namespaces, w.namespaces)
 	w.state.refused = meta.Refused
-	w.state.unclean = meta.Unclean || !store.Clean()
+	w.state.unclean = meta.Unclean || !clean
 	w.state.kind = schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
 	w.state.sets = meta.Passed
 	w.state.changed = true
@@ -149,7 +163,7 @@ func (w *watcher) restore(store Store) error {
 		if changed {
 			w.state.known.mark(keyOfKnown(object))
 		}
-		if object.Namespace != "" && !w.namespaces.Match(object.Namespace) { // excluded since: forgotten, not deleted
+		if !w.selects(object.Namespace) { // excluded since: forgotten, not deleted
 			delete(w.state.known.objects, keyOfKnown(object))
 			w.state.known.mark(keyOfKnown(object))
 		}
@@ -160,6 +174,13 @@ func (w *watcher) restore(store Store) error {
 	owed := len(w.state.unserved(takers, w.again)) > 0
 	w.fill = w.resumed && (w.state.partial || owed && w.snapshot != SnapshotNever)
 	return nil
+}
+
+func (w *watcher) selects(namespace string) bool {
+	if w.collection.namespace != "" {
+		return namespace == w.collection.namespace
+	}
+	return namespace == "" || w.namespaces.Match(namespace)
 }
 
 func sameNamespaces(a, b delta.Namespaces) bool {

@@ -33,6 +33,25 @@ func newMemory() *memory {
 
 func (m *memory) Clean() bool { return m.clean }
 
+func (m *memory) Watches(yield func(id string, meta []byte) error) error {
+	for id, meta := range m.meta {
+		if err := yield(id, meta); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget drops the watches that a source does not have, as the program does at its start.
+func (m *memory) forget(s *Source) {
+	for id := range m.meta {
+		if !slices.Contains(s.WatchIDs(), id) {
+			delete(m.meta, id)
+			delete(m.known, id)
+		}
+	}
+}
+
 func (m *memory) Watch(id string) (Restored, error) {
 	r := Restored{Meta: m.meta[id]}
 	for _, k := range m.known[id] {
@@ -385,6 +404,54 @@ func TestNamespacesWidenedAndNarrowed(t *testing.T) {
 }
 
 // A kill in the middle of reading what is newly included does not shorten it.
+// Plain names make a watch for each namespace and globs one of the cluster; what the old ones knew is not lost.
+func TestNamespacesFromNamesToGlobsAndBack(t *testing.T) {
+	server, m := things(t, "shop/a", "shop/b", "team-1/c", "team-2/d"), newMemory() // 11 to 14
+	selecting := func(include ...string) func(*Options, *life) {
+		return func(o *Options, _ *life) { o.Namespaces = delta.Namespaces{Include: include} }
+	}
+	l := live(t, server, m, []string{"p"}, selecting("shop"))
+	l.watching(14)
+	l.stop()
+	server.Write("shop/a", true) // 15
+
+	// One watch becomes a larger one: it goes on where the old one was.
+	l = live(t, server, m, []string{"p"}, selecting("shop", "team-*"))
+	l.expect("p", "u13/13/ADDED+s", "u14/14/ADDED+s", "u11/15/DELETED")
+	l.stop()
+	m.forget(l.source)
+	server.Write("shop/b", true)   // 16
+	server.Write("team-1/c", true) // 17
+
+	// A large one becomes several: so do they.
+	l = live(t, server, m, []string{"p"}, selecting("shop", "team-1"))
+	eventually(t, func() string {
+		if got := l.sorted("p"); !slices.Equal(got, []string{"u12/16/DELETED", "u13/17/DELETED"}) {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	l.stop()
+	m.forget(l.source)
+	if len(l.gaps) > 0 {
+		t.Errorf("got gaps %+v", l.gaps)
+	}
+	server.Write("shop/e", false) // 18
+	l = live(t, server, m, []string{"p"}, selecting("shop", "team-1"))
+	l.expect("p", "u18/18/ADDED")
+	l.stop() // at different positions
+	server.Write("shop/e", true)
+
+	// Several become one: there is no one position to go on from, so it is a gap.
+	l = live(t, server, m, []string{"p"}, selecting("shop", "team-?"))
+	eventually(t, func() string {
+		if got := l.sorted("p"); len(got) != 3 || got[1] != "u14/14/ADDED+i" || got[2] != "u18/18/DELETED+i" {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+}
+
 func TestInterruptedWidening(t *testing.T) {
 	server, m := things(t, "shop/a", "team/b", "team/c", "team/d"), newMemory()
 	l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop*"} })

@@ -139,6 +139,8 @@ func (w watchStore) Watch(id string) (source.Restored, error) {
 	return r, err
 }
 
+func (w watchStore) Watches(yield func(id string, meta []byte) error) error { return w.store.Watches(yield) }
+
 func (w watchStore) Clean() bool { return w.store.Info().Clean }
 
 // begin writes the first commit and begins to write the others.
@@ -154,10 +156,10 @@ func (s *state) begin(sources []*source.Source, pipelines []*pipeline.Pipeline) 
 	for _, p := range pipelines {
 		s.committer.Secure(pipelineState{p})
 	}
-	if err := s.forgetOthers(watches); err != nil {
+	if err := s.committer.Begin(); err != nil {
 		return err
 	}
-	if err := s.committer.Begin(); err != nil {
+	if err := s.forgetOthers(watches); err != nil { // what the present ones inherited is written
 		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())

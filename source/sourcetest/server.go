@@ -228,13 +228,27 @@ func (s *Server) RollBack(version int) {
 	s.history = slices.DeleteFunc(s.history, func(c Change) bool { return c.Version > version })
 }
 
+// collection is what a path names: a resource, in one namespace if that is not empty.
+type collection struct{ resource, namespace string }
+
+func collectionOf(path string) collection {
+	path = strings.TrimPrefix(path, "/api/v1/")
+	if rest, ok := strings.CutPrefix(path, "namespaces/"); ok {
+		namespace, resource, _ := strings.Cut(rest, "/")
+		return collection{resource, namespace}
+	}
+	return collection{resource: path}
+}
+
+func (c collection) holds(o Object) bool { return c.namespace == "" || c.namespace == o.Namespace }
+
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	query := r.URL.Query()
-	resource := strings.TrimPrefix(r.URL.Path, "/api/v1/")
-	known := resource == Things.Resource || resource == Gadgets.Resource
+	in := collectionOf(r.URL.Path)
+	known := in.resource == Things.Resource || in.resource == Gadgets.Resource
 	switch {
 	case r.URL.Path == "/api/v1/namespaces/kube-system":
 		fmt.Fprint(w, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"cluster","resourceVersion":"1"}}`)
@@ -257,11 +271,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			503: metav1.StatusReasonServiceUnavailable, 504: metav1.StatusReasonTimeout,
 		}[s.denial])
 	case query.Get("watch") == "":
-		s.list(w, resource, query.Get("resourceVersion"), query.Get("continue"))
+		s.list(w, in, query.Get("resourceVersion"), query.Get("continue"))
 	case query.Get("sendInitialEvents") == "true" && s.NoWatchList:
 		status(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 	default:
-		s.watch(w, r, resource, query.Get("resourceVersion"), query.Get("sendInitialEvents") == "true")
+		s.watch(w, r, in, query.Get("resourceVersion"), query.Get("sendInitialEvents") == "true")
 	}
 }
 
@@ -279,7 +293,7 @@ func statusObject(code int, reason metav1.StatusReason) metav1.Status {
 
 // list sends a page of the state, the present one or at an exact version. The continue token is "<version>/<key>":
 // what comes after that key, as of that version. It expires once that version is forgotten.
-func (s *Server) list(w http.ResponseWriter, resource, exact, token string) {
+func (s *Server) list(w http.ResponseWriter, in collection, exact, token string) {
 	version, after := s.version, ""
 	if token != "" {
 		exact, after, _ = strings.Cut(token, "/")
@@ -292,9 +306,9 @@ func (s *Server) list(w http.ResponseWriter, resource, exact, token string) {
 		status(w, http.StatusGone, metav1.StatusReasonExpired)
 		return
 	}
-	state := s.at(version, resource)
+	state := s.at(version, in.resource)
 	keys := slices.Sorted(maps.Keys(state))
-	keys = slices.DeleteFunc(keys, func(key string) bool { return key <= after })
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key <= after || !in.holds(state[key]) })
 	next := ""
 	if len(keys) > s.PageSize {
 		keys = keys[:s.PageSize]
@@ -302,7 +316,7 @@ func (s *Server) list(w http.ResponseWriter, resource, exact, token string) {
 	}
 	var items []string
 	kind := "Thing"
-	if resource == Gadgets.Resource {
+	if in.resource == Gadgets.Resource {
 		kind = "Gadget"
 	}
 	for _, key := range keys {
@@ -313,7 +327,7 @@ func (s *Server) list(w http.ResponseWriter, resource, exact, token string) {
 		kind, version, next, strings.Join(items, ","))
 }
 
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource, from string, initial bool) {
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, from string, initial bool) {
 	position, _ := strconv.Atoi(from)
 	if !initial && position < s.floor {
 		s.refusals++
@@ -328,8 +342,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource, from st
 	send := func(kind, object string) { fmt.Fprintf(w, `{"type":"%s","object":%s}`+"\n", kind, object) }
 	if initial {
 		position = s.version
-		for _, o := range s.at(position, resource) {
-			send("ADDED", o.json())
+		for _, o := range s.at(position, in.resource) {
+			if in.holds(o) {
+				send("ADDED", o.json())
+			}
 		}
 		send("BOOKMARK", fmt.Sprintf(`{"kind":"Thing","apiVersion":"v1","metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}`, position))
 	}
@@ -356,7 +372,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource, from st
 			return
 		}
 		for _, c := range s.history {
-			if c.Resource == resource && c.Version > position {
+			if c.Resource == in.resource && in.holds(c.Object) && c.Version > position {
 				send(c.Type, c.json())
 				position = c.Version
 			}
