@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"math"
 	"strconv"
@@ -31,8 +30,8 @@ func knownKey(k delta.Known) []byte {
 }
 
 func encodeKnown(k delta.Known) []byte {
-	version, err := strconv.ParseUint(k.ResourceVersion, 10, 64)
-	uid, ok := parseUUID(string(k.UID))
+	version, isNumber := delta.PackVersion(k.ResourceVersion)
+	uid, isUUID := delta.PackUID(k.UID)
 	out := make([]byte, 1, 1+3*binary.MaxVarintLen64+len(k.Previous)+len(k.ResourceVersion)+1+len(k.UID))
 	if k.Passed != 0 || k.Previous != nil {
 		out[0] = knownMore
@@ -40,7 +39,7 @@ func encodeKnown(k delta.Known) []byte {
 		out = binary.AppendUvarint(out, uint64(len(k.Previous)))
 		out = append(out, k.Previous...)
 	}
-	if err == nil && ok && strconv.FormatUint(version, 10) == k.ResourceVersion {
+	if isNumber && isUUID {
 		out[0] |= knownCompact
 		out = binary.AppendUvarint(out, version)
 		return append(out, uid[:]...)
@@ -89,7 +88,7 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 			return delta.Known{}, errKnown
 		}
 		k.ResourceVersion = strconv.FormatUint(version, 10)
-		k.UID = types.UID(formatUUID(value[n:]))
+		k.UID = delta.UnpackUID([16]byte(value[n:]))
 	case knownText:
 		version, uid, ok := bytes.Cut(value, []byte{0})
 		if !ok {
@@ -100,21 +99,4 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 		return delta.Known{}, errKnown
 	}
 	return k, nil
-}
-
-// parseUUID reads the canonical lower-case form only, so that formatUUID gives back the same text.
-func parseUUID(text string) (uuid [16]byte, ok bool) {
-	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
-		return uuid, false
-	}
-	digits := text[:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]
-	if _, err := hex.Decode(uuid[:], []byte(digits)); err != nil || formatUUID(uuid[:]) != text {
-		return uuid, false
-	}
-	return uuid, true
-}
-
-func formatUUID(b []byte) string {
-	text := hex.EncodeToString(b)
-	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }

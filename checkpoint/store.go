@@ -217,23 +217,21 @@ func (s *Store) Watches(yield func(id string, meta []byte) error) error {
 	})
 }
 
-// Watch reads what is kept of a watch: its meta (nil if nothing) and its known set.
-func (s *Store) Watch(id string, known func(delta.Known)) (meta []byte, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
+// Known calls yield with each object of a watch's known set.
+func (s *Store) Known(id string, yield func(delta.Known)) error {
+	return s.db.View(func(tx *bolt.Tx) error {
 		watch := tx.Bucket(watchesBucket).Bucket([]byte(id))
 		if watch == nil {
 			return nil
 		}
-		meta = append([]byte(nil), watch.Get(metaKey)...)
 		return watch.Bucket(knownBucket).ForEach(func(key, value []byte) error {
 			k, err := decodeKnown(key, value)
 			if err == nil {
-				known(k)
+				yield(k)
 			}
 			return err
 		})
 	})
-	return meta, err
 }
 
 // Logs returns the logs' sizes, by pipeline.

@@ -87,7 +87,11 @@ func TestCommitSurvives(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, info)
 	}
 	got := map[string]delta.Known{}
-	meta, err := s.Watch("w", func(k delta.Known) { got[k.Namespace+"/"+k.Name] = k })
+	var meta []byte
+	err := s.Watches(func(_ string, text []byte) error {
+		meta = bytes.Clone(text)
+		return s.Known("w", func(k delta.Known) { got[k.Namespace+"/"+k.Name] = k })
+	})
 	if err != nil || string(meta) != `{"position":"10"}` || len(got) != len(known) {
 		t.Errorf("got %s, %v, %v", meta, got, err)
 	}

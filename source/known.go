@@ -1,6 +1,8 @@
 package source
 
 import (
+	"strconv"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeferry/kubeferry/delta"
@@ -8,8 +10,8 @@ import (
 
 // knownSet is the objects of one watch that exist at its position. It has one owner, the process function.
 //
-// It is not a cache: it says that an object exists and which version of it was handed on, in about a tenth of the
-// object's size.
+// It is not a cache: it says that an object exists and which version of it was handed on, in about 100 bytes and the
+// object's name.
 type knownSet struct {
 	objects    map[types.NamespacedName]known
 	namespaces map[string]string // interns: many objects share a few names
@@ -18,14 +20,77 @@ type knownSet struct {
 	changed map[types.NamespacedName]struct{}
 }
 
-// known is what is kept of one object.
+// known is what is kept of one object. There may be a million of them.
 type known struct {
+	uid     [16]byte
+	version uint64 // the resource version; 0 if it, or the uid, is not of the usual form and stands in more
+	round   uint32 // in which the object was last seen
+	// passed is the number of the set of takers whose filters the object passed.
+	passed uint16
+	more   *more // nil for nearly all
+}
+
+// more is what most known objects do not have.
+type more struct {
+	previous        previous
 	uid             types.UID
 	resourceVersion string
-	round           uint32 // in which the object was last seen
-	// passed is the number of the set of takers whose filters the object passed.
-	passed   uint16
-	previous previous
+}
+
+func newKnown(uid types.UID, resourceVersion string, passed uint16, kept previous) known {
+	k := known{passed: passed}
+	packed, isUUID := delta.PackUID(uid)
+	version, isNumber := delta.PackVersion(resourceVersion)
+	switch {
+	case !isUUID || !isNumber:
+		k.more = &more{kept, uid, resourceVersion}
+		return k
+	case kept != nil:
+		k.more = &more{previous: kept}
+	}
+	k.uid, k.version = packed, version
+	return k
+}
+
+// UID of the object.
+func (k *known) UID() types.UID {
+	if k.version == 0 {
+		return k.more.uid
+	}
+	return delta.UnpackUID(k.uid)
+}
+
+// ResourceVersion of the version that was handed on.
+func (k *known) ResourceVersion() string {
+	if k.version == 0 {
+		return k.more.resourceVersion
+	}
+	return strconv.FormatUint(k.version, 10)
+}
+
+// is reports whether the known object is the same as another, whatever its version.
+func (k *known) is(uid types.UID) bool {
+	if k.version == 0 {
+		return k.more.uid == uid
+	}
+	packed, ok := delta.PackUID(uid)
+	return ok && packed == k.uid
+}
+
+// at reports whether the known object is in a version.
+func (k *known) at(resourceVersion string) bool {
+	if k.version == 0 {
+		return k.more.resourceVersion == resourceVersion
+	}
+	version, ok := delta.PackVersion(resourceVersion)
+	return ok && version == k.version
+}
+
+func (k *known) previous() previous {
+	if k.more == nil {
+		return nil
+	}
+	return k.more.previous
 }
 
 func newKnownSet(keep bool) *knownSet {
@@ -48,9 +113,9 @@ func (k *knownSet) find(object *delta.Object) (known, bool) {
 // put makes object the known version and marks it as seen.
 func (k *knownSet) put(object *delta.Object, passed uint16, kept previous) {
 	key := k.intern(keyOf(object))
-	k.objects[key] = known{
-		uid: object.UID(), resourceVersion: object.ResourceVersion(), round: k.round, passed: passed, previous: kept,
-	}
+	entry := newKnown(object.UID(), object.ResourceVersion(), passed, kept)
+	entry.round = k.round
+	k.objects[key] = entry
 	k.mark(key)
 }
 
@@ -102,10 +167,8 @@ func (k *knownSet) markAll() {
 
 // restore puts an object in that the last commit knows.
 func (k *knownSet) restore(object delta.Known) {
-	key := k.intern(types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
-	k.objects[key] = known{
-		uid: object.UID, resourceVersion: object.ResourceVersion, passed: object.Passed, previous: object.Previous,
-	}
+	key := k.intern(keyOfKnown(object))
+	k.objects[key] = newKnown(object.UID, object.ResourceVersion, object.Passed, object.Previous)
 }
 
 // capture returns what changed since the last call.
@@ -114,16 +177,22 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 		object, exists := k.objects[key]
 		if exists {
 			put = append(put, delta.Known{
-				Namespace: key.Namespace, Name: key.Name, UID: object.uid, ResourceVersion: object.resourceVersion,
-				Passed: object.passed, Previous: object.previous,
+				Namespace: key.Namespace, Name: key.Name, UID: object.UID(), ResourceVersion: object.ResourceVersion(),
+				Passed: object.passed, Previous: object.previous(),
 			})
 		} else {
 			remove = append(remove, delta.Known{Namespace: key.Namespace, Name: key.Name})
 		}
 	}
+	if len(k.changed) > maxIdleChanges { // a map does not shrink
+		k.changed = map[types.NamespacedName]struct{}{}
+	}
 	clear(k.changed)
 	return put, remove
 }
+
+// maxIdleChanges is how many changes the space of a commit is kept for.
+const maxIdleChanges = 1 << 14
 
 // beginRound starts a reading of the whole state.
 func (k *knownSet) beginRound() { k.round++ }

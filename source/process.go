@@ -179,18 +179,18 @@ func (p *processor) present(ctx context.Context, object *delta.Object, live bool
 	d := &delta.Delta{Type: delta.Added, Object: object}
 	to := Audience{Before: []string{}}
 	switch {
-	case known && old.uid != object.UID():
+	case known && !old.is(object.UID()):
 		// Deleted and created again while nobody looked.
 		if err := p.lost(ctx, keyOf(object), old); err != nil {
 			return err
 		}
 		d.Inferred = true
-	case known && old.resourceVersion == object.ResourceVersion():
+	case known && old.at(object.ResourceVersion()):
 		return p.unchanged(ctx, object, old)
 	case known:
 		d.Type = delta.Modified
 		d.Inferred = p.reading && !live
-		d.Old = old.previous.object()
+		d.Old = old.previous().object()
 		to.Before = p.state.sets.names(old.passed)
 	case p.reading && !live:
 		d.Snapshot = !p.state.complete || p.exact
@@ -244,7 +244,7 @@ func snapshotOf(object *delta.Object) *delta.Delta {
 // deleted handles a live DELETED, which is news even where the object was never known.
 func (p *processor) deleted(ctx context.Context, object *delta.Object) error {
 	old, known := p.known().find(object)
-	known = known && old.uid == object.UID()
+	known = known && old.is(object.UID())
 	to := Audience{Before: []string{}}
 	if known {
 		to.Before = p.state.sets.names(old.passed)
@@ -269,9 +269,9 @@ func (p *processor) deleteUnseen(ctx context.Context) error {
 
 // lost hands over the DELETED of an object whose last state was missed, to those who were told that it exists.
 func (p *processor) lost(ctx context.Context, key types.NamespacedName, old known) error {
-	object := old.previous.object()
+	object := old.previous().object()
 	if object == nil {
-		object = delta.NewIdentity(p.kind, key.Namespace, key.Name, old.uid, old.resourceVersion)
+		object = delta.NewIdentity(p.kind, key.Namespace, key.Name, old.UID(), old.ResourceVersion())
 	}
 	d := &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, Object: object}
 	passed := p.state.sets.names(old.passed)

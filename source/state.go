@@ -74,18 +74,12 @@ type Meta struct {
 	Passed [][]string `json:"passed,omitempty"`
 }
 
-// Restored is what a store kept of a watch.
-type Restored struct {
-	// Meta is a [Meta] as JSON; empty if nothing was kept.
-	Meta  []byte
-	Known []delta.Known
-}
-
-// Store gives back what was kept of a watch.
+// Store gives back what was kept.
 type Store interface {
-	Watch(id string) (Restored, error)
-	// Watches calls yield with the id and the meta of each watch that something is kept of.
+	// Watches calls yield with the id and the [Meta], as JSON, of each watch that something was kept of.
 	Watches(yield func(id string, meta []byte) error) error
+	// Known calls yield with each object of a watch's known set.
+	Known(id string, yield func(delta.Known)) error
 	// Clean says that the last run ended with a last commit.
 	Clean() bool
 }
@@ -93,22 +87,27 @@ type Store interface {
 // Restore begins where the store says. It must be called before Run, and makes the source keep track of what the
 // next Capture returns.
 func (s *Source) Restore(store Store) error {
+	kept := map[string]Meta{}
+	err := store.Watches(func(id string, text []byte) error {
+		var meta Meta
+		if err := json.Unmarshal(text, &meta); err != nil {
+			return err
+		}
+		kept[id] = meta
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	for _, w := range s.watches {
-		restored, err := store.Watch(w.id)
+		w.state.known = newKnownSet(true)
+		if meta, ok := kept[w.id]; ok {
+			err = w.restore(meta, store.Clean(), func(yield func(delta.Known)) error { return store.Known(w.id, yield) })
+		} else {
+			err = s.inherit(w, store, kept)
+		}
 		if err != nil {
 			return err
-		}
-		inherited := false
-		if len(restored.Meta) == 0 {
-			if restored, inherited, err = s.inherit(w, store); err != nil {
-				return err
-			}
-		}
-		if err := w.restore(restored, store.Clean()); err != nil {
-			return err
-		}
-		if inherited {
-			w.state.known.markAll()
 		}
 	}
 	return nil
@@ -134,15 +133,8 @@ func (s *Source) WatchIDs() []string {
 	return ids
 }
 
-func (w *watcher) restore(restored Restored, clean bool) error {
-	w.state.known = newKnownSet(true)
-	if len(restored.Meta) == 0 {
-		return nil
-	}
-	var meta Meta
-	if err := json.Unmarshal(restored.Meta, &meta); err != nil {
-		return err
-	}
+// restore begins where the last run was; each yields the objects that it knew.
+func (w *watcher) restore(meta Meta, clean bool, each func(yield func(delta.Known)) error) error {
 	takers := w.handler.Takers()
 	w.state.position, w.state.complete = meta.Position, meta.Complete
 	// Who is not there now does not see what happens, and is new when it comes back.
@@ -154,7 +146,11 @@ func (w *watcher) restore(restored Restored, clean bool) error {
 	w.state.kind = schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
 	w.state.sets = meta.Passed
 	w.state.changed = true
-	for _, object := range restored.Known {
+	err := each(func(object delta.Known) {
+		if !w.selects(object.Namespace) { // excluded since: forgotten, not deleted
+			w.state.known.mark(keyOfKnown(object))
+			return
+		}
 		changed := object.Previous != nil && meta.Kept != w.handler.Keeps()
 		if changed {
 			object.Previous = keep(w.handler.Keep(w.collection.resource, previous(object.Previous).object()))
@@ -163,10 +159,9 @@ func (w *watcher) restore(restored Restored, clean bool) error {
 		if changed {
 			w.state.known.mark(keyOfKnown(object))
 		}
-		if !w.selects(object.Namespace) { // excluded since: forgotten, not deleted
-			delete(w.state.known.objects, keyOfKnown(object))
-			w.state.known.mark(keyOfKnown(object))
-		}
+	})
+	if err != nil {
+		return err
 	}
 	w.health.restored(w.state.position, w.state.known.len())
 	w.resumed = w.state.position != ""

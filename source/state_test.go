@@ -52,12 +52,11 @@ func (m *memory) forget(s *Source) {
 	}
 }
 
-func (m *memory) Watch(id string) (Restored, error) {
-	r := Restored{Meta: m.meta[id]}
+func (m *memory) Known(id string, yield func(delta.Known)) error {
 	for _, k := range m.known[id] {
-		r.Known = append(r.Known, k)
+		yield(k)
 	}
-	return r, nil
+	return nil
 }
 
 func (m *memory) commit(changes []delta.WatchChange) {

@@ -132,14 +132,11 @@ func (s *state) restore(to *source.Source) error {
 // watchStore reads watches from the checkpoint.
 type watchStore struct{ store *checkpoint.Store }
 
-func (w watchStore) Watch(id string) (source.Restored, error) {
-	var r source.Restored
-	meta, err := w.store.Watch(id, func(k delta.Known) { r.Known = append(r.Known, k) })
-	r.Meta = meta
-	return r, err
-}
+func (w watchStore) Known(id string, yield func(delta.Known)) error { return w.store.Known(id, yield) }
 
-func (w watchStore) Watches(yield func(id string, meta []byte) error) error { return w.store.Watches(yield) }
+func (w watchStore) Watches(yield func(id string, meta []byte) error) error {
+	return w.store.Watches(yield)
+}
 
 func (w watchStore) Clean() bool { return w.store.Info().Clean }
 
