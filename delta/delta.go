@@ -31,19 +31,17 @@ type Ref struct {
 // Path is the object's REST path, as in /apis/apps/v1/namespaces/shop/deployments/web; without a name, the
 // collection's.
 func (r Ref) Path() string {
-	prefix := "/api/"
-	if r.Resource.Group != "" {
-		prefix = "/apis/" + r.Resource.Group + "/"
-	}
-	path := prefix + r.Resource.Version
+	namespaces, slash := "", ""
 	if r.Namespace != "" {
-		path += "/namespaces/" + r.Namespace
+		namespaces = "/namespaces/"
 	}
-	path += "/" + r.Resource.Resource
 	if r.Name != "" {
-		path += "/" + r.Name
+		slash = "/"
 	}
-	return path
+	if r.Resource.Group == "" { // each in one piece: it is made for every record
+		return "/api/" + r.Resource.Version + namespaces + r.Namespace + "/" + r.Resource.Resource + slash + r.Name
+	}
+	return "/apis/" + r.Resource.Group + "/" + r.Resource.Version + namespaces + r.Namespace + "/" + r.Resource.Resource + slash + r.Name
 }
 
 // Delta is one observed change of one object. It is immutable once it has been handed to a pipeline, and may be

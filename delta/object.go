@@ -124,6 +124,14 @@ func (o *Object) WithoutManagedFields() *Object {
 	return bare
 }
 
+// CutManagedFields is [Object.WithoutManagedFields] for an object that nobody else has yet: it is done in place.
+func (o *Object) CutManagedFields() {
+	if cut := o.fields.managed; cut.to != 0 {
+		o.raw = append(o.raw[:cut.from], o.raw[cut.to:]...)
+		o.fields.managed = span{}
+	}
+}
+
 // Unstructured decodes the object. The result belongs to the caller.
 func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 	// Not its UnmarshalJSON, whose errors may hold all of the object.

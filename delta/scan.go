@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
+	"strings"
 )
 
 // This file is the one pass over an object's JSON: it checks the syntax of all of it, decodes the few metadata
@@ -22,7 +23,7 @@ const maxDepth = 10000
 // span is a half-open range of bytes. Watch frames are far below 2 GiB.
 type span struct{ from, to int32 }
 
-// fields are what scan finds in an object. Strings are copies.
+// fields are what scan finds in an object. The strings share one copy.
 type fields struct {
 	apiVersion, kind                      string
 	name, namespace, uid, resourceVersion string
@@ -32,14 +33,14 @@ type fields struct {
 
 // scanObject reads one JSON object that takes all of data.
 func scanObject(data []byte) (fields, error) {
-	var f fields
+	var f found
 	s := Scanner{data: data}
 	err := s.Object(func(key []byte) error {
 		switch string(key) {
 		case "apiVersion":
-			return s.stringInto(&f.apiVersion)
+			return s.textInto(&f.apiVersion)
 		case "kind":
-			return s.stringInto(&f.kind)
+			return s.textInto(&f.kind)
 		case "metadata":
 			return s.metadata(&f)
 		default:
@@ -49,23 +50,46 @@ func scanObject(data []byte) (fields, error) {
 	if err == nil {
 		err = s.End()
 	}
-	return f, err
+	return f.fields(), err
 }
 
-func (s *Scanner) metadata(f *fields) error {
+// found are the fields while the data is being read: parts of it.
+type found struct {
+	apiVersion, kind                      []byte
+	name, namespace, uid, resourceVersion []byte
+	managed                               span
+}
+
+// fields copies what was found, all of it at once: six small allocations for each object would cost more than the scan
+// of it.
+func (f *found) fields() fields {
+	var all strings.Builder
+	all.Grow(len(f.apiVersion) + len(f.kind) + len(f.name) + len(f.namespace) + len(f.uid) + len(f.resourceVersion))
+	part := func(text []byte) string {
+		from := all.Len()
+		all.Write(text)
+		return all.String()[from:]
+	}
+	return fields{
+		apiVersion: part(f.apiVersion), kind: part(f.kind), name: part(f.name), namespace: part(f.namespace),
+		uid: part(f.uid), resourceVersion: part(f.resourceVersion), managed: f.managed,
+	}
+}
+
+func (s *Scanner) metadata(f *found) error {
 	if s.peek() != '{' { // null, or not Kubernetes
 		return s.Skip()
 	}
 	return s.Object(func(key []byte) error {
 		switch string(key) {
 		case "name":
-			return s.stringInto(&f.name)
+			return s.textInto(&f.name)
 		case "namespace":
-			return s.stringInto(&f.namespace)
+			return s.textInto(&f.namespace)
 		case "uid":
-			return s.stringInto(&f.uid)
+			return s.textInto(&f.uid)
 		case "resourceVersion":
-			return s.stringInto(&f.resourceVersion)
+			return s.textInto(&f.resourceVersion)
 		case "managedFields":
 			return s.managedFields(f)
 		default:
@@ -75,7 +99,7 @@ func (s *Scanner) metadata(f *fields) error {
 }
 
 // managedFields notes the member's place, and takes in the comma before it or, for the first member, after it.
-func (s *Scanner) managedFields(f *fields) error {
+func (s *Scanner) managedFields(f *found) error {
 	if f.managed.to != 0 {
 		return s.fail("metadata.managedFields occurs twice")
 	}
@@ -211,12 +235,11 @@ func (s *Scanner) Skip() error {
 
 func (s *Scanner) skipMember([]byte) error { return s.Skip() }
 
-func (s *Scanner) stringInto(target *string) error {
+func (s *Scanner) textInto(target *[]byte) (err error) {
 	if s.peek() != '"' { // a wrong type is the caller's to judge, by an empty field
 		return s.Skip()
 	}
-	text, err := s.text()
-	*target = string(text)
+	*target, err = s.text()
 	return err
 }
 

@@ -37,8 +37,10 @@ type encoder struct {
 	source string
 	// idCluster is what ids begin with: the cluster, with its epoch if there is one.
 	idCluster string
-	format    Format
-	profile   Profile
+	// dedupCluster is the pipeline and idCluster.
+	dedupCluster string
+	format       Format
+	profile      Profile
 }
 
 func newEncoder(options Options) encoder {
@@ -49,6 +51,7 @@ func newEncoder(options Options) encoder {
 	if options.Epoch > 0 {
 		e.idCluster += "+" + strconv.Itoa(options.Epoch)
 	}
+	e.dedupCluster = e.pipeline + "/" + e.idCluster
 	return e
 }
 
@@ -62,8 +65,8 @@ func (e *encoder) encode(i *item) (sinks.Record, error) {
 func (e *encoder) delta(d *delta.Delta) sinks.Record {
 	object := d.Object
 	record := sinks.Record{
-		ID:  d.ID(e.idCluster),
-		Key: d.Ref().Path(),
+		DedupID: d.ID(e.dedupCluster),
+		Key:     d.Ref().Path(),
 		Fields: sinks.Fields{
 			Cluster: e.cluster,
 			Group:   d.Resource.Group, Version: d.Resource.Version, Resource: d.Resource.Resource,
@@ -71,7 +74,7 @@ func (e *encoder) delta(d *delta.Delta) sinks.Record {
 			Type: string(d.Type),
 		},
 	}
-	record.DedupID = e.pipeline + "/" + record.ID
+	record.ID = record.DedupID[len(e.pipeline)+1:] // one string for both
 	switch e.format {
 	case FormatRaw:
 		record.Body = object.JSON()

@@ -20,9 +20,16 @@ type Client struct {
 	dynamic dynamic.Interface
 }
 
+// ClientOptions say what a client keeps of the objects that it gets.
+type ClientOptions struct {
+	// KeepManagedFields leaves metadata.managedFields in the objects. Where nobody wants them, it is cheapest to drop them
+	// before anybody sees the object.
+	KeepManagedFields bool
+}
+
 // NewClient makes a client whose watches carry a [delta.Object] for each object: a dynamic client with a
 // serializer of ours.
-func NewClient(config *rest.Config) (*Client, error) {
+func NewClient(config *rest.Config, options ClientOptions) (*Client, error) {
 	config = rest.CopyConfig(config)
 	if config.QPS == 0 {
 		config.QPS, config.Burst = 20, 40 // discovery and pages of lists only
@@ -31,16 +38,16 @@ func NewClient(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
 	}
-	restClient, err := newRESTClient(config, httpClient)
+	restClient, err := newRESTClient(config, httpClient, options)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{rest: restClient, dynamic: dynamic.New(restClient)}, nil
 }
 
-func newRESTClient(config *rest.Config, httpClient *http.Client) (rest.Interface, error) {
+func newRESTClient(config *rest.Config, httpClient *http.Client, options ClientOptions) (rest.Interface, error) {
 	config = dynamic.ConfigFor(config)
-	config.NegotiatedSerializer = newSerializer()
+	config.NegotiatedSerializer = newSerializer(options.KeepManagedFields)
 	config.GroupVersion = nil
 	config.APIPath = "/unused" // the dynamic client gives absolute paths
 	client, err := rest.UnversionedRESTClientForConfigAndClient(config, httpClient)

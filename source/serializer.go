@@ -19,19 +19,22 @@ import (
 
 // newSerializer makes the serializer that the dynamic client gets: watches decode into a [delta.Object], which
 // keeps the server's bytes. Whatever asks for a certain type is decoded as client-go's own dynamic client does it.
-func newSerializer() runtime.NegotiatedSerializer {
+func newSerializer(keepManagedFields bool) runtime.NegotiatedSerializer {
 	stock := dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer.SupportedMediaTypes()[0] // JSON
 	stock.StreamSerializer = &runtime.StreamSerializerInfo{
 		EncodesAsText: true,
 		Serializer:    frameSerializer{stock.StreamSerializer.Serializer},
 		Framer:        lineFramer{stock.StreamSerializer.Framer},
 	}
-	stock.Serializer = objectSerializer{stock.Serializer}
+	stock.Serializer = objectSerializer{stock.Serializer, keepManagedFields}
 	return runtime.NewSimpleNegotiatedSerializer(stock)
 }
 
 // objectSerializer decodes a single object.
-type objectSerializer struct{ runtime.Serializer }
+type objectSerializer struct {
+	runtime.Serializer
+	keepManagedFields bool
+}
 
 // Decode takes ownership of data when it makes a delta.Object.
 func (s objectSerializer) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
@@ -47,6 +50,9 @@ func (s objectSerializer) Decode(data []byte, defaults *schema.GroupVersionKind,
 		var status metav1.Status
 		err := json.Unmarshal(data, &status)
 		return &status, &kind, err
+	}
+	if !s.keepManagedFields {
+		object.CutManagedFields()
 	}
 	return object, &kind, nil
 }

@@ -54,7 +54,7 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 		serving.Wait()
 	}()
 
-	client, err := source.NewClient(cluster)
+	client, err := source.NewClient(cluster, clientOptions(loaded))
 	if err != nil {
 		return err
 	}

@@ -105,6 +105,11 @@ func filters(configured []config.Filter) []pipeline.Filter {
 	return filters
 }
 
+func clientOptions(loaded *config.Config) source.ClientOptions {
+	keeps := func(p config.Pipeline) bool { return p.KeepManagedFields }
+	return source.ClientOptions{KeepManagedFields: slices.ContainsFunc(loaded.Pipelines, keeps)}
+}
+
 // newSources makes the configured sources; nothing is watched yet.
 func newSources(loaded *config.Config, client *source.Client, pipelines []*pipeline.Pipeline, kept *state, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
 	var made []*source.Source

@@ -130,7 +130,7 @@ func newWorld(rt *rapid.T) *world {
 func (w *world) start(rt *rapid.T, number int) {
 	r := &run{}
 	logger := slog.New(slog.DiscardHandler)
-	client, err := source.NewClient(&rest.Config{Host: w.server.URL, QPS: -1})
+	client, err := source.NewClient(&rest.Config{Host: w.server.URL, QPS: -1}, source.ClientOptions{})
 	if err != nil {
 		rt.Fatal(err)
 	}
