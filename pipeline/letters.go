@@ -48,6 +48,7 @@ type recordJSON struct {
 	ContentType      string            `json:"contentType"`
 	BatchContentType string            `json:"batchContentType,omitempty"`
 	Headers          map[string]string `json:"headers,omitempty"`
+	Attributes       map[string]string `json:"attributes,omitempty"`
 	Fields           sinks.Fields      `json:"fields"`
 	Body             json.RawMessage   `json:"body,omitempty"`
 }
@@ -60,7 +61,7 @@ func (l *Letter) encode() ([]byte, error) {
 	r := &l.Record
 	return json.Marshal(letterJSON{
 		l.Pipeline, l.Sink, l.Reason, message, l.Attempts, l.First, l.Last,
-		recordJSON{r.ID, r.Key, r.ContentType, r.BatchContentType, r.Headers, r.Fields, r.Body},
+		recordJSON{r.ID, r.Key, r.ContentType, r.BatchContentType, r.Headers, r.Attributes, r.Fields, r.Body},
 	})
 }
 
@@ -79,7 +80,8 @@ func DecodeLetter(data []byte) (Letter, error) {
 		Attempts: l.Attempts, First: l.FirstFailure, Last: l.LastFailure,
 		Record: sinks.Record{
 			ID: r.ID, DedupID: l.Pipeline + "/" + r.ID, Key: r.Key, ContentType: r.ContentType,
-			BatchContentType: r.BatchContentType, Headers: r.Headers, Fields: r.Fields, Body: r.Body,
+			BatchContentType: r.BatchContentType, Headers: r.Headers, Attributes: r.Attributes,
+			Fields: r.Fields, Body: r.Body,
 		},
 	}, nil
 }

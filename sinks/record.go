@@ -14,17 +14,24 @@ type Record struct {
 	BatchContentType string
 	// Headers of this record in the transport's own header section; names are lower case. May be nil.
 	Headers map[string]string
+	// Attributes are those of a CloudEvent in binary mode, whose data is Body and whose datacontenttype is
+	// ContentType: names without a prefix, values as they are. A sink writes them as the binding of its protocol says
+	// (see [AttributeHeaders]); one without headers writes [Record.Structured]. Nil if the record is something else.
+	Attributes map[string]string
 	// Body is one JSON value without line breaks.
 	Body []byte
 	// Fields are what topics, subjects and partition keys are made of.
 	Fields Fields
 }
 
-// Size is what a record counts towards Batch.MaxBytes: the bytes of its body, key and headers.
+// Size is what a record counts towards Batch.MaxBytes: the bytes of its body, key, headers and attributes.
 func (r *Record) Size() int {
 	n := len(r.Body) + len(r.Key)
 	for k, v := range r.Headers {
 		n += len(k) + len(v)
+	}
+	for k, v := range r.Attributes {
+		n += len(AttributePrefix) + len(k) + len(v)
 	}
 	return n
 }

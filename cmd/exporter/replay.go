@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,18 +177,24 @@ func (r *replay) send(ctx context.Context, opened map[string]openSink, letter *p
 // replayed marks a record: a CloudEvent by an extension attribute, other JSON by a member, a bare object by a header.
 func replayed(record sinks.Record) sinks.Record {
 	record.DedupID = fmt.Sprintf("%s/replayed-%d", record.DedupID, time.Now().UnixNano())
-	if record.Headers["kubeferry-id"] != "" {
-		headers := map[string]string{"kubeferry-replayed": "true"}
-		for name, value := range record.Headers {
-			headers[name] = value
-		}
-		record.Headers = headers
+	switch {
+	case record.Attributes != nil:
+		record.Attributes = with(record.Attributes, "replayed", "true")
+		return record
+	case record.Headers["kubeferry-id"] != "":
+		record.Headers = with(record.Headers, "kubeferry-replayed", "true")
 		return record
 	}
 	if rest, ok := bytes.CutPrefix(record.Body, []byte("{")); ok {
 		record.Body = append([]byte(`{"replayed":true,`), rest...)
 	}
 	return record
+}
+
+func with(texts map[string]string, name, value string) map[string]string {
+	more := map[string]string{name: value}
+	maps.Copy(more, texts)
+	return more
 }
 
 func readLines(path string) ([][]byte, error) {

@@ -62,11 +62,11 @@ func (s *Sink) Close(ctx context.Context) error {
 func linesOf(batch []sinks.Record) []byte {
 	size := 0
 	for i := range batch {
-		size += len(batch[i].Body) + 1
+		size += batch[i].Size() + 1
 	}
 	lines := make([]byte, 0, size)
 	for i := range batch {
-		lines = append(append(lines, batch[i].Body...), '\n')
+		lines = append(append(lines, batch[i].Structured()...), '\n')
 	}
 	return lines
 }

@@ -94,6 +94,7 @@ func TestSuite(t *testing.T) {
 				sinktest.Deny:        "permissions do not bind a superuser",
 				sinktest.Credentials: "a file has none",
 				sinktest.DedupID:     bodiesOnly, sinktest.Key: bodiesOnly, sinktest.Headers: bodiesOnly,
+				sinktest.Attributes: "they go into the body; see TestBinaryEvents",
 			},
 		}
 	}})
@@ -111,6 +112,19 @@ func TestAppends(t *testing.T) {
 	if got := info.Mode().Perm(); got != 0o600 {
 		t.Errorf("got mode %o, want 600", got)
 	}
+}
+
+// TestBinaryEvents checks that the attributes of an event are not lost where there are no headers.
+func TestBinaryEvents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	event := sinks.Record{
+		ContentType: "application/json", Body: []byte(`{"a":1}`),
+		Attributes: map[string]string{"specversion": "1.0", "id": "1", "subject": "\"ä\""},
+	}
+	if err := open(t, path).Deliver(t.Context(), []sinks.Record{event, {Body: []byte("{}")}}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, path, `{"id":"1","specversion":"1.0","subject":"\"ä\"","datacontenttype":"application/json","data":{"a":1}}`+"\n{}\n")
 }
 
 func TestTornLine(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 // Names of the headers that are not taken from [sinks.Record.Headers].
 const (
 	headerContentType = "content-type"
+	// attributePrefix stands before the attributes of a CloudEvent in binary mode. Their values are UTF-8, not encoded.
+	attributePrefix = "ce_"
 	// headerID holds the record's DedupID: what consumers can deduplicate by. The format raw has a kubeferry-id.
 	headerID = "kubeferry-dedup-id"
 )
@@ -78,6 +80,10 @@ func (e encoding) sizeOf(r *sinks.Record) size {
 			s.headers += len(name) + len(value)
 			s.names++
 		}
+	}
+	for name, value := range r.Attributes {
+		s.headers += len(attributePrefix) + len(name) + len(value)
+		s.names++
 	}
 	return s
 }
@@ -169,6 +175,14 @@ func (r *reader) encode(record *sinks.Record, tombstone bool) {
 	slices.Sort(r.names)
 	for _, name := range r.names {
 		r.header(name, record.Headers[name])
+	}
+	r.names = r.names[:0]
+	for name := range record.Attributes {
+		r.names = append(r.names, name)
+	}
+	slices.Sort(r.names)
+	for _, name := range r.names {
+		r.header(attributePrefix+name, record.Attributes[name])
 	}
 	r.header(headerID, record.DedupID)
 }

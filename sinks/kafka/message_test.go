@@ -101,6 +101,9 @@ func TestWire(t *testing.T) {
 				r.Headers[fmt.Sprintf("ce_%d%s", h, text(20))] = text(200)
 			}
 			if random.IntN(2) == 0 {
+				r.Attributes = map[string]string{"id": text(200), "subject": text(300)}
+			}
+			if random.IntN(2) == 0 {
 				r.Fields.Type = "DELETED"
 			}
 			records = append(records, r)
@@ -122,6 +125,7 @@ func TestReader(t *testing.T) {
 		{Key: "/a", DedupID: "p/1", ContentType: "application/json", Body: []byte("{}"), Headers: map[string]string{"ce_b": "2", "ce_a": "1"}},
 		{Key: "/a", DedupID: "p/2", Body: []byte("gone"), Fields: sinks.Fields{Type: "DELETED"}},
 		{Key: "/b", DedupID: "p/3"},
+		{Key: "/b", DedupID: "p/4", ContentType: "application/json", Body: []byte("{}"), Attributes: map[string]string{"id": "4", "a": "100% ä"}},
 	}
 	r := newReader(encoding{key: keyObject, tombstones: true}, records)
 	var got []string
@@ -140,6 +144,7 @@ func TestReader(t *testing.T) {
 		`"/a" "gone" kubeferry-dedup-id=p/2`,
 		`"/a" nil kubeferry-dedup-id=p/2`,
 		`"/b" "" kubeferry-dedup-id=p/3`,
+		`"/b" "{}" content-type=application/json ce_a=100% ä ce_id=4 kubeferry-dedup-id=p/4`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -12,7 +12,9 @@ import (
 
 const (
 	headerContentType = "Content-Type"
-	headerMsgID       = nats.MsgIdHdr // JetStream recognizes a record that is sent again by it
+	// headerDataContentType is what Content-Type is to HTTP: here it is an attribute like the others.
+	headerDataContentType = sinks.AttributePrefix + "datacontenttype"
+	headerMsgID           = nats.MsgIdHdr // JetStream recognizes a record that is sent again by it
 )
 
 // call is one Deliver call. nats.go may be stuck in a write while the call has to return; the goroutine that is in
@@ -58,13 +60,17 @@ func (c *call) message(ctx context.Context, i int, maxPayload int64) (*nats.Msg,
 }
 
 func headerOf(r *sinks.Record) nats.Header {
-	header := make(nats.Header, len(r.Headers)+2)
+	header := make(nats.Header, len(r.Headers)+len(r.Attributes)+3)
 	for name, value := range r.Headers {
 		header[name] = []string{value}
 	}
 	if r.ContentType != "" {
 		delete(header, "content-type") // names of headers are case-sensitive here
 		header[headerContentType] = []string{r.ContentType}
+	}
+	r.AttributeHeaders(func(name, value string) { header[name] = []string{value} })
+	if r.Attributes != nil && r.ContentType != "" {
+		header[headerDataContentType] = []string{r.ContentType}
 	}
 	header[headerMsgID] = []string{r.DedupID}
 	return header

@@ -22,8 +22,9 @@ func newCall(t *testing.T, batch ...sinks.Record) *call {
 func TestMessage(t *testing.T) {
 	record := sinks.Record{
 		DedupID: "p/1", ContentType: "application/json", Body: []byte(`{"a":1}`),
-		Headers: map[string]string{"ce-id": "1", "ce-note": "100%25", "content-type": "text/plain"},
-		Fields:  sinks.Fields{Name: "a.b"},
+		Headers:    map[string]string{"note": "x", "content-type": "text/plain"},
+		Attributes: map[string]string{"id": "1", "note": "100% ä"},
+		Fields:     sinks.Fields{Name: "a.b"},
 	}
 	message, err := newCall(t, record).message(t.Context(), 0, 1<<20)
 	if err != nil {
@@ -32,7 +33,10 @@ func TestMessage(t *testing.T) {
 	if message.Subject != "k8s.a_b" || string(message.Data) != `{"a":1}` {
 		t.Errorf("got subject %s, data %s", message.Subject, message.Data)
 	}
-	want := map[string]string{"ce-id": "1", "ce-note": "100%25", "Content-Type": "application/json", "Nats-Msg-Id": "p/1"}
+	want := map[string]string{
+		"note": "x", "ce-id": "1", "ce-note": "100%25%20%C3%A4", "ce-datacontenttype": "application/json",
+		"Content-Type": "application/json", "Nats-Msg-Id": "p/1",
+	}
 	if len(message.Header) != len(want) {
 		t.Errorf("got headers %v, want %v", message.Header, want)
 	}

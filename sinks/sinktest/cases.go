@@ -23,6 +23,7 @@ var cases = []struct {
 	{"dedup id is kept", []Ability{DedupID}, acknowledged},
 	{"key is kept", []Ability{Key}, acknowledged},
 	{"headers are kept", []Ability{Headers}, acknowledged},
+	{"attributes are kept", []Ability{Attributes}, attributes},
 	{"concurrent", nil, concurrent},
 	{"transient", []Ability{Fail}, transient},
 	{"permanent", []Ability{Poison}, permanent},
@@ -42,6 +43,24 @@ func acknowledged(s *session) {
 	s.accepted(s.deliver(series(30, "a", "b", "c")...))
 	if got := len(s.peer.Stored()); got != 30 {
 		s.t.Errorf("got %d records stored, want 30", got)
+	}
+}
+
+// attributes sends CloudEvents in binary mode, with values that a header cannot hold as they are.
+func attributes(s *session) {
+	s.open()
+	batch := series(6, "a", "b")
+	for i := range batch {
+		r := &batch[i]
+		r.Headers, r.BatchContentType = nil, ""
+		r.Attributes = map[string]string{
+			"specversion": "1.0", "id": r.ID, "source": "/clusters/test", "type": "dev.kubeferry.resource.modified",
+			"subject": r.Key, "note": "100% \"säure\" 世界\t\u007f",
+		}
+	}
+	s.accepted(s.deliver(batch...))
+	if got := len(s.peer.Stored()); got != len(batch) {
+		s.t.Errorf("got %d records stored, want %d", got, len(batch))
 	}
 }
 

@@ -51,7 +51,10 @@ type Stored struct {
 	DedupID string            // what the transport deduplicates by
 	Key     string            // Record.Key
 	Headers map[string]string // at least Record.Headers, names in lower case
-	Body    []byte
+	// Attributes are Record.Attributes and datacontenttype, as a consumer reads them by the binding of the protocol:
+	// without the prefix, decoded.
+	Attributes map[string]string
+	Body       []byte
 }
 
 // Ability is something that a peer may be unable to do or to show.
@@ -70,6 +73,7 @@ const (
 	DedupID     Ability = "DedupID"
 	Key         Ability = "Key"
 	Headers     Ability = "Headers"
+	Attributes  Ability = "Attributes"
 )
 
 // has says for each ability that can be seen from outside whether p has it.

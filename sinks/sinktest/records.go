@@ -53,7 +53,8 @@ func large(name string, size int) sinks.Record {
 func clone(records []sinks.Record) []sinks.Record {
 	c := slices.Clone(records)
 	for i := range c {
-		c[i].Body, c[i].Headers = slices.Clone(c[i].Body), maps.Clone(c[i].Headers)
+		c[i].Body = slices.Clone(c[i].Body)
+		c[i].Headers, c[i].Attributes = maps.Clone(c[i].Headers), maps.Clone(c[i].Attributes)
 	}
 	return c
 }
@@ -62,6 +63,6 @@ func equal(a, b []sinks.Record) bool {
 	return slices.EqualFunc(a, b, func(x, y sinks.Record) bool {
 		return x.ID == y.ID && x.DedupID == y.DedupID && x.Key == y.Key && x.ContentType == y.ContentType &&
 			x.BatchContentType == y.BatchContentType && x.Fields == y.Fields &&
-			bytes.Equal(x.Body, y.Body) && maps.Equal(x.Headers, y.Headers)
+			bytes.Equal(x.Body, y.Body) && maps.Equal(x.Headers, y.Headers) && maps.Equal(x.Attributes, y.Attributes)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -101,6 +102,10 @@ func (m *memory) store(batch []sinks.Record) error {
 			if m.defect == "another dedup id" {
 				stored.DedupID = r.ID
 			}
+			if r.Attributes != nil && m.defect != "drops attributes" {
+				stored.Attributes = maps.Clone(r.Attributes)
+				stored.Attributes["datacontenttype"] = r.ContentType
+			}
 			m.stored = append(m.stored, stored)
 		}
 		if errs[i] != nil {
@@ -179,6 +184,7 @@ func TestSuiteFindsDefects(t *testing.T) {
 		"drops the poisoned":         "the poisoned record was acknowledged",
 		"loses one":                  "and the peer does not have it",
 		"another dedup id":           "got dedup id",
+		"drops attributes":           "got attributes",
 		"hides what it cannot do":    "Hang is missing, and Cannot gives no reason",
 	} {
 		t.Run(defect, func(t *testing.T) {

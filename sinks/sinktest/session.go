@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -284,6 +285,13 @@ func (s *session) checkAttributes(r *sinks.Record, stored *Stored) {
 			if stored.Headers[name] != value {
 				s.t.Errorf("%s: got header %s %q, want %q", r.ID, name, stored.Headers[name], value)
 			}
+		}
+	}
+	if _, cannot := s.peer.Cannot[Attributes]; !cannot && r.Attributes != nil {
+		want := maps.Clone(r.Attributes)
+		want["datacontenttype"] = r.ContentType
+		if !maps.Equal(stored.Attributes, want) {
+			s.t.Errorf("%s: got attributes %q, want %q", r.ID, stored.Attributes, want)
 		}
 	}
 }

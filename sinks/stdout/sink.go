@@ -77,12 +77,12 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	}
 	size := 1
 	for i := range batch {
-		size += len(batch[i].Body) + 1
+		size += batch[i].Size() + 1
 	}
 	lines := make([]byte, 1, size)
 	lines[0] = '\n' // written only after a torn line
 	for i := range batch {
-		lines = append(append(lines, batch[i].Body...), '\n')
+		lines = append(append(lines, batch[i].Structured()...), '\n')
 	}
 	select {
 	case s.turn <- struct{}{}:

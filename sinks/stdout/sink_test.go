@@ -131,6 +131,7 @@ func TestSuite(t *testing.T) {
 				sinktest.FailRecord: noOpinion, sinktest.Poison: noOpinion, sinktest.Deny: noOpinion,
 				sinktest.Credentials: "standard output has none",
 				sinktest.DedupID:     bodiesOnly, sinktest.Key: bodiesOnly, sinktest.Headers: bodiesOnly,
+				sinktest.Attributes: "they go into the body; see TestBinaryEvents",
 			},
 		}
 	}})
@@ -165,6 +166,22 @@ func (w *shortWriter) Write(p []byte) (int, error) {
 		return 3, errors.New("no space left")
 	}
 	return w.Buffer.Write(p)
+}
+
+// TestBinaryEvents checks that the attributes of an event are not lost where there are no headers.
+func TestBinaryEvents(t *testing.T) {
+	var out bytes.Buffer
+	event := sinks.Record{
+		ContentType: "application/json", Body: []byte(`{"a":1}`),
+		Attributes: map[string]string{"specversion": "1.0", "id": "1"},
+	}
+	if err := newSink(&out).Deliver(t.Context(), []sinks.Record{event}); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"id":"1","specversion":"1.0","datacontenttype":"application/json","data":{"a":1}}` + "\n"
+	if got := out.String(); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }
 
 func TestTornLine(t *testing.T) {

@@ -173,7 +173,13 @@ func (r *receiver) store(req *http.Request, body []byte) int {
 		if r.failing[v.ID] {
 			return http.StatusServiceUnavailable
 		}
-		stored = append(stored, sinktest.Stored{DedupID: req.Header.Get("webhook-id"), Headers: headers, Body: b})
+		attributes := sinktest.DecodeAttributes(headers)
+		if attributes != nil && attributes["datacontenttype"] == "" { // one that is there is wrong, and shall show
+			attributes["datacontenttype"] = headers["content-type"]
+		}
+		stored = append(stored, sinktest.Stored{
+			DedupID: req.Header.Get("webhook-id"), Headers: headers, Attributes: attributes, Body: b,
+		})
 	}
 	r.stored = append(r.stored, stored...)
 	return http.StatusOK

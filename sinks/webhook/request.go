@@ -63,6 +63,7 @@ func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secr
 			}
 			header.Set(name, value)
 		}
+		first.AttributeHeaders(header.Set)
 		header.Set("Content-Type", first.ContentType)
 	}
 	id := idOf(records)

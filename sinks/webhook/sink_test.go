@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -72,6 +73,29 @@ func TestSingleRequest(t *testing.T) {
 	}
 	if req.Method != http.MethodPut || req.URL.String() != "/hook?a=b" || string(r.bodies[0]) != string(record.Body) {
 		t.Errorf("got %s %s %s", req.Method, req.URL, r.bodies[0])
+	}
+}
+
+// TestBinaryEvent: Content-Type is the datacontenttype, and there is no header of that name (HTTP binding §3.1.1).
+func TestBinaryEvent(t *testing.T) {
+	r := newReceiver(t, nil)
+	record := sinktest.NewRecord("a", 1)
+	record.Headers, record.BatchContentType = nil, ""
+	record.Attributes = map[string]string{"id": "x/1", "subject": "/a b", "note": "\"100%\" ä~"}
+	if err := open(t, func(c *Config) { c.URL = r.url() }).Deliver(t.Context(), []sinks.Record{record}); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for name := range r.requests[0].Header {
+		if strings.HasPrefix(name, "Ce-") || name == "Content-Type" {
+			got[name] = r.requests[0].Header.Get(name)
+		}
+	}
+	want := map[string]string{
+		"Ce-Id": "x/1", "Ce-Subject": "/a%20b", "Ce-Note": "%22100%25%22%20%C3%A4~", "Content-Type": "application/json",
+	}
+	if !maps.Equal(got, want) || string(r.bodies[0]) != string(record.Body) {
+		t.Errorf("got %q and body %s, want %q", got, r.bodies[0], want)
 	}
 }
 

@@ -38,7 +38,15 @@ func appendBlanks(n int) func(*sinks.Record) {
 func storedOf(records []kafkatest.Record) []sinktest.Stored {
 	stored := make([]sinktest.Stored, len(records))
 	for i, r := range records {
-		stored[i] = sinktest.Stored{DedupID: r.Headers["kubeferry-dedup-id"], Key: string(r.Key), Headers: r.Headers, Body: r.Value}
+		attributes := map[string]string{"datacontenttype": r.Headers["content-type"]}
+		for name, value := range r.Headers {
+			if name, ok := strings.CutPrefix(name, "ce_"); ok {
+				attributes[name] = value
+			}
+		}
+		stored[i] = sinktest.Stored{
+			DedupID: r.Headers["kubeferry-dedup-id"], Key: string(r.Key), Headers: r.Headers, Attributes: attributes, Body: r.Value,
+		}
 	}
 	return stored
 }

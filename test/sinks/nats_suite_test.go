@@ -76,7 +76,9 @@ func natsStored(header nats.Header, body []byte) sinktest.Stored {
 	for name, values := range header {
 		headers[strings.ToLower(name)] = values[0]
 	}
-	return sinktest.Stored{DedupID: header.Get(nats.MsgIdHdr), Headers: headers, Body: body}
+	return sinktest.Stored{
+		DedupID: header.Get(nats.MsgIdHdr), Headers: headers, Attributes: sinktest.DecodeAttributes(headers), Body: body,
+	}
 }
 
 func TestJetStreamSuite(t *testing.T) {

@@ -1,0 +1,67 @@
+package sinks
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// AttributePrefix stands before an attribute's name in a header of HTTP and NATS. Kafka has a prefix of its own.
+const AttributePrefix = "ce-"
+
+// AttributeHeaders calls set with each of the record's attributes as a header of HTTP or NATS (CloudEvents 1.0 HTTP
+// binding §3.1.3, NATS binding §3.1.3). Their order is free.
+func (r *Record) AttributeHeaders(set func(name, value string)) {
+	for name, value := range r.Attributes {
+		set(AttributePrefix+name, percentEncode(value))
+	}
+}
+
+// percentEncode replaces what the bindings do not allow in a header's value: blanks, double quotes, percent signs and
+// whatever lies outside of printable ASCII, byte by byte in UTF-8.
+func percentEncode(value string) string {
+	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
+	first := 0
+	for first < len(value) && plain(value[first]) {
+		first++
+	}
+	if first == len(value) { // nearly always
+		return value
+	}
+	const digits = "0123456789ABCDEF"
+	var b strings.Builder
+	b.WriteString(value[:first])
+	for i := first; i < len(value); i++ {
+		if c := value[i]; plain(c) {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+		}
+	}
+	return b.String()
+}
+
+// Structured returns the record as one JSON value that says everything: an event in binary mode takes its structured
+// form, anything else is its body. It is for sinks that have no place for headers.
+func (r *Record) Structured() []byte {
+	if r.Attributes == nil {
+		return r.Body
+	}
+	b := make([]byte, 0, len(r.Body)+512)
+	b = append(b, '{')
+	member := func(name, value string) {
+		quoted, _ := json.Marshal(value) // of a string: it cannot fail
+		b = append(append(b, '"'), name...)
+		b = append(append(b, `":`...), quoted...)
+		b = append(b, ',')
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
+		member(name, r.Attributes[name])
+	}
+	if r.ContentType != "" {
+		member("datacontenttype", r.ContentType)
+	}
+	b = append(append(b, `"data":`...), r.Body...)
+	return append(b, '}')
+}
