@@ -39,7 +39,7 @@ func event(n int) []byte {
 // BenchmarkPipeline is the whole way of a delta but for the network: reading the object's metadata, cutting
 // managedFields out, backlog, batch, envelope, settling.
 func BenchmarkPipeline(b *testing.B) {
-	for _, format := range []pipeline.Format{pipeline.FormatCloudEvents, pipeline.FormatJSON, pipeline.FormatRaw} {
+	for _, format := range []pipeline.Format{pipeline.FormatCloudEvents, pipeline.FormatCloudEventsBinary, pipeline.FormatJSON, pipeline.FormatRaw} {
 		b.Run(string(format), func(b *testing.B) {
 			p, stop := running(format)
 			defer stop()

@@ -18,6 +18,7 @@ func (v *validator) pipelines() {
 		p, at := &c.Pipelines[i], index("pipelines", i)
 		v.pipelineSources(p, at, sourceNames)
 		v.filters(p, at)
+		v.profile(p, at)
 		v.delivery(p, at, sinkNames)
 		v.retry(p, at)
 	}
@@ -156,12 +157,28 @@ func (v *validator) delivery(p *Pipeline, at string, sinkNames []name) {
 	if dead >= 0 && dead == sink {
 		v.fault(at+".deadLetter", "must be another sink than the pipeline's own, which could not deliver the record")
 	}
-	if p.Format == FormatRaw && sink >= 0 {
-		if s := v.config.Sinks[sink]; s.Kind == "webhook" && s.Config != nil && s.Config.Limits().MaxRecords > 1 {
-			v.warn(at+".format", "raw records carry their id and type in headers, and those are lost when the webhook %q gets several in one array; set its batch.maxRecords to 1", sinkNames[sink].shown)
-		}
+	if sink >= 0 {
+		v.format(p, at, v.config.Sinks[sink], sinkNames[sink].shown)
 	}
 	v.backlog(p, at+".backlog")
+}
+
+// format checks that records of the pipeline's format keep what they say on their way through its sink.
+func (v *validator) format(p *Pipeline, at string, sink Sink, shown string) {
+	arrays := sink.Kind == "webhook" && sink.Config != nil && sink.Config.Limits().MaxRecords > 1
+	switch {
+	case p.Format == FormatRaw && arrays:
+		v.warn(at+".format", "raw records carry their id and type in headers, and those are lost when the webhook %q gets several in one array; set its batch.maxRecords to 1", shown)
+	case p.Format == FormatCloudEventsBinary && arrays:
+		v.fault(at+".format", "cloudevents-binary has one event per request, its attributes in the headers: set batch.maxRecords of the webhook %q to 1, or use the format cloudevents, which goes in batches", shown)
+	}
+}
+
+// profile checks that a profile has CloudEvents to apply to.
+func (v *validator) profile(p *Pipeline, at string) {
+	if p.Profile == ProfileKnative && p.Format != FormatCloudEvents && p.Format != FormatCloudEventsBinary {
+		v.fault(at+".profile", "knative is a profile of CloudEvents: use it with the format cloudevents or cloudevents-binary")
+	}
 }
 
 // backlog checks the bounds, and fills in the default of overflow.

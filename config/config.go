@@ -50,7 +50,8 @@ type Pipeline struct {
 	// Sources holds the names of the pipeline's sources; the default, all of them, is filled in.
 	Sources           []string `yaml:"sources" doc:"names of the sources to take deltas from; default all"`
 	Filters           []Filter `yaml:"filters" doc:"a delta passes if it passes each of them"`
-	Format            Format   `yaml:"format" enum:"cloudevents|json|raw" doc:"form of the records. cloudevents: structured CloudEvents JSON; json: the same data without the envelope; raw: the bare object, the rest in headers"`
+	Format            Format   `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw" doc:"form of the records. cloudevents: structured CloudEvents JSON; cloudevents-binary: the same with the attributes in headers; json: the same data without the envelope; raw: the bare object, the rest in headers"`
+	Profile           Profile  `yaml:"profile" enum:"kubeferry|knative" doc:"whose types, extensions and data CloudEvents have. knative: those of Knative's ApiServerSource, with the bare object as data"`
 	Sink              string   `yaml:"sink" required:"true" doc:"name of the sink to deliver to"`
 	Backlog           Backlog  `yaml:"backlog" doc:"the deltas that are not settled yet"`
 	Retry             Retry    `yaml:"retry" doc:"how failed records are tried again"`
@@ -70,9 +71,19 @@ type Format string
 
 // The values of [Format].
 const (
-	FormatCloudEvents Format = "cloudevents"
-	FormatJSON        Format = "json"
-	FormatRaw         Format = "raw"
+	FormatCloudEvents       Format = "cloudevents"
+	FormatCloudEventsBinary Format = "cloudevents-binary"
+	FormatJSON              Format = "json"
+	FormatRaw               Format = "raw"
+)
+
+// Profile is whose vocabulary a pipeline's CloudEvents use.
+type Profile string
+
+// The values of [Profile].
+const (
+	ProfileKubeferry Profile = "kubeferry"
+	ProfileKnative   Profile = "knative"
 )
 
 // Backlog bounds what a pipeline holds in memory.

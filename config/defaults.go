@@ -15,6 +15,7 @@ func (s *Source) setDefaults() { s.Snapshot = SnapshotInitial }
 
 func (p *Pipeline) setDefaults() {
 	p.Format = FormatCloudEvents
+	p.Profile = ProfileKubeferry
 	p.Backlog = Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30}
 	p.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
 	p.RedactSecrets = true

@@ -24,7 +24,7 @@ func TestDefaults(t *testing.T) {
 			Name: "s", Resources: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, Snapshot: SnapshotInitial,
 		}},
 		Pipelines: []Pipeline{{
-			Name: "p", Sources: []string{"s"}, Format: FormatCloudEvents, Sink: "out",
+			Name: "p", Sources: []string{"s"}, Format: FormatCloudEvents, Profile: ProfileKubeferry, Sink: "out",
 			Backlog:       Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30, Overflow: OverflowBlock},
 			Retry:         Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
 			RedactSecrets: true,

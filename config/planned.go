@@ -20,12 +20,11 @@ func plannedMessages() map[string]string {
 		whole   = "this version sends objects whole, but for managedFields and the data of Secrets"
 	)
 	return map[string]string{
-		"pipelines[].filters[].expr":            looking + remove,
-		"pipelines[].filters[].changed":         looking + remove,
-		"pipelines[].onLeave":                   "this version announces no object that merely stops passing the filters" + remove,
-		"pipelines[].transforms":                whole + remove,
-		"pipelines[].diff":                      "this version sends no previous objects" + remove,
-		"pipelines[].format=cloudevents-binary": "this version writes CloudEvents in structured form; use cloudevents",
+		"pipelines[].filters[].expr":    looking + remove,
+		"pipelines[].filters[].changed": looking + remove,
+		"pipelines[].onLeave":           "this version announces no object that merely stops passing the filters" + remove,
+		"pipelines[].transforms":        whole + remove,
+		"pipelines[].diff":              "this version sends no previous objects" + remove,
 	}
 }
 

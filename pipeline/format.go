@@ -16,24 +16,36 @@ type Format string
 const (
 	// FormatCloudEvents is a CloudEvents 1.0 event in structured JSON.
 	FormatCloudEvents Format = "cloudevents"
+	// FormatCloudEventsBinary is the same event with its attributes in headers, as the protocol binding says, and its
+	// data as the body.
+	FormatCloudEventsBinary Format = "cloudevents-binary"
 	// FormatJSON is the event's data with id, cluster, subject and time beside it.
 	FormatJSON Format = "json"
 	// FormatRaw is the bare object; what else is known is in the headers.
 	FormatRaw Format = "raw"
 )
 
-const timeFormat = "2006-01-02T15:04:05.000000Z07:00"
+const (
+	timeFormat      = "2006-01-02T15:04:05.000000Z07:00"
+	applicationJSON = "application/json"
+)
 
 // encoder makes records. It copies the object's JSON into the envelope and decodes nothing.
 type encoder struct {
 	cluster, pipeline string
+	// source is the CloudEvents attribute.
+	source string
 	// idCluster is what ids begin with: the cluster, with its epoch if there is one.
 	idCluster string
 	format    Format
+	profile   Profile
 }
 
 func newEncoder(options Options) encoder {
-	e := encoder{cluster: options.Cluster, idCluster: options.Cluster, pipeline: options.Name, format: options.Format}
+	e := encoder{
+		cluster: options.Cluster, idCluster: options.Cluster, pipeline: options.Name, source: "/clusters/" + options.Cluster,
+		format: options.Format, profile: options.Profile,
+	}
 	if options.Epoch > 0 {
 		e.idCluster += "+" + strconv.Itoa(options.Epoch)
 	}
@@ -63,60 +75,25 @@ func (e *encoder) delta(d *delta.Delta) sinks.Record {
 	switch e.format {
 	case FormatRaw:
 		record.Body = object.JSON()
-		record.ContentType, record.BatchContentType = "application/json", "application/json"
+		record.ContentType, record.BatchContentType = applicationJSON, applicationJSON
 		record.Headers = e.rawHeaders(d, &record)
 	case FormatJSON:
-		record.ContentType, record.BatchContentType = "application/json", "application/json"
-		b := make([]byte, 0, len(object.JSON())+512)
+		record.ContentType, record.BatchContentType = applicationJSON, applicationJSON
+		b := make([]byte, 0, dataSize(d)+512)
 		b = e.beside(b, record.ID, record.Key, d.Observed)
 		b = appendData(b, d)
 		record.Body = append(b, '}')
 	default:
-		record.ContentType, record.BatchContentType = cloudEvent, cloudEventBatch
-		b := make([]byte, 0, len(object.JSON())+768)
-		b = e.envelope(b, record.ID, cloudEventType(d.Type), record.Key, d.Observed)
-		if sequence := sequence(object.ResourceVersion()); sequence != "" {
-			b = append(append(append(b, `,"sequence":"`...), sequence...), '"')
+		ce := e.event(d, &record)
+		if e.format == FormatCloudEventsBinary {
+			e.binary(&record, &ce, e.data(nil, d))
+		} else {
+			b := ce.envelope(make([]byte, 0, dataSize(d)+1024))
+			record.ContentType, record.BatchContentType = cloudEvent, cloudEventBatch
+			record.Body = append(e.data(b, d), '}')
 		}
-		b = append(b, `,"data":{`...)
-		b = appendData(b, d)
-		record.Body = append(b, '}', '}')
 	}
 	return record
-}
-
-const (
-	cloudEvent      = "application/cloudevents+json"
-	cloudEventBatch = "application/cloudevents-batch+json"
-)
-
-func cloudEventType(t delta.Type) string {
-	switch t {
-	case delta.Added:
-		return "dev.kubeferry.resource.added"
-	case delta.Modified:
-		return "dev.kubeferry.resource.modified"
-	case delta.Deleted:
-		return "dev.kubeferry.resource.deleted"
-	default:
-		return "dev.kubeferry.gap"
-	}
-}
-
-// envelope writes the attributes of a CloudEvent, without the closing brace.
-func (e *encoder) envelope(b []byte, id, eventType, subject string, observed time.Time) []byte {
-	b = append(b, `{"specversion":"1.0","id":`...)
-	b = appendString(b, id)
-	b = append(b, `,"source":`...)
-	b = appendString(b, "/clusters/"+e.cluster)
-	b = append(b, `,"type":"`...)
-	b = append(b, eventType...)
-	b = append(b, `","subject":`...)
-	b = appendString(b, subject)
-	b = append(b, `,"time":"`...)
-	b = observed.UTC().AppendFormat(b, timeFormat)
-	b = append(b, `","datacontenttype":"application/json","partitionkey":`...)
-	return appendString(b, subject)
 }
 
 // beside writes what the json format has beside the data, with a comma at the end.
@@ -132,6 +109,15 @@ func (e *encoder) beside(b []byte, id, subject string, observed time.Time) []byt
 	return append(b, `",`...)
 }
 
+// dataSize is about what the data of d takes, so that it is written without growing.
+func dataSize(d *delta.Delta) int {
+	size := len(d.Object.JSON()) + 256
+	if d.Difference != nil {
+		size += len(d.Difference.OldObject) + len(d.Difference.Patch)
+	}
+	return size
+}
+
 // appendData writes the members of the data object.
 func appendData(b []byte, d *delta.Delta) []byte {
 	b = append(b, `"type":"`...)
@@ -144,6 +130,7 @@ func appendData(b []byte, d *delta.Delta) []byte {
 	b = appendString(b, d.Resource.Resource)
 	b = append(b, `},"object":`...)
 	b = append(b, d.Object.JSON()...)
+	b = appendDifference(b, d.Difference)
 	if d.Snapshot {
 		b = append(b, `,"snapshot":true`...)
 	}
@@ -154,6 +141,24 @@ func appendData(b []byte, d *delta.Delta) []byte {
 		b = append(b, `,"finalStateUnknown":true`...)
 	}
 	return b
+}
+
+// appendDifference writes what a record says of the version before. Where that is unknown it says so, and guesses
+// nothing.
+func appendDifference(b []byte, d *delta.Difference) []byte {
+	switch {
+	case d == nil:
+		return b
+	case !d.Known:
+		return append(b, `,"oldObjectKnown":false`...)
+	}
+	if d.OldObject != nil {
+		b = append(append(b, `,"oldObject":`...), d.OldObject...)
+	}
+	if d.Patch != nil {
+		b = append(append(b, `,"patch":`...), d.Patch...)
+	}
+	return appendString(append(b, `,"oldResourceVersion":`...), d.OldResourceVersion)
 }
 
 // rawHeaders carry what the bare object does not say.
@@ -174,67 +179,6 @@ func (e *encoder) rawHeaders(d *delta.Delta, record *sinks.Record) map[string]st
 		}
 	}
 	return headers
-}
-
-// gap encodes a gap record. The raw format has no object to send, and sends the json form.
-func (e *encoder) gap(g *delta.Gap) (sinks.Record, error) {
-	type resource struct {
-		Group    string `json:"group"`
-		Version  string `json:"version"`
-		Resource string `json:"resource"`
-	}
-	type selectors struct {
-		Label string `json:"label,omitempty"`
-		Field string `json:"field,omitempty"`
-	}
-	data, err := json.Marshal(struct {
-		Type      delta.Type `json:"type"`
-		Resource  resource   `json:"resource"`
-		Namespace string     `json:"namespace,omitempty"`
-		Selectors selectors  `json:"selectors"`
-		From      string     `json:"from"`
-		To        string     `json:"to"`
-		Reason    string     `json:"reason"`
-		Unclean   bool       `json:"unclean"`
-	}{
-		delta.GapType,
-		resource{g.Resource.Group, g.Resource.Version, g.Resource.Resource},
-		g.Namespace,
-		selectors{g.LabelSelector, g.FieldSelector},
-		g.From, g.To, g.Reason, g.Unclean,
-	})
-	record := sinks.Record{
-		ID:  g.ID(e.idCluster),
-		Key: g.Ref().Path(),
-		Fields: sinks.Fields{
-			Cluster: e.cluster, Group: g.Resource.Group, Version: g.Resource.Version, Resource: g.Resource.Resource,
-			Type: string(delta.GapType), // a gap has no kind, namespace or name: placeholders give "_"
-		},
-	}
-	record.DedupID = e.pipeline + "/" + record.ID
-	if e.format == FormatCloudEvents {
-		record.ContentType, record.BatchContentType = cloudEvent, cloudEventBatch
-		b := e.envelope(nil, record.ID, cloudEventType(delta.GapType), record.Key, g.Observed)
-		b = append(append(b, `,"data":`...), data...)
-		record.Body = append(b, '}')
-		return record, err
-	}
-	record.ContentType, record.BatchContentType = "application/json", "application/json"
-	b := e.beside(nil, record.ID, record.Key, g.Observed)
-	if len(data) > 0 {
-		b = append(b, data[1:]...) // its own opening brace is ours
-	}
-	record.Body = b
-	return record, err
-}
-
-// sequence writes a resource version so that it sorts as text; a malformed one has no sequence.
-func sequence(resourceVersion string) string {
-	const width = 20 // digits of the largest uint64
-	if _, err := strconv.ParseUint(resourceVersion, 10, 64); err != nil || len(resourceVersion) > width {
-		return ""
-	}
-	return "00000000000000000000"[:width-len(resourceVersion)] + resourceVersion
 }
 
 // appendString writes a JSON string. What goes in is nearly always plain ASCII.

@@ -24,6 +24,8 @@ type Options struct {
 	// Redactor replaces the data of Secrets; nil leaves them as they are.
 	Redactor *Redactor
 	Format   Format
+	// Profile is whose vocabulary CloudEvents use.
+	Profile Profile
 	// MaxBytes bounds the backlog in memory; a delta that finds it full waits, and its watch with it, unless Spill
 	// is set.
 	MaxBytes int64

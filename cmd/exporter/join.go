@@ -71,6 +71,7 @@ func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKe
 			Filters:           filters(c.Filters),
 			KeepManagedFields: c.KeepManagedFields,
 			Format:            pipeline.Format(c.Format),
+			Profile:           pipeline.Profile(c.Profile),
 			MaxBytes:          int64(c.Backlog.MaxBytes),
 			Retry:             pipeline.Retry{Initial: c.Retry.Initial, Max: c.Retry.Max, Attempts: c.Retry.Attempts},
 			Sink:              sink, SinkName: c.Sink, Limits: sink.limits,

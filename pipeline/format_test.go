@@ -1,0 +1,290 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// encoders are the formats and profiles, each with the name of its golden file.
+func encoders() map[string]encoder {
+	made := map[string]encoder{}
+	for name, options := range map[string]Options{
+		"cloudevents":                {Format: FormatCloudEvents},
+		"cloudevents-knative":        {Format: FormatCloudEvents, Profile: ProfileKnative},
+		"cloudevents-binary":         {Format: FormatCloudEventsBinary},
+		"cloudevents-binary-knative": {Format: FormatCloudEventsBinary, Profile: ProfileKnative},
+		"json":                       {Format: FormatJSON},
+		"raw":                        {Format: FormatRaw},
+	} {
+		options.Name, options.Cluster, options.Epoch = "audit", "prod-eu-1", 2
+		made[name] = newEncoder(options)
+	}
+	return made
+}
+
+type kind struct {
+	name string
+	item *item
+}
+
+// kinds are all that a record can be of.
+func kinds(t *testing.T) []kind {
+	t.Helper()
+	observed := time.Date(2026, 11, 21, 0, 12, 3, 123456789, time.FixedZone("", 3600))
+	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	web := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"4f0c1e10","resourceVersion":"%s","annotations":{"note":"\"ä\" <b>"}},"spec":{"replicas":%d}}`
+	made := func(change delta.Delta, object string, args ...any) *item {
+		parsed, err := delta.NewObject(fmt.Appendf(nil, object, args...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		change.Object, change.Observed = parsed, observed
+		if change.Resource.Resource == "" {
+			change.Resource = deployments
+		}
+		return &item{delta: &change}
+	}
+	return []kind{
+		{"added", made(delta.Delta{Type: delta.Added}, web, "235", 1)},
+		{"snapshot", made(delta.Delta{Type: delta.Added, Snapshot: true}, web, "235", 1)},
+		{"modified", made(delta.Delta{Type: delta.Modified}, web, "236", 3)},
+		{"old object", made(delta.Delta{Type: delta.Modified, Difference: &delta.Difference{
+			Known: true, OldResourceVersion: "235", OldObject: fmt.Appendf(nil, web, "235", 1),
+		}}, web, "236", 3)},
+		{"JSON patch", made(delta.Delta{Type: delta.Modified, Difference: &delta.Difference{
+			Known: true, OldResourceVersion: "235", Patch: []byte(`[{"op":"replace","path":"/spec/replicas","value":3}]`),
+		}}, web, "236", 3)},
+		{"merge patch", made(delta.Delta{Type: delta.Modified, Difference: &delta.Difference{
+			Known: true, OldResourceVersion: "235", Patch: []byte(`{"spec":{"replicas":3}}`),
+		}}, web, "236", 3)},
+		{"old unknown", made(delta.Delta{Type: delta.Modified, Difference: &delta.Difference{}}, web, "236", 3)},
+		{"deleted", made(delta.Delta{Type: delta.Deleted}, web, "240", 3)},
+		{
+			"inferred, final state unknown",
+			made(delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true}, web, "240", 3),
+		},
+		{
+			"core group, cluster-scoped, odd resource version",
+			made(delta.Delta{Type: delta.Added, Resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}},
+				`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n-1","uid":"9c0c","resourceVersion":"0x7"}}`),
+		},
+		{"gap", &item{gap: &delta.Gap{
+			Watch: "8d3f", Resource: deployments, Namespace: "shop", LabelSelector: "app=web",
+			From: "235", To: "900", Reason: "Expired", Unclean: true, Observed: observed,
+		}}},
+	}
+}
+
+// TestGolden compares every format of every kind of delta with a file.
+func TestGolden(t *testing.T) {
+	for name, encoder := range encoders() {
+		t.Run(name, func(t *testing.T) {
+			var b strings.Builder
+			for _, kind := range kinds(t) {
+				record, err := encoder.encode(kind.item)
+				if err != nil {
+					t.Fatalf("%s: %v", kind.name, err)
+				}
+				fmt.Fprintf(&b, "# %s\n%s\n", kind.name, show(&record))
+			}
+			golden := filepath.Join("testdata", "format", name+".golden")
+			if *update {
+				if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.String() != string(want) {
+				t.Errorf("got:\n%s\nwant:\n%s", b.String(), want)
+			}
+		})
+	}
+}
+
+func show(r *sinks.Record) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "id: %s\ndedup: %s\nkey: %s\ntype: %s\n", r.ID, r.DedupID, r.Key, r.ContentType)
+	fmt.Fprintf(&b, "array: %s\n", r.BatchContentType)
+	for prefix, texts := range map[string]map[string]string{"header": r.Headers, "attribute": r.Attributes} {
+		for _, name := range slices.Sorted(maps.Keys(texts)) {
+			fmt.Fprintf(&b, "%s %s: %s\n", prefix, name, texts[name])
+		}
+	}
+	fmt.Fprintf(&b, "%s\n", r.Body)
+	return b.String()
+}
+
+// TestSchema holds every event against the rules of CloudEvents' JSON format, those in binary mode too: a sink without
+// headers writes them so.
+func TestSchema(t *testing.T) {
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	event, err := compiler.Compile("testdata/cloudevents.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, encoder := range encoders() {
+		for _, kind := range kinds(t) {
+			record, err := encoder.encode(kind.item)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.ContainsRune(record.Body, '\n') || !json.Valid(record.Body) {
+				t.Errorf("%s, %s: not one line of JSON: %s", name, kind.name, record.Body)
+			}
+			if !strings.HasPrefix(name, "cloudevents") {
+				continue
+			}
+			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(record.Structured()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := event.Validate(value); err != nil {
+				t.Errorf("%s, %s: %v", name, kind.name, err)
+			}
+		}
+	}
+}
+
+// TestModesAgree compares the two modes of an event: the same attributes, and the same data.
+func TestModesAgree(t *testing.T) {
+	made := encoders()
+	for _, profile := range []string{"", "-knative"} {
+		structured, binary := made["cloudevents"+profile], made["cloudevents-binary"+profile]
+		for _, kind := range kinds(t) {
+			one, err := structured.encode(kind.item)
+			if err != nil {
+				t.Fatal(err)
+			}
+			two, err := binary.encode(kind.item)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var event map[string]json.RawMessage
+			if err := json.Unmarshal(one.Body, &event); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(event["data"], two.Body) {
+				t.Errorf("%s%s: got data %s and %s", kind.name, profile, event["data"], two.Body)
+			}
+			delete(event, "data")
+			got := maps.Clone(two.Attributes)
+			got["datacontenttype"] = two.ContentType
+			if len(got) != len(event) {
+				t.Errorf("%s%s: got attributes %v, want those of %s", kind.name, profile, got, one.Body)
+			}
+			for name, raw := range event {
+				var value any
+				if err := json.Unmarshal(raw, &value); err != nil {
+					t.Fatal(err)
+				}
+				if got[name] != fmt.Sprint(value) {
+					t.Errorf("%s%s: got attribute %s %q, want %v", kind.name, profile, name, got[name], value)
+				}
+			}
+			if one.BatchContentType == "" || two.BatchContentType != "" {
+				t.Errorf("%s%s: got content types of arrays %q, %q", kind.name, profile, one.BatchContentType, two.BatchContentType)
+			}
+		}
+	}
+}
+
+// TestLetters writes a dead letter of every record and reads it again: a replay sends the same.
+func TestLetters(t *testing.T) {
+	for name, encoder := range encoders() {
+		for _, kind := range kinds(t) {
+			record, err := encoder.encode(kind.item)
+			if err != nil {
+				t.Fatal(err)
+			}
+			line, err := (&Letter{Pipeline: "audit", Sink: "hook", Record: record}).encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			letter, err := DecodeLetter(line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := show(&letter.Record), show(&record); !sameJSON(t, letter.Record.Body, record.Body) || headOf(got) != headOf(want) {
+				t.Errorf("%s, %s: got\n%s\nwant\n%s", name, kind.name, got, want)
+			}
+		}
+	}
+}
+
+// headOf is what show says above the body.
+func headOf(shown string) string { return shown[:strings.LastIndex(strings.TrimSpace(shown), "\n")] }
+
+func sameJSON(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	var x, y any
+	if err := json.Unmarshal(a, &x); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &y); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+// TestSecretsInFormats sends a Secret through pipelines of every format, and searches all that the sinks get.
+func TestSecretsInFormats(t *testing.T) {
+	const planted = "cGxhbnRlZC1wYXNzd29yZA=="
+	object, err := delta.NewObject([]byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"shop","uid":"u","resourceVersion":"7","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"data\":{\"p\":\"` + planted + `\"}}"}},"data":{"p":"` + planted + `"},"stringData":{"p":"planted-password"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, encoder := range encoders() {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var said []string
+			sink := &script{answer: func(_ int, batch []sinks.Record) error {
+				mu.Lock()
+				defer mu.Unlock()
+				for i := range batch {
+					said = append(said, fmt.Sprintf("%+v %s %s", batch[i], batch[i].Body, batch[i].Structured()))
+				}
+				return nil
+			}}
+			p := start(t, sink, &letters{}, func(o *Options) {
+				o.Format, o.Profile, o.Redactor = encoder.format, encoder.profile, NewRedactor([]byte("key"))
+			})
+			secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+			if err := p.Delta(t.Context(), &delta.Delta{Type: delta.Added, Resource: secrets, Object: object, Observed: time.Now()}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if left := p.Drain(ctx); left != 0 {
+				t.Fatalf("%d deltas are left", left)
+			}
+			text := strings.Join(said, "\n")
+			if !strings.Contains(text, "redacted:hmac-sha256:") || strings.Contains(text, planted) || strings.Contains(text, "planted-password") {
+				t.Errorf("got %s", text)
+			}
+		})
+	}
+}
