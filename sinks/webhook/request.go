@@ -29,19 +29,19 @@ const (
 // refuses it would close the connection while the body is written, and its answer would be lost. curl does the same.
 const askFirst = 1 << 20
 
-// post sends one request and returns its classified error.
-func (s *Sink) post(ctx context.Context, records []*sinks.Record) error {
+// post sends one request and returns its classified error, and whether fewer records in one request may fare better.
+func (s *Sink) post(ctx context.Context, records []*sinks.Record) (divide bool, err error) {
 	creds, err := s.creds.read()
 	if err != nil {
-		return sinks.Transient(sinks.ReasonUnauthorized, err)
+		return false, sinks.Transient(sinks.ReasonUnauthorized, err)
 	}
 	req, err := s.request(ctx, records, creds)
 	if err != nil {
-		return err
+		return true, err
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return s.noAnswer(ctx, err, creds)
+		return false, s.noAnswer(ctx, err, creds)
 	}
 	defer resp.Body.Close()
 	return s.answer(resp, records, creds)

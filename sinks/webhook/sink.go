@@ -47,48 +47,6 @@ func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 	}, nil
 }
 
-func (c *Config) transport(target *url.URL) (*http.Transport, error) {
-	tlsConfig, err := c.TLS.Config(target.Hostname())
-	if err != nil {
-		return nil, err
-	}
-	if c.TLS == nil || c.TLS.CAFile == "" && c.TLS.ServerName == "" {
-		tlsConfig.ServerName = "" // the transport fills it in, also for a proxy that speaks TLS itself
-	}
-	if c.TLS != nil {
-		if _, err := c.TLS.Authorities(); err != nil {
-			return nil, err
-		}
-		if c.TLS.CertFile != "" {
-			if _, err := c.TLS.ClientCertificate(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return &http.Transport{
-		Proxy:               proxy,
-		TLSClientConfig:     tlsConfig,
-		TLSHandshakeTimeout: c.Timeout,
-		ForceAttemptHTTP2:   true,
-		// Without pings, a connection whose other end vanished would be used until the kernel gives it up.
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
-		MaxIdleConns:          c.Concurrency,
-		MaxIdleConnsPerHost:   c.Concurrency,
-		IdleConnTimeout:       90 * time.Second,
-		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // responses are not wanted, least of all inflated
-	}, nil
-}
-
-// proxy hides the text of a proxy URL that cannot be parsed, because it may hold a password.
-func proxy(r *http.Request) (*url.URL, error) {
-	u, err := http.ProxyFromEnvironment(r)
-	if err != nil {
-		return nil, errors.New("the proxy that the environment names is not a valid URL")
-	}
-	return u, nil
-}
-
 // Deliver implements [sinks.Sink].
 func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
@@ -143,8 +101,8 @@ type delivery struct {
 	stop   error           // a failure that would meet any record; nothing more is sent
 }
 
-// send sends the records from start to end in one request. If the receiver refuses them for good it means some of
-// them, so they are sent again in halves until the offending ones are found.
+// send sends the records from start to end in one request. If the receiver refuses them for good, or as too many bytes,
+// it means some of them, so they are sent again in halves until the offending ones are found.
 func (d *delivery) send(ctx context.Context, start, end int) {
 	var indices []int
 	for i := start; i < end; i++ {
@@ -164,10 +122,10 @@ func (d *delivery) send(ctx context.Context, start, end int) {
 	for n, i := range indices {
 		records[n] = &d.batch[i]
 	}
-	err := d.sink.post(ctx, records)
+	divide, err := d.sink.post(ctx, records)
 	switch {
 	case err == nil:
-	case len(indices) > 1 && sinks.Classify(err).Permanent:
+	case divide && len(indices) > 1:
 		middle := indices[len(indices)/2]
 		d.send(ctx, start, middle)
 		d.send(ctx, middle, end)
