@@ -70,13 +70,7 @@ func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secr
 	if !validValue(id) {
 		return nil, sinks.Permanent(sinks.ReasonEncode, fmt.Errorf("id %q cannot be sent over HTTP", id))
 	}
-	header.Set("User-Agent", s.env.UserAgent)
-	for name, value := range s.config.Headers {
-		header.Set(name, value)
-	}
-	if creds.authorization != "" {
-		header.Set("Authorization", creds.authorization)
-	}
+	s.addHeaders(header, creds)
 	timestamp := strconv.FormatInt(s.now().Unix(), 10)
 	header.Set(headerID, id)
 	header.Set(headerTimestamp, timestamp)
@@ -96,6 +90,17 @@ func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secr
 	}
 	req.Header = header
 	return req, nil
+}
+
+// addHeaders sets what every request has, whatever it carries.
+func (s *Sink) addHeaders(header http.Header, creds *secrets) {
+	header.Set("User-Agent", s.env.UserAgent)
+	for name, value := range s.config.Headers {
+		header.Set(name, value)
+	}
+	if creds.authorization != "" {
+		header.Set("Authorization", creds.authorization)
+	}
 }
 
 func arrayOf(records []*sinks.Record) []byte {

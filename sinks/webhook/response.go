@@ -62,7 +62,7 @@ func (s *Sink) answer(resp *http.Response, sent []*sinks.Record, creds *secrets)
 	}
 	message := fmt.Sprintf("%s answered %d %s", origin(s.target), resp.StatusCode, http.StatusText(resp.StatusCode))
 	if to, err := resp.Location(); err == nil && resp.StatusCode < 400 {
-		message += fmt.Sprintf(": redirects are not followed, set url to where it leads (at %s)", origin(to))
+		message += ": redirects are not followed: set url to where it leads" + at(to, nil)
 	}
 	if excerpt := creds.excerpt(string(body)); excerpt != "" && !repeats(excerpt, sent) {
 		message += ": " + excerpt
