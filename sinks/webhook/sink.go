@@ -17,6 +17,7 @@ type Sink struct {
 	target *url.URL
 	env    sinks.Env
 	client *http.Client
+	conns  *conns
 	creds  *credentials
 	now    func() time.Time
 }
@@ -29,7 +30,8 @@ func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 	if fault != "" {
 		return nil, fmt.Errorf("url: %s", fault)
 	}
-	transport, err := c.transport(target)
+	known := &conns{}
+	transport, err := c.transport(target, known)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +40,7 @@ func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 		return nil, err
 	}
 	return &Sink{
-		config: c, target: target, env: env, creds: creds, now: time.Now,
+		config: c, target: target, env: env, conns: known, creds: creds, now: time.Now,
 		client: &http.Client{
 			Transport: transport,
 			// A redirected POST may lose its body or its method, and carry credentials elsewhere.
@@ -86,6 +88,7 @@ func (s *Sink) array(r *sinks.Record) bool {
 // Close implements [sinks.Sink].
 func (s *Sink) Close(context.Context) error {
 	s.client.CloseIdleConnections()
+	s.conns.close()
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // transport makes the connections: at most one for each call under way, kept as long as they are of use.
-func (c *Config) transport(target *url.URL) (*http.Transport, error) {
+func (c *Config) transport(target *url.URL, known *conns) (*http.Transport, error) {
 	tlsConfig, err := c.TLS.Config(target.Hostname())
 	if err != nil {
 		return nil, err
@@ -30,11 +30,11 @@ func (c *Config) transport(target *url.URL) (*http.Transport, error) {
 		}
 	}
 	// A dial goes on when its request is given up, and counts as a connection until it ends.
-	dialer := &net.Dialer{Timeout: c.Timeout, KeepAlive: 30 * time.Second}
+	dial := known.watch((&net.Dialer{Timeout: c.Timeout, KeepAlive: 30 * time.Second}).DialContext)
 	transport := &http.Transport{
 		Proxy:                  proxy,
 		OnProxyConnectResponse: proxyAnswer,
-		DialContext:            dialer.DialContext,
+		DialContext:            dial,
 		TLSClientConfig:        tlsConfig,
 		TLSHandshakeTimeout:    c.Timeout,
 		ForceAttemptHTTP2:      true,
@@ -50,14 +50,14 @@ func (c *Config) transport(target *url.URL) (*http.Transport, error) {
 	// The target never changes, and neither does the environment.
 	through, err := proxy(&http.Request{URL: target})
 	if err == nil && through != nil && through.Scheme == "https" {
-		transport.DialTLSContext = c.dialProxy(dialer)
+		transport.DialTLSContext = c.dialProxy(dial)
 	}
 	return transport, nil
 }
 
 // dialProxy connects to a proxy that speaks TLS itself. net/http would use the target's TLS configuration for it, with
 // its name, authorities and client certificate. It uses this for the proxy only, as every request goes through it.
-func (c *Config) dialProxy(dialer *net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func (c *Config) dialProxy(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -67,7 +67,18 @@ func (c *Config) dialProxy(dialer *net.Dialer) func(ctx context.Context, network
 		if err != nil {
 			return nil, err
 		}
-		return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, addr)
+		raw, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+		conn := tls.Client(raw, config)
+		if err := conn.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			return nil, err
+		}
+		return conn, nil
 	}
 }
 
