@@ -14,14 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/event"
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/cloudevents/sdk-go/v2/event"
-
 	"github.com/kubeferry/kubeferry/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/webhook"
 )
 
@@ -108,7 +108,9 @@ func TestCloudEventsSDK(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s %s by %d", format, profile, records), func(t *testing.T) {
 					consumer := newConsumer(t, records > 1)
-					p := runPipeline(t, consumer.server.URL, format, profile, records)
+					config := webhook.NewConfig()
+					config.URL, config.Batch.MaxRecords, config.Batch.Linger = consumer.server.URL, records, 50*time.Millisecond
+					p := runPipeline(t, config, pipeline.Options{Format: format, Profile: profile, DeadLetter: refuseLetters{}})
 					cases := eventCases(t)
 					for _, c := range cases {
 						c.delta.Observed = observed
@@ -255,17 +257,13 @@ func compact(t *testing.T, data []byte) []byte {
 	return b.Bytes()
 }
 
-// runPipeline runs a pipeline to a webhook until the test ends.
-func runPipeline(t *testing.T, target string, format pipeline.Format, profile pipeline.Profile, records int) *pipeline.Pipeline {
+// runPipeline runs a pipeline to a sink until the test ends; options need no more than a format and a dead letter.
+func runPipeline(t *testing.T, config sinks.Config, options pipeline.Options) *pipeline.Pipeline {
 	t.Helper()
-	config := webhook.NewConfig()
-	config.URL, config.Batch.MaxRecords, config.Batch.Linger = target, records, 50*time.Millisecond
-	sink := openSink(t, config)
-	p := pipeline.New(pipeline.Options{
-		Name: "events", Cluster: "test", Format: format, Profile: profile, MaxBytes: 1 << 20,
-		Retry: pipeline.Retry{Initial: 10 * time.Millisecond, Max: time.Second},
-		Sink:  sink, SinkName: "hook", Limits: config.Limits(), DeadLetter: refuseLetters{},
-	}, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.NewTextHandler(logWriter{t}, nil)))
+	options.Name, options.Cluster, options.MaxBytes = "events", "test", 4<<20
+	options.Retry = pipeline.Retry{Initial: 10 * time.Millisecond, Max: time.Second}
+	options.Sink, options.SinkName, options.Limits = openSink(t, config), "hook", config.Limits()
+	p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.NewTextHandler(logWriter{t}, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() { p.Run(ctx) })
