@@ -108,7 +108,8 @@ type fakeWebhook struct {
 		SecretFile         string `yaml:"secretFile"`
 		PreviousSecretFile string `yaml:"previousSecretFile"`
 	} `yaml:"signature"`
-	Compression string `yaml:"compression"`
+	Compression       string `yaml:"compression"`
+	PermanentStatuses []int  `yaml:"permanentStatuses"`
 }
 
 // Validate repeats values in its messages, which real sinks avoid where a value may be a credential.

@@ -8,14 +8,19 @@ import (
 	"time"
 )
 
+// racy is the age up to which a file's time proves nothing: file systems stamp by a clock that may stand still for
+// some milliseconds (or 2 s, FAT), so that two contents of one size can look the same.
+const racy = 3 * time.Second
+
 // SecretFile is a file whose content may be replaced while kubeferry runs, as mounted Secrets are. It is read
-// again when its time or size changes. The zero value is no file.
+// again when it is another file, when its time or size changes, and always while it is young. The zero value is no
+// file.
 type SecretFile struct {
 	path string
 
 	mu      sync.Mutex // guards what follows
-	modTime time.Time
-	size    int64
+	info    os.FileInfo
+	settled bool // the file was older than racy when it was read
 	content []byte
 }
 
@@ -31,9 +36,10 @@ func (f *SecretFile) Read() (content []byte, changed bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if f.content != nil && info.ModTime().Equal(f.modTime) && info.Size() == f.size {
+	if f.settled && info.ModTime().Equal(f.info.ModTime()) && info.Size() == f.info.Size() && os.SameFile(info, f.info) {
 		return f.content, false, nil
 	}
+	settled := time.Since(info.ModTime()) > racy
 	data, err := os.ReadFile(f.path)
 	if err != nil {
 		return nil, false, err
@@ -42,6 +48,10 @@ func (f *SecretFile) Read() (content []byte, changed bool, err error) {
 	if len(data) == 0 {
 		return nil, false, fmt.Errorf("read %s: the file is empty", f.path)
 	}
-	f.content, f.modTime, f.size = data, info.ModTime(), info.Size()
+	f.info, f.settled = info, settled
+	if bytes.Equal(data, f.content) {
+		return f.content, false, nil
+	}
+	f.content = data
 	return data, true, nil
 }

@@ -56,6 +56,42 @@ func TestSecretFile(t *testing.T) {
 	read("THIRD with a blank ", true)
 }
 
+// TestSecretFileSameStamp replaces a file by one of the same size and time, in place and by a rename, as two steps of a
+// rotation within one tick of the file system's clock do.
+func TestSecretFileSameStamp(t *testing.T) {
+	for _, age := range []time.Duration{0, time.Hour} {
+		path := filepath.Join(t.TempDir(), "secret")
+		stamp := time.Now().Add(-age)
+		put := func(path, content string) {
+			t.Helper()
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(path, stamp, stamp); err != nil {
+				t.Fatal(err)
+			}
+		}
+		file := sinks.NewSecretFile(path)
+		read := func(want string) {
+			t.Helper()
+			if got, changed, err := file.Read(); err != nil || string(got) != want || !changed {
+				t.Errorf("age %v: got %q, changed %t, error %v; want %q", age, got, changed, err, want)
+			}
+		}
+		put(path, "one")
+		read("one")
+		put(path+".new", "two")
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+		read("two")
+		if age == 0 { // an old file that is changed in place and stamped back cannot be told
+			put(path, "six")
+			read("six")
+		}
+	}
+}
+
 // TestSecretFileMounted rotates as the kubelet does: by a symbolic link to a new directory.
 func TestSecretFileMounted(t *testing.T) {
 	dir := t.TempDir()

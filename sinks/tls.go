@@ -64,6 +64,27 @@ func (t *TLS) Config(host string) (*tls.Config, error) {
 	return config, nil
 }
 
+// ProxyConfig returns the client configuration for a proxy at host that speaks TLS itself. Its name is its own, not
+// serverName; its certificate may be of the system's authorities or of those in caFile; and it gets no client
+// certificate, which is for the server behind it.
+func (t *TLS) ProxyConfig(host string) (*tls.Config, error) {
+	if t == nil || t.CAFile == "" || t.InsecureSkipVerify {
+		return (&TLS{InsecureSkipVerify: t != nil && t.InsecureSkipVerify}).Config(host)
+	}
+	private := &TLS{CAFile: t.CAFile}
+	config, err := private.Config(host)
+	if err != nil {
+		return nil, err
+	}
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if (&TLS{}).verify(state, host) == nil {
+			return nil
+		}
+		return private.verify(state, host)
+	}
+	return config, nil
+}
+
 // Authorities reads caFile; nil stands for the system's.
 func (t *TLS) Authorities() (*x509.CertPool, error) {
 	if t == nil || t.CAFile == "" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -10,12 +11,17 @@ import (
 
 func newValidate() *cobra.Command {
 	var file string
+	var connecting bool
 	command := &cobra.Command{
 		Use:   "validate --config FILE",
 		Short: "Check a configuration file and list every fault",
 		Long: `validate reads a configuration file and lists everything that is wrong with it, each with its line and path.
 It needs no cluster and no sink. It exits 0 if the file is fine, 2 if not. Warnings name choices that work but give
-up a promise.`,
+up a promise.
+
+With --connect it also connects to every sink, logs in, and looks for the topic, the stream or the endpoint, without
+sending a record. It says of each what is wrong and what to do, and exits 1 if there is anything. Run it where the
+exporter will run: names, routes, rights and files are those of this machine.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			loaded, warnings, err := config.Load(file, config.Options{Kinds: kinds()})
@@ -27,10 +33,15 @@ up a promise.`,
 			}
 			fmt.Fprintf(command.OutOrStdout(), "%s is valid: %d sources, %d pipelines, %d sinks\n",
 				file, len(loaded.Sources), len(loaded.Pipelines), len(loaded.Sinks))
-			return nil
+			if !connecting {
+				return nil
+			}
+			// What a sink logs it also returns.
+			return connect(command.Context(), loaded.Sinks, command.OutOrStdout(), slog.New(slog.DiscardHandler))
 		},
 	}
 	addConfigFlag(command, &file)
+	command.Flags().BoolVar(&connecting, "connect", false, "also connect to every sink and check it, without sending a record")
 	return command
 }
 

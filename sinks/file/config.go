@@ -65,7 +65,11 @@ func (c *Config) Limits() sinks.Limits {
 	return limits
 }
 
-// Open implements [sinks.Config]. The file is opened by the first Deliver.
-func (c *Config) Open(context.Context, sinks.Env) (sinks.Sink, error) {
-	return &Sink{path: c.Path, sync: c.Sync, turn: make(chan struct{}, 1)}, nil
+// Open implements [sinks.Config]. The file is opened by the first Deliver; what will stand in its way is said already.
+func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
+	s := &Sink{path: c.Path, sync: c.Sync, turn: make(chan struct{}, 1)}
+	if err := s.Check(ctx); err != nil {
+		env.Logger.Warn("the file of the sink cannot be written as it is; records wait until it can", "err", err)
+	}
+	return s, nil
 }

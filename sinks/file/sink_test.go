@@ -3,6 +3,7 @@ package file
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -23,7 +24,7 @@ func newConfig(path string) *Config {
 
 func open(t *testing.T, path string) sinks.Sink {
 	t.Helper()
-	sink, err := newConfig(path).Open(t.Context(), sinks.Env{})
+	sink, err := newConfig(path).Open(t.Context(), sinks.Env{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,6 +153,43 @@ func TestMovedAway(t *testing.T) {
 	}
 	deliver(t, sink, "3")
 	want(t, path, "3\n")
+}
+
+// TestCheck: what is wrong is said at start and by Check, and nothing is left behind.
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	tests := []struct{ name, path, want string }{
+		{"nothing there yet", filepath.Join(dir, "new"), ""},
+		{"a file", filepath.Join(dir, "there"), ""},
+		{"no directory", filepath.Join(dir, "none", "f"), "the directory " + filepath.Join(dir, "none") + " does not exist"},
+		{"a file for a directory", filepath.Join(dir, "there", "f"), "is not a directory"},
+		{"a directory", dir, "is not a regular file"},
+		{"a device", os.DevNull, "is not a regular file"},
+	}
+	if err := os.WriteFile(filepath.Join(dir, "there"), []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var log bytes.Buffer
+			sink, err := newConfig(test.path).Open(t.Context(), sinks.Env{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = sink.(sinks.Checker).Check(t.Context())
+			if got := fmt.Sprint(err); test.want == "" && err != nil || !strings.Contains(got, test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if (log.Len() > 0) != (test.want != "") || !strings.Contains(log.String(), test.want) {
+				t.Errorf("got log %q, want it to hold %q", log.String(), test.want)
+			}
+		})
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "there" {
+		t.Errorf("got %v in the directory, error %v", entries, err)
+	}
+	want(t, filepath.Join(dir, "there"), "{}\n")
 }
 
 func TestNotRegular(t *testing.T) {

@@ -30,11 +30,17 @@ var cases = []struct {
 	{"partly failed", []Ability{FailRecord}, partlyFailed},
 	{"cancelled before", nil, cancelledBefore},
 	{"cancelled while hanging", []Ability{Hang}, cancelledWhileHanging},
+	{"records are let go", []Ability{Hang}, recordsAreLetGo},
 	{"deadline while hanging", []Ability{Hang}, deadlineWhileHanging},
 	{"away at open", []Ability{Leave}, awayAtOpen},
 	{"away for a while", []Ability{Leave}, awayForAWhile},
 	{"denied", []Ability{Deny}, denied},
 	{"closed without use", nil, (*session).open},
+	{"closed while hanging", []Ability{Hang}, closedWhileHanging},
+	{"closed while away", []Ability{Leave}, closedWhileAway},
+	{"check", nil, check},
+	{"check while hanging", []Ability{Hang}, checkWhileHanging},
+	{"check while away", []Ability{Leave}, checkWhileAway},
 	{"no credential shows", []Ability{Credentials}, noCredentialShows},
 }
 
@@ -85,20 +91,27 @@ func fullBatch(s *session) {
 	}
 }
 
-// largeRecord sends one record over MaxBytes: it travels alone, and is stored or refused for good. It must not
-// block the sink.
+// largeRecord sends one record over MaxBytes: it travels alone, and is stored or refused for good. It must cost its
+// neighbours nothing.
 func largeRecord(s *session) {
 	s.open()
 	s.accepted(s.deliver(large("a", 200<<10)))
-	if limit := s.config.Limits().MaxBytes; limit <= 8<<20 {
-		for _, err := range s.deliver(large("b", int(limit)+1)) {
-			if class := sinks.Classify(err); class != nil && (!class.Permanent || class.Reason != sinks.ReasonTooLarge) {
-				s.t.Errorf("got error %v (%s, permanent %t), want none or a permanent %s",
-					err, class.Reason, class.Permanent, sinks.ReasonTooLarge)
-			}
+	limit := s.config.Limits().MaxBytes
+	if limit > 8<<20 {
+		return
+	}
+	batch := []sinks.Record{NewRecord("c", 1), NewRecord("d", 1), large("b", int(limit)+1), NewRecord("c", 2), NewRecord("d", 2)}
+	for i, err := range s.deliver(batch...) {
+		class := sinks.Classify(err)
+		switch {
+		case class == nil:
+		case i != 2:
+			s.t.Errorf("neighbour of the large record: got error %v", err)
+		case !class.Permanent || class.Reason != sinks.ReasonTooLarge:
+			s.t.Errorf("got error %v (%s, permanent %t), want none or a permanent %s",
+				err, class.Reason, class.Permanent, sinks.ReasonTooLarge)
 		}
 	}
-	s.accepted(s.deliver(NewRecord("c", 1)))
 }
 
 func emptyBatch(s *session) {
@@ -224,6 +237,38 @@ func cancelledWhileHanging(s *session) {
 	}
 	for _, err := range errs {
 		s.retriable("with a cancelled context", err, sinks.ReasonCancelled)
+	}
+	s.peer.Mend()
+	s.eventually(batch...)
+}
+
+// recordsAreLetGo overwrites records as soon as Deliver has returned, as a pipeline may that uses its memory again. Run
+// it with the race detector.
+func recordsAreLetGo(s *session) {
+	s.open()
+	s.accepted(s.deliver(NewRecord("z", 1)))
+	s.peer.Hang()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 300*time.Millisecond)
+	defer cancel()
+	batch := series(4, "a", "b")
+	lent := clone(batch)
+	for _, err := range s.deliverCtx(ctx, lent...) {
+		s.retriable("past the deadline", err, sinks.ReasonTimeout)
+	}
+	s.mu.Lock()
+	for i := range batch {
+		if _, sent := s.want[batch[i].ID]; sent {
+			s.want[batch[i].ID] = batch[i]
+		}
+	}
+	s.mu.Unlock()
+	for i := range lent {
+		for n := range lent[i].Body {
+			lent[i].Body[n] = '!'
+		}
+		for name := range lent[i].Headers {
+			lent[i].Headers[name] = "!"
+		}
 	}
 	s.peer.Mend()
 	s.eventually(batch...)

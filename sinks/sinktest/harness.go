@@ -137,9 +137,15 @@ func (h Harness) testDefaults(t *testing.T) {
 		"batch.maxRecords": true, "batch.maxBytes": true, "batch.linger": true, "concurrency": true, "timeout": true,
 	}
 	for _, fault := range h.Kind.New().Validate() {
-		if common[fault.Path] {
+		switch {
+		case common[fault.Path]:
 			t.Errorf("the defaults are at fault: %s: %s", fault.Path, fault.Message)
+		case fault.Warning:
+			t.Errorf("the defaults give up a promise: %s: %s", fault.Path, fault.Message)
 		}
+	}
+	if l := h.Kind.New().Limits(); l.MaxRecords < 1 || l.MaxBytes < 1 || l.Linger < 0 || l.Concurrency < 1 || l.Timeout <= 0 {
+		t.Errorf("the defaults have limits that nothing gets through: %+v", l)
 	}
 	for _, fault := range h.New(t).Config().Validate() {
 		if !fault.Warning {

@@ -38,7 +38,46 @@ func (m *memory) Open(context.Context, sinks.Env) (sinks.Sink, error) {
 	return m, nil
 }
 
-func (m *memory) Close(context.Context) error { return nil }
+func (m *memory) Close(context.Context) error {
+	m.mu.Lock()
+	hung := m.hung
+	m.mu.Unlock()
+	if hung != nil && m.defect == "close waits" {
+		<-hung
+	}
+	return nil
+}
+
+func (m *memory) Validate() []sinks.Fault {
+	faults := m.Common.Validate()
+	if m.defect == "warns of its defaults" {
+		faults = append(faults, sinks.Fault{Path: "order", Message: "is not kept", Warning: true})
+	}
+	return faults
+}
+
+func (m *memory) Check(ctx context.Context) error {
+	m.mu.Lock()
+	hung, away, denied := m.hung, m.away, m.denied
+	if m.defect == "check sends" {
+		m.stored = append(m.stored, Stored{Body: []byte("{}")})
+	}
+	m.mu.Unlock()
+	switch {
+	case m.defect == "check sees nothing":
+		return nil
+	case hung != nil && m.defect == "check waits":
+		<-hung
+	case hung != nil:
+		<-ctx.Done()
+		return ctx.Err()
+	case away:
+		return sinks.Transient(sinks.ReasonUnreachable, errors.New("away"))
+	case denied:
+		return sinks.Transient(sinks.ReasonUnauthorized, errors.New("denied"))
+	}
+	return nil
+}
 
 func (m *memory) Deliver(ctx context.Context, batch []sinks.Record) error {
 	m.mu.Lock()
@@ -54,6 +93,11 @@ func (m *memory) Deliver(ctx context.Context, batch []sinks.Record) error {
 		}
 	}
 	if err := ctx.Err(); err != nil || len(batch) == 0 {
+		if m.defect == "keeps records" && hung != nil {
+			m.set(func() {
+				m.stored = append(m.stored, Stored{DedupID: batch[0].DedupID, Key: batch[0].Key, Body: batch[0].Body})
+			})
+		}
 		return err
 	}
 	m.mu.Lock()
@@ -185,11 +229,17 @@ func TestSuiteFindsDefects(t *testing.T) {
 		"loses one":                  "and the peer does not have it",
 		"another dedup id":           "got dedup id",
 		"drops attributes":           "got attributes",
+		"keeps records":              "record that nobody sent",
+		"close waits":                "Close has not returned 2s after its context had ended",
+		"warns of its defaults":      "the defaults give up a promise",
+		"check sends":                "Check sent 1 records",
+		"check sees nothing":         "Check of a peer that does not answer: got no error",
+		"check waits":                "Check has not returned 2s after its context had ended",
 		"hides what it cannot do":    "Hang is missing, and Cannot gives no reason",
 	} {
 		t.Run(defect, func(t *testing.T) {
 			t.Parallel()
-			command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSuite$", "-test.timeout=20s")
+			command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSuite$", "-test.timeout=2m")
 			command.Env = append(os.Environ(), defectVariable+"="+defect)
 			out, err := command.CombinedOutput()
 			if err == nil {

@@ -177,6 +177,15 @@ func (s *session) bounded(ctx context.Context, batch []sinks.Record) error {
 	}
 }
 
+// say notes an error, to be searched for credentials.
+func (s *session) say(err error) {
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.said = append(s.said, err.Error())
+	}
+}
+
 func errsOf(err error, n int) []error { return slices.Clone(sinks.PerRecord(err, n)) }
 
 // accepted fails the case unless every record was acknowledged.

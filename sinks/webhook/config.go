@@ -27,6 +27,8 @@ type Config struct {
 	Auth        *Auth             `yaml:"auth" doc:"how to authenticate"`
 	Signature   *Signature        `yaml:"signature" doc:"sign each request as Standard Webhooks do"`
 	Compression string            `yaml:"compression" doc:"none or gzip; a signature covers the body before compression"`
+	// PermanentStatuses of a single record send it to the dead letter; of an array, they have it taken apart.
+	PermanentStatuses []int `yaml:"permanentStatuses" doc:"the statuses that say of a record that it can never be taken, so that it goes to the dead letter; every other one is tried again"`
 }
 
 // Auth holds one way to authenticate.
@@ -64,6 +66,9 @@ func NewConfig() *Config {
 		},
 		Method:      http.MethodPost,
 		Compression: compressionNone,
+		PermanentStatuses: []int{
+			http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
+		},
 	}
 }
 
@@ -96,6 +101,17 @@ func (c *Config) Validate() []sinks.Fault {
 			add(path, "kubeferry sets this header itself")
 		case c.Auth != nil && strings.EqualFold(name, "Authorization"):
 			add(path, "auth sets this header")
+		}
+	}
+	for i, status := range c.PermanentStatuses {
+		path := fmt.Sprintf("permanentStatuses[%d]", i)
+		switch reason := reasonOf(status); {
+		case status < 400 || status > 599:
+			add(path, "must be a status from 400 to 599: others are no refusal")
+		case slices.Index(c.PermanentStatuses, status) < i:
+			add(path, "%d is in this list already", status)
+		case reason != sinks.ReasonTooLarge && reason != sinks.ReasonRejected && reason != sinks.ReasonOther:
+			warn(path, fmt.Sprintf("%d mostly says something of the receiver or of this configuration, not of a record: while it lasts, records go to the dead letter", status))
 		}
 	}
 	c.Auth.validate(add)

@@ -46,6 +46,11 @@ func TestValidate(t *testing.T) {
 			c.URL, c.Auth = "http://example.com", &Auth{BearerTokenFile: "f"}
 		}, []string{"~url"}},
 		{"tls over plain http", func(c *Config) { c.URL, c.TLS = "http://example.com", &sinks.TLS{} }, []string{"~tls"}},
+		{"statuses", func(c *Config) { c.PermanentStatuses = []int{409, 400, 413} }, nil},
+		{"no statuses", func(c *Config) { c.PermanentStatuses = []int{} }, nil},
+		{"no refusal", func(c *Config) { c.PermanentStatuses = []int{200, 302, 600} }, []string{"permanentStatuses[0]", "permanentStatuses[1]", "permanentStatuses[2]"}},
+		{"twice", func(c *Config) { c.PermanentStatuses = []int{400, 400} }, []string{"permanentStatuses[1]"}},
+		{"whose fault", func(c *Config) { c.PermanentStatuses = []int{400, 401, 404, 503} }, []string{"~permanentStatuses[1]", "~permanentStatuses[2]", "~permanentStatuses[3]"}},
 		{"common", func(c *Config) { c.Concurrency, c.Batch.MaxRecords = 0, 0 }, []string{"batch.maxRecords", "concurrency"}},
 	}
 	for _, test := range tests {
@@ -77,6 +82,7 @@ headers: {X-Team: audit}
 auth: {basic: {username: u, passwordFile: /p}}
 signature: {secretFile: /s, previousSecretFile: /o}
 compression: gzip
+permanentStatuses: [409]
 batch: {maxRecords: 100, linger: 7ms}
 timeout: 3s
 tls: {caFile: /ca}
@@ -85,7 +91,7 @@ tls: {caFile: /ca}
 		t.Fatal(err)
 	}
 	if config.Auth.Basic.PasswordFile != "/p" || config.Signature.PreviousSecretFile != "/o" || config.TLS.CAFile != "/ca" ||
-		config.Batch.MaxRecords != 100 || config.Batch.MaxBytes != 1<<20 || config.Limits().Timeout.Seconds() != 3 {
+		config.Batch.MaxRecords != 100 || config.Batch.MaxBytes != 1<<20 || config.Limits().Timeout.Seconds() != 3 || !slices.Equal(config.PermanentStatuses, []int{409}) {
 		t.Errorf("got %+v", config)
 	}
 }

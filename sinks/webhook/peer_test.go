@@ -135,6 +135,10 @@ func (r *receiver) handle(w http.ResponseWriter, req *http.Request) {
 	if answer != nil && !answer(w, req, body) {
 		return
 	}
+	if req.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if code := r.store(req, body); code != http.StatusOK {

@@ -29,19 +29,19 @@ const (
 // refuses it would close the connection while the body is written, and its answer would be lost. curl does the same.
 const askFirst = 1 << 20
 
-// post sends one request and returns its classified error.
-func (s *Sink) post(ctx context.Context, records []*sinks.Record) error {
+// post sends one request and returns its classified error, and whether fewer records in one request may fare better.
+func (s *Sink) post(ctx context.Context, records []*sinks.Record) (divide bool, err error) {
 	creds, err := s.creds.read()
 	if err != nil {
-		return sinks.Transient(sinks.ReasonUnauthorized, err)
+		return false, sinks.Transient(sinks.ReasonUnauthorized, err)
 	}
 	req, err := s.request(ctx, records, creds)
 	if err != nil {
-		return err
+		return true, err
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return s.noAnswer(ctx, err, creds)
+		return false, s.noAnswer(ctx, err, creds)
 	}
 	defer resp.Body.Close()
 	return s.answer(resp, records, creds)
@@ -70,13 +70,7 @@ func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secr
 	if !validValue(id) {
 		return nil, sinks.Permanent(sinks.ReasonEncode, fmt.Errorf("id %q cannot be sent over HTTP", id))
 	}
-	header.Set("User-Agent", s.env.UserAgent)
-	for name, value := range s.config.Headers {
-		header.Set(name, value)
-	}
-	if creds.authorization != "" {
-		header.Set("Authorization", creds.authorization)
-	}
+	s.addHeaders(header, creds)
 	timestamp := strconv.FormatInt(s.now().Unix(), 10)
 	header.Set(headerID, id)
 	header.Set(headerTimestamp, timestamp)
@@ -96,6 +90,17 @@ func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secr
 	}
 	req.Header = header
 	return req, nil
+}
+
+// addHeaders sets what every request has, whatever it carries.
+func (s *Sink) addHeaders(header http.Header, creds *secrets) {
+	header.Set("User-Agent", s.env.UserAgent)
+	for name, value := range s.config.Headers {
+		header.Set(name, value)
+	}
+	if creds.authorization != "" {
+		header.Set("Authorization", creds.authorization)
+	}
 }
 
 func arrayOf(records []*sinks.Record) []byte {

@@ -26,56 +26,53 @@ const (
 	maxRetryAfter = 24 * time.Hour // beyond it a receiver is surely wrong
 )
 
-// verdict is what a status means.
-type verdict struct {
-	reason    sinks.Reason
-	permanent bool
-}
-
-func verdictOf(status int) verdict {
+// reasonOf says what a status means. Whether it is permanent is the configuration's to say.
+func reasonOf(status int) sinks.Reason {
 	switch status {
 	case http.StatusRequestEntityTooLarge:
-		return verdict{sinks.ReasonTooLarge, true}
+		return sinks.ReasonTooLarge
 	case http.StatusBadRequest, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
-		return verdict{sinks.ReasonRejected, true}
+		return sinks.ReasonRejected
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
-		return verdict{sinks.ReasonUnauthorized, false}
+		return sinks.ReasonUnauthorized
 	case http.StatusNotFound, http.StatusGone:
-		return verdict{sinks.ReasonNotFound, false}
+		return sinks.ReasonNotFound
 	case http.StatusRequestTimeout:
-		return verdict{sinks.ReasonTimeout, false}
+		return sinks.ReasonTimeout
 	case http.StatusTooManyRequests:
-		return verdict{sinks.ReasonThrottled, false}
+		return sinks.ReasonThrottled
 	}
-	if status >= 500 {
-		return verdict{sinks.ReasonUnavailable, false}
+	switch {
+	case status >= 500:
+		return sinks.ReasonUnavailable
+	case status >= 300 && status < 400:
+		return sinks.ReasonNotFound
+	default:
+		return sinks.ReasonOther
 	}
-	if status >= 300 && status < 400 {
-		return verdict{sinks.ReasonNotFound, false}
-	}
-	return verdict{sinks.ReasonOther, false}
 }
 
 // answer reads the response within bounds, so that its connection can be used again, and classifies it. What the
 // receiver says is left out where it repeats what was sent.
-func (s *Sink) answer(resp *http.Response, sent []*sinks.Record, creds *secrets) error {
+func (s *Sink) answer(resp *http.Response, sent []*sinks.Record, creds *secrets) (divide bool, err error) {
 	// The status is the acknowledgement: that the rest cannot be read changes nothing.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
-		return nil
+		return false, nil
 	}
-	v := verdictOf(resp.StatusCode)
 	message := fmt.Sprintf("%s answered %d %s", origin(s.target), resp.StatusCode, http.StatusText(resp.StatusCode))
 	if to, err := resp.Location(); err == nil && resp.StatusCode < 400 {
-		message += fmt.Sprintf(": redirects are not followed, set url to where it leads (at %s)", origin(to))
+		message += ": redirects are not followed: set url to where it leads" + at(to, nil)
 	}
 	if excerpt := creds.excerpt(string(body)); excerpt != "" && !repeats(excerpt, sent) {
 		message += ": " + excerpt
 	}
-	return &sinks.Error{
-		Err: errors.New(message), Reason: v.reason, Permanent: v.permanent,
+	refusal := &sinks.Error{
+		Err: errors.New(message), Reason: reasonOf(resp.StatusCode),
+		Permanent:  slices.Contains(s.config.PermanentStatuses, resp.StatusCode),
 		RetryAfter: s.retryAfter(resp.Header.Get("Retry-After")),
 	}
+	return refusal.Permanent || resp.StatusCode == http.StatusRequestEntityTooLarge, refusal
 }
 
 // repeats reports whether a piece of text, long enough to be no accident, occurs in what was sent.
@@ -99,7 +96,10 @@ func (s *Sink) noAnswer(ctx context.Context, err error, creds *secrets) error {
 	}
 	var opErr *net.OpError
 	var netErr net.Error
+	var classified *sinks.Error // by proxyAnswer
 	switch {
+	case errors.As(err, &classified):
+		reason = classified.Reason
 	case errors.Is(ctx.Err(), context.Canceled):
 		return sinks.Transient(sinks.ReasonCancelled, fmt.Errorf("send to %s: %w", origin(s.target), ctx.Err()))
 	case ctx.Err() != nil:

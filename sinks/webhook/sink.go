@@ -17,6 +17,7 @@ type Sink struct {
 	target *url.URL
 	env    sinks.Env
 	client *http.Client
+	conns  *conns
 	creds  *credentials
 	now    func() time.Time
 }
@@ -29,7 +30,8 @@ func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 	if fault != "" {
 		return nil, fmt.Errorf("url: %s", fault)
 	}
-	transport, err := c.transport(target)
+	known := &conns{}
+	transport, err := c.transport(target, known)
 	if err != nil {
 		return nil, err
 	}
@@ -38,55 +40,13 @@ func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 		return nil, err
 	}
 	return &Sink{
-		config: c, target: target, env: env, creds: creds, now: time.Now,
+		config: c, target: target, env: env, conns: known, creds: creds, now: time.Now,
 		client: &http.Client{
 			Transport: transport,
 			// A redirected POST may lose its body or its method, and carry credentials elsewhere.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
-}
-
-func (c *Config) transport(target *url.URL) (*http.Transport, error) {
-	tlsConfig, err := c.TLS.Config(target.Hostname())
-	if err != nil {
-		return nil, err
-	}
-	if c.TLS == nil || c.TLS.CAFile == "" && c.TLS.ServerName == "" {
-		tlsConfig.ServerName = "" // the transport fills it in, also for a proxy that speaks TLS itself
-	}
-	if c.TLS != nil {
-		if _, err := c.TLS.Authorities(); err != nil {
-			return nil, err
-		}
-		if c.TLS.CertFile != "" {
-			if _, err := c.TLS.ClientCertificate(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return &http.Transport{
-		Proxy:               proxy,
-		TLSClientConfig:     tlsConfig,
-		TLSHandshakeTimeout: c.Timeout,
-		ForceAttemptHTTP2:   true,
-		// Without pings, a connection whose other end vanished would be used until the kernel gives it up.
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
-		MaxIdleConns:          c.Concurrency,
-		MaxIdleConnsPerHost:   c.Concurrency,
-		IdleConnTimeout:       90 * time.Second,
-		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // responses are not wanted, least of all inflated
-	}, nil
-}
-
-// proxy hides the text of a proxy URL that cannot be parsed, because it may hold a password.
-func proxy(r *http.Request) (*url.URL, error) {
-	u, err := http.ProxyFromEnvironment(r)
-	if err != nil {
-		return nil, errors.New("the proxy that the environment names is not a valid URL")
-	}
-	return u, nil
 }
 
 // Deliver implements [sinks.Sink].
@@ -128,6 +88,7 @@ func (s *Sink) array(r *sinks.Record) bool {
 // Close implements [sinks.Sink].
 func (s *Sink) Close(context.Context) error {
 	s.client.CloseIdleConnections()
+	s.conns.close()
 	return nil
 }
 
@@ -143,8 +104,8 @@ type delivery struct {
 	stop   error           // a failure that would meet any record; nothing more is sent
 }
 
-// send sends the records from start to end in one request. If the receiver refuses them for good it means some of
-// them, so they are sent again in halves until the offending ones are found.
+// send sends the records from start to end in one request. If the receiver refuses them for good, or as too many bytes,
+// it means some of them, so they are sent again in halves until the offending ones are found.
 func (d *delivery) send(ctx context.Context, start, end int) {
 	var indices []int
 	for i := start; i < end; i++ {
@@ -164,10 +125,10 @@ func (d *delivery) send(ctx context.Context, start, end int) {
 	for n, i := range indices {
 		records[n] = &d.batch[i]
 	}
-	err := d.sink.post(ctx, records)
+	divide, err := d.sink.post(ctx, records)
 	switch {
 	case err == nil:
-	case len(indices) > 1 && sinks.Classify(err).Permanent:
+	case divide && len(indices) > 1:
 		middle := indices[len(indices)/2]
 		d.send(ctx, start, middle)
 		d.send(ctx, middle, end)

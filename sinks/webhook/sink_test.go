@@ -15,10 +15,10 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,6 +180,71 @@ func TestSplitting(t *testing.T) {
 	}
 }
 
+// TestSplittingBySize: a receiver that takes smaller requests only gets them; what is too large alone is refused.
+func TestSplittingBySize(t *testing.T) {
+	for _, statuses := range [][]int{{400, 413}, {}} { // 413 is about the size of the request, permanent or not
+		r := newReceiver(t, nil)
+		r.setAnswer(func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
+			if len(body) > 1500 {
+				w.WriteHeader(http.StatusRequestEntityTooLarge)
+			}
+			return len(body) <= 1500
+		})
+		sink := open(t, func(c *Config) { c.URL, c.Batch.MaxRecords, c.PermanentStatuses = r.url(), 100, statuses })
+		batch := records(32, "a", "b", "c", "d", "e", "f", "g", "h")
+		if err := sink.Deliver(t.Context(), batch); err != nil {
+			t.Errorf("permanent %v: %v", statuses, err)
+		}
+		var stored []string
+		for _, s := range r.stored {
+			stored = append(stored, string(s.Body))
+		}
+		var want []string
+		for _, record := range batch {
+			want = append(want, string(record.Body))
+		}
+		if !slices.Equal(stored, want) {
+			t.Errorf("permanent %v: got %d records, want all %d in order", statuses, len(stored), len(want))
+		}
+		batch[5].Body = []byte(`{"id":"large","text":"` + strings.Repeat("x", 2000) + `"}`)
+		errs := sinks.PerRecord(sink.Deliver(t.Context(), batch[:8]), 8)
+		class := sinks.Classify(errs[5])
+		if class == nil || class.Permanent != (len(statuses) > 0) || class.Reason != sinks.ReasonTooLarge {
+			t.Errorf("permanent %v: got %v for the large record", statuses, errs[5])
+		}
+	}
+}
+
+// TestPermanentStatuses: the configuration decides, for single records and for arrays.
+func TestPermanentStatuses(t *testing.T) {
+	r := newReceiver(t, nil)
+	bad := records(8, "a", "b", "c", "d", "e", "f", "g", "h")[3]
+	code := 0
+	r.setAnswer(func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
+		if strings.Contains(string(body), bad.ID) {
+			w.WriteHeader(code)
+			return false
+		}
+		return true
+	})
+	sink := open(t, func(c *Config) { c.URL, c.Batch.MaxRecords, c.PermanentStatuses = r.url(), 10, []int{409, 451, 500} })
+	for status, permanent := range map[int]bool{400: false, 401: false, 403: false, 404: false, 422: false, 409: true, 451: true, 500: true, 503: false} {
+		code = status
+		errs := sinks.PerRecord(sink.Deliver(t.Context(), records(8, "a", "b", "c", "d", "e", "f", "g", "h")), 8)
+		for i, err := range errs {
+			class := sinks.Classify(err)
+			switch {
+			case permanent && i != 3 && err != nil:
+				t.Errorf("%d: record %d, a neighbour: got %v", status, i, err)
+			case i == 3 && (class == nil || class.Permanent != permanent):
+				t.Errorf("%d: got %v, want it permanent %t", status, err, permanent)
+			case !permanent && class == nil:
+				t.Errorf("%d: record %d is acknowledged, and its request was refused", status, i)
+			}
+		}
+	}
+}
+
 // TestSplittingStops checks that a receiver that goes away while a batch is narrowed down is left alone.
 func TestSplittingStops(t *testing.T) {
 	r := newReceiver(t, nil)
@@ -275,14 +340,53 @@ func TestRetryAfter(t *testing.T) {
 	}
 
 	r := newReceiver(t, nil)
-	r.setAnswer(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.Header().Set("Retry-After", "3")
-		w.WriteHeader(http.StatusTooManyRequests)
-		return false
-	})
-	err := open(t, func(c *Config) { c.URL = r.url() }).Deliver(t.Context(), records(1, "a"))
-	if got := sinks.Classify(err).RetryAfter; got != 3*time.Second {
-		t.Errorf("got %v, want 3s", got)
+	at := time.Now().Add(time.Hour)
+	for value, least := range map[string]time.Duration{"3": 3 * time.Second, at.UTC().Format(http.TimeFormat): time.Hour - time.Minute} {
+		r.setAnswer(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			w.Header().Set("Retry-After", value)
+			w.WriteHeader(http.StatusTooManyRequests)
+			return false
+		})
+		err := open(t, func(c *Config) { c.URL = r.url() }).Deliver(t.Context(), records(1, "a"))
+		if got := sinks.Classify(err).RetryAfter; got < least || got > least+time.Minute {
+			t.Errorf("%s: got %v, want about %v", value, got, least)
+		}
+	}
+}
+
+// TestCredentialsRotate replaces each file while the sink is in use: the next request has what it holds then.
+func TestCredentialsRotate(t *testing.T) {
+	path := write(t, "credential", []byte("first-1234\n"))
+	for name, auth := range map[string]*Auth{
+		"bearer token": {BearerTokenFile: path},
+		"password":     {Basic: &Basic{Username: "ferry", PasswordFile: path}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReceiver(t, nil)
+			rewrite(t, path, []byte("first-1234\n"))
+			sink := open(t, func(c *Config) { c.URL, c.Auth = r.url(), auth })
+			for _, secret := range []string{"first-1234", "other-5678", "a longer one, with a blank"} {
+				rewrite(t, path, []byte(secret+"\n"))
+				if err := sink.Deliver(t.Context(), records(1, "a")); err != nil {
+					t.Fatal(err)
+				}
+				want := "Bearer " + secret
+				if auth.Basic != nil {
+					want = "Basic " + base64.StdEncoding.EncodeToString([]byte("ferry:"+secret))
+				}
+				if got := r.requests[len(r.requests)-1].Header.Get("Authorization"); got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			}
+			// Gone for a moment, as in a rotation: that passes, and no request goes out without it.
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			class := sinks.Classify(sink.Deliver(t.Context(), records(1, "a")))
+			if class == nil || class.Permanent || class.Reason != sinks.ReasonUnauthorized || len(r.requests) != 3 {
+				t.Errorf("without the file: got %v and %d requests", class, len(r.requests))
+			}
+		})
 	}
 }
 
@@ -343,45 +447,98 @@ func TestSignatureKnown(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreReused(t *testing.T) {
+// TestConnections counts connections: one for each call under way and no more, over HTTP/1.1, and one for all over
+// HTTP/2, whatever the answers are.
+func TestConnections(t *testing.T) {
 	ca := sinktest.NewAuthority(t)
-	for _, tlsConfig := range []*tls.Config{nil, ca.ServerConfig("127.0.0.1")} {
-		r := newReceiver(t, tlsConfig)
-		sink := open(t, func(c *Config) {
-			c.URL = r.url()
-			if tlsConfig != nil {
-				c.TLS = &sinks.TLS{CAFile: write(t, "ca.pem", ca.PEM())}
-			}
-		})
-		deliver := func(name string) {
-			for i := range 40 {
-				if err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord(name, i)}); err != nil {
-					t.Error(err)
+	caFile := write(t, "ca.pem", ca.PEM())
+	const workers = 8
+	for _, test := range []struct {
+		name  string
+		tls   *tls.Config
+		proto int
+		conns int
+	}{
+		{"HTTP/1.1", nil, 1, workers},
+		{"HTTP/2", ca.ServerConfig("127.0.0.1"), 2, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newReceiver(t, test.tls)
+			sink := open(t, func(c *Config) {
+				c.URL, c.Concurrency = r.url(), workers
+				if test.tls != nil {
+					c.TLS = &sinks.TLS{CAFile: caFile}
+				}
+			})
+			for n := range 20 {
+				if err := sink.Deliver(t.Context(), records(1, fmt.Sprint("alone", n))); err != nil {
+					t.Fatal(err)
 				}
 			}
-		}
-		deliver("alone")
-		if r.conns != 1 {
-			t.Errorf("got %d connections for requests one after the other, want 1", r.conns)
-		}
-		// Also answers that are refusals must leave the connection usable.
-		r.status(http.StatusServiceUnavailable)
-		_ = sink.Deliver(t.Context(), records(1, "refused"))
-		r.mend()
-		var wg sync.WaitGroup
-		for worker := range 8 {
-			wg.Go(func() { deliver(fmt.Sprint("w", worker)) })
-		}
-		wg.Wait()
-		r.mu.Lock()
-		if r.conns > 16 {
-			t.Errorf("got %d connections for 8 workers", r.conns)
-		}
-		if tlsConfig != nil && (r.conns != 1 || r.requests[0].ProtoMajor != 2) {
-			t.Errorf("got %d connections of %s, want 1 of HTTP/2", r.conns, r.requests[0].Proto)
-		}
-		r.mu.Unlock()
+			if r.conns != 1 {
+				t.Errorf("got %d connections for requests one after the other, want 1", r.conns)
+			}
+			// All workers are in a request at the same moment, then go on as they like.
+			var together sync.WaitGroup
+			together.Add(workers)
+			r.setAnswer(func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
+				switch {
+				case strings.Contains(string(body), "/1/"):
+					together.Done()
+					together.Wait()
+				case strings.Contains(string(body), "/7/"):
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return false
+				}
+				return true
+			})
+			var wg sync.WaitGroup
+			for worker := range workers {
+				wg.Go(func() {
+					for n := range 50 {
+						err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord(fmt.Sprint("w", worker), n+1)})
+						if (err != nil) != (n+1 == 7) {
+							t.Errorf("worker %d, request %d: %v", worker, n, err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if r.conns != test.conns || r.requests[0].ProtoMajor != test.proto {
+				t.Errorf("got %d connections of %s, want %d", r.conns, r.requests[0].Proto, test.conns)
+			}
+		})
 	}
+}
+
+// TestFewStreams: a server that allows one HTTP/2 stream at a time gets more connections, and one that sends each
+// connection away after a while is reconnected to.
+func TestFewStreams(t *testing.T) {
+	ca := sinktest.NewAuthority(t)
+	var requests atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests.Add(1)%20 == 0 {
+			w.Header().Set("Connection", "close") // GOAWAY
+		}
+	}))
+	server.EnableHTTP2, server.TLS = true, ca.ServerConfig("127.0.0.1")
+	server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1}
+	server.StartTLS()
+	defer server.Close()
+	sink := open(t, func(c *Config) {
+		c.URL, c.TLS, c.Timeout = server.URL, &sinks.TLS{CAFile: write(t, "ca.pem", ca.PEM())}, 20*time.Second
+	})
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			for n := range 50 {
+				if err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord(fmt.Sprint("w", worker), n)}); err != nil {
+					t.Errorf("worker %d, request %d: %v", worker, n, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestTLS(t *testing.T) {
@@ -524,44 +681,6 @@ func TestHeaderThatCannotBeSent(t *testing.T) {
 	class := sinks.Classify(open(t, func(c *Config) { c.URL = r.url() }).Deliver(t.Context(), []sinks.Record{record}))
 	if class == nil || !class.Permanent || class.Reason != sinks.ReasonEncode {
 		t.Errorf("got %v, want a permanent %s", class, sinks.ReasonEncode)
-	}
-}
-
-// TestProxy runs itself again, because the environment's proxy is read once per process, and never used for an
-// address of the loopback.
-func TestProxy(t *testing.T) {
-	if target := os.Getenv("KUBEFERRY_TEST_TARGET"); target != "" {
-		sink := open(t, func(c *Config) { c.URL = target })
-		if err := sink.Deliver(t.Context(), records(1, "a")); err != nil {
-			fmt.Println("error:", err)
-		}
-		return
-	}
-	var mu sync.Mutex
-	var seen []string
-	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, req.Method+" "+req.URL.String()+" "+req.Header.Get("Proxy-Authorization"))
-	}))
-	defer proxy.Close()
-	run := func(proxyURL string) string {
-		command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProxy$", "-test.v")
-		command.Env = append(os.Environ(), "HTTP_PROXY="+proxyURL, "http_proxy="+proxyURL, "NO_PROXY=", "no_proxy=",
-			"KUBEFERRY_TEST_TARGET=http://receiver.invalid/hook")
-		out, err := command.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		return string(out)
-	}
-	out := run(strings.Replace(proxy.URL, "://", "://user:proxy-secret@", 1))
-	want := "POST http://receiver.invalid/hook Basic " + base64.StdEncoding.EncodeToString([]byte("user:proxy-secret"))
-	if strings.Contains(out, "error:") || !slices.Equal(seen, []string{want}) {
-		t.Errorf("the proxy saw %q, want %q; output %s", seen, want, out)
-	}
-	if out := run("http://user:proxy-secret@bad host:x"); !strings.Contains(out, "error:") || strings.Contains(out, "proxy-secret") {
-		t.Errorf("with a proxy that is no URL: got %s", out)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestDocs(t *testing.T) {
 		t.Error("docs/sinks.md shows another verify than verify_test.go has")
 	}
 
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/operations.md", "docs/sinks.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/formats.md", "docs/operations.md", "docs/sinks.md"} {
 		for n, part := range strings.Split(read(t, filepath.Join(root, name)), "](") {
 			target, _, _ := strings.Cut(part, ")")
 			if n == 0 || strings.HasPrefix(target, "https://") {
