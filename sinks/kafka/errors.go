@@ -52,7 +52,6 @@ func transient(err error) error {
 func reasonOf(err error) sinks.Reason {
 	var code kafka.Error
 	var classified *sinks.Error
-	var netErr *net.OpError
 	switch {
 	case errors.As(err, &classified):
 		return classified.Reason
@@ -66,8 +65,6 @@ func reasonOf(err error) sinks.Reason {
 		return sinks.Classify(err).Reason
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNREFUSED):
-		return sinks.ReasonUnreachable
-	case errors.As(err, &netErr) && !netErr.Timeout():
 		return sinks.ReasonUnreachable
 	default:
 		return sinks.Classify(err).Reason

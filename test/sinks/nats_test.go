@@ -247,7 +247,7 @@ func TestNATSNoInbox(t *testing.T) {
 	})
 	config := natsConfig(hostOf(t, srv.URL()))
 	config.Username, config.Password = "u", natsPassword
-	err := first(openSink(t, config).Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1)}))
+	err := firstError(openSink(t, config).Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1)}))
 	class := sinks.Classify(err)
 	if class == nil || class.Permanent || class.Reason != sinks.ReasonUnauthorized {
 		t.Fatalf("got %+v, want unauthorized", class)
@@ -407,7 +407,7 @@ func TestNATSStuck(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			start := time.Now()
-			class := sinks.Classify(first(sink.Deliver(ctx, batch)))
+			class := sinks.Classify(firstError(sink.Deliver(ctx, batch)))
 			if took := time.Since(start); took > time.Second {
 				t.Errorf("Deliver returned after %v", took)
 			}
