@@ -18,7 +18,7 @@ const (
 	// maxInFlight bounds the requests under way. kafka-go sends one at a time over a connection, so it bounds the
 	// connections too.
 	maxInFlight = 16
-	// How often the metadata is asked for anew: after an error of a broker, and while a topic is missing.
+	// How often the metadata is asked for anew: after an error of a broker, and while a topic is missing or forbidden.
 	refreshAfterError   = time.Second
 	refreshMissingTopic = 5 * time.Second
 )
@@ -113,7 +113,7 @@ func (s *Sink) refreshFor(err error) {
 	switch {
 	case staleMetadata(err):
 		s.refresh(refreshAfterError)
-	case reasonOf(err) == sinks.ReasonNotFound:
+	case reasonOf(err) == sinks.ReasonNotFound, reasonOf(err) == sinks.ReasonUnauthorized:
 		s.refresh(refreshMissingTopic)
 	}
 }
