@@ -36,12 +36,7 @@ func Start(tb testing.TB, configure func(*server.Options)) *Server {
 	if configure != nil {
 		configure(&s.options)
 	}
-	if s.options.Username != "" {
-		s.login = append(s.login, nats.UserInfo(s.options.Username, s.options.Password))
-	}
-	if s.options.Authorization != "" {
-		s.login = append(s.login, nats.Token(s.options.Authorization))
-	}
+	s.logIn()
 	tb.Cleanup(s.Stop)
 	for attempt := 1; ; attempt++ {
 		var err error
@@ -60,6 +55,24 @@ func Start(tb testing.TB, configure func(*server.Options)) *Server {
 
 // URL is where clients connect. It stays the same after a restart.
 func (s *Server) URL() string { return s.urls }
+
+// Reconfigure changes the options and restarts the server.
+func (s *Server) Reconfigure(configure func(*server.Options)) {
+	s.tb.Helper()
+	configure(&s.options)
+	s.logIn()
+	s.Restart()
+}
+
+func (s *Server) logIn() {
+	s.login = nil
+	if s.options.Username != "" {
+		s.login = append(s.login, nats.UserInfo(s.options.Username, s.options.Password))
+	}
+	if s.options.Authorization != "" {
+		s.login = append(s.login, nats.Token(s.options.Authorization))
+	}
+}
 
 // Login sets how the methods below log in, for a server whose options do not say it by a name or a token.
 func (s *Server) Login(options ...nats.Option) { s.login = options }

@@ -26,6 +26,8 @@ type load struct {
 	lastError error
 	marked    bool
 	since     map[string]int // by key: the first record that was sent after the mark
+
+	reasons map[sinks.Reason]int // of the errors, by record
 }
 
 func (l *load) total() int { return l.workers * l.keysEach * l.perKey }
@@ -35,7 +37,7 @@ func key(worker, k int) string { return fmt.Sprintf("object-%d-%d", worker, k) }
 // run returns once all is acknowledged. At progress records it calls half, once.
 func (l *load) run(ctx context.Context, t *testing.T, sink sinks.Sink, limits sinks.Limits, progress int, half func()) {
 	t.Helper()
-	l.lastAck = time.Now()
+	l.lastAck, l.reasons = time.Now(), map[sinks.Reason]int{}
 	var wg, disturbance sync.WaitGroup
 	var once sync.Once
 	for worker := range l.workers {
@@ -61,7 +63,7 @@ func (l *load) run(ctx context.Context, t *testing.T, sink sinks.Sink, limits si
 						acked++
 					}
 				}
-				if now := l.note(acked, err); now >= progress && half != nil {
+				if now := l.note(len(batch), acked, err); now >= progress && half != nil {
 					once.Do(func() { disturbance.Go(half) })
 				}
 				if err != nil {
@@ -96,13 +98,18 @@ func (l *load) batch(worker int, next []int, limits sinks.Limits) (batch []sinks
 	return batch, keys
 }
 
-func (l *load) note(acked int, err error) int {
+func (l *load) note(records, acked int, err error) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calls++
 	if err != nil {
 		l.errors++
 		l.lastError = err
+		for _, err := range sinks.PerRecord(err, records) {
+			if class := sinks.Classify(err); class != nil {
+				l.reasons[class.Reason]++
+			}
+		}
 	}
 	if acked > 0 {
 		now := time.Now()
@@ -131,10 +138,10 @@ func (l *load) mark() {
 	l.marked, l.since = true, map[string]int{}
 }
 
-// await waits until so many records are acknowledged.
+// await waits until so many records, or all, are acknowledged.
 func (l *load) await(t *testing.T, acked int) {
 	t.Helper()
-	l.poll(t, func() bool { return l.acked >= acked })
+	l.poll(t, func() bool { return l.acked >= min(acked, l.total()) })
 }
 
 // awaitErrors waits until so many more calls have failed.
@@ -144,6 +151,12 @@ func (l *load) awaitErrors(t *testing.T, calls int) {
 	want := l.errors + calls
 	l.mu.Unlock()
 	l.poll(t, func() bool { return l.errors >= want })
+}
+
+func (l *load) acknowledged() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.acked
 }
 
 func (l *load) poll(t *testing.T, condition func() bool) {
