@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -69,6 +70,12 @@ func reasonOf(err error) sinks.Reason {
 	default:
 		return sinks.Classify(err).Reason
 	}
+}
+
+// tlsTrouble reports whether a connection failed over its certificate.
+func tlsTrouble(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate)
 }
 
 func reasonOfCode(code kafka.Error) sinks.Reason {

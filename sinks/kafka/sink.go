@@ -29,6 +29,7 @@ var _ sinks.Sink = (*Sink)(nil)
 type Sink struct {
 	encoding
 	topic        sinks.Template
+	fixedTopic   string // the topic, if it has no placeholder
 	maxBytes     int
 	acks         kafka.RequiredAcks
 	compression  kafka.Compression
@@ -53,10 +54,11 @@ func open(config *Config, env sinks.Env) (*Sink, error) {
 		return nil, fmt.Errorf("topic: %w", err)
 	}
 	ctx, end := context.WithCancel(context.Background())
-	transport := newTransport(ctx, config, env.UserAgent)
+	transport := newTransport(ctx, config, fixed(topic), env.UserAgent)
 	return &Sink{
 		encoding:     encoding{key: config.Key, tombstones: config.Tombstones},
 		topic:        topic,
+		fixedTopic:   fixed(topic),
 		maxBytes:     int(config.Batch.MaxBytes),
 		acks:         requiredAcks[config.RequiredAcks],
 		compression:  compressions[config.Compression],

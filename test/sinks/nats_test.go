@@ -167,6 +167,29 @@ func TestNATSNoInbox(t *testing.T) {
 	t.Log(class)
 }
 
+// TestNATSBlind is a user who may publish and not ask about streams: it delivers all the same.
+func TestNATSBlind(t *testing.T) {
+	srv := natstest.Start(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "ferry", Password: natsPassword},
+			{Username: "blind", Password: natsPassword, Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: []string{"$JS.API.>"}},
+			}},
+		}
+	})
+	srv.Login(nats.UserInfo("ferry", natsPassword))
+	srv.CreateStream(t.Context(), "UNSEEN", "k8s.>")
+	config := natsConfig(hostOf(t, srv.URL()))
+	config.Username, config.Password = "blind", natsPassword
+	config.Stream = &natssink.Stream{Name: "UNSEEN"}
+	sink := openSink(t, config)
+	for n := range 3 {
+		if err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", n+1)}); err != nil {
+			t.Fatal(firstError(err))
+		}
+	}
+}
+
 func TestStream(t *testing.T) {
 	srv := natstest.Start(t, nil)
 	config := natsConfig(hostOf(t, srv.URL()))
