@@ -84,6 +84,14 @@ func (t Template) Expand(fields *Fields, allowed func(byte) bool) string {
 		return t.parts[0].literal
 	}
 	var b strings.Builder
+	size := 0
+	for _, p := range t.parts {
+		size += len(p.literal) + len("core")
+		if p.field != nil {
+			size += len(p.field(fields))
+		}
+	}
+	b.Grow(size)
 	for _, p := range t.parts {
 		b.WriteString(p.literal)
 		if p.field == nil {

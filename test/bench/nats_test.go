@@ -43,7 +43,8 @@ func TestJetStream(t *testing.T) {
 		}
 		return nil
 	}
-	want := compare(t, direct, openSink(t, config).Deliver)
+	want, share := compare(t, direct, openSink(t, config).Deliver)
+	fast(t, share)
 	for _, stream := range []string{"DIRECT", "SINK"} {
 		if got := srv.StreamInfo(t.Context(), stream).State.Msgs; got != uint64(want) {
 			t.Errorf("%s: got %d messages, want %d", stream, got, want)
@@ -64,7 +65,8 @@ func TestCoreNATS(t *testing.T) {
 		}
 		return conn.FlushWithContext(ctx)
 	}
-	compare(t, direct, openSink(t, config).Deliver)
+	_, share := compare(t, direct, openSink(t, config).Deliver)
+	fast(t, share)
 }
 
 func natsConfig(srv *natstest.Cluster) *natssink.Config {

@@ -101,7 +101,7 @@ func (c *Cluster) configure(path, dir string, n int) error {
 	}
 	c.urls = strings.Join(urls, ",")
 	for _, node := range c.nodes {
-		config := fmt.Sprintf("server_name: %s\nlisten: %q\njetstream { store_dir: %q, max_file: 1GB }\n",
+		config := fmt.Sprintf("server_name: %s\nlisten: %q\njetstream { store_dir: %q, max_file: 8GB }\n",
 			node.name, freeport.Addr(node.port), filepath.Join(node.dir, "data"))
 		if n > 1 {
 			config += fmt.Sprintf("cluster { name: test, listen: %q, routes: [%s] }\n", freeport.Addr(node.routes), strings.Join(routes, ", "))
