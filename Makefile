@@ -17,10 +17,10 @@ GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)/gofumpt
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)$$($(GO) env GOOS)" != 0linux ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test soak test-unit lint fmt fuzz bench assets schema clean notes
+.PHONY: help build demo test soak test-unit lint fmt fuzz bench bench-sinks assets schema clean notes
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/exporter, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/exporter ./cmd/exporter
@@ -60,6 +60,9 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 
 bench: ## Run the benchmarks that need no servers
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+bench-sinks: ## Compare each sink with its client library on real servers; takes minutes, and a quiet machine
+	cd test && KUBEFERRY_BENCH=1 $(GO) test -count=1 -timeout 30m -v ./bench
 
 assets: ## Fetch or build the API server and etcd for the tests, once
 	@cd test && $(GO) run ./cmd/assets

@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -78,12 +79,17 @@ func reasonOf(err error) Reason {
 	var netErr net.Error
 	var opErr *net.OpError
 	var dnsErr *net.DNSError
+	var certErr *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, context.Canceled):
 		return ReasonCancelled
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return ReasonTimeout
-	case errors.As(err, &opErr), errors.As(err, &dnsErr):
+	case errors.As(err, &opErr) && opErr.Op == "remote error":
+		// An alert of TLS (crypto/tls has no type for it): with what is common here, the peer wants another
+		// client certificate.
+		return ReasonUnauthorized
+	case errors.As(err, &opErr), errors.As(err, &dnsErr), errors.As(err, &certErr):
 		return ReasonUnreachable
 	default:
 		return ReasonOther

@@ -72,6 +72,11 @@ func (t Template) Uses(name string) bool {
 	return slices.ContainsFunc(t.parts, func(p part) bool { return p.name == name })
 }
 
+// Fixed reports whether the template holds no placeholder.
+func (t Template) Fixed() bool {
+	return !slices.ContainsFunc(t.parts, func(p part) bool { return p.field != nil })
+}
+
 // Expand fills the placeholders in. The core group is "core", another empty value "_"; in a value, each byte that
 // allowed refuses becomes '_'. Literal text is taken as it is: check it once with [Template.Literals].
 func (t Template) Expand(fields *Fields, allowed func(byte) bool) string {
@@ -79,6 +84,14 @@ func (t Template) Expand(fields *Fields, allowed func(byte) bool) string {
 		return t.parts[0].literal
 	}
 	var b strings.Builder
+	size := 0
+	for _, p := range t.parts {
+		size += len(p.literal) + len("core")
+		if p.field != nil {
+			size += len(p.field(fields))
+		}
+	}
+	b.Grow(size)
 	for _, p := range t.parts {
 		b.WriteString(p.literal)
 		if p.field == nil {

@@ -120,6 +120,8 @@ func (t *TLS) verify(state tls.ConnectionState, name string) error {
 	for _, certificate := range state.PeerCertificates[1:] {
 		options.Intermediates.AddCert(certificate)
 	}
-	_, err = state.PeerCertificates[0].Verify(options)
-	return err
+	if _, err = state.PeerCertificates[0].Verify(options); err != nil { // as crypto/tls has it
+		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
+	}
+	return nil
 }

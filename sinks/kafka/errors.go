@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -52,7 +53,6 @@ func transient(err error) error {
 func reasonOf(err error) sinks.Reason {
 	var code kafka.Error
 	var classified *sinks.Error
-	var netErr *net.OpError
 	switch {
 	case errors.As(err, &classified):
 		return classified.Reason
@@ -67,11 +67,15 @@ func reasonOf(err error) sinks.Reason {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNREFUSED):
 		return sinks.ReasonUnreachable
-	case errors.As(err, &netErr) && !netErr.Timeout():
-		return sinks.ReasonUnreachable
 	default:
 		return sinks.Classify(err).Reason
 	}
+}
+
+// tlsTrouble reports whether a connection failed over its certificate.
+func tlsTrouble(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate)
 }
 
 func reasonOfCode(code kafka.Error) sinks.Reason {

@@ -18,7 +18,7 @@ const (
 	// maxInFlight bounds the requests under way. kafka-go sends one at a time over a connection, so it bounds the
 	// connections too.
 	maxInFlight = 16
-	// How often the metadata is asked for anew: after an error of a broker, and while a topic is missing.
+	// How often the metadata is asked for anew: after an error of a broker, and while a topic is missing or forbidden.
 	refreshAfterError   = time.Second
 	refreshMissingTopic = 5 * time.Second
 )
@@ -29,6 +29,7 @@ var _ sinks.Sink = (*Sink)(nil)
 type Sink struct {
 	encoding
 	topic        sinks.Template
+	fixedTopic   string // the topic, if it has no placeholder
 	maxBytes     int
 	acks         kafka.RequiredAcks
 	compression  kafka.Compression
@@ -53,10 +54,11 @@ func open(config *Config, env sinks.Env) (*Sink, error) {
 		return nil, fmt.Errorf("topic: %w", err)
 	}
 	ctx, end := context.WithCancel(context.Background())
-	transport := newTransport(ctx, config, env.UserAgent)
+	transport := newTransport(ctx, config, fixed(topic), env.UserAgent)
 	return &Sink{
 		encoding:     encoding{key: config.Key, tombstones: config.Tombstones},
 		topic:        topic,
+		fixedTopic:   fixed(topic),
 		maxBytes:     int(config.Batch.MaxBytes),
 		acks:         requiredAcks[config.RequiredAcks],
 		compression:  compressions[config.Compression],
@@ -113,7 +115,7 @@ func (s *Sink) refreshFor(err error) {
 	switch {
 	case staleMetadata(err):
 		s.refresh(refreshAfterError)
-	case reasonOf(err) == sinks.ReasonNotFound:
+	case reasonOf(err) == sinks.ReasonNotFound, reasonOf(err) == sinks.ReasonUnauthorized:
 		s.refresh(refreshMissingTopic)
 	}
 }

@@ -98,6 +98,14 @@ func (s *Sink) create(ctx context.Context, topics []string) (map[string]error, e
 	return failed, nil
 }
 
+// fixed returns the topic of a template without placeholders, else "".
+func fixed(topic sinks.Template) string {
+	if topic.Fixed() {
+		return topic.Expand(&sinks.Fields{}, topicByte)
+	}
+	return ""
+}
+
 // choose returns the partition of r's message.
 func (s *Sink) choose(r *sinks.Record, ids []int) int {
 	key, ok := s.keyOf(r)

@@ -27,7 +27,7 @@ const (
 )
 
 // newTransport returns a transport whose connections end with ctx.
-func newTransport(ctx context.Context, config *Config, clientID string) *kafka.Transport {
+func newTransport(ctx context.Context, config *Config, fixedTopic, clientID string) *kafka.Transport {
 	transport := &kafka.Transport{
 		Dial: func(dialCtx context.Context, network, address string) (net.Conn, error) {
 			return dial(dialCtx, ctx, config.TLS, network, address)
@@ -37,18 +37,13 @@ func newTransport(ctx context.Context, config *Config, clientID string) *kafka.T
 		ClientID:    clientName(clientID),
 		Context:     ctx,
 	}
-	if topic, err := sinks.ParseTemplate(config.Topic); err == nil && isLiteral(topic, config.Topic) {
-		transport.MetadataTopics = []string{config.Topic} // else of every topic of the cluster
+	if fixedTopic != "" {
+		transport.MetadataTopics = []string{fixedTopic} // else of every topic of the cluster
 	}
 	if config.SASL != nil {
 		transport.SASL = newMechanism(config.SASL)
 	}
 	return transport
-}
-
-func isLiteral(template sinks.Template, text string) bool {
-	literals := template.Literals()
-	return len(literals) == 1 && literals[0] == text
 }
 
 // clientName makes a client id of a user agent: Kafka makes names of metrics and quotas of it.

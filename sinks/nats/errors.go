@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -66,6 +67,12 @@ func reasonOf(err error) sinks.Reason {
 	default:
 		return sinks.Classify(err).Reason
 	}
+}
+
+// tlsTrouble reports whether a connection failed over its certificate.
+func tlsTrouble(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate)
 }
 
 // apiError returns the answer of JetStream in err, nil if there is none.

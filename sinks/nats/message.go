@@ -60,19 +60,26 @@ func (c *call) message(ctx context.Context, i int, maxPayload int64) (*nats.Msg,
 }
 
 func headerOf(r *sinks.Record) nats.Header {
-	header := make(nats.Header, len(r.Headers)+len(r.Attributes)+3)
+	n := len(r.Headers) + len(r.Attributes) + 3
+	header := make(nats.Header, n)
+	values := make([]string, 0, n) // one allocation instead of n
+	set := func(name, value string) {
+		values = append(values, value)
+		header[name] = values[len(values)-1 : len(values) : len(values)]
+	}
 	for name, value := range r.Headers {
-		header[name] = []string{value}
+		if name != "content-type" || r.ContentType == "" { // names of headers are case-sensitive here
+			set(name, value)
+		}
 	}
 	if r.ContentType != "" {
-		delete(header, "content-type") // names of headers are case-sensitive here
-		header[headerContentType] = []string{r.ContentType}
+		set(headerContentType, r.ContentType)
 	}
-	r.AttributeHeaders(func(name, value string) { header[name] = []string{value} })
+	r.AttributeHeaders(set)
 	if r.Attributes != nil && r.ContentType != "" {
-		header[headerDataContentType] = []string{r.ContentType}
+		set(headerDataContentType, r.ContentType)
 	}
-	header[headerMsgID] = []string{r.DedupID}
+	set(headerMsgID, r.DedupID)
 	return header
 }
 

@@ -32,7 +32,9 @@ func (s *stream) ensure(ctx context.Context, js jetstream.JetStream) error {
 	if s.known {
 		return nil
 	}
-	found, err := js.Stream(ctx, s.config.Name)
+	asking, cancel := context.WithTimeout(ctx, apiPatience)
+	defer cancel()
+	found, err := js.Stream(asking, s.config.Name)
 	switch {
 	case err == nil:
 		s.inspect(&found.CachedInfo().Config)
@@ -97,15 +99,19 @@ func (s *stream) wanted() jetstream.StreamConfig {
 // inspect warns of what in an existing stream breaks a promise.
 func (s *stream) inspect(found *jetstream.StreamConfig) {
 	log := s.log.With("stream", found.Name)
+	config := s.config
+	if config == nil {
+		config = &Stream{}
+	}
 	if !covered(found.Subjects, s.subject) {
 		log.Warn("stream may not take every record", "subjects", strings.Join(found.Subjects, " "), "needed", pattern(s.subject))
 	}
-	if want := s.config.duplicates(); found.Duplicates < want {
+	if want := config.duplicates(); found.Duplicates < want {
 		log.Warn("stream stores a record twice that is sent again after its duplicate window", "duplicates", found.Duplicates, "wanted", want)
 	}
 	limited := found.MaxMsgs > 0 || found.MaxMsgsPerSubject > 0 ||
-		found.MaxBytes > 0 && found.MaxBytes != int64(s.config.MaxBytes) ||
-		found.MaxAge > 0 && found.MaxAge != s.config.MaxAge
+		found.MaxBytes > 0 && found.MaxBytes != int64(config.MaxBytes) ||
+		found.MaxAge > 0 && found.MaxAge != config.MaxAge
 	if found.Discard == jetstream.DiscardOld && limited {
 		log.Warn("stream drops records by limits that are not in this configuration", "maxAge", found.MaxAge,
 			"maxBytes", found.MaxBytes, "maxMsgs", found.MaxMsgs, "maxMsgsPerSubject", found.MaxMsgsPerSubject)

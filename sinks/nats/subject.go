@@ -67,3 +67,17 @@ func covers(filter, inner string) bool {
 	}
 	return len(outer) == len(tokens)
 }
+
+// overlaps reports whether some subject is taken by both filters.
+func overlaps(a, b string) bool {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(x), len(y)) {
+		switch {
+		case x[i] == ">" || y[i] == ">":
+			return true
+		case x[i] != y[i] && x[i] != "*" && y[i] != "*":
+			return false
+		}
+	}
+	return len(x) == len(y)
+}

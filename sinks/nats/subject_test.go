@@ -51,6 +51,29 @@ func TestCovers(t *testing.T) {
 	}
 }
 
+func TestOverlaps(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want bool
+	}{
+		{"k8s.>", "k8s.*.*", true},
+		{"k8s.prod.*", "k8s.*.*", true},
+		{"*.prod.pods", "k8s.*.*", true},
+		{"k8s.*.*", "k8s.*.*", true},
+		{"k8s.*", "k8s.*.*", false},
+		{"other.>", "k8s.*.*", false},
+		{"k8s.*.pods", "k8s.*.nodes", false},
+		{"k8s.*.*.>", "k8s.*.*", false},
+	} {
+		if got := overlaps(test.a, test.b); got != test.want {
+			t.Errorf("%s and %s: got %t, want %t", test.a, test.b, got, test.want)
+		}
+		if got := overlaps(test.b, test.a); got != test.want {
+			t.Errorf("%s and %s: got %t, want %t", test.b, test.a, got, test.want)
+		}
+	}
+}
+
 func TestPattern(t *testing.T) {
 	for template, want := range map[string]string{
 		"k8s.{cluster}.{name}":  "k8s.*.*",

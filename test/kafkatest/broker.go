@@ -1,8 +1,10 @@
-// Package kafkatest runs a real single-node Apache Kafka (KRaft, no ZooKeeper, no containers) for tests, and reads
-// what was written to it with franz-go, a client that has nothing in common with the one under test.
+// Package kafkatest runs a real Apache Kafka (KRaft, no ZooKeeper, no containers) for tests, of one broker or several,
+// and reads what was written to it with clients that have nothing in common with the one under test: franz-go and
+// Kafka's own console consumer.
 //
 // It needs java (17 or newer) and, the first time on a machine, mvn, which fetches the jars that pom.xml pins. Without
-// them a stand-in takes Kafka's place and the test's log says so; where the environment has CI=true, that fails.
+// them a stand-in takes Kafka's place and the test's log says so, or the test is skipped if only Kafka itself will do;
+// where the environment has CI=true, that fails.
 package kafkatest
 
 import (
@@ -10,36 +12,43 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/kubeferry/kubeferry/test/internal/freeport"
 )
 
-// Options change the broker. The zero value is a plaintext broker that creates no topics by itself.
+// Options change the broker. The zero value is one plaintext broker that creates no topics by itself.
 type Options struct {
 	// Properties are added to server.properties, or replace what is there. The stand-in ignores them.
 	Properties map[string]string
-	// Heap is the broker's -Xmx; 384m if empty.
+	// Heap is a broker's -Xmx; 384m if empty.
 	Heap string
+	// Brokers is their number, 1 if zero. The first is also the controller. Several need the real thing.
+	Brokers int
+	// Secure adds the listeners with TLS and logins. It needs the real thing.
+	Secure *Secure
+	// Advertise has the address that clients are told for a listener instead of its own: that of a proxy.
+	Advertise map[Listener]string
 }
 
-// Broker is a Kafka cluster of one node. Its methods fail the test instead of returning errors, so they belong on the
-// test's own goroutine.
+// Broker is a Kafka cluster. Its methods fail the test instead of returning errors, so they belong on the test's own
+// goroutine.
 type Broker struct {
-	tb   testing.TB
-	port int
-	node node
+	tb    testing.TB
+	java  *java // nil for the stand-in
+	nodes []node
 }
 
-// node is the program behind a Broker. What it stores and its port survive kill and start.
+// node is the program behind a broker. What it stores and its ports survive kill and start.
 type node interface {
 	start(ctx context.Context) error
 	kill()
+	addr(listener Listener) string
 }
 
 const startTimeout = 2 * time.Minute
@@ -50,64 +59,84 @@ func Start(tb testing.TB) *Broker {
 	return StartWith(tb, Options{})
 }
 
-// StartWith runs a broker that ends with the test.
+// StartWith runs a cluster that ends with the test.
 func StartWith(tb testing.TB, opts Options) *Broker {
 	tb.Helper()
+	opts.Brokers = max(opts.Brokers, 1)
 	dir := tb.TempDir()
 	ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Minute) // the first time jars are fetched
 	defer cancel()
 	java, err := findJava(ctx, testLog{tb})
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			tb.Fatalf("no Kafka broker: %v", err)
-		}
+	switch {
+	case err != nil && os.Getenv("CI") == "true":
+		tb.Fatalf("no Kafka broker: %v", err)
+	case err != nil && (opts.Brokers > 1 || opts.Secure != nil):
+		tb.Skipf("no Kafka broker, and its stand-in cannot do what is needed: %v", err)
+	case err != nil:
 		tb.Logf("NOT A REAL BROKER: franz-go's kfake takes Kafka's place, because %v", err)
 	}
 
-	// Ports are picked before the broker listens on them: if another process was faster, others are tried.
+	// Ports are picked before the brokers listen on them: if another process was faster, others are tried.
 	for attempt := 1; ; attempt++ {
-		b := &Broker{tb: tb}
-		if b.port, err = freeport.Pick(); err != nil {
-			tb.Fatal(err)
-		}
-		nodeDir := fmt.Sprintf("%s/%d", dir, attempt)
-		if err := os.Mkdir(nodeDir, 0o755); err != nil {
-			tb.Fatal(err)
-		}
-		if java != nil {
-			b.node, err = newJavaNode(ctx, java, nodeDir, b.port, opts)
-		} else {
-			b.node, err = &fakeNode{dir: nodeDir, port: b.port}, nil
-		}
+		b := &Broker{tb: tb, java: java}
+		b.nodes, err = newNodes(ctx, java, fmt.Sprintf("%s/%d", dir, attempt), opts)
 		if err == nil {
-			tb.Cleanup(b.node.kill)
-			err = b.start()
+			tb.Cleanup(b.Stop)
+			err = b.start(b.nodes...)
 		}
 		if err == nil {
 			return b
 		}
+		b.Stop()
 		if attempt == 3 || !errors.Is(err, errPortTaken) {
 			tb.Fatalf("start Kafka broker: %v", err)
 		}
 	}
 }
 
-// Addr is the broker's bootstrap address, host:port.
-func (b *Broker) Addr() string { return freeport.Addr(b.port) }
+// Addr is the first broker's bootstrap address, host:port, without TLS or login.
+func (b *Broker) Addr() string { return b.AddrOf(Plaintext) }
 
-// Stop kills the broker, as a crash would. What it stored is there again after [Broker.Restart].
-func (b *Broker) Stop() { b.node.kill() }
+// AddrOf is the first broker's address of a listener.
+func (b *Broker) AddrOf(listener Listener) string { return b.nodes[0].addr(listener) }
 
-// Restart kills the broker if it runs, starts it on the same port with the same data, and returns when it is ready.
-func (b *Broker) Restart() {
-	b.tb.Helper()
-	b.node.kill()
-	if err := b.start(); err != nil {
-		b.tb.Fatalf("restart Kafka broker: %v", err)
+// Addrs are the plaintext addresses of all brokers.
+func (b *Broker) Addrs() []string {
+	var addrs []string
+	for _, n := range b.nodes {
+		addrs = append(addrs, n.addr(Plaintext))
+	}
+	return addrs
+}
+
+// Stop kills all brokers, as a crash would. What they stored is there again after [Broker.Restart].
+func (b *Broker) Stop() {
+	for _, n := range b.nodes {
+		n.kill()
 	}
 }
 
-// CreateTopic creates a topic and returns when the broker leads its partitions.
+// Restart kills the brokers that run, starts all on the same ports with the same data, and returns when they are ready.
+func (b *Broker) Restart() {
+	b.tb.Helper()
+	b.Stop()
+	if err := b.start(b.nodes...); err != nil {
+		b.tb.Fatalf("restart Kafka: %v", err)
+	}
+}
+
+// Kill kills one broker, as a crash would; the first, which is the controller, is 0.
+func (b *Broker) Kill(broker int) { b.nodes[broker].kill() }
+
+// Revive starts a broker that was killed.
+func (b *Broker) Revive(broker int) {
+	b.tb.Helper()
+	if err := b.start(b.nodes[broker]); err != nil {
+		b.tb.Fatalf("restart Kafka broker %d: %v", broker, err)
+	}
+}
+
+// CreateTopic creates a topic, with a replica on each broker, and returns when its partitions have leaders.
 func (b *Broker) CreateTopic(name string, partitions int) {
 	b.tb.Helper()
 	ctx, cancel := context.WithTimeout(b.tb.Context(), startTimeout)
@@ -115,7 +144,7 @@ func (b *Broker) CreateTopic(name string, partitions int) {
 	client := b.client()
 	defer client.Close()
 	admin := kadm.NewClient(client)
-	if _, err := admin.CreateTopic(ctx, int32(partitions), 1, nil, name); err != nil {
+	if _, err := admin.CreateTopic(ctx, int32(partitions), int16(len(b.nodes)), nil, name); err != nil {
 		b.tb.Fatalf("create topic %q: %v", name, err)
 	}
 	err := poll(ctx, func() error {
@@ -142,16 +171,23 @@ func (b *Broker) CreateTopic(name string, partitions int) {
 	}
 }
 
-func (b *Broker) start() error {
+// start starts nodes side by side: brokers are ready only once the controller is.
+func (b *Broker) start(nodes ...node) error {
 	ctx, cancel := context.WithTimeout(b.tb.Context(), startTimeout)
 	defer cancel()
-	return b.node.start(ctx)
+	errs := make([]error, len(nodes))
+	var wg sync.WaitGroup
+	for i, n := range nodes {
+		wg.Go(func() { errs[i] = n.start(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // client is a new franz-go client; the caller closes it.
 func (b *Broker) client(opts ...kgo.Opt) *kgo.Client {
 	b.tb.Helper()
-	opts = append([]kgo.Opt{kgo.SeedBrokers(b.Addr()), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)
+	opts = append([]kgo.Opt{kgo.SeedBrokers(b.Addrs()...), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		b.tb.Fatalf("Kafka client: %v", err)
@@ -159,8 +195,9 @@ func (b *Broker) client(opts ...kgo.Opt) *kgo.Client {
 	return client
 }
 
-// answers succeeds if the broker at addr answers a metadata request and has a controller that takes requests.
-func answers(ctx context.Context, addr string) error {
+// answers succeeds if the broker at addr answers a metadata request, names the node among those alive, and has a
+// controller that takes requests.
+func answers(ctx context.Context, addr string, id int32) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.RetryTimeout(time.Second), kgo.RequestRetries(0))
@@ -172,8 +209,9 @@ func answers(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	if len(resp.Brokers) == 0 || resp.ControllerID < 0 {
-		return errors.New("no broker is registered yet")
+	alive := slices.ContainsFunc(resp.Brokers, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == id })
+	if !alive || resp.ControllerID < 0 {
+		return fmt.Errorf("broker %d is not registered yet", id)
 	}
 	return nil
 }

@@ -93,3 +93,25 @@ func record(r *kgo.Record) Record {
 		Key: r.Key, Value: r.Value, Headers: headers, Timestamp: r.Timestamp,
 	}
 }
+
+// Count returns how many records a topic holds.
+func (b *Broker) Count(ctx context.Context, topic string) (int64, error) {
+	b.tb.Helper()
+	client := b.client()
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	starts, err := admin.ListStartOffsets(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	ends, err := admin.ListEndOffsets(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	var n int64
+	ends.Each(func(end kadm.ListedOffset) {
+		start, _ := starts.Lookup(end.Topic, end.Partition)
+		n += end.Offset - start.Offset
+	})
+	return n, ends.Error()
+}

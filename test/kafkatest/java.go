@@ -71,11 +71,15 @@ func fetch(ctx context.Context, dir string) error {
 	return nil
 }
 
-// run runs one of Kafka's command line tools to its end.
-func (j *java) run(ctx context.Context, class string, args ...string) error {
+// run runs one of Kafka's command line tools to its end and returns what it printed.
+func (j *java) run(ctx context.Context, class string, args ...string) (string, error) {
 	args = append([]string{"-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", j.classpath, class}, args...)
-	if out, err := exec.CommandContext(ctx, j.path, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", class, err, strings.TrimSpace(string(out)))
+	cmd := exec.CommandContext(ctx, j.path, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", class, err, strings.TrimSpace(string(out)+stderr.String()))
 	}
-	return nil
+	return string(out), nil
 }

@@ -3,6 +3,7 @@ package natstest
 import (
 	"context"
 	"fmt"
+	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,10 +19,69 @@ type Message struct {
 	Time     time.Time
 }
 
+// access is how a test gets at what servers store.
+type access struct {
+	tb    testing.TB
+	urls  string
+	login []nats.Option
+}
+
+// CreateStream creates a JetStream stream with file storage and the server's defaults for the rest.
+func (a *access) CreateStream(ctx context.Context, name string, subjects ...string) {
+	a.tb.Helper()
+	a.CreateStreamWith(ctx, jetstream.StreamConfig{Name: name, Subjects: subjects})
+}
+
+// CreateStreamWith creates a JetStream stream.
+func (a *access) CreateStreamWith(ctx context.Context, config jetstream.StreamConfig) {
+	a.tb.Helper()
+	conn, js := a.connect()
+	defer conn.Close()
+	if _, err := js.CreateStream(ctx, config); err != nil {
+		a.tb.Fatalf("create stream %q: %v", config.Name, err)
+	}
+}
+
+// UpdateStream changes a JetStream stream.
+func (a *access) UpdateStream(ctx context.Context, config jetstream.StreamConfig) {
+	a.tb.Helper()
+	conn, js := a.connect()
+	defer conn.Close()
+	if _, err := js.UpdateStream(ctx, config); err != nil {
+		a.tb.Fatalf("update stream %q: %v", config.Name, err)
+	}
+}
+
+// StreamInfo returns what the server says of a stream.
+func (a *access) StreamInfo(ctx context.Context, name string) *jetstream.StreamInfo {
+	a.tb.Helper()
+	conn, js := a.connect()
+	defer conn.Close()
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		a.tb.Fatalf("stream %q: %v", name, err)
+	}
+	return stream.CachedInfo()
+}
+
+func (a *access) connect() (*nats.Conn, jetstream.JetStream) {
+	a.tb.Helper()
+	conn, err := nats.Connect(a.urls, a.login...)
+	if err != nil {
+		a.tb.Fatalf("connect to NATS: %v", err)
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		conn.Close()
+		a.tb.Fatalf("JetStream: %v", err)
+	}
+	return conn, js
+}
+
 // ReadAll returns what a stream holds at the time of the call, in order.
-func (s *Server) ReadAll(ctx context.Context, stream string) ([]Message, error) {
-	s.tb.Helper()
-	conn, js := s.connect()
+func (a *access) ReadAll(ctx context.Context, stream string) ([]Message, error) {
+	a.tb.Helper()
+	conn, js := a.connect()
 	defer conn.Close()
 	str, err := js.Stream(ctx, stream)
 	if err != nil {
@@ -39,9 +99,9 @@ func (s *Server) ReadAll(ctx context.Context, stream string) ([]Message, error) 
 
 // Consume reads a stream from its beginning until done, which is asked after each message with everything read so far,
 // returns true. When ctx ends first, the error says so and the messages read so far are returned with it.
-func (s *Server) Consume(ctx context.Context, done func(messages []Message) bool, stream string) ([]Message, error) {
-	s.tb.Helper()
-	conn, js := s.connect()
+func (a *access) Consume(ctx context.Context, done func(messages []Message) bool, stream string) ([]Message, error) {
+	a.tb.Helper()
+	conn, js := a.connect()
 	defer conn.Close()
 	str, err := js.Stream(ctx, stream)
 	if err != nil {

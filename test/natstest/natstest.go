@@ -1,15 +1,15 @@
-// Package natstest runs a real NATS server with JetStream inside the test process.
+// Package natstest runs real NATS servers with JetStream: one inside the test process ([Start]), or one or several as
+// processes of their own that can be killed ([StartCluster]). It reads what they store with nats.go and with the nats
+// command ([CLI]).
 package natstest
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubeferry/kubeferry/test/internal/freeport"
 )
@@ -17,7 +17,7 @@ import (
 // Server is a NATS server on loopback. Its methods fail the test instead of returning errors, so they belong on the
 // test's own goroutine.
 type Server struct {
-	tb      testing.TB
+	access
 	options server.Options
 	server  *server.Server
 }
@@ -26,7 +26,7 @@ type Server struct {
 // tokens, TLS, MaxPayload.
 func Start(tb testing.TB, configure func(*server.Options)) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, options: server.Options{
+	s := &Server{access: access{tb: tb}, options: server.Options{
 		Host:      "127.0.0.1",
 		JetStream: true,
 		StoreDir:  tb.TempDir(),
@@ -36,12 +36,14 @@ func Start(tb testing.TB, configure func(*server.Options)) *Server {
 	if configure != nil {
 		configure(&s.options)
 	}
+	s.logIn()
 	tb.Cleanup(s.Stop)
 	for attempt := 1; ; attempt++ {
 		var err error
 		if s.options.Port, err = freeport.Pick(); err != nil {
 			tb.Fatal(err)
 		}
+		s.urls = "nats://" + freeport.Addr(s.options.Port)
 		if err = s.start(); err == nil {
 			return s
 		}
@@ -52,9 +54,28 @@ func Start(tb testing.TB, configure func(*server.Options)) *Server {
 }
 
 // URL is where clients connect. It stays the same after a restart.
-func (s *Server) URL() string {
-	return "nats://" + freeport.Addr(s.options.Port)
+func (s *Server) URL() string { return s.urls }
+
+// Reconfigure changes the options and restarts the server.
+func (s *Server) Reconfigure(configure func(*server.Options)) {
+	s.tb.Helper()
+	configure(&s.options)
+	s.logIn()
+	s.Restart()
 }
+
+func (s *Server) logIn() {
+	s.login = nil
+	if s.options.Username != "" {
+		s.login = append(s.login, nats.UserInfo(s.options.Username, s.options.Password))
+	}
+	if s.options.Authorization != "" {
+		s.login = append(s.login, nats.Token(s.options.Authorization))
+	}
+}
+
+// Login sets how the methods below log in, for a server whose options do not say it by a name or a token.
+func (s *Server) Login(options ...nats.Option) { s.login = options }
 
 // Stop ends the server and breaks its connections; streams with file storage are there again after [Server.Restart].
 func (s *Server) Stop() {
@@ -86,41 +107,4 @@ func (s *Server) start() error {
 		return fmt.Errorf("%s does not accept connections", s.URL())
 	}
 	return nil
-}
-
-// CreateStream creates a JetStream stream with file storage and the server's defaults for the rest.
-func (s *Server) CreateStream(ctx context.Context, name string, subjects ...string) {
-	s.tb.Helper()
-	s.CreateStreamWith(ctx, jetstream.StreamConfig{Name: name, Subjects: subjects})
-}
-
-// CreateStreamWith creates a JetStream stream.
-func (s *Server) CreateStreamWith(ctx context.Context, config jetstream.StreamConfig) {
-	s.tb.Helper()
-	conn, js := s.connect()
-	defer conn.Close()
-	if _, err := js.CreateStream(ctx, config); err != nil {
-		s.tb.Fatalf("create stream %q: %v", config.Name, err)
-	}
-}
-
-func (s *Server) connect() (*nats.Conn, jetstream.JetStream) {
-	s.tb.Helper()
-	var auth []nats.Option
-	if s.options.Username != "" {
-		auth = append(auth, nats.UserInfo(s.options.Username, s.options.Password))
-	}
-	if s.options.Authorization != "" {
-		auth = append(auth, nats.Token(s.options.Authorization))
-	}
-	conn, err := nats.Connect(s.URL(), auth...)
-	if err != nil {
-		s.tb.Fatalf("connect to NATS: %v", err)
-	}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		conn.Close()
-		s.tb.Fatalf("JetStream: %v", err)
-	}
-	return conn, js
 }

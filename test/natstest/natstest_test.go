@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,5 +86,40 @@ func publish(t *testing.T, s *natstest.Server, from, n int) {
 		if _, err := js.PublishMsg(t.Context(), msg, jetstream.WithMsgID(fmt.Sprint("id-", i))); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func TestClusterLosesItsLeader(t *testing.T) {
+	c := natstest.StartCluster(t, 3)
+	c.CreateStreamWith(t.Context(), jetstream.StreamConfig{Name: "changes", Subjects: []string{"k8s.>"}, Replicas: 3})
+	leader := c.Leader(t.Context(), "changes")
+	c.Kill(leader)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conn, err := nats.Connect(strings.Join(c.URLs(), ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err = js.Publish(ctx, "k8s.core.pods", []byte("after"), jetstream.WithMsgID("1")); err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Revive(leader)
+	got, err := c.ReadAll(ctx, "changes")
+	if err != nil || len(got) != 1 {
+		t.Errorf("got %d messages and %v, want 1", len(got), err)
+	}
+	out, err := c.CLI(ctx, "stream", "get", "changes", "1")
+	if err != nil || !strings.Contains(out, "after") {
+		t.Errorf("got %q and %v from the nats command", out, err)
 	}
 }

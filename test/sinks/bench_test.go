@@ -33,7 +33,7 @@ func benchmark(b *testing.B, sink sinks.Sink, config sinks.Config) {
 					batch[i].DedupID = fmt.Sprintf("bench/%d/%d/%d", b.N, round, i)
 				}
 				if err := sink.Deliver(context.Background(), batch); err != nil {
-					b.Errorf("deliver: %v", first(err))
+					b.Errorf("deliver: %v", firstError(err))
 					return
 				}
 				mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -51,20 +52,27 @@ func storedOf(records []kafkatest.Record) []sinktest.Stored {
 	return stored
 }
 
-// TestKafkaSuite runs the suite against Apache Kafka, behind a proxy that the broker advertises as its own address.
+const kafkaUser, kafkaPassword = "ferry-user", "pa55-w0rd-0f-th3-su1t3"
+
+// TestKafkaSuite runs the suite against Apache Kafka, with TLS and a login, behind a proxy that the broker advertises
+// as its own address.
 func TestKafkaSuite(t *testing.T) {
 	link := newProxy(t)
+	authority := sinktest.NewAuthority(t)
+	cert, key := authority.Issue("broker", "127.0.0.1")
+	caFile := filepath.Join(t.TempDir(), "ca.pem")
+	write(t, caFile, authority.PEM())
 	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{
-		"advertised.listeners":               "PLAINTEXT://" + link.addr,
 		"authorizer.class.name":              "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 		"allow.everyone.if.no.acl.found":     "true",
 		"early.start.listeners":              "CONTROLLER",
-		"default.replication.factor":         "1",
 		"replica.fetch.wait.max.ms":          "100",
 		"metadata.max.idle.interval.ms":      "100",
 		"socket.connection.setup.timeout.ms": "2000",
-	}})
-	link.forwardTo(broker.Addr())
+	}, Secure: &kafkatest.Secure{
+		Cert: cert, Key: key, ClientCA: authority.PEM(), User: kafkaUser, Password: kafkaPassword,
+	}, Advertise: map[kafkatest.Listener]string{kafkatest.SASL: link.addr}})
+	link.forwardTo(broker.AddrOf(kafkatest.SASL))
 
 	n := 0
 	sinktest.Run(t, sinktest.Harness{Kind: kafka.Kind(), New: func(t *testing.T) *sinktest.Peer {
@@ -77,6 +85,8 @@ func TestKafkaSuite(t *testing.T) {
 			Config: func() sinks.Config {
 				c := kafkaConfig(topic, link.addr)
 				c.Compression = "none" // blanks would shrink to nothing
+				c.TLS = &sinks.TLS{CAFile: caFile}
+				c.SASL = &kafka.SASL{Mechanism: "scram-sha-512", Username: kafkaUser, Password: kafkaPassword}
 				return c
 			},
 			Stored: func() []sinktest.Stored {
@@ -95,10 +105,8 @@ func TestKafkaSuite(t *testing.T) {
 				link.pass()
 				rights.allow()
 			},
-			Cannot: map[sinktest.Ability]string{
-				sinktest.FailRecord:  "a broker refuses single records for good only",
-				sinktest.Credentials: "the harness has no SASL listener; TestKafkaSuiteSASL shows it",
-			},
+			Secrets: []string{kafkaPassword},
+			Cannot:  map[sinktest.Ability]string{sinktest.FailRecord: "a broker refuses single records for good only"},
 		}
 	}})
 }
@@ -184,10 +192,10 @@ func (r *topicRights) change(do func(context.Context, *kadm.Client, *kadm.ACLBui
 	}
 }
 
-// TestKafkaSuiteSASL runs the suite against franz-go's stand-in for a broker, which can be made to refuse anything,
-// with SCRAM over the proxy.
-func TestKafkaSuiteSASL(t *testing.T) {
-	const user, password = "ferry-user", "pa55-w0rd-0f-th3-su1t3"
+// TestKafkaSuiteRefusals runs the suite against franz-go's stand-in for a broker, which can be made to refuse anything:
+// a single record for a reason that passes, and a login.
+func TestKafkaSuiteRefusals(t *testing.T) {
+	const user, password = kafkaUser, kafkaPassword
 	sinktest.Run(t, sinktest.Harness{Kind: kafka.Kind(), New: func(t *testing.T) *sinktest.Peer {
 		link := newProxy(t)
 		faults := &brokerFaults{}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubeferry/kubeferry/sinks"
-	"github.com/kubeferry/kubeferry/sinks/kafka"
 	"github.com/kubeferry/kubeferry/sinks/sinktest"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
@@ -228,82 +226,6 @@ func TestKafkaSmallBroker(t *testing.T) {
 	}
 }
 
-// TestKafkaRestart kills the broker in the middle of a load.
-func TestKafkaRestart(t *testing.T) {
-	broker := kafkatest.Start(t)
-	createTopic(t, broker, "load", 6)
-	config := kafkaConfig("load", broker.Addr())
-	sink := openSink(t, config)
-	l := &load{workers: 4, keysEach: 10, perKey: 50}
-	l.run(within(t, 2*time.Minute), t, sink, config.Limits(), l.total()/4, broker.Restart)
-
-	var got []arrival
-	for _, r := range readAll(t, broker, "load") {
-		got = append(got, arrival{nameOf(string(r.Key)), strings.TrimPrefix(r.Headers["kubeferry-dedup-id"], "suite/")})
-	}
-	l.check(t, got)
-}
-
-// TestKafkaLeaderMoves moves the leaders about between three stand-ins for brokers.
-func TestKafkaLeaderMoves(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(6, "load"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cluster.Close)
-	config := kafkaConfig("load", cluster.ListenAddrs()...)
-	sink := openSink(t, config)
-	l := &load{workers: 4, keysEach: 10, perKey: 50}
-	l.run(within(t, time.Minute), t, sink, config.Limits(), l.total()/4, func() {
-		for partition := range int32(6) {
-			info := cluster.PartitionInfo("load", partition)
-			if err := cluster.MoveTopicPartition("load", partition, (info.Leader+1)%3); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	var got []arrival
-	for _, r := range readFake(t, cluster, "load", "", "") {
-		got = append(got, arrival{nameOf(string(r.Key)), strings.TrimPrefix(r.Headers["kubeferry-dedup-id"], "suite/")})
-	}
-	if doubles := l.check(t, got); doubles > 0 {
-		t.Errorf("got %d doubles, want none: a broker that is not the leader stores nothing", doubles)
-	}
-}
-
-// TestKafkaRotation gives the sink a wrong authority and a wrong password, then rewrites the files.
-func TestKafkaRotation(t *testing.T) {
-	for _, mechanism := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
-		t.Run(mechanism, func(t *testing.T) {
-			const password = "r0tated-pa55w0rd"
-			files := newAuthority(t)
-			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "tls"), kfake.EnableSASL(),
-				kfake.Superuser(strings.ToUpper(mechanism), "ferry", password), kfake.TLS(files.server(t)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(cluster.Close)
-
-			dir := t.TempDir()
-			caFile, passwordFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "password")
-			write(t, caFile, newAuthority(t).pem)
-			write(t, passwordFile, []byte("not-it\n"))
-			config := kafkaConfig("tls", cluster.ListenAddrs()...)
-			config.TLS = &sinks.TLS{CAFile: caFile}
-			config.SASL = &kafka.SASL{Mechanism: mechanism, Username: "ferry", PasswordFile: passwordFile}
-			sink := openSink(t, config)
-			batch := []sinks.Record{sinktest.NewRecord("a", 1)}
-
-			deliverUntil(t, sink, batch, func(class *sinks.Error) bool { return strings.Contains(class.Error(), "unknown authority") })
-			write(t, caFile, files.pem)
-			// Kafka answers SASL_AUTHENTICATION_FAILED; the stand-in just hangs up.
-			deliverUntil(t, sink, batch, func(class *sinks.Error) bool { return strings.Contains(class.Error(), "EOF") })
-			write(t, passwordFile, []byte(password+"\n"))
-			t.Logf("delivered %v after the files were right", deliverAll(t, sink, batch))
-		})
-	}
-}
-
 // TestKafkaClose closes a sink whose peer hangs.
 func TestKafkaClose(t *testing.T) {
 	link := newProxy(t)
@@ -344,7 +266,7 @@ func deliverAll(t *testing.T, sink sinks.Sink, batch []sinks.Record) time.Durati
 			return time.Since(start).Round(time.Millisecond)
 		}
 		if ctx.Err() != nil {
-			t.Fatal(first(err))
+			t.Fatal(firstError(err))
 		}
 		var left []sinks.Record
 		for i, err := range sinks.PerRecord(err, len(batch)) {
@@ -363,7 +285,7 @@ func deliverUntil(t *testing.T, sink sinks.Sink, batch []sinks.Record, want func
 	ctx := within(t, 30*time.Second)
 	var before error
 	for {
-		class := sinks.Classify(first(sink.Deliver(ctx, batch)))
+		class := sinks.Classify(firstError(sink.Deliver(ctx, batch)))
 		switch {
 		case class == nil:
 			t.Fatal("acknowledged, want an error")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,75 +13,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nkeys"
 
 	"github.com/kubeferry/kubeferry/sinks"
 	natssink "github.com/kubeferry/kubeferry/sinks/nats"
 	"github.com/kubeferry/kubeferry/sinks/sinktest"
 	"github.com/kubeferry/kubeferry/test/natstest"
 )
-
-// TestJetStreamRestart restarts the server and breaks the connection in the middle of a load: nothing is lost, and
-// nothing is stored twice.
-func TestJetStreamRestart(t *testing.T) {
-	srv := natstest.Start(t, nil)
-	srv.CreateStream(t.Context(), "LOAD", "k8s.>")
-	link := newProxy(t)
-	link.forwardTo(hostOf(t, srv.URL()))
-	config := natsConfig(link.addr)
-	sink := openSink(t, config)
-	l := &load{workers: 4, keysEach: 10, perKey: 50}
-	l.run(within(t, time.Minute), t, sink, config.Limits(), l.total()/4, func() {
-		srv.Restart()
-		for range 5 {
-			time.Sleep(20 * time.Millisecond) // somewhere in the load
-			link.cut()
-		}
-	})
-	messages, err := srv.ReadAll(t.Context(), "LOAD")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if doubles := l.check(t, arrivals(messages)); doubles > 0 {
-		t.Errorf("%d records are stored twice", doubles)
-	}
-}
-
-// TestCoreNATSRestart breaks the connection: what was on its way is sent again.
-func TestCoreNATSRestart(t *testing.T) {
-	login := &natsLogin{}
-	srv := startNATS(t, login)
-	listener := listen(t, srv, "k8s.>")
-	link := newProxy(t)
-	link.forwardTo(hostOf(t, srv.URL()))
-	config := natsConfig(link.addr)
-	config.JetStream = false
-	config.Username, config.Password = natsUser, natsPassword
-	sink := openSink(t, config)
-	l := &load{workers: 4, keysEach: 10, perKey: 50}
-	l.run(within(t, time.Minute), t, sink, config.Limits(), l.total()/8, func() {
-		for range 20 {
-			time.Sleep(5 * time.Millisecond) // somewhere in the load
-			link.cut()
-		}
-	})
-	var got []arrival
-	for _, stored := range listener.stored() {
-		got = append(got, arrivalOf(stored.Headers["ce-subject"], stored.DedupID))
-	}
-	l.check(t, got)
-}
-
-func arrivals(messages []natstest.Message) (got []arrival) {
-	for _, m := range messages {
-		got = append(got, arrivalOf(m.Header["ce-subject"][0], m.Header.Get(nats.MsgIdHdr)))
-	}
-	return got
-}
-
-func arrivalOf(key, dedupID string) arrival {
-	return arrival{nameOf(key), strings.TrimPrefix(dedupID, "suite/")}
-}
 
 func TestJetStreamDuplicate(t *testing.T) {
 	srv := natstest.Start(t, nil)
@@ -175,30 +111,6 @@ func TestJetStreamErrors(t *testing.T) {
 	}
 }
 
-func TestJetStreamFull(t *testing.T) {
-	srv := natstest.Start(t, nil)
-	srv.CreateStreamWith(t.Context(), jetstream.StreamConfig{
-		Name: "FULL", Subjects: []string{"k8s.>"}, MaxBytes: 4096, Discard: jetstream.DiscardNew,
-	})
-	sink := openSink(t, natsConfig(hostOf(t, srv.URL())))
-	var batch []sinks.Record
-	for n := range 50 {
-		batch = append(batch, sinktest.NewRecord(fmt.Sprintf("object-%d", n), 1))
-	}
-	full := 0
-	for _, err := range sinks.PerRecord(sink.Deliver(t.Context(), batch), len(batch)) {
-		if class := sinks.Classify(err); class != nil {
-			full++
-			if class.Permanent || class.Reason != sinks.ReasonUnavailable {
-				t.Fatalf("got %s, permanent %t: %v", class.Reason, class.Permanent, class)
-			}
-		}
-	}
-	if full == 0 || full == 50 {
-		t.Errorf("got %d of 50 refused", full)
-	}
-}
-
 // TestNATSForbidden publishes to a subject that the user has no right to. JetStream never answers, core NATS answers
 // on the side.
 func TestNATSForbidden(t *testing.T) {
@@ -247,12 +159,35 @@ func TestNATSNoInbox(t *testing.T) {
 	})
 	config := natsConfig(hostOf(t, srv.URL()))
 	config.Username, config.Password = "u", natsPassword
-	err := first(openSink(t, config).Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1)}))
+	err := firstError(openSink(t, config).Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1)}))
 	class := sinks.Classify(err)
 	if class == nil || class.Permanent || class.Reason != sinks.ReasonUnauthorized {
 		t.Fatalf("got %+v, want unauthorized", class)
 	}
 	t.Log(class)
+}
+
+// TestNATSBlind is a user who may publish and not ask about streams: it delivers all the same.
+func TestNATSBlind(t *testing.T) {
+	srv := natstest.Start(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "ferry", Password: natsPassword},
+			{Username: "blind", Password: natsPassword, Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: []string{"$JS.API.>"}},
+			}},
+		}
+	})
+	srv.Login(nats.UserInfo("ferry", natsPassword))
+	srv.CreateStream(t.Context(), "UNSEEN", "k8s.>")
+	config := natsConfig(hostOf(t, srv.URL()))
+	config.Username, config.Password = "blind", natsPassword
+	config.Stream = &natssink.Stream{Name: "UNSEEN"}
+	sink := openSink(t, config)
+	for n := range 3 {
+		if err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", n+1)}); err != nil {
+			t.Fatal(firstError(err))
+		}
+	}
 }
 
 func TestStream(t *testing.T) {
@@ -313,78 +248,6 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestNATSRotation changes each kind of credential, and the authority, while the sink is open.
-func TestNATSRotation(t *testing.T) {
-	type user struct {
-		pair nkeys.KeyPair
-		seed []byte
-		name string
-	}
-	newUser := func() user {
-		pair, err := nkeys.CreateUser()
-		if err != nil {
-			t.Fatal(err)
-		}
-		seed, _ := pair.Seed()
-		name, _ := pair.PublicKey()
-		return user{pair, seed, name}
-	}
-	right, wrong := newUser(), newUser()
-	for _, test := range []struct {
-		name         string
-		server       func(*server.Options)
-		config       func(c *natssink.Config, file string)
-		wrong, right []byte
-	}{
-		{
-			name:   "token",
-			server: func(o *server.Options) { o.Authorization = natsPassword },
-			config: func(c *natssink.Config, file string) { c.TokenFile = file },
-			wrong:  []byte("not-it"), right: []byte(natsPassword + "\n"),
-		},
-		{
-			name:   "password",
-			server: func(o *server.Options) { o.Username, o.Password = natsUser, natsPassword },
-			config: func(c *natssink.Config, file string) { c.Username, c.PasswordFile = natsUser, file },
-			wrong:  []byte("not-it"), right: []byte(natsPassword + "\n"),
-		},
-		{
-			name:   "nkey",
-			server: func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: right.name}} },
-			config: func(c *natssink.Config, file string) { c.NkeySeedFile = file },
-			wrong:  wrong.seed, right: right.seed,
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			files := newAuthority(t)
-			srv := natstest.Start(t, func(o *server.Options) {
-				test.server(o)
-				o.TLSConfig, o.TLSTimeout = files.server(t), 2
-			})
-			dir := t.TempDir()
-			caFile, secretFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "secret")
-			write(t, caFile, newAuthority(t).pem)
-			config := natsConfig(hostOf(t, srv.URL()))
-			config.JetStream = false
-			config.TLS = &sinks.TLS{CAFile: caFile}
-			test.config(config, secretFile)
-			sink := openSink(t, config)
-			batch := []sinks.Record{sinktest.NewRecord("a", 1)}
-			deliverUntil(t, sink, batch, func(class *sinks.Error) bool { // the file is not there yet
-				return class.Reason == sinks.ReasonUnauthorized && strings.Contains(class.Error(), secretFile)
-			})
-			write(t, secretFile, test.wrong)
-			deliverUntil(t, sink, batch, func(class *sinks.Error) bool {
-				return class.Reason == sinks.ReasonUnreachable && strings.Contains(class.Error(), "unknown authority")
-			})
-			write(t, caFile, files.pem)
-			deliverUntil(t, sink, batch, func(class *sinks.Error) bool { return class.Reason == sinks.ReasonUnauthorized })
-			write(t, secretFile, test.right)
-			t.Logf("delivered %v after the files were right", deliverAll(t, sink, batch))
-		})
-	}
-}
-
 // TestNATSStuck fills every buffer between the sink and a server that reads nothing.
 func TestNATSStuck(t *testing.T) {
 	for _, jetStream := range []bool{true, false} {
@@ -407,7 +270,7 @@ func TestNATSStuck(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			start := time.Now()
-			class := sinks.Classify(first(sink.Deliver(ctx, batch)))
+			class := sinks.Classify(firstError(sink.Deliver(ctx, batch)))
 			if took := time.Since(start); took > time.Second {
 				t.Errorf("Deliver returned after %v", took)
 			}
