@@ -3,6 +3,7 @@ package expr
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
@@ -45,8 +46,8 @@ func (p *Program) explain(err error) error {
 	if node == nil || !ok {
 		return p.source.evalError(0, "a function or operator does not take a value of this type")
 	}
-	if node.Kind() == ast.SelectKind {
-		return p.source.evalError(p.source.step(p.ast, node, 0), fmt.Sprintf("there is no field %q%s", node.AsSelect().FieldName(), p.absentHint(node)))
+	if missing := missingField(node, failed); missing != nil {
+		return p.source.evalError(p.source.step(p.ast, missing, 0), fmt.Sprintf("there is no field %q%s", missing.AsSelect().FieldName(), absentHint(missing)))
 	}
 	if node.Kind() == ast.CallKind {
 		offset = p.source.function(offset, node.AsCall().FunctionName())
@@ -54,8 +55,23 @@ func (p *Program) explain(err error) error {
 	return p.source.evalError(offset, reasonOf(node, failed))
 }
 
+// missingField is the selection whose field the object does not have, or nil. cel-go names the outermost of a chain of
+// them; which one it is, is told by the key in the message, if that is a name in the expression.
+func missingField(node ast.Expr, failed *types.Err) ast.Expr {
+	var missing ast.Expr
+	ast.PostOrderVisit(node, ast.NewExprVisitor(func(e ast.Expr) {
+		if missing == nil && e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() && says(failed, "no such key: "+e.AsSelect().FieldName()) {
+			missing = e
+		}
+	}))
+	return missing
+}
+
+// says reports whether a message is exactly this one: (*types.Err).Is compares texts.
+func says(failed *types.Err, text string) bool { return errors.Is(failed, errors.New(text)) }
+
 // absentHint tells how to ask for a field that may be absent, if the text can be given.
-func (p *Program) absentHint(node ast.Expr) string {
+func absentHint(node ast.Expr) string {
 	text := node.AsSelect().FieldName()
 	for inner := node.AsSelect().Operand(); ; inner = inner.AsSelect().Operand() {
 		switch inner.Kind() {
@@ -71,15 +87,14 @@ func (p *Program) absentHint(node ast.Expr) string {
 
 func reasonOf(node ast.Expr, failed *types.Err) string {
 	if node.Kind() != ast.CallKind {
-		return "a value of this type cannot be used here"
+		return "there is no such field, key or index"
 	}
 	function := node.AsCall().FunctionName()
 	for _, known := range []string{
 		"division by zero", "modulus by zero", "integer overflow", "unsigned integer overflow", "duration overflow", "timestamp overflow",
 		errEmptyList.Error(), errNotQuantity.Error(), errNotWhole.Error(),
 	} {
-		// (*types.Err).Is compares texts.
-		if errors.Is(failed, errors.New(known)) {
+		if says(failed, known) {
 			return known
 		}
 	}
@@ -92,6 +107,8 @@ func reasonOf(node ast.Expr, failed *types.Err) string {
 	if symbol(function) != function {
 		return fmt.Sprintf("%s does not take values of these types", symbol(function))
 	}
+	// What the macros math.greatest and math.least become.
+	function = strings.NewReplacer("@max", "greatest", "@min", "least").Replace(function)
 	return fmt.Sprintf("%s() has no result for this value", function)
 }
 

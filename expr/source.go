@@ -96,6 +96,9 @@ func (s *source) start() int {
 
 // function is where the name of the function begins whose bracket is at offset; it is offset for an operator.
 func (s *source) function(offset int, name string) int {
+	if strings.HasSuffix(s.text[:offset], name) {
+		return offset - len(name)
+	}
 	if word := lastWord(s.text[:offset]); word != "" && strings.HasSuffix(name, word) {
 		return offset - len(word)
 	}

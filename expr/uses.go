@@ -48,19 +48,22 @@ func (f *identityFields) field(path []string) *bool {
 
 // of is the part of an object that the expression reads.
 func (f *identityFields) of(id Identity) map[string]any {
-	object := make(map[string]any, 3)
-	set := func(m map[string]any, read bool, key, value string) {
+	object, metadata := map[string]any{}, map[string]string{}
+	if f.apiVersion && id.APIVersion != "" {
+		object["apiVersion"] = id.APIVersion
+	}
+	if f.kind && id.Kind != "" {
+		object["kind"] = id.Kind
+	}
+	set := func(read bool, key, value string) {
 		if read && value != "" {
-			m[key] = value
+			metadata[key] = value
 		}
 	}
-	metadata := make(map[string]any, 4)
-	set(object, f.apiVersion, "apiVersion", id.APIVersion)
-	set(object, f.kind, "kind", id.Kind)
-	set(metadata, f.namespace, "namespace", id.Namespace)
-	set(metadata, f.name, "name", id.Name)
-	set(metadata, f.uid, "uid", id.UID)
-	set(metadata, f.resourceVersion, "resourceVersion", id.ResourceVersion)
+	set(f.namespace, "namespace", id.Namespace)
+	set(f.name, "name", id.Name)
+	set(f.uid, "uid", id.UID)
+	set(f.resourceVersion, "resourceVersion", id.ResourceVersion)
 	object["metadata"] = metadata
 	return object
 }
