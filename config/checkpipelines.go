@@ -18,6 +18,7 @@ func (v *validator) pipelines() {
 		p, at := &c.Pipelines[i], index("pipelines", i)
 		v.pipelineSources(p, at, sourceNames)
 		v.filters(p, at)
+		v.exprFilters(p, at)
 		v.profile(p, at)
 		v.delivery(p, at, sinkNames)
 		v.retry(p, at)
@@ -124,9 +125,13 @@ func (v *validator) filters(p *Pipeline, at string) {
 		if !ok || p.value.failed || v.broken.isBroken(path) {
 			continue
 		}
-		switch keys := len(p.value.entries); {
-		case keys == 0:
-			v.fault(path, "has no key: give it types or namespaces")
+		keys := len(p.value.entries)
+		if v.has(path + ".onError") {
+			keys-- // it goes with another one
+		}
+		switch {
+		case keys == 0 && len(p.value.entries) == 0:
+			v.fault(path, "has no key: give it types, namespaces or expr")
 			continue
 		case keys > 1:
 			v.fault(path, "has %d keys; a filter has one: write one entry for each", keys)

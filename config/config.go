@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/expr"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -60,11 +61,25 @@ type Pipeline struct {
 	RedactSecrets     bool     `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
 }
 
-// Filter is one condition: exactly one field is set.
+// Filter is one condition: exactly one field is set, but for OnError, which goes with Expr.
 type Filter struct {
 	Types      []delta.Type      `yaml:"types" enum:"ADDED|MODIFIED|DELETED" doc:"the types of delta that pass"`
 	Namespaces *delta.Namespaces `yaml:"namespaces" doc:"the namespaces whose objects pass"`
+	Expr       string            `yaml:"expr" doc:"CEL expression that is true for what passes, of object, oldObject, type, resource, snapshot and inferred: object.metadata.namespace != \"sandbox\""`
+	// Program is Expr, compiled.
+	Program *expr.Program `yaml:"-"`
+	OnError OnError       `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which the expression fails, because a field is not there for example. pass: it passes; drop: it does not; deadLetter: it goes to the dead letter"`
 }
+
+// OnError says what becomes of a change on which a filter's expression fails.
+type OnError string
+
+// The values of [OnError].
+const (
+	OnErrorPass       OnError = "pass"
+	OnErrorDrop       OnError = "drop"
+	OnErrorDeadLetter OnError = "deadLetter"
+)
 
 // Format is the form of a pipeline's records.
 type Format string

@@ -20,3 +20,5 @@ func (p *Pipeline) setDefaults() {
 	p.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
 	p.RedactSecrets = true
 }
+
+func (f *Filter) setDefaults() { f.OnError = OnErrorPass }

@@ -16,11 +16,10 @@ func planned(path, value string) (message string, ok bool) {
 func plannedMessages() map[string]string {
 	const (
 		remove  = "; remove the key"
-		looking = "this version filters by types and namespaces only"
+		looking = "this version filters by types, namespaces and expr only"
 		whole   = "this version sends objects whole, but for managedFields and the data of Secrets"
 	)
 	return map[string]string{
-		"pipelines[].filters[].expr":    looking + remove,
 		"pipelines[].filters[].changed": looking + remove,
 		"pipelines[].onLeave":           "this version announces no object that merely stops passing the filters" + remove,
 		"pipelines[].transforms":        whole + remove,

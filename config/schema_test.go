@@ -56,6 +56,7 @@ func TestSchemaAccepts(t *testing.T) {
 		"uncommented": uncomment(string(data)),
 		"expansion":   strings.Replace(minimal, "name: p,", `name: p, retry: {attempts: "${N}", max: "${M}s"}, format: "${F}", keepManagedFields: "${K}",`, 1),
 		"numbers":     strings.Replace(minimal, "name: p,", `name: p, retry: {initial: 1h30m0.5s}, backlog: {maxBytes: 65536},`, 1),
+		"expr":        strings.Replace(minimal, "name: p,", `name: p, filters: [{expr: snapshot}, {expr: "!inferred", onError: deadLetter}],`, 1),
 		"null":        minimal + "redaction:\n",
 	} {
 		if err := check(t, schema, text); err != nil {
@@ -87,6 +88,11 @@ func TestSchemaRefuses(t *testing.T) {
 		{"sink: out", "sink: out, filters: [{}]"},
 		{"sink: out", "sink: out, filters: [{types: [ADDED], namespaces: {}}]"},
 		{"sink: out", "sink: out, filters: [{types: [ADD]}]"},
+		{"sink: out", "sink: out, filters: [{expr: snapshot, types: [ADDED]}]"},
+		{"sink: out", "sink: out, filters: [{types: [ADDED], onError: pass}]"},
+		{"sink: out", "sink: out, filters: [{onError: pass}]"},
+		{"sink: out", "sink: out, filters: [{expr: snapshot, onError: dead}]"},
+		{"sink: out", "sink: out, filters: [{expr: 5}]"},
 		{"sink: out", "sink: out, retry: {initial: 5}"},
 		{"sink: out", "sink: out, retry: {initial: soon}"},
 		{"sink: out", "sink: out, backlog: {maxBytes: 64MB}"},

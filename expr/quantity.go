@@ -57,8 +57,7 @@ func (q quantity) Type() ref.Type { return quantityType }
 // Value implements [ref.Val].
 func (q quantity) Value() any { return q.Quantity }
 
-// quantityLibrary has the functions of Kubernetes' quantity library (apiserver/pkg/cel/library/quantity.go), and < > on
-// top of isLessThan and isGreaterThan is left out as it is there.
+// quantityLibrary has the functions of Kubernetes' quantity library (apiserver/pkg/cel/library/quantity.go), and string().
 type quantityLibrary struct{}
 
 // LibraryName implements [cel.SingletonLibrary].

@@ -60,7 +60,7 @@ func syntaxMessage(text string, offset int, message string) (plain string, certa
 		}
 		return "a name is missing behind the dot", false
 	case unexpected.MatchString(message):
-		return inputMessage(unexpected.FindStringSubmatch(message)[1], rest, before)
+		return inputMessage(unexpected.FindStringSubmatch(message)[1], before)
 	default:
 		return strings.TrimPrefix(message, "Syntax error: "), false
 	}
@@ -110,7 +110,7 @@ func textMessage(rest string, quote rune) string {
 }
 
 // inputMessage is about a word or sign where another one is due.
-func inputMessage(input, rest, before string) (plain string, certain bool) {
+func inputMessage(input, before string) (plain string, certain bool) {
 	last := lastWord(before)
 	switch {
 	case input == "and" || input == "AND":

@@ -73,7 +73,7 @@ func usesOf(a *ast.AST) (Uses, *identityFields) {
 	var uses Uses
 	var fields identityFields
 	deep := false
-	walk(a, func(e ast.Expr, name string, path []string) {
+	walk(a, func(_ ast.Expr, name string, path []string) {
 		switch name {
 		case varObject:
 			uses.Object = true

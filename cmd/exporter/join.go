@@ -101,6 +101,9 @@ func filters(configured []config.Filter) []pipeline.Filter {
 		if f.Namespaces != nil {
 			filters = append(filters, pipeline.NamespacesFilter(*f.Namespaces))
 		}
+		if f.Program != nil {
+			filters = append(filters, pipeline.NewExprFilter(f.Program, pipeline.OnError(f.OnError)))
+		}
 	}
 	return filters
 }
