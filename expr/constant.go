@@ -31,6 +31,12 @@ type Known struct {
 
 // Outcome evaluates the expression with what is known. The rest counts as unknown: "known false && unknown" is false.
 func (p *Program) Outcome(known Known) Outcome {
+	outcome, _ := p.outcome(known)
+	return outcome
+}
+
+// outcome also returns why an expression fails.
+func (p *Program) outcome(known Known) (Outcome, error) {
 	vars := map[string]any{}
 	unknown := []*cel.AttributePatternType{
 		cel.AttributePattern(varObject), cel.AttributePattern(varOldObject), cel.AttributePattern(varSnapshot), cel.AttributePattern(varInferred),
@@ -47,27 +53,34 @@ func (p *Program) Outcome(known Known) Outcome {
 	}
 	activation, err := cel.PartialVars(vars, unknown...)
 	if err != nil {
-		return Open
+		return Open, nil
 	}
 	result, _, err := p.partial.Eval(activation)
 	switch {
 	case err != nil:
-		return Fails
+		return Fails, err
 	case result == types.True:
-		return Always
+		return Always, nil
 	case result == types.False:
-		return Never
+		return Never, nil
 	default:
-		return Open
+		return Open, nil
 	}
 }
+
+// What cel-go estimates of an expression's cost before it runs says little here, because nothing is known of the size of an
+// object; what costs too much without one is found by running it.
 
 // constantFaults reports an expression that fails in any case and a filter that lets nothing pass, and warns of one that
 // lets all pass.
 func (p *Program) constantFaults() []Fault {
 	start := p.source.start()
-	switch p.overTypes() {
+	outcome, err := p.overTypes()
+	switch outcome {
 	case Fails:
+		if tooExpensive(err) {
+			return []Fault{p.source.fault(start, "takes more than %d steps, whatever the object is", costLimit)}
+		}
 		return []Fault{p.source.fault(start, "has no result, whatever the object is")}
 	case Never:
 		if p.kind == Filter {
@@ -82,12 +95,12 @@ func (p *Program) constantFaults() []Fault {
 }
 
 // overTypes is the outcome that all types have in common.
-func (p *Program) overTypes() Outcome {
-	outcome := p.Outcome(Known{Type: deltaTypes()[0]})
+func (p *Program) overTypes() (Outcome, error) {
+	outcome, err := p.outcome(Known{Type: deltaTypes()[0]})
 	for _, t := range deltaTypes()[1:] {
 		if p.Outcome(Known{Type: t}) != outcome {
-			return Open
+			return Open, nil
 		}
 	}
-	return outcome
+	return outcome, err
 }

@@ -33,8 +33,7 @@ func (s *source) evalError(offset int, reason string) *EvalError {
 // 3339 timestamp …"), so they are not passed on: the reason is told from the node that failed. Only messages that are known
 // word by word, and therefore hold no value, are told apart.
 func (p *Program) explain(err error) error {
-	var cancelled interpreter.EvalCancelledError
-	if errors.As(err, &cancelled) {
+	if tooExpensive(err) {
 		return p.source.evalError(0, fmt.Sprintf("it took more than %d steps", costLimit))
 	}
 	var failed *types.Err
@@ -53,6 +52,12 @@ func (p *Program) explain(err error) error {
 		offset = p.source.function(offset, node.AsCall().FunctionName())
 	}
 	return p.source.evalError(offset, reasonOf(node, failed))
+}
+
+// tooExpensive reports whether an evaluation reached the cost limit.
+func tooExpensive(err error) bool {
+	var cancelled interpreter.EvalCancelledError
+	return errors.As(err, &cancelled)
 }
 
 // missingField is the selection whose field the object does not have, or nil. cel-go names the outermost of a chain of

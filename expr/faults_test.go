@@ -85,6 +85,10 @@ func TestFaults(t *testing.T) {
 		{`duration("a day") < duration(object.d)`, `1:10: "a day" is not a duration such as 1h30m or 10s`},
 		{`type == "ADDED" && type == "DELETED"`, `1:1: is never true: nothing would pass`},
 		{`false && object.x`, `1:1: is never true: nothing would pass`},
+		{strings.Repeat("!(", 300) + "snapshot" + strings.Repeat(")", 300), `1:1: the expression is nested too deeply`},
+		{"object" + strings.Repeat(".a", 9000) + " == 1", `1:1: the expression is nested too deeply`},
+		{strings.Repeat("a", 30000), `1:1: the expression is longer than 20000 characters`},
+		{`lists.range(1000000).all(x, lists.range(1000000).size() > 1)`, `1:1: takes more than 1000000 steps, whatever the object is`},
 		{`1 / 0 == 3`, `1:1: has no result, whatever the object is`},
 	} {
 		p, err := Compile(tc.text, Filter)

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"cel.dev/cel-go/common"
 )
@@ -21,8 +22,11 @@ var (
 // syntaxFaults translates what the parser found. After one mistake the parser sees others that are none; so beside what
 // is certain only the first is reported.
 func syntaxFaults(src *source, issues []*common.Error) Faults {
-	if strings.TrimSpace(src.text) == "" {
+	switch {
+	case strings.TrimSpace(src.text) == "":
 		return Faults{src.fault(0, "the expression is empty")}
+	case utf8.RuneCountInString(src.text) > maxSource:
+		return Faults{src.fault(0, "the expression is longer than %d characters", maxSource)}
 	}
 	var certain, others []Fault
 	for _, issue := range issues {
@@ -62,8 +66,16 @@ func syntaxMessage(text string, offset int, message string) (plain string, certa
 	case unexpected.MatchString(message):
 		return inputMessage(unexpected.FindStringSubmatch(message)[1], before)
 	default:
-		return strings.TrimPrefix(message, "Syntax error: "), false
+		return otherMessage(message), false
 	}
+}
+
+// otherMessage is about what parser and type check have in common.
+func otherMessage(message string) string {
+	if strings.HasPrefix(message, "expression recursion limit exceeded") || message == "max recursion depth exceeded" {
+		return "the expression is nested too deeply"
+	}
+	return strings.TrimPrefix(message, "Syntax error: ")
 }
 
 // characterMessage is about a place where no word, number, text or sign begins.

@@ -98,7 +98,7 @@ func (c *checker) message(issue *common.Error) string {
 	if m := noRange.FindStringSubmatch(issue.Message); m != nil {
 		return fmt.Sprintf("%s is neither a list nor a map to go through", typeNoun(m[1]))
 	}
-	return issue.Message
+	return otherMessage(issue.Message)
 }
 
 func (c *checker) unknownName(node ast.Expr, name string) string {
