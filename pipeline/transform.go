@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
+	"github.com/kubeferry/kubeferry/expr"
 	"github.com/kubeferry/kubeferry/fieldpath"
 )
 
@@ -18,23 +17,14 @@ import (
 // and may hold what a later transform would have redacted: it must not leave the cluster. The error names paths of the
 // configuration, and no value or key of the object. One Transform may be applied by several goroutines at once.
 //
-// A transform that depends on [TransformInput.OldObject] says so by a method NeedsOld() bool.
+// A transform that depends on the version before says so by a method NeedsOld() bool.
 type Transform interface {
 	Apply(ctx context.Context, object map[string]any, in TransformInput) error
 }
 
-// TransformInput is what a value to set may depend on. Each method is called only if it does. What it returns must not be
-// changed.
-type TransformInput interface {
-	// Object is the object that is being changed, as the transforms before left it.
-	Object() (map[string]any, error)
-	// OldObject is the version before; nil if there is none or it is unknown.
-	OldObject() (map[string]any, error)
-	Type() string
-	Resource() schema.GroupVersionResource
-	Snapshot() bool
-	Inferred() bool
-}
+// TransformInput is what a value to set may depend on. Its object is the one that is being changed, as the transforms
+// before left it.
+type TransformInput = expr.Input
 
 // RemoveTransform takes out what its paths match.
 type RemoveTransform []fieldpath.Path
@@ -91,6 +81,12 @@ type Evaluator interface {
 func (t SetTransform) NeedsOld() bool {
 	return slices.ContainsFunc(t, func(a Assignment) bool { return needsOld(a.Value) })
 }
+
+// ExprValue is the [Evaluator] of a CEL expression.
+type ExprValue struct{ *expr.Program }
+
+// NeedsOld reports whether the expression reads the version before.
+func (v ExprValue) NeedsOld() bool { return v.Uses().OldObject }
 
 // Constant is an [Evaluator] that has one value.
 type Constant struct{ Value any }

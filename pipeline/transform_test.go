@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/expr"
 	"github.com/kubeferry/kubeferry/fieldpath"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -20,6 +21,15 @@ import (
 func path(t testing.TB, text string) fieldpath.Path {
 	t.Helper()
 	p, err := fieldpath.Parse(text)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return p
+}
+
+func program(t testing.TB, text string) *expr.Program {
+	t.Helper()
+	p, err := expr.Compile(text, expr.Value)
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
@@ -86,6 +96,11 @@ func TestTransforms(t *testing.T) {
 		},
 		"set, before the first is set": {SetTransform{{path(t, "a"), field("b")}, {path(t, "b"), field("a")}}, `{"a":1,"b":2}`, `{"a":2,"b":1}`, ""},
 		"set a part of itself":         {SetTransform{{path(t, "a.copy"), field("a")}}, `{"a":{"b":1}}`, `{"a":{"b":1,"copy":{"b":1}}}`, ""},
+		"set an expression": {
+			SetTransform{{path(t, "metadata.labels.at"), ExprValue{program(t, `object.spec.node + "/" + type`)}}},
+			`{"metadata":{},"spec":{"node":"n1"}}`, `{"metadata":{"labels":{"at":"n1/MODIFIED"}},"spec":{"node":"n1"}}`, "",
+		},
+		"set an expression that fails": {SetTransform{{path(t, "a"), ExprValue{program(t, "object.b.c")}}}, `{"b":"s3cret"}`, "", `set a: expression, at 1:10: there is no field "c"; ask with has(object.b.c) first`},
 		"set through a string":         {SetTransform{{path(t, "a.b"), Constant{"s3cret"}}}, `{"a":"s3cret"}`, "", "set a.b: a is a string, not a map"},
 		"set what cannot be":           {SetTransform{{path(t, "a"), Constant{[]string{"s3cret"}}}}, `{}`, "", "set a: the value is nothing that JSON can hold"},
 		"set, no value": {
@@ -100,7 +115,7 @@ func TestTransforms(t *testing.T) {
 			}
 			err := test.transform.Apply(t.Context(), object, fixedInput{object: object})
 			if test.err != "" {
-				if err == nil || err.Error() != test.err {
+				if err == nil || err.Error() != test.err || strings.Contains(err.Error(), "s3cret") {
 					t.Errorf("got error %v, want %s", err, test.err)
 				}
 				return
