@@ -19,6 +19,9 @@ func (v *validator) pipelines() {
 		v.pipelineSources(p, at, sourceNames)
 		v.filters(p, at)
 		v.exprFilters(p, at)
+		v.onLeave(p, at)
+		v.transforms(p, at)
+		v.diff(p, at)
 		v.profile(p, at)
 		v.delivery(p, at, sinkNames)
 		v.retry(p, at)
@@ -119,6 +122,7 @@ func (v *validator) secrets(p *Pipeline, at string, taken []int) {
 }
 
 func (v *validator) filters(p *Pipeline, at string) {
+	keepsManagedFields := p.KeepManagedFields
 	for i, filter := range p.Filters {
 		path := index(at+".filters", i)
 		p, ok := v.decode.places[path]
@@ -131,7 +135,7 @@ func (v *validator) filters(p *Pipeline, at string) {
 		}
 		switch {
 		case keys == 0 && len(p.value.entries) == 0:
-			v.fault(path, "has no key: give it types, namespaces or expr")
+			v.fault(path, "has no key: give it types, namespaces, changed or expr")
 			continue
 		case keys > 1:
 			v.fault(path, "has %d keys; a filter has one: write one entry for each", keys)
@@ -139,6 +143,7 @@ func (v *validator) filters(p *Pipeline, at string) {
 		if v.has(path+".types") && len(filter.Types) == 0 {
 			v.fault(path+".types", "must not be empty: nothing would pass")
 		}
+		v.changed(filter.Changed, path+".changed", keepsManagedFields)
 		if filter.Namespaces != nil {
 			if filter.Namespaces.All() && !v.has(path+".namespaces.include") && !v.has(path+".namespaces.exclude") {
 				v.fault(path+".namespaces", "has neither include nor exclude")

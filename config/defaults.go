@@ -14,6 +14,8 @@ func (c *Config) setDefaults() {
 func (s *Source) setDefaults() { s.Snapshot = SnapshotInitial }
 
 func (p *Pipeline) setDefaults() {
+	p.OnLeave = OnLeaveIgnore
+	p.Diff = DiffNone
 	p.Format = FormatCloudEvents
 	p.Profile = ProfileKubeferry
 	p.Backlog = Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30}
