@@ -39,6 +39,15 @@ func commonFields() []string {
 	}
 }
 
+// misspelled returns what a field at the top was probably meant to be, or "". The fields of custom resources are free
+// and may look like any, so only the ones that nearly everybody writes are thought of.
+func misspelled(name string) string {
+	if slices.Contains(commonFields(), name) {
+		return ""
+	}
+	return suggest(name, []string{"apiVersion", "kind", "metadata", "spec", "status", "data", "binaryData", "stringData", "involvedObject"})
+}
+
 // knownPath checks a path that is looked for at config path at: whether an object can have it at all. text is the path
 // as the file has it. A path of the top level that no object of Kubernetes has is worth a warning if it looks like a
 // slip: the free fields of a custom resource are not known.
@@ -54,7 +63,7 @@ func (v *validator) knownPath(p fieldpath.Path, at string, point func(offset int
 	case (first == "object" || first == "oldObject") && p.Len() > 1 && slices.Contains(commonFields(), p.At(1).Name):
 		v.warn(at, "looks for a field named %s: a path begins inside the object; did you mean %s?%s", first, p.Tail(1), point(0))
 	case first != "metadata":
-		if meant := suggest(first, commonFields()); meant != "" && !slices.Contains(commonFields(), first) {
+		if meant := misspelled(first); meant != "" {
 			v.warn(at, "looks for a field named %s; did you mean %s?%s", first, fieldpath.Of(meant).Join(p.Tail(1)), point(0))
 		}
 	case p.Len() > 1:

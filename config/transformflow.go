@@ -66,6 +66,9 @@ func (f *transformFlow) next(t *Transform, at string) {
 		f.identityLost(path, "drops", drops)
 		fresh = append(fresh, effect{kind: keeps, paths: kept, at: path})
 	}
+	if len(t.Redact) > 0 {
+		f.copyMoved(at + ".redact")
+	}
 	each(t.Redact, "redact", func(p fieldpath.Path, path string) {
 		if !f.needs(p, path, "redact", f.v.pointer(path)) {
 			return
@@ -248,6 +251,17 @@ func (f *transformFlow) knownElsewhere(p fieldpath.Path, at string) {
 	for _, name := range []string{"name", "namespace", "uid", "resourceVersion"} {
 		if known := fieldpath.Of("metadata", name); p.Covers(known) && !f.goneBefore(known) {
 			f.v.warn(at, "hides %s in the object only: the record's id, key and headers hold what says which object it is", known)
+			return
+		}
+	}
+}
+
+// copyMoved warns where the copy of the object that kubectl keeps is no longer where a redact looks for it.
+func (f *transformFlow) copyMoved(at string) {
+	kept := fieldpath.Of("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")
+	for _, e := range f.done {
+		if e.kind == movesOff && e.paths[0].Covers(kept) {
+			f.v.warn(at, "does not find the copy of the object in the annotation %s, which %s put elsewhere: redact first, or remove it", kept.At(2).Name, e.at)
 			return
 		}
 	}
