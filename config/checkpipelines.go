@@ -18,6 +18,10 @@ func (v *validator) pipelines() {
 		p, at := &c.Pipelines[i], index("pipelines", i)
 		v.pipelineSources(p, at, sourceNames)
 		v.filters(p, at)
+		v.exprFilters(p, at)
+		v.onLeave(p, at)
+		v.transforms(p, at)
+		v.diff(p, at)
 		v.profile(p, at)
 		v.delivery(p, at, sinkNames)
 		v.retry(p, at)
@@ -118,15 +122,20 @@ func (v *validator) secrets(p *Pipeline, at string, taken []int) {
 }
 
 func (v *validator) filters(p *Pipeline, at string) {
+	keepsManagedFields := p.KeepManagedFields
 	for i, filter := range p.Filters {
 		path := index(at+".filters", i)
 		p, ok := v.decode.places[path]
 		if !ok || p.value.failed || v.broken.isBroken(path) {
 			continue
 		}
-		switch keys := len(p.value.entries); {
-		case keys == 0:
-			v.fault(path, "has no key: give it types or namespaces")
+		keys := len(p.value.entries)
+		if v.has(path + ".onError") {
+			keys-- // it goes with another one
+		}
+		switch {
+		case keys == 0 && len(p.value.entries) == 0:
+			v.fault(path, "has no key: give it types, namespaces, changed or expr")
 			continue
 		case keys > 1:
 			v.fault(path, "has %d keys; a filter has one: write one entry for each", keys)
@@ -134,6 +143,7 @@ func (v *validator) filters(p *Pipeline, at string) {
 		if v.has(path+".types") && len(filter.Types) == 0 {
 			v.fault(path+".types", "must not be empty: nothing would pass")
 		}
+		v.changed(filter.Changed, path+".changed", keepsManagedFields)
 		if filter.Namespaces != nil {
 			if filter.Namespaces.All() && !v.has(path+".namespaces.include") && !v.has(path+".namespaces.exclude") {
 				v.fault(path+".namespaces", "has neither include nor exclude")

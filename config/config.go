@@ -6,6 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/expr"
+	"github.com/kubeferry/kubeferry/fieldpath"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -48,23 +50,61 @@ const (
 type Pipeline struct {
 	Name string `yaml:"name" required:"true" doc:"name in metrics, logs and transport ids"`
 	// Sources holds the names of the pipeline's sources; the default, all of them, is filled in.
-	Sources           []string `yaml:"sources" doc:"names of the sources to take deltas from; default all"`
-	Filters           []Filter `yaml:"filters" doc:"a delta passes if it passes each of them"`
-	Format            Format   `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw" doc:"form of the records. cloudevents: structured CloudEvents JSON; cloudevents-binary: the same with the attributes in headers; json: the same data without the envelope; raw: the bare object, the rest in headers"`
-	Profile           Profile  `yaml:"profile" enum:"kubeferry|knative" doc:"whose types, extensions and data CloudEvents have. knative: those of Knative's ApiServerSource, with the bare object as data"`
-	Sink              string   `yaml:"sink" required:"true" doc:"name of the sink to deliver to"`
-	Backlog           Backlog  `yaml:"backlog" doc:"the deltas that are not settled yet"`
-	Retry             Retry    `yaml:"retry" doc:"how failed records are tried again"`
-	DeadLetter        string   `yaml:"deadLetter" doc:"name of the sink for records that can never be delivered; default: the file dead.jsonl in stateDir, or an error log line with the id where there is none"`
-	KeepManagedFields bool     `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
-	RedactSecrets     bool     `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
+	Sources           []string    `yaml:"sources" doc:"names of the sources to take deltas from; default all"`
+	Filters           []Filter    `yaml:"filters" doc:"a delta passes if it passes each of them"`
+	OnLeave           OnLeave     `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that passed the filters before and no longer does. ignore: nothing; deleted: a DELETED"`
+	Transforms        []Transform `yaml:"transforms" doc:"changes of what is sent, applied in order"`
+	Diff              Diff        `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also carries. oldObject: the version before; jsonPatch: a JSON Patch (RFC 6902) from it; mergePatch: a JSON Merge Patch (RFC 7386) from it"`
+	Format            Format      `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw" doc:"form of the records. cloudevents: structured CloudEvents JSON; cloudevents-binary: the same with the attributes in headers; json: the same data without the envelope; raw: the bare object, the rest in headers"`
+	Profile           Profile     `yaml:"profile" enum:"kubeferry|knative" doc:"whose types, extensions and data CloudEvents have. knative: those of Knative's ApiServerSource, with the bare object as data"`
+	Sink              string      `yaml:"sink" required:"true" doc:"name of the sink to deliver to"`
+	Backlog           Backlog     `yaml:"backlog" doc:"the deltas that are not settled yet"`
+	Retry             Retry       `yaml:"retry" doc:"how failed records are tried again"`
+	DeadLetter        string      `yaml:"deadLetter" doc:"name of the sink for records that can never be delivered; default: the file dead.jsonl in stateDir, or an error log line with the id where there is none"`
+	KeepManagedFields bool        `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
+	RedactSecrets     bool        `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
 }
 
-// Filter is one condition: exactly one field is set.
+// Filter is one condition: exactly one field is set, but for OnError, which goes with Expr.
 type Filter struct {
 	Types      []delta.Type      `yaml:"types" enum:"ADDED|MODIFIED|DELETED" doc:"the types of delta that pass"`
 	Namespaces *delta.Namespaces `yaml:"namespaces" doc:"the namespaces whose objects pass"`
+	Changed    []fieldpath.Path  `yaml:"changed" doc:"a MODIFIED passes only if one of these paths changed; one whose version before is not known passes, as do ADDED and DELETED"`
+	Expr       string            `yaml:"expr" doc:"CEL expression that is true for what passes, of object, oldObject, type, resource, snapshot and inferred: object.metadata.namespace != \"sandbox\""`
+	// Program is Expr, compiled.
+	Program *expr.Program `yaml:"-"`
+	OnError OnError       `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which the expression fails, because a field is not there for example. pass: it passes; drop: it does not; deadLetter: it goes to the dead letter"`
 }
+
+// OnError says what becomes of a change on which a filter's expression fails.
+type OnError string
+
+// The values of [OnError].
+const (
+	OnErrorPass       OnError = "pass"
+	OnErrorDrop       OnError = "drop"
+	OnErrorDeadLetter OnError = "deadLetter"
+)
+
+// OnLeave says what is sent of an object that stops passing the filters.
+type OnLeave string
+
+// The values of [OnLeave].
+const (
+	OnLeaveIgnore  OnLeave = "ignore"
+	OnLeaveDeleted OnLeave = "deleted"
+)
+
+// Diff is what a MODIFIED carries beside the object.
+type Diff string
+
+// The values of [Diff].
+const (
+	DiffNone       Diff = "none"
+	DiffOldObject  Diff = "oldObject"
+	DiffJSONPatch  Diff = "jsonPatch"
+	DiffMergePatch Diff = "mergePatch"
+)
 
 // Format is the form of a pipeline's records.
 type Format string

@@ -50,6 +50,12 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		d.scalar(n, path, v, enum)
 		return
 	}
+	if into, ok := v.Addr().Interface().(entryDecoder); ok {
+		if d.is(n, path, yaml.MappingNode, v.Type()) {
+			d.entries(n, path, into)
+		}
+		return
+	}
 	if n.isNull() { // a section whose keys are all commented out
 		return
 	}
@@ -119,10 +125,6 @@ func (d *decoder) keys(n *node, path string, names []string) map[string]*node {
 			continue
 		}
 		keyPath := join(path, e.key)
-		if message, ok := planned(keyPath, ""); ok {
-			d.faults.addOnce(e.line, e.column, keyPath, message)
-			continue
-		}
 		d.faults.addOnce(e.line, e.column, keyPath, "unknown key"+didYouMean(e.key, names))
 		if meant := suggest(e.key, names); meant != "" && present[meant] == nil {
 			// Its value stands under the wrong name; that it is missing goes without saying.

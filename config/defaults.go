@@ -14,9 +14,13 @@ func (c *Config) setDefaults() {
 func (s *Source) setDefaults() { s.Snapshot = SnapshotInitial }
 
 func (p *Pipeline) setDefaults() {
+	p.OnLeave = OnLeaveIgnore
+	p.Diff = DiffNone
 	p.Format = FormatCloudEvents
 	p.Profile = ProfileKubeferry
 	p.Backlog = Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30}
 	p.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
 	p.RedactSecrets = true
 }
+
+func (f *Filter) setDefaults() { f.OnError = OnErrorPass }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -24,7 +25,7 @@ func TestDefaults(t *testing.T) {
 			Name: "s", Resources: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, Snapshot: SnapshotInitial,
 		}},
 		Pipelines: []Pipeline{{
-			Name: "p", Sources: []string{"s"}, Format: FormatCloudEvents, Profile: ProfileKubeferry, Sink: "out",
+			Name: "p", Sources: []string{"s"}, OnLeave: OnLeaveIgnore, Diff: DiffNone, Format: FormatCloudEvents, Profile: ProfileKubeferry, Sink: "out",
 			Backlog:       Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30, Overflow: OverflowBlock},
 			Retry:         Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
 			RedactSecrets: true,
@@ -98,6 +99,47 @@ sinks:
 	}
 }
 
+func TestDecodeTransforms(t *testing.T) {
+	config, warnings := parse(t, strings.Replace(minimal, "name: p,", `name: p,
+    filters: [{changed: [spec, 'metadata["labels"]']}],
+    onLeave: deleted, diff: jsonPatch,
+    transforms: [
+      {remove: [status, 'metadata.annotations["a.b/c"]']},
+      {keep: [apiVersion, kind, metadata, "spec.containers[*].env"]},
+      {redact: ["spec.containers[*].env[*].value"]},
+      {set: {metadata.labels.z: '"eu"', 'metadata.labels["a.b"]': 'object.metadata.name', metadata.annotations: "{'a': ${TEXT}}"}},
+      {rename: {spec.containers: spec.pods, metadata.labels.z: "${TARGET}"}}],`, 1), map[string]string{"TEXT": `"b"`, "TARGET": "metadata.labels.y"})
+	p := config.Pipelines[0]
+	if got := fmt.Sprint(p.Filters[0].Changed); got != "[spec metadata.labels]" {
+		t.Errorf("changed: got %s", got)
+	}
+	if p.OnLeave != OnLeaveDeleted || p.Diff != DiffJSONPatch {
+		t.Errorf("got onLeave %s, diff %s", p.OnLeave, p.Diff)
+	}
+	if len(warnings) != 1 || warnings[0].Path != "pipelines[0].onLeave" {
+		t.Errorf("got warnings %v", warnings)
+	}
+	list := p.Transforms
+	if got := fmt.Sprint(list[0].Remove, list[1].Keep, list[2].Redact); got !=
+		`[status metadata.annotations["a.b/c"]] [apiVersion kind metadata spec.containers[*].env] [spec.containers[*].env[*].value]` {
+		t.Errorf("got %s", got)
+	}
+	var got []string
+	for _, a := range list[3].Set {
+		got = append(got, a.Path.String()+" = "+a.Value.String())
+	}
+	for _, m := range list[4].Rename {
+		got = append(got, m.From().String()+" to "+m.To().String())
+	}
+	want := []string{
+		`metadata.labels.z = "eu"`, `metadata.labels["a.b"] = object.metadata.name`, `metadata.annotations = {'a': "b"}`,
+		"spec.containers to spec.pods", "metadata.labels.z to metadata.labels.y",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q, in the order of the file", got, want)
+	}
+}
+
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config.yaml")
@@ -138,6 +180,17 @@ func TestDeepNesting(t *testing.T) {
 		"cluster: " + strings.Repeat("[", 20000),
 	} {
 		_ = faultsOf(t, text, nil)
+	}
+}
+
+// TestManyPaths: what would take long to compare is refused.
+func TestManyPaths(t *testing.T) {
+	list := "[" + strings.Repeat("a, ", 40000) + "a]"
+	for _, text := range []string{"filters: [{changed: " + list + "}]", "transforms: [{remove: " + list + "}]", "transforms: [" + strings.Repeat("{keep: [a]},", 9000) + "]"} {
+		faults := faultsOf(t, strings.Replace(minimal, "name: p,", "name: p, "+text+",", 1), nil)
+		if len(faults) != 1 || !strings.Contains(faults[0].Message, "must not hold more than 1000") {
+			t.Errorf("%.20s: got %d faults, the first %s", text, len(faults), faults[0])
+		}
 	}
 }
 

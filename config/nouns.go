@@ -17,6 +17,10 @@ func typeNoun(t reflect.Type) string {
 		return "a duration such as 5s or 100ms"
 	case t == bytesType:
 		return "a size such as 64Mi"
+	case t == pathType:
+		return "a path such as spec.template"
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[entryDecoder]()):
+		return "a mapping of paths to " + reflect.New(t).Interface().(entryDecoder).valueNoun()
 	case t == resourceType:
 		return "a resource such as apps/v1/deployments"
 	case t.Kind() == reflect.Slice:

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/fieldpath"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -23,6 +24,7 @@ var (
 	durationType = reflect.TypeFor[time.Duration]()
 	bytesType    = reflect.TypeFor[sinks.Bytes]()
 	resourceType = reflect.TypeFor[schema.GroupVersionResource]()
+	pathType     = reflect.TypeFor[fieldpath.Path]()
 )
 
 // scalar decodes n. Text that came from outside the file is read as whatever v needs; other text must look like it
@@ -42,7 +44,7 @@ func (d *decoder) scalar(n *node, path string, v reflect.Value, enum []string) {
 		return
 	}
 	if len(enum) > 0 && !slices.Contains(enum, n.text) {
-		complain(d.enumFault(n, path, enum))
+		complain(enumFault(n, enum))
 		return
 	}
 	if err := set(v, n.text); err != nil {
@@ -51,6 +53,8 @@ func (d *decoder) scalar(n *node, path string, v reflect.Value, enum []string) {
 			complain(fmt.Sprintf("must be %s, and the value of %s is not", typeNoun(v.Type()), n.raw))
 		case v.Type() == resourceType:
 			complain(err.Error())
+		case v.Type() == pathType:
+			complain(pathFault(n.text, err))
 		default:
 			complain(fmt.Sprintf("must be %s, not %s", typeNoun(v.Type()), shown(n)))
 		}
@@ -84,12 +88,7 @@ func isNumber(t reflect.Type) bool {
 	return t != durationType && t != bytesType && t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64
 }
 
-func (d *decoder) enumFault(n *node, path string, enum []string) string {
-	if !n.expanded {
-		if message, ok := planned(path, n.text); ok {
-			return message
-		}
-	}
+func enumFault(n *node, enum []string) string {
 	if len(enum) == 1 {
 		return fmt.Sprintf("must be %s, not %s", enum[0], shown(n))
 	}

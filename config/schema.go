@@ -37,6 +37,8 @@ func (s schemaWriter) value(v reflect.Value, enum []string) jsonSchema {
 		return s.sink()
 	case isScalar(t):
 		return scalarSchema(t, enum)
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[entryDecoder]()):
+		return jsonSchema{"type": "object", "minProperties": 1, "additionalProperties": jsonSchema{"type": "string"}}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -78,13 +80,28 @@ func (s schemaWriter) structure(v reflect.Value) jsonSchema {
 		properties[key.name] = property
 	}
 	schema := jsonSchema{"type": []string{"object", "null"}, "properties": properties, "additionalProperties": false}
-	if v.Type() == reflect.TypeFor[Filter]() {
+	switch v.Type() {
+	case reflect.TypeFor[Filter]():
+		s.oneCondition(schema, fieldNames(fieldsOf(v.Type())))
+	case reflect.TypeFor[Transform]():
 		schema["type"], schema["minProperties"], schema["maxProperties"] = "object", 1, 1
 	}
 	if required != nil {
 		schema["type"], schema["required"] = "object", required
 	}
 	return schema
+}
+
+// oneCondition makes exactly one key of a filter required, but for onError, which goes with expr.
+func (s schemaWriter) oneCondition(schema jsonSchema, names []string) {
+	var oneOf []jsonSchema
+	for _, name := range names {
+		if name != "onError" {
+			oneOf = append(oneOf, jsonSchema{"required": []string{name}})
+		}
+	}
+	schema["type"], schema["oneOf"] = "object", oneOf
+	schema["dependentRequired"] = map[string][]string{"onError": {"expr"}}
 }
 
 // sink is a mapping of a name and exactly one kind.

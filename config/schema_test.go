@@ -56,6 +56,8 @@ func TestSchemaAccepts(t *testing.T) {
 		"uncommented": uncomment(string(data)),
 		"expansion":   strings.Replace(minimal, "name: p,", `name: p, retry: {attempts: "${N}", max: "${M}s"}, format: "${F}", keepManagedFields: "${K}",`, 1),
 		"numbers":     strings.Replace(minimal, "name: p,", `name: p, retry: {initial: 1h30m0.5s}, backlog: {maxBytes: 65536},`, 1),
+		"expr":        strings.Replace(minimal, "name: p,", `name: p, filters: [{expr: snapshot}, {expr: "!inferred", onError: deadLetter}],`, 1),
+		"transforms":  strings.Replace(minimal, "name: p,", `name: p, transforms: [{remove: [status]}, {set: {a.b: "'x'"}}, {rename: {a: b}}], filters: [{changed: [spec]}],`, 1),
 		"null":        minimal + "redaction:\n",
 	} {
 		if err := check(t, schema, text); err != nil {
@@ -67,7 +69,7 @@ func TestSchemaAccepts(t *testing.T) {
 // TestSchemaRefuses: what the schema can know of the bad files, it refuses.
 func TestSchemaRefuses(t *testing.T) {
 	schema := compileSchema(t)
-	for _, name := range []string{"unknown-keys", "wrong-types", "not-a-mapping", "nothing-in-it", "all-missing", "not-yet", "kitchen-sink"} {
+	for _, name := range []string{"unknown-keys", "wrong-types", "not-a-mapping", "nothing-in-it", "all-missing", "kitchen-sink", "transforms"} {
 		data, err := os.ReadFile(filepath.Join("testdata/bad", name+".yaml"))
 		if err != nil {
 			t.Fatal(err)
@@ -87,6 +89,20 @@ func TestSchemaRefuses(t *testing.T) {
 		{"sink: out", "sink: out, filters: [{}]"},
 		{"sink: out", "sink: out, filters: [{types: [ADDED], namespaces: {}}]"},
 		{"sink: out", "sink: out, filters: [{types: [ADD]}]"},
+		{"sink: out", "sink: out, filters: [{expr: snapshot, types: [ADDED]}]"},
+		{"sink: out", "sink: out, filters: [{types: [ADDED], onError: pass}]"},
+		{"sink: out", "sink: out, filters: [{onError: pass}]"},
+		{"sink: out", "sink: out, filters: [{expr: snapshot, onError: dead}]"},
+		{"sink: out", "sink: out, filters: [{expr: 5}]"},
+		{"sink: out", "sink: out, filters: [{changed: spec}]"},
+		{"sink: out", "sink: out, onLeave: delete"},
+		{"sink: out", "sink: out, diff: patch"},
+		{"sink: out", "sink: out, transforms: [{}]"},
+		{"sink: out", "sink: out, transforms: [{remove: [a], keep: [b]}]"},
+		{"sink: out", "sink: out, transforms: [{delete: [a]}]"},
+		{"sink: out", "sink: out, transforms: [{set: {a: 5}}]"},
+		{"sink: out", "sink: out, transforms: [{rename: {}}]"},
+		{"sink: out", "sink: out, transforms: [{rename: [a, b]}]"},
 		{"sink: out", "sink: out, retry: {initial: 5}"},
 		{"sink: out", "sink: out, retry: {initial: soon}"},
 		{"sink: out", "sink: out, backlog: {maxBytes: 64MB}"},

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kubeferry/kubeferry/delta"
 )
 
@@ -38,7 +40,7 @@ func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, before bool) (Ti
 	if !takes {
 		return Ticket{filtered: true, passes: passes}, nil
 	}
-	d, err := c.shape()
+	d, err := c.shape(ctx)
 	i := &item{delta: d, ref: d.Ref(), watch: d.Watch, observed: d.Observed, size: d.Size(), err: err}
 	return Ticket{item: i, passes: passes}, p.reserve(ctx, i)
 }
@@ -242,9 +244,9 @@ func (c *Change) spoil(err error) {
 }
 
 // shape makes what will wait, and be sent. An error says why it can only go to the dead letter.
-func (c *Change) shape() (*delta.Delta, error) {
+func (c *Change) shape(ctx context.Context) (*delta.Delta, error) {
 	if c.prepare(); c.spoiled == nil {
-		shaped, err := c.transformed()
+		shaped, err := c.transformed(ctx)
 		if err == nil {
 			return shaped, c.undecided
 		}
@@ -253,7 +255,7 @@ func (c *Change) shape() (*delta.Delta, error) {
 	return c.prepared, c.spoiled
 }
 
-func (c *Change) transformed() (*delta.Delta, error) {
+func (c *Change) transformed(ctx context.Context) (*delta.Delta, error) {
 	options := &c.pipeline.options
 	differs := options.Diff.wanted() && c.observed.Type == delta.Modified && !c.left
 	if len(options.Transforms) == 0 && !differs && c.prepared.Old == nil && !c.left {
@@ -267,11 +269,11 @@ func (c *Change) transformed() (*delta.Delta, error) {
 	old := c.prepared.Old
 	if len(options.Transforms) > 0 {
 		var err error
-		if shaped.Object, err = c.transform(c.Object, shaped.Object); err != nil {
+		if shaped.Object, err = c.transform(ctx, c.Object, c.OldObject, shaped.Object); err != nil {
 			return nil, err
 		}
 		if differs && old != nil {
-			if old, err = c.transform(c.OldObject, old); err != nil {
+			if old, err = c.transform(ctx, c.OldObject, unknownObject, old); err != nil {
 				return nil, fmt.Errorf("the version before: %w", err)
 			}
 		}
@@ -285,15 +287,16 @@ func (c *Change) transformed() (*delta.Delta, error) {
 	return &shaped, nil
 }
 
-// transform applies the transforms to one version.
-func (c *Change) transform(decode func() (map[string]any, error), object *delta.Object) (*delta.Object, error) {
+// transform applies the transforms to one version, which is decoded for it and belongs to it from then on.
+func (c *Change) transform(ctx context.Context, decode, before func() (map[string]any, error), object *delta.Object) (*delta.Object, error) {
 	content, err := decode()
 	if err != nil {
 		return nil, err
 	}
-	for _, transform := range c.pipeline.options.Transforms {
-		if err := transform.Apply(content, c); err != nil {
-			return nil, err
+	in := versionInput{c, content, before}
+	for i, transform := range c.pipeline.options.Transforms {
+		if err := transform.Apply(ctx, content, in); err != nil {
+			return nil, fmt.Errorf("transforms[%d]: %w", i, err)
 		}
 	}
 	raw, err := json.Marshal(content)
@@ -302,3 +305,30 @@ func (c *Change) transform(decode func() (map[string]any, error), object *delta.
 	}
 	return object.WithJSON(raw), nil
 }
+
+// versionInput is what transforms may ask for while they change one version of a change's object.
+type versionInput struct {
+	change *Change
+	object map[string]any
+	before func() (map[string]any, error)
+}
+
+var _ TransformInput = versionInput{}
+
+func (v versionInput) Object() (map[string]any, error)    { return v.object, nil }
+func (v versionInput) OldObject() (map[string]any, error) { return v.before() }
+
+// Type is the one that is sent.
+func (v versionInput) Type() string {
+	if v.change.left {
+		return string(delta.Deleted)
+	}
+	return v.change.Type()
+}
+
+func (v versionInput) Resource() schema.GroupVersionResource { return v.change.observed.Resource }
+func (v versionInput) Snapshot() bool                        { return v.change.Snapshot() }
+func (v versionInput) Inferred() bool                        { return v.change.Inferred() }
+
+// unknownObject stands for the version before the version before, which nobody kept.
+func unknownObject() (map[string]any, error) { return nil, nil }

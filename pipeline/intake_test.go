@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func (fieldFilter) OfObject() bool { return true }
 // upper is a transform that puts a member into capitals and takes another away; it fails where that is "unfit".
 type upper struct{ member, gone string }
 
-func (u upper) Apply(object map[string]any, _ *Change) error {
+func (u upper) Apply(_ context.Context, object map[string]any, _ TransformInput) error {
 	text, _ := object[u.member].(string)
 	if text == "unfit" {
 		return fmt.Errorf("%s does not fit", u.member)

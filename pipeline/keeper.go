@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/delta"
@@ -35,12 +37,13 @@ func (o *Options) needsOld() bool {
 	if o.Diff.wanted() {
 		return true
 	}
-	for _, filter := range o.Filters {
-		if f, ok := filter.(interface{ NeedsOld() bool }); ok && f.NeedsOld() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.Filters, needsOld) || slices.ContainsFunc(o.Transforms, needsOld)
+}
+
+// needsOld reports whether a filter, a transform or a value says that it looks at the version before.
+func needsOld[T any](part T) bool {
+	p, ok := any(part).(interface{ NeedsOld() bool })
+	return ok && p.NeedsOld()
 }
 
 // Keep returns what to keep of an object; nil for nothing.

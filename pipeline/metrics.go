@@ -13,6 +13,7 @@ type Metrics struct {
 	registry prometheus.Registerer
 	seconds  *prometheus.HistogramVec
 	errors   *prometheus.CounterVec
+	filters  *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics.
@@ -26,21 +27,28 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeferry_sink_errors_total", Help: "Records that a sink did not acknowledge, by reason, each attempt counted.",
 		}, []string{"pipeline", "reason"}),
+		filters: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeferry_filter_errors_total", Help: "Evaluations of a filter's expression that failed, whatever onError made of it.",
+		}, []string{"pipeline"}),
 	}
-	registry.MustRegister(m.seconds, m.errors)
+	registry.MustRegister(m.seconds, m.errors, m.filters)
 	return m
 }
 
 // metrics are those of one pipeline, with their labels set.
 type metrics struct {
-	seconds prometheus.Observer
-	errors  map[sinks.Reason]prometheus.Counter
+	seconds      prometheus.Observer
+	errors       map[sinks.Reason]prometheus.Counter
+	filterErrors prometheus.Counter
 }
 
 func (m *Metrics) forPipeline(p *Pipeline) *metrics {
 	name := p.options.Name
 	m.registry.MustRegister(newCollector(p))
-	own := &metrics{seconds: m.seconds.WithLabelValues(name), errors: map[sinks.Reason]prometheus.Counter{}}
+	own := &metrics{
+		seconds: m.seconds.WithLabelValues(name), errors: map[sinks.Reason]prometheus.Counter{},
+		filterErrors: m.filters.WithLabelValues(name),
+	}
 	for _, reason := range sinks.Reasons() {
 		own.errors[reason] = m.errors.WithLabelValues(name, string(reason))
 	}

@@ -68,6 +68,9 @@ func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKe
 		options := pipeline.Options{
 			Name: c.Name, Cluster: loaded.Cluster,
 			Filters:           filters(c.Filters),
+			OnLeave:           pipeline.OnLeave(c.OnLeave),
+			Transforms:        transforms(c.Transforms, pipeline.NewRedactor(redactionKey)),
+			Diff:              pipeline.Diff(c.Diff),
 			KeepManagedFields: c.KeepManagedFields,
 			Format:            pipeline.Format(c.Format),
 			Profile:           pipeline.Profile(c.Profile),
@@ -101,6 +104,12 @@ func filters(configured []config.Filter) []pipeline.Filter {
 		if f.Namespaces != nil {
 			filters = append(filters, pipeline.NamespacesFilter(*f.Namespaces))
 		}
+		if f.Program != nil {
+			filters = append(filters, pipeline.NewExprFilter(f.Program, pipeline.OnError(f.OnError)))
+		}
+		if f.Changed != nil {
+			filters = append(filters, pipeline.NewChangedFilter(f.Changed...))
+		}
 	}
 	return filters
 }
@@ -108,6 +117,33 @@ func filters(configured []config.Filter) []pipeline.Filter {
 func clientOptions(loaded *config.Config) source.ClientOptions {
 	keeps := func(p config.Pipeline) bool { return p.KeepManagedFields }
 	return source.ClientOptions{KeepManagedFields: slices.ContainsFunc(loaded.Pipelines, keeps)}
+}
+
+func transforms(configured []config.Transform, redactor *pipeline.Redactor) []pipeline.Transform {
+	var transforms []pipeline.Transform
+	for _, t := range configured {
+		switch {
+		case t.Remove != nil:
+			transforms = append(transforms, pipeline.RemoveTransform(t.Remove))
+		case t.Keep != nil:
+			transforms = append(transforms, pipeline.NewKeepTransform(t.Keep...))
+		case t.Redact != nil:
+			transforms = append(transforms, pipeline.RedactTransform{Redactor: redactor, Paths: t.Redact})
+		case t.Set != nil:
+			var set pipeline.SetTransform
+			for _, a := range t.Set {
+				set = append(set, pipeline.Assignment{Path: a.Path, Value: pipeline.ExprValue{Program: a.Value}})
+			}
+			transforms = append(transforms, set)
+		case t.Rename != nil:
+			var rename pipeline.RenameTransform
+			for _, m := range t.Rename {
+				rename = append(rename, m.Move)
+			}
+			transforms = append(transforms, rename)
+		}
+	}
+	return transforms
 }
 
 // newSources makes the configured sources; nothing is watched yet.

@@ -1,0 +1,105 @@
+package expr
+
+import (
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Input gives an expression its variables; each is asked for only if the expression comes to it. What Object and
+// OldObject return is read and never changed; they may be asked several times, also by several evaluations at once if
+// the same Input is given to them.
+type Input interface {
+	Object() (map[string]any, error)
+	OldObject() (map[string]any, error) // nil if there is none
+	Type() string
+	Resource() schema.GroupVersionResource
+	Snapshot() bool
+	Inferred() bool
+}
+
+// Identity is what can be known of an object without decoding it. A field that the object does not have is empty.
+type Identity struct {
+	APIVersion, Kind                      string
+	Namespace, Name, UID, ResourceVersion string
+}
+
+// Identified is an [Input] that knows who the object is without decoding it. An expression that reads nothing else of
+// the object is then answered without asking for Object.
+type Identified interface {
+	Input
+	Identity() Identity
+}
+
+// activation looks the variables up in an Input, for one evaluation.
+type activation struct {
+	in       Input
+	identity *identityFields // what the expression reads of object, if that is all it reads
+	object   any
+	old      any
+	err      error // of the input
+}
+
+var _ cel.Activation = (*activation)(nil)
+
+// ResolveName implements [cel.Activation].
+func (a *activation) ResolveName(name string) (any, bool) {
+	switch name {
+	case varObject:
+		if a.object == nil {
+			a.object = a.readObject()
+		}
+		return a.object, true
+	case varOldObject:
+		if a.old == nil {
+			a.old = a.read(a.in.OldObject)
+		}
+		return a.old, true
+	case varType:
+		return a.in.Type(), true
+	case varResource:
+		r := a.in.Resource()
+		return map[string]string{"group": r.Group, "version": r.Version, "resource": r.Resource}, true
+	case varSnapshot:
+		return a.in.Snapshot(), true
+	case varInferred:
+		return a.in.Inferred(), true
+	default:
+		return nil, false
+	}
+}
+
+// Parent implements [cel.Activation].
+func (a *activation) Parent() cel.Activation { return nil }
+
+func (a *activation) readObject() any {
+	if a.identity != nil {
+		if in, ok := a.in.(Identified); ok {
+			return a.identity.of(in.Identity())
+		}
+	}
+	return a.read(a.in.Object)
+}
+
+// read returns the map of an object, null if there is none, or an error value: the evaluation may still have a result
+// that does not depend on it.
+func (a *activation) read(object func() (map[string]any, error)) any {
+	m, err := object()
+	switch {
+	case err != nil:
+		a.err = &InputError{cause: err}
+		return types.WrapErr(a.err)
+	case m == nil:
+		return types.NullValue
+	default:
+		return m
+	}
+}
+
+// InputError says that an object could not be read. Its text does not hold the cause's, which may quote the object.
+type InputError struct{ cause error }
+
+func (e *InputError) Error() string { return "the object cannot be decoded" }
+
+// Unwrap returns what the [Input] said.
+func (e *InputError) Unwrap() error { return e.cause }

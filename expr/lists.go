@@ -1,0 +1,134 @@
+package expr
+
+import (
+	"errors"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+)
+
+var errEmptyList = errors.New("the list is empty")
+
+// listsLibrary has the functions of Kubernetes' lists library (apiserver/pkg/cel/library/lists.go) that cel-go's own
+// does not have: isSorted, sum, min, max, indexOf, lastIndexOf.
+type listsLibrary struct{}
+
+// LibraryName implements [cel.SingletonLibrary].
+func (listsLibrary) LibraryName() string { return "kubernetes.lists" }
+
+// ProgramOptions implements [cel.Library].
+func (listsLibrary) ProgramOptions() []cel.ProgramOption { return nil }
+
+// CompileOptions implements [cel.Library].
+func (listsLibrary) CompileOptions() []cel.EnvOption {
+	item := cel.TypeParamType("T")
+	list := []*cel.Type{cel.ListType(item)}
+	find := []*cel.Type{cel.ListType(item), item}
+	options := []cel.EnvOption{
+		cel.Function("isSorted", cel.MemberOverload("list_is_sorted", list, cel.BoolType, onList(isSorted))),
+		cel.Function("sum", cel.MemberOverload("list_sum", list, item, onList(sum))),
+		cel.Function("min", cel.MemberOverload("list_min", list, item, onList(func(l traits.Lister) ref.Val { return extreme(l, types.IntNegOne) }))),
+		cel.Function("max", cel.MemberOverload("list_max", list, item, onList(func(l traits.Lister) ref.Val { return extreme(l, types.IntOne) }))),
+		cel.Function("indexOf", cel.MemberOverload("list_index_of", find, cel.IntType, onListItem(func(l traits.Lister, v ref.Val) ref.Val {
+			for i := range length(l) {
+				if types.Equal(l.Get(i), v) == types.True {
+					return i
+				}
+			}
+			return types.IntNegOne
+		}))),
+		cel.Function("lastIndexOf", cel.MemberOverload("list_last_index_of", find, cel.IntType, onListItem(func(l traits.Lister, v ref.Val) ref.Val {
+			for i := length(l) - 1; i >= 0; i-- {
+				if types.Equal(l.Get(i), v) == types.True {
+					return i
+				}
+			}
+			return types.IntNegOne
+		}))),
+	}
+	pass := cost.Sum(cost.Const(cost.CallCost), cost.Length(cost.Target()))
+	for _, id := range []string{"list_is_sorted", "list_sum", "list_min", "list_max", "list_index_of", "list_last_index_of"} {
+		options = append(options, cel.CostModel(cost.MemberOverload(id, cost.EvalCost(pass))))
+	}
+	return options
+}
+
+func onList(f func(traits.Lister) ref.Val) cel.OverloadOpt {
+	return cel.UnaryBinding(func(v ref.Val) ref.Val {
+		if l, ok := v.(traits.Lister); ok {
+			return f(l)
+		}
+		return types.MaybeNoSuchOverloadErr(v)
+	})
+}
+
+func onListItem(f func(traits.Lister, ref.Val) ref.Val) cel.OverloadOpt {
+	return cel.BinaryBinding(func(v, item ref.Val) ref.Val {
+		if l, ok := v.(traits.Lister); ok {
+			return f(l, item)
+		}
+		return types.MaybeNoSuchOverloadErr(v)
+	})
+}
+
+func length(l traits.Lister) types.Int {
+	n, _ := l.Size().(types.Int)
+	return n
+}
+
+func isSorted(l traits.Lister) ref.Val {
+	for i := types.Int(1); i < length(l); i++ {
+		switch c := compare(l.Get(i-1), l.Get(i)); c {
+		case types.IntOne:
+			return types.False
+		case types.IntZero, types.IntNegOne:
+		default:
+			return c
+		}
+	}
+	return types.True
+}
+
+func sum(l traits.Lister) ref.Val {
+	if length(l) == 0 {
+		return types.IntZero
+	}
+	total := l.Get(types.IntZero)
+	for i := types.Int(1); i < length(l); i++ {
+		adder, ok := total.(traits.Adder)
+		if _, text := total.(types.String); !ok || text {
+			return types.MaybeNoSuchOverloadErr(total) // + joins texts and lists, but that is no sum
+		}
+		total = adder.Add(l.Get(i))
+	}
+	return total
+}
+
+// extreme is the largest item for 1, the smallest for -1.
+func extreme(l traits.Lister, wanted types.Int) ref.Val {
+	if length(l) == 0 {
+		return types.WrapErr(errEmptyList)
+	}
+	best := l.Get(types.IntZero)
+	for i := types.Int(1); i < length(l); i++ {
+		switch c := compare(l.Get(i), best); c {
+		case wanted:
+			best = l.Get(i)
+		case types.IntZero, types.IntOne, types.IntNegOne:
+		default:
+			return c
+		}
+	}
+	return best
+}
+
+// compare returns -1, 0, 1 or an error.
+func compare(a, b ref.Val) ref.Val {
+	if comparer, ok := a.(traits.Comparer); ok {
+		return comparer.Compare(b)
+	}
+	return types.MaybeNoSuchOverloadErr(a)
+}

@@ -1,0 +1,96 @@
+package expr
+
+import (
+	"regexp"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/interpreter"
+)
+
+// regexLibrary has the functions of Kubernetes' regex library (apiserver/pkg/cel/library/regex.go): find and findAll. matches
+// is CEL's own. A pattern that is a constant is compiled once.
+type regexLibrary struct{}
+
+// LibraryName implements [cel.SingletonLibrary].
+func (regexLibrary) LibraryName() string { return "kubernetes.regex" }
+
+// ProgramOptions implements [cel.Library].
+func (regexLibrary) ProgramOptions() []cel.ProgramOption {
+	compiled := func(function string, f func(*regexp.Regexp, []ref.Val) ref.Val) *interpreter.RegexOptimization {
+		return &interpreter.RegexOptimization{
+			Function: function, RegexIndex: 1,
+			Factory: func(call interpreter.InterpretableCall, pattern string) (interpreter.InterpretableCall, error) {
+				re, err := regexp.Compile(pattern)
+				if err != nil {
+					return nil, err
+				}
+				run := func(args ...ref.Val) ref.Val { return f(re, args) }
+				return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), run), nil
+			},
+		}
+	}
+	return []cel.ProgramOption{cel.OptimizeRegex(compiled("find", find), compiled("findAll", findAll))}
+}
+
+// CompileOptions implements [cel.Library].
+func (regexLibrary) CompileOptions() []cel.EnvOption {
+	two := []*cel.Type{cel.StringType, cel.StringType}
+	three := append(two[:2:2], cel.IntType)
+	texts := cel.ListType(cel.StringType)
+	search := cost.Mul(
+		cost.Scale(cost.Sum(cost.Length(cost.Target()), cost.Const(1)), cost.StringTraversalCostFactor),
+		cost.Scale(cost.Sum(cost.Length(cost.Arg(0)), cost.Const(1)), cost.RegexStringLengthCostFactor),
+	)
+	all := cost.AllocList(search, cost.Length(cost.Result()))
+	return []cel.EnvOption{
+		cel.Function("find", cel.MemberOverload("string_find_string", two, cel.StringType, cel.FunctionBinding(patterned(find)))),
+		cel.Function("findAll",
+			cel.MemberOverload("string_find_all_string", two, texts, cel.FunctionBinding(patterned(findAll))),
+			cel.MemberOverload("string_find_all_string_int", three, texts, cel.FunctionBinding(patterned(findAll)))),
+		cel.CostModel(
+			cost.MemberOverload("string_find_string", cost.EvalCost(cost.Sum(cost.Const(cost.CallCost), search))),
+			cost.MemberOverload("string_find_all_string", cost.EvalCost(all)),
+			cost.MemberOverload("string_find_all_string_int", cost.EvalCost(all)),
+		),
+	}
+}
+
+// patterned is f for a pattern that is known only when it is called.
+func patterned(f func(*regexp.Regexp, []ref.Val) ref.Val) func(...ref.Val) ref.Val {
+	return func(args ...ref.Val) ref.Val {
+		pattern, ok := args[1].(types.String)
+		if !ok {
+			return types.MaybeNoSuchOverloadErr(args[1])
+		}
+		re, err := regexp.Compile(string(pattern))
+		if err != nil {
+			return types.WrapErr(err)
+		}
+		return f(re, args)
+	}
+}
+
+func find(re *regexp.Regexp, args []ref.Val) ref.Val {
+	text, ok := args[0].(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(args[0])
+	}
+	return types.String(re.FindString(string(text)))
+}
+
+func findAll(re *regexp.Regexp, args []ref.Val) ref.Val {
+	text, ok := args[0].(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(args[0])
+	}
+	most := types.IntNegOne
+	if len(args) == 3 {
+		if most, ok = args[2].(types.Int); !ok {
+			return types.MaybeNoSuchOverloadErr(args[2])
+		}
+	}
+	return types.NewStringList(types.DefaultTypeAdapter, re.FindAllString(string(text), int(most)))
+}

@@ -1,0 +1,161 @@
+package fieldpath
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Kind says what a step selects.
+type Kind uint8
+
+// The kinds of a step.
+const (
+	Name  Kind = iota // the member of a map
+	Index             // an item of a list
+	Every             // every item of a list, every value of a map
+)
+
+// Step is one part of a path.
+type Step struct {
+	Kind  Kind
+	Name  string // of a Name
+	Index int    // of an Index
+}
+
+// Path is a place in an object, or several. It is immutable, and made by [Parse] or [Of]; the zero value is no path.
+type Path struct {
+	steps []Step
+	// offsets are where the steps begin in the text that was parsed; nil if none was.
+	offsets []int
+}
+
+// Of makes a path of names.
+func Of(names ...string) Path {
+	steps := make([]Step, len(names))
+	for i, name := range names {
+		steps[i] = Step{Kind: Name, Name: name}
+	}
+	return Path{steps: steps}
+}
+
+// Len is the number of steps.
+func (p Path) Len() int { return len(p.steps) }
+
+// At is step i.
+func (p Path) At(i int) Step { return p.steps[i] }
+
+// Offset is where step i begins in the text that [Parse] got, in bytes, without the "." before it.
+func (p Path) Offset(i int) int {
+	if i >= len(p.offsets) {
+		return 0
+	}
+	return p.offsets[i]
+}
+
+// Head is the path of the first n steps.
+func (p Path) Head(n int) Path {
+	return Path{steps: p.steps[:n:n], offsets: p.offsets[:min(n, len(p.offsets))]}
+}
+
+// Join is the path with the steps of q behind it.
+func (p Path) Join(q Path) Path { return Path{steps: slices.Concat(p.steps, q.steps)} }
+
+// Tail is what is left of the path after n steps.
+func (p Path) Tail(n int) Path { return Path{steps: p.steps[n:]} }
+
+// IsNames reports whether the path has names only, and so at most one match.
+func (p Path) IsNames() bool { return allNames(p.steps) }
+
+func allNames(steps []Step) bool {
+	return !slices.ContainsFunc(steps, func(s Step) bool { return s.Kind != Name })
+}
+
+// Equal reports whether two paths are the same.
+func (p Path) Equal(q Path) bool { return slices.Equal(p.steps, q.steps) }
+
+// Covers reports whether every place that q can match is one that p can match, or lies inside one.
+func (p Path) Covers(q Path) bool {
+	if len(p.steps) > len(q.steps) {
+		return false
+	}
+	for i, step := range p.steps {
+		if step != q.steps[i] && step.Kind != Every {
+			return false
+		}
+	}
+	return true
+}
+
+// Meets reports whether p and q can match the same place, or one a place inside the other's.
+func (p Path) Meets(q Path) bool {
+	for i := range min(len(p.steps), len(q.steps)) {
+		a, b := p.steps[i], q.steps[i]
+		if a != b && a.Kind != Every && b.Kind != Every {
+			return false
+		}
+	}
+	return true
+}
+
+// String writes the path as [Parse] reads it, in one way for equal paths.
+func (p Path) String() string {
+	var b strings.Builder
+	for i, step := range p.steps {
+		switch {
+		case step.Kind == Every:
+			b.WriteString("[*]")
+		case step.Kind == Index:
+			b.WriteString("[" + strconv.Itoa(step.Index) + "]")
+		case !isPlain(step.Name):
+			b.WriteString("[" + quote(step.Name) + "]")
+		case i == 0:
+			b.WriteString(step.Name)
+		default:
+			b.WriteString("." + step.Name)
+		}
+	}
+	return b.String()
+}
+
+// isPlain reports whether a name needs no quotes.
+func isPlain(name string) bool {
+	digits := 0
+	for i := range len(name) {
+		if !isWord(name[i]) {
+			return false
+		}
+		if isDigit(name[i]) {
+			digits++
+		}
+	}
+	return digits < len(name)
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+func isWord(c byte) bool {
+	return isDigit(c) || c == '_' || c == '-' || c|0x20 >= 'a' && c|0x20 <= 'z'
+}
+
+// quote writes a string of JSON. Unlike encoding/json it leaves <, > and & as they are.
+func quote(text string) string {
+	const hex = "0123456789abcdef"
+	b := []byte{'"'}
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r == '\n':
+			b = append(b, `\n`...)
+		case r == '\t':
+			b = append(b, `\t`...)
+		case r < ' ' || r == 0x7f:
+			b = append(b, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
+		default:
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return string(append(b, '"'))
+}

@@ -1,0 +1,37 @@
+package pipeline
+
+import (
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/fieldpath"
+)
+
+// ChangedFilter passes a MODIFIED only if one of its paths differs from the version before, and everything else. A
+// change whose version before is not known passes.
+type ChangedFilter struct{ paths *fieldpath.Set }
+
+// NewChangedFilter makes a filter for changes of what the paths match.
+func NewChangedFilter(paths ...fieldpath.Path) ChangedFilter {
+	return ChangedFilter{fieldpath.NewSet(paths...)}
+}
+
+// Pass implements [Filter]. It reads the JSON of both versions, and decodes neither.
+func (f ChangedFilter) Pass(c *Change) (bool, error) {
+	if c.observed.Type != delta.Modified || c.observed.Old == nil {
+		return true, nil
+	}
+	// As the pipeline may see them: the version before may have been kept redacted, or without managedFields.
+	if c.prepare(); c.spoiled != nil {
+		return false, c.spoiled
+	}
+	if c.prepared.Old == nil {
+		return true, nil
+	}
+	differ, err := f.paths.DifferJSON(c.prepared.Old.JSON(), c.prepared.Object.JSON())
+	return differ || err != nil, nil // of what cannot be compared, a number beyond float64 say, nobody knows that it is equal
+}
+
+// OfObject implements [Filter].
+func (ChangedFilter) OfObject() bool { return false }
+
+// NeedsOld says that the filter looks at the version before.
+func (ChangedFilter) NeedsOld() bool { return true }

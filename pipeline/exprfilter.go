@@ -1,0 +1,97 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/expr"
+)
+
+// OnError says what becomes of a change on which a filter's expression fails, because a field is not there for
+// example.
+type OnError string
+
+// The modes of OnError.
+const (
+	OnErrorPass       OnError = "pass"       // it passes, so that a mistake in an expression hides nothing
+	OnErrorDrop       OnError = "drop"       // it does not pass
+	OnErrorDeadLetter OnError = "deadLetter" // it goes to the dead letter
+)
+
+// ExprFilter passes what its expression is true for.
+type ExprFilter struct {
+	program *expr.Program
+	onError OnError
+	// told holds the places of the expression at which a failure was logged as a warning.
+	told *sync.Map
+}
+
+// NewExprFilter makes a filter of an expression of the kind [expr.Filter].
+func NewExprFilter(program *expr.Program, onError OnError) ExprFilter {
+	return ExprFilter{program, onError, new(sync.Map)}
+}
+
+var _ Filter = ExprFilter{}
+
+// OfObject implements [Filter].
+func (f ExprFilter) OfObject() bool {
+	uses := f.program.Uses()
+	return !uses.OldObject && !uses.Type && !uses.Snapshot && !uses.Inferred
+}
+
+// NeedsOld reports whether the expression looks at the version before.
+func (f ExprFilter) NeedsOld() bool { return f.program.Uses().OldObject }
+
+// Pass implements [Filter].
+func (f ExprFilter) Pass(c *Change) (bool, error) {
+	pass, err := f.Decide(c)
+	var failed *expr.EvalError
+	if !errors.As(err, &failed) {
+		return pass, err // an object that cannot be read is no matter of onError
+	}
+	c.pipeline.metrics.filterErrors.Inc()
+	f.tell(c, failed)
+	switch f.onError {
+	case OnErrorDeadLetter:
+		return false, err
+	case OnErrorDrop:
+		return false, nil
+	default:
+		return true, nil
+	}
+}
+
+// Decide evaluates the expression. It takes no context: an evaluation is bounded by its cost.
+func (f ExprFilter) Decide(in expr.Input) (bool, error) {
+	return f.program.Pass(context.Background(), in)
+}
+
+// tell logs a failure: the first at each place of the expression for everybody to see, since the next change is likely to
+// fail as well.
+func (f ExprFilter) tell(c *Change, failed *expr.EvalError) {
+	log := c.pipeline.logger.Debug
+	if _, told := f.told.LoadOrStore(failed.Offset, true); !told {
+		log = c.pipeline.logger.Warn
+	}
+	o := c.observed.Object
+	log("filter fails on an object", "resource", delta.ResourceName(c.observed.Resource), "namespace", o.Namespace(), "name", o.Name(),
+		"onError", f.onError, "err", failed)
+}
+
+var _ expr.Identified = (*Change)(nil)
+
+// Resource is the resource of the object.
+func (c *Change) Resource() schema.GroupVersionResource { return c.observed.Resource }
+
+// Identity is what is known of the object without decoding it.
+func (c *Change) Identity() expr.Identity {
+	o := c.observed.Object
+	return expr.Identity{
+		APIVersion: o.APIVersion(), Kind: o.Kind(), Namespace: o.Namespace(), Name: o.Name(),
+		UID: string(o.UID()), ResourceVersion: o.ResourceVersion(),
+	}
+}

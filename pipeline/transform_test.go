@@ -1,0 +1,331 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apijson "k8s.io/apimachinery/pkg/util/json"
+	"pgregory.net/rapid"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/expr"
+	"github.com/kubeferry/kubeferry/fieldpath"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+func path(t testing.TB, text string) fieldpath.Path {
+	t.Helper()
+	p, err := fieldpath.Parse(text)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return p
+}
+
+func program(t testing.TB, text string) *expr.Program {
+	t.Helper()
+	p, err := expr.Compile(text, expr.Value)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return p
+}
+
+func renaming(t testing.TB, from, to string) fieldpath.Move {
+	t.Helper()
+	move, err := fieldpath.NewMove(path(t, from), path(t, to))
+	if err != nil {
+		t.Fatalf("%s to %s: %v", from, to, err)
+	}
+	return move
+}
+
+// evaluator is an [Evaluator] made of a function.
+type evaluator func(in TransformInput) (any, error)
+
+func (e evaluator) Eval(_ context.Context, in TransformInput) (any, error) { return e(in) }
+
+// oldEvaluator is one that needs the version before.
+type oldEvaluator struct{ evaluator }
+
+func (oldEvaluator) NeedsOld() bool { return true }
+
+// fixedInput is the input of a transform that is tested alone.
+type fixedInput struct{ object, old map[string]any }
+
+func (f fixedInput) Object() (map[string]any, error)     { return f.object, nil }
+func (f fixedInput) OldObject() (map[string]any, error)  { return f.old, nil }
+func (fixedInput) Type() string                          { return string(delta.Modified) }
+func (fixedInput) Resource() schema.GroupVersionResource { return pods }
+func (fixedInput) Snapshot() bool                        { return false }
+func (fixedInput) Inferred() bool                        { return false }
+
+func field(name string) evaluator {
+	return func(in TransformInput) (any, error) {
+		object, err := in.Object()
+		return object[name], err
+	}
+}
+
+func TestTransforms(t *testing.T) {
+	redactor := NewRedactor([]byte("0123456789abcdef"))
+	digest := func(text string) string { return redactor.digest([]byte(text)) }
+	for name, test := range map[string]struct {
+		transform         Transform
+		object, want, err string
+	}{
+		"remove": {RemoveTransform{path(t, "a.b"), path(t, "c[*].d")}, `{"a":{"b":1,"x":2},"c":[{"d":1},{"e":2}]}`, `{"a":{"x":2},"c":[{},{"e":2}]}`, ""},
+		"keep":   {NewKeepTransform(path(t, "a.b"), path(t, "c")), `{"a":{"b":1,"x":2},"c":[1],"d":1}`, `{"a":{"b":1},"c":[1]}`, ""},
+		"redact": {
+			RedactTransform{redactor, []fieldpath.Path{path(t, "a"), path(t, "b[*]"), path(t, "none")}},
+			`{"a":{"z":1,"y":"<&>"},"b":["text",1,1.5,true,null,[1],"` + digest("kept") + `"]}`,
+			`{"a":"` + digest(`{"y":"<&>","z":1}`) + `","b":["` + strings.Join([]string{
+				digest("text"), digest("1"), digest("1.5"), digest("true"), digest("null"), digest("[1]"), digest("kept"),
+			}, `","`) + `"]}`, "",
+		},
+		"redact the copy": {
+			RedactTransform{redactor, []fieldpath.Path{path(t, "spec.a")}},
+			`{"metadata":{"annotations":{"x":"y","` + lastApplied + `":"{\"spec\":{\"a\":\"s3cret\"}}"}}}`,
+			`{"metadata":{"annotations":{"x":"y","` + lastApplied + `":"` + digest(`{"spec":{"a":"s3cret"}}`) + `"}}}`, "",
+		},
+		"rename":       {RenameTransform{renaming(t, "a.b", "c.d"), renaming(t, "x", "y")}, `{"a":{"b":1},"x":2}`, `{"a":{},"c":{"d":1},"y":2}`, ""},
+		"rename taken": {RenameTransform{renaming(t, "a", "b")}, `{"a":"s3cret","b":"s3cret"}`, "", "rename a to b: there is something at b already"},
+		"set": {
+			SetTransform{{path(t, "a.b"), Constant{"eu"}}, {path(t, "c[*].d"), Constant{map[string]any{"x": []any{int64(1), nil}}}}},
+			`{"c":[{},{}]}`, `{"a":{"b":"eu"},"c":[{"d":{"x":[1,null]}},{"d":{"x":[1,null]}}]}`, "",
+		},
+		"set, before the first is set": {SetTransform{{path(t, "a"), field("b")}, {path(t, "b"), field("a")}}, `{"a":1,"b":2}`, `{"a":2,"b":1}`, ""},
+		"set a part of itself":         {SetTransform{{path(t, "a.copy"), field("a")}}, `{"a":{"b":1}}`, `{"a":{"b":1,"copy":{"b":1}}}`, ""},
+		"set an expression": {
+			SetTransform{{path(t, "metadata.labels.at"), ExprValue{program(t, `object.spec.node + "/" + type`)}}},
+			`{"metadata":{},"spec":{"node":"n1"}}`, `{"metadata":{"labels":{"at":"n1/MODIFIED"}},"spec":{"node":"n1"}}`, "",
+		},
+		"set an expression that fails": {SetTransform{{path(t, "a"), ExprValue{program(t, "object.b.c")}}}, `{"b":"s3cret"}`, "", `set a: expression, at 1:10: there is no field "c"; ask with has(object.b.c) first`},
+		"set through a string":         {SetTransform{{path(t, "a.b"), Constant{"s3cret"}}}, `{"a":"s3cret"}`, "", "set a.b: a is a string, not a map"},
+		"set what cannot be":           {SetTransform{{path(t, "a"), Constant{[]string{"s3cret"}}}}, `{}`, "", "set a: the value is nothing that JSON can hold"},
+		"set, no value": {
+			SetTransform{{path(t, "a"), evaluator(func(TransformInput) (any, error) { return nil, errors.New("no such key") })}},
+			`{}`, "", "set a: no such key",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var object map[string]any
+			if err := apijson.Unmarshal([]byte(test.object), &object); err != nil {
+				t.Fatal(err)
+			}
+			err := test.transform.Apply(t.Context(), object, fixedInput{object: object})
+			if test.err != "" {
+				if err == nil || err.Error() != test.err || strings.Contains(err.Error(), "s3cret") {
+					t.Errorf("got error %v, want %s", err, test.err)
+				}
+				return
+			}
+			got, encodeErr := json.Marshal(object)
+			if err != nil || encodeErr != nil || !sameJSON(t, got, []byte(test.want)) {
+				t.Errorf("got %s, %v, %v, want %s", got, err, encodeErr, test.want)
+			}
+		})
+	}
+}
+
+// A value that contains itself ends, with an error.
+func TestSetEndlessValue(t *testing.T) {
+	endless := map[string]any{}
+	endless["a"] = endless
+	err := SetTransform{{path(t, "a"), Constant{endless}}}.Apply(t.Context(), map[string]any{}, fixedInput{})
+	if err == nil || err.Error() != "set a: the value is nested too deeply" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestRedactModel: every match becomes a digest, equal ones for equal values and different ones for different values,
+// and what is not matched stays. Redacting twice is redacting once.
+func TestRedactModel(t *testing.T) {
+	redactor := NewRedactor([]byte("0123456789abcdef"))
+	scalars := rapid.SampledFrom([]any{"s3cret", "other", int64(1), int64(2), true, nil, []any{"s3cret"}, map[string]any{"s3cret": "x"}})
+	redact := RedactTransform{redactor, []fieldpath.Path{path(t, "list[*].value"), path(t, "one")}}
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(scalars, 2, 6).Draw(t, "values")
+		list := []any{}
+		for _, value := range values {
+			list = append(list, map[string]any{"name": "n", "value": fieldpath.Clone(value)})
+		}
+		object := map[string]any{"list": list, "one": fieldpath.Clone(values[0]), "kept": "k"}
+		if err := redact.Apply(context.Background(), object, nil); err != nil {
+			t.Fatal(err)
+		}
+		digests := map[int]string{}
+		for i := range values {
+			item := object["list"].([]any)[i].(map[string]any)
+			text, ok := item["value"].(string)
+			if !ok || !isDigest(text) || item["name"] != "n" || strings.Contains(text, "s3cret") {
+				t.Fatalf("item %d became %v", i, item)
+			}
+			digests[i] = text
+		}
+		if object["one"] != digests[0] || object["kept"] != "k" {
+			t.Fatalf("got %v", object)
+		}
+		for i := range values {
+			for j := range values {
+				if same := reflect.DeepEqual(values[i], values[j]); same != (digests[i] == digests[j]) {
+					t.Fatalf("%v and %v: digests %s and %s", values[i], values[j], digests[i], digests[j])
+				}
+			}
+		}
+		once := fieldpath.Clone(object)
+		if err := redact.Apply(context.Background(), object, nil); err != nil || !reflect.DeepEqual(object, once) {
+			t.Fatalf("a second time: %v, %v, want %v", object, err, once)
+		}
+	})
+}
+
+// A text has the same digest as in a Secret, so that its ways can be followed.
+func TestRedactLikeSecrets(t *testing.T) {
+	redactor := NewRedactor([]byte("0123456789abcdef"))
+	secret, err := redactor.Secret(version(t, 1, `"data":{"password":"aHVudGVyMg=="}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := map[string]any{"env": "hunter2"}
+	if err := (RedactTransform{redactor, []fieldpath.Path{path(t, "env")}}).Apply(t.Context(), object, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(secret.JSON()), object["env"].(string)) {
+		t.Errorf("got %s and %s", secret.JSON(), object["env"])
+	}
+}
+
+// TestTransformsLeaveTheRestAlone: whatever transforms do to their copy, nothing of what they were given changes.
+func TestTransformsLeaveTheRestAlone(t *testing.T) {
+	names := []string{"a", "b.c", "b", "d[*].e", "d[0]", "f", "d"}
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func() fieldpath.Path {
+			p, err := fieldpath.Parse(rapid.SampledFrom(names).Draw(t, "path"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		fromOld := func(name string) evaluator {
+			return func(in TransformInput) (any, error) {
+				old, err := in.OldObject()
+				return old[name], err
+			}
+		}
+		var list []Transform
+		for range rapid.IntRange(1, 5).Draw(t, "transforms") {
+			switch rapid.IntRange(0, 4).Draw(t, "kind") {
+			case 0:
+				list = append(list, RemoveTransform{draw()})
+			case 1:
+				list = append(list, NewKeepTransform(draw(), draw(), draw()))
+			case 2:
+				list = append(list, RedactTransform{NewRedactor([]byte("k")), []fieldpath.Path{draw()}})
+			case 3:
+				list = append(list, SetTransform{{draw(), fromOld(rapid.SampledFrom([]string{"a", "b", "d"}).Draw(t, "value"))}})
+			case 4:
+				if move, err := fieldpath.NewMove(draw(), draw()); err == nil {
+					list = append(list, RenameTransform{move})
+				}
+			}
+		}
+		original := func() map[string]any {
+			return map[string]any{
+				"a": "x", "b": map[string]any{"c": []any{int64(1), map[string]any{}}},
+				"d": []any{map[string]any{"e": map[string]any{"g": "y"}}, map[string]any{"e": nil}},
+			}
+		}
+		object, old := original(), original()
+		for _, transform := range list {
+			_ = transform.Apply(context.Background(), object, fixedInput{object, old}) // a failed one too changes its copy only
+		}
+		if !reflect.DeepEqual(old, original()) {
+			t.Fatalf("%v changed the version before to %v", list, old)
+		}
+	})
+}
+
+// TestTransformsOfBothVersions: each version is transformed by itself. For the version before there is none before.
+func TestTransformsOfBothVersions(t *testing.T) {
+	set := SetTransform{
+		{path(t, "own"), field("word")},
+		{path(t, "before"), oldEvaluator{func(in TransformInput) (any, error) {
+			old, err := in.OldObject()
+			return old["word"], err
+		}}},
+		{path(t, "type"), evaluator(func(in TransformInput) (any, error) { return in.Type() + " " + in.Resource().Resource, nil })},
+	}
+	sink := &script{}
+	p := start(t, sink, &letters{}, func(o *Options) {
+		o.Diff, o.Format, o.Transforms = DiffOldObject, FormatJSON, []Transform{set, RemoveTransform{path(t, "word")}}
+	})
+	var body []byte
+	sink.set(func(_ int, batch []sinks.Record) error {
+		body = batch[0].Body
+		return nil
+	})
+	take(t, p, &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7, `"word":"new"`), Old: version(t, 6, `"word":"old"`)}, true)
+	drain(t, p)
+	var record struct{ Object, OldObject map[string]any }
+	if err := json.Unmarshal(body, &record); err != nil {
+		t.Fatal(err)
+	}
+	if got := record.Object; got["own"] != "new" || got["before"] != "old" || got["type"] != "MODIFIED pods" || got["word"] != nil {
+		t.Errorf("object: got %v", got)
+	}
+	if got := record.OldObject; got["own"] != "old" || got["before"] != nil || got["type"] != "MODIFIED pods" || got["word"] != nil {
+		t.Errorf("version before: got %v", got)
+	}
+}
+
+// A pipeline that looks at the version before says so, or nobody would keep it.
+func TestNeedsOld(t *testing.T) {
+	value := oldEvaluator{func(TransformInput) (any, error) { return nil, nil }}
+	for name, test := range map[string]struct {
+		options Options
+		want    bool
+	}{
+		"nothing": {Options{Transforms: []Transform{RemoveTransform{}, SetTransform{{path(t, "a"), Constant{1}}}}}, false},
+		"set":     {Options{Transforms: []Transform{RemoveTransform{}, SetTransform{{path(t, "a"), Constant{1}}, {path(t, "b"), value}}}}, true},
+		"changed": {Options{Filters: []Filter{TypesFilter{}, NewChangedFilter(path(t, "a"))}}, true},
+		"other":   {Options{Filters: []Filter{TypesFilter{}}}, false},
+		"diff":    {Options{Diff: DiffMergePatch}, true},
+		"no diff": {Options{Diff: DiffNone}, false},
+	} {
+		if got := test.options.needsOld(); got != test.want {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+func TestChangedFilter(t *testing.T) {
+	sink := &script{}
+	p := start(t, sink, &letters{}, func(o *Options) {
+		o.Filters = []Filter{NewChangedFilter(path(t, "spec"), path(t, "metadata.labels"))}
+	})
+	before := version(t, 6, `"spec":{"x":1},"status":1`)
+	for name, test := range map[string]struct {
+		delta    delta.Delta
+		filtered bool
+	}{
+		"status":     {delta.Delta{Type: delta.Modified, Object: version(t, 7, `"status":2,"spec":{"x":1}`), Old: before}, true},
+		"spec":       {delta.Delta{Type: delta.Modified, Object: version(t, 7, `"spec":{"x":2}`), Old: before}, false},
+		"not known":  {delta.Delta{Type: delta.Modified, Object: version(t, 7, `"spec":{"x":1}`)}, false},
+		"added":      {delta.Delta{Type: delta.Added, Object: version(t, 7, `"spec":{"x":1}`)}, false},
+		"deleted":    {delta.Delta{Type: delta.Deleted, Object: version(t, 7, `"spec":{"x":1}`), Old: before}, false},
+		"odd number": {delta.Delta{Type: delta.Modified, Object: version(t, 7, `"spec":{"x":1e999}`), Old: before}, false},
+	} {
+		test.delta.Resource = pods
+		passes, filtered := take(t, p, &test.delta, true)
+		if filtered != test.filtered || !passes {
+			t.Errorf("%s: got kept back %v, passes %v; want %v, true: the object itself stays of interest", name, filtered, passes, test.filtered)
+		}
+	}
+	drain(t, p)
+}
