@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +34,7 @@ type HTTP struct {
 // Rule decides on the fault of a request; nil is none. Calls do not overlap. It may change nothing of r.
 type Rule func(r *http.Request) *Fault
 
-// Fault is what happens to a request. At most one of Status, Code, Reset, CutAfter and Instead is set.
+// Fault is what happens to a request. At most one of Status, Code, Reset, Cut and Instead is set.
 type Fault struct {
 	// Status is answered as the API server would, Code and Body as something before it would.
 	Status *metav1.Status
@@ -45,9 +46,11 @@ type Fault struct {
 	Wait time.Duration
 	// Hold, if not nil, is waited for before the request is forwarded, or the fault happens.
 	Hold <-chan struct{}
-	// CutAfter lets that many lines of the answer's body pass, and breaks the connection in the middle of the next.
-	CutAfter int
-	// Instead, if not empty, takes the place of the answer's first line of the body and of all that follow.
+	// After is the number of lines of the answer's body that pass before Cut or Instead. Only a watch has lines.
+	After int
+	// Cut breaks the connection in the middle of the next line.
+	Cut bool
+	// Instead is a line that takes the place of the next one, and ends the body.
 	Instead string
 }
 
@@ -83,12 +86,8 @@ func NewHTTP(tb testing.TB, config *rest.Config) *HTTP {
 		ModifyResponse: func(resp *http.Response) error {
 			state, _ := resp.Request.Context().Value(stateKey{}).(*state)
 			p.answered(state.request, resp.StatusCode)
-			switch f := state.fault; {
-			case f == nil:
-			case f.Instead != "":
-				resp.Body = replaced{strings.NewReader(f.Instead + "\n"), resp.Body}
-			case f.CutAfter > 0:
-				resp.Body = &cutBody{ReadCloser: resp.Body, lines: f.CutAfter}
+			if f := state.fault; f != nil && (f.Cut || f.Instead != "") {
+				resp.Body = &faultyBody{ReadCloser: resp.Body, fault: f, left: f.After}
 			}
 			return nil
 		},
@@ -208,39 +207,39 @@ func reset(w http.ResponseWriter) {
 
 var errCut = errors.New("cut in the middle of a line")
 
-// cutBody ends with an error, at which the reverse proxy breaks the connection.
-type cutBody struct {
+// faultyBody ends where the fault says. The reverse proxy breaks the connection at an error.
+type faultyBody struct {
 	io.ReadCloser
-	lines int // that may pass
-	cut   bool
+	fault *Fault
+	left  int       // lines that may pass
+	rest  io.Reader // what comes then
 }
 
-func (c *cutBody) Read(p []byte) (int, error) {
-	if c.cut {
-		return 0, errCut
+func (b *faultyBody) Read(p []byte) (int, error) {
+	if b.rest != nil {
+		return b.rest.Read(p)
 	}
-	n, err := c.ReadCloser.Read(p)
-	for at := 0; at < n; {
-		if c.lines == 0 {
-			end := n
-			if newline := bytes.IndexByte(p[at:n], '\n'); newline >= 0 {
-				end = at + newline
-			}
-			c.cut = true
-			return at + max(1, (end-at)/2), nil
-		}
+	n, err := b.ReadCloser.Read(p)
+	at := 0
+	for ; at < n && b.left > 0; b.left-- {
 		newline := bytes.IndexByte(p[at:n], '\n')
 		if newline < 0 {
-			break
+			return n, err
 		}
-		c.lines--
 		at += newline + 1
 	}
-	return n, err
-}
-
-// replaced is another body; Close closes the one it takes the place of.
-type replaced struct {
-	io.Reader
-	io.Closer
+	switch {
+	case at == n: // the next line has not begun
+		return n, err
+	case b.fault.Instead != "":
+		b.rest = strings.NewReader(b.fault.Instead + "\n")
+		return at, nil
+	default:
+		line := n - at
+		if newline := bytes.IndexByte(p[at:n], '\n'); newline >= 0 {
+			line = newline
+		}
+		b.rest = iotest.ErrReader(errCut)
+		return at + max(1, line/2), nil
+	}
 }

@@ -96,8 +96,9 @@ func TestHTTP(t *testing.T) {
 		{name: "status", fault: &proxy.Fault{Hold: hold, Status: &metav1.Status{Code: 410, Reason: metav1.StatusReasonExpired}}, code: 410, body: `{"metadata":{},"reason":"Expired","code":410}` + "\n"},
 		{name: "gateway", fault: &proxy.Fault{Wait: time.Millisecond, Code: 503, Body: "no upstream"}, code: 503, body: "no upstream\n"},
 		{name: "reset", fault: &proxy.Fault{Reset: true}, fails: true},
-		{name: "cut", fault: &proxy.Fault{CutAfter: 2}, code: 200, body: "line-0\nline-1\nlin", fails: true},
+		{name: "cut", fault: &proxy.Fault{After: 2, Cut: true}, code: 200, body: "line-0\nline-1\nlin", fails: true},
 		{name: "instead", fault: &proxy.Fault{Instead: "other"}, code: 200, body: "other\n"},
+		{name: "instead of the third", fault: &proxy.Fault{After: 2, Instead: "other"}, code: 200, body: "line-0\nline-1\nother\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
