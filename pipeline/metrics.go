@@ -55,7 +55,9 @@ func (m *Metrics) forPipeline(p *Pipeline) *metrics {
 	return own
 }
 
-func (m *metrics) delivered(after time.Duration) { m.seconds.Observe(after.Seconds()) }
+// delivered takes no time below zero, which a clock that was set back since the last run leads to: the sum of a
+// histogram may not go down.
+func (m *metrics) delivered(after time.Duration) { m.seconds.Observe(max(0, after.Seconds())) }
 
 func (m *metrics) failed(reason sinks.Reason) {
 	counter, ok := m.errors[reason]
@@ -129,7 +131,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		open = 1
 	}
 	if !s.Oldest.IsZero() {
-		age = c.now().Sub(s.Oldest).Seconds()
+		age = max(0, c.now().Sub(s.Oldest).Seconds())
 	}
 	gauge(c.gate, open)
 	gauge(c.oldest, age)

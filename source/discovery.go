@@ -86,7 +86,7 @@ func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	if group == "" {
 		return nil, nil
 	}
-	body, err := c.rest.Get().AbsPath("/apis/" + group).Do(ctx).Raw()
+	body, err := c.get(ctx, c.rest.Get().AbsPath("/apis/"+group))
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (c *Client) discover(ctx context.Context, gv schema.GroupVersion) (*metav1.
 	if gv.Group == "" {
 		path = "/api/" + gv.Version
 	}
-	body, err := c.rest.Get().AbsPath(path).Do(ctx).Raw()
+	body, err := c.get(ctx, c.rest.Get().AbsPath(path))
 	if err != nil {
 		return nil, err
 	}

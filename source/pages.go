@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -14,12 +13,8 @@ import (
 	"github.com/kubeferry/kubeferry/delta"
 )
 
-const (
-	// pageSize is client-go's default: a page of large Pods is about 3 MB.
-	pageSize = 500
-	// pageTimeout bounds the request of one page; the server's own limit is a minute.
-	pageTimeout = 90 * time.Second
-)
+// pageSize is client-go's default: a page of large Pods is about 3 MB.
+const pageSize = 500
 
 // page is one page of a list.
 type page struct {
@@ -38,8 +33,6 @@ type listOptions struct {
 
 // list reads one page of the collection, consistent with the first.
 func (c *collection) list(ctx context.Context, options listOptions) (page, error) {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-	defer cancel()
 	request := c.client.rest.Get().AbsPath(c.path()).Param("limit", strconv.Itoa(options.limit))
 	if options.exact != "" && options.token == "" {
 		request = request.Param("resourceVersion", options.exact).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
@@ -51,7 +44,7 @@ func (c *collection) list(ctx context.Context, options listOptions) (page, error
 			request = request.Param(name, value)
 		}
 	}
-	body, err := request.Do(ctx).Raw()
+	body, err := c.client.get(ctx, request)
 	if err != nil {
 		return page{}, err
 	}

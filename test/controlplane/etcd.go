@@ -80,11 +80,27 @@ func (c *ControlPlane) CompactEtcd(ctx context.Context) (revision string, err er
 	}
 	revision = status.Header.Revision
 	_, err = c.callEtcd(ctx, http.MethodPost, "/v3/kv/compaction", map[string]any{"revision": revision, "physical": true})
+	var refused *etcdError
+	if errors.As(err, &refused) && refused.Code == alreadyCompacted {
+		err = nil
+	}
 	if err != nil {
 		return "", fmt.Errorf("compact etcd: %w", err)
 	}
 	return revision, nil
 }
+
+// alreadyCompacted is gRPC's code (OutOfRange) for a compaction up to a revision that is compacted: nothing was written
+// since the last one.
+const alreadyCompacted = 11
+
+// etcdError is an answer of etcd's gateway.
+type etcdError struct {
+	Code    int
+	Message string
+}
+
+func (e *etcdError) Error() string { return fmt.Sprintf("%s (code %d)", e.Message, e.Code) }
 
 func (c *ControlPlane) callEtcd(ctx context.Context, method, path string, request any) ([]byte, error) {
 	body, err := json.Marshal(request)
@@ -104,6 +120,10 @@ func (c *ControlPlane) callEtcd(ctx context.Context, method, path string, reques
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, err
+	}
+	var refused etcdError
+	if resp.StatusCode != http.StatusOK && json.Unmarshal(answer, &refused) == nil && refused.Code != 0 {
+		return nil, fmt.Errorf("etcd %s: %w", path, &refused)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("etcd %s: %s: %s", path, resp.Status, answer)

@@ -110,11 +110,7 @@ func (e *exporter) Stop() {
 	select {
 	case <-e.process.Done():
 	case <-time.After(40 * time.Second):
-		e.process.Signal(syscall.SIGQUIT)
-		select {
-		case <-e.process.Done():
-		case <-time.After(5 * time.Second):
-		}
+		e.dump()
 		e.tb.Errorf("the exporter did not end 40 s after SIGTERM; its goroutines are in the log")
 		return
 	}
@@ -129,8 +125,10 @@ func (e *exporter) Stop() {
 	}
 }
 
-// Kill ends the exporter the hard way.
+// Kill checks the ledger and ends the exporter the hard way.
 func (e *exporter) Kill() {
+	e.tb.Helper()
+	e.checkLedgers()
 	e.ended = true
 	e.process.Kill()
 }
@@ -147,13 +145,14 @@ func (e *exporter) WaitReady() {
 	})
 }
 
-// Get asks the exporter's HTTP server, which must answer quickly whatever happens.
+// Get asks the exporter's HTTP server, which must answer soon whatever happens.
 func (e *exporter) Get(path string) (code int, body string) {
 	e.tb.Helper()
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: wide, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + e.address + path)
 	if err != nil {
-		e.tb.Fatalf("%s: %v", path, err)
+		e.dump()
+		e.tb.Fatalf("%s: %v; the exporter's goroutines:\n%s", path, err, tail(e.log, 1000))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
@@ -161,6 +160,17 @@ func (e *exporter) Get(path string) (code int, body string) {
 		e.tb.Fatalf("%s: %v", path, err)
 	}
 	return resp.StatusCode, string(text)
+}
+
+// dump ends the exporter, which is stuck, so that its goroutines are in the log.
+func (e *exporter) dump() {
+	e.ended = true
+	e.process.Signal(syscall.SIGQUIT)
+	select {
+	case <-e.process.Done():
+	case <-time.After(5 * time.Second):
+		e.process.Kill()
+	}
 }
 
 // LogText is everything written to standard error so far.

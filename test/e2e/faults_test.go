@@ -8,98 +8,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/kubeferry/kubeferry/test/internal/freeport"
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/natstest"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
-
-// TestWebhookFaults lets a receiver fail as a whole for a while: nothing is lost, order is kept, and the gate closes and
-// opens again.
-func TestWebhookFaults(t *testing.T) {
-	tests := []struct {
-		name     string
-		behavior webhooktest.Behavior
-		// attempts that a receiver may see at most in the time of the fault.
-		attempts int
-	}{
-		{"500", webhooktest.Status(http.StatusInternalServerError), 60},
-		{"429 with Retry-After", webhooktest.Always(webhooktest.Answer{Status: http.StatusTooManyRequests, RetryAfter: time.Second}), 30},
-		{"hang", webhooktest.Always(webhooktest.Answer{Hang: true}), 60},
-		{"connection reset", webhooktest.Always(webhooktest.Answer{Reset: true}), 60},
-		{"unauthorized", webhooktest.Status(http.StatusUnauthorized), 60},
-	}
-	for _, tt := range tests {
-		for _, batch := range []int{1, 25} {
-			t.Run(fmt.Sprintf("%s, batches of %d", tt.name, batch), func(t *testing.T) {
-				t.Parallel()
-				webhookFault(t, tt.behavior, tt.attempts, batch)
-			})
-		}
-	}
-}
-
-func webhookFault(t *testing.T, behavior webhooktest.Behavior, attempts, batch int) {
-	config := plane(t).Config()
-	namespace := newNamespace(t, "fault")
-	hook := webhooktest.Start(t)
-	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(faultLoad(namespace).Resources), Namespaces: []string{namespace}})
-	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
-sources: [{name: s, resources: [v1/configmaps, apps/v1/deployments], namespaces: {include: [%s]}}]
-pipelines: [{name: p, sink: hook, retry: {initial: 50ms}}]
-sinks: [{name: hook, webhook: {url: %q, timeout: 1s, batch: {maxRecords: %d}}}]
-`, namespace, hook.URL(), batch))
-	e.WaitReady()
-
-	var failing, recovered int // requests seen at that time
-	var fault sync.WaitGroup
-	begin := sync.OnceFunc(func() {
-		hook.Use(behavior)
-		failing = len(hook.Requests())
-		fault.Go(func() {
-			select {
-			case <-time.After(3 * time.Second):
-			case <-t.Context().Done():
-			}
-			recovered = len(hook.Requests())
-			hook.Use(webhooktest.Accept())
-		})
-	})
-	opts := faultLoad(namespace)
-	opts.OnWrite = func(n int64) {
-		if n > 50 {
-			begin()
-		}
-	}
-	done := runLoad(t, config, opts)
-	e.WaitGate(wide, "p", false)
-	fault.Wait()
-	if n := recovered - failing; n > attempts {
-		t.Errorf("%d requests in 3 s of a fault, want at most %d", n, attempts)
-	}
-
-	read := hookReader(t, hook, cloudEvents)
-	expectAll(t, watched, done, read, oracle.CompareOptions{})
-	e.WaitGate(wide, "p", true)
-	e.WaitSettled(wide)
-	report := watched.Compare(read(), oracle.CompareOptions{})
-	t.Log(report)
-	if err := report.Err(); err != nil {
-		t.Error(err)
-	}
-	if e.Metrics().sum("kubeferry_sink_errors_total", "pipeline=p") < 1 || e.Metrics().sum("kubeferry_records_dead_total", "pipeline=p") != 0 {
-		t.Errorf("errors %v, dead %v", e.Metrics().sum("kubeferry_sink_errors_total"), e.Metrics().sum("kubeferry_records_dead_total"))
-	}
-	if n := len(e.Logged("the sink fails")); n == 0 || n > 3 {
-		t.Errorf("the log says %d times that the sink fails", n)
-	}
-}
 
 func faultLoad(namespace string) load.Options {
 	return load.Options{
@@ -114,10 +33,10 @@ func TestReceiverComesLate(t *testing.T) {
 	config := plane(t).Config()
 	namespace := newNamespace(t, "late")
 	hook := webhooktest.Start(t)
-	proxy := newProxy(t, strings.TrimPrefix(hook.URL(), "http://"))
+	receiver := proxy.NewTCP(t, strings.TrimPrefix(hook.URL(), "http://"))
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(faultLoad(namespace).Resources), Namespaces: []string{namespace}})
 	e := startExporter(t, plane(t).KubeconfigFile(),
-		hookConfig("[v1/configmaps, apps/v1/deployments]", "{include: ["+namespace+"]}", "http://"+proxy.addr+"/in"))
+		hookConfig("[v1/configmaps, apps/v1/deployments]", "{include: ["+namespace+"]}", "http://"+receiver.Addr()+"/in"))
 	e.WaitReady()
 	done := runLoad(t, config, faultLoad(namespace))
 	e.WaitGate(wide, "p", false)
@@ -128,7 +47,7 @@ func TestReceiverComesLate(t *testing.T) {
 	if code, body := e.Get("/readyz"); code != http.StatusOK {
 		t.Errorf("a dead sink makes /readyz %d %s", code, body)
 	}
-	proxy.Come()
+	receiver.Come()
 	read := hookReader(t, hook, cloudEvents)
 	expectAll(t, watched, done, read, oracle.CompareOptions{})
 	e.WaitGate(wide, "p", true)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -140,6 +141,45 @@ func runLoad(tb testing.TB, config *rest.Config, opts load.Options) *load.Result
 		tb.Fatal(err)
 	}
 	return result
+}
+
+// loading is a load in the background.
+type loading struct {
+	tb     testing.TB
+	stop   func()
+	result chan *load.Result
+}
+
+// startLoad changes objects, at a moderate rate unless opts say otherwise, until End or the end of the test.
+func startLoad(tb testing.TB, config *rest.Config, opts load.Options) *loading {
+	tb.Helper()
+	until := make(chan struct{})
+	opts.Until = until
+	if opts.Rate == 0 {
+		opts.Rate = 100
+	}
+	l := &loading{tb: tb, stop: sync.OnceFunc(func() { close(until) }), result: make(chan *load.Result, 1)}
+	go func() {
+		result, err := load.Run(tb.Context(), config, opts)
+		if err != nil {
+			tb.Error(err)
+		}
+		l.result <- result
+		close(l.result)
+	}()
+	tb.Cleanup(func() {
+		l.stop()
+		for range l.result { // nobody writes when the test is over
+		}
+	})
+	return l
+}
+
+// End ends the load and returns what it did.
+func (l *loading) End() *load.Result {
+	l.tb.Helper()
+	l.stop()
+	return <-l.result
 }
 
 // expectAll waits until the oracle, which began before the load, has seen all of it and nothing is missing.

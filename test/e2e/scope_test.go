@@ -206,7 +206,13 @@ func runToEnd(tb testing.TB, args ...string) (output string, code int) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	cmd := exec.CommandContext(within(tb, wide), binary, args...)
+	return runProgram(tb, binary, args...)
+}
+
+// runProgram runs any program to its end.
+func runProgram(tb testing.TB, path string, args ...string) (output string, code int) {
+	tb.Helper()
+	cmd := exec.CommandContext(within(tb, wide), path, args...)
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		tb.Fatal(err)

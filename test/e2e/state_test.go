@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -8,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeferry/kubeferry/test/internal/process"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/natstest"
 	"github.com/kubeferry/kubeferry/test/oracle"
@@ -47,15 +51,19 @@ func TestKilledTenTimes(t *testing.T) {
 	kinds := []load.Resource{load.Deployments(), load.ConfigMaps(), load.Events()}
 	hook := webhooktest.Start(t)
 	bus := natstest.Start(t, nil)
+	// The broker's time of a record is when it was stored, not what the record says.
+	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{"log.message.timestamp.type": "LogAppendTime"}})
+	broker.CreateTopic("kill", 3)
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
 	text := fmt.Sprintf(`
 stateDir: %q
 sources: [{name: s, resources: [apps/v1/deployments, v1/configmaps, v1/events], namespaces: {include: [%s]}}]
-pipelines: [{name: hook, sink: hook}, {name: jetstream, sink: bus}]
+pipelines: [{name: hook, sink: hook}, {name: jetstream, sink: bus}, {name: kafka, sink: log}]
 sinks:
   - {name: hook, webhook: {url: %q, batch: {maxRecords: 10}}}
   - {name: bus, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: KILL, create: true}}}
-`, t.TempDir(), namespace, hook.URL(), bus.URL())
+  - {name: log, kafka: {brokers: [%q], topic: kill}}
+`, t.TempDir(), namespace, hook.URL(), bus.URL(), broker.Addr())
 
 	e := startExporter(t, plane(t).KubeconfigFile(), text)
 	e.WaitReady()
@@ -73,7 +81,6 @@ sinks:
 	}()
 	for range 10 {
 		lasting(t, time.Duration(200+rand.IntN(900))*time.Millisecond)
-		e.checkLedgers()
 		kills = append(kills, time.Now())
 		e.Kill()
 		e = startExporter(t, plane(t).KubeconfigFile(), text)
@@ -87,13 +94,16 @@ sinks:
 	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
 		t.Errorf("%v gaps, although the API server refused nothing", gaps)
 	}
+	lastInterval := func(at time.Time) bool {
+		return slices.ContainsFunc(kills, func(kill time.Time) bool {
+			before := kill.Sub(at)
+			return before > -time.Second && before < commitInterval
+		})
+	}
 	acknowledged := 0
 	for _, request := range hook.Requests() {
-		for _, kill := range kills {
-			if before := kill.Sub(request.Time); request.Status/100 == 2 && before > -time.Second && before < commitInterval {
-				acknowledged += len(request.Records)
-				break
-			}
+		if request.Status/100 == 2 && lastInterval(request.Time) {
+			acknowledged += len(request.Records)
 		}
 	}
 	if len(report.Duplicates) > acknowledged {
@@ -106,27 +116,84 @@ sinks:
 	if len(stored.Duplicates) > 0 {
 		t.Errorf("JetStream stored twice: %v", stored.Duplicates)
 	}
+	logged := watched.Compare(topicReader(t, broker, cloudEvents, "kill")(), oracle.CompareOptions{})
+	t.Log("Kafka:", logged)
+	if err := logged.Err(); err != nil {
+		t.Error("Kafka: ", err)
+	}
+	records, err := broker.ReadAll(within(t, wide), "kill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	acknowledged = 0
+	for _, r := range records {
+		if lastInterval(r.Timestamp) {
+			acknowledged++
+		}
+	}
+	if len(logged.Duplicates) > acknowledged {
+		t.Errorf("Kafka holds %d records again, %d were stored within a commit interval before the kills", len(logged.Duplicates), acknowledged)
+	}
 }
 
-// TestSinkGoneForTheWholeLoad lets a backlog far beyond its memory pile up, kills the exporter meanwhile, and has the
-// history compacted away: with spill every single change arrives, and memory stays small.
+// TestSinkGoneForTheWholeLoad lets backlogs far beyond their memory pile up before sinks that are gone, kills the exporter
+// meanwhile, and has etcd compacted again and again: with spill every single change arrives, memory stays small, and
+// JetStream stores nothing twice.
 func TestSinkGoneForTheWholeLoad(t *testing.T) {
-	operations := 6000
-	if os.Getenv("KUBEFERRY_SOAK") != "" {
-		operations = 20000
+	// What of the log is mapped into memory counts as resident, so that the bound on RSS is one for so much of a log.
+	operations, bound, every := 6000, "2Mi", time.Second
+	if soaking() {
+		operations, bound, every = 20000, "8Mi", 5*time.Second
 	}
+	t.Run("webhook", func(t *testing.T) {
+		hook := webhooktest.Start(t)
+		hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
+		sinksGone(t, operations, bound, every, goneSink{
+			name:   "hook",
+			config: fmt.Sprintf("webhook: {url: %q, batch: {maxRecords: 50}}", hook.URL()),
+			back:   func() { hook.Use(webhooktest.Accept()) },
+			read:   hookReader(t, hook, cloudEvents), once: true,
+		})
+	})
+	t.Run("JetStream and Kafka", func(t *testing.T) {
+		bus, broker := natstest.Start(t, nil), kafkatest.Start(t)
+		broker.CreateTopic("gone", 3)
+		bus.Stop()
+		broker.Stop()
+		jetstream := fmt.Sprintf(`nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: GONE, create: true}}`, bus.URL())
+		sinksGone(t, operations/3, bound, every,
+			goneSink{name: "jetstream", config: jetstream, back: bus.Restart, read: streamReader(t, bus, "GONE"), once: true},
+			goneSink{
+				name: "kafka", config: fmt.Sprintf("kafka: {brokers: [%q], topic: gone}", broker.Addr()), back: broker.Restart,
+				read: topicReader(t, broker, cloudEvents, "gone"),
+			})
+	})
+}
+
+// goneSink is a sink that is away until back.
+type goneSink struct {
+	name, config string
+	back         func()
+	read         reader
+	once         bool // nothing may arrive twice
+}
+
+func sinksGone(t *testing.T, operations int, bound string, every time.Duration, gone ...goneSink) {
 	config := plane(t).Config()
 	namespace := newNamespace(t, "spill")
 	kinds := []load.Resource{load.ConfigMaps()}
-	hook := webhooktest.Start(t)
-	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	var pipelines, sinks strings.Builder
+	for _, g := range gone {
+		_, _ = fmt.Fprintf(&pipelines, "  - {name: %[1]s, sink: %[1]s, backlog: {maxBytes: %[2]s}}\n", g.name, bound)
+		_, _ = fmt.Fprintf(&sinks, "  - {name: %s, %s}\n", g.name, g.config)
+	}
 	text := fmt.Sprintf(`
 stateDir: %q
 sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
-pipelines: [{name: hook, sink: hook, backlog: {maxBytes: 2Mi}}]
-sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 50}}}]
-`, t.TempDir(), namespace, hook.URL())
+pipelines:
+%ssinks:
+%s`, t.TempDir(), namespace, &pipelines, &sinks)
 	fast := plain(t)
 	e := startExporter(t, plane(t).KubeconfigFile(), text, fast)
 	e.WaitReady()
@@ -148,32 +215,79 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 50}}}]
 		}
 		loaded <- result
 	}()
+	compactions := keepCompacting(t, every)
 	<-half
 	before := peakRSS(t, e)
-	e.checkLedgers()
 	e.Kill()
 	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	e = startExporter(t, plane(t).KubeconfigFile(), text, fast)
 	result := <-loaded
-	e.WaitWaiting(wide, uint64(operations)*9/10)
-	if disk := e.Metrics().sum("kubeferry_log_bytes", "pipeline=hook"); disk < 1<<20 {
-		t.Errorf("log_bytes is %v", disk)
+	e.WaitWaiting(3*wide, uint64(operations)*9/10)
+	t.Logf("etcd was compacted %d times", compactions())
+	for _, g := range gone {
+		if disk := e.Metrics().sum("kubeferry_log_bytes", "pipeline="+g.name); disk < 1<<20 {
+			t.Errorf("%s: log_bytes is %v", g.name, disk)
+		}
 	}
 	e.checkLedgers()
-	hook.Use(webhooktest.Accept())
-	report := expectAll(t, watched, result, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
-	t.Log(report)
-	e.WaitWaiting(2*wide, 0)
-	if len(report.Duplicates) > 0 {
-		t.Errorf("%d records arrived again, although none was acknowledged before the kill", len(report.Duplicates))
+	for _, g := range gone {
+		g.back()
+	}
+	if err := watched.WaitCaughtUp(within(t, 2*wide), result.UIDs...); err != nil {
+		t.Fatal(err)
+	}
+	e.WaitWaiting(6*wide, 0)
+	for _, g := range gone {
+		report, err := watched.WaitDelivered(within(t, wide), g.read, oracle.CompareOptions{})
+		t.Log(g.name, ": ", report)
+		if err != nil || !report.OK() {
+			t.Errorf("%s: %v, %v", g.name, report, err)
+		}
+		if g.once && len(report.Duplicates) > 0 {
+			t.Errorf("%s: %d records arrived again, although none was acknowledged before the kill", g.name, len(report.Duplicates))
+		}
+	}
+	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
+		t.Errorf("%v gaps", gaps)
 	}
 	peak := max(before, peakRSS(t, e))
 	t.Logf("peak RSS %d MiB", peak>>20)
 	if peak > 200<<20 {
 		t.Errorf("peak RSS %d MiB, want at most 200", peak>>20)
 	}
+}
+
+// keepCompacting compacts etcd again and again, until the function that it returns is called, which tells how often.
+func keepCompacting(tb testing.TB, every time.Duration) (end func() int) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
+	times := make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { times <- n }()
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
+			if _, err := plane(tb).CompactEtcd(ctx); err == nil {
+				n++
+			} else if ctx.Err() == nil {
+				tb.Error(err)
+			}
+		}
+	}()
+	end = sync.OnceValue(func() int {
+		cancel()
+		return <-times
+	})
+	tb.Cleanup(func() { end() })
+	return end
 }
 
 // peakRSS is the most memory that the exporter has taken so far.
@@ -365,7 +479,7 @@ func TestShutdownKeepsWhatIsLeft(t *testing.T) {
 // TestOneHotObject changes a single object as fast as the server takes it: every change arrives, in order.
 func TestOneHotObject(t *testing.T) {
 	changes := 3000
-	if os.Getenv("KUBEFERRY_SOAK") != "" {
+	if soaking() {
 		changes = 20000
 	}
 	config := plane(t).Config()
@@ -420,7 +534,6 @@ func TestFullDisk(t *testing.T) {
 	if code, body := e.Get("/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz: %d %s", code, body)
 	}
-	e.checkLedgers()
 	e.Kill()
 	hook.Use(webhooktest.Accept())
 	e = startExporter(t, plane(t).KubeconfigFile(), text)

@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -56,21 +54,6 @@ func RemoveWidgets(ctx context.Context, config *rest.Config) error {
 	})
 	if err != nil {
 		return fmt.Errorf("wait for the end of CRD %s: %w", widgets, err)
-	}
-	return nil
-}
-
-// CreateNamespaces creates the namespaces that do not exist. Without a controller manager they cannot be deleted.
-func CreateNamespaces(ctx context.Context, config *rest.Config, names ...string) error {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create namespace %q: %w", name, err)
-		}
 	}
 	return nil
 }

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -20,8 +22,12 @@ type Options struct {
 	// Objects is the number of names; they are spread over resources and namespaces. 40 if 0.
 	Objects int
 	// Operations is the number of writes; a deletion with a creation under the same name counts as one. 10 × Objects
-	// if 0.
+	// if 0, and without limit if there is an Until.
 	Operations int
+	// Until, if not nil, ends the load when it is closed.
+	Until <-chan struct{}
+	// Rate is how many writes per second there are at most; as many as the server takes if 0.
+	Rate int
 	// Concurrency is the number of workers. Each name belongs to one of them. 4 if 0.
 	Concurrency int
 	// Seed decides what happens to each name, and in which order. With the same options it is the same each time.
@@ -41,7 +47,11 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	set(&o.Objects, 40)
-	set(&o.Operations, 10*o.Objects)
+	if o.Until == nil {
+		set(&o.Operations, 10*o.Objects)
+	} else {
+		set(&o.Operations, math.MaxInt)
+	}
 	set(&o.Concurrency, 4)
 	set(&o.Size, 1024)
 	if o.Prefix == "" {
@@ -76,11 +86,17 @@ func Run(ctx context.Context, config *rest.Config, opts Options) (*Result, error
 
 	var wg sync.WaitGroup
 	progress := newProgress(opts.OnWrite)
+	var turns <-chan time.Time
+	if opts.Rate > 0 {
+		ticker := time.NewTicker(time.Second / time.Duration(opts.Rate))
+		defer ticker.Stop()
+		turns = ticker.C
+	}
 	workers := make([]*worker, min(opts.Concurrency, opts.Objects))
 	errs := make([]error, len(workers))
 	for i := range workers {
 		w := &worker{
-			client: client, progress: progress, size: opts.Size,
+			client: client, progress: progress, size: opts.Size, until: opts.Until, turns: turns,
 			random:     rand.New(rand.NewPCG(opts.Seed, uint64(i))),
 			operations: share(opts.Operations, len(workers), i),
 		}

@@ -3,6 +3,7 @@ package load_test
 import (
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
@@ -65,6 +66,52 @@ func TestRun(t *testing.T) {
 		}
 		if got, want := count(t, c), first.Live+second.Live; got != want {
 			t.Errorf("%d objects exist, want %d", got, want)
+		}
+	})
+
+	t.Run("until told to end, at a rate", func(t *testing.T) {
+		until := make(chan struct{})
+		var end sync.Once
+		const rate, writes = 100, 50
+		started := time.Now()
+		result, err := load.Run(t.Context(), c.Config(), load.Options{
+			Resources: opts.Resources, Namespaces: opts.Namespaces, Prefix: "until", Rate: rate, Until: until,
+			OnWrite: func(done int64) {
+				if done >= writes {
+					end.Do(func() { close(until) })
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Each worker may be at a write when it is told to end.
+		if n := result.Created + result.Updated + result.Deleted - result.Recreated; n < writes || n > writes+4 {
+			t.Errorf("%d operations, want %d", n, writes)
+		}
+		if took := time.Since(started); took < (writes-1)*time.Second/rate {
+			t.Errorf("%d writes in %v are more than %d per second", writes, took, rate)
+		}
+	})
+
+	t.Run("remove a namespace", func(t *testing.T) {
+		if err := load.RemoveNamespace(t.Context(), c.Config(), "team-b"); err != nil {
+			t.Fatal(err)
+		}
+		client, err := dynamic.NewForConfig(c.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, gvr := range load.GVRs(load.All()) {
+			for namespace, want := range map[string]bool{"team-a": true, "team-b": false} {
+				list, err := client.Resource(gvr).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := len(list.Items) > 0; got != want {
+					t.Errorf("%d %s in %s", len(list.Items), gvr.Resource, namespace)
+				}
+			}
 		}
 	})
 

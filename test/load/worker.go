@@ -26,6 +26,8 @@ type worker struct {
 	random     *rand.Rand
 	size       int
 	operations int
+	until      <-chan struct{}  // ends it before its operations are used up; nil never
+	turns      <-chan time.Time // to write; nil if it may whenever it likes
 	slots      []*slot
 	result     Result
 }
@@ -38,7 +40,7 @@ type slot struct {
 }
 
 func (w *worker) run(ctx context.Context) error {
-	for range w.operations {
+	for n := 0; n < w.operations && w.next(ctx); n++ {
 		s := w.slots[w.random.IntN(len(w.slots))]
 		if err := w.step(ctx, s); err != nil {
 			return fmt.Errorf("load: %s %s/%s: %w", s.resource.GVR.Resource, s.namespace, s.name, err)
@@ -51,6 +53,23 @@ func (w *worker) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// next waits for its turn, and is false when it is over.
+func (w *worker) next(ctx context.Context) bool {
+	if w.turns != nil {
+		select {
+		case <-w.turns:
+		case <-w.until:
+		case <-ctx.Done():
+		}
+	}
+	select {
+	case <-w.until:
+		return false
+	default:
+		return true // whatever comes next tells if ctx has ended
+	}
 }
 
 // step does one operation: of four, about three are updates.

@@ -5,13 +5,15 @@ import (
 	"time"
 )
 
-// Answer is what a request gets. The zero value is not useful: give a status, or Hang, or Reset.
+// Answer is what a request gets. The zero value is not useful: give a status, or Hang, or Reset, or CloseAfter.
 type Answer struct {
 	Status     int
 	RetryAfter time.Duration // sent in whole seconds
 	Body       string
 	Hang       bool // no answer until the sender gives up
 	Reset      bool // the connection is reset after the request was read
+	// CloseAfter is how long the sender waits before the connection is closed, in good order but without an answer.
+	CloseAfter time.Duration
 }
 
 // Behavior decides on the answer to a request. Calls do not overlap.

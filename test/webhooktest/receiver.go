@@ -129,6 +129,14 @@ func (r *Receiver) serve(w http.ResponseWriter, hr *http.Request) {
 	case answer.Reset:
 		r.remember(req)
 		reset(w)
+	case answer.CloseAfter > 0:
+		r.remember(req)
+		select {
+		case <-time.After(answer.CloseAfter):
+		case <-hr.Context().Done():
+		case <-r.closing:
+		}
+		panic(http.ErrAbortHandler)
 	default:
 		req.Status = answer.Status
 		// Before it is sent: whoever got the answer finds the request here.

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -63,6 +64,7 @@ func TestBehaviors(t *testing.T) {
 		webhooktest.WhenID(func(id string) bool { return id == "poison" }, webhooktest.Answer{Status: 422}, webhooktest.Accept()),
 		webhooktest.Answer{Status: 503, RetryAfter: 2 * time.Second},
 		webhooktest.Answer{Reset: true},
+		webhooktest.Answer{CloseAfter: time.Millisecond},
 	))
 
 	status, header, err := post(t, r, `{"id":"a"}`, nil)
@@ -72,18 +74,21 @@ func TestBehaviors(t *testing.T) {
 	if _, _, err := post(t, r, `{"id":"a"}`, nil); err == nil {
 		t.Error("second: got an answer, want a broken connection")
 	}
+	if _, _, err := post(t, r, `{"id":"a"}`, nil); !errors.Is(err, io.EOF) {
+		t.Errorf("third: got %v, want the end of the connection", err)
+	}
 	if status, _, err := post(t, r, `[{"id":"a"},{"id":"poison"}]`, nil); err != nil || status != 422 {
-		t.Errorf("third: got %d, %v", status, err)
+		t.Errorf("fourth: got %d, %v", status, err)
 	}
 	if status, _, err := post(t, r, `[{"id":"a"}]`, nil); err != nil || status != 200 {
-		t.Errorf("fourth: got %d, %v", status, err)
+		t.Errorf("fifth: got %d, %v", status, err)
 	}
 
 	var got []int
 	for _, req := range r.Requests() {
 		got = append(got, req.Status)
 	}
-	if want := []int{503, 0, 422, 200}; !slices.Equal(got, want) {
+	if want := []int{503, 0, 0, 422, 200}; !slices.Equal(got, want) {
 		t.Errorf("got statuses %v, want %v", got, want)
 	}
 	if got := ids(r.Accepted()); !slices.Equal(got, []string{"a"}) {

@@ -1,0 +1,101 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/source/sourcetest"
+)
+
+// clientOf talks to a server that answers as serve does.
+func clientOf(t *testing.T, serve http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(serve)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	client, err := NewClient(&rest.Config{Host: server.URL}, ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// requests are all that a client asks for.
+func requests(client *Client) map[string]func(context.Context) error {
+	c := collection{client: client, resource: sourcetest.Things}
+	return map[string]func(context.Context) error{
+		"cluster uid": func(ctx context.Context) error { _, err := client.ClusterUID(ctx); return err },
+		"discovery":   func(ctx context.Context) error { _, err := client.resolve(ctx, sourcetest.Things); return err },
+		"list":        func(ctx context.Context) error { _, err := c.list(ctx, listOptions{limit: 1}); return err },
+		"watch":       func(ctx context.Context) error { _, err := c.watch(ctx, metav1.ListOptions{}); return err },
+	}
+}
+
+func TestErrorsAreTheServers(t *testing.T) {
+	client := clientOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"things is forbidden: not you","reason":"Forbidden","code":403}`)
+	})
+	for name, request := range requests(client) {
+		if err := request(t.Context()); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "not you") {
+			t.Errorf("%s: got %v, want what the server said", name, err)
+		}
+	}
+}
+
+// A load balancer may take a connection whose other end is gone, and never answer.
+func TestNoAnswer(t *testing.T) {
+	client := clientOf(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	client.timeout = 50 * time.Millisecond
+	for name, request := range requests(client) {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := request(ctx); !errors.Is(err, errNoAnswer) || ctx.Err() != nil {
+				t.Errorf("got %v, want %v", err, errNoAnswer)
+			}
+		})
+	}
+}
+
+// Once it has begun, a watch may be silent for as long as it likes.
+func TestSilentWatchGoesOn(t *testing.T) {
+	const timeout = 500 * time.Millisecond
+	client := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-time.After(3 * timeout):
+		case <-r.Context().Done():
+		}
+		_, _ = fmt.Fprintln(w, `{"type":"ADDED","object":{"apiVersion":"v1","kind":"Thing","metadata":{"name":"a","uid":"u","resourceVersion":"1"}}}`)
+	})
+	client.timeout = timeout
+	c := collection{client: client, resource: sourcetest.Things}
+	w, err := c.watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	select {
+	case event, ok := <-w.ResultChan():
+		if !ok || event.Type != "ADDED" {
+			t.Errorf("got %+v, %v", event, ok)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("nothing")
+	}
+}

@@ -1,0 +1,195 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// refused is what the API server says to a position that it does not remember.
+var refused = statusOf(apierrors.NewResourceExpired("too old resource version"))
+
+// TestHistoryRefused has a watch refused under a load in each of the ways there are: one gap record, and everything else
+// as if nothing had been.
+func TestHistoryRefused(t *testing.T) {
+	inStream, err := json.Marshal(map[string]any{"type": "ERROR", "object": refused})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		kind load.Resource
+		// fault of the one watch that is refused; nil if the API server does it, once etcd is compacted.
+		fault *proxy.Fault
+	}{
+		// Today's API servers refuse in the stream; a proxy, or an older one, before it.
+		{"as HTTP answer", load.ConfigMaps(), &proxy.Fault{Status: refused}},
+		{"in the middle of a stream", load.ConfigMaps(), &proxy.Fault{After: 5, Instead: string(inStream)}},
+		{"by the API server", load.Events(), nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { // not parallel: it compacts
+			config := plane(t).Config()
+			namespace := newNamespace(t, "refused")
+			gateway, kubeconfig := gatewayOf(t, config)
+			hook := webhooktest.Start(t)
+			kinds := []load.Resource{tt.kind, load.Deployments()}
+			watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+			e := startExporter(t, kubeconfig, fmt.Sprintf("stateDir: %q\n", t.TempDir())+
+				hookConfig(fmt.Sprintf("[v1/%s, apps/v1/deployments]", tt.kind.GVR.Resource), fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
+			e.WaitReady()
+			running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Seed: 22})
+			read := hookReader(t, hook, cloudEvents)
+			more(t, read, 100)
+
+			before := len(gateway.Requests())
+			var met atomic.Bool
+			away := make(chan struct{})
+			gateway.Use(func(r *http.Request) *proxy.Fault {
+				if !isWatch(r.URL.Path, r.URL.Query(), tt.kind.GVR.Resource) || met.Swap(true) {
+					return nil
+				}
+				if tt.fault == nil {
+					return &proxy.Fault{Hold: away}
+				}
+				return tt.fault
+			})
+			gateway.Cut()
+			if tt.fault == nil {
+				more(t, read, 100) // of the other watch
+				if _, err := plane(t).CompactEtcd(within(t, wide)); err != nil {
+					t.Fatal(err)
+				}
+				close(away)
+			}
+			eventually(t, wide, "a gap", func() error {
+				if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps < 1 {
+					return fmt.Errorf("%v gaps", gaps)
+				}
+				return nil
+			})
+			more(t, read, 100)
+			done := running.End()
+			report := expectAll(t, watched, done, read, oracle.CompareOptions{AllowGaps: true})
+			t.Log(report)
+			expectGaps(t, e, read(), 1)
+			if n := relists(gateway.Requests()[before:], tt.kind.GVR.Resource); len(n) != 1 {
+				t.Errorf("the state was read %d times: %+v", len(n), n)
+			}
+			if n := relists(gateway.Requests()[before:], "deployments"); len(n) != 0 {
+				t.Errorf("the other watch read the state: %+v", n)
+			}
+			expectState(t, config, read(), load.GVRs(kinds), namespace)
+		})
+	}
+}
+
+// expectGaps wants n gap records, all from the same position, and none of what was inferred before the first.
+func expectGaps(t *testing.T, e *exporter, records []oracle.Record, n int) {
+	t.Helper()
+	var gaps []oracle.Record
+	for _, r := range records {
+		switch {
+		case r.Type == oracle.Gap:
+			gaps = append(gaps, r)
+		case r.Inferred && len(gaps) == 0:
+			t.Errorf("%s is before the gap", r.ID)
+		}
+	}
+	if counted := e.Metrics().sum("kubeferry_watch_gaps_total"); len(gaps) != n || counted != float64(n) {
+		t.Errorf("%d gap records, and %v by the metric, want %d", len(gaps), counted, n)
+	}
+	for _, gap := range gaps {
+		if gap.From == "" || gap.From != gaps[0].From || gap.To == "" {
+			t.Errorf("the gap is %+v, the first %+v", gap, gaps[0])
+		}
+	}
+}
+
+// more waits until n more records have arrived.
+func more(tb testing.TB, read reader, n int) {
+	tb.Helper()
+	want := len(read()) + n
+	eventually(tb, 2*wide, fmt.Sprintf("%d more records", n), func() error {
+		if got := len(read()); got < want {
+			return fmt.Errorf("%d of %d", got, want)
+		}
+		return nil
+	})
+}
+
+// TestContinueTokenExpires compacts etcd between two pages of the state that closes a gap: the reading begins anew, and
+// leads to the right end all the same.
+func TestContinueTokenExpires(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "token")
+	gateway, kubeconfig := gatewayOf(t, config)
+	hook := webhooktest.Start(t)
+	kinds := []load.Resource{load.Events()} // etcd itself serves their pages
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	e := startExporter(t, kubeconfig, fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/events], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: hook}]
+sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 50}}}]
+`, t.TempDir(), namespace, hook.URL()))
+	e.WaitReady()
+	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 1500, Operations: 1800, Concurrency: 8, Seed: 23}
+	first := runLoad(t, config, opts)
+	if first.Live <= 500 {
+		t.Fatalf("%d objects fit into one page", first.Live)
+	}
+	e.WaitSettled(2 * wide)
+
+	before := len(gateway.Requests())
+	var refusals, pages atomic.Int64
+	held, compacted := make(chan struct{}), make(chan struct{})
+	gateway.Use(func(r *http.Request) *proxy.Fault {
+		query := r.URL.Query()
+		switch {
+		case isWatch(r.URL.Path, query, "events") && refusals.Add(1) == 1:
+			return &proxy.Fault{Status: refused}
+		case query.Get("continue") != "" && pages.Add(1) == 1:
+			close(held)
+			return &proxy.Fault{Hold: compacted}
+		default:
+			return nil
+		}
+	})
+	gateway.Cut()
+	select {
+	case <-held:
+	case <-within(t, wide).Done():
+		t.Fatal("no second page was asked for")
+	}
+	opts.Prefix, opts.Objects, opts.Operations, opts.Seed = "more", 100, 300, 24
+	second := runLoad(t, config, opts)
+	if _, err := plane(t).CompactEtcd(within(t, wide)); err != nil {
+		t.Fatal(err)
+	}
+	close(compacted)
+	opts.Operations, opts.Seed = 100, 25
+	third := runLoad(t, config, opts)
+
+	all := &load.Result{UIDs: slices.Concat(first.UIDs, second.UIDs, third.UIDs)}
+	read := hookReader(t, hook, cloudEvents)
+	report := expectAll(t, watched, all, read, oracle.CompareOptions{AllowGaps: true})
+	t.Log(report)
+	if !slices.ContainsFunc(gateway.Requests()[before:], func(r proxy.Request) bool {
+		return r.Query.Get("continue") != "" && r.Forwarded && r.Status == http.StatusGone
+	}) {
+		t.Error("the API server did not refuse the continue token")
+	}
+	expectGaps(t, e, read(), 2) // what happened between the two readings is unknown as well
+	expectState(t, config, read(), load.GVRs(kinds), namespace)
+}

@@ -1,0 +1,188 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// recoveryBound is how long after a sink's recovery the first record must get through: 2 s, and room for a busy machine.
+const recoveryBound = 2*time.Second + time.Second
+
+// failing is a pipeline whose receiver fails as a whole for a while.
+type failing struct {
+	pipeline string
+	hook     *webhooktest.Receiver
+	url      string
+	begin    func()
+	end      func()
+	attempts int // that the receiver may see at most in the time of the fault
+	timeout  string
+	// repeats says that what was accepted in the moment of a break, or too late, is sent again.
+	repeats  bool
+	from, to int // requests seen when it began and ended
+	ended    time.Time
+}
+
+// TestSinkFaults lets receivers fail in every way there is, at the same time, for 10 s of a load: nothing is lost, order
+// is kept, memory is bounded, each sink is back within 2 s of its recovery, and a pipeline beside them notices nothing.
+func TestSinkFaults(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "fault")
+	healthy := webhooktest.Start(t)
+	var all []*failing
+	var pipelines, sinks strings.Builder
+	for _, batch := range []int{1, 25} {
+		for _, f := range sinkFaults(t) {
+			f.pipeline = fmt.Sprintf("%s-%d", f.pipeline, batch)
+			all = append(all, f)
+			_, _ = fmt.Fprintf(&pipelines, "  - {name: %[1]s, sink: %[1]s, retry: {initial: 50ms}, backlog: {maxBytes: 128Ki}}\n", f.pipeline)
+			_, _ = fmt.Fprintf(&sinks, "  - {name: %s, webhook: {url: %q, timeout: %s, batch: {maxRecords: %d}}}\n", f.pipeline, f.url, f.timeout, batch)
+		}
+	}
+	kinds := []load.Resource{load.ConfigMaps(), load.Deployments()}
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/configmaps, apps/v1/deployments], namespaces: {include: [%s]}}]
+pipelines:
+  - {name: healthy, sink: healthy}
+%ssinks:
+  - {name: healthy, webhook: {url: %q}}
+%s`, t.TempDir(), namespace, &pipelines, healthy.URL(), &sinks))
+	e.WaitReady()
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 40, Seed: 6, Rate: 60})
+	eventually(t, wide, "every pipeline delivers", func() error {
+		for _, p := range e.Status().Pipelines {
+			if p.Delivered < 30 {
+				return fmt.Errorf("%+v", p)
+			}
+		}
+		return nil
+	})
+	before := peakRSS(t, e)
+
+	for _, f := range all {
+		f.begin()
+		f.from = len(f.hook.Requests())
+	}
+	fault := time.After(10 * time.Second)
+	for _, f := range all {
+		e.WaitGate(wide, f.pipeline, false)
+	}
+	<-fault
+	m := e.Metrics()
+	for _, f := range all {
+		// Beside its bound a backlog holds what the next commit writes to the log.
+		if bytes := m.sum("kubeferry_backlog_bytes", "pipeline="+f.pipeline); bytes > 2*128<<10 {
+			t.Errorf("%s: backlog_bytes is %v", f.pipeline, bytes)
+		}
+		if waiting := m.sum("kubeferry_backlog_deltas", "pipeline="+f.pipeline); waiting < 300 {
+			t.Errorf("%s: %v changes wait; the load is poor", f.pipeline, waiting)
+		}
+	}
+	if code, body := e.Get("/readyz"); code != http.StatusOK {
+		t.Errorf("dead sinks make /readyz %d %s", code, body)
+	}
+	grown := peakRSS(t, e) - before
+	t.Logf("peak RSS %d MiB, %d MiB more than before the faults", (grown+before)>>20, grown>>20)
+	if grown > 128<<20 { // under the race detector, with 14 backlogs
+		t.Errorf("peak RSS grew by %d MiB", grown>>20)
+	}
+	for _, f := range all { // one after the other: what they have to catch up with keeps the machine busy
+		f.to, f.ended = len(f.hook.Requests()), time.Now()
+		f.end()
+		e.WaitGate(wide, f.pipeline, true)
+	}
+	done := running.End()
+
+	expectAll(t, watched, done, hookReader(t, healthy, cloudEvents), oracle.CompareOptions{})
+	for _, f := range all {
+		t.Run(f.pipeline, func(t *testing.T) { f.judge(t, e, watched, done) })
+	}
+	e.WaitWaiting(wide, 0)
+	m = e.Metrics()
+	seconds := m.sum("kubeferry_delivery_seconds_sum", "pipeline=healthy") / m.sum("kubeferry_delivery_seconds_count", "pipeline=healthy")
+	if seconds > 1 {
+		t.Errorf("the healthy pipeline took %v s per delivery", seconds)
+	}
+}
+
+// sinkFaults are the ways to fail, each with a receiver of its own.
+func sinkFaults(tb testing.TB) []*failing {
+	tb.Helper()
+	var all []*failing
+	for name, behavior := range map[string]webhooktest.Behavior{
+		"500":   webhooktest.Status(http.StatusInternalServerError),
+		"401":   webhooktest.Status(http.StatusUnauthorized),
+		"429":   webhooktest.Always(webhooktest.Answer{Status: http.StatusTooManyRequests, RetryAfter: time.Second}),
+		"hang":  webhooktest.Always(webhooktest.Answer{Hang: true}),
+		"reset": webhooktest.Always(webhooktest.Answer{Reset: true}),
+		"close": webhooktest.Always(webhooktest.Answer{CloseAfter: 700 * time.Millisecond}),
+	} {
+		hook := webhooktest.Start(tb)
+		f := &failing{
+			pipeline: name, hook: hook, url: hook.URL(), timeout: "10s", attempts: 60,
+			begin: func() { hook.Use(behavior) }, end: func() { hook.Use(webhooktest.Accept()) },
+		}
+		switch name {
+		case "429":
+			f.attempts = 30
+		case "hang":
+			f.timeout, f.repeats = "1s", true
+		}
+		all = append(all, f)
+	}
+	hook := webhooktest.Start(tb)
+	way := proxy.NewTCP(tb, strings.TrimPrefix(hook.URL(), "http://"))
+	way.Come()
+	return append(all, &failing{
+		pipeline: "gone", hook: hook, url: "http://" + way.Addr(), timeout: "10s", attempts: 60,
+		begin: way.Leave, end: way.Come, repeats: true,
+	})
+}
+
+// judge looks at one pipeline after its sink's recovery.
+func (f *failing) judge(t *testing.T, e *exporter, watched *oracle.Oracle, done *load.Result) {
+	report := expectAll(t, watched, done, hookReader(t, f.hook, cloudEvents), oracle.CompareOptions{})
+	t.Log(report)
+	if len(report.Duplicates) > 0 && !f.repeats {
+		t.Errorf("%d records arrived again, although none was accepted during the fault", len(report.Duplicates))
+	}
+	requests := f.hook.Requests()
+	if n := f.to - f.from; n > f.attempts {
+		t.Errorf("%d requests in the time of the fault, want at most %d", n, f.attempts)
+	}
+	for _, request := range requests[f.to:] {
+		if request.Status/100 != 2 {
+			continue
+		}
+		took := request.Time.Sub(f.ended)
+		t.Logf("back after %v", took.Round(time.Millisecond))
+		if took > recoveryBound {
+			t.Errorf("the first record came %v after the sink was back", took)
+		}
+		break
+	}
+	label := "pipeline=" + f.pipeline
+	m := e.Metrics()
+	if m.sum("kubeferry_sink_errors_total", label) < 1 || m.sum("kubeferry_records_dead_total", label) != 0 {
+		t.Errorf("errors %v, dead %v", m.sum("kubeferry_sink_errors_total", label), m.sum("kubeferry_records_dead_total", label))
+	}
+	said := 0
+	for _, line := range e.Logged("the sink fails") {
+		if line["pipeline"] == f.pipeline {
+			said++
+		}
+	}
+	if said == 0 || said > 3 {
+		t.Errorf("the log says %d times that the sink fails", said)
+	}
+}

@@ -1,0 +1,165 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestStateFileCutShort cuts the state file of a killed exporter off at several places. Either all of it was there, or
+// the file is set aside as it was, the log says so, and what exists is told from the beginning: no loss in silence.
+func TestStateFileCutShort(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	namespace := newNamespace(t, "cut")
+	kinds := []load.Resource{load.ConfigMaps()}
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	text := func(dir, url string) string {
+		return fmt.Sprintf("stateDir: %q\n", dir) + hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), url)
+	}
+	dir := t.TempDir()
+	e := startExporter(t, plane(t).KubeconfigFile(), text(dir, hook.URL()))
+	e.WaitReady()
+	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Operations: 200, Seed: 50}
+	all := runLoad(t, config, opts)
+	e.WaitSettled(wide)
+	taken := hookReader(t, hook, cloudEvents)()
+	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
+	opts.Operations, opts.Seed = 200, 51
+	more := runLoad(t, config, opts)
+	all.UIDs = append(all.UIDs, more.UIDs...)
+	e.WaitWaiting(wide, 150)
+	eventually(t, wide, "the log holds what waits", func() error {
+		if size := e.Metrics().sum("kubeferry_log_bytes"); size < 100<<10 {
+			return fmt.Errorf("log_bytes is %v", size)
+		}
+		return nil
+	})
+	e.Kill()
+	whole, err := os.ReadFile(filepath.Join(dir, "kubeferry.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(filepath.Join(dir, "redaction.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	restored, aside := 0, 0
+	for _, size := range []int{1, 4096, 3*4096 + 100, len(whole) / 3, len(whole) / 2, len(whole) - 1, len(whole)} {
+		dir := t.TempDir()
+		for name, content := range map[string][]byte{"kubeferry.db": whole[:size], "redaction.key": key} {
+			if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hook := webhooktest.Start(t)
+		e := startExporter(t, plane(t).KubeconfigFile(), text(dir, hook.URL()))
+		e.WaitReady()
+		e.WaitSettled(wide)
+		records := hookReader(t, hook, cloudEvents)
+		found, _ := filepath.Glob(filepath.Join(dir, "*.set-aside-*"))
+		said := e.Logged("set aside")
+		switch {
+		case len(found) == 0: // what was cut off was free
+			restored++
+			expectAll(t, watched, all, func() []oracle.Record { return slices.Concat(taken, records()) }, oracle.CompareOptions{})
+			if len(said) > 0 {
+				t.Errorf("%d bytes: the log says %v, and nothing is set aside", size, said)
+			}
+		default:
+			aside++
+			if content, err := os.ReadFile(found[0]); len(found) != 1 || err != nil || !bytes.Equal(content, whole[:size]) {
+				t.Errorf("%d bytes: set aside %v, %v, want one as it was", size, found, err)
+			}
+			if len(said) != 1 || said[0]["level"] != "ERROR" || said[0]["err"] == nil {
+				t.Errorf("%d bytes: the log says %v", size, said)
+			}
+			for _, r := range records() {
+				if !r.Snapshot {
+					t.Errorf("%d bytes: %s is no snapshot", size, r.ID)
+				}
+			}
+			expectState(t, config, records(), load.GVRs(kinds), namespace)
+		}
+		e.Stop()
+	}
+	t.Logf("%d files restored, %d set aside, of %d bytes", restored, aside, len(whole))
+	if restored == 0 || aside < 4 {
+		t.Errorf("%d files restored, %d set aside", restored, aside)
+	}
+}
+
+// TestStateDirectoryReadOnly gives the exporter a state directory that cannot be written: it ends with a clear error
+// before it delivers anything, and leaves everything as it was for a start that can write.
+func TestStateDirectoryReadOnly(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	namespace := newNamespace(t, "readonly")
+	kinds := []load.Resource{load.ConfigMaps()}
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	dir := t.TempDir()
+	text := fmt.Sprintf("stateDir: %q\n", dir) + hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Operations: 100, Seed: 52}
+	all := runLoad(t, config, opts)
+	e.WaitSettled(wide)
+	e.Stop()
+	opts.Operations, opts.Seed = 100, 53
+	more := runLoad(t, config, opts)
+	all.UIDs = append(all.UIDs, more.UIDs...)
+	before := len(hook.Requests())
+
+	for name, state := range map[string]string{"with a state": dir, "empty": t.TempDir()} {
+		file := writeConfig(t, t.TempDir(), strings.Replace(text, dir, state, 1))
+		output, code := runReadOnly(t, state, "run", "--config", file, "--kubeconfig", plane(t).KubeconfigFile())
+		if code != 1 || !strings.Contains(output, state) || !strings.Contains(output, "read-only file system") && !strings.Contains(output, "permission denied") {
+			t.Errorf("%s: exit code %d, want 1 and what is wrong with %s:\n%s", name, code, state, output)
+		}
+		if strings.Contains(output, "set aside") {
+			t.Errorf("%s: something was set aside:\n%s", name, output)
+		}
+	}
+	if n := len(hook.Requests()) - before; n > 0 {
+		t.Errorf("%d requests without a state", n)
+	}
+
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	report := expectAll(t, watched, all, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
+	t.Log(report)
+	if len(report.Duplicates) > 0 {
+		t.Errorf("repeated: %v", report.Duplicates)
+	}
+}
+
+// runReadOnly runs the program to its end with a directory that it cannot write. Root can write any, so for root it is a
+// read-only mount in a namespace of its own, which ends with the program.
+func runReadOnly(tb testing.TB, dir string, args ...string) (output string, code int) {
+	tb.Helper()
+	binary, err := shared.binary()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if os.Getuid() == 0 {
+		const script = `mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"`
+		return runProgram(tb, "unshare", slices.Concat([]string{"--mount", "--propagation", "private", "sh", "-c", script, dir, binary}, args)...)
+	}
+	if err := os.Chmod(dir, 0o500); err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = os.Chmod(dir, 0o700) }()
+	return runProgram(tb, binary, args...)
+}

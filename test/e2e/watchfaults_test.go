@@ -1,0 +1,155 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// soaking says that the long forms are asked for.
+func soaking() bool { return os.Getenv("KUBEFERRY_SOAK") != "" }
+
+// statusOf is what the API server answers with an error of its own.
+func statusOf(err apierrors.APIStatus) *metav1.Status {
+	status := err.Status()
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	return &status
+}
+
+// TestWatchStartFails lets every attempt to open a watch fail for a while, and has the exporter killed and started again
+// meanwhile: that is no loss of history, so nothing is read again, no gap is told, and every change arrives.
+func TestWatchStartFails(t *testing.T) {
+	lasts := 10 * time.Second
+	if soaking() {
+		lasts = 30 * time.Second
+	}
+	group := schema.GroupResource{Resource: "configmaps"}
+	forbidden := apierrors.NewForbidden(group, "", fmt.Errorf("for a while"))
+	for name, fault := range map[string]*proxy.Fault{
+		"time-out":              {Wait: 2 * time.Second, Status: statusOf(apierrors.NewTimeoutError("for a while", 1))},
+		"no answer":             {Hold: make(chan struct{})}, // until the connection breaks
+		"reset":                 {Reset: true},
+		"500":                   {Status: statusOf(apierrors.NewInternalError(fmt.Errorf("for a while")))},
+		"503":                   {Status: statusOf(apierrors.NewServiceUnavailable("for a while"))},
+		"503 of a proxy before": {Code: http.StatusServiceUnavailable, Body: "no upstream"},
+		"429":                   {Status: statusOf(apierrors.NewTooManyRequests("for a while", 1))},
+		"403":                   {Status: statusOf(forbidden)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := plane(t).Config()
+			namespace := newNamespace(t, "start")
+			gateway, kubeconfig := gatewayOf(t, config)
+			hook := webhooktest.Start(t)
+			kinds := []load.Resource{load.ConfigMaps(), load.Deployments()}
+			watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+			text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) +
+				hookConfig("[v1/configmaps, apps/v1/deployments]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+			e := startExporter(t, kubeconfig, text)
+			e.WaitReady()
+			running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Seed: 20, Rate: 40})
+			read := hookReader(t, hook, cloudEvents)
+			arrived := func(n int) {
+				t.Helper()
+				eventually(t, wide, "changes arrive", func() error {
+					if got := len(read()); got < n {
+						return fmt.Errorf("%d", got)
+					}
+					return nil
+				})
+			}
+			arrived(40)
+			lasting(t, commitInterval) // a killed exporter goes on from a position, not from its snapshot
+			before := len(gateway.Requests())
+			gateway.Use(watches("configmaps", fault))
+			gateway.Cut()
+			half := time.After(lasts / 2)
+			over := time.After(lasts)
+			arrived(len(read()) + 40) // the other watch goes on
+			<-half
+			e.Kill()
+			e = startExporter(t, kubeconfig, text)
+			<-over
+			tried := 0
+			for _, r := range gateway.Requests()[before:] {
+				if isWatch(r.Path, r.Query, "configmaps") && !r.Forwarded {
+					tried++
+				}
+			}
+			gateway.Use(nil)
+			if fault.Hold != nil {
+				gateway.Cut()
+			}
+			done := running.End()
+			report := expectAll(t, watched, done, read, oracle.CompareOptions{})
+			t.Logf("%d attempts to watch failed; %s", tried, report)
+			if tried < 2 {
+				t.Errorf("%d attempts to watch failed; the fault was none", tried)
+			}
+			for _, r := range relists(gateway.Requests()[before:], "configmaps") {
+				t.Errorf("a relist: %+v", r)
+			}
+			if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
+				t.Errorf("%v gaps", gaps)
+			}
+			e.WaitReady()
+		})
+	}
+}
+
+// TestWatchCutInMidLine breaks every watch in the middle of a line, a few changes after it began, for a whole load.
+func TestWatchCutInMidLine(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	namespace := newNamespace(t, "midline")
+	gateway, kubeconfig := gatewayOf(t, config)
+	hook := webhooktest.Start(t)
+	kinds := []load.Resource{load.ConfigMaps(), load.Events()}
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	e := startExporter(t, kubeconfig, hookConfig("[v1/configmaps, v1/events]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
+	e.WaitReady()
+	before := len(gateway.Requests())
+	var cuts atomic.Int64
+	gateway.Use(func(r *http.Request) *proxy.Fault {
+		if r.URL.Query().Get("watch") == "" {
+			return nil
+		}
+		return &proxy.Fault{After: int(cuts.Add(1) % 7), Cut: true}
+	})
+	gateway.Cut()
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Seed: 21, Rate: 60})
+	eventually(t, 3*wide, "both watches are cut many times", func() error {
+		if n := cuts.Load(); n < 40 {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	})
+	done := running.End()
+	gateway.Use(nil)
+	gateway.Cut() // what is open waits for one more line to be cut
+	report := expectAll(t, watched, done, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
+	t.Logf("%d watches; %s", cuts.Load(), report)
+	if len(report.Duplicates) > 0 {
+		t.Errorf("repeated: %v", report.Duplicates)
+	}
+	for _, resource := range []string{"configmaps", "events"} {
+		for _, r := range relists(gateway.Requests()[before:], resource) {
+			t.Errorf("a relist: %+v", r)
+		}
+	}
+	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
+		t.Errorf("%v gaps", gaps)
+	}
+}

@@ -1,0 +1,245 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// HTTP forwards requests to an API server with the credentials of its own configuration, over plain HTTP/1.1, so that
+// each watch has a connection of its own and a fault hits no other. Its methods may be called from any goroutine.
+type HTTP struct {
+	server *httptest.Server
+
+	mu       sync.Mutex // guards what follows
+	rule     Rule
+	requests []*Request
+}
+
+// Rule decides on the fault of a request; nil is none. Calls do not overlap. It may change nothing of r.
+type Rule func(r *http.Request) *Fault
+
+// Fault is what happens to a request. At most one of Status, Code, Reset, Cut and Instead is set.
+type Fault struct {
+	// Status is answered as the API server would, Code and Body as something before it would.
+	Status *metav1.Status
+	Code   int
+	Body   string
+	// Reset resets the connection.
+	Reset bool
+	// Wait is how long to wait before.
+	Wait time.Duration
+	// Hold, if not nil, is waited for before the request is forwarded, or the fault happens.
+	Hold <-chan struct{}
+	// After is the number of lines of the answer's body that pass before Cut or Instead. Only a watch has lines.
+	After int
+	// Cut breaks the connection in the middle of the next line.
+	Cut bool
+	// Instead is a line that takes the place of the next one, and ends the body.
+	Instead string
+}
+
+// Request is one request that came.
+type Request struct {
+	Method, Path string
+	Query        url.Values
+	Time         time.Time
+	// Forwarded says that it reached the API server, Status what the exporter was answered; 0 if nothing.
+	Forwarded bool
+	Status    int
+}
+
+// NewHTTP forwards to the API server of config until the test ends.
+func NewHTTP(tb testing.TB, config *rest.Config) *HTTP {
+	tb.Helper()
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &HTTP{}
+	forward := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1, // a watch is read line by line
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
+			panic(http.ErrAbortHandler) // the server is away, or the exporter went
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			state, _ := resp.Request.Context().Value(stateKey{}).(*state)
+			p.answered(state.request, resp.StatusCode)
+			if f := state.fault; f != nil && (f.Cut || f.Instead != "") {
+				resp.Body = &faultyBody{ReadCloser: resp.Body, fault: f, left: f.After}
+			}
+			return nil
+		},
+	}
+	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, forward) }))
+	tb.Cleanup(func() {
+		p.server.CloseClientConnections()
+		p.server.Close()
+	})
+	return p
+}
+
+// Config leads a client here.
+func (p *HTTP) Config() *rest.Config { return &rest.Config{Host: p.server.URL} }
+
+// Use sets the rule for requests from now on; nil forwards all of them.
+func (p *HTTP) Use(rule Rule) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rule = rule
+}
+
+// Cut breaks the connections there are.
+func (p *HTTP) Cut() { p.server.CloseClientConnections() }
+
+// Requests are those that came so far, in order.
+func (p *HTTP) Requests() []Request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	requests := make([]Request, len(p.requests))
+	for i, r := range p.requests {
+		requests[i] = *r
+	}
+	return requests
+}
+
+type stateKey struct{}
+
+// state goes with a request that is forwarded.
+type state struct {
+	request *Request
+	fault   *Fault
+}
+
+func (p *HTTP) serve(w http.ResponseWriter, r *http.Request, forward http.Handler) {
+	request := &Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.Query(), Time: time.Now()}
+	p.mu.Lock()
+	var fault *Fault
+	if p.rule != nil {
+		fault = p.rule(r)
+	}
+	p.requests = append(p.requests, request)
+	p.mu.Unlock()
+
+	if fault != nil {
+		if !wait(r, fault) {
+			return
+		}
+		switch {
+		case fault.Reset:
+			reset(w)
+			return
+		case fault.Status != nil:
+			p.answered(request, int(fault.Status.Code))
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(int(fault.Status.Code))
+			_ = json.NewEncoder(w).Encode(fault.Status)
+			return
+		case fault.Code != 0:
+			p.answered(request, fault.Code)
+			http.Error(w, fault.Body, fault.Code)
+			return
+		}
+	}
+	p.mu.Lock()
+	request.Forwarded = true
+	p.mu.Unlock()
+	forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), stateKey{}, &state{request, fault})))
+}
+
+func (p *HTTP) answered(r *Request, status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.Status = status
+}
+
+// wait is false if the exporter gave the request up.
+func wait(r *http.Request, f *Fault) bool {
+	if f.Hold != nil {
+		select {
+		case <-f.Hold:
+		case <-r.Context().Done():
+			return false
+		}
+	}
+	if f.Wait > 0 {
+		select {
+		case <-time.After(f.Wait):
+		case <-r.Context().Done():
+			return false
+		}
+	}
+	return true
+}
+
+// reset ends the connection with a TCP RST.
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+var errCut = errors.New("cut in the middle of a line")
+
+// faultyBody ends where the fault says. The reverse proxy breaks the connection at an error.
+type faultyBody struct {
+	io.ReadCloser
+	fault *Fault
+	left  int       // lines that may pass
+	rest  io.Reader // what comes then
+}
+
+func (b *faultyBody) Read(p []byte) (int, error) {
+	if b.rest != nil {
+		return b.rest.Read(p)
+	}
+	n, err := b.ReadCloser.Read(p)
+	at := 0
+	for ; at < n && b.left > 0; b.left-- {
+		newline := bytes.IndexByte(p[at:n], '\n')
+		if newline < 0 {
+			return n, err
+		}
+		at += newline + 1
+	}
+	switch {
+	case at == n: // the next line has not begun
+		return n, err
+	case b.fault.Instead != "":
+		b.rest = strings.NewReader(b.fault.Instead + "\n")
+		return at, nil
+	default:
+		line := n - at
+		if newline := bytes.IndexByte(p[at:n], '\n'); newline >= 0 {
+			line = newline
+		}
+		b.rest = iotest.ErrReader(errCut)
+		return at + max(1, line/2), nil
+	}
+}
