@@ -42,7 +42,7 @@ func (v *validator) transforms(p *Pipeline, at string) {
 		}
 		v.transform(&p.Transforms[i], path)
 		flow.next(&p.Transforms[i], path)
-		if v.broken.isBroken(path) || v.unknownOperation(path) {
+		if v.broken.isBroken(path+".rename") || v.unknownOperation(path) {
 			flow.unreadable()
 		}
 	}

@@ -65,6 +65,7 @@ func (m *Moves) entry(d *decoder, e entry, path string) {
 	var to fieldpath.Path
 	d.value(e.value, path, reflect.ValueOf(&to).Elem(), nil)
 	if from.Len() == 0 || to.Len() == 0 {
+		d.faults.mark(path)
 		return
 	}
 	move, err := fieldpath.NewMove(from, to)
