@@ -55,12 +55,12 @@ func (v *validator) onLeave(p *Pipeline, at string) {
 	if p.OnLeave != OnLeaveDeleted {
 		return
 	}
-	for i := range p.Filters {
-		if v.has(index(at+".filters", i) + ".expr") {
+	for i, filter := range p.Filters {
+		if v.has(index(at+".filters", i)+".expr") && (filter.Program == nil || filter.Program.Uses().ObjectOnly()) {
 			return
 		}
 	}
-	v.warn(at+".onLeave", "has no effect: of the filters, only expr can let an object pass now and not later, and the pipeline has none")
+	v.warn(at+".onLeave", "has no effect: only an expr that reads object and resource and nothing else can say that an object leaves, and the filters have none")
 }
 
 // diff checks that the records have a place for a difference.

@@ -247,6 +247,20 @@ func TestInputError(t *testing.T) {
 	}
 }
 
+// TestLong: what is long and not deep is fine.
+func TestLong(t *testing.T) {
+	for _, text := range []string{
+		strings.Repeat("snapshot && ", 1500) + "snapshot",
+		strings.Repeat("type == 'ADDED' || ", 900) + "snapshot",
+		strings.Repeat("snapshot ? true : ", 40) + "inferred",
+		strings.Repeat("(", 40) + "snapshot" + strings.Repeat(")", 40),
+		"object" + strings.Repeat(".a", 40) + " == 1",
+		`type in ["ADDED"` + strings.Repeat(`, "DELETED"`, 1500) + "]",
+	} {
+		compile(t, text, Filter)
+	}
+}
+
 func TestContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -15,8 +15,11 @@ type Uses struct {
 	Identity bool
 }
 
-// Uses says which variables the expression reads. If it is none but object and resource, the result depends on
-// nothing but one version of the object.
+// ObjectOnly reports whether the result depends on nothing but one version of the object and its resource: it says
+// which objects are meant, not which changes of them.
+func (u Uses) ObjectOnly() bool { return !u.OldObject && !u.Type && !u.Snapshot && !u.Inferred }
+
+// Uses says which variables the expression reads.
 func (p *Program) Uses() Uses { return p.uses }
 
 // identityFields are the fields of [Identity] that an expression reads.

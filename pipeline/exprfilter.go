@@ -38,10 +38,7 @@ func NewExprFilter(program *expr.Program, onError OnError) ExprFilter {
 var _ Filter = ExprFilter{}
 
 // OfObject implements [Filter].
-func (f ExprFilter) OfObject() bool {
-	uses := f.program.Uses()
-	return !uses.OldObject && !uses.Type && !uses.Snapshot && !uses.Inferred
-}
+func (f ExprFilter) OfObject() bool { return f.program.Uses().ObjectOnly() }
 
 // NeedsOld reports whether the expression looks at the version before.
 func (f ExprFilter) NeedsOld() bool { return f.program.Uses().OldObject }
