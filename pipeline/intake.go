@@ -109,6 +109,9 @@ func (p *Pipeline) judgeChange(c *Change, before bool) (passes, takes bool) {
 	}
 	passes, takes = true, true
 	for _, filter := range p.options.Filters {
+		if !passes || !takes && !filter.OfObject() {
+			continue // its answer changes nothing
+		}
 		passed, err := filter.Pass(c)
 		switch {
 		case c.spoiled != nil: // it cannot be read, or not be redacted: no filter can tell
