@@ -1,0 +1,214 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// told is what a pipeline's receiver got of objects, as "TYPE name".
+func told(hook *webhooktest.Receiver) []string {
+	var found []string
+	for _, event := range eventsOf(hook) {
+		text := event.Data.Type
+		if event.Data.Inferred {
+			text += " inferred"
+		}
+		found = append(found, text+" "+event.Data.Object.Metadata.Name)
+	}
+	return found
+}
+
+// event is what these tests read of a CloudEvent.
+type event struct {
+	Data struct {
+		Type               string          `json:"type"`
+		Inferred           bool            `json:"inferred"`
+		Patch              json.RawMessage `json:"patch"`
+		OldObject          json.RawMessage `json:"oldObject"`
+		OldResourceVersion string          `json:"oldResourceVersion"`
+		OldObjectKnown     *bool           `json:"oldObjectKnown"`
+		Raw                json.RawMessage `json:"-"`
+		Object             struct {
+			Metadata struct {
+				Name            string            `json:"name"`
+				ResourceVersion string            `json:"resourceVersion"`
+				Labels          map[string]string `json:"labels"`
+			} `json:"metadata"`
+			Data map[string]string `json:"data"`
+		} `json:"object"`
+	} `json:"data"`
+}
+
+func eventsOf(hook *webhooktest.Receiver) []event {
+	var events []event
+	for _, record := range hook.Accepted() {
+		var e event
+		var whole struct {
+			Data struct {
+				Object json.RawMessage `json:"object"`
+			} `json:"data"`
+		}
+		if json.Unmarshal(record.Body, &e) == nil && json.Unmarshal(record.Body, &whole) == nil {
+			e.Data.Raw = whole.Data.Object
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// expectTold waits for what a receiver was told, but for what was sent again.
+func expectTold(tb testing.TB, hook *webhooktest.Receiver, want ...string) {
+	tb.Helper()
+	eventually(tb, wide, fmt.Sprintf("the records %q", want), func() error {
+		if got := slices.Compact(told(hook)); !slices.Equal(got, want) {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	})
+}
+
+// Filters, transforms and differences on a real API server, through a crash and through a gap: who is told of which
+// object outlives the process, and so does the version before.
+func TestFiltersAndDifferencesOutliveTheProcess(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "language")
+	maps := objectsIn(t, config, configMaps, namespace)
+	labelled := func(app, value string) map[string]any {
+		return map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": app}}, "data": map[string]any{"value": value, "secret": "planted-" + value}}
+	}
+	web, quiet, old := webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t)
+	text := fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines:
+  - name: web
+    filters: [{expr: 'object.metadata.labels.app == "web"', onError: drop}]
+    onLeave: deleted
+    transforms: [{remove: [data.secret]}, {set: {metadata.labels.region: '"eu"'}}]
+    diff: jsonPatch
+    sink: web
+  - name: quiet
+    filters: [{changed: [data]}, {types: [MODIFIED, DELETED]}]
+    transforms: [{redact: [data.secret]}]
+    sink: quiet
+  - {name: old, diff: oldObject, keepManagedFields: true, sink: old}
+sinks:
+  - {name: web, webhook: {url: %q}}
+  - {name: quiet, webhook: {url: %q}}
+  - {name: old, webhook: {url: %q}}
+redaction: {key: "0123456789abcdef0123456789abcdef"}
+`, t.TempDir(), namespace, web.URL(), quiet.URL(), old.URL())
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	maps.Create("a", labelled("web", "1"))
+	maps.Create("b", labelled("db", "1"))
+	maps.Create("c", data("1")) // the expression fails on it
+	maps.Patch("a", labelled("web", "2"))
+	expectTold(t, web, "ADDED a", "MODIFIED a")
+	expectTold(t, quiet, "MODIFIED a")
+	e.Stop() // what is known until here is committed
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	maps.Patch("a", labelled("web", "3"))
+	eventually(t, wide, "the third version", func() error {
+		if n := len(told(web)); n < 3 {
+			return fmt.Errorf("%d records", n)
+		}
+		return nil
+	})
+	e.Kill()
+
+	maps.Patch("a", labelled("web", "4"))
+	maps.Patch("b", map[string]any{"metadata": map[string]any{"labels": map[string]any{"more": "1"}}})
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	maps.Patch("a", map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "other"}}})
+	expectTold(t, web, "ADDED a", "MODIFIED a", "DELETED a")
+	maps.Delete("a")
+	expectTold(t, quiet, "MODIFIED a", "DELETED a")
+	e.WaitSettled(wide)
+	checkDifferences(t, eventsOf(web), eventsOf(old))
+	for _, event := range eventsOf(quiet) {
+		if !strings.HasPrefix(event.Data.Object.Data["secret"], "redacted:hmac-sha256:") {
+			t.Errorf("quiet got %+v", event.Data.Object)
+		}
+	}
+
+	// Through a gap: a deletion that was missed goes to those who knew the object, with its last known state.
+	maps.Create("d", labelled("web", "1"))
+	expectTold(t, web, "ADDED a", "MODIFIED a", "DELETED a", "ADDED d")
+	e.WaitSettled(wide)
+	e.Stop()
+	maps.Delete("d")
+	maps.Delete("b")
+	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := plane(t).RestartAPIServer(within(t, 2*wide)); err != nil {
+		t.Fatal(err)
+	}
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	expectTold(t, web, "ADDED a", "MODIFIED a", "DELETED a", "ADDED d", "GAP ", "DELETED inferred d")
+	eventually(t, wide, "what was missed", func() error {
+		missed := slices.DeleteFunc(told(old), func(s string) bool { return !strings.Contains(s, "inferred") })
+		slices.Sort(missed)
+		if !slices.Equal(missed, []string{"DELETED inferred b", "DELETED inferred d"}) {
+			return fmt.Errorf("got %q", missed)
+		}
+		return nil
+	})
+	events := eventsOf(web)
+	if last := events[len(events)-1].Data.Object; last.Data["value"] != "1" || last.Metadata.Labels["region"] != "eu" || last.Data["secret"] != "" {
+		t.Errorf("the last known state is %+v", last)
+	}
+}
+
+// checkDifferences applies each patch to the version that it names, and compares old objects with what was sent as new.
+func checkDifferences(tb testing.TB, patches, olds []event) {
+	tb.Helper()
+	sent := map[string]json.RawMessage{} // by resource version
+	applied := 0
+	for _, e := range patches {
+		d := e.Data
+		if d.Type == "MODIFIED" {
+			patch, err := jsonpatch.DecodePatch(d.Patch)
+			if err != nil {
+				tb.Fatalf("%s: %v", d.Patch, err)
+			}
+			made, err := patch.Apply(sent[d.OldResourceVersion])
+			if err != nil || !jsonpatch.Equal(made, d.Raw) {
+				tb.Errorf("%s of version %s makes %s (%v), want %s", d.Patch, d.OldResourceVersion, made, err, d.Raw)
+			}
+			applied++
+		}
+		sent[d.Object.Metadata.ResourceVersion] = d.Raw
+	}
+	if applied < 2 {
+		tb.Errorf("%d patches, want one before the crash and one after", applied)
+	}
+	clear(sent)
+	compared := 0
+	for _, e := range olds {
+		d := e.Data
+		if d.OldResourceVersion != "" {
+			if before, ok := sent[d.OldResourceVersion]; !ok || !jsonpatch.Equal(before, d.OldObject) {
+				tb.Errorf("the version before %s is %s, was sent as %s", d.Object.Metadata.ResourceVersion, d.OldObject, before)
+			}
+			compared++
+		}
+		if d.OldObjectKnown != nil {
+			tb.Errorf("the version before %s is not known", d.Object.Metadata.ResourceVersion)
+		}
+		sent[d.Object.Metadata.ResourceVersion] = d.Raw
+	}
+	if compared < 4 {
+		tb.Errorf("%d old objects", compared)
+	}
+}
