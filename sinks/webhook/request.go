@@ -122,11 +122,17 @@ func idOf(records []*sinks.Record) string {
 	if len(records) == 1 {
 		return records[0].DedupID
 	}
-	digest := sha256.New()
+	size := 0
 	for _, r := range records {
-		fmt.Fprintf(digest, "%d:%s,", len(r.DedupID), r.DedupID)
+		size += len(r.DedupID) + 8
 	}
-	return "batch_" + hex.EncodeToString(digest.Sum(nil)[:16])
+	ids := make([]byte, 0, size)
+	for _, r := range records { // with their lengths, so that no two lists look the same
+		ids = append(strconv.AppendInt(ids, int64(len(r.DedupID)), 10), ':')
+		ids = append(append(ids, r.DedupID...), ',')
+	}
+	digest := sha256.Sum256(ids)
+	return "batch_" + hex.EncodeToString(digest[:16])
 }
 
 // sign returns one signature per secret over id.timestamp.body.
