@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -250,41 +251,67 @@ func sameJSON(t *testing.T, a, b []byte) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// TestSecretsInFormats sends a Secret through pipelines of every format, and searches all that the sinks get.
+// TestSecretsInFormats sends a Secret and its change through pipelines of every format and difference, and searches all
+// that the sinks get, and all dead letters.
 func TestSecretsInFormats(t *testing.T) {
-	const planted = "cGxhbnRlZC1wYXNzd29yZA=="
-	object, err := delta.NewObject([]byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"shop","uid":"u","resourceVersion":"7","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"data\":{\"p\":\"` + planted + `\"}}"}},"data":{"p":"` + planted + `"},"stringData":{"p":"planted-password"}}`))
-	if err != nil {
-		t.Fatal(err)
+	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	planted := []string{"b2xkLXBhc3N3b3Jk", "old-password", "bmV3LXBhc3N3b3Jk", "new-password"}
+	object := func(version, coded, plain string) *delta.Object {
+		object, err := delta.NewObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"shop","uid":"u","resourceVersion":%q,"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"data\":{\"p\":\"%s\"}}"}},"data":{"p":%q},"stringData":{"q":%q}}`,
+			version, coded, coded, plain))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return object
 	}
+	before, after := object("7", planted[0], planted[1]), object("8", planted[2], planted[3])
 	for name, encoder := range encoders() {
-		t.Run(name, func(t *testing.T) {
-			var mu sync.Mutex
-			var said []string
-			sink := &script{answer: func(_ int, batch []sinks.Record) error {
-				mu.Lock()
-				defer mu.Unlock()
-				for i := range batch {
-					said = append(said, fmt.Sprintf("%+v %s %s", batch[i], batch[i].Body, batch[i].Structured()))
+		for _, diff := range []Diff{DiffNone, DiffOldObject, DiffJSONPatch, DiffMergePatch} {
+			t.Run(name+" "+string(diff), func(t *testing.T) {
+				var mu sync.Mutex
+				var said []string
+				sink := &script{answer: func(_ int, batch []sinks.Record) error {
+					mu.Lock()
+					defer mu.Unlock()
+					for i := range batch {
+						said = append(said, fmt.Sprintf("%+v %s %s", batch[i], batch[i].Body, batch[i].Structured()))
+					}
+					return sinks.Permanent(sinks.ReasonRejected, errors.New("no"))
+				}}
+				dead := &letters{}
+				p := start(t, sink, dead, func(o *Options) {
+					o.Format, o.Profile, o.Diff, o.Redactor = encoder.format, encoder.profile, diff, NewRedactor([]byte("key"))
+				})
+				for _, d := range []*delta.Delta{
+					{Type: delta.Added, Resource: secrets, Object: before, Observed: time.Now()},
+					{Type: delta.Modified, Resource: secrets, Object: after, Old: before, Observed: time.Now()},
+				} {
+					if err := p.Delta(t.Context(), d); err != nil {
+						t.Fatal(err)
+					}
 				}
-				return nil
-			}}
-			p := start(t, sink, &letters{}, func(o *Options) {
-				o.Format, o.Profile, o.Redactor = encoder.format, encoder.profile, NewRedactor([]byte("key"))
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				if left := p.Drain(ctx); left != 0 {
+					t.Fatalf("%d deltas are left", left)
+				}
+				for _, letter := range dead.got {
+					line, err := letter.encode()
+					if err != nil {
+						t.Fatal(err)
+					}
+					said = append(said, string(line))
+				}
+				text := strings.Join(said, "\n")
+				if got := strings.Count(text, "redacted:hmac-sha256:"); got < 12 || len(dead.got) != 2 {
+					t.Errorf("got %d digests and %d dead letters, want 2 records and 2 letters: %s", got, len(dead.got), text)
+				}
+				for _, secret := range planted {
+					if strings.Contains(text, secret) {
+						t.Errorf("%s shows in %s", secret, text)
+					}
+				}
 			})
-			secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-			if err := p.Delta(t.Context(), &delta.Delta{Type: delta.Added, Resource: secrets, Object: object, Observed: time.Now()}); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
-			if left := p.Drain(ctx); left != 0 {
-				t.Fatalf("%d deltas are left", left)
-			}
-			text := strings.Join(said, "\n")
-			if !strings.Contains(text, "redacted:hmac-sha256:") || strings.Contains(text, planted) || strings.Contains(text, "planted-password") {
-				t.Errorf("got %s", text)
-			}
-		})
+		}
 	}
 }

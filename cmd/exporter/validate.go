@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -24,8 +25,8 @@ sending a record. It says of each what is wrong and what to do, and exits 1 if t
 exporter will run: names, routes, rights and files are those of this machine.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			loaded, warnings, err := config.Load(file, config.Options{Kinds: kinds()})
-			for _, warning := range warnings {
+			loaded, doubts, err := config.Load(file, config.Options{Kinds: kinds()})
+			for _, warning := range doubts {
 				fmt.Fprintln(command.ErrOrStderr(), "warning:", warning)
 			}
 			if err != nil {
@@ -36,13 +37,22 @@ exporter will run: names, routes, rights and files are those of this machine.`,
 			if !connecting {
 				return nil
 			}
-			// What a sink logs it also returns.
-			return connect(command.Context(), loaded.Sinks, command.OutOrStdout(), slog.New(slog.DiscardHandler))
+			return connect(command.Context(), loaded.Sinks, command.OutOrStdout(), warnings(command.ErrOrStderr()))
 		},
 	}
 	addConfigFlag(command, &file)
 	command.Flags().BoolVar(&connecting, "connect", false, "also connect to every sink and check it, without sending a record")
 	return command
+}
+
+// warnings is a logger for what sinks say beside an error, of a stream that loses records for example.
+func warnings(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
 }
 
 func addConfigFlag(command *cobra.Command, file *string) {

@@ -35,5 +35,7 @@
 // a deadline, holds later records of a key back once one failed, and sends what was not acknowledged again. At
 // the end of every case it checks the promise: whatever was acknowledged is stored with an equal body, the first
 // arrivals of each key are in order (also of records that were stored but not acknowledged), and no credential
-// stands in an error or a log line.
+// stands in an error or a log line. Single cases show that Deliver, Check and Close return when their context ends, that
+// a record's memory may be used again once Deliver has returned, and that a record over the limit costs its neighbours
+// nothing. A sink that is a [sinks.Checker] is asked; its Check must send nothing.
 package sinktest

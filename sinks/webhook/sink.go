@@ -107,12 +107,12 @@ type delivery struct {
 // send sends the records from start to end in one request. If the receiver refuses them for good, or as too many bytes,
 // it means some of them, so they are sent again in halves until the offending ones are found.
 func (d *delivery) send(ctx context.Context, start, end int) {
-	var indices []int
+	indices := make([]int, 0, end-start)
 	for i := start; i < end; i++ {
 		switch key := d.batch[i].Key; {
 		case d.stop != nil:
 			d.fail(i, d.stop)
-		case d.failed[key]:
+		case len(d.failed) > 0 && d.failed[key]:
 			d.fail(i, errHeld)
 		default:
 			indices = append(indices, i)

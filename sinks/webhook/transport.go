@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/kubeferry/kubeferry/sinks"
@@ -45,7 +46,8 @@ func (c *Config) transport(target *url.URL, known *conns) (*http.Transport, erro
 		MaxIdleConnsPerHost:   c.Concurrency,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // responses are not wanted, least of all inflated
+		WriteBufferSize:       64 << 10, // fewer calls into the kernel for a batch
+		DisableCompression:    true,     // responses are not wanted, least of all inflated
 	}
 	// The target never changes, and neither does the environment.
 	through, err := proxy(&http.Request{URL: target})
@@ -105,4 +107,52 @@ func proxyAnswer(_ context.Context, proxy *url.URL, _ *http.Request, answer *htt
 
 func proxyError(proxy *url.URL, answer *http.Response) error {
 	return fmt.Errorf("the proxy %s answered %d %s", origin(proxy), answer.StatusCode, http.StatusText(answer.StatusCode))
+}
+
+// conns knows the connections there are, so that Close can end them: net/http closes those it takes for idle, and a
+// connection of HTTP/2 is not idle yet for a moment after its last response.
+type conns struct {
+	mu   sync.Mutex // guards open
+	open map[net.Conn]struct{}
+}
+
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// watch returns dial, with its connections known.
+func (c *conns) watch(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		raw, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		conn := &watched{Conn: raw, conns: c}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.open == nil {
+			c.open = map[net.Conn]struct{}{}
+		}
+		c.open[raw] = struct{}{}
+		return conn, nil
+	}
+}
+
+func (c *conns) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for raw := range c.open {
+		_ = raw.Close()
+	}
+	c.open = nil
+}
+
+type watched struct {
+	net.Conn
+	conns *conns
+}
+
+func (w *watched) Close() error {
+	w.conns.mu.Lock()
+	delete(w.conns.open, w.Conn)
+	w.conns.mu.Unlock()
+	return w.Conn.Close()
 }

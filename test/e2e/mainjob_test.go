@@ -18,7 +18,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestMainJob sends one load through nine pipelines, to every kind of sink and in every format.
+// TestMainJob sends one load through eleven pipelines, to every kind of sink and in every format.
 func TestMainJob(t *testing.T) {
 	config := plane(t).Config()
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
@@ -31,7 +31,7 @@ func TestMainJob(t *testing.T) {
 	}
 	objectsIn(t, config, configMaps, "other-"+prefix).Create("not-ours", data("x"))
 
-	single, batch, bare := webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t)
+	single, batch, bare, binary := webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t)
 	bus := natstest.Start(t, nil)
 	core := subscribe(t, bus.URL(), "core.>")
 	broker := kafkatest.Start(t)
@@ -53,23 +53,27 @@ pipelines:
   - {name: single, sink: single}
   - {name: batch, sink: batch, format: json}
   - {name: bare, sink: bare, format: raw}
+  - {name: binary, sink: binary, format: cloudevents-binary}
   - {name: jetstream, sink: jetstream}
   - {name: core, sink: core, format: json}
   - {name: kafka, sink: kafka}
   - {name: kafka-raw, sink: kafka-raw, format: raw}
+  - {name: kafka-binary, sink: kafka-binary, format: cloudevents-binary}
   - {name: file, sink: file, format: json}
   - {name: out, sink: out}
 sinks:
   - {name: single, webhook: {url: %q}}
   - {name: batch, webhook: {url: %q, batch: {maxRecords: 20}, compression: gzip}}
   - {name: bare, webhook: {url: %q}}
+  - {name: binary, webhook: {url: %q}}
   - {name: jetstream, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: K8S, create: true}}}
   - {name: core, nats: {urls: [%q], subject: "core.{resource}.{name}", jetstream: false}}
   - {name: kafka, kafka: {brokers: [%q], topic: "ce.{group}.{resource}"}}
   - {name: kafka-raw, kafka: {brokers: [%q], topic: raw, createTopics: true}}
+  - {name: kafka-binary, kafka: {brokers: [%q], topic: binary, createTopics: true}}
   - {name: file, file: {path: %q, sync: false}}
   - {name: out, stdout: {}}
-`, prefix+"-*", single.URL(), batch.URL(), bare.URL(), bus.URL(), bus.URL(), broker.Addr(), broker.Addr(), file))
+`, prefix+"-*", single.URL(), batch.URL(), bare.URL(), binary.URL(), bus.URL(), bus.URL(), broker.Addr(), broker.Addr(), broker.Addr(), file))
 	e.WaitReady()
 
 	opts.Operations, opts.Seed = 500, 2
@@ -86,10 +90,12 @@ sinks:
 	for name, read := range map[string]reader{
 		"webhook batch":  hookReader(t, batch, plainJSON),
 		"webhook raw":    hookReader(t, bare, raw),
+		"webhook binary": hookReader(t, binary, binaryEvents("ce-")),
 		"NATS JetStream": streamReader(t, bus, "K8S"),
 		"NATS core":      core,
 		"Kafka":          topicReader(t, broker, cloudEvents, topics...),
 		"Kafka raw":      topicReader(t, broker, raw, "raw"),
+		"Kafka binary":   topicReader(t, broker, binaryEvents("ce_"), "binary"),
 		"file":           lineReader(t, file, oracle.ParseJSON),
 		"stdout":         lineReader(t, e.stdout, oracle.ParseCloudEvent),
 	} {

@@ -2,9 +2,11 @@ package e2e_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -50,6 +52,23 @@ func plainJSON(_ http.Header, body []byte) (oracle.Record, error) { return oracl
 
 func raw(header http.Header, body []byte) (oracle.Record, error) {
 	return oracle.ParseRaw(header.Get, body)
+}
+
+// binaryEvents parses events whose attributes are in headers, each behind prefix.
+func binaryEvents(prefix string) func(http.Header, []byte) (oracle.Record, error) {
+	return func(header http.Header, body []byte) (oracle.Record, error) {
+		event := map[string]any{"data": json.RawMessage(body), "datacontenttype": header.Get("Content-Type")}
+		for name, values := range header {
+			if attribute, ok := strings.CutPrefix(strings.ToLower(name), prefix); ok {
+				event[attribute] = values[0]
+			}
+		}
+		structured, err := json.Marshal(event)
+		if err != nil {
+			return oracle.Record{}, err
+		}
+		return oracle.ParseCloudEvent(structured)
+	}
 }
 
 // lineReader reads a file of JSON lines.

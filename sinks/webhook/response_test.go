@@ -1,0 +1,124 @@
+package webhook
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/sinks/sinktest"
+)
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	sink := &Sink{now: func() time.Time { return now }}
+	tests := map[string]time.Duration{
+		"":                                 0,
+		"7":                                7 * time.Second,
+		"0":                                0,
+		"-5":                               0,
+		"soon":                             0,
+		"9223372036854775807":              maxRetryAfter,
+		"Sat, 21 Nov 2026 00:01:30 GMT":    90 * time.Second,
+		"Saturday, 21-Nov-26 00:00:02 GMT": 2 * time.Second,
+		"Sat, 21 Nov 2020 00:01:30 GMT":    0,
+	}
+	for value, want := range tests {
+		if got := sink.retryAfter(value); got != want {
+			t.Errorf("%q: got %v, want %v", value, got, want)
+		}
+	}
+
+	r := newReceiver(t, nil)
+	at := time.Now().Add(time.Hour)
+	for value, least := range map[string]time.Duration{"3": 3 * time.Second, at.UTC().Format(http.TimeFormat): time.Hour - time.Minute} {
+		r.setAnswer(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			w.Header().Set("Retry-After", value)
+			w.WriteHeader(http.StatusTooManyRequests)
+			return false
+		})
+		err := open(t, func(c *Config) { c.URL = r.url() }).Deliver(t.Context(), records(1, "a"))
+		if got := sinks.Classify(err).RetryAfter; got < least || got > least+time.Minute {
+			t.Errorf("%s: got %v, want about %v", value, got, least)
+		}
+	}
+}
+
+// TestEarlyRefusal checks that the answer of a receiver that does not read a large body is heard.
+func TestEarlyRefusal(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.ContentLength > 1000 {
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+		}
+	}))
+	defer server.Close()
+	sink := open(t, func(c *Config) { c.URL = server.URL })
+	record := sinktest.NewRecord("a", 1)
+	record.Body = []byte(`"` + strings.Repeat("x", 20<<20) + `"`)
+	class := sinks.Classify(sink.Deliver(t.Context(), []sinks.Record{record}))
+	if class == nil || !class.Permanent || class.Reason != sinks.ReasonTooLarge {
+		t.Errorf("got %v, want a permanent %s", class, sinks.ReasonTooLarge)
+	}
+}
+
+// TestEndlessAnswer checks that neither memory nor time goes into an answer that does not end.
+func TestEndlessAnswer(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		for {
+			if _, err := io.WriteString(w, strings.Repeat("no ", 1000)); err != nil {
+				return
+			}
+		}
+	}))
+	defer server.Close()
+	err := open(t, func(c *Config) { c.URL = server.URL }).Deliver(t.Context(), records(1, "a"))
+	if class := sinks.Classify(err); class == nil || class.Reason != sinks.ReasonUnavailable {
+		t.Errorf("got %v, want %s", err, sinks.ReasonUnavailable)
+	}
+	if len(err.Error()) > 400 {
+		t.Errorf("got an error of %d bytes", len(err.Error()))
+	}
+}
+
+func TestExcerpt(t *testing.T) {
+	long := strings.Repeat("s3cret-", 600)
+	s := &secrets{hidden: []string{"tok/en+1&x", "pa\"ss", long}}
+	tests := map[string]string{
+		"plain":                              "plain",
+		"a\x00b\x1b[31m \r\n\t c":            "a b [31m c",
+		"got tok/en+1&x here":                "got [masked] here",
+		`{"t":"tok\/en+1\u0026x"}`:           `{"t":"[masked]"}`,
+		"q=" + url.QueryEscape("tok/en+1&x"): "q=[masked]",
+		`"pa\"ss"`:                           `"[masked]"`,
+		"bad \xff utf8":                      "bad � utf8",
+		strings.Repeat("ä", 300):             strings.Repeat("ä", 200) + "…",
+		// As much as is read, ending within a secret.
+		(strings.Repeat(long, maxRead/len(long)) + long)[:maxRead]: strings.Repeat("[masked]", maxRead/len(long)),
+	}
+	for text, want := range tests {
+		if got := s.excerpt(text); got != want {
+			t.Errorf("%.60q: got %.300q, want %.300q", text, got, want)
+		}
+	}
+}
+
+func FuzzExcerpt(f *testing.F) {
+	f.Add("token-123456", "the token-123456 is wrong")
+	f.Fuzz(func(t *testing.T, secret, text string) {
+		if len(secret) < 10 || strings.Contains("[masked] […]", secret) {
+			t.Skip()
+		}
+		s := &secrets{hidden: []string{secret}}
+		for _, text := range []string{text, text + secret, secret + text} {
+			if got := s.excerpt(text); strings.Contains(got, secret) {
+				t.Errorf("the secret %q shows in %q", secret, got)
+			}
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kubeferry/kubeferry/test/internal/freeport"
+	"github.com/kubeferry/kubeferry/test/natstest"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestValidateConnect runs the command against real servers: what each is like is in the line of its sink, and none gets
+// a record.
+func TestValidateConnect(t *testing.T) {
+	binary, err := shared.binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, denying, plain := webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t)
+	denying.Use(webhooktest.Status(http.StatusUnauthorized))
+	plain.Use(webhooktest.Status(http.StatusMethodNotAllowed))
+	secure := webhooktest.StartTLS(t)
+	bus := natstest.Start(t, nil)
+	bus.CreateStream(t.Context(), "K8S", "k8s.>")
+	port, err := freeport.Pick()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	const token = "token-0123456789abcdef"
+	tokenFile := filepath.Join(dir, "token")
+	if err := os.WriteFile(tokenFile, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := writeConfig(t, dir, fmt.Sprintf(`
+sources: [{name: all, resources: [v1/configmaps]}]
+pipelines: [{name: p, sink: good}]
+sinks:
+  - {name: good, webhook: {url: %[1]q, auth: {bearerTokenFile: %[2]q}}}
+  - {name: denying, webhook: {url: %[3]q, auth: {bearerTokenFile: %[2]q}}}
+  - {name: plain, webhook: {url: %[4]q}}
+  - {name: stranger, webhook: {url: %[5]q}}
+  - {name: bus, nats: {urls: [%[6]q], subject: "k8s.{resource}.{name}", stream: {name: K8S}}}
+  - {name: lost, nats: {urls: [%[6]q], subject: "k8s.{resource}.{name}", stream: {name: OTHER}}}
+  - {name: away, kafka: {brokers: [%[7]q], topic: k8s, timeout: 2s}}
+  - {name: file, file: {path: %[8]q}}
+  - {name: nowhere, file: {path: /no/such/directory/f}}
+  - {name: out, stdout: {}}
+`, good.URL(), tokenFile, denying.URL(), plain.URL(), secure.URL(), bus.URL(), freeport.Addr(port), filepath.Join(dir, "out.jsonl")))
+	out, err := exec.CommandContext(within(t, wide), binary, "validate", "--connect", "--config", file).CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("got %v, want exit code 1", err)
+	}
+	text := string(out)
+	t.Log(text)
+	for sink, want := range map[string]string{
+		"good": "", "plain": "", "bus": "", "file": "", "out": "",
+		"denying": "it refuses the credentials", "stranger": "x509: ", "lost": "OTHER", "away": freeport.Addr(port),
+		"nowhere": "the directory /no/such/directory does not exist",
+	} {
+		found := false
+		for line := range strings.Lines(text) {
+			status, rest, _ := strings.Cut(line, " ")
+			if strings.HasPrefix(strings.TrimSpace(rest), sink+" (") {
+				found = true
+				if wantStatus := map[bool]string{true: "ok", false: "failed"}[want == ""]; status != wantStatus || !strings.Contains(line, want) {
+					t.Errorf("got %q, want %s and %q", line, wantStatus, want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("there is no line for %s", sink)
+		}
+	}
+	if !strings.Contains(text, "5 of 10 sinks cannot be delivered to") || strings.Contains(text, token) {
+		t.Errorf("got %s", text)
+	}
+	for _, r := range []*webhooktest.Receiver{good, denying, plain, secure} {
+		for _, request := range r.Requests() {
+			if request.Method != http.MethodOptions || len(request.Records) > 0 {
+				t.Errorf("got %s with %d records", request.Method, len(request.Records))
+			}
+		}
+	}
+	if got := good.Requests(); len(got) != 1 || got[0].Header.Get("Authorization") != "Bearer "+token {
+		t.Errorf("got %d requests: %v", len(got), got)
+	}
+	if got := bus.StreamInfo(t.Context(), "K8S").State.Msgs; got != 0 {
+		t.Errorf("got %d messages", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "out.jsonl")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file was made: %v", err)
+	}
+}
