@@ -88,7 +88,10 @@ func (l testLog) Write(b []byte) (int, error) {
 // CLI runs the nats command against the servers, and returns what it printed to stdout.
 func (a *access) CLI(ctx context.Context, args ...string) (string, error) {
 	a.tb.Helper()
-	cmd := exec.CommandContext(ctx, natsCLI.path(a.tb), append([]string{"--server", a.urls}, args...)...)
+	if a.cli == "" {
+		a.cli = natsCLI.path(a.tb)
+	}
+	cmd := exec.CommandContext(ctx, a.cli, append([]string{"--server", a.urls}, args...)...)
 	// Its contexts and its cache are nobody's but the test's.
 	cmd.Env = append(os.Environ(), "HOME="+a.tb.TempDir(), "XDG_CONFIG_HOME="+a.tb.TempDir())
 	var stderr bytes.Buffer
