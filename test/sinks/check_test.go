@@ -77,7 +77,7 @@ func TestKafkaCheck(t *testing.T) {
 		Secure:    &kafkatest.Secure{Cert: cert, Key: key, ClientCA: authority.PEM(), User: kafkaUser, Password: kafkaPassword},
 		Advertise: map[kafkatest.Listener]string{kafkatest.TLS: nowhere},
 	})
-	createTopic(t, broker, "there", 2)
+	broker.CreateTopic("there", 2)
 	config := func(listener kafkatest.Listener, change func(*kafka.Config)) *kafka.Config {
 		c := kafkaConfig("there", broker.AddrOf(listener))
 		if listener != kafkatest.Plaintext {

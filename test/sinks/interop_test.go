@@ -89,7 +89,7 @@ func TestKafkaInterop(t *testing.T) {
 	broker := kafkatest.Start(t)
 	for _, format := range interopFormats {
 		topic := "interop-" + string(format)
-		createTopic(t, broker, topic, 3)
+		broker.CreateTopic(topic, 3)
 		config := kafkaConfig(topic, broker.Addr())
 		config.Tombstones = true
 		cases := sendEvents(t, config, format)

@@ -23,7 +23,7 @@ import (
 // dead letter, which names the object; the others arrive once, in order, as if the two had not been there.
 func TestOversize(t *testing.T) {
 	broker := kafkatest.Start(t)
-	createTopic(t, broker, "oversize", 2)
+	broker.CreateTopic("oversize", 2)
 	srv := natstest.Start(t, nil)
 	srv.CreateStream(t.Context(), "OVERSIZE", "k8s.>")
 	for name, peer := range map[string]struct {
