@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kubeferry/kubeferry/test/internal/cache"
 )
@@ -30,10 +29,8 @@ var (
 )
 
 // path builds the program unless it is there.
-func (p program) path(tb testing.TB) string {
+func (p program) path(ctx context.Context, tb testing.TB) string {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Minute)
-	defer cancel()
 	path, err := p.build(ctx, testLog{tb})
 	if err != nil {
 		tb.Fatalf("build %s: %v", p.name, err)
@@ -89,7 +86,7 @@ func (l testLog) Write(b []byte) (int, error) {
 func (a *access) CLI(ctx context.Context, args ...string) (string, error) {
 	a.tb.Helper()
 	if a.cli == "" {
-		a.cli = natsCLI.path(a.tb)
+		a.cli = natsCLI.path(ctx, a.tb)
 	}
 	cmd := exec.CommandContext(ctx, a.cli, append([]string{"--server", a.urls}, args...)...)
 	// Its contexts and its cache are nobody's but the test's.
