@@ -34,6 +34,7 @@ test: notes test-unit assets ## Run all tests, also those against real servers: 
 
 soak: assets ## Run the long forms of the fault tests, which take minutes each
 	cd test && KUBEFERRY_SOAK=1 $(GO) test $(RACE) -count=1 -timeout 60m -v -run 'KilledTenTimes|SinkGone|HotObject|WatchStartFails' ./e2e
+	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run Soak ./bench
 
 test-unit: ## Run the tests that need no servers
 	$(GO) test $(RACE) $(TESTFLAGS) ./...

@@ -107,4 +107,3 @@ func kafkaHeaders(r *sinks.Record) []kafka.Header {
 		{Key: "kubeferry-dedup-id", Value: []byte(r.DedupID)},
 	}
 }
-

@@ -136,7 +136,7 @@ func (b *Broker) Revive(broker int) {
 	}
 }
 
-// CreateTopic creates a topic, with a replica on each broker, and returns when its partitions have leaders.
+// CreateTopic creates a topic, with a replica on each broker, and returns when it takes records.
 func (b *Broker) CreateTopic(name string, partitions int) {
 	b.tb.Helper()
 	ctx, cancel := context.WithTimeout(b.tb.Context(), startTimeout)
@@ -164,7 +164,11 @@ func (b *Broker) CreateTopic(name string, partitions int) {
 		if ready < partitions {
 			return fmt.Errorf("%d of %d partitions have a leader", ready, partitions)
 		}
-		return nil
+		ends, err := admin.ListEndOffsets(ctx, name) // metadata name a leader before it has opened its logs
+		if err != nil {
+			return err
+		}
+		return ends.Error()
 	})
 	if err != nil {
 		b.tb.Fatalf("create topic %q: %v", name, err)

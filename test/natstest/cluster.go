@@ -32,7 +32,7 @@ type clusterNode struct {
 // StartCluster runs n servers that end with the test.
 func StartCluster(tb testing.TB, n int) *Cluster {
 	tb.Helper()
-	path, dir := natsServer.path(tb), tb.TempDir()
+	path, dir := natsServer.path(tb.Context(), tb), tb.TempDir()
 	for attempt := 1; ; attempt++ {
 		c := &Cluster{access: access{tb: tb}}
 		err := c.configure(path, fmt.Sprintf("%s/%d", dir, attempt), n)

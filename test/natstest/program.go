@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kubeferry/kubeferry/test/internal/cache"
 )
@@ -30,10 +29,8 @@ var (
 )
 
 // path builds the program unless it is there.
-func (p program) path(tb testing.TB) string {
+func (p program) path(ctx context.Context, tb testing.TB) string {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Minute)
-	defer cancel()
 	path, err := p.build(ctx, testLog{tb})
 	if err != nil {
 		tb.Fatalf("build %s: %v", p.name, err)
@@ -88,7 +85,10 @@ func (l testLog) Write(b []byte) (int, error) {
 // CLI runs the nats command against the servers, and returns what it printed to stdout.
 func (a *access) CLI(ctx context.Context, args ...string) (string, error) {
 	a.tb.Helper()
-	cmd := exec.CommandContext(ctx, natsCLI.path(a.tb), append([]string{"--server", a.urls}, args...)...)
+	if a.cli == "" {
+		a.cli = natsCLI.path(ctx, a.tb)
+	}
+	cmd := exec.CommandContext(ctx, a.cli, append([]string{"--server", a.urls}, args...)...)
 	// Its contexts and its cache are nobody's but the test's.
 	cmd.Env = append(os.Environ(), "HOME="+a.tb.TempDir(), "XDG_CONFIG_HOME="+a.tb.TempDir())
 	var stderr bytes.Buffer

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/kafka"
@@ -74,10 +76,18 @@ func TestKafkaCheck(t *testing.T) {
 	write(t, otherCA, sinktest.NewAuthority(t).PEM())
 	nowhere := nobodyAt(t)
 	broker := kafkatest.StartWith(t, kafkatest.Options{
+		Properties: map[string]string{
+			"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+			"super.users":           "User:ANONYMOUS", // whoever comes without a login
+			"early.start.listeners": "CONTROLLER",
+		},
 		Secure:    &kafkatest.Secure{Cert: cert, Key: key, ClientCA: authority.PEM(), User: kafkaUser, Password: kafkaPassword},
 		Advertise: map[kafkatest.Listener]string{kafkatest.TLS: nowhere},
 	})
-	createTopic(t, broker, "there", 2)
+	broker.CreateTopic("there", 2)
+	broker.CreateTopic("forbidden", 2)
+	allow(t, broker, kadm.OpWrite, "there", "made")
+	allow(t, broker, kadm.OpCreate, "made")
 	config := func(listener kafkatest.Listener, change func(*kafka.Config)) *kafka.Config {
 		c := kafkaConfig("there", broker.AddrOf(listener))
 		if listener != kafkatest.Plaintext {
@@ -100,6 +110,10 @@ func TestKafkaCheck(t *testing.T) {
 		},
 		{name: "a topic to create", config: config(kafkatest.Plaintext, func(c *kafka.Config) { c.Topic, c.CreateTopics = "missing", true })},
 		{
+			name: "no right", config: config(kafkatest.SASL, func(c *kafka.Config) { c.Topic = "forbidden" }),
+			says: []string{`topic "forbidden"`, "give the user the right to"},
+		},
+		{
 			name: "wrong password", config: config(kafkatest.SASL, func(c *kafka.Config) { c.SASL.Password = wrongPassword }),
 			says: []string{"check sasl.username and sasl.password"},
 		},
@@ -117,10 +131,33 @@ func TestKafkaCheck(t *testing.T) {
 	if got := len(readAll(t, broker, "there")); got != 0 {
 		t.Errorf("got %d records sent, want none", got)
 	}
-	class := sinks.Classify(firstError(openSink(t, config(kafkatest.Plaintext, func(c *kafka.Config) { c.Topic = "missing" })).
-		Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1)})))
+	record := []sinks.Record{sinktest.NewRecord("a", 1)}
+	class := sinks.Classify(firstError(openSink(t, config(kafkatest.Plaintext, func(c *kafka.Config) { c.Topic = "missing" })).Deliver(t.Context(), record)))
 	if class == nil || class.Reason != sinks.ReasonNotFound {
 		t.Errorf("got %v, want the topic still to be missing", class)
+	}
+	// The rights that docs/sinks.md asks for are enough.
+	deliverAll(t, openSink(t, config(kafkatest.SASL, nil)), record)
+	deliverAll(t, openSink(t, config(kafkatest.SASL, func(c *kafka.Config) { c.Topic, c.CreateTopics = "made", true })), record)
+}
+
+// allow gives the user of the suite a right.
+func allow(t *testing.T, broker *kafkatest.Broker, operation kadm.ACLOperation, topics ...string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	acl := kadm.NewACLs().Topics(topics...).ResourcePatternType(kadm.ACLPatternLiteral).Operations(operation).Allow("User:" + kafkaUser).AllowHosts("*")
+	results, err := kadm.NewClient(client).CreateACLs(within(t, 20*time.Second), acl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, result := range results {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // TestKafkaRestart kills the broker in the middle of a load.
 func TestKafkaRestart(t *testing.T) {
 	broker := kafkatest.Start(t)
-	createTopic(t, broker, "load", 6)
+	broker.CreateTopic("load", 6)
 	config := kafkaConfig("load", broker.Addr())
 	sink := openSink(t, config)
 	l := &load{workers: 4, keysEach: 10, perKey: 50}
@@ -22,7 +22,7 @@ func TestKafkaRestart(t *testing.T) {
 // TestKafkaLeaderMoves moves the leaders about between two brokers in the middle of a load, then kills one of them.
 func TestKafkaLeaderMoves(t *testing.T) {
 	cluster := kafkatest.StartWith(t, kafkatest.Options{Brokers: 2})
-	createTopic(t, cluster, "load", 6)
+	cluster.CreateTopic("load", 6)
 	config := kafkaConfig("load", cluster.Addrs()...)
 	sink := openSink(t, config)
 	l := &load{workers: 4, keysEach: 10, perKey: 300}
@@ -45,7 +45,7 @@ func TestKafkaTopicDeleted(t *testing.T) {
 	for _, create := range []bool{false, true} {
 		topic := map[bool]string{false: "made-by-hand", true: "made-by-the-sink"}[create]
 		t.Run(topic, func(t *testing.T) {
-			createTopic(t, broker, topic, 3)
+			broker.CreateTopic(topic, 3)
 			config := kafkaConfig(topic, broker.Addr())
 			config.CreateTopics = create
 			sink := openSink(t, config)
@@ -54,7 +54,7 @@ func TestKafkaTopicDeleted(t *testing.T) {
 				broker.DeleteTopic(topic)
 				if !create {
 					l.awaitErrors(t, 4)
-					createTopic(t, broker, topic, 3)
+					broker.CreateTopic(topic, 3)
 				}
 				l.mark()
 			})

@@ -63,7 +63,7 @@ func TestKafkaLogins(t *testing.T) {
 	authority, first := secure(kafkaPassword)
 	next, second := secure("an0th3r-pa55w0rd")
 	broker := kafkatest.StartWith(t, kafkatest.Options{Secure: &first})
-	createTopic(t, broker, "logins", 1)
+	broker.CreateTopic("logins", 1)
 	record := func(l *kafkaLogin, n int) []sinks.Record { return []sinks.Record{sinktest.NewRecord(l.name, n)} }
 
 	logins := kafkaLogins()

@@ -79,7 +79,7 @@ func TestKafkaSuite(t *testing.T) {
 		link.pass()
 		n++
 		topic := fmt.Sprintf("suite-%d", n)
-		createTopic(t, broker, topic, 3)
+		broker.CreateTopic(topic, 3)
 		rights := &topicRights{t: t, topic: topic, addr: broker.Addr()}
 		return &sinktest.Peer{
 			Config: func() sinks.Config {
@@ -109,24 +109,6 @@ func TestKafkaSuite(t *testing.T) {
 			Cannot:  map[sinktest.Ability]string{sinktest.FailRecord: "a broker refuses single records for good only"},
 		}
 	}})
-}
-
-// createTopic also waits until the broker takes records: metadata name a leader before it has opened its logs.
-func createTopic(t testing.TB, broker *kafkatest.Broker, topic string, partitions int) {
-	t.Helper()
-	broker.CreateTopic(topic, partitions)
-	ctx := within(t, 20*time.Second)
-	for {
-		_, err := broker.ReadAll(ctx, topic)
-		if err == nil {
-			return
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatal(err)
-		}
-	}
 }
 
 // topicRights takes the right to write to a topic away, and waits until the broker acts on it.

@@ -25,7 +25,7 @@ func TestKafka(t *testing.T) {
 	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{"num.partitions": "4"}})
 
 	t.Run("an oversize record leaves its neighbours alone", func(t *testing.T) {
-		createTopic(t, broker, "oversize", 1)
+		broker.CreateTopic("oversize", 1)
 		sink := openSink(t, kafkaConfig("oversize", broker.Addr()))
 		var batch []sinks.Record
 		for n := range 10 {
@@ -70,7 +70,7 @@ func TestKafka(t *testing.T) {
 	})
 
 	t.Run("an oversize record that shrinks is stored", func(t *testing.T) {
-		createTopic(t, broker, "shrinks", 1)
+		broker.CreateTopic("shrinks", 1)
 		sink := openSink(t, kafkaConfig("shrinks", broker.Addr()))
 		record := sinktest.NewRecord("a", 1)
 		appendBlanks(2 << 20)(&record)
@@ -127,7 +127,7 @@ func TestKafka(t *testing.T) {
 	})
 
 	t.Run("tombstones and headers", func(t *testing.T) {
-		createTopic(t, broker, "tombstones", 1)
+		broker.CreateTopic("tombstones", 1)
 		config := kafkaConfig("tombstones", broker.Addr())
 		config.Tombstones = true
 		config.Compression = "zstd"
@@ -161,7 +161,7 @@ func TestKafka(t *testing.T) {
 	for _, compression := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
 		t.Run("compression "+compression, func(t *testing.T) {
 			topic := "compressed-" + compression
-			createTopic(t, broker, topic, 1)
+			broker.CreateTopic(topic, 1)
 			config := kafkaConfig(topic, broker.Addr())
 			config.Compression = compression
 			if err := openSink(t, config).Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1), sinktest.NewRecord("a", 2)}); err != nil {
@@ -176,7 +176,7 @@ func TestKafka(t *testing.T) {
 	for _, key := range []string{"uid", "namespace", "none"} {
 		t.Run("key "+key, func(t *testing.T) {
 			topic := "keyed-by-" + key
-			createTopic(t, broker, topic, 4)
+			broker.CreateTopic(topic, 4)
 			config := kafkaConfig(topic, broker.Addr())
 			config.Key, config.RequiredAcks = key, "one"
 			record := sinktest.NewRecord("a", 1)
@@ -200,7 +200,7 @@ func TestKafka(t *testing.T) {
 // TestKafkaSmallBroker has a broker that takes 4 KiB at once: batches are cut down until they fit.
 func TestKafkaSmallBroker(t *testing.T) {
 	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{"message.max.bytes": "4096"}})
-	createTopic(t, broker, "small", 2)
+	broker.CreateTopic("small", 2)
 	config := kafkaConfig("small", broker.Addr())
 	config.Compression = "none"
 	sink := openSink(t, config)
@@ -250,7 +250,7 @@ func TestKafkaClose(t *testing.T) {
 
 func BenchmarkKafka(b *testing.B) {
 	broker := kafkatest.Start(b)
-	createTopic(b, broker, "bench", 6)
+	broker.CreateTopic("bench", 6)
 	config := kafkaConfig("bench", broker.Addr())
 	benchmark(b, openSink(b, config), config)
 }

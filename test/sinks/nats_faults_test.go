@@ -2,6 +2,7 @@ package sinks_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/sinks"
 	natssink "github.com/kubeferry/kubeferry/sinks/nats"
+	"github.com/kubeferry/kubeferry/sinks/sinktest"
 	"github.com/kubeferry/kubeferry/test/natstest"
 )
 
@@ -98,6 +100,41 @@ func TestJetStreamFull(t *testing.T) {
 	noDoubles(t, l, readStream(t, srv, "FULL"))
 	if len(l.reasons) != 1 || l.reasons[sinks.ReasonUnavailable] == 0 {
 		t.Errorf("got errors %v, want only %s", l.reasons, sinks.ReasonUnavailable)
+	}
+}
+
+// TestJetStreamBounded has a server that never answers: what is on its way stays within twice what all calls may have,
+// and a call beyond that is told so at once, not after its time-out.
+func TestJetStreamBounded(t *testing.T) {
+	srv := natstest.Start(t, nil)
+	srv.CreateStream(t.Context(), "BOUNDED", "k8s.>")
+	link := newProxy(t)
+	link.forwardTo(hostOf(t, srv.URL()))
+	config := natsConfig(link.addr)
+	config.Batch.MaxRecords, config.Concurrency, config.Timeout = 10, 2, time.Minute
+	sink := openSink(t, config)
+	var batch []sinks.Record
+	for n := range config.Batch.MaxRecords {
+		batch = append(batch, sinktest.NewRecord(fmt.Sprintf("object-%d", n), 1))
+	}
+	deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("z", 1)})
+	link.hang()
+	for range 4 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if class := sinks.Classify(firstError(sink.Deliver(ctx, batch))); class == nil || class.Reason != sinks.ReasonTimeout {
+			t.Errorf("got %v, want a time-out", class)
+		}
+		cancel()
+	}
+	start := time.Now()
+	if class := sinks.Classify(firstError(sink.Deliver(t.Context(), batch))); class == nil || class.Permanent || class.Reason != sinks.ReasonUnavailable {
+		t.Errorf("got %v, want it not to be sent", class)
+	}
+	t.Logf("refused after %v", time.Since(start).Round(time.Millisecond))
+	link.pass()
+	deliverAll(t, sink, batch)
+	if messages := readStream(t, srv, "BOUNDED"); len(messages) != 1+len(batch) {
+		t.Errorf("got %d messages, want %d", len(messages), 1+len(batch))
 	}
 }
 

@@ -167,6 +167,28 @@ func TestNATSNoInbox(t *testing.T) {
 	t.Log(class)
 }
 
+// TestNATSLeastRights is a user with the rights that docs/sinks.md asks for.
+func TestNATSLeastRights(t *testing.T) {
+	srv := natstest.Start(t, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "least", Password: natsPassword, Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: []string{"k8s.>", "$JS.API.STREAM.INFO.MADE", "$JS.API.STREAM.CREATE.MADE"}},
+			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		}}}
+	})
+	config := natsConfig(hostOf(t, srv.URL()))
+	config.Username, config.Password = "least", natsPassword
+	config.Stream = &natssink.Stream{Name: "MADE", Create: true}
+	sink := openSink(t, config)
+	for range 2 { // before the stream is there, and after
+		if err := sink.(sinks.Checker).Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1)}); err != nil {
+			t.Error(firstError(err))
+		}
+	}
+}
+
 // TestNATSBlind is a user who may publish and not ask about streams: it delivers all the same.
 func TestNATSBlind(t *testing.T) {
 	srv := natstest.Start(t, func(o *server.Options) {
