@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +14,12 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// recoveryBound is how long after a sink's recovery the first record must get through: 2 s, and room for a busy machine.
-const recoveryBound = 2*time.Second + time.Second
+const (
+	// recoveryBound is how long after its sink's recovery a pipeline gets the first record through.
+	recoveryBound = 2 * time.Second
+	// recoveryWorst is the same for a single one on a machine that has other things to do.
+	recoveryWorst = 8 * time.Second
+)
 
 // failing is a pipeline whose receiver fails as a whole for a while.
 type failing struct {
@@ -23,11 +28,11 @@ type failing struct {
 	url      string
 	begin    func()
 	end      func()
-	attempts int // that the receiver may see at most in the time of the fault
 	timeout  string
 	// repeats says that what was accepted in the moment of a break, or too late, is sent again.
 	repeats  bool
 	from, to int // requests seen when it began and ended
+	began    time.Time
 	ended    time.Time
 }
 
@@ -67,11 +72,11 @@ pipelines:
 		}
 		return nil
 	})
-	before := peakRSS(t, e)
+	before, calm := peakRSS(t, e), e.Metrics()
 
 	for _, f := range all {
 		f.begin()
-		f.from = len(f.hook.Requests())
+		f.began, f.from = time.Now(), len(f.hook.Requests())
 	}
 	fault := time.After(10 * time.Second)
 	for _, f := range all {
@@ -79,6 +84,12 @@ pipelines:
 	}
 	<-fault
 	m := e.Metrics()
+	during := func(name string) float64 {
+		return m.sum(name, "pipeline=healthy") - calm.sum(name, "pipeline=healthy")
+	}
+	if seconds := during("kubeferry_delivery_seconds_sum") / during("kubeferry_delivery_seconds_count"); !(seconds < 1) {
+		t.Errorf("the healthy pipeline took %v s per delivery beside those that failed", seconds)
+	}
 	for _, f := range all {
 		// Beside its bound a backlog holds what the next commit writes to the log.
 		if bytes := m.sum("kubeferry_backlog_bytes", "pipeline="+f.pipeline); bytes > 2*128<<10 {
@@ -104,15 +115,19 @@ pipelines:
 	done := running.End()
 
 	expectAll(t, watched, done, hookReader(t, healthy, cloudEvents), oracle.CompareOptions{})
+	var recoveries []time.Duration
 	for _, f := range all {
-		t.Run(f.pipeline, func(t *testing.T) { f.judge(t, e, watched, done) })
+		t.Run(f.pipeline, func(t *testing.T) { recoveries = append(recoveries, f.judge(t, e, watched, done)) })
+	}
+	if len(recoveries) < len(all) {
+		t.FailNow()
+	}
+	slices.Sort(recoveries)
+	t.Logf("back after %v", recoveries)
+	if median := recoveries[len(recoveries)/2]; median > recoveryBound || recoveries[len(recoveries)-1] > recoveryWorst {
+		t.Errorf("the first records came %v after their sinks were back", recoveries)
 	}
 	e.WaitWaiting(wide, 0)
-	m = e.Metrics()
-	seconds := m.sum("kubeferry_delivery_seconds_sum", "pipeline=healthy") / m.sum("kubeferry_delivery_seconds_count", "pipeline=healthy")
-	if seconds > 1 {
-		t.Errorf("the healthy pipeline took %v s per delivery", seconds)
-	}
 }
 
 // sinkFaults are the ways to fail, each with a receiver of its own.
@@ -129,14 +144,11 @@ func sinkFaults(tb testing.TB) []*failing {
 	} {
 		hook := webhooktest.Start(tb)
 		f := &failing{
-			pipeline: name, hook: hook, url: hook.URL(), timeout: "10s", attempts: 60,
+			pipeline: name, hook: hook, url: hook.URL(), timeout: "10s",
 			begin: func() { hook.Use(behavior) }, end: func() { hook.Use(webhooktest.Accept()) },
 		}
-		switch name {
-		case "429":
-			f.attempts = 30
-		case "hang":
-			f.timeout, f.repeats = "1s", true
+		if name == "hang" {
+			f.timeout, f.repeats = "3s", true
 		}
 		all = append(all, f)
 	}
@@ -144,33 +156,29 @@ func sinkFaults(tb testing.TB) []*failing {
 	way := proxy.NewTCP(tb, strings.TrimPrefix(hook.URL(), "http://"))
 	way.Come()
 	return append(all, &failing{
-		pipeline: "gone", hook: hook, url: "http://" + way.Addr(), timeout: "10s", attempts: 60,
+		pipeline: "gone", hook: hook, url: "http://" + way.Addr(), timeout: "10s",
 		begin: way.Leave, end: way.Come, repeats: true,
 	})
 }
 
-// judge looks at one pipeline after its sink's recovery.
-func (f *failing) judge(t *testing.T, e *exporter, watched *oracle.Oracle, done *load.Result) {
+// judge looks at one pipeline after its sink's recovery, and returns how long the first record took.
+func (f *failing) judge(t *testing.T, e *exporter, watched *oracle.Oracle, done *load.Result) time.Duration {
 	report := expectAll(t, watched, done, hookReader(t, f.hook, cloudEvents), oracle.CompareOptions{})
 	t.Log(report)
 	if len(report.Duplicates) > 0 && !f.repeats {
 		t.Errorf("%d records arrived again, although none was accepted during the fault", len(report.Duplicates))
 	}
 	requests := f.hook.Requests()
-	if n := f.to - f.from; n > f.attempts {
-		t.Errorf("%d requests in the time of the fault, want at most %d", n, f.attempts)
+	// What was under way, the first probes, which come quickly, and then one in a second and a half.
+	lasted := f.ended.Sub(f.began)
+	if n, most := f.to-f.from, 25+int(lasted.Seconds()); n > most {
+		t.Errorf("%d requests in the %v of the fault, want at most %d", n, lasted.Round(time.Second), most)
 	}
-	for _, request := range requests[f.to:] {
-		if request.Status/100 != 2 {
-			continue
-		}
-		took := request.Time.Sub(f.ended)
-		t.Logf("back after %v", took.Round(time.Millisecond))
-		if took > recoveryBound {
-			t.Errorf("the first record came %v after the sink was back", took)
-		}
-		break
+	first := slices.IndexFunc(requests[f.to:], func(r webhooktest.Request) bool { return r.Status/100 == 2 })
+	if first < 0 {
+		t.Fatal("nothing was accepted after the fault")
 	}
+	took := requests[f.to+first].Time.Sub(f.ended)
 	label := "pipeline=" + f.pipeline
 	m := e.Metrics()
 	if m.sum("kubeferry_sink_errors_total", label) < 1 || m.sum("kubeferry_records_dead_total", label) != 0 {
@@ -185,4 +193,5 @@ func (f *failing) judge(t *testing.T, e *exporter, watched *oracle.Oracle, done 
 	if said == 0 || said > 3 {
 		t.Errorf("the log says %d times that the sink fails", said)
 	}
+	return took
 }
