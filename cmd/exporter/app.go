@@ -71,7 +71,7 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 	if err != nil {
 		return err
 	}
-	opened, err := openSinks(ctx, loaded.Sinks, loaded.StateDir, logger)
+	opened, err := openSinks(ctx, usedSinks(loaded), loaded.StateDir, logger)
 	if err != nil {
 		return err
 	}

@@ -30,8 +30,15 @@ type openSink struct {
 // blank.
 const defaultLetters = "dead letters"
 
-// openSinks opens every configured sink, by name, and the default one for dead letters if there is a state directory.
-// Pipelines that name the same sink share it.
+// usedSinks are the sinks that some pipeline delivers to, or writes its dead letters to.
+func usedSinks(loaded *config.Config) []config.Sink {
+	return slices.DeleteFunc(slices.Clone(loaded.Sinks), func(s config.Sink) bool {
+		return !slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Sink == s.Name || p.DeadLetter == s.Name })
+	})
+}
+
+// openSinks opens sinks, by name, and the default one for dead letters if there is a state directory. Pipelines that name
+// the same sink share it.
 func openSinks(ctx context.Context, configured []config.Sink, stateDir string, logger *slog.Logger) (map[string]openSink, error) {
 	if stateDir != "" {
 		letters := file.NewConfig()
@@ -155,6 +162,9 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 			if slices.Contains(p.Sources, c.Name) {
 				takers.add(pipelines[n])
 			}
+		}
+		if len(takers.names) == 0 {
+			continue // nobody would learn what it sees
 		}
 		options := source.Options{
 			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,
