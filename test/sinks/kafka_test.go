@@ -20,9 +20,14 @@ import (
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
-// TestKafka shows what is particular to Kafka, against Apache Kafka.
+// TestKafka shows what is particular to Kafka, against one broker of Apache Kafka: it takes longer to start than most of
+// the tests do.
 func TestKafka(t *testing.T) {
 	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{"num.partitions": "4"}})
+	t.Run("interop", func(t *testing.T) { testKafkaInterop(t, broker) })
+	t.Run("oversize through a pipeline", func(t *testing.T) { testKafkaOversize(t, broker) })
+	t.Run("topic deleted", func(t *testing.T) { testKafkaTopicDeleted(t, broker) })
+	t.Run("restart", func(t *testing.T) { testKafkaRestart(t, broker) })
 
 	t.Run("an oversize record leaves its neighbours alone", func(t *testing.T) {
 		broker.CreateTopic("oversize", 1)
