@@ -174,6 +174,8 @@ func TestKafka(t *testing.T) {
 			}
 			if got := readAll(t, broker, topic); len(got) != 2 || string(got[1].Value) != string(sinktest.NewRecord("a", 2).Body) {
 				t.Errorf("got %d records", len(got))
+			} else if got[0].Compression != compression {
+				t.Errorf("got a batch with compression %s", got[0].Compression)
 			}
 		})
 	}
@@ -235,10 +237,10 @@ func TestKafkaSmallBroker(t *testing.T) {
 func TestKafkaClose(t *testing.T) {
 	link := newProxy(t)
 	newFake(t, link, kfake.SeedTopics(1, "close"))
-	config := kafkaConfig("close", link.addr)
+	config := kafkaConfig("close", link.Addr())
 	sink := openSink(t, config)
 	deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)})
-	link.hang()
+	link.Stall()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if err := sink.Deliver(ctx, []sinks.Record{sinktest.NewRecord("a", 2)}); err == nil {
