@@ -2,6 +2,7 @@ package sinks_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,8 @@ func TestClassify(t *testing.T) {
 		{"cancelled", fmt.Errorf("send: %w", context.Canceled), sinks.Error{Reason: sinks.ReasonCancelled}},
 		{"deadline", fmt.Errorf("send: %w", context.DeadlineExceeded), sinks.Error{Reason: sinks.ReasonTimeout}},
 		{"refused", fmt.Errorf("send: %w", refused), sinks.Error{Reason: sinks.ReasonUnreachable}},
+		{"another authority", fmt.Errorf("dial: %w", &tls.CertificateVerificationError{Err: io.EOF}), sinks.Error{Reason: sinks.ReasonUnreachable}},
+		{"certificate refused", &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, sinks.Error{Reason: sinks.ReasonUnauthorized}},
 		{"no such host", &net.DNSError{IsNotFound: true}, sinks.Error{Reason: sinks.ReasonUnreachable}},
 		{"slow resolver", slow, sinks.Error{Reason: sinks.ReasonTimeout}},
 		{"permanent", sinks.Permanent(sinks.ReasonTooLarge, io.EOF), sinks.Error{Reason: sinks.ReasonTooLarge, Permanent: true}},

@@ -18,6 +18,8 @@ type Record struct {
 	Value     []byte // nil is a tombstone, which differs from empty
 	Headers   map[string]string
 	Timestamp time.Time
+	// Compression of the batch that it is stored in: none, gzip, snappy, lz4 or zstd.
+	Compression string
 }
 
 // Consume reads topics from their beginning until done, which is asked after each fetch with everything read so far,
@@ -91,6 +93,7 @@ func record(r *kgo.Record) Record {
 	return Record{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
 		Key: r.Key, Value: r.Value, Headers: headers, Timestamp: r.Timestamp,
+		Compression: []string{"none", "gzip", "snappy", "lz4", "zstd"}[r.Attrs.CompressionType()],
 	}
 }
 

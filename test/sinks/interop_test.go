@@ -83,10 +83,10 @@ func toEvent(t *testing.T, message binding.Message) *event.Event {
 	return e
 }
 
-// TestKafkaInterop reads what a pipeline sent with franz-go and with Kafka's console consumer, and decodes it with the
+// testKafkaInterop reads what a pipeline sent with franz-go and with Kafka's console consumer, and decodes it with the
 // CloudEvents SDK.
-func TestKafkaInterop(t *testing.T) {
-	broker := kafkatest.Start(t)
+func testKafkaInterop(t *testing.T, broker *kafkatest.Broker) {
+	t.Helper()
 	for _, format := range interopFormats {
 		topic := "interop-" + string(format)
 		broker.CreateTopic(topic, 3)

@@ -8,9 +8,9 @@ import (
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
-// TestKafkaRestart kills the broker in the middle of a load.
-func TestKafkaRestart(t *testing.T) {
-	broker := kafkatest.Start(t)
+// testKafkaRestart kills the broker in the middle of a load.
+func testKafkaRestart(t *testing.T, broker *kafkatest.Broker) {
+	t.Helper()
 	broker.CreateTopic("load", 6)
 	config := kafkaConfig("load", broker.Addr())
 	sink := openSink(t, config)
@@ -38,10 +38,10 @@ func TestKafkaLeaderMoves(t *testing.T) {
 	l.check(t, kafkaArrivals(readAll(t, cluster, "load")))
 }
 
-// TestKafkaTopicDeleted deletes the topic in the middle of a load, so that it is missing for a while. What was stored
+// testKafkaTopicDeleted deletes the topic in the middle of a load, so that it is missing for a while. What was stored
 // before is gone, by the user's own hand; from the new topic on nothing is missing and all is in order.
-func TestKafkaTopicDeleted(t *testing.T) {
-	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{"num.partitions": "3"}})
+func testKafkaTopicDeleted(t *testing.T, broker *kafkatest.Broker) {
+	t.Helper()
 	for _, create := range []bool{false, true} {
 		topic := map[bool]string{false: "made-by-hand", true: "made-by-the-sink"}[create]
 		t.Run(topic, func(t *testing.T) {

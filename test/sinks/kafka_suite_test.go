@@ -22,6 +22,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/kafka"
 	"github.com/kubeferry/kubeferry/sinks/sinktest"
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
@@ -71,19 +72,19 @@ func TestKafkaSuite(t *testing.T) {
 		"socket.connection.setup.timeout.ms": "2000",
 	}, Secure: &kafkatest.Secure{
 		Cert: cert, Key: key, ClientCA: authority.PEM(), User: kafkaUser, Password: kafkaPassword,
-	}, Advertise: map[kafkatest.Listener]string{kafkatest.SASL: link.addr}})
-	link.forwardTo(broker.AddrOf(kafkatest.SASL))
+	}, Advertise: map[kafkatest.Listener]string{kafkatest.SASL: link.Addr()}})
+	link.ForwardTo(broker.AddrOf(kafkatest.SASL))
 
 	n := 0
 	sinktest.Run(t, sinktest.Harness{Kind: kafka.Kind(), New: func(t *testing.T) *sinktest.Peer {
-		link.pass()
+		link.Come()
 		n++
 		topic := fmt.Sprintf("suite-%d", n)
 		broker.CreateTopic(topic, 3)
 		rights := &topicRights{t: t, topic: topic, addr: broker.Addr()}
 		return &sinktest.Peer{
 			Config: func() sinks.Config {
-				c := kafkaConfig(topic, link.addr)
+				c := kafkaConfig(topic, link.Addr())
 				c.Compression = "none" // blanks would shrink to nothing
 				c.TLS = &sinks.TLS{CAFile: caFile}
 				c.SASL = &kafka.SASL{Mechanism: "scram-sha-512", Username: kafkaUser, Password: kafkaPassword}
@@ -98,11 +99,11 @@ func TestKafkaSuite(t *testing.T) {
 			},
 			Fail:   rights.deny,
 			Poison: appendBlanks(2 << 20),
-			Hang:   link.hang,
-			Leave:  link.leave,
+			Hang:   link.Stall,
+			Leave:  link.Leave,
 			Deny:   rights.deny,
 			Mend: func() {
-				link.pass()
+				link.Come()
 				rights.allow()
 			},
 			Secrets: []string{kafkaPassword},
@@ -186,23 +187,23 @@ func TestKafkaSuiteRefusals(t *testing.T) {
 		faults.install(cluster)
 		return &sinktest.Peer{
 			Config: func() sinks.Config {
-				c := kafkaConfig("suite", link.addr)
+				c := kafkaConfig("suite", link.Addr())
 				c.Compression = "none" // the faults look for ids in the batch
 				c.SASL = &kafka.SASL{Mechanism: "scram-sha-512", Username: user, Password: password}
 				return c
 			},
 			Stored: func() []sinktest.Stored {
-				link.pass()
+				link.Come()
 				return storedOf(readFake(t, cluster, "suite", user, password))
 			},
 			Fail:       func() { faults.set(func(f *brokerFaults) { f.all = kerr.NotEnoughReplicas }) },
 			FailRecord: func(r *sinks.Record) { faults.set(func(f *brokerFaults) { f.failing = r.DedupID }) },
 			Poison:     func(r *sinks.Record) { faults.set(func(f *brokerFaults) { f.poisoned = r.DedupID }) },
-			Hang:       link.hang,
-			Leave:      link.leave,
+			Hang:       link.Stall,
+			Leave:      link.Leave,
 			Deny:       func() { faults.set(func(f *brokerFaults) { f.deny = true }) },
 			Mend: func() {
-				link.pass()
+				link.Come()
 				faults.set(func(f *brokerFaults) { f.all, f.failing, f.deny = nil, "", false })
 			},
 			Secrets: []string{password},
@@ -211,7 +212,7 @@ func TestKafkaSuiteRefusals(t *testing.T) {
 }
 
 // newFake starts a cluster of one node that advertises the proxy.
-func newFake(t *testing.T, link *proxy, opts ...kfake.Opt) *kfake.Cluster {
+func newFake(t *testing.T, link *proxy.TCP, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
 	var listener net.Listener
 	listen := func(network, address string) (net.Listener, error) {
@@ -220,14 +221,14 @@ func newFake(t *testing.T, link *proxy, opts ...kfake.Opt) *kfake.Cluster {
 			return nil, err
 		}
 		listener = l
-		return advertised{l, link.addr}, nil
+		return advertised{l, link.Addr()}, nil
 	}
 	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.ListenFn(listen))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
-	link.forwardTo(listener.Addr().String())
+	link.ForwardTo(listener.Addr().String())
 	return cluster
 }
 

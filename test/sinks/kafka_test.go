@@ -20,9 +20,14 @@ import (
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
-// TestKafka shows what is particular to Kafka, against Apache Kafka.
+// TestKafka shows what is particular to Kafka, against one broker of Apache Kafka: it takes longer to start than most of
+// the tests do.
 func TestKafka(t *testing.T) {
 	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{"num.partitions": "4"}})
+	t.Run("interop", func(t *testing.T) { testKafkaInterop(t, broker) })
+	t.Run("oversize through a pipeline", func(t *testing.T) { testKafkaOversize(t, broker) })
+	t.Run("topic deleted", func(t *testing.T) { testKafkaTopicDeleted(t, broker) })
+	t.Run("restart", func(t *testing.T) { testKafkaRestart(t, broker) })
 
 	t.Run("an oversize record leaves its neighbours alone", func(t *testing.T) {
 		broker.CreateTopic("oversize", 1)
@@ -169,6 +174,8 @@ func TestKafka(t *testing.T) {
 			}
 			if got := readAll(t, broker, topic); len(got) != 2 || string(got[1].Value) != string(sinktest.NewRecord("a", 2).Body) {
 				t.Errorf("got %d records", len(got))
+			} else if got[0].Compression != compression {
+				t.Errorf("got a batch with compression %s", got[0].Compression)
 			}
 		})
 	}
@@ -230,10 +237,10 @@ func TestKafkaSmallBroker(t *testing.T) {
 func TestKafkaClose(t *testing.T) {
 	link := newProxy(t)
 	newFake(t, link, kfake.SeedTopics(1, "close"))
-	config := kafkaConfig("close", link.addr)
+	config := kafkaConfig("close", link.Addr())
 	sink := openSink(t, config)
 	deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)})
-	link.hang()
+	link.Stall()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if err := sink.Deliver(ctx, []sinks.Record{sinktest.NewRecord("a", 2)}); err == nil {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,6 +36,14 @@ func openSink(tb testing.TB, config sinks.Config) sinks.Sink {
 		}
 	})
 	return sink
+}
+
+// newProxy stands between a sink and its peer, so that the peer can hang or go away without losing what it stored.
+func newProxy(tb testing.TB) *proxy.TCP {
+	tb.Helper()
+	p := proxy.NewTCP(tb, "")
+	p.Come()
+	return p
 }
 
 type logWriter struct{ tb testing.TB }

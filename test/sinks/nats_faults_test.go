@@ -23,8 +23,8 @@ func TestJetStreamKilled(t *testing.T) {
 	srv := natstest.StartCluster(t, 1)
 	srv.CreateStream(t.Context(), "LOAD", "k8s.>")
 	link := newProxy(t)
-	link.forwardTo(hostOf(t, srv.URLs()[0]))
-	config := natsConfig(link.addr)
+	link.ForwardTo(hostOf(t, srv.URLs()[0]))
+	config := natsConfig(link.Addr())
 	sink := openSink(t, config)
 	l := &load{workers: 4, keysEach: 10, perKey: 200}
 	l.run(within(t, time.Minute), t, sink, config.Limits(), l.total()/8, func() {
@@ -33,7 +33,7 @@ func TestJetStreamKilled(t *testing.T) {
 		srv.Revive(0)
 		for n := range 5 {
 			l.await(t, l.total()/2+n*l.total()/20)
-			link.cut()
+			link.Cut()
 		}
 	})
 	noDoubles(t, l, readStream(t, srv, "LOAD"))
@@ -65,16 +65,16 @@ func TestJetStreamSlow(t *testing.T) {
 	})
 	srv.CreateStream(t.Context(), "SLOW", "k8s.>")
 	link := newProxy(t)
-	link.forwardTo(hostOf(t, srv.URL()))
-	config := natsConfig(link.addr)
+	link.ForwardTo(hostOf(t, srv.URL()))
+	config := natsConfig(link.Addr())
 	config.Timeout = 300 * time.Millisecond
 	sink := openSink(t, config)
 	l := &load{workers: 4, keysEach: 50, perKey: 10}
 	l.run(within(t, time.Minute), t, sink, config.Limits(), l.total()/4, func() {
 		for range 3 {
-			link.hang()
+			link.Stall()
 			l.awaitErrors(t, 4)
-			link.pass()
+			link.Come()
 			l.await(t, l.acknowledged()+l.total()/10)
 		}
 	})
@@ -109,8 +109,8 @@ func TestJetStreamBounded(t *testing.T) {
 	srv := natstest.Start(t, nil)
 	srv.CreateStream(t.Context(), "BOUNDED", "k8s.>")
 	link := newProxy(t)
-	link.forwardTo(hostOf(t, srv.URL()))
-	config := natsConfig(link.addr)
+	link.ForwardTo(hostOf(t, srv.URL()))
+	config := natsConfig(link.Addr())
 	config.Batch.MaxRecords, config.Concurrency, config.Timeout = 10, 2, time.Minute
 	sink := openSink(t, config)
 	var batch []sinks.Record
@@ -118,7 +118,7 @@ func TestJetStreamBounded(t *testing.T) {
 		batch = append(batch, sinktest.NewRecord(fmt.Sprintf("object-%d", n), 1))
 	}
 	deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("z", 1)})
-	link.hang()
+	link.Stall()
 	for range 4 {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if class := sinks.Classify(firstError(sink.Deliver(ctx, batch))); class == nil || class.Reason != sinks.ReasonTimeout {
@@ -131,7 +131,7 @@ func TestJetStreamBounded(t *testing.T) {
 		t.Errorf("got %v, want it not to be sent", class)
 	}
 	t.Logf("refused after %v", time.Since(start).Round(time.Millisecond))
-	link.pass()
+	link.Come()
 	deliverAll(t, sink, batch)
 	if messages := readStream(t, srv, "BOUNDED"); len(messages) != 1+len(batch) {
 		t.Errorf("got %d messages, want %d", len(messages), 1+len(batch))
@@ -164,8 +164,8 @@ func TestCoreNATSRestart(t *testing.T) {
 	srv := startNATS(t, login)
 	listener := listen(t, srv, "k8s.>")
 	link := newProxy(t)
-	link.forwardTo(hostOf(t, srv.URL()))
-	config := natsConfig(link.addr)
+	link.ForwardTo(hostOf(t, srv.URL()))
+	config := natsConfig(link.Addr())
 	config.JetStream = false
 	config.Username, config.Password = natsUser, natsPassword
 	sink := openSink(t, config)
@@ -173,7 +173,7 @@ func TestCoreNATSRestart(t *testing.T) {
 	l.run(within(t, time.Minute), t, sink, config.Limits(), l.total()/8, func() {
 		for range 20 {
 			l.await(t, l.acknowledged()+l.total()/50)
-			link.cut()
+			link.Cut()
 		}
 	})
 	var got []arrival

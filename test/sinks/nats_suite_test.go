@@ -90,7 +90,7 @@ func TestJetStreamSuite(t *testing.T) {
 		config := jetstream.StreamConfig{Name: stream, Subjects: []string{"k8s.test.>"}}
 		srv.CreateStreamWith(t.Context(), config)
 		link := newProxy(t)
-		link.forwardTo(hostOf(t, srv.URL()))
+		link.ForwardTo(hostOf(t, srv.URL()))
 		subjects := func(subjects []string) {
 			conn, err := nats.Connect(srv.URL(), nats.UserInfo("reader", natsPassword))
 			if err != nil {
@@ -108,7 +108,7 @@ func TestJetStreamSuite(t *testing.T) {
 		}
 		return &sinktest.Peer{
 			Config: func() sinks.Config {
-				c := natsConfig(link.addr)
+				c := natsConfig(link.Addr())
 				c.Username, c.Password = natsUser, natsPassword
 				c.Stream = &natssink.Stream{Name: stream}
 				return c
@@ -126,11 +126,11 @@ func TestJetStreamSuite(t *testing.T) {
 			Fail:       func() { subjects(nothing) },
 			FailRecord: func(r *sinks.Record) { r.Fields.Cluster = "nobody" }, // outside the stream's subjects
 			Poison:     appendBlanks(2 << 20),
-			Hang:       link.hang,
-			Leave:      link.leave,
+			Hang:       link.Stall,
+			Leave:      link.Leave,
 			Deny:       func() { login.denied.Store(true) },
 			Mend: func() {
-				link.pass()
+				link.Come()
 				login.denied.Store(false)
 				subjects(everything)
 			},
@@ -147,10 +147,10 @@ func TestCoreNATSSuite(t *testing.T) {
 		srv := startNATS(t, login)
 		listener := listen(t, srv, "k8s.>")
 		link := newProxy(t)
-		link.forwardTo(hostOf(t, srv.URL()))
+		link.ForwardTo(hostOf(t, srv.URL()))
 		return &sinktest.Peer{
 			Config: func() sinks.Config {
-				c := natsConfig(link.addr)
+				c := natsConfig(link.Addr())
 				c.JetStream = false
 				c.Username, c.Password = natsUser, natsPassword
 				return c
@@ -158,14 +158,14 @@ func TestCoreNATSSuite(t *testing.T) {
 			Stored:     listener.stored,
 			FailRecord: func(r *sinks.Record) { r.Fields.Cluster = "forbidden" },
 			Poison:     appendBlanks(2 << 20),
-			Hang:       link.hang,
-			Leave:      link.leave,
+			Hang:       link.Stall,
+			Leave:      link.Leave,
 			Deny:       func() { login.denied.Store(true) },
 			Mend: func() {
-				link.pass()
+				link.Come()
 				login.denied.Store(false)
 				if login.restricted.Swap(false) {
-					link.cut() // rights are given at login
+					link.Cut() // rights are given at login
 				}
 			},
 			Secrets: []string{natsPassword},

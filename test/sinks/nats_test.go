@@ -277,12 +277,12 @@ func TestNATSStuck(t *testing.T) {
 			srv := natstest.Start(t, func(o *server.Options) { o.MaxPayload = 8 << 20 })
 			srv.CreateStream(t.Context(), "STUCK", "k8s.>")
 			link := newProxy(t)
-			link.forwardTo(hostOf(t, srv.URL()))
-			config := natsConfig(link.addr)
+			link.ForwardTo(hostOf(t, srv.URL()))
+			config := natsConfig(link.Addr())
 			config.JetStream = jetStream
 			sink := openSink(t, config)
 			deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("z", 1)})
-			link.hang()
+			link.Stall()
 			var batch []sinks.Record
 			for n := range 32 {
 				r := sinktest.NewRecord(fmt.Sprintf("object-%d", n), 1)
