@@ -75,26 +75,13 @@ func command(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return nil
 	}
 	results, err := measure(ctx, o, selected, errOut)
-	if len(results.Rows) > 0 {
-		results.print(out)
+	if len(results.Rows) > 0 { // also of a run that did not come to its end
+		err = errors.Join(err, results.publish(out, *saved, *plots))
 	}
-	if err != nil {
-		return err
-	}
-	if *saved != "" {
-		if err := results.save(*saved); err != nil {
-			return err
-		}
-	}
-	if *plots != "" {
-		if err := results.plot(*plots); err != nil {
-			return err
-		}
-	}
-	if *strict && results.missed() {
+	if err == nil && *strict && results.missed() {
 		return errMissed
 	}
-	return nil
+	return err
 }
 
 // measure runs the rows one after the other. What was measured before an error is in the results.

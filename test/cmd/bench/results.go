@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -128,6 +129,18 @@ func number(v float64) string {
 	default:
 		return fmt.Sprintf("%.2f", v)
 	}
+}
+
+// publish prints the table, and writes what file and directory are named for.
+func (r *results) publish(out io.Writer, file, plots string) (err error) {
+	r.print(out)
+	if file != "" {
+		err = r.save(file)
+	}
+	if plots != "" {
+		err = errors.Join(err, r.plot(plots))
+	}
+	return err
 }
 
 func (r *results) missed() bool {
