@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 )
@@ -32,17 +34,27 @@ func newKafka(ctx context.Context, broker, topic string) (*kafkaClient, error) {
 }
 
 func (k *kafkaClient) send(ctx context.Context, first, n int, body []byte) error {
-	records := make([]kafka.Record, n)
-	for i := range records {
-		records[i] = kafka.Record{Key: kafka.NewBytes(fmt.Appendf(nil, "object-%d", first+i)), Value: kafka.NewBytes(body)}
+	for {
+		records := make([]kafka.Record, n) // a request reads them up
+		for i := range records {
+			records[i] = kafka.Record{Key: kafka.NewBytes(fmt.Appendf(nil, "object-%d", first+i)), Value: kafka.NewBytes(body)}
+		}
+		response, err := k.client.Produce(ctx, &kafka.ProduceRequest{
+			Topic: k.topic, Partition: first / batch % k.partitions, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(records...),
+		})
+		if err == nil {
+			err = response.Error
+		}
+		var code kafka.Error
+		if !errors.As(err, &code) || !code.Temporary() {
+			return err
+		}
+		select { // a new topic's leader is not known everywhere at once
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
 	}
-	response, err := k.client.Produce(ctx, &kafka.ProduceRequest{
-		Topic: k.topic, Partition: first / batch % k.partitions, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(records...),
-	})
-	if err != nil {
-		return err
-	}
-	return response.Error
 }
 
 func (k *kafkaClient) close() { k.transport.CloseIdleConnections() }

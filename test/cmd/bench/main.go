@@ -93,6 +93,7 @@ func measure(ctx context.Context, o options, selected []row, log io.Writer) (*re
 	}
 	defer l.close()
 	results.Machine = describeMachine(ctx, l.modules.main)
+	var failed []error
 	for _, r := range selected {
 		l.say("%s: %s", r.name, r.title)
 		checks, err := r.run(ctx, l)
@@ -100,8 +101,13 @@ func measure(ctx context.Context, o options, selected []row, log io.Writer) (*re
 			l.say("%s: skipped: %v", r.name, err)
 			continue
 		}
-		if err != nil {
-			return results, fmt.Errorf("%s: %w", r.name, err)
+		if err != nil { // the other rows need nothing of this one
+			failed = append(failed, fmt.Errorf("%s: %w", r.name, err))
+			l.say("%s: %v", r.name, err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
 		}
 		results.Rows = append(results.Rows, rowResult{Name: r.name, Title: r.title, Checks: checks})
 		results.Points = append(results.Points, l.takePoints()...)
@@ -109,5 +115,5 @@ func measure(ctx context.Context, o options, selected []row, log io.Writer) (*re
 			l.say("    %s", c)
 		}
 	}
-	return results, nil
+	return results, errors.Join(failed...)
 }
