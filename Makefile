@@ -17,7 +17,7 @@ GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)/gofumpt
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)$$($(GO) env GOOS)" != 0linux ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test soak test-unit lint fmt fuzz bench bench-sinks assets schema clean notes
+.PHONY: help build demo test soak test-unit lint fmt fuzz bench bench-micro bench-sinks assets schema clean notes
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,7 +59,10 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 		(cd "$$(dirname "$$file")" && $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) .) || exit 1; \
 	done
 
-bench: ## Run the benchmarks that need no servers
+bench: bench-micro assets ## Run all benchmarks, also those on a real API server against the floor; BENCHFLAGS='-run live'
+	@cd test && $(GO) build -buildvcs=false -o ../bin/bench ./cmd/bench && exec ../bin/bench $(BENCHFLAGS)
+
+bench-micro: ## Run the benchmarks that need no servers
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 bench-sinks: ## Compare each sink with its client library on real servers; takes minutes, and a quiet machine

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/test/controlplane"
+)
+
+// options are the flags.
+type options struct {
+	pairs   int
+	scale   float64
+	keep    string
+	profile bool
+}
+
+// lab is what the rows share.
+type lab struct {
+	options
+	dir     string
+	log     io.Writer
+	modules modules
+	plane   *controlplane.ControlPlane
+	config  *rest.Config
+	client  *http.Client // with the rights of the control plane's administrator
+	hook    *receiver
+	// programs by name, once built.
+	programs map[string]string
+	// loaded are the sets of objects that exist, by name.
+	loaded map[string]bool
+	runs   int // of subjects, for the names of their files
+	points []point
+}
+
+// modules are the directories of the main module and of this one.
+type modules struct{ main, test string }
+
+func newLab(ctx context.Context, o options, log io.Writer) (_ *lab, err error) {
+	if runtime.GOOS != "linux" {
+		return nil, errors.New("it reads the CPU time of processes from /proc, which only Linux has")
+	}
+	l := &lab{options: o, log: log, programs: map[string]string{}, loaded: map[string]bool{}}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if l.dir, err = os.MkdirTemp("", "kubeferry-bench-"); err != nil {
+		return nil, err
+	}
+	if o.keep != "" {
+		if l.keep, err = filepath.Abs(o.keep); err != nil {
+			return nil, err
+		}
+		if err := os.MkdirAll(l.keep, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if l.modules.main, err = moduleDir(ctx, "github.com/kubeferry/kubeferry"); err != nil {
+		return nil, err
+	}
+	if l.modules.test, err = moduleDir(ctx, "github.com/kubeferry/kubeferry/test"); err != nil {
+		return nil, err
+	}
+	for _, p := range []struct{ name, pkg string }{{"exporter", "./cmd/exporter"}, {"floor", "./bench/floor"}} {
+		if err := l.build(ctx, p.name, p.pkg); err != nil {
+			return nil, err
+		}
+	}
+	l.say("starting the control plane")
+	if l.plane, err = controlplane.Start(ctx, controlplane.Options{
+		Log: log,
+		// Loading is not what is measured: nothing of it may wait for a fair share.
+		APIServerFlags: []string{"--max-requests-inflight=2000", "--max-mutating-requests-inflight=2000"},
+		EtcdFlags:      []string{"--quota-backend-bytes=8589934592"},
+	}); err != nil {
+		return nil, err
+	}
+	l.config = l.plane.Config()
+	l.config.UserAgent = "kube-controller-manager/v1.36" // names the manager in managedFields
+	if l.client, err = rest.HTTPClientFor(l.config); err != nil {
+		return nil, err
+	}
+	l.hook, err = startReceiver()
+	return l, err
+}
+
+func (l *lab) close() {
+	if l.hook != nil {
+		l.hook.close()
+	}
+	if l.client != nil {
+		l.client.CloseIdleConnections()
+	}
+	if l.plane != nil {
+		l.plane.Stop()
+	}
+	_ = os.RemoveAll(l.dir)
+}
+
+func (l *lab) say(format string, args ...any) { fmt.Fprintf(l.log, format+"\n", args...) }
+
+// scaled is n objects, or as many as -scale makes of them.
+func (l *lab) scaled(n int) int { return max(10, int(float64(n)*l.scale)) }
+
+// build builds a program of the main module, where go.mod says what belongs to it.
+func (l *lab) build(ctx context.Context, name, pkg string) error {
+	if l.programs[name] != "" {
+		return nil
+	}
+	binary := filepath.Join(l.dir, name)
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", binary}
+	if l.profile && name == "exporter" {
+		overlay, err := l.overlay()
+		if err != nil {
+			return err
+		}
+		args = append(args, overlay)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
+	cmd.Dir = l.modules.main
+	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", name, err, out)
+	}
+	l.programs[name] = binary
+	return nil
+}
+
+func moduleDir(ctx context.Context, path string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", path)
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module %s (run the benchmark within the test module): %w", path, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

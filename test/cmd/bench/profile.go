@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// profiling is a file that -profile lays over cmd/exporter when it builds it, so that the program itself needs no switch for
+// what only a benchmark wants.
+const profiling = `package main
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/pprof"
+	"syscall"
+)
+
+func init() {
+	name := os.Getenv("KUBEFERRY_BENCH_PROFILE")
+	if name == "" {
+		return
+	}
+	file, err := os.Create(name + ".cpu")
+	if err != nil {
+		panic(err)
+	}
+	runtime.SetCPUProfileRate(1000) // a run takes a second or two
+	if err := pprof.StartCPUProfile(file); err != nil {
+		panic(err)
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	go func() {
+		<-stop
+		pprof.StopCPUProfile()
+		_ = file.Close()
+		if file, err := os.Create(name + ".allocs"); err == nil {
+			_ = pprof.Lookup("allocs").WriteTo(file, 0)
+			_ = file.Close()
+		}
+	}()
+}
+`
+
+// overlay returns the flag that makes the go command see the file above in cmd/exporter.
+func (l *lab) overlay() (string, error) {
+	source, list := filepath.Join(l.dir, "profiling.go"), filepath.Join(l.dir, "overlay.json")
+	if err := os.WriteFile(source, []byte(profiling), 0o600); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(map[string]map[string]string{
+		"Replace": {filepath.Join(l.modules.main, "cmd", "exporter", "profiling_bench.go"): source},
+	})
+	if err != nil {
+		return "", err
+	}
+	return "-overlay=" + list, os.WriteFile(list, text, 0o600)
+}
+
+// profileEnv names the profiles of one run.
+func (l *lab) profileEnv() []string {
+	if !l.profile {
+		return nil
+	}
+	return []string{"KUBEFERRY_BENCH_PROFILE=" + filepath.Join(l.keep, fmt.Sprintf("%03d-exporter", l.runs+1))}
+}

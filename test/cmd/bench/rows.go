@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"errors"
+)
+
+// row is one line, or a few, of the table.
+type row struct {
+	name  string
+	title string
+	// peer says that the row measures another program, for which -peers asks.
+	peer bool
+	run  func(ctx context.Context, l *lab) ([]check, error)
+}
+
+// errSkipped says that a row cannot run on this machine.
+var errSkipped = errors.New("not possible here")
+
+// rows are all rows, those that need the same objects in the cluster beside each other.
+func rows() []row {
+	return []row{
+		{name: "backlog-events", title: "60,000 existing Events of 1 KB", run: backlogEvents},
+		{name: "state-backlog", title: "60,000 existing Events, with a state directory against without", run: stateBacklog},
+		{name: "pipelines", title: "60,000 existing Events through 3 pipelines against 1", run: threePipelines},
+		{name: "jetstream", title: "60,000 existing Events into JetStream, GOMAXPROCS=1", run: intoJetStream},
+		{name: "kafka", title: "60,000 existing Events into Kafka, GOMAXPROCS=1", run: intoKafka},
+		{name: "peer-backlog", title: "60,000 existing Events, OpenTelemetry Collector", peer: true, run: peerBacklog},
+		{name: "backlog-pods", title: "20,000 existing Pods of 6 KB, managedFields removed", run: backlogPods},
+		{name: "live", title: "creates, updates and deletes of Events as fast as the server takes them", run: live},
+		{name: "state-live", title: "the same, with a state directory against without", run: stateLive},
+		{name: "peer-live", title: "the same, OpenTelemetry Collector", peer: true, run: peerLive},
+		{name: "latency", title: "from a raw watch to the sink, at several rates, linger 5 ms", run: latency},
+		{name: "idle", title: "100,000 known objects in 10 resources, nothing happens", run: idle},
+		{name: "restart", title: "start with 100,000 known objects, 10 of them changed meanwhile", run: restart},
+		{name: "million", title: "start with a checkpoint of 1,000,000 known objects", run: million},
+	}
+}
