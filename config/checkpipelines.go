@@ -17,6 +17,7 @@ func (v *validator) pipelines() {
 	for i := range c.Pipelines {
 		p, at := &c.Pipelines[i], index("pipelines", i)
 		v.pipelineSources(p, at, sourceNames)
+		v.enrich(p, at)
 		v.filters(p, at)
 		v.exprFilters(p, at)
 		v.onLeave(p, at)
@@ -26,6 +27,7 @@ func (v *validator) pipelines() {
 		v.delivery(p, at, sinkNames)
 		v.retry(p, at)
 	}
+	v.enrichment()
 }
 
 // quietNames is names for a list that was checked before.
@@ -99,10 +101,11 @@ func sameObjects(a, b schema.GroupVersionResource) bool {
 	if a.Resource != b.Resource {
 		return false
 	}
-	isEvents := func(r schema.GroupVersionResource) bool {
-		return r.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
-	}
 	return a.Group == b.Group || isEvents(a) && isEvents(b)
+}
+
+func isEvents(r schema.GroupVersionResource) bool {
+	return r.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
 }
 
 // secrets warns about Secrets that a pipeline takes.

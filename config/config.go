@@ -20,10 +20,12 @@ type Config struct {
 	Sources   []Source   `yaml:"sources" required:"true" doc:"what is watched"`
 	Pipelines []Pipeline `yaml:"pipelines" required:"true" doc:"what goes where, and in which form"`
 	Sinks     []Sink     `yaml:"sinks" required:"true" doc:"where records are delivered to"`
-	Redaction Redaction  `yaml:"redaction" doc:"the key of the digests that redacted values become"`
-	Server    Server     `yaml:"server" doc:"the HTTP server of metrics and probes"`
-	Log       Log        `yaml:"log" doc:"the program's own log, on standard error"`
-	Shutdown  Shutdown   `yaml:"shutdown" doc:"how the program ends"`
+	// Enrichment is used by the pipelines that enrich.
+	Enrichment Enrichment `yaml:"enrichment" doc:"the metadata of the objects that Events are about, for the pipelines with enrich"`
+	Redaction  Redaction  `yaml:"redaction" doc:"the key of the digests that redacted values become"`
+	Server     Server     `yaml:"server" doc:"the HTTP server of metrics and probes"`
+	Log        Log        `yaml:"log" doc:"the program's own log, on standard error"`
+	Shutdown   Shutdown   `yaml:"shutdown" doc:"how the program ends"`
 }
 
 // Source is a named set of watches that share scope and selectors.
@@ -52,6 +54,7 @@ type Pipeline struct {
 	// Sources holds the names of the pipeline's sources; the default, all of them, is filled in.
 	Sources           []string    `yaml:"sources" doc:"names of the sources to take deltas from; default all"`
 	Filters           []Filter    `yaml:"filters" doc:"a delta passes if it passes each of them"`
+	Enrich            Enrich      `yaml:"enrich" enum:"involvedObject" doc:"what is added before filters and transforms see the object. involvedObject: to the involvedObject of Events (regarding in events.k8s.io) the labels, annotations and ownerReferences of the object that it names, or metadataKnown: false; default nothing"`
 	OnLeave           OnLeave     `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that passed the filters before and no longer does. ignore: nothing; deleted: a DELETED"`
 	Transforms        []Transform `yaml:"transforms" doc:"changes of what is sent, applied in order"`
 	Diff              Diff        `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also carries. oldObject: the version before; jsonPatch: a JSON Patch (RFC 6902) from it; mergePatch: a JSON Merge Patch (RFC 7386) from it"`
@@ -94,6 +97,12 @@ const (
 	OnLeaveIgnore  OnLeave = "ignore"
 	OnLeaveDeleted OnLeave = "deleted"
 )
+
+// Enrich is what a pipeline adds to objects.
+type Enrich string
+
+// EnrichInvolvedObject adds metadata of the objects that Events are about. It is the only value of [Enrich] beside none.
+const EnrichInvolvedObject Enrich = "involvedObject"
 
 // Diff is what a MODIFIED carries beside the object.
 type Diff string
@@ -157,6 +166,11 @@ type Sink struct {
 	// Kind is the name of the [sinks.Kind] that Config belongs to.
 	Kind   string
 	Config sinks.Config
+}
+
+// Enrichment bounds what is kept of the objects that Events are about.
+type Enrichment struct {
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of metadata held in memory for all pipelines; beyond it, what was not asked for the longest goes; at least 1Mi"`
 }
 
 // Redaction holds the key of the digests that redacted values become. At most one field is set; with none, the

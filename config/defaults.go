@@ -6,6 +6,7 @@ import "time"
 type defaulter interface{ setDefaults() }
 
 func (c *Config) setDefaults() {
+	c.Enrichment.MaxBytes = 32 << 20
 	c.Server.Listen = ":8080"
 	c.Log = Log{Level: "info", Format: "json"}
 	c.Shutdown.Grace = 20 * time.Second

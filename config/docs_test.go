@@ -28,6 +28,9 @@ func TestFiltersPage(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(block[1]), &part); err != nil {
 			t.Fatalf("%s%v", block[1], err)
 		}
+		if _, ok := part["enrich"]; ok {
+			file["sources"].([]any)[0].(map[string]any)["resources"] = []string{"v1/events"}
+		}
 		pipeline := file["pipelines"].([]any)[0].(map[string]any)
 		for key, value := range part {
 			pipeline[key] = value

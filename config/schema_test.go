@@ -58,6 +58,7 @@ func TestSchemaAccepts(t *testing.T) {
 		"numbers":     strings.Replace(minimal, "name: p,", `name: p, retry: {initial: 1h30m0.5s}, backlog: {maxBytes: 65536},`, 1),
 		"expr":        strings.Replace(minimal, "name: p,", `name: p, filters: [{expr: snapshot}, {expr: "!inferred", onError: deadLetter}],`, 1),
 		"transforms":  strings.Replace(minimal, "name: p,", `name: p, transforms: [{remove: [status]}, {set: {a.b: "'x'"}}, {rename: {a: b}}], filters: [{changed: [spec]}],`, 1),
+		"enrich":      strings.Replace(minimal, "name: p,", `name: p, enrich: involvedObject,`, 1) + "enrichment: {maxBytes: 2Mi}\n",
 		"null":        minimal + "redaction:\n",
 	} {
 		if err := check(t, schema, text); err != nil {
@@ -97,6 +98,7 @@ func TestSchemaRefuses(t *testing.T) {
 		{"sink: out", "sink: out, filters: [{changed: spec}]"},
 		{"sink: out", "sink: out, onLeave: delete"},
 		{"sink: out", "sink: out, diff: patch"},
+		{"sink: out", "sink: out, enrich: true"},
 		{"sink: out", "sink: out, transforms: [{}]"},
 		{"sink: out", "sink: out, transforms: [{remove: [a], keep: [b]}]"},
 		{"sink: out", "sink: out, transforms: [{delete: [a]}]"},

@@ -222,6 +222,9 @@ func (c *Change) prepare() {
 			old = nil // not known, as far as this pipeline may tell
 		}
 	}
+	if c.pipeline.options.Enricher != nil {
+		object, old = c.pipeline.enrich(d, object, old)
+	}
 	if object != d.Object || old != d.Old {
 		prepared := *d
 		prepared.Object, prepared.Old = object, old

@@ -14,6 +14,7 @@ type Metrics struct {
 	seconds  *prometheus.HistogramVec
 	errors   *prometheus.CounterVec
 	filters  *prometheus.CounterVec
+	lookups  *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics.
@@ -30,8 +31,11 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		filters: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeferry_filter_errors_total", Help: "Evaluations of a filter's expression that failed, whatever onError made of it.",
 		}, []string{"pipeline"}),
+		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeferry_enrichment_lookups_total", Help: "Times that the metadata of the object was looked up that an Event is about: known (hit) or not (miss).",
+		}, []string{"pipeline", "result"}),
 	}
-	registry.MustRegister(m.seconds, m.errors, m.filters)
+	registry.MustRegister(m.seconds, m.errors, m.filters, m.lookups)
 	return m
 }
 
@@ -40,6 +44,7 @@ type metrics struct {
 	seconds      prometheus.Observer
 	errors       map[sinks.Reason]prometheus.Counter
 	filterErrors prometheus.Counter
+	hits, misses prometheus.Counter // nil in a pipeline without an Enricher
 }
 
 func (m *Metrics) forPipeline(p *Pipeline) *metrics {
@@ -51,6 +56,9 @@ func (m *Metrics) forPipeline(p *Pipeline) *metrics {
 	}
 	for _, reason := range sinks.Reasons() {
 		own.errors[reason] = m.errors.WithLabelValues(name, string(reason))
+	}
+	if p.options.Enricher != nil {
+		own.hits, own.misses = m.lookups.WithLabelValues(name, "hit"), m.lookups.WithLabelValues(name, "miss")
 	}
 	return own
 }

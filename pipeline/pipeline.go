@@ -23,6 +23,8 @@ type Options struct {
 	KeepManagedFields bool
 	// Redactor replaces the data of Secrets; nil leaves them as they are.
 	Redactor *Redactor
+	// Enricher adds the metadata of the objects that Events are about; nil adds nothing.
+	Enricher Enricher
 	// OnLeave says what becomes of an object that passed the filters before and does not any more.
 	OnLeave OnLeave
 	// Transforms change what leaves, in order.

@@ -80,7 +80,11 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 		defer cancel()
 		closeSinks(closing, opened, logger)
 	}()
-	pipelines := newPipelines(loaded, opened, key, kept, pipeline.NewMetrics(registry), logger)
+	enricher, err := newEnricher(loaded, cluster, client, registry, logger)
+	if err != nil {
+		return err
+	}
+	pipelines := newPipelines(loaded, opened, key, enricher, kept, pipeline.NewMetrics(registry), logger)
 	sources, err := newSources(loaded, client, pipelines, kept, source.NewMetrics(registry), logger)
 	if err != nil {
 		return &failureError{err}
@@ -99,6 +103,9 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 	defer stopDeliveries()
 	for _, p := range pipelines {
 		delivering.Go(func() { p.Run(deliveries) })
+	}
+	if enricher != nil {
+		watching.Go(func() { enricher.Run(ctx) })
 	}
 	for _, s := range sources {
 		watching.Go(func() { s.Run(ctx) })

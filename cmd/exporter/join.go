@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/kubeferry/kubeferry/config"
+	"github.com/kubeferry/kubeferry/enrich"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/file"
@@ -68,7 +69,7 @@ func closeSinks(ctx context.Context, opened map[string]openSink, logger *slog.Lo
 }
 
 // newPipelines makes the configured pipelines; none runs yet.
-func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKey []byte, kept *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
+func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKey []byte, enricher *enrich.Cache, kept *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
 	var pipelines []*pipeline.Pipeline
 	for _, c := range loaded.Pipelines {
 		sink := opened[c.Sink]
@@ -85,6 +86,9 @@ func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKe
 			Retry:             pipeline.Retry{Initial: c.Retry.Initial, Max: c.Retry.Max, Attempts: c.Retry.Attempts},
 			Sink:              sink, SinkName: c.Sink, Limits: sink.limits,
 			DeadLetter: pipeline.LogOnly{},
+		}
+		if c.Enrich == config.EnrichInvolvedObject {
+			options.Enricher = enricher
 		}
 		if c.RedactSecrets {
 			options.Redactor = pipeline.NewRedactor(redactionKey)

@@ -69,7 +69,8 @@ func (o *objects) Create(name string, fields map[string]any) *unstructured.Unstr
 	o.tb.Helper()
 	kinds := map[string]string{
 		"configmaps": "ConfigMap", "secrets": "Secret", "events": "Event", "widgets": "Widget",
-		"roles": "Role", "rolebindings": "RoleBinding",
+		"roles": "Role", "rolebindings": "RoleBinding", "clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding",
+		"pods": "Pod",
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	for key, value := range fields {

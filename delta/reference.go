@@ -1,0 +1,14 @@
+package delta
+
+import "k8s.io/apimachinery/pkg/types"
+
+// Reference names an object by its kind, as an Event names the object that it is about. Any part may be empty: who
+// reports an Event writes it, and the API server checks little of it.
+type Reference struct {
+	// APIVersion is "v1", "apps/v1".
+	APIVersion string
+	Kind       string
+	Namespace  string
+	Name       string
+	UID        types.UID
+}

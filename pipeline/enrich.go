@@ -1,0 +1,131 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+// Enricher knows the metadata of the objects that Events are about. It is asked by several goroutines at once, and
+// never makes them wait.
+type Enricher interface {
+	// Lookup returns labels, annotations and ownerReferences, those that the object has, as a JSON object; false if they
+	// are not known.
+	Lookup(ref delta.Reference) (metadata json.RawMessage, ok bool)
+}
+
+// unknownMetadata marks a reference of whose object nothing is known.
+const unknownMetadata = `"metadataKnown":false`
+
+// involvedMember is the member of an Event that names the object it is about; empty if the resource has no Events.
+func involvedMember(gvr schema.GroupVersionResource) string {
+	switch {
+	case gvr.Resource != "events":
+		return ""
+	case gvr.Group == "":
+		return "involvedObject"
+	case gvr.Group == "events.k8s.io":
+		return "regarding"
+	default:
+		return ""
+	}
+}
+
+// enrich puts the metadata of the object that an Event is about beside its name. Both versions get the same, so that a
+// difference is one of the Event. Nothing is decoded, and nothing else is touched.
+func (p *Pipeline) enrich(d *delta.Delta, object, old *delta.Object) (_, _ *delta.Object) {
+	member := involvedMember(d.Resource)
+	if member == "" {
+		return object, old
+	}
+	i, ok := findInvolved(object.JSON(), member)
+	if !ok { // only what is known of a deleted Event, say
+		return object, old
+	}
+	members := []byte(unknownMetadata)
+	metadata, known := p.options.Enricher.Lookup(i.ref)
+	if known {
+		members = metadata[1 : len(metadata)-1]
+		p.metrics.hits.Inc()
+	} else {
+		p.metrics.misses.Inc()
+	}
+	object = i.add(object, members)
+	if old != nil {
+		if i, ok := findInvolved(old.JSON(), member); ok {
+			old = i.add(old, members)
+		}
+	}
+	return object, old
+}
+
+// involved is a reference in the JSON of an Event.
+type involved struct {
+	ref   delta.Reference
+	empty bool
+	end   int // the offset of its closing brace
+}
+
+var errFound = errors.New("found")
+
+// findInvolved finds the reference, and reports whether there is one.
+func findInvolved(event []byte, member string) (i involved, ok bool) {
+	s := delta.NewScanner(event)
+	err := s.Object(func(key []byte) error {
+		value, err := s.Value()
+		if err != nil || string(key) != member || value[0] != '{' {
+			return err
+		}
+		i.end = s.Offset() - 1
+		if err := i.read(value); err != nil {
+			return err
+		}
+		return errFound
+	})
+	return i, errors.Is(err, errFound)
+}
+
+func (i *involved) read(reference []byte) error {
+	i.empty = true
+	s := delta.NewScanner(reference)
+	return s.Object(func(key []byte) error {
+		i.empty = false
+		value, err := s.Value()
+		if err != nil || value[0] != '"' {
+			return err
+		}
+		text, err := delta.NewScanner(value).String()
+		switch string(key) {
+		case "apiVersion":
+			i.ref.APIVersion = text
+		case "kind":
+			i.ref.Kind = text
+		case "namespace":
+			i.ref.Namespace = text
+		case "name":
+			i.ref.Name = text
+		case "uid":
+			i.ref.UID = types.UID(text)
+		}
+		return err
+	})
+}
+
+// add returns the object with members behind those of the reference. The API server lets a reference have none of these
+// names.
+func (i *involved) add(object *delta.Object, members []byte) *delta.Object {
+	if len(members) == 0 {
+		return object
+	}
+	raw := object.JSON()
+	comma := ","
+	if i.empty {
+		comma = ""
+	}
+	return object.WithJSON(slices.Concat(raw[:i.end], []byte(comma), members, raw[i.end:]))
+}
