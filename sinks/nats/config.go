@@ -1,3 +1,32 @@
+// Package nats delivers records to NATS, to a JetStream stream or to plain subjects.
+//
+// # One connection, one life
+//
+// nats.go can reconnect by itself. Then a publish may go into a buffer that the next connection sends or drops, a
+// flush may be answered by another connection than the one that took the message, and pending acknowledgements fail
+// some time later. So a connection is never revived here (nats.Options.AllowReconnect is false): when one is lost,
+// whatever waits on it fails, and the next Deliver call makes a new one. That reads every credentials and TLS
+// file anew, has no buffer to overrun, and the pipeline's backoff is the only one.
+//
+// # JetStream
+//
+// A batch is published without waiting, then its acknowledgements are awaited. An early record may be refused (too
+// large, stream full) and a later one stored, so a batch holds one record per key ([sinks.Limits.OnePerKey]).
+// Nats-Msg-Id is the record's DedupID: what is sent again within the stream's duplicate window is acknowledged and
+// not stored again. nats.go's own retries after "no responders" are switched off.
+//
+// # Core NATS
+//
+// A PONG proves that the server has read what was sent before its PING over the same connection. It does not prove
+// that the server let it pass: a missing permission is reported by an -ERR line that comes before the PONG, but
+// reaches the program through a callback ([refusals]). Nobody stores anything; a record that no subscriber listens
+// for is gone.
+//
+// # Sizes and characters
+//
+// max_payload counts body and headers. A subject is a control line of at most 4,096 bytes, over which the server
+// closes the connection, so its length is checked here. In the values of placeholders everything but visible ASCII,
+// and '.', '*', '>' and '$', becomes '_' (ADR-6, naming rules).
 package nats
 
 import (
@@ -242,4 +271,80 @@ func parseURL(text string) (*url.URL, error) {
 // Open implements [sinks.Config]. It starts to connect, and does not wait for it.
 func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 	return open(c, env)
+}
+
+// maxSubject leaves room in the control line (max_control_line, 4,096 bytes) for the reply subject and the sizes.
+const maxSubject = 2048
+
+// tokenByte reports whether the value of a placeholder may hold b.
+func tokenByte(b byte) bool {
+	return b > ' ' && b < 0x7f && b != '.' && b != '*' && b != '>' && b != '$'
+}
+
+// literalRune reports whether a token may hold r where the user wrote it.
+func literalRune(r rune) bool {
+	return r > ' ' && r < 0x7f && r != '*' && r != '>' && r != '.'
+}
+
+// pattern returns the subject filter that takes whatever the template can expand to: values never hold a dot, so
+// that the number of tokens stays.
+func pattern(template string) string {
+	tokens := strings.Split(template, ".")
+	for i, token := range tokens {
+		if strings.Contains(token, "{") {
+			tokens[i] = "*"
+		}
+	}
+	return strings.Join(tokens, ".")
+}
+
+// checkFilter returns what is wrong with a subject that may hold wildcards.
+func checkFilter(filter string) error {
+	tokens := strings.Split(filter, ".")
+	for i, token := range tokens {
+		switch {
+		case token == "":
+			return fmt.Errorf("%q has an empty token", filter)
+		case token == "*", token == ">" && i == len(tokens)-1:
+		case strings.ContainsFunc(token, func(r rune) bool { return !literalRune(r) }):
+			return fmt.Errorf("%q is not a subject: wildcards are * for one token and > for the rest", filter)
+		}
+	}
+	return nil
+}
+
+// covered reports whether one of the filters takes whatever the template can expand to.
+func covered(filters []string, template string) bool {
+	return slices.ContainsFunc(filters, func(filter string) bool { return covers(filter, pattern(template)) })
+}
+
+// covers reports whether filter takes every subject that inner does.
+func covers(filter, inner string) bool {
+	outer, tokens := strings.Split(filter, "."), strings.Split(inner, ".")
+	for i, token := range outer {
+		switch {
+		case i == len(tokens):
+			return false
+		case token == ">":
+			return true
+		case token == "*" && tokens[i] != ">":
+		case token != tokens[i]:
+			return false
+		}
+	}
+	return len(outer) == len(tokens)
+}
+
+// overlaps reports whether some subject is taken by both filters.
+func overlaps(a, b string) bool {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(x), len(y)) {
+		switch {
+		case x[i] == ">" || y[i] == ">":
+			return true
+		case x[i] != y[i] && x[i] != "*" && y[i] != "*":
+			return false
+		}
+	}
+	return len(x) == len(y)
 }
