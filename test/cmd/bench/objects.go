@@ -114,7 +114,7 @@ func (l *lab) loadEvents(ctx context.Context) (n int, err error) {
 
 const eventsPath = "/api/v1/namespaces/backlog/events"
 
-// loadPods makes Pods of about 6 KB: created as by a controller, their status as by a kubelet.
+// loadPods makes Pods of about 7 KB: created as by a controller, their status as by a kubelet.
 func (l *lab) loadPods(ctx context.Context) (n int, err error) {
 	n = l.scaled(20_000)
 	if err := l.namespace(ctx, "shop"); err != nil {

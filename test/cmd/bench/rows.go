@@ -26,7 +26,7 @@ func rows() []row {
 		{name: "jetstream", title: "60,000 existing Events into JetStream, GOMAXPROCS=1", run: intoJetStream},
 		{name: "kafka", title: "60,000 existing Events into Kafka, GOMAXPROCS=1", run: intoKafka},
 		{name: "peer-backlog", title: "60,000 existing Events, OpenTelemetry Collector", peer: true, run: peerBacklog},
-		{name: "backlog-pods", title: "20,000 existing Pods of 6 KB, managedFields removed", run: backlogPods},
+		{name: "backlog-pods", title: "20,000 existing Pods of 7 KB, managedFields removed", run: backlogPods},
 		{name: "live", title: "creates, updates and deletes of Events as fast as the server takes them", run: live},
 		{name: "state-live", title: "the same, with a state directory against without", run: stateLive},
 		{name: "peer-live", title: "the same, OpenTelemetry Collector", peer: true, run: peerLive},

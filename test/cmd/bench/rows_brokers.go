@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strconv"
@@ -108,6 +110,9 @@ func (l *lab) direct(ctx context.Context, b broker, n int) (sample, error) {
 	rate, err := strconv.ParseFloat(string(bytes.TrimSpace(out)), 64)
 	if err != nil {
 		return sample{}, err
+	}
+	if count, err := b.count(ctx, name); err != nil || count != int64(n) {
+		return sample{}, fmt.Errorf("the broker has %d records, want %d: %w", count, n, cmp.Or(err, errors.New("some were lost")))
 	}
 	return sample{
 		CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), Peak: peakOf(cmd.ProcessState),

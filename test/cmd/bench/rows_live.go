@@ -35,7 +35,7 @@ func (w writing) exporter() exporter {
 func (l *lab) write(ctx context.Context, w writing) (changes int, err error) {
 	o := load.Options{
 		Resources: []load.Resource{load.Events()}, Namespaces: []string{w.namespace},
-		Objects: 400, Operations: w.operations, Concurrency: 8, Seed: 6, Size: 1024,
+		Objects: 400, Operations: w.operations, Concurrency: 8, Seed: 6, Size: 600, // and as much again from the API server
 	}
 	if w.pace > 0 {
 		tick := time.NewTicker(time.Second / time.Duration(w.pace))
