@@ -52,7 +52,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 			committer.Hand(func() {
 				take()
 				watch.put = append(watch.put, delta.Known{
-					Namespace: d.Object.Namespace(), Name: d.Object.Name(), UID: d.Object.UID(), ResourceVersion: d.Object.ResourceVersion(),
+					Namespace: d.Object.Namespace(), Name: d.Object.Name(), Version: delta.NewVersion(d.Object.UID(), d.Object.ResourceVersion()),
 				})
 			})
 		})
@@ -67,8 +67,8 @@ func BenchmarkKnown(b *testing.B) {
 		for n := c * 5000; n < (c+1)*5000; n++ {
 			name := fmt.Sprintf("web-6d4cf56db6-%05d.18a2b3c4d5e6f", n)
 			known[name] = delta.Known{
-				Namespace: "shop", Name: name, ResourceVersion: fmt.Sprint(n),
-				UID: types.UID(fmt.Sprintf("4f0c1e10-1267-466d-aa8d-%012d", n)),
+				Namespace: "shop", Name: name,
+				Version: delta.NewVersion(types.UID(fmt.Sprintf("4f0c1e10-1267-466d-aa8d-%012d", n)), fmt.Sprint(n)),
 			}
 		}
 		put := slices.Collect(maps.Values(known))

@@ -86,8 +86,10 @@ func writeWatch(watches *bolt.Bucket, change *delta.WatchChange) error {
 	if err != nil {
 		return err
 	}
-	for _, k := range change.Remove {
-		if err := known.Delete(knownKey(k)); err != nil {
+	var key []byte
+	for i := range change.Remove {
+		key = appendKnownKey(key[:0], &change.Remove[i])
+		if err := known.Delete(key); err != nil {
 			return err
 		}
 	}
@@ -96,8 +98,13 @@ func writeWatch(watches *bolt.Bucket, change *delta.WatchChange) error {
 	slices.SortFunc(change.Put, func(a, b delta.Known) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
-	for _, k := range change.Put {
-		if err := known.Put(knownKey(k), encodeKnown(k)); err != nil {
+	var values []byte // of all of them: bbolt copies keys, and keeps values until the transaction ends
+	for i := range change.Put {
+		k := &change.Put[i]
+		key = appendKnownKey(key[:0], k)
+		from := len(values)
+		values = appendKnown(values, k)
+		if err := known.Put(key, values[from:len(values):len(values)]); err != nil {
 			return err
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,31 +22,31 @@ const (
 	knownMore    = 0x80
 )
 
-func knownKey(k delta.Known) []byte {
-	key := make([]byte, 0, len(k.Namespace)+1+len(k.Name))
-	key = append(append(key, k.Namespace...), '/')
-	return append(key, k.Name...)
+func appendKnownKey(b []byte, k *delta.Known) []byte {
+	b = append(append(b, k.Namespace...), '/')
+	return append(b, k.Name...)
 }
 
-func encodeKnown(k delta.Known) []byte {
-	version, isNumber := delta.PackVersion(k.ResourceVersion)
-	uid, isUUID := delta.PackUID(k.UID)
-	out := make([]byte, 1, 1+3*binary.MaxVarintLen64+len(k.Previous)+len(k.ResourceVersion)+1+len(k.UID))
+func appendKnown(b []byte, k *delta.Known) []byte {
+	uid, number, compact := k.Version.Packed()
+	kind := byte(knownText)
+	if compact {
+		kind = knownCompact
+	}
 	if k.Passed != 0 || k.Previous != nil {
-		out[0] = knownMore
-		out = binary.AppendUvarint(out, uint64(k.Passed))
-		out = binary.AppendUvarint(out, uint64(len(k.Previous)))
-		out = append(out, k.Previous...)
+		b = append(b, kind|knownMore)
+		b = binary.AppendUvarint(b, uint64(k.Passed))
+		b = binary.AppendUvarint(b, uint64(len(k.Previous)))
+		b = append(b, k.Previous...)
+	} else {
+		b = append(b, kind)
 	}
-	if isNumber && isUUID {
-		out[0] |= knownCompact
-		out = binary.AppendUvarint(out, version)
-		return append(out, uid[:]...)
+	if compact {
+		b = binary.AppendUvarint(b, number)
+		return append(b, uid[:]...)
 	}
-	out[0] |= knownText
-	out = append(out, k.ResourceVersion...)
-	out = append(out, 0)
-	return append(out, k.UID...)
+	b = append(append(b, k.Version.ResourceVersion()...), 0)
+	return append(b, k.Version.UID()...)
 }
 
 // decodeMore reads what knownMore announces, and returns the rest.
@@ -87,14 +86,13 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 		if n <= 0 || len(value) != n+16 {
 			return delta.Known{}, errKnown
 		}
-		k.ResourceVersion = strconv.FormatUint(version, 10)
-		k.UID = delta.UnpackUID([16]byte(value[n:]))
+		k.Version = delta.PackedVersion([16]byte(value[n:]), version)
 	case knownText:
 		version, uid, ok := bytes.Cut(value, []byte{0})
 		if !ok {
 			return delta.Known{}, errKnown
 		}
-		k.ResourceVersion, k.UID = string(version), types.UID(uid)
+		k.Version = delta.NewVersion(types.UID(uid), string(version))
 	default:
 		return delta.Known{}, errKnown
 	}

@@ -53,16 +53,16 @@ func TestCommitSurvives(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := open(t, dir)
 	known := []delta.Known{
-		{Namespace: "a", Name: "x", UID: "4f0c1e10-1267-466d-aa8d-59513e0e4c45", ResourceVersion: "235"},
-		{Name: "cluster-scoped:name", UID: "4F0C1E10-1267-466d-aa8d-59513e0e4c45", ResourceVersion: "007"},
-		{Namespace: "b", Name: "y", UID: "odd", ResourceVersion: "18446744073709551616"},
+		{Namespace: "a", Name: "x", Version: delta.NewVersion("4f0c1e10-1267-466d-aa8d-59513e0e4c45", "235")},
+		{Name: "cluster-scoped:name", Version: delta.NewVersion("4F0C1E10-1267-466d-aa8d-59513e0e4c45", "007")},
+		{Namespace: "b", Name: "y", Version: delta.NewVersion("odd", "18446744073709551616")},
 	}
 	info := s.Info()
 	info.ClusterUID, info.Clean = "c", false
 	commits := []*checkpoint.Commit{
 		{
 			Info:    &info,
-			Watches: []delta.WatchChange{{Watch: "w", Meta: []byte(`{"position":"9"}`), Put: append([]delta.Known{{Namespace: "a", Name: "gone", UID: "u", ResourceVersion: "1"}}, known...)}},
+			Watches: []delta.WatchChange{{Watch: "w", Meta: []byte(`{"position":"9"}`), Put: append([]delta.Known{{Namespace: "a", Name: "gone", Version: delta.NewVersion("u", "1")}}, known...)}},
 			Logs:    []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 1), gap(2), entry(t, 3)}}},
 		},
 		{
@@ -193,7 +193,7 @@ func withKnown(t *testing.T, value []byte) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	s, _ := open(t, dir)
-	known := delta.Known{Name: "a", UID: "u", ResourceVersion: "1"}
+	known := delta.Known{Name: "a", Version: delta.NewVersion("u", "1")}
 	if err := s.Commit(&checkpoint.Commit{Watches: []delta.WatchChange{{Watch: "w", Meta: []byte("{}"), Put: []delta.Known{known}}}}); err != nil {
 		t.Fatal(err)
 	}

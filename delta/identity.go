@@ -7,9 +7,76 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PackUID gives the 16 bytes of a uid that is a UUID in its canonical form, as all uids of an API server are, and
+// Version names one version of one object by uid and resource version, in 32 bytes: there may be a million of them. It is
+// comparable with [Version.Equal] only.
+type Version struct {
+	uid    [16]byte
+	number uint64
+	// text is set where the uid is no UUID in canonical form, or the resource version no number: no API server makes them.
+	text *versionText
+}
+
+type versionText struct {
+	uid             types.UID
+	resourceVersion string
+}
+
+// NewVersion packs a uid and a resource version.
+func NewVersion(uid types.UID, resourceVersion string) Version {
+	packed, isUUID := packUID(uid)
+	number, isNumber := packNumber(resourceVersion)
+	if !isUUID || !isNumber {
+		return Version{text: &versionText{uid, resourceVersion}}
+	}
+	return Version{uid: packed, number: number}
+}
+
+// PackedVersion is the version that [Version.Packed] gave the parts of.
+func PackedVersion(uid [16]byte, number uint64) Version { return Version{uid: uid, number: number} }
+
+// Packed gives the parts, and reports whether the version has that form.
+func (v *Version) Packed() (uid [16]byte, number uint64, ok bool) {
+	return v.uid, v.number, v.text == nil
+}
+
+// UID is the object's uid.
+func (v *Version) UID() types.UID {
+	if v.text != nil {
+		return v.text.uid
+	}
+	return unpackUID(v.uid)
+}
+
+// ResourceVersion is the version's resource version.
+func (v *Version) ResourceVersion() string {
+	if v.text != nil {
+		return v.text.resourceVersion
+	}
+	return strconv.FormatUint(v.number, 10)
+}
+
+// SameObject reports whether both are versions of one object.
+func (v *Version) SameObject(other *Version) bool {
+	if v.text != nil || other.text != nil {
+		return v.UID() == other.UID()
+	}
+	return v.uid == other.uid
+}
+
+// Equal reports whether both are the same version of one object.
+func (v *Version) Equal(other *Version) bool {
+	if v.text != nil || other.text != nil {
+		return v.UID() == other.UID() && v.ResourceVersion() == other.ResourceVersion()
+	}
+	return v.uid == other.uid && v.number == other.number
+}
+
+// Version names this version of the object.
+func (o *Object) Version() Version { return NewVersion(o.UID(), o.ResourceVersion()) }
+
+// packUID gives the 16 bytes of a uid that is a UUID in its canonical form, as all uids of an API server are, and
 // reports whether it is one.
-func PackUID(uid types.UID) (packed [16]byte, ok bool) {
+func packUID(uid types.UID) (packed [16]byte, ok bool) {
 	if len(uid) != 36 || uid[8] != '-' || uid[13] != '-' || uid[18] != '-' || uid[23] != '-' {
 		return packed, false
 	}
@@ -40,8 +107,8 @@ func digit(c byte) byte {
 	}
 }
 
-// UnpackUID is the reverse of [PackUID].
-func UnpackUID(packed [16]byte) types.UID {
+// unpackUID is the reverse of packUID.
+func unpackUID(packed [16]byte) types.UID {
 	var text [36]byte
 	hex.Encode(text[:8], packed[:4])
 	hex.Encode(text[9:13], packed[4:6])
@@ -52,9 +119,9 @@ func UnpackUID(packed [16]byte) types.UID {
 	return types.UID(text[:])
 }
 
-// PackVersion gives the number that a resource version is, and reports whether it is one that is written in the usual
+// packNumber gives the number that a resource version is, and reports whether it is one that is written in the usual
 // form, and not 0.
-func PackVersion(resourceVersion string) (uint64, bool) {
+func packNumber(resourceVersion string) (uint64, bool) {
 	version, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil || version == 0 || resourceVersion[0] == '0' || resourceVersion[0] == '+' {
 		return 0, false

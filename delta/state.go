@@ -2,8 +2,6 @@ package delta
 
 import (
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // This file is the vocabulary of what is kept across restarts.
@@ -11,8 +9,7 @@ import (
 // Known is an object of a known set.
 type Known struct {
 	Namespace, Name string
-	UID             types.UID
-	ResourceVersion string
+	Version         Version
 	// Passed is the number of the set of takers whose filters the object passed, as the watch's meta lists them.
 	Passed uint16
 	// Previous is what is kept of the object for its next change, compressed by whoever keeps it; nil for nothing.

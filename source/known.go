@@ -1,8 +1,6 @@
 package source
 
 import (
-	"strconv"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeferry/kubeferry/delta"
@@ -22,75 +20,26 @@ type knownSet struct {
 
 // known is what is kept of one object. There may be a million of them.
 type known struct {
-	uid     [16]byte
-	version uint64 // the resource version; 0 if it, or the uid, is not of the usual form and stands in more
+	version delta.Version
 	round   uint32 // in which the object was last seen
 	// passed is the number of the set of takers whose filters the object passed.
 	passed uint16
-	more   *more // nil for nearly all
+	kept   *previous // nil for nothing
 }
 
-// more is what most known objects do not have.
-type more struct {
-	previous        previous
-	uid             types.UID
-	resourceVersion string
-}
-
-func newKnown(uid types.UID, resourceVersion string, passed uint16, kept previous) known {
-	k := known{passed: passed}
-	packed, isUUID := delta.PackUID(uid)
-	version, isNumber := delta.PackVersion(resourceVersion)
-	switch {
-	case !isUUID || !isNumber:
-		k.more = &more{kept, uid, resourceVersion}
-		return k
-	case kept != nil:
-		k.more = &more{previous: kept}
+func newKnown(version delta.Version, passed uint16, kept previous) known {
+	k := known{version: version, passed: passed}
+	if kept != nil {
+		k.kept = &kept
 	}
-	k.uid, k.version = packed, version
 	return k
 }
 
-// UID of the object.
-func (k *known) UID() types.UID {
-	if k.version == 0 {
-		return k.more.uid
-	}
-	return delta.UnpackUID(k.uid)
-}
-
-// ResourceVersion of the version that was handed on.
-func (k *known) ResourceVersion() string {
-	if k.version == 0 {
-		return k.more.resourceVersion
-	}
-	return strconv.FormatUint(k.version, 10)
-}
-
-// is reports whether the known object is the same as another, whatever its version.
-func (k *known) is(uid types.UID) bool {
-	if k.version == 0 {
-		return k.more.uid == uid
-	}
-	packed, ok := delta.PackUID(uid)
-	return ok && packed == k.uid
-}
-
-// at reports whether the known object is in a version.
-func (k *known) at(resourceVersion string) bool {
-	if k.version == 0 {
-		return k.more.resourceVersion == resourceVersion
-	}
-	version, ok := delta.PackVersion(resourceVersion)
-	return ok && version == k.version
-}
-
 func (k *known) previous() previous {
-	if k.more == nil {
+	if k.kept == nil {
 		return nil
 	}
-	return k.more.previous
+	return *k.kept
 }
 
 func newKnownSet(keep bool) *knownSet {
@@ -113,7 +62,7 @@ func (k *knownSet) find(object *delta.Object) (known, bool) {
 // put makes object the known version and marks it as seen.
 func (k *knownSet) put(object *delta.Object, passed uint16, kept previous) {
 	key := k.intern(keyOf(object))
-	entry := newKnown(object.UID(), object.ResourceVersion(), passed, kept)
+	entry := newKnown(object.Version(), passed, kept)
 	entry.round = k.round
 	k.objects[key] = entry
 	k.mark(key)
@@ -168,7 +117,7 @@ func (k *knownSet) markAll() {
 // restore puts an object in that the last commit knows.
 func (k *knownSet) restore(object delta.Known) {
 	key := k.intern(keyOfKnown(object))
-	k.objects[key] = newKnown(object.UID, object.ResourceVersion, object.Passed, object.Previous)
+	k.objects[key] = newKnown(object.Version, object.Passed, object.Previous)
 }
 
 // capture returns what changed since the last call.
@@ -177,7 +126,7 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 		object, exists := k.objects[key]
 		if exists {
 			put = append(put, delta.Known{
-				Namespace: key.Namespace, Name: key.Name, UID: object.UID(), ResourceVersion: object.ResourceVersion(),
+				Namespace: key.Namespace, Name: key.Name, Version: object.version,
 				Passed: object.passed, Previous: object.previous(),
 			})
 		} else {

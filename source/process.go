@@ -171,6 +171,7 @@ func (p *processor) begin(ctx context.Context, n *note) error {
 // present handles an object that exists. live says that the server called it a change.
 func (p *processor) present(ctx context.Context, object *delta.Object, live bool) error {
 	old, known := p.known().find(object)
+	version := object.Version()
 	kept := keep(p.handler.Keep(p.collection.resource, object))
 	took := func(passed uint16) {
 		p.known().put(object, passed, kept)
@@ -179,13 +180,13 @@ func (p *processor) present(ctx context.Context, object *delta.Object, live bool
 	d := &delta.Delta{Type: delta.Added, Object: object}
 	to := Audience{Before: []string{}}
 	switch {
-	case known && !old.is(object.UID()):
+	case known && !old.version.SameObject(&version):
 		// Deleted and created again while nobody looked.
 		if err := p.lost(ctx, keyOf(object), old); err != nil {
 			return err
 		}
 		d.Inferred = true
-	case known && old.at(object.ResourceVersion()):
+	case known && old.version.Equal(&version):
 		return p.unchanged(ctx, object, old)
 	case known:
 		d.Type = delta.Modified
@@ -244,7 +245,8 @@ func snapshotOf(object *delta.Object) *delta.Delta {
 // deleted handles a live DELETED, which is news even where the object was never known.
 func (p *processor) deleted(ctx context.Context, object *delta.Object) error {
 	old, known := p.known().find(object)
-	known = known && old.is(object.UID())
+	version := object.Version()
+	known = known && old.version.SameObject(&version)
 	to := Audience{Before: []string{}}
 	if known {
 		to.Before = p.state.sets.names(old.passed)
@@ -271,7 +273,7 @@ func (p *processor) deleteUnseen(ctx context.Context) error {
 func (p *processor) lost(ctx context.Context, key types.NamespacedName, old known) error {
 	object := old.previous().object()
 	if object == nil {
-		object = delta.NewIdentity(p.kind, key.Namespace, key.Name, old.UID(), old.ResourceVersion())
+		object = delta.NewIdentity(p.kind, key.Namespace, key.Name, old.version.UID(), old.version.ResourceVersion())
 	}
 	d := &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, Object: object}
 	passed := p.state.sets.names(old.passed)

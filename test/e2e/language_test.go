@@ -154,7 +154,7 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 	if err := plane(t).RestartAPIServer(within(t, 2*wide)); err != nil {
 		t.Fatal(err)
 	}
-	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	startExporter(t, plane(t).KubeconfigFile(), text)
 	expectTold(t, web, "ADDED a", "MODIFIED a", "DELETED a", "ADDED d", "GAP ", "DELETED inferred d")
 	eventually(t, wide, "what was missed", func() error {
 		missed := slices.DeleteFunc(told(old), func(s string) bool { return !strings.Contains(s, "inferred") })

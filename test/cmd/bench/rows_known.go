@@ -200,7 +200,7 @@ func inflate(dir string, n int) (err error) {
 		for i := first; i < min(n, first+chunk); i++ {
 			change.Put = append(change.Put, delta.Known{
 				Namespace: fmt.Sprintf("team-%02d", i%50), Name: fmt.Sprintf("web-6d4cf56db6-%07d", i),
-				UID: uuid.NewUUID(), ResourceVersion: fmt.Sprint(1000 + i),
+				Version: delta.NewVersion(uuid.NewUUID(), fmt.Sprint(1000+i)),
 			})
 		}
 		if err := store.Commit(&checkpoint.Commit{Watches: []delta.WatchChange{change}}); err != nil {
