@@ -36,8 +36,9 @@ type entry struct {
 	deletedAt time.Time
 }
 
-// overhead is about what an entry takes beside its texts: itself, two list elements, and its place in the map.
-const overhead = 400
+// overhead is about what an entry takes beside its texts: itself, two list elements, its place in the map, and what the
+// allocator rounds up. Of 100,000 Pods it was 275 bytes each.
+const overhead = 300
 
 func (e *entry) size() int64 {
 	return int64(len(e.metadata)+len(e.place.namespace)+len(e.place.name)+len(e.uid)) + overhead
