@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"math"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -14,8 +13,8 @@ import (
 var errKnown = errors.New("malformed known object")
 
 // A known object is <namespace>/<name> → a byte that says how the rest is written, the resource version and the uid:
-// compact where they are a number and a UUID, as text where they are not. With knownMore set in the first byte, who let
-// the object pass and what is kept of it come in between.
+// compact where they are a number and a UUID, as text where they are not. With knownMore set in the first byte, whose
+// filters it missed and what is kept of it come in between.
 const (
 	knownCompact = 1
 	knownText    = 2
@@ -33,9 +32,9 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 	if compact {
 		kind = knownCompact
 	}
-	if k.Passed != 0 || k.Previous != nil {
+	if k.Missed != 0 || k.Previous != nil {
 		b = append(b, kind|knownMore)
-		b = binary.AppendUvarint(b, uint64(k.Passed))
+		b = binary.AppendUvarint(b, k.Missed)
 		b = binary.AppendUvarint(b, uint64(len(k.Previous)))
 		b = append(b, k.Previous...)
 	} else {
@@ -51,11 +50,11 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 
 // decodeMore reads what knownMore announces, and returns the rest.
 func decodeMore(k *delta.Known, value []byte) ([]byte, error) {
-	passed, n := binary.Uvarint(value)
-	if n <= 0 || passed > math.MaxUint16 {
+	missed, n := binary.Uvarint(value)
+	if n <= 0 {
 		return nil, errKnown
 	}
-	k.Passed, value = uint16(passed), value[n:]
+	k.Missed, value = missed, value[n:]
 	length, n := binary.Uvarint(value)
 	if n <= 0 || length > uint64(len(value)-n) {
 		return nil, errKnown

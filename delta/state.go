@@ -10,8 +10,8 @@ import (
 type Known struct {
 	Namespace, Name string
 	Version         Version
-	// Passed is the number of the set of takers whose filters the object passed, as the watch's meta lists them.
-	Passed uint16
+	// Missed has a bit for each taker, in the order that the watch's meta lists them, whose filters the object did not pass.
+	Missed uint64
 	// Previous is what is kept of the object for its next change, compressed by whoever keeps it; nil for nothing.
 	Previous []byte
 }

@@ -10,51 +10,57 @@ type Audience struct {
 	Before []string
 }
 
-// maxSets bounds the sets of takers that a watch tells apart.
-const maxSets = 1<<16 - 1
+// MaxTakers is how many takers a source can have: each known object has a bit for each.
+const MaxTakers = 64
 
-// takerSets numbers sets of takers, so that a known object needs two bytes for its own. Number 0 is everybody.
-type takerSets [][]string
-
-// number of a set; names must be in the order of the takers.
-func (s *takerSets) number(names, takers []string) uint16 {
-	if names == nil || len(names) == len(takers) {
+// misses has the bits of the takers that are not among names; nil are all of them.
+func misses(names, takers []string) (missed uint64) {
+	if names == nil {
 		return 0
 	}
-	for n, set := range *s {
-		if slices.Equal(set, names) {
-			return uint16(n + 1) //nolint:gosec // bounded by maxSets
+	for n, taker := range takers {
+		if !slices.Contains(names, taker) {
+			missed |= 1 << n
 		}
 	}
-	if len(*s) == maxSets {
-		return 0 // rather told once too often
-	}
-	*s = append(*s, append([]string{}, names...))
-	return uint16(len(*s)) //nolint:gosec // bounded by maxSets
+	return missed
 }
 
-// names of a set; nil is everybody.
-func (s takerSets) names(number uint16) []string {
-	if number == 0 || int(number) > len(s) {
+// passing returns the takers that were not missed; nil are all of them.
+func passing(missed uint64, takers []string) []string {
+	if missed == 0 {
 		return nil
 	}
-	return s[number-1]
+	names := make([]string, 0, len(takers))
+	for n, taker := range takers {
+		if missed&(1<<n) == 0 {
+			names = append(names, taker)
+		}
+	}
+	return names
 }
 
-// merge returns who passed when only some takers were asked: for the others it is as before.
-func merge(takers []string, audience Audience, passed []string) []string {
+// remap makes bits for the takers of another time those of today's. Who was not there then was told of nothing.
+func remap(missed uint64, then, now []string) (remapped uint64) {
+	for n, taker := range now {
+		if i := slices.Index(then, taker); i < 0 || missed&(1<<i) != 0 {
+			remapped |= 1 << n
+		}
+	}
+	return remapped
+}
+
+// merge returns who was missed when only some takers were asked: for the others it is as before.
+func merge(takers []string, audience Audience, passed []string) uint64 {
+	missed := misses(passed, takers)
 	if audience.Only == nil {
-		return passed
+		return missed
 	}
-	merged := make([]string, 0, len(takers))
-	for _, name := range takers {
-		asked, from := slices.Contains(audience.Only, name), passed
-		if !asked {
-			from = audience.Before
-		}
-		if from == nil || slices.Contains(from, name) {
-			merged = append(merged, name)
+	before := misses(audience.Before, takers)
+	for n, taker := range takers {
+		if bit := uint64(1) << n; !slices.Contains(audience.Only, taker) {
+			missed = missed&^bit | before&bit
 		}
 	}
-	return merged
+	return missed
 }

@@ -33,13 +33,12 @@ func (s *Source) inherit(w *watcher, store Store, kept map[string]Meta) error {
 	for _, id := range ids[1:] {
 		merged = mergeMeta(merged, kept[id])
 	}
-	var sets takerSets
-	merged.Passed, merged.Partial = nil, true
+	takers := w.handler.Takers()
+	merged.Takers, merged.Partial = takers, true
 	err := w.restore(merged, store.Clean(), func(yield func(delta.Known)) error {
 		for _, id := range ids {
-			passed := takerSets(kept[id].Passed)
 			err := store.Known(id, func(object delta.Known) {
-				object.Passed = sets.number(passed.names(object.Passed), w.handler.Takers())
+				object.Missed = remap(object.Missed, kept[id].Takers, takers)
 				yield(object)
 			})
 			if err != nil {
@@ -48,7 +47,6 @@ func (s *Source) inherit(w *watcher, store Store, kept map[string]Meta) error {
 		}
 		return nil
 	})
-	w.state.sets = sets
 	w.state.known.markAll()
 	return err
 }

@@ -21,14 +21,13 @@ type knownSet struct {
 // known is what is kept of one object. There may be a million of them.
 type known struct {
 	version delta.Version
-	round   uint32 // in which the object was last seen
-	// passed is the number of the set of takers whose filters the object passed.
-	passed uint16
-	kept   *previous // nil for nothing
+	round   uint32    // in which the object was last seen
+	missed  uint64    // the takers whose filters the object did not pass
+	kept    *previous // nil for nothing
 }
 
-func newKnown(version delta.Version, passed uint16, kept previous) known {
-	k := known{version: version, passed: passed}
+func newKnown(version delta.Version, missed uint64, kept previous) known {
+	k := known{version: version, missed: missed}
 	if kept != nil {
 		k.kept = &kept
 	}
@@ -60,22 +59,27 @@ func (k *knownSet) find(object *delta.Object) (known, bool) {
 }
 
 // put makes object the known version and marks it as seen.
-func (k *knownSet) put(object *delta.Object, passed uint16, kept previous) {
+func (k *knownSet) put(object *delta.Object, missed uint64, kept previous) {
 	key := k.intern(keyOf(object))
-	entry := newKnown(object.Version(), passed, kept)
+	entry := newKnown(object.Version(), missed, kept)
 	entry.round = k.round
 	k.objects[key] = entry
 	k.mark(key)
 }
 
-// passed notes whose filters a known object passes.
-func (k *knownSet) passed(object *delta.Object, passed uint16) {
+// learn notes of a known object whose filters it passes, and what is kept of it.
+func (k *knownSet) learn(object *delta.Object, missed uint64, kept previous) {
 	key := keyOf(object)
-	if found := k.objects[key]; found.passed != passed {
-		found.passed = passed
-		k.objects[key] = found
-		k.mark(key)
+	found := k.objects[key]
+	if found.missed == missed && (kept == nil || found.kept != nil) {
+		return
 	}
+	found.missed = missed
+	if kept != nil && found.kept == nil {
+		found.kept = &kept
+	}
+	k.objects[key] = found
+	k.mark(key)
 }
 
 // saw marks a known object as seen in this round.
@@ -117,7 +121,7 @@ func (k *knownSet) markAll() {
 // restore puts an object in that the last commit knows.
 func (k *knownSet) restore(object delta.Known) {
 	key := k.intern(keyOfKnown(object))
-	k.objects[key] = newKnown(object.Version, object.Passed, object.Previous)
+	k.objects[key] = newKnown(object.Version, object.Missed, object.Previous)
 }
 
 // capture returns what changed since the last call.
@@ -127,7 +131,7 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 		if exists {
 			put = append(put, delta.Known{
 				Namespace: key.Namespace, Name: key.Name, Version: object.version,
-				Passed: object.passed, Previous: object.previous(),
+				Missed: object.missed, Previous: object.previous(),
 			})
 		} else {
 			remove = append(remove, delta.Known{Namespace: key.Namespace, Name: key.Name})

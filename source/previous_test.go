@@ -41,7 +41,7 @@ func TestVersionBefore(t *testing.T) {
 	}
 	l.stop()
 
-	// Who needs it no more does not get it, and who needs it again does not know it until the next change.
+	// Who needs it no more does not get it. Who needs it again has it from the state at the position.
 	l = live(t, server, m, []string{"p"}, nil)
 	l.stop()
 	for _, objects := range m.known {
@@ -54,7 +54,7 @@ func TestVersionBefore(t *testing.T) {
 	server.Write("b", false) // 19
 	server.Write("b", false)
 	l = live(t, server, m, []string{"p"}, keeping)
-	l.expect("p", "u12/19/MODIFIED", "u12/20/MODIFIED<19")
+	l.expect("p", "u12/19/MODIFIED<16", "u12/20/MODIFIED<19")
 }
 
 // An inferred DELETED goes to those who were told of the object, with the last state that was seen.
@@ -115,31 +115,33 @@ func TestSilentlyLearnedObjectsPassToo(t *testing.T) {
 	}
 }
 
-func TestTakerSets(t *testing.T) {
-	var sets takerSets
+func TestTakers(t *testing.T) {
 	takers := []string{"a", "b", "c"}
 	for _, c := range []struct {
-		names []string
-		want  uint16
+		passed []string
+		missed uint64
 	}{
-		{nil, 0}, {takers, 0}, {[]string{"b"}, 1}, {[]string{}, 2}, {[]string{"a", "c"}, 3}, {[]string{"b"}, 1}, {[]string{}, 2},
+		{nil, 0}, {takers, 0}, {[]string{"b"}, 0b101}, {[]string{}, 0b111}, {[]string{"a", "c"}, 0b010}, {[]string{"gone", "a"}, 0b110},
 	} {
-		if got := sets.number(c.names, takers); got != c.want {
-			t.Errorf("%q: got %d, want %d", c.names, got, c.want)
+		if got := misses(c.passed, takers); got != c.missed {
+			t.Errorf("%q: got %b, want %b", c.passed, got, c.missed)
 		}
 	}
-	if got := sets.names(2); got == nil || len(got) != 0 {
+	if got := passing(0b111, takers); got == nil || len(got) != 0 {
 		t.Errorf("nobody: got %#v", got)
 	}
-	if got := sets.names(0); got != nil {
+	if got := passing(0, takers); got != nil {
 		t.Errorf("everybody: got %v", got)
 	}
-	only := Audience{Only: []string{"b"}, Before: []string{"a", "b"}}
-	if got := merge(takers, only, []string{}); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("got %v", got)
+	if got := remap(0b010, []string{"b", "c", "gone"}, takers); got != 0b101 { // a is new, and c was missed
+		t.Errorf("got %b", got)
 	}
-	if got := merge(takers, Audience{Only: []string{"b"}}, nil); !slices.Equal(got, takers) {
-		t.Errorf("got %v", got)
+	only := Audience{Only: []string{"b"}, Before: []string{"a", "b"}}
+	if got := merge(takers, only, []string{}); got != 0b110 {
+		t.Errorf("got %b", got)
+	}
+	if got := merge(takers, Audience{Only: []string{"b"}}, nil); got != 0 {
+		t.Errorf("got %b", got)
 	}
 }
 
@@ -167,5 +169,73 @@ func BenchmarkPrevious(b *testing.B) {
 		for b.Loop() {
 			packed.object()
 		}
+	})
+}
+
+// Who was not there when an object was known is not told that it is gone, but of those that it learned of silently.
+func TestNewTakersAreToldOfWhatTheyKnow(t *testing.T) {
+	for _, snapshot := range []Snapshot{SnapshotInitial, SnapshotNever} {
+		server, m := things(t, "a", "b", "none"), newMemory() // 11 to 13
+		filters := func(o *Options, l *life) {
+			o.Snapshot = snapshot
+			l.passes = func(taker string, object *delta.Object) bool { return taker == "old" || object.Name() != "none" }
+		}
+		l := live(t, server, m, []string{"old"}, filters)
+		l.watching(13)
+		l.stop()
+		server.Write("a", true)
+		server.Compact() // 15
+		l = live(t, server, m, []string{"old", "new"}, filters)
+		l.watching(15)
+		if got := l.sorted("new"); slices.Contains(got, "u11/11/DELETED+i") {
+			t.Errorf("%s: new got %v", snapshot, got)
+		}
+		l.stop()
+		l = live(t, server, m, []string{"old", "new"}, filters)
+		l.watching(15)
+		l.stop()
+		server.Write("b", true)
+		server.Write("none", true)
+		server.Compact() // 18
+		l = live(t, server, m, []string{"old", "new"}, filters)
+		l.watching(18)
+		if got, want := l.sorted("new"), []string{"gap 15-18", "u12/12/DELETED+i"}; !slices.Equal(got, want) {
+			t.Errorf("%s: new got %v, want %v", snapshot, got, want)
+		}
+		l.stop()
+	}
+}
+
+// The state that a new taker is sent is the version before of what comes next.
+func TestSnapshotOfNewTakerIsTheVersionBefore(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(11)
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, keeping)
+	l.expect("new", "u11/11/ADDED+s")
+	server.Write("a", false)
+	l.expect("new", "u11/11/ADDED+s", "u11/12/MODIFIED<11")
+}
+
+// What was kept in another way is read once more, or unknown: what was cut out of it does not come back.
+func TestKeptInAnotherWay(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory() // 11, 12
+	l := live(t, server, m, []string{"p"}, keeping)
+	l.watching(12)
+	l.stop()
+	otherwise := func(_ *Options, l *life) { l.keeps = "otherwise" }
+	server.Write("a", false) // 13
+	l = live(t, server, m, []string{"p"}, otherwise)
+	l.expect("p", "u11/13/MODIFIED<11") // from the state at 12
+	l.stop()
+	server.CompactStates()
+	server.Write("b", false) // 14, or so
+	l = live(t, server, m, []string{"p"}, keeping)
+	eventually(t, func() string {
+		if got := l.sorted("p"); len(got) != 1 || !strings.HasSuffix(got[0], "/MODIFIED") {
+			return strings.Join(got, " ")
+		}
+		return ""
 	})
 }

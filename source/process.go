@@ -70,6 +70,8 @@ type processor struct {
 	exact bool
 	// owed are the takers that get each object of the state as a snapshot, known or not.
 	owed []string
+	// learning says that takers who do not know the objects are told nothing of them: only whose filters they pass is noted.
+	learning bool
 	// again says that the takers are owed a snapshot at this start, though they had one.
 	again bool
 	// absent says that there was no such resource before this state, so that no object of it is an old one.
@@ -151,9 +153,11 @@ func (p *processor) begin(ctx context.Context, n *note) error {
 	p.handler.Update(func() {
 		p.reading, p.exact = true, n.exact
 		p.known().beginRound()
-		p.owed = nil
-		if p.snapshot != SnapshotNever {
-			p.owed = p.state.unserved(p.handler.Takers(), p.again)
+		p.owed, p.learning = nil, false
+		if unserved := p.state.unserved(p.handler.Takers(), p.again); p.snapshot == SnapshotNever {
+			p.learning = len(unserved) > 0
+		} else {
+			p.owed = unserved
 		}
 		if len(p.known().objects) == 0 { // nobody has been told anything that somebody else was not
 			p.state.served = p.handler.Takers()
@@ -173,8 +177,8 @@ func (p *processor) present(ctx context.Context, object *delta.Object, live bool
 	old, known := p.known().find(object)
 	version := object.Version()
 	kept := keep(p.handler.Keep(p.collection.resource, object))
-	took := func(passed uint16) {
-		p.known().put(object, passed, kept)
+	took := func(missed uint64) {
+		p.known().put(object, missed, kept)
 		p.advance(object.ResourceVersion())
 	}
 	d := &delta.Delta{Type: delta.Added, Object: object}
@@ -192,7 +196,7 @@ func (p *processor) present(ctx context.Context, object *delta.Object, live bool
 		d.Type = delta.Modified
 		d.Inferred = p.reading && !live
 		d.Old = old.previous().object()
-		to.Before = p.state.sets.names(old.passed)
+		to.Before = passing(old.missed, p.handler.Takers())
 	case p.reading && !live:
 		d.Snapshot = !p.state.complete || p.exact
 		if p.absent && p.snapshot == SnapshotNever { // it did not exist when the silence began
@@ -203,12 +207,12 @@ func (p *processor) present(ctx context.Context, object *delta.Object, live bool
 	if d.Snapshot && p.snapshot == SnapshotNever {
 		p.label(d)
 		passed := p.handler.Passes(d)
-		p.handler.Update(func() { took(p.number(passed)) })
+		p.handler.Update(func() { took(misses(passed, p.handler.Takers())) })
 		return nil
 	}
 	if d.Type == delta.Modified && len(p.owed) > 0 { // for those who do not know the object it is no change
 		to.Only = p.others()
-		err := p.emit(ctx, d, to, func(passed uint16) { to.Before = p.state.sets.names(passed) })
+		err := p.emit(ctx, d, to, func(missed uint64) { to.Before = passing(missed, p.handler.Takers()) })
 		if err != nil {
 			return err
 		}
@@ -226,16 +230,26 @@ func (p *processor) others() []string {
 // unchanged handles an object that is known in this version already. It is news for the takers that are owed a
 // snapshot, and for nobody else.
 func (p *processor) unchanged(ctx context.Context, object *delta.Object, old known) error {
-	took := func(passed uint16) {
+	var kept previous
+	if p.exact && old.kept == nil { // the version before was not needed until now
+		kept = keep(p.handler.Keep(p.collection.resource, object))
+	}
+	took := func(missed uint64) {
 		p.known().saw(object)
-		p.known().passed(object, passed)
+		p.known().learn(object, missed, kept)
 		p.advance(object.ResourceVersion())
 	}
-	if len(p.owed) == 0 {
-		p.handler.Update(func() { took(old.passed) })
-		return nil
+	if len(p.owed) > 0 {
+		return p.emit(ctx, snapshotOf(object), Audience{Only: p.owed, Before: passing(old.missed, p.handler.Takers())}, took)
 	}
-	return p.emit(ctx, snapshotOf(object), Audience{Only: p.owed, Before: p.state.sets.names(old.passed)}, took)
+	missed := old.missed
+	if p.learning {
+		d := snapshotOf(object)
+		p.label(d)
+		missed = misses(p.handler.Passes(d), p.handler.Takers())
+	}
+	p.handler.Update(func() { took(missed) })
+	return nil
 }
 
 func snapshotOf(object *delta.Object) *delta.Delta {
@@ -249,9 +263,9 @@ func (p *processor) deleted(ctx context.Context, object *delta.Object) error {
 	known = known && old.version.SameObject(&version)
 	to := Audience{Before: []string{}}
 	if known {
-		to.Before = p.state.sets.names(old.passed)
+		to.Before = passing(old.missed, p.handler.Takers())
 	}
-	return p.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, to, func(uint16) {
+	return p.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, to, func(uint64) {
 		if known {
 			p.known().remove(keyOf(object))
 		}
@@ -276,8 +290,8 @@ func (p *processor) lost(ctx context.Context, key types.NamespacedName, old know
 		object = delta.NewIdentity(p.kind, key.Namespace, key.Name, old.version.UID(), old.version.ResourceVersion())
 	}
 	d := &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, Object: object}
-	passed := p.state.sets.names(old.passed)
-	return p.emit(ctx, d, Audience{Only: passed, Before: passed}, func(uint16) { p.known().remove(key) })
+	passed := passing(old.missed, p.handler.Takers())
+	return p.emit(ctx, d, Audience{Only: passed, Before: passed}, func(uint64) { p.known().remove(key) })
 }
 
 func (p *processor) gap(ctx context.Context, r *refusal) error {
@@ -291,12 +305,12 @@ func (p *processor) gap(ctx context.Context, r *refusal) error {
 	return p.health.handOver(ctx, func(ctx context.Context) error { return p.handler.Gap(ctx, g, refused) })
 }
 
-// emit hands a delta over; then gets the number of the set of takers whose filters the object passes now.
-func (p *processor) emit(ctx context.Context, d *delta.Delta, to Audience, then func(passed uint16)) error {
+// emit hands a delta over; then gets the takers whose filters the object does not pass now.
+func (p *processor) emit(ctx context.Context, d *delta.Delta, to Audience, then func(missed uint64)) error {
 	p.label(d)
 	err := p.health.handOver(ctx, func(ctx context.Context) error {
 		return p.handler.Delta(ctx, d, to, func(passed []string) {
-			then(p.number(merge(p.handler.Takers(), to, passed)))
+			then(merge(p.handler.Takers(), to, passed))
 		})
 	})
 	if err == nil {
@@ -307,10 +321,6 @@ func (p *processor) emit(ctx context.Context, d *delta.Delta, to Audience, then 
 
 func (p *processor) label(d *delta.Delta) {
 	d.Resource, d.Watch, d.Observed = p.collection.resource, p.id, p.now()
-}
-
-func (p *processor) number(passed []string) uint16 {
-	return p.state.sets.number(passed, p.handler.Takers())
 }
 
 // advance moves the position. Inside a state the resource versions are in no order, and mean nothing.

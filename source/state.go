@@ -25,8 +25,6 @@ type state struct {
 	// unclean says that the position is that of a run without a last commit, and the history since was not seen.
 	unclean bool
 	kind    schema.GroupVersionKind
-	// sets are those that known objects passed, by number.
-	sets takerSets
 
 	changed bool // since the last capture
 }
@@ -70,8 +68,8 @@ type Meta struct {
 	Kind          string           `json:"kind,omitempty"`
 	// Kept is what the handler said of how it keeps objects.
 	Kept string `json:"kept,omitempty"`
-	// Passed are the sets of takers that known objects name by number, from 1.
-	Passed [][]string `json:"passed,omitempty"`
+	// Takers are those that the bits of known objects stand for.
+	Takers []string `json:"takers,omitempty"`
 }
 
 // Store gives back what was kept.
@@ -144,16 +142,18 @@ func (w *watcher) restore(meta Meta, clean bool, each func(yield func(delta.Know
 	w.state.refused = meta.Refused
 	w.state.unclean = meta.Unclean || !clean
 	w.state.kind = schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
-	w.state.sets = meta.Passed
 	w.state.changed = true
+	otherwise := meta.Kept != w.handler.Keeps()
 	err := each(func(object delta.Known) {
 		if !w.selects(object.Namespace) { // excluded since: forgotten, not deleted
 			w.state.known.mark(keyOfKnown(object))
 			return
 		}
-		changed := object.Previous != nil && meta.Kept != w.handler.Keeps()
-		if changed {
-			object.Previous = keep(w.handler.Keep(w.collection.resource, previous(object.Previous).object()))
+		missed := remap(object.Missed, meta.Takers, takers)
+		changed := missed != object.Missed || otherwise && object.Previous != nil
+		object.Missed = missed
+		if otherwise { // what was cut out or redacted does not come back
+			object.Previous = nil
 		}
 		w.state.known.restore(object)
 		if changed {
@@ -166,8 +166,8 @@ func (w *watcher) restore(meta Meta, clean bool, each func(yield func(delta.Know
 	w.health.restored(w.state.position, w.state.known.len())
 	w.resumed = w.state.position != ""
 	w.again = w.resumed && w.snapshot == SnapshotAlways
-	owed := len(w.state.unserved(takers, w.again)) > 0
-	w.fill = w.resumed && (w.state.partial || owed && w.snapshot != SnapshotNever)
+	// The state is read once more for takers that do not know it, and where the version before is kept from now on.
+	w.fill = w.resumed && (w.state.partial || len(w.state.unserved(takers, w.again)) > 0 || otherwise && w.handler.Keeps() != "")
 	return nil
 }
 
@@ -195,7 +195,7 @@ func (w *watcher) capture() (delta.WatchChange, bool) {
 		Position: w.state.position, Complete: w.state.complete, Served: w.state.served,
 		Partial: w.state.partial, Refused: w.state.refused, Unclean: w.state.unclean,
 		APIVersion: w.state.kind.GroupVersion().String(), Kind: w.state.kind.Kind,
-		Kept: w.handler.Keeps(), Passed: w.state.sets,
+		Kept: w.handler.Keeps(), Takers: w.handler.Takers(),
 	})
 	if err != nil {
 		panic(err) // a struct of strings

@@ -170,6 +170,9 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 		if len(takers.names) == 0 {
 			continue // nobody would learn what it sees
 		}
+		if len(takers.names) > source.MaxTakers {
+			return nil, fmt.Errorf("source %q: %d pipelines take from it; at most %d can: make another source of the same resources", c.Name, len(takers.names), source.MaxTakers)
+		}
 		options := source.Options{
 			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,
 			LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
