@@ -7,11 +7,14 @@ import (
 
 // ChangedFilter passes a MODIFIED only if one of its paths differs from the version before, and everything else. A
 // change whose version before is not known passes.
-type ChangedFilter struct{ paths *fieldpath.Set }
+type ChangedFilter struct {
+	paths *fieldpath.Set
+	list  []fieldpath.Path
+}
 
 // NewChangedFilter makes a filter for changes of what the paths match.
 func NewChangedFilter(paths ...fieldpath.Path) ChangedFilter {
-	return ChangedFilter{fieldpath.NewSet(paths...)}
+	return ChangedFilter{fieldpath.NewSet(paths...), paths}
 }
 
 // Pass implements [Filter]. It reads the JSON of both versions, and decodes neither.

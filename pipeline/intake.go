@@ -108,11 +108,12 @@ func (p *Pipeline) judgeChange(c *Change, before bool) (passes, takes bool) {
 		return false, p.sends(delta.Deleted) // its last state is not known: it goes to whoever was told of the object
 	}
 	passes, takes = true, true
-	for _, filter := range p.options.Filters {
+	for i, filter := range p.options.Filters {
 		if !passes || !takes && !filter.OfObject() {
 			continue // its answer changes nothing
 		}
 		passed, err := filter.Pass(c)
+		c.trace.answered(i, filter, passed, err)
 		switch {
 		case c.spoiled != nil: // it cannot be read, or not be redacted: no filter can tell
 			return before, true
@@ -156,6 +157,8 @@ type Change struct {
 	// spoiled says why nothing but the object's identity may leave, and undecided why a filter could not tell: the
 	// change goes to the dead letter.
 	spoiled, undecided error
+	// trace takes notes for [Pipeline.Explain]; nil takes none.
+	trace *trace
 }
 
 // Type of the delta.
@@ -300,10 +303,13 @@ func (c *Change) transform(ctx context.Context, decode, before func() (map[strin
 		return nil, err
 	}
 	in := versionInput{c, content, before}
+	c.trace.begins()
 	for i, transform := range c.pipeline.options.Transforms {
+		c.trace.applies(transform, content)
 		if err := transform.Apply(ctx, content, in); err != nil {
 			return nil, fmt.Errorf("transforms[%d]: %w", i, err)
 		}
+		c.trace.applied(content)
 	}
 	raw, err := json.Marshal(content)
 	if err != nil {

@@ -76,15 +76,14 @@ func (r *Redactor) value(field string, value any) string {
 	return r.text(text)
 }
 
-// digestPrefix marks a value as a digest. What looks like one stays as it is: a version before was redacted when it was
+// DigestPrefix marks a value as a digest. What looks like one stays as it is: a version before was redacted when it was
 // kept. No value of a Secret's data does, since a colon is no base64.
-const (
-	digestPrefix = "redacted:hmac-sha256:"
-	digestBytes  = 16
-)
+const DigestPrefix = "redacted:hmac-sha256:"
+
+const digestBytes = 16
 
 func isDigest(text string) bool {
-	digits, ok := strings.CutPrefix(text, digestPrefix)
+	digits, ok := strings.CutPrefix(text, DigestPrefix)
 	if !ok || len(digits) != 2*digestBytes {
 		return false
 	}
@@ -103,5 +102,5 @@ func (r *Redactor) text(text string) string {
 func (r *Redactor) digest(value []byte) string {
 	mac := hmac.New(sha256.New, r.key)
 	mac.Write(value)
-	return digestPrefix + hex.EncodeToString(mac.Sum(nil)[:digestBytes])
+	return DigestPrefix + hex.EncodeToString(mac.Sum(nil)[:digestBytes])
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/kubeferry/kubeferry/config"
-	"github.com/kubeferry/kubeferry/enrich"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/file"
@@ -69,7 +68,7 @@ func closeSinks(ctx context.Context, opened map[string]openSink, logger *slog.Lo
 }
 
 // newPipelines makes the configured pipelines; none runs yet.
-func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKey []byte, enricher *enrich.Cache, kept *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
+func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKey []byte, enricher pipeline.Enricher, kept *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
 	var pipelines []*pipeline.Pipeline
 	for _, c := range loaded.Pipelines {
 		sink := opened[c.Sink]

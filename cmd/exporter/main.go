@@ -56,6 +56,6 @@ Start with a file like config.example.yaml:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(), newValidate(), newSchema(), newReplay(), newState(), newVersion())
+	root.AddCommand(newRun(), newValidate(), newSchema(), newExplain(), newReplay(), newState(), newVersion())
 	return root
 }

@@ -63,17 +63,13 @@ code is 1. After an interruption the next replay goes on with what was moved asi
 
 // progress reports where w is a terminal, and nowhere else.
 func progress(w io.Writer) func(done, total int) {
-	file, ok := w.(*os.File)
-	if !ok {
-		return func(int, int) {}
-	}
-	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	if !isTerminal(w) {
 		return func(int, int) {}
 	}
 	return func(done, total int) {
-		fmt.Fprintf(file, "\r%d of %d", done, total)
+		fmt.Fprintf(w, "\r%d of %d", done, total)
 		if done == total {
-			fmt.Fprintln(file)
+			fmt.Fprintln(w)
 		}
 	}
 }

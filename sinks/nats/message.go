@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -278,4 +279,24 @@ func violated(err error) (subject string, publish bool) {
 	}
 	subject, _ = strconv.Unquote(quoted) // it is quoted: QuotedPrefix says so
 	return subject, true
+}
+
+var _ sinks.Describer = (*Config)(nil)
+
+// Describe implements [sinks.Describer]. What the server takes at most is not known here.
+func (c *Config) Describe(r *sinks.Record) sinks.Destination {
+	template, err := sinks.ParseTemplate(c.Subject)
+	if err != nil {
+		return sinks.Destination{Place: "subject " + c.Subject, Err: err}
+	}
+	one := &call{subject: template, batch: []sinks.Record{*r}}
+	message, err := one.message(context.Background(), 0, math.MaxInt64)
+	if err != nil {
+		return sinks.Destination{Place: "no subject", Err: err}
+	}
+	headers := map[string]string{}
+	for name := range message.Header {
+		headers[name] = message.Header.Get(name)
+	}
+	return sinks.Destination{Place: "subject " + message.Subject, Headers: sinks.SortedHeaders(headers), Body: message.Data}
 }

@@ -1,0 +1,42 @@
+package sinks
+
+import (
+	"maps"
+	"slices"
+)
+
+// Describer is what a [Config] may implement beside, for `exporter explain`.
+type Describer interface {
+	// Describe says where a record would go, and in which form, as if it were the only one of its batch. It connects to
+	// nothing and reads no file; what it returns holds no credential.
+	Describe(r *Record) Destination
+}
+
+// Destination is where a record goes, and in which form.
+type Destination struct {
+	// Place in a few words: "topic k8s.apps.deployments".
+	Place string
+	// Key of the message; empty if the transport has none, or the configuration wants none.
+	Key string
+	// Headers as the transport writes them, by name. What is secret, or is made when the record is sent, is "…".
+	Headers []Header
+	// Body is one JSON value, before compression.
+	Body []byte
+	// Err says why the record could never be sent; what is above may then be missing.
+	Err error
+}
+
+// Header of a message or a request.
+type Header struct{ Name, Value string }
+
+// Undisclosed stands for a value that a [Destination] does not show.
+const Undisclosed = "…"
+
+// SortedHeaders makes the headers of a [Destination].
+func SortedHeaders(values map[string]string) []Header {
+	headers := make([]Header, 0, len(values))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		headers = append(headers, Header{name, values[name]})
+	}
+	return headers
+}

@@ -1,0 +1,10 @@
+package stdout
+
+import "github.com/kubeferry/kubeferry/sinks"
+
+var _ sinks.Describer = (*Config)(nil)
+
+// Describe implements [sinks.Describer].
+func (c *Config) Describe(r *sinks.Record) sinks.Destination {
+	return sinks.Destination{Place: "standard output", Body: r.Structured()}
+}
