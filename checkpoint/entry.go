@@ -27,6 +27,7 @@ type head struct {
 	Snapshot bool                         `json:"s,omitempty"`
 	Inferred bool                         `json:"i,omitempty"`
 	Unknown  bool                         `json:"u,omitempty"`
+	Bare     bool                         `json:"b,omitempty"`
 	Attempts int                          `json:"a,omitempty"`
 	Failed   int64                        `json:"f,omitempty"`
 	Error    string                       `json:"e,omitempty"`
@@ -67,7 +68,7 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 	var object []byte
 	if d := e.Delta; d != nil {
 		h.Type, h.Resource, h.Watch, h.Observed = d.Type, &d.Resource, d.Watch, d.Observed.UnixNano()
-		h.Snapshot, h.Inferred, h.Unknown = d.Snapshot, d.Inferred, d.FinalStateUnknown
+		h.Snapshot, h.Inferred, h.Unknown, h.Bare = d.Snapshot, d.Inferred, d.FinalStateUnknown, d.Bare
 		object = h.pack(d)
 	}
 	text, err := json.Marshal(h)
@@ -162,7 +163,7 @@ func decodeEntry(seq uint64, data []byte) (delta.Entry, error) {
 	}
 	e.Delta = &delta.Delta{
 		Type: h.Type, Resource: *h.Resource, Watch: h.Watch, Object: object, Observed: time.Unix(0, h.Observed),
-		Snapshot: h.Snapshot, Inferred: h.Inferred, FinalStateUnknown: h.Unknown, Difference: diff,
+		Snapshot: h.Snapshot, Inferred: h.Inferred, FinalStateUnknown: h.Unknown, Bare: h.Bare, Difference: diff,
 	}
 	return e, nil
 }

@@ -49,3 +49,40 @@ func FuzzKnown(f *testing.F) {
 		}
 	})
 }
+
+// What a pipeline made of a delta comes back as it was, though the object's JSON may not tell whose it is.
+func TestEntryKeepsWhatAPipelineMade(t *testing.T) {
+	object, err := delta.NewObject([]byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"7"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	for _, want := range []delta.Delta{
+		{Object: object.WithJSON([]byte(`{"spec":{}}`))},
+		{Object: object, Difference: &delta.Difference{}},
+		{Object: object, Difference: &delta.Difference{Known: true, OldResourceVersion: "6", Patch: []byte(`[]`)}},
+		{Object: object.WithJSON([]byte(`{}`)), Difference: &delta.Difference{Known: true, OldResourceVersion: "6", OldObject: []byte(`{"spec":{}}`)}},
+		{Object: object.Identity(), Bare: true},
+	} {
+		want.Type, want.Resource, want.Watch, want.Observed = delta.Modified, resource, "w", time.Unix(1, 2)
+		data, err := encodeEntry(&delta.Entry{Seq: 3, Delta: &want})
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry, err := decodeEntry(3, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := *entry.Delta
+		if string(got.Object.JSON()) != string(want.Object.JSON()) || got.ID("c") != want.ID("c") || got.Ref() != want.Ref() || got.Object.Kind() != "Deployment" {
+			t.Errorf("got %s %s, want %s %s", got.ID("c"), got.Object.JSON(), want.ID("c"), want.Object.JSON())
+		}
+		got.Object, want.Object = nil, nil
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		for n := range data { // cut short or damaged, it is an error or an entry, and never a panic
+			_, _ = decodeEntry(3, data[:n])
+		}
+	}
+}

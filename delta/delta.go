@@ -65,6 +65,8 @@ type Delta struct {
 	// Old is the version before, pinned when the change was observed; nil if there is none, if nothing of this watch
 	// needs one, or if it is unknown.
 	Old *Object
+	// Bare marks a delta whose Object was cut down to its identity, since nothing else of it may leave.
+	Bare bool
 	// Difference is what a MODIFIED carries of the version before; nil if the pipeline sends none.
 	Difference *Difference
 }

@@ -137,7 +137,8 @@ func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 	// Not its UnmarshalJSON, whose errors may hold all of the object.
 	var content map[string]any
 	if err := json.Unmarshal(o.raw, &content); err != nil {
-		return nil, fmt.Errorf("decode %s %s/%s: %w", o.Kind(), o.Namespace(), o.Name(), err)
+		// The cause would show a value: the syntax is right, so it is a number that nothing can hold.
+		return nil, fmt.Errorf("decode %s %s/%s: a value of it cannot be represented", o.Kind(), o.Namespace(), o.Name())
 	}
 	return &unstructured.Unstructured{Object: content}, nil
 }

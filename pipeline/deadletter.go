@@ -58,6 +58,9 @@ func (p *Pipeline) bury(ctx context.Context, u *unit, v *verdict) {
 			Pipeline: p.options.Name, Sink: p.options.SinkName, Record: u.records[n],
 			Reason: deadReason(v.errs[n]), Err: v.errs[n], Attempts: i.attempts, First: i.failed, Last: p.now(),
 		}
+		if i.delta != nil && i.delta.Bare { // not what the change was: it must not be sent as if it were
+			letter.Record.Body = nil
+		}
 		log := p.logger.With("id", letter.Record.ID, "resource", delta.ResourceName(i.ref.Resource),
 			"namespace", i.ref.Namespace, "name", i.ref.Name, "reason", letter.Reason, "attempt", i.attempts)
 		if err := p.options.DeadLetter.Write(ctx, letter); err != nil {

@@ -108,18 +108,22 @@ func (p *Pipeline) judgeChange(c *Change, before bool) (passes, takes bool) {
 		return false, p.sends(delta.Deleted) // its last state is not known: it goes to whoever was told of the object
 	}
 	passes, takes = true, true
+	comes := !before && p.options.OnLeave == OnLeaveDeleted && c.observed.Type == delta.Modified
 	for i, filter := range p.options.Filters {
-		if !passes || !takes && !filter.OfObject() {
+		if !passes || !takes && !(filter.OfObject() && p.sends(delta.Deleted)) {
 			continue // its answer changes nothing
+		}
+		if _, ofTypes := filter.(TypesFilter); comes && !ofTypes && !filter.OfObject() {
+			continue // whatever changed: whoever was told that the object left has to learn that it is back
 		}
 		passed, err := filter.Pass(c)
 		c.trace.answered(i, filter, passed, err)
 		switch {
 		case c.spoiled != nil: // it cannot be read, or not be redacted: no filter can tell
-			return before, true
+			return before, takes
 		case err != nil:
 			c.undecided = err
-			return before, true
+			return before, takes
 		case passed:
 		case filter.OfObject():
 			passes, takes = false, false
@@ -127,7 +131,8 @@ func (p *Pipeline) judgeChange(c *Change, before bool) (passes, takes bool) {
 			takes = false
 		}
 	}
-	if !passes && before && p.options.OnLeave == OnLeaveDeleted && c.observed.Type != delta.Added {
+	// An ADDED has no version before, but for one of a snapshot that is sent once more.
+	if !passes && before && p.options.OnLeave == OnLeaveDeleted && (c.observed.Type != delta.Added || c.observed.Snapshot) {
 		c.left = true
 		return false, p.sends(delta.Deleted)
 	}
@@ -248,7 +253,10 @@ func (p *Pipeline) clean(d *delta.Delta, object *delta.Object) (*delta.Object, e
 // spoil makes a change one for the dead letter, of which no more than the object's identity may leave.
 func (c *Change) spoil(err error) {
 	bare := *c.observed
-	bare.Object, bare.Old = bare.Object.Identity(), nil
+	bare.Object, bare.Old, bare.Bare = bare.Object.Identity(), nil, true
+	if c.left {
+		bare.Type = delta.Deleted
+	}
 	c.prepared, c.spoiled = &bare, err
 }
 
@@ -282,8 +290,10 @@ func (c *Change) transformed(ctx context.Context) (*delta.Delta, error) {
 			return nil, err
 		}
 		if differs && old != nil {
+			// A value that is worked out of what the version before has not, of its own version before for example, is not
+			// known there: then neither is the difference.
 			if old, err = c.transform(ctx, c.OldObject, unknownObject, old); err != nil {
-				return nil, fmt.Errorf("the version before: %w", err)
+				old = nil
 			}
 		}
 	}

@@ -83,7 +83,8 @@ func TestObjectsThatLeave(t *testing.T) {
 		{"was never in", OnLeaveDeleted, delta.Delta{Type: delta.Modified}, "out", false, false, ""},
 		{"is deleted in a version that does not pass", OnLeaveDeleted, delta.Delta{Type: delta.Deleted}, "out", true, false, "DELETED"},
 		{"is deleted after it left", OnLeaveDeleted, delta.Delta{Type: delta.Deleted}, "out", false, false, ""},
-		{"is created out", OnLeaveDeleted, delta.Delta{Type: delta.Added}, "out", true, false, ""},
+		{"is created out", OnLeaveDeleted, delta.Delta{Type: delta.Added}, "out", false, false, ""},
+		{"left unseen, before a snapshot", OnLeaveDeleted, delta.Delta{Type: delta.Added, Snapshot: true}, "out", true, false, "DELETED"},
 		{"was deleted unseen", OnLeaveIgnore, delta.Delta{Type: delta.Deleted, Inferred: true}, "out", true, false, "DELETED"},
 		{"cannot tell", OnLeaveDeleted, delta.Delta{Type: delta.Modified}, "broken", true, true, "dead"},
 	} {
@@ -112,6 +113,54 @@ func TestObjectsThatLeave(t *testing.T) {
 				t.Errorf("sent %v, want %v", got, want)
 			}
 		})
+	}
+}
+
+// oddVersion passes changes to odd versions, whatever the object.
+type oddVersion struct{}
+
+func (oddVersion) Pass(c *Change) (bool, error) {
+	version := c.observed.Object.ResourceVersion()
+	return (version[len(version)-1]-'0')%2 == 1, nil
+}
+
+func (oddVersion) OfObject() bool { return false }
+
+// An object that comes back after it left is told of, though this change of it is none that is wanted.
+func TestObjectsThatComeBack(t *testing.T) {
+	for _, onLeave := range []OnLeave{OnLeaveDeleted, OnLeaveIgnore} {
+		p := start(t, &script{}, &letters{}, func(o *Options) {
+			o.OnLeave, o.Filters = onLeave, []Filter{oddVersion{}, fieldFilter{"where", "in"}}
+		})
+		d := &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 8, `"where":"in"`)}
+		if _, filtered := take(t, p, d, false); filtered != (onLeave == OnLeaveIgnore) {
+			t.Errorf("%s: comes: kept back %v", onLeave, filtered)
+		}
+		if _, filtered := take(t, p, d, true); !filtered {
+			t.Errorf("%s: a change that is not wanted was sent", onLeave)
+		}
+		drain(t, p)
+	}
+}
+
+// A change of a type that is not wanted is no matter for the dead letter, whatever else fails on it, and is decoded only
+// if somebody could be told of the object's end.
+func TestUnwantedTypesFailNothing(t *testing.T) {
+	for _, types := range []TypesFilter{{delta.Deleted}, {delta.Added}} {
+		dead := &letters{}
+		p := start(t, &script{}, dead, func(o *Options) { o.Filters = []Filter{types, fieldFilter{"where", "in"}} })
+		d := &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 8, `"where":"broken"`)}
+		if passes, filtered := take(t, p, d, true); !filtered || !passes {
+			t.Errorf("%v: passes %v, kept back %v", types, passes, filtered)
+		}
+		d.Object = version(t, 9, `"where":"out"`)
+		if passes, _ := take(t, p, d, true); passes != (types[0] == delta.Added) {
+			t.Errorf("%v: passes %v", types, passes)
+		}
+		drain(t, p)
+		if len(dead.ids()) > 0 {
+			t.Errorf("got letters %v", dead.ids())
+		}
 	}
 }
 
@@ -176,6 +225,9 @@ func TestFailedTransformLeaksNothing(t *testing.T) {
 	letter, err := dead.got[0].encode()
 	if err != nil || strings.Contains(string(letter), "s3cret") || !strings.Contains(string(letter), `"uid":"u"`) {
 		t.Errorf("got %s, %v", letter, err)
+	}
+	if len(dead.got[0].Record.Body) > 0 { // a replay would send it as if it were the change
+		t.Errorf("the letter has the body %s", dead.got[0].Record.Body)
 	}
 }
 
