@@ -31,9 +31,13 @@ func TestDocs(t *testing.T) {
 		t.Error("docs/sinks.md shows another verify than verify_test.go has")
 	}
 
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/formats.md", "docs/operations.md", "docs/sinks.md"} {
+	for _, name := range []string{
+		"README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/filters.md", "docs/formats.md", "docs/operations.md",
+		"docs/performance.md", "docs/sinks.md", "docs/transforms.md",
+	} {
 		for n, part := range strings.Split(read(t, filepath.Join(root, name)), "](") {
 			target, _, _ := strings.Cut(part, ")")
+			target, _, _ = strings.Cut(target, "#")
 			if n == 0 || strings.HasPrefix(target, "https://") {
 				continue
 			}
