@@ -138,14 +138,22 @@ func show(r *sinks.Record) string {
 	return b.String()
 }
 
-// TestSchema holds every event against the rules of CloudEvents' JSON format, those in binary mode too: a sink without
-// headers writes them so.
+// TestSchema holds every event against the schema of the CloudEvents project, and against one of ours that is stricter;
+// those in binary mode too: a sink without headers writes them so.
 func TestSchema(t *testing.T) {
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
-	event, err := compiler.Compile("testdata/cloudevents.schema.json")
-	if err != nil {
-		t.Fatal(err)
+	var schemas []*jsonschema.Schema
+	for _, file := range []string{"cloudevents-project.schema.json", "cloudevents.schema.json"} {
+		schema, err := compiler.Compile("testdata/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong := map[string]any{"specversion": "1.0", "id": "1", "source": "/", "type": "t", "data": map[string]any{}, "time": "yesterday"}
+		if schema.Validate(wrong) == nil {
+			t.Errorf("%s lets a wrong time pass", file)
+		}
+		schemas = append(schemas, schema)
 	}
 	for name, encoder := range encoders() {
 		for _, kind := range kinds(t) {
@@ -163,8 +171,10 @@ func TestSchema(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := event.Validate(value); err != nil {
-				t.Errorf("%s, %s: %v", name, kind.name, err)
+			for _, schema := range schemas {
+				if err := schema.Validate(value); err != nil {
+					t.Errorf("%s, %s: %v", name, kind.name, err)
+				}
 			}
 		}
 	}
