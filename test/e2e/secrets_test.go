@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -91,6 +92,18 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 		}
 		return nil
 	})
+	// A commit after another: all that came before is in the state directory.
+	logBytes := func() float64 { return e.Metrics().sum("kubeferry_log_bytes", "pipeline=waiting") }
+	for n := range 2 {
+		before := logBytes()
+		objects.Patch("stays", map[string]any{"metadata": map[string]any{"labels": map[string]any{"n": fmt.Sprint(n)}}})
+		eventually(t, wide, "a commit", func() error {
+			if logBytes() <= before {
+				return errors.New("the log does not grow")
+			}
+			return nil
+		})
+	}
 	e.checkLedgers()
 	e.dump() // as one does with a program that hangs; nothing secret may be in what it leaves
 
