@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -243,9 +242,6 @@ func flush(ctx context.Context, l *link, before error) error {
 	}
 }
 
-// apiPatience bounds one question to JetStream's API. A user without the right to ask it gets no answer.
-const apiPatience = 3 * time.Second
-
 var _ sinks.Checker = (*Sink)(nil)
 
 // Check implements [sinks.Checker]: it connects and logs in, and looks for the stream, or without a name for one that
@@ -266,56 +262,6 @@ func (s *Sink) Check(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, apiPatience)
 	defer cancel()
 	return s.stream.check(asking, link.js)
-}
-
-func (s *stream) check(ctx context.Context, js jetstream.JetStream) error {
-	needed := pattern(s.subject)
-	var found []*jetstream.StreamInfo
-	var err error
-	if s.config == nil {
-		found, err = streamsOf(ctx, js, needed)
-	} else {
-		var stream jetstream.Stream
-		if stream, err = js.Stream(ctx, s.config.Name); err == nil {
-			found = append(found, stream.CachedInfo())
-		}
-	}
-	name := ""
-	if s.config != nil {
-		name = fmt.Sprintf(" %q", s.config.Name)
-	}
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound) && s.config.Create:
-		return nil
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream%s does not exist: create it for the subject %s, or set stream.create: true", name, needed))
-	case is(err, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrNoResponders):
-		return sinks.Transient(sinks.ReasonUnavailable, fmt.Errorf("JetStream is not enabled for this user: enable it, or set jetstream: false: %w", err))
-	case is(err, context.DeadlineExceeded, nats.ErrTimeout, nats.ErrPermissionViolation):
-		s.log.Warn("stream cannot be checked: JetStream does not answer, or this user may not ask", "err", err)
-		return nil // to publish, no right to look is needed
-	case err != nil:
-		return transient(fmt.Errorf("look for stream%s: %w", name, err))
-	case len(found) == 0:
-		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("no stream takes the subject %s: create one, or set stream.name and stream.create: true", needed))
-	}
-	for _, info := range found {
-		if !slices.ContainsFunc(info.Config.Subjects, func(filter string) bool { return overlaps(filter, needed) }) {
-			return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream %q takes %s and not the subject %s: add it to the stream, or change subject",
-				info.Config.Name, strings.Join(info.Config.Subjects, " "), needed))
-		}
-		s.inspect(&info.Config)
-	}
-	return nil
-}
-
-// streamsOf returns the streams that take a subject of the pattern.
-func streamsOf(ctx context.Context, js jetstream.JetStream, needed string) (found []*jetstream.StreamInfo, err error) {
-	list := js.ListStreams(ctx, jetstream.WithStreamListSubject(needed))
-	for info := range list.Info() {
-		found = append(found, info)
-	}
-	return found, list.Err()
 }
 
 // advise adds what to do about the failure to connect.
