@@ -190,7 +190,7 @@ func (g *group) store(ctx context.Context, records []int) error {
 	switch {
 	case err == nil:
 		return nil
-	case !ofTheRecord(err):
+	case !g.sink.ofTheRecord(err):
 		g.fail(records, err)
 		return err
 	case len(records) == 1:
@@ -244,7 +244,7 @@ func (g *group) refuse(i int, err error) {
 	g.failed[g.batch[i].Key] = err
 }
 
-// produce sends one request. What it returns is either [ofTheRecord] or classified as transient.
+// produce sends one request. What it returns is either [encoding.ofTheRecord] or classified as transient.
 func (g *group) produce(ctx context.Context, records []int) error {
 	s := g.sink
 	select {
@@ -269,8 +269,11 @@ func (g *group) produce(ctx context.Context, records []int) error {
 	if err == nil && response != nil { // with requiredAcks none there is no answer
 		err = response.Error
 	}
-	if err == nil || ofTheRecord(err) {
+	if err == nil || s.ofTheRecord(err) {
 		return err
+	}
+	if s.keyless(err) {
+		err = fmt.Errorf("%w: a compacted topic takes no record without a key: set key, or the topic's cleanup.policy to delete", err)
 	}
 	if errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) {
 		// It was there a moment ago: the pool has been replaced meanwhile, and the new one knows nothing. Why it
