@@ -41,6 +41,9 @@ func open(config *Config, env sinks.Env) (*Sink, error) {
 		stream:  &stream{config: config.Stream, subject: config.Subject, log: env.Logger},
 	}
 	s.links.currentOrAttempt() // early: the first record then need not wait for it
+	if config.JetStream && config.Stream != nil {
+		s.calls.Go(func() { s.stream.prepare(s.links.life, s.links) })
+	}
 	return s, nil
 }
 
@@ -88,10 +91,12 @@ func (s *Sink) deliver(ctx context.Context, c *call) []error {
 	case link.js == nil:
 		return publish(ctx, link, c)
 	}
-	if err := s.stream.ensure(ctx, link.js); err != nil {
+	if err := s.stream.ensure(ctx, link.js, false); err != nil {
 		return all(c.n, err)
 	}
-	errs := store(ctx, link, c)
+	seen := s.stream.watch()
+	errs := store(ctx, link, c, seen)
+	seen.end()
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && reasonOf(err) == sinks.ReasonNotFound }) {
 		s.stream.forget()
 	}
@@ -117,7 +122,7 @@ func (s *Sink) Close(ctx context.Context) error {
 }
 
 // store publishes to JetStream, then waits for the acknowledgements.
-func store(ctx context.Context, l *link, c *call) []error {
+func store(ctx context.Context, l *link, c *call, seen *watch) []error {
 	errs := make([]error, c.n)
 	futures := make([]jetstream.PubAckFuture, c.n)
 	mark := l.refusals.mark()
@@ -140,44 +145,48 @@ func store(ctx context.Context, l *link, c *call) []error {
 	// The last first: acknowledgements come in order as a rule, so that this goroutine wakes once and not for each.
 	for i, future := range slices.Backward(futures) {
 		if future != nil {
-			errs[i] = classify(future.Msg().Subject, await(ctx, l, mark, future))
+			ack, err := await(ctx, l, mark, future)
+			if err == nil {
+				seen.took(ack)
+			}
+			errs[i] = classify(future.Msg().Subject, err)
 		}
 	}
 	return errs
 }
 
 // await waits for one acknowledgement. That of a duplicate is one too.
-func await(ctx context.Context, l *link, mark int, future jetstream.PubAckFuture) error {
+func await(ctx context.Context, l *link, mark int, future jetstream.PubAckFuture) (*jetstream.PubAck, error) {
 	select {
-	case <-future.Ok(): // nearly always
-		return nil
+	case ack := <-future.Ok(): // nearly always
+		return ack, nil
 	default:
 	}
 	for {
 		changed, _, inbox := l.refusals.state()
 		select {
-		case <-future.Ok():
-			return nil
+		case ack := <-future.Ok():
+			return ack, nil
 		case err := <-future.Err():
-			return err
+			return nil, err
 		default:
 		}
 		if inbox != nil {
-			return fmt.Errorf("no acknowledgement can be received: %w", inbox)
+			return nil, fmt.Errorf("no acknowledgement can be received: %w", inbox)
 		}
 		if l.refusals.since(mark, future.Msg().Subject) {
-			return errRefused
+			return nil, errRefused
 		}
 		select {
-		case <-future.Ok():
-			return nil
+		case ack := <-future.Ok():
+			return ack, nil
 		case err := <-future.Err():
-			return err
+			return nil, err
 		case <-changed:
 		case <-l.down:
-			return l.lost()
+			return nil, l.lost()
 		case <-ctx.Done():
-			return fmt.Errorf("no acknowledgement: %w", ctx.Err())
+			return nil, fmt.Errorf("no acknowledgement: %w", ctx.Err())
 		}
 	}
 }
@@ -247,6 +256,7 @@ var _ sinks.Checker = (*Sink)(nil)
 // Check implements [sinks.Checker]: it connects and logs in, and looks for the stream, or without a name for one that
 // takes the subject. What in that stream breaks a promise is warned about in the log.
 func (s *Sink) Check(ctx context.Context) error {
+	s.stream.look()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	link, err := s.links.get(ctx)
@@ -261,7 +271,7 @@ func (s *Sink) Check(ctx context.Context) error {
 	}
 	asking, cancel := context.WithTimeout(ctx, apiPatience)
 	defer cancel()
-	return s.stream.check(asking, link.js)
+	return s.stream.check(asking, link)
 }
 
 // advise adds what to do about the failure to connect.

@@ -16,28 +16,60 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// apiPatience bounds one question to JetStream's API. A user without the right to ask it gets no answer.
-const apiPatience = 3 * time.Second
+const (
+	// apiPatience bounds one question to JetStream's API. A user without the right to ask it gets no answer.
+	apiPatience = 3 * time.Second
+	// startDelay leaves the program the time to say that it opened the sink for a check, which creates nothing.
+	startDelay    = 500 * time.Millisecond
+	maxStartDelay = 30 * time.Second
+)
 
-// stream makes sure of the stream before the first record, and again after one was missing.
+// stream makes sure of the stream at start or before the first record, and again after one was missing or made anew.
 type stream struct {
 	config  *Stream // nil: the user named none
 	subject string
 	log     *slog.Logger
 
-	mu    sync.Mutex // guards what follows, and is held while asking the server
-	known bool
+	mu       sync.Mutex // guards what follows, and is held while asking the server
+	known    bool
+	lookOnly bool
+
+	acks acks
 }
 
-// ensure creates the stream or looks at it. Only a stream that is to be created and cannot be is an error: to
-// publish, no right to look is needed.
-func (s *stream) ensure(ctx context.Context, js jetstream.JetStream) error {
+// prepare does at start what the first record would have to wait for. It goes on until that is done or ctx ends: the
+// server may come later than we do.
+func (s *stream) prepare(ctx context.Context, links *links) {
+	warned := false
+	for delay := startDelay; ; delay = min(2*delay, maxStartDelay) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
+		}
+		link, err := links.get(ctx)
+		if err == nil {
+			err = s.ensure(ctx, link.js, true)
+		}
+		switch {
+		case err == nil:
+			return
+		case ctx.Err() == nil && !warned:
+			warned = true
+			s.log.Warn("stream is not ready; looking again until it is", "stream", s.config.Name, "err", err)
+		}
+	}
+}
+
+// ensure creates the stream or looks at it; early says that there is no record yet. An error is only that the stream
+// is to be created and cannot be, or can never acknowledge: to publish, no right to look is needed.
+func (s *stream) ensure(ctx context.Context, js jetstream.JetStream, early bool) error {
 	if s.config == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known {
+	if s.known || early && s.lookOnly {
 		return nil
 	}
 	asking, cancel := context.WithTimeout(ctx, apiPatience)
@@ -45,7 +77,9 @@ func (s *stream) ensure(ctx context.Context, js jetstream.JetStream) error {
 	found, err := js.Stream(asking, s.config.Name)
 	switch {
 	case err == nil:
-		s.inspect(&found.CachedInfo().Config)
+		if err := s.inspect(asking, js, &found.CachedInfo().Config); err != nil {
+			return err
+		}
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case !s.config.Create:
@@ -66,6 +100,14 @@ func (s *stream) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
+	s.acks.reset()
+}
+
+// look keeps prepare from creating anything beside a check.
+func (s *stream) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lookOnly = true
 }
 
 func (s *stream) create(ctx context.Context, js jetstream.JetStream) error {
@@ -104,29 +146,9 @@ func (s *stream) wanted() jetstream.StreamConfig {
 	return config
 }
 
-// inspect warns of what in an existing stream breaks a promise.
-func (s *stream) inspect(found *jetstream.StreamConfig) {
-	log := s.log.With("stream", found.Name)
-	config := s.config
-	if config == nil {
-		config = &Stream{}
-	}
-	if !covered(found.Subjects, s.subject) {
-		log.Warn("stream may not take every record", "subjects", strings.Join(found.Subjects, " "), "needed", pattern(s.subject))
-	}
-	if want := config.duplicates(); found.Duplicates < want {
-		log.Warn("stream stores a record twice that is sent again after its duplicate window", "duplicates", found.Duplicates, "wanted", want)
-	}
-	limited := found.MaxMsgs > 0 || found.MaxMsgsPerSubject > 0 ||
-		found.MaxBytes > 0 && found.MaxBytes != int64(config.MaxBytes) ||
-		found.MaxAge > 0 && found.MaxAge != config.MaxAge
-	if found.Discard == jetstream.DiscardOld && limited {
-		log.Warn("stream drops records by limits that are not in this configuration", "maxAge", found.MaxAge,
-			"maxBytes", found.MaxBytes, "maxMsgs", found.MaxMsgs, "maxMsgsPerSubject", found.MaxMsgsPerSubject)
-	}
-}
-
-func (s *stream) check(ctx context.Context, js jetstream.JetStream) error {
+// check is what [Sink.Check] does about the stream.
+func (s *stream) check(ctx context.Context, link *link) error {
+	js := link.js
 	needed := pattern(s.subject)
 	var found []*jetstream.StreamInfo
 	var err error
@@ -144,7 +166,7 @@ func (s *stream) check(ctx context.Context, js jetstream.JetStream) error {
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound) && s.config.Create:
-		return nil
+		return s.checkCreate(ctx, link)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream%s does not exist: create it for the subject %s, or set stream.create: true", name, needed))
 	case is(err, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrNoResponders):
@@ -162,9 +184,44 @@ func (s *stream) check(ctx context.Context, js jetstream.JetStream) error {
 			return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream %q takes %s and not the subject %s: add it to the stream, or change subject",
 				info.Config.Name, strings.Join(info.Config.Subjects, " "), needed))
 		}
-		s.inspect(&info.Config)
+		if err := s.inspect(ctx, js, &info.Config); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// checkCreate looks for what would keep a run from creating the stream.
+func (s *stream) checkCreate(ctx context.Context, link *link) error {
+	wanted := s.wanted()
+	cannot := func(format string, args ...any) error {
+		return sinks.Transient(sinks.ReasonRejected, fmt.Errorf("stream %q does not exist and cannot be created: %s", wanted.Name, fmt.Sprintf(format, args...)))
+	}
+	if wanted.Replicas > 1 && link.conn.ConnectedClusterName() == "" {
+		return cannot("stream.replicas is %d and %s is in no cluster: set stream.replicas: 1, or name a cluster in urls",
+			wanted.Replicas, link.conn.ConnectedAddr())
+	}
+	for _, subject := range wanted.Subjects {
+		names, err := namesOf(ctx, link.js, subject)
+		if err != nil {
+			s.log.Warn("whether the stream can be created cannot be checked", "stream", wanted.Name, "err", err)
+			return nil
+		}
+		if len(names) > 0 {
+			return cannot("its subject %s overlaps with those of stream %q: name that one in stream.name, or change stream.subjects",
+				subject, strings.Join(names, " "))
+		}
+	}
+	return nil
+}
+
+// namesOf returns the names of the streams that take a subject of the pattern.
+func namesOf(ctx context.Context, js jetstream.JetStream, needed string) (names []string, err error) {
+	list := js.StreamNames(ctx, jetstream.WithStreamListSubject(needed))
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	return names, list.Err()
 }
 
 // streamsOf returns the streams that take a subject of the pattern.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -180,6 +181,7 @@ func TestNATSCheck(t *testing.T) {
 	})
 	plain := natstest.Start(t, func(o *server.Options) { o.JetStream = false })
 	nowhere := nobodyAt(t)
+	srv.CreateStreamWith(t.Context(), jetstream.StreamConfig{Name: "MUTE", Subjects: []string{"mute.>"}, NoAck: true})
 	config := func(change func(*natssink.Config)) *natssink.Config {
 		c := natsConfig(hostOf(t, srv.URL()))
 		c.Username, c.Password = "ferry", natsPassword
@@ -195,7 +197,29 @@ func TestNATSCheck(t *testing.T) {
 		{name: "well", config: config(nil)},
 		{name: "well, by name", config: config(stream("THERE", false)), warns: "duplicate window"},
 		{name: "no stream of that name", config: config(stream("MISSING", false)), says: []string{`"MISSING" does not exist`, "stream.create"}},
-		{name: "a stream to create", config: config(stream("MISSING", true))},
+		{name: "a stream to create", config: config(func(c *natssink.Config) {
+			c.Subject, c.Stream = "free.{name}", &natssink.Stream{Name: "MISSING", Create: true}
+		})},
+		{
+			name: "a stream to create over another", config: config(stream("MISSING", true)),
+			says: []string{`"MISSING" does not exist and cannot be created`, `overlaps with those of stream "THERE"`, "stream.name"},
+		},
+		{
+			name: "replicas without a cluster", config: config(func(c *natssink.Config) {
+				c.Subject, c.Stream = "free.{name}", &natssink.Stream{Name: "MISSING", Create: true, Replicas: 3}
+			}),
+			says: []string{`"MISSING" does not exist and cannot be created`, "in no cluster", "stream.replicas"},
+		},
+		{
+			name: "a stream that acknowledges nothing", config: config(func(c *natssink.Config) {
+				c.Subject, c.Stream = "mute.{name}", &natssink.Stream{Name: "MUTE"}
+			}),
+			says: []string{`stream "MUTE" acknowledges nothing`, "set no_ack: false"},
+		},
+		{
+			name: "a stream that acknowledges nothing, without its name", config: config(func(c *natssink.Config) { c.Subject = "mute.{name}" }),
+			says: []string{`stream "MUTE" acknowledges nothing`, "set no_ack: false"},
+		},
 		{
 			name: "no stream for the subject", config: config(func(c *natssink.Config) { c.Subject = "other.{name}" }),
 			says: []string{"no stream takes the subject other.*", "create"},
@@ -227,6 +251,11 @@ func TestNATSCheck(t *testing.T) {
 	}
 	if messages := readStream(t, srv, "THERE"); len(messages) != 0 {
 		t.Errorf("got %d messages sent, want none", len(messages))
+	}
+	none := config(stream("MISSING", false))
+	none.Subject = "free.{name}"
+	if err := openSink(t, none).(sinks.Checker).Check(within(t, 15*time.Second)); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("got %v, want no stream made by a check", err)
 	}
 }
 
