@@ -196,21 +196,51 @@ func (l *links) options() (nats.Options, error) {
 	}
 	switch {
 	case config.CredsFile != "":
-		return o, nats.UserCredentials(config.CredsFile)(&o)
+		err = inFile("credsFile", config.CredsFile, credentials(&o, config.CredsFile))
 	case config.NkeySeedFile != "":
 		var login nats.Option
 		if login, err = nats.NkeyOptionFromSeed(config.NkeySeedFile); err == nil {
 			err = login(&o)
 		}
+		err = inFile("nkeySeedFile", config.NkeySeedFile, err)
 	case config.TokenFile != "":
 		o.Token, err = secret(config.TokenFile)
+		err = inFile("tokenFile", config.TokenFile, err)
 	case config.PasswordFile != "":
 		o.User = config.Username
 		o.Password, err = secret(config.PasswordFile)
+		err = inFile("passwordFile", config.PasswordFile, err)
 	default:
 		o.User, o.Password = config.Username, config.Password
 	}
 	return o, err
+}
+
+// credentials tries the file out: nats.go reads it only while it logs in, and what is wrong with it then looks like a
+// failure of the connection.
+func credentials(o *nats.Options, path string) error {
+	if err := nats.UserCredentials(path)(o); err != nil {
+		return err
+	}
+	if _, err := o.UserJWT(); err != nil {
+		return err
+	}
+	_, err := o.SignatureCB([]byte("nonce"))
+	return err
+}
+
+// fileError is that a file named in the configuration cannot be used: no server is to blame.
+type fileError struct{ err error }
+
+func (e *fileError) Error() string { return e.err.Error() }
+func (e *fileError) Unwrap() error { return e.err }
+
+// inFile says which file err is about, and the key that names it.
+func inFile(key, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fileError{fmt.Errorf("%s %s cannot be used: %w", key, path, err)}
 }
 
 func secret(path string) (string, error) {
@@ -222,7 +252,7 @@ func secret(path string) (string, error) {
 func tlsConfig(t *sinks.TLS) (*tls.Config, error) {
 	roots, err := t.Authorities()
 	if err != nil {
-		return nil, err
+		return nil, inFile("tls.caFile", t.CAFile, err)
 	}
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: t.ServerName,
@@ -231,7 +261,7 @@ func tlsConfig(t *sinks.TLS) (*tls.Config, error) {
 	if t.CertFile != "" {
 		pair, err := t.ClientCertificate()
 		if err != nil {
-			return nil, err
+			return nil, inFile("tls.certFile", t.CertFile+" with tls.keyFile "+t.KeyFile, err)
 		}
 		config.Certificates = []tls.Certificate{*pair}
 	}

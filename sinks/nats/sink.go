@@ -277,7 +277,10 @@ func (s *Sink) Check(ctx context.Context) error {
 // advise adds what to do about the failure to connect.
 func advise(err error) error {
 	advice := ""
+	var file *fileError
 	switch class := sinks.Classify(err); {
+	case errors.As(err, &file):
+		advice = "mend the file, or name another"
 	case class.Reason == sinks.ReasonUnauthorized:
 		advice = "check credsFile, nkeySeedFile, username and its password, tokenFile, or tls.certFile: the server refuses what it gets"
 	case is(err, nats.ErrSecureConnWanted):

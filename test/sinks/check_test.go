@@ -181,6 +181,8 @@ func TestNATSCheck(t *testing.T) {
 	})
 	plain := natstest.Start(t, func(o *server.Options) { o.JetStream = false })
 	nowhere := nobodyAt(t)
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	write(t, garbage, []byte("SUA"+wrongPassword+"\n"))
 	srv.CreateStreamWith(t.Context(), jetstream.StreamConfig{Name: "MUTE", Subjects: []string{"mute.>"}, NoAck: true})
 	config := func(change func(*natssink.Config)) *natssink.Config {
 		c := natsConfig(hostOf(t, srv.URL()))
@@ -219,6 +221,26 @@ func TestNATSCheck(t *testing.T) {
 		{
 			name: "a stream that acknowledges nothing, without its name", config: config(func(c *natssink.Config) { c.Subject = "mute.{name}" }),
 			says: []string{`stream "MUTE" acknowledges nothing`, "set no_ack: false"},
+		},
+		{
+			name: "garbage in credsFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.CredsFile = "", "", garbage }),
+			says: []string{"credsFile " + garbage, "mend the file"},
+		},
+		{
+			name: "no credsFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.CredsFile = "", "", garbage+"x" }),
+			says: []string{"credsFile " + garbage + "x", "no such file", "mend the file"},
+		},
+		{
+			name: "garbage in nkeySeedFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.NkeySeedFile = "", "", garbage }),
+			says: []string{"nkeySeedFile " + garbage, "mend the file"},
+		},
+		{
+			name: "no tokenFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.TokenFile = "", "", garbage+"x" }),
+			says: []string{"tokenFile " + garbage + "x", "no such file", "mend the file"},
+		},
+		{
+			name: "garbage in caFile", config: config(func(c *natssink.Config) { c.TLS = &sinks.TLS{CAFile: garbage} }),
+			says: []string{"tls.caFile " + garbage, "mend the file"},
 		},
 		{
 			name: "no stream for the subject", config: config(func(c *natssink.Config) { c.Subject = "other.{name}" }),
