@@ -347,7 +347,10 @@ func (s *Sink) checkMissing(ctx context.Context, why error) error {
 func advise(err error) error {
 	var code kafka.Error
 	advice := ""
+	var file *fileError
 	switch reason := reasonOf(err); {
+	case errors.As(err, &file):
+		return sinks.Transient(sinks.ReasonUnauthorized, fmt.Errorf("%w: mend the file, or name another", err))
 	case errors.As(err, &code) && code == kafka.SASLAuthenticationFailed:
 		advice = "check sasl.username and sasl.password or sasl.passwordFile"
 	case errors.As(err, &code) && code == kafka.UnsupportedSASLMechanism:

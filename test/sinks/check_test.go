@@ -76,6 +76,8 @@ func TestKafkaCheck(t *testing.T) {
 	write(t, caFile, authority.PEM())
 	write(t, otherCA, sinktest.NewAuthority(t).PEM())
 	nowhere := nobodyAt(t)
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	write(t, garbage, []byte(wrongPassword+"\n"))
 	broker := kafkatest.StartWith(t, kafkatest.Options{
 		Properties: map[string]string{
 			"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -123,6 +125,18 @@ func TestKafkaCheck(t *testing.T) {
 			says: []string{"unknown authority", "check tls.caFile"},
 		},
 		{name: "no client certificate", config: config(kafkatest.MutualTLS, nil), says: []string{"check tls.certFile"}},
+		{
+			name: "garbage in caFile", config: config(kafkatest.SASL, func(c *kafka.Config) { c.TLS.CAFile = garbage }),
+			says: []string{"tls.caFile " + garbage, "mend the file"},
+		},
+		{
+			name: "garbage in certFile", config: config(kafkatest.MutualTLS, func(c *kafka.Config) { c.TLS.CertFile, c.TLS.KeyFile = garbage, garbage }),
+			says: []string{"tls.certFile " + garbage, "mend the file"},
+		},
+		{
+			name: "no passwordFile", config: config(kafkatest.SASL, func(c *kafka.Config) { c.SASL.Password, c.SASL.PasswordFile = "", garbage+"x" }),
+			says: []string{"sasl.passwordFile " + garbage + "x", "no such file", "mend the file"},
+		},
 		{name: "away", config: kafkaConfig("there", nowhere), says: []string{nowhere, "check brokers"}},
 		{name: "no tls", config: config(kafkatest.SASL, func(c *kafka.Config) { c.TLS = nil }), says: []string{"check brokers", "tls"}},
 		{name: "advertised elsewhere", config: config(kafkatest.TLS, nil), says: []string{nowhere, "check advertised.listeners"}},
