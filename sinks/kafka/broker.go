@@ -334,6 +334,7 @@ func (d *delivery) groups(ctx context.Context) []*group {
 			d.errs[i] = err
 		case topic.err != nil:
 			d.errs[i], missing = topic.err, topic.err
+			d.sink.topics.note(topics[i], topic.err)
 		default:
 			p := place{topics[i], d.sink.choose(&d.batch[i], topic.ids)}
 			g := places[p]

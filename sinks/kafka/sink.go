@@ -41,6 +41,7 @@ type Sink struct {
 	createTopics bool
 	brokers      string
 	log          *slog.Logger
+	topics       topicLog
 
 	client    *kafka.Client
 	transport *kafka.Transport
@@ -70,6 +71,7 @@ func open(config *Config, env sinks.Env) (*Sink, error) {
 		createTopics: config.CreateTopics,
 		brokers:      strings.Join(config.Brokers, ","),
 		log:          env.Logger,
+		topics:       topicLog{log: env.Logger, failing: map[string]struct{}{}},
 		client: &kafka.Client{
 			Addr: kafka.TCP(config.Brokers...),
 			// Also what brokers are told: they wait for half of it for replicas; without it, 500 ms.
@@ -269,7 +271,7 @@ func (g *group) produce(ctx context.Context, records []int) error {
 	if err == nil && response != nil { // with requiredAcks none there is no answer
 		err = response.Error
 	}
-	if err == nil || s.ofTheRecord(err) {
+	if s.topics.note(g.topic, err); err == nil || s.ofTheRecord(err) {
 		return err
 	}
 	if s.keyless(err) {
