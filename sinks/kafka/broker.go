@@ -91,12 +91,35 @@ func handshake(ctx context.Context, raw net.Conn, tlsConfig *sinks.TLS, address 
 	if err != nil {
 		return nil, err
 	}
+	if err := readable(tlsConfig); err != nil {
+		return nil, err
+	}
 	secured := tls.Client(raw, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
 	return secured, nil
 }
+
+// readable tries the files out that a handshake reads: within it, what is wrong with them looks like the broker's fault.
+func readable(t *sinks.TLS) error {
+	if _, err := t.Authorities(); err != nil && !t.InsecureSkipVerify {
+		return &fileError{fmt.Errorf("tls.caFile %s cannot be used: %w", t.CAFile, err)}
+	}
+	if t.CertFile == "" {
+		return nil
+	}
+	if _, err := t.ClientCertificate(); err != nil {
+		return &fileError{fmt.Errorf("tls.certFile %s with tls.keyFile %s cannot be used: %w", t.CertFile, t.KeyFile, err)}
+	}
+	return nil
+}
+
+// fileError is that a file named in the configuration cannot be used: no broker is to blame.
+type fileError struct{ err error }
+
+func (e *fileError) Error() string { return e.err.Error() }
+func (e *fileError) Unwrap() error { return e.err }
 
 // conn is a connection that is never without a deadline. kafka-go takes the deadline off before it logs in by SASL
 // (connGroup.connect in transport.go), so a broker that went silent there would keep a goroutine for ever. Between
@@ -150,7 +173,8 @@ func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error
 	if m.file != nil {
 		content, _, err := m.file.Read()
 		if err != nil {
-			return nil, nil, sinks.Transient(sinks.ReasonUnauthorized, fmt.Errorf("read passwordFile: %w", err))
+			return nil, nil, sinks.Transient(sinks.ReasonUnauthorized,
+				&fileError{fmt.Errorf("sasl.passwordFile %s cannot be used: %w", m.config.PasswordFile, err)})
 		}
 		password = string(content)
 	}
@@ -310,6 +334,7 @@ func (d *delivery) groups(ctx context.Context) []*group {
 			d.errs[i] = err
 		case topic.err != nil:
 			d.errs[i], missing = topic.err, topic.err
+			d.sink.topics.note(topics[i], topic.err)
 		default:
 			p := place{topics[i], d.sink.choose(&d.batch[i], topic.ids)}
 			g := places[p]

@@ -234,14 +234,16 @@ func (s *SASL) validate(fail func(path, format string, args ...any)) {
 	}
 }
 
-// checkAddress accepts host and host:port.
+// checkAddress accepts host and host:port. What has an @ may hold a password, so that none of it is quoted.
 func checkAddress(address string) error {
 	switch {
+	case strings.Contains(address, "@"):
+		return fmt.Errorf("holds an @: want host:port; a login belongs in sasl")
 	case address == "":
 		return fmt.Errorf("is empty")
 	case strings.Contains(address, "://"):
 		return fmt.Errorf("%q is a URL; want host:port", address)
-	case strings.ContainsAny(address, " \t,/@"):
+	case strings.ContainsAny(address, " \t,/"):
 		return fmt.Errorf("%q is not host:port", address)
 	}
 	if net.ParseIP(address) != nil || !strings.Contains(address, ":") {

@@ -23,6 +23,9 @@ func TestValidate(t *testing.T) {
 			"brokers[0]: is a URL", "brokers[1]: no valid port", "brokers[2]: no valid port", "brokers[3]: empty",
 			"brokers[4]: not host:port", "brokers[5]: not host:port", "brokers[6]: not host:port",
 		}},
+		{"logins in brokers", `brokers: ["sasl://bob:s3cr3t@kafka:9092", "bob:s3cr3t@kafka:9092", "a:1,bob:s3cr3t@b:1"]`, []string{
+			"brokers[0]: belongs in sasl", "brokers[1]: belongs in sasl", "brokers[2]: belongs in sasl",
+		}},
 		{"placeholder", `{brokers: [a], topic: "{what}"}`, []string{"topic: unknown placeholder {what}"}},
 		{"topic", `{brokers: [a], topic: "a/{name}"}`, []string{"topic: holds '/'"}},
 		{"no topic", `{brokers: [a], topic: ""}`, []string{"topic: needed"}},
@@ -57,6 +60,9 @@ func TestValidate(t *testing.T) {
 				path, part, _ := strings.Cut(want, ": ")
 				if got[i].Path != path || !strings.Contains(got[i].Message, part) || got[i].Warning != warning {
 					t.Errorf("got %+v, want %s", got[i], want)
+				}
+				if strings.Contains(got[i].Message, "s3cr3t") {
+					t.Errorf("a password shows in %q", got[i].Message)
 				}
 			}
 		})

@@ -26,8 +26,8 @@ func TestReason(t *testing.T) {
 		{kafka.MessageSizeTooLarge, sinks.ReasonTooLarge, true},
 		{kafka.RecordListTooLarge, sinks.ReasonTooLarge, true},
 		{kafka.InvalidRecord, sinks.ReasonRejected, true},
-		{kafka.InvalidMessage, sinks.ReasonRejected, true},
-		{kafka.InvalidTimestamp, sinks.ReasonRejected, true},
+		{kafka.InvalidMessage, sinks.ReasonRejected, false},
+		{kafka.InvalidTimestamp, sinks.ReasonRejected, false},
 		{kafka.UnknownTopicOrPartition, sinks.ReasonNotFound, false},
 		{kafka.NotLeaderForPartition, sinks.ReasonUnavailable, false},
 		{kafka.LeaderNotAvailable, sinks.ReasonUnavailable, false},
@@ -57,11 +57,26 @@ func TestReason(t *testing.T) {
 		if got := reasonOf(err); got != test.want {
 			t.Errorf("%v: got %s, want %s", test.err, got, test.want)
 		}
-		if got := ofTheRecord(err); got != test.ofRecord {
+		if got := (encoding{key: keyObject}).ofTheRecord(err); got != test.ofRecord {
 			t.Errorf("%v: got of the record %t, want %t", test.err, got, test.ofRecord)
 		}
 		if class := sinks.Classify(transient(err)); class.Permanent || class.Reason != test.want {
 			t.Errorf("%v: got %s, permanent %t", test.err, class.Reason, class.Permanent)
+		}
+	}
+}
+
+// TestKeyless has records without a key refused: without one configured, that is no record's fault.
+func TestKeyless(t *testing.T) {
+	for _, key := range keys {
+		e := encoding{key: key}
+		for _, code := range []kafka.Error{kafka.InvalidRecord, kafka.InvalidMessage, kafka.MessageSizeTooLarge} {
+			err := fmt.Errorf("kafka.(*Client).Produce: %w", code)
+			wantKeyless := key == keyNone && code != kafka.MessageSizeTooLarge
+			wantOfRecord := code == kafka.MessageSizeTooLarge || code == kafka.InvalidRecord && key != keyNone
+			if e.keyless(err) != wantKeyless || e.ofTheRecord(err) != wantOfRecord {
+				t.Errorf("key %s, %v: got keyless %t, of the record %t", key, code, e.keyless(err), e.ofTheRecord(err))
+			}
 		}
 	}
 }

@@ -214,20 +214,30 @@ func topicOf(template sinks.Template, r *sinks.Record) (string, error) {
 }
 
 // ofTheRecord reports whether a broker refused a batch for the sake of a record in it. Everything else would fail
-// any record. The codes are in the protocol guide, https://kafka.apache.org/protocol#protocol_error_codes; that
-// InvalidMessage (CORRUPT_MESSAGE) counts as retriable there is for network corruption: older brokers also answer it
-// to a record without a key in a compacted topic.
-func ofTheRecord(err error) bool {
+// any record, or none when it is sent again: InvalidTimestamp (the time is that of sending, so a clock or a slow
+// network is at fault) and InvalidMessage (CORRUPT_MESSAGE, harmed on its way). The codes are in the protocol guide,
+// https://kafka.apache.org/protocol#protocol_error_codes.
+func (e encoding) ofTheRecord(err error) bool {
 	var code kafka.Error
 	if !errors.As(err, &code) {
 		return false
 	}
 	switch code {
-	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge, kafka.InvalidRecord, kafka.InvalidTimestamp, kafka.InvalidMessage:
+	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
 		return true
+	case kafka.InvalidRecord:
+		return !e.keyless(err)
 	default:
 		return false
 	}
+}
+
+// keyless reports whether records are refused for want of a key, as compacted topics do: that is the configuration's
+// fault. A broker checks little else in a record (Kafka's LogValidator), so what it refuses under key: none counts as
+// that; older ones answer InvalidMessage.
+func (e encoding) keyless(err error) bool {
+	var code kafka.Error
+	return e.key == keyNone && errors.As(err, &code) && (code == kafka.InvalidRecord || code == kafka.InvalidMessage)
 }
 
 // staleMetadata reports whether err may be mended by knowing the cluster better.

@@ -41,6 +41,7 @@ type Sink struct {
 	createTopics bool
 	brokers      string
 	log          *slog.Logger
+	topics       topicLog
 
 	client    *kafka.Client
 	transport *kafka.Transport
@@ -70,6 +71,7 @@ func open(config *Config, env sinks.Env) (*Sink, error) {
 		createTopics: config.CreateTopics,
 		brokers:      strings.Join(config.Brokers, ","),
 		log:          env.Logger,
+		topics:       topicLog{log: env.Logger, failing: map[string]struct{}{}},
 		client: &kafka.Client{
 			Addr: kafka.TCP(config.Brokers...),
 			// Also what brokers are told: they wait for half of it for replicas; without it, 500 ms.
@@ -190,7 +192,7 @@ func (g *group) store(ctx context.Context, records []int) error {
 	switch {
 	case err == nil:
 		return nil
-	case !ofTheRecord(err):
+	case !g.sink.ofTheRecord(err):
 		g.fail(records, err)
 		return err
 	case len(records) == 1:
@@ -244,7 +246,7 @@ func (g *group) refuse(i int, err error) {
 	g.failed[g.batch[i].Key] = err
 }
 
-// produce sends one request. What it returns is either [ofTheRecord] or classified as transient.
+// produce sends one request. What it returns is either [encoding.ofTheRecord] or classified as transient.
 func (g *group) produce(ctx context.Context, records []int) error {
 	s := g.sink
 	select {
@@ -269,8 +271,11 @@ func (g *group) produce(ctx context.Context, records []int) error {
 	if err == nil && response != nil { // with requiredAcks none there is no answer
 		err = response.Error
 	}
-	if err == nil || ofTheRecord(err) {
+	if s.topics.note(g.topic, err); err == nil || s.ofTheRecord(err) {
 		return err
+	}
+	if s.keyless(err) {
+		err = fmt.Errorf("%w: a compacted topic takes no record without a key: set key, or the topic's cleanup.policy to delete", err)
 	}
 	if errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) {
 		// It was there a moment ago: the pool has been replaced meanwhile, and the new one knows nothing. Why it
@@ -344,7 +349,10 @@ func (s *Sink) checkMissing(ctx context.Context, why error) error {
 func advise(err error) error {
 	var code kafka.Error
 	advice := ""
+	var file *fileError
 	switch reason := reasonOf(err); {
+	case errors.As(err, &file):
+		return sinks.Transient(sinks.ReasonUnauthorized, fmt.Errorf("%w: mend the file, or name another", err))
 	case errors.As(err, &code) && code == kafka.SASLAuthenticationFailed:
 		advice = "check sasl.username and sasl.password or sasl.passwordFile"
 	case errors.As(err, &code) && code == kafka.UnsupportedSASLMechanism:

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -197,21 +196,51 @@ func (l *links) options() (nats.Options, error) {
 	}
 	switch {
 	case config.CredsFile != "":
-		return o, nats.UserCredentials(config.CredsFile)(&o)
+		err = inFile("credsFile", config.CredsFile, credentials(&o, config.CredsFile))
 	case config.NkeySeedFile != "":
 		var login nats.Option
 		if login, err = nats.NkeyOptionFromSeed(config.NkeySeedFile); err == nil {
 			err = login(&o)
 		}
+		err = inFile("nkeySeedFile", config.NkeySeedFile, err)
 	case config.TokenFile != "":
 		o.Token, err = secret(config.TokenFile)
+		err = inFile("tokenFile", config.TokenFile, err)
 	case config.PasswordFile != "":
 		o.User = config.Username
 		o.Password, err = secret(config.PasswordFile)
+		err = inFile("passwordFile", config.PasswordFile, err)
 	default:
 		o.User, o.Password = config.Username, config.Password
 	}
 	return o, err
+}
+
+// credentials tries the file out: nats.go reads it only while it logs in, and what is wrong with it then looks like a
+// failure of the connection.
+func credentials(o *nats.Options, path string) error {
+	if err := nats.UserCredentials(path)(o); err != nil {
+		return err
+	}
+	if _, err := o.UserJWT(); err != nil {
+		return err
+	}
+	_, err := o.SignatureCB([]byte("nonce"))
+	return err
+}
+
+// fileError is that a file named in the configuration cannot be used: no server is to blame.
+type fileError struct{ err error }
+
+func (e *fileError) Error() string { return e.err.Error() }
+func (e *fileError) Unwrap() error { return e.err }
+
+// inFile says which file err is about, and the key that names it.
+func inFile(key, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fileError{fmt.Errorf("%s %s cannot be used: %w", key, path, err)}
 }
 
 func secret(path string) (string, error) {
@@ -223,7 +252,7 @@ func secret(path string) (string, error) {
 func tlsConfig(t *sinks.TLS) (*tls.Config, error) {
 	roots, err := t.Authorities()
 	if err != nil {
-		return nil, err
+		return nil, inFile("tls.caFile", t.CAFile, err)
 	}
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: t.ServerName,
@@ -232,7 +261,7 @@ func tlsConfig(t *sinks.TLS) (*tls.Config, error) {
 	if t.CertFile != "" {
 		pair, err := t.ClientCertificate()
 		if err != nil {
-			return nil, err
+			return nil, inFile("tls.certFile", t.CertFile+" with tls.keyFile "+t.KeyFile, err)
 		}
 		config.Certificates = []tls.Certificate{*pair}
 	}
@@ -285,111 +314,4 @@ type conn struct {
 func (c *conn) Close() error {
 	c.release()
 	return c.Conn.Close()
-}
-
-// stream makes sure of the stream before the first record, and again after one was missing.
-type stream struct {
-	config  *Stream // nil: the user named none
-	subject string
-	log     *slog.Logger
-
-	mu    sync.Mutex // guards what follows, and is held while asking the server
-	known bool
-}
-
-// ensure creates the stream or looks at it. Only a stream that is to be created and cannot be is an error: to
-// publish, no right to look is needed.
-func (s *stream) ensure(ctx context.Context, js jetstream.JetStream) error {
-	if s.config == nil {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known {
-		return nil
-	}
-	asking, cancel := context.WithTimeout(ctx, apiPatience)
-	defer cancel()
-	found, err := js.Stream(asking, s.config.Name)
-	switch {
-	case err == nil:
-		s.inspect(&found.CachedInfo().Config)
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case !s.config.Create:
-		s.log.Warn("stream cannot be checked", "stream", s.config.Name, "err", err)
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		if err = s.create(ctx, js); err != nil {
-			return transient(fmt.Errorf("create stream %q: %w", s.config.Name, err))
-		}
-	default:
-		return transient(fmt.Errorf("look for stream %q: %w", s.config.Name, err))
-	}
-	s.known = true
-	return nil
-}
-
-// forget has the next call look again.
-func (s *stream) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.known = false
-}
-
-func (s *stream) create(ctx context.Context, js jetstream.JetStream) error {
-	config := s.wanted()
-	_, err := js.CreateStream(ctx, config)
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return nil // made by somebody else meanwhile
-	}
-	if err == nil {
-		s.log.Info("created stream", "stream", config.Name, "subjects", strings.Join(config.Subjects, " "))
-	}
-	return err
-}
-
-// wanted is the stream to create. It drops the oldest when it is full, as a log does: a stream that refuses new
-// records instead would stop the pipeline for good.
-func (s *stream) wanted() jetstream.StreamConfig {
-	config := jetstream.StreamConfig{
-		Name:        s.config.Name,
-		Description: "changes of Kubernetes objects, written by kubeferry",
-		Subjects:    s.config.Subjects,
-		Retention:   jetstream.LimitsPolicy,
-		Discard:     jetstream.DiscardOld,
-		Storage:     jetstream.FileStorage,
-		MaxAge:      s.config.MaxAge,
-		MaxBytes:    -1,
-		Replicas:    max(s.config.Replicas, 1),
-		Duplicates:  s.config.duplicates(),
-	}
-	if len(config.Subjects) == 0 {
-		config.Subjects = []string{pattern(s.subject)}
-	}
-	if s.config.MaxBytes > 0 {
-		config.MaxBytes = int64(s.config.MaxBytes)
-	}
-	return config
-}
-
-// inspect warns of what in an existing stream breaks a promise.
-func (s *stream) inspect(found *jetstream.StreamConfig) {
-	log := s.log.With("stream", found.Name)
-	config := s.config
-	if config == nil {
-		config = &Stream{}
-	}
-	if !covered(found.Subjects, s.subject) {
-		log.Warn("stream may not take every record", "subjects", strings.Join(found.Subjects, " "), "needed", pattern(s.subject))
-	}
-	if want := config.duplicates(); found.Duplicates < want {
-		log.Warn("stream stores a record twice that is sent again after its duplicate window", "duplicates", found.Duplicates, "wanted", want)
-	}
-	limited := found.MaxMsgs > 0 || found.MaxMsgsPerSubject > 0 ||
-		found.MaxBytes > 0 && found.MaxBytes != int64(config.MaxBytes) ||
-		found.MaxAge > 0 && found.MaxAge != config.MaxAge
-	if found.Discard == jetstream.DiscardOld && limited {
-		log.Warn("stream drops records by limits that are not in this configuration", "maxAge", found.MaxAge,
-			"maxBytes", found.MaxBytes, "maxMsgs", found.MaxMsgs, "maxMsgsPerSubject", found.MaxMsgsPerSubject)
-	}
 }

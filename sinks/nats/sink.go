@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +41,9 @@ func open(config *Config, env sinks.Env) (*Sink, error) {
 		stream:  &stream{config: config.Stream, subject: config.Subject, log: env.Logger},
 	}
 	s.links.currentOrAttempt() // early: the first record then need not wait for it
+	if config.JetStream && config.Stream != nil {
+		s.calls.Go(func() { s.stream.prepare(s.links.life, s.links) })
+	}
 	return s, nil
 }
 
@@ -89,10 +91,12 @@ func (s *Sink) deliver(ctx context.Context, c *call) []error {
 	case link.js == nil:
 		return publish(ctx, link, c)
 	}
-	if err := s.stream.ensure(ctx, link.js); err != nil {
+	if err := s.stream.ensure(ctx, link.js, false); err != nil {
 		return all(c.n, err)
 	}
-	errs := store(ctx, link, c)
+	seen := s.stream.watch()
+	errs := store(ctx, link, c, seen)
+	seen.end()
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && reasonOf(err) == sinks.ReasonNotFound }) {
 		s.stream.forget()
 	}
@@ -118,7 +122,7 @@ func (s *Sink) Close(ctx context.Context) error {
 }
 
 // store publishes to JetStream, then waits for the acknowledgements.
-func store(ctx context.Context, l *link, c *call) []error {
+func store(ctx context.Context, l *link, c *call, seen *watch) []error {
 	errs := make([]error, c.n)
 	futures := make([]jetstream.PubAckFuture, c.n)
 	mark := l.refusals.mark()
@@ -141,44 +145,48 @@ func store(ctx context.Context, l *link, c *call) []error {
 	// The last first: acknowledgements come in order as a rule, so that this goroutine wakes once and not for each.
 	for i, future := range slices.Backward(futures) {
 		if future != nil {
-			errs[i] = classify(future.Msg().Subject, await(ctx, l, mark, future))
+			ack, err := await(ctx, l, mark, future)
+			if err == nil {
+				seen.took(ack)
+			}
+			errs[i] = classify(future.Msg().Subject, err)
 		}
 	}
 	return errs
 }
 
 // await waits for one acknowledgement. That of a duplicate is one too.
-func await(ctx context.Context, l *link, mark int, future jetstream.PubAckFuture) error {
+func await(ctx context.Context, l *link, mark int, future jetstream.PubAckFuture) (*jetstream.PubAck, error) {
 	select {
-	case <-future.Ok(): // nearly always
-		return nil
+	case ack := <-future.Ok(): // nearly always
+		return ack, nil
 	default:
 	}
 	for {
 		changed, _, inbox := l.refusals.state()
 		select {
-		case <-future.Ok():
-			return nil
+		case ack := <-future.Ok():
+			return ack, nil
 		case err := <-future.Err():
-			return err
+			return nil, err
 		default:
 		}
 		if inbox != nil {
-			return fmt.Errorf("no acknowledgement can be received: %w", inbox)
+			return nil, fmt.Errorf("no acknowledgement can be received: %w", inbox)
 		}
 		if l.refusals.since(mark, future.Msg().Subject) {
-			return errRefused
+			return nil, errRefused
 		}
 		select {
-		case <-future.Ok():
-			return nil
+		case ack := <-future.Ok():
+			return ack, nil
 		case err := <-future.Err():
-			return err
+			return nil, err
 		case <-changed:
 		case <-l.down:
-			return l.lost()
+			return nil, l.lost()
 		case <-ctx.Done():
-			return fmt.Errorf("no acknowledgement: %w", ctx.Err())
+			return nil, fmt.Errorf("no acknowledgement: %w", ctx.Err())
 		}
 	}
 }
@@ -243,14 +251,12 @@ func flush(ctx context.Context, l *link, before error) error {
 	}
 }
 
-// apiPatience bounds one question to JetStream's API. A user without the right to ask it gets no answer.
-const apiPatience = 3 * time.Second
-
 var _ sinks.Checker = (*Sink)(nil)
 
 // Check implements [sinks.Checker]: it connects and logs in, and looks for the stream, or without a name for one that
 // takes the subject. What in that stream breaks a promise is warned about in the log.
 func (s *Sink) Check(ctx context.Context) error {
+	s.stream.look()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	link, err := s.links.get(ctx)
@@ -265,63 +271,16 @@ func (s *Sink) Check(ctx context.Context) error {
 	}
 	asking, cancel := context.WithTimeout(ctx, apiPatience)
 	defer cancel()
-	return s.stream.check(asking, link.js)
-}
-
-func (s *stream) check(ctx context.Context, js jetstream.JetStream) error {
-	needed := pattern(s.subject)
-	var found []*jetstream.StreamInfo
-	var err error
-	if s.config == nil {
-		found, err = streamsOf(ctx, js, needed)
-	} else {
-		var stream jetstream.Stream
-		if stream, err = js.Stream(ctx, s.config.Name); err == nil {
-			found = append(found, stream.CachedInfo())
-		}
-	}
-	name := ""
-	if s.config != nil {
-		name = fmt.Sprintf(" %q", s.config.Name)
-	}
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound) && s.config.Create:
-		return nil
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream%s does not exist: create it for the subject %s, or set stream.create: true", name, needed))
-	case is(err, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrNoResponders):
-		return sinks.Transient(sinks.ReasonUnavailable, fmt.Errorf("JetStream is not enabled for this user: enable it, or set jetstream: false: %w", err))
-	case is(err, context.DeadlineExceeded, nats.ErrTimeout, nats.ErrPermissionViolation):
-		s.log.Warn("stream cannot be checked: JetStream does not answer, or this user may not ask", "err", err)
-		return nil // to publish, no right to look is needed
-	case err != nil:
-		return transient(fmt.Errorf("look for stream%s: %w", name, err))
-	case len(found) == 0:
-		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("no stream takes the subject %s: create one, or set stream.name and stream.create: true", needed))
-	}
-	for _, info := range found {
-		if !slices.ContainsFunc(info.Config.Subjects, func(filter string) bool { return overlaps(filter, needed) }) {
-			return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream %q takes %s and not the subject %s: add it to the stream, or change subject",
-				info.Config.Name, strings.Join(info.Config.Subjects, " "), needed))
-		}
-		s.inspect(&info.Config)
-	}
-	return nil
-}
-
-// streamsOf returns the streams that take a subject of the pattern.
-func streamsOf(ctx context.Context, js jetstream.JetStream, needed string) (found []*jetstream.StreamInfo, err error) {
-	list := js.ListStreams(ctx, jetstream.WithStreamListSubject(needed))
-	for info := range list.Info() {
-		found = append(found, info)
-	}
-	return found, list.Err()
+	return s.stream.check(asking, link)
 }
 
 // advise adds what to do about the failure to connect.
 func advise(err error) error {
 	advice := ""
+	var file *fileError
 	switch class := sinks.Classify(err); {
+	case errors.As(err, &file):
+		advice = "mend the file, or name another"
 	case class.Reason == sinks.ReasonUnauthorized:
 		advice = "check credsFile, nkeySeedFile, username and its password, tokenFile, or tls.certFile: the server refuses what it gets"
 	case is(err, nats.ErrSecureConnWanted):

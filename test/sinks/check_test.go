@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -75,6 +76,8 @@ func TestKafkaCheck(t *testing.T) {
 	write(t, caFile, authority.PEM())
 	write(t, otherCA, sinktest.NewAuthority(t).PEM())
 	nowhere := nobodyAt(t)
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	write(t, garbage, []byte(wrongPassword+"\n"))
 	broker := kafkatest.StartWith(t, kafkatest.Options{
 		Properties: map[string]string{
 			"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -122,6 +125,18 @@ func TestKafkaCheck(t *testing.T) {
 			says: []string{"unknown authority", "check tls.caFile"},
 		},
 		{name: "no client certificate", config: config(kafkatest.MutualTLS, nil), says: []string{"check tls.certFile"}},
+		{
+			name: "garbage in caFile", config: config(kafkatest.SASL, func(c *kafka.Config) { c.TLS.CAFile = garbage }),
+			says: []string{"tls.caFile " + garbage, "mend the file"},
+		},
+		{
+			name: "garbage in certFile", config: config(kafkatest.MutualTLS, func(c *kafka.Config) { c.TLS.CertFile, c.TLS.KeyFile = garbage, garbage }),
+			says: []string{"tls.certFile " + garbage, "mend the file"},
+		},
+		{
+			name: "no passwordFile", config: config(kafkatest.SASL, func(c *kafka.Config) { c.SASL.Password, c.SASL.PasswordFile = "", garbage+"x" }),
+			says: []string{"sasl.passwordFile " + garbage + "x", "no such file", "mend the file"},
+		},
 		{name: "away", config: kafkaConfig("there", nowhere), says: []string{nowhere, "check brokers"}},
 		{name: "no tls", config: config(kafkatest.SASL, func(c *kafka.Config) { c.TLS = nil }), says: []string{"check brokers", "tls"}},
 		{name: "advertised elsewhere", config: config(kafkatest.TLS, nil), says: []string{nowhere, "check advertised.listeners"}},
@@ -180,6 +195,9 @@ func TestNATSCheck(t *testing.T) {
 	})
 	plain := natstest.Start(t, func(o *server.Options) { o.JetStream = false })
 	nowhere := nobodyAt(t)
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	write(t, garbage, []byte("SUA"+wrongPassword+"\n"))
+	srv.CreateStreamWith(t.Context(), jetstream.StreamConfig{Name: "MUTE", Subjects: []string{"mute.>"}, NoAck: true})
 	config := func(change func(*natssink.Config)) *natssink.Config {
 		c := natsConfig(hostOf(t, srv.URL()))
 		c.Username, c.Password = "ferry", natsPassword
@@ -195,7 +213,49 @@ func TestNATSCheck(t *testing.T) {
 		{name: "well", config: config(nil)},
 		{name: "well, by name", config: config(stream("THERE", false)), warns: "duplicate window"},
 		{name: "no stream of that name", config: config(stream("MISSING", false)), says: []string{`"MISSING" does not exist`, "stream.create"}},
-		{name: "a stream to create", config: config(stream("MISSING", true))},
+		{name: "a stream to create", config: config(func(c *natssink.Config) {
+			c.Subject, c.Stream = "free.{name}", &natssink.Stream{Name: "MISSING", Create: true}
+		})},
+		{
+			name: "a stream to create over another", config: config(stream("MISSING", true)),
+			says: []string{`"MISSING" does not exist and cannot be created`, `overlaps with those of stream "THERE"`, "stream.name"},
+		},
+		{
+			name: "replicas without a cluster", config: config(func(c *natssink.Config) {
+				c.Subject, c.Stream = "free.{name}", &natssink.Stream{Name: "MISSING", Create: true, Replicas: 3}
+			}),
+			says: []string{`"MISSING" does not exist and cannot be created`, "in no cluster", "stream.replicas"},
+		},
+		{
+			name: "a stream that acknowledges nothing", config: config(func(c *natssink.Config) {
+				c.Subject, c.Stream = "mute.{name}", &natssink.Stream{Name: "MUTE"}
+			}),
+			says: []string{`stream "MUTE" acknowledges nothing`, "set no_ack: false"},
+		},
+		{
+			name: "a stream that acknowledges nothing, without its name", config: config(func(c *natssink.Config) { c.Subject = "mute.{name}" }),
+			says: []string{`stream "MUTE" acknowledges nothing`, "set no_ack: false"},
+		},
+		{
+			name: "garbage in credsFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.CredsFile = "", "", garbage }),
+			says: []string{"credsFile " + garbage, "mend the file"},
+		},
+		{
+			name: "no credsFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.CredsFile = "", "", garbage+"x" }),
+			says: []string{"credsFile " + garbage + "x", "no such file", "mend the file"},
+		},
+		{
+			name: "garbage in nkeySeedFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.NkeySeedFile = "", "", garbage }),
+			says: []string{"nkeySeedFile " + garbage, "mend the file"},
+		},
+		{
+			name: "no tokenFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.TokenFile = "", "", garbage+"x" }),
+			says: []string{"tokenFile " + garbage + "x", "no such file", "mend the file"},
+		},
+		{
+			name: "garbage in caFile", config: config(func(c *natssink.Config) { c.TLS = &sinks.TLS{CAFile: garbage} }),
+			says: []string{"tls.caFile " + garbage, "mend the file"},
+		},
 		{
 			name: "no stream for the subject", config: config(func(c *natssink.Config) { c.Subject = "other.{name}" }),
 			says: []string{"no stream takes the subject other.*", "create"},
@@ -227,6 +287,11 @@ func TestNATSCheck(t *testing.T) {
 	}
 	if messages := readStream(t, srv, "THERE"); len(messages) != 0 {
 		t.Errorf("got %d messages sent, want none", len(messages))
+	}
+	none := config(stream("MISSING", false))
+	none.Subject = "free.{name}"
+	if err := openSink(t, none).(sinks.Checker).Check(within(t, 15*time.Second)); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("got %v, want no stream made by a check", err)
 	}
 }
 

@@ -1,0 +1,68 @@
+package sinks_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/sinks/sinktest"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
+)
+
+// TestKafkaBlame has a broker refuse records for what is not their fault: none may go to the dead letter.
+func TestKafkaBlame(t *testing.T) {
+	const tooOld = 3 * time.Second
+	link := newProxy(t)
+	broker := kafkatest.StartWith(t, kafkatest.Options{
+		Properties: map[string]string{"log.cleanup.policy": "compact", "log.message.timestamp.before.max.ms": "3000"},
+		Advertise:  map[kafkatest.Listener]string{kafkatest.Plaintext: link.Addr()},
+	})
+	link.ForwardTo(broker.AddrOf(kafkatest.Plaintext))
+
+	t.Run("no key for a compacted topic", func(t *testing.T) {
+		broker.CreateTopic("compacted", 1)
+		config := kafkaConfig("compacted", link.Addr())
+		config.Key = "none"
+		batch := []sinks.Record{sinktest.NewRecord("a", 1), sinktest.NewRecord("b", 1)}
+		deliverUntil(t, openSink(t, config), batch, func(class *sinks.Error) bool {
+			return !class.Permanent && class.Reason == sinks.ReasonRejected && strings.Contains(class.Error(), "set key")
+		})
+	})
+
+	t.Run("a request that was long under way", func(t *testing.T) {
+		broker.CreateTopic("late", 1)
+		sink := openSink(t, kafkaConfig("late", link.Addr()))
+		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("z", 1)})
+		batch := []sinks.Record{sinktest.NewRecord("a", 1)}
+		link.Stall()
+		come := time.AfterFunc(2*tooOld, link.Come)
+		defer come.Stop()
+		class := sinks.Classify(firstError(sink.Deliver(t.Context(), batch)))
+		if class == nil || class.Permanent || class.Reason != sinks.ReasonRejected || !strings.Contains(class.Error(), "Invalid Timestamp") {
+			t.Errorf("got %v, want a refused timestamp that is not permanent", class)
+		}
+		deliverAll(t, sink, batch)
+		if got := len(readAll(t, broker, "late")); got != 2 {
+			t.Errorf("got %d records stored, want 2", got)
+		}
+	})
+
+	// Nobody answers, so what the broker refuses counts as delivered.
+	t.Run("requiredAcks none", func(t *testing.T) {
+		broker.CreateTopic("unacknowledged", 1)
+		config := kafkaConfig("unacknowledged", link.Addr())
+		config.RequiredAcks = "none"
+		sink := openSink(t, config)
+		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)})
+		oversize := sinktest.NewRecord("b", 1)
+		oversize.Body = noise(1_500_000)
+		if err := sink.Deliver(t.Context(), []sinks.Record{oversize}); err != nil {
+			t.Errorf("got %v, want the broker not to be asked", firstError(err))
+		}
+		stored, err := broker.Consume(within(t, 30*time.Second), func(records []kafkatest.Record) bool { return len(records) > 0 }, "unacknowledged")
+		if err != nil || len(stored) != 1 || nameOf(string(stored[0].Key)) != "a" {
+			t.Errorf("got %v and %v, want the first record alone", stored, err)
+		}
+	})
+}

@@ -1,0 +1,275 @@
+package sinks_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubeferry/kubeferry/sinks"
+	natssink "github.com/kubeferry/kubeferry/sinks/nats"
+	"github.com/kubeferry/kubeferry/sinks/sinktest"
+	"github.com/kubeferry/kubeferry/test/natstest"
+)
+
+// lines is a log that may be read while it is written.
+type lines struct {
+	mu  sync.Mutex // guards what follows
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// openLogged opens a sink and returns what it logs.
+func openLogged(t *testing.T, config sinks.Config) (sinks.Sink, *lines) {
+	t.Helper()
+	log := &lines{}
+	sink, err := config.Open(t.Context(), sinks.Env{Name: "test", UserAgent: "kubeferry/test", Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sink.Close(within(t, 5*time.Second)) })
+	return sink, log
+}
+
+// eventually waits until condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for ctx := within(t, 30*time.Second); !condition(); {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: not within 30 s", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// jetStreamOf is a client beside the sink.
+func jetStreamOf(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
+	conn, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// TestStreamWarnings has, for each way in which a stream breaks the promise, a stream that does: at start the log must
+// say so, and nothing else.
+func TestStreamWarnings(t *testing.T) {
+	srv := natstest.Start(t, nil)
+	const limits = "drops records by limits"
+	for i, test := range []struct {
+		name   string
+		stream jetstream.StreamConfig
+		asked  natssink.Stream // beside its name
+		warns  []string
+	}{
+		{name: "well"},
+		{name: "maxAge", stream: jetstream.StreamConfig{MaxAge: time.Hour}, warns: []string{limits, `"maxAge 1h0m0s"`}},
+		{name: "maxAge, asked for", stream: jetstream.StreamConfig{MaxAge: time.Hour}, asked: natssink.Stream{MaxAge: time.Hour}},
+		{name: "maxAge, refuses", stream: jetstream.StreamConfig{MaxAge: time.Hour, Discard: jetstream.DiscardNew}, warns: []string{limits, `"maxAge 1h0m0s"`}},
+		{name: "maxBytes", stream: jetstream.StreamConfig{MaxBytes: 1 << 20}, warns: []string{limits, `"maxBytes 1048576"`}},
+		{name: "maxBytes, asked for", stream: jetstream.StreamConfig{MaxBytes: 1 << 20}, asked: natssink.Stream{MaxBytes: 1 << 20}},
+		{name: "maxBytes, refuses", stream: jetstream.StreamConfig{MaxBytes: 1 << 20, Discard: jetstream.DiscardNew}},
+		{name: "maxMsgs", stream: jetstream.StreamConfig{MaxMsgs: 7}, warns: []string{limits, `"maxMsgs 7"`}},
+		{name: "maxMsgs, refuses", stream: jetstream.StreamConfig{MaxMsgs: 7, Discard: jetstream.DiscardNew}},
+		{name: "maxMsgsPerSubject", stream: jetstream.StreamConfig{MaxMsgsPerSubject: 7}, warns: []string{limits, `"maxMsgsPerSubject 7"`}},
+		{
+			name:   "maxMsgsPerSubject, the stream refuses",
+			stream: jetstream.StreamConfig{MaxMsgsPerSubject: 7, MaxMsgs: 100, Discard: jetstream.DiscardNew},
+			warns:  []string{limits, `"maxMsgsPerSubject 7"`},
+		},
+		{
+			name:   "maxMsgsPerSubject, the subject refuses",
+			stream: jetstream.StreamConfig{MaxMsgsPerSubject: 7, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true},
+		},
+		{name: "duplicates", stream: jetstream.StreamConfig{Duplicates: time.Minute}, warns: []string{"duplicate window", "wanted=10m0s"}},
+		{name: "interest", stream: jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, warns: []string{"does not store what no consumer asks for"}},
+		{name: "work queue", stream: jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, warns: []string{"to one consumer and drops it"}},
+		{name: "memory", stream: jetstream.StreamConfig{Storage: jetstream.MemoryStorage}, warns: []string{"loses what it holds"}},
+		{name: "subjects", stream: jetstream.StreamConfig{Subjects: []string{"test"}}, warns: []string{"may not take every record", "subjects=p16.test needed=p16.*"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			prefix := fmt.Sprintf("p%d", i)
+			test.stream.Name = "S" + prefix
+			if test.stream.Subjects == nil {
+				test.stream.Subjects = []string{">"}
+			}
+			test.stream.Subjects[0] = prefix + "." + test.stream.Subjects[0]
+			if test.stream.Duplicates == 0 {
+				test.stream.Duplicates = 10 * time.Minute
+			}
+			srv.CreateStreamWith(t.Context(), test.stream)
+			config := natsConfig(hostOf(t, srv.URL()))
+			config.Subject = prefix + ".{cluster}"
+			test.asked.Name = test.stream.Name
+			config.Stream = &test.asked
+			sink, log := openLogged(t, config)
+			if len(test.warns) > 0 {
+				eventually(t, "a warning at start", func() bool { return strings.Contains(log.String(), "level=WARN") })
+			}
+			deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)})
+			if err := sink.Close(within(t, 5*time.Second)); err != nil {
+				t.Error(err)
+			}
+			for _, want := range test.warns {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("want %q in the log", want)
+				}
+			}
+			if got := strings.Count(log.String(), "level=WARN"); got != min(len(test.warns), 1) {
+				t.Errorf("got %d warnings, want %d", got, min(len(test.warns), 1))
+			}
+			if t.Failed() {
+				t.Logf("log:\n%s", log)
+			}
+		})
+	}
+}
+
+// TestStreamNoAck is a stream that stores and never says so.
+func TestStreamNoAck(t *testing.T) {
+	srv := natstest.Start(t, nil)
+	srv.CreateStreamWith(t.Context(), jetstream.StreamConfig{Name: "MUTE", Subjects: []string{"k8s.>"}, NoAck: true})
+	config := natsConfig(hostOf(t, srv.URL()))
+	config.Stream = &natssink.Stream{Name: "MUTE"}
+	sink, log := openLogged(t, config)
+	const says = "set no_ack: false"
+	eventually(t, "the error at start", func() bool { return strings.Contains(log.String(), says) })
+	for range 2 {
+		class := sinks.Classify(firstError(sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1)})))
+		if class == nil || class.Permanent || class.Reason != sinks.ReasonRejected || !strings.Contains(class.Error(), says) {
+			t.Errorf("got %v, want it to say %q", class, says)
+		}
+	}
+	if n := srv.StreamInfo(t.Context(), "MUTE").State.Msgs; n != 0 {
+		t.Errorf("got %d messages sent that nobody can acknowledge", n)
+	}
+}
+
+// TestStreamElsewhere has another stream than the one named take the subject.
+func TestStreamElsewhere(t *testing.T) {
+	srv := natstest.Start(t, nil)
+	srv.CreateStream(t.Context(), "REAL", "k8s.>")
+	srv.CreateStream(t.Context(), "NAMED", "other.>")
+	config := natsConfig(hostOf(t, srv.URL()))
+	config.Stream = &natssink.Stream{Name: "NAMED"}
+	sink, log := openLogged(t, config)
+	eventually(t, "the warning at start", func() bool { return strings.Contains(log.String(), "others=REAL") })
+	for n := range 3 {
+		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", n+1)})
+	}
+	const want = `msg="records are stored by another stream than stream.name" stream=NAMED other=REAL`
+	if strings.Count(log.String(), want) != 1 {
+		t.Errorf("want %q once in the log:\n%s", want, log)
+	}
+}
+
+// TestStreamAtStart opens sinks and sends nothing.
+func TestStreamAtStart(t *testing.T) {
+	srv := natstest.Start(t, nil)
+	js := jetStreamOf(t, srv.URL())
+	there := func(name string) func() bool {
+		return func() bool { _, err := js.Stream(t.Context(), name); return err == nil }
+	}
+	config := natsConfig(hostOf(t, srv.URL()))
+	config.Stream = &natssink.Stream{Name: "START", Create: true}
+	openLogged(t, config)
+	eventually(t, "the stream at start", there("START"))
+
+	t.Run("the server comes later", func(t *testing.T) {
+		link := newProxy(t)
+		link.Leave()
+		link.ForwardTo(hostOf(t, srv.URL()))
+		config := natsConfig(link.Addr())
+		config.Subject = "late.{name}"
+		config.Stream = &natssink.Stream{Name: "LATE", Create: true}
+		_, log := openLogged(t, config)
+		eventually(t, "the failure", func() bool { return strings.Contains(log.String(), "stream is not ready") })
+		link.Come()
+		eventually(t, "the stream", there("LATE"))
+	})
+}
+
+// TestStreamMadeAnew deletes a stream between two calls and makes it with a limit: the sink never met an error.
+func TestStreamMadeAnew(t *testing.T) {
+	srv := natstest.Start(t, nil)
+	stream := jetstream.StreamConfig{Name: "ANEW", Subjects: []string{"k8s.>"}, Duplicates: 10 * time.Minute}
+	srv.CreateStreamWith(t.Context(), stream)
+	config := natsConfig(hostOf(t, srv.URL()))
+	config.Stream = &natssink.Stream{Name: "ANEW"}
+	sink, log := openLogged(t, config)
+	for n := range 5 {
+		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", n+1)})
+		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", n+1)}) // a duplicate is no sign of a new stream
+	}
+	if err := jetStreamOf(t, srv.URL()).DeleteStream(t.Context(), "ANEW"); err != nil {
+		t.Fatal(err)
+	}
+	stream.MaxMsgs = 7
+	srv.CreateStreamWith(t.Context(), stream)
+	for n := range 5 {
+		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("b", n+1)})
+	}
+	if got := strings.Count(log.String(), "level=WARN"); got != 1 || !strings.Contains(log.String(), "maxMsgs 7") {
+		t.Errorf("want the new limit, and no other warning:\n%s", log)
+	}
+}
+
+// TestStreamReplicas asks a cluster for the stream.
+func TestStreamReplicas(t *testing.T) {
+	cluster := natstest.StartCluster(t, 3)
+	config := natssink.NewConfig()
+	config.URLs = cluster.URLs()
+	config.Stream = &natssink.Stream{Name: "COPIES", Create: true, Replicas: 3}
+	sink := openSink(t, config)
+	if err := sink.(sinks.Checker).Check(within(t, 15*time.Second)); err != nil {
+		t.Error(err)
+	}
+	deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)})
+	if got := cluster.StreamInfo(within(t, 15*time.Second), "COPIES").Config.Replicas; got != 3 {
+		t.Errorf("got %d replicas, want 3", got)
+	}
+}
+
+// TestNATSServerName goes by a name to a server whose certificate has no address.
+func TestNATSServerName(t *testing.T) {
+	authority := sinktest.NewAuthority(t)
+	caFile := t.TempDir() + "/ca.pem"
+	write(t, caFile, authority.PEM())
+	srv := natstest.Start(t, func(o *server.Options) {
+		o.TLSConfig, o.TLSTimeout = authority.ServerConfig("nats.example.com"), 5
+	})
+	for name, works := range map[string]bool{"": false, "nats.example.com": true, "other.example.com": false} {
+		config := natsConfig(hostOf(t, srv.URL()))
+		config.JetStream = false
+		config.TLS = &sinks.TLS{CAFile: caFile, ServerName: name}
+		err := firstError(openSink(t, config).Deliver(within(t, 15*time.Second), []sinks.Record{sinktest.NewRecord("a", 1)}))
+		if works != (err == nil) || err != nil && !strings.Contains(err.Error(), "certificate") {
+			t.Errorf("serverName %q: got %v", name, err)
+		}
+	}
+}
