@@ -219,7 +219,7 @@ func validValue(value string) bool {
 type credentials struct {
 	basic                              *Basic
 	token, password, current, previous *sinks.SecretFile // nil if not configured
-	fixed                              []string          // what else must not be shown
+	fixed                              private           // what else must not be shown
 }
 
 // secrets are the credentials at one moment.
@@ -227,6 +227,7 @@ type secrets struct {
 	authorization string
 	signing       [][]byte
 	hidden        []string // whatever must not show in an error
+	words         []string // nor these, where they stand alone
 }
 
 func newCredentials(c *Config) *credentials {
@@ -251,7 +252,7 @@ func newCredentials(c *Config) *credentials {
 
 // read returns the credentials as the files have them now.
 func (c *credentials) read() (*secrets, error) {
-	s := &secrets{hidden: c.fixed[:len(c.fixed):len(c.fixed)]}
+	s := &secrets{hidden: slices.Clip(c.fixed.texts), words: c.fixed.words}
 	if c.token != nil {
 		token, _, err := c.token.Read()
 		if err != nil {
