@@ -40,7 +40,10 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (divide bool, 
 	if err != nil {
 		return false, sinks.Transient(sinks.ReasonUnauthorized, err)
 	}
-	req, err := s.request(ctx, records, creds)
+	// The body of the response has a bound of its own, which ends the request and not the call.
+	own, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req, err := s.request(own, records, creds)
 	if err != nil {
 		return true, err
 	}
@@ -49,7 +52,7 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (divide bool, 
 		return false, s.noAnswer(ctx, err, creds)
 	}
 	defer resp.Body.Close()
-	return s.answer(resp, records, creds)
+	return s.answer(resp, readBody(ctx, resp, cancel), records, creds)
 }
 
 // request makes the request for records; its body is a copy, which the transport may read beyond the call.

@@ -19,6 +19,7 @@ import (
 
 const (
 	maxRead       = 64 << 10       // of a response; what is longer costs the connection, not memory
+	maxReadTime   = time.Second    // and what is slower too
 	maxExcerpt    = 200            // characters of a response that are shown
 	maxRetryAfter = 24 * time.Hour // beyond it a receiver is surely wrong
 )
@@ -49,11 +50,22 @@ func reasonOf(status int) sinks.Reason {
 	}
 }
 
-// answer reads the response within bounds, so that its connection can be used again, and classifies it. What the
-// receiver says is left out where it repeats what was sent.
-func (s *Sink) answer(resp *http.Response, sent []*sinks.Record, creds *secrets) (divide bool, err error) {
-	// The status is the acknowledgement: that the rest cannot be read changes nothing.
+// readBody reads a response within bounds of bytes and time, so that its connection can be used again. The status has
+// said what there is to say, so a body that is late changes nothing; it takes a quarter of the time that the call has
+// left at most, so that a refused array can still be taken apart. Past the bound, cancel ends the request.
+func readBody(ctx context.Context, resp *http.Response, cancel context.CancelFunc) []byte {
+	bound := maxReadTime
+	if deadline, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(deadline)/4)
+	}
+	timer := time.AfterFunc(bound, cancel)
+	defer timer.Stop()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+	return body
+}
+
+// answer classifies a response. What the receiver says is left out where it repeats what was sent.
+func (s *Sink) answer(resp *http.Response, body []byte, sent []*sinks.Record, creds *secrets) (divide bool, err error) {
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return false, nil
 	}
