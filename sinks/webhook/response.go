@@ -12,16 +12,16 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
 const (
-	maxRead       = 64 << 10       // of a response; what is longer costs the connection, not memory
-	maxReadTime   = time.Second    // and what is slower too
-	maxExcerpt    = 200            // characters of a response that are shown
-	maxRetryAfter = 24 * time.Hour // beyond it a receiver is surely wrong
+	maxRead     = 64 << 10    // of a response; what is longer costs the connection, not memory
+	maxReadTime = time.Second // and what is slower too
+	maxExcerpt  = 200         // characters of a response that are shown
 )
 
 // reasonOf says what a status means. Whether it is permanent is the configuration's to say.
@@ -136,13 +136,19 @@ func local(err error) bool {
 // origin is what may be said of a URL: many receivers put their token into the path or the query.
 func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
-// retryAfter reads both forms of the header: seconds and an HTTP date.
+// retryAfter reads both forms of the header: seconds, of any number of digits, and an HTTP date. Anything else asks for
+// nothing.
 func (s *Sink) retryAfter(value string) time.Duration {
-	var delay time.Duration
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
-		delay = time.Duration(min(seconds, int64(maxRetryAfter/time.Second))) * time.Second
+	delay := time.Duration(0)
+	if digits := strings.TrimSpace(value); digits != "" && strings.Trim(digits, "0123456789") == "" {
+		const most = uint64(sinks.MaxRetryAfter / time.Second)
+		seconds, err := strconv.ParseUint(digits, 10, 64)
+		if err != nil || seconds > most { // digits alone fail for being too many
+			seconds = most
+		}
+		delay = time.Duration(seconds) * time.Second
 	} else if at, err := http.ParseTime(value); err == nil {
 		delay = at.Sub(s.now())
 	}
-	return min(max(delay, 0), maxRetryAfter)
+	return min(max(delay, 0), sinks.MaxRetryAfter)
 }

@@ -23,7 +23,16 @@ func TestRetryAfter(t *testing.T) {
 		"0":                                0,
 		"-5":                               0,
 		"soon":                             0,
-		"9223372036854775807":              maxRetryAfter,
+		"-9223372037":                      0, // times a second, it is beyond int64
+		"-9999999999999":                   0,
+		"1.5":                              0,
+		"7, 8":                             0,
+		"599":                              599 * time.Second,
+		"601":                              sinks.MaxRetryAfter,
+		"9223372037":                       sinks.MaxRetryAfter,
+		"9223372036854775807":              sinks.MaxRetryAfter,
+		"99999999999999999999":             sinks.MaxRetryAfter,
+		"Fri, 31 Dec 9999 23:59:59 GMT":    sinks.MaxRetryAfter,
 		"Sat, 21 Nov 2026 00:01:30 GMT":    90 * time.Second,
 		"Saturday, 21-Nov-26 00:00:02 GMT": 2 * time.Second,
 		"Sat, 21 Nov 2020 00:01:30 GMT":    0,
@@ -35,8 +44,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 
 	r := newReceiver(t, nil)
-	at := time.Now().Add(time.Hour)
-	for value, least := range map[string]time.Duration{"3": 3 * time.Second, at.UTC().Format(http.TimeFormat): time.Hour - time.Minute} {
+	at := time.Now().Add(9 * time.Minute)
+	for value, least := range map[string]time.Duration{"3": 3 * time.Second, at.UTC().Format(http.TimeFormat): 8 * time.Minute} {
 		r.setAnswer(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			w.Header().Set("Retry-After", value)
 			w.WriteHeader(http.StatusTooManyRequests)
