@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -95,7 +96,10 @@ func (c *Config) Validate() []sinks.Fault {
 	if c.Compression != compressionNone && c.Compression != compressionGzip {
 		add("compression", "%q is neither none nor gzip", c.Compression)
 	}
-	for name, value := range c.Headers {
+	names := slices.Sorted(maps.Keys(c.Headers))
+	for i, name := range names {
+		value := c.Headers[name]
+		same := slices.IndexFunc(names, func(other string) bool { return strings.EqualFold(other, name) })
 		switch path := "headers." + name; {
 		case !validName(name):
 			add(path, "not a valid header name")
@@ -105,6 +109,8 @@ func (c *Config) Validate() []sinks.Fault {
 			add(path, "kubeferry sets this header itself")
 		case c.Auth != nil && strings.EqualFold(name, "Authorization"):
 			add(path, "auth sets this header")
+		case same < i:
+			add(path, "this is %s again: upper and lower case make no difference", names[same])
 		}
 	}
 	for i, status := range c.PermanentStatuses {
@@ -181,7 +187,7 @@ func headerOf(headers map[string]string, name string) string {
 	return ""
 }
 
-// owned reports whether the sink or the transport sets the header.
+// owned reports whether the sink, a format or the transport sets the header.
 func owned(name string) bool {
 	name = strings.ToLower(name)
 	switch name {
@@ -190,7 +196,7 @@ func owned(name string) bool {
 		headerID, headerTimestamp, headerSignature:
 		return true
 	}
-	return strings.HasPrefix(name, "ce-")
+	return strings.HasPrefix(name, sinks.AttributePrefix) || strings.HasPrefix(name, "kubeferry-")
 }
 
 // validName reports whether name is a token of RFC 9110.

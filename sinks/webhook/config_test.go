@@ -26,6 +26,11 @@ func TestValidate(t *testing.T) {
 		{"compression", func(c *Config) { c.Compression = "zstd" }, []string{"compression"}},
 		{"own header", func(c *Config) { c.Headers = map[string]string{"content-TYPE": "x"} }, []string{"headers.content-TYPE"}},
 		{"own ce header", func(c *Config) { c.Headers = map[string]string{"Ce-Id": "x"} }, []string{"headers.Ce-Id"}},
+		{"own raw header", func(c *Config) { c.Headers = map[string]string{"Kubeferry-Id": "x"} }, []string{"headers.Kubeferry-Id"}},
+		{"own signature header", func(c *Config) { c.Headers = map[string]string{"Webhook-ID": "x"} }, []string{"headers.Webhook-ID"}},
+		{"header twice", func(c *Config) {
+			c.Headers = map[string]string{"x-a": "1", "X-A": "2", "X-a": "3", "X-B": "4"}
+		}, []string{"headers.X-a", "headers.x-a"}},
 		{"header name", func(c *Config) { c.Headers = map[string]string{"a b": "x"} }, []string{"headers.a b"}},
 		{"header value", func(c *Config) { c.Headers = map[string]string{"a": "x\r\ny: z"} }, []string{"headers.a"}},
 		{"two authorizations", func(c *Config) {
