@@ -127,6 +127,9 @@ func (c *Config) Validate() []sinks.Fault {
 	c.Auth.validate(add)
 	if s := c.Signature; s != nil && s.SecretFile == "" {
 		add("signature.secretFile", "missing")
+	} else if s != nil {
+		warnOfShort("signature.secretFile", s.SecretFile, warn)
+		warnOfShort("signature.previousSecretFile", s.PreviousSecretFile, warn)
 	}
 	if target != nil && target.Scheme == "http" {
 		if c.Auth != nil || headerOf(c.Headers, "Authorization") != "" {
@@ -137,6 +140,20 @@ func (c *Config) Validate() []sinks.Fault {
 		}
 	}
 	return faults
+}
+
+// leastSecret is what Standard Webhooks asks of a secret at least: 24 to 64 random bytes.
+const leastSecret = 24
+
+// warnOfShort looks at a signing secret that is there. One that is not need not be where the file is validated.
+func warnOfShort(path, file string, warn func(path, message string)) {
+	if file == "" {
+		return
+	}
+	var s secrets
+	if s.addKey(sinks.NewSecretFile(file)) == nil && len(s.signing[0]) < leastSecret {
+		warn(path, fmt.Sprintf("the secret has fewer than the %d bytes that Standard Webhooks asks for: make one by openssl rand -base64 32", leastSecret))
+	}
 }
 
 func (a *Auth) validate(add func(path, format string, args ...any)) {

@@ -1,7 +1,9 @@
 package webhook
 
 import (
+	"encoding/base64"
 	"slices"
+	"strings"
 	"testing"
 
 	"gopkg.in/yaml.v3"
@@ -46,6 +48,16 @@ func TestValidate(t *testing.T) {
 		}, []string{"auth.basic"}},
 		{"no user", func(c *Config) { c.Auth = &Auth{Basic: &Basic{Password: "p"}} }, []string{"auth.basic.username"}},
 		{"previous alone", func(c *Config) { c.Signature = &Signature{PreviousSecretFile: "f"} }, []string{"signature.secretFile"}},
+		{"short secrets", func(c *Config) {
+			coded := "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", leastSecret-1)))
+			c.Signature = &Signature{SecretFile: write(t, "bare", []byte("hunter2\n")), PreviousSecretFile: write(t, "coded", []byte(coded))}
+		}, []string{"~signature.secretFile", "~signature.previousSecretFile"}},
+		{"long secrets", func(c *Config) {
+			key := strings.Repeat("x", leastSecret)
+			coded := "whsec_" + base64.StdEncoding.EncodeToString([]byte(key))
+			c.Signature = &Signature{SecretFile: write(t, "bare", []byte(key)), PreviousSecretFile: write(t, "coded", []byte(coded))}
+		}, nil},
+		{"secrets elsewhere", func(c *Config) { c.Signature = &Signature{SecretFile: "/no/such/file"} }, nil},
 		{"plain http", func(c *Config) { c.URL = "http://example.com" }, nil},
 		{"credentials over plain http", func(c *Config) {
 			c.URL, c.Auth = "http://example.com", &Auth{BearerTokenFile: "f"}
