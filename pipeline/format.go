@@ -164,14 +164,15 @@ func appendDifference(b []byte, d *delta.Difference) []byte {
 	return appendString(append(b, `,"oldResourceVersion":`...), d.OldResourceVersion)
 }
 
-// rawHeaders carry what the bare object does not say.
+// rawHeaders carry what the bare object does not say. Names may hold what a header cannot (those of RBAC objects line
+// breaks even), so values are percent-encoded as those of CloudEvents in binary mode are, for every sink alike.
 func (e *encoder) rawHeaders(d *delta.Delta, record *sinks.Record) map[string]string {
 	headers := map[string]string{
-		"kubeferry-id":       record.ID,
+		"kubeferry-id":       sinks.PercentEncode(record.ID),
 		"kubeferry-type":     string(d.Type),
-		"kubeferry-cluster":  e.cluster,
-		"kubeferry-resource": delta.ResourceName(d.Resource),
-		"kubeferry-subject":  record.Key,
+		"kubeferry-cluster":  sinks.PercentEncode(e.cluster),
+		"kubeferry-resource": sinks.PercentEncode(delta.ResourceName(d.Resource)),
+		"kubeferry-subject":  sinks.PercentEncode(record.Key),
 		"kubeferry-time":     d.Observed.UTC().Format(timeFormat),
 	}
 	for name, set := range map[string]bool{

@@ -3,14 +3,12 @@ package pipeline
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
 )
 
-const (
-	// maxProbeInterval bounds the time between a sink's recovery and the first record it takes.
-	maxProbeInterval = 1500 * time.Millisecond
-	// maxRetryAfter bounds what a sink may ask for.
-	maxRetryAfter = 10 * time.Minute
-)
+// maxProbeInterval bounds the time between a sink's recovery and the first record it takes.
+const maxProbeInterval = 1500 * time.Millisecond
 
 // gate is closed while the sink as a whole is thought to fail. The pipeline's mutex guards it.
 type gate struct {
@@ -29,7 +27,7 @@ func newGate(retry Retry) gate { return gate{initial: min(retry.Initial, maxProb
 // fail closes the gate, or takes note of a probe that failed. It reports whether the gate was open.
 func (g *gate) fail(now time.Time, retryAfter time.Duration, probe bool) (closedNow bool) {
 	closedNow = !g.closed
-	wait := min(retryAfter, maxRetryAfter)
+	wait := min(retryAfter, sinks.MaxRetryAfter)
 	switch {
 	case closedNow:
 		g.closed, g.since, g.interval, g.next = true, now, g.initial, now

@@ -112,7 +112,7 @@ func (p *Pipeline) judge(u *unit, errs []*sinks.Error, stopping bool) *verdict {
 			refused++
 		default:
 			passing++
-			v.delay = max(v.delay, min(err.RetryAfter, maxRetryAfter))
+			v.delay = max(v.delay, min(err.RetryAfter, sinks.MaxRetryAfter))
 		}
 		if first == nil {
 			first = err

@@ -14,13 +14,14 @@ const AttributePrefix = "ce-"
 // binding §3.1.3, NATS binding §3.1.3). Their order is free.
 func (r *Record) AttributeHeaders(set func(name, value string)) {
 	for name, value := range r.Attributes {
-		set(AttributePrefix+name, percentEncode(value))
+		set(AttributePrefix+name, PercentEncode(value))
 	}
 }
 
-// percentEncode replaces what the bindings do not allow in a header's value: blanks, double quotes, percent signs and
-// whatever lies outside of printable ASCII, byte by byte in UTF-8.
-func percentEncode(value string) string {
+// PercentEncode replaces what the bindings of CloudEvents do not allow in a header's value: blanks, double quotes,
+// percent signs and whatever lies outside of printable ASCII, byte by byte in UTF-8. What is left fits into a header of
+// every transport.
+func PercentEncode(value string) string {
 	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
 	first := 0
 	for first < len(value) && plain(value[first]) {

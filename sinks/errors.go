@@ -35,6 +35,10 @@ func Reasons() []Reason {
 	}
 }
 
+// MaxRetryAfter is the longest delay that a peer may ask for; more is taken for this much. Beyond it the peer is surely
+// wrong, and nobody would know why nothing comes.
+const MaxRetryAfter = 10 * time.Minute
+
 // Error is a classified failure of a record or of a whole call. Its text never holds a credential.
 type Error struct {
 	Err    error
@@ -42,7 +46,7 @@ type Error struct {
 	// Permanent says that this record could never be taken, whatever happens to the sink. What would fail any
 	// record (refused, unauthorized, no such topic, 5xx) is not permanent.
 	Permanent bool
-	// RetryAfter is the delay the peer asked for; 0 if it did not.
+	// RetryAfter is the delay the peer asked for, [MaxRetryAfter] at most; 0 if it did not.
 	RetryAfter time.Duration
 }
 

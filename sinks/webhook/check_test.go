@@ -69,7 +69,7 @@ func TestCheckConnection(t *testing.T) {
 		{"plain HTTP to a TLS port", strings.Replace(good.url(), "https", "http", 1), sinks.ReasonRejected, "begin url with https"},
 		{"TLS to a plain port", strings.Replace(silent.url(), "http", "https", 1), sinks.ReasonUnreachable, "server gave HTTP response to HTTPS client"},
 		{"refused", "http://127.0.0.1:1", sinks.ReasonUnreachable, "connection refused"},
-		{"no such host", "http://receiver.invalid", sinks.ReasonUnreachable, "receiver.invalid"},
+		{"no such host", "http://receiver..invalid", sinks.ReasonUnreachable, "receiver..invalid: no such host"}, // found without asking
 		{"silent", silent.url(), sinks.ReasonTimeout, "no answer from http://" + silent.addr + " in time"},
 	}
 	for _, test := range tests {

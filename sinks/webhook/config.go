@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -95,7 +96,10 @@ func (c *Config) Validate() []sinks.Fault {
 	if c.Compression != compressionNone && c.Compression != compressionGzip {
 		add("compression", "%q is neither none nor gzip", c.Compression)
 	}
-	for name, value := range c.Headers {
+	names := slices.Sorted(maps.Keys(c.Headers))
+	for i, name := range names {
+		value := c.Headers[name]
+		same := slices.IndexFunc(names, func(other string) bool { return strings.EqualFold(other, name) })
 		switch path := "headers." + name; {
 		case !validName(name):
 			add(path, "not a valid header name")
@@ -105,6 +109,8 @@ func (c *Config) Validate() []sinks.Fault {
 			add(path, "kubeferry sets this header itself")
 		case c.Auth != nil && strings.EqualFold(name, "Authorization"):
 			add(path, "auth sets this header")
+		case same < i:
+			add(path, "this is %s again: upper and lower case make no difference", names[same])
 		}
 	}
 	for i, status := range c.PermanentStatuses {
@@ -121,6 +127,9 @@ func (c *Config) Validate() []sinks.Fault {
 	c.Auth.validate(add)
 	if s := c.Signature; s != nil && s.SecretFile == "" {
 		add("signature.secretFile", "missing")
+	} else if s != nil {
+		warnOfShort("signature.secretFile", s.SecretFile, warn)
+		warnOfShort("signature.previousSecretFile", s.PreviousSecretFile, warn)
 	}
 	if target != nil && target.Scheme == "http" {
 		if c.Auth != nil || headerOf(c.Headers, "Authorization") != "" {
@@ -131,6 +140,20 @@ func (c *Config) Validate() []sinks.Fault {
 		}
 	}
 	return faults
+}
+
+// leastSecret is what Standard Webhooks asks of a secret at least: 24 to 64 random bytes.
+const leastSecret = 24
+
+// warnOfShort looks at a signing secret that is there. One that is not need not be where the file is validated.
+func warnOfShort(path, file string, warn func(path, message string)) {
+	if file == "" {
+		return
+	}
+	var s secrets
+	if s.addKey(sinks.NewSecretFile(file)) == nil && len(s.signing[0]) < leastSecret {
+		warn(path, fmt.Sprintf("the secret has fewer than the %d bytes that Standard Webhooks asks for: make one by openssl rand -base64 32", leastSecret))
+	}
 }
 
 func (a *Auth) validate(add func(path, format string, args ...any)) {
@@ -181,7 +204,7 @@ func headerOf(headers map[string]string, name string) string {
 	return ""
 }
 
-// owned reports whether the sink or the transport sets the header.
+// owned reports whether the sink, a format or the transport sets the header.
 func owned(name string) bool {
 	name = strings.ToLower(name)
 	switch name {
@@ -190,7 +213,7 @@ func owned(name string) bool {
 		headerID, headerTimestamp, headerSignature:
 		return true
 	}
-	return strings.HasPrefix(name, "ce-")
+	return strings.HasPrefix(name, sinks.AttributePrefix) || strings.HasPrefix(name, "kubeferry-")
 }
 
 // validName reports whether name is a token of RFC 9110.
@@ -219,7 +242,7 @@ func validValue(value string) bool {
 type credentials struct {
 	basic                              *Basic
 	token, password, current, previous *sinks.SecretFile // nil if not configured
-	fixed                              []string          // what else must not be shown
+	fixed                              private           // what else must not be shown
 }
 
 // secrets are the credentials at one moment.
@@ -227,6 +250,7 @@ type secrets struct {
 	authorization string
 	signing       [][]byte
 	hidden        []string // whatever must not show in an error
+	words         []string // nor these, where they stand alone
 }
 
 func newCredentials(c *Config) *credentials {
@@ -251,7 +275,7 @@ func newCredentials(c *Config) *credentials {
 
 // read returns the credentials as the files have them now.
 func (c *credentials) read() (*secrets, error) {
-	s := &secrets{hidden: c.fixed[:len(c.fixed):len(c.fixed)]}
+	s := &secrets{hidden: slices.Clip(c.fixed.texts), words: c.fixed.words}
 	if c.token != nil {
 		token, _, err := c.token.Read()
 		if err != nil {

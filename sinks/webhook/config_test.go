@@ -1,7 +1,9 @@
 package webhook
 
 import (
+	"encoding/base64"
 	"slices"
+	"strings"
 	"testing"
 
 	"gopkg.in/yaml.v3"
@@ -26,6 +28,11 @@ func TestValidate(t *testing.T) {
 		{"compression", func(c *Config) { c.Compression = "zstd" }, []string{"compression"}},
 		{"own header", func(c *Config) { c.Headers = map[string]string{"content-TYPE": "x"} }, []string{"headers.content-TYPE"}},
 		{"own ce header", func(c *Config) { c.Headers = map[string]string{"Ce-Id": "x"} }, []string{"headers.Ce-Id"}},
+		{"own raw header", func(c *Config) { c.Headers = map[string]string{"Kubeferry-Id": "x"} }, []string{"headers.Kubeferry-Id"}},
+		{"own signature header", func(c *Config) { c.Headers = map[string]string{"Webhook-ID": "x"} }, []string{"headers.Webhook-ID"}},
+		{"header twice", func(c *Config) {
+			c.Headers = map[string]string{"x-a": "1", "X-A": "2", "X-a": "3", "X-B": "4"}
+		}, []string{"headers.X-a", "headers.x-a"}},
 		{"header name", func(c *Config) { c.Headers = map[string]string{"a b": "x"} }, []string{"headers.a b"}},
 		{"header value", func(c *Config) { c.Headers = map[string]string{"a": "x\r\ny: z"} }, []string{"headers.a"}},
 		{"two authorizations", func(c *Config) {
@@ -41,6 +48,16 @@ func TestValidate(t *testing.T) {
 		}, []string{"auth.basic"}},
 		{"no user", func(c *Config) { c.Auth = &Auth{Basic: &Basic{Password: "p"}} }, []string{"auth.basic.username"}},
 		{"previous alone", func(c *Config) { c.Signature = &Signature{PreviousSecretFile: "f"} }, []string{"signature.secretFile"}},
+		{"short secrets", func(c *Config) {
+			coded := "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", leastSecret-1)))
+			c.Signature = &Signature{SecretFile: write(t, "bare", []byte("hunter2\n")), PreviousSecretFile: write(t, "coded", []byte(coded))}
+		}, []string{"~signature.secretFile", "~signature.previousSecretFile"}},
+		{"long secrets", func(c *Config) {
+			key := strings.Repeat("x", leastSecret)
+			coded := "whsec_" + base64.StdEncoding.EncodeToString([]byte(key))
+			c.Signature = &Signature{SecretFile: write(t, "bare", []byte(key)), PreviousSecretFile: write(t, "coded", []byte(coded))}
+		}, nil},
+		{"secrets elsewhere", func(c *Config) { c.Signature = &Signature{SecretFile: "/no/such/file"} }, nil},
 		{"plain http", func(c *Config) { c.URL = "http://example.com" }, nil},
 		{"credentials over plain http", func(c *Config) {
 			c.URL, c.Auth = "http://example.com", &Auth{BearerTokenFile: "f"}

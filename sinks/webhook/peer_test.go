@@ -189,6 +189,13 @@ func (r *receiver) store(req *http.Request, body []byte) int {
 	return http.StatusOK
 }
 
+// count is how many records are stored.
+func (r *receiver) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.stored)
+}
+
 // peer gives the suite its levers.
 func (r *receiver) peer(config func() sinks.Config, secrets ...string) *sinktest.Peer {
 	away := false

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -104,12 +105,18 @@ func throughProxy(t *testing.T, variables ...string) string {
 
 // deliverToTarget is what that process does.
 func deliverToTarget(t *testing.T, target string) {
-	sink := open(t, func(c *Config) {
+	config := newConfig(func(c *Config) {
 		c.URL, c.TLS = target, &sinks.TLS{
 			CAFile: os.Getenv("KUBEFERRY_TEST_CA"), ServerName: os.Getenv("KUBEFERRY_TEST_NAME"),
 			CertFile: os.Getenv("KUBEFERRY_TEST_CERT"), KeyFile: os.Getenv("KUBEFERRY_TEST_KEY"),
 		}
 	})
+	sink, err := config.Open(t.Context(), sinks.Env{Name: "hook", UserAgent: "kubeferry/test", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		fmt.Println("error: open:", err)
+		return
+	}
+	defer sink.Close(t.Context())
 	for n := range 3 {
 		if err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", n)}); err != nil {
 			fmt.Println("error:", sinks.Classify(err).Reason, err)
@@ -211,10 +218,43 @@ func TestProxy(t *testing.T) {
 			}
 		})
 	}
-	t.Run("not a URL", func(t *testing.T) {
-		out := throughProxy(t, plain, "HTTP_PROXY=http://user:proxy-secret@bad host:x")
-		if !strings.Contains(out, "error:") || strings.Contains(out, "proxy-secret") {
-			t.Errorf("got %s", out)
-		}
-	})
+}
+
+// TestProxySettingThatIsNone: what cannot be read as a proxy is an error, and the receiver gets nothing past it. The
+// receiver is at an address of the loopback, where net/http would go to directly in any case.
+func TestProxySettingThatIsNone(t *testing.T) {
+	ca := sinktest.NewAuthority(t)
+	caVariable := "KUBEFERRY_TEST_CA=" + write(t, "ca.pem", ca.PEM())
+	plain, secure := newReceiver(t, nil), newReceiver(t, ca.ServerConfig("127.0.0.1"))
+	for _, test := range []struct {
+		variable string
+		to       *receiver
+		ok       bool
+	}{
+		{"HTTP_PROXY=http://user:proxy-secret%zz@127.0.0.1:1", plain, false},
+		{"http_proxy=http://user:proxy-secret%zz@127.0.0.1:1", plain, false},
+		{"HTTPS_PROXY=http://user:proxy-secret%zz@127.0.0.1:1", secure, false},
+		{"https_proxy=http://user:proxy-secret%zz@127.0.0.1:1", secure, false},
+		{"HTTP_PROXY=http://user:proxy-secret@bad host:x", plain, false},
+		{"HTTP_PROXY=user:proxy-secret%zz@127.0.0.1:1", plain, false},
+		{"HTTP_PROXY=ftp://user:proxy-secret@127.0.0.1:1", plain, false},
+		{"HTTP_PROXY=http://", plain, false},
+		{"HTTP_PROXY=user:proxy-secret@127.0.0.1:1", plain, true},
+		{"HTTP_PROXY=socks5://user:proxy-secret@127.0.0.1:1", plain, true},
+		{"HTTPS_PROXY=http://user:proxy-secret%zz@127.0.0.1:1", plain, true}, // of no concern
+	} {
+		t.Run(test.variable, func(t *testing.T) {
+			before := test.to.count()
+			out := throughProxy(t, "KUBEFERRY_TEST_TARGET="+test.to.url(), caVariable, test.variable)
+			if failed := strings.Contains(out, "error: open: "+test.variable[:strings.Index(test.variable, "=")]+" "); failed == test.ok {
+				t.Errorf("got %s, want an error %t", out, !test.ok)
+			}
+			if strings.Contains(out, "proxy-secret") {
+				t.Errorf("the password shows in %s", out)
+			}
+			if got := test.to.count() > before; got != test.ok {
+				t.Errorf("the receiver got records: %t, want %t", got, test.ok)
+			}
+		})
+	}
 }

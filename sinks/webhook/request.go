@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,7 +40,10 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (divide bool, 
 	if err != nil {
 		return false, sinks.Transient(sinks.ReasonUnauthorized, err)
 	}
-	req, err := s.request(ctx, records, creds)
+	// The body of the response has a bound of its own, which ends the request and not the call.
+	own, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req, err := s.request(own, records, creds)
 	if err != nil {
 		return true, err
 	}
@@ -49,7 +52,7 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (divide bool, 
 		return false, s.noAnswer(ctx, err, creds)
 	}
 	defer resp.Body.Close()
-	return s.answer(resp, records, creds)
+	return s.answer(resp, readBody(ctx, resp, cancel), records, creds)
 }
 
 // request makes the request for records; its body is a copy, which the transport may read beyond the call.
@@ -162,6 +165,9 @@ func compress(body []byte) []byte {
 
 // transport makes the connections: at most one for each call under way, kept as long as they are of use.
 func (c *Config) transport(target *url.URL, known *conns) (*http.Transport, error) {
+	if err := proxySetting(target.Scheme, os.Getenv); err != nil {
+		return nil, err
+	}
 	tlsConfig, err := c.TLS.Config(target.Hostname())
 	if err != nil {
 		return nil, err
@@ -201,58 +207,6 @@ func (c *Config) transport(target *url.URL, known *conns) (*http.Transport, erro
 		transport.DialTLSContext = c.dialProxy(dial)
 	}
 	return transport, nil
-}
-
-// dialProxy connects to a proxy that speaks TLS itself. net/http would use the target's TLS configuration for it, with
-// its name, authorities and client certificate. It uses this for the proxy only, as every request goes through it.
-func (c *Config) dialProxy(dial dialFunc) dialFunc {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		host, _, err := net.SplitHostPort(addr)
-		if err != nil {
-			return nil, err
-		}
-		config, err := c.TLS.ProxyConfig(host)
-		if err != nil {
-			return nil, err
-		}
-		raw, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-		defer cancel()
-		conn := tls.Client(raw, config)
-		if err := conn.HandshakeContext(ctx); err != nil {
-			_ = raw.Close()
-			return nil, err
-		}
-		return conn, nil
-	}
-}
-
-// proxy hides the text of a proxy URL that cannot be parsed, because it may hold a password.
-func proxy(r *http.Request) (*url.URL, error) {
-	u, err := http.ProxyFromEnvironment(r)
-	if err != nil {
-		return nil, errors.New("the proxy that the environment names is not a valid URL")
-	}
-	return u, nil
-}
-
-// proxyAnswer says what a proxy thinks of being asked for a connection.
-func proxyAnswer(_ context.Context, proxy *url.URL, _ *http.Request, answer *http.Response) error {
-	switch {
-	case answer.StatusCode == http.StatusOK:
-		return nil
-	case answer.StatusCode == http.StatusProxyAuthRequired || answer.StatusCode == http.StatusForbidden:
-		return sinks.Transient(sinks.ReasonUnauthorized, proxyError(proxy, answer))
-	default:
-		return sinks.Transient(sinks.ReasonUnreachable, proxyError(proxy, answer))
-	}
-}
-
-func proxyError(proxy *url.URL, answer *http.Response) error {
-	return fmt.Errorf("the proxy %s answered %d %s", origin(proxy), answer.StatusCode, http.StatusText(answer.StatusCode))
 }
 
 // conns knows the connections there are, so that Close can end them: net/http closes those it takes for idle, and a

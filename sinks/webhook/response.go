@@ -2,9 +2,8 @@ package webhook
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -15,15 +14,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
 const (
-	maxRead       = 64 << 10       // of a response; what is longer costs the connection, not memory
-	maxExcerpt    = 200            // characters of a response that are shown
-	maxRetryAfter = 24 * time.Hour // beyond it a receiver is surely wrong
+	maxRead     = 64 << 10    // of a response; what is longer costs the connection, not memory
+	maxReadTime = time.Second // and what is slower too
+	maxExcerpt  = 200         // characters of a response that are shown
 )
 
 // reasonOf says what a status means. Whether it is permanent is the configuration's to say.
@@ -52,11 +50,22 @@ func reasonOf(status int) sinks.Reason {
 	}
 }
 
-// answer reads the response within bounds, so that its connection can be used again, and classifies it. What the
-// receiver says is left out where it repeats what was sent.
-func (s *Sink) answer(resp *http.Response, sent []*sinks.Record, creds *secrets) (divide bool, err error) {
-	// The status is the acknowledgement: that the rest cannot be read changes nothing.
+// readBody reads a response within bounds of bytes and time, so that its connection can be used again. The status has
+// said what there is to say, so a body that is late changes nothing; it takes a quarter of the time that the call has
+// left at most, so that a refused array can still be taken apart. Past the bound, cancel ends the request.
+func readBody(ctx context.Context, resp *http.Response, cancel context.CancelFunc) []byte {
+	bound := maxReadTime
+	if deadline, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(deadline)/4)
+	}
+	timer := time.AfterFunc(bound, cancel)
+	defer timer.Stop()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+	return body
+}
+
+// answer classifies a response. What the receiver says is left out where it repeats what was sent.
+func (s *Sink) answer(resp *http.Response, body []byte, sent []*sinks.Record, creds *secrets) (divide bool, err error) {
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return false, nil
 	}
@@ -109,90 +118,37 @@ func (s *Sink) noAnswer(ctx context.Context, err error, creds *secrets) error {
 	case errors.As(err, &opErr) && opErr.Op == "remote error":
 		reason = sinks.ReasonUnauthorized // a TLS alert: it does not like our certificate, or the lack of one
 	}
-	return sinks.Transient(reason, fmt.Errorf("send to %s: %s", origin(s.target), creds.excerpt(err.Error())))
+	text := printable(err.Error())
+	if !local(err) { // net/http quotes an answer that it cannot read
+		text = creds.excerpt(err.Error())
+	}
+	return sinks.Transient(reason, fmt.Errorf("send to %s: %s", origin(s.target), text))
+}
+
+// local reports whether nothing in err's text comes from whoever read the request.
+func local(err error) bool {
+	var opErr *net.OpError
+	var dnsErr *net.DNSError
+	var certErr *tls.CertificateVerificationError
+	return errors.As(err, &opErr) || errors.As(err, &dnsErr) || errors.As(err, &certErr)
 }
 
 // origin is what may be said of a URL: many receivers put their token into the path or the query.
 func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
-// retryAfter reads both forms of the header: seconds and an HTTP date.
+// retryAfter reads both forms of the header: seconds, of any number of digits, and an HTTP date. Anything else asks for
+// nothing.
 func (s *Sink) retryAfter(value string) time.Duration {
-	var delay time.Duration
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
-		delay = time.Duration(min(seconds, int64(maxRetryAfter/time.Second))) * time.Second
+	delay := time.Duration(0)
+	if digits := strings.TrimSpace(value); digits != "" && strings.Trim(digits, "0123456789") == "" {
+		const most = uint64(sinks.MaxRetryAfter / time.Second)
+		seconds, err := strconv.ParseUint(digits, 10, 64)
+		if err != nil || seconds > most { // digits alone fail for being too many
+			seconds = most
+		}
+		delay = time.Duration(seconds) * time.Second
 	} else if at, err := http.ParseTime(value); err == nil {
 		delay = at.Sub(s.now())
 	}
-	return min(max(delay, 0), maxRetryAfter)
-}
-
-// confidential lists what the configuration itself holds that must not be shown.
-func confidential(c *Config) []string {
-	var texts []string
-	for _, value := range c.Headers {
-		texts = append(texts, value)
-		texts = append(texts, strings.Fields(value)...) // the token behind "Bearer"
-	}
-	if target, fault := parseURL(c.URL); fault == "" {
-		for segment := range strings.SplitSeq(target.Path, "/") {
-			if len(segment) >= 16 { // a token, not a word
-				texts = append(texts, segment)
-			}
-		}
-		for _, values := range target.Query() {
-			texts = append(texts, values...)
-		}
-	}
-	return slices.DeleteFunc(texts, func(text string) bool { return len(text) < 4 })
-}
-
-// excerpt returns the beginning of what a receiver said: one line, printable, without our credentials, which some
-// receivers echo.
-func (s *secrets) excerpt(text string) string {
-	var forms []string
-	for _, secret := range s.hidden {
-		if secret != "" {
-			forms = append(forms, encodings(secret)...)
-		}
-	}
-	slices.SortFunc(forms, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	pairs := make([]string, 0, 2*len(forms))
-	for _, form := range forms {
-		pairs = append(pairs, form, "[masked]")
-	}
-	cut := len(text) >= maxRead
-	text = strings.NewReplacer(pairs...).Replace(text)
-	if cut {
-		text = withoutBeginning(text, forms)
-	}
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
-	if runes := []rune(text); len(runes) > maxExcerpt {
-		text = string(runes[:maxExcerpt]) + "…"
-	}
-	return text
-}
-
-// withoutBeginning removes the beginning of a secret from the end of text, where the bound on reading cut it in two.
-func withoutBeginning(text string, secrets []string) string {
-	for _, secret := range secrets {
-		for n := min(len(secret)-1, len(text)); n > 0; n-- {
-			if strings.HasSuffix(text, secret[:n]) {
-				text = text[:len(text)-n]
-				break
-			}
-		}
-	}
-	return text
-}
-
-// encodings returns the forms in which a receiver may echo a secret.
-func encodings(secret string) []string {
-	quoted, _ := json.Marshal(secret) // a string can always be encoded
-	escaped := string(quoted[1 : len(quoted)-1])
-	forms := []string{
-		secret, escaped, strings.ReplaceAll(escaped, "/", `\/`), url.QueryEscape(secret), url.PathEscape(secret),
-	}
-	slices.Sort(forms)
-	return slices.Compact(forms)
+	return min(max(delay, 0), sinks.MaxRetryAfter)
 }

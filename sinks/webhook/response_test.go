@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"crypto/tls"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -22,7 +23,16 @@ func TestRetryAfter(t *testing.T) {
 		"0":                                0,
 		"-5":                               0,
 		"soon":                             0,
-		"9223372036854775807":              maxRetryAfter,
+		"-9223372037":                      0, // times a second, it is beyond int64
+		"-9999999999999":                   0,
+		"1.5":                              0,
+		"7, 8":                             0,
+		"599":                              599 * time.Second,
+		"601":                              sinks.MaxRetryAfter,
+		"9223372037":                       sinks.MaxRetryAfter,
+		"9223372036854775807":              sinks.MaxRetryAfter,
+		"99999999999999999999":             sinks.MaxRetryAfter,
+		"Fri, 31 Dec 9999 23:59:59 GMT":    sinks.MaxRetryAfter,
 		"Sat, 21 Nov 2026 00:01:30 GMT":    90 * time.Second,
 		"Saturday, 21-Nov-26 00:00:02 GMT": 2 * time.Second,
 		"Sat, 21 Nov 2020 00:01:30 GMT":    0,
@@ -34,8 +44,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 
 	r := newReceiver(t, nil)
-	at := time.Now().Add(time.Hour)
-	for value, least := range map[string]time.Duration{"3": 3 * time.Second, at.UTC().Format(http.TimeFormat): time.Hour - time.Minute} {
+	at := time.Now().Add(9 * time.Minute)
+	for value, least := range map[string]time.Duration{"3": 3 * time.Second, at.UTC().Format(http.TimeFormat): 8 * time.Minute} {
 		r.setAnswer(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			w.Header().Set("Retry-After", value)
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -84,6 +94,81 @@ func TestEndlessAnswer(t *testing.T) {
 	if len(err.Error()) > 400 {
 		t.Errorf("got an error of %d bytes", len(err.Error()))
 	}
+}
+
+// TestOpenAnswer: the status decides. A body that stays open costs neither the call's time nor the records that an array
+// can be taken apart for.
+func TestOpenAnswer(t *testing.T) {
+	ca := sinktest.NewAuthority(t)
+	caFile := write(t, "ca.pem", ca.PEM())
+	batch := records(4, "a", "b", "c", "d")
+	const bad = 2
+	for name, server := range map[string]*tls.Config{"HTTP/1.1": nil, "HTTP/2": ca.ServerConfig("127.0.0.1")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReceiver(t, server)
+			r.setAnswer(func(w http.ResponseWriter, req *http.Request, body []byte) bool {
+				if strings.Contains(string(body), batch[bad].ID) {
+					w.WriteHeader(http.StatusBadRequest)
+				}
+				_, _ = io.WriteString(w, "the beginning")
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					t.Error(err)
+				}
+				<-req.Context().Done()
+				return false
+			})
+			sink := open(t, func(c *Config) {
+				c.URL, c.Batch.MaxRecords, c.Timeout = r.url(), 10, 40*time.Second
+				if server != nil {
+					c.TLS = &sinks.TLS{CAFile: caFile}
+				}
+			})
+			start := time.Now()
+			errs := sinks.PerRecord(sink.Deliver(t.Context(), batch), len(batch)) // 5 requests, 1 s each
+			if took := time.Since(start); took > 30*time.Second {
+				t.Errorf("took %v", took)
+			}
+			for i, err := range errs {
+				if i != bad && err != nil {
+					t.Errorf("record %d, which got a 200: %v", i, err)
+				}
+			}
+			if class := sinks.Classify(errs[bad]); class == nil || !class.Permanent || !strings.Contains(errs[bad].Error(), "the beginning") {
+				t.Errorf("record %d, which got a 400: got %v, want it permanent, with what there is of the answer", bad, errs[bad])
+			}
+		})
+	}
+	t.Run("little time", func(t *testing.T) { // less for the whole call than the bound on one answer
+		t.Parallel()
+		r := newReceiver(t, nil)
+		r.setAnswer(func(w http.ResponseWriter, req *http.Request, _ []byte) bool {
+			w.WriteHeader(http.StatusBadRequest)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			<-req.Context().Done()
+			return false
+		})
+		batch := records(2, "a", "b")
+		for try := 1; ; try++ { // so short a time is a bet on the machine
+			sink := open(t, func(c *Config) {
+				c.URL, c.Batch.MaxRecords, c.Timeout = r.url(), 10, 1500*time.Millisecond
+			})
+			permanent := 0
+			for _, err := range sinks.PerRecord(sink.Deliver(t.Context(), batch), len(batch)) {
+				if class := sinks.Classify(err); class != nil && class.Permanent {
+					permanent++
+				}
+			}
+			if permanent == len(batch) {
+				break
+			}
+			if try == 5 {
+				t.Fatalf("got %d records refused for good, want each of %d", permanent, len(batch))
+			}
+		}
+	})
 }
 
 func TestExcerpt(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -161,7 +160,9 @@ func (s *Sink) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodOptions, s.target.String(), http.NoBody)
+	own, end := context.WithCancel(ctx)
+	defer end()
+	req, err := http.NewRequestWithContext(own, http.MethodOptions, s.target.String(), http.NoBody)
 	if err != nil {
 		return errors.New("the request cannot be made from url")
 	}
@@ -171,7 +172,7 @@ func (s *Sink) Check(ctx context.Context) error {
 		return s.noAnswer(ctx, err, creds)
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxRead))
+	readBody(ctx, resp, end)
 	advice := s.advice(resp)
 	if resp.StatusCode == http.StatusBadRequest && s.target.Scheme == "http" && s.speaksTLS(ctx) {
 		advice = "it speaks TLS: begin url with https"

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -89,7 +90,14 @@ func ParseJSON(body []byte) (Record, error) {
 
 // ParseRaw reads a record of format raw: the bare object, and the headers beside it. Of a gap the body is that of
 // format json.
-func ParseRaw(header func(name string) string, body []byte) (Record, error) {
+func ParseRaw(encoded func(name string) string, body []byte) (Record, error) {
+	header := func(name string) string {
+		value, err := url.PathUnescape(encoded(name))
+		if err != nil {
+			return "" // no value that we write; whatever needs it misses it
+		}
+		return value
+	}
 	if header("kubeferry-id") == "" {
 		return ParseJSON(body)
 	}

@@ -50,6 +50,17 @@ func TestParse(t *testing.T) {
 			},
 		},
 	}
+	tests = append(tests, tests[0])
+	raw := &tests[len(tests)-1]
+	raw.name, raw.want.Name, raw.want.Inferred = "raw", "a b%", false
+	raw.body = `{"metadata":{"name":"a b%","namespace":"shop","uid":"4f0c","resourceVersion":"235"}}`
+	raw.parse = func(body []byte) (oracle.Record, error) {
+		headers := map[string]string{
+			"kubeferry-id": modified.ID, "kubeferry-type": "MODIFIED", "kubeferry-resource": "apps/v1/deployments",
+			"kubeferry-subject": "/apis/apps/v1/namespaces/shop/deployments/a%20b%25",
+		}
+		return oracle.ParseRaw(func(name string) string { return headers[name] }, body)
+	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := tt.parse([]byte(tt.body))
