@@ -42,6 +42,9 @@ func TestFaults(t *testing.T) {
 		{`object.spec.in == 3`, `1:13: "in" is a word of the language; as a field write it ["in"]`},
 		{`has(object)`, `1:5: has() takes a field, as in has(object.metadata.labels)`},
 		{`$.x`, `1:1: the character $ has no meaning here`},
+		// What fails and what is false.
+		{`lists.range(1000000000).size() > 0 && type == "ADDED"`, `1:1: is false or has no result, whatever the object is`},
+		{`lists.range(100000).map(i, lists.range(100000)).size() > 0 && type == "ADDED"`, `1:1: takes more than 1000000 steps, whatever the object is`},
 		// Names.
 		{`type == ADDED`, `1:9: there is no variable "ADDED"; if it is text, put it in quotes: "ADDED"`},
 		{`object.metadata.labels[app] == "x"`, `1:24: there is no variable "app"; if it is text, put it in quotes: "app"`},
