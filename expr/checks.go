@@ -33,7 +33,22 @@ func resultFaults(src *source, kind Kind, checked *cel.Ast) []Fault {
 		}
 		return []Fault{src.fault(start, "this is %s, which JSON has no form for%s", typeNoun(t.String()), hint)}
 	}
+	if kind == Value && hasOddKeys(t) {
+		return []Fault{src.fault(start, "this holds a map whose keys are not text, which JSON has no form for")}
+	}
 	return nil
+}
+
+// hasOddKeys reports whether a type holds a map with keys that are no text.
+func hasOddKeys(t *cel.Type) bool {
+	if t.Kind() == types.MapKind {
+		switch t.Parameters()[0].Kind() {
+		case types.StringKind, types.DynKind, types.AnyKind, types.TypeParamKind:
+		default:
+			return true
+		}
+	}
+	return slices.ContainsFunc(t.Parameters(), hasOddKeys)
 }
 
 func isOptional(t *cel.Type) bool {
@@ -146,24 +161,27 @@ func pathFaults(src *source, a *ast.AST) []Fault {
 		switch {
 		case name == varResource && len(path) > 0 && !slices.Contains(resourceFields(), path[0]):
 			faults = append(faults, src.fault(src.step(a, e, len(path)-1), "resource has no field %q%s", path[0], didYouMean(path[0], resourceFields())))
-		case (name == varObject || name == varOldObject) && len(path) > 1 && path[0] == "metadata" && !slices.Contains(metadataFields(), path[1]):
-			faults = append(faults, src.fault(src.step(a, e, len(path)-2), "metadata has no field %q%s", path[1], nearest(path[1], metadataFields())))
 		}
 	})
+	for _, r := range fieldUsesOf(src, a) {
+		if len(r.Path) > 1 && r.Path[0] == "metadata" && !slices.Contains(metadataFields(), r.Path[1]) {
+			faults = append(faults, src.fault(src.named(a, r.steps[1], r.Path[1]), "metadata has no field %q%s", r.Path[1], nearest(r.Path[1], metadataFields())))
+		}
+	}
 	return faults
 }
 
 // pathWarnings reports fields at the top of an object that look like a slip; a custom resource may have any.
 func pathWarnings(src *source, a *ast.AST) []Fault {
 	var warnings []Fault
-	walk(a, func(e ast.Expr, name string, path []string) {
-		if name != varObject && name != varOldObject || len(path) == 0 || slices.Contains(usualFields(), path[0]) {
-			return
+	for _, r := range fieldUsesOf(src, a) {
+		if len(r.Path) == 0 || slices.Contains(usualFields(), r.Path[0]) {
+			continue
 		}
-		if hint := nearest(path[0], usualFields()); hint != "" {
-			warnings = append(warnings, src.fault(src.step(a, e, len(path)-1), "objects seldom have a field %q%s", path[0], hint))
+		if hint := nearest(r.Path[0], usualFields()); hint != "" {
+			warnings = append(warnings, src.fault(src.named(a, r.steps[0], r.Path[0]), "objects seldom have a field %q%s", r.Path[0], hint))
 		}
-	})
+	}
 	return sorted(warnings)
 }
 
@@ -182,6 +200,18 @@ func (s *source) step(a *ast.AST, e ast.Expr, outer int) int {
 		return dot + i + 1
 	}
 	return dot
+}
+
+// named is where a step of a [FieldUse] says its name.
+func (s *source) named(a *ast.AST, step ast.Expr, name string) int {
+	if step.Kind() == ast.SelectKind {
+		return s.step(a, step, 0)
+	}
+	at, _ := s.of(a, step.ID())
+	if i := strings.Index(s.text[at:], name); i >= 0 {
+		return at + i
+	}
+	return at
 }
 
 func resourceFields() []string { return []string{"group", "version", "resource"} }

@@ -75,6 +75,9 @@ func (p *Program) outcome(known Known) (Outcome, error) {
 // lets all pass.
 func (p *Program) constantFaults() []Fault {
 	start := p.source.start()
+	if reason := p.constantReason(); reason != "" {
+		return []Fault{p.source.fault(start, "%s", reason)}
+	}
 	outcome, err := p.overTypes()
 	switch outcome {
 	case Fails:
@@ -97,6 +100,19 @@ func (p *Program) constantFaults() []Fault {
 		}
 	}
 	return nil
+}
+
+// constantReason says why the result of a [Value] that is the same for each object cannot be put into one.
+func (p *Program) constantReason() string {
+	if u := p.uses; p.kind != Value || u.Object || !u.ObjectOnly() || u.Resource {
+		return ""
+	}
+	result, _, err := p.partial.Eval(map[string]any{})
+	if err != nil {
+		return ""
+	}
+	_, reason := plain(result)
+	return reason
 }
 
 // overTypes is the outcome that all types have in common. Never with an error is the one of a filter that fails for some

@@ -42,6 +42,12 @@ func TestFaults(t *testing.T) {
 		{`object.spec.in == 3`, `1:13: "in" is a word of the language; as a field write it ["in"]`},
 		{`has(object)`, `1:5: has() takes a field, as in has(object.metadata.labels)`},
 		{`$.x`, `1:1: the character $ has no meaning here`},
+		{`object.metadata.?lables.x.orValue(1) == 1`, `1:18: metadata has no field "lables"; did you mean "labels"?`},
+		{`object.?metadata.?lables.hasValue()`, `1:19: metadata has no field "lables"; did you mean "labels"?`},
+		{`object.metadata["lables"].x == 1`, `1:18: metadata has no field "lables"; did you mean "labels"?`},
+		{`object.metadata[?"lables"].hasValue()`, `1:19: metadata has no field "lables"; did you mean "labels"?`},
+		{`has(object["metadata"].lables)`, `1:24: metadata has no field "lables"; did you mean "labels"?`},
+		{`object.?metadata["lables"].orValue("") == ""`, `1:19: metadata has no field "lables"; did you mean "labels"?`},
 		// What fails and what is false.
 		{`lists.range(1000000000).size() > 0 && type == "ADDED"`, `1:1: is false or has no result, whatever the object is`},
 		{`lists.range(100000).map(i, lists.range(100000)).size() > 0 && type == "ADDED"`, `1:1: takes more than 1000000 steps, whatever the object is`},
@@ -113,6 +119,10 @@ func TestValueFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		`type(object.x)`:           `1:1: this is the name of a type, which JSON has no form for`,
 		`object.?metadata.?labels`: `1:1: this is an optional value, which JSON has no form for; end it with .orValue(…)`,
+		`{1: object.x}`:            `1:1: this holds a map whose keys are not text, which JSON has no form for`,
+		`[{"a": {true: 1}}]`:       `1:1: this holds a map whose keys are not text, which JSON has no form for`,
+		`dyn({1: 2})`:              `1:1: the result holds a map whose keys are not text`,
+		`[optional.none()]`:        `1:1: the result is an optional value; end it with .orValue(…)`,
 		`1 / 0`:                    `1:1: has no result, whatever the object is`,
 		`objct.metadata.name`:      `1:1: there is no variable "objct"; did you mean "object"?`,
 	} {
