@@ -49,6 +49,7 @@ func (v *validator) exprFilters(p *Pipeline, at string) {
 		}
 		if filter.Program = v.expression(path+".expr", filter.Expr, expr.Filter); filter.Program != nil {
 			v.canPass(p, at, path+".expr", filter.Program)
+			v.readsManagedFields(p, path+".expr", filter.Program)
 		}
 	}
 }

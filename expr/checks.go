@@ -11,6 +11,7 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
 )
 
 // This file finds what CEL's type check does not: most of an object is of type dyn, where anything goes.
@@ -169,6 +170,54 @@ func pathFaults(src *source, a *ast.AST) []Fault {
 		}
 	}
 	return faults
+}
+
+// contraryFaults reports a condition that wants two values in one place.
+func contraryFaults(src *source, a *ast.AST) []Fault {
+	wanted := map[string]ref.Val{}
+	var faults []Fault
+	var visit func(e ast.Expr)
+	visit = func(e ast.Expr) {
+		if e.Kind() != ast.CallKind {
+			return
+		}
+		args := e.AsCall().Args()
+		switch e.AsCall().FunctionName() {
+		case operators.LogicalAnd:
+			for _, arg := range args {
+				visit(arg)
+			}
+		case operators.Equals:
+			for i := range args {
+				place, value := placeOf(args[i]), args[1-i]
+				if place == "" || value.Kind() != ast.LiteralKind {
+					continue
+				}
+				if before, ok := wanted[place]; ok && types.Equal(before, value.AsLiteral()) != types.True {
+					at, _ := src.of(a, e.ID())
+					faults = append(faults, src.fault(at, "is never true beside the other condition for %s, which has one value: nothing would pass", place))
+				}
+				wanted[place] = value.AsLiteral()
+			}
+		}
+	}
+	visit(a.Expr())
+	return faults
+}
+
+// placeOf is the text of a path of names that begins with a variable, "" for something else.
+func placeOf(e ast.Expr) string {
+	if e.Kind() == ast.IdentKind && slices.Contains(variableNames(), e.AsIdent()) {
+		return e.AsIdent()
+	}
+	operand, name, _ := stepOf(e)
+	if operand == nil || e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
+		return ""
+	}
+	if before := placeOf(operand); before != "" {
+		return before + "." + name
+	}
+	return ""
 }
 
 // pathWarnings reports fields at the top of an object that look like a slip; a custom resource may have any.

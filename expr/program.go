@@ -53,6 +53,9 @@ func Compile(text string, kind Kind) (*Program, error) {
 	p := &Program{kind: kind, source: src, ast: checked.NativeRep()}
 	faults := append(resultFaults(src, kind, checked), literalFaults(src, p.ast)...)
 	faults = append(faults, pathFaults(src, p.ast)...)
+	if kind == Filter {
+		faults = append(faults, contraryFaults(src, p.ast)...)
+	}
 	if len(faults) > 0 {
 		return nil, sorted(faults)
 	}
