@@ -112,7 +112,9 @@ func (v *validator) namespacesTogether(p *Pipeline, at string) {
 
 // disjoint reports whether it is certain that no namespace is in both.
 func disjoint(a, b delta.Namespaces) bool {
-	plain := func(n delta.Namespaces) bool { return len(n.Include) > 0 && !slices.ContainsFunc(n.Include, delta.IsGlob) }
+	plain := func(n delta.Namespaces) bool {
+		return len(n.Include) > 0 && !slices.ContainsFunc(n.Include, delta.IsGlob)
+	}
 	if plain(b) {
 		a, b = b, a
 	}

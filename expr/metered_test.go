@@ -53,7 +53,11 @@ func TestMeteredMeansTheSame(t *testing.T) {
 		add(`"%%s".format([dyn(%s)])`, a)
 	}
 	for _, a := range texts {
+		add("[%s, %s].join()", a, a)
 		for _, b := range texts {
+			add("%s.replace(%s, %s)", a, b, a)
+			add("%s.replace(%s, %s, 1)", a, b, a)
+			add("[%s, %s].join(%s)", a, a, b)
 			for _, f := range []string{"indexOf", "lastIndexOf"} {
 				add("%s.%s(%s)", a, f, b)
 				for i := range 8 {
