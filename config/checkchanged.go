@@ -16,10 +16,17 @@ func (v *validator) changed(paths []fieldpath.Path, at string, keepsManagedField
 		return
 	}
 	v.repeated(paths, at)
+	never := !slices.ContainsFunc(paths, func(p fieldpath.Path) bool { return !immutable(p) })
 	for i, p := range paths {
 		path := index(at, i)
 		if p.Len() == 0 {
 			continue
+		}
+		switch {
+		case immutable(p) && never:
+			v.fault(path, "never changes: %s is the same in all versions of an object", p)
+		case immutable(p):
+			v.warn(path, "has no effect: %s is the same in all versions of an object", p)
 		}
 		v.knownPath(p, path, v.pointer(path))
 		switch {

@@ -49,6 +49,7 @@ func (v *validator) exprFilters(p *Pipeline, at string) {
 		}
 		if filter.Program = v.expression(path+".expr", filter.Expr, expr.Filter); filter.Program != nil {
 			v.canPass(p, at, path+".expr", filter.Program)
+			v.readsManagedFields(p, path+".expr", filter.Program)
 		}
 	}
 }
@@ -64,15 +65,23 @@ func (v *validator) canPass(p *Pipeline, at, path string, program *expr.Program)
 	if len(types) == 0 || len(resources) == 0 {
 		return
 	}
+	says := "is never true"
 	for _, t := range types {
 		for _, resource := range resources {
 			switch program.Outcome(expr.Known{Type: string(t), Resource: &resource}) {
 			case expr.Open, expr.Always:
 				return
+			case expr.Fails:
+				says = "is false or has no result"
+			case expr.Never:
 			}
 		}
 	}
-	v.fault(path, "is never true for what the pipeline takes (%s of %s): nothing would pass", joined(types), strings.Join(shown, ", "))
+	hint := ""
+	if says == "is never true" {
+		hint = ": nothing would pass"
+	}
+	v.fault(path, "%s for what the pipeline takes (%s of %s)%s", says, joined(types), strings.Join(shown, ", "), hint)
 }
 
 // typesOf are the types that the filters for types let pass; none if one of these could not be read.

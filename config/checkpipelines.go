@@ -20,6 +20,8 @@ func (v *validator) pipelines() {
 		v.enrich(p, at)
 		v.filters(p, at)
 		v.exprFilters(p, at)
+		v.together(p, at)
+		v.forNothing(p, at)
 		v.onLeave(p, at)
 		v.transforms(p, at)
 		v.diff(p, at)

@@ -40,7 +40,7 @@ func (v *validator) transforms(p *Pipeline, at string) {
 			flow.unreadable()
 			continue
 		}
-		v.transform(&p.Transforms[i], path)
+		v.transform(p, &p.Transforms[i], path)
 		flow.next(&p.Transforms[i], path)
 		if v.broken.isBroken(path+".rename") || v.unknownOperation(path) {
 			flow.unreadable()
@@ -57,7 +57,7 @@ func (v *validator) unknownOperation(path string) bool {
 func operations() []string { return []string{"remove", "keep", "redact", "set", "rename"} }
 
 // transform checks one alone.
-func (v *validator) transform(t *Transform, at string) {
+func (v *validator) transform(p *Pipeline, t *Transform, at string) {
 	for _, op := range operations() {
 		if path := at + "." + op; v.has(path) && v.empty(path) {
 			v.fault(path, "must not be empty")
@@ -69,6 +69,10 @@ func (v *validator) transform(t *Transform, at string) {
 	for i := range t.Set {
 		a := &t.Set[i]
 		a.Value = v.expression(join(at+".set", a.key), a.text, expr.Value)
+		v.readsManagedFields(p, join(at+".set", a.key), a.Value)
+		if a.Value != nil && a.Value.Uses().OldObject && p.Diff != DiffNone {
+			v.warn(join(at+".set", a.key), "reads oldObject, and with diff the version before is transformed too: for that one oldObject is null, so the difference holds what is set")
+		}
 		for _, other := range t.Set[:i] {
 			if a.Path.Len() > 0 && other.Path.Len() > 0 && a.Path.Meets(other.Path) {
 				v.fault(join(at+".set", a.key), "one is inside the other, or the same, as %s: which is set first is not certain; write two transforms", other.key)

@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 
+	"github.com/kubeferry/kubeferry/expr"
 	"github.com/kubeferry/kubeferry/fieldpath"
 )
 
@@ -12,6 +13,7 @@ type transformFlow struct {
 	v                  *validator
 	keepsManagedFields bool
 	done               []effect
+	moved              []movedItems
 }
 
 // effect is what a transform did at one path, or a keep at all of its.
@@ -23,6 +25,7 @@ type effect struct {
 	// every object.
 	readsObject, certain bool
 	useless              bool // said already
+	shape                expr.Shape
 }
 
 type effectKind int
@@ -82,16 +85,20 @@ func (f *transformFlow) next(t *Transform, at string) {
 			fresh = append(fresh, mayMake(a.Path))
 			continue
 		}
+		if !f.sameItem(a.Path, path, "set", pointIn(a.key)) || !f.canHold(a.Path, path, pointIn(a.key)) || !f.canRead(a.Value, path) {
+			fresh = append(fresh, mayMake(a.Path))
+			continue
+		}
 		reads := a.Value.Uses().Object
 		if !reads {
 			f.wasted(path, "set again", a.Path.Covers)
 		}
 		f.misspelt(a.Path, path, pointIn(a.key))
-		fresh = append(fresh, effect{kind: makes, paths: []fieldpath.Path{a.Path}, at: path, readsObject: reads, certain: a.Path.IsNames()})
+		fresh = append(fresh, effect{kind: makes, paths: []fieldpath.Path{a.Path}, at: path, readsObject: reads, certain: a.Path.IsNames(), shape: a.Value.Shape()})
 	}
 	for _, m := range t.Rename {
 		path := join(at+".rename", m.key)
-		if !f.needs(m.From(), path, "rename", pointIn(m.key)) || !f.free(m.To(), path) {
+		if !f.needs(m.From(), path, "rename", pointIn(m.key)) || !f.free(m.To(), path) || !f.canHold(m.To(), path, f.v.pointer(path)) {
 			fresh = append(fresh, mayMake(m.To()))
 			continue
 		}
@@ -102,6 +109,7 @@ func (f *transformFlow) next(t *Transform, at string) {
 			effect{kind: makes, paths: []fieldpath.Path{m.To()}, at: path})
 	}
 	f.done = append(f.done, fresh...)
+	f.moveItems(fresh)
 }
 
 // mayMake is the effect of what has a fault: who uses the path, which may be none for any, is not to be blamed.
@@ -129,6 +137,9 @@ func meetsAny(paths []fieldpath.Path, p fieldpath.Path) bool {
 // needs checks that what a transform looks for can be there. If it cannot, it is as if the transform were not there:
 // nothing follows from it.
 func (f *transformFlow) needs(p fieldpath.Path, at, op string, point func(int) string) bool {
+	if !f.sameItem(p, at, op, point) {
+		return false
+	}
 	missing := func(format string, args ...any) bool {
 		f.v.fault(at, "there is nothing to "+op+": "+format, args...)
 		return false
@@ -136,6 +147,8 @@ func (f *transformFlow) needs(p fieldpath.Path, at, op string, point func(int) s
 	for i := len(f.done) - 1; i >= 0; i-- {
 		e := f.done[i]
 		switch first := e.paths[0]; {
+		case e.kind == makes && first.Covers(p) && p.Len() > first.Len() && !fits(e.shape, p.At(first.Len())):
+			return missing("%s sets %s to %s", e.at, first, shapeNoun(e.shape))
 		case e.kind == makes && first.Meets(p):
 			return true // it may be what was made
 		case e.kind == removes && first.Covers(p):

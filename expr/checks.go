@@ -11,6 +11,7 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
 )
 
 // This file finds what CEL's type check does not: most of an object is of type dyn, where anything goes.
@@ -33,7 +34,22 @@ func resultFaults(src *source, kind Kind, checked *cel.Ast) []Fault {
 		}
 		return []Fault{src.fault(start, "this is %s, which JSON has no form for%s", typeNoun(t.String()), hint)}
 	}
+	if kind == Value && hasOddKeys(t) {
+		return []Fault{src.fault(start, "this holds a map whose keys are not text, which JSON has no form for")}
+	}
 	return nil
+}
+
+// hasOddKeys reports whether a type holds a map with keys that are no text.
+func hasOddKeys(t *cel.Type) bool {
+	if t.Kind() == types.MapKind {
+		switch t.Parameters()[0].Kind() {
+		case types.StringKind, types.DynKind, types.AnyKind, types.TypeParamKind:
+		default:
+			return true
+		}
+	}
+	return slices.ContainsFunc(t.Parameters(), hasOddKeys)
 }
 
 func isOptional(t *cel.Type) bool {
@@ -146,24 +162,75 @@ func pathFaults(src *source, a *ast.AST) []Fault {
 		switch {
 		case name == varResource && len(path) > 0 && !slices.Contains(resourceFields(), path[0]):
 			faults = append(faults, src.fault(src.step(a, e, len(path)-1), "resource has no field %q%s", path[0], didYouMean(path[0], resourceFields())))
-		case (name == varObject || name == varOldObject) && len(path) > 1 && path[0] == "metadata" && !slices.Contains(metadataFields(), path[1]):
-			faults = append(faults, src.fault(src.step(a, e, len(path)-2), "metadata has no field %q%s", path[1], nearest(path[1], metadataFields())))
 		}
 	})
+	for _, r := range fieldUsesOf(src, a) {
+		if len(r.Path) > 1 && r.Path[0] == "metadata" && !slices.Contains(metadataFields(), r.Path[1]) {
+			faults = append(faults, src.fault(src.named(a, r.steps[1], r.Path[1]), "metadata has no field %q%s", r.Path[1], nearest(r.Path[1], metadataFields())))
+		}
+	}
 	return faults
+}
+
+// contraryFaults reports a condition that wants two values in one place.
+func contraryFaults(src *source, a *ast.AST) []Fault {
+	wanted := map[string]ref.Val{}
+	var faults []Fault
+	var visit func(e ast.Expr)
+	visit = func(e ast.Expr) {
+		if e.Kind() != ast.CallKind {
+			return
+		}
+		args := e.AsCall().Args()
+		switch e.AsCall().FunctionName() {
+		case operators.LogicalAnd:
+			for _, arg := range args {
+				visit(arg)
+			}
+		case operators.Equals:
+			for i := range args {
+				place, value := placeOf(args[i]), args[1-i]
+				if place == "" || value.Kind() != ast.LiteralKind {
+					continue
+				}
+				if before, ok := wanted[place]; ok && types.Equal(before, value.AsLiteral()) != types.True {
+					at, _ := src.of(a, e.ID())
+					faults = append(faults, src.fault(at, "is never true beside the other condition for %s, which has one value: nothing would pass", place))
+				}
+				wanted[place] = value.AsLiteral()
+			}
+		}
+	}
+	visit(a.Expr())
+	return faults
+}
+
+// placeOf is the text of a path of names that begins with a variable, "" for something else.
+func placeOf(e ast.Expr) string {
+	if e.Kind() == ast.IdentKind && slices.Contains(variableNames(), e.AsIdent()) {
+		return e.AsIdent()
+	}
+	operand, name, _ := stepOf(e)
+	if operand == nil || e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
+		return ""
+	}
+	if before := placeOf(operand); before != "" {
+		return before + "." + name
+	}
+	return ""
 }
 
 // pathWarnings reports fields at the top of an object that look like a slip; a custom resource may have any.
 func pathWarnings(src *source, a *ast.AST) []Fault {
 	var warnings []Fault
-	walk(a, func(e ast.Expr, name string, path []string) {
-		if name != varObject && name != varOldObject || len(path) == 0 || slices.Contains(usualFields(), path[0]) {
-			return
+	for _, r := range fieldUsesOf(src, a) {
+		if len(r.Path) == 0 || slices.Contains(usualFields(), r.Path[0]) {
+			continue
 		}
-		if hint := nearest(path[0], usualFields()); hint != "" {
-			warnings = append(warnings, src.fault(src.step(a, e, len(path)-1), "objects seldom have a field %q%s", path[0], hint))
+		if hint := nearest(r.Path[0], usualFields()); hint != "" {
+			warnings = append(warnings, src.fault(src.named(a, r.steps[0], r.Path[0]), "objects seldom have a field %q%s", r.Path[0], hint))
 		}
-	})
+	}
 	return sorted(warnings)
 }
 
@@ -182,6 +249,18 @@ func (s *source) step(a *ast.AST, e ast.Expr, outer int) int {
 		return dot + i + 1
 	}
 	return dot
+}
+
+// named is where a step of a [FieldUse] says its name.
+func (s *source) named(a *ast.AST, step ast.Expr, name string) int {
+	if step.Kind() == ast.SelectKind {
+		return s.step(a, step, 0)
+	}
+	at, _ := s.of(a, step.ID())
+	if i := strings.Index(s.text[at:], name); i >= 0 {
+		return at + i
+	}
+	return at
 }
 
 func resourceFields() []string { return []string{"group", "version", "resource"} }

@@ -75,6 +75,9 @@ func (p *Program) outcome(known Known) (Outcome, error) {
 // lets all pass.
 func (p *Program) constantFaults() []Fault {
 	start := p.source.start()
+	if reason := p.constantReason(); reason != "" {
+		return []Fault{p.source.fault(start, "%s", reason)}
+	}
 	outcome, err := p.overTypes()
 	switch outcome {
 	case Fails:
@@ -83,7 +86,12 @@ func (p *Program) constantFaults() []Fault {
 		}
 		return []Fault{p.source.fault(start, "has no result, whatever the object is")}
 	case Never:
-		if p.kind == Filter {
+		switch {
+		case p.kind == Filter && err != nil && tooExpensive(err):
+			return []Fault{p.source.fault(start, "is false or takes more than %d steps, whatever the object is", costLimit)}
+		case p.kind == Filter && err != nil:
+			return []Fault{p.source.fault(start, "is false or has no result, whatever the object is")}
+		case p.kind == Filter:
 			return []Fault{p.source.fault(start, "is never true: nothing would pass")}
 		}
 	case Always:
@@ -94,13 +102,38 @@ func (p *Program) constantFaults() []Fault {
 	return nil
 }
 
-// overTypes is the outcome that all types have in common.
+// constantReason says why the result of a [Value] that is the same for each object cannot be put into one.
+func (p *Program) constantReason() string {
+	if u := p.uses; p.kind != Value || u.Object || !u.ObjectOnly() || u.Resource {
+		return ""
+	}
+	result, _, err := p.partial.Eval(map[string]any{})
+	if err != nil {
+		return ""
+	}
+	_, reason := plain(result)
+	return reason
+}
+
+// overTypes is the outcome that all types have in common. Never with an error is the one of a filter that fails for some
+// types, and is false for the others.
 func (p *Program) overTypes() (Outcome, error) {
-	outcome, err := p.outcome(Known{Type: deltaTypes()[0]})
-	for _, t := range deltaTypes()[1:] {
-		if p.Outcome(Known{Type: t}) != outcome {
-			return Open, nil
+	var failed error
+	seen := map[Outcome]bool{}
+	for _, t := range deltaTypes() {
+		outcome, err := p.outcome(Known{Type: t})
+		if seen[outcome] = true; outcome == Fails {
+			failed = err
 		}
 	}
-	return outcome, err
+	switch {
+	case seen[Open], seen[Always] && len(seen) > 1:
+		return Open, nil
+	case seen[Always]:
+		return Always, nil
+	case seen[Never]:
+		return Never, failed
+	default:
+		return Fails, failed
+	}
 }

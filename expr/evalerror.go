@@ -34,7 +34,7 @@ func (s *source) evalError(offset int, reason string) *EvalError {
 // word by word, and therefore hold no value, are told apart.
 func (p *Program) explain(err error) error {
 	if tooExpensive(err) {
-		return p.source.evalError(0, fmt.Sprintf("it took more than %d steps", costLimit))
+		return p.source.evalError(0, tooMuch())
 	}
 	var failed *types.Err
 	if !errors.As(err, &failed) {
@@ -59,6 +59,8 @@ func tooExpensive(err error) bool {
 	var cancelled interpreter.EvalCancelledError
 	return errors.As(err, &cancelled)
 }
+
+func tooMuch() string { return fmt.Sprintf("it costs too much: more than %d steps", costLimit) }
 
 // missingField is the selection whose field the object does not have, or nil. cel-go names the outermost of a chain of
 // them; which one it is, is told by the key in the message, if that is a name in the expression.
@@ -97,7 +99,7 @@ func reasonOf(node ast.Expr, failed *types.Err) string {
 	function := node.AsCall().FunctionName()
 	for _, known := range []string{
 		"division by zero", "modulus by zero", "integer overflow", "unsigned integer overflow", "duration overflow", "timestamp overflow",
-		errEmptyList.Error(), errNotQuantity.Error(), errNotWhole.Error(),
+		errEmptyList.Error(), errOffset.Error(), errNotQuantity.Error(), errNotWhole.Error(),
 	} {
 		if says(failed, known) {
 			return known

@@ -42,6 +42,18 @@ func TestFaults(t *testing.T) {
 		{`object.spec.in == 3`, `1:13: "in" is a word of the language; as a field write it ["in"]`},
 		{`has(object)`, `1:5: has() takes a field, as in has(object.metadata.labels)`},
 		{`$.x`, `1:1: the character $ has no meaning here`},
+		{`object.metadata.?lables.x.orValue(1) == 1`, `1:18: metadata has no field "lables"; did you mean "labels"?`},
+		{`object.?metadata.?lables.hasValue()`, `1:19: metadata has no field "lables"; did you mean "labels"?`},
+		{`object.metadata["lables"].x == 1`, `1:18: metadata has no field "lables"; did you mean "labels"?`},
+		{`object.metadata[?"lables"].hasValue()`, `1:19: metadata has no field "lables"; did you mean "labels"?`},
+		{`has(object["metadata"].lables)`, `1:24: metadata has no field "lables"; did you mean "labels"?`},
+		{`object.?metadata["lables"].orValue("") == ""`, `1:19: metadata has no field "lables"; did you mean "labels"?`},
+		// What cannot be true together.
+		{`object.metadata.namespace == "a" && object.metadata.namespace == "b"`, `1:63: is never true beside the other condition for object.metadata.namespace, which has one value: nothing would pass`},
+		{`object.a == 1 && snapshot && (2 == object["a"])`, `1:33: is never true beside the other condition for object.a, which has one value: nothing would pass`},
+		// What fails and what is false.
+		{`lists.range(1000000000).size() > 0 && type == "ADDED"`, `1:1: is false or has no result, whatever the object is`},
+		{`lists.range(100000).map(i, lists.range(100000)).size() > 0 && type == "ADDED"`, `1:1: takes more than 1000000 steps, whatever the object is`},
 		// Names.
 		{`type == ADDED`, `1:9: there is no variable "ADDED"; if it is text, put it in quotes: "ADDED"`},
 		{`object.metadata.labels[app] == "x"`, `1:24: there is no variable "app"; if it is text, put it in quotes: "app"`},
@@ -83,7 +95,7 @@ func TestFaults(t *testing.T) {
 		{`quantity("3x") == quantity("1")`, `1:10: "3x" is not a quantity such as 500m, 2 or 1Gi`},
 		{`timestamp("today") < timestamp(object.t)`, `1:11: "today" is not a time such as 2026-11-21T00:12:03Z`},
 		{`duration("a day") < duration(object.d)`, `1:10: "a day" is not a duration such as 1h30m or 10s`},
-		{`type == "ADDED" && type == "DELETED"`, `1:1: is never true: nothing would pass`},
+		{`type == "ADDED" && type == "DELETED"`, `1:25: is never true beside the other condition for type, which has one value: nothing would pass`},
 		{`false && object.x`, `1:1: is never true: nothing would pass`},
 		{strings.Repeat("!(", 300) + "snapshot" + strings.Repeat(")", 300), `1:1: the expression is nested too deeply`},
 		{"object" + strings.Repeat(".a", 9000) + " == 1", `1:1: the expression is nested too deeply`},
@@ -110,6 +122,10 @@ func TestValueFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		`type(object.x)`:           `1:1: this is the name of a type, which JSON has no form for`,
 		`object.?metadata.?labels`: `1:1: this is an optional value, which JSON has no form for; end it with .orValue(…)`,
+		`{1: object.x}`:            `1:1: this holds a map whose keys are not text, which JSON has no form for`,
+		`[{"a": {true: 1}}]`:       `1:1: this holds a map whose keys are not text, which JSON has no form for`,
+		`dyn({1: 2})`:              `1:1: the result holds a map whose keys are not text`,
+		`[optional.none()]`:        `1:1: the result is an optional value; end it with .orValue(…)`,
 		`1 / 0`:                    `1:1: has no result, whatever the object is`,
 		`objct.metadata.name`:      `1:1: there is no variable "objct"; did you mean "object"?`,
 	} {

@@ -72,7 +72,7 @@ func compareInputs(t interface{ Errorf(string, ...any) }, p *Program) {
 		}
 	} else if err == nil {
 		var reason string
-		if want, reason = plain(result, maxDepth); reason != "" {
+		if want, reason = plain(result); reason != "" {
 			err = errors.New(reason)
 		}
 	}

@@ -28,35 +28,19 @@ func (listsLibrary) CompileOptions() []cel.EnvOption {
 	list := []*cel.Type{cel.ListType(item)}
 	find := []*cel.Type{cel.ListType(item), item}
 	options := []cel.EnvOption{
-		cel.Function("isSorted", cel.MemberOverload("list_is_sorted", list, cel.BoolType, onList(isSorted))),
-		cel.Function("sum", cel.MemberOverload("list_sum", list, item, onList(sum))),
-		cel.Function("min", cel.MemberOverload("list_min", list, item, onList(func(l traits.Lister) ref.Val { return extreme(l, types.IntNegOne) }))),
-		cel.Function("max", cel.MemberOverload("list_max", list, item, onList(func(l traits.Lister) ref.Val { return extreme(l, types.IntOne) }))),
-		cel.Function("indexOf", cel.MemberOverload("list_index_of", find, cel.IntType, onListItem(func(l traits.Lister, v ref.Val) ref.Val {
-			for i := range length(l) {
-				if types.Equal(l.Get(i), v) == types.True {
-					return i
-				}
-			}
-			return types.IntNegOne
-		}))),
-		cel.Function("lastIndexOf", cel.MemberOverload("list_last_index_of", find, cel.IntType, onListItem(func(l traits.Lister, v ref.Val) ref.Val {
-			for i := length(l) - 1; i >= 0; i-- {
-				if types.Equal(l.Get(i), v) == types.True {
-					return i
-				}
-			}
-			return types.IntNegOne
-		}))),
+		// In a program a meteredCall takes the place of all but sum.
+		cel.Function("isSorted", cel.MemberOverload("list_is_sorted", list, cel.BoolType, onListAlone((&meter{}).isSorted))),
+		cel.Function("sum", cel.MemberOverload("list_sum", list, item, onListAlone(sum))),
+		cel.Function("min", cel.MemberOverload("list_min", list, item, onListAlone((&meter{}).smallest))),
+		cel.Function("max", cel.MemberOverload("list_max", list, item, onListAlone((&meter{}).largest))),
+		cel.Function("indexOf", cel.MemberOverload("list_index_of", find, cel.IntType, onListItem((&meter{}).index))),
+		cel.Function("lastIndexOf", cel.MemberOverload("list_last_index_of", find, cel.IntType, onListItem((&meter{}).lastIndex))),
 	}
 	pass := cost.Sum(cost.Const(cost.CallCost), cost.Length(cost.Target()))
-	for _, id := range []string{"list_is_sorted", "list_sum", "list_min", "list_max", "list_index_of", "list_last_index_of"} {
-		options = append(options, cel.CostModel(cost.MemberOverload(id, cost.EvalCost(pass))))
-	}
-	return options
+	return append(options, cel.CostModel(cost.MemberOverload("list_sum", cost.EvalCost(pass))))
 }
 
-func onList(f func(traits.Lister) ref.Val) cel.OverloadOpt {
+func onListAlone(f func(traits.Lister) ref.Val) cel.OverloadOpt {
 	return cel.UnaryBinding(func(v ref.Val) ref.Val {
 		if l, ok := v.(traits.Lister); ok {
 			return f(l)
@@ -65,7 +49,7 @@ func onList(f func(traits.Lister) ref.Val) cel.OverloadOpt {
 	})
 }
 
-func onListItem(f func(traits.Lister, ref.Val) ref.Val) cel.OverloadOpt {
+func onListItem(f func(traits.Lister, ref.Val) types.Int) cel.OverloadOpt {
 	return cel.BinaryBinding(func(v, item ref.Val) ref.Val {
 		if l, ok := v.(traits.Lister); ok {
 			return f(l, item)
@@ -79,9 +63,9 @@ func length(l traits.Lister) types.Int {
 	return n
 }
 
-func isSorted(l traits.Lister) ref.Val {
+func (m *meter) isSorted(l traits.Lister) ref.Val {
 	for i := types.Int(1); i < length(l); i++ {
-		switch c := compare(l.Get(i-1), l.Get(i)); c {
+		switch c := m.compare(l.Get(i-1), l.Get(i)); c {
 		case types.IntOne:
 			return types.False
 		case types.IntZero, types.IntNegOne:
@@ -107,14 +91,18 @@ func sum(l traits.Lister) ref.Val {
 	return total
 }
 
+func (m *meter) smallest(l traits.Lister) ref.Val { return m.extreme(l, types.IntNegOne) }
+
+func (m *meter) largest(l traits.Lister) ref.Val { return m.extreme(l, types.IntOne) }
+
 // extreme is the largest item for 1, the smallest for -1.
-func extreme(l traits.Lister, wanted types.Int) ref.Val {
+func (m *meter) extreme(l traits.Lister, wanted types.Int) ref.Val {
 	if length(l) == 0 {
 		return types.WrapErr(errEmptyList)
 	}
 	best := l.Get(types.IntZero)
 	for i := types.Int(1); i < length(l); i++ {
-		switch c := compare(l.Get(i), best); c {
+		switch c := m.compare(l.Get(i), best); c {
 		case wanted:
 			best = l.Get(i)
 		case types.IntZero, types.IntOne, types.IntNegOne:
@@ -126,7 +114,8 @@ func extreme(l traits.Lister, wanted types.Int) ref.Val {
 }
 
 // compare returns -1, 0, 1 or an error.
-func compare(a, b ref.Val) ref.Val {
+func (m *meter) compare(a, b ref.Val) ref.Val {
+	m.step(1 + int(min(size(a), size(b)))/10)
 	if comparer, ok := a.(traits.Comparer); ok {
 		return comparer.Compare(b)
 	}

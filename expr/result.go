@@ -14,10 +14,53 @@ import (
 // maxDepth of a result; no object is nested as deeply.
 const maxDepth = 100
 
-// plain copies a result into what encoding/json would make of JSON, but for whole numbers, which are int64. Where JSON has
+// Shape is what can be said of a result before there is one.
+type Shape int
+
+// The shapes.
+const (
+	// AnyShape may be each of the others.
+	AnyShape Shape = iota
+	// ScalarShape has nothing inside.
+	ScalarShape
+	// ListShape has items.
+	ListShape
+	// MapShape has members.
+	MapShape
+)
+
+// Shape is that of every result of the expression.
+func (p *Program) Shape() Shape {
+	switch p.ast.GetType(p.ast.Expr().ID()).Kind() {
+	case types.BoolKind, types.IntKind, types.UintKind, types.DoubleKind, types.StringKind, types.BytesKind,
+		types.TimestampKind, types.DurationKind, types.NullTypeKind:
+		return ScalarShape
+	case types.ListKind:
+		return ListShape
+	case types.MapKind:
+		return MapShape
+	default:
+		return AnyShape
+	}
+}
+
+// plain copies a result into what can be put into an object; see [copier.copy].
+func plain(v ref.Val) (value any, reason string) {
+	c := copier{}
+	return c.copy(v, maxDepth)
+}
+
+// copier counts what it copies: a list may hold one list many times, and that one another.
+type copier struct{ copied int }
+
+// copy copies a result into what encoding/json would make of JSON, but for whole numbers, which are int64. Where JSON has
 // no such thing it follows CEL's own mapping: times and durations are text, bytes are base64. The reason, if not empty,
 // says what JSON cannot hold.
-func plain(v ref.Val, depth int) (value any, reason string) {
+func (c *copier) copy(v ref.Val, depth int) (value any, reason string) {
+	c.copied++
+	if c.copied > costLimit {
+		return nil, tooMuch()
+	}
 	if depth == 0 {
 		return nil, "the result is nested too deeply"
 	}
@@ -51,9 +94,9 @@ func plain(v ref.Val, depth int) (value any, reason string) {
 		}
 		return string(text), ""
 	case traits.Lister:
-		return plainList(v, depth)
+		return c.list(v, depth)
 	case traits.Mapper:
-		return plainMap(v, depth)
+		return c.mapping(v, depth)
 	case *types.Optional:
 		return nil, "the result is an optional value; end it with .orValue(…)"
 	default:
@@ -61,10 +104,10 @@ func plain(v ref.Val, depth int) (value any, reason string) {
 	}
 }
 
-func plainList(list traits.Lister, depth int) (any, string) {
+func (c *copier) list(list traits.Lister, depth int) (any, string) {
 	values := make([]any, 0, length(list))
 	for it := list.Iterator(); it.HasNext() == types.True; {
-		value, reason := plain(it.Next(), depth-1)
+		value, reason := c.copy(it.Next(), depth-1)
 		if reason != "" {
 			return nil, reason
 		}
@@ -73,7 +116,7 @@ func plainList(list traits.Lister, depth int) (any, string) {
 	return values, ""
 }
 
-func plainMap(m traits.Mapper, depth int) (any, string) {
+func (c *copier) mapping(m traits.Mapper, depth int) (any, string) {
 	values := map[string]any{}
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		key := it.Next()
@@ -81,7 +124,7 @@ func plainMap(m traits.Mapper, depth int) (any, string) {
 		if !ok {
 			return nil, "the result holds a map whose keys are not text"
 		}
-		value, reason := plain(m.Get(key), depth-1)
+		value, reason := c.copy(m.Get(key), depth-1)
 		if reason != "" {
 			return nil, reason
 		}

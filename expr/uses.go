@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
 )
 
 // Uses says which variables an expression reads.
@@ -136,4 +137,69 @@ func outermost(f func(e ast.Expr)) ast.Visitor {
 			f(e)
 		}
 	})
+}
+
+// FieldUse is a place in an object that an expression reads.
+type FieldUse struct {
+	// Old is set for oldObject.
+	Old  bool
+	Path []string
+	// Optional is set if the expression goes on where a part of the path is absent, and Asks if it is a has().
+	Optional, Asks bool
+	// Offset is where the path begins in the text, in bytes.
+	Offset int
+	steps  []ast.Expr // what names each part of the path
+}
+
+// FieldUses are the places in object and oldObject that the expression reads by names, in no order.
+func (p *Program) FieldUses() []FieldUse { return fieldUsesOf(p.source, p.ast) }
+
+// fieldUsesOf also follows .?name, ["name"] and [?"name"], which [walk] does not.
+func fieldUsesOf(src *source, a *ast.AST) []FieldUse {
+	var reads []FieldUse
+	inner := map[int64]bool{}
+	ast.PreOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if inner[e.ID()] {
+			return
+		}
+		var r FieldUse
+		for at := e; ; {
+			operand, name, step := stepOf(at)
+			if operand == nil {
+				if !isVariable(at, varObject) && !isVariable(at, varOldObject) {
+					return
+				}
+				r.Old = isVariable(at, varOldObject)
+				r.Offset, _ = src.of(a, at.ID())
+				break
+			}
+			r.Path, r.steps = append(r.Path, name), append(r.steps, step)
+			r.Asks = r.Asks || at.Kind() == ast.SelectKind && at.AsSelect().IsTestOnly()
+			r.Optional = r.Optional || at.Kind() == ast.CallKind && at.AsCall().FunctionName() != operators.Index
+			inner[operand.ID()] = true
+			at = operand
+		}
+		slices.Reverse(r.Path)
+		slices.Reverse(r.steps)
+		reads = append(reads, r)
+	}))
+	return reads
+}
+
+// stepOf takes the last step off a path: the expression before it, the name, and what holds the name. The operand is nil
+// if e is no step by a name.
+func stepOf(e ast.Expr) (operand ast.Expr, name string, step ast.Expr) {
+	switch e.Kind() {
+	case ast.SelectKind:
+		return e.AsSelect().Operand(), e.AsSelect().FieldName(), e
+	case ast.CallKind:
+		switch e.AsCall().FunctionName() {
+		case operators.Index, operators.OptIndex, operators.OptSelect:
+			args := e.AsCall().Args()
+			if text, at := literal(args[1:]); at != nil {
+				return args[0], text, at
+			}
+		}
+	}
+	return nil, "", nil
 }
