@@ -271,7 +271,10 @@ func (s *Sink) Check(ctx context.Context) error {
 	}
 	asking, cancel := context.WithTimeout(ctx, apiPatience)
 	defer cancel()
-	return s.stream.check(asking, link)
+	if err := s.stream.check(asking, link); err != nil || ctx.Err() == nil {
+		return err
+	}
+	return transient(fmt.Errorf("check the stream: %w", ctx.Err()))
 }
 
 // advise adds what to do about the failure to connect.
