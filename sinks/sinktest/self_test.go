@@ -2,8 +2,10 @@ package sinktest
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
@@ -20,21 +22,24 @@ type memory struct {
 	sinks.Common
 	defect string
 	secret string
+	logger *slog.Logger // set by Open
 
 	mu       sync.Mutex // guards what follows
 	stored   []Stored
 	failing  bool
 	denied   bool
 	away     bool
+	large    bool          // the last record was over MaxBytes
 	hung     chan struct{} // not nil while hanging; closed by mend
 	poisoned map[string]bool
 	refused  map[string]bool
 }
 
-func (m *memory) Open(context.Context, sinks.Env) (sinks.Sink, error) {
+func (m *memory) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 	if m.defect == "open waits" && m.away {
 		return nil, errors.New("away")
 	}
+	m.logger = env.Logger
 	return m, nil
 }
 
@@ -107,6 +112,12 @@ func (m *memory) Deliver(ctx context.Context, batch []sinks.Record) error {
 		return sinks.Permanent(sinks.ReasonRejected, errors.New("no"))
 	case m.defect == "shows a credential" && m.denied:
 		return sinks.Transient(sinks.ReasonUnauthorized, fmt.Errorf("%s was refused", m.secret))
+	case m.defect == "logs a credential" && m.denied:
+		m.logger.Debug("refused", "token", m.secret)
+		return sinks.Transient(sinks.ReasonUnauthorized, errors.New("denied"))
+	case m.defect == "logs a coded credential" && m.denied:
+		m.logger.Warn("refused", "header", "Basic "+base64.StdEncoding.EncodeToString([]byte("user:"+m.secret)))
+		return sinks.Transient(sinks.ReasonUnauthorized, errors.New("denied"))
 	case m.defect == "swallows errors" && m.failing:
 		return nil
 	case m.away:
@@ -131,7 +142,20 @@ func (m *memory) store(batch []sinks.Record) error {
 	failed := map[string]bool{}
 	for i := range batch {
 		r := &batch[i]
+		tooLarge := r.Size() > int(m.Batch.MaxBytes)
 		switch {
+		case tooLarge && m.defect == "tries a large record for ever":
+			errs[i] = sinks.Transient(sinks.ReasonTooLarge, errors.New("too large"))
+		case tooLarge && m.defect == "gives no reason for a large record":
+			errs[i] = sinks.Permanent(sinks.ReasonRejected, errors.New("no"))
+		case tooLarge && m.defect == "drops a large record":
+			continue
+		case tooLarge && m.defect == "cuts a large record":
+			m.stored = append(m.stored, Stored{DedupID: r.DedupID, Key: r.Key, Headers: r.Headers, Body: slices.Clone(r.Body[:1<<10])})
+			continue
+		case m.large && m.defect == "fails behind a large record":
+			m.large = false
+			errs[i] = sinks.Transient(sinks.ReasonUnreachable, errors.New("the connection is gone"))
 		case failed[r.Key] && m.defect != "goes on behind a failure":
 			errs[i] = sinks.Transient(sinks.ReasonOther, errors.New("held"))
 		case m.poisoned[r.ID] && m.defect == "drops the poisoned":
@@ -155,6 +179,7 @@ func (m *memory) store(batch []sinks.Record) error {
 		if errs[i] != nil {
 			failed[r.Key] = true
 		}
+		m.large = tooLarge
 	}
 	if len(failed) == 0 {
 		return nil
@@ -217,25 +242,32 @@ func TestSuite(t *testing.T) { Run(t, harness(os.Getenv(defectVariable))) }
 // TestSuiteFindsDefects runs this program again for each defect, because a failed subtest fails its parent.
 func TestSuiteFindsDefects(t *testing.T) {
 	for defect, want := range map[string]string{
-		"open waits":                 "Open: away",
-		"ignores its context":        "has not returned 2s after its context had ended",
-		"calls everything permanent": "want one that may pass",
-		"shows a credential":         "credential 0 shows",
-		"swallows errors":            "while the peer fails: got no error",
-		"reorders":                   "first arrivals of key",
-		"modifies the batch":         "Deliver modified the batch",
-		"goes on behind a failure":   "of the same key, failed in the same call",
-		"drops the poisoned":         "the poisoned record was acknowledged",
-		"loses one":                  "and the peer does not have it",
-		"another dedup id":           "got dedup id",
-		"drops attributes":           "got attributes",
-		"keeps records":              "record that nobody sent",
-		"close waits":                "Close has not returned 2s after its context had ended",
-		"warns of its defaults":      "the defaults give up a promise",
-		"check sends":                "Check sent 1 records",
-		"check sees nothing":         "Check of a peer that does not answer: got no error",
-		"check waits":                "Check has not returned 2s after its context had ended",
-		"hides what it cannot do":    "Hang is missing, and Cannot gives no reason",
+		"open waits":                         "Open: away",
+		"ignores its context":                "has not returned 2s after its context had ended",
+		"calls everything permanent":         "want one that may pass",
+		"shows a credential":                 "credential 0 shows",
+		"swallows errors":                    "while the peer fails: got no error",
+		"reorders":                           "first arrivals of key",
+		"modifies the batch":                 "Deliver modified the batch",
+		"goes on behind a failure":           "of the same key, failed in the same call",
+		"drops the poisoned":                 "the poisoned record was acknowledged",
+		"loses one":                          "and the peer does not have it",
+		"another dedup id":                   "got dedup id",
+		"drops attributes":                   "got attributes",
+		"logs a credential":                  "credential 0 shows in an error or a log line",
+		"logs a coded credential":            "credential 0 shows in an error or a log line",
+		"tries a large record for ever":      "want none or a permanent too_large",
+		"gives no reason for a large record": "want none or a permanent too_large",
+		"drops a large record":               "was acknowledged, and the peer does not have it",
+		"cuts a large record":                "the peer has a record that nobody sent",
+		"fails behind a large record":        "neighbour of the large record: got error",
+		"keeps records":                      "record that nobody sent",
+		"close waits":                        "Close has not returned 2s after its context had ended",
+		"warns of its defaults":              "the defaults give up a promise",
+		"check sends":                        "Check sent 1 records",
+		"check sees nothing":                 "Check of a peer that does not answer: got no error",
+		"check waits":                        "Check has not returned 2s after its context had ended",
+		"hides what it cannot do":            "Hang is missing, and Cannot gives no reason",
 	} {
 		t.Run(defect, func(t *testing.T) {
 			t.Parallel()

@@ -177,6 +177,43 @@ func TestClientCertificateRotates(t *testing.T) {
 	}
 }
 
+// TestAuthorityRotates replaces caFile while the sink is open: the next connection trusts the new authority, and the old
+// one no longer.
+func TestAuthorityRotates(t *testing.T) {
+	before, after := sinktest.NewAuthority(t), sinktest.NewAuthority(t)
+	var current atomic.Pointer[tls.Config]
+	current.Store(before.ServerConfig("127.0.0.1"))
+	serverConfig := before.ServerConfig("127.0.0.1")
+	serverConfig.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.Load(), nil }
+	r := newReceiver(t, serverConfig)
+	caFile := write(t, "ca.pem", before.PEM())
+	sink := open(t, func(c *Config) { c.URL, c.TLS = r.url(), &sinks.TLS{CAFile: caFile} })
+	// The request that finds the old connection closed may fail, so that a step may take a few.
+	deliver := func(step string, want func(error) bool) {
+		t.Helper()
+		var err error
+		for range 5 {
+			if err = sink.Deliver(t.Context(), records(1, "a")); want(err) {
+				return
+			}
+		}
+		t.Errorf("%s: got %v", step, err)
+	}
+	taken := func(err error) bool { return err == nil }
+	refused := func(err error) bool {
+		return err != nil && strings.Contains(err.Error(), "x509: ") && sinks.Classify(err).Reason == sinks.ReasonUnreachable
+	}
+	deliver("the first authority", taken)
+	current.Store(after.ServerConfig("127.0.0.1"))
+	r.server.CloseClientConnections()
+	deliver("the receiver has another", refused)
+	rewrite(t, caFile, after.PEM())
+	deliver("caFile has it too", taken)
+	current.Store(before.ServerConfig("127.0.0.1"))
+	r.server.CloseClientConnections()
+	deliver("the receiver goes back", refused)
+}
+
 func TestRedirectIsNotFollowed(t *testing.T) {
 	r := newReceiver(t, nil)
 	elsewhere := newReceiver(t, nil)

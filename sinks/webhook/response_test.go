@@ -1,12 +1,16 @@
 package webhook
 
 import (
+	"bufio"
 	"crypto/tls"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,22 +62,62 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestEarlyRefusal checks that the answer of a receiver that does not read a large body is heard.
+// TestEarlyRefusal checks that the answer of a receiver that does not read a large body is heard: the request asks first,
+// and a refusal keeps the body back. Against a server that reads the body itself, all of it, whatever comes.
 func TestEarlyRefusal(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.ContentLength > 1000 {
-			w.Header().Set("Connection", "close")
-			w.WriteHeader(http.StatusRequestEntityTooLarge)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type request struct {
+		header http.Header
+		body   int64
+	}
+	got := make(chan request, 1)
+	var done sync.WaitGroup
+	defer done.Wait()
+	defer listener.Close()
+	done.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			reader := bufio.NewReader(conn)
+			req, err := http.ReadRequest(reader)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			status := http.StatusRequestEntityTooLarge
+			if req.ContentLength < 1000 {
+				status = http.StatusOK
+			}
+			fmt.Fprintf(conn, "HTTP/1.1 %d x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", status)
+			n, _ := io.Copy(io.Discard, reader) // until the sink closes the connection
+			_ = conn.Close()
+			got <- request{req.Header, n}
 		}
-	}))
-	defer server.Close()
-	sink := open(t, func(c *Config) { c.URL = server.URL })
+	})
+	sink := open(t, func(c *Config) { c.URL = "http://" + listener.Addr().String() })
+	if err := sink.Deliver(t.Context(), records(1, "a")); err != nil {
+		t.Error(err)
+	}
+	if r := <-got; r.header.Get("Expect") != "" {
+		t.Errorf("a small request asks first: %v", r.header)
+	}
 	record := sinktest.NewRecord("a", 1)
 	record.Body = []byte(`"` + strings.Repeat("x", 20<<20) + `"`)
 	class := sinks.Classify(sink.Deliver(t.Context(), []sinks.Record{record}))
 	if class == nil || !class.Permanent || class.Reason != sinks.ReasonTooLarge {
 		t.Errorf("got %v, want a permanent %s", class, sinks.ReasonTooLarge)
 	}
+	// On a machine that needs more than a second for the answer the body comes all the same.
+	r := <-got
+	if r.header.Get("Expect") != "100-continue" {
+		t.Errorf("got header %v, want it to ask first", r.header)
+	}
+	t.Logf("%d bytes of the body were sent", r.body)
 }
 
 // TestEndlessAnswer checks that neither memory nor time goes into an answer that does not end.
