@@ -1,18 +1,12 @@
 package expr
 
 import (
-	"errors"
-	"strings"
-	"unicode/utf8"
-
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
 	"cel.dev/cel-go/interpreter"
 )
-
-var errOffset = errors.New("the offset is negative")
 
 // metered replaces the calls that compare many values by ones that stop at the cost limit, not behind it.
 func metered(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
@@ -182,81 +176,6 @@ func isKey(a, b ref.Val) ref.Val {
 	return m.Contains(a)
 }
 
-// measuredCall is a call of which one could go through, or make, more than memory holds: a list may hold one list many
-// times, and that one another. It pays before it runs, for which its arguments are evaluated twice.
-type measuredCall struct {
-	interpreter.InterpretableCall
-	args    []interpreter.InterpretableV2
-	measure func(m *meter, args []ref.Val)
-}
-
-// measureOf is what pays for a function, nil if that can be done behind it.
-func measureOf(function string) func(m *meter, args []ref.Val) {
-	switch function {
-	case "format", "flatten":
-		return func(m *meter, args []ref.Val) {
-			for _, arg := range args {
-				m.whole(arg)
-			}
-		}
-	case "replace":
-		return measureReplace
-	case "join":
-		return measureJoin
-	default:
-		return nil
-	}
-}
-
-// measureReplace pays for the text that is made, which is as long as two texts of an object multiplied.
-func measureReplace(m *meter, args []ref.Val) {
-	var texts [3]string
-	for i := range texts {
-		if i < len(args) {
-			text, _ := args[i].(types.String)
-			texts[i] = string(text)
-		}
-	}
-	times := strings.Count(texts[0], texts[1])
-	if len(args) == 4 {
-		if most, ok := args[3].(types.Int); ok && most >= 0 {
-			times = int(min(most, types.Int(times)))
-		}
-	}
-	m.step((len(texts[0]) + times*len(texts[2])) / 10)
-}
-
-func measureJoin(m *meter, args []ref.Val) {
-	l, ok := args[0].(traits.Lister)
-	if !ok {
-		return
-	}
-	between := 1
-	if len(args) == 2 {
-		between += int(size(args[1]))
-	}
-	for i := range length(l) {
-		m.step(between + int(size(l.Get(i))))
-	}
-}
-
-// Exec implements [interpreter.InterpretableV2].
-func (c *measuredCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
-	m := meter{frame: frame}
-	values := make([]ref.Val, len(c.args))
-	for i, arg := range c.args {
-		values[i] = arg.Exec(frame)
-	}
-	c.measure(&m, values)
-	m.pay()
-	return c.InterpretableCall.Exec(frame)
-}
-
-// Eval implements [interpreter.Interpretable].
-func (c *measuredCall) Eval(vars interpreter.Activation) ref.Val {
-	return interpreter.EvalActivation(vars, c.Exec)
-}
-
 func equals(m *meter, args []ref.Val) ref.Val { return types.Bool(m.equal(args[0], args[1])) }
 
 func notEquals(m *meter, args []ref.Val) ref.Val { return types.Bool(!m.equal(args[0], args[1])) }
@@ -305,52 +224,6 @@ func lastIndexOf(m *meter, args []ref.Val) ref.Val {
 		return m.lastIndex(l, args[1])
 	}
 	return m.textIndex(args, true)
-}
-
-// textIndex is indexOf and lastIndexOf for texts, in characters, as ext.Strings defines them. Its own compare the texts at
-// every place, which for long ones takes minutes.
-func (m *meter) textIndex(args []ref.Val, last bool) ref.Val {
-	whole, ok := args[0].(types.String)
-	part, also := args[1].(types.String)
-	if !ok || !also {
-		return nil
-	}
-	text, sub := string(whole), string(part)
-	m.step((len(text) + len(sub)) / 10)
-	characters := utf8.RuneCountInString(text)
-	from := 0
-	if last {
-		from = characters
-	}
-	if len(args) == 3 {
-		offset, ok := args[2].(types.Int)
-		switch {
-		case !ok:
-			return nil
-		case offset < 0:
-			return types.WrapErr(errOffset)
-		case sub != "" && offset >= types.Int(characters):
-			return types.IntNegOne
-		}
-		from = int(min(offset, types.Int(characters)))
-	}
-	at := (&source{text}).skip(0, from)
-	switch {
-	case sub == "":
-		return types.Int(from)
-	case last:
-		at = strings.LastIndex(text[:min(at+len(sub), len(text))], sub)
-	default:
-		if i := strings.Index(text[at:], sub); i >= 0 {
-			at += i
-		} else {
-			at = -1
-		}
-	}
-	if at < 0 {
-		return types.IntNegOne
-	}
-	return types.Int(utf8.RuneCountInString(text[:at]))
 }
 
 func onList(f func(m *meter, l traits.Lister) ref.Val) meteredRun {
