@@ -9,6 +9,10 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
+// letterType is the type of a letter, for placeholders. It is not that of its record: behind a DELETED a sink may send
+// what makes a compacted topic forget the key, and with it the letter.
+const letterType = "DEAD"
+
 // SinkLetters writes dead letters to a sink, one JSON object each that holds the whole record.
 type SinkLetters struct {
 	Sink    sinks.Sink
@@ -21,12 +25,14 @@ func (s SinkLetters) Write(ctx context.Context, letter Letter) error {
 	if err != nil {
 		return err
 	}
+	fields := letter.Record.Fields
+	fields.Type = letterType
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	return s.Sink.Deliver(ctx, []sinks.Record{{
 		ID: letter.Record.ID, DedupID: "dead/" + letter.Record.DedupID, Key: letter.Record.Key,
 		ContentType: "application/json", BatchContentType: "application/json",
-		Fields: letter.Record.Fields, Body: body,
+		Fields: fields, Body: body,
 	}})
 }
 

@@ -274,10 +274,17 @@ func (p *Pipeline) settle(u *unit, v *verdict) {
 	}
 }
 
+// maxTold is how many objects may fail at once before further ones are no news.
+const maxTold = 10
+
 // logFailing warns of the first failure of an object that is held back while others go on.
 func (p *Pipeline) logFailing(o *object, failing bool, err *sinks.Error) {
 	if failing && !o.failing && !p.gate.closed {
-		p.logger.Warn("an object's record fails; its later records wait behind it",
+		log := p.logger.Warn
+		if len(p.backlog.failing) >= maxTold { // a missing topic fails all of its objects
+			log = p.logger.Debug
+		}
+		log("an object's record fails; its later records wait behind it",
 			"resource", delta.ResourceName(o.ref.Resource), "namespace", o.ref.Namespace, "name", o.ref.Name, "err", err)
 	}
 	o.failing = failing
