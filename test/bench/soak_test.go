@@ -2,7 +2,9 @@ package bench_test
 
 import (
 	"context"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"sync"
@@ -13,6 +15,8 @@ import (
 
 	"github.com/kubeferry/kubeferry/sinks"
 	kafkasink "github.com/kubeferry/kubeferry/sinks/kafka"
+	"github.com/kubeferry/kubeferry/sinks/sinktest"
+	"github.com/kubeferry/kubeferry/sinks/webhook"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/natstest"
 )
@@ -42,6 +46,31 @@ func TestSoak(t *testing.T) {
 		config.JetStream = false
 		soak(t, openSink(t, config))
 	})
+	t.Run("webhook", func(t *testing.T) { soakWebhook(t, false) })
+	t.Run("webhook over HTTP 2", func(t *testing.T) { soakWebhook(t, true) })
+}
+
+// soakWebhook delivers arrays to a receiver in this process, whose memory counts too.
+func soakWebhook(t *testing.T, secure bool) {
+	t.Helper()
+	ca := sinktest.NewAuthority(t)
+	server := httptest.NewUnstartedServer(&receiver{})
+	config := webhook.NewConfig()
+	config.Batch.MaxRecords, config.Concurrency = batchSize, workers
+	if secure {
+		caFile := filepath.Join(t.TempDir(), "ca.pem")
+		if err := os.WriteFile(caFile, ca.PEM(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		server.EnableHTTP2, server.TLS = true, ca.ServerConfig("127.0.0.1")
+		server.StartTLS()
+		config.TLS = &sinks.TLS{CAFile: caFile}
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	config.URL = server.URL + "/sink"
+	soak(t, openSink(t, config))
 }
 
 func soak(t *testing.T, sink sinks.Sink) {
@@ -81,6 +110,7 @@ func deliverFor(t *testing.T, sink sinks.Sink, run string, length time.Duration)
 		wg.Go(func() {
 			for n := 0; time.Now().Before(end); n++ {
 				for i := range batch {
+					batch[i].BatchContentType = arrayType // for webhooks; the others do not look at it
 					batch[i].DedupID = run + "/" + strconv.Itoa(worker) + "/" + strconv.Itoa(n) + "/" + strconv.Itoa(i)
 				}
 				if err := sink.Deliver(ctx, batch); err != nil {

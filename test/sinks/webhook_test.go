@@ -3,6 +3,7 @@ package sinks_test
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,10 +16,14 @@ import (
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/sinktest"
 	"github.com/kubeferry/kubeferry/sinks/webhook"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
 // verifier is a receiver that takes what the reference library of Standard Webhooks verifies with the secret it has at
@@ -156,5 +161,54 @@ func TestWebhookSignatureTampered(t *testing.T) {
 		if body := change(header, bytes.Clone(receiver.body)); receiver.verify(body, header) == nil {
 			t.Errorf("a changed %s was verified", name)
 		}
+	}
+}
+
+// TestWebhookRetryAfter: a receiver that asks for time, in either form, gets it from the pipeline.
+func TestWebhookRetryAfter(t *testing.T) {
+	const pause = 3 * time.Second
+	for name, answer := range map[string]func(until time.Time) webhooktest.Answer{
+		"seconds": func(time.Time) webhooktest.Answer { return webhooktest.Answer{RetryAfter: pause} },
+		"date":    func(until time.Time) webhooktest.Answer { return webhooktest.Answer{RetryAt: until} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			receiver := webhooktest.Start(t)
+			var until time.Time // a date has whole seconds
+			receiver.Use(func(r *webhooktest.Request) webhooktest.Answer {
+				if !until.IsZero() {
+					return webhooktest.Answer{Status: http.StatusOK}
+				}
+				until = r.Time.Add(pause).Truncate(time.Second)
+				asked := answer(until)
+				asked.Status = http.StatusServiceUnavailable
+				return asked
+			})
+			config := webhook.NewConfig()
+			config.URL = receiver.URL()
+			p := runPipeline(t, config, pipeline.Options{Format: pipeline.FormatJSON, DeadLetter: refuseLetters{}})
+			giveConfigMap(t, p, "a", 1)
+			if left := p.Drain(within(t, time.Minute)); left > 0 {
+				t.Fatalf("%d records are left", left)
+			}
+			requests := receiver.Requests()
+			if len(requests) != 2 || requests[1].Time.Before(until) {
+				t.Errorf("got %d requests, the last at %v, want the second and last after %v", len(requests), requests[len(requests)-1].Time, until)
+			}
+		})
+	}
+}
+
+func giveConfigMap(t *testing.T, p *pipeline.Pipeline, name string, version int) {
+	t.Helper()
+	object, err := delta.NewObject(fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"shop","uid":"u-%s","resourceVersion":"%d"}}`, name, name, version))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.Delta(t.Context(), &delta.Delta{
+		Type: delta.Modified, Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Object: object, Observed: time.Now(),
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 type Answer struct {
 	Status     int
 	RetryAfter time.Duration // sent in whole seconds
+	RetryAt    time.Time     // sent as a date, if RetryAfter is not set
 	Body       string
 	Hang       bool // no answer until the sender gives up
 	Reset      bool // the connection is reset after the request was read

@@ -143,6 +143,8 @@ func (r *Receiver) serve(w http.ResponseWriter, hr *http.Request) {
 		r.remember(req)
 		if answer.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(answer.RetryAfter.Seconds())))
+		} else if !answer.RetryAt.IsZero() {
+			w.Header().Set("Retry-After", answer.RetryAt.UTC().Format(http.TimeFormat))
 		}
 		w.WriteHeader(answer.Status)
 		_, _ = io.WriteString(w, answer.Body)
