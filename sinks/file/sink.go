@@ -169,3 +169,10 @@ func classify(err error) error {
 		return sinks.Transient(sinks.ReasonUnavailable, err)
 	}
 }
+
+var _ sinks.Describer = (*Config)(nil)
+
+// Describe implements [sinks.Describer].
+func (c *Config) Describe(r *sinks.Record) sinks.Destination {
+	return sinks.Destination{Place: "file " + c.Path, Body: r.Structured()}
+}

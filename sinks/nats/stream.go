@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -231,4 +233,202 @@ func streamsOf(ctx context.Context, js jetstream.JetStream, needed string) (foun
 		found = append(found, info)
 	}
 	return found, list.Err()
+}
+
+// inspect warns of what in an existing stream breaks a promise. Its error is of a stream that nothing can be delivered to.
+func (s *stream) inspect(ctx context.Context, js jetstream.JetStream, found *jetstream.StreamConfig) error {
+	if found.NoAck {
+		return sinks.Transient(sinks.ReasonRejected, fmt.Errorf(
+			"stream %q acknowledges nothing (no_ack), so that each record would be sent for ever: set no_ack: false, or jetstream: false here", found.Name))
+	}
+	log := s.log.With("stream", found.Name)
+	config := s.config
+	if config == nil {
+		config = &Stream{}
+	}
+	if !covered(found.Subjects, s.subject) {
+		log.Warn("stream may not take every record", "subjects", strings.Join(found.Subjects, " "), "needed", pattern(s.subject),
+			"others", s.others(ctx, js, found.Name))
+	}
+	if want := config.duplicates(); found.Duplicates < want {
+		log.Warn("stream stores a record twice that is sent again after its duplicate window", "duplicates", found.Duplicates, "wanted", want)
+	}
+	switch found.Retention {
+	case jetstream.InterestPolicy:
+		log.Warn("stream acknowledges and does not store what no consumer asks for", "retention", found.Retention)
+	case jetstream.WorkQueuePolicy:
+		log.Warn("stream gives each record to one consumer and drops it then", "retention", found.Retention)
+	case jetstream.LimitsPolicy:
+	}
+	if found.Storage == jetstream.MemoryStorage {
+		log.Warn("stream loses what it holds when its servers stop", "storage", found.Storage)
+	}
+	if limits := config.drops(found); len(limits) > 0 {
+		log.Warn("stream drops records by limits that are not in this configuration", "limits", strings.Join(limits, ", "))
+	}
+	return nil
+}
+
+// drops lists the limits by which the stream found drops what it stored, but for those that the user asked for. Age
+// counts whatever the stream does when it is full; a full stream that refuses (DiscardNew) drops nothing, except within a
+// subject, unless it refuses there too.
+func (s *Stream) drops(found *jetstream.StreamConfig) (limits []string) {
+	add := func(name string, limit any) { limits = append(limits, fmt.Sprintf("%s %v", name, limit)) }
+	if found.MaxAge > 0 && found.MaxAge != s.MaxAge {
+		add("maxAge", found.MaxAge)
+	}
+	if found.MaxMsgsPerSubject > 0 && !found.DiscardNewPerSubject {
+		add("maxMsgsPerSubject", found.MaxMsgsPerSubject)
+	}
+	if found.Discard == jetstream.DiscardNew {
+		return limits
+	}
+	if found.MaxBytes > 0 && found.MaxBytes != int64(s.MaxBytes) {
+		add("maxBytes", found.MaxBytes)
+	}
+	if found.MaxMsgs > 0 {
+		add("maxMsgs", found.MaxMsgs)
+	}
+	return limits
+}
+
+// others names the other streams that take some of the records, as far as this user may know.
+func (s *stream) others(ctx context.Context, js jetstream.JetStream, name string) string {
+	names, err := namesOf(ctx, js, pattern(s.subject))
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(slices.DeleteFunc(names, func(other string) bool { return other == name }), " ")
+}
+
+// acks goes by what acknowledgements tell of the stream, at no cost. Its fields are shared by all calls.
+type acks struct {
+	highest atomic.Uint64 // sequence in an acknowledgement of a finished call
+	strayed atomic.Bool   // another stream acknowledged, and that was warned of
+}
+
+func (a *acks) reset() {
+	a.highest.Store(0)
+	a.strayed.Store(false)
+}
+
+// watch is what one call sees. One goroutine owns it.
+type watch struct {
+	*stream
+	before, highest uint64
+	remade          bool
+}
+
+func (s *stream) watch() *watch {
+	return &watch{stream: s, before: s.acks.highest.Load()}
+}
+
+// took sees an acknowledgement.
+func (w *watch) took(ack *jetstream.PubAck) {
+	switch {
+	case w.config == nil:
+	case ack.Stream != w.config.Name:
+		if w.acks.strayed.CompareAndSwap(false, true) {
+			w.log.Warn("records are stored by another stream than stream.name", "stream", w.config.Name, "other", ack.Stream)
+		}
+	case !ack.Duplicate: // else the sequence is that of the first time
+		w.highest = max(w.highest, ack.Sequence)
+		w.remade = w.remade || ack.Sequence <= w.before
+	}
+}
+
+// end has the next call look at the stream again if it is not the one it was. A stream counts upwards, so that what was
+// published after an acknowledgement had come has a higher sequence, unless the stream was deleted and made anew.
+func (w *watch) end() {
+	if w.remade {
+		w.forget()
+		return
+	}
+	for {
+		known := w.acks.highest.Load()
+		if w.highest <= known || w.acks.highest.CompareAndSwap(known, w.highest) {
+			return
+		}
+	}
+}
+
+// maxRefused bounds what is remembered of a connection that is denied one subject after the other.
+const maxRefused = 4096
+
+// errRefused stands for the server's line about one subject.
+var errRefused = fmt.Errorf("no right to publish to it: %w", nats.ErrPermissionViolation)
+
+// refusals are the permission violations that a server reported over one connection. It reports them on the side, by
+// a line that names the subject; nats.go hands them to a callback.
+type refusals struct {
+	mu       sync.Mutex // guards what follows
+	seq      int
+	forgot   int            // seq when it was last unknown which subjects were refused
+	subjects map[string]int // subject: seq of its last refusal
+	inbox    error          // the subscription that acknowledgements come by was refused
+	last     error          // of any kind
+	changed  chan struct{}  // closed at the next report
+}
+
+func newRefusals() *refusals {
+	return &refusals{subjects: map[string]int{}, changed: make(chan struct{})}
+}
+
+// report takes an error from nats.go's callback.
+func (r *refusals) report(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seq++
+	r.last = err
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		switch subject, publish := violated(err); {
+		case !publish:
+			r.inbox = err
+		case subject == "" || len(r.subjects) >= maxRefused:
+			clear(r.subjects)
+			r.forgot = r.seq
+		default:
+			r.subjects[subject] = r.seq
+		}
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// mark returns a point in time for since.
+func (r *refusals) mark() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seq
+}
+
+// since reports whether subject was refused after mark. When in doubt it was.
+func (r *refusals) since(mark int, subject string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.subjects[subject] > mark || r.forgot > mark
+}
+
+// state returns a channel that is closed at the next report, the last error reported, and the one that keeps
+// acknowledgements away.
+func (r *refusals) state() (changed <-chan struct{}, last, inbox error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed, r.last, r.inbox
+}
+
+// violated returns the subject of a violation, and whether publishing to it was refused (else subscribing). The
+// server writes: Permissions Violation for Publish to "subject" (client.go, pubPermissionViolation). Servers may
+// append to it.
+func violated(err error) (subject string, publish bool) {
+	_, rest, publish := strings.Cut(err.Error(), `Publish to "`)
+	if !publish {
+		return "", false
+	}
+	quoted, err := strconv.QuotedPrefix(`"` + rest)
+	if err != nil {
+		return "", true
+	}
+	subject, _ = strconv.Unquote(quoted) // it is quoted: QuotedPrefix says so
+	return subject, true
 }

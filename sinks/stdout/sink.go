@@ -119,3 +119,10 @@ func (s *Sink) write(lines []byte) error {
 
 // Close implements [sinks.Sink]. Standard output stays open.
 func (s *Sink) Close(context.Context) error { return nil }
+
+var _ sinks.Describer = (*Config)(nil)
+
+// Describe implements [sinks.Describer].
+func (c *Config) Describe(r *sinks.Record) sinks.Destination {
+	return sinks.Destination{Place: "standard output", Body: r.Structured()}
+}
