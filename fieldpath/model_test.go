@@ -1,8 +1,8 @@
 package fieldpath
 
 import (
-	"errors"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
