@@ -40,8 +40,12 @@ func passing(missed uint64, takers []string) []string {
 	return names
 }
 
-// remap makes bits for the takers of another time those of today's. Who was not there then was told of nothing.
+// remap makes bits for the takers of another time those of today's. Who was not there then was told of nothing. An older
+// state says nothing of takers (nil): then everybody was told of everything.
 func remap(missed uint64, then, now []string) (remapped uint64) {
+	if then == nil {
+		return 0
+	}
 	for n, taker := range now {
 		if i := slices.Index(then, taker); i < 0 || missed&(1<<i) != 0 {
 			remapped |= 1 << n

@@ -136,6 +136,9 @@ func TestTakers(t *testing.T) {
 	if got := remap(0b010, []string{"b", "c", "gone"}, takers); got != 0b101 { // a is new, and c was missed
 		t.Errorf("got %b", got)
 	}
+	if got := remap(0, nil, takers); got != 0 {
+		t.Errorf("an older state: got %b", got)
+	}
 	only := Audience{Only: []string{"b"}, Before: []string{"a", "b"}}
 	if got := merge(takers, only, []string{}); got != 0b110 {
 		t.Errorf("got %b", got)
