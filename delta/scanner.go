@@ -1,0 +1,349 @@
+package delta
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/bits"
+	"strconv"
+)
+
+// ErrIncomplete says that the JSON ended before its value did.
+var ErrIncomplete = errors.New("unexpected end of JSON")
+
+// maxDepth of nesting; encoding/json has the same bound.
+const maxDepth = 10000
+
+// Scanner walks over JSON without building anything. Every method fails on a syntax error, with its offset.
+type Scanner struct {
+	data   []byte
+	pos    int
+	member int // where the member that Object visits begins, at its key
+	depth  int
+}
+
+// NewScanner returns a scanner at the start of data.
+func NewScanner(data []byte) *Scanner { return &Scanner{data: data} }
+
+// Offset is the place of the next byte.
+func (s *Scanner) Offset() int { return s.pos }
+
+// End fails if anything but white space is left.
+func (s *Scanner) End() error {
+	s.space()
+	if s.pos != len(s.data) {
+		return s.fail("unexpected data after the value")
+	}
+	return nil
+}
+
+// Object visits the members of an object in turn. visit gets the key, decoded, and must consume the value.
+func (s *Scanner) Object(visit func(key []byte) error) error {
+	if err := s.open('{'); err != nil {
+		return err
+	}
+	defer s.leave()
+	if s.closes('}') {
+		return nil
+	}
+	for {
+		s.space()
+		member := s.pos
+		key, err := s.text()
+		if err != nil {
+			return err
+		}
+		if err := s.expect(':'); err != nil {
+			return err
+		}
+		s.member = member
+		if err := visit(key); err != nil {
+			return err
+		}
+		if s.closes('}') {
+			return nil
+		}
+		if err := s.expect(','); err != nil {
+			return err
+		}
+	}
+}
+
+// Array visits the elements of an array in turn; visit must consume the element.
+func (s *Scanner) Array(visit func() error) error {
+	if err := s.open('['); err != nil {
+		return err
+	}
+	defer s.leave()
+	if s.closes(']') {
+		return nil
+	}
+	for {
+		if err := visit(); err != nil {
+			return err
+		}
+		if s.closes(']') {
+			return nil
+		}
+		if err := s.expect(','); err != nil {
+			return err
+		}
+	}
+}
+
+// Value consumes the next value and returns its bytes, which are part of the scanner's data.
+func (s *Scanner) Value() ([]byte, error) {
+	s.space()
+	from := s.pos
+	err := s.Skip()
+	return s.data[from:s.pos], err
+}
+
+// String consumes a string and returns it decoded.
+func (s *Scanner) String() (string, error) {
+	text, err := s.text()
+	return string(text), err
+}
+
+// Skip consumes the next value.
+func (s *Scanner) Skip() error {
+	switch c := s.peek(); {
+	case c == '{':
+		return s.Object(s.skipMember)
+	case c == '[':
+		return s.Array(s.Skip)
+	case c == '"':
+		_, _, err := s.quoted()
+		return err
+	case c == 't':
+		return s.literal("true")
+	case c == 'f':
+		return s.literal("false")
+	case c == 'n':
+		return s.literal("null")
+	default:
+		return s.number()
+	}
+}
+
+func (s *Scanner) skipMember([]byte) error { return s.Skip() }
+
+func (s *Scanner) textInto(target *[]byte) (err error) {
+	if s.peek() != '"' { // a wrong type is the caller's to judge, by an empty field
+		return s.Skip()
+	}
+	*target, err = s.text()
+	return err
+}
+
+func (s *Scanner) open(bracket byte) error {
+	if err := s.expect(bracket); err != nil {
+		return err
+	}
+	if s.depth++; s.depth > maxDepth {
+		return s.fail("nested too deeply")
+	}
+	return nil
+}
+
+func (s *Scanner) leave() { s.depth-- }
+
+// closes consumes the bracket if it is next.
+func (s *Scanner) closes(bracket byte) bool {
+	if s.peek() != bracket {
+		return false
+	}
+	s.pos++
+	return true
+}
+
+func (s *Scanner) expect(c byte) error {
+	if s.peek() != c {
+		return s.fail("expected " + strconv.QuoteRune(rune(c)))
+	}
+	s.pos++
+	return nil
+}
+
+// peek returns the next byte that is not white space, or 0 at the end.
+func (s *Scanner) peek() byte {
+	s.space()
+	if s.pos == len(s.data) {
+		return 0
+	}
+	return s.data[s.pos]
+}
+
+func (s *Scanner) space() {
+	for s.pos < len(s.data) && isSpace(s.data[s.pos]) {
+		s.pos++
+	}
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
+
+// text consumes a string and returns it decoded; without escapes that is a part of the data, not a copy.
+func (s *Scanner) text() ([]byte, error) {
+	raw, escaped, err := s.quoted()
+	if err != nil || !escaped {
+		return raw, err
+	}
+	return unescape(raw)
+}
+
+// quoted consumes a string and returns what is between the quotes.
+func (s *Scanner) quoted() (raw []byte, escaped bool, err error) {
+	if err := s.expect('"'); err != nil {
+		return nil, false, err
+	}
+	from := s.pos
+	for {
+		s.plain()
+		if s.pos >= len(s.data) {
+			return nil, false, s.fail("")
+		}
+		switch c := s.data[s.pos]; {
+		case c == '"':
+			s.pos++
+			return s.data[from : s.pos-1], escaped, nil
+		case c == '\\':
+			escaped = true
+			if err := s.escape(); err != nil {
+				return nil, false, err
+			}
+		default:
+			return nil, false, s.fail("control character in a string")
+		}
+	}
+}
+
+// plain advances to the next quote, backslash or control character, eight bytes at a time.
+func (s *Scanner) plain() {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	for s.pos+8 <= len(s.data) {
+		word := binary.LittleEndian.Uint64(s.data[s.pos:])
+		quote, slash := word^(ones*'"'), word^(ones*'\\')
+		// A byte's top bit is set where it is zero (quote, slash) or below 0x20 (control). A borrow can raise a
+		// false bit only above a true one, and only the lowest counts.
+		found := ((quote-ones)&^quote | (slash-ones)&^slash | (word-ones*0x20)&^word) & tops
+		if found != 0 {
+			s.pos += bits.TrailingZeros64(found) / 8
+			return
+		}
+		s.pos += 8
+	}
+	for s.pos < len(s.data) {
+		if c := s.data[s.pos]; c == '"' || c == '\\' || c < 0x20 {
+			return
+		}
+		s.pos++
+	}
+}
+
+func (s *Scanner) escape() error {
+	if s.pos+1 >= len(s.data) {
+		s.pos = len(s.data)
+		return s.fail("")
+	}
+	switch s.data[s.pos+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		s.pos += 2
+		return nil
+	case 'u':
+		for i := s.pos + 2; i < s.pos+6; i++ {
+			if i >= len(s.data) {
+				s.pos = len(s.data)
+				return s.fail("")
+			}
+			if !isHex(s.data[i]) {
+				return s.fail("wrong \\u escape")
+			}
+		}
+		s.pos += 6
+		return nil
+	default:
+		return s.fail("unknown escape in a string")
+	}
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
+func (s *Scanner) literal(word string) error {
+	rest := s.data[s.pos:]
+	if len(rest) < len(word) {
+		if string(rest) == word[:len(rest)] {
+			s.pos = len(s.data)
+		}
+		return s.fail("unknown word")
+	}
+	if string(rest[:len(word)]) != word {
+		return s.fail("unknown word")
+	}
+	s.pos += len(word)
+	return nil
+}
+
+// number consumes -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)? as RFC 8259 has it.
+func (s *Scanner) number() error {
+	if s.next() == '-' {
+		s.pos++
+	}
+	if s.next() == '0' {
+		s.pos++
+	} else if err := s.digits(); err != nil {
+		return err
+	}
+	if s.next() == '.' {
+		s.pos++
+		if err := s.digits(); err != nil {
+			return err
+		}
+	}
+	if c := s.next(); c == 'e' || c == 'E' {
+		s.pos++
+		if c := s.next(); c == '+' || c == '-' {
+			s.pos++
+		}
+		return s.digits()
+	}
+	return nil
+}
+
+func (s *Scanner) digits() error {
+	from := s.pos
+	for c := s.next(); c >= '0' && c <= '9'; c = s.next() {
+		s.pos++
+	}
+	if s.pos == from {
+		return s.fail("expected a value")
+	}
+	return nil
+}
+
+func (s *Scanner) next() byte {
+	if s.pos < len(s.data) {
+		return s.data[s.pos]
+	}
+	return 0
+}
+
+// fail makes a syntax error at the present offset; at the end of the data it is ErrIncomplete.
+func (s *Scanner) fail(message string) error {
+	if s.pos >= len(s.data) {
+		return ErrIncomplete
+	}
+	return fmt.Errorf("malformed JSON at offset %d: %s", s.pos, message)
+}
+
+// unescape decodes the inside of a string that quoted has checked. It is rare: the keys and names that kubeferry
+// reads hold no escapes.
+func unescape(raw []byte) ([]byte, error) {
+	quoted := make([]byte, 0, len(raw)+2)
+	quoted = append(append(append(quoted, '"'), raw...), '"')
+	var text string
+	err := json.Unmarshal(quoted, &text)
+	return []byte(text), err
+}
