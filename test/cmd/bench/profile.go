@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
+	"time"
 )
 
 // profiling is a file that -profile lays over cmd/exporter when it builds it, so that the program itself needs no switch for
@@ -33,15 +35,16 @@ func init() {
 		panic(err)
 	}
 	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM)
+	signal.Notify(stop, syscall.SIGUSR2)
 	go func() {
 		<-stop
 		pprof.StopCPUProfile()
 		_ = file.Close()
-		if file, err := os.Create(name + ".allocs"); err == nil {
+		if file, err := os.Create(name + ".part"); err == nil {
 			_ = pprof.Lookup("allocs").WriteTo(file, 0)
 			_ = file.Close()
 		}
+		_ = os.Rename(name+".part", name+".allocs")
 	}()
 }
 `
@@ -61,10 +64,24 @@ func (l *lab) overlay() (string, error) {
 	return "-overlay=" + list, os.WriteFile(list, text, 0o600)
 }
 
-// profileEnv names the profiles of one run.
-func (l *lab) profileEnv() []string {
+// profileName is where the profiles of the next run go; empty for nowhere.
+func (l *lab) profileName() string {
 	if !l.profile {
-		return nil
+		return ""
 	}
-	return []string{"KUBEFERRY_BENCH_PROFILE=" + filepath.Join(l.keep, fmt.Sprintf("%03d-exporter", l.runs+1))}
+	return filepath.Join(l.keep, fmt.Sprintf("%03d-exporter", l.runs+1))
+}
+
+// writeProfile has the program write its profiles, and waits for the last of them.
+func (s *subject) writeProfile() {
+	if s.profile == "" {
+		return
+	}
+	s.process.Signal(syscall.SIGUSR2)
+	for range 100 {
+		if _, err := os.Stat(s.profile + ".allocs"); err == nil {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 type subject struct {
 	process *process.Process
 	log     string
+	profile string // where its profiles go; empty for nowhere
 	begun   time.Time
 }
 
@@ -29,6 +31,9 @@ func (l *lab) start(program string, env []string, args ...string) (*subject, err
 		dir = l.keep
 	}
 	s := &subject{log: filepath.Join(dir, fmt.Sprintf("%03d-%s.log", l.runs, program)), begun: time.Now()}
+	if err := os.Remove(s.log); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an earlier run
+		return nil, err
+	}
 	var err error
 	s.process, err = process.Start(process.Options{Path: l.programs[program], Args: args, Env: env, Log: s.log})
 	return s, err
@@ -68,11 +73,16 @@ func (l *lab) startExporter(e exporter) (*subject, error) {
 	if err := os.WriteFile(file, e.configuration(l.hook.url), 0o600); err != nil {
 		return nil, err
 	}
-	env := l.profileEnv()
+	profile := l.profileName()
+	env := []string{"KUBEFERRY_BENCH_PROFILE=" + profile}
 	if e.procs > 0 {
 		env = append(env, fmt.Sprintf("GOMAXPROCS=%d", e.procs))
 	}
-	return l.start("exporter", env, "run", "--config", file, "--kubeconfig", l.plane.KubeconfigFile())
+	s, err := l.start("exporter", env, "run", "--config", file, "--kubeconfig", l.plane.KubeconfigFile())
+	if err == nil {
+		s.profile = profile
+	}
+	return s, err
 }
 
 func (e exporter) configuration(url string) []byte {
@@ -159,7 +169,10 @@ func (s *subject) logged(text string) ([]byte, error) {
 func (s *subject) usage() (usage, error) { return readUsage(s.process.Pid()) }
 
 // stop ends the program as Kubernetes would.
-func (s *subject) stop() { s.process.Stop(time.Minute) }
+func (s *subject) stop() {
+	s.writeProfile()
+	s.process.Stop(time.Minute)
+}
 
 // explain adds the end of the log to an error.
 func (s *subject) explain(err error) error {
