@@ -8,9 +8,7 @@ import (
 	"sync/atomic"
 	"unicode/utf8"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
@@ -18,8 +16,6 @@ import (
 
 // Object is one version of one Kubernetes object: the JSON that the API server sent, and the few fields of its
 // metadata that kubeferry needs. It is immutable.
-//
-// It is a [runtime.Object] with metadata, as client-go's Reflector asks for, so that a dynamic client may produce it.
 type Object struct {
 	raw       []byte
 	fields    fields
@@ -42,6 +38,22 @@ func NewObject(raw []byte) (*Object, error) {
 		return nil, err
 	}
 	return &Object{raw: raw, fields: f}, nil
+}
+
+// CopyObject is [NewObject] for bytes that stay the caller's. What is copied leaves managedFields out, unless they are to
+// be kept.
+func CopyObject(raw []byte, keepManagedFields bool) (*Object, error) {
+	object, err := NewObject(raw)
+	if err != nil {
+		return nil, err
+	}
+	if keepManagedFields {
+		object.raw = bytes.Clone(object.raw)
+		return object, nil
+	}
+	object.raw = object.withoutManagedFields()
+	object.fields.managed = span{}
+	return object, nil
 }
 
 // NewIdentity makes an object that holds only what is known of an object whose last state was not kept.
@@ -115,21 +127,17 @@ func (o *Object) WithoutManagedFields() *Object {
 	if bare := o.bare.Load(); bare != nil {
 		return bare
 	}
-	raw := make([]byte, 0, len(o.raw)-int(cut.to-cut.from))
-	raw = append(raw, o.raw[:cut.from]...)
-	raw = append(raw, o.raw[cut.to:]...)
-	bare := &Object{raw: raw, fields: o.fields}
+	bare := &Object{raw: o.withoutManagedFields(), fields: o.fields}
 	bare.fields.managed = span{}
 	o.bare.Store(bare)
 	return bare
 }
 
-// CutManagedFields is [Object.WithoutManagedFields] for an object that nobody else has yet: it is done in place.
-func (o *Object) CutManagedFields() {
-	if cut := o.fields.managed; cut.to != 0 {
-		o.raw = append(o.raw[:cut.from], o.raw[cut.to:]...)
-		o.fields.managed = span{}
-	}
+// withoutManagedFields copies the JSON, but for the member.
+func (o *Object) withoutManagedFields() []byte {
+	cut := o.fields.managed
+	raw := make([]byte, 0, len(o.raw)-int(cut.to-cut.from))
+	return append(append(raw, o.raw[:cut.from]...), o.raw[cut.to:]...)
 }
 
 // Unstructured decodes the object. The result belongs to the caller.
@@ -142,23 +150,3 @@ func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 	}
 	return &unstructured.Unstructured{Object: content}, nil
 }
-
-// GetObjectMeta gives client-go's machinery what it looks at: the fields above, and nothing else.
-func (o *Object) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{
-		Name: o.Name(), Namespace: o.Namespace(), UID: o.UID(), ResourceVersion: o.ResourceVersion(),
-	}
-}
-
-// GetObjectKind implements [runtime.Object].
-func (o *Object) GetObjectKind() schema.ObjectKind {
-	return &metav1.TypeMeta{APIVersion: o.APIVersion(), Kind: o.Kind()}
-}
-
-// DeepCopyObject implements [runtime.Object]. An Object is immutable, so it is its own copy.
-func (o *Object) DeepCopyObject() runtime.Object { return o }
-
-var (
-	_ runtime.Object            = (*Object)(nil)
-	_ metav1.ObjectMetaAccessor = (*Object)(nil)
-)

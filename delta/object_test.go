@@ -1,13 +1,13 @@
 package delta_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"reflect"
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/delta"
@@ -38,13 +38,6 @@ func TestObjectMetadata(t *testing.T) {
 	want := []string{"v1", "Pod", "shop", "web-0", "4f0c1e10-1267-466d-aa8d-59513e0e4c45", "235"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
-	}
-	accessor, err := meta.Accessor(object) // what client-go's Reflector does
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := accessor.GetResourceVersion(); got != "235" {
-		t.Errorf("meta.Accessor: got resource version %q, want 235", got)
 	}
 }
 
@@ -142,6 +135,11 @@ func FuzzObject(f *testing.F) {
 		}
 		if !reflect.DeepEqual(got, model) {
 			t.Fatalf("without managedFields: got %v, want %v", got, model)
+		}
+		for keep, want := range map[bool]*delta.Object{true: object, false: object.WithoutManagedFields()} {
+			if copied, err := delta.CopyObject(data, keep); err != nil || !bytes.Equal(copied.JSON(), want.JSON()) {
+				t.Fatalf("a copy with managedFields kept: %v is %v, %v, want %s", keep, copied, err, want.JSON())
+			}
 		}
 	})
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -25,8 +26,9 @@ var errNoAnswer = errors.New("the API server did not answer in time")
 // Client talks to one API server. Watches bypass its rate limit.
 type Client struct {
 	rest    rest.Interface
-	dynamic dynamic.Interface
 	timeout time.Duration
+	// keepManagedFields leaves metadata.managedFields in the objects of watches.
+	keepManagedFields bool
 }
 
 // ClientOptions say what a client keeps of the objects that it gets.
@@ -36,8 +38,7 @@ type ClientOptions struct {
 	KeepManagedFields bool
 }
 
-// NewClient makes a client whose watches carry a [delta.Object] for each object: a dynamic client with a
-// serializer of ours.
+// NewClient makes a client.
 func NewClient(config *rest.Config, options ClientOptions) (*Client, error) {
 	config = rest.CopyConfig(config)
 	if config.QPS == 0 {
@@ -47,18 +48,17 @@ func NewClient(config *rest.Config, options ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
 	}
-	restClient, err := newRESTClient(config, httpClient, options)
+	restClient, err := newRESTClient(config, httpClient)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{rest: restClient, dynamic: dynamic.New(restClient), timeout: answerTimeout}, nil
+	return &Client{rest: restClient, timeout: answerTimeout, keepManagedFields: options.KeepManagedFields}, nil
 }
 
-func newRESTClient(config *rest.Config, httpClient *http.Client, options ClientOptions) (rest.Interface, error) {
+// newRESTClient makes a client that asks for JSON, as the dynamic client does, and whose requests give absolute paths.
+func newRESTClient(config *rest.Config, httpClient *http.Client) (rest.Interface, error) {
 	config = dynamic.ConfigFor(config)
-	config.NegotiatedSerializer = newSerializer(options.KeepManagedFields)
-	config.GroupVersion = nil
-	config.APIPath = "/unused" // the dynamic client gives absolute paths
+	config.GroupVersion, config.APIPath = nil, "/"
 	client, err := rest.UnversionedRESTClientForConfigAndClient(config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("make the REST client: %w", err)
@@ -102,43 +102,54 @@ type collection struct {
 	fieldSelector string
 }
 
-// watch opens a watch with the collection's selectors added to the options.
-func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(c.client.timeout, cancel)
-	w, err := c.open(ctx, options)
+// watch opens a watch that goes on from a resource version, or that begins with the present state (KEP-3157) if that is
+// empty. It lives until it is closed, ctx ends, or the server ends it after the time-out.
+func (c *collection) watch(ctx context.Context, from string, timeout time.Duration) (*frames, error) {
+	request := c.request().Param("watch", "true").Param("allowWatchBookmarks", "true").Throttle(nil).
+		Param("timeoutSeconds", strconv.Itoa(int(timeout.Seconds())))
+	if from != "" {
+		request = request.Param("resourceVersion", from)
+	} else {
+		request = request.Param("sendInitialEvents", "true").
+			Param("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(c.client.timeout, func() { cancel(errNoAnswer) })
+	body, err := request.Stream(ctx)
 	if !late.Stop() { // what was opened in that moment has ended again
 		if err == nil {
-			w.Stop()
+			_ = body.Close()
 		}
 		err = errNoAnswer
 	}
 	if err != nil {
-		cancel()
+		cancel(nil)
 		return nil, err
 	}
-	return &openWatch{w, cancel}, nil
+	return newFrames(&stoppedBody{body, cancel}, c.client.keepManagedFields), nil
 }
 
-// openWatch frees its context when it is stopped.
-type openWatch struct {
-	watch.Interface
-	cancel context.CancelFunc
+// stoppedBody ends its request when it is closed.
+type stoppedBody struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
 }
 
-// Stop implements watch.Interface.
-func (w *openWatch) Stop() {
-	w.Interface.Stop()
-	w.cancel()
+func (b *stoppedBody) Close() error {
+	b.cancel(nil)
+	return b.ReadCloser.Close()
 }
 
-func (c *collection) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	options.LabelSelector, options.FieldSelector = c.labelSelector, c.fieldSelector
-	resource := c.client.dynamic.Resource(c.resource)
-	if c.namespace != "" {
-		return resource.Namespace(c.namespace).Watch(ctx, options)
+// request begins a request for the collection, with its selectors.
+func (c *collection) request() *rest.Request {
+	request := c.client.rest.Get().AbsPath(c.path())
+	if c.labelSelector != "" {
+		request = request.Param("labelSelector", c.labelSelector)
 	}
-	return resource.Watch(ctx, options)
+	if c.fieldSelector != "" {
+		request = request.Param("fieldSelector", c.fieldSelector)
+	}
+	return request
 }
 
 // path is the collection's REST path.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/source/sourcetest"
@@ -39,7 +39,7 @@ func requests(client *Client) map[string]func(context.Context) error {
 		"cluster uid": func(ctx context.Context) error { _, err := client.ClusterUID(ctx); return err },
 		"discovery":   func(ctx context.Context) error { _, err := client.resolve(ctx, sourcetest.Things); return err },
 		"list":        func(ctx context.Context) error { _, err := c.list(ctx, listOptions{limit: 1}); return err },
-		"watch":       func(ctx context.Context) error { _, err := c.watch(ctx, metav1.ListOptions{}); return err },
+		"watch":       func(ctx context.Context) error { _, err := c.watch(ctx, "", time.Minute); return err },
 	}
 }
 
@@ -85,17 +85,14 @@ func TestSilentWatchGoesOn(t *testing.T) {
 	})
 	client.timeout = timeout
 	c := collection{client: client, resource: sourcetest.Things}
-	w, err := c.watch(t.Context(), metav1.ListOptions{})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	w, err := c.watch(ctx, "", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
-	select {
-	case event, ok := <-w.ResultChan():
-		if !ok || event.Type != "ADDED" {
-			t.Errorf("got %+v, %v", event, ok)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("nothing")
+	defer w.close()
+	if e, err := w.next(); err != nil || e.kind != watch.Added || e.object.Name() != "a" {
+		t.Errorf("got %+v, %v", e, err)
 	}
 }

@@ -67,7 +67,7 @@ type health struct {
 	known        int
 	position     string
 	lastActivity time.Time
-	handing      time.Time // when the handler was called that has not returned
+	handing      time.Time // when the change arrived that the handler has not taken
 }
 
 // failed takes note of an error. The first after a success is a warning that says what would help.
@@ -142,11 +142,10 @@ func (h *health) set(state State, err error) {
 }
 
 // active takes note of something that the API server sent and the process function is done with.
-func (h *health) active(position string, known int) {
-	now := h.now()
+func (h *health) active(at time.Time, position string, known int) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.position, h.known, h.lastActivity = position, known, now
+	h.position, h.known, h.lastActivity = position, known, at
+	h.mu.Unlock()
 }
 
 // restored takes note of where the last run ended.
@@ -157,9 +156,9 @@ func (h *health) restored(position string, known int) {
 }
 
 // handOver runs a call of the handler, so that one that blocks shows.
-func (h *health) handOver(ctx context.Context, call func(context.Context) error) error {
+func (h *health) handOver(ctx context.Context, at time.Time, call func(context.Context) error) error {
 	h.mu.Lock()
-	h.handing = h.now()
+	h.handing = at
 	h.mu.Unlock()
 	err := call(ctx)
 	h.mu.Lock()

@@ -1,6 +1,8 @@
 package source
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeferry/kubeferry/delta"
@@ -14,14 +16,19 @@ type knownSet struct {
 	objects    map[types.NamespacedName]known
 	namespaces map[string]string // interns: many objects share a few names
 	round      uint32            // counts the times that the whole state was read
-	// changed are the objects that the last commit does not know as they are; nil if nothing is kept.
-	changed map[types.NamespacedName]struct{}
+
+	// keep says that what changes is noted for a commit.
+	keep bool
+	// changed are the objects that the last commit does not know as they are; one may occur twice.
+	changed []types.NamespacedName
+	commit  uint32 // counts the commits, from 1
 }
 
 // known is what is kept of one object. There may be a million of them.
 type known struct {
 	version delta.Version
 	round   uint32    // in which the object was last seen
+	commit  uint32    // for which it is among the changed
 	missed  uint64    // the takers whose filters the object did not pass
 	kept    *previous // nil for nothing
 }
@@ -42,11 +49,7 @@ func (k *known) previous() previous {
 }
 
 func newKnownSet(keep bool) *knownSet {
-	k := &knownSet{objects: map[types.NamespacedName]known{}, namespaces: map[string]string{}}
-	if keep {
-		k.changed = map[types.NamespacedName]struct{}{}
-	}
-	return k
+	return &knownSet{objects: map[types.NamespacedName]known{}, namespaces: map[string]string{}, keep: keep, commit: 1}
 }
 
 func keyOf(object *delta.Object) types.NamespacedName {
@@ -60,11 +63,10 @@ func (k *knownSet) find(object *delta.Object) (known, bool) {
 
 // put makes object the known version and marks it as seen.
 func (k *knownSet) put(object *delta.Object, missed uint64, kept previous) {
-	key := k.intern(keyOf(object))
+	key := keyOf(object)
 	entry := newKnown(object.Version(), missed, kept)
-	entry.round = k.round
-	k.objects[key] = entry
-	k.mark(key)
+	entry.round, entry.commit = k.round, k.objects[key].commit
+	k.change(key, entry)
 }
 
 // learn notes of a known object whose filters it passes, and what is kept of it.
@@ -78,8 +80,7 @@ func (k *knownSet) learn(object *delta.Object, missed uint64, kept previous) {
 	if kept != nil && found.kept == nil {
 		found.kept = &kept
 	}
-	k.objects[key] = found
-	k.mark(key)
+	k.change(key, found)
 }
 
 // saw marks a known object as seen in this round.
@@ -87,29 +88,43 @@ func (k *knownSet) saw(object *delta.Object) {
 	key := keyOf(object)
 	found := k.objects[key]
 	found.round = k.round
-	k.objects[key] = found
+	k.objects[k.own(key)] = found
 }
 
 func (k *knownSet) remove(key types.NamespacedName) {
 	delete(k.objects, key)
-	k.mark(key)
+	if k.keep {
+		k.changed = append(k.changed, key)
+	}
 }
 
-func (k *knownSet) intern(key types.NamespacedName) types.NamespacedName {
-	namespace, ok := k.namespaces[key.Namespace]
+// change sets what is known of an object, for the next commit to write.
+func (k *knownSet) change(key types.NamespacedName, to known) {
+	key = k.own(key)
+	if k.keep && to.commit != k.commit {
+		to.commit = k.commit
+		k.changed = append(k.changed, key)
+	}
+	k.objects[key] = to
+}
+
+// own returns a key that may be kept: the name of an object that was read shares its memory with the other fields, and a
+// map keeps the key that was assigned last.
+func (k *knownSet) own(key types.NamespacedName) types.NamespacedName {
+	return types.NamespacedName{Namespace: k.intern(key.Namespace), Name: strings.Clone(key.Name)}
+}
+
+func (k *knownSet) intern(namespace string) string {
+	interned, ok := k.namespaces[namespace]
 	if !ok {
-		namespace = key.Namespace
-		k.namespaces[namespace] = namespace
+		interned = strings.Clone(namespace)
+		k.namespaces[interned] = interned
 	}
-	key.Namespace = namespace
-	return key
+	return interned
 }
 
-func (k *knownSet) mark(key types.NamespacedName) {
-	if k.changed != nil {
-		k.changed[key] = struct{}{}
-	}
-}
+// mark has the next commit write a known object.
+func (k *knownSet) mark(key types.NamespacedName) { k.change(key, k.objects[key]) }
 
 // markAll has the next commit write everything.
 func (k *knownSet) markAll() {
@@ -120,13 +135,13 @@ func (k *knownSet) markAll() {
 
 // restore puts an object in that the last commit knows.
 func (k *knownSet) restore(object delta.Known) {
-	key := k.intern(keyOfKnown(object))
+	key := types.NamespacedName{Namespace: k.intern(object.Namespace), Name: object.Name}
 	k.objects[key] = newKnown(object.Version, object.Missed, object.Previous)
 }
 
 // capture returns what changed since the last call.
 func (k *knownSet) capture() (put, remove []delta.Known) {
-	for key := range k.changed {
+	for _, key := range k.changed {
 		object, exists := k.objects[key]
 		if exists {
 			put = append(put, delta.Known{
@@ -137,10 +152,12 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 			remove = append(remove, delta.Known{Namespace: key.Namespace, Name: key.Name})
 		}
 	}
-	if len(k.changed) > maxIdleChanges { // a map does not shrink
-		k.changed = map[types.NamespacedName]struct{}{}
+	if len(k.changed) > maxIdleChanges {
+		k.changed = nil
 	}
 	clear(k.changed)
+	k.changed = k.changed[:0]
+	k.commit++
 	return put, remove
 }
 

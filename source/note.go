@@ -1,16 +1,20 @@
 package source
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubeferry/kubeferry/delta"
 )
 
-// note is what the listerWatcher tells the process function between the objects. It travels through the Reflector
-// and the FIFO as a modified object, so that its order among the deltas is theirs.
-type note struct {
-	metav1.ObjectMeta // empty; the Reflector asks for one
+// event is one thing that a follower tells the process function: what a watch sent, or a note.
+type event struct {
+	kind   watch.EventType
+	object *delta.Object
+	note   *note // if set, the event is nothing else
+}
 
+// note is what a follower tells the process function between the objects.
+type note struct {
 	kind noteKind
 	// resourceVersion is, for end, that of the state between begin and end.
 	resourceVersion string
@@ -40,9 +44,3 @@ type refusal struct {
 	// unclean says that the position was the last run's, and that run ended without a last commit.
 	unclean bool
 }
-
-// GetObjectKind implements [runtime.Object].
-func (*note) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
-
-// DeepCopyObject implements [runtime.Object]; a note is immutable.
-func (n *note) DeepCopyObject() runtime.Object { return n }

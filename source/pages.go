@@ -33,16 +33,12 @@ type listOptions struct {
 
 // list reads one page of the collection, consistent with the first.
 func (c *collection) list(ctx context.Context, options listOptions) (page, error) {
-	request := c.client.rest.Get().AbsPath(c.path()).Param("limit", strconv.Itoa(options.limit))
+	request := c.request().Param("limit", strconv.Itoa(options.limit))
 	if options.exact != "" && options.token == "" {
 		request = request.Param("resourceVersion", options.exact).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
 	}
-	for name, value := range map[string]string{
-		"continue": options.token, "labelSelector": c.labelSelector, "fieldSelector": c.fieldSelector,
-	} {
-		if value != "" {
-			request = request.Param(name, value)
-		}
+	if options.token != "" {
+		request = request.Param("continue", options.token)
 	}
 	body, err := c.client.get(ctx, request)
 	if err != nil {
@@ -130,50 +126,37 @@ func newItem(item []byte, apiVersion, listKind string) (*delta.Object, error) {
 	return delta.NewObject(append(raw, item[1:]...))
 }
 
-// watchAfterPages reads the state page by page, at the position if there is one, and watches on from its resource
-// version, all in one stream. The first page is read at once, so that an error reaches the Reflector as such.
-func (l *listerWatcher) watchAfterPages(ctx context.Context, timeout *int64) (watch.Interface, error) {
+// watchAfterPages reads the state page by page, at the position if there is one, and watches on from its resource version.
+func (l *follower) watchAfterPages(ctx context.Context) (*frames, error) {
 	first, err := l.collection.list(ctx, listOptions{limit: pageSize, exact: l.position})
 	if err != nil {
 		return nil, err
 	}
 	l.health.opened(false)
-	return newStream(ctx, func(ctx context.Context, send func(watch.Event) bool) {
-		if !l.sendPages(ctx, first, send) {
-			return
-		}
-		w, err := l.collection.watch(ctx, metav1.ListOptions{
-			ResourceVersion: l.position, AllowWatchBookmarks: true, TimeoutSeconds: timeout,
-		})
-		if err != nil {
-			if ctx.Err() == nil {
-				l.health.failed(err)
-				send(errorEvent(err))
-			}
-			return
-		}
-		l.forward(ctx, w, send)
-	}), nil
+	if err := l.readPages(ctx, first); err != nil {
+		return nil, err
+	}
+	return l.watch(ctx)
 }
 
-// sendPages sends the state between begin and end, and reports whether it is complete. An expired continue token,
-// like any other error, ends the stream: the next watch begins anew.
-func (l *listerWatcher) sendPages(ctx context.Context, p page, send func(watch.Event) bool) bool {
+// readPages passes the state on between begin and end. An expired continue token, like any other error, is the end of it:
+// the next attempt begins anew.
+func (l *follower) readPages(ctx context.Context, p page) error {
 	start := &note{kind: begin, exact: l.position != ""}
 	if l.refused != nil {
 		l.refused.to = p.resourceVersion
 		refused := *l.refused
 		start.refused = &refused
 	}
-	if !send(watch.Event{Type: watch.Modified, Object: start}) {
-		return false
+	if err := l.process(ctx, event{note: start}); err != nil {
+		return err
 	}
 	l.begun = true
 	position := p.resourceVersion
 	for {
 		for _, object := range p.objects {
-			if !send(watch.Event{Type: watch.Added, Object: object}) {
-				return false
+			if err := l.process(ctx, event{kind: watch.Added, object: object}); err != nil {
+				return err
 			}
 		}
 		if p.next == "" {
@@ -181,18 +164,14 @@ func (l *listerWatcher) sendPages(ctx context.Context, p page, send func(watch.E
 		}
 		next, err := l.collection.list(ctx, listOptions{limit: pageSize, token: p.next})
 		if err != nil {
-			if ctx.Err() == nil {
-				l.health.failed(err)
-				send(errorEvent(err))
-			}
-			return false
+			return err
 		}
 		p = next
 	}
-	if !send(watch.Event{Type: watch.Modified, Object: &note{kind: end, resourceVersion: position}}) {
-		return false
+	if err := l.process(ctx, event{note: &note{kind: end, resourceVersion: position}}); err != nil {
+		return err
 	}
 	l.position, l.refused, l.fill, l.begun = position, nil, false, false
 	l.unclean = l.unclean && start.exact // what happened since is not seen yet
-	return true
+	return nil
 }

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeferry/kubeferry/delta"
 )
@@ -61,6 +61,8 @@ type processor struct {
 	metrics    *watchMetrics
 	now        func() time.Time
 
+	// at is when the event arrived that is being processed.
+	at time.Time
 	// state is what a commit sees; it changes only inside the handler's calls.
 	state    *state
 	selected map[string]bool // answers of namespaces, per namespace
@@ -79,36 +81,19 @@ type processor struct {
 	gone   bool
 }
 
-// process implements the signature of client-go's PopProcessFunc. Its error means that ctx has ended.
-func (p *processor) process(ctx context.Context, obj any) error {
-	deltas, _ := obj.(cache.Deltas)
-	for _, d := range deltas {
-		if err := p.one(ctx, d); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *processor) one(ctx context.Context, d cache.Delta) error {
-	switch object := d.Object.(type) {
-	case *note:
-		return p.note(ctx, object)
-	case cache.BookmarkInfo:
-		p.handler.Update(func() { p.advance(object.ResourceVersion) })
+// process handles one event. Its error means that ctx has ended.
+func (p *processor) process(ctx context.Context, e event) error {
+	p.at = p.now()
+	switch object := e.object; {
+	case e.note != nil:
+		return p.note(ctx, e.note)
+	case e.kind == watch.Bookmark, !p.selects(object.Namespace()):
+		p.handler.Update(func() { p.advance(object.ResourceVersion()) })
 		return nil
-	case *delta.Object:
-		switch {
-		case !p.selects(object.Namespace()):
-			p.handler.Update(func() { p.advance(object.ResourceVersion()) })
-			return nil
-		case d.Type == cache.Deleted:
-			return p.deleted(ctx, object)
-		default:
-			return p.present(ctx, object, d.Type == cache.Updated)
-		}
+	case e.kind == watch.Deleted:
+		return p.deleted(ctx, object)
 	default:
-		return nil // ReplacedAll: the answer that our own List gave
+		return p.present(ctx, object, e.kind == watch.Modified)
 	}
 }
 
@@ -299,16 +284,16 @@ func (p *processor) gap(ctx context.Context, r *refusal) error {
 	g := &delta.Gap{
 		Watch: p.id, Resource: p.collection.resource, Namespace: p.collection.namespace,
 		LabelSelector: p.collection.labelSelector, FieldSelector: p.collection.fieldSelector,
-		From: r.from, To: r.to, Reason: r.reason, Unclean: r.unclean, Observed: p.now(),
+		From: r.from, To: r.to, Reason: r.reason, Unclean: r.unclean, Observed: p.at,
 	}
 	refused := func() { p.state.refused, p.state.changed = r.reason, true }
-	return p.health.handOver(ctx, func(ctx context.Context) error { return p.handler.Gap(ctx, g, refused) })
+	return p.health.handOver(ctx, p.at, func(ctx context.Context) error { return p.handler.Gap(ctx, g, refused) })
 }
 
 // emit hands a delta over; then gets the takers whose filters the object does not pass now.
 func (p *processor) emit(ctx context.Context, d *delta.Delta, to Audience, then func(missed uint64)) error {
 	p.label(d)
-	err := p.health.handOver(ctx, func(ctx context.Context) error {
+	err := p.health.handOver(ctx, p.at, func(ctx context.Context) error {
 		return p.handler.Delta(ctx, d, to, func(passed []string) {
 			then(merge(p.handler.Takers(), to, passed))
 		})
@@ -320,7 +305,7 @@ func (p *processor) emit(ctx context.Context, d *delta.Delta, to Audience, then 
 }
 
 func (p *processor) label(d *delta.Delta) {
-	d.Resource, d.Watch, d.Observed = p.collection.resource, p.id, p.now()
+	d.Resource, d.Watch, d.Observed = p.collection.resource, p.id, p.at
 }
 
 // advance moves the position. Inside a state the resource versions are in no order, and mean nothing.
@@ -329,7 +314,7 @@ func (p *processor) advance(resourceVersion string) {
 		p.state.position, p.state.unclean = resourceVersion, false
 	}
 	p.state.changed = true
-	p.health.active(p.state.position, p.known().len())
+	p.health.active(p.at, p.state.position, p.known().len())
 }
 
 func (p *processor) known() *knownSet { return p.state.known }

@@ -146,7 +146,7 @@ func (w *watcher) restore(meta Meta, clean bool, each func(yield func(delta.Know
 	otherwise := meta.Kept != w.handler.Keeps()
 	err := each(func(object delta.Known) {
 		if !w.selects(object.Namespace) { // excluded since: forgotten, not deleted
-			w.state.known.mark(keyOfKnown(object))
+			w.state.known.remove(keyOfKnown(object))
 			return
 		}
 		missed := remap(object.Missed, meta.Takers, takers)

@@ -4,17 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"github.com/kubeferry/kubeferry/delta"
 )
@@ -93,7 +88,7 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 			w.health.failed(err)
 		}
 		if isGone(err) && w.state.known.len() > 0 { // it went while nobody looked
-			if w.processor(w.state.kind).note(ctx, &note{kind: gone}) == nil {
+			if w.processor(w.state.kind).process(ctx, event{note: &note{kind: gone}}) == nil {
 				w.handler.Update(w.state.reset)
 				w.resumed, w.fill, w.again = false, false, false
 			}
@@ -106,50 +101,14 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 	}
 }
 
-// observe runs the informer machinery until ctx ends or the resource is gone.
+// observe follows the collection until ctx ends or the resource is gone.
 func (w *watcher) observe(ctx context.Context, found resolved) {
-	ctx, cancel := context.WithCancel(ctx)
-	// Errors reach the log through health, once each; client-go would add its own lines for every attempt.
-	ctx = klog.NewContext(ctx, logr.Discard())
-
 	w.handler.Update(func() { w.state.kind = found.kind })
 	p := w.processor(found.kind)
-	fifo := cache.NewRealFIFOWithOptions(cache.RealFIFOOptions{
-		AtomicEvents: true, EmitDeltaTypeBookmark: true,
-		// Keys serve the FIFO only to refuse objects without one.
-		KeyFunction: func(any) (string, error) { return "", nil },
-	})
-	logger := klog.FromContext(ctx)
-	reflector := cache.NewReflectorWithOptions(w.listerWatcher(), nil, fifo, cache.ReflectorOptions{
-		Name: w.id, TypeDescription: delta.ResourceName(w.collection.resource), Logger: &logger,
-		Backoff: &w.backoff,
-	})
-	var background sync.WaitGroup
-	defer func() {
-		cancel()
-		background.Wait()
-	}()
-	background.Go(func() { reflector.RunWithContext(ctx) })
-	background.Go(func() {
-		<-ctx.Done()
-		fifo.Close() // takes the lock that a process function holds, which returns when ctx ends
-	})
-	process := func(obj any, _ bool) error {
-		if ctx.Err() != nil {
-			return ctx.Err() // what the FIFO still holds was not observed; the position stays before it
-		}
-		return p.process(ctx, obj)
-	}
-	for {
-		_, err := fifo.Pop(process)
-		if errors.Is(err, cache.ErrFIFOClosed) || ctx.Err() != nil {
-			return
-		}
-		if p.gone {
-			w.absent = true
-			w.handler.Update(w.state.reset)
-			return
-		}
+	w.follower(p.process).run(ctx)
+	if p.gone {
+		w.absent = true
+		w.handler.Update(w.state.reset)
 	}
 }
 
@@ -161,10 +120,10 @@ func (w *watcher) processor(kind schema.GroupVersionKind) *processor {
 	}
 }
 
-// listerWatcher makes one that begins at the state's position. What was found at the start counts once.
-func (w *watcher) listerWatcher() *listerWatcher {
-	l := &listerWatcher{
-		collection: w.collection, health: w.health, logger: w.logger,
+// follower makes one that begins at the state's position. What was found at the start counts once.
+func (w *watcher) follower(process func(ctx context.Context, e event) error) *follower {
+	l := &follower{
+		collection: w.collection, process: process, health: w.health, logger: w.logger, backoff: w.backoff,
 		position: w.state.position, restored: w.resumed, unclean: w.state.unclean, fill: w.fill, onRollback: w.onRollback,
 		exists: func(ctx context.Context) (bool, error) {
 			_, err := w.collection.client.resolve(ctx, w.collection.resource)

@@ -1,0 +1,282 @@
+package source
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+// follower reads a collection through every interruption: from a position on for every cause of one but a refusal (410),
+// and otherwise with the whole state. It tells the process function what it reads, event by event, in its own goroutine,
+// so that one that blocks holds the watch back.
+//
+// It takes the place of client-go's Reflector, whose lists are the very thing to avoid, and whose hand-over of each event
+// to another goroutine costs more than the event (docs/performance.md).
+type follower struct {
+	collection collection
+	// process takes an event. Its error means that the context has ended.
+	process func(ctx context.Context, e event) error
+	// exists asks discovery whether the resource exists; an error means that it could not be told.
+	exists func(ctx context.Context) (bool, error)
+	health *health
+	logger *slog.Logger
+	// backoff spaces the attempts to open the watch.
+	backoff wait.Backoff
+
+	// position is the resource version of the last event that was processed, or of the last complete state; empty when
+	// there is none, or the server refused it.
+	position string
+	// refused is the refusal that the next complete state closes.
+	refused *refusal
+	// pagesOnly is set once the server turned a watch-list down.
+	pagesOnly bool
+
+	// restored says that the position is the last run's and has not been compared with the server's, unclean that
+	// nothing has been resumed from it yet and that run ended without a last commit.
+	restored, unclean bool
+	// fill asks for the state at the position before the watch goes on.
+	fill bool
+	// begun is set between the notes begin and end.
+	begun      bool
+	onRollback func(error)
+	rolledBack error // what onRollback was told
+}
+
+// errGone says that the resource does not exist any more, and that the process function knows.
+var errGone = errors.New("the resource is gone")
+
+// lasting is how long a watch must have lived for the next one to be opened at once.
+const lasting = time.Second
+
+// run follows until ctx ends or the resource is gone.
+func (l *follower) run(ctx context.Context) {
+	backoff := l.backoff
+	for ctx.Err() == nil {
+		opened := time.Now()
+		progress, err := l.follow(ctx)
+		switch {
+		case errors.Is(err, errGone):
+			return
+		case ctx.Err() != nil || err == nil:
+		case isRefusal(err) && l.position != "":
+			l.refuse(err)
+			progress = true
+		default:
+			l.health.failed(err)
+		}
+		lasted := err == nil && time.Since(opened) >= lasting
+		if progress || lasted {
+			backoff = l.backoff
+		}
+		if lasted {
+			continue
+		}
+		select {
+		case <-time.After(backoff.Step()):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// follow opens a watch and reads it to its end. progress says that it brought something; a watch that just ended, as
+// every one does in time, is no error.
+func (l *follower) follow(ctx context.Context) (progress bool, err error) {
+	w, err := l.open(ctx)
+	if apierrors.IsNotFound(err) {
+		exists, discoveryErr := l.exists(ctx)
+		if discoveryErr == nil && !exists {
+			last := &note{kind: gone, refused: l.refused} // what happened before it went was refused, if so
+			return true, cmp.Or(l.process(ctx, event{note: last}), errGone)
+		}
+		err = cmp.Or(discoveryErr, err)
+	}
+	if err != nil {
+		return false, err
+	}
+	defer w.close()
+	for {
+		e, err := w.next()
+		if err != nil {
+			if wasCut(ctx, err) {
+				err = nil
+			}
+			return progress, err
+		}
+		if err := l.forward(ctx, e); err != nil {
+			return progress, err
+		}
+		progress = true
+		if l.fill && l.position != "" {
+			return progress, nil // the position has moved to where the state can be had
+		}
+	}
+}
+
+// forward passes an event on and moves the position with it. Until a snapshot has ended there is no position, so that an
+// interrupted one begins anew.
+func (l *follower) forward(ctx context.Context, e event) error {
+	moves := l.position != ""
+	switch {
+	case e.kind != watch.Bookmark:
+	case bytes.Contains(e.object.JSON(), []byte(metav1.InitialEventsAnnotationKey)):
+		moves = true
+		e.note = &note{kind: end, resourceVersion: e.object.ResourceVersion()}
+	case !moves:
+		return nil // inside a snapshot it says nothing
+	}
+	if err := l.process(ctx, e); err != nil {
+		return err
+	}
+	if moves {
+		l.position = e.object.ResourceVersion()
+		l.unclean = false // the server had the history; whatever happened was seen
+	}
+	return nil
+}
+
+// wasCut reports whether an error says no more than that a stream ended.
+func wasCut(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err)
+}
+
+// open opens a watch where the next one has to begin, after whatever has to be read before.
+func (l *follower) open(ctx context.Context) (*frames, error) {
+	if l.position != "" {
+		if err := l.compare(ctx); err != nil {
+			return nil, err
+		}
+		if l.refused != nil { // in the last run, which did not come to the end of the state
+			l.position, l.fill, l.unclean = "", false, false
+			return l.watchAfterPages(ctx)
+		}
+		w, err := l.goOn(ctx)
+		if !isRefusal(err) {
+			return w, err
+		}
+		l.refuse(err)
+	}
+	// A gap record names the resource version that closes the gap before the differences follow. Pages of a list
+	// tell it at once; a watch-list only at its end.
+	if l.pagesOnly || l.refused != nil {
+		return l.watchAfterPages(ctx)
+	}
+	w, err := l.watchList(ctx)
+	if isWatchListUnsupported(err) {
+		l.logger.Info("the API server has no watch-list; reading pages instead", "err", err)
+		l.pagesOnly = true
+		return l.watchAfterPages(ctx)
+	}
+	return w, err
+}
+
+// compare holds the position against the server's present one, with the smallest list there is (a quorum read). A server
+// whose history went back takes a future position without a word, and leaves out what happens up to it. Of a position of
+// this run that is no more than a precaution, which must not cost a watch that the server grants.
+func (l *follower) compare(ctx context.Context) error {
+	if l.rolledBack != nil {
+		return l.rolledBack
+	}
+	now, err := l.collection.list(ctx, listOptions{limit: 1})
+	if err != nil && !l.restored {
+		return nil //nolint:nilerr // as said above
+	}
+	if err != nil {
+		return err
+	}
+	if order, err := resourceversion.CompareResourceVersion(l.position, now.resourceVersion); err == nil && order > 0 {
+		err := fmt.Errorf("%s: the API server is at resource version %s, before the position %s: its history has gone back, as after a restore of etcd",
+			delta.ResourceName(l.collection.resource), now.resourceVersion, l.position)
+		l.restored, l.rolledBack = false, err // for good, though the server may come to that version again
+		l.onRollback(err)
+		return err
+	}
+	l.restored = false
+	return nil
+}
+
+// goOn watches on from the position, after reading the state there if that is asked for.
+func (l *follower) goOn(ctx context.Context) (*frames, error) {
+	if l.fill {
+		w, err := l.watchAfterPages(ctx)
+		if !isRefusal(err) {
+			return w, err
+		}
+		// The state at the position is forgotten; the history since need not be. The next event leads to a position
+		// whose state can be had, see follow.
+	}
+	return l.resume(ctx)
+}
+
+// resume watches on from the position.
+func (l *follower) resume(ctx context.Context) (*frames, error) {
+	w, err := l.watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.health.opened(true)
+	if l.begun {
+		if err := l.process(ctx, event{note: &note{kind: abandon}}); err != nil {
+			w.close()
+			return nil, err
+		}
+		l.begun = false
+	}
+	return w, nil
+}
+
+// watchList opens a watch that begins with the state: the objects as ADDED in no order, a bookmark with an
+// annotation at their end, then changes (KEP-3157).
+func (l *follower) watchList(ctx context.Context) (*frames, error) {
+	w, err := l.watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.health.opened(false)
+	if err := l.process(ctx, event{note: &note{kind: begin}}); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// watch opens a watch at the position, or a watch-list if there is none. The server ends it after five to ten minutes, as
+// it does client-go's, so that its watches spread over its replicas.
+func (l *follower) watch(ctx context.Context) (*frames, error) {
+	const least = 5 * time.Minute
+	return l.collection.watch(ctx, l.position, least+rand.N(least)) //nolint:gosec // no secret
+}
+
+// refuse gives the position up: the next watch begins with the whole state, behind a gap.
+func (l *follower) refuse(err error) {
+	l.logger.Warn("the API server refuses the history since the position: a gap; the difference follows",
+		"resourceVersion", l.position, "err", err)
+	l.refused = &refusal{from: l.position, reason: err.Error(), unclean: l.unclean}
+	l.position, l.fill, l.unclean = "", false, false
+}
+
+// isRefusal reports whether the server says that it no longer has the history asked for.
+func isRefusal(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+}
+
+// isWatchListUnsupported reports whether the server turned sendInitialEvents down, as one does that lacks the
+// feature or has it switched off (validation of list options: Invalid; older ones: BadRequest).
+func isWatchListUnsupported(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}

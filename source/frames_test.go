@@ -1,0 +1,118 @@
+package source
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+func reading(stream io.Reader) *frames { return newFrames(io.NopCloser(stream), false) }
+
+func TestFrames(t *testing.T) {
+	const object = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"u","resourceVersion":"1"}}`
+	large := strings.Replace(object, `"name":"a"`, `"name":"`+strings.Repeat("a", 3*frameBuffer)+`"`, 1)
+	tests := map[string]struct {
+		stream string
+		// want is the kinds, and then the error's text.
+		want []string
+	}{
+		"as the API server writes it":  {`{"type":"ADDED","object":` + object + "}\n", []string{"ADDED", "EOF"}},
+		"several":                      {strings.Repeat(`{"type":"MODIFIED","object":`+object+"}\n", 3), []string{"MODIFIED", "MODIFIED", "MODIFIED", "EOF"}},
+		"empty lines between":          {"\n\r\n" + `{"type":"DELETED","object":` + object + "}\r\n \n", []string{"DELETED", "EOF"}},
+		"written in another way":       {` { "object" : ` + object + ` , "more":[1], "type":"ADDED" } ` + "\n", []string{"ADDED", "EOF"}},
+		"larger than the buffer":       {`{"type":"ADDED","object":` + large + "}\n" + `{"type":"BOOKMARK","object":` + object + "}\n", []string{"ADDED", "BOOKMARK", "EOF"}},
+		"cut in mid-line":              {`{"type":"ADDED","object":` + object + "}\n" + `{"type":"ADDED","obj`, []string{"ADDED", "unexpected EOF"}},
+		"cut before the line's end":    {`{"type":"ADDED","object":` + object + "}", []string{"unexpected EOF"}},
+		"malformed object":             {`{"type":"ADDED","object":{"a":}}` + "\n", []string{"malformed JSON"}},
+		"malformed frame":              {`{"type":"ADDED"]` + "\n", []string{"malformed JSON"}},
+		"more behind the object":       {`{"type":"ADDED","object":` + object + `,"object":{}}` + "\n", []string{"unexpected data"}},
+		"unknown type":                 {`{"type":"RENAMED","object":` + object + "}\n", []string{"unknown type \"RENAMED\""}},
+		"no type":                      {`{"object":` + object + "}\n", []string{"unknown type"}},
+		"no object":                    {`{"type":"ADDED"}` + "\n", []string{"unexpected end of JSON"}},
+		"an error":                     {`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","message":"too old","reason":"Expired","code":410}}` + "\n", []string{"too old"}},
+		"an error without a status":    {`{"type":"ERROR","object":` + object + "}\n", []string{"of kind \"Pod\""}},
+		"an error that cannot be read": {`{"type":"ERROR","object":7}` + "\n", []string{"decode an error"}},
+		"a status that is no error":    {`{"type":"ADDED","object":{"kind":"Status","apiVersion":"v1"}}` + "\n", []string{"ADDED of kind Status"}},
+	}
+	for name, test := range tests {
+		for how, stream := range map[string]io.Reader{
+			"at once": strings.NewReader(test.stream), "byte by byte": iotest.OneByteReader(strings.NewReader(test.stream)),
+		} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				f := reading(stream)
+				for _, want := range test.want[:len(test.want)-1] {
+					if e, err := f.next(); err != nil || string(e.kind) != want || e.object.Kind() != "Pod" {
+						t.Fatalf("got %v %v, want %s", e.kind, err, want)
+					}
+				}
+				want := test.want[len(test.want)-1]
+				if e, err := f.next(); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v %v, want the error %s", e.kind, err, want)
+				}
+			})
+		}
+	}
+}
+
+func TestStreamErrorIsTheServers(t *testing.T) {
+	f := reading(strings.NewReader(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","message":"too old","reason":"Expired","code":410}}` + "\n"))
+	_, err := f.next()
+	if !apierrors.IsResourceExpired(err) {
+		t.Errorf("got %#v, want an expired resource version", err)
+	}
+	if !isRefusal(err) {
+		t.Errorf("%v is no refusal", err)
+	}
+}
+
+// FuzzFrames compares what is read with what encoding/json makes of the same line.
+func FuzzFrames(f *testing.F) {
+	for _, line := range []string{
+		`{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","managedFields":[{"a":1}],"uid":"u"}}}`,
+		`{"object":{"metadata":{"managedFields":[]}},"type":"DELETED"}`, `{"type":"ADDED","object":{}},"object":{}}`,
+		`{"type":"ADDED","object":null}`, `{"type":"MODIFIED","object":{"a":"\u2028\ud800"}} `,
+	} {
+		f.Add([]byte(line))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		if bytes.ContainsAny(line, "\n") || len(bytes.TrimSpace(line)) == 0 {
+			t.Skip()
+		}
+		e, err := reading(bytes.NewReader(append(bytes.Clone(line), '\n'))).next()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				t.Fatalf("%q ends the stream", line)
+			}
+			return // malformed JSON must be one; what is refused beyond that is no wrong record
+		}
+		var frame map[string]json.RawMessage
+		if err := json.Unmarshal(line, &frame); err != nil {
+			t.Fatalf("%q is no JSON, and gave %s", line, e.object.JSON())
+		}
+		var kind watch.EventType
+		var want, got map[string]any
+		if err := json.Unmarshal(frame["type"], &kind); err != nil || kind != e.kind {
+			t.Fatalf("%q: got %s", line, e.kind)
+		}
+		if err := json.Unmarshal(frame["object"], &want); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(e.object.JSON(), &got); err != nil {
+			t.Fatalf("%q gave %s: %v", line, e.object.JSON(), err)
+		}
+		if metadata, ok := want["metadata"].(map[string]any); ok {
+			delete(metadata, "managedFields")
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%q gave %s", line, e.object.JSON())
+		}
+	})
+}
