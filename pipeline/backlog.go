@@ -70,8 +70,8 @@ type backlog struct {
 	oldest, newest *item // of everything in the backlog, in order of arrival
 }
 
-// newBacklog makes an empty backlog that calls ready whenever an object enters the queue.
-func newBacklog(name string, retry Retry, ready func()) *backlog {
+// newBacklog makes an empty backlog that calls ready, with how many there are, whenever an object enters the queue.
+func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	// The default limiter's overall bucket of 10/s would make a thousand failed objects wait for 90 s.
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[*object](retry.Initial, retry.Max)
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[*object]{
@@ -187,19 +187,17 @@ func (b *backlog) releaseHeld(watch string) {
 func (b *backlog) done(o *object, failed bool, delay time.Duration) {
 	o.items = slices.DeleteFunc(o.items, func(i *item) bool { return i.settled })
 	o.travels = false
-	if failed {
-		b.failing[o] = struct{}{}
-	} else {
+	if _, failing := b.failing[o]; failing && !failed {
 		delete(b.failing, o)
+		b.limiter.Forget(o)
 	}
 	switch {
 	case len(o.items)+len(o.parked) == 0:
 		delete(b.objects, o.ref)
-		b.limiter.Forget(o)
 	case failed:
+		b.failing[o] = struct{}{}
 		b.queue.AddAfter(o, max(delay, b.limiter.When(o)))
 	default:
-		b.limiter.Forget(o)
 		b.queue.Add(o) // enters the queue with Done
 	}
 	b.queue.Done(o)
@@ -214,7 +212,7 @@ func (b *backlog) release(o *object) {
 // signallingQueue is a first-in first-out queue that tells when something enters it, so that the dispatcher can
 // wait for a ready object and for a timer at once. Its calls are made under the workqueue's lock.
 type signallingQueue struct {
-	ready   func()
+	ready   func(queued int)
 	objects []*object
 }
 
@@ -222,7 +220,7 @@ func (q *signallingQueue) Touch(*object) {}
 
 func (q *signallingQueue) Push(o *object) {
 	q.objects = append(q.objects, o)
-	q.ready()
+	q.ready(len(q.objects))
 }
 
 func (q *signallingQueue) Len() int { return len(q.objects) }

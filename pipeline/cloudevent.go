@@ -53,13 +53,13 @@ func (a *attributes) flag(name string, set bool) {
 	}
 }
 
-// event returns the attributes of a delta's event.
-func (e *encoder) event(d *delta.Delta, record *sinks.Record) attributes {
+// event adds the attributes of a delta's event.
+func (e *encoder) event(ce *attributes, d *delta.Delta, record *sinks.Record) {
 	eventType, subject := eventType(d.Type), record.Key
 	if e.profile == ProfileKnative {
 		eventType, subject = knativeType(d.Type), knativeSubject(d)
 	}
-	ce := e.common(record, eventType, subject, d.Observed)
+	e.common(ce, record, eventType, subject, d.Observed)
 	ce.add("sequence", sequence(d.Object.ResourceVersion()))
 	if e.profile == ProfileKnative {
 		ce.add("apiversion", d.Resource.GroupVersion().String())
@@ -70,29 +70,24 @@ func (e *encoder) event(d *delta.Delta, record *sinks.Record) attributes {
 		ce.flag("inferred", d.Inferred)
 		ce.flag("finalstateunknown", d.FinalStateUnknown)
 	}
-	return ce
 }
 
-// common returns the attributes that every event has.
-func (e *encoder) common(record *sinks.Record, eventType, subject string, observed time.Time) (ce attributes) {
+// common adds the attributes that every event has.
+func (e *encoder) common(ce *attributes, record *sinks.Record, eventType, subject string, observed time.Time) {
 	ce.add("specversion", "1.0")
 	ce.add("id", record.ID)
 	ce.add("source", e.source)
 	ce.add("type", eventType)
 	ce.add("subject", subject)
-	ce.add("time", observed.UTC().Format(timeFormat))
+	ce.add("time", formatTime(observed))
 	ce.add(contentTypeName, applicationJSON)
 	ce.add("partitionkey", record.Key)
-	return ce
 }
 
 // data appends the data of a delta's event.
 func (e *encoder) data(b []byte, d *delta.Delta) []byte {
 	if e.profile == ProfileKnative {
 		return append(b, d.Object.JSON()...)
-	}
-	if b == nil {
-		b = make([]byte, 0, dataSize(d))
 	}
 	return append(appendData(append(b, '{'), d), '}')
 }

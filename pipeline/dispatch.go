@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/kubeferry/kubeferry/sinks"
@@ -22,6 +23,29 @@ type unit struct {
 	mark uint64
 	// due is when a unit that failed may be tried again.
 	due time.Time
+	// arena holds the bodies of the records.
+	arena []byte
+}
+
+// units are those of the past, for their memory: sinks keep nothing of a record. For each delta that saves more than what
+// is left to allocate for it.
+var units = sync.Pool{New: func() any { return new(unit) }}
+
+// maxArena is the largest arena that is kept; a larger one was made for a large object.
+const maxArena = 1 << 20
+
+func newUnit() *unit { return units.Get().(*unit) } //nolint:forcetypeassert // as above
+
+// recycle gives a unit up that no sink has any more.
+func (u *unit) recycle() {
+	clear(u.objects)
+	clear(u.items)
+	clear(u.records)
+	if cap(u.arena) > maxArena {
+		u.arena = nil
+	}
+	*u = unit{objects: u.objects[:0], items: u.items[:0], records: u.records[:0], arena: u.arena[:0]}
+	units.Put(u)
 }
 
 // beatInterval bounds how long the dispatcher sleeps, so that its beat tells that it lives.
@@ -98,9 +122,10 @@ func (p *Pipeline) pick() (*unit, time.Duration) {
 		p.retries = append(p.retries[:n:n], p.retries[n+1:]...)
 		return u, 0
 	}
-	u := &unit{}
+	u := newUnit()
 	p.fill(u, p.options.Limits.MaxRecords)
 	if len(u.items) == 0 {
+		u.recycle()
 		return nil, wait
 	}
 	return u, 0
@@ -112,11 +137,12 @@ func (p *Pipeline) pickProbe(now time.Time) (*unit, time.Duration) {
 		return nil, d
 	}
 	p.gate.fresh = !p.gate.fresh
-	u := &unit{}
+	u := newUnit()
 	if p.gate.fresh || len(p.retries) == 0 {
 		p.fill(u, 1)
 	}
 	if len(u.items) == 0 {
+		u.recycle()
 		if len(p.retries) == 0 {
 			return nil, beatInterval
 		}
@@ -127,6 +153,9 @@ func (p *Pipeline) pickProbe(now time.Time) (*unit, time.Duration) {
 	return u, 0
 }
 
+// handful is how many objects wake a dispatcher that lingers: to be woken for each costs more than to encode it.
+const handful = 16
+
 // linger fills a unit that has room until it is full or Limits.Linger is over.
 func (p *Pipeline) linger(ctx context.Context, u *unit) {
 	limits := p.options.Limits
@@ -135,22 +164,20 @@ func (p *Pipeline) linger(ctx context.Context, u *unit) {
 	}
 	timer := time.NewTimer(limits.Linger)
 	defer timer.Stop()
-	for {
+	defer p.signal() // a wake-up that was taken, or not given, here may have been meant for next
+	defer p.enough.Store(0)
+	for over := false; !over && !p.full(u); {
+		p.enough.Store(int64(min(handful, limits.MaxRecords-len(u.records))))
 		select {
 		case <-p.wake:
 		case <-timer.C:
-			p.signal() // a wake-up that was taken here may have been meant for next
-			return
+			over = true
 		case <-ctx.Done():
 			return
 		}
 		p.mu.Lock()
 		p.fill(u, limits.MaxRecords)
 		p.mu.Unlock()
-		if p.full(u) {
-			p.signal()
-			return
-		}
 	}
 }
 
@@ -185,7 +212,7 @@ func (p *Pipeline) fill(u *unit, most int) {
 			if len(u.records) == most || taken > 0 && (limits.OnePerKey || o.suspect) {
 				break
 			}
-			record, err := p.encoder.encode(i)
+			record, arena, err := p.encoder.encodeTo(u.arena, i)
 			if err != nil && i.err == nil {
 				i.err = err
 			}
@@ -193,7 +220,7 @@ func (p *Pipeline) fill(u *unit, most int) {
 			if grown > limits.MaxBytes && len(u.records) > 0 {
 				break
 			}
-			u.bytes = grown
+			u.bytes, u.arena = grown, arena
 			u.objects, u.items, u.records = append(u.objects, o), append(u.items, i), append(u.records, record)
 			taken++
 		}

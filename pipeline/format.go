@@ -25,10 +25,7 @@ const (
 	FormatRaw Format = "raw"
 )
 
-const (
-	timeFormat      = "2006-01-02T15:04:05.000000Z07:00"
-	applicationJSON = "application/json"
-)
+const applicationJSON = "application/json"
 
 // encoder makes records. It copies the object's JSON into the envelope and decodes nothing.
 type encoder struct {
@@ -55,14 +52,23 @@ func newEncoder(options Options) encoder {
 	return e
 }
 
+// encode makes the record of an item, in memory of its own.
 func (e *encoder) encode(i *item) (sinks.Record, error) {
-	if i.gap != nil {
-		return e.gap(i.gap)
-	}
-	return e.delta(i.delta), nil
+	record, _, err := e.encodeTo(nil, i)
+	return record, err
 }
 
-func (e *encoder) delta(d *delta.Delta) sinks.Record {
+// encodeTo makes the record of an item; what it writes for the body is appended to b, which it returns.
+func (e *encoder) encodeTo(b []byte, i *item) (sinks.Record, []byte, error) {
+	if i.gap != nil {
+		record, err := e.gap(i.gap)
+		return record, b, err
+	}
+	record, b := e.delta(b, i.delta)
+	return record, b, nil
+}
+
+func (e *encoder) delta(b []byte, d *delta.Delta) (sinks.Record, []byte) {
 	object := d.Object
 	record := sinks.Record{
 		DedupID: d.ID(e.dedupCluster),
@@ -75,28 +81,30 @@ func (e *encoder) delta(d *delta.Delta) sinks.Record {
 		},
 	}
 	record.ID = record.DedupID[len(e.pipeline)+1:] // one string for both
+	from := len(b)
 	switch e.format {
 	case FormatRaw:
 		record.Body = object.JSON()
 		record.ContentType, record.BatchContentType = applicationJSON, applicationJSON
 		record.Headers = e.rawHeaders(d, &record)
+		return record, b
 	case FormatJSON:
 		record.ContentType, record.BatchContentType = applicationJSON, applicationJSON
-		b := make([]byte, 0, dataSize(d)+512)
 		b = e.beside(b, record.ID, record.Key, d.Observed)
-		b = appendData(b, d)
-		record.Body = append(b, '}')
+		b = append(appendData(b, d), '}')
 	default:
-		ce := e.event(d, &record)
+		var ce attributes
+		e.event(&ce, d, &record)
 		if e.format == FormatCloudEventsBinary {
-			e.binary(&record, &ce, e.data(nil, d))
+			b = e.data(b, d)
+			e.binary(&record, &ce, b[from:])
 		} else {
-			b := ce.envelope(make([]byte, 0, dataSize(d)+1024))
 			record.ContentType, record.BatchContentType = cloudEvent, cloudEventBatch
-			record.Body = append(e.data(b, d), '}')
+			b = append(e.data(ce.envelope(b), d), '}')
 		}
 	}
-	return record
+	record.Body = b[from:len(b):len(b)]
+	return record, b
 }
 
 // beside writes what the json format has beside the data, with a comma at the end.
@@ -108,17 +116,24 @@ func (e *encoder) beside(b []byte, id, subject string, observed time.Time) []byt
 	b = append(b, `,"subject":`...)
 	b = appendString(b, subject)
 	b = append(b, `,"time":"`...)
-	b = observed.UTC().AppendFormat(b, timeFormat)
+	b = appendTime(b, observed)
 	return append(b, `",`...)
 }
 
-// dataSize is about what the data of d takes, so that it is written without growing.
-func dataSize(d *delta.Delta) int {
-	size := len(d.Object.JSON()) + 256
-	if d.Difference != nil {
-		size += len(d.Difference.OldObject) + len(d.Difference.Patch)
+// appendTime writes a time in UTC with six digits of the second's fraction. The time package is fast only at layouts of
+// its own, and those leave zeros at the end out.
+func appendTime(b []byte, t time.Time) []byte {
+	b = t.UTC().AppendFormat(b, time.RFC3339)
+	b[len(b)-1] = '.' // was Z
+	micro := t.Nanosecond() / 1000
+	for unit := 100_000; unit > 0; unit /= 10 {
+		b = append(b, byte('0'+micro/unit%10))
 	}
-	return size
+	return append(b, 'Z')
+}
+
+func formatTime(t time.Time) string {
+	return string(appendTime(make([]byte, 0, len("2006-01-02T15:04:05.000000Z")), t))
 }
 
 // appendData writes the members of the data object.
@@ -173,7 +188,7 @@ func (e *encoder) rawHeaders(d *delta.Delta, record *sinks.Record) map[string]st
 		"kubeferry-cluster":  sinks.PercentEncode(e.cluster),
 		"kubeferry-resource": sinks.PercentEncode(delta.ResourceName(d.Resource)),
 		"kubeferry-subject":  sinks.PercentEncode(record.Key),
-		"kubeferry-time":     d.Observed.UTC().Format(timeFormat),
+		"kubeferry-time":     formatTime(d.Observed),
 	}
 	for name, set := range map[string]bool{
 		"kubeferry-snapshot": d.Snapshot, "kubeferry-inferred": d.Inferred, "kubeferry-final-state-unknown": d.FinalStateUnknown,

@@ -325,3 +325,12 @@ func TestSecretsInFormats(t *testing.T) {
 		}
 	}
 }
+
+func TestTimeHasSixDigits(t *testing.T) {
+	for _, nanoseconds := range []int64{0, 1, 999, 1000, 120_000_000, 999_999_999, 1_767_225_599_999_999_999, -1} {
+		at := time.Unix(1_790_000_000, nanoseconds).In(time.FixedZone("elsewhere", 7200))
+		if got, want := formatTime(at), at.UTC().Format("2006-01-02T15:04:05.000000Z07:00"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

@@ -53,7 +53,8 @@ func (e *encoder) gap(g *delta.Gap) (sinks.Record, error) {
 	}
 	switch e.format {
 	case FormatCloudEvents, FormatCloudEventsBinary:
-		ce := e.common(&record, eventType(delta.GapType), record.Key, g.Observed)
+		var ce attributes
+		e.common(&ce, &record, eventType(delta.GapType), record.Key, g.Observed)
 		if e.format == FormatCloudEventsBinary {
 			e.binary(&record, &ce, data)
 			break

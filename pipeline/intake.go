@@ -35,14 +35,28 @@ func (t Ticket) Passes() bool { return t.passes }
 // Reserve finds out whether a delta concerns the pipeline and makes room for it. before says whether the filters let
 // the version before pass, if there is one. It blocks while the backlog is full, and fails only when ctx ends first.
 func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, before bool) (Ticket, error) {
-	c := &Change{pipeline: p, observed: d}
-	passes, takes := p.judgeChange(c, before)
-	if !takes {
-		return Ticket{filtered: true, passes: passes}, nil
+	passes := true
+	var err error
+	if !p.leavesAlone(d) {
+		c, takes := &Change{pipeline: p, observed: d}, false
+		if passes, takes = p.judgeChange(c, before); !takes {
+			return Ticket{filtered: true, passes: passes}, nil
+		}
+		d, err = c.shape(ctx)
 	}
-	d, err := c.shape(ctx)
+	if d.Snapshot {
+		p.pace(ctx)
+	}
 	i := &item{delta: d, ref: d.Ref(), watch: d.Watch, observed: d.Observed, size: d.Size(), err: err}
 	return Ticket{item: i, passes: passes}, p.reserve(ctx, i)
+}
+
+// leavesAlone reports whether the delta passes as it is, because the pipeline has nothing that could say otherwise.
+func (p *Pipeline) leavesAlone(d *delta.Delta) bool {
+	o := &p.options
+	return len(o.Filters) == 0 && len(o.Transforms) == 0 && o.Enricher == nil && !o.Diff.wanted() &&
+		d.Old == nil && !(d.Inferred && d.Type == delta.Deleted) && !IsSecret(d.Resource) &&
+		(o.KeepManagedFields || d.Object.WithoutManagedFields() == d.Object)
 }
 
 // Passes reports whether the filters let a delta's object pass; nothing is handed over.

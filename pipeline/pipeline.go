@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubeferry/kubeferry/delta"
@@ -70,6 +71,8 @@ type Pipeline struct {
 
 	// wake tells the dispatcher that something changed: a ready object, the gate, a unit to retry.
 	wake chan struct{}
+	// enough is how many ready objects wake the dispatcher.
+	enough atomic.Int64
 	// drained tells Drain that nothing is waiting.
 	drained chan struct{}
 	units   chan *unit
@@ -103,7 +106,11 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	p.beat = p.now()
 	p.refused = map[delta.Ref]struct{}{}
 	p.gate = newGate(options.Retry)
-	p.backlog = newBacklog(options.Name, options.Retry, p.signal)
+	p.backlog = newBacklog(options.Name, options.Retry, func(queued int) {
+		if int64(queued) >= p.enough.Load() {
+			p.signal()
+		}
+	})
 	p.room.freed = make(chan struct{})
 	p.restore(options.Logged)
 	p.metrics = metrics.forPipeline(p)

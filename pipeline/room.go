@@ -1,6 +1,9 @@
 package pipeline
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // maxBuffered bounds the bytes of deltas that wait for a commit to write them to the log, in a pipeline that spills.
 const maxBuffered = 4 << 20
@@ -16,6 +19,48 @@ type room struct {
 	waiting int
 	// full says that somebody had to wait, and nobody has found room since.
 	full bool
+	// hasty says that the sink was too slow for a snapshot to keep to its pace.
+	hasty bool
+}
+
+const (
+	// maxAhead is how far, in bytes, a snapshot is read ahead of its delivery. More would take memory, and a place in the
+	// log with each commit, to no end: the API server keeps what is not read.
+	maxAhead = 4 << 20
+	// patience is how long a snapshot waits for a quarter of that to be delivered. A sink that takes longer, or stands
+	// still, would hold up the other pipelines of the source, and the changes behind the snapshot.
+	patience = 250 * time.Millisecond
+)
+
+// pace keeps the reading of a snapshot to the speed of its delivery, if that is a good one.
+func (p *Pipeline) pace(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ahead := min(maxAhead, p.options.MaxBytes/2)
+	if p.room.memory <= ahead/2 {
+		p.room.hasty = false
+	}
+	if p.room.memory <= ahead || p.room.hasty {
+		return
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for p.room.memory > ahead*3/4 {
+		freed := p.room.freed
+		p.room.waiting++
+		p.mu.Unlock()
+		select {
+		case <-freed:
+		case <-timer.C:
+			p.mu.Lock()
+			p.room.hasty = true
+			return
+		case <-ctx.Done():
+			p.mu.Lock()
+			return
+		}
+		p.mu.Lock()
+	}
 }
 
 // reserve makes room for an item: in memory, or before the log if the pipeline spills.

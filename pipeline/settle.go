@@ -266,6 +266,7 @@ func (p *Pipeline) settle(u *unit, v *verdict) {
 		o.suspect = anyFailed && (o.suspect || v.suspect)
 		p.backlog.done(o, anyFailed, v.delay)
 	}
+	u.recycle()
 	if p.ledger.waiting+p.ledger.gapsWaiting == 0 {
 		select {
 		case p.drained <- struct{}{}:
