@@ -51,8 +51,12 @@ func (s *Store) Commit(c *Commit) (err error) {
 				return err
 			}
 		}
+		var entries encodedEntries
+		if len(c.Logs) > 1 {
+			entries = encodedEntries{}
+		}
 		for i := range c.Logs {
-			if err := writeLog(tx.Bucket(logsBucket), &c.Logs[i], sizes); err != nil {
+			if err := writeLog(tx.Bucket(logsBucket), &c.Logs[i], entries, sizes); err != nil {
 				return err
 			}
 		}
@@ -86,6 +90,7 @@ func writeWatch(watches *bolt.Bucket, change *delta.WatchChange) error {
 	if err != nil {
 		return err
 	}
+	known.FillPercent = 0.9 // a snapshot comes in order, and what changes later is no larger
 	var key []byte
 	for i := range change.Remove {
 		key = appendKnownKey(key[:0], &change.Remove[i])
@@ -111,7 +116,7 @@ func writeWatch(watches *bolt.Bucket, change *delta.WatchChange) error {
 	return watch.Put(metaKey, change.Meta)
 }
 
-func writeLog(logs *bolt.Bucket, change *delta.LogChange, sizes map[string]LogSize) error {
+func writeLog(logs *bolt.Bucket, change *delta.LogChange, entries encodedEntries, sizes map[string]LogSize) error {
 	name := []byte(change.Pipeline)
 	log, err := logs.CreateBucketIfNotExists(name)
 	if err != nil {
@@ -137,7 +142,7 @@ func writeLog(logs *bolt.Bucket, change *delta.LogChange, sizes map[string]LogSi
 	}
 	for i := range change.Append {
 		entry := &change.Append[i]
-		value, err := encodeEntry(entry)
+		value, err := entries.encode(entry)
 		if err != nil {
 			return err
 		}

@@ -81,7 +81,25 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 	if e.Delta == nil {
 		return out, nil
 	}
-	return append(out, s2.Encode(nil, object)...), nil
+	compressed := s2.Encode(out[len(out):cap(out)], object) // there is room for it, so that it is written there
+	return out[:len(out)+len(compressed)], nil
+}
+
+// encodedEntries encodes the entries of a commit. Pipelines on one source mostly wait for the very same deltas: each is
+// encoded once.
+type encodedEntries map[*delta.Delta][]byte
+
+func (c encodedEntries) encode(e *delta.Entry) ([]byte, error) {
+	if c == nil || e.Delta == nil || e.Attempts != 0 || !e.Failed.IsZero() || e.Unsendable != "" {
+		return encodeEntry(e)
+	}
+	encoded, ok := c[e.Delta]
+	if ok {
+		return encoded, nil
+	}
+	encoded, err := encodeEntry(e)
+	c[e.Delta] = encoded
+	return encoded, err
 }
 
 // pack notes what the JSON of a delta's object does not tell, and returns it with the JSON of the difference before it.
