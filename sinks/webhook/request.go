@@ -57,16 +57,13 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (divide bool, 
 	return s.answer(resp, readBody(ctx, resp, cancel), records, creds)
 }
 
-// request makes the request for records; its body is a copy, which the transport may read beyond the call.
+// request makes the request for records, whose body is a copy.
 func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, error) {
 	first := records[0]
-	var body []byte
 	header := http.Header{}
 	if s.array(first) {
-		body = arrayOf(records)
 		header.Set("Content-Type", first.BatchContentType)
 	} else {
-		body = bytes.Clone(first.Body)
 		for name, value := range first.Headers {
 			if !validName(name) || !validValue(value) {
 				return nil, sinks.Permanent(sinks.ReasonEncode, fmt.Errorf("header %q of the record cannot be sent over HTTP", name))
@@ -84,22 +81,50 @@ func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secr
 	timestamp := strconv.FormatInt(s.now().Unix(), 10)
 	header.Set(headerID, id)
 	header.Set(headerTimestamp, timestamp)
-	if len(creds.signing) > 0 {
-		header.Set(headerSignature, sign(creds.signing, id, timestamp, body))
-	}
-	if s.config.Compression == compressionGzip {
-		body = compress(body)
-		header.Set("Content-Encoding", "gzip")
-	}
-	if len(body) >= askFirst {
-		header.Set("Expect", "100-continue")
-	}
-	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), http.NoBody)
 	if err != nil {
 		return nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
 	}
+	content := s.content(records)
+	if len(creds.signing) > 0 {
+		header.Set(headerSignature, sign(creds.signing, id, timestamp, *content))
+	}
+	if s.config.Compression == compressionGzip {
+		header.Set("Content-Encoding", "gzip")
+	}
+	encoded := s.compressed(content)
+	if len(*encoded) >= askFirst {
+		header.Set("Expect", "100-continue")
+	}
 	req.Header = header
+	req.ContentLength = int64(len(*encoded))
+	req.Body = &body{buffer: encoded}
+	req.GetBody = func() (io.ReadCloser, error) { // while the call lasts, so that the records are there
+		return &body{buffer: s.compressed(s.content(records))}, nil
+	}
 	return req, nil
+}
+
+// content is what a request carries, in a buffer of its own.
+func (s *Sink) content(records []*sinks.Record) *[]byte {
+	b := newBuffer()
+	if s.array(records[0]) {
+		*b = appendArray(*b, records)
+	} else {
+		*b = append(*b, records[0].Body...)
+	}
+	return b
+}
+
+// compressed returns the content as it travels, and frees it if that is another buffer.
+func (s *Sink) compressed(content *[]byte) *[]byte {
+	if s.config.Compression != compressionGzip {
+		return content
+	}
+	b := newBuffer()
+	*b = compress(*b, *content)
+	freeBuffer(content)
+	return b
 }
 
 // addHeaders sets what every request has, whatever it carries.
@@ -111,19 +136,6 @@ func (s *Sink) addHeaders(header http.Header, creds *secrets) {
 	if creds.authorization != "" {
 		header.Set("Authorization", creds.authorization)
 	}
-}
-
-func arrayOf(records []*sinks.Record) []byte {
-	size := 1
-	for _, r := range records {
-		size += len(r.Body) + 1
-	}
-	body := make([]byte, 0, size)
-	for i, r := range records {
-		body = append(body, "[,"[min(i, 1)])
-		body = append(body, r.Body...)
-	}
-	return append(body, ']')
 }
 
 // idOf returns what receivers deduplicate by: for several records a digest of their ids, so that the same batch has
@@ -157,12 +169,13 @@ func sign(keys [][]byte, id, timestamp string, body []byte) string {
 	return strings.Join(signatures, " ")
 }
 
-func compress(body []byte) []byte {
-	var b bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // fails for an unknown level only
-	_, _ = w.Write(body)                            // a Buffer takes everything
+// compress appends the content to b, compressed.
+func compress(b, content []byte) []byte {
+	buffer := bytes.NewBuffer(b)
+	w, _ := gzip.NewWriterLevel(buffer, gzip.BestSpeed) // fails for an unknown level only
+	_, _ = w.Write(content)                             // a Buffer takes everything
 	_ = w.Close()
-	return b.Bytes()
+	return buffer.Bytes()
 }
 
 // transport makes the connections: at most one for each call under way, kept as long as they are of use.
@@ -200,8 +213,8 @@ func (c *Config) transport(target *url.URL, known *conns) (*http.Transport, erro
 		MaxIdleConnsPerHost:   c.Concurrency,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		WriteBufferSize:       64 << 10, // fewer calls into the kernel for a batch
-		DisableCompression:    true,     // responses are not wanted, least of all inflated
+		WriteBufferSize:       256 << 10, // a batch in one call into the kernel, and one copy
+		DisableCompression:    true,      // responses are not wanted, least of all inflated
 	}
 	// The target never changes, and neither does the environment.
 	through, err := proxy(&http.Request{URL: target})
