@@ -25,6 +25,7 @@ const closeTimeout = 5 * time.Second
 // watches, then what is in the backlogs, then deliveries, the last commit, connections.
 func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, logger *slog.Logger) error {
 	logger.Info("starting", "version", versionName(), "cluster", loaded.Cluster, "server", cluster.Host)
+	tuneCollector()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := admin.RegisterClientGo(registry); err != nil {
@@ -110,6 +111,7 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 	for _, s := range sources {
 		watching.Go(func() { s.Run(ctx) })
 	}
+	watching.Go(func() { returnMemory(ctx) })
 
 	<-ctx.Done()
 	logger.Info("stopping", "grace", loaded.Shutdown.Grace)
