@@ -9,7 +9,8 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// DeadLetter takes records that can never be delivered. A record whose letter cannot be written is not settled.
+// DeadLetter takes records that can never be delivered. A record whose letter cannot be written is not settled. The letter is
+// not to be kept: its body is used again.
 type DeadLetter interface {
 	Write(ctx context.Context, letter Letter) error
 }

@@ -25,14 +25,17 @@ type unit struct {
 	due time.Time
 	// arena holds the bodies of the records.
 	arena []byte
+	// closed says that the unit takes no more, though it is not full: what comes next does not fit, or travels alone.
+	closed bool
 }
 
 // units are those of the past, for their memory: sinks keep nothing of a record. For each delta that saves more than what
 // is left to allocate for it.
 var units = sync.Pool{New: func() any { return new(unit) }}
 
-// maxArena is the largest arena that is kept; a larger one was made for a large object.
-const maxArena = 1 << 20
+// maxArena is the largest arena that is kept; a larger one was made for a large object. One that has grown to hold a batch
+// of Kafka's default size is larger than that.
+const maxArena = 4 << 20
 
 func newUnit() *unit { return units.Get().(*unit) } //nolint:forcetypeassert // as above
 
@@ -153,8 +156,12 @@ func (p *Pipeline) pickProbe(now time.Time) (*unit, time.Duration) {
 	return u, 0
 }
 
-// handful is how many objects wake a dispatcher that lingers: to be woken for each costs more than to encode it.
-const handful = 16
+const (
+	// handful is how many objects wake a dispatcher that lingers: to be woken for each costs more than to encode it.
+	handful = 16
+	// glance is how often it looks nevertheless, since a few objects may fill a batch.
+	glance = 5 * time.Millisecond
+)
 
 // linger fills a unit that has room until it is full or Limits.Linger is over.
 func (p *Pipeline) linger(ctx context.Context, u *unit) {
@@ -162,7 +169,8 @@ func (p *Pipeline) linger(ctx context.Context, u *unit) {
 	if limits.Linger <= 0 || p.full(u) {
 		return
 	}
-	timer := time.NewTimer(limits.Linger)
+	end := time.Now().Add(limits.Linger)
+	timer := time.NewTimer(min(glance, limits.Linger))
 	defer timer.Stop()
 	defer p.signal() // a wake-up that was taken, or not given, here may have been meant for next
 	defer p.enough.Store(0)
@@ -171,7 +179,9 @@ func (p *Pipeline) linger(ctx context.Context, u *unit) {
 		select {
 		case <-p.wake:
 		case <-timer.C:
-			over = true
+			left := time.Until(end)
+			over = left <= 0
+			timer.Reset(min(glance, max(left, 0)))
 		case <-ctx.Done():
 			return
 		}
@@ -182,7 +192,7 @@ func (p *Pipeline) linger(ctx context.Context, u *unit) {
 }
 
 func (p *Pipeline) full(u *unit) bool {
-	return len(u.records) >= p.options.Limits.MaxRecords || u.bytes >= p.options.Limits.MaxBytes || u.alone()
+	return u.closed || len(u.records) >= p.options.Limits.MaxRecords || u.bytes >= p.options.Limits.MaxBytes || u.alone()
 }
 
 // alone reports whether the unit holds something that must not have company.
@@ -200,6 +210,7 @@ func (p *Pipeline) fill(u *unit, most int) {
 			return
 		}
 		if o.suspect && len(u.records) > 0 {
+			u.closed = true
 			p.backlog.release(o)
 			return
 		}
@@ -226,6 +237,7 @@ func (p *Pipeline) fill(u *unit, most int) {
 		}
 		o.travels = taken > 0
 		if taken == 0 { // too large for what is left
+			u.closed = true
 			p.backlog.release(o)
 			return
 		}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -109,6 +110,7 @@ func (l *letters) Write(_ context.Context, letter Letter) error {
 	if l.fail != nil {
 		return l.fail
 	}
+	letter.Record.Body = bytes.Clone(letter.Record.Body) // it is not ours after this
 	l.got = append(l.got, letter)
 	return nil
 }

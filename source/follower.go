@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,7 +53,11 @@ type follower struct {
 	// fill asks for the state at the position before the watch goes on.
 	fill bool
 	// begun is set between the notes begin and end.
-	begun      bool
+	begun bool
+	// doubtful says that the last watch brought nothing and did not last. Then unproven is what to do once the next one
+	// is found to be better.
+	doubtful   bool
+	unproven   func()
 	onRollback func(error)
 	rolledBack error // what onRollback was told
 }
@@ -60,30 +65,33 @@ type follower struct {
 // errGone says that the resource does not exist any more, and that the process function knows.
 var errGone = errors.New("the resource is gone")
 
-// lasting is how long a watch must have lived for the next one to be opened at once.
+// errEmpty is reported when a watch has ended at once, and the one before it too.
+var errEmpty = errors.New("the watch ends as soon as it is opened: what answers may not be an API server")
+
+// lasting is how long a watch must live to count as a good one if it brings nothing.
 const lasting = time.Second
+
+// outcome is how a watch went that was opened.
+type outcome struct {
+	// brought says that it brought an event, lived that it lasted.
+	brought, lived bool
+}
 
 // run follows until ctx ends or the resource is gone.
 func (l *follower) run(ctx context.Context) {
 	backoff := l.backoff
 	for ctx.Err() == nil {
-		opened := time.Now()
-		progress, err := l.follow(ctx)
+		was, err := l.follow(ctx)
 		switch {
 		case errors.Is(err, errGone):
 			return
-		case ctx.Err() != nil || err == nil:
-		case isRefusal(err) && l.position != "":
-			l.refuse(err)
-			progress = true
-		default:
+		case err != nil && ctx.Err() == nil:
 			l.health.failed(err)
 		}
-		lasted := err == nil && time.Since(opened) >= lasting
-		if progress || lasted {
+		if was.brought || was.lived {
 			backoff = l.backoff
 		}
-		if lasted {
+		if err == nil && (was.lived || was.brought && l.fill) {
 			continue
 		}
 		select {
@@ -93,37 +101,80 @@ func (l *follower) run(ctx context.Context) {
 	}
 }
 
-// follow opens a watch and reads it to its end. progress says that it brought something; a watch that just ended, as
-// every one does in time, is no error.
-func (l *follower) follow(ctx context.Context) (progress bool, err error) {
+// follow opens a watch and reads it to its end. That a watch just ends, as every one does in time, is no error.
+func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 	w, err := l.open(ctx)
 	if apierrors.IsNotFound(err) {
 		exists, discoveryErr := l.exists(ctx)
 		if discoveryErr == nil && !exists {
 			last := &note{kind: gone, refused: l.refused} // what happened before it went was refused, if so
-			return true, cmp.Or(l.process(ctx, event{note: last}), errGone)
+			return was, cmp.Or(l.process(ctx, event{note: last}), errGone)
 		}
 		err = cmp.Or(discoveryErr, err)
 	}
 	if err != nil {
-		return false, err
+		return was, err
 	}
 	defer w.close()
+	trusted := l.trust(time.Now())
+	defer func() { was.lived = trusted(was.brought) }()
 	for {
 		e, err := w.next()
-		if err != nil {
-			if wasCut(ctx, err) {
-				err = nil
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return was, nil
+		case isRefusal(err) && l.position != "":
+			l.refuse(err)
+			return was, nil
+		case wasCut(err):
+			if !was.brought && l.doubtful {
+				return was, errEmpty
 			}
-			return progress, err
+			return was, nil
+		default:
+			return was, err
 		}
 		if err := l.forward(ctx, e); err != nil {
-			return progress, err
+			return was, err
 		}
-		progress = true
+		if !was.brought {
+			was.brought = true
+			trusted(true)
+		}
 		if l.fill && l.position != "" {
-			return progress, nil // the position has moved to where the state can be had
+			return was, nil // the position has moved to where the state can be had
 		}
+	}
+}
+
+// opened takes note of a watch that was opened, to resume or to read the state. One that follows on another which brought
+// nothing has to prove itself first, see trust.
+func (l *follower) opened(resumed bool) {
+	if l.doubtful {
+		l.unproven = func() { l.health.opened(resumed) }
+		return
+	}
+	l.health.opened(resumed)
+}
+
+// trust watches over a watch that was opened at that time: it is good once it brings something, or lasts. The function it
+// returns is told whether it brought something, and says whether it has lived; the last call is at the end.
+func (l *follower) trust(since time.Time) func(brought bool) (lived bool) {
+	proven := func() {}
+	if l.unproven != nil {
+		proven = sync.OnceFunc(l.unproven)
+		l.unproven = nil
+	}
+	timer := time.AfterFunc(lasting, proven)
+	return func(brought bool) bool {
+		timer.Stop()
+		lived := time.Since(since) >= lasting
+		if brought || lived {
+			proven()
+		}
+		l.doubtful = !brought && !lived
+		return lived
 	}
 }
 
@@ -142,17 +193,18 @@ func (l *follower) forward(ctx context.Context, e event) error {
 	if err := l.process(ctx, e); err != nil {
 		return err
 	}
-	if moves {
-		l.position = e.object.ResourceVersion()
+	if version := e.object.ResourceVersion(); moves && version != "" {
+		l.position = version
 		l.unclean = false // the server had the history; whatever happened was seen
 	}
 	return nil
 }
 
 // wasCut reports whether an error says no more than that a stream ended.
-func wasCut(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err)
+func wasCut(err error) bool {
+	var read *readError
+	return errors.As(err, &read) && (errors.Is(read.err, io.EOF) || errors.Is(read.err, io.ErrUnexpectedEOF) ||
+		utilnet.IsProbableEOF(read.err) || utilnet.IsTimeout(read.err))
 }
 
 // open opens a watch where the next one has to begin, after whatever has to be read before.
@@ -229,7 +281,7 @@ func (l *follower) resume(ctx context.Context) (*frames, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.health.opened(true)
+	l.opened(true)
 	if l.begun {
 		if err := l.process(ctx, event{note: &note{kind: abandon}}); err != nil {
 			w.close()
@@ -247,7 +299,7 @@ func (l *follower) watchList(ctx context.Context) (*frames, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.health.opened(false)
+	l.opened(false)
 	if err := l.process(ctx, event{note: &note{kind: begin}}); err != nil {
 		w.close()
 		return nil, err
@@ -256,9 +308,13 @@ func (l *follower) watchList(ctx context.Context) (*frames, error) {
 }
 
 // watch opens a watch at the position, or a watch-list if there is none. The server ends it after five to ten minutes, as
-// it does client-go's, so that its watches spread over its replicas.
+// it does client-go's, so that its watches spread over its replicas. A watch-list has more time: if a large state did not
+// reach its end, it would begin anew for ever.
 func (l *follower) watch(ctx context.Context) (*frames, error) {
-	const least = 5 * time.Minute
+	least := 5 * time.Minute
+	if l.position == "" {
+		least = time.Hour
+	}
 	return l.collection.watch(ctx, l.position, least+rand.N(least)) //nolint:gosec // no secret
 }
 

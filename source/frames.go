@@ -19,7 +19,7 @@ import (
 // the buffer and without managedFields.
 
 // frameBuffer is how much is read at once. With less, HTTP/2 acknowledges more often, each time with a packet.
-const frameBuffer = 64 << 10
+const frameBuffer = 32 << 10
 
 // frames reads the frames of an open watch.
 type frames struct {
@@ -33,6 +33,12 @@ type frames struct {
 func newFrames(body io.ReadCloser, keepManagedFields bool) *frames {
 	return &frames{body: body, buffered: bufio.NewReaderSize(body, frameBuffer), keepManagedFields: keepManagedFields}
 }
+
+// readError is an error of the stream; every other one is of what it carries.
+type readError struct{ err error }
+
+func (e *readError) Error() string { return e.err.Error() }
+func (e *readError) Unwrap() error { return e.err }
 
 // next waits for the next event. An ERROR of the server is an error; a line that the end of the stream cuts short is
 // dropped with [io.ErrUnexpectedEOF].
@@ -63,12 +69,18 @@ func (f *frames) line() ([]byte, error) {
 		case errors.Is(err, bufio.ErrBufferFull):
 			f.long = append(f.long, piece...)
 		case errors.Is(err, io.EOF) && len(f.long)+len(bytes.TrimSpace(piece)) > 0:
-			return nil, io.ErrUnexpectedEOF
+			if f.long = append(f.long, piece...); bytes.TrimSpace(f.long)[0] != '{' {
+				return nil, errForeign
+			}
+			return nil, &readError{io.ErrUnexpectedEOF}
 		default:
-			return nil, err
+			return nil, &readError{err}
 		}
 	}
 }
+
+// errForeign is what a page of a proxy's is, where a watch was asked for.
+var errForeign = errors.New("the answer is no watch: it does not begin with {")
 
 func (f *frames) close() { _ = f.body.Close() }
 

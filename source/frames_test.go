@@ -5,13 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	restwatch "k8s.io/client-go/rest/watch"
 )
 
 func reading(stream io.Reader) *frames { return newFrames(io.NopCloser(stream), false) }
@@ -113,6 +118,54 @@ func FuzzFrames(f *testing.F) {
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%q gave %s", line, e.object.JSON())
+		}
+	})
+}
+
+// endless repeats its bytes for ever.
+type endless struct {
+	bytes []byte
+	at    int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	n := copy(p, e.bytes[e.at:])
+	e.at = (e.at + n) % len(e.bytes)
+	return n, nil
+}
+
+func (*endless) Close() error { return nil }
+
+// BenchmarkFrames reads Pods off a watch, managedFields left out, and beside it what the dynamic client does with the
+// same bytes.
+func BenchmarkFrames(b *testing.B) {
+	pod, err := os.ReadFile("testdata/pod.json")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var line bytes.Buffer
+	if err := json.Compact(&line, pod); err != nil {
+		b.Fatal(err)
+	}
+	stream := endless{bytes: []byte(`{"type":"MODIFIED","object":` + line.String() + "}\n")}
+	b.Run("kubeferry", func(b *testing.B) {
+		b.SetBytes(int64(len(stream.bytes)))
+		f := newFrames(&stream, false)
+		for b.Loop() {
+			if e, err := f.next(); err != nil || e.object == nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("client-go", func(b *testing.B) {
+		b.SetBytes(int64(len(stream.bytes)))
+		info := dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer.SupportedMediaTypes()[0]
+		reader := info.StreamSerializer.NewFrameReader(&stream)
+		decoder := restwatch.NewDecoder(streaming.NewDecoder(reader, info.StreamSerializer.Serializer), info.Serializer)
+		for b.Loop() {
+			if _, object, err := decoder.Decode(); err != nil || object == nil {
+				b.Fatal(err)
+			}
 		}
 	})
 }

@@ -127,8 +127,11 @@ func (p *processor) note(ctx context.Context, n *note) error {
 			}
 		}
 		p.known().beginRound()
-		p.gone = true
-		return p.deleteUnseen(ctx)
+		if err := p.deleteUnseen(ctx); err != nil {
+			return err
+		}
+		p.gone = true // not before all are told: else what is left would be forgotten
+		return nil
 	}
 }
 
@@ -261,6 +264,7 @@ func (p *processor) deleted(ctx context.Context, object *delta.Object) error {
 // deleteUnseen infers that what a complete state does not hold was deleted.
 func (p *processor) deleteUnseen(ctx context.Context) error {
 	for key, object := range p.known().unseen {
+		p.at = p.now() // each is a hand-over of its own
 		if err := p.lost(ctx, key, object); err != nil {
 			return err
 		}
@@ -281,6 +285,7 @@ func (p *processor) lost(ctx context.Context, key types.NamespacedName, old know
 
 func (p *processor) gap(ctx context.Context, r *refusal) error {
 	p.metrics.gaps.Inc()
+	p.at = p.now()
 	g := &delta.Gap{
 		Watch: p.id, Resource: p.collection.resource, Namespace: p.collection.namespace,
 		LabelSelector: p.collection.labelSelector, FieldSelector: p.collection.fieldSelector,

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
 
 	"github.com/kubeferry/kubeferry/delta"
 )
@@ -103,6 +105,8 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 
 // observe follows the collection until ctx ends or the resource is gone.
 func (w *watcher) observe(ctx context.Context, found resolved) {
+	// Errors reach the log through health, once each; client-go would add lines of its own.
+	ctx = klog.NewContext(ctx, logr.Discard())
 	w.handler.Update(func() { w.state.kind = found.kind })
 	p := w.processor(found.kind)
 	w.follower(p.process).run(ctx)

@@ -73,7 +73,7 @@ func returnMemory(ctx context.Context) {
 	for {
 		select {
 		case <-ticker.C:
-			if q.observe(measured("/gc/heap/allocs:bytes")) {
+			if q.observe(measured("/gc/heap/allocs:bytes"), liveHeap()) {
 				debug.FreeOSMemory()
 			}
 		case <-ctx.Done():
@@ -87,16 +87,17 @@ const (
 	quietInterval = 5 * time.Second
 	// quietBytes is what counts as little: it lets ten changes a second pass.
 	quietBytes = 1 << 20
-	// worthwhile is how much must have been allocated since memory was last given back, which takes a collection.
+	// worthwhile is how much must have been allocated since memory was last given back, which takes a collection: that, or
+	// as much as lives.
 	worthwhile = 64 << 20
 )
 
 // quiet finds out when it is time.
 type quiet struct{ last, returned uint64 }
 
-// observe takes the sum of what was ever allocated, once in an interval.
-func (q *quiet) observe(allocated uint64) bool {
-	now := allocated-q.last < quietBytes && allocated-q.returned > worthwhile
+// observe takes the sum of what was ever allocated, and what lives, once in an interval.
+func (q *quiet) observe(allocated, live uint64) bool {
+	now := allocated-q.last < quietBytes && allocated-q.returned > max(worthwhile, live)
 	q.last = allocated
 	if now {
 		q.returned = allocated

@@ -1,0 +1,58 @@
+package pipeline
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// found is a delta of a snapshot.
+func found(t testing.TB, n int) *delta.Delta {
+	d := change(t, fmt.Sprintf("pod-%d", n), n+1)
+	d.Type, d.Snapshot = delta.Added, true
+	return d
+}
+
+// A snapshot that is delivered quickly is not read ahead of that by more than maxAhead.
+func TestSnapshotKeepsPace(t *testing.T) {
+	sink := &script{}
+	p := start(t, sink, LogOnly{}, func(o *Options) { o.MaxBytes = 64 << 20 })
+	most := int64(0)
+	const n = 30_000 // some 27 MB
+	for i := range n {
+		mustTake(t, p, found(t, i))
+		most = max(most, p.Stats().Bytes)
+	}
+	drain(t, p)
+	if got := len(sink.storedIDs()); got != n {
+		t.Errorf("%d of %d arrived", got, n)
+	}
+	if most > maxAhead+1<<20 {
+		t.Errorf("%d bytes were waiting", most)
+	}
+	t.Logf("at most %d KiB were waiting", most>>10)
+}
+
+// A snapshot waits for a sink that stands still once, and not for every delta; a live change never does.
+func TestSnapshotOvertakesASinkThatStandsStill(t *testing.T) {
+	sink := &script{}
+	mended := make(chan struct{})
+	sink.set(func(int, []sinks.Record) error { <-mended; return nil })
+	p := start(t, sink, LogOnly{}, func(o *Options) { o.MaxBytes = 64 << 20 })
+	begun := time.Now()
+	n := 0
+	for ; p.Stats().Bytes < 3*maxAhead; n++ {
+		mustTake(t, p, found(t, n))
+	}
+	if took := time.Since(begun); took > 40*patience {
+		t.Errorf("%d deltas took %v", n, took)
+	}
+	close(mended)
+	drain(t, p)
+	if got := len(sink.storedIDs()); got != n {
+		t.Errorf("%d of %d arrived", got, n)
+	}
+}

@@ -1,0 +1,384 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/source/sourcetest"
+)
+
+// before puts a handler before a server; it answers itself if it returns true.
+func before(t *testing.T, server *sourcetest.Server, first func(w http.ResponseWriter, r *http.Request) bool) *sourcetest.Server {
+	t.Helper()
+	to, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	proxy.FlushInterval = -1
+	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !first(w, r) {
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(func() {
+		server.Cut(false)
+		front.CloseClientConnections()
+		front.Close()
+	})
+	return &sourcetest.Server{Server: front}
+}
+
+const expired = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}`
+
+func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
+
+// A server that lists and refuses every watch behind the list: each attempt reads the whole state and sends a gap record.
+func TestRefusedForEver(t *testing.T) {
+	for name, inStream := range map[string]bool{"as HTTP answer": false, "inside the stream": true} {
+		t.Run(name, func(t *testing.T) {
+			server := things(t, "a", "b")
+			server.NoWatchList = true
+			var lists atomic.Int64
+			front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, "/things") && !isWatch(r) && r.URL.Query().Get("limit") != "1" {
+					lists.Add(1)
+				}
+				if !isWatch(r) || r.URL.Query().Get("sendInitialEvents") != "" {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				if inStream {
+					fmt.Fprintf(w, `{"type":"ERROR","object":%s}`+"\n", expired)
+				} else {
+					w.WriteHeader(http.StatusGone)
+					fmt.Fprint(w, expired)
+				}
+				return true
+			})
+			r := &recorder{}
+			run(t, front, r, func(o *Options) {
+				o.Backoff = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second}
+			})
+			time.Sleep(3 * time.Second)
+			r.mu.Lock()
+			gaps := len(r.gaps)
+			r.mu.Unlock()
+			// 10+20+40+…+640+1000 ms: eight or nine attempts, if they are spaced.
+			if gaps > 15 {
+				t.Errorf("in 3 s: %d gap records, the state read %d times", gaps, lists.Load())
+			}
+		})
+	}
+}
+
+// A proxy answers 200 with a page of its own where a watch was asked for.
+func TestForeignAnswerIsReported(t *testing.T) {
+	for name, answer := range map[string]func(w http.ResponseWriter){
+		"HTML without a line break": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			fmt.Fprint(w, "<html><body>please log in</body></html>")
+		},
+		"HTML": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			fmt.Fprint(w, "<html>\n<body>please log in</body>\n</html>\n")
+		},
+		"no content": func(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := things(t, "a")
+			var foreign atomic.Bool
+			var answers atomic.Int64
+			front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+				if !foreign.Load() || !strings.HasSuffix(r.URL.Path, "/things") {
+					return false
+				}
+				answer(w)
+				answers.Add(1)
+				return true
+			})
+			r := &recorder{}
+			source := run(t, front, r, nil)
+			r.expect(t, "u11/11/ADDED+s")
+			foreign.Store(true)
+			server.Cut(false)
+			deadline := time.Now().Add(3 * time.Second)
+			for source.Status()[0].State != StateFailing {
+				if time.Now().After(deadline) {
+					s := source.Status()[0]
+					t.Fatalf("after %d such answers the watch is %s, error %q, ready %v", answers.Load(), s.State, s.Error, s.Ready)
+				}
+				time.Sleep(100 * time.Microsecond)
+			}
+		})
+	}
+}
+
+// The smallest list, that compares versions at the start, is answered 410 once: no history was asked for, so none is refused.
+func TestGoneForAMomentIsNoGap(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(12)
+	l.stop()
+	server.Write("a", false) // 13
+	server.Write("a", false) // 14
+	var once atomic.Bool
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if isWatch(r) || r.URL.Query().Get("limit") != "1" || once.Swap(true) {
+			return false
+		}
+		w.WriteHeader(http.StatusGone)
+		fmt.Fprint(w, "the service moved")
+		return true
+	})
+	l = live(t, front, m, []string{"p"}, nil)
+	l.expect("p", "u11/13/MODIFIED", "u11/14/MODIFIED")
+	if len(l.gaps) > 0 {
+		t.Errorf("got gaps %+v", l.gaps)
+	}
+}
+
+// The program stops while the objects of a resource that is gone are being reported.
+func TestStoppedWhileGone(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	never := func(o *Options, _ *life) { o.Snapshot = SnapshotNever }
+	l := live(t, server, m, []string{"p"}, func(o *Options, l *life) { never(o, l); l.after = 1 })
+	l.watching(12)
+	server.SetMissing(true) // one DELETED is taken, the other blocks
+	eventually(t, func() string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.handed < 2 {
+			return fmt.Sprint("handed ", l.handed)
+		}
+		return ""
+	})
+	l.stop()
+	if meta := m.only(t); !meta.Complete || meta.Position == "" {
+		t.Errorf("a reading that was not finished left %+v", meta)
+	}
+	server.SetMissing(false)
+	server.Write("c", false) // created while nobody looked
+	version := server.Version()
+	l = live(t, server, m, []string{"p"}, never)
+	l.watching(version)
+	if got := l.sorted("p"); !slices.ContainsFunc(got, func(id string) bool { return strings.Contains(id, fmt.Sprintf("/%d/ADDED", version)) }) {
+		t.Errorf("the new object is not reported: %v", got)
+	}
+	l.stop()
+}
+
+// An event without a resource version does not cost the position.
+func TestEventWithoutResourceVersion(t *testing.T) {
+	server := things(t, "a")
+	var watches sync.Map
+	var n atomic.Int64
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !isWatch(r) {
+			return false
+		}
+		watches.Store(n.Add(1), r.URL.Query().Get("resourceVersion"))
+		if n.Load() != 2 {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Thing","metadata":{}}}`)
+		return true
+	})
+	r := &recorder{}
+	run(t, front, r, nil)
+	r.expect(t, "u11/11/ADDED+s")
+	server.Cut(false)
+	eventually(t, func() string {
+		if n.Load() < 3 {
+			return fmt.Sprint(n.Load())
+		}
+		return ""
+	})
+	if from, _ := watches.Load(int64(3)); from != "11" {
+		t.Errorf("the watch after it begins at %q", from)
+	}
+}
+
+// An error of the server is reported, whatever its text.
+func TestErrorThatSpeaksOfAConnection(t *testing.T) {
+	server := things(t, "a")
+	var failing atomic.Bool
+	var answers atomic.Int64
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !isWatch(r) || !failing.Load() {
+			return false
+		}
+		answers.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"rpc error: code = Unavailable desc = read tcp 10.0.0.1:2379: connection reset by peer","reason":"InternalError","code":500}}`)
+		return true
+	})
+	r := &recorder{}
+	source := run(t, front, r, nil)
+	r.expect(t, "u11/11/ADDED+s")
+	failing.Store(true)
+	server.Cut(false)
+	deadline := time.Now().Add(3 * time.Second)
+	for source.Status()[0].State != StateFailing {
+		if time.Now().After(deadline) {
+			s := source.Status()[0]
+			t.Fatalf("after %d errors the watch is %s, error %q", answers.Load(), s.State, s.Error)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// slowly is a handler that takes each delta in a tenth of a second: that is slow, and not blocked.
+type slowly struct{ *recorder }
+
+func (s slowly) Delta(ctx context.Context, d *delta.Delta, to Audience, then func([]string)) error {
+	if d.Type == delta.Deleted {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return s.recorder.Delta(ctx, d, to, then)
+}
+
+// Many inferred deletes that a handler takes one by one are no full backlog.
+func TestSlowIsNotBlocked(t *testing.T) {
+	server := sourcetest.New(t)
+	for n := range 20 {
+		server.Write(fmt.Sprint("object-", n), false)
+	}
+	r := &recorder{}
+	source := run(t, server, slowly{r}, nil)
+	eventually(t, func() string {
+		if n := len(r.ids()); n != 20 {
+			return fmt.Sprint(n)
+		}
+		return ""
+	})
+	for n := range 20 {
+		server.Write(fmt.Sprint("object-", n), true)
+	}
+	server.Compact()
+	server.Cut(false)
+	eventually(t, func() string {
+		n := len(r.ids())
+		if source.Status()[0].Blocked {
+			t.Fatalf("blocked, though %d are taken, ten a second", n-20)
+		}
+		if n < 40 {
+			return fmt.Sprint(n)
+		}
+		return ""
+	})
+}
+
+// The state at the position is forgotten and the history since is not: what happened since comes at the speed of the server.
+func TestCatchesUpWhereTheStateIsRefused(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(12)
+	l.stop()
+	for range 40 {
+		server.Write("a", false) // 13 to 52
+	}
+	server.CompactStates()
+	begun := time.Now()
+	l = live(t, server, m, []string{"old", "new"}, func(o *Options, _ *life) { o.Backoff = wait.Backoff{} })
+	eventually(t, func() string {
+		if got := l.sorted("old"); !slices.Contains(got, "u11/52/MODIFIED") {
+			return fmt.Sprint(len(got), " of 40")
+		}
+		return ""
+	})
+	t.Logf("40 changes took %v", time.Since(begun))
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Errorf("40 changes took %v", took)
+	}
+}
+
+// What client-go logs of its own is not wanted: an ERROR at each stop that cuts a list short, for one.
+func TestNoLinesOfClientGo(t *testing.T) {
+	var lines strings.Builder
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	defer klog.ClearLogger()
+	server := things(t, "a", "b")
+	server.NoWatchList = true
+	begun := make(chan struct{}, 100)
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if isWatch(r) || !strings.HasSuffix(r.URL.Path, "/things") {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"ThingList",`)
+		w.(http.Flusher).Flush()
+		begun <- struct{}{}
+		<-r.Context().Done()
+		return true
+	})
+	l := live(t, front, newMemory(), []string{"p"}, nil)
+	<-begun
+	time.Sleep(50 * time.Millisecond)
+	l.stop()
+	if lines.Len() > 0 {
+		t.Errorf("logged %s", lines.String())
+	}
+}
+
+// A watch that was quiet for long and ends with an error is opened again soon, each time.
+func TestQuietWatchIsOpenedAgainSoon(t *testing.T) {
+	server := things(t, "a")
+	var mu sync.Mutex
+	var waited []time.Duration
+	var ended time.Time
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !isWatch(r) || r.URL.Query().Get("sendInitialEvents") != "" {
+			return false
+		}
+		mu.Lock()
+		if !ended.IsZero() {
+			waited = append(waited, time.Since(ended).Round(time.Millisecond))
+		}
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		w.(http.Flusher).Flush()
+		select {
+		case <-time.After(lasts):
+		case <-r.Context().Done():
+			return true
+		}
+		mu.Lock()
+		ended = time.Now()
+		mu.Unlock()
+		fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"etcdserver: leader changed","reason":"InternalError","code":500}}`)
+		return true
+	})
+	r := &recorder{}
+	run(t, front, r, func(o *Options) {
+		o.Backoff = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Steps: 10, Cap: 8 * time.Second}
+	})
+	r.expect(t, "u11/11/ADDED+s")
+	server.Cut(false)
+	time.Sleep(9 * time.Second)
+	mu.Lock()
+	defer mu.Unlock()
+	if last := waited[len(waited)-1]; last > 100*time.Millisecond {
+		t.Errorf("each watch lasted %v; the waits before the next: %v", lasts, waited)
+	}
+}
+
+// lasts is longer than what counts as a lasting watch.
+const lasts = 1100 * time.Millisecond

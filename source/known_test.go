@@ -1,0 +1,91 @@
+package source
+
+import (
+	"fmt"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/kubeferry/kubeferry/delta"
+)
+
+// What the commits wrote is what is known, whatever happened between them.
+func TestCommitsHoldTheKnownSet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		stored := map[string]delta.Known{}
+		k := newKnownSet(true)
+		version := 0
+		name := rapid.SampledFrom([]string{"a", "b", "c", "d"})
+		object := func(n string) *delta.Object {
+			version++
+			o, err := delta.NewObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"T","metadata":{"name":%q,"namespace":"ns","uid":"u","resourceVersion":"%d"}}`, n, version))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return o
+		}
+		key := func(n string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: n} }
+		commit := func() {
+			put, remove := k.capture()
+			for _, r := range remove {
+				delete(stored, r.Name)
+			}
+			for _, p := range put {
+				stored[p.Name] = p
+			}
+			if len(stored) != k.len() {
+				t.Fatalf("stored %v, known %v", stored, k.objects)
+			}
+			for n, s := range stored {
+				o, ok := k.objects[key(n)]
+				if !ok || !o.version.Equal(&s.Version) || o.missed != s.Missed || (o.kept == nil) != (s.Previous == nil) {
+					t.Fatalf("%s: stored %+v, known %+v", n, s, o)
+				}
+			}
+		}
+		for n := range rapid.IntRange(0, 4).Draw(t, "restored") {
+			o := object(string(rune('a' + n)))
+			s := delta.Known{Namespace: "ns", Name: o.Name(), Version: o.Version()}
+			stored[s.Name] = s
+			if rapid.Bool().Draw(t, "excluded") {
+				k.remove(keyOfKnown(s))
+				continue
+			}
+			k.restore(s)
+			if rapid.Bool().Draw(t, "mark") {
+				k.mark(keyOfKnown(s))
+			}
+		}
+		if rapid.Bool().Draw(t, "all") {
+			k.markAll()
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"put": func(t *rapid.T) {
+				n := name.Draw(t, "name")
+				o := object(n)
+				var kept previous
+				if rapid.Bool().Draw(t, "keep") {
+					kept = keep(o)
+				}
+				k.put(o, rapid.Uint64Range(0, 3).Draw(t, "missed"), kept)
+			},
+			"remove": func(t *rapid.T) {
+				n := name.Draw(t, "name")
+				if _, ok := k.objects[key(n)]; ok {
+					k.remove(key(n))
+				}
+			},
+			"saw and learn": func(t *rapid.T) {
+				n := name.Draw(t, "name")
+				if _, ok := k.objects[key(n)]; ok {
+					o := object(n)
+					k.saw(o)
+					k.learn(o, rapid.Uint64Range(0, 3).Draw(t, "missed"), keep(o))
+				}
+			},
+			"commit": func(*rapid.T) { commit() },
+		})
+		commit()
+	})
+}
