@@ -116,8 +116,13 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 		return was, err
 	}
 	defer w.close()
-	trusted := l.trust(time.Now())
-	defer func() { was.lived = trusted(was.brought) }()
+	opened, proven := time.Now(), l.proof()
+	timer := time.AfterFunc(lasting, proven)
+	defer timer.Stop()
+	defer func() {
+		was.lived = time.Since(opened) >= lasting
+		l.doubtful = !was.brought && !was.lived
+	}()
 	for {
 		e, err := w.next()
 		switch {
@@ -128,7 +133,7 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 			l.refuse(err)
 			return was, nil
 		case wasCut(err):
-			if !was.brought && l.doubtful {
+			if !was.brought && l.doubtful && time.Since(opened) < lasting {
 				return was, errEmpty
 			}
 			return was, nil
@@ -138,10 +143,8 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 		if err := l.forward(ctx, e); err != nil {
 			return was, err
 		}
-		if !was.brought {
-			was.brought = true
-			trusted(true)
-		}
+		was.brought = true
+		proven()
 		if l.fill && l.position != "" {
 			return was, nil // the position has moved to where the state can be had
 		}
@@ -149,7 +152,7 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 }
 
 // opened takes note of a watch that was opened, to resume or to read the state. One that follows on another which brought
-// nothing has to prove itself first, see trust.
+// nothing has to prove itself first: it is good once it brings something, or lasts.
 func (l *follower) opened(resumed bool) {
 	if l.doubtful {
 		l.unproven = func() { l.health.opened(resumed) }
@@ -158,24 +161,14 @@ func (l *follower) opened(resumed bool) {
 	l.health.opened(resumed)
 }
 
-// trust watches over a watch that was opened at that time: it is good once it brings something, or lasts. The function it
-// returns is told whether it brought something, and says whether it has lived; the last call is at the end.
-func (l *follower) trust(since time.Time) func(brought bool) (lived bool) {
-	proven := func() {}
-	if l.unproven != nil {
-		proven = sync.OnceFunc(l.unproven)
-		l.unproven = nil
+// proof is what to do once the watch is found to be good. It may be called again, from any goroutine.
+func (l *follower) proof() func() {
+	unproven := l.unproven
+	l.unproven = nil
+	if unproven == nil {
+		return func() {}
 	}
-	timer := time.AfterFunc(lasting, proven)
-	return func(brought bool) bool {
-		timer.Stop()
-		lived := time.Since(since) >= lasting
-		if brought || lived {
-			proven()
-		}
-		l.doubtful = !brought && !lived
-		return lived
-	}
+	return sync.OnceFunc(unproven)
 }
 
 // forward passes an event on and moves the position with it. Until a snapshot has ended there is no position, so that an

@@ -382,3 +382,33 @@ func TestQuietWatchIsOpenedAgainSoon(t *testing.T) {
 
 // lasts is longer than what counts as a lasting watch.
 const lasts = 1100 * time.Millisecond
+
+// A watch that is cut in the moment it is opened, and a quiet one after it that lasts, are no failure.
+func TestQuietWatchAfterACutOneIsNoFailure(t *testing.T) {
+	server := things(t, "a")
+	var resumed atomic.Int64
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !isWatch(r) || r.URL.Query().Get("sendInitialEvents") != "" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.(http.Flusher).Flush()
+		if resumed.Add(1) > 1 {
+			select {
+			case <-time.After(lasts):
+			case <-r.Context().Done():
+			}
+		}
+		return true
+	})
+	r := &recorder{}
+	source := run(t, front, r, nil)
+	r.expect(t, "u11/11/ADDED+s")
+	server.Cut(false)
+	for resumed.Load() < 4 {
+		if s := source.Status()[0]; s.State != StateWatching {
+			t.Fatalf("after %d watches: %s, %s", resumed.Load(), s.State, s.Error)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
