@@ -18,7 +18,7 @@ const (
 	// recoveryBound is how long after its sink's recovery a pipeline gets the first record through.
 	recoveryBound = 2 * time.Second
 	// recoveryWorst is the same for a single one on a machine that has other things to do.
-	recoveryWorst = 3 * time.Second
+	recoveryWorst = 8 * time.Second
 )
 
 // failing is a pipeline whose receiver fails as a whole for a while.
