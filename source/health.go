@@ -62,6 +62,7 @@ type health struct {
 	state        State
 	since        time.Time
 	err          error
+	forbidden    bool // the missing rule was told since the watch last went well
 	complete     bool // the state was read once
 	opens        int
 	known        int
@@ -81,6 +82,10 @@ func (h *health) failed(err error) {
 	}
 	h.mu.Lock()
 	repeated := h.state == state
+	if apierrors.IsForbidden(err) { // which rule is missing is said even where something else failed before
+		repeated = repeated && h.forbidden
+		h.forbidden = true
+	}
 	h.set(state, err)
 	h.mu.Unlock()
 
@@ -139,6 +144,7 @@ func (h *health) set(state State, err error) {
 		h.state, h.since = state, h.now()
 	}
 	h.err = err
+	h.forbidden = h.forbidden && state == StateFailing
 }
 
 // active takes note of something that the API server sent and the process function is done with.
