@@ -186,7 +186,7 @@ func (l *loading) End() *load.Result {
 // expectAll waits until the oracle, which began before the load, has seen all of it and nothing is missing.
 func expectAll(tb testing.TB, o *oracle.Oracle, load *load.Result, read reader, opts oracle.CompareOptions) *oracle.Report {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 2*wide)
+	ctx, cancel := context.WithTimeout(tb.Context(), 6*wide) // a pipeline may have a fault's backlog to send, record by record
 	defer cancel()
 	if err := o.WaitCaughtUp(ctx, load.UIDs...); err != nil {
 		tb.Fatal(err)
