@@ -11,8 +11,7 @@ import (
 
 // Go's collector lets the heap double between two collections, whatever its size: too often for the few MiB of a quiet
 // exporter, and too much room for the known sets of a large cluster. Here it gets leastRoom, or roomShare of what lives,
-// whichever is more. It saves a third of the collector's work under load, and a quarter of the memory at a million objects
-// (docs/performance.md).
+// whichever is more. docs/performance.md says what that is worth.
 const (
 	leastRoom = 16 << 20
 	roomShare = 40 // percent
