@@ -68,14 +68,23 @@ func (f *frames) line() ([]byte, error) {
 			return f.long, nil
 		case errors.Is(err, bufio.ErrBufferFull):
 			f.long = append(f.long, piece...)
-		case errors.Is(err, io.EOF) && len(f.long)+len(bytes.TrimSpace(piece)) > 0:
-			if f.long = append(f.long, piece...); bytes.TrimSpace(f.long)[0] != '{' {
-				return nil, errForeign
-			}
-			return nil, &readError{io.ErrUnexpectedEOF}
+		case errors.Is(err, io.EOF):
+			return nil, cutShort(append(f.long, piece...))
 		default:
 			return nil, &readError{err}
 		}
+	}
+}
+
+// cutShort is the error for the end of the stream behind a line without its end.
+func cutShort(line []byte) error {
+	switch line = bytes.TrimSpace(line); {
+	case len(line) == 0:
+		return &readError{io.EOF}
+	case line[0] != '{':
+		return errForeign
+	default:
+		return &readError{io.ErrUnexpectedEOF}
 	}
 }
 

@@ -36,6 +36,7 @@ func TestFrames(t *testing.T) {
 		"larger than the buffer":       {`{"type":"ADDED","object":` + large + "}\n" + `{"type":"BOOKMARK","object":` + object + "}\n", []string{"ADDED", "BOOKMARK", "EOF"}},
 		"cut in mid-line":              {`{"type":"ADDED","object":` + object + "}\n" + `{"type":"ADDED","obj`, []string{"ADDED", "unexpected EOF"}},
 		"cut before the line's end":    {`{"type":"ADDED","object":` + object + "}", []string{"unexpected EOF"}},
+		"blanks to the end":            {strings.Repeat(" ", 2*frameBuffer), []string{"EOF"}},
 		"malformed object":             {`{"type":"ADDED","object":{"a":}}` + "\n", []string{"malformed JSON"}},
 		"malformed frame":              {`{"type":"ADDED"]` + "\n", []string{"malformed JSON"}},
 		"more behind the object":       {`{"type":"ADDED","object":` + object + `,"object":{}}` + "\n", []string{"unexpected data"}},
