@@ -21,6 +21,10 @@ import (
 // frameBuffer is how much is read at once. With less, HTTP/2 acknowledges more often, each time with a packet.
 const frameBuffer = 32 << 10
 
+// maxFrame is the longest line that is read: client-go's clients refuse half of it, and etcd a tenth. What goes on beyond
+// is no watch, and would be kept for ever.
+const maxFrame = 32 << 20
+
 // frames reads the frames of an open watch.
 type frames struct {
 	body     io.ReadCloser
@@ -66,6 +70,8 @@ func (f *frames) line() ([]byte, error) {
 		case err == nil:
 			f.long = append(f.long, piece...)
 			return f.long, nil
+		case errors.Is(err, bufio.ErrBufferFull) && len(f.long) > maxFrame:
+			return nil, errTooLong
 		case errors.Is(err, bufio.ErrBufferFull):
 			f.long = append(f.long, piece...)
 		case errors.Is(err, io.EOF):
@@ -90,6 +96,8 @@ func cutShort(line []byte) error {
 
 // errForeign is what a page of a proxy's is, where a watch was asked for.
 var errForeign = errors.New("the answer is no watch: it does not begin with {")
+
+var errTooLong = fmt.Errorf("a line of the watch is longer than %d MiB", maxFrame>>20)
 
 func (f *frames) close() { _ = f.body.Close() }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
@@ -76,6 +77,24 @@ func TestStreamErrorIsTheServers(t *testing.T) {
 	}
 	if !isRefusal(err) {
 		t.Errorf("%v is no refusal", err)
+	}
+}
+
+// A line that never ends is given up, and so is its memory.
+func TestEndlessLine(t *testing.T) {
+	f := newFrames(&endless{bytes: []byte(`{"type":"ADDED","object":{"a":"`)}, false)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := f.next()
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, errTooLong) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it is still being read")
 	}
 }
 
