@@ -140,11 +140,11 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 		default:
 			return was, err
 		}
+		proven() // before the event, which may complete the state
 		if err := l.forward(ctx, e); err != nil {
 			return was, err
 		}
 		was.brought = true
-		proven()
 		if l.fill && l.position != "" {
 			return was, nil // the position has moved to where the state can be had
 		}

@@ -420,3 +420,23 @@ func TestQuietWatchAfterACutOneIsNoFailure(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// An empty state behind watches that were cut is complete once its end is read.
+func TestEmptyStateAfterCutWatches(t *testing.T) {
+	server := sourcetest.New(t)
+	var watches atomic.Int64
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !isWatch(r) || watches.Add(1) > 2 {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		return true
+	})
+	source := run(t, front, &recorder{}, nil)
+	eventually(t, func() string {
+		if s := source.Status()[0]; s.Position == "" || s.State != StateWatching {
+			return fmt.Sprintf("%s at %q", s.State, s.Position)
+		}
+		return ""
+	})
+}
