@@ -34,7 +34,7 @@ type resolved struct {
 func (c *Client) resolve(ctx context.Context, gvr schema.GroupVersionResource) (resolved, error) {
 	list, err := c.discover(ctx, gvr.GroupVersion())
 	if apierrors.IsNotFound(err) {
-		return resolved{}, c.missing(ctx, gvr, "")
+		return resolved{}, c.missing(ctx, gvr, "", err)
 	}
 	if err != nil {
 		return resolved{}, fmt.Errorf("discover %s: %w", gvr.GroupVersion(), err)
@@ -51,19 +51,20 @@ func (c *Client) resolve(ctx context.Context, gvr schema.GroupVersionResource) (
 		}
 		return resolved{kind: gvr.GroupVersion().WithKind(resource.Kind), namespaced: resource.Namespaced}, nil
 	}
-	return resolved{}, c.missing(ctx, gvr, suggestion(gvr, list.APIResources))
+	return resolved{}, c.missing(ctx, gvr, suggestion(gvr, list.APIResources), nil)
 }
 
 // missing makes the error for a resource that discovery does not know in this version. Whether its objects are gone as
-// well depends on the group's other versions; if they cannot be read, nothing is known.
-func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, hint string) error {
+// well depends on the group's other versions; if they cannot be read, nothing is known. notFound is the 404 for this
+// version, if there was one. It proves nothing by itself: a load balancer without API servers answers so too.
+func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, hint string, notFound error) error {
 	missing := fmt.Errorf("%w: %s%s", ErrMissing, delta.ResourceName(gvr), hint)
 	versions, err := c.versions(ctx, gvr.Group)
-	if apierrors.IsNotFound(err) {
-		return missing
-	}
 	if err != nil {
 		return fmt.Errorf("discover the versions of %q: %w", gvr.Group, err)
+	}
+	if notFound != nil && slices.Contains(versions, gvr.Version) {
+		return fmt.Errorf("discover %s, which the API server has: %w", gvr.GroupVersion(), notFound)
 	}
 	for _, version := range versions {
 		if version == gvr.Version {
@@ -81,24 +82,43 @@ func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, h
 	return missing
 }
 
-// versions lists the versions of a group that are served; the core group has none but its own.
+// versions lists the versions of a group that are served; none if there is no such group. It asks for the list of all
+// groups, which says so in so many words.
 func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	if group == "" {
-		return nil, nil
+		var core metav1.APIVersions
+		err := c.index(ctx, "/api", &core, &core.Kind, "APIVersions")
+		return core.Versions, err
 	}
-	body, err := c.get(ctx, c.rest.Get().AbsPath("/apis/"+group))
-	if err != nil {
-		return nil, err
-	}
-	var list metav1.APIGroup
-	if err := json.Unmarshal(body, &list); err != nil {
+	var list metav1.APIGroupList
+	if err := c.index(ctx, "/apis", &list, &list.Kind, "APIGroupList"); err != nil {
 		return nil, err
 	}
 	var versions []string
-	for _, version := range list.Versions {
-		versions = append(versions, version.Version)
+	for _, found := range list.Groups {
+		if found.Name != group {
+			continue
+		}
+		for _, version := range found.Versions {
+			versions = append(versions, version.Version)
+		}
 	}
 	return versions, nil
+}
+
+// index reads what discovery begins with, and makes sure of its kind.
+func (c *Client) index(ctx context.Context, path string, into any, kind *string, want string) error {
+	body, err := c.get(ctx, c.rest.Get().AbsPath(path))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return err
+	}
+	if *kind != want {
+		return fmt.Errorf("unexpected kind %q", *kind)
+	}
+	return nil
 }
 
 // isGone reports whether err says that the resource does not exist in any version, and so neither do its objects.

@@ -440,3 +440,47 @@ func TestEmptyStateAfterCutWatches(t *testing.T) {
 		return ""
 	})
 }
+
+// A load balancer that has lost its API servers answers 404 to everything, with the words of an API server that lacks a
+// group. Nothing is concluded from it.
+func TestNotFoundIsNotGone(t *testing.T) {
+	server := things(t, "a", "b")
+	var lost atomic.Bool
+	var answers atomic.Int64
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !lost.Load() {
+			return false
+		}
+		answers.Add(1)
+		http.NotFound(w, r)
+		return true
+	})
+	r := &recorder{}
+	source := run(t, front, r, nil)
+	watching := func() string {
+		if s := source.Status()[0]; s.State != StateWatching || s.Known != 2 {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	}
+	eventually(t, watching)
+	lost.Store(true)
+	server.Cut(false)
+	eventually(t, func() string {
+		if n := answers.Load(); n < 10 {
+			return fmt.Sprint("answered ", n)
+		}
+		return ""
+	})
+	lost.Store(false)
+	server.Write("a", false)
+	eventually(t, func() string {
+		if got := r.ids(); len(got) < 3 {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	if got := r.ids()[2:]; !slices.Equal(got, []string{"u11/13/MODIFIED"}) {
+		t.Errorf("got %v", got)
+	}
+}

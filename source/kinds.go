@@ -28,10 +28,13 @@ func (c *Client) ResourceOf(ctx context.Context, kind schema.GroupVersionKind) (
 	return schema.GroupVersionResource{Group: kind.Group, Version: found.Version, Resource: found.Name}, found.Namespaced, nil
 }
 
-// resourceElsewhere looks through the other versions of the kind's group.
+// resourceElsewhere looks through the other versions of the kind's group; the core group has none.
 func (c *Client) resourceElsewhere(ctx context.Context, kind schema.GroupVersionKind) (*metav1.APIResource, error) {
+	if kind.Group == "" {
+		return nil, nil
+	}
 	versions, err := c.versions(ctx, kind.Group)
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil {
 		return nil, fmt.Errorf("discover the versions of %q: %w", kind.Group, err)
 	}
 	for _, version := range versions {

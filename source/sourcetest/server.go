@@ -252,6 +252,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/api/v1/namespaces/kube-system":
 		fmt.Fprint(w, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"cluster","resourceVersion":"1"}}`)
+	case r.URL.Path == "/api":
+		fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+	case r.URL.Path == "/apis":
+		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
 	case r.URL.Path == "/api/v1":
 		resources := `{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list","watch"]},
 			{"name":"gadgets","singularName":"gadget","namespaced":true,"kind":"Gadget","verbs":["get","list","watch"]}`
