@@ -21,7 +21,10 @@ import (
 // what stands before it may have none, and then a connection that hangs would hold a watch for ever.
 const answerTimeout = 90 * time.Second
 
-var errNoAnswer = errors.New("the API server did not answer in time")
+var (
+	errNoAnswer = errors.New("the API server did not answer in time")
+	errOverdue  = errors.New("the API server did not end the watch in time: the connection may be dead")
+)
 
 // Client talks to one API server. Watches bypass its rate limit.
 type Client struct {
@@ -103,7 +106,8 @@ type collection struct {
 }
 
 // watch opens a watch that goes on from a resource version, or that begins with the present state (KEP-3157) if that is
-// empty. It lives until it is closed, ctx ends, or the server ends it after the time-out.
+// empty. It lives until it is closed, ctx ends, or the server ends it after the time-out. If that does not come, nothing
+// can be known of what the watch kept to itself: it is an error then.
 func (c *collection) watch(ctx context.Context, from string, timeout time.Duration) (*frames, error) {
 	request := c.request().Param("watch", "true").Param("allowWatchBookmarks", "true").Throttle(nil).
 		Param("timeoutSeconds", strconv.Itoa(int(timeout.Seconds())))
@@ -126,13 +130,33 @@ func (c *collection) watch(ctx context.Context, from string, timeout time.Durati
 		cancel(nil)
 		return nil, err
 	}
-	return newFrames(&stoppedBody{body, cancel}, c.client.keepManagedFields), nil
+	stopped := &stoppedBody{
+		ReadCloser: body, ctx: ctx, cancel: cancel, end: time.Now().Add(timeout + c.client.timeout), grace: c.client.timeout,
+		overdue: time.AfterFunc(timeout, func() { cancel(errOverdue) }),
+	}
+	stopped.overdue.Stop() // until something waits
+	return newFrames(stopped, c.client.keepManagedFields), nil
 }
 
-// stoppedBody ends its request when it is closed.
+// stoppedBody ends its request when it is closed, or when a read waits beyond the end. What arrived while nobody read is
+// read first, however late that is: a handler that blocks may take hours.
 type stoppedBody struct {
 	io.ReadCloser
-	cancel context.CancelCauseFunc
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	end     time.Time
+	grace   time.Duration
+	overdue *time.Timer
+}
+
+func (b *stoppedBody) Read(p []byte) (int, error) {
+	b.overdue.Reset(max(time.Until(b.end), b.grace))
+	n, err := b.ReadCloser.Read(p)
+	b.overdue.Stop()
+	if err != nil && errors.Is(context.Cause(b.ctx), errOverdue) {
+		err = errOverdue
+	}
+	return n, err
 }
 
 func (b *stoppedBody) Close() error {
