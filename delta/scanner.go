@@ -92,6 +92,11 @@ func (s *Scanner) Array(visit func() error) error {
 	}
 }
 
+// Null consumes a null, and reports whether one was next.
+func (s *Scanner) Null() bool {
+	return s.peek() == 'n' && s.literal("null") == nil
+}
+
 // Value consumes the next value and returns its bytes, which are part of the scanner's data.
 func (s *Scanner) Value() ([]byte, error) {
 	s.space()

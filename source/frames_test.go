@@ -98,6 +98,14 @@ func TestEndlessLine(t *testing.T) {
 	}
 }
 
+// What Go makes of a list whose items are nil.
+func TestPageWithoutItems(t *testing.T) {
+	p, err := parsePage([]byte(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":null}`))
+	if err != nil || p.resourceVersion != "5" || len(p.objects) > 0 {
+		t.Errorf("got %+v, %v", p, err)
+	}
+}
+
 // FuzzFrames compares what is read with what encoding/json makes of the same line.
 func FuzzFrames(f *testing.F) {
 	for _, line := range []string{

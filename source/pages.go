@@ -73,6 +73,9 @@ func parsePage(body []byte) (page, error) {
 				return err
 			})
 		case "items":
+			if scanner.Null() { // as Go writes a list without items that nobody made
+				return nil
+			}
 			err = scanner.Array(func() error {
 				item, err := scanner.Value()
 				items = append(items, item)
