@@ -484,3 +484,31 @@ func TestNotFoundIsNotGone(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// A server that does not know resourceVersionMatch answers with the present state where an earlier one was asked for. The
+// history since is not skipped for it.
+func TestPresentStateInPlaceOfAnEarlierOne(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(12)
+	l.stop()
+	server.Write("a", false) // 13
+	server.Write("a", false) // 14
+	server.Write("b", true)  // 15
+	front := before(t, server, func(_ http.ResponseWriter, r *http.Request) bool {
+		if query := r.URL.Query(); !isWatch(r) && query.Has("resourceVersionMatch") {
+			query.Del("resourceVersionMatch")
+			query.Del("resourceVersion")
+			r.URL.RawQuery = query.Encode()
+		}
+		return false
+	})
+	l = live(t, front, m, []string{"old", "new"}, nil)
+	l.expect("old", "u11/13/MODIFIED", "u11/14/MODIFIED", "u12/15/DELETED")
+	eventually(t, func() string { // in the end both are the same
+		if got := l.sorted("new"); !slices.Contains(got, "u11/14/ADDED+s") {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+}

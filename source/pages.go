@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -134,6 +135,10 @@ func (l *follower) watchAfterPages(ctx context.Context) (*frames, error) {
 	first, err := l.collection.list(ctx, listOptions{limit: pageSize, exact: l.position})
 	if err != nil {
 		return nil, err
+	}
+	if l.position != "" && first.resourceVersion != l.position {
+		// The server does not know resourceVersionMatch. What changed since would pass for what was there before.
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("asked for the state at %s, got that at %s", l.position, first.resourceVersion))
 	}
 	l.health.opened(false)
 	if err := l.readPages(ctx, first); err != nil {
