@@ -71,6 +71,10 @@ var errEmpty = errors.New("the watch ends as soon as it is opened: what answers 
 // lasting is how long a watch must live to count as a good one if it brings nothing.
 const lasting = time.Second
 
+// precaution is how long the comparison of versions may hold up a watch that needs none. The API server's watch cache
+// remembers little more than a minute.
+const precaution = 5 * time.Second
+
 // outcome is how a watch went that was opened.
 type outcome struct {
 	// brought says that it brought an event, lived that it lasted.
@@ -237,7 +241,13 @@ func (l *follower) compare(ctx context.Context) error {
 	if l.rolledBack != nil {
 		return l.rolledBack
 	}
-	now, err := l.collection.list(ctx, listOptions{limit: 1})
+	listing := ctx
+	if !l.restored {
+		var cancel context.CancelFunc
+		listing, cancel = context.WithTimeout(ctx, precaution)
+		defer cancel()
+	}
+	now, err := l.collection.list(listing, listOptions{limit: 1})
 	if err != nil && !l.restored {
 		return nil //nolint:nilerr // as said above
 	}

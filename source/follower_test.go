@@ -245,6 +245,30 @@ func TestErrorThatSpeaksOfAConnection(t *testing.T) {
 	}
 }
 
+// A list that hangs holds up no watch that the server grants: the list compares versions, as a precaution.
+func TestListThatHangsHoldsUpNoWatch(t *testing.T) {
+	server := things(t, "a")
+	var hangs atomic.Bool
+	front := before(t, server, func(_ http.ResponseWriter, r *http.Request) bool {
+		if !hangs.Load() || isWatch(r) {
+			return false
+		}
+		<-r.Context().Done()
+		return true
+	})
+	r := &recorder{}
+	run(t, front, r, nil)
+	r.expect(t, "u11/11/ADDED+s")
+	hangs.Store(true)
+	server.Cut(false)
+	server.Write("a", false)
+	for deadline := time.Now().Add(30 * time.Second); len(r.ids()) < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the change has not come")
+		}
+	}
+}
+
 // slowly is a handler that takes each delta in a tenth of a second: that is slow, and not blocked.
 type slowly struct{ *recorder }
 
