@@ -258,7 +258,9 @@ func (l *follower) compare(ctx context.Context) error {
 		err := fmt.Errorf("%s: the API server is at resource version %s, before the position %s: its history has gone back, as after a restore of etcd",
 			delta.ResourceName(l.collection.resource), now.resourceVersion, l.position)
 		l.restored, l.rolledBack = false, err // for good, though the server may come to that version again
-		l.onRollback(err)
+		if l.onRollback != nil {
+			l.onRollback(err)
+		}
 		return err
 	}
 	l.restored = false

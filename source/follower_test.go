@@ -536,3 +536,23 @@ func TestPresentStateInPlaceOfAnEarlierOne(t *testing.T) {
 		return ""
 	})
 }
+
+// A source that nobody is to be told of a rollback by keeps its watch closed all the same.
+func TestRollbackThatNobodyHears(t *testing.T) {
+	server := things(t, "a", "b")
+	source := run(t, server, &recorder{}, nil)
+	eventually(t, func() string {
+		if s := source.Status()[0]; s.Position != "12" {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	server.RollBack(11)
+	server.Cut(false)
+	eventually(t, func() string {
+		if s := source.Status()[0]; s.State != StateFailing || !strings.Contains(s.Error, "gone back") {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+}

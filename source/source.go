@@ -23,8 +23,8 @@ type Options struct {
 	// LabelSelector and FieldSelector are applied by the API server.
 	LabelSelector, FieldSelector string
 	Snapshot                     Snapshot
-	// OnRollback is told when the API server's history has gone back behind a restored position, as after a restore
-	// of etcd. The watch stays closed. Nil where nothing is restored.
+	// OnRollback is told when the API server's history has gone back behind a position, as after a restore
+	// of etcd. The watch stays closed. It may be nil.
 	OnRollback func(error)
 	// Backoff spaces the attempts to open a watch; the zero value is a default that suits an API server.
 	Backoff wait.Backoff
