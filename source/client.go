@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -71,16 +72,33 @@ func newRESTClient(config *rest.Config, httpClient *http.Client) (rest.Interface
 
 // get returns the body of an answer, and otherwise the error that the server sent.
 func (c *Client) get(ctx context.Context, request *rest.Request) ([]byte, error) {
+	return c.getAtMost(ctx, request, math.MaxInt64-1)
+}
+
+var errTooLarge = errors.New("the answer is too large")
+
+// getAtMost is get for an answer that is refused if it is larger; then the rest of it is not read.
+func (c *Client) getAtMost(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errNoAnswer)
 	defer cancel()
-	result := request.Do(ctx)
-	if err := result.Error(); err != nil { // that of Raw would not say what the server says
-		if errors.Is(context.Cause(ctx), errNoAnswer) {
-			err = fmt.Errorf("%w: %w", errNoAnswer, err)
-		}
+	text, err := readAtMost(ctx, request, most)
+	if err != nil && errors.Is(context.Cause(ctx), errNoAnswer) {
+		err = fmt.Errorf("%w: %w", errNoAnswer, err)
+	}
+	return text, err
+}
+
+func readAtMost(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
+	body, err := request.Stream(ctx)
+	if err != nil {
 		return nil, err
 	}
-	return result.Raw()
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = errTooLarge
+	}
+	return text, err
 }
 
 // ClusterUID identifies the cluster by the uid of its namespace kube-system, which lives as long as the cluster does.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -121,5 +122,45 @@ func TestWatchIsGivenUpWhenItIsOverdue(t *testing.T) {
 	}
 	if _, err := w.next(); !errors.Is(err, errOverdue) || wasCut(err) {
 		t.Errorf("got %v, want %v", err, errOverdue)
+	}
+}
+
+// Pages of large objects are read in parts.
+func TestPagesOfLargeObjects(t *testing.T) {
+	const objects, size = 40, 1 << 20
+	large := strings.Repeat("x", size)
+	client := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+		to, next := min(from+limit, objects), ""
+		if to < objects {
+			next = strconv.Itoa(to)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"5","continue":%q},"items":[`, next)
+		for n := from; n < to; n++ {
+			_, _ = fmt.Fprintf(w, `%.*s{"metadata":{"name":"%d","uid":"u","resourceVersion":"5"},"data":%q}`, min(n-from, 1), ",", n, large)
+		}
+		_, _ = fmt.Fprint(w, "]}")
+	})
+	c := collection{client: client, resource: sourcetest.Things}
+	read := 0
+	for p := (page{limit: pageSize}); read == 0 || p.next != ""; {
+		var err error
+		if p, err = c.list(t.Context(), listOptions{limit: p.limit, token: p.next}); err != nil {
+			t.Fatal(err)
+		}
+		if len(p.objects) > pageBytes/size {
+			t.Fatalf("a page of %d objects", len(p.objects))
+		}
+		for _, object := range p.objects {
+			if object.Name() != strconv.Itoa(read) {
+				t.Fatalf("got %s, want %d", object.Name(), read)
+			}
+			read++
+		}
+	}
+	if read != objects {
+		t.Errorf("got %d objects, want %d", read, objects)
 	}
 }

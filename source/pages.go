@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,11 +19,15 @@ import (
 // pageSize is client-go's default: a page of large Pods is about 3 MB.
 const pageSize = 500
 
+// pageBytes is the most that is read of a page. One of large objects, as Helm's Secrets are, would be a GiB in memory.
+const pageBytes = 8 << 20
+
 // page is one page of a list.
 type page struct {
 	resourceVersion string // of the whole list
 	next            string // continue token, empty on the last page
 	objects         []*delta.Object
+	limit           int // that the next page may be asked for with
 }
 
 // listOptions say which page is read.
@@ -32,8 +38,19 @@ type listOptions struct {
 	exact string
 }
 
-// list reads one page of the collection, consistent with the first.
+// list reads one page of the collection, consistent with the first. One that is too large is asked for again with fewer
+// objects.
 func (c *collection) list(ctx context.Context, options listOptions) (page, error) {
+	for {
+		p, err := c.listOnce(ctx, options)
+		if !errors.Is(err, errTooLarge) {
+			return p, err
+		}
+		options.limit = max(options.limit/4, 1)
+	}
+}
+
+func (c *collection) listOnce(ctx context.Context, options listOptions) (page, error) {
 	request := c.request().Param("limit", strconv.Itoa(options.limit))
 	if options.exact != "" && options.token == "" {
 		request = request.Param("resourceVersion", options.exact).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
@@ -41,11 +58,19 @@ func (c *collection) list(ctx context.Context, options listOptions) (page, error
 	if options.token != "" {
 		request = request.Param("continue", options.token)
 	}
-	body, err := c.client.get(ctx, request)
+	most := int64(pageBytes)
+	if options.limit == 1 {
+		most = math.MaxInt64 - 1
+	}
+	body, err := c.client.getAtMost(ctx, request, most)
 	if err != nil {
 		return page{}, err
 	}
-	return parsePage(body)
+	p, err := parsePage(body)
+	if p.limit = options.limit; len(body) < pageBytes/2 {
+		p.limit = min(2*p.limit, pageSize)
+	}
+	return p, err
 }
 
 // parsePage cuts a list into its objects without decoding them. Items of built-in resources come without
@@ -170,7 +195,7 @@ func (l *follower) readPages(ctx context.Context, p page) error {
 		if p.next == "" {
 			break
 		}
-		next, err := l.collection.list(ctx, listOptions{limit: pageSize, token: p.next})
+		next, err := l.collection.list(ctx, listOptions{limit: p.limit, token: p.next})
 		if err != nil {
 			return err
 		}
