@@ -117,6 +117,9 @@ func (k *knownSet) own(key types.NamespacedName) types.NamespacedName {
 func (k *knownSet) intern(namespace string) string {
 	interned, ok := k.namespaces[namespace]
 	if !ok {
+		if len(k.namespaces) > len(k.objects)+maxIdleNames { // most of them are gone
+			clear(k.namespaces)
+		}
 		interned = strings.Clone(namespace)
 		k.namespaces[interned] = interned
 	}
@@ -163,6 +166,9 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 
 // maxIdleChanges is how many changes the space of a commit is kept for.
 const maxIdleChanges = 1 << 14
+
+// maxIdleNames is how many names of namespaces are kept that may be gone.
+const maxIdleNames = 1 << 10
 
 // beginRound starts a reading of the whole state.
 func (k *knownSet) beginRound() { k.round++ }

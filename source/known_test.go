@@ -89,3 +89,23 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 		commit()
 	})
 }
+
+// Namespaces come and go, as those of test runs do; their names are not kept for ever.
+func TestNamesOfNamespacesAreLetGo(t *testing.T) {
+	set := newKnownSet(false)
+	p := &processor{state: &state{known: set}, selected: map[string]bool{}, namespaces: delta.Namespaces{Exclude: []string{"kube-*"}}}
+	for n := range 10 * maxIdleNames {
+		object, err := delta.NewObject(fmt.Appendf(nil, `{"metadata":{"name":"a","namespace":"test-%d","uid":"u","resourceVersion":"1"}}`, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !p.selects(object.Namespace()) {
+			t.Fatalf("%s is not selected", object.Namespace())
+		}
+		set.put(object, 0, nil)
+		set.remove(keyOf(object))
+	}
+	if most := maxIdleNames + 2; len(set.namespaces) > most || len(p.selected) > most {
+		t.Errorf("kept %d names and %d answers", len(set.namespaces), len(p.selected))
+	}
+}

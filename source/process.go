@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -330,8 +331,11 @@ func (p *processor) selects(namespace string) bool {
 	}
 	selected, ok := p.selected[namespace]
 	if !ok {
+		if len(p.selected) > p.known().len()+maxIdleNames { // most of them are gone
+			clear(p.selected)
+		}
 		selected = p.namespaces.Match(namespace)
-		p.selected[namespace] = selected
+		p.selected[strings.Clone(namespace)] = selected
 	}
 	return selected
 }
