@@ -46,13 +46,18 @@ func deadReasons() []string {
 	return reasons
 }
 
-// bury writes the dead letters of a unit. One that cannot be written stays with its object, to be tried again.
+// bury writes the dead letters of a unit. One that cannot be written stays with its object, to be tried again, and those
+// behind it wait: replay sends letters in the order in which they were written.
 func (p *Pipeline) bury(ctx context.Context, u *unit, v *verdict) {
 	if v.keep {
 		return
 	}
 	for n, i := range u.items {
 		if v.outcomes[n] != dead {
+			continue
+		}
+		if n > 0 && u.objects[n] == u.objects[n-1] && v.outcomes[n-1] == failed {
+			v.outcomes[n], i.final = failed, v.errs[n]
 			continue
 		}
 		letter := Letter{
