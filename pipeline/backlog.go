@@ -60,7 +60,9 @@ type object struct {
 
 // backlog holds what is waiting. It is guarded by the pipeline's mutex, except for the queue.
 type backlog struct {
-	queue   workqueue.TypedRateLimitingInterface[*object]
+	queue workqueue.TypedRateLimitingInterface[*object]
+	// first was taken from the queue and did not fit: at the end of the queue it might never find a unit that has room.
+	first   *object
 	limiter workqueue.TypedRateLimiter[*object]
 	objects map[delta.Ref]*object
 	// held are the items of a watch that wait behind its gap, by watch; the entry exists while the gap does.
@@ -201,6 +203,19 @@ func (b *backlog) done(o *object, failed bool, delay time.Duration) {
 		b.queue.Add(o) // enters the queue with Done
 	}
 	b.queue.Done(o)
+}
+
+// take returns the next ready object, nil if there is none.
+func (b *backlog) take() *object {
+	if o := b.first; o != nil {
+		b.first = nil
+		return o
+	}
+	if b.queue.Len() == 0 {
+		return nil
+	}
+	o, _ := b.queue.Get() // nil at shutdown
+	return o
 }
 
 // release gives an object back to the queue as if it had never been taken.

@@ -200,18 +200,17 @@ func (u *unit) alone() bool {
 	return len(u.objects) > 0 && u.objects[len(u.objects)-1].suspect
 }
 
-// fill takes ready objects from the queue into the unit, up to most records. What does not fit stays, in its place
-// or at the end of the queue. p.mu is held.
+// fill takes ready objects from the queue into the unit, up to most records. What does not fit begins the next one. p.mu
+// is held.
 func (p *Pipeline) fill(u *unit, most int) {
 	limits := p.options.Limits
-	for len(u.records) < most && u.bytes < limits.MaxBytes && !u.alone() && p.backlog.queue.Len() > 0 {
-		o, shutdown := p.backlog.queue.Get()
-		if shutdown {
+	for len(u.records) < most && u.bytes < limits.MaxBytes && !u.closed && !u.alone() {
+		o := p.backlog.take()
+		if o == nil {
 			return
 		}
 		if o.suspect && len(u.records) > 0 {
-			u.closed = true
-			p.backlog.release(o)
+			u.closed, p.backlog.first = true, o
 			return
 		}
 		if len(o.items) == 0 {
@@ -237,8 +236,7 @@ func (p *Pipeline) fill(u *unit, most int) {
 		}
 		o.travels = taken > 0
 		if taken == 0 { // too large for what is left
-			u.closed = true
-			p.backlog.release(o)
+			u.closed, p.backlog.first = true, o
 			return
 		}
 	}

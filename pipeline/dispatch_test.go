@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -250,4 +251,35 @@ func TestArenaOfAFullBatchIsKept(t *testing.T) {
 	if dropped > 0 {
 		t.Errorf("of batches of 1000 KiB, by the size of their objects, the memory of %d is kept, of %d dropped", kept, dropped)
 	}
+}
+
+// An object that does not fit beside others gets its turn, however many of those there are.
+func TestLargeObjectGetsItsTurn(t *testing.T) {
+	sink := &script{}
+	sink.set(func(int, []sinks.Record) error { time.Sleep(3 * time.Millisecond); return nil })
+	p := start(t, sink, &letters{}, func(o *Options) {
+		o.Limits.MaxRecords, o.Limits.MaxBytes, o.Limits.Concurrency, o.Limits.Linger = 100, 64<<10, 1, 0
+		o.MaxBytes = 64 << 20
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	load.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			_ = p.Delta(ctx, change(t, fmt.Sprint("s", n), 1))
+			time.Sleep(300 * time.Microsecond)
+		}
+	})
+	defer load.Wait()
+	defer cancel()
+	eventually(t, "the load runs", func() bool { return len(sink.storedIDs()) > 50 })
+	mustTake(t, p, sized(t, "large", 1, 63<<10))
+	id := sized(t, "large", 1, 1).ID("c")
+	begun := time.Now()
+	for !slices.Contains(sink.storedIDs(), id) {
+		if time.Since(begun) > 5*time.Second {
+			t.Fatalf("it waited %v, while %d others went", time.Since(begun), len(sink.storedIDs()))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Logf("waited %v", time.Since(begun))
 }
