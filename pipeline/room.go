@@ -27,8 +27,9 @@ const (
 	// maxAhead is how far, in bytes, a snapshot is read ahead of its delivery. More would take memory, and a place in the
 	// log with each commit, to no end: the API server keeps what is not read.
 	maxAhead = 4 << 20
-	// patience is how long a snapshot waits for a quarter of that to be delivered. A sink that takes longer, or stands
-	// still, would hold up the other pipelines of the source, and the changes behind the snapshot.
+	// patience is how long a snapshot waits for a quarter of that to be delivered, and less in proportion where a backlog
+	// has less memory. A sink that takes longer, or stands still, would hold up the other pipelines of the source, and the
+	// changes behind the snapshot.
 	patience = 250 * time.Millisecond
 )
 
@@ -43,7 +44,7 @@ func (p *Pipeline) pace(ctx context.Context) {
 	if p.room.memory <= ahead || p.room.hasty {
 		return
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(patience * time.Duration(ahead) / maxAhead)
 	defer timer.Stop()
 	for p.room.memory > ahead*3/4 {
 		freed := p.room.freed

@@ -56,3 +56,27 @@ func TestSnapshotOvertakesASinkThatStandsStill(t *testing.T) {
 		t.Errorf("%d of %d arrived", got, n)
 	}
 }
+
+// A pipeline with little memory and a slow sink that spills does not slow the snapshot for the others.
+func TestSlowSinkDoesNotPaceASnapshot(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	sink.set(func(int, []sinks.Record) error { time.Sleep(30 * time.Millisecond); return nil })
+	p := start(t, sink, &letters{}, func(o *Options) {
+		spilling(b, 64<<10, 1<<30)(o)
+		o.Limits.Concurrency = 1
+	})
+	defer b.every(p)()
+	begun := time.Now()
+	const n = 3000
+	for i := range n {
+		d := sized(t, fmt.Sprint("o", i), i+1, 700)
+		d.Type, d.Snapshot = delta.Added, true
+		mustTake(t, p, d)
+	}
+	t.Logf("%v", time.Since(begun))
+	if s := p.Stats(); s.Waiting < n/2 {
+		t.Errorf("it was read at the speed of the sink: %+v", s)
+	}
+	sink.set(nil)
+	drain(t, p)
+}
