@@ -14,6 +14,8 @@ type room struct {
 	memory int64
 	// buffered is what waits for a commit.
 	buffered int64
+	// next waits for more room than is usually freed at once; others that came later wait behind it.
+	next *item
 	// freed is closed, and made anew, when there may be room again and somebody waits for it.
 	freed   chan struct{}
 	waiting int
@@ -69,7 +71,8 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	i.size = p.sizeOf(i.size)
 	for {
 		p.mu.Lock()
-		if p.tryReserve(i) {
+		if (p.room.next == nil || p.room.next == i) && p.tryReserve(i) {
+			p.leave(i)
 			relieved := p.room.full && p.room.memory <= p.options.MaxBytes/2
 			p.room.full = p.room.full && !relieved
 			p.mu.Unlock()
@@ -82,14 +85,28 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 			p.room.full = true
 			p.logger.Warn("the backlog is full; its sources wait until something is delivered", "waiting", p.ledger.waiting)
 		}
+		if p.room.next == nil && i.size <= p.options.MaxBytes/2 { // a larger one might wait for what never goes
+			p.room.next = i
+		}
 		freed := p.room.freed
 		p.room.waiting++
 		p.mu.Unlock()
 		select {
 		case <-freed:
 		case <-ctx.Done():
+			p.mu.Lock()
+			p.leave(i)
+			p.mu.Unlock()
 			return context.Cause(ctx)
 		}
+	}
+}
+
+// leave lets those behind an item that waits no more go on.
+func (p *Pipeline) leave(i *item) {
+	if p.room.next == i {
+		p.room.next = nil
+		p.announceRoom()
 	}
 }
 

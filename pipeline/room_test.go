@@ -1,7 +1,9 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,6 +57,35 @@ func TestSnapshotOvertakesASinkThatStandsStill(t *testing.T) {
 	if got := len(sink.storedIDs()); got != n {
 		t.Errorf("%d of %d arrived", got, n)
 	}
+}
+
+// A large delta gets room, however many small ones of other watches want it.
+func TestLargeDeltaGetsRoom(t *testing.T) {
+	sink := &script{}
+	sink.set(func(int, []sinks.Record) error { time.Sleep(time.Millisecond); return nil })
+	p := start(t, sink, &letters{}, func(o *Options) {
+		o.Limits.Concurrency, o.Limits.Linger = 1, 0
+		o.MaxBytes = 64 << 10
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for w := range 3 {
+		load.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				_ = p.Delta(ctx, change(t, fmt.Sprint("s", w, n), 1))
+			}
+		})
+	}
+	defer load.Wait()
+	defer cancel()
+	eventually(t, "the load runs", func() bool { return len(sink.storedIDs()) > 100 })
+	begun := time.Now()
+	room, end := context.WithTimeout(t.Context(), 5*time.Second)
+	defer end()
+	if err := p.Delta(room, sized(t, "large", 1, 30<<10)); err != nil {
+		t.Fatalf("it waited %v, while %d others went", time.Since(begun), len(sink.storedIDs()))
+	}
+	t.Logf("waited %v", time.Since(begun))
 }
 
 // A pipeline with little memory and a slow sink that spills does not slow the snapshot for the others.
