@@ -46,6 +46,7 @@ func (p *Pipeline) park() {
 			p.backlog.unlink(i)
 			p.room.memory -= i.size - parkedSize
 		}
+		clear(o.tail[:n]) // the head may keep their array for long
 		if o.tail = o.tail[n:]; len(o.parked) == 0 {
 			o.items, o.tail = append(o.items, o.tail...), nil
 		}

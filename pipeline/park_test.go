@@ -1,0 +1,61 @@
+package pipeline
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"weak"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// poisonFrom refuses the object named poison from a version on.
+func poisonFrom(version int) func(int, []sinks.Record) error {
+	return func(_ int, batch []sinks.Record) error {
+		errs := make([]error, len(batch))
+		failed := map[string]bool{}
+		for n, r := range batch {
+			var v int
+			_, _ = fmt.Sscan(strings.Split(r.ID, "/")[2], &v)
+			if strings.Contains(r.Key, "/poison") && v >= version || failed[r.Key] {
+				errs[n], failed[r.Key] = errDown, true
+			}
+		}
+		return &sinks.BatchError{Errs: errs}
+	}
+}
+
+// What is parked leaves memory, whatever its object keeps.
+func TestParkedItemsAreFreed(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	sink.set(poisonFrom(1))
+	p := start(t, sink, &letters{}, spilling(b, 4<<20, 1<<30))
+	const changes = 3000
+	for n := range changes {
+		mustTake(t, p, change(t, "poison", n+1))
+		mustTake(t, p, change(t, "good", n+1))
+	}
+	eventually(t, "the good one is delivered", func() bool { return len(sink.storedIDs()) == changes })
+	var items []weak.Pointer[item]
+	p.mu.Lock()
+	for i := p.backlog.oldest; i != nil; i = i.newer {
+		items = append(items, weak.Make(i))
+	}
+	p.mu.Unlock()
+	eventually(t, "they are parked", func() bool {
+		b.commit(p)
+		s := p.Stats()
+		return s.Bytes <= 2*parkedSize*changes
+	})
+	runtime.GC()
+	alive := 0
+	for _, i := range items {
+		if i.Value() != nil {
+			alive++
+		}
+	}
+	if len(items) != changes || alive > 2 {
+		t.Errorf("of %d items that were parked, %d are in memory", len(items), alive)
+	}
+}
