@@ -38,6 +38,8 @@ func (p *Pipeline) park() {
 		}
 		if len(o.parked) == 0 {
 			o.items, o.tail = o.items[:1:1], o.items[1:]
+		} else {
+			p.parkAgain(o)
 		}
 		n := 0
 		for ; n < len(o.tail) && o.tail[n].logged && o.tail[n].seq < p.log.written; n++ {
@@ -51,6 +53,22 @@ func (p *Pipeline) park() {
 			o.items, o.tail = append(o.items, o.tail...), nil
 		}
 	}
+}
+
+// parkAgain parks what came back of an object that fails once more.
+func (p *Pipeline) parkAgain(o *object) {
+	back := o.items[1:]
+	if len(back) == 0 {
+		return
+	}
+	all := make([]parked, 0, len(back)+len(o.parked))
+	for _, i := range back {
+		all = append(all, parked{i.seq, i.observed})
+		p.backlog.unlink(i)
+		p.room.memory -= i.size - parkedSize
+	}
+	clear(back)
+	o.items, o.parked = o.items[:1:1], append(all, o.parked...)
 }
 
 // unpark has the next deltas of an object read, which stays out of the queue until they are. p.mu is held.

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 	"weak"
 
 	"github.com/kubeferry/kubeferry/sinks"
@@ -23,6 +24,44 @@ func poisonFrom(version int) func(int, []sinks.Record) error {
 			}
 		}
 		return &sinks.BatchError{Errs: errs}
+	}
+}
+
+// What was parked and came back is parked again when the object fails again.
+func TestPoisonedOnceMore(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	sink.set(poisonFrom(1))
+	const memory = 64 << 10
+	p := start(t, sink, &letters{}, spilling(b, memory, 1<<30))
+	const changes = 400
+	for n := range changes {
+		mustTake(t, p, change(t, "poison", n+1))
+		mustTake(t, p, change(t, fmt.Sprint("o", n%7), n+1))
+		if n%10 == 9 {
+			b.commit(p)
+		}
+	}
+	eventually(t, "it is parked", func() bool { b.commit(p); return len(sink.storedIDs()) == changes && p.Stats().OnDisk == 0 })
+	sink.set(poisonFrom(5))
+	eventually(t, "it goes on", func() bool { b.commit(p); return len(sink.storedIDs()) == changes+4 })
+	for n := range changes {
+		mustTake(t, p, change(t, fmt.Sprint("p", n%7), n+1))
+		if n%10 == 9 {
+			b.commit(p)
+		}
+	}
+	for deadline := time.Now().Add(5 * time.Second); len(sink.storedIDs()) != 2*changes+4; time.Sleep(time.Millisecond) {
+		b.commit(p)
+		if time.Now().After(deadline) {
+			t.Fatalf("the others stand still: %d of %d, %+v", len(sink.storedIDs()), 2*changes+4, p.Stats())
+		}
+	}
+	sink.set(nil)
+	defer b.every(p)()
+	settled(t, p, b)
+	checkOrder(t, sink.storedIDs())
+	if n := len(sink.storedIDs()); n != 3*changes {
+		t.Errorf("got %d", n)
 	}
 }
 
