@@ -21,7 +21,7 @@ type parked struct {
 const (
 	// parkedSize is what a parked delta counts towards the bound of the backlog.
 	parkedSize = 32
-	// loadBytes and loadItems bound what is read at once of an object that goes on.
+	// loadBytes and loadItems bound what is read at once of an object that goes on, where there is room for it.
 	loadBytes = 256 << 10
 	loadItems = 256
 )
@@ -87,9 +87,10 @@ func (p *Pipeline) readParked(ctx context.Context) {
 		}
 		o := p.log.returning[0]
 		wanted := o.parked[:min(len(o.parked), loadItems)]
+		most := min(loadBytes, p.options.MaxBytes/2-p.room.memory) // many may come back at once
 		p.mu.Unlock()
 
-		entries, err := p.readEntries(wanted)
+		entries, err := p.readEntries(wanted, most)
 		if err != nil {
 			p.logger.Error("cannot read what waits in the log; it goes on waiting",
 				"resource", delta.ResourceName(o.ref.Resource), "namespace", o.ref.Namespace, "name", o.ref.Name, "err", err)
@@ -103,10 +104,10 @@ func (p *Pipeline) readParked(ctx context.Context) {
 	}
 }
 
-// readEntries reads at least one of the entries that are wanted.
-func (p *Pipeline) readEntries(wanted []parked) ([]delta.Entry, error) {
+// readEntries reads of the entries that are wanted until they have so many bytes, but at least one.
+func (p *Pipeline) readEntries(wanted []parked, most int64) ([]delta.Entry, error) {
 	var entries []delta.Entry
-	for bytes := int64(0); len(entries) < len(wanted) && bytes < loadBytes; {
+	for bytes := int64(0); len(entries) == 0 || len(entries) < len(wanted) && bytes < most; {
 		seq := wanted[len(entries)].seq
 		read, err := p.options.Log.Read(seq, 1)
 		if err != nil {

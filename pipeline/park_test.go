@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"weak"
@@ -63,6 +64,62 @@ func TestPoisonedOnceMore(t *testing.T) {
 	if n := len(sink.storedIDs()); n != 3*changes {
 		t.Errorf("got %d", n)
 	}
+}
+
+// Many objects that come back at once keep to the bound.
+func TestManyComeBack(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	sink.set(poisonFrom(1))
+	const memory = 128 << 10
+	p := start(t, sink, &letters{}, func(o *Options) {
+		spilling(b, memory, 1<<30)(o)
+		o.Limits.Concurrency = 50
+	})
+	const objects, changes = 20, 50
+	for v := range changes {
+		for n := range objects {
+			mustTake(t, p, change(t, fmt.Sprint("poison", n), v+1))
+			mustTake(t, p, change(t, fmt.Sprint("good", n), v+1))
+		}
+		b.commit(p)
+	}
+	eventually(t, "they are parked", func() bool {
+		b.commit(p)
+		return p.Stats().OnDisk == 0 && len(sink.storedIDs()) == objects*changes
+	})
+	before := p.Stats().Bytes
+	release := make(chan struct{})
+	end := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(end)
+	var heads sync.Map
+	sink.set(func(_ int, batch []sinks.Record) error {
+		slow := false
+		for _, r := range batch {
+			if strings.HasSuffix(r.ID, "/1/MODIFIED") {
+				heads.Store(r.ID, true)
+			} else {
+				slow = true
+			}
+		}
+		if slow {
+			<-release
+		}
+		return nil
+	})
+	eventually(t, "all go on", func() bool {
+		n := 0
+		heads.Range(func(any, any) bool { n++; return true })
+		return n == objects
+	})
+	time.Sleep(200 * time.Millisecond)
+	worst := p.Stats().Bytes
+	end()
+	drain(t, p)
+	t.Logf("%d before, worst %d", before, worst)
+	if worst > memory {
+		t.Errorf("memory held %d", worst)
+	}
+	checkOrder(t, sink.storedIDs())
 }
 
 // What is parked leaves memory, whatever its object keeps.
