@@ -293,3 +293,39 @@ func BenchmarkCommit(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "entries/s")
 }
+
+// A file that its last owner writes to while the next one waits for it is whole.
+func TestFileThatGrowsWhileItIsWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	first, _ := open(t, dir)
+	type opened struct {
+		store   *checkpoint.Store
+		reports []string
+		err     error
+	}
+	second := make(chan opened, 1)
+	go func() {
+		var o opened
+		o.store, o.err = checkpoint.Open(dir, func(message string, err error) { o.reports = append(o.reports, fmt.Sprint(message, err)) })
+		second <- o
+	}()
+	time.Sleep(500 * time.Millisecond) // it waits for the lock
+	change := delta.LogChange{Pipeline: "p"}
+	for seq := range uint64(5000) {
+		change.Append = append(change.Append, entry(t, seq))
+	}
+	if err := first.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := <-second
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	defer o.store.Close()
+	if entries, err := o.store.ReadLog("p", 0, 1<<30); len(entries) != 5000 || err != nil || len(o.reports) != 0 {
+		t.Errorf("got %d entries, %v, reports %v", len(entries), err, o.reports)
+	}
+}

@@ -27,8 +27,7 @@ func isUnusable(err error) bool {
 // verify reads every page of the file that is in use. bbolt does so as well when it opens a file for writing, but in a
 // goroutine of its own, where what it finds ends the process.
 func verify(path string) (err error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
 		return nil // a new one
 	}
 	// A page that makes no sense is a panic in bbolt. One beyond the end of a file that was cut short is a fault, which
@@ -49,6 +48,10 @@ func verify(path string) (err error) {
 		return &unusableError{err}
 	}
 	defer db.Close()
+	info, err := os.Stat(path) // only now: whoever had the lock may have written until it let go
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
 	return db.View(func(tx *bolt.Tx) error {
 		if size := tx.Size(); info.Size() < size {
 			return &unusableError{fmt.Errorf("cut short: %d bytes of %d", info.Size(), size)}
