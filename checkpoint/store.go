@@ -72,6 +72,9 @@ func Open(dir string, report func(message string, err error)) (*Store, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	path := filepath.Join(dir, fileName)
+	if info, err := os.Stat(path); err == nil && info.Size() == 0 { // there is nothing to set aside
+		report("the state file is empty, and a new one begun: it was cut short, unless its first start was", nil)
+	}
 	s, err := open(path, Info{})
 	switch {
 	case err == nil && s.info.RolledBack:

@@ -188,6 +188,21 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 	}
 }
 
+// A file that was cut short to nothing does not pass for a first start.
+func TestEmptyFileIsReported(t *testing.T) {
+	dir := t.TempDir()
+	if _, reports := open(t, dir); len(reports) != 0 {
+		t.Errorf("a first start: got %v", reports)
+	}
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "kubeferry.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, reports := open(t, dir); len(reports) != 1 {
+		t.Errorf("got %v", reports)
+	}
+}
+
 // withKnown is a state file with a known object that is written as given.
 func withKnown(t *testing.T, value []byte) []byte {
 	t.Helper()
