@@ -87,9 +87,13 @@ func (s *Sink) append(lines []byte) error {
 	if err != nil {
 		// Half a batch would be counted by readers, and sent again. If even this fails, the next open closes the torn
 		// line. After a failed sync the descriptor must not be trusted: Linux reports the failure only once.
-		err = errors.Join(err, s.file.Truncate(info.Size()), s.close())
+		return errors.Join(err, s.file.Truncate(info.Size()), s.close())
 	}
-	return err
+	// Whoever moved the file away meanwhile may have read it before the lines were there.
+	if at, err := os.Stat(s.path); err != nil || !os.SameFile(info, at) {
+		return errors.Join(fmt.Errorf("%s was moved away while it was written; the records are written again", s.path), s.close())
+	}
+	return nil
 }
 
 // reopen makes sure that file is the one at path: logrotate may have moved it away.

@@ -155,6 +155,61 @@ func TestMovedAway(t *testing.T) {
 	want(t, path, "3\n")
 }
 
+// Whoever moves the file away and reads it, as replay does with dead letters, has all of it: what is acknowledged after
+// that is in the next file.
+func TestMovedAwayWhileWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	sink := open(t, path)
+	found := map[string]bool{}
+	take := func() {
+		aside := path + ".aside"
+		if os.Rename(path, aside) != nil {
+			return // there is none yet
+		}
+		data, err := os.ReadFile(aside)
+		if err != nil {
+			t.Error(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			found[strings.TrimSpace(line)] = true
+		}
+		if err := os.Remove(aside); err != nil {
+			t.Error(err)
+		}
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				take()
+			}
+		}
+	}()
+	var acknowledged []string
+	for n := range 1000 {
+		if sink.Deliver(t.Context(), batch(fmt.Sprint(n))) == nil {
+			acknowledged = append(acknowledged, fmt.Sprint(n))
+		}
+	}
+	close(stop)
+	<-stopped
+	deliver(t, sink, "last")
+	take()
+	lost := 0
+	for _, n := range append(acknowledged, "last") {
+		if !found[n] {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d acknowledged records are lost", lost, len(acknowledged))
+	}
+}
+
 // TestCheck: what is wrong is said at start and by Check, and nothing is left behind.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
