@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -84,7 +85,11 @@ type replay struct {
 	logger   *slog.Logger
 }
 
-const replaying = ".replaying-"
+const (
+	replaying = ".replaying-"
+	// unfinished ends the name of a file that is to take another's place, and of what an interruption leaves of it.
+	unfinished = ".new"
+)
 
 func (r *replay) run(ctx context.Context) error {
 	aside := r.path + replaying + time.Now().UTC().Format("20060102T150405.000000000")
@@ -95,6 +100,7 @@ func (r *replay) run(ctx context.Context) error {
 	if err != nil {
 		return &failureError{err}
 	}
+	pending = slices.DeleteFunc(pending, func(path string) bool { return strings.HasSuffix(path, unfinished) })
 	if len(pending) == 0 {
 		_, err := fmt.Fprintf(r.out, "no dead letters in %s\n", r.path)
 		return err
@@ -232,13 +238,14 @@ func (r *replay) keep(left [][]byte, pending []string) error {
 		if err := os.Remove(path); err != nil {
 			return err
 		}
+		_ = os.Remove(path + unfinished) // nearly always there is none
 	}
 	return nil
 }
 
 // replaceFile replaces a file by another of that content, at once and on disk.
 func replaceFile(path string, content []byte) error {
-	temporary := path + ".new"
+	temporary := path + unfinished
 	file, err := os.OpenFile(temporary, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
