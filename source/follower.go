@@ -54,6 +54,8 @@ type follower struct {
 	fill bool
 	// begun is set between the notes begin and end.
 	begun bool
+	// ended says that the server ended the last watch in good order, and nothing has failed since.
+	ended bool
 	// doubtful says that the last watch brought nothing and did not last. Then unproven is what to do once the next one
 	// is found to be better.
 	doubtful   bool
@@ -107,12 +109,13 @@ func (l *follower) run(ctx context.Context) {
 
 // follow opens a watch and reads it to its end. That a watch just ends, as every one does in time, is no error.
 func (l *follower) follow(ctx context.Context) (was outcome, err error) {
+	ended := l.ended
+	l.ended = false
 	w, err := l.open(ctx)
 	if apierrors.IsNotFound(err) {
 		exists, discoveryErr := l.exists(ctx)
 		if discoveryErr == nil && !exists {
-			last := &note{kind: gone, refused: l.refused} // what happened before it went was refused, if so
-			return was, cmp.Or(l.process(ctx, event{note: last}), errGone)
+			return was, cmp.Or(l.process(ctx, event{note: goneNote(l.refused, l.position, l.unclean, ended)}), errGone)
 		}
 		err = cmp.Or(discoveryErr, err)
 	}
@@ -140,6 +143,7 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 			if !was.brought && l.doubtful && time.Since(opened) < lasting {
 				return was, errEmpty
 			}
+			l.ended = errors.Is(err, io.EOF)
 			return was, nil
 		default:
 			return was, err

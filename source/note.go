@@ -1,6 +1,8 @@
 package source
 
 import (
+	"errors"
+
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeferry/kubeferry/delta"
@@ -20,8 +22,11 @@ type note struct {
 	resourceVersion string
 	// exact says, on begin, that the state is the one at the position.
 	exact bool
-	// refused is set on begin, and on gone, when the server refused the position.
+	// refused is set on begin, and on gone, when the history since the position cannot be had.
 	refused *refusal
+	// witnessed says, on gone, that the server ended the watch itself just before: if every known object was deleted by
+	// then, nothing was missed.
+	witnessed bool
 }
 
 type noteKind int
@@ -37,10 +42,23 @@ const (
 	gone
 )
 
+// errHistoryGone is why the history of a resource that is gone cannot be had.
+var errHistoryGone = errors.New("the resource is gone, and its history with it")
+
 // refusal is a stretch of history that the API server would not give.
 type refusal struct {
 	from, to string
 	reason   string
 	// unclean says that the position was the last run's, and that run ended without a last commit.
 	unclean bool
+}
+
+// goneNote is the note for a resource that discovery does not know any more. What happened to its objects since the
+// position, if there is one, cannot be read; refused is an earlier refusal that no state has closed.
+func goneNote(refused *refusal, position string, unclean, witnessed bool) *note {
+	if refused != nil || position == "" {
+		return &note{kind: gone, refused: refused}
+	}
+	refused = &refusal{from: position, reason: errHistoryGone.Error(), unclean: unclean}
+	return &note{kind: gone, refused: refused, witnessed: witnessed}
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -60,6 +61,7 @@ type processor struct {
 	handler    Handler
 	health     *health
 	metrics    *watchMetrics
+	logger     *slog.Logger
 	now        func() time.Time
 
 	// at is when the event arrived that is being processed.
@@ -122,7 +124,9 @@ func (p *processor) note(ctx context.Context, n *note) error {
 		p.handler.Update(func() { p.reading, p.exact, p.owed = false, false, nil })
 		return nil
 	default: // gone: the resource took all of its objects along
-		if n.refused != nil {
+		if n.refused != nil && !(n.witnessed && p.known().len() == 0) {
+			p.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
+				"resourceVersion", n.refused.from)
 			if err := p.gap(ctx, n.refused); err != nil {
 				return err
 			}

@@ -304,7 +304,7 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 	server.SetMissing(true)
 	eventually(t, func() string {
 		got := r.ids()
-		if len(got) != 4 || !slices.Contains(got, "u12/12/DELETED+i") || !slices.Contains(got, "u13/13/DELETED+i") {
+		if len(got) != 5 || got[2] != "gap" || !slices.Contains(got, "u12/12/DELETED+i") || !slices.Contains(got, "u13/13/DELETED+i") {
 			return fmt.Sprintf("got %v", got)
 		}
 		return ""
@@ -312,12 +312,12 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 	server.SetMissing(false)
 	server.Write("a", false)
 	eventually(t, func() string {
-		if got := r.ids(); len(got) != 5 {
+		if got := r.ids(); len(got) != 6 {
 			return fmt.Sprintf("got %v", got)
 		}
 		return ""
 	})
-	if len(r.gaps) != 0 || len(r.wrong) != 0 {
+	if len(r.gaps) != 1 || len(r.wrong) != 0 {
 		t.Errorf("got gaps %v, wrong %v", r.gaps, r.wrong)
 	}
 }

@@ -649,7 +649,7 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// A resource that is gone when the process starts took its objects along.
+// A resource that is gone when the process starts took its objects along, and what happened to them before.
 func TestResourceGoneAtStart(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory()
 	l := live(t, server, m, []string{"p"}, nil)
@@ -658,7 +658,7 @@ func TestResourceGoneAtStart(t *testing.T) {
 	server.SetMissing(true)
 	l = live(t, server, m, []string{"p"}, nil)
 	eventually(t, func() string {
-		if got := l.sorted("p"); !slices.Equal(got, []string{"u11/11/DELETED+i", "u12/12/DELETED+i"}) {
+		if got := l.sorted("p"); !slices.Equal(got, []string{"gap 12-", "u11/11/DELETED+i", "u12/12/DELETED+i"}) {
 			return fmt.Sprintf("got %v", got)
 		}
 		return ""
@@ -666,7 +666,7 @@ func TestResourceGoneAtStart(t *testing.T) {
 	server.SetMissing(false)
 	server.Write("a", false)
 	eventually(t, func() string {
-		if got := l.sorted("p"); len(got) != 3 || len(l.gaps) > 0 {
+		if got := l.sorted("p"); len(got) != 4 || len(l.gaps) != 1 {
 			return fmt.Sprintf("got %v", got)
 		}
 		return ""
@@ -700,5 +700,48 @@ func TestCaptureHoldsWhatWasHandedOver(t *testing.T) {
 		"u11/11/DELETED+i", "u12/12/DELETED+i", "u13/13/DELETED+i",
 	}) {
 		t.Errorf("got %v", got)
+	}
+}
+
+// Objects that came and went with the resource while nobody looked are not known: the gap says so, and is told once.
+func TestEmptyResourceGoneAtStart(t *testing.T) {
+	server, m := things(t, "a"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(11)
+	server.Write("a", true)
+	l.watching(12)
+	l.stop()
+	server.Write("b", false)
+	server.SetMissing(true)
+	for _, want := range [][]string{{"gap 12-"}, nil} {
+		l = live(t, server, m, []string{"p"}, nil)
+		eventually(t, func() string {
+			if s := l.source.Status()[0]; s.State != StateMissing {
+				return fmt.Sprintf("got %+v", s)
+			}
+			return ""
+		})
+		l.stop()
+		l.expect("p", want...)
+	}
+}
+
+// Whoever saw every object go, and the end of the watch, missed nothing.
+func TestResourceSeenToGo(t *testing.T) {
+	server, m := things(t, "a"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(11)
+	server.Write("a", true)
+	l.watching(12)
+	server.SetMissing(true)
+	eventually(t, func() string {
+		if s := l.source.Status()[0]; s.State != StateMissing {
+			return fmt.Sprintf("got %+v", s)
+		}
+		return ""
+	})
+	l.stop()
+	if len(l.gaps) > 0 {
+		t.Errorf("got gaps %+v", l.gaps)
 	}
 }

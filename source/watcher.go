@@ -89,8 +89,9 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 		if ctx.Err() == nil {
 			w.health.failed(err)
 		}
-		if isGone(err) && w.state.known.len() > 0 { // it went while nobody looked
-			if w.processor(w.state.kind).process(ctx, event{note: &note{kind: gone}}) == nil {
+		if isGone(err) && (w.state.position != "" || w.state.known.len() > 0) { // it went while nobody looked
+			last := goneNote(w.refused(), w.state.position, w.state.unclean, false)
+			if w.processor(w.state.kind).process(ctx, event{note: last}) == nil {
 				w.handler.Update(w.state.reset)
 				w.resumed, w.fill, w.again = false, false, false
 			}
@@ -119,7 +120,7 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 func (w *watcher) processor(kind schema.GroupVersionKind) *processor {
 	return &processor{
 		collection: w.collection, id: w.id, kind: kind, namespaces: w.namespaces, snapshot: w.snapshot,
-		handler: w.handler, health: w.health, metrics: w.metrics, now: w.now,
+		handler: w.handler, health: w.health, metrics: w.metrics, logger: w.logger, now: w.now,
 		state: w.state, selected: map[string]bool{}, again: w.again, absent: w.absent,
 	}
 }
@@ -128,7 +129,7 @@ func (w *watcher) processor(kind schema.GroupVersionKind) *processor {
 func (w *watcher) follower(process func(ctx context.Context, e event) error) *follower {
 	l := &follower{
 		collection: w.collection, process: process, health: w.health, logger: w.logger, backoff: w.backoff,
-		position: w.state.position, restored: w.resumed, unclean: w.state.unclean, fill: w.fill, onRollback: w.onRollback,
+		position: w.state.position, restored: w.resumed, unclean: w.state.unclean, fill: w.fill, refused: w.refused(), onRollback: w.onRollback,
 		exists: func(ctx context.Context) (bool, error) {
 			_, err := w.collection.client.resolve(ctx, w.collection.resource)
 			if isGone(err) {
@@ -137,9 +138,14 @@ func (w *watcher) follower(process func(ctx context.Context, e event) error) *fo
 			return err == nil, err
 		},
 	}
-	if w.state.refused != "" {
-		l.refused = &refusal{from: w.state.position, reason: w.state.refused, unclean: w.state.unclean}
-	}
 	w.resumed, w.fill, w.again = false, false, false
 	return l
+}
+
+// refused is the refusal of the last run that no state has closed.
+func (w *watcher) refused() *refusal {
+	if w.state.refused == "" {
+		return nil
+	}
+	return &refusal{from: w.state.position, reason: w.state.refused, unclean: w.state.unclean}
 }

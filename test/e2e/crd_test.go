@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/oracle"
@@ -166,6 +167,72 @@ sinks: [{name: hook, webhook: {url: %q}}]
 			})
 		}
 	}
+}
+
+// TestCRDGoneUnderLoad takes the CRD away, once while the exporter runs and once while it is killed, and gives it back,
+// with a load on what is left all the while: every object of the CRD has its DELETED, what came after is there, and the
+// other watch misses nothing.
+func TestCRDGoneUnderLoad(t *testing.T) {
+	config := plane(t).Config()
+	if err := load.RemoveWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	namespace := newNamespace(t, "crdload")
+	others := []load.Resource{load.ConfigMaps()}
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(others), Namespaces: []string{namespace}})
+	hook := webhooktest.Start(t)
+	text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) +
+		hookConfig("[example.com/v1/widgets, v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	background := startLoad(t, config, load.Options{Resources: others, Namespaces: []string{namespace}, Rate: 50, Seed: 60})
+
+	read := hookReader(t, hook, cloudEvents)
+	for round, away := range []bool{false, true} {
+		if err := load.InstallWidgets(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		widgets := startOracle(t, config, oracle.Options{Resources: []schema.GroupVersionResource{load.Widgets().GVR}, Namespaces: []string{namespace}})
+		done := runLoad(t, config, load.Options{
+			Resources: []load.Resource{load.Widgets()}, Namespaces: []string{namespace}, Operations: 150, Seed: uint64(61 + round),
+		})
+		ofRound := func() []oracle.Record { return withUIDs(read(), done.UIDs) }
+		t.Log(expectAll(t, widgets, done, ofRound, oracle.CompareOptions{}))
+		widgets.Stop()
+		if away {
+			e.Kill()
+		}
+		if err := load.RemoveWidgets(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		if away {
+			e = startExporter(t, plane(t).KubeconfigFile(), text)
+			e.WaitReady()
+		}
+		eventually(t, wide, "every object of the CRD is gone", func() error {
+			last := map[string]string{}
+			for _, r := range ofRound() {
+				last[r.UID] = r.Type
+			}
+			for _, uid := range done.UIDs {
+				if last[uid] != oracle.Deleted {
+					return fmt.Errorf("of %s the last is %q", uid, last[uid])
+				}
+			}
+			return nil
+		})
+	}
+	all := background.End()
+	ofOthers := func() []oracle.Record { return withUIDs(read(), all.UIDs) }
+	t.Log(expectAll(t, watched, all, ofOthers, oracle.CompareOptions{}))
+	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
+		t.Errorf("%v gaps", gaps)
+	}
+}
+
+// withUIDs are the records of some objects.
+func withUIDs(records []oracle.Record, uids []string) []oracle.Record {
+	return slices.DeleteFunc(slices.Clone(records), func(r oracle.Record) bool { return !slices.Contains(uids, r.UID) })
 }
 
 func watchState(e *exporter, resource string) string {

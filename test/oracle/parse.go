@@ -18,12 +18,12 @@ type payload struct {
 		Version  string `json:"version"`
 		Resource string `json:"resource"`
 	} `json:"resource"`
-	Object    *object     `json:"object"`
-	Snapshot  bool        `json:"snapshot"`
-	Inferred  bool        `json:"inferred"`
-	Namespace string      `json:"namespace"` // of a gap
-	From      json.Number `json:"from"`      // of a gap; a string in JSON, or a number
-	To        json.Number `json:"to"`
+	Object    *object `json:"object"`
+	Snapshot  bool    `json:"snapshot"`
+	Inferred  bool    `json:"inferred"`
+	Namespace string  `json:"namespace"` // of a gap
+	From      string  `json:"from"`      // of a gap
+	To        string  `json:"to"`        // empty where the resource is gone
 }
 
 type object struct {
@@ -141,7 +141,7 @@ func assemble(id, subject string, data payload) (Record, error) {
 		fault("%w", err)
 	}
 	if r.Type == Gap {
-		r.From, r.To = data.From.String(), data.To.String()
+		r.From, r.To = data.From, data.To
 		if data.Namespace != r.Namespace {
 			fault("namespace %q beside subject %q", data.Namespace, subject)
 		}
