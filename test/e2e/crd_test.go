@@ -2,7 +2,9 @@ package e2e_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -149,7 +151,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 		uids = append(uids, string(widgets.Create("w", map[string]any{"spec": map[string]any{"size": round}}).GetUID()))
 		proxy.Come()
 		eventually(t, wide, "the object is announced", func() error {
-			records := read()
+			records := slices.DeleteFunc(slices.Clone(read()), func(r oracle.Record) bool { return r.Type == oracle.Gap })
 			if n := len(records); n != 2*round+1 || records[n-1].Type != oracle.Added || records[n-1].UID != uids[round] {
 				return fmt.Errorf("%q, state %s", of(records, "w"), watchState(e, "example.com/v1/widgets"))
 			}
@@ -210,13 +212,22 @@ func TestCRDGoneUnderLoad(t *testing.T) {
 			e.WaitReady()
 		}
 		eventually(t, wide, "every object of the CRD is gone", func() error {
-			last := map[string]string{}
+			first, last := map[string]uint64{}, map[string]string{}
 			for _, r := range ofRound() {
+				if last[r.UID] == "" {
+					first[r.UID], _ = strconv.ParseUint(r.ResourceVersion, 10, 64)
+				}
 				last[r.UID] = r.Type
 			}
+			from := uint64(math.MaxUint64)
+			for _, g := range gapsOf(read()) {
+				if away && g.To == "" {
+					from, _ = strconv.ParseUint(g.From, 10, 64)
+				}
+			}
 			for _, uid := range done.UIDs {
-				if last[uid] != oracle.Deleted {
-					return fmt.Errorf("of %s the last is %q", uid, last[uid])
+				if last[uid] != oracle.Deleted && first[uid] <= from { // what began behind the gap cannot be known
+					return fmt.Errorf("of %s the last is %q, the first %d", uid, last[uid], first[uid])
 				}
 			}
 			return nil
@@ -225,9 +236,21 @@ func TestCRDGoneUnderLoad(t *testing.T) {
 	all := background.End()
 	ofOthers := func() []oracle.Record { return withUIDs(read(), all.UIDs) }
 	t.Log(expectAll(t, watched, all, ofOthers, oracle.CompareOptions{}))
-	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
-		t.Errorf("%v gaps", gaps)
+	// A killed exporter's last commit may be older than the last changes of a resource that is gone now; and a CRD that is
+	// back before its watch was opened again has no history.
+	gaps := gapsOf(read())
+	if n := len(gaps); n == 0 || n > 2 || gaps[n-1].To != "" {
+		t.Errorf("got gaps %+v", gaps)
 	}
+	for _, g := range gaps {
+		if g.Resource != load.Widgets().GVR {
+			t.Errorf("a gap of another resource: %+v", g)
+		}
+	}
+}
+
+func gapsOf(records []oracle.Record) []oracle.Record {
+	return slices.DeleteFunc(slices.Clone(records), func(r oracle.Record) bool { return r.Type != oracle.Gap })
 }
 
 // withUIDs are the records of some objects.
