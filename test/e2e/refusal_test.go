@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -91,6 +92,30 @@ func TestHistoryRefused(t *testing.T) {
 			}
 			expectState(t, config, read(), load.GVRs(kinds), namespace)
 		})
+	}
+}
+
+// TestCompactedWhileWatching compacts etcd again and again under watches that are open, of Events too, which no watch
+// cache stands before. They have the history that is compacted already: no gap, and every change.
+func TestCompactedWhileWatching(t *testing.T) { // not parallel: it compacts
+	config := plane(t).Config()
+	namespace := newNamespace(t, "compacted")
+	hook := webhooktest.Start(t)
+	kinds := []load.Resource{load.Events(), load.ConfigMaps()}
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf("stateDir: %q\n", t.TempDir())+
+		hookConfig("[v1/events, v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
+	e.WaitReady()
+	compactions := keepCompacting(t, 200*time.Millisecond)
+	done := runLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Operations: 800, Seed: 23})
+	n := compactions()
+	report := expectAll(t, watched, done, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
+	t.Logf("%d compactions; %v", n, report)
+	if n < 3 {
+		t.Errorf("%d compactions during the load", n)
+	}
+	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 || len(report.Duplicates) > 0 {
+		t.Errorf("%v gaps, repeated %v", gaps, report.Duplicates)
 	}
 }
 
