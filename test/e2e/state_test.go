@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,99 +39,6 @@ func plain(tb testing.TB) func(*process.Options) {
 		tb.Fatalf("build: %v\n%s", err, out)
 	}
 	return func(o *process.Options) { o.Path = binary }
-}
-
-// TestKilledTenTimes kills the exporter with -9 at random moments of a load. Every change arrives, and what arrives
-// twice is no more than what was acknowledged in the last commit interval before each kill.
-func TestKilledTenTimes(t *testing.T) {
-	config := plane(t).Config()
-	namespace := newNamespace(t, "kill9")
-	kinds := []load.Resource{load.Deployments(), load.ConfigMaps(), load.Events()}
-	hook := webhooktest.Start(t)
-	bus := natstest.Start(t, nil)
-	// The broker's time of a record is when it was stored, not what the record says.
-	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{"log.message.timestamp.type": "LogAppendTime"}})
-	broker.CreateTopic("kill", 3)
-	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
-	text := fmt.Sprintf(`
-stateDir: %q
-sources: [{name: s, resources: [apps/v1/deployments, v1/configmaps, v1/events], namespaces: {include: [%s]}}]
-pipelines: [{name: hook, sink: hook}, {name: jetstream, sink: bus}, {name: kafka, sink: log}]
-sinks:
-  - {name: hook, webhook: {url: %q, batch: {maxRecords: 10}}}
-  - {name: bus, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: KILL, create: true}}}
-  - {name: log, kafka: {brokers: [%q], topic: kill}}
-`, t.TempDir(), namespace, hook.URL(), bus.URL(), broker.Addr())
-
-	e := startExporter(t, plane(t).KubeconfigFile(), text)
-	e.WaitReady()
-	lasting(t, commitInterval) // the history before the first commit is the snapshot's
-	var kills []time.Time
-	loaded := make(chan *load.Result, 1)
-	go func() {
-		result, err := load.Run(t.Context(), config, load.Options{
-			Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Operations: 4000, Seed: 9,
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		loaded <- result
-	}()
-	for range 10 {
-		lasting(t, time.Duration(200+rand.IntN(900))*time.Millisecond)
-		kills = append(kills, time.Now())
-		e.Kill()
-		e = startExporter(t, plane(t).KubeconfigFile(), text)
-	}
-	e.WaitReady()
-	result := <-loaded
-
-	report := expectAll(t, watched, result, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
-	t.Log("webhook:", report)
-	e.WaitWaiting(wide, 0)
-	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
-		t.Errorf("%v gaps, although the API server refused nothing", gaps)
-	}
-	lastInterval := func(at time.Time) bool {
-		return slices.ContainsFunc(kills, func(kill time.Time) bool {
-			before := kill.Sub(at)
-			return before > -time.Second && before < commitInterval
-		})
-	}
-	acknowledged := 0
-	for _, request := range hook.Requests() {
-		if request.Status/100 == 2 && lastInterval(request.Time) {
-			acknowledged += len(request.Records)
-		}
-	}
-	if len(report.Duplicates) > acknowledged {
-		t.Errorf("%d records arrived again, %d were acknowledged within a commit interval before the kills", len(report.Duplicates), acknowledged)
-	}
-	stored := watched.Compare(streamReader(t, bus, "KILL")(), oracle.CompareOptions{})
-	if err := stored.Err(); err != nil {
-		t.Error("JetStream: ", err)
-	}
-	if len(stored.Duplicates) > 0 {
-		t.Errorf("JetStream stored twice: %v", stored.Duplicates)
-	}
-	logged := watched.Compare(topicReader(t, broker, cloudEvents, "kill")(), oracle.CompareOptions{})
-	t.Log("Kafka:", logged)
-	if err := logged.Err(); err != nil {
-		t.Error("Kafka: ", err)
-	}
-	records, err := broker.ReadAll(within(t, wide), "kill")
-	if err != nil {
-		t.Fatal(err)
-	}
-	acknowledged = 0
-	for _, r := range records {
-		if lastInterval(r.Timestamp) {
-			acknowledged++
-		}
-	}
-	if len(logged.Duplicates) > acknowledged {
-		t.Errorf("Kafka holds %d records again, %d were stored within a commit interval before the kills", len(logged.Duplicates), acknowledged)
-	}
 }
 
 // TestSinkGoneForTheWholeLoad lets backlogs far beyond their memory pile up before sinks that are gone, kills the exporter
@@ -379,8 +284,9 @@ func TestAwayPastCompaction(t *testing.T) {
 	expectState(t, config, read(), load.GVRs([]load.Resource{load.ConfigMaps()}), namespace)
 }
 
-// TestDeadSinkAmongThree keeps one of three pipelines dead, kills the exporter, and compacts. The two others repeat
-// nothing but a commit interval, and keep their latency; the dead one gets everything when its sink returns.
+// TestDeadSinkAmongThree keeps one of three pipelines dead, kills the exporter in the middle of a load, and compacts. The
+// two others repeat nothing but what they delivered since the last commit, and keep their latency; the dead one gets
+// everything when its sink returns.
 func TestDeadSinkAmongThree(t *testing.T) {
 	config := plane(t).Config()
 	namespace := newNamespace(t, "three")
@@ -388,6 +294,8 @@ func TestDeadSinkAmongThree(t *testing.T) {
 	one, two, dead := webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t)
 	dead.Use(webhooktest.Status(http.StatusBadGateway))
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	const underWay = 2 * 5 // what the configuration allows the two
+	dir := t.TempDir()
 	text := fmt.Sprintf(`
 stateDir: %q
 sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
@@ -396,36 +304,49 @@ pipelines:
   - {name: dead, sink: dead, backlog: {maxBytes: 64Ki}}
   - {name: two, sink: two, format: json}
 sinks:
-  - {name: one, webhook: {url: %q}}
-  - {name: two, webhook: {url: %q}}
+  - {name: one, webhook: {url: %q, batch: {maxRecords: 5}, concurrency: 2}}
+  - {name: two, webhook: {url: %q, batch: {maxRecords: 5}, concurrency: 2}}
   - {name: dead, webhook: {url: %q, batch: {maxRecords: 20}}}
-`, t.TempDir(), namespace, one.URL(), two.URL(), dead.URL())
+`, dir, namespace, one.URL(), two.URL(), dead.URL())
+	runs := []*commits{watchCommits(t, dir)}
 	e := startExporter(t, plane(t).KubeconfigFile(), text)
 	e.WaitReady()
-	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 30, Operations: 600, Seed: 11}
-	first := runLoad(t, config, opts)
-	killed := time.Now()
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 30, Seed: 11, Rate: 150})
+	alive := map[string]*webhooktest.Receiver{"one": one, "two": two}
+	more := func(n int) {
+		t.Helper()
+		for name, hook := range alive {
+			want := len(hook.Accepted()) + n
+			eventually(t, 2*wide, fmt.Sprintf("pipeline %s delivers %d more", name, n), func() error {
+				if got := len(hook.Accepted()); got < want {
+					return fmt.Errorf("%d, want %d", got, want)
+				}
+				return nil
+			})
+		}
+	}
+	more(600)
 	e.Kill()
+	runs[0].End()
 	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	runs = append(runs, watchCommits(t, dir))
 	e = startExporter(t, plane(t).KubeconfigFile(), text)
-	opts.Operations, opts.Seed = 600, 12
-	second := runLoad(t, config, opts)
-	first.UIDs = append(first.UIDs, second.UIDs...)
-
-	for name, read := range map[string]reader{"one": hookReader(t, one, cloudEvents), "two": hookReader(t, two, plainJSON)} {
-		report := expectAll(t, watched, first, read, oracle.CompareOptions{})
-		recent := 0
-		for _, request := range map[string]*webhooktest.Receiver{"one": one, "two": two}[name].Requests() {
-			if before := killed.Sub(request.Time); before > -time.Second && before < commitInterval {
-				recent += len(request.Records)
-			}
-		}
-		if len(report.Duplicates) > recent {
-			t.Errorf("pipeline %s: %d duplicates, %d records in the last interval", name, len(report.Duplicates), recent)
-		}
+	more(600)
+	if len(running.result) > 0 {
+		t.Fatal("the load was over before its time")
 	}
+	all := running.End()
+
+	for _, read := range []reader{hookReader(t, one, cloudEvents), hookReader(t, two, plainJSON)} {
+		expectAll(t, watched, all, read, oracle.CompareOptions{Snapshot: oracle.SnapshotForbidden})
+	}
+	runs[1].End()
+	for name, hook := range alive {
+		expectFewRepeats(t, name, hookArrivals(hook), runs, underWay)
+	}
+	expectFrequentCommits(t, hookArrivals(one), runs)
 	m := e.Metrics()
 	if waiting := m.sum("kubeferry_backlog_deltas", "pipeline=dead"); waiting < 1000 {
 		t.Errorf("%v wait in the dead pipeline", waiting)
@@ -438,7 +359,7 @@ sinks:
 	}
 	e.checkLedgers()
 	dead.Use(webhooktest.Accept())
-	t.Log(expectAll(t, watched, first, hookReader(t, dead, cloudEvents), oracle.CompareOptions{}))
+	t.Log(expectAll(t, watched, all, hookReader(t, dead, cloudEvents), oracle.CompareOptions{Snapshot: oracle.SnapshotForbidden}))
 	e.WaitWaiting(wide, 0)
 }
 

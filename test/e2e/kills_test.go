@@ -1,0 +1,84 @@
+package e2e_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/test/kafkatest"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/natstest"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestKilledTenTimes kills the exporter with -9 at random moments of a load. Every change arrives, and what arrives
+// twice is what was acknowledged since the last commit before each kill, which is never long ago.
+func TestKilledTenTimes(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "kill9")
+	kinds := []load.Resource{load.Deployments(), load.ConfigMaps(), load.Events()}
+	hook := webhooktest.Start(t)
+	bus := natstest.Start(t, nil)
+	// The broker's time of a record is when it was stored, not what the record says.
+	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{"log.message.timestamp.type": "LogAppendTime"}})
+	broker.CreateTopic("kill", 3)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	const underWay = 2 * 5 // what the configuration allows the webhook and Kafka
+	dir := t.TempDir()
+	text := fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [apps/v1/deployments, v1/configmaps, v1/events], namespaces: {include: [%s]}}]
+pipelines: [{name: hook, sink: hook}, {name: jetstream, sink: bus}, {name: kafka, sink: log}]
+sinks:
+  - {name: hook, webhook: {url: %q, batch: {maxRecords: 5}, concurrency: 2}}
+  - {name: bus, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: KILL, create: true}}}
+  - {name: log, kafka: {brokers: [%q], topic: kill, batch: {maxRecords: 5}, concurrency: 2}}
+`, dir, namespace, hook.URL(), bus.URL(), broker.Addr())
+
+	runs := []*commits{watchCommits(t, dir)}
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: 9, Rate: 200})
+	runs[0].Wait(2) // the history before the first commit is the snapshot's
+	for range 10 {
+		lasting(t, time.Duration(300+rand.IntN(1300))*time.Millisecond)
+		e.Kill()
+		runs[len(runs)-1].End()
+		runs = append(runs, watchCommits(t, dir))
+		e = startExporter(t, plane(t).KubeconfigFile(), text)
+	}
+	killed := runs[:len(runs)-1]
+	if len(running.result) > 0 {
+		t.Fatal("the load was over before the last kill")
+	}
+	e.WaitReady()
+	result := running.End()
+
+	report := expectAll(t, watched, result, hookReader(t, hook, cloudEvents), oracle.CompareOptions{Snapshot: oracle.SnapshotForbidden})
+	t.Log("webhook:", report)
+	e.WaitWaiting(wide, 0)
+	runs[len(runs)-1].End()
+	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
+		t.Errorf("%v gaps, although the API server refused nothing", gaps)
+	}
+	arrivals := hookArrivals(hook)
+	expectFrequentCommits(t, arrivals, killed)
+	if n := expectFewRepeats(t, "webhook", arrivals, runs, underWay); n != len(report.Duplicates) {
+		t.Errorf("%d repeats judged, of %d", n, len(report.Duplicates))
+	}
+	stored := watched.Compare(streamReader(t, bus, "KILL")(), oracle.CompareOptions{Snapshot: oracle.SnapshotForbidden})
+	if err := stored.Err(); err != nil {
+		t.Error("JetStream: ", err)
+	}
+	if len(stored.Duplicates) > 0 {
+		t.Errorf("JetStream stored twice: %v", stored.Duplicates)
+	}
+	logged := watched.Compare(topicReader(t, broker, cloudEvents, "kill")(), oracle.CompareOptions{Snapshot: oracle.SnapshotForbidden})
+	t.Log("Kafka:", logged)
+	if err := logged.Err(); err != nil {
+		t.Error("Kafka: ", err)
+	}
+	expectFewRepeats(t, "Kafka", topicArrivals(t, broker, "kill"), runs, underWay)
+}
