@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"time"
 
@@ -81,4 +82,71 @@ sinks:
 		t.Error("Kafka: ", err)
 	}
 	expectFewRepeats(t, "Kafka", topicArrivals(t, broker, "kill"), runs, underWay)
+}
+
+// TestKilledWhileCatchingUp kills the exporter with -9 while it reads its log back for a receiver that has returned and is
+// slow: an entry stays in the log until it is acknowledged, however far the reading is ahead.
+func TestKilledWhileCatchingUp(t *testing.T) {
+	const (
+		changes  = 3000
+		bound    = 512 << 10
+		underWay = 2 * 5 // what the configuration allows
+	)
+	config := plane(t).Config()
+	namespace := newNamespace(t, "catchup")
+	kinds := []load.Resource{load.ConfigMaps()}
+	hook := webhooktest.Start(t)
+	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	dir := t.TempDir()
+	text := fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: hook, backlog: {maxBytes: %d}}]
+sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 5}, concurrency: 2}}]
+`, dir, namespace, bound, hook.URL())
+	runs := []*commits{watchCommits(t, dir)}
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	all := runLoad(t, config, load.Options{
+		Resources: kinds, Namespaces: []string{namespace}, Objects: 200, Operations: changes, Seed: 16, Concurrency: 8,
+	})
+	e.WaitWaiting(3*wide, changes)
+	eventually(t, wide, "what does not fit is in the log", func() error {
+		m := e.Metrics()
+		memory, disk := m.sum("kubeferry_backlog_bytes"), m.sum("kubeferry_log_bytes")
+		if memory > bound || disk < 2<<20 {
+			return fmt.Errorf("%v bytes in memory, %v in the log", memory, disk)
+		}
+		return nil
+	})
+
+	hook.Use(webhooktest.Always(webhooktest.Answer{Status: http.StatusOK, After: 10 * time.Millisecond}))
+	for n := range 4 {
+		want := len(hook.Accepted()) + 200 + rand.IntN(200)
+		eventually(t, 2*wide, "it delivers from its log", func() error {
+			if got := len(hook.Accepted()); got < want {
+				return fmt.Errorf("%d records, want %d", got, want)
+			}
+			return nil
+		})
+		// Of the log entries, which are larger than the objects, far more are left than memory takes.
+		if left := e.Metrics().sum("kubeferry_log_bytes"); left < 2*bound {
+			t.Fatalf("kill %d: %v bytes are left in the log; it is not catching up any more", n, left)
+		}
+		e.Kill()
+		runs[n].End()
+		runs = append(runs, watchCommits(t, dir))
+		e = startExporter(t, plane(t).KubeconfigFile(), text)
+	}
+	report := expectAll(t, watched, all, hookReader(t, hook, cloudEvents), oracle.CompareOptions{Snapshot: oracle.SnapshotForbidden})
+	t.Log(report)
+	e.WaitWaiting(wide, 0)
+	runs[4].End()
+	if restored := e.Metrics().sum("kubeferry_deltas_restored_total"); restored < 500 {
+		t.Errorf("%v restored at the last start", restored)
+	}
+	arrivals := hookArrivals(hook)
+	expectFewRepeats(t, "webhook", arrivals, runs, underWay)
+	expectFrequentCommits(t, arrivals, runs[:4])
 }

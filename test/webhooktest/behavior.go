@@ -15,6 +15,8 @@ type Answer struct {
 	Reset      bool // the connection is reset after the request was read
 	// CloseAfter is how long the sender waits before the connection is closed, in good order but without an answer.
 	CloseAfter time.Duration
+	// After is how long the answer takes. Whoever gives up meanwhile gets none, and the request counts as such.
+	After time.Duration
 }
 
 // Behavior decides on the answer to a request. Calls do not overlap.

@@ -118,6 +118,9 @@ func (r *Receiver) serve(w http.ResponseWriter, hr *http.Request) {
 	answer := r.behavior(req)
 	r.mu.Unlock()
 
+	if !r.last(hr, answer.After) {
+		answer = Answer{Hang: true}
+	}
 	switch {
 	case answer.Hang:
 		r.remember(req)
@@ -149,6 +152,20 @@ func (r *Receiver) serve(w http.ResponseWriter, hr *http.Request) {
 		w.WriteHeader(answer.Status)
 		_, _ = io.WriteString(w, answer.Body)
 	}
+}
+
+// last returns after d, or false as soon as the sender gives up.
+func (r *Receiver) last(hr *http.Request, d time.Duration) bool {
+	if d == 0 {
+		return true
+	}
+	select {
+	case <-time.After(d):
+		return true
+	case <-hr.Context().Done():
+	case <-r.closing:
+	}
+	return false
 }
 
 func (r *Receiver) remember(req *Request) {

@@ -118,6 +118,38 @@ func TestHang(t *testing.T) {
 	}
 }
 
+func TestAfter(t *testing.T) {
+	r := webhooktest.Start(t)
+	r.Use(webhooktest.Always(webhooktest.Answer{Status: http.StatusOK, After: 30 * time.Millisecond}))
+	started := time.Now()
+	if status, _, err := post(t, r, `{"id":"a"}`, nil); err != nil || status != http.StatusOK {
+		t.Errorf("got %d, %v", status, err)
+	}
+	if took := time.Since(started); took < 30*time.Millisecond {
+		t.Errorf("the answer took %v", took)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	r.Use(func(*webhooktest.Request) webhooktest.Answer {
+		cancel() // the sender gives up once the request has arrived
+		return webhooktest.Answer{Status: http.StatusOK, After: time.Hour}
+	})
+	changed := r.Changed()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL(), strings.NewReader(`{"id":"b"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := r.Server().Client().Do(req)
+	if err == nil {
+		_ = resp.Body.Close()
+		t.Error("got an answer before its time")
+	}
+	<-changed
+	if got := ids(r.Accepted()); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("got accepted ids %q, want the one that was answered", got)
+	}
+}
+
 func TestTLS(t *testing.T) {
 	r := webhooktest.StartTLS(t)
 	if status, _, err := post(t, r, `{"id":"a"}`, nil); err != nil || status != 200 {
