@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,17 +9,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeferry/kubeferry/test/internal/process"
-	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/load"
-	"github.com/kubeferry/kubeferry/test/natstest"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
@@ -39,180 +34,6 @@ func plain(tb testing.TB) func(*process.Options) {
 		tb.Fatalf("build: %v\n%s", err, out)
 	}
 	return func(o *process.Options) { o.Path = binary }
-}
-
-// TestSinkGoneForTheWholeLoad lets backlogs far beyond their memory pile up before sinks that are gone, kills the exporter
-// meanwhile, and has etcd compacted again and again: with spill every single change arrives, memory stays small, and
-// JetStream stores nothing twice.
-func TestSinkGoneForTheWholeLoad(t *testing.T) {
-	// What of the log is mapped into memory counts as resident, so that the bound on RSS is one for so much of a log.
-	operations, bound, every := 6000, "2Mi", time.Second
-	if soaking() {
-		operations, bound, every = 20000, "8Mi", 5*time.Second
-	}
-	t.Run("webhook", func(t *testing.T) {
-		hook := webhooktest.Start(t)
-		hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
-		sinksGone(t, operations, bound, every, goneSink{
-			name:   "hook",
-			config: fmt.Sprintf("webhook: {url: %q, batch: {maxRecords: 50}}", hook.URL()),
-			back:   func() { hook.Use(webhooktest.Accept()) },
-			read:   hookReader(t, hook, cloudEvents), once: true,
-		})
-	})
-	t.Run("JetStream and Kafka", func(t *testing.T) {
-		bus, broker := natstest.Start(t, nil), kafkatest.Start(t)
-		broker.CreateTopic("gone", 3)
-		bus.Stop()
-		broker.Stop()
-		jetstream := fmt.Sprintf(`nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: GONE, create: true}}`, bus.URL())
-		sinksGone(t, operations/3, bound, every,
-			goneSink{name: "jetstream", config: jetstream, back: bus.Restart, read: streamReader(t, bus, "GONE"), once: true},
-			goneSink{
-				name: "kafka", config: fmt.Sprintf("kafka: {brokers: [%q], topic: gone}", broker.Addr()), back: broker.Restart,
-				read: topicReader(t, broker, cloudEvents, "gone"),
-			})
-	})
-}
-
-// goneSink is a sink that is away until back.
-type goneSink struct {
-	name, config string
-	back         func()
-	read         reader
-	once         bool // nothing may arrive twice
-}
-
-func sinksGone(t *testing.T, operations int, bound string, every time.Duration, gone ...goneSink) {
-	config := plane(t).Config()
-	namespace := newNamespace(t, "spill")
-	kinds := []load.Resource{load.ConfigMaps()}
-	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
-	var pipelines, sinks strings.Builder
-	for _, g := range gone {
-		_, _ = fmt.Fprintf(&pipelines, "  - {name: %[1]s, sink: %[1]s, backlog: {maxBytes: %[2]s}}\n", g.name, bound)
-		_, _ = fmt.Fprintf(&sinks, "  - {name: %s, %s}\n", g.name, g.config)
-	}
-	text := fmt.Sprintf(`
-stateDir: %q
-sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
-pipelines:
-%ssinks:
-%s`, t.TempDir(), namespace, &pipelines, &sinks)
-	fast := plain(t)
-	e := startExporter(t, plane(t).KubeconfigFile(), text, fast)
-	e.WaitReady()
-
-	var writes atomic.Int64
-	half := make(chan struct{})
-	loaded := make(chan *load.Result, 1)
-	go func() {
-		result, err := load.Run(t.Context(), config, load.Options{
-			Resources: kinds, Namespaces: []string{namespace}, Objects: 100, Operations: operations, Seed: 10, Size: 2048, Concurrency: 8,
-			OnWrite: func(int64) {
-				if writes.Add(1) == int64(operations)/2 {
-					close(half)
-				}
-			},
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		loaded <- result
-	}()
-	compactions := keepCompacting(t, every)
-	<-half
-	before := peakRSS(t, e)
-	e.Kill()
-	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	e = startExporter(t, plane(t).KubeconfigFile(), text, fast)
-	result := <-loaded
-	e.WaitWaiting(3*wide, uint64(operations)*9/10)
-	t.Logf("etcd was compacted %d times", compactions())
-	for _, g := range gone {
-		if disk := e.Metrics().sum("kubeferry_log_bytes", "pipeline="+g.name); disk < 1<<20 {
-			t.Errorf("%s: log_bytes is %v", g.name, disk)
-		}
-	}
-	e.checkLedgers()
-	for _, g := range gone {
-		g.back()
-	}
-	if err := watched.WaitCaughtUp(within(t, 2*wide), result.UIDs...); err != nil {
-		t.Fatal(err)
-	}
-	e.WaitWaiting(6*wide, 0)
-	for _, g := range gone {
-		report, err := watched.WaitDelivered(within(t, wide), g.read, oracle.CompareOptions{})
-		t.Log(g.name, ": ", report)
-		if err != nil || !report.OK() {
-			t.Errorf("%s: %v, %v", g.name, report, err)
-		}
-		if g.once && len(report.Duplicates) > 0 {
-			t.Errorf("%s: %d records arrived again, although none was acknowledged before the kill", g.name, len(report.Duplicates))
-		}
-	}
-	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
-		t.Errorf("%v gaps", gaps)
-	}
-	peak := max(before, peakRSS(t, e))
-	t.Logf("peak RSS %d MiB", peak>>20)
-	if peak > 200<<20 {
-		t.Errorf("peak RSS %d MiB, want at most 200", peak>>20)
-	}
-}
-
-// keepCompacting compacts etcd again and again, until the function that it returns is called, which tells how often.
-func keepCompacting(tb testing.TB, every time.Duration) (end func() int) {
-	tb.Helper()
-	ctx, cancel := context.WithCancel(tb.Context())
-	times := make(chan int, 1)
-	go func() {
-		n := 0
-		defer func() { times <- n }()
-		ticker := time.NewTicker(every)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-			case <-ctx.Done():
-				return
-			}
-			if _, err := plane(tb).CompactEtcd(ctx); err == nil {
-				n++
-			} else if ctx.Err() == nil {
-				tb.Error(err)
-			}
-		}
-	}()
-	end = sync.OnceValue(func() int {
-		cancel()
-		return <-times
-	})
-	tb.Cleanup(func() { end() })
-	return end
-}
-
-// peakRSS is the most memory that the exporter has taken so far.
-func peakRSS(tb testing.TB, e *exporter) int64 {
-	tb.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.process.Pid()))
-	if err != nil {
-		tb.Skipf("no peak RSS on this system: %v", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kilobytes, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			return kilobytes << 10
-		}
-	}
-	tb.Fatal("no VmHWM in /proc/<pid>/status")
-	return 0
 }
 
 // TestAwayPastCompaction stops the exporter while objects are created, changed, deleted and created again, and has the
