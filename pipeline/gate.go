@@ -17,7 +17,8 @@ type gate struct {
 	closed   bool
 	since    time.Time
 	interval time.Duration
-	next     time.Time // when the next probe may go
+	sent     time.Time // when the last probe went
+	next     time.Time // when the next may go
 	// fresh says whose turn it is to probe: a ready object's, or a failed unit's.
 	fresh bool
 }
@@ -27,25 +28,29 @@ func newGate(retry Retry) gate { return gate{initial: min(retry.Initial, maxProb
 // fail closes the gate, or takes note of a probe that failed. It reports whether the gate was open.
 func (g *gate) fail(now time.Time, retryAfter time.Duration, probe bool) (closedNow bool) {
 	closedNow = !g.closed
-	wait := min(retryAfter, sinks.MaxRetryAfter)
 	switch {
 	case closedNow:
 		g.closed, g.since, g.interval, g.next = true, now, g.initial, now
-		wait = max(wait, g.pause())
+		g.postpone(now.Add(g.pause()))
 	case probe:
 		g.interval = min(2*g.interval, maxProbeInterval)
-		wait = max(wait, g.pause())
+		// From when it was sent: a sink that takes long to fail is not asked more seldom for that.
+		g.postpone(g.sent.Add(g.pause()))
 	default: // it was under way when the gate closed, and teaches nothing new
 	}
-	if next := now.Add(wait); next.After(g.next) {
-		g.next = next
-	}
+	g.postpone(now.Add(min(retryAfter, sinks.MaxRetryAfter)))
 	return closedNow
 }
 
 // probed takes note of a probe that is sent. The next need not wait for its answer: a sink that hangs would keep
 // that from coming for as long as its time-out.
-func (g *gate) probed(now time.Time) { g.next = now.Add(g.pause()) }
+func (g *gate) probed(now time.Time) { g.sent, g.next = now, now.Add(g.pause()) }
+
+func (g *gate) postpone(next time.Time) {
+	if next.After(g.next) {
+		g.next = next
+	}
+}
 
 // pause is the interval with some jitter, so that several pipelines of one sink do not probe in step.
 func (g *gate) pause() time.Duration {

@@ -1,0 +1,47 @@
+package pipeline
+
+import (
+	"testing"
+	"time"
+)
+
+// However long a sink takes to fail, its probes are no further apart than the promise of a quick recovery allows.
+func TestProbesOfASlowFailure(t *testing.T) {
+	for _, takes := range []time.Duration{0, 700 * time.Millisecond, 3 * time.Second, 10 * time.Second} {
+		g := newGate(Retry{Initial: 100 * time.Millisecond})
+		start := time.Now()
+		g.fail(start, 0, false)
+		var underWay []time.Time // when the probes fail
+		last := start
+		for now := start; now.Before(start.Add(time.Minute)); now = now.Add(time.Millisecond) {
+			for len(underWay) > 0 && !now.Before(underWay[0]) {
+				underWay = underWay[1:]
+				g.fail(now, 0, true)
+			}
+			if now.Before(g.next) {
+				continue
+			}
+			if apart := now.Sub(last); apart > maxProbeInterval*12/10+time.Millisecond {
+				t.Fatalf("a sink that fails after %v: %v between probes", takes, apart)
+			}
+			g.probed(now)
+			last, underWay = now, append(underWay, now.Add(takes))
+		}
+		if g.interval != maxProbeInterval {
+			t.Errorf("a sink that fails after %v: the interval is %v", takes, g.interval)
+		}
+	}
+}
+
+// What a sink asks for counts from its answer.
+func TestRetryAfterCountsFromTheAnswer(t *testing.T) {
+	g := newGate(Retry{Initial: 100 * time.Millisecond})
+	start := time.Now()
+	g.fail(start, 0, false)
+	g.probed(start.Add(time.Second))
+	answer := start.Add(4 * time.Second)
+	g.fail(answer, 5*time.Second, true)
+	if want := answer.Add(5 * time.Second); !g.next.Equal(want) {
+		t.Errorf("the next probe is %v after the answer, want 5s", g.next.Sub(answer))
+	}
+}
