@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// recoveryBound is how long after its sink's recovery a pipeline gets the first record through.
+	// recoveryBound is how long after its sink's recovery a pipeline gets the first record through, and so how far apart
+	// its probes may be, not counting moments in which the machine let nobody run.
 	recoveryBound = 2 * time.Second
 	// recoveryWorst is the same for a single one on a machine that has other things to do.
 	recoveryWorst = 8 * time.Second
@@ -23,6 +24,7 @@ const (
 
 // failing is a pipeline whose receiver fails as a whole for a while.
 type failing struct {
+	kind     string
 	pipeline string
 	hook     *webhooktest.Receiver
 	url      string
@@ -33,11 +35,18 @@ type failing struct {
 	repeats  bool
 	from, to int // requests seen when it began and ended
 	began    time.Time
+	closed   time.Time // its gate, and those of the others
 	ended    time.Time
+	// failures are those that the exporter counted, of a receiver that is not there to see them.
+	failures []probe
+	failed   float64
 }
 
+// probe is one attempt of a pipeline to get through. It was made between two moments, which are one where it was seen.
+type probe struct{ after, before time.Time }
+
 // TestSinkFaults lets receivers fail in every way there is, at the same time, for 10 s of a load: nothing is lost, order
-// is kept, memory is bounded, each sink is back within 2 s of its recovery, and a pipeline beside them notices nothing.
+// is kept, memory is bounded, each kind of sink is back within 2 s of its recovery, and a pipeline beside them notices nothing.
 func TestSinkFaults(t *testing.T) {
 	config := plane(t).Config()
 	namespace := newNamespace(t, "fault")
@@ -46,7 +55,7 @@ func TestSinkFaults(t *testing.T) {
 	var pipelines, sinks strings.Builder
 	for _, batch := range []int{1, 25} {
 		for _, f := range sinkFaults(t) {
-			f.pipeline = fmt.Sprintf("%s-%d", f.pipeline, batch)
+			f.pipeline = fmt.Sprintf("%s-%d", f.kind, batch)
 			all = append(all, f)
 			_, _ = fmt.Fprintf(&pipelines, "  - {name: %[1]s, sink: %[1]s, retry: {initial: 50ms}, backlog: {maxBytes: 128Ki}}\n", f.pipeline)
 			_, _ = fmt.Fprintf(&sinks, "  - {name: %s, webhook: {url: %q, timeout: %s, batch: {maxRecords: %d}}}\n", f.pipeline, f.url, f.timeout, batch)
@@ -78,11 +87,14 @@ pipelines:
 		f.begin()
 		f.began, f.from = time.Now(), len(f.hook.Requests())
 	}
-	fault := time.After(10 * time.Second)
 	for _, f := range all {
 		e.WaitGate(wide, f.pipeline, false)
 	}
-	<-fault
+	for _, f := range all {
+		f.closed = time.Now()
+	}
+	pulse := startPulse(t, nil)
+	busy := countFailures(t, e, all, 10*time.Second)
 	m := e.Metrics()
 	during := func(name string) float64 {
 		return m.sum(name, "pipeline=healthy") - calm.sum(name, "pipeline=healthy")
@@ -115,17 +127,31 @@ pipelines:
 	done := running.End()
 
 	expectAll(t, watched, done, hookReader(t, healthy, cloudEvents), oracle.CompareOptions{})
-	var recoveries []time.Duration
+	// Of each kind the better one: the machine may be busy with what another pipeline has to catch up with.
+	recovery, pause := map[string]time.Duration{}, map[string]time.Duration{}
+	better := func(of map[string]time.Duration, kind string, d time.Duration) {
+		if before, seen := of[kind]; !seen || d < before {
+			of[kind] = d
+		}
+	}
 	for _, f := range all {
-		t.Run(f.pipeline, func(t *testing.T) { recoveries = append(recoveries, f.judge(t, e, watched, done)) })
+		t.Run(f.pipeline, func(t *testing.T) {
+			back := f.judge(t, e, watched, done)
+			took, stalled := back.Sub(f.ended), pulse.Stalled(f.ended, back)
+			longest := f.longestPause(t, back, pulse)
+			t.Logf("back after %v, with the machine stalled for %v; probes at most %v apart", took, stalled, longest)
+			if took > recoveryWorst {
+				t.Errorf("the first record came %v after its sink was back", took)
+			}
+			better(recovery, f.kind, took-stalled)
+			better(pause, f.kind, longest)
+		})
 	}
-	if len(recoveries) < len(all) {
-		t.FailNow()
-	}
-	slices.Sort(recoveries)
-	t.Logf("back after %v", recoveries)
-	if median := recoveries[len(recoveries)/2]; median > recoveryBound || recoveries[len(recoveries)-1] > recoveryWorst {
-		t.Errorf("the first records came %v after their sinks were back", recoveries)
+	t.Logf("the exporter took up to %v to answer", busy)
+	for kind, back := range recovery {
+		if most := recoveryBound + busy; back > most || pause[kind] > most {
+			t.Errorf("%s: back after %v, with %v between probes, want at most %v", kind, back, pause[kind], most)
+		}
 	}
 	e.WaitWaiting(wide, 0)
 }
@@ -144,7 +170,7 @@ func sinkFaults(tb testing.TB) []*failing {
 	} {
 		hook := webhooktest.Start(tb)
 		f := &failing{
-			pipeline: name, hook: hook, url: hook.URL(), timeout: "10s",
+			kind: name, hook: hook, url: hook.URL(), timeout: "10s",
 			begin: func() { hook.Use(behavior) }, end: func() { hook.Use(webhooktest.Accept()) },
 		}
 		if name == "hang" {
@@ -156,13 +182,64 @@ func sinkFaults(tb testing.TB) []*failing {
 	way := proxy.NewTCP(tb, strings.TrimPrefix(hook.URL(), "http://"))
 	way.Come()
 	return append(all, &failing{
-		pipeline: "gone", hook: hook, url: "http://" + way.Addr(), timeout: "10s",
+		kind: "gone", hook: hook, url: "http://" + way.Addr(), timeout: "10s",
 		begin: way.Leave, end: way.Come, repeats: true,
 	})
 }
 
-// judge looks at one pipeline after its sink's recovery, and returns how long the first record took.
-func (f *failing) judge(t *testing.T, e *exporter, watched *oracle.Oracle, done *load.Result) time.Duration {
+// countFailures notes for so long when the exporter counts another failure of a sink. It returns the longest that the
+// exporter took to answer, which shows how late it does anything on this machine.
+func countFailures(tb testing.TB, e *exporter, all []*failing, d time.Duration) (busy time.Duration) {
+	tb.Helper()
+	end := time.After(d)
+	ticker := time.NewTicker(25 * time.Millisecond)
+	defer ticker.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ticker.C:
+		case <-end:
+			return busy
+		}
+		begun := time.Now()
+		m := e.Metrics()
+		busy = max(busy, time.Since(begun))
+		for _, f := range all {
+			failed := m.sum("kubeferry_sink_errors_total", "pipeline="+f.pipeline)
+			if failed > f.failed && f.failed > 0 {
+				f.failures = append(f.failures, probe{after: last, before: time.Now()})
+			}
+			f.failed = failed
+		}
+		last = begun
+	}
+}
+
+// longestPause is the longest time between two probes, from when the gate was closed until the first success.
+func (f *failing) longestPause(t *testing.T, success time.Time, pulse *pulse) time.Duration {
+	t.Helper()
+	probes := f.failures
+	if f.kind != "gone" {
+		probes = nil
+		for _, r := range f.hook.Requests() {
+			if r.Time.After(f.closed) && !r.Time.After(success) {
+				probes = append(probes, probe{r.Time, r.Time})
+			}
+		}
+	}
+	if len(probes) < 3 {
+		t.Errorf("%d probes in %v", len(probes), f.ended.Sub(f.closed))
+	}
+	longest := time.Duration(0)
+	for n := 1; n < len(probes); n++ {
+		from, to := probes[n-1].before, probes[n].after
+		longest = max(longest, to.Sub(from)-pulse.Stalled(from, to))
+	}
+	return longest
+}
+
+// judge looks at one pipeline after its sink's recovery, and returns when the first record came.
+func (f *failing) judge(t *testing.T, e *exporter, watched *oracle.Oracle, done *load.Result) time.Time {
 	report := expectAll(t, watched, done, hookReader(t, f.hook, cloudEvents), oracle.CompareOptions{})
 	t.Log(report)
 	if len(report.Duplicates) > 0 && !f.repeats {
@@ -178,7 +255,6 @@ func (f *failing) judge(t *testing.T, e *exporter, watched *oracle.Oracle, done 
 	if first < 0 {
 		t.Fatal("nothing was accepted after the fault")
 	}
-	took := requests[f.to+first].Time.Sub(f.ended)
 	label := "pipeline=" + f.pipeline
 	m := e.Metrics()
 	if m.sum("kubeferry_sink_errors_total", label) < 1 || m.sum("kubeferry_records_dead_total", label) != 0 {
@@ -193,5 +269,5 @@ func (f *failing) judge(t *testing.T, e *exporter, watched *oracle.Oracle, done 
 	if said == 0 || said > 3 {
 		t.Errorf("the log says %d times that the sink fails", said)
 	}
-	return took
+	return requests[f.to+first].Time
 }
