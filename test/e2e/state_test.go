@@ -184,40 +184,6 @@ sinks:
 	e.WaitWaiting(wide, 0)
 }
 
-// TestShutdownKeepsWhatIsLeft stops the exporter while its sink is dead, and starts it again: nothing is lost, and
-// nothing that was acknowledged is repeated.
-func TestShutdownKeepsWhatIsLeft(t *testing.T) {
-	config := plane(t).Config()
-	namespace := newNamespace(t, "term")
-	kinds := []load.Resource{load.ConfigMaps()}
-	hook := webhooktest.Start(t)
-	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
-	text := fmt.Sprintf("stateDir: %q\nshutdown: {grace: 1s}\n", t.TempDir()) +
-		hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
-	e := startExporter(t, plane(t).KubeconfigFile(), text)
-	e.WaitReady()
-	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 20, Operations: 100, Seed: 13}
-	all := runLoad(t, config, opts)
-	e.WaitSettled(wide)
-	hook.Use(webhooktest.Status(http.StatusInternalServerError))
-	opts.Operations, opts.Seed = 100, 14
-	more := runLoad(t, config, opts)
-	all.UIDs = append(all.UIDs, more.UIDs...)
-	e.WaitWaiting(wide, 10)
-	e.Stop()
-	e.WaitLogged(wide, "the next start goes on with it")
-	hook.Use(webhooktest.Accept())
-
-	e = startExporter(t, plane(t).KubeconfigFile(), text)
-	report := expectAll(t, watched, all, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
-	if len(report.Duplicates) > 0 {
-		t.Errorf("repeated: %v", report.Duplicates)
-	}
-	if restored := e.Metrics().sum("kubeferry_deltas_restored_total"); restored < 10 {
-		t.Errorf("%v restored", restored)
-	}
-}
-
 // TestOneHotObject changes a single object as fast as the server takes it: every change arrives, in order.
 func TestOneHotObject(t *testing.T) {
 	changes := 3000
