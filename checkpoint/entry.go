@@ -28,6 +28,7 @@ type head struct {
 	Inferred bool                         `json:"i,omitempty"`
 	Unknown  bool                         `json:"u,omitempty"`
 	Bare     bool                         `json:"b,omitempty"`
+	AsOf     uint64                       `json:"z,omitempty"` // older files have none
 	Attempts int                          `json:"a,omitempty"`
 	Failed   int64                        `json:"f,omitempty"`
 	Error    string                       `json:"e,omitempty"`
@@ -68,7 +69,7 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 	var object []byte
 	if d := e.Delta; d != nil {
 		h.Type, h.Resource, h.Watch, h.Observed = d.Type, &d.Resource, d.Watch, d.Observed.UnixNano()
-		h.Snapshot, h.Inferred, h.Unknown, h.Bare = d.Snapshot, d.Inferred, d.FinalStateUnknown, d.Bare
+		h.Snapshot, h.Inferred, h.Unknown, h.Bare, h.AsOf = d.Snapshot, d.Inferred, d.FinalStateUnknown, d.Bare, d.AsOf
 		object = h.pack(d)
 	}
 	text, err := json.Marshal(h)
@@ -181,7 +182,8 @@ func decodeEntry(seq uint64, data []byte) (delta.Entry, error) {
 	}
 	e.Delta = &delta.Delta{
 		Type: h.Type, Resource: *h.Resource, Watch: h.Watch, Object: object, Observed: time.Unix(0, h.Observed),
-		Snapshot: h.Snapshot, Inferred: h.Inferred, FinalStateUnknown: h.Unknown, Bare: h.Bare, Difference: diff,
+		Snapshot: h.Snapshot, Inferred: h.Inferred, FinalStateUnknown: h.Unknown, Bare: h.Bare, AsOf: h.AsOf,
+		Difference: diff,
 	}
 	return e, nil
 }

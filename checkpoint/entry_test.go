@@ -1,10 +1,13 @@
 package checkpoint
 
 import (
+	"encoding/binary"
+	"math"
 	"reflect"
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/s2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/delta"
@@ -32,6 +35,21 @@ func FuzzEntry(f *testing.F) {
 			t.Errorf("got %+v without an error", e)
 		}
 	})
+}
+
+// An entry of a file from before a DELETED had a version that orders it.
+func TestEntryWithoutAsOf(t *testing.T) {
+	object, err := delta.NewObject([]byte(`{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := `{"t":"DELETED","r":{"Group":"","Version":"v1","Resource":"pods"},"w":"w","o":1,"i":true,"u":true}`
+	data := s2.Encode(nil, object.JSON())
+	data = append(append(binary.AppendUvarint(nil, uint64(len(head))), head...), data...)
+	e, err := decodeEntry(1, data)
+	if err != nil || e.Delta.AsOf != 0 || !e.Delta.Inferred || e.Delta.ID("c") != "c/u/7/DELETED" {
+		t.Errorf("got %+v, %v", e.Delta, err)
+	}
 }
 
 func FuzzKnown(f *testing.F) {
@@ -63,6 +81,7 @@ func TestEntryKeepsWhatAPipelineMade(t *testing.T) {
 		{Object: object, Difference: &delta.Difference{Known: true, OldResourceVersion: "6", Patch: []byte(`[]`)}},
 		{Object: object.WithJSON([]byte(`{}`)), Difference: &delta.Difference{Known: true, OldResourceVersion: "6", OldObject: []byte(`{"spec":{}}`)}},
 		{Object: object.Identity(), Bare: true},
+		{Object: object, AsOf: math.MaxUint64},
 	} {
 		want.Type, want.Resource, want.Watch, want.Observed = delta.Modified, resource, "w", time.Unix(1, 2)
 		data, err := encodeEntry(&delta.Entry{Seq: 3, Delta: &want})

@@ -62,11 +62,14 @@ type Delta struct {
 	// FinalStateUnknown marks a DELETED whose last state was missed: its Object holds what was known before, at the
 	// least the object's identity.
 	FinalStateUnknown bool
+	// Bare marks a delta whose Object was cut down to its identity, since nothing else of it may leave.
+	Bare bool
+	// AsOf is set on an inferred DELETED: the resource version by which the object was gone. The object's own changes,
+	// which may have been told beyond the last known one, all come before it, and those of a successor after it.
+	AsOf uint64
 	// Old is the version before, pinned when the change was observed; nil if there is none, if nothing of this watch
 	// needs one, or if it is unknown.
 	Old *Object
-	// Bare marks a delta whose Object was cut down to its identity, since nothing else of it may leave.
-	Bare bool
 	// Difference is what a MODIFIED carries of the version before; nil if the pipeline sends none.
 	Difference *Difference
 }

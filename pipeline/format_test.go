@@ -85,6 +85,10 @@ func kinds(t *testing.T) []kind {
 			made(delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true}, web, "240", 3),
 		},
 		{
+			"inferred, gone by a later version",
+			made(delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, AsOf: 1300}, web, "240", 3),
+		},
+		{
 			"core group, cluster-scoped, odd resource version",
 			made(delta.Delta{Type: delta.Added, Resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}},
 				`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n-1","uid":"9c0c","resourceVersion":"0x7"}}`),

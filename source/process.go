@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -106,7 +107,7 @@ func (p *processor) note(ctx context.Context, n *note) error {
 		return p.begin(ctx, n)
 	case end:
 		if !p.exact {
-			if err := p.deleteUnseen(ctx); err != nil {
+			if err := p.deleteUnseen(ctx, versionNumber(n.resourceVersion)); err != nil {
 				return err
 			}
 		}
@@ -132,7 +133,7 @@ func (p *processor) note(ctx context.Context, n *note) error {
 			}
 		}
 		p.known().beginRound()
-		if err := p.deleteUnseen(ctx); err != nil {
+		if err := p.deleteUnseen(ctx, 0); err != nil {
 			return err
 		}
 		p.gone = true // not before all are told: else what is left would be forgotten
@@ -178,8 +179,9 @@ func (p *processor) present(ctx context.Context, object *delta.Object, live bool
 	to := Audience{Before: []string{}}
 	switch {
 	case known && !old.version.SameObject(&version):
-		// Deleted and created again while nobody looked.
-		if err := p.lost(ctx, keyOf(object), old); err != nil {
+		// Deleted and created again while nobody looked: at the latest just before what it is now.
+		asOf := versionNumber(object.ResourceVersion())
+		if err := p.lost(ctx, keyOf(object), old, max(asOf, 1)-1); err != nil {
 			return err
 		}
 		d.Inferred = true
@@ -266,11 +268,12 @@ func (p *processor) deleted(ctx context.Context, object *delta.Object) error {
 	})
 }
 
-// deleteUnseen infers that what a complete state does not hold was deleted.
-func (p *processor) deleteUnseen(ctx context.Context) error {
+// deleteUnseen infers that what a complete state does not hold was deleted. asOf is the resource version of that state, 0
+// where none was read.
+func (p *processor) deleteUnseen(ctx context.Context, asOf uint64) error {
 	for key, object := range p.known().unseen {
 		p.at = p.now() // each is a hand-over of its own
-		if err := p.lost(ctx, key, object); err != nil {
+		if err := p.lost(ctx, key, object, asOf); err != nil {
 			return err
 		}
 	}
@@ -278,14 +281,23 @@ func (p *processor) deleteUnseen(ctx context.Context) error {
 }
 
 // lost hands over the DELETED of an object whose last state was missed, to those who were told that it exists.
-func (p *processor) lost(ctx context.Context, key types.NamespacedName, old known) error {
+func (p *processor) lost(ctx context.Context, key types.NamespacedName, old known, asOf uint64) error {
 	object := old.previous().object()
 	if object == nil {
 		object = delta.NewIdentity(p.kind, key.Namespace, key.Name, old.version.UID(), old.version.ResourceVersion())
 	}
-	d := &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, Object: object}
+	d := &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, AsOf: asOf, Object: object}
 	passed := passing(old.missed, p.handler.Takers())
 	return p.emit(ctx, d, Audience{Only: passed, Before: passed}, func(uint64) { p.known().remove(key) })
+}
+
+// versionNumber is a resource version as a number, or 0 if it is none.
+func versionNumber(resourceVersion string) uint64 {
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 func (p *processor) gap(ctx context.Context, r *refusal) error {

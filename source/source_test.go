@@ -235,6 +235,10 @@ func TestRefusalMakesAGapAndTheNetDifference(t *testing.T) {
 				if d.Type == delta.Deleted && (!d.FinalStateUnknown || d.Object.Kind() != "Thing" || d.Object.Namespace() != "ns") {
 					t.Errorf("inferred DELETED: got %s, final state unknown: %v", d.Object.JSON(), d.FinalStateUnknown)
 				}
+				// The object recreated was gone before its successor came, the one deleted by the version of the list.
+				if want := map[string]uint64{"u13/13/DELETED+i": 20, "u14/14/DELETED+i": 17}[shortID(d)]; d.AsOf != want {
+					t.Errorf("%s: got as of %d, want %d", shortID(d), d.AsOf, want)
+				}
 			}
 		})
 	}
@@ -309,6 +313,11 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 		}
 		return ""
 	})
+	for _, d := range r.deltas[2:] {
+		if d.AsOf != 0 {
+			t.Errorf("%s is as of %d, though no state was read", shortID(d), d.AsOf)
+		}
+	}
 	server.SetMissing(false)
 	server.Write("a", false)
 	eventually(t, func() string {

@@ -109,7 +109,7 @@ func newWorld(rt *rapid.T) *world {
 			l.joins = rapid.SampledFrom([]int{0, 0, 2}).Draw(rt, "joins with run")
 		}
 		l.options = pipeline.Options{
-			Name: l.name, Cluster: "c", Format: pipeline.FormatRaw,
+			Name: l.name, Cluster: "c", Format: pipeline.FormatCloudEventsBinary,
 			MaxBytes: int64(rapid.SampledFrom([]int{1 << 10, 4 << 10, 64 << 10}).Draw(rt, "memory")),
 			Retry:    pipeline.Retry{Initial: 100 * time.Microsecond, Max: 2 * time.Millisecond},
 			Sink:     l.sink, SinkName: "script", DeadLetter: pipeline.LogOnly{},
@@ -398,7 +398,8 @@ func (w *world) check(rt *rapid.T) {
 		}
 		gaps := map[string][]gapRange{} // by resource, of those that arrived so far
 		stored := map[string]bool{}
-		last := map[string]arrival{}  // by object
+		last := map[string]arrival{}  // by object, in the order that they tell
+		ended := map[string]bool{}    // uids whose deletion arrived
 		state := map[string]arrival{} // by object: what exists
 		repeated := 0
 		for _, a := range l.sink.all() {
@@ -432,14 +433,16 @@ func (w *world) check(rt *rapid.T) {
 			}
 			before := last[key]
 			switch {
-			case a.inferred && a.kind == "DELETED": // carries the last known version, which may be an old one
-			case a.version < before.version, a.version == before.version && a.kind == before.kind && !a.snapshot && !a.inferred:
+			case a.inferred && a.kind == "DELETED" && ended[a.uid]: // told again, as it may be after an unclean end
+			case a.order < before.order, a.order == before.order && a.kind == before.kind && !a.snapshot && !a.inferred:
 				fail("%s came after %s", a.id, before.id)
 			}
-			if a.version > before.version {
+			if a.order > before.order {
 				last[key] = a
 			}
-			switch {
+			ended[a.uid] = ended[a.uid] || a.kind == "DELETED"
+			switch { // as a consumer would that goes by the sequence
+			case a.order < before.order:
 			case a.kind != "DELETED":
 				state[key] = a
 			case state[key].uid == a.uid:
@@ -532,7 +535,7 @@ func (d *disk) Info() checkpoint.Info               { return d.store.Info() }
 // arrival is a record that a sink acknowledged.
 type arrival struct {
 	id, kind, resource, name, uid string
-	version                       int
+	version, order                int // order is the sequence
 	snapshot, inferred            bool
 	gap                           gapRange
 }
@@ -632,8 +635,8 @@ func (*script) Close(context.Context) error { return nil }
 func readArrival(r sinks.Record) arrival {
 	a := arrival{id: r.ID, kind: r.Fields.Type, resource: r.Fields.Resource, name: r.Fields.Name, uid: r.Fields.UID}
 	parts := strings.Split(r.ID, "/")
-	a.snapshot = r.Headers["kubeferry-snapshot"] == "true"
-	a.inferred = r.Headers["kubeferry-inferred"] == "true"
+	a.snapshot = strings.Contains(string(r.Body), `"snapshot":true`)
+	a.inferred = strings.Contains(string(r.Body), `"inferred":true`)
 	if a.kind == "GAP" {
 		from, to, _ := strings.Cut(parts[2], "-")
 		a.gap.from, _ = strconv.Atoi(from)
@@ -642,6 +645,7 @@ func readArrival(r sinks.Record) arrival {
 		return a
 	}
 	a.version, _ = strconv.Atoi(parts[2])
+	a.order, _ = strconv.Atoi(r.Attributes["sequence"])
 	return a
 }
 
