@@ -201,7 +201,7 @@ func expectAll(tb testing.TB, o *oracle.Oracle, load *load.Result, read reader, 
 	return report
 }
 
-// expectState compares what the records lead to with what exists.
+// expectState compares what exists with what the records lead to, for whoever goes by their sequence.
 func expectState(tb testing.TB, config *rest.Config, records []oracle.Record, gvrs []schema.GroupVersionResource, namespaces ...string) {
 	tb.Helper()
 	var got, want []string
@@ -209,11 +209,13 @@ func expectState(tb testing.TB, config *rest.Config, records []oracle.Record, gv
 		gvr             schema.GroupVersionResource
 		namespace, name string
 	}
-	state := map[key]oracle.Record{}
+	state, latest := map[key]oracle.Record{}, map[key]uint64{}
 	for _, r := range records {
 		k := key{r.Resource, r.Namespace, r.Name}
+		older := r.Sequence < latest[k]
+		latest[k] = max(latest[k], r.Sequence)
 		switch {
-		case r.Type == oracle.Gap:
+		case r.Type == oracle.Gap, older:
 		case r.Type == oracle.Deleted:
 			if state[k].UID == r.UID {
 				delete(state, k)

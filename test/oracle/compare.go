@@ -2,7 +2,6 @@ package oracle
 
 import (
 	"context"
-	"math"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,6 +25,9 @@ type CompareOptions struct {
 	Since string
 	// AllowGaps accepts gap records and inferred ones. Between `from` and `to` of a gap only the net difference is due.
 	AllowGaps bool
+	// AllowUnclean accepts gaps of an exporter that was killed. What is due then is less: a deletion that was told may be
+	// told again, and one of an object that lived in the gap only cannot be known.
+	AllowUnclean bool
 	// AllowEarlier accepts records of changes before the oracle's start.
 	AllowEarlier bool
 }
@@ -69,16 +71,18 @@ type comparison struct {
 	since  uint64
 	report *Report
 
-	first   []Record // the first arrival of each id
-	byID    map[string]Record
+	first   []Record             // the first arrival of each id
+	at      map[string]int       // where it is in first, by id
 	states  map[version][]Record // ADDED and MODIFIED
 	byUID   map[string][]Record
-	gaps    []Record
+	gaps    []gap              // those judged so far, and found to be possible
 	highest map[objectKey]rank // of the arrivals so far
 
-	changeIDs map[string]bool  // what the oracle saw happen
-	known     map[version]bool // the states it saw
-	deleted   map[string]bool  // the uids it saw deleted
+	changeIDs map[string]bool   // what the oracle saw happen
+	known     map[version]bool  // the states it saw
+	deleted   map[string]change // the deletions it saw, by uid
+
+	ended map[string]bool // the uids whose DELETED has arrived so far
 }
 
 type objectKey struct {
@@ -99,9 +103,9 @@ func (r rank) before(s rank) bool {
 func newComparison(o *Oracle, got []Record, opts CompareOptions) *comparison {
 	c := &comparison{
 		oracle: o, opts: opts, report: &Report{},
-		byID: map[string]Record{}, states: map[version][]Record{}, byUID: map[string][]Record{},
+		at: map[string]int{}, states: map[version][]Record{}, byUID: map[string][]Record{},
 		highest:   map[objectKey]rank{},
-		changeIDs: map[string]bool{}, known: map[version]bool{}, deleted: map[string]bool{},
+		changeIDs: map[string]bool{}, known: map[version]bool{}, deleted: map[string]change{}, ended: map[string]bool{},
 	}
 	c.since, _ = strconv.ParseUint(opts.Since, 10, 64)
 	for _, w := range o.watches {
@@ -110,7 +114,7 @@ func newComparison(o *Oracle, got []Record, opts CompareOptions) *comparison {
 		}
 		for _, ch := range w.history.changes {
 			if ch.typ == Deleted {
-				c.deleted[ch.uid] = true
+				c.deleted[ch.uid] = ch
 			} else {
 				c.known[version{ch.uid, ch.version}] = true
 			}
@@ -120,14 +124,13 @@ func newComparison(o *Oracle, got []Record, opts CompareOptions) *comparison {
 		}
 	}
 	for _, r := range got {
-		if _, again := c.byID[r.ID]; again {
+		if _, again := c.at[r.ID]; again {
 			c.report.Duplicates = append(c.report.Duplicates, r.ID)
 			continue
 		}
-		c.byID[r.ID] = r
+		c.at[r.ID] = len(c.first)
 		c.first = append(c.first, r)
 		if r.Type == Gap {
-			c.gaps = append(c.gaps, r)
 			continue
 		}
 		c.byUID[r.UID] = append(c.byUID[r.UID], r)
@@ -138,24 +141,4 @@ func newComparison(o *Oracle, got []Record, opts CompareOptions) *comparison {
 	}
 	c.report.Distinct = len(c.first)
 	return c
-}
-
-// lost is the history of w that delivered gap records call refused, if that is allowed.
-func (c *comparison) lost(w *watcher) []span {
-	if !c.opts.AllowGaps {
-		return nil
-	}
-	var spans []span
-	for _, g := range c.gaps {
-		if g.Resource != w.resource || g.Namespace != "" && w.namespace != "" && g.Namespace != w.namespace {
-			continue
-		}
-		from, _ := strconv.ParseUint(g.From, 10, 64)
-		to, err := strconv.ParseUint(g.To, 10, 64)
-		if err != nil {
-			to = math.MaxUint64
-		}
-		spans = append(spans, span{from, to})
-	}
-	return spans
 }

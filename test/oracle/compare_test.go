@@ -146,6 +146,57 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+func uncleanGap(from, to string) Record {
+	r := gapOf(from, to)
+	r.Unclean = true
+	return r
+}
+
+func sequenced(r Record, sequence uint64) Record { r.Sequence = sequence; return r }
+
+// What an exporter may know too little of that was killed, and whose history is refused.
+func TestCompareUnclean(t *testing.T) {
+	told := func(more ...Record) []Record { // up to 14, of which it noted no more than 11 when it was killed
+		return append(slices.Clone(perfect()[:5]), more...)
+	}
+	old := inferred(rec("old", "u0", "13", Modified))
+	again := inferred(rec("web", "u2", "16", Added))
+	gone := func(sequence uint64) Record { return sequenced(inferred(rec("web", "u1", "11", Deleted)), sequence) }
+	unclean := CompareOptions{AllowGaps: true, AllowUnclean: true}
+	tests := []struct {
+		name                                        string
+		got                                         []Record
+		opts                                        CompareOptions
+		missing, unexpected, outOfOrder, unknowable int
+	}{
+		{name: "allowed", got: told(uncleanGap("11", "16"), gone(15), again), opts: unclean},
+		{name: "forbidden", got: told(uncleanGap("11", "16"), gone(15), again), opts: CompareOptions{AllowGaps: true}, unexpected: 1},
+		{name: "a sequence before what was told", got: told(uncleanGap("11", "16"), gone(11), again), opts: unclean, unexpected: 1},
+		{name: "a sequence before the deletion", got: told(uncleanGap("11", "16"), gone(14), again), opts: unclean, unexpected: 1},
+		{name: "a sequence after the new object", got: told(uncleanGap("11", "16"), gone(17), again), opts: unclean, outOfOrder: 1},
+		{name: "a deletion told again", got: append(perfect(), uncleanGap("11", "16"), gone(15)), opts: unclean},
+		{name: "a deletion told again after a clean end", got: append(perfect(), gapOf("16", "16"), gone(15)), opts: unclean, unexpected: 1},
+		{name: "a life in the gap, told in part", got: told(uncleanGap("10", "16"), again), opts: unclean, unknowable: 1},
+		{name: "the same after a clean end", got: told(gapOf("10", "16"), again), opts: unclean, missing: 1},
+		{name: "the object was noted", got: told(uncleanGap("11", "16"), again), opts: unclean, missing: 1},
+		{
+			name: "the object was told again", opts: unclean, missing: 1,
+			got: append(slices.Clone(perfect()[:4]), uncleanGap("10", "16"), inferred(rec("web", "u1", "14", Modified)), again),
+		},
+		{name: "the state is older than what was told", got: told(uncleanGap("10", "16"), inferred(rec("web", "u1", "12", Added)), old, again), opts: unclean, missing: 1, outOfOrder: 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := testOracle().Compare(tt.got, tt.opts)
+			if len(r.Missing) != tt.missing || len(r.Unexpected) != tt.unexpected ||
+				len(r.OutOfOrder) != tt.outOfOrder || len(r.Unknowable) != tt.unknowable {
+				t.Errorf("want %d missing, %d unexpected, %d out of order, %d unknowable; got\n%s",
+					tt.missing, tt.unexpected, tt.outOfOrder, tt.unknowable, r)
+			}
+		})
+	}
+}
+
 func TestCompareIsMildInsideAHole(t *testing.T) {
 	o := testOracle(span{16, 20})
 	got := append(perfect(), rec("web", "u2", "18", Modified), rec("web", "u2", "19", Deleted))

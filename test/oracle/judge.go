@@ -1,6 +1,9 @@
 package oracle
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // judge decides if a record that arrived for the first time tells of something that happened, and in its turn.
 func (c *comparison) judge(r Record) {
@@ -17,16 +20,28 @@ func (c *comparison) judge(r Record) {
 		return
 	}
 	if r.Type == Gap {
+		c.gaps = append(c.gaps, newGap(r, c.at[r.ID]))
 		return
+	}
+	object := objectKey{r.Resource, r.Namespace, r.Name}
+	now := rank{r.order(), r.Type == Deleted}
+	again := r.Type == Deleted && c.ended[r.UID]
+	c.ended[r.UID] = c.ended[r.UID] || r.Type == Deleted
+	switch {
+	case !now.before(c.highest[object]):
+		c.highest[object] = now
+	case !again: // else whoever goes by the sequence has what came after
+		c.report.OutOfOrder = append(c.report.OutOfOrder, r.ID)
+	}
+}
+
+// order is what a consumer sorts the records of an object by.
+func (r Record) order() uint64 {
+	if r.Sequence != 0 {
+		return r.Sequence
 	}
 	v, _ := strconv.ParseUint(r.ResourceVersion, 10, 64)
-	object := objectKey{r.Resource, r.Namespace, r.Name}
-	now := rank{v, r.Type == Deleted}
-	if now.before(c.highest[object]) {
-		c.report.OutOfOrder = append(c.report.OutOfOrder, r.ID)
-		return
-	}
-	c.highest[object] = now
+	return v
 }
 
 // unexpected is the reason why r should not have arrived, or empty.
@@ -36,10 +51,7 @@ func (c *comparison) unexpected(r Record) string {
 		return "its resource or namespace is not watched"
 	}
 	if r.Type == Gap {
-		if !c.opts.AllowGaps {
-			return "a gap"
-		}
-		return ""
+		return c.impossibleGap(r)
 	}
 	if want := id(c.oracle.cluster, r.UID, r.ResourceVersion, r.Type); r.ID != want {
 		return "its id should be " + want
@@ -57,8 +69,8 @@ func (c *comparison) unexpected(r Record) string {
 	case r.Inferred && !c.opts.AllowGaps:
 		return "inferred"
 	case r.Inferred && r.Type == Deleted:
-		if c.deleted[r.UID] {
-			return ""
+		if seen, ok := c.deleted[r.UID]; ok {
+			return c.outOfPlace(r, seen)
 		}
 	case (r.Snapshot || r.Inferred) && known, c.changeIDs[r.ID]:
 		return ""
@@ -74,6 +86,17 @@ func (c *comparison) unexpected(r Record) string {
 	return "nobody saw it happen"
 }
 
+// outOfPlace is the reason why an inferred DELETED does not tell of the deletion that was seen, or empty.
+func (c *comparison) outOfPlace(r Record, seen change) string {
+	switch {
+	case r.Sequence != 0 && !seen.net && r.Sequence < seen.rank:
+		return "its sequence is before the deletion at " + seen.version
+	case c.ended[r.UID] && !slices.ContainsFunc(c.gapsOf(r), func(g gap) bool { return g.unclean }):
+		return "the deletion was told before"
+	}
+	return ""
+}
+
 // watcherOf is the watch that sees what r tells of, or a part of it: a gap without a namespace is about all of them.
 func (o *Oracle) watcherOf(r Record) *watcher {
 	for _, w := range o.watches {
@@ -87,7 +110,7 @@ func (o *Oracle) watcherOf(r Record) *watcher {
 
 // require looks for everything that the oracle recorded on w among what was delivered.
 func (c *comparison) require(w *watcher) {
-	lost := c.lost(w)
+	lost := c.gapsOf(Record{Resource: w.resource, Namespace: w.namespace})
 	byUID := map[string][]change{}
 	for _, ch := range w.history.changes {
 		byUID[ch.uid] = append(byUID[ch.uid], ch)
@@ -108,7 +131,11 @@ func (c *comparison) require(w *watcher) {
 			continue
 		}
 		c.report.Expected++
-		if !c.delivered(ch) && !c.excused(ch, later, lost) {
+		switch {
+		case c.delivered(ch), c.excused(ch, later, lost):
+		case c.unknowable(byUID[ch.uid][0], ch, lost):
+			c.report.Unknowable = append(c.report.Unknowable, id(c.oracle.cluster, ch.uid, ch.version, ch.typ))
+		default:
 			c.missing(ch, "")
 		}
 	}
@@ -126,7 +153,7 @@ func (c *comparison) goneBefore(changes []change) bool {
 
 // delivered tells if a change arrived, itself or as a snapshot or inferred record of the same state.
 func (c *comparison) delivered(ch change) bool {
-	if _, ok := c.byID[id(c.oracle.cluster, ch.uid, ch.version, ch.typ)]; ok {
+	if _, ok := c.at[id(c.oracle.cluster, ch.uid, ch.version, ch.typ)]; ok {
 		return true
 	}
 	if ch.typ == Deleted {
@@ -158,7 +185,7 @@ func (c *comparison) coveredBySnapshot(s state) bool {
 
 // excused tells if a change need not have arrived, because a gap that was reported contains it and a later change of
 // the object, or all of the object's life.
-func (c *comparison) excused(ch change, later []change, lost []span) bool {
+func (c *comparison) excused(ch change, later []change, lost []gap) bool {
 	for _, gap := range lost {
 		if !gap.contains(ch.rank) {
 			continue
@@ -171,6 +198,18 @@ func (c *comparison) excused(ch change, later []change, lost []span) bool {
 		}
 	}
 	return false
+}
+
+// unknowable tells if a deletion lies in the range of an unclean gap, together with all of the object's life that the
+// exporter had told before the gap: it was killed before it noted that the object exists.
+func (c *comparison) unknowable(born, ch change, lost []gap) bool {
+	if ch.typ != Deleted || born.typ != Added {
+		return false
+	}
+	return slices.ContainsFunc(lost, func(g gap) bool {
+		return g.unclean && g.contains(born.rank) && g.contains(ch.rank) &&
+			!slices.ContainsFunc(c.byUID[ch.uid], func(r Record) bool { return c.at[r.ID] > g.at })
+	})
 }
 
 func (c *comparison) missing(ch change, note string) {

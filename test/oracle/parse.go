@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +25,7 @@ type payload struct {
 	Namespace string  `json:"namespace"` // of a gap
 	From      string  `json:"from"`      // of a gap
 	To        string  `json:"to"`        // empty where the resource is gone
+	Unclean   bool    `json:"unclean"`
 }
 
 type object struct {
@@ -69,8 +71,11 @@ func ParseCloudEvent(body []byte) (Record, error) {
 		return r, fmt.Errorf("CloudEvent %q: no source", e.ID)
 	case e.Type != want:
 		return r, fmt.Errorf("CloudEvent %q: type %q, want %q", e.ID, e.Type, want)
-	case r.Type != Gap && strings.TrimLeft(e.Sequence, "0") != strings.TrimLeft(r.ResourceVersion, "0"):
-		return r, fmt.Errorf("CloudEvent %q: sequence %q", e.ID, e.Sequence)
+	case r.Type == Gap:
+		return r, nil
+	}
+	if r.Sequence, err = parseSequence(e.Sequence, r); err != nil {
+		return r, fmt.Errorf("CloudEvent %q: sequence %q: %w", e.ID, e.Sequence, err)
 	}
 	return r, nil
 }
@@ -119,6 +124,25 @@ func ParseRaw(encoded func(name string) string, body []byte) (Record, error) {
 	return assemble(header("kubeferry-id"), header("kubeferry-subject"), data)
 }
 
+// parseSequence reads twenty digits. They are the resource version, which only an inferred DELETED may go beyond: it
+// carries the last known version, and happened later.
+func parseSequence(text string, r Record) (uint64, error) {
+	sequence, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	version, err := strconv.ParseUint(r.ResourceVersion, 10, 64)
+	switch {
+	case err != nil:
+		return 0, err
+	case len(text) != len("18446744073709551615"):
+		return 0, errors.New("it does not sort as text")
+	case sequence < version, sequence > version && !(r.Inferred && r.Type == Deleted):
+		return 0, fmt.Errorf("the resource version is %d", version)
+	}
+	return sequence, nil
+}
+
 func assemble(id, subject string, data payload) (Record, error) {
 	r := Record{
 		ID: id, Type: data.Type, Snapshot: data.Snapshot, Inferred: data.Inferred,
@@ -141,7 +165,7 @@ func assemble(id, subject string, data payload) (Record, error) {
 		fault("%w", err)
 	}
 	if r.Type == Gap {
-		r.From, r.To = data.From, data.To
+		r.From, r.To, r.Unclean = data.From, data.To, data.Unclean
 		if data.Namespace != r.Namespace {
 			fault("namespace %q beside subject %q", data.Namespace, subject)
 		}

@@ -19,15 +19,19 @@ const (
 	plain = `{"id":"eu/1/4f0c/235/MODIFIED","cluster":"eu/1","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` + data + `}`
 	gap   = `{"specversion":"1.0","id":"eu/abc/10-20/GAP","source":"/clusters/eu","type":"dev.kubeferry.gap",` +
 		`"subject":"/api/v1/namespaces/shop/pods","data":{"type":"GAP","namespace":"shop","from":"10","to":"20",` +
-		`"resource":{"group":"","version":"v1","resource":"pods"}}}`
+		`"unclean":true,"resource":{"group":"","version":"v1","resource":"pods"}}}`
 )
 
 func TestParse(t *testing.T) {
 	modified := oracle.Record{
 		ID: "eu/1/4f0c/235/MODIFIED", Type: oracle.Modified, Namespace: "shop", Name: "web", UID: "4f0c",
-		ResourceVersion: "235", Inferred: true,
+		ResourceVersion: "235", Inferred: true, Sequence: 235,
 		Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
 	}
+	unordered := modified // json has no sequence
+	unordered.Sequence = 0
+	gone := modified
+	gone.ID, gone.Type, gone.Sequence = "eu/1/4f0c/235/DELETED", oracle.Deleted, 240
 	tests := []struct {
 		name  string
 		parse func([]byte) (oracle.Record, error)
@@ -35,9 +39,11 @@ func TestParse(t *testing.T) {
 		want  oracle.Record
 	}{
 		{"CloudEvent", oracle.ParseCloudEvent, event, modified},
-		{"JSON", oracle.ParseJSON, plain, modified},
+		{"inferred DELETED", oracle.ParseCloudEvent, strings.NewReplacer(
+			"MODIFIED", "DELETED", "resource.modified", "resource.deleted", "000235", "000240").Replace(event), gone},
+		{"JSON", oracle.ParseJSON, plain, unordered},
 		{"gap", oracle.ParseCloudEvent, gap, oracle.Record{
-			ID: "eu/abc/10-20/GAP", Type: oracle.Gap, Namespace: "shop", From: "10", To: "20",
+			ID: "eu/abc/10-20/GAP", Type: oracle.Gap, Namespace: "shop", From: "10", To: "20", Unclean: true,
 			Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		}},
 		{
@@ -52,7 +58,7 @@ func TestParse(t *testing.T) {
 	}
 	tests = append(tests, tests[0])
 	raw := &tests[len(tests)-1]
-	raw.name, raw.want.Name, raw.want.Inferred = "raw", "a b%", false
+	raw.name, raw.want.Name, raw.want.Inferred, raw.want.Sequence = "raw", "a b%", false, 0
 	raw.body = `{"metadata":{"name":"a b%","namespace":"shop","uid":"4f0c","resourceVersion":"235"}}`
 	raw.parse = func(body []byte) (oracle.Record, error) {
 		headers := map[string]string{
@@ -85,6 +91,8 @@ func TestParseFindsContradictions(t *testing.T) {
 		{"other name in the subject", "deployments/web", "deployments/api"},
 		{"other resource in the subject", "/deployments/", "/pods/"},
 		{"other sequence", "00000000000000000235", "00000000000000000236"},
+		{"older sequence", `"00000000000000000235"`, `"00000000000000000234"`},
+		{"short sequence", `"00000000000000000235"`, `"235"`},
 		{"other specversion", `"1.0"`, `"0.3"`},
 	}
 	for _, tt := range tests {

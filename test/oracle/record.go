@@ -25,8 +25,11 @@ type Record struct {
 	ResourceVersion string
 	Snapshot        bool
 	Inferred        bool
-	// From and To bound the refused history of a record of type GAP; To is empty if the record has none.
+	// Sequence is what a CloudEvent says of its place among those of its object; 0 in a format that has none.
+	Sequence uint64
+	// From and To bound the refused history of a record of type GAP, Unclean is what it says of the run before.
 	From, To string
+	Unclean  bool
 }
 
 // id is the id that a change has by contract.

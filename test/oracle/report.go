@@ -14,6 +14,9 @@ type Report struct {
 	Unexpected []string
 	// OutOfOrder records arrived for the first time after a later change of the same object.
 	OutOfOrder []string
+	// Unknowable deletions did not arrive and need not have: an unclean gap says so. Their objects still exist for whoever
+	// got the records.
+	Unknowable []string
 	// Duplicates are ids that arrived again, once per extra arrival. At least once allows them.
 	Duplicates []string
 
@@ -53,6 +56,7 @@ func (r *Report) String() string {
 		{"missing", r.Missing},
 		{"unexpected", r.Unexpected},
 		{"out of order", r.OutOfOrder},
+		{"unknowable", r.Unknowable},
 		{"duplicate", r.Duplicates},
 	} {
 		const limit = 10

@@ -1,0 +1,121 @@
+package e2e_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestKilledAndHistoryRefused kills the exporter with -9 under a load, and has etcd compacted while it is away: what it
+// knows then is older than what it told. It says so, and what it infers is in order for whoever goes by the sequence.
+func TestKilledAndHistoryRefused(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "unclean")
+	kinds := []load.Resource{load.Events()} // etcd itself serves their watches
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) + hookConfig("[v1/events]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	read := hookReader(t, hook, cloudEvents)
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	lasting(t, commitInterval) // before the first commit there is no history to refuse
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Seed: 31})
+
+	var kills []time.Time
+	// A commit just before the kill leaves nothing to be behind with: again, then.
+	for len(kills) < 3 || len(kills) < 15 && len(behind(read())) == 0 {
+		more(t, read, 100)
+		kills = append(kills, time.Now())
+		e.Kill()
+		seen := watched.Changes()
+		eventually(t, wide, "changes while it is away", func() error {
+			if n := watched.Changes() - seen; n < 150 {
+				return fmt.Errorf("%d", n)
+			}
+			return nil
+		})
+		if _, err := plane(t).CompactEtcd(within(t, wide)); err != nil {
+			t.Fatal(err)
+		}
+		e = startExporter(t, plane(t).KubeconfigFile(), text)
+		eventually(t, wide, "a gap", func() error {
+			if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 1 {
+				return fmt.Errorf("%v gaps", gaps)
+			}
+			return nil
+		})
+		e.WaitReady()
+		lasting(t, commitInterval) // else the same gap is told once more
+	}
+	report := expectAll(t, watched, running.End(), read, oracle.CompareOptions{AllowGaps: true, AllowUnclean: true})
+	t.Logf("killed %d times; %s", len(kills), report)
+
+	records := read()
+	late := behind(records)
+	t.Logf("%d deletions carry a version older than one told before: %q", len(late), late)
+	if len(late) == 0 {
+		t.Error("whatever was acknowledged was committed before each kill")
+	}
+	expectUncleanGaps(t, hook, records, kills)
+	unknown := func(r oracle.Record) bool {
+		return slices.ContainsFunc(report.Unknowable, func(id string) bool { return strings.HasPrefix(id, clusterName+"/"+r.UID+"/") })
+	}
+	expectState(t, config, slices.DeleteFunc(slices.Clone(records), unknown), load.GVRs(kinds), namespace)
+}
+
+// behind are the inferred deletions that carry an older version than a record of the same object before.
+func behind(records []oracle.Record) (ids []string) {
+	told := map[string]uint64{}
+	for _, r := range records {
+		version, _ := strconv.ParseUint(r.ResourceVersion, 10, 64)
+		if r.Inferred && r.Type == oracle.Deleted && version < told[r.UID] {
+			ids = append(ids, r.ID)
+		}
+		told[r.UID] = max(told[r.UID], version)
+	}
+	return ids
+}
+
+// expectUncleanGaps wants a gap that says unclean for each kill, from no earlier than what was acknowledged more than a
+// commit interval before.
+func expectUncleanGaps(t *testing.T, hook *webhooktest.Receiver, records []oracle.Record, kills []time.Time) {
+	t.Helper()
+	var gaps []oracle.Record
+	for _, r := range records {
+		if r.Type == oracle.Gap {
+			gaps = append(gaps, r)
+		}
+	}
+	if len(gaps) != len(kills) {
+		t.Fatalf("%d gaps, killed %d times", len(gaps), len(kills))
+	}
+	for n, gap := range gaps {
+		from, err := strconv.ParseUint(gap.From, 10, 64)
+		if err != nil || !gap.Unclean {
+			t.Errorf("after kill %d comes %+v, want a gap that says unclean", n, gap)
+		}
+		secured := uint64(0)
+		for _, request := range hook.Requests() {
+			if request.Status/100 != 2 || kills[n].Sub(request.Time) < commitInterval {
+				continue
+			}
+			for _, part := range request.Records {
+				r, err := cloudEvents(request.Header, part.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				secured = max(secured, r.Sequence)
+			}
+		}
+		if from < secured {
+			t.Errorf("the gap after kill %d begins at %d, %d was acknowledged %v before", n, from, secured, commitInterval)
+		}
+	}
+}
