@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
 	"github.com/kubeferry/kubeferry/test/load"
@@ -139,6 +143,37 @@ func expectGaps(t *testing.T, e *exporter, records []oracle.Record, n int) {
 			t.Errorf("the gap is %+v, the first %+v", gap, gaps[0])
 		}
 	}
+}
+
+// expectRange wants a gap from a position that a watch could have been at after what it told, before the server went on
+// from left, to a version between back and the present one. It is for tests without an oracle, which judges the same.
+func expectRange(tb testing.TB, config *rest.Config, gap oracle.Record, told []oracle.Record, left, back uint64) {
+	tb.Helper()
+	from, err := strconv.ParseUint(gap.From, 10, 64)
+	to, err2 := strconv.ParseUint(gap.To, 10, 64)
+	now := serverVersion(tb, config, gap.Resource)
+	if err != nil || err2 != nil || from > left || to < back || to > now {
+		tb.Errorf("the gap is %+v, want from at most %d to between %d and %d", gap, left, back, now)
+	}
+	for _, r := range told {
+		if r.Sequence > from {
+			tb.Errorf("the gap begins at %d, before %s, which was told", from, r.ID)
+		}
+	}
+}
+
+// serverVersion is the resource version that the API server is at.
+func serverVersion(tb testing.TB, config *rest.Config, gvr schema.GroupVersionResource) uint64 {
+	tb.Helper()
+	list, err := objectsIn(tb, config, gvr, metav1.NamespaceDefault).client.List(tb.Context(), metav1.ListOptions{Limit: 1})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	version, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return version
 }
 
 // more waits until n more records have arrived.

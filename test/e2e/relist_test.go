@@ -62,9 +62,11 @@ func TestAPIServerKilled(t *testing.T) {
 	restarts.Wait()
 
 	read := hookReader(t, hook, cloudEvents)
-	expectAll(t, watched, done, read, oracle.CompareOptions{AllowGaps: true})
+	// The oracle's watches are refused as well.
+	allowed := oracle.CompareOptions{AllowGaps: true, AllowHoles: true}
+	expectAll(t, watched, done, read, allowed)
 	e.WaitSettled(wide) // a gap without differences may come after all that was due
-	report := expectAll(t, watched, done, read, oracle.CompareOptions{AllowGaps: true})
+	report := expectAll(t, watched, done, read, allowed)
 	t.Log(report)
 	if report.Gaps == 0 || e.Metrics().sum("kubeferry_watch_gaps_total") != float64(report.Gaps) {
 		t.Errorf("got %d gaps, the metric says %v", report.Gaps, e.Metrics().sum("kubeferry_watch_gaps_total"))
@@ -129,6 +131,7 @@ func TestGapThenDifferences(t *testing.T) {
 			})
 
 			proxy.Leave()
+			left := serverVersion(t, config, tt.gvr)
 			objects.Delete("deleted")
 			objects.Delete("recreated")
 			objects.Create("recreated", fields("2"))
@@ -137,6 +140,7 @@ func TestGapThenDifferences(t *testing.T) {
 			objects.Create("never-seen", fields("2"))
 			objects.Delete("never-seen")
 			tt.forget(t)
+			back := serverVersion(t, config, tt.gvr)
 			proxy.Come()
 
 			wait(t, read, "created", oracle.Added)
@@ -146,8 +150,10 @@ func TestGapThenDifferences(t *testing.T) {
 			wait(t, read, "same", oracle.Modified)
 
 			records := read()
-			if gap := records[4]; gap.Type != oracle.Gap || gap.Namespace != namespace || gap.From == "" || gap.To == "" {
+			if gap := records[4]; gap.Type != oracle.Gap || gap.Namespace != namespace {
 				t.Errorf("after the snapshot comes %+v, want a gap", gap)
+			} else {
+				expectRange(t, config, gap, records[:4], left, back)
 			}
 			for name, want := range map[string][]string{
 				"deleted":    {"ADDED snapshot", "DELETED inferred"},
@@ -205,12 +211,14 @@ func TestGapBeforeDifferencesThroughFailures(t *testing.T) {
 	objects.Patch("old-0", data("pending")) // waits before the gap
 	e.WaitGate(wide, "p", false)
 	proxy.Leave()
+	left := serverVersion(t, config, configMaps)
 	for n := range 20 {
 		objects.Delete(fmt.Sprintf("old-%d", n))
 	}
 	if err := plane(t).RestartAPIServer(within(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
+	back := serverVersion(t, config, configMaps)
 	proxy.Come()
 	eventually(t, wide, "the differences wait", func() error {
 		if s := e.Status(); s.Pipelines[0].Waiting < 21 {
@@ -246,8 +254,9 @@ func TestGapBeforeDifferencesThroughFailures(t *testing.T) {
 	at := slices.IndexFunc(records, func(r oracle.Record) bool { return r.Type == oracle.Gap })
 	inferred := slices.IndexFunc(records, func(r oracle.Record) bool { return r.Inferred })
 	if at < 0 || inferred < at || len(records) != 22 {
-		t.Errorf("the gap is at %d, the first inferred record at %d of %d, want 22", at, inferred, len(records))
+		t.Fatalf("the gap is at %d, the first inferred record at %d of %d, want 22", at, inferred, len(records))
 	}
+	expectRange(t, config, records[at], read()[:before+at], left, back)
 }
 
 // TestNothingIsInferredFromErrors takes rights and the API server away; what happened meanwhile then arrives as it happened.

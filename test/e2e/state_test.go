@@ -56,6 +56,7 @@ func TestAwayPastCompaction(t *testing.T) {
 		t.Fatalf("%d records before, want the snapshot of 4", n)
 	}
 
+	left := serverVersion(t, config, configMaps)
 	maps.Patch("changed", data("2"))
 	maps.Patch("changed", data("3"))
 	maps.Delete("deleted")
@@ -64,6 +65,7 @@ func TestAwayPastCompaction(t *testing.T) {
 	maps.Create("new", data("1"))
 	maps.Create("passing", data("1"))
 	maps.Delete("passing")
+	back := serverVersion(t, config, configMaps)
 	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -96,6 +98,8 @@ func TestAwayPastCompaction(t *testing.T) {
 	}
 	if len(after) > 0 && after[0].Type != oracle.Gap {
 		t.Errorf("the first record is %+v, want the gap", after[0])
+	} else if len(after) > 0 {
+		expectRange(t, config, after[0], read()[:4], left, back)
 	}
 	for _, r := range after[1:] {
 		if !r.Inferred {

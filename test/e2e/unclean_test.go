@@ -87,12 +87,7 @@ func behind(records []oracle.Record) (ids []string) {
 // commit interval before.
 func expectUncleanGaps(t *testing.T, hook *webhooktest.Receiver, records []oracle.Record, kills []time.Time) {
 	t.Helper()
-	var gaps []oracle.Record
-	for _, r := range records {
-		if r.Type == oracle.Gap {
-			gaps = append(gaps, r)
-		}
-	}
+	gaps := gapsOf(records)
 	if len(gaps) != len(kills) {
 		t.Fatalf("%d gaps, killed %d times", len(gaps), len(kills))
 	}

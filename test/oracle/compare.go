@@ -28,6 +28,10 @@ type CompareOptions struct {
 	// AllowUnclean accepts gaps of an exporter that was killed. What is due then is less: a deletion that was told may be
 	// told again, and one of an object that lived in the gap only cannot be known.
 	AllowUnclean bool
+	// AllowHoles accepts that the oracle itself lost history, so that its verdict is a mild one there.
+	AllowHoles bool
+
+	newest uint64 // that no gap goes beyond; 0 if it is not known
 	// AllowEarlier accepts records of changes before the oracle's start.
 	AllowEarlier bool
 }
@@ -44,16 +48,28 @@ func (o *Oracle) Compare(got []Record, opts CompareOptions) *Report {
 		c.require(w)
 		c.report.Holes += len(w.history.holes)
 	}
+	c.report.holesAllowed = opts.AllowHoles
 	return c.report
 }
 
 // WaitDelivered compares what got returns until nothing is missing, and returns the last report. What arrived out of
-// order cannot heal, so it ends the wait at once. The error is that of ctx or of the oracle.
+// order cannot heal, nor can a hole, so it ends the wait at once. The error is that of ctx or of the oracle.
 func (o *Oracle) WaitDelivered(ctx context.Context, got func() []Record, opts CompareOptions) (*Report, error) {
 	var report *Report
 	err := o.poll(ctx, func() error {
-		report = o.Compare(got(), opts)
-		if len(report.OutOfOrder) > 0 {
+		records := got()
+		if opts.AllowGaps {
+			newest, err := o.watches[0].newest(ctx)
+			if err != nil && ctx.Err() != nil && report != nil {
+				return report.Err() // which says more
+			}
+			if err != nil {
+				return err
+			}
+			opts.newest = newest
+		}
+		report = o.Compare(records, opts)
+		if len(report.OutOfOrder) > 0 || report.Holes > 0 && !opts.AllowHoles {
 			return nil
 		}
 		return report.Err()

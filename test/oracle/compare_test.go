@@ -129,7 +129,22 @@ func TestCompare(t *testing.T) {
 		{name: "gap without the last state", opts: gaps, missing: 1, got: []Record{
 			snapshotOf(rec("old", "u0", "5", Added)), gapOf("10", "16"), inferred(rec("web", "u2", "16", Added)),
 		}},
-		{name: "missing outside of the gap", opts: gaps, got: append(without(2), gapOf("13", "14")), missing: 1},
+		{name: "missing outside of the gap", opts: gaps, missing: 1, got: append(
+			slices.Clone(without(2)[:3]), gapOf("13", "14"), inferred(rec("web", "u1", "14", Modified)), perfect()[5], perfect()[6])},
+		{name: "gap from before what was told", opts: gaps, unexpected: 1, got: append(perfect(), gapOf("15", "20"))},
+		{name: "gap from before the snapshot", opts: gaps, unexpected: 1, got: slices.Insert(perfect(), 1, gapOf("4", "10"))},
+		{name: "gap of another namespace", opts: gaps, got: append(perfect(), func() Record {
+			r := gapOf("15", "20")
+			r.Namespace = "other"
+			return r
+		}())},
+		{name: "gap to before its beginning", opts: gaps, unexpected: 1, got: append(perfect(), gapOf("20", "19"))},
+		{name: "gap without an end", opts: gaps, unexpected: 1, got: append(perfect(), gapOf("20", ""))},
+		{name: "gap to what the server has", opts: CompareOptions{AllowGaps: true, newest: 20}, got: append(perfect(), gapOf("16", "20"))},
+		{name: "gap to what the server has not", opts: CompareOptions{AllowGaps: true, newest: 19}, unexpected: 1, got: append(perfect(), gapOf("16", "20"))},
+		{name: "told after the gap that holds it", opts: gaps, unexpected: 1, got: slices.Insert(perfect(), 6, gapOf("15", "20"))},
+		{name: "inferred after the gap's end", opts: gaps, unexpected: 1, got: append(without(6), gapOf("15", "15"), inferred(perfect()[6]))},
+		{name: "inferred before the gap", opts: gaps, unexpected: 1, got: append(without(6), inferred(perfect()[6]), gapOf("16", "16"))},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -162,7 +177,7 @@ func TestCompareUnclean(t *testing.T) {
 	old := inferred(rec("old", "u0", "13", Modified))
 	again := inferred(rec("web", "u2", "16", Added))
 	gone := func(sequence uint64) Record { return sequenced(inferred(rec("web", "u1", "11", Deleted)), sequence) }
-	unclean := CompareOptions{AllowGaps: true, AllowUnclean: true}
+	gaps, unclean := CompareOptions{AllowGaps: true}, CompareOptions{AllowGaps: true, AllowUnclean: true}
 	tests := []struct {
 		name                                        string
 		got                                         []Record
@@ -170,14 +185,14 @@ func TestCompareUnclean(t *testing.T) {
 		missing, unexpected, outOfOrder, unknowable int
 	}{
 		{name: "allowed", got: told(uncleanGap("11", "16"), gone(15), again), opts: unclean},
-		{name: "forbidden", got: told(uncleanGap("11", "16"), gone(15), again), opts: CompareOptions{AllowGaps: true}, unexpected: 1},
+		{name: "forbidden", got: told(uncleanGap("11", "16"), gone(15), again), opts: gaps, unexpected: 3},
 		{name: "a sequence before what was told", got: told(uncleanGap("11", "16"), gone(11), again), opts: unclean, unexpected: 1},
 		{name: "a sequence before the deletion", got: told(uncleanGap("11", "16"), gone(14), again), opts: unclean, unexpected: 1},
-		{name: "a sequence after the new object", got: told(uncleanGap("11", "16"), gone(17), again), opts: unclean, outOfOrder: 1},
+		{name: "a sequence after the new object", got: told(uncleanGap("11", "18"), gone(17), again), opts: unclean, outOfOrder: 1},
 		{name: "a deletion told again", got: append(perfect(), uncleanGap("11", "16"), gone(15)), opts: unclean},
 		{name: "a deletion told again after a clean end", got: append(perfect(), gapOf("16", "16"), gone(15)), opts: unclean, unexpected: 1},
 		{name: "a life in the gap, told in part", got: told(uncleanGap("10", "16"), again), opts: unclean, unknowable: 1},
-		{name: "the same after a clean end", got: told(gapOf("10", "16"), again), opts: unclean, missing: 1},
+		{name: "the same after a clean end", got: told(gapOf("10", "16"), again), opts: unclean, missing: 1, unexpected: 2},
 		{name: "the object was noted", got: told(uncleanGap("11", "16"), again), opts: unclean, missing: 1},
 		{
 			name: "the object was told again", opts: unclean, missing: 1,
@@ -200,8 +215,11 @@ func TestCompareUnclean(t *testing.T) {
 func TestCompareIsMildInsideAHole(t *testing.T) {
 	o := testOracle(span{16, 20})
 	got := append(perfect(), rec("web", "u2", "18", Modified), rec("web", "u2", "19", Deleted))
-	if r := o.Compare(got, CompareOptions{}); !r.OK() || r.Holes != 1 {
+	if r := o.Compare(got, CompareOptions{AllowHoles: true}); !r.OK() || r.Holes != 1 {
 		t.Errorf("got %s", r)
+	}
+	if r := o.Compare(got, CompareOptions{}); r.OK() || r.Err() == nil {
+		t.Errorf("without leave: got %s", r)
 	}
 	if r := o.Compare(append(got, rec("x", "u3", "21", Added)), CompareOptions{}); len(r.Unexpected) != 1 {
 		t.Errorf("after the hole: got %s", r)

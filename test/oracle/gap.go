@@ -1,6 +1,9 @@
 package oracle
 
-import "strconv"
+import (
+	"fmt"
+	"strconv"
+)
 
 // gap is a gap record that arrived.
 type gap struct {
@@ -33,13 +36,51 @@ func (c *comparison) gapsOf(r Record) []gap {
 	return found
 }
 
-// impossibleGap is the reason why a gap record should not have arrived, or empty.
+// impossibleGap is the reason why a gap record should not have arrived, or empty. Its range is that of the history that
+// its watch did not get: from a position that it could have been at, to a version that the server had.
 func (c *comparison) impossibleGap(r Record) string {
+	from, err := strconv.ParseUint(r.From, 10, 64)
+	to, err2 := strconv.ParseUint(r.To, 10, 64)
 	switch {
 	case !c.opts.AllowGaps:
 		return "a gap"
 	case r.Unclean && !c.opts.AllowUnclean:
 		return "an unclean gap"
+	case err != nil || err2 != nil || from > to:
+		return fmt.Sprintf("it goes from %q to %q", r.From, r.To)
+	case c.opts.newest != 0 && to > c.opts.newest:
+		return fmt.Sprintf("it goes to %d, the server is at %d", to, c.opts.newest)
+	case r.Unclean: // it begins at the last commit, and more was told
+		return ""
+	}
+	g := newGap(r, c.at[r.ID])
+	again := len(c.gapsOf(r)) > 0
+	for _, before := range c.first[:g.at] {
+		// Of a reading that another gap began the position knows nothing before its end.
+		if before.Type == Gap || before.Inferred || before.Snapshot && again || !g.covers(before) {
+			continue
+		}
+		if before.order() > from {
+			return "it begins before what was told: " + before.ID
+		}
+	}
+	return ""
+}
+
+// misplaced is the reason why a record cannot have arrived after the gaps that did, or empty: what lies inside of one is
+// not told as it happened, and what is inferred lies inside of one.
+func (c *comparison) misplaced(r Record) string {
+	explained := !r.Inferred
+	for _, g := range c.gapsOf(r) {
+		inside := g.contains(r.order())
+		if inside && !r.Inferred && !r.Snapshot {
+			return "the history around it was refused: " + g.record.ID
+		}
+		// Without a sequence nothing tells when it was deleted.
+		explained = explained || inside || r.Type == Deleted && r.Sequence == 0
+	}
+	if !explained {
+		return "inferred, and in the range of no gap"
 	}
 	return ""
 }

@@ -68,6 +68,11 @@ func (c *comparison) unexpected(r Record) string {
 		return "a snapshot of type " + r.Type
 	case r.Inferred && !c.opts.AllowGaps:
 		return "inferred"
+	}
+	if reason := c.misplaced(r); reason != "" {
+		return reason
+	}
+	switch {
 	case r.Inferred && r.Type == Deleted:
 		if seen, ok := c.deleted[r.UID]; ok {
 			return c.outOfPlace(r, seen)

@@ -23,12 +23,13 @@ type Report struct {
 	// Expected is the number of changes that were due; the rest counts distinct ids that arrived.
 	Expected, Distinct, Snapshots, Inferred, Gaps int
 	// Holes is the number of times the oracle itself lost history; inside, the verdict is a mild one.
-	Holes int
+	Holes        int
+	holesAllowed bool
 }
 
-// OK tells if nothing is missing, unexpected or out of order.
+// OK tells if nothing is missing, unexpected or out of order, and the oracle knows it.
 func (r *Report) OK() bool {
-	return len(r.Missing)+len(r.Unexpected)+len(r.OutOfOrder) == 0
+	return len(r.Missing)+len(r.Unexpected)+len(r.OutOfOrder) == 0 && (r.Holes == 0 || r.holesAllowed)
 }
 
 // Err is nil if the report is OK, and otherwise says what is wrong.

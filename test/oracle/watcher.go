@@ -155,6 +155,15 @@ func (w *watcher) list(ctx context.Context) (map[key]state, string, error) {
 	}
 }
 
+// newest is the version that the server is at.
+func (w *watcher) newest(ctx context.Context) (uint64, error) {
+	page, err := w.client.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, fmt.Errorf("list %s: %w", w, err)
+	}
+	return strconv.ParseUint(page.GetResourceVersion(), 10, 64)
+}
+
 func stateOf(o runtime.Object) (state, error) {
 	m, err := meta.Accessor(o)
 	if err != nil {
