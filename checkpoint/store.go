@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -72,9 +73,6 @@ func Open(dir string, report func(message string, err error)) (*Store, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	path := filepath.Join(dir, fileName)
-	if info, err := os.Stat(path); err == nil && info.Size() == 0 { // there is nothing to set aside
-		report("the state file is empty, and a new one begun: it was cut short, unless its first start was", nil)
-	}
 	s, err := open(path, Info{})
 	switch {
 	case err == nil && s.info.RolledBack:
@@ -123,6 +121,9 @@ func open(path string, info Info) (s *Store, err error) {
 	options := &bolt.Options{
 		Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, PreLoadFreelist: true,
 	}
+	if err := begin(path, options); err != nil {
+		return nil, fmt.Errorf("begin %s: %w", path, err)
+	}
 	db, err := bolt.Open(path, 0o600, options)
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
@@ -139,6 +140,39 @@ func open(path string, info Info) (s *Store, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// begin makes an empty file if there is none. bbolt makes one of no bytes and then writes it: a start that is killed
+// in between, or finds the disk full, would leave what cannot be told from a file that was cut short. So it is made
+// under another name, and gets its own only if no other process was faster.
+func begin(path string, options *bolt.Options) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), fileName+".new-*")
+	if err != nil {
+		return err
+	}
+	name := file.Name()
+	defer os.Remove(name) // a link is left
+	if err := file.Close(); err != nil {
+		return err
+	}
+	db, err := bolt.Open(name, 0o600, options)
+	if err != nil {
+		return err
+	}
+	if err := db.Close(); err != nil {
+		return err
+	}
+	switch err := os.Link(name, path); {
+	case err == nil:
+		syncDir(path)
+	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, fs.ErrPermission): // no links there: bbolt makes it
+	case !errors.Is(err, fs.ErrExist):
+		return err
+	}
+	return nil
 }
 
 // load reads what the last run left.

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,13 +143,8 @@ func TestLocked(t *testing.T) {
 func TestDamagedFilesAreSetAside(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := open(t, dir)
-	change := delta.LogChange{Pipeline: "p"}
-	for seq := range uint64(200) {
-		change.Append = append(change.Append, entry(t, seq))
-	}
-	if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
-		t.Fatal(err)
-	}
+	fill(t, s)
+	want := contents(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -153,16 +152,22 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contents := map[string][]byte{
+	files := map[string][]byte{
 		"text":        []byte("not a database, but longer than nothing"),
 		"zeros":       make([]byte, 64<<10),
 		"other magic": append([]byte("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"), make([]byte, 32<<10)...),
 	}
-	for cut := 1; cut < len(whole); cut += 1 + len(whole)/97 {
-		contents[fmt.Sprintf("cut at %d of %d", cut, len(whole))] = whole[:cut]
+	for cut := 0; cut < len(whole); cut += 1 + len(whole)/97 {
+		files[fmt.Sprintf("cut at %d of %d", cut, len(whole))] = whole[:cut]
 	}
-	contents["a known object that makes no sense"] = withKnown(t, []byte{9, 9})
-	for name, content := range contents {
+	for border := 0; border <= len(whole); border += os.Getpagesize() {
+		for cut := max(border-1, 0); cut <= min(border+1, len(whole)); cut++ {
+			files[fmt.Sprintf("cut at %d of %d", cut, len(whole))] = whole[:cut]
+		}
+	}
+	files["a known object that makes no sense"] = withKnown(t, []byte{9, 9})
+	restored := 0
+	for name, content := range files {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "kubeferry.db")
@@ -170,14 +175,15 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, reports := open(t, dir)
-			entries, err := s.ReadLog("p", 0, 1<<30)
-			if len(entries) == 200 && err == nil {
-				return // what was cut off was free
-			}
-			if len(entries) != 0 || err != nil || len(reports) != 1 {
-				t.Errorf("got %d entries, %v, reports %v", len(entries), err, reports)
-			}
+			got := contents(t, s)
 			aside, _ := filepath.Glob(path + ".set-aside-*")
+			if slices.Equal(got, want) && len(reports) == 0 && len(aside) == 0 {
+				restored++ // what was cut off was free
+				return
+			}
+			if len(got) != 0 || len(reports) != 1 {
+				t.Errorf("got %d of %d things, reports %v", len(got), len(want), reports)
+			}
 			if len(aside) != 1 {
 				t.Fatalf("set aside: %v", aside)
 			}
@@ -185,6 +191,101 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 				t.Error("the file that was set aside is not what it was")
 			}
 		})
+	}
+	if restored == 0 || restored > len(files)/2 {
+		t.Errorf("%d of %d files were restored", restored, len(files))
+	}
+}
+
+// fill commits watches with known sets and logs, in several commits, so that pages are used again.
+func fill(t *testing.T, s *checkpoint.Store) {
+	t.Helper()
+	for round := range uint64(3) {
+		var commit checkpoint.Commit
+		for _, id := range []string{"w1", "w2", "w3"} {
+			change := delta.WatchChange{Watch: id, Meta: fmt.Appendf(nil, `{"position":"%d"}`, round)}
+			for n := range uint64(100) {
+				change.Put = append(change.Put, delta.Known{
+					Namespace: "ns", Name: fmt.Sprint("object-", round, "-", n), Version: delta.NewVersion("4f0c1e10-1267-466d-aa8d-59513e0e4c45", fmt.Sprint(n)),
+					Missed: n % 3, Previous: bytes.Repeat([]byte("y"), int(n)),
+				})
+			}
+			commit.Watches = append(commit.Watches, change)
+		}
+		for _, name := range []string{"p", "q"} {
+			change := delta.LogChange{Pipeline: name}
+			for n := range uint64(40) {
+				change.Append = append(change.Append, entry(t, round*40+n))
+				if round > 0 && n%4 > 0 {
+					change.Remove = append(change.Remove, (round-1)*40+n)
+				}
+			}
+			commit.Logs = append(commit.Logs, change)
+		}
+		if err := s.Commit(&commit); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// contents lists all that a store holds.
+func contents(t *testing.T, s *checkpoint.Store) (all []string) {
+	t.Helper()
+	err := s.Watches(func(id string, meta []byte) error {
+		all = append(all, id+" "+string(meta))
+		return s.Known(id, func(k delta.Known) {
+			all = append(all, fmt.Sprint(id, k.Namespace, k.Name, k.Version.UID(), k.Version.ResourceVersion(), k.Missed, string(k.Previous)))
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Logs())) {
+		entries, err := s.ReadLog(name, 0, 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, fmt.Sprint(name, s.Logs()[name]))
+		for _, e := range entries {
+			all = append(all, fmt.Sprint(name, e.Seq, e.Delta.Type, string(e.Delta.Object.JSON())))
+		}
+	}
+	return all
+}
+
+// A start that finds no room for its file leaves nothing that the next one would take for damaged.
+func TestNewFileIsThereWholeOrNotAtAll(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 1 {
+		t.Errorf("got %v", files)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	var starting sync.WaitGroup
+	var opened, locked atomic.Int32
+	for range 4 { // whoever is faster
+		starting.Go(func() {
+			s, err := checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) })
+			switch {
+			case err == nil: // and stays open
+				t.Cleanup(func() { _ = s.Close() })
+				opened.Add(1)
+			case errors.Is(err, checkpoint.ErrLocked):
+				locked.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	starting.Wait()
+	if opened.Load() != 1 || locked.Load() != 3 {
+		t.Errorf("%d opened it, %d found it locked", opened.Load(), locked.Load())
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 1 {
+		t.Errorf("got %v", files)
 	}
 }
 

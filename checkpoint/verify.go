@@ -27,8 +27,11 @@ func isUnusable(err error) bool {
 // verify reads every page of the file that is in use. bbolt does so as well when it opens a file for writing, but in a
 // goroutine of its own, where what it finds ends the process.
 func verify(path string) (err error) {
-	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil // a new one
+	case err == nil && info.Size() == 0: // begin leaves none like that
+		return &unusableError{errors.New("cut short: it is empty")}
 	}
 	// A page that makes no sense is a panic in bbolt. One beyond the end of a file that was cut short is a fault, which
 	// this makes a panic too.
