@@ -127,10 +127,12 @@ func (w *watchState) Capture(c *checkpoint.Commit) {
 
 func (*watchState) Committed(map[string]checkpoint.LogSize) {}
 
+func (*watchState) Failed() { panic("the disk failed") }
+
 type logState struct{ *pipeline.Pipeline }
 
 func (p logState) Capture(c *checkpoint.Commit) {
-	if change := p.Pipeline.Capture(); len(change.Append)+len(change.Remove) > 0 {
+	if change := p.Pipeline.Capture(); !change.Empty() {
 		c.Logs = append(c.Logs, change)
 	}
 }

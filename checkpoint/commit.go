@@ -28,7 +28,7 @@ func (c *Commit) Empty() bool {
 	return len(c.Watches) == 0 && len(c.Logs) == 0 && len(c.DropWatches) == 0 && c.Info == nil
 }
 
-// Commit writes all of c, or nothing. After an error the same commit may be tried again.
+// Commit writes all of c, or nothing. After an error the file holds all of it or nothing.
 func (s *Store) Commit(c *Commit) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // bbolt panics on a damaged page
@@ -130,6 +130,11 @@ func writeLog(logs *bolt.Bucket, change *delta.LogChange, entries encodedEntries
 			return err
 		}
 	}
+	if change.Redo {
+		if err := truncate(log, change.From, &size); err != nil {
+			return err
+		}
+	}
 	for _, seq := range change.Remove {
 		key := seqKey(seq)
 		if value := log.Get(key); value != nil {
@@ -164,6 +169,20 @@ func writeLog(logs *bolt.Bucket, change *delta.LogChange, entries encodedEntries
 		return err
 	}
 	return logs.Put(sizeKey(name), text)
+}
+
+// truncate removes the entries from a number on.
+func truncate(log *bolt.Bucket, from uint64, size *LogSize) error {
+	cursor := log.Cursor()
+	// A cursor is not to be moved on behind what it deleted.
+	for key, value := cursor.Seek(seqKey(from)); key != nil; key, value = cursor.Seek(seqKey(from)) {
+		size.Entries--
+		size.Bytes -= int64(len(key) + len(value))
+		if err := cursor.Delete(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // DropLog deletes the log of a pipeline, which must not be running.

@@ -24,9 +24,15 @@ const (
 type Participant interface {
 	// Capture adds to the commit what changed since the last call. It is called while nothing is being handed over,
 	// and must be quick.
+	//
+	// Before the next call follows exactly one of Committed or Failed.
 	Capture(c *Commit)
 	// Committed says that what Capture added last is on disk.
 	Committed(logs map[string]LogSize)
+	// Failed says that what Capture added last could not be written. It may be on disk nevertheless, as when only the
+	// last sync failed. The next Capture adds it anew, without what has come to nothing meanwhile: a disk that is full
+	// may have room for that. It is called while nothing is being handed over.
+	Failed()
 }
 
 // Committer writes commits for its participants. What moves between them, a delta handed from a watch to its
@@ -36,12 +42,12 @@ type Committer struct {
 	logger       *slog.Logger
 	participants []Participant
 
-	hand    sync.RWMutex // held for reading by Hand, for writing while a commit captures
-	handed  atomic.Int64 // since the last capture
-	wake    chan struct{}
-	pending *Commit // captured and not written yet; owned by whoever writes, see write
+	hand   sync.RWMutex // held for reading by Hand, for writing while a commit captures, or is given back
+	handed atomic.Int64 // since the last capture
+	wake   chan struct{}
 
-	writing sync.Mutex // one commit at a time; guards pending
+	writing sync.Mutex // one commit at a time; guards what follows
+	info    *Info      // that the next commit has to write; nil for the file's
 
 	mu  sync.Mutex // guards what follows
 	err error      // of the last commit, if it failed
@@ -154,22 +160,19 @@ func (c *Committer) Err() error {
 	return c.err
 }
 
-// write secures what is captured. A commit that failed is written first, as it was, before anything else is captured.
+// write captures a commit and writes it. One that fails is given back to the participants.
 func (c *Committer) write(change func(*Info)) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if c.pending != nil {
-		if err := c.secure(c.pending); err != nil {
-			return err
-		}
-		c.pending = nil
-	}
-	next := &Commit{}
 	if change != nil {
 		info := c.store.Info()
+		if c.info != nil {
+			info = *c.info
+		}
 		change(&info)
-		next.Info = &info
+		c.info = &info
 	}
+	next := &Commit{Info: c.info}
 	c.mu.Lock()
 	c.begun++
 	number := c.begun
@@ -181,9 +184,14 @@ func (c *Committer) write(change func(*Info)) error {
 	}
 	c.hand.Unlock()
 	if err := c.secure(next); err != nil {
-		c.pending = next
+		c.hand.Lock()
+		defer c.hand.Unlock()
+		for _, p := range c.participants {
+			p.Failed()
+		}
 		return err
 	}
+	c.info = nil
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done = number
@@ -194,11 +202,11 @@ func (c *Committer) write(change func(*Info)) error {
 
 func (c *Committer) secure(commit *Commit) error {
 	var err error
-	if !commit.Empty() {
+	before := c.Err()
+	if !commit.Empty() || before != nil { // after a failure only the disk can tell that it is well
 		err = c.store.Commit(commit)
 	}
 	c.mu.Lock()
-	before := c.err
 	c.err = err
 	c.mu.Unlock()
 	switch {

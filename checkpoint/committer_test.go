@@ -23,6 +23,7 @@ type failing struct {
 	*checkpoint.Store
 	mu      sync.Mutex
 	fail    error
+	lies    bool // a commit that fails is on disk all the same
 	tried   []*checkpoint.Commit
 	written []*checkpoint.Commit
 	entered chan struct{} // if set, told of each Commit, which
@@ -38,16 +39,21 @@ func (f *failing) Commit(c *checkpoint.Commit) error {
 	defer f.mu.Unlock()
 	f.tried = append(f.tried, c)
 	if f.fail != nil {
+		if f.lies {
+			return errors.Join(f.fail, f.Store.Commit(c))
+		}
 		return f.fail
 	}
 	f.written = append(f.written, c)
 	return f.Store.Commit(c)
 }
 
-func (f *failing) set(err error) {
+func (f *failing) set(err error) { f.setLying(err, false) }
+
+func (f *failing) setLying(err error, lies bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fail = err
+	f.fail, f.lies = err, lies
 }
 
 // counter is a participant with one watch whose position is a number, and a log of the numbers it was handed.
@@ -56,26 +62,46 @@ type counter struct {
 	name    string
 	value   int // changes in Hand
 	entries []delta.Entry
-	open    bool // Capture was called, and Committed was not
+	open    bool // Capture was called, and neither Committed nor Failed was
 	done    []int
 	last    int
+
+	captured []delta.Entry
+	written  uint64
+	redo     bool
 }
 
 func (c *counter) Capture(commit *checkpoint.Commit) {
 	if c.open {
-		c.t.Error("two Captures without a Committed between")
+		c.t.Error("two Captures without a Committed or Failed between")
 	}
 	c.open, c.last = true, c.value
-	commit.Logs = append(commit.Logs, delta.LogChange{Pipeline: c.name, Append: slices.Clone(c.entries)})
-	c.entries = nil
+	commit.Logs = append(commit.Logs, delta.LogChange{Pipeline: c.name, Append: slices.Clone(c.entries), Redo: c.redo, From: c.written})
+	c.captured, c.entries = c.entries, nil
+}
+
+func (c *counter) Failed() {
+	if !c.open {
+		c.t.Error("a Failed without a Capture")
+	}
+	c.open, c.redo = false, true
+	c.entries = append(c.captured, c.entries...)
 }
 
 func (c *counter) Committed(map[string]checkpoint.LogSize) {
 	if !c.open {
 		c.t.Error("a Committed without a Capture")
 	}
-	c.open = false
+	c.open, c.redo = false, false
 	c.done = append(c.done, c.last)
+	for _, e := range c.captured {
+		c.written = max(c.written, e.Seq+1)
+	}
+}
+
+// settle forgets what no commit has written yet.
+func (c *counter) settle(seq int) {
+	c.entries = slices.DeleteFunc(c.entries, func(e delta.Entry) bool { return e.Seq == uint64(seq) })
 }
 
 func (c *counter) take(seq int) {
@@ -97,46 +123,117 @@ func runCommitter(t testing.TB, c *checkpoint.Committer) (stop func()) {
 	return stop
 }
 
-// A commit that failed is written first, as it was.
-func TestFailedCommitIsWrittenFirst(t *testing.T) {
+// A commit that failed is given back and captured anew, whether it reached the disk or not: what was settled meanwhile
+// is not written, or not kept.
+func TestFailedCommitIsCapturedAnew(t *testing.T) {
+	for name, lies := range map[string]bool{"not on disk": false, "on disk": true} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := open(t, t.TempDir())
+			store, part := &failing{Store: s}, &counter{t: t, name: "p"}
+			c := checkpoint.NewCommitter(store, quiet())
+			c.Secure(part)
+			c.Hand(func() { part.take(1) })
+			if err := c.Begin(); err != nil {
+				t.Fatal(err)
+			}
+			full := errors.New("disk full")
+			store.setLying(full, lies)
+			for seq := 2; seq < 8; seq++ {
+				c.Hand(func() { part.take(seq) })
+				if err := c.Finish(false); !errors.Is(err, full) || !errors.Is(c.Err(), full) {
+					t.Errorf("got %v, Err %v", err, c.Err())
+				}
+				if seq%2 == 0 {
+					c.Hand(func() { part.settle(seq) })
+				}
+			}
+			store.set(nil)
+			if err := c.Finish(false); err != nil || c.Err() != nil {
+				t.Errorf("got %v, Err %v", err, c.Err())
+			}
+			if n := len(store.written); n != 2 {
+				t.Errorf("%d commits were written, want 2", n)
+			}
+			if got := seqsOf(t, s, "p"); !slices.Equal(got, []uint64{1, 3, 5, 7}) || s.Logs()["p"].Entries != 4 {
+				t.Errorf("got %d, %+v", got, s.Logs()["p"])
+			}
+			if !s.Info().Clean {
+				t.Error("the run does not count as ended well")
+			}
+		})
+	}
+}
+
+func seqsOf(t testing.TB, s *checkpoint.Store, pipeline string) (seqs []uint64) {
+	t.Helper()
+	entries, err := s.ReadLog(pipeline, 0, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		seqs = append(seqs, e.Seq)
+	}
+	return seqs
+}
+
+// What a commit that failed was to say of the run is said by the next one.
+func TestFailedCommitKeepsWhatItSaysOfTheRun(t *testing.T) {
 	s, _ := open(t, t.TempDir())
-	store, part := &failing{Store: s}, &counter{t: t, name: "p"}
+	store := &failing{Store: s}
 	c := checkpoint.NewCommitter(store, quiet())
-	c.Secure(part)
 	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	full := errors.New("disk full")
 	store.set(full)
-	c.Hand(func() { part.take(1) })
-	for range 3 {
-		if err := c.Finish(false); !errors.Is(err, full) || !errors.Is(c.Err(), full) {
-			t.Errorf("got %v, Err %v", err, c.Err())
-		}
-		c.Hand(func() { part.take(part.value + 1) })
+	if err := c.RolledBack(); !errors.Is(err, full) {
+		t.Fatalf("got %v", err)
 	}
-	first := store.tried[1]
-	for _, again := range store.tried[2:] {
-		if again != first {
-			t.Error("another commit was tried before the one that failed was written")
-		}
+	if err := c.Finish(false); !errors.Is(err, full) {
+		t.Fatalf("got %v", err)
 	}
-	if s.Info().Clean {
-		t.Error("the run counts as ended well")
+	if got := s.Info(); got.Clean || got.RolledBack {
+		t.Errorf("nothing was written, got %+v", got)
 	}
 	store.set(nil)
-	if err := c.Finish(false); err != nil || c.Err() != nil {
-		t.Errorf("got %v, Err %v", err, c.Err())
+	runCommitter(t, c)
+	if err := c.Commit(context.Background()); err != nil {
+		t.Fatal(err)
 	}
-	if n := len(store.written); n != 3 || store.written[1] != first || store.written[2] == first {
-		t.Errorf("%d commits were written", n)
+	if got := s.Info(); !got.Clean || !got.RolledBack {
+		t.Errorf("got %+v", got)
 	}
-	entries, err := s.ReadLog("p", 0, 1<<20)
-	if err != nil || len(entries) != 4 || s.Logs()["p"].Entries != 4 {
-		t.Errorf("got %d entries of %+v, %v", len(entries), s.Logs()["p"], err)
+}
+
+// Nothing to write proves nothing: after a failure the disk is well once it takes a commit.
+func TestOnlyTheDiskSaysThatItIsWell(t *testing.T) {
+	s, _ := open(t, t.TempDir())
+	store := &failing{Store: s}
+	c := checkpoint.NewCommitter(store, quiet())
+	store.set(errors.New("disk full"))
+	if err := c.Begin(); err == nil {
+		t.Fatal("no error")
 	}
-	if !s.Info().Clean {
-		t.Error("the run does not count as ended well")
+	stop := runCommitter(t, c)
+	eventually(t, func() bool {
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		return len(store.tried) > 2
+	})
+	if c.Err() == nil {
+		t.Error("the disk is said to be well")
+	}
+	store.set(nil)
+	eventually(t, func() bool { return c.Err() == nil })
+	stop()
+}
+
+func eventually(t testing.TB, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not happen")
+		}
 	}
 }
 

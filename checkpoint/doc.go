@@ -3,7 +3,8 @@
 //
 // Everything that belongs together is written in one transaction, the commit: whatever a position covers is settled
 // or in a log. So after a crash the watches go on from their positions and the logs are delivered first, and only
-// what was acknowledged since the last commit is sent twice.
+// what was acknowledged since the last commit is sent twice. A commit that fails, which may be on disk all the same, is
+// captured anew, without what has come to nothing meanwhile.
 //
 // # File
 //

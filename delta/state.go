@@ -48,4 +48,11 @@ type LogChange struct {
 	Append   []Entry
 	// Remove holds the numbers of settled entries.
 	Remove []uint64
+	// Redo says that commits failed, and may have reached the disk all the same: what they left, which is every entry
+	// from From on, goes before Append is applied.
+	Redo bool
+	From uint64
 }
+
+// Empty reports whether nothing happened.
+func (c *LogChange) Empty() bool { return len(c.Append)+len(c.Remove) == 0 && !c.Redo }

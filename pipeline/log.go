@@ -42,10 +42,13 @@ type logState struct {
 	bytes   int64
 	// fresh are the items that no commit has captured, captured those that one is writing.
 	fresh, captured []*item
+	// redo says that commits failed: what they may have left in the log, from written on, must go.
+	redo bool
 	// unwritten are the items of the buffer, in order: those behind the cursor that no commit has written.
 	unwritten []*item
 	sweep     int      // length of fresh at which the settled are dropped from it
 	removable []uint64 // settled, and still in the log
+	removing  []uint64 // those that the commit under way removes
 	lastRead  time.Time
 	// returning are objects whose next delta is parked, and is to be read.
 	returning []*object
@@ -103,13 +106,13 @@ func (p *Pipeline) place(i *item) {
 }
 
 // Capture returns what happened to the log since the last call, for a commit to write. It is called while no delta is
-// being handed over. Exactly one call of Committed follows before the next Capture.
+// being handed over. Exactly one call of Committed or Failed follows before the next Capture.
 func (p *Pipeline) Capture() delta.LogChange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := &p.log
-	change := delta.LogChange{Pipeline: p.options.Name, Remove: l.removable}
-	l.removable = nil
+	change := delta.LogChange{Pipeline: p.options.Name, Remove: l.removable, Redo: l.redo, From: l.written}
+	l.removing, l.removable = l.removable, nil
 	for _, i := range l.fresh {
 		if i.settled { // the common case: nothing is written for it
 			continue
@@ -144,9 +147,29 @@ func (p *Pipeline) Committed(bytes int64) {
 	}
 	clear(l.captured)
 	l.captured = l.captured[:0]
+	l.removing, l.redo = nil, false
 	l.dropUnwritten(l.written)
 	p.park()
 	p.announceRoom()
+}
+
+// Failed says that what Capture returned last may not be on disk, or may: the next Capture returns what is not settled
+// of it by then, and has the rest removed.
+func (p *Pipeline) Failed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := &p.log
+	l.redo = l.redo || len(l.captured) > 0
+	for _, i := range l.captured {
+		i.logged = false
+	}
+	// What was settled since it was captured is removed with all that the commit may have left, and not by its number:
+	// numbers would pile up for as long as the disk is full.
+	l.removable = slices.DeleteFunc(l.removable, func(seq uint64) bool { return seq >= l.written })
+	l.removable = append(l.removing, l.removable...)
+	l.removing = nil
+	l.fresh = slices.Concat(l.captured, l.fresh)
+	l.captured = nil
 }
 
 // dropUnwritten forgets the items of the buffer with lower numbers.
@@ -218,6 +241,9 @@ func (p *Pipeline) readable() bool {
 // admit puts entries of the log into the backlog, as far as there is room.
 func (p *Pipeline) admit(entries []delta.Entry) {
 	for _, e := range entries {
+		if e.Seq >= p.log.written { // of a commit that is on disk before it says so, or never does
+			break
+		}
 		i := p.logged(e)
 		if p.room.memory > 0 && p.room.memory+i.size > p.options.MaxBytes {
 			return
@@ -255,7 +281,6 @@ func (p *Pipeline) logged(e delta.Entry) *item {
 // them.
 func (p *Pipeline) admitUnwritten() {
 	l := &p.log
-	l.dropUnwritten(l.cursor) // read from a commit that was on disk before it said so
 	if l.cursor < l.written {
 		return
 	}

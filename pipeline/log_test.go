@@ -26,10 +26,10 @@ type logbook struct {
 	next    uint64
 	readErr error
 	full    bool // commits fail
+	lies    bool // they fail, and are written all the same
 	soon    chan struct{}
 
-	committing sync.Mutex // guards what follows
-	pending    *delta.LogChange
+	committing sync.Mutex
 }
 
 func newLogbook() *logbook {
@@ -65,22 +65,26 @@ func (b *logbook) Read(from uint64, maxBytes int) (entries []delta.Entry, err er
 	return entries, nil
 }
 
-// write is a commit up to the disk, and reports whether it got there; Committed has not been called then.
+// write is a commit up to the disk, and reports whether it got there as far as one knows; neither Committed nor Failed
+// has been called then.
 func (b *logbook) write(p *Pipeline) bool {
-	if b.pending == nil {
-		change := p.Capture()
-		b.pending = &change
-	}
+	change := p.Capture()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.full {
+	if b.full && !b.lies {
 		return false
 	}
-	for _, seq := range b.pending.Remove {
+	remove := change.Remove
+	for seq := range b.entries {
+		if change.Redo && seq >= change.From {
+			remove = append(remove, seq)
+		}
+	}
+	for _, seq := range remove {
 		delete(b.entries, seq)
 		delete(b.bytes, seq)
 	}
-	for _, e := range b.pending.Append {
+	for _, e := range change.Append {
 		b.entries[e.Seq] = e
 		b.bytes[e.Seq] = gapSize
 		if e.Delta != nil {
@@ -88,25 +92,20 @@ func (b *logbook) write(p *Pipeline) bool {
 		}
 		b.next = max(b.next, e.Seq+1)
 	}
-	b.pending = nil
-	return true
+	return !b.full
 }
 
-// commit writes a commit, after the one that failed if there is one.
-func (b *logbook) commit(p *Pipeline) {
+// commit writes a commit, and reports whether it succeeded.
+func (b *logbook) commit(p *Pipeline) bool {
 	b.committing.Lock()
 	defer b.committing.Unlock()
-	failed := b.pending != nil
-	for range 2 {
-		if !b.write(p) {
-			return
-		}
+	written := b.write(p)
+	if written {
 		p.Committed(b.logged().Bytes)
-		if !failed {
-			return
-		}
-		failed = false
+	} else {
+		p.Failed()
 	}
+	return written
 }
 
 func (b *logbook) logged() Logged {
@@ -119,17 +118,17 @@ func (b *logbook) logged() Logged {
 	return l
 }
 
-// crash forgets the commit that was under way.
-func (b *logbook) crash() {
-	b.committing.Lock()
-	defer b.committing.Unlock()
-	b.pending = nil
-}
-
 func (b *logbook) set(full bool, readErr error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.full, b.readErr = full, readErr
+	b.full, b.lies, b.readErr = full, false, readErr
+}
+
+// lie has commits fail and be written all the same.
+func (b *logbook) lie() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.full, b.lies = true, true
 }
 
 // every commits whenever asked to, and otherwise every millisecond, until stop.
@@ -368,8 +367,7 @@ func TestCaughtUpPipelineLeavesTheDisk(t *testing.T) {
 	checkOrder(t, sink.storedIDs())
 }
 
-// What is settled between Capture and Committed, or before a commit that failed is written, leaves the log in the
-// next one.
+// What is settled between Capture and Committed leaves the log in the next commit.
 func TestSettledWhileACommitIsWritten(t *testing.T) {
 	sink, b := &script{}, newLogbook()
 	sink.set(func(int, []sinks.Record) error { return errDown })
@@ -391,6 +389,88 @@ func TestSettledWhileACommitIsWritten(t *testing.T) {
 	if b.logged().Next > 2 {
 		t.Errorf("what was settled at once is in the log: %+v", b.logged())
 	}
+}
+
+// A commit that failed is captured anew, whether it reached the disk or not: of what it held, the next one writes what
+// is not settled by then, and what was to leave the log leaves it.
+func TestFailedCommitIsCapturedAnew(t *testing.T) {
+	for name, fail := range map[string]func(*logbook){
+		"not on disk": func(b *logbook) { b.set(true, nil) },
+		"on disk":     (*logbook).lie,
+	} {
+		t.Run(name, func(t *testing.T) {
+			sink, b := &script{}, newLogbook()
+			accept := func(names ...string) {
+				sink.set(func(_ int, batch []sinks.Record) error {
+					errs := make([]error, len(batch))
+					for n, r := range batch {
+						if !slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(r.Key, "/"+name) }) {
+							errs[n] = errDown
+						}
+					}
+					return &sinks.BatchError{Errs: errs}
+				})
+			}
+			accept()
+			p := start(t, sink, &letters{}, spilling(b, 1<<20, 1<<30))
+			delivered := func(n uint64) {
+				t.Helper()
+				eventually(t, "what the sink takes is delivered", func() bool { return p.Stats().Delivered == n })
+			}
+			mustTake(t, p, change(t, "a", 1))
+			b.commit(p)
+			accept("a") // it leaves the log with a commit that fails
+			delivered(1)
+			mustTake(t, p, change(t, "b", 2))
+			mustTake(t, p, change(t, "c", 3))
+			mustTake(t, p, change(t, "d", 4))
+			fail(b)
+			if b.write(p) {
+				t.Fatal("written")
+			}
+			accept("b") // while it is written
+			delivered(2)
+			p.Failed()
+			accept("c") // before the next one
+			delivered(3)
+			b.commit(p)
+			b.set(false, nil)
+			b.commit(p)
+			if left := slices.Sorted(maps.Keys(b.entries)); !slices.Equal(left, []uint64{3}) {
+				t.Errorf("the log holds %d, want that of d, 3", left)
+			}
+			accept("d")
+			settled(t, p, b)
+		})
+	}
+}
+
+// While commits fail, no more is kept for them than what waits.
+func TestFailingCommitsTakeNoMemory(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	p := start(t, sink, &letters{}, spilling(b, 1<<20, 1<<30))
+	b.lie()
+	for round := range 200 {
+		block := make(chan struct{})
+		sink.set(func(int, []sinks.Record) error { <-block; return nil })
+		for n := range 10 {
+			mustTake(t, p, change(t, fmt.Sprint("o", n), round*10+n+1))
+		}
+		if b.write(p) { // captured, then settled, then failed
+			t.Fatal("written")
+		}
+		close(block)
+		drain(t, p)
+		p.Failed()
+	}
+	p.mu.Lock()
+	kept := len(p.log.removable) + len(p.log.fresh) + len(p.log.captured)
+	p.mu.Unlock()
+	if kept > 2000 { // fresh is swept from 1024 on
+		t.Errorf("%d things are kept for the next commit", kept)
+	}
+	b.set(false, nil)
+	settled(t, p, b)
 }
 
 func TestTicketsGiveTheirRoomBack(t *testing.T) {
@@ -481,8 +561,9 @@ func TestLogModel(t *testing.T) {
 		p, stop := launch(sink, &letters{}, adjust)
 		rt.Cleanup(func() { stop() })
 		version := 0
-		// The versions that a commit secured, and those that were handed over since.
+		// The versions that a commit secured, and those that were handed over since, of which some are on disk.
 		var secured, fresh []int
+		onDisk := 0
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 9).Draw(rt, "step") {
 			case 0, 1, 2, 3:
@@ -503,19 +584,24 @@ func TestLogModel(t *testing.T) {
 			case 6:
 				sink.set(nil)
 			case 7, 8:
-				b.set(rapid.IntRange(0, 3).Draw(rt, "full") == 0, nil)
-				b.commit(p)
-				b.committing.Lock()
-				if b.pending == nil {
-					secured, fresh = append(secured, fresh...), nil
+				switch rapid.IntRange(0, 5).Draw(rt, "disk") {
+				case 0:
+					b.set(true, nil)
+				case 1:
+					b.lie()
+					onDisk = len(fresh)
+				default:
+					b.set(false, nil)
 				}
-				b.committing.Unlock()
+				if b.commit(p) {
+					secured, fresh, onDisk = append(secured, fresh...), nil, 0
+				}
 			case 9: // killed
 				stop()
-				b.crash()
-				// What no commit saw comes again: the position is behind it.
-				version -= len(fresh)
-				fresh = nil
+				// What no commit wrote comes again: the position is behind it.
+				secured = append(secured, fresh[:onDisk]...)
+				version -= len(fresh) - onDisk
+				fresh, onDisk = nil, 0
 				p, stop = launch(sink, &letters{}, adjust)
 			}
 			if s := p.Stats(); !s.Balanced() || s.Bytes > maxBytes+maxBuffered {

@@ -1,6 +1,8 @@
 package source
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,7 +23,9 @@ type knownSet struct {
 	keep bool
 	// changed are the objects that the last commit does not know as they are; one may occur twice.
 	changed []types.NamespacedName
-	commit  uint32 // counts the commits, from 1
+	// captured are those that the commit under way writes.
+	captured []types.NamespacedName
+	commit   uint32 // counts the commits, from 1
 }
 
 // known is what is kept of one object. There may be a million of them.
@@ -142,7 +146,7 @@ func (k *knownSet) restore(object delta.Known) {
 	k.objects[key] = newKnown(object.Version, object.Missed, object.Previous)
 }
 
-// capture returns what changed since the last call.
+// capture returns what changed since the last call. A call of committed or failed follows.
 func (k *knownSet) capture() (put, remove []delta.Known) {
 	for _, key := range k.changed {
 		object, exists := k.objects[key]
@@ -155,13 +159,36 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 			remove = append(remove, delta.Known{Namespace: key.Namespace, Name: key.Name})
 		}
 	}
-	if len(k.changed) > maxIdleChanges {
-		k.changed = nil
-	}
-	clear(k.changed)
-	k.changed = k.changed[:0]
+	k.changed, k.captured = k.captured, k.changed
 	k.commit++
 	return put, remove
+}
+
+// committed says that what was captured last is on disk.
+func (k *knownSet) committed() {
+	if len(k.captured) > maxIdleChanges {
+		k.captured = nil
+	}
+	clear(k.captured)
+	k.captured = k.captured[:0]
+}
+
+// failed says that what was captured last may not be on disk: it counts as changed again. While commits fail this is all
+// that grows, so no object is in it twice, and no name holds on to more than itself. The objects are left alone: their
+// owner may be reading them.
+func (k *knownSet) failed() {
+	seen := make(map[types.NamespacedName]struct{}, len(k.captured)+len(k.changed))
+	for _, key := range slices.Concat(k.captured, k.changed) {
+		if _, again := seen[key]; again {
+			continue
+		}
+		if _, exists := k.objects[key]; !exists {
+			key = types.NamespacedName{Namespace: strings.Clone(key.Namespace), Name: strings.Clone(key.Name)}
+		}
+		seen[key] = struct{}{}
+	}
+	k.captured = nil
+	k.changed = slices.AppendSeq(k.changed[:0], maps.Keys(seen))
 }
 
 // maxIdleChanges is how many changes the space of a commit is kept for.

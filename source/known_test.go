@@ -2,6 +2,8 @@ package source
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -10,7 +12,7 @@ import (
 	"github.com/kubeferry/kubeferry/delta"
 )
 
-// What the commits wrote is what is known, whatever happened between them.
+// What the commits wrote is what is known, whatever happened between them, and whichever failed.
 func TestCommitsHoldTheKnownSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := map[string]delta.Known{}
@@ -26,14 +28,31 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			return o
 		}
 		key := func(n string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: n} }
-		commit := func() {
+		fail := func() {
+			k.failed()
+			sorted := slices.SortedFunc(slices.Values(k.changed), func(a, b types.NamespacedName) int { return strings.Compare(a.Name, b.Name) })
+			if twice := len(sorted) - len(slices.Compact(sorted)); twice > 0 {
+				t.Fatalf("%d objects are among the changed twice: %v", twice, k.changed)
+			}
+		}
+		const well, full, lies = 0, 1, 2 // the disk
+		commit := func(disk int) {
 			put, remove := k.capture()
+			if disk == full {
+				fail()
+				return
+			}
 			for _, r := range remove {
 				delete(stored, r.Name)
 			}
 			for _, p := range put {
 				stored[p.Name] = p
 			}
+			if disk == lies {
+				fail()
+				return
+			}
+			k.committed()
 			if len(stored) != k.len() {
 				t.Fatalf("stored %v, known %v", stored, k.objects)
 			}
@@ -84,9 +103,9 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 					k.learn(o, rapid.Uint64Range(0, 3).Draw(t, "missed"), keep(o))
 				}
 			},
-			"commit": func(*rapid.T) { commit() },
+			"commit": func(t *rapid.T) { commit(rapid.SampledFrom([]int{well, well, full, lies}).Draw(t, "disk")) },
 		})
-		commit()
+		commit(well)
 	})
 }
 

@@ -26,7 +26,8 @@ type state struct {
 	unclean bool
 	kind    schema.GroupVersionKind
 
-	changed bool // since the last capture
+	changed  bool // since the last capture
+	captured bool // by the commit under way
 }
 
 // reset forgets everything but the known set.
@@ -112,6 +113,7 @@ func (s *Source) Restore(store Store) error {
 }
 
 // Capture returns what changed since the last call, watch by watch. It is called while nothing is being handed over.
+// Exactly one call of Committed or Failed follows before the next Capture.
 func (s *Source) Capture() []delta.WatchChange {
 	var changes []delta.WatchChange
 	for _, w := range s.watches {
@@ -120,6 +122,24 @@ func (s *Source) Capture() []delta.WatchChange {
 		}
 	}
 	return changes
+}
+
+// Committed says that what Capture returned last is on disk.
+func (s *Source) Committed() {
+	for _, w := range s.watches {
+		w.state.captured = false
+		w.state.known.committed()
+	}
+}
+
+// Failed says that what Capture returned last may not be on disk: the next Capture returns it again, as it is by then.
+// It is called while nothing is being handed over.
+func (s *Source) Failed() {
+	for _, w := range s.watches {
+		w.state.changed = w.state.changed || w.state.captured
+		w.state.captured = false
+		w.state.known.failed()
+	}
 }
 
 // WatchIDs are the ids of the source's watches.
@@ -186,7 +206,7 @@ func (w *watcher) capture() (delta.WatchChange, bool) {
 	if !w.state.changed && len(w.state.known.changed) == 0 {
 		return delta.WatchChange{}, false
 	}
-	w.state.changed = false
+	w.state.changed, w.state.captured = false, true
 	change := delta.WatchChange{Watch: w.id}
 	change.Put, change.Remove = w.state.known.capture()
 	meta, err := json.Marshal(Meta{

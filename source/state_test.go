@@ -152,6 +152,7 @@ func (l *life) capture() {
 	l.commits.Lock()
 	defer l.commits.Unlock()
 	l.memory.commit(l.source.Capture())
+	l.source.Committed()
 }
 
 func (l *life) Delta(ctx context.Context, d *delta.Delta, to Audience, then func([]string)) error {
@@ -744,4 +745,41 @@ func TestResourceSeenToGo(t *testing.T) {
 	if len(l.gaps) > 0 {
 		t.Errorf("got gaps %+v", l.gaps)
 	}
+}
+
+// What a commit that failed was to write, the next one writes, as it is by then.
+func TestFailedCaptureComesAgain(t *testing.T) {
+	server, m := things(t, "a", "b", "c"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(13)
+	capture := func() []delta.WatchChange { // nothing is handed over meanwhile
+		l.commits.Lock()
+		defer l.commits.Unlock()
+		return l.source.Capture()
+	}
+	fail := func() {
+		l.commits.Lock()
+		defer l.commits.Unlock()
+		l.source.Failed()
+	}
+	if got := capture(); len(got) != 1 || len(got[0].Put) != 3 {
+		t.Fatalf("got %+v", got)
+	}
+	server.Write("a", true) // after it was captured
+	server.Write("d", false)
+	l.watching(15)
+	fail()
+	again := capture()
+	if len(again) != 1 || len(again[0].Put) != 3 || len(again[0].Remove) != 1 || again[0].Remove[0].Name != "a" {
+		t.Fatalf("got %+v", again)
+	}
+	fail()
+	if got := capture(); len(got) != 1 || string(got[0].Meta) != string(again[0].Meta) || len(got[0].Put) != 3 || len(got[0].Remove) != 1 {
+		t.Errorf("got %+v, want %+v", got, again)
+	}
+	l.source.Committed()
+	if got := capture(); len(got) != 0 {
+		t.Errorf("nothing happened, got %+v", got)
+	}
+	l.source.Committed()
 }

@@ -44,6 +44,8 @@ func (m *moments) Capture(*checkpoint.Commit) {
 
 func (*moments) Committed(map[string]checkpoint.LogSize) {}
 
+func (*moments) Failed() {}
+
 // A delta, and what its watch notes of it, are handed over in one moment: to those it is for, and to nobody else.
 func TestHandOverIsOneMoment(t *testing.T) {
 	logger := slog.New(slog.DiscardHandler)

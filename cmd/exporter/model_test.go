@@ -232,6 +232,9 @@ func (w *world) Committed(map[string]checkpoint.LogSize) {
 	}
 }
 
+// Failed leaves what was acknowledged since the commit before unsecured.
+func (*world) Failed() {}
+
 func (w *world) balance(rt *rapid.T) {
 	for _, p := range w.run.pipelines {
 		if s := p.Stats(); !s.Balanced() {

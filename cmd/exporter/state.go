@@ -188,12 +188,12 @@ func (s sourceState) Capture(c *checkpoint.Commit) {
 	c.Watches = append(c.Watches, s.Source.Capture()...)
 }
 
-func (sourceState) Committed(map[string]checkpoint.LogSize) {}
+func (s sourceState) Committed(map[string]checkpoint.LogSize) { s.Source.Committed() }
 
 type pipelineState struct{ *pipeline.Pipeline }
 
 func (p pipelineState) Capture(c *checkpoint.Commit) {
-	if change := p.Pipeline.Capture(); len(change.Append)+len(change.Remove) > 0 {
+	if change := p.Pipeline.Capture(); !change.Empty() {
 		c.Logs = append(c.Logs, change)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -217,20 +218,62 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 100}}}]
 	}
 }
 
-// TestFullDisk lets the state directory hit a limit on file sizes, as a full disk would: deliveries go on, the
-// exporter says so and is not ready, and once there is room again a restart goes on where the last commit was.
+// TestFullDisk fills the disk of the state directory: deliveries go on, the exporter says so and is not ready. Either it
+// is killed, and goes on where the last commit was once there is room again; or the sink comes back, and it is ready
+// again by itself once it has delivered what there is no room for.
 func TestFullDisk(t *testing.T) {
+	t.Run("killed", func(t *testing.T) {
+		full := fillDisk(t, limitedFiles())
+		full.exporter.Kill()
+		full.hook.Use(webhooktest.Accept())
+		e := startExporter(t, plane(t).KubeconfigFile(), full.text)
+		t.Log(expectAll(t, full.watched, full.all, hookReader(t, full.hook, cloudEvents), oracle.CompareOptions{}))
+		e.WaitReady()
+	})
+	t.Run("delivered", func(t *testing.T) {
+		limit := limitedFiles()
+		if os.Getuid() == 0 {
+			limit = smallDisk()
+		}
+		full := fillDisk(t, limit)
+		full.hook.Use(webhooktest.Accept())
+		e := full.exporter
+		e.WaitSettled(wide)
+		eventually(t, wide, "ready again", func() error {
+			if code, body := e.Get("/readyz"); code != http.StatusOK {
+				return fmt.Errorf("%d %s", code, body)
+			}
+			return nil
+		})
+		e.WaitLogged(wide, "the checkpoint can be written again")
+		report := expectAll(t, full.watched, full.all, hookReader(t, full.hook, cloudEvents), oracle.CompareOptions{})
+		t.Log(report)
+		if len(report.Duplicates) > 0 {
+			t.Errorf("repeated: %v", report.Duplicates)
+		}
+		e.Stop()
+	})
+}
+
+// fullDisk is an exporter whose state directory has no room for what waits.
+type fullDisk struct {
+	exporter *exporter
+	text     string
+	hook     *webhooktest.Receiver
+	watched  *oracle.Oracle
+	all      *load.Result
+}
+
+func fillDisk(t *testing.T, limit func(dir string) func(*process.Options)) *fullDisk {
+	t.Helper()
 	config := plane(t).Config()
 	namespace := newNamespace(t, "full")
 	kinds := []load.Resource{load.ConfigMaps()}
 	hook := webhooktest.Start(t)
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
-	text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) + hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
-	// The shell's unit is 512 or 1024 bytes; the log of the exporter has the same limit.
-	e := startExporter(t, plane(t).KubeconfigFile(), text, func(o *process.Options) {
-		o.Args = append([]string{"-c", `ulimit -f 200; exec "$0" "$@"`, o.Path}, o.Args...)
-		o.Path = "/bin/sh"
-	})
+	dir := t.TempDir()
+	text := fmt.Sprintf("stateDir: %q\n", dir) + hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	e := startExporter(t, plane(t).KubeconfigFile(), text, limit(dir))
 	e.WaitReady()
 	lasting(t, commitInterval)
 	hook.Use(webhooktest.Status(http.StatusInternalServerError))
@@ -246,12 +289,29 @@ func TestFullDisk(t *testing.T) {
 	if code, body := e.Get("/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz: %d %s", code, body)
 	}
-	e.Kill()
-	hook.Use(webhooktest.Accept())
-	e = startExporter(t, plane(t).KubeconfigFile(), text)
-	report := expectAll(t, watched, all, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
-	t.Log(report)
-	e.WaitReady()
+	return &fullDisk{e, text, hook, watched, all}
+}
+
+// limitedFiles limits the size of each file, which is as near as one gets to a full disk without the right to mount one.
+// The shell's unit is 512 or 1024 bytes; the log of the exporter has the same limit.
+func limitedFiles() func(string) func(*process.Options) {
+	return func(string) func(*process.Options) {
+		return func(o *process.Options) {
+			o.Args = append([]string{"-c", `ulimit -f 200; exec "$0" "$@"`, o.Path}, o.Args...)
+			o.Path = "/bin/sh"
+		}
+	}
+}
+
+// smallDisk mounts a disk of 600 KiB over the directory, in a namespace of the exporter's own, with which it ends.
+func smallDisk() func(string) func(*process.Options) {
+	return func(dir string) func(*process.Options) {
+		return func(o *process.Options) {
+			const script = `mount -t tmpfs -o size=600k none "$0" && exec "$@"`
+			o.Args = slices.Concat([]string{"--mount", "--propagation", "private", "sh", "-c", script, dir, o.Path}, o.Args)
+			o.Path = "unshare"
+		}
+	}
 }
 
 // TestStateDirectoryThatCannotBeUsed gives clear errors and leaves everything as it was.
