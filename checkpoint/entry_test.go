@@ -2,12 +2,15 @@ package checkpoint
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/klauspost/compress/s2"
+	bolt "go.etcd.io/bbolt"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/delta"
@@ -66,6 +69,81 @@ func FuzzKnown(f *testing.F) {
 			t.Errorf("got %+v and %v, want %+v", again, err, k)
 		}
 	})
+}
+
+// Whatever a file says of its run, of a watch, or of a log's size, it is opened, or set aside with a report; what it says
+// of itself is never taken for granted.
+func FuzzFile(f *testing.F) {
+	f.Add([]byte(`{"format":1,"clusterUID":"c","epoch":1,"clean":true}`), []byte(`{"position":"9"}`), []byte(`{"entries":1,"bytes":9,"next":8}`))
+	f.Add([]byte(`{"format":1}`), []byte(`{}`), []byte(`{"entries":1,"bytes":9,"next":7}`))
+	f.Add([]byte(`{"format":1}`), []byte(`{}`), []byte(`{"entries":2,"bytes":9,"next":8}`))
+	f.Add([]byte(`{"format":1,"rolledBack":true}`), []byte(`[]`), []byte(`{"entries":18446744073709551615,"bytes":-1,"next":0}`))
+	f.Add([]byte(`{"format":2}`), []byte(`{`), []byte(`0`))
+	f.Add([]byte{}, []byte{}, []byte{})
+	f.Fuzz(func(t *testing.T, info, watch, size []byte) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, fileName)
+		db, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.Update(func(tx *bolt.Tx) error { return writeRaw(tx, info, watch, size) })
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		reports := 0
+		s, err := Open(dir, func(string, error) { reports++ })
+		if err != nil {
+			t.Fatalf("neither opened nor set aside: %v", err)
+		}
+		defer s.Close()
+		aside, _ := filepath.Glob(path + ".set-aside-*")
+		if len(aside) != reports || reports > 1 {
+			t.Errorf("%d reports, set aside %v", reports, aside)
+		}
+		watches := 0
+		err = s.Watches(func(string, []byte) error { watches++; return nil })
+		if err != nil || watches != 1-reports || len(s.Logs()) != watches {
+			t.Errorf("%d watches and %d logs after %d reports, %v", watches, len(s.Logs()), reports, err)
+		}
+		// Numbers go on behind what the log holds, or new entries would replace old ones.
+		entries, err := s.ReadLog("p", 0, 1<<20)
+		if logged := s.Logs()["p"]; err != nil || len(entries) != watches || logged.Entries != uint64(watches) || watches == 1 && logged.Next <= entries[0].Seq {
+			t.Errorf("got %+v for %d entries, %v", logged, len(entries), err)
+		}
+	})
+}
+
+// writeRaw makes a file with one watch and a log of one entry, and what is said of them as given.
+func writeRaw(tx *bolt.Tx, info, watch, size []byte) error {
+	meta, err := tx.CreateBucket(metaBucket)
+	if err != nil {
+		return err
+	}
+	watches, err := tx.CreateBucket(watchesBucket)
+	if err != nil {
+		return err
+	}
+	one, err := watches.CreateBucket([]byte("w"))
+	if err != nil {
+		return err
+	}
+	if _, err := one.CreateBucket(knownBucket); err != nil {
+		return err
+	}
+	logs, err := tx.CreateBucket(logsBucket)
+	if err != nil {
+		return err
+	}
+	log, err := logs.CreateBucket([]byte("p"))
+	if err != nil {
+		return err
+	}
+	entry, err := encodeEntry(&delta.Entry{Seq: 7, Gap: &delta.Gap{Watch: "w"}})
+	if err != nil {
+		return err
+	}
+	return errors.Join(meta.Put(metaKey, info), one.Put(metaKey, watch), logs.Put(sizeKey([]byte("p")), size), log.Put(seqKey(7), entry))
 }
 
 // What a pipeline made of a delta comes back as it was, though the object's JSON may not tell whose it is.

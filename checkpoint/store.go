@@ -189,6 +189,9 @@ func (s *Store) load(fresh Info) error {
 			return &unusableError{fmt.Errorf("format %d, this version reads %d", s.info.Format, format)}
 		}
 		logs := tx.Bucket(logsBucket)
+		if logs == nil || tx.Bucket(watchesBucket) == nil {
+			return &unusableError{errors.New("damaged: no watches or no logs")}
+		}
 		return logs.ForEachBucket(func(name []byte) error {
 			var size LogSize
 			if err := json.Unmarshal(logs.Get(sizeKey(name)), &size); err != nil {

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,10 +61,14 @@ func verify(path string) (err error) {
 			return &unusableError{fmt.Errorf("cut short: %d bytes of %d", info.Size(), size)}
 		}
 		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
-			if bytes.Equal(name, watchesBucket) {
+			switch {
+			case bytes.Equal(name, watchesBucket):
 				return b.ForEachBucket(func(id []byte) error { return checkWatch(b.Bucket(id)) })
+			case bytes.Equal(name, logsBucket):
+				return b.ForEachBucket(func(pipeline []byte) error { return checkLog(b.Bucket(pipeline), b.Get(sizeKey(pipeline))) })
+			default:
+				return walk(b)
 			}
-			return walk(b)
 		})
 	})
 }
@@ -80,6 +85,27 @@ func checkWatch(watch *bolt.Bucket) error {
 		}
 		return nil
 	})
+}
+
+// checkLog compares a log with what is said of its size: a number for the next entry that is too small would have new
+// entries replace old ones.
+func checkLog(log *bolt.Bucket, text []byte) error {
+	var said LogSize
+	if err := json.Unmarshal(text, &said); err != nil {
+		return &unusableError{fmt.Errorf("damaged: the size of a log: %w", err)}
+	}
+	entries, next := uint64(0), uint64(0)
+	err := log.ForEach(func(key, _ []byte) error {
+		if len(key) != 8 {
+			return &unusableError{errors.New("damaged: an entry of a log without a number")}
+		}
+		entries, next = entries+1, binary.BigEndian.Uint64(key)+1
+		return nil
+	})
+	if err == nil && (said.Entries != entries || said.Next < next || said.Bytes < 0) {
+		err = &unusableError{fmt.Errorf("damaged: a log of %d entries up to %d is said to have %d up to %d", entries, next, said.Entries, said.Next)}
+	}
+	return err
 }
 
 func walk(b *bolt.Bucket) error {

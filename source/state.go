@@ -2,6 +2,7 @@ package source
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -90,7 +91,7 @@ func (s *Source) Restore(store Store) error {
 	err := store.Watches(func(id string, text []byte) error {
 		var meta Meta
 		if err := json.Unmarshal(text, &meta); err != nil {
-			return err
+			return fmt.Errorf("what is kept of the watch %s: %w", id, err)
 		}
 		kept[id] = meta
 		return nil

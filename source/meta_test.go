@@ -1,0 +1,54 @@
+package source
+
+import (
+	"encoding/json"
+	"log/slog"
+	"reflect"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/source/sourcetest"
+)
+
+// Whatever is kept of a watch, a source begins with it or refuses it; and what it began with is what it keeps.
+func FuzzMeta(f *testing.F) {
+	client, err := NewClient(&rest.Config{Host: "http://127.0.0.1:1"}, ClientOptions{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	begin := func() *Source {
+		options := Options{Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}}
+		return New(client, options, &life{names: []string{"p", "q"}}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	}
+	f.Add([]byte(`{"source":"test","resource":"v1/things","position":"9","complete":true,"served":["p","gone"],"takers":["q","p"]}`), uint64(1))
+	f.Add([]byte(`{"position":"x","refused":"410","unclean":true,"partial":true,"namespaces":{"include":["a*"]},"kept":"redacted"}`), uint64(3))
+	f.Add([]byte(`[]`), uint64(0))
+	f.Add([]byte(`{"served":null,"takers":["p","p","",null]}`), ^uint64(0))
+	f.Fuzz(func(t *testing.T, text []byte, missed uint64) {
+		s, m := begin(), newMemory()
+		id := s.WatchIDs()[0]
+		m.meta[id] = text
+		m.known[id] = map[string]delta.Known{"/a": {Name: "a", Version: delta.NewVersion("u", "1"), Missed: missed, Previous: []byte("x")}}
+		if err := s.Restore(m); err != nil {
+			return
+		}
+		m.commit(s.Capture())
+		s.Committed()
+		var kept, again Meta
+		if err := json.Unmarshal(m.meta[id], &kept); err != nil {
+			t.Fatal(err)
+		}
+		s = begin()
+		if err := s.Restore(m); err != nil {
+			t.Fatalf("what it kept it does not take: %v", err)
+		}
+		m.commit(s.Capture())
+		if err := json.Unmarshal(m.meta[id], &again); err != nil || !reflect.DeepEqual(kept, again) {
+			t.Errorf("got %+v, then %+v, %v", kept, again, err)
+		}
+	})
+}
