@@ -47,9 +47,8 @@ type follower struct {
 	// pagesOnly is set once the server turned a watch-list down.
 	pagesOnly bool
 
-	// restored says that the position is the last run's and has not been compared with the server's, unclean that
-	// nothing has been resumed from it yet and that run ended without a last commit.
-	restored, unclean bool
+	// restored says that the position is the last run's and has not been compared with the server's.
+	restored bool
 	// fill asks for the state at the position before the watch goes on.
 	fill bool
 	// begun is set between the notes begin and end.
@@ -115,7 +114,7 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 	if apierrors.IsNotFound(err) {
 		exists, discoveryErr := l.exists(ctx)
 		if discoveryErr == nil && !exists {
-			return was, cmp.Or(l.process(ctx, event{note: goneNote(l.refused, l.position, l.unclean, ended)}), errGone)
+			return was, cmp.Or(l.process(ctx, event{note: goneNote(l.refused, l.position, ended)}), errGone)
 		}
 		err = cmp.Or(discoveryErr, err)
 	}
@@ -196,7 +195,6 @@ func (l *follower) forward(ctx context.Context, e event) error {
 	}
 	if version := e.object.ResourceVersion(); moves && version != "" {
 		l.position = version
-		l.unclean = false // the server had the history; whatever happened was seen
 	}
 	return nil
 }
@@ -215,7 +213,7 @@ func (l *follower) open(ctx context.Context) (*frames, error) {
 			return nil, err
 		}
 		if l.refused != nil { // in the last run, which did not come to the end of the state
-			l.position, l.fill, l.unclean = "", false, false
+			l.position, l.fill = "", false
 			return l.watchAfterPages(ctx)
 		}
 		w, err := l.goOn(ctx)
@@ -267,8 +265,11 @@ func (l *follower) compare(ctx context.Context) error {
 		}
 		return err
 	}
+	if !l.restored {
+		return nil
+	}
 	l.restored = false
-	return nil
+	return l.process(ctx, event{note: &note{kind: compared, resourceVersion: now.resourceVersion}})
 }
 
 // goOn watches on from the position, after reading the state there if that is asked for.
@@ -331,8 +332,8 @@ func (l *follower) watch(ctx context.Context) (*frames, error) {
 func (l *follower) refuse(err error) {
 	l.logger.Warn("the API server refuses the history since the position: a gap; the difference follows",
 		"resourceVersion", l.position, "err", err)
-	l.refused = &refusal{from: l.position, reason: err.Error(), unclean: l.unclean}
-	l.position, l.fill, l.unclean = "", false, false
+	l.refused = &refusal{from: l.position, reason: err.Error()}
+	l.position, l.fill = "", false
 }
 
 // isRefusal reports whether the server says that it no longer has the history asked for.

@@ -18,7 +18,7 @@ type event struct {
 // note is what a follower tells the process function between the objects.
 type note struct {
 	kind noteKind
-	// resourceVersion is, for end, that of the state between begin and end.
+	// resourceVersion is, for end, that of the state between begin and end, and for compared the server's.
 	resourceVersion string
 	// exact says, on begin, that the state is the one at the position.
 	exact bool
@@ -40,6 +40,8 @@ const (
 	abandon
 	// gone: discovery says that the resource does not exist any more.
 	gone
+	// compared: the last run's position was held against the server's present resource version.
+	compared
 )
 
 // errHistoryGone is why the history of a resource that is gone cannot be had.
@@ -49,16 +51,14 @@ var errHistoryGone = errors.New("the resource is gone, and its history with it")
 type refusal struct {
 	from, to string
 	reason   string
-	// unclean says that the position was the last run's, and that run ended without a last commit.
-	unclean bool
 }
 
 // goneNote is the note for a resource that discovery does not know any more. What happened to its objects since the
 // position, if there is one, cannot be read; refused is an earlier refusal that no state has closed.
-func goneNote(refused *refusal, position string, unclean, witnessed bool) *note {
+func goneNote(refused *refusal, position string, witnessed bool) *note {
 	if refused != nil || position == "" {
 		return &note{kind: gone, refused: refused}
 	}
-	refused = &refusal{from: position, reason: errHistoryGone.Error(), unclean: unclean}
+	refused = &refusal{from: position, reason: errHistoryGone.Error()}
 	return &note{kind: gone, refused: refused, witnessed: witnessed}
 }

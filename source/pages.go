@@ -205,6 +205,5 @@ func (l *follower) readPages(ctx context.Context, p page) error {
 		return err
 	}
 	l.position, l.refused, l.fill, l.begun = position, nil, false, false
-	l.unclean = l.unclean && start.exact // what happened since is not seen yet
 	return nil
 }

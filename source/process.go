@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeferry/kubeferry/delta"
@@ -80,6 +81,8 @@ type processor struct {
 	learning bool
 	// again says that the takers are owed a snapshot at this start, though they had one.
 	again bool
+	// lastRun is a resource version that the last run cannot have gone beyond.
+	lastRun string
 	// absent says that there was no such resource before this state, so that no object of it is an old one.
 	absent bool
 	gone   bool
@@ -120,6 +123,9 @@ func (p *processor) note(ctx context.Context, n *note) error {
 			p.state.unclean = unclean
 		})
 		p.health.completed()
+		return nil
+	case compared:
+		p.lastRun = n.resourceVersion
 		return nil
 	case abandon:
 		p.handler.Update(func() { p.reading, p.exact, p.owed = false, false, nil })
@@ -306,7 +312,7 @@ func (p *processor) gap(ctx context.Context, r *refusal) error {
 	g := &delta.Gap{
 		Watch: p.id, Resource: p.collection.resource, Namespace: p.collection.namespace,
 		LabelSelector: p.collection.labelSelector, FieldSelector: p.collection.fieldSelector,
-		From: r.from, To: r.to, Reason: r.reason, Unclean: r.unclean, Observed: p.at,
+		From: r.from, To: r.to, Reason: r.reason, Unclean: p.state.unclean, Observed: p.at,
 	}
 	refused := func() { p.state.refused, p.state.changed = r.reason, true }
 	return p.health.handOver(ctx, p.at, func(ctx context.Context) error { return p.handler.Gap(ctx, g, refused) })
@@ -333,10 +339,17 @@ func (p *processor) label(d *delta.Delta) {
 // advance moves the position. Inside a state the resource versions are in no order, and mean nothing.
 func (p *processor) advance(resourceVersion string) {
 	if !p.reading && resourceVersion != "" {
-		p.state.position, p.state.unclean = resourceVersion, false
+		p.state.position = resourceVersion
+		p.state.unclean = p.state.unclean && !p.caughtUp()
 	}
 	p.state.changed = true
 	p.health.active(p.at, p.state.position, p.known().len())
+}
+
+// caughtUp reports whether the position is past everything that the last run can have told.
+func (p *processor) caughtUp() bool {
+	order, err := resourceversion.CompareResourceVersion(p.state.position, p.lastRun)
+	return p.lastRun == "" || err != nil || order >= 0
 }
 
 func (p *processor) known() *knownSet { return p.state.known }

@@ -23,7 +23,8 @@ type state struct {
 	// refused is why the server refused the position, from the gap until the state that closes it is complete. Meanwhile
 	// the known set is ahead of the position: nothing may be watched on from there.
 	refused string
-	// unclean says that the position is that of a run without a last commit, and the history since was not seen.
+	// unclean says that a run ended without a last commit, and that not all of the history has been seen that it may have
+	// told beyond it.
 	unclean bool
 	kind    schema.GroupVersionKind
 

@@ -551,6 +551,31 @@ func TestUncleanLastsUntilTheHistoryIsSeen(t *testing.T) {
 	}
 }
 
+// A killed run may have told more than the next one comes to see before it ends in good order.
+func TestUncleanLastsUntilTheLastRunIsPassed(t *testing.T) {
+	for _, after := range []int{1, 2} {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			server, m := things(t, "a"), newMemory()
+			l := live(t, server, m, []string{"p"}, nil)
+			l.watching(11)
+			l.capture()
+			server.Write("b", false) // 12
+			server.Write("c", false) // 13
+			l.watching(13)
+			l.crash()
+			l = live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = after })
+			l.expect("p", []string{"u12/12/ADDED", "u13/13/ADDED"}[:after]...)
+			l.stop()
+			server.Compact() // 14
+			l = live(t, server, m, []string{"p"}, nil)
+			l.watching(14)
+			if passed := after == 2; len(l.gaps) != 1 || l.gaps[0].Unclean == passed {
+				t.Errorf("got gaps %+v", l.gaps)
+			}
+		})
+	}
+}
+
 // A reading that closes a gap and is killed goes on behind another gap, even where the server would give the history
 // now: versions would come again that are older than what was delivered.
 func TestInterruptedRelist(t *testing.T) {

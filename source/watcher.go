@@ -90,7 +90,7 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 			w.health.failed(err)
 		}
 		if isGone(err) && (w.state.position != "" || w.state.known.len() > 0) { // it went while nobody looked
-			last := goneNote(w.refused(), w.state.position, w.state.unclean, false)
+			last := goneNote(w.refused(), w.state.position, false)
 			if w.processor(w.state.kind).process(ctx, event{note: last}) == nil {
 				w.handler.Update(w.state.reset)
 				w.resumed, w.fill, w.again = false, false, false
@@ -129,7 +129,7 @@ func (w *watcher) processor(kind schema.GroupVersionKind) *processor {
 func (w *watcher) follower(process func(ctx context.Context, e event) error) *follower {
 	l := &follower{
 		collection: w.collection, process: process, health: w.health, logger: w.logger, backoff: w.backoff,
-		position: w.state.position, restored: w.resumed, unclean: w.state.unclean, fill: w.fill, refused: w.refused(), onRollback: w.onRollback,
+		position: w.state.position, restored: w.resumed, fill: w.fill, refused: w.refused(), onRollback: w.onRollback,
 		exists: func(ctx context.Context) (bool, error) {
 			_, err := w.collection.client.resolve(ctx, w.collection.resource)
 			if isGone(err) {
@@ -147,5 +147,5 @@ func (w *watcher) refused() *refusal {
 	if w.state.refused == "" {
 		return nil
 	}
-	return &refusal{from: w.state.position, reason: w.state.refused, unclean: w.state.unclean}
+	return &refusal{from: w.state.position, reason: w.state.refused}
 }
