@@ -19,6 +19,7 @@ type gate struct {
 	interval time.Duration
 	sent     time.Time // when the last probe went
 	next     time.Time // when the next may go
+	underway int       // probes that have no answer yet
 	// fresh says whose turn it is to probe: a ready object's, or a failed unit's.
 	fresh bool
 }
@@ -43,8 +44,18 @@ func (g *gate) fail(now time.Time, retryAfter time.Duration, probe bool) (closed
 }
 
 // probed takes note of a probe that is sent. The next need not wait for its answer: a sink that hangs would keep
-// that from coming for as long as its time-out.
-func (g *gate) probed(now time.Time) { g.sent, g.next = now, now.Add(g.pause()) }
+// that from coming for as long as its time-out. But it is not asked in quick succession either: that would take all the
+// calls that may be under way at once.
+func (g *gate) probed(now time.Time) {
+	if g.underway > 0 {
+		g.interval = maxProbeInterval
+	}
+	g.underway++
+	g.sent, g.next = now, now.Add(g.pause())
+}
+
+// answered takes note that a probe has come back, whatever it says.
+func (g *gate) answered() { g.underway-- }
 
 func (g *gate) postpone(next time.Time) {
 	if next.After(g.next) {

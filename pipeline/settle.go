@@ -90,6 +90,9 @@ func (p *Pipeline) judge(u *unit, errs []*sinks.Error, stopping bool) *verdict {
 	v := &verdict{outcomes: outcomes(u, errs), errs: errs}
 	probe := u.probe
 	u.probe = false
+	if probe {
+		p.gate.answered()
+	}
 	if stopping { // cancelled by us, which says nothing of the sink; what was acknowledged still counts
 		for n := range v.outcomes {
 			v.outcomes[n] = min(v.outcomes[n], failed)
