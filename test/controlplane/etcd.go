@@ -67,27 +67,39 @@ func (c *ControlPlane) waitReady(ctx context.Context, p *process.Process, probe 
 // CompactEtcd makes etcd forget all revisions before the current one, which it returns. A watch or a continued list
 // that is served from etcd and has missed any of them gets a 410; see the package comment for which ones are.
 func (c *ControlPlane) CompactEtcd(ctx context.Context) (revision string, err error) {
+	revision, err = c.EtcdRevision(ctx)
+	if err != nil {
+		return "", fmt.Errorf("compact etcd: %w", err)
+	}
+	return revision, c.CompactEtcdTo(ctx, revision)
+}
+
+// EtcdRevision returns the revision that etcd is at.
+func (c *ControlPlane) EtcdRevision(ctx context.Context) (string, error) {
 	// etcd's JSON gateway spares the tests a dependency on its client.
 	var status struct {
 		Header struct{ Revision string } // int64 as a string, as protobuf's JSON has it
 	}
 	body, err := c.callEtcd(ctx, http.MethodPost, "/v3/maintenance/status", map[string]any{})
 	if err != nil {
-		return "", fmt.Errorf("compact etcd: %w", err)
+		return "", err
 	}
-	if err := json.Unmarshal(body, &status); err != nil {
-		return "", fmt.Errorf("compact etcd: %w", err)
-	}
-	revision = status.Header.Revision
-	_, err = c.callEtcd(ctx, http.MethodPost, "/v3/kv/compaction", map[string]any{"revision": revision, "physical": true})
+	err = json.Unmarshal(body, &status)
+	return status.Header.Revision, err
+}
+
+// CompactEtcdTo is CompactEtcd for the revisions before an older one. The API server's own watches, which may be a
+// moment behind under a load, keep their history then, and so do those that its watch cache serves.
+func (c *ControlPlane) CompactEtcdTo(ctx context.Context, revision string) error {
+	_, err := c.callEtcd(ctx, http.MethodPost, "/v3/kv/compaction", map[string]any{"revision": revision, "physical": true})
 	var refused *etcdError
 	if errors.As(err, &refused) && refused.Code == alreadyCompacted {
 		err = nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("compact etcd: %w", err)
+		return fmt.Errorf("compact etcd: %w", err)
 	}
-	return revision, nil
+	return nil
 }
 
 // alreadyCompacted is gRPC's code (OutOfRange) for a compaction up to a revision that is compacted: nothing was written

@@ -109,12 +109,9 @@ pipelines:
 	memory(e).Until(half)
 	before := peakRSS(t, e)
 	e.Kill()
-	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	e = startExporter(t, plane(t).KubeconfigFile(), text, fast)
 	memory(e).Until(over)
-	if n := compactions() + 1; n < 2 {
+	if n := compactions(); n < 2 {
 		t.Errorf("etcd was compacted %d times during the load, want at least twice", n)
 	} else {
 		t.Logf("etcd was compacted %d times", n)
@@ -162,7 +159,9 @@ pipelines:
 	}
 }
 
-// keepCompacting compacts etcd again and again, until the function that it returns is called, which tells how often.
+// keepCompacting compacts etcd again and again, until the function that it returns is called, which tells how often. What
+// happened in the last second is spared: it is the history that the API server itself may not have read yet. Without
+// it, its watch cache would begin anew and refuse what is due.
 func keepCompacting(tb testing.TB, every time.Duration) (end func() int) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
@@ -170,6 +169,11 @@ func keepCompacting(tb testing.TB, every time.Duration) (end func() int) {
 	go func() {
 		n := 0
 		defer func() { times <- n }()
+		type reading struct {
+			revision string
+			at       time.Time
+		}
+		var readings []reading
 		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		for {
@@ -178,9 +182,15 @@ func keepCompacting(tb testing.TB, every time.Duration) (end func() int) {
 			case <-ctx.Done():
 				return
 			}
-			if _, err := plane(tb).CompactEtcd(ctx); err == nil {
-				n++
-			} else if ctx.Err() == nil {
+			revision, err := plane(tb).EtcdRevision(ctx)
+			readings = append(readings, reading{revision, time.Now()})
+			for err == nil && len(readings) > 0 && time.Since(readings[0].at) >= time.Second {
+				if err = plane(tb).CompactEtcdTo(ctx, readings[0].revision); err == nil {
+					n++
+				}
+				readings = readings[1:]
+			}
+			if err != nil && ctx.Err() == nil {
 				tb.Error(err)
 			}
 		}
