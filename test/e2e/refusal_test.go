@@ -111,9 +111,11 @@ func TestCompactedWhileWatching(t *testing.T) { // not parallel: it compacts
 		hookConfig("[v1/events, v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
 	e.WaitReady()
 	compactions := keepCompacting(t, 200*time.Millisecond)
-	done := runLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Operations: 800, Seed: 23})
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Rate: 200, Seed: 23})
+	read := hookReader(t, hook, cloudEvents)
+	more(t, read, 800) // which takes four seconds
 	n := compactions()
-	report := expectAll(t, watched, done, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
+	report := expectAll(t, watched, running.End(), read, oracle.CompareOptions{})
 	t.Logf("%d compactions; %v", n, report)
 	if n < 3 {
 		t.Errorf("%d compactions during the load", n)
