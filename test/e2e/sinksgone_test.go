@@ -45,7 +45,7 @@ func TestSinkGoneForTheWholeLoad(t *testing.T) {
 		bus.Stop()
 		broker.Stop()
 		jetstream := fmt.Sprintf(`nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: GONE, create: true}}`, bus.URL())
-		sinksGone(t, operations/3, bound, every,
+		sinksGone(t, operations/3, bound, every/2,
 			goneSink{name: "jetstream", config: jetstream, back: bus.Restart, read: streamReader(t, bus, "GONE"), once: true},
 			goneSink{
 				name: "kafka", config: fmt.Sprintf("kafka: {brokers: [%q], topic: gone}", broker.Addr()), back: broker.Restart,
