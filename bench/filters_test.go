@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeferry/kubeferry/delta"
-	"github.com/kubeferry/kubeferry/expr"
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/pipeline"
 )
 

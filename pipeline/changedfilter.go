@@ -1,8 +1,8 @@
 package pipeline
 
 import (
-	"github.com/kubeferry/kubeferry/delta"
-	"github.com/kubeferry/kubeferry/fieldpath"
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
 
 // ChangedFilter passes a MODIFIED only if one of its paths differs from the version before, and everything else. A

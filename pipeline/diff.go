@@ -8,7 +8,7 @@ import (
 
 	"github.com/wI2L/jsondiff"
 
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // Diff is what a MODIFIED carries of the version before.

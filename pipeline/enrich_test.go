@@ -9,9 +9,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeferry/kubeferry/delta"
-	"github.com/kubeferry/kubeferry/expr"
-	"github.com/kubeferry/kubeferry/fieldpath"
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeferry/kubeferry/delta"
-	"github.com/kubeferry/kubeferry/expr"
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
 )
 
 // OnError says what becomes of a change on which a filter's expression fails, because a field is not there for

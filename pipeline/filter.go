@@ -3,7 +3,7 @@ package pipeline
 import (
 	"slices"
 
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // Filter is one condition of a pipeline: a change passes that passes all of them. It is called from several

@@ -3,7 +3,7 @@ package pipeline
 import (
 	"strings"
 
-	"github.com/kubeferry/kubeferry/fieldpath"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
 
 // hiddenValues are the texts that a pipeline's redact transforms take out of an object. An explanation, which people

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // This file is the way in: what is always on, filters, transforms and the difference are applied before a delta waits.

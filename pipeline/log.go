@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // Log is a pipeline's part of the checkpoint. A commit writes what Capture returns; this reads it back.

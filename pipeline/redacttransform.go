@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kubeferry/kubeferry/fieldpath"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
 
 // RedactTransform puts digests in the place of what its paths match: lists and maps as a whole. The last-applied

@@ -3,8 +3,8 @@ package pipeline
 import (
 	"fmt"
 
-	"github.com/kubeferry/kubeferry/expr"
-	"github.com/kubeferry/kubeferry/fieldpath"
+	"github.com/kubeferry/kubeferry/internal/expr"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
 
 // trace takes notes of what becomes of one change on its way in. Its methods do nothing if it is nil, which it is

@@ -12,9 +12,9 @@ import (
 	apijson "k8s.io/apimachinery/pkg/util/json"
 	"pgregory.net/rapid"
 
-	"github.com/kubeferry/kubeferry/delta"
-	"github.com/kubeferry/kubeferry/expr"
-	"github.com/kubeferry/kubeferry/fieldpath"
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // ErrMissing says that the API server serves no such resource, now: a CRD may bring it.

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // A source that includes plain namespaces has a watch for each, one with globs a watch of the whole cluster. Going from

@@ -3,7 +3,7 @@ package source
 import (
 	"github.com/klauspost/compress/s2"
 
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // previous is what is kept of an object for its next change: its JSON, compressed; nil for nothing. A known set of

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // maxNamespaceWatches bounds the watches that plain namespace names are turned into. One watch of a namespace costs

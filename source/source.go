@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // Options say what a source watches.

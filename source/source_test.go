@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
 
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/source/sourcetest"
 )
 

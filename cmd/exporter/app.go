@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeferry/kubeferry/admin"
-	"github.com/kubeferry/kubeferry/config"
+	"github.com/kubeferry/kubeferry/internal/admin"
+	"github.com/kubeferry/kubeferry/internal/config"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/source"
 )

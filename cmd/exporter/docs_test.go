@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apijson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/kubeferry/kubeferry/config"
-	"github.com/kubeferry/kubeferry/fieldpath"
+	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
 	"github.com/kubeferry/kubeferry/pipeline"
 )
 

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeferry/kubeferry/config"
-	"github.com/kubeferry/kubeferry/enrich"
+	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/enrich"
 	"github.com/kubeferry/kubeferry/source"
 )
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubeferry/kubeferry/config"
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 )

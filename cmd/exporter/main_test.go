@@ -5,7 +5,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/kubeferry/kubeferry/config"
+	"github.com/kubeferry/kubeferry/internal/config"
 )
 
 func TestMain(m *testing.M) {

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
 
-	"github.com/kubeferry/kubeferry/checkpoint"
-	"github.com/kubeferry/kubeferry/config"
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/internal/config"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/source"

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeferry/kubeferry/admin"
+	"github.com/kubeferry/kubeferry/internal/admin"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/source"
 )

@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/uuid"
 
-	"github.com/kubeferry/kubeferry/checkpoint"
-	"github.com/kubeferry/kubeferry/delta"
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // known is kubeferry on the objects of loadKnown, as many tenths of them as given.

@@ -1,0 +1,204 @@
+package checkpoint
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// Commit is what one transaction writes.
+type Commit struct {
+	Watches []delta.WatchChange
+	Logs    []delta.LogChange
+	// DropWatches are forgotten altogether.
+	DropWatches []string
+	// Info replaces the file's, where it is not nil.
+	Info *Info
+}
+
+// Empty reports whether there is nothing to write.
+func (c *Commit) Empty() bool {
+	return len(c.Watches) == 0 && len(c.Logs) == 0 && len(c.DropWatches) == 0 && c.Info == nil
+}
+
+// Commit writes all of c, or nothing. After an error the file holds all of it or nothing.
+func (s *Store) Commit(c *Commit) (err error) {
+	defer func() {
+		if r := recover(); r != nil { // bbolt panics on a damaged page
+			err = fmt.Errorf("commit: %v", r)
+		}
+	}()
+	sizes := maps.Clone(s.sizes)
+	err = s.db.Update(func(tx *bolt.Tx) error {
+		watches := tx.Bucket(watchesBucket)
+		for _, id := range c.DropWatches {
+			if watches.Bucket([]byte(id)) == nil {
+				continue
+			}
+			if err := watches.DeleteBucket([]byte(id)); err != nil {
+				return err
+			}
+		}
+		for i := range c.Watches {
+			if err := writeWatch(watches, &c.Watches[i]); err != nil {
+				return err
+			}
+		}
+		var entries encodedEntries
+		if len(c.Logs) > 1 {
+			entries = encodedEntries{}
+		}
+		for i := range c.Logs {
+			if err := writeLog(tx.Bucket(logsBucket), &c.Logs[i], entries, sizes); err != nil {
+				return err
+			}
+		}
+		if c.Info != nil {
+			return putJSON(tx.Bucket(metaBucket), metaKey, c.Info)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("commit to %s: %w", s.path, err)
+	}
+	s.sizes = sizes
+	if c.Info != nil {
+		s.info = *c.Info
+	}
+	return nil
+}
+
+func writeWatch(watches *bolt.Bucket, change *delta.WatchChange) error {
+	id := []byte(change.Watch)
+	watch, err := watches.CreateBucketIfNotExists(id)
+	if err != nil {
+		return err
+	}
+	if change.Reset && watch.Bucket(knownBucket) != nil {
+		if err := watch.DeleteBucket(knownBucket); err != nil {
+			return err
+		}
+	}
+	known, err := watch.CreateBucketIfNotExists(knownBucket)
+	if err != nil {
+		return err
+	}
+	known.FillPercent = 0.9 // a snapshot comes in order, and what changes later is no larger
+	var key []byte
+	for i := range change.Remove {
+		key = appendKnownKey(key[:0], &change.Remove[i])
+		if err := known.Delete(key); err != nil {
+			return err
+		}
+	}
+	// In the order of the keys: bbolt inserts into sorted pages, and in the order of a Go map each insertion moves half of
+	// one (BenchmarkKnown).
+	slices.SortFunc(change.Put, func(a, b delta.Known) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	var values []byte // of all of them: bbolt copies keys, and keeps values until the transaction ends
+	for i := range change.Put {
+		k := &change.Put[i]
+		key = appendKnownKey(key[:0], k)
+		from := len(values)
+		values = appendKnown(values, k)
+		if err := known.Put(key, values[from:len(values):len(values)]); err != nil {
+			return err
+		}
+	}
+	return watch.Put(metaKey, change.Meta)
+}
+
+func writeLog(logs *bolt.Bucket, change *delta.LogChange, entries encodedEntries, sizes map[string]LogSize) error {
+	name := []byte(change.Pipeline)
+	log, err := logs.CreateBucketIfNotExists(name)
+	if err != nil {
+		return err
+	}
+	log.FillPercent = 0.9 // entries are appended
+	// The file's own number counts, not the one in memory: a commit may have reached the disk though it failed.
+	size := LogSize{}
+	if text := logs.Get(sizeKey(name)); text != nil {
+		if err := json.Unmarshal(text, &size); err != nil {
+			return err
+		}
+	}
+	if change.Redo {
+		if err := truncate(log, change.From, &size); err != nil {
+			return err
+		}
+	}
+	for _, seq := range change.Remove {
+		key := seqKey(seq)
+		if value := log.Get(key); value != nil {
+			size.Entries--
+			size.Bytes -= int64(len(key) + len(value))
+			if err := log.Delete(key); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range change.Append {
+		entry := &change.Append[i]
+		value, err := entries.encode(entry)
+		if err != nil {
+			return err
+		}
+		key := seqKey(entry.Seq)
+		if old := log.Get(key); old != nil { // attempts changed
+			size.Entries--
+			size.Bytes -= int64(len(key) + len(old))
+		}
+		if err := log.Put(key, value); err != nil {
+			return err
+		}
+		size.Entries++
+		size.Bytes += int64(len(key) + len(value))
+		size.Next = max(size.Next, entry.Seq+1)
+	}
+	sizes[change.Pipeline] = size
+	text, err := json.Marshal(size)
+	if err != nil {
+		return err
+	}
+	return logs.Put(sizeKey(name), text)
+}
+
+// truncate removes the entries from a number on.
+func truncate(log *bolt.Bucket, from uint64, size *LogSize) error {
+	cursor := log.Cursor()
+	// A cursor is not to be moved on behind what it deleted.
+	for key, value := cursor.Seek(seqKey(from)); key != nil; key, value = cursor.Seek(seqKey(from)) {
+		size.Entries--
+		size.Bytes -= int64(len(key) + len(value))
+		if err := cursor.Delete(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DropLog deletes the log of a pipeline, which must not be running.
+func (s *Store) DropLog(pipeline string) error {
+	err := s.db.Update(func(tx *bolt.Tx) error {
+		logs := tx.Bucket(logsBucket)
+		if logs.Bucket([]byte(pipeline)) == nil {
+			return fmt.Errorf("there is no log of a pipeline %q", pipeline)
+		}
+		if err := logs.DeleteBucket([]byte(pipeline)); err != nil {
+			return err
+		}
+		return logs.Delete(sizeKey([]byte(pipeline)))
+	})
+	if err == nil {
+		delete(s.sizes, pipeline)
+	}
+	return err
+}

@@ -1,0 +1,185 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+	bolt "go.etcd.io/bbolt"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// Whatever the file holds, reading it fails or gives an entry; it never panics and never asks for absurd memory.
+func FuzzEntry(f *testing.F) {
+	object, err := delta.NewObject([]byte(`{"metadata":{"name":"a"}}`))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, e := range []delta.Entry{
+		{Gap: &delta.Gap{Watch: "w"}},
+		{Delta: &delta.Delta{Type: delta.Added, Resource: schema.GroupVersionResource{Resource: "r"}, Object: object, Observed: time.Unix(1, 0)}},
+	} {
+		data, err := encodeEntry(&e)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		e, err := decodeEntry(1, data)
+		if err == nil && e.Gap == nil && (e.Delta == nil || e.Delta.Object == nil) {
+			t.Errorf("got %+v without an error", e)
+		}
+	})
+}
+
+// An entry of a file from before a DELETED had a version that orders it.
+func TestEntryWithoutAsOf(t *testing.T) {
+	object, err := delta.NewObject([]byte(`{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := `{"t":"DELETED","r":{"Group":"","Version":"v1","Resource":"pods"},"w":"w","o":1,"i":true,"u":true}`
+	data := s2.Encode(nil, object.JSON())
+	data = append(append(binary.AppendUvarint(nil, uint64(len(head))), head...), data...)
+	e, err := decodeEntry(1, data)
+	if err != nil || e.Delta.AsOf != 0 || !e.Delta.Inferred || e.Delta.ID("c") != "c/u/7/DELETED" {
+		t.Errorf("got %+v, %v", e.Delta, err)
+	}
+}
+
+func FuzzKnown(f *testing.F) {
+	f.Add([]byte("ns/name"), []byte{1, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte("/name"), []byte("\x025\x00uid"))
+	f.Add([]byte("/name"), []byte("\x82\x03\x04kept5\x00uid"))
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		k, err := decodeKnown(key, value)
+		if err != nil {
+			return
+		}
+		again, err := decodeKnown(appendKnownKey(nil, &k), appendKnown(nil, &k))
+		if err != nil || !reflect.DeepEqual(again, k) {
+			t.Errorf("got %+v and %v, want %+v", again, err, k)
+		}
+	})
+}
+
+// Whatever a file says of its run, of a watch, or of a log's size, it is opened, or set aside with a report; what it says
+// of itself is never taken for granted.
+func FuzzFile(f *testing.F) {
+	f.Add([]byte(`{"format":1,"clusterUID":"c","epoch":1,"clean":true}`), []byte(`{"position":"9"}`), []byte(`{"entries":1,"bytes":9,"next":8}`))
+	f.Add([]byte(`{"format":1}`), []byte(`{}`), []byte(`{"entries":1,"bytes":9,"next":7}`))
+	f.Add([]byte(`{"format":1}`), []byte(`{}`), []byte(`{"entries":2,"bytes":9,"next":8}`))
+	f.Add([]byte(`{"format":1,"rolledBack":true}`), []byte(`[]`), []byte(`{"entries":18446744073709551615,"bytes":-1,"next":0}`))
+	f.Add([]byte(`{"format":2}`), []byte(`{`), []byte(`0`))
+	f.Add([]byte{}, []byte{}, []byte{})
+	f.Fuzz(func(t *testing.T, info, watch, size []byte) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, fileName)
+		db, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.Update(func(tx *bolt.Tx) error { return writeRaw(tx, info, watch, size) })
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		reports := 0
+		s, err := Open(dir, func(string, error) { reports++ })
+		if err != nil {
+			t.Fatalf("neither opened nor set aside: %v", err)
+		}
+		defer s.Close()
+		aside, _ := filepath.Glob(path + ".set-aside-*")
+		if len(aside) != reports || reports > 1 {
+			t.Errorf("%d reports, set aside %v", reports, aside)
+		}
+		watches := 0
+		err = s.Watches(func(string, []byte) error { watches++; return nil })
+		if err != nil || watches != 1-reports || len(s.Logs()) != watches {
+			t.Errorf("%d watches and %d logs after %d reports, %v", watches, len(s.Logs()), reports, err)
+		}
+		// Numbers go on behind what the log holds, or new entries would replace old ones.
+		entries, err := s.ReadLog("p", 0, 1<<20)
+		if logged := s.Logs()["p"]; err != nil || len(entries) != watches || logged.Entries != uint64(watches) || watches == 1 && logged.Next <= entries[0].Seq {
+			t.Errorf("got %+v for %d entries, %v", logged, len(entries), err)
+		}
+	})
+}
+
+// writeRaw makes a file with one watch and a log of one entry, and what is said of them as given.
+func writeRaw(tx *bolt.Tx, info, watch, size []byte) error {
+	meta, err := tx.CreateBucket(metaBucket)
+	if err != nil {
+		return err
+	}
+	watches, err := tx.CreateBucket(watchesBucket)
+	if err != nil {
+		return err
+	}
+	one, err := watches.CreateBucket([]byte("w"))
+	if err != nil {
+		return err
+	}
+	if _, err := one.CreateBucket(knownBucket); err != nil {
+		return err
+	}
+	logs, err := tx.CreateBucket(logsBucket)
+	if err != nil {
+		return err
+	}
+	log, err := logs.CreateBucket([]byte("p"))
+	if err != nil {
+		return err
+	}
+	entry, err := encodeEntry(&delta.Entry{Seq: 7, Gap: &delta.Gap{Watch: "w"}})
+	if err != nil {
+		return err
+	}
+	return errors.Join(meta.Put(metaKey, info), one.Put(metaKey, watch), logs.Put(sizeKey([]byte("p")), size), log.Put(seqKey(7), entry))
+}
+
+// What a pipeline made of a delta comes back as it was, though the object's JSON may not tell whose it is.
+func TestEntryKeepsWhatAPipelineMade(t *testing.T) {
+	object, err := delta.NewObject([]byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"7"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	for _, want := range []delta.Delta{
+		{Object: object.WithJSON([]byte(`{"spec":{}}`))},
+		{Object: object, Difference: &delta.Difference{}},
+		{Object: object, Difference: &delta.Difference{Known: true, OldResourceVersion: "6", Patch: []byte(`[]`)}},
+		{Object: object.WithJSON([]byte(`{}`)), Difference: &delta.Difference{Known: true, OldResourceVersion: "6", OldObject: []byte(`{"spec":{}}`)}},
+		{Object: object.Identity(), Bare: true},
+		{Object: object, AsOf: math.MaxUint64},
+	} {
+		want.Type, want.Resource, want.Watch, want.Observed = delta.Modified, resource, "w", time.Unix(1, 2)
+		data, err := encodeEntry(&delta.Entry{Seq: 3, Delta: &want})
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry, err := decodeEntry(3, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := *entry.Delta
+		if string(got.Object.JSON()) != string(want.Object.JSON()) || got.ID("c") != want.ID("c") || got.Ref() != want.Ref() || got.Object.Kind() != "Deployment" {
+			t.Errorf("got %s %s, want %s %s", got.ID("c"), got.Object.JSON(), want.ID("c"), want.Object.JSON())
+		}
+		got.Object, want.Object = nil, nil
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		for n := range data { // cut short or damaged, it is an error or an entry, and never a panic
+			_, _ = decodeEntry(3, data[:n])
+		}
+	}
+}

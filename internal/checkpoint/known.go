@@ -1,0 +1,99 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+var errKnown = errors.New("malformed known object")
+
+// A known object is <namespace>/<name> → a byte that says how the rest is written, the resource version and the uid:
+// compact where they are a number and a UUID, as text where they are not. With knownMore set in the first byte, whose
+// filters it missed and what is kept of it come in between.
+const (
+	knownCompact = 1
+	knownText    = 2
+	knownMore    = 0x80
+)
+
+func appendKnownKey(b []byte, k *delta.Known) []byte {
+	b = append(append(b, k.Namespace...), '/')
+	return append(b, k.Name...)
+}
+
+func appendKnown(b []byte, k *delta.Known) []byte {
+	uid, number, compact := k.Version.Packed()
+	kind := byte(knownText)
+	if compact {
+		kind = knownCompact
+	}
+	if k.Missed != 0 || k.Previous != nil {
+		b = append(b, kind|knownMore)
+		b = binary.AppendUvarint(b, k.Missed)
+		b = binary.AppendUvarint(b, uint64(len(k.Previous)))
+		b = append(b, k.Previous...)
+	} else {
+		b = append(b, kind)
+	}
+	if compact {
+		b = binary.AppendUvarint(b, number)
+		return append(b, uid[:]...)
+	}
+	b = append(append(b, k.Version.ResourceVersion()...), 0)
+	return append(b, k.Version.UID()...)
+}
+
+// decodeMore reads what knownMore announces, and returns the rest.
+func decodeMore(k *delta.Known, value []byte) ([]byte, error) {
+	missed, n := binary.Uvarint(value)
+	if n <= 0 {
+		return nil, errKnown
+	}
+	k.Missed, value = missed, value[n:]
+	length, n := binary.Uvarint(value)
+	if n <= 0 || length > uint64(len(value)-n) {
+		return nil, errKnown
+	}
+	value = value[n:]
+	if length > 0 {
+		k.Previous = bytes.Clone(value[:length])
+	}
+	return value[length:], nil
+}
+
+func decodeKnown(key, value []byte) (delta.Known, error) {
+	namespace, name, ok := bytes.Cut(key, []byte("/"))
+	if !ok || len(value) == 0 {
+		return delta.Known{}, errKnown
+	}
+	k := delta.Known{Namespace: string(namespace), Name: string(name)}
+	kind, value := value[0], value[1:]
+	if kind&knownMore != 0 {
+		var err error
+		if value, err = decodeMore(&k, value); err != nil {
+			return delta.Known{}, err
+		}
+	}
+	switch kind &^ knownMore {
+	case knownCompact:
+		version, n := binary.Uvarint(value)
+		if n <= 0 || len(value) != n+16 {
+			return delta.Known{}, errKnown
+		}
+		k.Version = delta.PackedVersion([16]byte(value[n:]), version)
+	case knownText:
+		version, uid, ok := bytes.Cut(value, []byte{0})
+		if !ok {
+			return delta.Known{}, errKnown
+		}
+		k.Version = delta.NewVersion(types.UID(uid), string(version))
+	default:
+		return delta.Known{}, errKnown
+	}
+	return k, nil
+}

@@ -1,0 +1,304 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+const (
+	fileName = "kubeferry.db"
+	// format is raised when an older program could not read the file.
+	format = 1
+	// lockTimeout is how long to wait for another process to let go of the file, as at a rollout.
+	lockTimeout = 3 * time.Second
+)
+
+// ErrLocked says that another process uses the state directory.
+var ErrLocked = errors.New("another process uses the state directory: run one replica with strategy Recreate, and give each exporter a directory of its own")
+
+var (
+	metaBucket    = []byte("meta")
+	watchesBucket = []byte("watches")
+	logsBucket    = []byte("logs")
+	metaKey       = []byte("meta")
+	knownBucket   = []byte("known")
+)
+
+// Store is an open state directory. Reads may run beside one Commit.
+type Store struct {
+	db   *bolt.DB
+	path string
+	info Info
+	// sizes are the logs' as of the last commit, by pipeline.
+	sizes map[string]LogSize
+}
+
+// Info is what the file says of its last run.
+type Info struct {
+	Format int `json:"format"`
+	// ClusterUID is the uid of the namespace kube-system; empty until Bind.
+	ClusterUID string `json:"clusterUID"`
+	// Epoch counts the times that the API server's history was found to have gone back.
+	Epoch int `json:"epoch"`
+	// Clean says that the last run ended with a last commit. It is false while one runs.
+	Clean bool `json:"clean"`
+	// RolledBack says that the last run found the API server's history gone back: the file is of no use any more.
+	RolledBack bool `json:"rolledBack,omitempty"`
+}
+
+// LogSize is how much a log holds.
+type LogSize struct {
+	Entries uint64 `json:"entries"`
+	Bytes   int64  `json:"bytes"`
+	// Next is the number after the last entry ever appended.
+	Next uint64 `json:"next"`
+}
+
+// Open opens the state directory, exclusively. A file that cannot be used, because it is damaged, of another format,
+// or from before the API server's history went back, is set aside; then report is called with what happened, and the
+// store begins empty.
+func Open(dir string, report func(message string, err error)) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	path := filepath.Join(dir, fileName)
+	s, err := open(path, Info{})
+	switch {
+	case err == nil && s.info.RolledBack:
+		return s.Renew("the API server's history went back; ids carry a new epoch from here on",
+			Info{ClusterUID: s.info.ClusterUID, Epoch: s.info.Epoch + 1}, report)
+	case err == nil:
+		return s, nil
+	case !isUnusable(err):
+		return nil, err
+	}
+	if err := setAside(path, "it cannot be used", err, report); err != nil {
+		return nil, err
+	}
+	return open(path, Info{})
+}
+
+// Renew closes the store, sets its file aside for the reason given, and opens an empty one.
+func (s *Store) Renew(reason string, info Info, report func(message string, err error)) (*Store, error) {
+	waiting := uint64(0)
+	for _, log := range s.sizes {
+		waiting += log.Entries
+	}
+	if err := s.Close(); err != nil {
+		return nil, err
+	}
+	if err := setAside(s.path, fmt.Sprintf("%s; %d undelivered entries are in it", reason, waiting), nil, report); err != nil {
+		return nil, err
+	}
+	return open(s.path, info)
+}
+
+func setAside(path, reason string, cause error, report func(message string, err error)) error {
+	aside := fmt.Sprintf("%s.set-aside-%s", path, time.Now().UTC().Format("20060102T150405.000000000"))
+	if err := os.Rename(path, aside); err != nil {
+		return fmt.Errorf("set the state file aside (%s): %w", reason, errors.Join(cause, err))
+	}
+	report("the state file is set aside as "+aside+" and a new one begun: "+reason, cause)
+	return nil
+}
+
+// open opens the file, and begins a new one with info.
+func open(path string, info Info) (s *Store, err error) {
+	if err := verify(path); err != nil {
+		return nil, err
+	}
+	options := &bolt.Options{
+		Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, PreLoadFreelist: true,
+	}
+	if err := begin(path, options); err != nil {
+		return nil, fmt.Errorf("begin %s: %w", path, err)
+	}
+	db, err := bolt.Open(path, 0o600, options)
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fmt.Errorf("%s: %w", path, ErrLocked)
+	case err != nil:
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if db, err = compact(db, path, options); err != nil {
+		return nil, err
+	}
+	s = &Store{db: db, path: path, sizes: map[string]LogSize{}}
+	if err := s.load(info); err != nil {
+		_ = db.Close() // nothing was written
+		return nil, err
+	}
+	return s, nil
+}
+
+// begin makes an empty file if there is none. bbolt makes one of no bytes and then writes it: a start that is killed
+// in between, or finds the disk full, would leave what cannot be told from a file that was cut short. So it is made
+// under another name, and gets its own only if no other process was faster.
+func begin(path string, options *bolt.Options) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), fileName+".new-*")
+	if err != nil {
+		return err
+	}
+	name := file.Name()
+	defer os.Remove(name) // a link is left
+	if err := file.Close(); err != nil {
+		return err
+	}
+	db, err := bolt.Open(name, 0o600, options)
+	if err != nil {
+		return err
+	}
+	if err := db.Close(); err != nil {
+		return err
+	}
+	switch err := os.Link(name, path); {
+	case err == nil:
+		syncDir(path)
+	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, fs.ErrPermission): // no links there: bbolt makes it
+	case !errors.Is(err, fs.ErrExist):
+		return err
+	}
+	return nil
+}
+
+// load reads what the last run left.
+func (s *Store) load(fresh Info) error {
+	err := s.db.View(func(tx *bolt.Tx) error {
+		meta := tx.Bucket(metaBucket)
+		if meta == nil {
+			return nil // new
+		}
+		if err := json.Unmarshal(meta.Get(metaKey), &s.info); err != nil {
+			return &unusableError{err}
+		}
+		if s.info.Format != format {
+			return &unusableError{fmt.Errorf("format %d, this version reads %d", s.info.Format, format)}
+		}
+		logs := tx.Bucket(logsBucket)
+		if logs == nil || tx.Bucket(watchesBucket) == nil {
+			return &unusableError{errors.New("damaged: no watches or no logs")}
+		}
+		return logs.ForEachBucket(func(name []byte) error {
+			var size LogSize
+			if err := json.Unmarshal(logs.Get(sizeKey(name)), &size); err != nil {
+				return &unusableError{err}
+			}
+			s.sizes[string(name)] = size
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if s.info.Format != 0 {
+		return nil
+	}
+	s.info = fresh
+	s.info.Format, s.info.Clean = format, true
+	return s.db.Update(func(tx *bolt.Tx) error {
+		for _, name := range [][]byte{metaBucket, watchesBucket, logsBucket} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return putJSON(tx.Bucket(metaBucket), metaKey, s.info)
+	})
+}
+
+func fileSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// sizeKey is where a log's size is kept, beside its bucket: names of pipelines hold no slash.
+func sizeKey(pipeline []byte) []byte { return append([]byte("size/"), pipeline...) }
+
+func putJSON(b *bolt.Bucket, key []byte, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return b.Put(key, text)
+}
+
+// Info returns what the file says of its last run, or of this one once a commit has changed it.
+func (s *Store) Info() Info { return s.info }
+
+// Bind notes whose state this is, in the first commit.
+func (s *Store) Bind(clusterUID string) { s.info.ClusterUID = clusterUID }
+
+// Close lets go of the file.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Watches calls yield with the id and meta of each watch.
+func (s *Store) Watches(yield func(id string, meta []byte) error) error {
+	return s.db.View(func(tx *bolt.Tx) error {
+		watches := tx.Bucket(watchesBucket)
+		return watches.ForEachBucket(func(id []byte) error {
+			return yield(string(id), watches.Bucket(id).Get(metaKey))
+		})
+	})
+}
+
+// Known calls yield with each object of a watch's known set.
+func (s *Store) Known(id string, yield func(delta.Known)) error {
+	return s.db.View(func(tx *bolt.Tx) error {
+		watch := tx.Bucket(watchesBucket).Bucket([]byte(id))
+		if watch == nil {
+			return nil
+		}
+		return watch.Bucket(knownBucket).ForEach(func(key, value []byte) error {
+			k, err := decodeKnown(key, value)
+			if err == nil {
+				yield(k)
+			}
+			return err
+		})
+	})
+}
+
+// Logs returns the logs' sizes, by pipeline.
+func (s *Store) Logs() map[string]LogSize { return s.sizes }
+
+// ReadLog returns the entries of a pipeline's log from a number on, at least one if there is one, then up to maxBytes
+// as they are on disk.
+func (s *Store) ReadLog(pipeline string, from uint64, maxBytes int) (entries []delta.Entry, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		log := tx.Bucket(logsBucket).Bucket([]byte(pipeline))
+		if log == nil {
+			return nil
+		}
+		cursor, total := log.Cursor(), 0
+		for key, value := cursor.Seek(seqKey(from)); key != nil; key, value = cursor.Next() {
+			if total += len(value); total > maxBytes && len(entries) > 0 {
+				return nil
+			}
+			entry, err := decodeEntry(binary.BigEndian.Uint64(key), value)
+			if err != nil {
+				return fmt.Errorf("log of %s, entry %d: %w", pipeline, binary.BigEndian.Uint64(key), err)
+			}
+			entries = append(entries, entry)
+		}
+		return nil
+	})
+	return entries, err
+}
+
+func seqKey(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }

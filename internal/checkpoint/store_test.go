@@ -1,0 +1,447 @@
+package checkpoint_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+func open(t testing.TB, dir string) (*checkpoint.Store, []string) {
+	t.Helper()
+	var reports []string
+	s, err := checkpoint.Open(dir, func(message string, err error) { reports = append(reports, fmt.Sprint(message, err)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s, reports
+}
+
+func entry(t testing.TB, seq uint64) delta.Entry {
+	t.Helper()
+	object, err := delta.NewObject(fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p%d","uid":"u","resourceVersion":"%d"},"data":"%s"}`,
+		seq, seq, bytes.Repeat([]byte("x"), 500)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return delta.Entry{Seq: seq, Attempts: 2, Unsendable: "why", Failed: time.Unix(5, 6), Delta: &delta.Delta{
+		Type: delta.Deleted, Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Watch: "w", Object: object,
+		Observed: time.Unix(7, 8), Snapshot: true, Inferred: true, FinalStateUnknown: true,
+	}}
+}
+
+func gap(seq uint64) delta.Entry {
+	return delta.Entry{Seq: seq, Gap: &delta.Gap{
+		Watch: "w", Resource: schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "r"}, Namespace: "n", From: "1", To: "2",
+		Reason: "r", Unclean: true, Observed: time.Unix(9, 0).UTC(),
+	}}
+}
+
+func TestCommitSurvives(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	known := []delta.Known{
+		{Namespace: "a", Name: "x", Version: delta.NewVersion("4f0c1e10-1267-466d-aa8d-59513e0e4c45", "235")},
+		{Name: "cluster-scoped:name", Version: delta.NewVersion("4F0C1E10-1267-466d-aa8d-59513e0e4c45", "007")},
+		{Namespace: "b", Name: "y", Version: delta.NewVersion("odd", "18446744073709551616")},
+	}
+	info := s.Info()
+	info.ClusterUID, info.Clean = "c", false
+	commits := []*checkpoint.Commit{
+		{
+			Info:    &info,
+			Watches: []delta.WatchChange{{Watch: "w", Meta: []byte(`{"position":"9"}`), Put: append([]delta.Known{{Namespace: "a", Name: "gone", Version: delta.NewVersion("u", "1")}}, known...)}},
+			Logs:    []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 1), gap(2), entry(t, 3)}}},
+		},
+		{
+			Watches: []delta.WatchChange{{Watch: "w", Meta: []byte(`{"position":"10"}`), Remove: []delta.Known{{Namespace: "a", Name: "gone"}}}},
+			Logs:    []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 4)}, Remove: []uint64{1, 77}}},
+		},
+	}
+	for _, c := range commits {
+		if err := s.Commit(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s, reports := open(t, dir)
+	if len(reports) > 0 {
+		t.Errorf("reported %v", reports)
+	}
+	if got := s.Info(); got != info {
+		t.Errorf("got %+v, want %+v", got, info)
+	}
+	got := map[string]delta.Known{}
+	var meta []byte
+	err := s.Watches(func(_ string, text []byte) error {
+		meta = bytes.Clone(text)
+		return s.Known("w", func(k delta.Known) { got[k.Namespace+"/"+k.Name] = k })
+	})
+	if err != nil || string(meta) != `{"position":"10"}` || len(got) != len(known) {
+		t.Errorf("got %s, %v, %v", meta, got, err)
+	}
+	for _, k := range known {
+		if !reflect.DeepEqual(got[k.Namespace+"/"+k.Name], k) {
+			t.Errorf("got %+v, want %+v", got[k.Namespace+"/"+k.Name], k)
+		}
+	}
+	entries, err := s.ReadLog("p", 0, 1<<20)
+	if err != nil || len(entries) != 3 {
+		t.Fatalf("got %d entries, %v", len(entries), err)
+	}
+	if !reflect.DeepEqual(entries[0].Gap, gap(2).Gap) {
+		t.Errorf("got %+v, want %+v", entries[0].Gap, gap(2).Gap)
+	}
+	if want := entry(t, 3); !sameEntry(entries[1], want) {
+		t.Errorf("got %+v, want %+v", entries[1], want)
+	}
+	if size := s.Logs()["p"]; size.Entries != 3 || size.Next != 5 || size.Bytes <= 0 {
+		t.Errorf("got %+v", size)
+	}
+	if entries, err := s.ReadLog("p", 3, 1); err != nil || len(entries) != 1 || entries[0].Seq != 3 {
+		t.Errorf("from 3, one byte: got %v, %v", entries, err)
+	}
+}
+
+func sameEntry(a, b delta.Entry) bool {
+	da, db := *a.Delta, *b.Delta
+	sameObject := bytes.Equal(da.Object.JSON(), db.Object.JSON())
+	sameTime := da.Observed.Equal(db.Observed) && a.Failed.Equal(b.Failed)
+	da.Object, db.Object, da.Observed, db.Observed = nil, nil, time.Time{}, time.Time{}
+	return sameObject && sameTime && da == db && a.Seq == b.Seq && a.Attempts == b.Attempts && a.Unsendable == b.Unsendable
+}
+
+func TestLocked(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir)
+	_, err := checkpoint.Open(dir, func(string, error) {})
+	if !errors.Is(err, checkpoint.ErrLocked) {
+		t.Errorf("got %v, want ErrLocked", err)
+	}
+}
+
+// A file that was cut short at any place, or holds something else, is set aside, reported, and never deleted.
+func TestDamagedFilesAreSetAside(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	fill(t, s)
+	want := contents(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(filepath.Join(dir, "kubeferry.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{
+		"text":        []byte("not a database, but longer than nothing"),
+		"zeros":       make([]byte, 64<<10),
+		"other magic": append([]byte("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"), make([]byte, 32<<10)...),
+	}
+	for cut := 0; cut < len(whole); cut += 1 + len(whole)/97 {
+		files[fmt.Sprintf("cut at %d of %d", cut, len(whole))] = whole[:cut]
+	}
+	for border := 0; border <= len(whole); border += os.Getpagesize() {
+		for cut := max(border-1, 0); cut <= min(border+1, len(whole)); cut++ {
+			files[fmt.Sprintf("cut at %d of %d", cut, len(whole))] = whole[:cut]
+		}
+	}
+	files["a known object that makes no sense"] = withKnown(t, []byte{9, 9})
+	restored := 0
+	for name, content := range files {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "kubeferry.db")
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, reports := open(t, dir)
+			got := contents(t, s)
+			aside, _ := filepath.Glob(path + ".set-aside-*")
+			if slices.Equal(got, want) && len(reports) == 0 && len(aside) == 0 {
+				restored++ // what was cut off was free
+				return
+			}
+			if len(got) != 0 || len(reports) != 1 {
+				t.Errorf("got %d of %d things, reports %v", len(got), len(want), reports)
+			}
+			if len(aside) != 1 {
+				t.Fatalf("set aside: %v", aside)
+			}
+			if kept, _ := os.ReadFile(aside[0]); !bytes.Equal(kept, content) {
+				t.Error("the file that was set aside is not what it was")
+			}
+		})
+	}
+	if restored == 0 || restored > len(files)/2 {
+		t.Errorf("%d of %d files were restored", restored, len(files))
+	}
+}
+
+// fill commits watches with known sets and logs, in several commits, so that pages are used again.
+func fill(t *testing.T, s *checkpoint.Store) {
+	t.Helper()
+	for round := range uint64(3) {
+		var commit checkpoint.Commit
+		for _, id := range []string{"w1", "w2", "w3"} {
+			change := delta.WatchChange{Watch: id, Meta: fmt.Appendf(nil, `{"position":"%d"}`, round)}
+			for n := range uint64(100) {
+				change.Put = append(change.Put, delta.Known{
+					Namespace: "ns", Name: fmt.Sprint("object-", round, "-", n), Version: delta.NewVersion("4f0c1e10-1267-466d-aa8d-59513e0e4c45", fmt.Sprint(n)),
+					Missed: n % 3, Previous: bytes.Repeat([]byte("y"), int(n)),
+				})
+			}
+			commit.Watches = append(commit.Watches, change)
+		}
+		for _, name := range []string{"p", "q"} {
+			change := delta.LogChange{Pipeline: name}
+			for n := range uint64(40) {
+				change.Append = append(change.Append, entry(t, round*40+n))
+				if round > 0 && n%4 > 0 {
+					change.Remove = append(change.Remove, (round-1)*40+n)
+				}
+			}
+			commit.Logs = append(commit.Logs, change)
+		}
+		if err := s.Commit(&commit); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// contents lists all that a store holds.
+func contents(t *testing.T, s *checkpoint.Store) (all []string) {
+	t.Helper()
+	err := s.Watches(func(id string, meta []byte) error {
+		all = append(all, id+" "+string(meta))
+		return s.Known(id, func(k delta.Known) {
+			all = append(all, fmt.Sprint(id, k.Namespace, k.Name, k.Version.UID(), k.Version.ResourceVersion(), k.Missed, string(k.Previous)))
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Logs())) {
+		entries, err := s.ReadLog(name, 0, 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, fmt.Sprint(name, s.Logs()[name]))
+		for _, e := range entries {
+			all = append(all, fmt.Sprint(name, e.Seq, e.Delta.Type, string(e.Delta.Object.JSON())))
+		}
+	}
+	return all
+}
+
+// A start that finds no room for its file leaves nothing that the next one would take for damaged.
+func TestNewFileIsThereWholeOrNotAtAll(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 1 {
+		t.Errorf("got %v", files)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	var starting sync.WaitGroup
+	var opened, locked atomic.Int32
+	for range 4 { // whoever is faster
+		starting.Go(func() {
+			s, err := checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) })
+			switch {
+			case err == nil: // and stays open
+				t.Cleanup(func() { _ = s.Close() })
+				opened.Add(1)
+			case errors.Is(err, checkpoint.ErrLocked):
+				locked.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	starting.Wait()
+	if opened.Load() != 1 || locked.Load() != 3 {
+		t.Errorf("%d opened it, %d found it locked", opened.Load(), locked.Load())
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 1 {
+		t.Errorf("got %v", files)
+	}
+}
+
+// A file that was cut short to nothing does not pass for a first start.
+func TestEmptyFileIsReported(t *testing.T) {
+	dir := t.TempDir()
+	if _, reports := open(t, dir); len(reports) != 0 {
+		t.Errorf("a first start: got %v", reports)
+	}
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "kubeferry.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, reports := open(t, dir); len(reports) != 1 {
+		t.Errorf("got %v", reports)
+	}
+}
+
+// withKnown is a state file with a known object that is written as given.
+func withKnown(t *testing.T, value []byte) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	known := delta.Known{Name: "a", Version: delta.NewVersion("u", "1")}
+	if err := s.Commit(&checkpoint.Commit{Watches: []delta.WatchChange{{Watch: "w", Meta: []byte("{}"), Put: []delta.Known{known}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "kubeferry.db")
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte("watches")).Bucket([]byte("w")).Bucket([]byte("known")).Put([]byte("/a"), value)
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func TestRollbackBeginsAnEpoch(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	if err := s.Commit(&checkpoint.Commit{Info: &checkpoint.Info{Format: 1, ClusterUID: "c", Epoch: 1, Clean: true, RolledBack: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, reports := open(t, dir)
+	if got := s.Info(); got.Epoch != 2 || got.ClusterUID != "c" || got.RolledBack || len(reports) != 1 {
+		t.Errorf("got %+v, reports %v", got, reports)
+	}
+}
+
+// Space that deliveries free is used again, and given back at start.
+func TestSpaceComesBack(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(dir, "kubeferry.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	var full int64
+	for round := range uint64(5) {
+		change := delta.LogChange{Pipeline: "p"}
+		var remove []uint64
+		for n := range uint64(20000) {
+			e := entry(t, round*20000+n)
+			change.Append = append(change.Append, e)
+			remove = append(remove, e.Seq)
+		}
+		if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
+			t.Fatal(err)
+		}
+		if round == 1 {
+			full = size()
+		}
+		if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{{Pipeline: "p", Remove: remove}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if size() > full+full/2 {
+		t.Errorf("the file grew from %d to %d", full, size())
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = open(t, dir)
+	if size() > 1<<20 {
+		t.Errorf("after the start the file takes %d", size())
+	}
+	if got := s.Logs()["p"]; got.Entries != 0 || got.Bytes != 0 || got.Next != 100000 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func BenchmarkCommit(b *testing.B) {
+	s, _ := open(b, b.TempDir())
+	e := entry(b, 0)
+	for seq := uint64(0); b.Loop(); seq++ {
+		change := delta.LogChange{Pipeline: "p"}
+		for n := range uint64(1000) {
+			e.Seq = seq*1000 + n
+			change.Append = append(change.Append, e)
+		}
+		if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "entries/s")
+}
+
+// A file that its last owner writes to while the next one waits for it is whole.
+func TestFileThatGrowsWhileItIsWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	first, _ := open(t, dir)
+	type opened struct {
+		store   *checkpoint.Store
+		reports []string
+		err     error
+	}
+	second := make(chan opened, 1)
+	go func() {
+		var o opened
+		o.store, o.err = checkpoint.Open(dir, func(message string, err error) { o.reports = append(o.reports, fmt.Sprint(message, err)) })
+		second <- o
+	}()
+	time.Sleep(500 * time.Millisecond) // it waits for the lock
+	change := delta.LogChange{Pipeline: "p"}
+	for seq := range uint64(5000) {
+		change.Append = append(change.Append, entry(t, seq))
+	}
+	if err := first.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := <-second
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	defer o.store.Close()
+	if entries, err := o.store.ReadLog("p", 0, 1<<30); len(entries) != 5000 || err != nil || len(o.reports) != 0 {
+		t.Errorf("got %d entries, %v, reports %v", len(entries), err, o.reports)
+	}
+}

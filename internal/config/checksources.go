@@ -1,0 +1,90 @@
+package config
+
+import (
+	"path"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+func (v *validator) sourceNames() []string {
+	return nameTexts(v.config.Sources, func(s *Source) string { return s.Name })
+}
+
+func (v *validator) sources() {
+	if len(v.config.Sources) == 0 && v.has("sources") {
+		v.fault("sources", "must hold at least one source")
+	}
+	v.names("sources", v.sourceNames())
+	for i := range v.config.Sources {
+		v.source(&v.config.Sources[i], index("sources", i))
+	}
+}
+
+// has reports whether the key is there, with a value or without.
+func (v *validator) has(path string) bool {
+	_, ok := v.decode.places[path]
+	return ok
+}
+
+func (v *validator) source(s *Source, at string) {
+	if len(s.Resources) == 0 && v.has(at+".resources") {
+		v.fault(at+".resources", "must hold at least one resource")
+	}
+	for i, resource := range s.Resources {
+		if first := slices.Index(s.Resources, resource); first < i && resource.Resource != "" {
+			v.fault(index(at+".resources", i), "%s is in this list already", v.shown(index(at+".resources", i)))
+		}
+	}
+	v.namespaces(s.Namespaces, at+".namespaces")
+	if _, err := labels.Parse(s.LabelSelector); err != nil {
+		v.fault(at+".labelSelector", "not a label selector such as app=web,tier!=cache%s", v.detail(at+".labelSelector", err))
+	}
+	if _, err := fields.ParseSelector(s.FieldSelector); err != nil {
+		v.fault(at+".fieldSelector", "not a field selector such as type=Warning%s", v.detail(at+".fieldSelector", err))
+	}
+}
+
+func (v *validator) namespaces(n delta.Namespaces, at string) {
+	for _, list := range []struct {
+		path  string
+		globs []string
+	}{{at + ".include", n.Include}, {at + ".exclude", n.Exclude}} {
+		if v.present(list.path) && len(list.globs) == 0 {
+			v.fault(list.path, "must not be empty; without the key, the default holds")
+		}
+		for i, glob := range list.globs {
+			v.glob(glob, index(list.path, i))
+		}
+	}
+	if i := slices.Index(n.Exclude, "*"); i >= 0 {
+		v.fault(index(at+".exclude", i), "excludes every namespace")
+		return
+	}
+	for i, include := range n.Include {
+		j := slices.IndexFunc(n.Exclude, func(exclude string) bool {
+			matched, _ := path.Match(exclude, include)
+			return exclude == include || matched && !delta.IsGlob(include)
+		})
+		if j >= 0 {
+			v.fault(index(at+".include", i), "%s is excluded again by %s, so it never selects anything",
+				v.shown(index(at+".include", i)), v.shown(index(at+".exclude", j)))
+		}
+	}
+}
+
+func (v *validator) glob(glob, at string) {
+	if delta.IsGlob(glob) {
+		if _, err := path.Match(glob, ""); err != nil {
+			v.fault(at, "%s is not a glob: * and ? stand for characters, [a-z] for one of a set", v.shown(at))
+		}
+		return
+	}
+	if len(validation.IsDNS1123Label(glob)) > 0 {
+		v.fault(at, "%s cannot be the name of a namespace: those are lower-case letters, digits and -", v.shown(at))
+	}
+}

@@ -1,0 +1,197 @@
+package config
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Config is the whole configuration file. What [Load] returns is complete: defaults are filled in and every
+// reference points to something.
+type Config struct {
+	Cluster string `yaml:"cluster" required:"true" doc:"name of the cluster: stamped on every record and part of every id"`
+	// StateDir is where positions, known sets and logs outlive the process; empty keeps them in memory.
+	StateDir  string     `yaml:"stateDir" doc:"directory for the checkpoint and the logs, on a volume of its own; without it a restart begins with a snapshot, and changes meanwhile are lost"`
+	Sources   []Source   `yaml:"sources" required:"true" doc:"what is watched"`
+	Pipelines []Pipeline `yaml:"pipelines" required:"true" doc:"what goes where, and in which form"`
+	Sinks     []Sink     `yaml:"sinks" required:"true" doc:"where records are delivered to"`
+	// Enrichment is used by the pipelines that enrich.
+	Enrichment Enrichment `yaml:"enrichment" doc:"the metadata of the objects that Events are about, for the pipelines with enrich"`
+	Redaction  Redaction  `yaml:"redaction" doc:"the key of the digests that redacted values become"`
+	Server     Server     `yaml:"server" doc:"the HTTP server of metrics and probes"`
+	Log        Log        `yaml:"log" doc:"the program's own log, on standard error"`
+	Shutdown   Shutdown   `yaml:"shutdown" doc:"how the program ends"`
+}
+
+// Source is a named set of watches that share scope and selectors.
+type Source struct {
+	Name          string                        `yaml:"name" required:"true" doc:"name that pipelines refer to"`
+	Resources     []schema.GroupVersionResource `yaml:"resources" required:"true" doc:"<group>/<version>/<resource>, or <version>/<resource> for the core group: apps/v1/deployments, v1/pods"`
+	Namespaces    delta.Namespaces              `yaml:"namespaces" doc:"the namespaces to watch; default all. Not for cluster-scoped resources"`
+	LabelSelector string                        `yaml:"labelSelector" doc:"label selector that the API server applies: app=web,tier!=cache"`
+	FieldSelector string                        `yaml:"fieldSelector" doc:"field selector that the API server applies: type=Warning"`
+	Snapshot      Snapshot                      `yaml:"snapshot" enum:"initial|never|always" doc:"what a pipeline gets of the objects that exist already. initial: each of them once, the first time the pipeline sees the watch; never: nothing, they are learned silently; always: each of them at every start"`
+}
+
+// Snapshot says what a pipeline gets of the objects that exist already.
+type Snapshot string
+
+// The values of [Snapshot].
+const (
+	SnapshotInitial Snapshot = "initial"
+	SnapshotNever   Snapshot = "never"
+	SnapshotAlways  Snapshot = "always"
+)
+
+// Pipeline takes deltas from sources through filters and a format to one sink.
+type Pipeline struct {
+	Name string `yaml:"name" required:"true" doc:"name in metrics, logs and transport ids"`
+	// Sources holds the names of the pipeline's sources; the default, all of them, is filled in.
+	Sources           []string    `yaml:"sources" doc:"names of the sources to take deltas from; default all"`
+	Filters           []Filter    `yaml:"filters" doc:"a delta passes if it passes each of them"`
+	Enrich            Enrich      `yaml:"enrich" enum:"involvedObject" doc:"what is added before filters and transforms see the object. involvedObject: to the involvedObject of Events (regarding in events.k8s.io) the labels, annotations and ownerReferences of the object that it names, or metadataKnown: false; default nothing"`
+	OnLeave           OnLeave     `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that passed the filters before and no longer does. ignore: nothing; deleted: a DELETED"`
+	Transforms        []Transform `yaml:"transforms" doc:"changes of what is sent, applied in order"`
+	Diff              Diff        `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also carries. oldObject: the version before; jsonPatch: a JSON Patch (RFC 6902) from it; mergePatch: a JSON Merge Patch (RFC 7386) from it"`
+	Format            Format      `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw" doc:"form of the records. cloudevents: structured CloudEvents JSON; cloudevents-binary: the same with the attributes in headers; json: the same data without the envelope; raw: the bare object, the rest in headers"`
+	Profile           Profile     `yaml:"profile" enum:"kubeferry|knative" doc:"whose types, extensions and data CloudEvents have. knative: those of Knative's ApiServerSource, with the bare object as data"`
+	Sink              string      `yaml:"sink" required:"true" doc:"name of the sink to deliver to"`
+	Backlog           Backlog     `yaml:"backlog" doc:"the deltas that are not settled yet"`
+	Retry             Retry       `yaml:"retry" doc:"how failed records are tried again"`
+	DeadLetter        string      `yaml:"deadLetter" doc:"name of the sink for records that can never be delivered; default: the file dead.jsonl in stateDir, or an error log line with the id where there is none"`
+	KeepManagedFields bool        `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
+	RedactSecrets     bool        `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
+}
+
+// Filter is one condition: exactly one field is set, but for OnError, which goes with Expr.
+type Filter struct {
+	Types      []delta.Type      `yaml:"types" enum:"ADDED|MODIFIED|DELETED" doc:"the types of delta that pass"`
+	Namespaces *delta.Namespaces `yaml:"namespaces" doc:"the namespaces whose objects pass"`
+	Changed    []fieldpath.Path  `yaml:"changed" doc:"a MODIFIED passes only if one of these paths changed; one whose version before is not known passes, as do ADDED and DELETED"`
+	Expr       string            `yaml:"expr" doc:"CEL expression that is true for what passes, of object, oldObject, type, resource, snapshot and inferred: object.metadata.namespace != \"sandbox\""`
+	// Program is Expr, compiled.
+	Program *expr.Program `yaml:"-"`
+	OnError OnError       `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which the expression fails, because a field is not there for example. pass: it passes; drop: it does not; deadLetter: it goes to the dead letter"`
+}
+
+// OnError says what becomes of a change on which a filter's expression fails.
+type OnError string
+
+// The values of [OnError].
+const (
+	OnErrorPass       OnError = "pass"
+	OnErrorDrop       OnError = "drop"
+	OnErrorDeadLetter OnError = "deadLetter"
+)
+
+// OnLeave says what is sent of an object that stops passing the filters.
+type OnLeave string
+
+// The values of [OnLeave].
+const (
+	OnLeaveIgnore  OnLeave = "ignore"
+	OnLeaveDeleted OnLeave = "deleted"
+)
+
+// Enrich is what a pipeline adds to objects.
+type Enrich string
+
+// EnrichInvolvedObject adds metadata of the objects that Events are about. It is the only value of [Enrich] beside none.
+const EnrichInvolvedObject Enrich = "involvedObject"
+
+// Diff is what a MODIFIED carries beside the object.
+type Diff string
+
+// The values of [Diff].
+const (
+	DiffNone       Diff = "none"
+	DiffOldObject  Diff = "oldObject"
+	DiffJSONPatch  Diff = "jsonPatch"
+	DiffMergePatch Diff = "mergePatch"
+)
+
+// Format is the form of a pipeline's records.
+type Format string
+
+// The values of [Format].
+const (
+	FormatCloudEvents       Format = "cloudevents"
+	FormatCloudEventsBinary Format = "cloudevents-binary"
+	FormatJSON              Format = "json"
+	FormatRaw               Format = "raw"
+)
+
+// Profile is whose vocabulary a pipeline's CloudEvents use.
+type Profile string
+
+// The values of [Profile].
+const (
+	ProfileKubeferry Profile = "kubeferry"
+	ProfileKnative   Profile = "knative"
+)
+
+// Backlog bounds what a pipeline holds in memory.
+type Backlog struct {
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of deltas held in memory; at least 64Ki"`
+	// MaxDiskBytes bounds the log of a backlog that spills.
+	MaxDiskBytes sinks.Bytes `yaml:"maxDiskBytes" doc:"the most bytes of deltas kept in stateDir; beyond it the sources wait"`
+	Overflow     Overflow    `yaml:"overflow" enum:"spill|block" doc:"what a backlog does that has maxBytes in memory. spill (the default with a stateDir): keep further deltas on disk; block (the default without): its sources wait"`
+}
+
+// Overflow says what a full backlog does.
+type Overflow string
+
+// The values of [Overflow]. The default, spill with a state directory and block without, is filled in.
+const (
+	OverflowSpill Overflow = "spill" // keep further deltas on disk
+	OverflowBlock Overflow = "block" // the sources wait
+)
+
+// Retry spaces the attempts to deliver a record: Initial, doubling up to Max.
+type Retry struct {
+	Initial time.Duration `yaml:"initial" doc:"delay before the second attempt; it doubles with each further one"`
+	Max     time.Duration `yaml:"max" doc:"longest delay between two attempts"`
+	// Attempts is how often a record is tried before it goes to the dead letter; 0 is as long as it takes.
+	Attempts int `yaml:"attempts" doc:"attempts before a record goes to the dead letter; 0: as long as it takes"`
+}
+
+// Sink is a named destination: the kind of sink and what the file says under that key.
+type Sink struct {
+	Name string
+	// Kind is the name of the [sinks.Kind] that Config belongs to.
+	Kind   string
+	Config sinks.Config
+}
+
+// Enrichment bounds what is kept of the objects that Events are about.
+type Enrichment struct {
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of metadata held in memory for all pipelines; beyond it, what was not asked for the longest goes; at least 1Mi"`
+}
+
+// Redaction holds the key of the digests that redacted values become. At most one field is set; with none, the
+// program makes a random key: once if there is a state directory, else at every start.
+type Redaction struct {
+	KeyFile string `yaml:"keyFile" doc:"file that holds the key"`
+	Key     string `yaml:"key" doc:"the key itself, best as ${NAME} or ${file:/path}"`
+}
+
+// Server is the HTTP server of metrics and probes.
+type Server struct {
+	Listen string `yaml:"listen" doc:"address of /metrics, /healthz, /readyz and /status, as host:port or :port"`
+}
+
+// Log is the program's own log.
+type Log struct {
+	Level  string `yaml:"level" enum:"debug|info|warn|error" doc:"least severe level that is logged"`
+	Format string `yaml:"format" enum:"json|text" doc:"form of the lines"`
+}
+
+// Shutdown says how the program ends.
+type Shutdown struct {
+	Grace time.Duration `yaml:"grace" doc:"the longest a stopping program drains its backlogs"`
+}

@@ -1,0 +1,208 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+func TestDefaults(t *testing.T) {
+	config, warnings := parse(t, minimal, nil)
+	sink := config.Sinks[0]
+	config.Sinks = nil
+	want := &Config{
+		Cluster: "c",
+		Sources: []Source{{
+			Name: "s", Resources: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, Snapshot: SnapshotInitial,
+		}},
+		Pipelines: []Pipeline{{
+			Name: "p", Sources: []string{"s"}, OnLeave: OnLeaveIgnore, Diff: DiffNone, Format: FormatCloudEvents, Profile: ProfileKubeferry, Sink: "out",
+			Backlog:       Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30, Overflow: OverflowBlock},
+			Retry:         Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
+			RedactSecrets: true,
+		}},
+		Enrichment: Enrichment{MaxBytes: 32 << 20},
+		Server:     Server{Listen: ":8080"},
+		Log:        Log{Level: "info", Format: "json"},
+		Shutdown:   Shutdown{Grace: 20 * time.Second},
+	}
+	if !reflect.DeepEqual(config, want) {
+		t.Errorf("got  %+v\nwant %+v", config, want)
+	}
+	if sink.Name != "out" || sink.Kind != "stdout" || !reflect.DeepEqual(sink.Config, fakeKinds()[3].New()) {
+		t.Errorf("got sink %+v, want the defaults of stdout", sink)
+	}
+	if len(warnings) != 0 {
+		t.Errorf("got warnings %v, want none", warnings)
+	}
+}
+
+func TestDecode(t *testing.T) {
+	config, _ := parse(t, `
+cluster: prod-eu-1
+sources:
+  - &base
+    name: a
+    resources: [apps/v1/deployments, example.com/v1beta1/widgets]
+    namespaces: {include: [shop, "team-*"], exclude: [team-x]}
+    labelSelector: app in (web, api)
+    snapshot: never
+  - <<: *base
+    name: b
+    resources: [v1/configmaps]
+pipelines:
+  - name: p
+    filters:
+      - types: [ADDED, DELETED]
+      - namespaces: {exclude: ["x-*"]}
+    sink: bus
+    deadLetter: k
+    backlog: {maxBytes: 1.5Gi}
+    retry: {initial: 1s, attempts: 3}
+    keepManagedFields: true
+sinks:
+  - name: bus
+    nats:
+      stream: {name: S, maxAge: 1h30m, maxBytes: 1048576}
+      batch: {linger: 0}
+      tls:
+  - name: k
+    kafka: {brokers: [a, b], tls: {caFile: /ca}}
+`, nil)
+	if got, want := config.Sources[1].Namespaces, config.Sources[0].Namespaces; !reflect.DeepEqual(got, want) || len(got.Include) != 2 {
+		t.Errorf("merged namespaces: got %v, want %v", got, want)
+	}
+	if got := config.Sources[1].Resources; !slices.Equal(got, []schema.GroupVersionResource{{Version: "v1", Resource: "configmaps"}}) {
+		t.Errorf("a key of its own must win over a merged one, got %v", got)
+	}
+	p := config.Pipelines[0]
+	if !slices.Equal(p.Filters[0].Types, []delta.Type{delta.Added, delta.Deleted}) || p.Filters[1].Namespaces.Match("x-1") {
+		t.Errorf("got filters %+v", p.Filters)
+	}
+	if p.Backlog.MaxBytes != 3<<29 || p.Retry != (Retry{time.Second, 30 * time.Second, 3}) || !p.KeepManagedFields || !p.RedactSecrets {
+		t.Errorf("got pipeline %+v", p)
+	}
+	bus := config.Sinks[0].Config.(*fakeNATS)
+	if bus.Stream.MaxAge != 90*time.Minute || bus.Stream.MaxBytes != 1<<20 || bus.Batch.Linger != 0 || bus.Batch.MaxRecords != 500 || bus.TLS != nil || !bus.JetStream {
+		t.Errorf("got nats %+v", bus)
+	}
+	if k := config.Sinks[1].Config.(*fakeKafka); !slices.Equal(k.Brokers, []string{"a", "b"}) || k.TLS.CAFile != "/ca" || k.Key != "object" {
+		t.Errorf("got kafka %+v", k)
+	}
+}
+
+func TestDecodeTransforms(t *testing.T) {
+	config, warnings := parse(t, strings.Replace(minimal, "name: p,", `name: p,
+    filters: [{changed: [spec, 'metadata["labels"]']}],
+    onLeave: deleted, diff: jsonPatch,
+    transforms: [
+      {remove: [status, 'metadata.annotations["a.b/c"]']},
+      {keep: [apiVersion, kind, metadata, "spec.containers[*].env"]},
+      {redact: ["spec.containers[*].env[*].value"]},
+      {set: {metadata.labels.z: '"eu"', 'metadata.labels["a.b"]': 'object.metadata.name', metadata.annotations: "{'a': ${TEXT}}"}},
+      {rename: {spec.containers: spec.pods, metadata.labels.z: "${TARGET}"}}],`, 1), map[string]string{"TEXT": `"b"`, "TARGET": "metadata.labels.y"})
+	p := config.Pipelines[0]
+	if got := fmt.Sprint(p.Filters[0].Changed); got != "[spec metadata.labels]" {
+		t.Errorf("changed: got %s", got)
+	}
+	if p.OnLeave != OnLeaveDeleted || p.Diff != DiffJSONPatch {
+		t.Errorf("got onLeave %s, diff %s", p.OnLeave, p.Diff)
+	}
+	if len(warnings) != 1 || warnings[0].Path != "pipelines[0].onLeave" {
+		t.Errorf("got warnings %v", warnings)
+	}
+	list := p.Transforms
+	if got := fmt.Sprint(list[0].Remove, list[1].Keep, list[2].Redact); got !=
+		`[status metadata.annotations["a.b/c"]] [apiVersion kind metadata spec.containers[*].env] [spec.containers[*].env[*].value]` {
+		t.Errorf("got %s", got)
+	}
+	var got []string
+	for _, a := range list[3].Set {
+		got = append(got, a.Path.String()+" = "+a.Value.String())
+	}
+	for _, m := range list[4].Rename {
+		got = append(got, m.From().String()+" to "+m.To().String())
+	}
+	want := []string{
+		`metadata.labels.z = "eu"`, `metadata.labels["a.b"] = object.metadata.name`, `metadata.annotations = {'a': "b"}`,
+		"spec.containers to spec.pods", "metadata.labels.z to metadata.labels.y",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q, in the order of the file", got, want)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(path, []byte(minimal), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Load(path, testOptions(nil)); err != nil {
+		t.Errorf("Load: %v", err)
+	}
+	missing := filepath.Join(dir, "missing.yaml")
+	_, _, err := Load(missing, testOptions(nil))
+	if want := missing + ": cannot be read: no such file or directory"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, _, err := Load(dir, testOptions(nil)); err == nil || !strings.Contains(err.Error(), "is a directory") {
+		t.Errorf("got %v for a directory", err)
+	}
+	if err := os.WriteFile(path, append([]byte(minimal), strings.Repeat("# much\n", maxFileBytes/7)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Load(path, testOptions(nil)); err == nil || !strings.Contains(err.Error(), "larger than 4Mi") {
+		t.Errorf("got %v for a large file", err)
+	}
+}
+
+func TestFaultsHaveColumns(t *testing.T) {
+	faults := faultsOf(t, strings.Replace(minimal, "sink: out", "snk: out", 1), nil)
+	want := Fault{File: "config.yaml", Line: 3, Column: 23, Path: "pipelines[0].snk", Message: `unknown key; did you mean "sink"?`}
+	if len(faults) != 1 || faults[0] != want {
+		t.Errorf("got %+v, want %+v", faults, want)
+	}
+}
+
+func TestDeepNesting(t *testing.T) {
+	for _, text := range []string{
+		"cluster: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
+		"cluster: " + strings.Repeat("{a: ", 2000) + "b" + strings.Repeat("}", 2000),
+		"cluster: " + strings.Repeat("[", 20000),
+	} {
+		_ = faultsOf(t, text, nil)
+	}
+}
+
+// TestManyPaths: what would take long to compare is refused.
+func TestManyPaths(t *testing.T) {
+	list := "[" + strings.Repeat("a, ", 40000) + "a]"
+	for _, text := range []string{"filters: [{changed: " + list + "}]", "transforms: [{remove: " + list + "}]", "transforms: [" + strings.Repeat("{keep: [a]},", 9000) + "]"} {
+		faults := faultsOf(t, strings.Replace(minimal, "name: p,", "name: p, "+text+",", 1), nil)
+		if len(faults) != 1 || !strings.Contains(faults[0].Message, "must not hold more than 1000") {
+			t.Errorf("%.20s: got %d faults, the first %s", text, len(faults), faults[0])
+		}
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	names := []string{"sources", "sinks", "maxBytes", "maxRecords"}
+	for text, want := range map[string]string{
+		"soruces": "sources", "sink": "sinks", "SINKS": "sinks", "maxbytes": "maxBytes", "max_records": "maxRecords",
+		"x": "", "": "", "cluster": "", "sauces": "sources",
+	} {
+		if got := suggest(text, names); got != want {
+			t.Errorf("suggest(%q): got %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package config
+
+import (
+	"errors"
+	"reflect"
+
+	"github.com/kubeferry/kubeferry/internal/expr"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
+)
+
+// Transform is one change of what is sent: exactly one field is set.
+type Transform struct {
+	Remove []fieldpath.Path `yaml:"remove" doc:"paths of what is taken away"`
+	Keep   []fieldpath.Path `yaml:"keep" doc:"paths of what stays; everything else is taken away"`
+	Redact []fieldpath.Path `yaml:"redact" doc:"paths of what becomes a keyed digest, lists and maps as a whole"`
+	Set    Assignments      `yaml:"set" doc:"paths, and the CEL expression of the value that each gets"`
+	Rename Moves            `yaml:"rename" doc:"old paths, and the new path of each; something in the new place is an error, and the record goes to the dead letter"`
+}
+
+// Assignments are the entries of a set, in the order of the file. Their values are worked out before the first is set.
+type Assignments []Assignment
+
+// Assignment is a value for a place.
+type Assignment struct {
+	Path  fieldpath.Path
+	Value *expr.Program
+	// key and text are the path and the expression as the file has them.
+	key, text string
+}
+
+// Moves are the entries of a rename, in the order of the file.
+type Moves []Move
+
+// Move is an old place and a new one.
+type Move struct {
+	fieldpath.Move
+	key string
+}
+
+// entryDecoder is a type that is written as a mapping whose keys are not fixed, and mean something.
+type entryDecoder interface {
+	// entry decodes one entry, whose value is at path; what it cannot decode it reports.
+	entry(d *decoder, e entry, path string)
+	// valueNoun says in plain words what the values are.
+	valueNoun() string
+}
+
+var (
+	_ entryDecoder = (*Assignments)(nil)
+	_ entryDecoder = (*Moves)(nil)
+)
+
+func (*Assignments) valueNoun() string { return "CEL expressions" }
+
+func (a *Assignments) entry(d *decoder, e entry, path string) {
+	assignment := Assignment{Path: d.keyPath(e, path), key: e.key}
+	d.value(e.value, path, reflect.ValueOf(&assignment.text).Elem(), nil)
+	*a = append(*a, assignment) // one without a path too: what is wrong with its value is still to be told
+}
+
+func (*Moves) valueNoun() string { return "paths" }
+
+func (m *Moves) entry(d *decoder, e entry, path string) {
+	from := d.keyPath(e, path)
+	var to fieldpath.Path
+	d.value(e.value, path, reflect.ValueOf(&to).Elem(), nil)
+	if from.Len() == 0 || to.Len() == 0 {
+		d.faults.mark(path)
+		return
+	}
+	move, err := fieldpath.NewMove(from, to)
+	if err != nil {
+		d.faults.addAt(e.value.line, e.value.column, path, moveFault(err))
+		d.faults.mark(path)
+		return
+	}
+	*m = append(*m, Move{move, e.key})
+}
+
+func moveFault(err error) string {
+	switch {
+	case errors.Is(err, fieldpath.ErrSamePlace):
+		return "the new place is the old one"
+	case errors.Is(err, fieldpath.ErrInside):
+		return "one of the two places is inside the other"
+	default:
+		return "up to the last [*] or index both paths must be the same, so that each match has one new place, as in spec.containers[*].env: spec.containers[*].environment"
+	}
+}
+
+// entries decodes a mapping, entry by entry.
+func (d *decoder) entries(n *node, path string, into entryDecoder) {
+	for _, e := range n.entries {
+		keyPath := join(path, e.key)
+		d.note(e, keyPath)
+		into.entry(d, e, keyPath)
+	}
+}
+
+// keyPath decodes the key of an entry; what is no path is reported, and becomes none. Nothing expands in keys: the text
+// is the file's own.
+func (d *decoder) keyPath(e entry, path string) fieldpath.Path {
+	parsed, err := fieldpath.Parse(e.key)
+	if err != nil {
+		d.faults.addOnce(e.line, e.column, path, pathFault(e.key, err))
+	}
+	return parsed
+}
+
+// pathFault says why a text of the file is no path.
+func pathFault(text string, err error) string {
+	var fault *fieldpath.SyntaxError
+	if !errors.As(err, &fault) {
+		return err.Error()
+	}
+	message := "expected " + fault.Expected
+	if fault.Hint != "" {
+		message += "; " + fault.Hint
+	}
+	return message + pointAt(text, fault.Offset)
+}
