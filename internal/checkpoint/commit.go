@@ -81,11 +81,6 @@ func writeWatch(watches *bolt.Bucket, change *delta.WatchChange) error {
 	if err != nil {
 		return err
 	}
-	if change.Reset && watch.Bucket(knownBucket) != nil {
-		if err := watch.DeleteBucket(knownBucket); err != nil {
-			return err
-		}
-	}
 	known, err := watch.CreateBucketIfNotExists(knownBucket)
 	if err != nil {
 		return err

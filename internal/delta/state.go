@@ -20,8 +20,6 @@ type Known struct {
 type WatchChange struct {
 	// Watch is its id.
 	Watch string
-	// Reset drops the known set before Put is applied.
-	Reset bool
 	Put   []Known
 	// Remove holds objects of which only namespace and name count.
 	Remove []Known
