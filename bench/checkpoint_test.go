@@ -42,14 +42,14 @@ func BenchmarkCheckpoint(b *testing.B) {
 		})
 		defer stop()
 		watch := &watchState{}
-		committer.Secure(watch, logState{p})
+		committer.Register(watch, logState{p})
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		running.Go(func() { committer.Run(ctx) })
 		defer running.Wait()
 		defer cancel()
 		feed(b, p, frames, func(d *delta.Delta, take func()) {
-			committer.Hand(func() {
+			committer.WithoutCapture(func() {
 				take()
 				watch.put = append(watch.put, delta.Known{
 					Namespace: d.Object.Namespace(), Name: d.Object.Name(), Version: delta.NewVersion(d.Object.UID(), d.Object.ResourceVersion()),
@@ -150,4 +150,4 @@ func (l benchLog) Read(from uint64, maxBytes int) ([]delta.Entry, error) {
 	return l.store.ReadLog("bench", from, maxBytes)
 }
 
-func (l benchLog) Commit() { l.committer.Soon() }
+func (l benchLog) Commit() { l.committer.RequestCommit() }

@@ -65,7 +65,7 @@ func TestHandOverIsOneMoment(t *testing.T) {
 		all.Go(func() { p.Run(running) })
 	}
 	m.pipelines = f.pipelines
-	kept.committer.Secure(m)
+	kept.committer.Register(m)
 	all.Go(func() {
 		for running.Err() == nil {
 			if err := kept.committer.Begin(); err != nil { // any commit does

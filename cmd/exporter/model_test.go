@@ -149,7 +149,7 @@ func (w *world) start(rt *rapid.T, number int) {
 	}
 	w.disk.store = r.kept.store
 	r.kept.committer = checkpoint.NewCommitter(w.disk, logger)
-	r.kept.committer.Secure(w)
+	r.kept.committer.Register(w)
 	metrics := pipeline.NewMetrics(prometheus.NewRegistry())
 	handlers := map[string]*fanOut{sourceA: {state: r.kept}, sourceB: {state: r.kept}}
 	for _, l := range w.lines {
@@ -281,7 +281,7 @@ func (w *world) step(rt *rapid.T, name *rapid.Generator[string]) {
 		w.end(rt)
 		w.start(rt, w.restarts)
 	case 14:
-		w.run.kept.committer.Soon()
+		w.run.kept.committer.RequestCommit()
 	case 15, 16, 17, 18:
 		_ = w.commit() // the disk may refuse
 	case 19: // let something happen, whatever it is

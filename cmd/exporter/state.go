@@ -119,7 +119,7 @@ func (l pipelineLog) Read(from uint64, maxBytes int) ([]delta.Entry, error) {
 	return l.state.store.ReadLog(l.name, from, maxBytes)
 }
 
-func (l pipelineLog) Commit() { l.state.committer.Soon() }
+func (l pipelineLog) Commit() { l.state.committer.RequestCommit() }
 
 // restore makes a source begin where the last run ended.
 func (s *state) restore(to *source.Source) error {
@@ -148,10 +148,10 @@ func (s *state) begin(sources []*source.Source, pipelines []*pipeline.Pipeline) 
 	var watches []string
 	for _, from := range sources {
 		watches = append(watches, from.WatchIDs()...)
-		s.committer.Secure(sourceState{from})
+		s.committer.Register(sourceState{from})
 	}
 	for _, p := range pipelines {
-		s.committer.Secure(pipelineState{p})
+		s.committer.Register(pipelineState{p})
 	}
 	if err := s.committer.Begin(); err != nil {
 		return err
@@ -208,7 +208,7 @@ func (s *state) hand(f func()) {
 		f()
 		return
 	}
-	s.committer.Hand(f)
+	s.committer.WithoutCapture(f)
 }
 
 // commit returns when everything handed over so far is on disk.

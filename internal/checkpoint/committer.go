@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// interval is the longest that something handed over stays unsecured: what is acknowledged within it may be sent
-	// twice after a crash.
+	// interval is the longest time between a delta's hand-over and the commit that covers it: what is acknowledged
+	// within it may be sent twice after a crash.
 	interval = 200 * time.Millisecond
-	// handOvers that make a commit due before its interval is over. With 1000, a stream of 100,000/s is captured so
+	// maxHandOvers make a commit due before its interval is over. With 1000, a stream of 100,000/s is captured so
 	// often that most of it has had no time to be settled, and is written for nothing (BenchmarkCheckpoint: 14 µs per
 	// delta, against 7.4 with 5000 and 6.6 without a checkpoint).
-	handOvers = 5000
+	maxHandOvers = 5000
 	// retryInterval is the pause after a commit failed.
 	retryInterval = time.Second
 )
 
-// Participant is a part of the program whose state a commit secures.
+// Participant is a part of the program whose state the commits write.
 type Participant interface {
 	// Capture adds to the commit what changed since the last call. It is called while nothing is being handed over,
 	// and must be quick.
@@ -35,16 +35,16 @@ type Participant interface {
 	Failed()
 }
 
-// Committer writes commits for its participants. What moves between them, a delta handed from a watch to its
-// pipelines, moves inside Hand, so that a commit sees it on one side or on the other.
+// Committer writes commits for its participants. What moves between them, a delta from a watch to its pipelines, moves
+// inside WithoutCapture, so that a commit holds it on one side or on the other.
 type Committer struct {
 	store        writer
 	logger       *slog.Logger
 	participants []Participant
 
-	hand   sync.RWMutex // held for reading by Hand, for writing while a commit captures, or is given back
-	handed atomic.Int64 // since the last capture
-	wake   chan struct{}
+	capture   sync.RWMutex // held for reading by WithoutCapture, for writing while participants capture or fail
+	handOvers atomic.Int64 // since the last capture
+	wake      chan struct{}
 
 	writing sync.Mutex // one commit at a time; guards what follows
 	info    *Info      // that the next commit has to write; nil for the file's
@@ -68,23 +68,23 @@ func NewCommitter(store writer, logger *slog.Logger) *Committer {
 	return &Committer{store: store, logger: logger, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// Secure adds participants, before Run.
-func (c *Committer) Secure(participants ...Participant) {
+// Register adds participants, before Run.
+func (c *Committer) Register(participants ...Participant) {
 	c.participants = append(c.participants, participants...)
 }
 
-// Hand runs f at a moment when no commit captures. f must be quick.
-func (c *Committer) Hand(f func()) {
-	c.hand.RLock()
+// WithoutCapture runs f while no commit captures. f must be quick: a commit waits for it.
+func (c *Committer) WithoutCapture(f func()) {
+	c.capture.RLock()
 	f()
-	c.hand.RUnlock()
-	if c.handed.Add(1) == handOvers {
-		c.Soon()
+	c.capture.RUnlock()
+	if c.handOvers.Add(1) == maxHandOvers {
+		c.RequestCommit()
 	}
 }
 
-// Soon asks for a commit before the interval is over.
-func (c *Committer) Soon() {
+// RequestCommit makes Run commit before the interval is over. It does not wait for the commit.
+func (c *Committer) RequestCommit() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -98,7 +98,7 @@ func (c *Committer) Commit(ctx context.Context) error {
 	want := c.begun + 1
 	c.mu.Unlock()
 	for {
-		c.Soon()
+		c.RequestCommit()
 		c.mu.Lock()
 		done, changed := c.done, c.changed
 		c.mu.Unlock()
@@ -147,7 +147,7 @@ func (c *Committer) Finish(rolledBack bool) error {
 	return c.write(func(info *Info) { info.Clean, info.RolledBack = true, info.RolledBack || rolledBack })
 }
 
-// RolledBack notes, in a commit of its own, that the API server's history went back: the next start must know, however
+// RolledBack writes, in a commit of its own, that the API server's history went back: the next start needs it, however
 // this run ends.
 func (c *Committer) RolledBack() error {
 	return c.write(func(info *Info) { info.RolledBack = true })
@@ -160,7 +160,7 @@ func (c *Committer) Err() error {
 	return c.err
 }
 
-// write captures a commit and writes it. One that fails is given back to the participants.
+// write captures a commit and writes it. If that fails, each participant's Failed is called.
 func (c *Committer) write(change func(*Info)) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -177,15 +177,15 @@ func (c *Committer) write(change func(*Info)) error {
 	c.begun++
 	number := c.begun
 	c.mu.Unlock()
-	c.hand.Lock()
-	c.handed.Store(0)
+	c.capture.Lock()
+	c.handOvers.Store(0)
 	for _, p := range c.participants {
 		p.Capture(next)
 	}
-	c.hand.Unlock()
-	if err := c.secure(next); err != nil {
-		c.hand.Lock()
-		defer c.hand.Unlock()
+	c.capture.Unlock()
+	if err := c.writeCommit(next); err != nil {
+		c.capture.Lock()
+		defer c.capture.Unlock()
 		for _, p := range c.participants {
 			p.Failed()
 		}
@@ -200,10 +200,10 @@ func (c *Committer) write(change func(*Info)) error {
 	return nil
 }
 
-func (c *Committer) secure(commit *Commit) error {
+func (c *Committer) writeCommit(commit *Commit) error {
 	var err error
 	before := c.Err()
-	if !commit.Empty() || before != nil { // after a failure only the disk can tell that it is well
+	if !commit.Empty() || before != nil { // after a failure only a commit shows that the disk works again
 		err = c.store.Commit(commit)
 	}
 	c.mu.Lock()

@@ -60,7 +60,7 @@ func (f *failing) setLying(err error, lies bool) {
 type counter struct {
 	t       testing.TB
 	name    string
-	value   int // changes in Hand
+	value   int // changes in WithoutCapture
 	entries []delta.Entry
 	open    bool // Capture was called, and neither Committed nor Failed was
 	done    []int
@@ -131,20 +131,20 @@ func TestFailedCommitIsCapturedAnew(t *testing.T) {
 			s, _ := open(t, t.TempDir())
 			store, part := &failing{Store: s}, &counter{t: t, name: "p"}
 			c := checkpoint.NewCommitter(store, quiet())
-			c.Secure(part)
-			c.Hand(func() { part.take(1) })
+			c.Register(part)
+			c.WithoutCapture(func() { part.take(1) })
 			if err := c.Begin(); err != nil {
 				t.Fatal(err)
 			}
 			full := errors.New("disk full")
 			store.setLying(full, lies)
 			for seq := 2; seq < 8; seq++ {
-				c.Hand(func() { part.take(seq) })
+				c.WithoutCapture(func() { part.take(seq) })
 				if err := c.Finish(false); !errors.Is(err, full) || !errors.Is(c.Err(), full) {
 					t.Errorf("got %v, Err %v", err, c.Err())
 				}
 				if seq%2 == 0 {
-					c.Hand(func() { part.settle(seq) })
+					c.WithoutCapture(func() { part.settle(seq) })
 				}
 			}
 			store.set(nil)
@@ -242,16 +242,16 @@ func TestCommitWaitsForOneThatBeganAfter(t *testing.T) {
 	s, _ := open(t, t.TempDir())
 	store, part := &failing{Store: s}, &counter{t: t, name: "p"}
 	c := checkpoint.NewCommitter(store, quiet())
-	c.Secure(part)
+	c.Register(part)
 	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	store.entered, store.release = make(chan struct{}), make(chan struct{})
 	stop := runCommitter(t, c)
-	c.Hand(func() { part.take(1) })
-	c.Soon()
+	c.WithoutCapture(func() { part.take(1) })
+	c.RequestCommit()
 	<-store.entered // it has captured
-	c.Hand(func() { part.take(2) })
+	c.WithoutCapture(func() { part.take(2) })
 	returned := make(chan error, 1)
 	go func() { returned <- c.Commit(context.Background()) }()
 	store.release <- struct{}{}
@@ -285,13 +285,13 @@ func TestCommitWaitsForTheDisk(t *testing.T) {
 	s, _ := open(t, t.TempDir())
 	store, part := &failing{Store: s}, &counter{t: t, name: "p"}
 	c := checkpoint.NewCommitter(store, quiet())
-	c.Secure(part)
+	c.Register(part)
 	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	store.set(errors.New("disk full"))
 	runCommitter(t, c)
-	c.Hand(func() { part.take(1) })
+	c.WithoutCapture(func() { part.take(1) })
 	ctx, cancel := context.WithCancelCause(context.Background())
 	returned := make(chan error, 1)
 	go func() { returned <- c.Commit(ctx) }()
@@ -314,14 +314,14 @@ func TestCommitWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-// What two participants get in one Hand is in one commit, whoever hands at the same time.
+// What two participants get in one WithoutCapture is in one commit, whatever runs beside it.
 func TestHandIsAtomic(t *testing.T) {
 	s, _ := open(t, t.TempDir())
 	store := &failing{Store: s}
 	c := checkpoint.NewCommitter(store, quiet())
 	var mu sync.Mutex // the participants' own, as a pipeline has one
 	parts := []*counter{{t: t, name: "a"}, {t: t, name: "b"}}
-	c.Secure(parts[0], parts[1])
+	c.Register(parts[0], parts[1])
 	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func TestHandIsAtomic(t *testing.T) {
 		handing.Go(func() {
 			for n := range each {
 				number := int(seq.Add(1))
-				c.Hand(func() {
+				c.WithoutCapture(func() {
 					for _, part := range parts {
 						mu.Lock()
 						part.take(number)

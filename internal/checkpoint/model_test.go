@@ -66,7 +66,7 @@ func TestModel(t *testing.T) {
 		defer func() { _ = s.Close() }()
 		store, b := &failing{Store: s}, &book{live: map[uint64]bool{}}
 		c := checkpoint.NewCommitter(store, quiet())
-		c.Secure(b)
+		c.Register(b)
 		var onDisk []uint64
 		check := func() {
 			got := seqsOf(t, s, "p")
@@ -119,7 +119,7 @@ func TestModel(t *testing.T) {
 				}
 				store = &failing{Store: s}
 				c = checkpoint.NewCommitter(store, quiet())
-				c.Secure(b)
+				c.Register(b)
 			}
 		}
 	})
