@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/durable"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -85,11 +86,7 @@ type replay struct {
 	logger   *slog.Logger
 }
 
-const (
-	replaying = ".replaying-"
-	// unfinished ends the name of a file that is to take another's place, and of what an interruption leaves of it.
-	unfinished = ".new"
-)
+const replaying = ".replaying-"
 
 func (r *replay) run(ctx context.Context) error {
 	aside := r.path + replaying + time.Now().UTC().Format("20060102T150405.000000000")
@@ -100,7 +97,7 @@ func (r *replay) run(ctx context.Context) error {
 	if err != nil {
 		return &failureError{err}
 	}
-	pending = slices.DeleteFunc(pending, func(path string) bool { return strings.HasSuffix(path, unfinished) })
+	pending = slices.DeleteFunc(pending, func(path string) bool { return strings.HasSuffix(path, durable.Unfinished) })
 	if len(pending) == 0 {
 		_, err := fmt.Fprintf(r.out, "no dead letters in %s\n", r.path)
 		return err
@@ -225,7 +222,7 @@ func readLines(path string) ([][]byte, error) {
 // wrote meanwhile, and have to stay before it: so they get the old name back only if nobody has taken it.
 func (r *replay) keep(left [][]byte, pending []string) error {
 	if len(left) > 0 {
-		if err := replaceFile(pending[0], append(bytes.Join(left, []byte("\n")), '\n')); err != nil {
+		if err := durable.WriteFile(pending[0], append(bytes.Join(left, []byte("\n")), '\n')); err != nil {
 			return err
 		}
 		if err := os.Link(pending[0], r.path); errors.Is(err, fs.ErrExist) {
@@ -238,21 +235,7 @@ func (r *replay) keep(left [][]byte, pending []string) error {
 		if err := os.Remove(path); err != nil {
 			return err
 		}
-		_ = os.Remove(path + unfinished) // nearly always there is none
+		_ = os.Remove(path + durable.Unfinished) // nearly always there is none
 	}
 	return nil
-}
-
-// replaceFile replaces a file by another of that content, at once and on disk.
-func replaceFile(path string, content []byte) error {
-	temporary := path + unfinished
-	file, err := os.OpenFile(temporary, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temporary, path)
 }

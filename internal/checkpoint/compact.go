@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/kubeferry/kubeferry/internal/durable"
 )
 
 const (
@@ -36,16 +38,6 @@ func compact(db *bolt.DB, path string, options *bolt.Options) (*bolt.DB, error) 
 		_, _ = target.Close(), os.Remove(smaller)
 		return db, nil //nolint:nilerr // as above
 	}
-	syncDir(path)
+	_ = durable.SyncDir(filepath.Dir(path)) // else a loss of power may bring the old file back, which is as good
 	return target, db.Close()
-}
-
-// syncDir makes the disk keep the name of a file. Where it cannot, a loss of power may bring the old file back, which
-// is an older state and no wrong one.
-func syncDir(path string) {
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return
-	}
-	_, _ = dir.Sync(), dir.Close()
 }

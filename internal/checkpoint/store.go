@@ -14,6 +14,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/durable"
 )
 
 const (
@@ -167,7 +168,7 @@ func begin(path string, options *bolt.Options) error {
 	}
 	switch err := os.Link(name, path); {
 	case err == nil:
-		syncDir(path)
+		_ = durable.SyncDir(filepath.Dir(path)) // else a loss of power may leave no file, which is a new start
 	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, fs.ErrPermission): // no links there: bbolt makes it
 	case !errors.Is(err, fs.ErrExist):
 		return err

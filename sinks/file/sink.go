@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/kubeferry/kubeferry/internal/durable"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -119,7 +120,7 @@ func (s *Sink) reopen() error {
 		return err
 	}
 	if err = closeTornLine(file); err == nil && created && s.sync {
-		err = syncDirectory(filepath.Dir(s.path))
+		err = durable.SyncDir(filepath.Dir(s.path))
 	}
 	if err != nil {
 		return errors.Join(err, file.Close())
@@ -140,15 +141,6 @@ func closeTornLine(file *os.File) error {
 	}
 	_, err = file.Write([]byte{'\n'})
 	return err
-}
-
-// syncDirectory makes the name of a new file last.
-func syncDirectory(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func (s *Sink) close() error {
