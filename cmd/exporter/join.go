@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/durable"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/file"
@@ -215,9 +216,5 @@ func keptKey(path string) ([]byte, error) {
 		return key, err
 	}
 	key = []byte(rand.Text())
-	temporary := path + ".new"
-	if err := os.WriteFile(temporary, key, 0o600); err != nil {
-		return nil, err
-	}
-	return key, os.Rename(temporary, path)
+	return key, durable.WriteFile(path, key)
 }
