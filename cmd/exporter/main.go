@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kubeferry/kubeferry/internal/app"
 )
 
 // Exit codes.
@@ -29,18 +31,12 @@ func main() {
 		return
 	}
 	fmt.Fprintln(os.Stderr, err)
-	var failure *failureError
+	var failure *app.FailureError
 	if errors.As(err, &failure) {
 		os.Exit(exitFailure)
 	}
 	os.Exit(exitUsage)
 }
-
-// failureError is an error at run time. Every other one is of usage: flags, arguments, configuration.
-type failureError struct{ err error }
-
-func (e *failureError) Error() string { return "exporter: " + e.err.Error() }
-func (e *failureError) Unwrap() error { return e.err }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 
+	"github.com/kubeferry/kubeferry/internal/app"
 	"github.com/kubeferry/kubeferry/internal/config"
 )
 
@@ -31,7 +28,7 @@ API server and without its sinks, and says in its log, on /status and in its met
 			if err != nil {
 				return err
 			}
-			logger := newLogger(loaded.Log, command.ErrOrStderr())
+			logger := app.NewLogger(loaded.Log, command.ErrOrStderr())
 			for _, warning := range warnings {
 				logger.Warn("configuration", "warning", warning.String())
 			}
@@ -39,7 +36,7 @@ API server and without its sinks, and says in its log, on /status and in its met
 			if err != nil {
 				return err
 			}
-			return runApp(command.Context(), loaded, cluster, logger)
+			return app.Run(command.Context(), loaded, cluster, versionName(), logger)
 		},
 	}
 	addConfigFlag(command, &file)
@@ -57,43 +54,6 @@ func clusterConfig(kubeconfig, kubeContext string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no cluster to watch: %w (give --kubeconfig, or run in a Pod with a ServiceAccount)", err)
 	}
-	cluster.UserAgent = userAgent()
+	cluster.UserAgent = app.UserAgent(versionName())
 	return cluster, nil
-}
-
-func userAgent() string { return "kubeferry/" + versionName() }
-
-func newLogger(settings config.Log, w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(settings.Level)) // validated when the file was loaded
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Value.Kind() == slog.KindDuration { // JSON would show nanoseconds
-			a.Value = slog.StringValue(a.Value.Duration().String())
-		}
-		return a
-	}}
-	var handler slog.Handler = slog.NewJSONHandler(w, options)
-	if settings.Format == "text" {
-		handler = slog.NewTextHandler(w, options)
-	}
-	logger := slog.New(handler)
-	klog.SetSlogLogger(slog.New(atLeast{handler, max(level, slog.LevelWarn)}).With("component", "client-go"))
-	return logger
-}
-
-// atLeast passes what is severe enough. client-go tells at Info what a watch that waits for a full backlog shows on
-// /status already.
-type atLeast struct {
-	slog.Handler
-	level slog.Level
-}
-
-func (h atLeast) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
-
-func (h atLeast) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return atLeast{h.Handler.WithAttrs(attrs), h.level}
-}
-
-func (h atLeast) WithGroup(name string) slog.Handler {
-	return atLeast{h.Handler.WithGroup(name), h.level}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubeferry/kubeferry/internal/app"
 	"github.com/kubeferry/kubeferry/internal/config"
 )
 
@@ -18,7 +19,7 @@ file, and write "# yaml-language-server: $schema=kubeferry.schema.json" as the f
 		RunE: func(command *cobra.Command, _ []string) error {
 			schema, err := config.Schema(kinds())
 			if err != nil {
-				return &failureError{err}
+				return &app.FailureError{Err: err}
 			}
 			_, err = fmt.Fprintln(command.OutOrStdout(), string(schema))
 			return err

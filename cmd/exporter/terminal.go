@@ -38,19 +38,3 @@ func (m colorMode) wanted(w io.Writer, getenv func(string) string) (bool, error)
 		return false, fmt.Errorf("--color is %q; there are auto, always and never", string(m))
 	}
 }
-
-// palette paints text, or leaves it as it is.
-type palette bool
-
-func (p palette) paint(code, text string) string {
-	if !p || text == "" {
-		return text
-	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
-}
-
-func (p palette) bold(text string) string   { return p.paint("1", text) }
-func (p palette) dim(text string) string    { return p.paint("2", text) }
-func (p palette) red(text string) string    { return p.paint("31", text) }
-func (p palette) green(text string) string  { return p.paint("32", text) }
-func (p palette) yellow(text string) string { return p.paint("33", text) }

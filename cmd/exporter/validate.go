@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubeferry/kubeferry/internal/app"
 	"github.com/kubeferry/kubeferry/internal/config"
 )
 
@@ -37,7 +38,7 @@ exporter will run: names, routes, rights and files are those of this machine.`,
 			if !connecting {
 				return nil
 			}
-			return connect(command.Context(), loaded.Sinks, command.OutOrStdout(), warnings(command.ErrOrStderr()))
+			return app.Connect(command.Context(), loaded.Sinks, versionName(), command.OutOrStdout(), warnings(command.ErrOrStderr()))
 		},
 	}
 	addConfigFlag(command, &file)

@@ -28,7 +28,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// closing is what the program may take after shutdown.grace; see cmd/exporter/app.go.
+// closing is what the program may take after shutdown.grace; see internal/app/app.go.
 const closing = 10 * time.Second
 
 // TestManifestsAgree checks what the API server cannot know.

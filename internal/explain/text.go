@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"bytes"
@@ -8,6 +8,22 @@ import (
 	"slices"
 	"strings"
 )
+
+// palette paints text, or leaves it as it is.
+type palette bool
+
+func (p palette) paint(code, text string) string {
+	if !p || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (p palette) bold(text string) string   { return p.paint("1", text) }
+func (p palette) dim(text string) string    { return p.paint("2", text) }
+func (p palette) red(text string) string    { return p.paint("31", text) }
+func (p palette) green(text string) string  { return p.paint("32", text) }
+func (p palette) yellow(text string) string { return p.paint("33", text) }
 
 // explainText writes what is said of objects for people: the answers first, and then the reasons.
 type explainText struct {

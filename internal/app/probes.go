@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"errors"
@@ -17,6 +17,7 @@ const stalledAfter = 30 * time.Second
 
 // probes answer for the program, from before its parts are made.
 type probes struct {
+	version string
 	cluster string
 	started time.Time
 
@@ -41,7 +42,7 @@ func (p *probes) parts() ([]*source.Source, []*pipeline.Pipeline, *state) {
 
 func (p *probes) admin() admin.Probes {
 	return admin.Probes{Healthy: p.healthy, Ready: p.ready, Status: func() any {
-		return newStatus(p.cluster, p.started, p.parts)
+		return newStatus(p.version, p.cluster, p.started, p.parts)
 	}}
 }
 

@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -18,24 +18,24 @@ import (
 	"github.com/kubeferry/kubeferry/source"
 )
 
-// closeTimeout bounds each step of the end that waits for a peer.
-const closeTimeout = 5 * time.Second
+// CloseTimeout bounds each step of the end that waits for a peer.
+const CloseTimeout = 5 * time.Second
 
-// runApp is the whole program: it makes the parts, runs them until ctx ends, and takes them down in reverse order:
+// Run is the whole program: it makes the parts, runs them until ctx ends, and takes them down in reverse order:
 // watches, then what is in the backlogs, then deliveries, the last commit, connections.
-func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, logger *slog.Logger) error {
-	logger.Info("starting", "version", versionName(), "cluster", loaded.Cluster, "server", cluster.Host)
+func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, version string, logger *slog.Logger) error {
+	logger.Info("starting", "version", version, "cluster", loaded.Cluster, "server", cluster.Host)
 	tuneCollector()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := admin.RegisterClientGo(registry); err != nil {
-		return &failureError{err}
+		return &FailureError{err}
 	}
 
-	probes := &probes{cluster: loaded.Cluster, started: time.Now()}
+	probes := &probes{version: version, cluster: loaded.Cluster, started: time.Now()}
 	server, err := admin.Listen(ctx, loaded.Server.Listen, registry, probes.admin(), logger)
 	if err != nil {
-		return &failureError{err}
+		return &FailureError{err}
 	}
 	logger.Info("serving metrics and probes", "address", server.Address())
 	ctx, fail := context.WithCancelCause(ctx)
@@ -43,11 +43,11 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(); err != nil {
-			fail(&failureError{err})
+			fail(&FailureError{err})
 		}
 	})
 	defer func() {
-		closing, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		closing, cancel := context.WithTimeout(context.Background(), CloseTimeout)
 		defer cancel()
 		if err := server.Close(closing); err != nil {
 			logger.Warn("close the server of metrics and probes", "err", err)
@@ -68,18 +68,18 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 		return err
 	}
 	defer kept.close()
-	key, err := redactionKey(loaded.Redaction, loaded.StateDir)
+	key, err := RedactionKey(loaded.Redaction, loaded.StateDir)
 	if err != nil {
 		return err
 	}
-	opened, err := openSinks(ctx, usedSinks(loaded), loaded.StateDir, logger)
+	opened, err := OpenSinks(ctx, usedSinks(loaded), loaded.StateDir, UserAgent(version), logger)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		closing, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		closing, cancel := context.WithTimeout(context.Background(), CloseTimeout)
 		defer cancel()
-		closeSinks(closing, opened, logger)
+		CloseSinks(closing, opened, logger)
 	}()
 	enricher, err := newEnricher(loaded, cluster, client, registry, logger)
 	if err != nil {
@@ -88,14 +88,14 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 	pipelines := newPipelines(loaded, opened, key, enricher, kept, pipeline.NewMetrics(registry), logger)
 	sources, err := newSources(loaded, client, pipelines, kept, source.NewMetrics(registry), logger)
 	if err != nil {
-		return &failureError{err}
+		return &FailureError{err}
 	}
 	registry.MustRegister(source.NewCollector(sources))
 	if err := checkSources(ctx, sources); err != nil {
 		return err
 	}
 	if err := kept.begin(sources, pipelines); err != nil {
-		return &failureError{err}
+		return &FailureError{err}
 	}
 	probes.set(sources, pipelines, kept)
 
@@ -120,9 +120,9 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 	stopDeliveries()
 	delivering.Wait()
 	if err := kept.finish(); err != nil {
-		return &failureError{fmt.Errorf("the last commit: %w", err)}
+		return &FailureError{fmt.Errorf("the last commit: %w", err)}
 	}
-	var failure *failureError
+	var failure *FailureError
 	if errors.As(context.Cause(ctx), &failure) {
 		return failure
 	}
@@ -132,7 +132,7 @@ func runApp(ctx context.Context, loaded *config.Config, cluster *rest.Config, lo
 
 // checkSources finds resources that do not fit their source's namespaces, as far as the API server answers soon.
 func checkSources(ctx context.Context, sources []*source.Source) error {
-	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CloseTimeout)
 	defer cancel()
 	var errs []error
 	for _, s := range sources {

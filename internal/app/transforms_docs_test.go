@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"encoding/json"
@@ -15,6 +15,8 @@ import (
 	"github.com/kubeferry/kubeferry/internal/config"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/sinks/stdout"
 )
 
 // documentedKey is the key of the digests on the page.
@@ -56,7 +58,7 @@ func TestDocumentedTransforms(t *testing.T) {
 func runTransformExample(t *testing.T, example map[string]string) {
 	file := "cluster: c\nsources: [{name: s, resources: [v1/pods]}]\nsinks: [{name: out, stdout: {}}]\n" +
 		"pipelines:\n- name: p\n  sink: out\n" + regexp.MustCompile(`(?m)^`).ReplaceAllString(example["transforms"], "  ")
-	loaded, _, err := config.Parse([]byte(file), "config.yaml", config.Options{Kinds: kinds()})
+	loaded, _, err := config.Parse([]byte(file), "config.yaml", config.Options{Kinds: []sinks.Kind{stdout.Kind()}})
 	if fault, ok := example["fault"]; ok {
 		got := regexp.MustCompile(`(?m)^config.yaml:\d+: `).ReplaceAllString(fmt.Sprint(err), "")
 		if got != strings.TrimSuffix(fault, "\n") {

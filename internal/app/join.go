@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kubeferry/kubeferry/internal/config"
 	"github.com/kubeferry/kubeferry/internal/durable"
 	"github.com/kubeferry/kubeferry/pipeline"
@@ -21,10 +23,10 @@ import (
 
 // This file makes the parts from the configuration, and joins sources to pipelines.
 
-// openSink is a sink with the limits of its configuration.
-type openSink struct {
+// OpenSink is a sink with the limits of its configuration.
+type OpenSink struct {
 	sinks.Sink
-	limits sinks.Limits
+	Limits sinks.Limits
 }
 
 // defaultLetters is the name of the sink that takes dead letters where none is configured; no configured name has a
@@ -38,29 +40,30 @@ func usedSinks(loaded *config.Config) []config.Sink {
 	})
 }
 
-// openSinks opens sinks, by name, and the default one for dead letters if there is a state directory. Pipelines that name
+// OpenSinks opens sinks, by name, and the default one for dead letters if there is a state directory. Pipelines that name
 // the same sink share it.
-func openSinks(ctx context.Context, configured []config.Sink, stateDir string, logger *slog.Logger) (map[string]openSink, error) {
+func OpenSinks(ctx context.Context, configured []config.Sink, stateDir, userAgent string, logger *slog.Logger) (map[string]OpenSink, error) {
 	if stateDir != "" {
 		letters := file.NewConfig()
 		letters.Path = filepath.Join(stateDir, "dead.jsonl")
 		configured = append(slices.Clone(configured), config.Sink{Name: defaultLetters, Kind: "file", Config: letters})
 	}
-	opened := map[string]openSink{}
+	opened := map[string]OpenSink{}
 	for _, c := range configured {
-		env := sinks.Env{Name: c.Name, UserAgent: userAgent(), Logger: logger.With("sink", c.Name)}
+		env := sinks.Env{Name: c.Name, UserAgent: userAgent, Logger: logger.With("sink", c.Name)}
 		sink, err := c.Config.Open(ctx, env)
 		if err != nil {
-			closeSinks(ctx, opened, logger)
+			CloseSinks(ctx, opened, logger)
 			return nil, fmt.Errorf("open sink %q: %w", c.Name, err)
 		}
 		limits := c.Config.Limits()
-		opened[c.Name] = openSink{Sink: sinks.Limit(sink, limits.Concurrency), limits: limits}
+		opened[c.Name] = OpenSink{Sink: sinks.Limit(sink, limits.Concurrency), Limits: limits}
 	}
 	return opened, nil
 }
 
-func closeSinks(ctx context.Context, opened map[string]openSink, logger *slog.Logger) {
+// CloseSinks closes sinks within ctx. An error of one is logged.
+func CloseSinks(ctx context.Context, opened map[string]OpenSink, logger *slog.Logger) {
 	for name, sink := range opened {
 		if err := sink.Close(ctx); err != nil {
 			logger.Warn("close sink", "sink", name, "err", err)
@@ -68,8 +71,18 @@ func closeSinks(ctx context.Context, opened map[string]openSink, logger *slog.Lo
 	}
 }
 
+// NewDryPipelines makes the configured pipelines as a run does, but without sinks, logs and metrics: nothing can be handed to
+// them. They can explain what they would make of a change.
+func NewDryPipelines(loaded *config.Config, redactionKey []byte, enricher pipeline.Enricher) []*pipeline.Pipeline {
+	unopened := map[string]OpenSink{}
+	for _, sink := range loaded.Sinks {
+		unopened[sink.Name] = OpenSink{Limits: sink.Config.Limits()}
+	}
+	return newPipelines(loaded, unopened, redactionKey, enricher, &state{}, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+}
+
 // newPipelines makes the configured pipelines; none runs yet.
-func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKey []byte, enricher pipeline.Enricher, kept *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
+func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKey []byte, enricher pipeline.Enricher, kept *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
 	var pipelines []*pipeline.Pipeline
 	for _, c := range loaded.Pipelines {
 		sink := opened[c.Sink]
@@ -84,7 +97,7 @@ func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKe
 			Profile:           pipeline.Profile(c.Profile),
 			MaxBytes:          int64(c.Backlog.MaxBytes),
 			Retry:             pipeline.Retry{Initial: c.Retry.Initial, Max: c.Retry.Max, Attempts: c.Retry.Attempts},
-			Sink:              sink, SinkName: c.Sink, Limits: sink.limits,
+			Sink:              sink, SinkName: c.Sink, Limits: sink.Limits,
 			DeadLetter: pipeline.LogOnly{},
 		}
 		if c.Enrich == config.EnrichInvolvedObject {
@@ -98,7 +111,7 @@ func newPipelines(loaded *config.Config, opened map[string]openSink, redactionKe
 			deadLetter = defaultLetters
 		}
 		if letters, ok := opened[deadLetter]; ok {
-			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Timeout: letters.limits.Timeout}
+			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Timeout: letters.Limits.Timeout}
 		}
 		kept.equip(&options, c.Backlog)
 		pipelines = append(pipelines, pipeline.New(options, metrics, logger))
@@ -187,9 +200,9 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 	return made, nil
 }
 
-// redactionKey is the configured key; or a random one, that is kept in the state directory or lasts as long as the
+// RedactionKey is the configured key; or a random one, that is kept in the state directory or lasts as long as the
 // process.
-func redactionKey(c config.Redaction, stateDir string) ([]byte, error) {
+func RedactionKey(c config.Redaction, stateDir string) ([]byte, error) {
 	switch {
 	case c.Key != "":
 		return []byte(c.Key), nil

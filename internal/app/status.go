@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"time"
@@ -38,9 +38,9 @@ type pipelineStatus struct {
 	LastError   string    `json:"lastError,omitempty"`
 }
 
-func newStatus(cluster string, started time.Time, parts func() ([]*source.Source, []*pipeline.Pipeline, *state)) status {
+func newStatus(version, cluster string, started time.Time, parts func() ([]*source.Source, []*pipeline.Pipeline, *state)) status {
 	sources, pipelines, kept := parts()
-	s := status{Version: versionName(), Cluster: cluster, Started: started}
+	s := status{Version: version, Cluster: cluster, Started: started}
 	if kept != nil {
 		if err := kept.err(); err != nil {
 			s.StateError = err.Error()

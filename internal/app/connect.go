@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -15,12 +15,12 @@ import (
 // connectTimeout bounds the check of one sink.
 const connectTimeout = 15 * time.Second
 
-// connect opens and checks every configured sink, all at once, and writes one line for each, in the order of the file.
-func connect(ctx context.Context, configured []config.Sink, out io.Writer, logger *slog.Logger) error {
+// Connect opens and checks every configured sink, all at once, and writes one line for each, in the order of the file.
+func Connect(ctx context.Context, configured []config.Sink, version string, out io.Writer, logger *slog.Logger) error {
 	errs := make([]error, len(configured))
 	var checks sync.WaitGroup
 	for n, c := range configured {
-		checks.Go(func() { errs[n] = checkSink(ctx, c, logger) })
+		checks.Go(func() { errs[n] = checkSink(ctx, c, version, logger) })
 	}
 	checks.Wait()
 	failed := 0
@@ -33,21 +33,21 @@ func connect(ctx context.Context, configured []config.Sink, out io.Writer, logge
 		fmt.Fprintf(out, "ok      %s (%s)\n", c.Name, c.Kind)
 	}
 	if failed > 0 {
-		return &failureError{fmt.Errorf("%d of %d sinks cannot be delivered to", failed, len(configured))}
+		return &FailureError{fmt.Errorf("%d of %d sinks cannot be delivered to", failed, len(configured))}
 	}
 	return nil
 }
 
 // checkSink opens a sink as a run does, without sending a record. One that is no [sinks.Checker] has nothing to check.
-func checkSink(ctx context.Context, c config.Sink, logger *slog.Logger) error {
+func checkSink(ctx context.Context, c config.Sink, version string, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	sink, err := c.Config.Open(ctx, sinks.Env{Name: c.Name, UserAgent: userAgent(), Logger: logger.With("sink", c.Name)})
+	sink, err := c.Config.Open(ctx, sinks.Env{Name: c.Name, UserAgent: UserAgent(version), Logger: logger.With("sink", c.Name)})
 	if err != nil {
 		return err
 	}
 	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
 		defer cancel()
 		_ = sink.Close(closing) // nothing was sent, so nothing can be lost
 	}()

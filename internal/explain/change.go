@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"bytes"
@@ -57,7 +57,7 @@ func (x *explainer) explain(ctx context.Context, c change) (*explained, error) {
 		},
 		Notes: c.notes,
 	}
-	if hint := resourceHint(resource, c.object.Kind(), x.config.Sources); hint != "" {
+	if hint := resourceHint(resource, c.object.Kind(), x.Config.Sources); hint != "" {
 		said.Notes = append(said.Notes, hint)
 	}
 	var missing []string
@@ -73,16 +73,16 @@ func (x *explainer) explain(ctx context.Context, c change) (*explained, error) {
 		said.Notes = append(said.Notes, "the object has no "+strings.Join(missing, " and no ")+", which the API server gives it; ids are made of them")
 	}
 	digests := false
-	for n := range x.config.Pipelines {
-		configured := &x.config.Pipelines[n]
-		if len(x.flags.pipelines) > 0 && !slices.Contains(x.flags.pipelines, configured.Name) {
+	for n := range x.Config.Pipelines {
+		configured := &x.Config.Pipelines[n]
+		if len(x.Pipelines) > 0 && !slices.Contains(x.Pipelines, configured.Name) {
 			continue
 		}
 		one := &pipelineExplainer{explainer: x, config: configured, pipeline: x.pipelines[n], change: c}
 		one.delta = delta.Delta{
-			Type: x.typeOf(c), Resource: resource, Watch: "explain", Object: c.object, Observed: x.now(),
+			Type: x.typeOf(c), Resource: resource, Watch: "explain", Object: c.object, Observed: x.Now(),
 		}
-		one.delta.Snapshot = x.flags.snapshot && one.delta.Type == delta.Added
+		one.delta.Snapshot = x.Snapshot && one.delta.Type == delta.Added
 		p, err := one.explain(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("%s: pipeline %q: %w", objectName(c.object), configured.Name, err)
@@ -175,8 +175,8 @@ func (x *pipelineExplainer) deadLetter(err error) {
 // makes of a change by which an object comes to match selectors, or stops to.
 func (x *pipelineExplainer) askSources() (took bool, err error) {
 	var nearest string
-	for i := range x.explainer.config.Sources {
-		source := &x.explainer.config.Sources[i]
+	for i := range x.Config.Sources {
+		source := &x.Config.Sources[i]
 		if !slices.Contains(x.config.Sources, source.Name) {
 			continue
 		}
@@ -244,8 +244,8 @@ func inVersion(object *delta.Object, resourceVersion string) (*delta.Object, err
 
 // record says where the record goes, and in which form.
 func (x *pipelineExplainer) record(r *sinks.Record) {
-	n := slices.IndexFunc(x.explainer.config.Sinks, func(s config.Sink) bool { return s.Name == x.config.Sink })
-	sink := x.explainer.config.Sinks[n] // the configuration is valid
+	n := slices.IndexFunc(x.Config.Sinks, func(s config.Sink) bool { return s.Name == x.config.Sink })
+	sink := x.Config.Sinks[n] // the configuration is valid
 	d := sinks.Destination{Place: "sink " + sink.Name, Body: r.Body, Headers: sinks.SortedHeaders(r.Headers)}
 	if describer, ok := sink.Config.(sinks.Describer); ok {
 		d = describer.Describe(r)

@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,29 +15,50 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+	apijson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/sinks/file"
+	"github.com/kubeferry/kubeferry/sinks/kafka"
+	"github.com/kubeferry/kubeferry/sinks/nats"
+	"github.com/kubeferry/kubeferry/sinks/stdout"
+	"github.com/kubeferry/kubeferry/sinks/webhook"
 )
+
+// documentedKey is the key of the digests on the pages.
+const documentedKey = "the key of the documentation"
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // runExplain runs the command at a fixed time.
-func runExplain(t *testing.T, flags explainFlags, path, stdin string) (string, error) {
+func runExplain(t *testing.T, flags Options, path, stdin string) (string, error) {
 	t.Helper()
-	if flags.output == "" {
-		flags.output = "text"
+	if flags.Output == "" {
+		flags.Output = "text"
 	}
-	flags.color = colorNever
-	now := func() time.Time { return time.Date(2026, 11, 21, 0, 12, 3, 123456000, time.UTC) }
+	flags.Now = func() time.Time { return time.Date(2026, 11, 21, 0, 12, 3, 123456000, time.UTC) }
 	var out bytes.Buffer
-	err := explain(t.Context(), flags, path, strings.NewReader(stdin), &out, now)
+	err := runWith(t.Context(), flags, path, strings.NewReader(stdin), &out)
 	return out.String(), err
 }
 
+// runWith loads the configuration with the sinks that the tests name, and explains.
+func runWith(ctx context.Context, options Options, path string, stdin io.Reader, out io.Writer) error {
+	loaded, _, err := config.Load(options.File, config.Options{Kinds: []sinks.Kind{kafka.Kind(), nats.Kind(), webhook.Kind(), stdout.Kind(), file.Kind()}})
+	if err != nil {
+		return err
+	}
+	options.Config = loaded
+	return Run(ctx, options, path, stdin, out)
+}
+
 func TestExplainGolden(t *testing.T) {
-	dir := filepath.Join("testdata", "explain")
+	dir := "testdata"
 	for name, output := range map[string]string{"explain.txt": "text", "explain.json": "json"} {
 		t.Run(output, func(t *testing.T) {
-			got, err := runExplain(t, explainFlags{
-				config: filepath.Join(dir, "config.yaml"), old: filepath.Join(dir, "before.yaml"), output: output,
+			got, err := runExplain(t, Options{
+				File: filepath.Join(dir, "config.yaml"), Old: filepath.Join(dir, "before.yaml"), Output: output,
 			}, filepath.Join(dir, "after.yaml"), "")
 			if err != nil {
 				t.Fatal(err)
@@ -65,7 +87,7 @@ func TestExplainFiltersPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	samples := map[string]explainFlags{}
+	samples := map[string]Options{}
 	tried := 0
 	for _, block := range regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		first, _, _ := strings.Cut(block[2], "\n")
@@ -88,7 +110,7 @@ func TestExplainFiltersPage(t *testing.T) {
 		for _, stated := range strings.Split(strings.TrimPrefix(first, "// "), ", ") {
 			name, want, _ := strings.Cut(stated, ": ")
 			flags := samples[name]
-			flags.config, flags.output = config, "json"
+			flags.File, flags.Output = config, "json"
 			text, err := runExplain(t, flags, filepath.Join(dir, name+".yaml"), "")
 			if err != nil {
 				t.Fatalf("%s%s: %v", block[2], name, err)
@@ -110,17 +132,17 @@ func TestExplainFiltersPage(t *testing.T) {
 }
 
 // checkExplainExample compares what the page shows of explain itself.
-func checkExplainExample(t *testing.T, dir, page string, flags explainFlags) {
+func checkExplainExample(t *testing.T, dir, page string, flags Options) {
 	t.Helper()
 	_, section, _ := strings.Cut(page, "\n## Trying them out\n")
 	found := regexp.MustCompile("(?s)```yaml\n(.*?)```.*?```console\n\\$ .*? web.yaml\n(.*?)```").FindStringSubmatch(section)
 	if found == nil {
 		t.Fatal("the page shows no example of explain")
 	}
-	flags.config = filepath.Join(dir, "example.yaml")
+	flags.File = filepath.Join(dir, "example.yaml")
 	config := "cluster: c\nsources: [{name: workloads, resources: [apps/v1/deployments]}]\nsinks: [{name: log, kafka: {brokers: [kafka]}}]\n" +
 		"pipelines:\n- name: audit\n  sink: log\n" + regexp.MustCompile(`(?m)^`).ReplaceAllString(found[1], "  ")
-	if err := os.WriteFile(flags.config, []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(flags.File, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	got, err := runExplain(t, flags, filepath.Join(dir, "web.yaml"), "")
@@ -132,7 +154,7 @@ func checkExplainExample(t *testing.T, dir, page string, flags explainFlags) {
 	}
 }
 
-func writeSample(t *testing.T, dir, name, text string) explainFlags {
+func writeSample(t *testing.T, dir, name, text string) Options {
 	t.Helper()
 	var sample struct {
 		Type      string
@@ -143,11 +165,11 @@ func writeSample(t *testing.T, dir, name, text string) explainFlags {
 	if err := yaml.Unmarshal([]byte(text), &sample); err != nil {
 		t.Fatal(err)
 	}
-	flags := explainFlags{change: sample.Type, snapshot: sample.Snapshot}
+	flags := Options{Type: sample.Type, Snapshot: sample.Snapshot}
 	writeYAML(t, filepath.Join(dir, name+".yaml"), sample.Object)
 	if sample.OldObject != nil {
-		flags.old = filepath.Join(dir, name+".old.yaml")
-		writeYAML(t, flags.old, sample.OldObject)
+		flags.Old = filepath.Join(dir, name+".old.yaml")
+		writeYAML(t, flags.Old, sample.OldObject)
 	}
 	return flags
 }
@@ -184,7 +206,7 @@ func TestExplainTransformsPage(t *testing.T) {
 		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		text, err := runExplain(t, explainFlags{config: path, change: "MODIFIED", output: "json"}, "-", example["before"])
+		text, err := runExplain(t, Options{File: path, Type: "MODIFIED", Output: "json"}, "-", example["before"])
 		if err != nil {
 			t.Fatalf("%s%v", example["before"], err)
 		}
@@ -212,11 +234,27 @@ func TestExplainTransformsPage(t *testing.T) {
 func TestExplainStops(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	dir := filepath.Join("testdata", "explain")
+	dir := "testdata"
 	var out bytes.Buffer
-	flags := explainFlags{config: filepath.Join(dir, "config.yaml"), output: "text", color: colorNever}
-	err := explain(ctx, flags, filepath.Join(dir, "after.yaml"), nil, &out, time.Now)
+	flags := Options{File: filepath.Join(dir, "config.yaml"), Output: "text", Now: time.Now}
+	err := runWith(ctx, flags, filepath.Join(dir, "after.yaml"), nil, &out)
 	if err == nil || out.Len() > 0 {
 		t.Errorf("got %v and %q", err, out.String())
 	}
+}
+
+func readObject(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var value, object map[string]any
+	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := apijson.Unmarshal(data, &object); err != nil {
+		t.Fatal(err)
+	}
+	return object
 }

@@ -1,0 +1,268 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/source"
+)
+
+// state joins the checkpoint to sources and pipelines. Without a state directory its store is nil, and its methods do
+// what is left to do.
+type state struct {
+	store     *checkpoint.Store
+	committer *checkpoint.Committer
+	logger    *slog.Logger
+	fail      context.CancelCauseFunc
+
+	rolledBack atomic.Bool
+	stop       context.CancelFunc
+	running    sync.WaitGroup
+}
+
+// openState opens the state directory, if there is one, and makes sure that it is of this cluster: it waits for the
+// API server, since the logs of another cluster must not go out under this one's name.
+func openState(ctx context.Context, loaded *config.Config, client *source.Client, fail context.CancelCauseFunc, logger *slog.Logger) (*state, error) {
+	s := &state{logger: logger, fail: fail, stop: func() {}}
+	if loaded.StateDir == "" {
+		return s, nil
+	}
+	report := func(message string, err error) {
+		if err != nil {
+			logger.Error(message, "err", err)
+		} else {
+			logger.Error(message)
+		}
+	}
+	store, err := checkpoint.Open(loaded.StateDir, report)
+	if err != nil {
+		return nil, &FailureError{err}
+	}
+	uid, err := identify(ctx, client, logger)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	if known := store.Info().ClusterUID; known != "" && uid != "" && known != uid {
+		store, err = store.Renew("it is another cluster's", checkpoint.Info{}, report)
+		if err != nil {
+			return nil, &FailureError{err}
+		}
+	}
+	if uid != "" {
+		store.Bind(uid)
+	}
+	s.store = store
+	s.committer = checkpoint.NewCommitter(store, logger)
+	for name, log := range store.Logs() {
+		if log.Entries > 0 && !slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Name == name }) {
+			logger.Warn("the state directory holds the log of a pipeline that is not configured any more; it is kept until `exporter state drop` is told to drop it",
+				"pipeline", name, "entries", log.Entries, "bytes", log.Bytes)
+		}
+	}
+	return s, nil
+}
+
+// identify asks for the cluster's identity until the API server answers. Without the right to it, it is empty.
+func identify(ctx context.Context, client *source.Client, logger *slog.Logger) (string, error) {
+	for attempt := 0; ; attempt++ {
+		uid, err := client.ClusterUID(ctx)
+		switch {
+		case err == nil:
+			return uid, nil
+		case apierrors.IsForbidden(err):
+			logger.Warn("cannot tell whether the state directory is of this cluster", "err", err,
+				"rule", `ClusterRole: {apiGroups: [""], resources: [namespaces], resourceNames: [kube-system], verbs: [get]}`)
+			return "", nil
+		case attempt == 0 && ctx.Err() == nil:
+			logger.Warn("waiting for the API server", "err", err)
+		}
+		select {
+		case <-time.After(min(time.Duration(attempt+1)*250*time.Millisecond, 3*time.Second)):
+		case <-ctx.Done():
+			return "", fmt.Errorf("stopped before the API server answered: %w", err)
+		}
+	}
+}
+
+// equip gives a pipeline its log.
+func (s *state) equip(options *pipeline.Options, backlog config.Backlog) {
+	if s.store == nil {
+		return
+	}
+	options.Epoch = s.store.Info().Epoch
+	options.Log = pipelineLog{s, options.Name}
+	log := s.store.Logs()[options.Name]
+	options.Logged = pipeline.Logged{Entries: log.Entries, Bytes: log.Bytes, Next: log.Next}
+	options.Spill = backlog.Overflow == config.OverflowSpill
+	options.MaxDiskBytes = int64(backlog.MaxDiskBytes)
+}
+
+// pipelineLog is one pipeline's part of the store.
+type pipelineLog struct {
+	state *state
+	name  string
+}
+
+func (l pipelineLog) Read(from uint64, maxBytes int) ([]delta.Entry, error) {
+	return l.state.store.ReadLog(l.name, from, maxBytes)
+}
+
+func (l pipelineLog) Commit() { l.state.committer.RequestCommit() }
+
+// restore makes a source begin where the last run ended.
+func (s *state) restore(to *source.Source) error {
+	if s.store == nil {
+		return nil
+	}
+	return to.Restore(watchStore{s.store})
+}
+
+// watchStore reads watches from the checkpoint.
+type watchStore struct{ store *checkpoint.Store }
+
+func (w watchStore) Known(id string, yield func(delta.Known)) error { return w.store.Known(id, yield) }
+
+func (w watchStore) Watches(yield func(id string, meta []byte) error) error {
+	return w.store.Watches(yield)
+}
+
+func (w watchStore) Clean() bool { return w.store.Info().Clean }
+
+// begin writes the first commit and begins to write the others.
+func (s *state) begin(sources []*source.Source, pipelines []*pipeline.Pipeline) error {
+	if s.store == nil {
+		return nil
+	}
+	var watches []string
+	for _, from := range sources {
+		watches = append(watches, from.WatchIDs()...)
+		s.committer.Register(sourceState{from})
+	}
+	for _, p := range pipelines {
+		s.committer.Register(pipelineState{p})
+	}
+	if err := s.committer.Begin(); err != nil {
+		return err
+	}
+	if err := s.forgetOthers(watches); err != nil { // what the present ones inherited is written
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.running.Go(func() { s.committer.Run(ctx) })
+	return nil
+}
+
+// forgetOthers drops the watches that the configuration does not have any more, without a DELETED for what they knew.
+func (s *state) forgetOthers(watches []string) error {
+	var others []string
+	err := s.store.Watches(func(id string, _ []byte) error {
+		if !slices.Contains(watches, id) {
+			others = append(others, id)
+		}
+		return nil
+	})
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	s.logger.Info("forgetting watches that are not configured any more", "watches", len(others))
+	return s.store.Commit(&checkpoint.Commit{DropWatches: others})
+}
+
+// sourceState and pipelineState make sources and pipelines participants of the commit.
+type sourceState struct{ *source.Source }
+
+func (s sourceState) Capture(c *checkpoint.Commit) {
+	c.Watches = append(c.Watches, s.Source.Capture()...)
+}
+
+func (s sourceState) Committed(map[string]checkpoint.LogSize) { s.Source.Committed() }
+
+type pipelineState struct{ *pipeline.Pipeline }
+
+func (p pipelineState) Capture(c *checkpoint.Commit) {
+	if change := p.Pipeline.Capture(); !change.Empty() {
+		c.Logs = append(c.Logs, change)
+	}
+}
+
+func (p pipelineState) Committed(logs map[string]checkpoint.LogSize) {
+	p.Pipeline.Committed(logs[p.Name()].Bytes)
+}
+
+// hand runs f at a moment when no commit looks.
+func (s *state) hand(f func()) {
+	if s.committer == nil {
+		f()
+		return
+	}
+	s.committer.WithoutCapture(f)
+}
+
+// commit returns when everything handed over so far is on disk.
+func (s *state) commit(ctx context.Context) error {
+	if s.committer == nil {
+		return nil
+	}
+	return s.committer.Commit(ctx)
+}
+
+// rollback ends the program: the state is of no use, and the next start begins a new one.
+func (s *state) rollback(err error) {
+	if s.rolledBack.Swap(true) {
+		return // another watch found it as well
+	}
+	if s.committer == nil {
+		s.fail(&FailureError{fmt.Errorf("%w; the next start begins with a snapshot", err)})
+		return
+	}
+	if err := s.committer.RolledBack(); err != nil {
+		s.logger.Error("cannot note that the API server's history went back", "err", err)
+	}
+	s.fail(&FailureError{fmt.Errorf("%w; the next start sets the state aside and begins anew, under ids with a new epoch", err)})
+}
+
+// err says why the state cannot be kept, if so.
+func (s *state) err() error {
+	if s.committer == nil {
+		return nil
+	}
+	if err := s.committer.Err(); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	return nil
+}
+
+// finish writes the last commit. Sources and pipelines must have stopped.
+func (s *state) finish() error {
+	if s.store == nil {
+		return nil
+	}
+	s.stop()
+	s.running.Wait()
+	return s.committer.Finish(s.rolledBack.Load())
+}
+
+// close lets go of the state directory.
+func (s *state) close() {
+	if s.store == nil {
+		return
+	}
+	s.stop()
+	s.running.Wait()
+	if err := s.store.Close(); err != nil {
+		s.logger.Warn("close the state directory", "err", err)
+	}
+}
