@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/wI2L/jsondiff"
-
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
@@ -49,17 +47,6 @@ func (d Diff) between(old, object *delta.Object) (*delta.Difference, error) {
 	return difference, nil
 }
 
-func jsonPatch(old, object []byte) ([]byte, error) {
-	patch, err := jsondiff.CompareJSON(old, object, jsondiff.UnmarshalFunc(decodeExact))
-	if err != nil {
-		return nil, err
-	}
-	if len(patch) == 0 {
-		return []byte("[]"), nil // nil would be null
-	}
-	return json.Marshal(patch)
-}
-
 func mergePatch(old, object []byte) ([]byte, error) {
 	var from, to map[string]any
 	if err := decodeExact(old, &from); err != nil {
@@ -87,12 +74,14 @@ func mergeObjects(from, to map[string]any) map[string]any {
 		}
 	}
 	for name, value := range to {
-		if value == nil || reflect.DeepEqual(from[name], value) {
+		if value == nil {
 			continue
 		}
 		object, isObject := value.(map[string]any)
 		if !isObject {
-			patch[name] = value
+			if !reflect.DeepEqual(from[name], value) {
+				patch[name] = value
+			}
 			continue
 		}
 		// What is no object yet is taken for an empty one, so that nulls inside it are left out here too.
