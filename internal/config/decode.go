@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"gopkg.in/yaml.v3"
 
@@ -56,7 +57,12 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		}
 		return
 	}
-	if n.isNull() { // a section whose keys are all commented out
+	if n.isNull() {
+		// A null reads like a section without keys, and would be the same as no key at all: `tls:` would be plaintext.
+		if v.Kind() == reflect.Pointer {
+			key := path[strings.LastIndexByte(path, '.')+1:]
+			d.faults.add(n, path, fmt.Sprintf("is empty: write %s: {} to use it with its defaults, or remove the key", key))
+		}
 		return
 	}
 	switch v.Kind() {

@@ -74,7 +74,6 @@ sinks:
     nats:
       stream: {name: S, maxAge: 1h30m, maxBytes: 1048576}
       batch: {linger: 0}
-      tls:
   - name: k
     kafka: {brokers: [a, b], tls: {caFile: /ca}}
 `, nil)
@@ -163,6 +162,24 @@ func TestLoad(t *testing.T) {
 	}
 	if _, _, err := Load(path, testOptions(nil)); err == nil || !strings.Contains(err.Error(), "larger than 4Mi") {
 		t.Errorf("got %v for a large file", err)
+	}
+}
+
+// TestEmptySection: an optional section changes what the program does by being there, so a null is not taken for none.
+func TestEmptySection(t *testing.T) {
+	with := func(tls string) string {
+		return strings.Replace(minimal, "stdout: {}", "kafka: {brokers: [a], tls: "+tls+"}", 1)
+	}
+	for _, null := range []string{"", "null", "~"} {
+		faults := faultsOf(t, with(null), nil)
+		want := "is empty: write tls: {} to use it with its defaults, or remove the key"
+		if len(faults) != 1 || faults[0].Path != "sinks[0].kafka.tls" || faults[0].Message != want {
+			t.Errorf("tls: %s: got %v, want %s", null, faults, want)
+		}
+	}
+	config, _ := parse(t, with("{}"), nil)
+	if config.Sinks[0].Config.(*fakeKafka).TLS == nil {
+		t.Error("tls: {} does not use TLS")
 	}
 }
 

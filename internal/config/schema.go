@@ -47,7 +47,11 @@ func (s schemaWriter) value(v reflect.Value, enum []string) jsonSchema {
 		} else {
 			v = v.Elem()
 		}
-		return s.value(v, enum)
+		schema := s.value(v, enum)
+		if v.Kind() == reflect.Struct {
+			schema["type"] = "object" // a null is refused: see decoder.value
+		}
+		return schema
 	case reflect.Slice:
 		return jsonSchema{"type": []string{"array", "null"}, "items": s.value(newValue(t.Elem()), enum)}
 	case reflect.Map:

@@ -112,6 +112,7 @@ func TestSchemaRefuses(t *testing.T) {
 		{"stdout: {}", "stdout: {x: 1}"},
 		{"stdout: {}", "stdout: {batch: {maxRecords: many}}"},
 		{"stdout: {}", "stdout: {}, kafka: {}"},
+		{"stdout: {}", "kafka: {brokers: [a], tls: }"},
 		{", stdout: {}", ""},
 		{"name: out, ", ""},
 	} {
