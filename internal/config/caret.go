@@ -16,8 +16,12 @@ const maxShown = 100
 //	    spec..template
 //	         ^
 //
-// An offset at or beyond the end points behind the text. The text must be the file's own: see [node.point].
+// An offset at or beyond the end points behind the text. Without a text, because it is empty or came from outside the
+// file, there is nothing to show.
 func pointAt(text string, offset int) string {
+	if text == "" {
+		return ""
+	}
 	offset = min(max(offset, 0), len(text))
 	start := strings.LastIndexByte(text[:offset], '\n') + 1
 	end := len(text)
@@ -49,22 +53,4 @@ func plain(text []rune) string {
 			return r
 		}
 	}, string(text))
-}
-
-// point is [pointAt] for what a scalar of the file holds; "" if that came from outside the file, because no message
-// shows it.
-func (n *node) point(offset int) string {
-	if n.expanded {
-		return ""
-	}
-	return pointAt(n.text, offset)
-}
-
-// point is [node.point] for the scalar at path.
-func (v *validator) point(path string, offset int) string {
-	p, ok := v.decode.places[path]
-	if !ok {
-		return ""
-	}
-	return p.value.point(offset)
 }

@@ -17,7 +17,7 @@ func TestPointAt(t *testing.T) {
 		"end":          {"spec.", 5, "\n    spec.\n         ^"},
 		"beyond":       {"spec", 99, "\n    spec\n        ^"},
 		"negative":     {"spec", -1, "\n    spec\n    ^"},
-		"empty":        {"", 0, "\n    \n    ^"},
+		"empty":        {"", 0, ""},
 		"second line":  {"a &&\n  b ==\nc", 9, "\n      b ==\n        ^"},
 		"line break":   {"a &&\nb", 4, "\n    a &&\n        ^"},
 		"letters":      {"größe!", 7, "\n    größe!\n         ^"},
@@ -36,8 +36,8 @@ func TestPointAt(t *testing.T) {
 
 // TestPointHidesExpansion: what came from outside the file is not shown.
 func TestPointHidesExpansion(t *testing.T) {
-	n := &node{text: secretValue, raw: "${SECRET}", expanded: true}
-	if got := n.point(3); got != "" {
+	decode := &decoder{faults: &faultList{}, places: map[string]place{"a": {value: &node{text: secretValue, raw: "${SECRET}", expanded: true}}}}
+	if got := pointAt(newValidator(nil, decode).text("a"), 3); got != "" {
 		t.Errorf("got %q, want nothing", got)
 	}
 }

@@ -19,9 +19,6 @@ func (v *validator) pipelines() {
 		v.pipelineSources(p, at, sourceNames)
 		v.enrich(p, at)
 		v.filters(p, at)
-		v.exprFilters(p, at)
-		v.together(p, at)
-		v.forNothing(p, at)
 		v.onLeave(p, at)
 		v.transforms(p, at)
 		v.diff(p, at)
@@ -123,40 +120,6 @@ func (v *validator) secrets(p *Pipeline, at string, taken []int) {
 		v.warn(pipeline+".redactSecrets", "has no effect now, because no source of the pipeline watches v1/secrets; once one does, their data leaves the cluster as it is")
 	case takes && v.config.Redaction == (Redaction{}) && v.config.StateDir == "" && !v.broken.isBroken("redaction") && !v.broken.isBroken("stateDir"):
 		v.warn(at, "takes v1/secrets, and neither stateDir nor redaction.key nor redaction.keyFile is set: the digests that replace their data are different after each restart")
-	}
-}
-
-func (v *validator) filters(p *Pipeline, at string) {
-	keepsManagedFields := p.KeepManagedFields
-	for i, filter := range p.Filters {
-		path := index(at+".filters", i)
-		p, ok := v.decode.places[path]
-		if !ok || p.value.failed || v.broken.isBroken(path) {
-			continue
-		}
-		keys := len(p.value.entries)
-		if v.has(path + ".onError") {
-			keys-- // it goes with another one
-		}
-		switch {
-		case keys == 0 && len(p.value.entries) == 0:
-			v.fault(path, "has no key: give it types, namespaces, changed or expr")
-			continue
-		case keys > 1:
-			v.fault(path, "has %d keys; a filter has one: write one entry for each", keys)
-		}
-		if v.has(path+".types") && len(filter.Types) == 0 {
-			v.fault(path+".types", "must not be empty: nothing would pass")
-		}
-		v.changed(filter.Changed, path+".changed", keepsManagedFields)
-		if filter.Namespaces != nil {
-			if filter.Namespaces.All() && !v.has(path+".namespaces.include") && !v.has(path+".namespaces.exclude") {
-				v.fault(path+".namespaces", "has neither include nor exclude")
-			}
-			v.namespaces(*filter.Namespaces, path+".namespaces")
-		} else if v.has(path+".namespaces") && !v.present(path+".namespaces") {
-			v.fault(path+".namespaces", "has neither include nor exclude")
-		}
 	}
 }
 

@@ -58,6 +58,29 @@ func (v *validator) present(path string) bool {
 	return ok && !p.value.isNull()
 }
 
+// keys returns how many keys the mapping at path has.
+func (v *validator) keys(path string) int {
+	if p, ok := v.decode.places[path]; ok {
+		return len(p.value.entries)
+	}
+	return 0
+}
+
+// notEmpty checks that the value at path, if there is one, holds something.
+func (v *validator) notEmpty(path string, size int) {
+	if v.has(path) && size == 0 {
+		v.fault(path, "must not be empty")
+	}
+}
+
+// text returns the scalar at path as the file has it, or "" if it came from outside the file and must not be shown.
+func (v *validator) text(path string) string {
+	if p, ok := v.decode.places[path]; ok && !p.value.expanded {
+		return p.value.text
+	}
+	return ""
+}
+
 // shown quotes the value at path as the file has it.
 func (v *validator) shown(path string) string {
 	if p, ok := v.decode.places[path]; ok {

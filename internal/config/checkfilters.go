@@ -1,0 +1,69 @@
+package config
+
+import (
+	"slices"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
+)
+
+// filters checks that each filter of a pipeline has one condition with something in it, and compiles the expressions.
+func (v *validator) filters(p *Pipeline, at string) {
+	for i := range p.Filters {
+		filter, path := &p.Filters[i], index(at+".filters", i)
+		conditions := v.keys(path)
+		if v.has(path + ".onError") {
+			conditions--
+			if !v.has(path + ".expr") {
+				v.fault(path+".onError", "belongs beside an expr, which may fail; no other filter does")
+			}
+		}
+		switch {
+		case v.keys(path) == 0 && !v.broken.isBroken(path):
+			v.fault(path, "has no key: give it types, namespaces, changed or expr")
+		case conditions > 1:
+			v.fault(path, "has %d keys; a filter has one: write one entry for each", conditions)
+		}
+		v.notEmpty(path+".types", len(filter.Types))
+		v.notEmpty(path+".changed", len(filter.Changed))
+		for j, changed := range filter.Changed {
+			path := index(path+".changed", j)
+			v.knownPath(changed, path, v.text(path))
+		}
+		if n := filter.Namespaces; n != nil {
+			if !v.has(path+".namespaces.include") && !v.has(path+".namespaces.exclude") {
+				v.fault(path+".namespaces", "has neither include nor exclude")
+			}
+			v.namespaces(*n, path+".namespaces")
+		}
+		filter.Program = v.expression(path+".expr", filter.Expr, expr.Filter)
+	}
+}
+
+// onLeave warns if no filter decides by the object alone, or the records that onLeave makes are filtered.
+func (v *validator) onLeave(p *Pipeline, at string) {
+	if p.OnLeave != OnLeaveDeleted {
+		return
+	}
+	decides := func(f Filter) bool {
+		return f.Expr != "" && (f.Program == nil || f.Program.Uses().ObjectOnly())
+	}
+	noDeleted := func(f Filter) bool { return f.Types != nil && !slices.Contains(f.Types, delta.Deleted) }
+	switch {
+	case !slices.ContainsFunc(p.Filters, decides):
+		v.warn(at+".onLeave", "has no effect: only an expr that reads object and resource and nothing else can say that an object leaves, and the filters have none")
+	case slices.ContainsFunc(p.Filters, noDeleted):
+		v.warn(at+".onLeave", "has no effect: an object that leaves is announced as DELETED, which the filters do not let pass")
+	}
+}
+
+// diff checks that the records have a place for a difference.
+func (v *validator) diff(p *Pipeline, at string) {
+	switch {
+	case p.Diff == DiffNone || v.broken.isBroken(at+".format") || v.broken.isBroken(at+".profile"):
+	case p.Format == FormatRaw:
+		v.fault(at+".diff", "a raw record is the bare object, and has no place for a difference; use another format, or diff: none")
+	case p.Profile == ProfileKnative:
+		v.fault(at+".diff", "the data of a knative record is the bare object, and has no place for a difference; use the profile kubeferry, or diff: none")
+	}
+}

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"slices"
+
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
+)
+
+// movedPlaces are the places where an object that some transforms changed differs from the observed one, so that a
+// path means something else there. A redact that misses its value would leak it.
+type movedPlaces struct {
+	lists   []movedPlace // lists that lost items: the indices behind them are others
+	renamed []movedPlace // places whose value is elsewhere
+	made    []fieldpath.Path
+}
+
+type movedPlace struct {
+	path fieldpath.Path
+	by   string // the transform, as a path of the configuration
+}
+
+// add notes what one transform moves.
+func (m *movedPlaces) add(t *Transform, at string) {
+	for i, p := range t.Remove {
+		if last := p.Len() - 1; last > 0 && p.At(last).Kind == fieldpath.Index {
+			m.lists = append(m.lists, movedPlace{p.Head(last), index(at+".remove", i)})
+		}
+	}
+	for _, p := range t.Keep {
+		for n := range p.Len() {
+			if list := p.Head(n); p.At(n).Kind != fieldpath.Name && !keepsAll(t.Keep, list) {
+				m.lists = append(m.lists, movedPlace{list, at + ".keep"})
+			}
+		}
+	}
+	for _, r := range t.Rename {
+		for _, list := range m.lists {
+			if from := r.From(); from.Covers(list.path) {
+				m.lists = append(m.lists, movedPlace{r.To().Join(list.path.Tail(from.Len())), list.by})
+			}
+		}
+		m.renamed = append(m.renamed, movedPlace{r.From(), join(at+".rename", r.key)})
+		m.made = append(m.made, r.To())
+	}
+	for _, a := range t.Set {
+		if a.Path.IsNames() { // what it holds now is new
+			m.lists = slices.DeleteFunc(m.lists, func(list movedPlace) bool { return a.Path.Covers(list.path) })
+		}
+		m.made = append(m.made, a.Path)
+	}
+}
+
+// mayMake reports whether a transform before may have put something in a place.
+func (m *movedPlaces) mayMake(p fieldpath.Path) bool { return slices.ContainsFunc(m.made, p.Meets) }
+
+// keepsAll reports whether a keep leaves each item of a list.
+func keepsAll(kept []fieldpath.Path, list fieldpath.Path) bool {
+	for _, p := range kept {
+		if p.Covers(list) || p.Len() == list.Len()+1 && p.At(list.Len()).Kind == fieldpath.Every && p.Head(list.Len()).Covers(list) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameItem checks that a path selects no item by its index in a list that lost items.
+func (v *validator) sameItem(p usedPath, moved *movedPlaces) {
+	for i := range p.Len() {
+		if p.At(i).Kind != fieldpath.Index {
+			continue
+		}
+		for _, list := range moved.lists {
+			if list.path.Len() == i && list.path.Meets(p.Path) {
+				v.fault(p.at, "may %s another item than is meant: %s takes items out of %s, and those behind them move up; put this before it, or write [*] for every item%s",
+					p.op, list.by, list.path, pointAt(p.text, p.Offset(i)))
+				return
+			}
+		}
+	}
+}
+
+// redactsMoved warns of a redact that comes after the rename of what it is for.
+func (v *validator) redactsMoved(t *Transform, at string, moved *movedPlaces) {
+	copied := fieldpath.Of("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")
+	for _, r := range moved.renamed {
+		for i, p := range t.Redact {
+			if r.path.Covers(p) {
+				v.warn(index(at+".redact", i), "does not find what %s puts elsewhere: redact first, or redact the new place", r.by)
+			}
+		}
+		if len(t.Redact) > 0 && r.path.Covers(copied) {
+			v.warn(at+".redact", "does not find the copy of the object in the annotation %s, which %s puts elsewhere: redact first, or remove it", copied.At(2).Name, r.by)
+		}
+	}
+}
