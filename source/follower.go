@@ -55,12 +55,12 @@ type follower struct {
 	begun bool
 	// ended says that the server ended the last watch in good order, and nothing has failed since.
 	ended bool
-	// doubtful says that the last watch brought nothing and did not last. Then unproven is what to do once the next one
+	// lastWatchEmpty says that the last watch brought nothing and did not last. Then unconfirmed is what to do once the next one
 	// is found to be better.
-	doubtful   bool
-	unproven   func()
-	onRollback func(error)
-	rolledBack error // what onRollback was told
+	lastWatchEmpty bool
+	unconfirmed    func()
+	onRollback     func(error)
+	rolledBack     error // what onRollback was told
 }
 
 // errGone says that the resource does not exist any more, and that the process function knows.
@@ -114,7 +114,7 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 	if apierrors.IsNotFound(err) {
 		exists, discoveryErr := l.exists(ctx)
 		if discoveryErr == nil && !exists {
-			return was, cmp.Or(l.process(ctx, event{note: goneNote(l.refused, l.position, ended)}), errGone)
+			return was, cmp.Or(l.process(ctx, event{marker: goneMarker(l.refused, l.position, ended)}), errGone)
 		}
 		err = cmp.Or(discoveryErr, err)
 	}
@@ -122,12 +122,12 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 		return was, err
 	}
 	defer w.close()
-	opened, proven := time.Now(), l.proof()
-	timer := time.AfterFunc(lasting, proven)
+	opened, confirm := time.Now(), l.confirm()
+	timer := time.AfterFunc(lasting, confirm)
 	defer timer.Stop()
 	defer func() {
 		was.lived = time.Since(opened) >= lasting
-		l.doubtful = !was.brought && !was.lived
+		l.lastWatchEmpty = !was.brought && !was.lived
 	}()
 	for {
 		e, err := w.next()
@@ -139,7 +139,7 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 			l.refuse(err)
 			return was, nil
 		case wasCut(err):
-			if !was.brought && l.doubtful && time.Since(opened) < lasting {
+			if !was.brought && l.lastWatchEmpty && time.Since(opened) < lasting {
 				return was, errEmpty
 			}
 			l.ended = errors.Is(err, io.EOF)
@@ -147,7 +147,7 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 		default:
 			return was, err
 		}
-		proven() // before the event, which may complete the state
+		confirm() // before the event, which may complete the state
 		if err := l.forward(ctx, e); err != nil {
 			return was, err
 		}
@@ -161,21 +161,21 @@ func (l *follower) follow(ctx context.Context) (was outcome, err error) {
 // opened takes note of a watch that was opened, to resume or to read the state. One that follows on another which brought
 // nothing has to prove itself first: it is good once it brings something, or lasts.
 func (l *follower) opened(resumed bool) {
-	if l.doubtful {
-		l.unproven = func() { l.health.opened(resumed) }
+	if l.lastWatchEmpty {
+		l.unconfirmed = func() { l.health.opened(resumed) }
 		return
 	}
 	l.health.opened(resumed)
 }
 
-// proof is what to do once the watch is found to be good. It may be called again, from any goroutine.
-func (l *follower) proof() func() {
-	unproven := l.unproven
-	l.unproven = nil
-	if unproven == nil {
+// confirm is what to do once the watch is found to be good. It may be called again, from any goroutine.
+func (l *follower) confirm() func() {
+	unconfirmed := l.unconfirmed
+	l.unconfirmed = nil
+	if unconfirmed == nil {
 		return func() {}
 	}
-	return sync.OnceFunc(unproven)
+	return sync.OnceFunc(unconfirmed)
 }
 
 // forward passes an event on and moves the position with it. Until a snapshot has ended there is no position, so that an
@@ -186,9 +186,11 @@ func (l *follower) forward(ctx context.Context, e event) error {
 	case e.kind != watch.Bookmark:
 	case bytes.Contains(e.object.JSON(), []byte(metav1.InitialEventsAnnotationKey)):
 		moves = true
-		e.note = &note{kind: end, resourceVersion: e.object.ResourceVersion()}
+		e.marker = &marker{kind: end, resourceVersion: e.object.ResourceVersion()}
 	case !moves:
 		return nil // inside a snapshot it says nothing
+	default:
+		e.marker = &marker{kind: bookmark, resourceVersion: e.object.ResourceVersion()}
 	}
 	if err := l.process(ctx, e); err != nil {
 		return err
@@ -269,7 +271,7 @@ func (l *follower) compare(ctx context.Context) error {
 		return nil
 	}
 	l.restored = false
-	return l.process(ctx, event{note: &note{kind: compared, resourceVersion: now.resourceVersion}})
+	return l.process(ctx, event{marker: &marker{kind: compared, resourceVersion: now.resourceVersion}})
 }
 
 // goOn watches on from the position, after reading the state there if that is asked for.
@@ -293,7 +295,7 @@ func (l *follower) resume(ctx context.Context) (*frames, error) {
 	}
 	l.opened(true)
 	if l.begun {
-		if err := l.process(ctx, event{note: &note{kind: abandon}}); err != nil {
+		if err := l.process(ctx, event{marker: &marker{kind: abandon}}); err != nil {
 			w.close()
 			return nil, err
 		}
@@ -310,7 +312,7 @@ func (l *follower) watchList(ctx context.Context) (*frames, error) {
 		return nil, err
 	}
 	l.opened(false)
-	if err := l.process(ctx, event{note: &note{kind: begin}}); err != nil {
+	if err := l.process(ctx, event{marker: &marker{kind: begin}}); err != nil {
 		w.close()
 		return nil, err
 	}

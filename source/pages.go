@@ -175,13 +175,13 @@ func (l *follower) watchAfterPages(ctx context.Context) (*frames, error) {
 // readPages passes the state on between begin and end. An expired continue token, like any other error, is the end of it:
 // the next attempt begins anew.
 func (l *follower) readPages(ctx context.Context, p page) error {
-	start := &note{kind: begin, exact: l.position != ""}
+	start := &marker{kind: begin, exact: l.position != ""}
 	if l.refused != nil {
 		l.refused.to = p.resourceVersion
 		refused := *l.refused
 		start.refused = &refused
 	}
-	if err := l.process(ctx, event{note: start}); err != nil {
+	if err := l.process(ctx, event{marker: start}); err != nil {
 		return err
 	}
 	l.begun = true
@@ -201,7 +201,7 @@ func (l *follower) readPages(ctx context.Context, p page) error {
 		}
 		p = next
 	}
-	if err := l.process(ctx, event{note: &note{kind: end, resourceVersion: position}}); err != nil {
+	if err := l.process(ctx, event{marker: &marker{kind: end, resourceVersion: position}}); err != nil {
 		return err
 	}
 	l.position, l.refused, l.fill, l.begun = position, nil, false, false

@@ -92,9 +92,9 @@ type processor struct {
 func (p *processor) process(ctx context.Context, e event) error {
 	p.at = p.now()
 	switch object := e.object; {
-	case e.note != nil:
-		return p.note(ctx, e.note)
-	case e.kind == watch.Bookmark, !p.selects(object.Namespace()):
+	case e.marker != nil:
+		return p.mark(ctx, e.marker)
+	case !p.selects(object.Namespace()):
 		p.handler.Update(func() { p.advance(object.ResourceVersion()) })
 		return nil
 	case e.kind == watch.Deleted:
@@ -104,13 +104,13 @@ func (p *processor) process(ctx context.Context, e event) error {
 	}
 }
 
-func (p *processor) note(ctx context.Context, n *note) error {
-	switch n.kind {
+func (p *processor) mark(ctx context.Context, m *marker) error {
+	switch m.kind {
 	case begin:
-		return p.begin(ctx, n)
+		return p.begin(ctx, m)
 	case end:
 		if !p.exact {
-			if err := p.deleteUnseen(ctx, versionNumber(n.resourceVersion)); err != nil {
+			if err := p.deleteUnseen(ctx, versionNumber(m.resourceVersion)); err != nil {
 				return err
 			}
 		}
@@ -119,22 +119,25 @@ func (p *processor) note(ctx context.Context, n *note) error {
 			p.reading, p.exact, p.owed, p.again, p.absent = false, false, nil, false, false
 			p.state.complete, p.state.partial, p.state.refused = true, false, ""
 			p.state.served = p.handler.Takers()
-			p.advance(n.resourceVersion)
+			p.advance(m.resourceVersion)
 			p.state.unclean = unclean
 		})
 		p.health.completed()
 		return nil
+	case bookmark:
+		p.handler.Update(func() { p.advance(m.resourceVersion) })
+		return nil
 	case compared:
-		p.lastRun = n.resourceVersion
+		p.lastRun = m.resourceVersion
 		return nil
 	case abandon:
 		p.handler.Update(func() { p.reading, p.exact, p.owed = false, false, nil })
 		return nil
 	default: // gone: the resource took all of its objects along
-		if n.refused != nil && !(n.witnessed && p.known().len() == 0) {
+		if m.refused != nil && !(m.endedCleanly && p.known().len() == 0) {
 			p.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
-				"resourceVersion", n.refused.from)
-			if err := p.gap(ctx, n.refused); err != nil {
+				"resourceVersion", m.refused.from)
+			if err := p.gap(ctx, m.refused); err != nil {
 				return err
 			}
 		}
@@ -149,9 +152,9 @@ func (p *processor) note(ctx context.Context, n *note) error {
 
 // begin starts a reading of the state. What was handed over before is secured first, so that what is inferred is
 // inferred the same way after a crash.
-func (p *processor) begin(ctx context.Context, n *note) error {
+func (p *processor) begin(ctx context.Context, m *marker) error {
 	p.handler.Update(func() {
-		p.reading, p.exact = true, n.exact
+		p.reading, p.exact = true, m.exact
 		p.known().beginRound()
 		p.owed, p.learning = nil, false
 		if unserved := p.state.unserved(p.handler.Takers(), p.again); p.snapshot == SnapshotNever {
@@ -163,13 +166,13 @@ func (p *processor) begin(ctx context.Context, n *note) error {
 			p.state.served = p.handler.Takers()
 		}
 	})
-	if n.refused == nil {
+	if m.refused == nil {
 		return nil
 	}
 	if err := p.handler.Commit(ctx); err != nil {
 		return err
 	}
-	return p.gap(ctx, n.refused)
+	return p.gap(ctx, m.refused)
 }
 
 // present handles an object that exists. live says that the server called it a change.

@@ -90,8 +90,8 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 			w.health.failed(err)
 		}
 		if isGone(err) && (w.state.position != "" || w.state.known.len() > 0) { // it went while nobody looked
-			last := goneNote(w.refused(), w.state.position, false)
-			if w.processor(w.state.kind).process(ctx, event{note: last}) == nil {
+			last := goneMarker(w.refused(), w.state.position, false)
+			if w.processor(w.state.kind).process(ctx, event{marker: last}) == nil {
 				w.handler.Update(w.state.reset)
 				w.resumed, w.fill, w.again = false, false, false
 			}
