@@ -1,9 +1,6 @@
 package sinks
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Bytes is a size in bytes, written like a Kubernetes quantity: 512Ki, 64Mi, 10Gi.
 type Bytes int64
@@ -33,10 +30,10 @@ func (c *Common) Limits() Limits {
 
 // Validate returns the faults of the common keys.
 func (c *Common) Validate() []Fault {
-	var faults []Fault
+	var faults Faults
 	atLeast := func(path string, ok bool, least string) {
 		if !ok {
-			faults = append(faults, Fault{Path: path, Message: fmt.Sprintf("must be at least %s", least)})
+			faults.Fail(path, "must be at least %s", least)
 		}
 	}
 	atLeast("batch.maxRecords", c.Batch.MaxRecords >= 1, "1")
@@ -45,7 +42,7 @@ func (c *Common) Validate() []Fault {
 	atLeast("concurrency", c.Concurrency >= 1, "1")
 	atLeast("timeout", c.Timeout >= time.Millisecond, "1ms")
 	if c.TLS != nil {
-		faults = append(faults, c.TLS.validate("tls")...)
+		c.TLS.validate(&faults)
 	}
 	return faults
 }

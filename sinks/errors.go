@@ -5,7 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"slices"
+	"syscall"
 	"time"
 )
 
@@ -83,8 +86,10 @@ func reasonOf(err error) Reason {
 	var netErr net.Error
 	var opErr *net.OpError
 	var dnsErr *net.DNSError
-	var certErr *tls.CertificateVerificationError
+	var fileErr *FileError
 	switch {
+	case errors.As(err, &fileErr): // nearly always credentials
+		return ReasonUnauthorized
 	case errors.Is(err, context.Canceled):
 		return ReasonCancelled
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
@@ -93,11 +98,36 @@ func reasonOf(err error) Reason {
 		// An alert of TLS (crypto/tls has no type for it): with what is common here, the peer wants another
 		// client certificate.
 		return ReasonUnauthorized
-	case errors.As(err, &opErr), errors.As(err, &dnsErr), errors.As(err, &certErr):
+	case errors.As(err, &opErr), errors.As(err, &dnsErr), isCertificate(err), errors.Is(err, io.EOF),
+		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNREFUSED):
 		return ReasonUnreachable
 	default:
 		return ReasonOther
 	}
+}
+
+// isCertificate reports whether the peer's certificate was refused.
+func isCertificate(err error) bool {
+	var certErr *tls.CertificateVerificationError
+	return errors.As(err, &certErr)
+}
+
+// Advise returns a failure to connect with advice on what to do about it: that for files and certificates, which is
+// the same for every kind of sink, or else the caller's. Without advice it returns err as [Classify] does.
+func Advise(err error, advice string) error {
+	var fileErr *FileError
+	switch {
+	case errors.As(err, &fileErr):
+		advice = "mend the file, or name another"
+	case isCertificate(err):
+		advice = "check tls.caFile and tls.serverName"
+	}
+	class := Classify(err)
+	if advice == "" {
+		return class
+	}
+	return Transient(class.Reason, fmt.Errorf("%w: %s", err, advice))
 }
 
 // BatchError reports a batch that was not acknowledged as a whole: Errs[i] belongs to record i, nil means
@@ -129,6 +159,18 @@ func (e *BatchError) Unwrap() []error {
 		}
 	}
 	return errs
+}
+
+// Result returns what Deliver returns for the errors of the records of its batch: nil if all of them are.
+func Result(errs []error) error {
+	switch {
+	case !slices.ContainsFunc(errs, func(err error) bool { return err != nil }):
+		return nil
+	case len(errs) == 1:
+		return errs[0]
+	default:
+		return &BatchError{Errs: errs}
+	}
 }
 
 // PerRecord spreads the result of a Deliver call over the n records of its batch. A *BatchError of the wrong

@@ -23,7 +23,9 @@ func TestClassify(t *testing.T) {
 		err  error
 		want sinks.Error // without Err
 	}{
-		{"unknown", io.EOF, sinks.Error{Reason: sinks.ReasonOther}},
+		{"unknown", errors.New("something"), sinks.Error{Reason: sinks.ReasonOther}},
+		{"cut off", fmt.Errorf("read: %w", io.EOF), sinks.Error{Reason: sinks.ReasonUnreachable}},
+		{"file", &sinks.FileError{Key: "tokenFile", Path: "f", Err: io.EOF}, sinks.Error{Reason: sinks.ReasonUnauthorized}},
 		{"cancelled", fmt.Errorf("send: %w", context.Canceled), sinks.Error{Reason: sinks.ReasonCancelled}},
 		{"deadline", fmt.Errorf("send: %w", context.DeadlineExceeded), sinks.Error{Reason: sinks.ReasonTimeout}},
 		{"refused", fmt.Errorf("send: %w", refused), sinks.Error{Reason: sinks.ReasonUnreachable}},

@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 )
@@ -68,4 +69,17 @@ type Fault struct {
 	Message string
 	// Warning marks a choice that works but gives up a promise.
 	Warning bool
+}
+
+// Faults gathers the faults of a configuration.
+type Faults []Fault
+
+// Fail adds a fault; format and args are those of [fmt.Sprintf].
+func (f *Faults) Fail(path, format string, args ...any) {
+	*f = append(*f, Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// Warn adds a warning.
+func (f *Faults) Warn(path, format string, args ...any) {
+	*f = append(*f, Fault{Path: path, Message: fmt.Sprintf(format, args...), Warning: true})
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"os"
 )
 
@@ -17,15 +16,13 @@ type TLS struct {
 	InsecureSkipVerify bool   `yaml:"insecureSkipVerify" doc:"accept any certificate; for tests only"`
 }
 
-func (t *TLS) validate(path string) []Fault {
-	var faults []Fault
+func (t *TLS) validate(faults *Faults) {
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		faults = append(faults, Fault{Path: path + ".certFile", Message: "certFile and keyFile belong together: set both or neither"})
+		faults.Fail("tls.certFile", "certFile and keyFile belong together: set both or neither")
 	}
 	if t.InsecureSkipVerify {
-		faults = append(faults, Fault{Path: path + ".insecureSkipVerify", Message: "the server's certificate is not verified", Warning: true})
+		faults.Warn("tls.insecureSkipVerify", "the server's certificate is not verified")
 	}
-	return faults
 }
 
 // Config returns the client configuration for a connection to host (a name or an address, without a port). It reads
@@ -64,49 +61,44 @@ func (t *TLS) Config(host string) (*tls.Config, error) {
 	return config, nil
 }
 
-// ProxyConfig returns the client configuration for a proxy at host that speaks TLS itself. Its name is its own, not
-// serverName; its certificate may be of the system's authorities or of those in caFile; and it gets no client
-// certificate, which is for the server behind it.
-func (t *TLS) ProxyConfig(host string) (*tls.Config, error) {
-	if t == nil || t.CAFile == "" || t.InsecureSkipVerify {
-		return (&TLS{InsecureSkipVerify: t != nil && t.InsecureSkipVerify}).Config(host)
+// CheckFiles reads the files that a handshake reads. Within the handshake, what is wrong with them looks like the
+// peer's fault.
+func (t *TLS) CheckFiles() error {
+	if t == nil {
+		return nil
 	}
-	private := &TLS{CAFile: t.CAFile}
-	config, err := private.Config(host)
-	if err != nil {
-		return nil, err
+	if _, err := t.Authorities(); err != nil {
+		return err
 	}
-	config.VerifyConnection = func(state tls.ConnectionState) error {
-		if (&TLS{}).verify(state, host) == nil {
-			return nil
-		}
-		return private.verify(state, host)
+	if t.CertFile == "" {
+		return nil
 	}
-	return config, nil
+	_, err := t.ClientCertificate()
+	return err
 }
 
-// Authorities reads caFile; nil stands for the system's.
+// Authorities reads caFile; nil stands for the system's. An error is a *[FileError].
 func (t *TLS) Authorities() (*x509.CertPool, error) {
-	if t == nil || t.CAFile == "" {
+	if t == nil || t.CAFile == "" || t.InsecureSkipVerify {
 		return nil, nil
 	}
 	pem, err := os.ReadFile(t.CAFile)
 	if err != nil {
-		return nil, fmt.Errorf("read caFile: %w", err)
+		return nil, &FileError{"tls.caFile", t.CAFile, err}
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("caFile %s holds no PEM certificate", t.CAFile)
+		return nil, &FileError{"tls.caFile", t.CAFile, errors.New("it holds no PEM certificate")}
 	}
 	return pool, nil
 }
 
 // ClientCertificate reads certFile and keyFile. Handshakes are rare, so nothing is kept: a rotation between the
-// two reads shows as one failed handshake, never as a stale certificate.
+// two reads shows as one failed handshake, never as a stale certificate. An error is a *[FileError].
 func (t *TLS) ClientCertificate() (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("load client certificate: %w", err)
+		return nil, &FileError{"tls.certFile", t.CertFile + " with tls.keyFile " + t.KeyFile, err}
 	}
 	return &pair, nil
 }

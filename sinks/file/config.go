@@ -36,24 +36,21 @@ func NewConfig() *Config {
 
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
-	faults := c.Common.Validate()
-	warn := func(path, message string) {
-		faults = append(faults, sinks.Fault{Path: path, Message: message, Warning: true})
-	}
+	faults := sinks.Faults(c.Common.Validate())
 	switch {
 	case c.Path == "":
-		faults = append(faults, sinks.Fault{Path: "path", Message: "missing"})
+		faults.Fail("path", "missing")
 	case !filepath.IsAbs(c.Path):
-		warn("path", "is relative to wherever kubeferry is started")
+		faults.Warn("path", "is relative to wherever kubeferry is started")
 	}
 	if !c.Sync {
-		warn("sync", "a crash of the machine can lose what counts as delivered")
+		faults.Warn("sync", "a crash of the machine can lose what counts as delivered")
 	}
 	if c.Concurrency > 1 {
-		warn("concurrency", "has no effect: a file has one writer")
+		faults.Warn("concurrency", "has no effect: a file has one writer")
 	}
 	if c.TLS != nil {
-		warn("tls", "has no effect on a file")
+		faults.Warn("tls", "has no effect on a file")
 	}
 	return faults
 }
@@ -65,9 +62,9 @@ func (c *Config) Limits() sinks.Limits {
 	return limits
 }
 
-// Open implements [sinks.Config]. The file is opened by the first Deliver; what will stand in its way is said already.
+// Open implements [sinks.Config]. The first Deliver opens the file; Open only warns of what will prevent it.
 func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
-	s := &Sink{path: c.Path, sync: c.Sync, turn: make(chan struct{}, 1)}
+	s := &Sink{path: c.Path, sync: c.Sync, writes: sinks.NewSerial("write to " + c.Path)}
 	if err := s.Check(ctx); err != nil {
 		env.Logger.Warn("the file of the sink cannot be written as it is; records wait until it can", "err", err)
 	}

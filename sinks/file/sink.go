@@ -14,63 +14,26 @@ import (
 
 // Sink appends to one file.
 type Sink struct {
-	path string
-	sync bool
+	path   string
+	sync   bool
+	writes *sinks.Serial
 
-	turn chan struct{} // holds one element while someone owns file
-	file *os.File      // nil if it has to be opened
+	file *os.File // nil if it has to be opened; belongs to writes
 }
 
 var _ sinks.Sink = (*Sink)(nil)
 
-// Deliver implements [sinks.Sink]. A call into the file system cannot be cancelled, so it runs beside: if ctx ends
-// first its result is unknown, and the next call waits for it.
+// Deliver implements [sinks.Sink].
 func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	if err := ctx.Err(); err != nil || len(batch) == 0 {
 		return err
 	}
-	lines := linesOf(batch)
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("an earlier write to %s has not ended: %w", s.path, ctx.Err())
-	}
-	done := make(chan error, 1)
-	go func() {
-		err := s.append(lines)
-		<-s.turn
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return classify(err)
-	case <-ctx.Done():
-		return fmt.Errorf("write to %s: %w", s.path, ctx.Err())
-	}
+	lines := sinks.AppendLines(nil, batch)
+	return s.writes.Do(ctx, func() error { return classify(s.append(lines)) })
 }
 
 // Close implements [sinks.Sink].
-func (s *Sink) Close(ctx context.Context) error {
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("a write to %s has not ended: %w", s.path, ctx.Err())
-	}
-	defer func() { <-s.turn }()
-	return s.close()
-}
-
-func linesOf(batch []sinks.Record) []byte {
-	size := 0
-	for i := range batch {
-		size += batch[i].Size() + 1
-	}
-	lines := make([]byte, 0, size)
-	for i := range batch {
-		lines = append(append(lines, batch[i].Structured()...), '\n')
-	}
-	return lines
-}
+func (s *Sink) Close(ctx context.Context) error { return s.writes.Do(ctx, s.close) }
 
 // append writes whole lines or nothing.
 func (s *Sink) append(lines []byte) error {

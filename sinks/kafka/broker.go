@@ -35,9 +35,7 @@ const (
 // newTransport returns a transport whose connections end with ctx.
 func newTransport(ctx context.Context, config *Config, fixedTopic, clientID string) *kafka.Transport {
 	transport := &kafka.Transport{
-		Dial: func(dialCtx context.Context, network, address string) (net.Conn, error) {
-			return dial(dialCtx, ctx, config.TLS, network, address)
-		},
+		Dial:        dialer(ctx, config.TLS),
 		DialTimeout: 3 * dialTimeout,
 		MetadataTTL: metadataTTL,
 		ClientID:    clientName(clientID),
@@ -62,27 +60,27 @@ func clientName(userAgent string) string {
 	}, userAgent)
 }
 
-// dial does TLS itself, since kafka.Transport takes one configuration for all brokers and for ever, and ours follows
-// rotated files. The connection is closed when life ends.
-func dial(ctx, life context.Context, tlsConfig *sinks.TLS, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	raw, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
+// dialer returns a function that connects to a broker, and does TLS itself: kafka.Transport takes one configuration for
+// all brokers and for ever, and ours follows rotated files. The connections are closed when life ends.
+func dialer(life context.Context, tlsConfig *sinks.TLS) sinks.DialFunc {
+	dial := sinks.DialUntil(life, dialTimeout)
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		raw, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		if tlsConfig == nil {
+			return &conn{raw}, nil
+		}
+		secured, err := handshake(ctx, raw, tlsConfig, address)
+		if err != nil {
+			_ = raw.Close()
+			return nil, fmt.Errorf("tls with %s: %w", address, err)
+		}
+		return &conn{secured}, nil
 	}
-	// The raw connection: closing a TLS one says goodbye first, which takes up to 5 s if nobody listens.
-	release := context.AfterFunc(life, func() { _ = raw.Close() })
-	if tlsConfig == nil {
-		return &conn{Conn: raw, release: release}, nil
-	}
-	secured, err := handshake(ctx, raw, tlsConfig, address)
-	if err != nil {
-		release()
-		_ = raw.Close()
-		return nil, fmt.Errorf("tls with %s: %w", address, err)
-	}
-	return &conn{Conn: secured, release: release}, nil
 }
 
 func handshake(ctx context.Context, raw net.Conn, tlsConfig *sinks.TLS, address string) (net.Conn, error) {
@@ -94,54 +92,24 @@ func handshake(ctx context.Context, raw net.Conn, tlsConfig *sinks.TLS, address 
 	if err != nil {
 		return nil, err
 	}
-	if err := readable(tlsConfig); err != nil {
+	if err := tlsConfig.CheckFiles(); err != nil {
 		return nil, err
 	}
 	secured := tls.Client(raw, config)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		return nil, err
-	}
-	return secured, nil
+	return secured, secured.HandshakeContext(ctx)
 }
-
-// readable tries the files out that a handshake reads: within it, what is wrong with them looks like the broker's fault.
-func readable(t *sinks.TLS) error {
-	if _, err := t.Authorities(); err != nil && !t.InsecureSkipVerify {
-		return &fileError{fmt.Errorf("tls.caFile %s cannot be used: %w", t.CAFile, err)}
-	}
-	if t.CertFile == "" {
-		return nil
-	}
-	if _, err := t.ClientCertificate(); err != nil {
-		return &fileError{fmt.Errorf("tls.certFile %s with tls.keyFile %s cannot be used: %w", t.CertFile, t.KeyFile, err)}
-	}
-	return nil
-}
-
-// fileError is that a file named in the configuration cannot be used: no broker is to blame.
-type fileError struct{ err error }
-
-func (e *fileError) Error() string { return e.err.Error() }
-func (e *fileError) Unwrap() error { return e.err }
 
 // conn is a connection that is never without a deadline. kafka-go takes the deadline off before it logs in by SASL
 // (connGroup.connect in transport.go), so a broker that went silent there would keep a goroutine for ever. Between
 // requests nothing reads or writes, so that a deadline that passed does no harm: each request sets its own.
-type conn struct {
-	net.Conn
-	release func() bool
-}
+type conn struct{ net.Conn }
 
+// SetDeadline implements [net.Conn].
 func (c *conn) SetDeadline(t time.Time) error {
 	if t.IsZero() {
 		t = time.Now().Add(quiet)
 	}
 	return c.Conn.SetDeadline(t)
-}
-
-func (c *conn) Close() error {
-	c.release()
-	return c.Conn.Close()
 }
 
 // mechanism is a SASL mechanism that reads the password for each connection.
@@ -153,7 +121,7 @@ type mechanism struct {
 func newMechanism(config *SASL) *mechanism {
 	m := &mechanism{config: config}
 	if config.PasswordFile != "" {
-		m.file = sinks.NewSecretFile(config.PasswordFile)
+		m.file = sinks.NewSecretFile("sasl.passwordFile", config.PasswordFile)
 	}
 	return m
 }
@@ -174,10 +142,9 @@ func (m *mechanism) Name() string {
 func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	password := m.config.Password
 	if m.file != nil {
-		content, _, err := m.file.Read()
+		content, err := m.file.Read()
 		if err != nil {
-			return nil, nil, sinks.Transient(sinks.ReasonUnauthorized,
-				&fileError{fmt.Errorf("sasl.passwordFile %s cannot be used: %w", m.config.PasswordFile, err)})
+			return nil, nil, err
 		}
 		password = string(content)
 	}
@@ -304,23 +271,23 @@ func partitionOf(key string, ids []int) int {
 	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: []byte(key)}, ids...)
 }
 
-// groups sorts the batch by topic and partition. Records without a place get their error here.
-func (d *delivery) groups(ctx context.Context) []*group {
-	topics := make([]string, len(d.batch))
+// groups sorts the batch by topic and partition. Records without a partition get their error here.
+func (s *Sink) groups(ctx context.Context, batch []sinks.Record, errs []error) []*group {
+	topics := make([]string, len(batch))
 	distinct := map[string]struct{}{}
-	for i := range d.batch {
-		topics[i], d.errs[i] = topicOf(d.sink.topic, &d.batch[i])
-		if d.errs[i] == nil {
+	for i := range batch {
+		topics[i], errs[i] = topicOf(s.topic, &batch[i])
+		if errs[i] == nil {
 			distinct[topics[i]] = struct{}{}
 		}
 	}
 	if len(distinct) == 0 {
 		return nil
 	}
-	found, err := d.sink.lookup(ctx, slices.Sorted(maps.Keys(distinct)))
+	found, err := s.lookup(ctx, slices.Sorted(maps.Keys(distinct)))
 	if err != nil && !errors.Is(err, context.Canceled) {
 		// Whatever the reason: a pool that failed to start tries again only in its own time.
-		d.sink.refresh(refreshAfterError)
+		s.refresh(refreshAfterError)
 	}
 
 	type place struct {
@@ -330,19 +297,20 @@ func (d *delivery) groups(ctx context.Context) []*group {
 	places := map[place]*group{}
 	var groups []*group
 	var missing error
-	for i := range d.batch {
+	for i := range batch {
 		switch topic := found[topics[i]]; {
-		case d.errs[i] != nil:
+		case errs[i] != nil:
 		case err != nil:
-			d.errs[i] = err
+			errs[i] = err
 		case topic.err != nil:
-			d.errs[i], missing = topic.err, topic.err
-			d.sink.topics.note(topics[i], topic.err)
+			errs[i], missing = topic.err, topic.err
+			s.topics.note(topics[i], topic.err)
 		default:
-			p := place{topics[i], d.sink.choose(&d.batch[i], topic.ids)}
+			p := place{topics[i], s.choose(&batch[i], topic.ids)}
 			g := places[p]
 			if g == nil {
-				g = &group{delivery: d, topic: p.topic, partition: p.partition}
+				g = &group{sink: s, topic: p.topic, partition: p.partition, Split: sinks.Split{Batch: batch, Errs: errs}}
+				g.Fit, g.Request = g.fit, g.store
 				places[p] = g
 				groups = append(groups, g)
 			}
@@ -350,7 +318,7 @@ func (d *delivery) groups(ctx context.Context) []*group {
 		}
 	}
 	if missing != nil {
-		d.sink.refreshFor(missing)
+		s.refreshFor(missing)
 	}
 	return groups
 }

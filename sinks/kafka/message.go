@@ -1,15 +1,11 @@
 package kafka
 
 import (
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -271,20 +267,9 @@ func reasonOf(err error) sinks.Reason {
 		return sinks.ReasonNotFound
 	case errors.Is(err, protocol.ErrNoLeader):
 		return sinks.ReasonUnavailable
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return sinks.Classify(err).Reason
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
-		errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNREFUSED):
-		return sinks.ReasonUnreachable
 	default:
 		return sinks.Classify(err).Reason
 	}
-}
-
-// tlsTrouble reports whether a connection failed over its certificate.
-func tlsTrouble(err error) bool {
-	var certificate *tls.CertificateVerificationError
-	return errors.As(err, &certificate)
 }
 
 func reasonOfCode(code kafka.Error) sinks.Reason {

@@ -95,18 +95,13 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 
-	d := &delivery{sink: s, batch: batch, errs: make([]error, len(batch))}
+	errs := make([]error, len(batch))
 	var wg sync.WaitGroup
-	for _, g := range d.groups(ctx) {
-		wg.Go(func() { g.send(ctx, g.records) })
+	for _, g := range s.groups(ctx, batch, errs) {
+		wg.Go(func() { g.Send(ctx, g.records) })
 	}
 	wg.Wait()
-	for _, err := range d.errs {
-		if err != nil {
-			return &sinks.BatchError{Errs: d.errs}
-		}
-	}
-	return nil
+	return sinks.Result(errs)
 }
 
 // Close implements [sinks.Sink]. It closes every connection, whatever its state, so nothing in it can block.
@@ -135,40 +130,20 @@ func (s *Sink) refresh(atMost time.Duration) {
 	}
 }
 
-// delivery is one Deliver call.
-type delivery struct {
-	sink  *Sink
-	batch []sinks.Record
-	errs  []error // each belongs to the group of its record
-}
-
-// group are the records of a delivery that go to one partition. One goroutine owns it.
+// group are the records of a Deliver call that go to one partition. One goroutine owns it.
 type group struct {
-	*delivery
+	sinks.Split
+	sink      *Sink
 	topic     string
 	partition int
-	records   []int            // indices into batch, in order
-	failed    map[string]error // by Record.Key: the later ones are held back
-}
-
-// send stores the records in order, in as few requests as their sizes allow. An error of a record is that record's;
-// any other ends the group.
-func (g *group) send(ctx context.Context, records []int) {
-	for len(records) > 0 {
-		n := g.fit(records)
-		if err := g.store(ctx, records[:n]); err != nil {
-			g.fail(records[n:], err)
-			return
-		}
-		records = records[n:]
-	}
+	records   []int // indices into Batch, in order
 }
 
 // fit returns how many of the records go into the next request: as many as maxBytes allows, but at least one.
 func (g *group) fit(records []int) int {
 	total := batchOverhead
 	for n, i := range records {
-		r := &g.batch[i]
+		r := &g.Batch[i]
 		size := g.sink.sizeOf(r).wire() + g.sink.tombstoneSize(r)
 		total += size
 		switch {
@@ -181,69 +156,20 @@ func (g *group) fit(records []int) int {
 	return len(records)
 }
 
-// store sends one request, in halves if a broker refuses it for the sake of one of its records. It returns an error
-// that ends the group.
-func (g *group) store(ctx context.Context, records []int) error {
-	records = g.withoutHeld(records)
-	if len(records) == 0 {
-		return nil
+// store sends one request. If the broker refuses it because of a record in it, and that record stands alone, the error
+// is permanent.
+func (g *group) store(ctx context.Context, records []int) (halve bool, err error) {
+	err = g.produce(ctx, records)
+	if err == nil || !g.sink.ofTheRecord(err) {
+		return false, err
 	}
-	err := g.produce(ctx, records)
-	switch {
-	case err == nil:
-		return nil
-	case !g.sink.ofTheRecord(err):
-		g.fail(records, err)
-		return err
-	case len(records) == 1:
-		g.refuse(records[0], err)
-		return nil
+	reason := reasonOf(err)
+	if reason == sinks.ReasonTooLarge {
+		size := g.sink.sizeOf(&g.Batch[records[0]])
+		err = fmt.Errorf("a record of %d bytes (key %d, value %d, headers %d) is larger than its brokers take: %w",
+			size.total(), size.key, size.value, size.headers, err)
 	}
-	half := len(records) / 2
-	if err := g.store(ctx, records[:half]); err != nil {
-		g.fail(records[half:], err)
-		return err
-	}
-	return g.store(ctx, records[half:])
-}
-
-// withoutHeld leaves out the records that must wait for an earlier one of their object.
-func (g *group) withoutHeld(records []int) []int {
-	if len(g.failed) == 0 {
-		return records
-	}
-	var free []int
-	for _, i := range records {
-		if earlier, held := g.failed[g.batch[i].Key]; held {
-			g.errs[i] = sinks.Transient(sinks.Classify(earlier).Reason,
-				fmt.Errorf("held back, an earlier record of the same object failed: %w", earlier))
-			continue
-		}
-		free = append(free, i)
-	}
-	return free
-}
-
-func (g *group) fail(records []int, err error) {
-	for _, i := range records {
-		g.errs[i] = err
-	}
-}
-
-// refuse gives record i up for good.
-func (g *group) refuse(i int, err error) {
-	size := g.sink.sizeOf(&g.batch[i])
-	if reason := reasonOf(err); reason == sinks.ReasonTooLarge {
-		err = sinks.Permanent(reason, fmt.Errorf("topic %q: a record of %d bytes (key %d, value %d, headers %d) is larger than its brokers take: %w",
-			g.topic, size.total(), size.key, size.value, size.headers, err))
-	} else {
-		err = sinks.Permanent(reason, fmt.Errorf("topic %q: %w", g.topic, err))
-	}
-	g.errs[i] = err
-	if g.failed == nil {
-		g.failed = map[string]error{}
-	}
-	g.failed[g.batch[i].Key] = err
+	return true, sinks.Permanent(reason, fmt.Errorf("topic %q: %w", g.topic, err))
 }
 
 // produce sends one request. What it returns is either [encoding.ofTheRecord] or classified as transient.
@@ -255,13 +181,12 @@ func (g *group) produce(ctx context.Context, records []int) error {
 	case <-ctx.Done():
 		return g.wrap(ctx.Err())
 	}
-
-	if size := s.sizeOf(&g.batch[records[0]]).wire(); len(records) == 1 && size > maxRequest {
+	if size := s.sizeOf(&g.Batch[records[0]]).wire(); len(records) == 1 && size > maxRequest {
 		return kafka.MessageSizeTooLarge
 	}
 	refs := make([]*sinks.Record, len(records))
 	for n, i := range records {
-		refs[n] = &g.batch[i]
+		refs[n] = &g.Batch[i]
 	}
 	reader := newReader(s.encoding, refs)
 	defer reader.stop()
@@ -349,10 +274,7 @@ func (s *Sink) checkMissing(ctx context.Context, why error) error {
 func advise(err error) error {
 	var code kafka.Error
 	advice := ""
-	var file *fileError
 	switch reason := reasonOf(err); {
-	case errors.As(err, &file):
-		return sinks.Transient(sinks.ReasonUnauthorized, fmt.Errorf("%w: mend the file, or name another", err))
 	case errors.As(err, &code) && code == kafka.SASLAuthenticationFailed:
 		advice = "check sasl.username and sasl.password or sasl.passwordFile"
 	case errors.As(err, &code) && code == kafka.UnsupportedSASLMechanism:
@@ -363,12 +285,8 @@ func advise(err error) error {
 		advice = "see the brokers"
 	case reason == sinks.ReasonUnauthorized:
 		advice = "check tls.certFile and tls.keyFile: the broker refuses the certificate"
-	case tlsTrouble(err):
-		advice = "check tls.caFile and tls.serverName"
 	case reason == sinks.ReasonUnreachable, reason == sinks.ReasonTimeout:
 		advice = "check brokers, and that this port speaks what tls and sasl say"
-	default:
-		return transient(err)
 	}
-	return sinks.Transient(reasonOf(err), fmt.Errorf("%w: %s", err, advice))
+	return sinks.Advise(transient(err), advice)
 }

@@ -125,7 +125,7 @@ func (l *links) run(a *attempt) {
 func (l *links) connect() (*link, error) {
 	options, err := l.options()
 	if err != nil {
-		return nil, sinks.Transient(sinks.ReasonUnauthorized, fmt.Errorf("connect to NATS: %w", err))
+		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	link := &link{down: make(chan struct{}), refusals: newRefusals()}
 	options.AsyncErrorCB = func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -183,7 +183,7 @@ func (l *links) options() (nats.Options, error) {
 	o.AllowReconnect = false
 	o.NoEcho = true
 	o.Timeout = connectTimeout
-	o.CustomDialer = &dialer{life: l.life}
+	o.CustomDialer = &dialer{sinks.DialUntil(l.life, connectTimeout)}
 	o.FlusherTimeout = config.Timeout // a write that takes longer breaks the connection
 	o.PingInterval, o.MaxPingsOut = pingInterval, maxPingsOut
 	o.NoCallbacksAfterClientClose = true
@@ -205,12 +205,10 @@ func (l *links) options() (nats.Options, error) {
 		}
 		err = inFile("nkeySeedFile", config.NkeySeedFile, err)
 	case config.TokenFile != "":
-		o.Token, err = secret(config.TokenFile)
-		err = inFile("tokenFile", config.TokenFile, err)
+		o.Token, err = secret("tokenFile", config.TokenFile)
 	case config.PasswordFile != "":
 		o.User = config.Username
-		o.Password, err = secret(config.PasswordFile)
-		err = inFile("passwordFile", config.PasswordFile, err)
+		o.Password, err = secret("passwordFile", config.PasswordFile)
 	default:
 		o.User, o.Password = config.Username, config.Password
 	}
@@ -230,22 +228,15 @@ func credentials(o *nats.Options, path string) error {
 	return err
 }
 
-// fileError is that a file named in the configuration cannot be used: no server is to blame.
-type fileError struct{ err error }
-
-func (e *fileError) Error() string { return e.err.Error() }
-func (e *fileError) Unwrap() error { return e.err }
-
-// inFile says which file err is about, and the key that names it.
 func inFile(key, path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &fileError{fmt.Errorf("%s %s cannot be used: %w", key, path, err)}
+	return &sinks.FileError{Key: key, Path: path, Err: err}
 }
 
-func secret(path string) (string, error) {
-	content, _, err := sinks.NewSecretFile(path).Read()
+func secret(key, path string) (string, error) {
+	content, err := sinks.NewSecretFile(key, path).Read()
 	return string(content), err
 }
 
@@ -253,7 +244,7 @@ func secret(path string) (string, error) {
 func tlsConfig(t *sinks.TLS) (*tls.Config, error) {
 	roots, err := t.Authorities()
 	if err != nil {
-		return nil, inFile("tls.caFile", t.CAFile, err)
+		return nil, err
 	}
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: t.ServerName,
@@ -262,7 +253,7 @@ func tlsConfig(t *sinks.TLS) (*tls.Config, error) {
 	if t.CertFile != "" {
 		pair, err := t.ClientCertificate()
 		if err != nil {
-			return nil, inFile("tls.certFile", t.CertFile+" with tls.keyFile "+t.KeyFile, err)
+			return nil, err
 		}
 		config.Certificates = []tls.Certificate{*pair}
 	}
@@ -295,26 +286,12 @@ func (l *links) close(ctx context.Context) {
 	l.end()
 }
 
-// dialer makes connections that end with life.
-type dialer struct{ life context.Context }
+// dialer is a [nats.CustomDialer].
+type dialer struct{ dial sinks.DialFunc }
 
 // Dial implements [nats.CustomDialer].
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	raw, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(d.life, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return &conn{Conn: raw, release: context.AfterFunc(d.life, func() { _ = raw.Close() })}, nil
-}
-
-type conn struct {
-	net.Conn
-	release func() bool
-}
-
-func (c *conn) Close() error {
-	c.release()
-	return c.Conn.Close()
+	return d.dial(context.Background(), network, address)
 }
 
 const (

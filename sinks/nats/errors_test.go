@@ -39,7 +39,7 @@ func TestClassify(t *testing.T) {
 		{nats.ErrAuthorization, sinks.ReasonUnauthorized, false},
 		{nats.ErrAuthExpired, sinks.ReasonUnauthorized, false},
 		{nats.ErrPermissionViolation, sinks.ReasonUnauthorized, false},
-		{&os.PathError{Op: "open", Path: "creds", Err: os.ErrNotExist}, sinks.ReasonUnauthorized, false},
+		{&sinks.FileError{Key: "credsFile", Path: "creds", Err: os.ErrNotExist}, sinks.ReasonUnauthorized, false},
 		{nats.ErrNoServers, sinks.ReasonUnreachable, false},
 		{nats.ErrConnectionClosed, sinks.ReasonUnreachable, false},
 		{nats.ErrDisconnected, sinks.ReasonUnreachable, false},

@@ -2,12 +2,8 @@ package nats
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -68,23 +64,16 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	s.calls.Go(func() { done <- s.deliver(ctx, c) })
 	select {
 	case errs := <-done:
-		return result(errs)
+		return sinks.Result(errs)
 	case <-ctx.Done():
 	}
 	c.stop()
 	select {
 	case errs := <-done:
-		return result(errs)
+		return sinks.Result(errs)
 	case <-time.After(grace):
 		return fmt.Errorf("nats: %w", ctx.Err())
 	}
-}
-
-func result(errs []error) error {
-	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
-		return &sinks.BatchError{Errs: errs}
-	}
-	return nil
 }
 
 func (s *Sink) deliver(ctx context.Context, c *call) []error {
@@ -284,22 +273,15 @@ func (s *Sink) Check(ctx context.Context) error {
 // advise adds what to do about the failure to connect.
 func advise(err error) error {
 	advice := ""
-	var file *fileError
 	switch class := sinks.Classify(err); {
-	case errors.As(err, &file):
-		advice = "mend the file, or name another"
 	case class.Reason == sinks.ReasonUnauthorized:
 		advice = "check credsFile, nkeySeedFile, username and its password, tokenFile, or tls.certFile: the server refuses what it gets"
-	case is(err, nats.ErrSecureConnWanted):
+	case errors.Is(err, nats.ErrSecureConnWanted):
 		advice = "the server has no TLS: leave tls out, or enable it there"
-	case tlsTrouble(err):
-		advice = "check tls.caFile and tls.serverName"
 	case class.Reason == sinks.ReasonUnreachable, class.Reason == sinks.ReasonTimeout:
 		advice = "check urls, and that a NATS server listens there"
-	default:
-		return err
 	}
-	return sinks.Transient(sinks.Classify(err).Reason, fmt.Errorf("%w: %s", err, advice))
+	return sinks.Advise(err, advice)
 }
 
 // codeHeaderTooLarge is JSStreamHeaderExceedsMaximumErr of the server's errors.json; nats.go has no name for it.
@@ -330,16 +312,12 @@ func transient(err error) error { return sinks.Transient(reasonOf(err), err) }
 
 func reasonOf(err error) sinks.Reason {
 	var classified *sinks.Error
-	var path *os.PathError
 	switch {
 	case errors.As(err, &classified):
 		return classified.Reason
 	case apiError(err) != nil:
 		return reasonOfAPI(apiError(err))
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return sinks.Classify(err).Reason
-	case is(err, nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrPermissionViolation),
-		errors.As(err, &path): // a credentials file
+	case is(err, nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrPermissionViolation):
 		return sinks.ReasonUnauthorized
 	case is(err, jetstream.ErrStreamNotFound):
 		return sinks.ReasonNotFound
@@ -348,18 +326,11 @@ func reasonOf(err error) sinks.Reason {
 	case is(err, jetstream.ErrTooManyStalledMsgs, nats.ErrMaxConnectionsExceeded, nats.ErrMaxAccountConnectionsExceeded):
 		return sinks.ReasonUnavailable
 	case is(err, nats.ErrNoServers, nats.ErrConnectionClosed, nats.ErrDisconnected, nats.ErrStaleConnection,
-		nats.ErrConnectionDraining, nats.ErrInvalidConnection, nats.ErrTLS, nats.ErrSecureConnWanted, nats.ErrNoInfoReceived,
-		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed):
+		nats.ErrConnectionDraining, nats.ErrInvalidConnection, nats.ErrTLS, nats.ErrSecureConnWanted, nats.ErrNoInfoReceived):
 		return sinks.ReasonUnreachable
 	default:
 		return sinks.Classify(err).Reason
 	}
-}
-
-// tlsTrouble reports whether a connection failed over its certificate.
-func tlsTrouble(err error) bool {
-	var certificate *tls.CertificateVerificationError
-	return errors.As(err, &certificate)
 }
 
 // apiError returns the answer of JetStream in err, nil if there is none.

@@ -32,15 +32,12 @@ func NewConfig() *Config {
 
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
-	faults := c.Common.Validate()
-	warn := func(path, message string) {
-		faults = append(faults, sinks.Fault{Path: path, Message: message, Warning: true})
-	}
+	faults := sinks.Faults(c.Common.Validate())
 	if c.Concurrency > 1 {
-		warn("concurrency", "has no effect: standard output has one writer")
+		faults.Warn("concurrency", "has no effect: standard output has one writer")
 	}
 	if c.TLS != nil {
-		warn("tls", "has no effect on standard output")
+		faults.Warn("tls", "has no effect on standard output")
 	}
 	return faults
 }
@@ -60,52 +57,28 @@ func (c *Config) Open(context.Context, sinks.Env) (sinks.Sink, error) {
 
 // Sink writes to one stream.
 type Sink struct {
-	turn chan struct{} // holds one element while someone owns what follows
-	out  io.Writer
-	torn bool // the last write ended within a line
+	writes *sinks.Serial
+
+	out  io.Writer // belongs to writes, as what follows
+	torn bool      // the last write ended within a line
 }
 
 var _ sinks.Sink = (*Sink)(nil)
 
-func newSink(out io.Writer) *Sink { return &Sink{turn: make(chan struct{}, 1), out: out} }
+func newSink(out io.Writer) *Sink {
+	return &Sink{writes: sinks.NewSerial("write to standard output"), out: out}
+}
 
-// Deliver implements [sinks.Sink]. A write to a pipe that nobody reads cannot be cancelled, so it runs beside: if ctx
-// ends first its result is unknown, and the next call waits for it.
+// Deliver implements [sinks.Sink].
 func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	if err := ctx.Err(); err != nil || len(batch) == 0 {
 		return err
 	}
-	size := 1
-	for i := range batch {
-		size += batch[i].Size() + 1
-	}
-	lines := make([]byte, 1, size)
-	lines[0] = '\n' // written only after a torn line
-	for i := range batch {
-		lines = append(append(lines, batch[i].Structured()...), '\n')
-	}
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("an earlier write to standard output has not ended: %w", ctx.Err())
-	}
-	done := make(chan error, 1)
-	go func() {
-		err := s.write(lines)
-		<-s.turn
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		if err != nil {
-			return sinks.Transient(sinks.ReasonUnreachable, fmt.Errorf("write to standard output: %w", err))
-		}
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("write to standard output: %w", ctx.Err())
-	}
+	lines := sinks.AppendLines([]byte{'\n'}, batch)
+	return s.writes.Do(ctx, func() error { return s.write(lines) })
 }
 
+// write writes lines, which begin with a line break that only a torn line needs.
 func (s *Sink) write(lines []byte) error {
 	if !s.torn {
 		lines = lines[1:]
@@ -114,7 +87,10 @@ func (s *Sink) write(lines []byte) error {
 	if n > 0 {
 		s.torn = lines[n-1] != '\n'
 	}
-	return err
+	if err != nil {
+		return sinks.Transient(sinks.ReasonUnreachable, fmt.Errorf("write to standard output: %w", err))
+	}
+	return nil
 }
 
 // Close implements [sinks.Sink]. Standard output stays open.

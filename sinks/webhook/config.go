@@ -2,17 +2,15 @@
 package webhook
 
 import (
-	"bytes"
-	"encoding/base64"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -79,64 +77,58 @@ func NewConfig() *Config {
 
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
-	faults := c.Common.Validate()
-	add := func(path, format string, args ...any) {
-		faults = append(faults, sinks.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
-	}
-	warn := func(path, message string) {
-		faults = append(faults, sinks.Fault{Path: path, Message: message, Warning: true})
-	}
+	faults := sinks.Faults(c.Common.Validate())
 	target, fault := parseURL(c.URL)
 	if fault != "" {
-		add("url", "%s", fault)
+		faults.Fail("url", "%s", fault)
 	}
 	if !slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodPatch}, c.Method) {
-		add("method", "%q is none of POST, PUT, PATCH", c.Method)
+		faults.Fail("method", "%q is none of POST, PUT, PATCH", c.Method)
 	}
 	if c.Compression != compressionNone && c.Compression != compressionGzip {
-		add("compression", "%q is neither none nor gzip", c.Compression)
+		faults.Fail("compression", "%q is neither none nor gzip", c.Compression)
 	}
 	names := slices.Sorted(maps.Keys(c.Headers))
 	for i, name := range names {
 		value := c.Headers[name]
 		same := slices.IndexFunc(names, func(other string) bool { return strings.EqualFold(other, name) })
 		switch path := "headers." + name; {
-		case !validName(name):
-			add(path, "not a valid header name")
-		case !validValue(value):
-			add(path, "the value holds characters that a header cannot")
+		case !httpguts.ValidHeaderFieldName(name):
+			faults.Fail(path, "not a valid header name")
+		case !httpguts.ValidHeaderFieldValue(value):
+			faults.Fail(path, "the value holds characters that a header cannot")
 		case owned(name):
-			add(path, "kubeferry sets this header itself")
+			faults.Fail(path, "kubeferry sets this header itself")
 		case c.Auth != nil && strings.EqualFold(name, "Authorization"):
-			add(path, "auth sets this header")
+			faults.Fail(path, "auth sets this header")
 		case same < i:
-			add(path, "this is %s again: upper and lower case make no difference", names[same])
+			faults.Fail(path, "this is %s again: upper and lower case make no difference", names[same])
 		}
 	}
 	for i, status := range c.PermanentStatuses {
 		path := fmt.Sprintf("permanentStatuses[%d]", i)
 		switch reason := reasonOf(status); {
 		case status < 400 || status > 599:
-			add(path, "must be a status from 400 to 599: others are no refusal")
+			faults.Fail(path, "must be a status from 400 to 599: others are no refusal")
 		case slices.Index(c.PermanentStatuses, status) < i:
-			add(path, "%d is in this list already", status)
+			faults.Fail(path, "%d is in this list already", status)
 		case reason != sinks.ReasonTooLarge && reason != sinks.ReasonRejected && reason != sinks.ReasonOther:
-			warn(path, fmt.Sprintf("%d mostly says something of the receiver or of this configuration, not of a record: while it lasts, records go to the dead letter", status))
+			faults.Warn(path, "%d mostly says something of the receiver or of this configuration, not of a record: while it lasts, records go to the dead letter", status)
 		}
 	}
-	c.Auth.validate(add)
+	c.Auth.validate(&faults)
 	if s := c.Signature; s != nil && s.SecretFile == "" {
-		add("signature.secretFile", "missing")
+		faults.Fail("signature.secretFile", "missing")
 	} else if s != nil {
-		warnOfShort("signature.secretFile", s.SecretFile, warn)
-		warnOfShort("signature.previousSecretFile", s.PreviousSecretFile, warn)
+		warnOfShort(&faults, "signature.secretFile", s.SecretFile)
+		warnOfShort(&faults, "signature.previousSecretFile", s.PreviousSecretFile)
 	}
 	if target != nil && target.Scheme == "http" {
 		if c.Auth != nil || headerOf(c.Headers, "Authorization") != "" {
-			warn("url", "credentials are sent over plain http, readable by anyone on the way")
+			faults.Warn("url", "credentials are sent over plain http, readable by anyone on the way")
 		}
 		if c.TLS != nil {
-			warn("tls", "has no effect: url is plain http")
+			faults.Warn("tls", "has no effect: url is plain http")
 		}
 	}
 	return faults
@@ -146,33 +138,33 @@ func (c *Config) Validate() []sinks.Fault {
 const leastSecret = 24
 
 // warnOfShort looks at a signing secret that is there. One that is not need not be where the file is validated.
-func warnOfShort(path, file string, warn func(path, message string)) {
+func warnOfShort(faults *sinks.Faults, key, file string) {
 	if file == "" {
 		return
 	}
 	var s secrets
-	if s.addKey(sinks.NewSecretFile(file)) == nil && len(s.signing[0]) < leastSecret {
-		warn(path, fmt.Sprintf("the secret has fewer than the %d bytes that Standard Webhooks asks for: make one by openssl rand -base64 32", leastSecret))
+	if s.addKey(sinks.NewSecretFile(key, file)) == nil && len(s.signing[0]) < leastSecret {
+		faults.Warn(key, "the secret has fewer than the %d bytes that Standard Webhooks asks for: make one by openssl rand -base64 32", leastSecret)
 	}
 }
 
-func (a *Auth) validate(add func(path, format string, args ...any)) {
+func (a *Auth) validate(faults *sinks.Faults) {
 	switch {
 	case a == nil:
 	case a.BearerTokenFile != "" && a.Basic != nil:
-		add("auth", "bearerTokenFile and basic exclude each other")
+		faults.Fail("auth", "bearerTokenFile and basic exclude each other")
 	case a.BearerTokenFile == "" && a.Basic == nil:
-		add("auth", "set bearerTokenFile or basic")
+		faults.Fail("auth", "set bearerTokenFile or basic")
 	}
 	if a == nil || a.Basic == nil {
 		return
 	}
 	b := a.Basic
 	if b.Username == "" || strings.Contains(b.Username, ":") {
-		add("auth.basic.username", "must be set, and cannot hold a colon")
+		faults.Fail("auth.basic.username", "must be set, and cannot hold a colon")
 	}
 	if (b.Password == "") == (b.PasswordFile == "") {
-		add("auth.basic", "set one of password and passwordFile")
+		faults.Fail("auth.basic", "set one of password and passwordFile")
 	}
 }
 
@@ -214,119 +206,4 @@ func owned(name string) bool {
 		return true
 	}
 	return strings.HasPrefix(name, sinks.AttributePrefix) || strings.HasPrefix(name, "kubeferry-")
-}
-
-// validName reports whether name is a token of RFC 9110.
-func validName(name string) bool {
-	for i := range len(name) {
-		c := name[i]
-		alnum := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if !alnum && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return name != ""
-}
-
-// validValue reports whether value can stand in a header: no control character other than a tab.
-func validValue(value string) bool {
-	for i := range len(value) {
-		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
-}
-
-// credentials are the files and values to authenticate with.
-type credentials struct {
-	basic                              *Basic
-	token, password, current, previous *sinks.SecretFile // nil if not configured
-	fixed                              private           // what else must not be shown
-}
-
-// secrets are the credentials at one moment.
-type secrets struct {
-	authorization string
-	signing       [][]byte
-	hidden        []string // whatever must not show in an error
-	words         []string // nor these, where they stand alone
-}
-
-func newCredentials(c *Config) *credentials {
-	creds := &credentials{fixed: confidential(c)}
-	file := func(path string) *sinks.SecretFile {
-		if path == "" {
-			return nil
-		}
-		return sinks.NewSecretFile(path)
-	}
-	if c.Auth != nil {
-		creds.token, creds.basic = file(c.Auth.BearerTokenFile), c.Auth.Basic
-		if creds.basic != nil {
-			creds.password = file(creds.basic.PasswordFile)
-		}
-	}
-	if c.Signature != nil {
-		creds.current, creds.previous = file(c.Signature.SecretFile), file(c.Signature.PreviousSecretFile)
-	}
-	return creds
-}
-
-// read returns the credentials as the files have them now.
-func (c *credentials) read() (*secrets, error) {
-	s := &secrets{hidden: slices.Clip(c.fixed.texts), words: c.fixed.words}
-	if c.token != nil {
-		token, _, err := c.token.Read()
-		if err != nil {
-			return nil, fmt.Errorf("auth.bearerTokenFile: %w", err)
-		}
-		if !validValue(string(token)) {
-			return nil, errors.New("auth.bearerTokenFile: holds characters that a header cannot")
-		}
-		s.authorization = "Bearer " + string(token)
-		s.hidden = append(s.hidden, string(token))
-	}
-	if c.basic != nil {
-		password := []byte(c.basic.Password)
-		if c.password != nil {
-			var err error
-			if password, _, err = c.password.Read(); err != nil {
-				return nil, fmt.Errorf("auth.basic.passwordFile: %w", err)
-			}
-		}
-		pair := base64.StdEncoding.EncodeToString([]byte(c.basic.Username + ":" + string(password)))
-		s.authorization = "Basic " + pair
-		s.hidden = append(s.hidden, string(password), pair)
-	}
-	if c.current != nil {
-		if err := s.addKey(c.current); err != nil {
-			return nil, fmt.Errorf("signature.secretFile: %w", err)
-		}
-	}
-	if c.previous != nil {
-		// The previous secret may go at the end of a rotation.
-		if err := s.addKey(c.previous); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("signature.previousSecretFile: %w", err)
-		}
-	}
-	return s, nil
-}
-
-func (s *secrets) addKey(file *sinks.SecretFile) error {
-	content, _, err := file.Read()
-	if err != nil {
-		return err
-	}
-	key := content
-	if coded, ok := bytes.CutPrefix(content, []byte("whsec_")); ok {
-		key, err = base64.StdEncoding.DecodeString(string(coded))
-		if err != nil || len(key) == 0 {
-			return errors.New("what follows whsec_ is not base64")
-		}
-		s.hidden = append(s.hidden, string(coded))
-	}
-	s.signing = append(s.signing, key)
-	s.hidden = append(s.hidden, string(content))
-	return nil
 }

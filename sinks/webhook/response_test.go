@@ -228,7 +228,7 @@ func TestExcerpt(t *testing.T) {
 		"bad \xff utf8":                      "bad � utf8",
 		strings.Repeat("ä", 300):             strings.Repeat("ä", 200) + "…",
 		// As much as is read, ending within a secret.
-		(strings.Repeat(long, maxRead/len(long)) + long)[:maxRead]: strings.Repeat("[masked]", maxRead/len(long)),
+		(strings.Repeat(long, maxRead/len(long)) + long)[:maxRead]: "",
 	}
 	for text, want := range tests {
 		if got := s.excerpt(text); got != want {

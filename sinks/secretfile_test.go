@@ -12,48 +12,48 @@ import (
 
 func TestSecretFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
-	file := sinks.NewSecretFile(path)
+	file := sinks.NewSecretFile("tokenFile", path)
 	put := func(content string) {
 		t.Helper()
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	read := func(want string, wantChanged bool) {
+	read := func(want string) {
 		t.Helper()
-		got, changed, err := file.Read()
-		if err != nil || string(got) != want || changed != wantChanged {
-			t.Errorf("got %q, changed %t, error %v; want %q, %t", got, changed, err, want, wantChanged)
+		got, err := file.Read()
+		if err != nil || string(got) != want {
+			t.Errorf("got %q, error %v; want %q", got, err, want)
 		}
 	}
-	if _, _, err := file.Read(); !errors.Is(err, os.ErrNotExist) {
+	if _, err := file.Read(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without the file: got error %v", err)
 	}
 	put("first\r\n")
-	read("first", true)
-	read("first", false)
+	read("first")
+	read("first")
 	put("the second")
-	read("the second", true)
+	read("the second")
 
 	put("\n")
-	if _, _, err := file.Read(); err == nil {
+	if _, err := file.Read(); err == nil {
 		t.Error("an empty file: got no error")
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := file.Read(); !errors.Is(err, os.ErrNotExist) {
+	if _, err := file.Read(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that vanished: got error %v", err)
 	}
 	put("third with a blank ")
-	read("third with a blank ", true)
+	read("third with a blank ")
 
 	// The same size at another time.
 	put("THIRD with a blank ")
 	if err := os.Chtimes(path, time.Now(), time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	read("THIRD with a blank ", true)
+	read("THIRD with a blank ")
 }
 
 // TestSecretFileSameStamp replaces a file by one of the same size and time, in place and by a rename, as two steps of a
@@ -71,11 +71,11 @@ func TestSecretFileSameStamp(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		file := sinks.NewSecretFile(path)
+		file := sinks.NewSecretFile("tokenFile", path)
 		read := func(want string) {
 			t.Helper()
-			if got, changed, err := file.Read(); err != nil || string(got) != want || !changed {
-				t.Errorf("age %v: got %q, changed %t, error %v; want %q", age, got, changed, err, want)
+			if got, err := file.Read(); err != nil || string(got) != want {
+				t.Errorf("age %v: got %q, error %v; want %q", age, got, err, want)
 			}
 		}
 		put(path, "one")
@@ -109,7 +109,7 @@ func TestSecretFileMounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	file := sinks.NewSecretFile(filepath.Join(link, "token"))
+	file := sinks.NewSecretFile("tokenFile", filepath.Join(link, "token"))
 	for _, want := range []string{"one", "two"} {
 		next := filepath.Join(dir, "..next")
 		if err := os.Symlink(want, next); err != nil {
@@ -118,8 +118,8 @@ func TestSecretFileMounted(t *testing.T) {
 		if err := os.Rename(next, link); err != nil {
 			t.Fatal(err)
 		}
-		if got, changed, err := file.Read(); err != nil || string(got) != want || !changed {
-			t.Errorf("got %q, changed %t, error %v; want %q", got, changed, err, want)
+		if got, err := file.Read(); err != nil || string(got) != want {
+			t.Errorf("got %q, error %v; want %q", got, err, want)
 		}
 	}
 }

@@ -1,0 +1,84 @@
+package webhook
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+const (
+	masked     = "[masked]"
+	maxExcerpt = 200 // characters of a response that are shown
+	// leastMasked is the length from which a piece of the configuration is masked: a shorter one is in nearly every text.
+	leastMasked = 4
+)
+
+// confidential lists what the configuration itself holds that must not be shown: the values of headers, and all of the
+// URL behind its host. Many receivers have their token there, and nothing says in which part of it.
+func confidential(c *Config, target *url.URL) []string {
+	var texts []string
+	add := func(pieces ...string) {
+		for _, piece := range pieces {
+			if len(piece) >= leastMasked {
+				texts = append(texts, piece)
+			}
+		}
+	}
+	for _, value := range c.Headers {
+		add(value)
+		add(strings.Fields(value)...) // the token behind "Bearer"
+	}
+	add(target.EscapedPath(), target.Path)
+	uri := target.RequestURI()
+	plain, err := url.PathUnescape(uri)
+	if err != nil { // a query may hold anything
+		plain = uri
+	}
+	for _, text := range []string{uri, plain} {
+		add(text)
+		add(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("/:;,=&?", r) })...)
+	}
+	return texts
+}
+
+// excerpt returns the beginning of what a receiver said: one line, printable, without our credentials, which some
+// receivers echo.
+func (s *secrets) excerpt(text string) string {
+	var forms []string
+	for _, secret := range s.hidden {
+		if secret != "" {
+			forms = append(forms, encodings(secret)...)
+		}
+	}
+	slices.SortFunc(forms, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	pairs := make([]string, 0, 2*len(forms))
+	for _, form := range forms {
+		pairs = append(pairs, form, masked)
+	}
+	cut := len(text) >= maxRead
+	text = strings.NewReplacer(pairs...).Replace(text)
+	if cut && len(forms) > 0 { // perhaps within a secret
+		text = text[:max(0, len(text)-len(forms[0]))]
+	}
+	return printable(text)
+}
+
+// encodings returns the forms in which receivers commonly echo a secret: as it is, in JSON, and in a URL.
+func encodings(secret string) []string {
+	quoted, _ := json.Marshal(secret) // a string can always be encoded
+	inside := string(quoted[1 : len(quoted)-1])
+	return []string{secret, inside, strings.ReplaceAll(inside, "/", `\/`), url.QueryEscape(secret), url.PathEscape(secret)}
+}
+
+// printable returns the beginning of text on one line.
+func printable(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if runes := []rune(text); len(runes) > maxExcerpt {
+		text = string(runes[:maxExcerpt]) + "…"
+	}
+	return text
+}
