@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
 )
@@ -78,18 +76,4 @@ func (f ExprFilter) tell(c *Change, failed *expr.EvalError) {
 	o := c.observed.Object
 	log("filter fails on an object", "resource", delta.ResourceName(c.observed.Resource), "namespace", o.Namespace(), "name", o.Name(),
 		"onError", f.onError, "err", failed)
-}
-
-var _ expr.Identified = (*Change)(nil)
-
-// Resource is the resource of the object.
-func (c *Change) Resource() schema.GroupVersionResource { return c.observed.Resource }
-
-// Identity is what is known of the object without decoding it.
-func (c *Change) Identity() expr.Identity {
-	o := c.observed.Object
-	return expr.Identity{
-		APIVersion: o.APIVersion(), Kind: o.Kind(), Namespace: o.Namespace(), Name: o.Name(),
-		UID: string(o.UID()), ResourceVersion: o.ResourceVersion(),
-	}
 }

@@ -39,3 +39,60 @@ func (f NamespacesFilter) Pass(c *Change) (bool, error) {
 
 // OfObject implements [Filter].
 func (NamespacesFilter) OfObject() bool { return true }
+
+// OnLeave says what becomes of an object that passed the filters before and does not any more.
+type OnLeave string
+
+// The modes of OnLeave.
+const (
+	OnLeaveIgnore  OnLeave = "ignore"  // nothing
+	OnLeaveDeleted OnLeave = "deleted" // it is announced as DELETED, in the version that does not pass
+)
+
+// judgeChange asks the filters: passes is what they say of the object, takes whether this change of it is sent. A change
+// of which a filter cannot tell goes to the dead letter.
+func (p *Pipeline) judgeChange(c *Change, before bool) (passes, takes bool) {
+	if c.observed.Inferred && c.observed.Type == delta.Deleted {
+		return false, p.sends(delta.Deleted) // its last state is not known: it goes to whoever was told of the object
+	}
+	passes, takes = true, true
+	comes := !before && p.options.OnLeave == OnLeaveDeleted && c.observed.Type == delta.Modified
+	for i, filter := range p.options.Filters {
+		if !passes || !takes && !(filter.OfObject() && p.sends(delta.Deleted)) {
+			continue // its answer changes nothing
+		}
+		if _, ofTypes := filter.(TypesFilter); comes && !ofTypes && !filter.OfObject() {
+			continue // whatever changed: whoever was told that the object left has to learn that it is back
+		}
+		passed, err := filter.Pass(c)
+		c.trace.answered(i, filter, passed, err)
+		switch {
+		case c.spoiled != nil: // it cannot be read, or not be redacted: no filter can tell
+			return before, takes
+		case err != nil:
+			c.undecided = err
+			return before, takes
+		case passed:
+		case filter.OfObject():
+			passes, takes = false, false
+		default:
+			takes = false
+		}
+	}
+	// An ADDED has no version before, but for one of a snapshot that is sent once more.
+	if !passes && before && p.options.OnLeave == OnLeaveDeleted && (c.observed.Type != delta.Added || c.observed.Snapshot) {
+		c.left = true
+		return false, p.sends(delta.Deleted)
+	}
+	return passes, takes
+}
+
+// sends reports whether the filters for types let a type pass.
+func (p *Pipeline) sends(t delta.Type) bool {
+	for _, filter := range p.options.Filters {
+		if types, ok := filter.(TypesFilter); ok && !types.has(t) {
+			return false
+		}
+	}
+	return true
+}

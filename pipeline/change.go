@@ -1,0 +1,133 @@
+package pipeline
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
+)
+
+// Change is a delta on its way in, as filters and transforms see it: without what must not be seen, and decoded at most
+// once, when somebody asks. It has one owner.
+type Change struct {
+	pipeline *Pipeline
+	observed *delta.Delta
+	// prepared is observed with what is always on; nil until somebody asks.
+	prepared    *delta.Delta
+	object, old map[string]any
+	// left says that the object passed the filters before and does not now, which is to be told.
+	left bool
+	// spoiled says why nothing but the object's identity may leave, and undecided why a filter could not tell: the
+	// change goes to the dead letter.
+	spoiled, undecided error
+	// trace takes notes for [Pipeline.Explain]; nil takes none.
+	trace *trace
+}
+
+// Type of the delta.
+func (c *Change) Type() string { return string(c.observed.Type) }
+
+// Snapshot reports whether the delta tells of the state found at first.
+func (c *Change) Snapshot() bool { return c.observed.Snapshot }
+
+// Inferred reports whether the delta was worked out from a list.
+func (c *Change) Inferred() bool { return c.observed.Inferred }
+
+// Object is the object, decoded. It must not be modified.
+func (c *Change) Object() (map[string]any, error) {
+	if c.object != nil {
+		return c.object, nil
+	}
+	if c.prepare(); c.spoiled != nil {
+		return nil, c.spoiled
+	}
+	u, err := c.prepared.Object.Unstructured()
+	if err != nil {
+		c.spoil(err)
+		return nil, err
+	}
+	c.object = u.Object
+	return c.object, nil
+}
+
+// OldObject is the version before, decoded; nil if there is none or it is not known. It must not be modified.
+func (c *Change) OldObject() (map[string]any, error) {
+	if c.old != nil {
+		return c.old, nil
+	}
+	if c.prepare(); c.spoiled != nil {
+		return nil, c.spoiled
+	}
+	if c.prepared.Old == nil {
+		return nil, nil
+	}
+	u, err := c.prepared.Old.Unstructured()
+	if err != nil {
+		c.spoil(err)
+		return nil, err
+	}
+	c.old = u.Object
+	return c.old, nil
+}
+
+// prepare applies what is always on. What cannot be redacted is replaced by its identity.
+func (c *Change) prepare() {
+	if c.prepared != nil {
+		return
+	}
+	d := c.observed
+	c.prepared = d
+	object, err := c.pipeline.clean(d, d.Object)
+	if err != nil {
+		c.spoil(err)
+		return
+	}
+	old := d.Old
+	if old != nil {
+		if old, err = c.pipeline.clean(d, old); err != nil {
+			old = nil // not known, as far as this pipeline may tell
+		}
+	}
+	if c.pipeline.options.Enricher != nil {
+		object, old = c.pipeline.enrich(d, object, old)
+	}
+	if object != d.Object || old != d.Old {
+		prepared := *d
+		prepared.Object, prepared.Old = object, old
+		c.prepared = &prepared
+	}
+}
+
+func (p *Pipeline) clean(d *delta.Delta, object *delta.Object) (*delta.Object, error) {
+	if !p.options.KeepManagedFields {
+		object = object.WithoutManagedFields()
+	}
+	if p.options.Redactor == nil || !IsSecret(d.Resource) {
+		return object, nil
+	}
+	return p.options.Redactor.Secret(object)
+}
+
+// spoil makes a change one for the dead letter, of which no more than the object's identity may leave.
+func (c *Change) spoil(err error) {
+	bare := *c.observed
+	bare.Object, bare.Old, bare.Bare = bare.Object.Identity(), nil, true
+	if c.left {
+		bare.Type = delta.Deleted
+	}
+	c.prepared, c.spoiled = &bare, err
+}
+
+var _ expr.Identified = (*Change)(nil)
+
+// Resource is the resource of the object.
+func (c *Change) Resource() schema.GroupVersionResource { return c.observed.Resource }
+
+// Identity is what is known of the object without decoding it.
+func (c *Change) Identity() expr.Identity {
+	o := c.observed.Object
+	return expr.Identity{
+		APIVersion: o.APIVersion(), Kind: o.Kind(), Namespace: o.Namespace(), Name: o.Name(),
+		UID: string(o.UID()), ResourceVersion: o.ResourceVersion(),
+	}
+}

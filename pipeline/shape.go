@@ -1,0 +1,106 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// shape makes what will wait, and be sent. An error says why it can only go to the dead letter.
+func (c *Change) shape(ctx context.Context) (*delta.Delta, error) {
+	if c.prepare(); c.spoiled == nil {
+		shaped, err := c.transformed(ctx)
+		if err == nil {
+			return shaped, c.undecided
+		}
+		c.spoil(err)
+	}
+	return c.prepared, c.spoiled
+}
+
+func (c *Change) transformed(ctx context.Context) (*delta.Delta, error) {
+	options := &c.pipeline.options
+	differs := options.Diff.wanted() && c.observed.Type == delta.Modified && !c.left
+	if len(options.Transforms) == 0 && !differs && c.prepared.Old == nil && !c.left {
+		return c.prepared, nil
+	}
+	shaped := *c.prepared
+	shaped.Old = nil
+	if c.left {
+		shaped.Type = delta.Deleted
+	}
+	old := c.prepared.Old
+	if len(options.Transforms) > 0 {
+		var err error
+		if shaped.Object, err = c.transform(ctx, c.Object, c.OldObject, shaped.Object); err != nil {
+			return nil, err
+		}
+		if differs && old != nil {
+			// A value that is worked out of what the version before has not, of its own version before for example, is not
+			// known there: then neither is the difference.
+			if old, err = c.transform(ctx, c.OldObject, unknownObject, old); err != nil {
+				old = nil
+			}
+		}
+	}
+	if differs {
+		var err error
+		if shaped.Difference, err = options.Diff.between(old, shaped.Object); err != nil {
+			return nil, err
+		}
+	}
+	return &shaped, nil
+}
+
+// transform applies the transforms to one version, which is decoded for it and belongs to it from then on.
+func (c *Change) transform(ctx context.Context, decode, before func() (map[string]any, error), object *delta.Object) (*delta.Object, error) {
+	content, err := decode()
+	if err != nil {
+		return nil, err
+	}
+	in := versionInput{c, content, before}
+	c.trace.begins()
+	for i, transform := range c.pipeline.options.Transforms {
+		c.trace.applies(transform, content)
+		if err := transform.Apply(ctx, content, in); err != nil {
+			return nil, fmt.Errorf("transforms[%d]: %w", i, err)
+		}
+		c.trace.applied(content)
+	}
+	raw, err := json.Marshal(content)
+	if err != nil {
+		return nil, fmt.Errorf("encode what the transforms made: %w", err)
+	}
+	return object.WithJSON(raw), nil
+}
+
+// versionInput is what transforms may ask for while they change one version of a change's object.
+type versionInput struct {
+	change *Change
+	object map[string]any
+	before func() (map[string]any, error)
+}
+
+var _ TransformInput = versionInput{}
+
+func (v versionInput) Object() (map[string]any, error)    { return v.object, nil }
+func (v versionInput) OldObject() (map[string]any, error) { return v.before() }
+
+// Type is the one that is sent.
+func (v versionInput) Type() string {
+	if v.change.left {
+		return string(delta.Deleted)
+	}
+	return v.change.Type()
+}
+
+func (v versionInput) Resource() schema.GroupVersionResource { return v.change.observed.Resource }
+func (v versionInput) Snapshot() bool                        { return v.change.Snapshot() }
+func (v versionInput) Inferred() bool                        { return v.change.Inferred() }
+
+// unknownObject stands for the version before the version before, which nobody kept.
+func unknownObject() (map[string]any, error) { return nil, nil }
