@@ -152,7 +152,7 @@ func TestEnrichIsSeen(t *testing.T) {
 	p := start(t, sink, &letters{}, func(o *Options) {
 		o.Enricher, o.Format = &table{known: map[string]string{"web": webMetadata}}, FormatRaw
 		o.Filters = []Filter{exprFilter(t, `object.involvedObject.labels.app == "web"`, OnErrorDrop)}
-		o.Transforms = []Transform{SetTransform{{Path: owner, Value: ExprValue{value}}}}
+		o.Transforms = []Transform{SetTransform{{Path: owner, Value: value}}}
 	})
 	for _, name := range []string{"web", "db"} {
 		take(t, p, &delta.Delta{Type: delta.Added, Resource: coreEvents, Object: version(t, 7, fmt.Sprintf(`"involvedObject":{"name":%q}`, name))}, false)

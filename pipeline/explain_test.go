@@ -36,6 +36,10 @@ func TestExplainIsReserve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	one, err := expr.Compile("1", expr.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
 	spec, label := fieldpath.Of("spec"), fieldpath.Of("metadata", "labels", "name")
 	redactor := NewRedactor([]byte("key"))
 	options := func() Options {
@@ -53,10 +57,10 @@ func TestExplainIsReserve(t *testing.T) {
 		"patch":      func(o *Options) { o.Diff = DiffJSONPatch },
 		"set": func(o *Options) {
 			o.Diff = DiffOldObject
-			o.Transforms = []Transform{RemoveTransform{fieldpath.Of("status")}, SetTransform{{label, ExprValue{value}}}, RedactTransform{redactor, []fieldpath.Path{spec}}}
+			o.Transforms = []Transform{RemoveTransform{fieldpath.Of("status")}, SetTransform{{label, value}}, RedactTransform{redactor, []fieldpath.Path{spec}}}
 		},
 		"fails": func(o *Options) {
-			o.Transforms = []Transform{SetTransform{{fieldpath.Of("metadata", "name", "x"), Constant{1}}}}
+			o.Transforms = []Transform{SetTransform{{fieldpath.Of("metadata", "name", "x"), one}}}
 		},
 	} {
 		o := options()

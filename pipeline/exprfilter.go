@@ -43,7 +43,7 @@ func (f ExprFilter) NeedsOld() bool { return f.program.Uses().OldObject }
 
 // Pass implements [Filter].
 func (f ExprFilter) Pass(c *Change) (bool, error) {
-	pass, err := f.Decide(c)
+	pass, err := f.program.Pass(context.Background(), c) // its cost bounds it
 	var failed *expr.EvalError
 	if !errors.As(err, &failed) {
 		return pass, err // an object that cannot be read is no matter of onError
@@ -59,11 +59,6 @@ func (f ExprFilter) Pass(c *Change) (bool, error) {
 	default:
 		return true, nil
 	}
-}
-
-// Decide evaluates the expression. It takes no context: an evaluation is bounded by its cost.
-func (f ExprFilter) Decide(in expr.Input) (bool, error) {
-	return f.program.Pass(context.Background(), in)
 }
 
 // tell logs a failure: the first at each place of the expression for everybody to see, since the next change is likely to

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -62,51 +61,28 @@ func (t RenameTransform) Apply(_ context.Context, object map[string]any, _ Trans
 	return nil
 }
 
-// SetTransform puts values into an object. All of them are worked out before the first is set.
+// SetTransform puts values into an object. All of them are evaluated before the first is set.
 type SetTransform []Assignment
 
 // Assignment is a value for a place.
 type Assignment struct {
 	Path  fieldpath.Path
-	Value Evaluator
-}
-
-// Evaluator works out the value of an [Assignment]: one that JSON can hold, as map[string]any, []any, string, bool,
-// int64, float64 or nil. Its error holds nothing of the object.
-type Evaluator interface {
-	Eval(ctx context.Context, in TransformInput) (any, error)
+	Value *expr.Program // of the kind [expr.Value]
 }
 
 // NeedsOld reports whether a value depends on the version before.
 func (t SetTransform) NeedsOld() bool {
-	return slices.ContainsFunc(t, func(a Assignment) bool { return needsOld(a.Value) })
+	return slices.ContainsFunc(t, func(a Assignment) bool { return a.Value.Uses().OldObject })
 }
-
-// ExprValue is the [Evaluator] of a CEL expression.
-type ExprValue struct{ *expr.Program }
-
-// NeedsOld reports whether the expression reads the version before.
-func (v ExprValue) NeedsOld() bool { return v.Uses().OldObject }
-
-// Constant is an [Evaluator] that has one value.
-type Constant struct{ Value any }
-
-// Eval implements [Evaluator].
-func (c Constant) Eval(context.Context, TransformInput) (any, error) { return c.Value, nil }
 
 // Apply implements [Transform].
 func (t SetTransform) Apply(ctx context.Context, object map[string]any, in TransformInput) error {
 	values := make([]any, len(t))
 	for i, assignment := range t {
-		value, err := assignment.Value.Eval(ctx, in)
-		if err == nil {
-			err = checkValue(value, maxValueDepth)
-		}
-		if err != nil {
+		var err error
+		if values[i], err = assignment.Value.Eval(ctx, in); err != nil {
 			return fmt.Errorf("set %s: %w", assignment.Path, err)
 		}
-		// A value may be a part of the object, which the first assignment changes.
-		values[i] = fieldpath.Clone(value)
 	}
 	for i, assignment := range t {
 		if err := assignment.Path.Set(object, values[i]); err != nil {
@@ -114,34 +90,4 @@ func (t SetTransform) Apply(ctx context.Context, object map[string]any, in Trans
 		}
 	}
 	return nil
-}
-
-// maxValueDepth of a value; no object is nested as deeply. It also ends a value that contains itself.
-const maxValueDepth = 100
-
-// checkValue fails for what is no decoded JSON, and so could neither be copied nor encoded.
-func checkValue(value any, depth int) error {
-	if depth == 0 {
-		return errors.New("the value is nested too deeply")
-	}
-	switch value := value.(type) {
-	case nil, bool, string, int64, float64:
-		return nil
-	case map[string]any:
-		for _, member := range value {
-			if err := checkValue(member, depth-1); err != nil {
-				return err
-			}
-		}
-		return nil
-	case []any:
-		for _, item := range value {
-			if err := checkValue(item, depth-1); err != nil {
-				return err
-			}
-		}
-		return nil
-	default:
-		return errors.New("the value is nothing that JSON can hold")
-	}
 }

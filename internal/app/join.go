@@ -156,7 +156,7 @@ func transforms(configured []config.Transform, redactor *pipeline.Redactor) []pi
 		case t.Set != nil:
 			var set pipeline.SetTransform
 			for _, a := range t.Set {
-				set = append(set, pipeline.Assignment{Path: a.Path, Value: pipeline.ExprValue{Program: a.Value}})
+				set = append(set, pipeline.Assignment{Path: a.Path, Value: a.Value})
 			}
 			transforms = append(transforms, set)
 		case t.Rename != nil:
