@@ -57,7 +57,7 @@ func BenchmarkPipeline(b *testing.B) {
 					b.Fatal(err)
 				}
 				n++
-				err = p.Delta(b.Context(), &delta.Delta{Type: delta.Added, Resource: gvr, Watch: "w", Object: object, Observed: time.Now()})
+				err = handOver(b.Context(), p, &delta.Delta{Type: delta.Added, Resource: gvr, Watch: "w", Object: object, Observed: time.Now()})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -175,6 +175,33 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
+// Delta is Reserve and Take in one, for an object that passed before.
+func (p *Pipeline) Delta(ctx context.Context, d *delta.Delta) error {
+	t, err := p.Reserve(ctx, d, true)
+	if err == nil {
+		p.Take(t)
+	}
+	return err
+}
+
+// Gap is ReserveGap and Take in one.
+func (p *Pipeline) Gap(ctx context.Context, g *delta.Gap) error {
+	t, err := p.ReserveGap(ctx, g)
+	if err == nil {
+		p.Take(t)
+	}
+	return err
+}
+
+// Balanced reports whether received + restored = filtered + delivered + dead + waiting.
+func (s Stats) Balanced() bool {
+	dead := uint64(0)
+	for _, n := range s.Dead {
+		dead += n
+	}
+	return s.Received+s.Restored == s.Filtered+s.Delivered+dead+s.Waiting
+}
+
 func mustTake(t testing.TB, p *Pipeline, d *delta.Delta) {
 	t.Helper()
 	if err := p.Delta(t.Context(), d); err != nil {

@@ -83,21 +83,3 @@ func (p *Pipeline) Cancel(t Ticket) {
 	defer p.mu.Unlock()
 	p.vacate(t.item)
 }
-
-// Delta is Reserve and Take in one, for an object that passed before.
-func (p *Pipeline) Delta(ctx context.Context, d *delta.Delta) error {
-	t, err := p.Reserve(ctx, d, true)
-	if err == nil {
-		p.Take(t)
-	}
-	return err
-}
-
-// Gap is ReserveGap and Take in one.
-func (p *Pipeline) Gap(ctx context.Context, g *delta.Gap) error {
-	t, err := p.ReserveGap(ctx, g)
-	if err == nil {
-		p.Take(t)
-	}
-	return err
-}

@@ -70,15 +70,6 @@ type Stats struct {
 	Beat time.Time
 }
 
-// Balanced reports whether received + restored = filtered + delivered + dead + waiting.
-func (s Stats) Balanced() bool {
-	dead := uint64(0)
-	for n := range maps.Values(s.Dead) {
-		dead += n
-	}
-	return s.Received+s.Restored == s.Filtered+s.Delivered+dead+s.Waiting
-}
-
 // Stats returns the present state.
 func (p *Pipeline) Stats() Stats {
 	p.mu.Lock()

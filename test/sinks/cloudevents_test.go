@@ -114,14 +114,14 @@ func TestCloudEventsSDK(t *testing.T) {
 					cases := eventCases(t)
 					for _, c := range cases {
 						c.delta.Observed = observed
-						if err := p.Delta(t.Context(), c.delta); err != nil {
+						if err := handOver(t.Context(), p, c.delta); err != nil {
 							t.Fatal(err)
 						}
 					}
 					gap := &delta.Gap{
 						Watch: "8d3f", Resource: cases[0].delta.Resource, Namespace: "shop", From: "1", To: "9", Reason: "Expired", Observed: observed,
 					}
-					if err := p.Gap(t.Context(), gap); err != nil {
+					if err := handOverGap(t.Context(), p, gap); err != nil {
 						t.Fatal(err)
 					}
 					if left := p.Drain(within(t, 30*time.Second)); left > 0 {

@@ -36,11 +36,11 @@ func sendEvents(t *testing.T, config sinks.Config, format pipeline.Format) []eve
 	cases := eventCases(t)
 	for _, c := range cases {
 		c.delta.Observed = observed
-		if err := p.Delta(t.Context(), c.delta); err != nil {
+		if err := handOver(t.Context(), p, c.delta); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := p.Gap(t.Context(), &delta.Gap{
+	if err := handOverGap(t.Context(), p, &delta.Gap{
 		Watch: "8d3f", Resource: cases[0].delta.Resource, Namespace: "shop", From: "1", To: "9", Reason: "Expired", Observed: observed,
 	}); err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func testOversize(t *testing.T, config sinks.Config, stored func() []string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := p.Delta(t.Context(), &delta.Delta{
+			if err := handOver(t.Context(), p, &delta.Delta{
 				Type: delta.Modified, Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Object: object, Observed: time.Now(),
 			}); err != nil {
 				t.Fatal(err)

@@ -80,7 +80,7 @@ func sendOddNames(t *testing.T, config sinks.Config) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = p.Delta(t.Context(), &delta.Delta{
+		err = handOver(t.Context(), p, &delta.Delta{
 			Type:     delta.Modified,
 			Resource: schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 			Object:   object, Observed: time.Now(),

@@ -43,7 +43,7 @@ func TestWebhookOffenderAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = p.Delta(t.Context(), &delta.Delta{
+			err = handOver(t.Context(), p, &delta.Delta{
 				Type: delta.Modified, Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Object: object, Observed: time.Now(),
 			})
 			if err != nil {

@@ -205,7 +205,7 @@ func giveConfigMap(t *testing.T, p *pipeline.Pipeline, name string, version int)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = p.Delta(t.Context(), &delta.Delta{
+	err = handOver(t.Context(), p, &delta.Delta{
 		Type: delta.Modified, Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Object: object, Observed: time.Now(),
 	})
 	if err != nil {
