@@ -231,8 +231,8 @@ func TestFailedTransformLeaksNothing(t *testing.T) {
 	}
 }
 
-// A Secret that was redacted when it was kept is not redacted once more: its digests compare with the new version's.
-func TestKeptSecretsCompare(t *testing.T) {
+// A Secret that was redacted when it was retained is not redacted once more: its digests compare with the new version's.
+func TestRetainedSecretsCompare(t *testing.T) {
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	redactor := NewRedactor([]byte("key"))
 	secret := func(resourceVersion int, value string) *delta.Object {
@@ -240,9 +240,9 @@ func TestKeptSecretsCompare(t *testing.T) {
 	}
 	sink := &script{}
 	p := start(t, sink, &letters{}, func(o *Options) { o.Diff, o.Redactor = DiffJSONPatch, redactor })
-	var keeper Keeper
-	keeper.Serve(p)
-	kept := keeper.Keep(secrets, secret(6, "b25l"))
+	var retention Retention
+	retention.Add(p)
+	kept := retention.Retain(secrets, secret(6, "b25l"))
 	if text := string(kept.JSON()); strings.Contains(text, "c2FtZQ") || strings.Contains(text, "b25l") {
 		t.Fatalf("kept %s", text)
 	}

@@ -272,11 +272,11 @@ func TestListThatHangsHoldsUpNoWatch(t *testing.T) {
 // slowly is a handler that takes each delta in a tenth of a second: that is slow, and not blocked.
 type slowly struct{ *recorder }
 
-func (s slowly) Delta(ctx context.Context, d *delta.Delta, to Audience, then func([]string)) error {
+func (s slowly) Delta(ctx context.Context, d *delta.Delta, to Recipients, record func(PipelineSet)) error {
 	if d.Type == delta.Deleted {
 		time.Sleep(100 * time.Millisecond)
 	}
-	return s.recorder.Delta(ctx, d, to, then)
+	return s.recorder.Delta(ctx, d, to, record)
 }
 
 // Many inferred deletes that a handler takes one by one are no full backlog.

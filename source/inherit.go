@@ -33,12 +33,13 @@ func (s *Source) inherit(w *watcher, store Store, kept map[string]Meta) error {
 	for _, id := range ids[1:] {
 		merged = mergeMeta(merged, kept[id])
 	}
-	takers := w.handler.Takers()
-	merged.Takers, merged.Partial = takers, true
+	merged.Pipelines, merged.Served, merged.Partial = w.options.Pipelines, nil, true
 	err := w.restore(merged, store.Clean(), func(yield func(delta.Known)) error {
 		for _, id := range ids {
+			meta := kept[id]
 			err := store.Known(id, func(object delta.Known) {
-				object.Missed = remap(object.Missed, kept[id].Takers, takers)
+				v := restoredViews(&object, &meta, w.options.Pipelines)
+				object.Filtered, object.Due = uint64(v.filtered), uint64(v.due)
 				yield(object)
 			})
 			if err != nil {
@@ -47,16 +48,15 @@ func (s *Source) inherit(w *watcher, store Store, kept map[string]Meta) error {
 		}
 		return nil
 	})
-	w.state.known.markAll()
+	w.state.known.changeAll()
 	return err
 }
 
 // mergeMeta makes one of what is kept of two watches that have no object in common.
 func mergeMeta(a, b Meta) Meta {
-	a.Served = slices.DeleteFunc(slices.Clone(a.Served), func(name string) bool { return !slices.Contains(b.Served, name) })
 	a.Complete, a.Unclean, a.Refused = a.Complete && b.Complete, a.Unclean || b.Unclean, a.Refused+b.Refused
-	if a.Kept != b.Kept {
-		a.Kept = ""
+	if a.RetainPolicy != b.RetainPolicy {
+		a.RetainPolicy = ""
 	}
 	if a.Position != b.Position {
 		a.Refused = inherited

@@ -10,102 +10,83 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// knownSet is the objects of one watch that exist at its position. It has one owner, the process function.
+// knownSet is the objects of one watch that exist at its position. Only the process function of the watch changes it.
 //
-// It is not a cache: it says that an object exists and which version of it was handed on, in about 100 bytes and the
-// object's name.
+// It is not a cache: for each object it holds the version, and which pipelines have the object, in about 100 bytes and
+// the object's name.
 type knownSet struct {
-	objects    map[types.NamespacedName]known
+	objects    map[types.NamespacedName]knownObject
 	namespaces map[string]string // interns: many objects share a few names
 	round      uint32            // counts the times that the whole state was read
 
-	// keep says that what changes is noted for a commit.
-	keep bool
-	// changed are the objects that the last commit does not know as they are; one may occur twice.
+	// record is set if changes are recorded for the next commit.
+	record bool
+	// changed are the objects that differ from the last commit; one may occur twice.
 	changed []types.NamespacedName
-	// captured are those that the commit under way writes.
+	// captured are those that the commit in progress writes.
 	captured []types.NamespacedName
 	commit   uint32 // counts the commits, from 1
 }
 
-// known is what is kept of one object. There may be a million of them.
-type known struct {
+// knownObject is what is kept of one object. There may be a million of them.
+type knownObject struct {
 	version delta.Version
-	round   uint32    // in which the object was last seen
-	commit  uint32    // for which it is among the changed
-	missed  uint64    // the takers whose filters the object did not pass
-	kept    *previous // nil for nothing
+	round   uint32 // in which the object was last seen
+	commit  uint32 // for which it is among the changed
+	views
+	retained *previous // nil for nothing
 }
 
-func newKnown(version delta.Version, missed uint64, kept previous) known {
-	k := known{version: version, missed: missed}
-	if kept != nil {
-		k.kept = &kept
-	}
-	return k
-}
-
-func (k *known) previous() previous {
-	if k.kept == nil {
+func (o *knownObject) previous() previous {
+	if o.retained == nil {
 		return nil
 	}
-	return *k.kept
+	return *o.retained
 }
 
-func newKnownSet(keep bool) *knownSet {
-	return &knownSet{objects: map[types.NamespacedName]known{}, namespaces: map[string]string{}, keep: keep, commit: 1}
+func newKnownSet(record bool) *knownSet {
+	return &knownSet{objects: map[types.NamespacedName]knownObject{}, namespaces: map[string]string{}, record: record, commit: 1}
 }
 
 func keyOf(object *delta.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.Namespace(), Name: object.Name()}
 }
 
-func (k *knownSet) find(object *delta.Object) (known, bool) {
-	found, ok := k.objects[keyOf(object)]
+func (k *knownSet) find(object *delta.Object) (found knownObject, ok bool) {
+	found, ok = k.objects[keyOf(object)]
 	return found, ok
 }
 
-// put makes object the known version and marks it as seen.
-func (k *knownSet) put(object *delta.Object, missed uint64, kept previous) {
-	key := keyOf(object)
-	entry := newKnown(object.Version(), missed, kept)
-	entry.round, entry.commit = k.round, k.objects[key].commit
-	k.change(key, entry)
-}
-
-// learn notes of a known object whose filters it passes, and what is kept of it.
-func (k *knownSet) learn(object *delta.Object, missed uint64, kept previous) {
-	key := keyOf(object)
-	found := k.objects[key]
-	if found.missed == missed && (kept == nil || found.kept != nil) {
+// put makes object the known version and marks it as seen in this round. If retained is nil, what is retained of the
+// same version stays.
+func (k *knownSet) put(object *delta.Object, v views, retained previous) {
+	key := k.own(keyOf(object))
+	old, existed := k.objects[key]
+	next := knownObject{version: object.Version(), round: k.round, commit: old.commit, views: v}
+	same := existed && old.version.Equal(&next.version)
+	switch {
+	case retained != nil:
+		next.retained = &retained
+	case same:
+		next.retained = old.retained
+	}
+	if same && old.views == v && next.retained == old.retained {
+		k.objects[key] = next
 		return
 	}
-	found.missed = missed
-	if kept != nil && found.kept == nil {
-		found.kept = &kept
-	}
-	k.change(key, found)
-}
-
-// saw marks a known object as seen in this round.
-func (k *knownSet) saw(object *delta.Object) {
-	key := keyOf(object)
-	found := k.objects[key]
-	found.round = k.round
-	k.objects[k.own(key)] = found
+	k.change(key, next)
 }
 
 func (k *knownSet) remove(key types.NamespacedName) {
 	delete(k.objects, key)
-	if k.keep {
+	if k.record {
 		k.changed = append(k.changed, key)
 	}
 }
 
-// change sets what is known of an object, for the next commit to write.
-func (k *knownSet) change(key types.NamespacedName, to known) {
-	key = k.own(key)
-	if k.keep && to.commit != k.commit {
+// change sets an object, for the next commit to write. The set must own the key.
+func (k *knownSet) change(key types.NamespacedName, to knownObject) {
+	if k.record && to.commit != k.commit {
 		to.commit = k.commit
 		k.changed = append(k.changed, key)
 	}
@@ -130,20 +111,26 @@ func (k *knownSet) intern(namespace string) string {
 	return interned
 }
 
-// mark has the next commit write a known object.
-func (k *knownSet) mark(key types.NamespacedName) { k.change(key, k.objects[key]) }
-
-// markAll has the next commit write everything.
-func (k *knownSet) markAll() {
-	for key := range k.objects {
-		k.mark(key)
+// changeAll makes the next commit write everything.
+func (k *knownSet) changeAll() {
+	for key, object := range k.objects {
+		k.change(key, object)
 	}
 }
 
-// restore puts an object in that the last commit knows.
-func (k *knownSet) restore(object delta.Known) {
+// restore adds an object of the last commit. changed makes the next commit write it again.
+func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 	key := types.NamespacedName{Namespace: k.intern(object.Namespace), Name: object.Name}
-	k.objects[key] = newKnown(object.Version, object.Missed, object.Previous)
+	restored := knownObject{version: object.Version, views: v}
+	if object.Previous != nil {
+		retained := previous(object.Previous)
+		restored.retained = &retained
+	}
+	if changed {
+		k.change(key, restored)
+		return
+	}
+	k.objects[key] = restored
 }
 
 // capture returns what changed since the last call. A call of committed or failed follows.
@@ -153,7 +140,7 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 		if exists {
 			put = append(put, delta.Known{
 				Namespace: key.Namespace, Name: key.Name, Version: object.version,
-				Missed: object.missed, Previous: object.previous(),
+				Filtered: uint64(object.filtered), Due: uint64(object.due), Previous: object.previous(),
 			})
 		} else {
 			remove = append(remove, delta.Known{Namespace: key.Namespace, Name: key.Name})
@@ -164,7 +151,7 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 	return put, remove
 }
 
-// committed says that what was captured last is on disk.
+// committed releases what was captured last: it is on disk.
 func (k *knownSet) committed() {
 	if len(k.captured) > maxIdleChanges {
 		k.captured = nil
@@ -173,9 +160,9 @@ func (k *knownSet) committed() {
 	k.captured = k.captured[:0]
 }
 
-// failed says that what was captured last may not be on disk: it counts as changed again. While commits fail this is all
-// that grows, so no object is in it twice, and no name holds on to more than itself. The objects are left alone: their
-// owner may be reading them.
+// failed makes what was captured last count as changed again: it may not be on disk. While commits fail this is all
+// that grows, so no object is in it twice, and no name keeps more than itself in memory. The objects are left alone: the
+// process function may be reading them.
 func (k *knownSet) failed() {
 	seen := make(map[types.NamespacedName]struct{}, len(k.captured)+len(k.changed))
 	for _, key := range slices.Concat(k.captured, k.changed) {
@@ -200,8 +187,8 @@ const maxIdleNames = 1 << 10
 // beginRound starts a reading of the whole state.
 func (k *knownSet) beginRound() { k.round++ }
 
-// unseen yields the objects that this round did not see. They may be removed meanwhile.
-func (k *knownSet) unseen(yield func(types.NamespacedName, known) bool) {
+// unseen yields the objects that were not put in this round. They may be removed meanwhile.
+func (k *knownSet) unseen(yield func(types.NamespacedName, knownObject) bool) {
 	for key, object := range k.objects {
 		if object.round != k.round && !yield(key, object) {
 			return
@@ -211,6 +198,6 @@ func (k *knownSet) unseen(yield func(types.NamespacedName, known) bool) {
 
 func (k *knownSet) len() int { return len(k.objects) }
 
-func keyOfKnown(object delta.Known) types.NamespacedName {
+func keyOfKnown(object *delta.Known) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
 }

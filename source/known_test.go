@@ -21,11 +21,7 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d"})
 		object := func(n string) *delta.Object {
 			version++
-			o, err := delta.NewObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"T","metadata":{"name":%q,"namespace":"ns","uid":"u","resourceVersion":"%d"}}`, n, version))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return o
+			return versioned(t, n, fmt.Sprint(version))
 		}
 		key := func(n string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: n} }
 		fail := func() {
@@ -58,7 +54,7 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			}
 			for n, s := range stored {
 				o, ok := k.objects[key(n)]
-				if !ok || !o.version.Equal(&s.Version) || o.missed != s.Missed || (o.kept == nil) != (s.Previous == nil) {
+				if !ok || !o.version.Equal(&s.Version) || uint64(o.filtered) != s.Filtered || uint64(o.due) != s.Due || (o.retained == nil) != (s.Previous == nil) {
 					t.Fatalf("%s: stored %+v, known %+v", n, s, o)
 				}
 			}
@@ -68,26 +64,23 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			s := delta.Known{Namespace: "ns", Name: o.Name(), Version: o.Version()}
 			stored[s.Name] = s
 			if rapid.Bool().Draw(t, "excluded") {
-				k.remove(keyOfKnown(s))
+				k.remove(keyOfKnown(&s))
 				continue
 			}
-			k.restore(s)
-			if rapid.Bool().Draw(t, "mark") {
-				k.mark(keyOfKnown(s))
-			}
+			k.restore(&s, views{filtered: PipelineSet(s.Filtered), due: PipelineSet(s.Due)}, rapid.Bool().Draw(t, "changed"))
 		}
 		if rapid.Bool().Draw(t, "all") {
-			k.markAll()
+			k.changeAll()
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
 				n := name.Draw(t, "name")
 				o := object(n)
-				var kept previous
-				if rapid.Bool().Draw(t, "keep") {
-					kept = keep(o)
+				var retained previous
+				if rapid.Bool().Draw(t, "retain") {
+					retained = newPrevious(o)
 				}
-				k.put(o, rapid.Uint64Range(0, 3).Draw(t, "missed"), kept)
+				k.put(o, drawViews(t), retained)
 			},
 			"remove": func(t *rapid.T) {
 				n := name.Draw(t, "name")
@@ -95,18 +88,33 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 					k.remove(key(n))
 				}
 			},
-			"saw and learn": func(t *rapid.T) {
+			"put again": func(t *rapid.T) {
 				n := name.Draw(t, "name")
-				if _, ok := k.objects[key(n)]; ok {
-					o := object(n)
-					k.saw(o)
-					k.learn(o, rapid.Uint64Range(0, 3).Draw(t, "missed"), keep(o))
+				if known, ok := k.objects[key(n)]; ok {
+					o := versioned(t, n, known.version.ResourceVersion())
+					k.put(o, drawViews(t), rapid.SampledFrom([]previous{nil, newPrevious(o)}).Draw(t, "retained"))
+					if put := k.objects[key(n)]; known.retained != nil && put.retained == nil {
+						t.Fatalf("%s is not retained any more", n)
+					}
 				}
 			},
 			"commit": func(t *rapid.T) { commit(rapid.SampledFrom([]int{well, well, full, lies}).Draw(t, "disk")) },
 		})
 		commit(well)
 	})
+}
+
+func versioned(t *rapid.T, name, resourceVersion string) *delta.Object {
+	o, err := delta.NewObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"T","metadata":{"name":%q,"namespace":"ns","uid":"u","resourceVersion":%q}}`, name, resourceVersion))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func drawViews(t *rapid.T) views {
+	bits := rapid.Uint64Range(0, 3)
+	return views{filtered: PipelineSet(bits.Draw(t, "filtered")), due: PipelineSet(bits.Draw(t, "due"))}
 }
 
 // Namespaces come and go, as those of test runs do; their names are not kept for ever.
@@ -121,7 +129,7 @@ func TestNamesOfNamespacesAreLetGo(t *testing.T) {
 		if !p.selects(object.Namespace()) {
 			t.Fatalf("%s is not selected", object.Namespace())
 		}
-		set.put(object, 0, nil)
+		set.put(object, views{}, nil)
 		set.remove(keyOf(object))
 	}
 	if most := maxIdleNames + 2; len(set.namespaces) > most || len(p.selected) > most {

@@ -21,18 +21,18 @@ func FuzzMeta(f *testing.F) {
 		f.Fatal(err)
 	}
 	begin := func() *Source {
-		options := Options{Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}}
-		return New(client, options, &life{names: []string{"p", "q"}}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		options := Options{Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Pipelines: []string{"p", "q"}}
+		return New(client, options, &life{}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	}
 	f.Add([]byte(`{"source":"test","resource":"v1/things","position":"9","complete":true,"served":["p","gone"],"takers":["q","p"]}`), uint64(1))
 	f.Add([]byte(`{"position":"x","refused":"410","unclean":true,"partial":true,"namespaces":{"include":["a*"]},"kept":"redacted"}`), uint64(3))
 	f.Add([]byte(`[]`), uint64(0))
 	f.Add([]byte(`{"served":null,"takers":["p","p","",null]}`), ^uint64(0))
-	f.Fuzz(func(t *testing.T, text []byte, missed uint64) {
+	f.Fuzz(func(t *testing.T, text []byte, filtered uint64) {
 		s, m := begin(), newMemory()
 		id := s.WatchIDs()[0]
 		m.meta[id] = text
-		m.known[id] = map[string]delta.Known{"/a": {Name: "a", Version: delta.NewVersion("u", "1"), Missed: missed, Previous: []byte("x")}}
+		m.known[id] = map[string]delta.Known{"/a": {Name: "a", Version: delta.NewVersion("u", "1"), Filtered: filtered, Due: filtered >> 32, Previous: []byte("x")}}
 		if err := s.Restore(m); err != nil {
 			return
 		}

@@ -23,7 +23,14 @@ type Options struct {
 	// LabelSelector and FieldSelector are applied by the API server.
 	LabelSelector, FieldSelector string
 	Snapshot                     Snapshot
-	// OnRollback is told when the API server's history has gone back behind a position, as after a restore
+	// Pipelines are the names of those that deltas are sent to, at most [MaxPipelines]; a [PipelineSet] has a bit for each.
+	Pipelines []string
+	// Retain returns what to retain of an object, so that its next change carries the previous version; nil for nothing.
+	// Retain itself is nil if no pipeline needs it.
+	Retain func(resource schema.GroupVersionResource, object *delta.Object) *delta.Object
+	// RetainPolicy identifies how Retain decides: what was retained under another policy is dropped, and read once more.
+	RetainPolicy string
+	// OnRollback is called when the API server's history has gone back behind a position, as after a restore
 	// of etcd. The watch stays closed. It may be nil.
 	OnRollback func(error)
 	// Backoff spaces the attempts to open a watch; the zero value is a default that suits an API server.
@@ -64,7 +71,7 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 	return &watcher{
 		id: digest(&s.options, resource, scope.namespace), source: s.options.Name, collection: c,
 		namespaces: scope.namespaces, namespaced: !s.options.Namespaces.All(),
-		snapshot: s.options.Snapshot, handler: handler, metrics: metrics, logger: logger, now: time.Now,
+		options: &s.options, handler: handler, metrics: metrics, logger: logger, now: time.Now,
 		health: &health{
 			resource: resource, namespace: scope.namespace, metrics: metrics, logger: logger, now: time.Now,
 			state: StateStarting, since: time.Now(),
@@ -75,7 +82,7 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 	}
 }
 
-// Check asks discovery whether the configuration fits the resources. Only what is certainly wrong is an error, one
+// Check finds out from discovery whether the configuration fits the resources. Only what is certainly wrong is an error, one
 // that wraps [ErrScope] for each resource; a resource that does not exist yet, or a server that does not answer, is
 // Run's affair.
 func (s *Source) Check(ctx context.Context) error {
@@ -100,7 +107,7 @@ func (s *Source) Run(ctx context.Context) {
 	watches.Wait()
 }
 
-// Status tells how each watch is doing.
+// Status returns how each watch is doing.
 func (s *Source) Status() []WatchStatus {
 	statuses := make([]WatchStatus, 0, len(s.watches))
 	for _, w := range s.watches {

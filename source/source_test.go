@@ -39,8 +39,6 @@ type recorder struct {
 	block   chan struct{} // if set, Delta waits for it
 }
 
-func (*recorder) Takers() []string { return []string{"recorder"} }
-
 func (r *recorder) Update(change func()) {
 	r.commits.RLock()
 	defer r.commits.RUnlock()
@@ -49,11 +47,7 @@ func (r *recorder) Update(change func()) {
 
 func (*recorder) Commit(context.Context) error { return nil }
 
-func (*recorder) Keep(schema.GroupVersionResource, *delta.Object) *delta.Object { return nil }
-func (*recorder) Keeps() string                                                 { return "" }
-func (*recorder) Passes(*delta.Delta) []string                                  { return nil }
-
-func (r *recorder) Delta(ctx context.Context, d *delta.Delta, _ Audience, then func([]string)) error {
+func (r *recorder) Delta(ctx context.Context, d *delta.Delta, to Recipients, record func(PipelineSet)) error {
 	r.mu.Lock()
 	block := r.block
 	r.mu.Unlock()
@@ -68,7 +62,10 @@ func (r *recorder) Delta(ctx context.Context, d *delta.Delta, _ Audience, then f
 	defer r.commits.RUnlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	then(nil)
+	record(to.Pipelines)
+	if to.RecordOnly {
+		return nil
+	}
 	r.deltas = append(r.deltas, d)
 	r.order = append(r.order, shortID(d))
 	if r.state == nil {
@@ -88,8 +85,8 @@ func (r *recorder) Delta(ctx context.Context, d *delta.Delta, _ Audience, then f
 	return nil
 }
 
-func (r *recorder) Gap(_ context.Context, g *delta.Gap, then func()) error {
-	r.Update(then)
+func (r *recorder) Gap(_ context.Context, g *delta.Gap, record func()) error {
+	r.Update(record)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gaps = append(r.gaps, g)
@@ -122,7 +119,7 @@ func run(t testing.TB, server *sourcetest.Server, handler Handler, adjust func(*
 		t.Fatal(err)
 	}
 	options := Options{
-		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: SnapshotInitial,
+		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: SnapshotInitial, Pipelines: []string{"recorder"},
 		Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
 	}
 	if adjust != nil {

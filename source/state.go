@@ -10,47 +10,31 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// state is what of a watch outlives the process: where it stands, what exists there, and who was told.
+// state is what of a watch outlives the process: its position, what exists there, and which pipelines have it.
 type state struct {
 	known    *knownSet
 	position string
-	// complete is set once a state was read to its end: from then on an object that a reading brings is news.
+	// complete is set once a state was read to its end: from then on an object that a reading brings is a change.
 	complete bool
-	// served are the takers that were told of everything in the known set.
-	served []string
 	// partial is set while namespaces are included that were not, and their objects have not all been read.
 	partial bool
 	// refused is why the server refused the position, from the gap until the state that closes it is complete. Meanwhile
-	// the known set is ahead of the position: nothing may be watched on from there.
+	// the known set is ahead of the position: no watch may resume from there.
 	refused string
-	// unclean says that a run ended without a last commit, and that not all of the history has been seen that it may have
-	// told beyond it.
+	// unclean is set if a run ended without a last commit, and not all of the history has been read that it may have
+	// sent beyond it.
 	unclean bool
 	kind    schema.GroupVersionKind
 
 	changed  bool // since the last capture
-	captured bool // by the commit under way
+	captured bool // by the commit in progress
 }
 
 // reset forgets everything but the known set.
 func (s *state) reset() {
-	s.position, s.complete, s.served = "", false, nil
+	s.position, s.complete = "", false
 	s.partial, s.refused, s.unclean = false, "", false
 	s.changed = true
-}
-
-// unserved returns the takers that were not told of what is known; all of them if again is set.
-func (s *state) unserved(takers []string, again bool) []string {
-	if again {
-		return takers
-	}
-	var unserved []string
-	for _, name := range takers {
-		if !slices.Contains(s.served, name) {
-			unserved = append(unserved, name)
-		}
-	}
-	return unserved
 }
 
 // Meta is what is kept of a watch beside its known set, as JSON.
@@ -63,30 +47,30 @@ type Meta struct {
 	Namespaces    delta.Namespaces `json:"namespaces"`
 	Position      string           `json:"position,omitempty"`
 	Complete      bool             `json:"complete"`
-	Served        []string         `json:"served"`
 	Partial       bool             `json:"partial,omitempty"`
 	Refused       string           `json:"refused,omitempty"`
 	Unclean       bool             `json:"unclean,omitempty"`
 	APIVersion    string           `json:"apiVersion,omitempty"`
 	Kind          string           `json:"kind,omitempty"`
-	// Kept is what the handler said of how it keeps objects.
-	Kept string `json:"kept,omitempty"`
-	// Takers are those that the bits of known objects stand for.
-	Takers []string `json:"takers,omitempty"`
+	RetainPolicy  string           `json:"kept,omitempty"`
+	// Pipelines are those that the bits of known objects stand for.
+	Pipelines []string `json:"takers,omitempty"`
+	// Served is in older files only, which have no bits for it: the pipelines that had their whole snapshot.
+	Served []string `json:"served,omitempty"`
 }
 
-// Store gives back what was kept.
+// Store is what the last run kept.
 type Store interface {
 	// Watches calls yield with the id and the [Meta], as JSON, of each watch that something was kept of.
 	Watches(yield func(id string, meta []byte) error) error
 	// Known calls yield with each object of a watch's known set.
 	Known(id string, yield func(delta.Known)) error
-	// Clean says that the last run ended with a last commit.
+	// Clean reports whether the last run ended with a last commit.
 	Clean() bool
 }
 
-// Restore begins where the store says. It must be called before Run, and makes the source keep track of what the
-// next Capture returns.
+// Restore begins where the last run ended. It must be called before Run, and makes the source record what the next Capture
+// returns.
 func (s *Source) Restore(store Store) error {
 	kept := map[string]Meta{}
 	err := store.Watches(func(id string, text []byte) error {
@@ -114,7 +98,7 @@ func (s *Source) Restore(store Store) error {
 	return nil
 }
 
-// Capture returns what changed since the last call, watch by watch. It is called while nothing is being handed over.
+// Capture returns what changed since the last call, watch by watch. It is called while nothing is being sent.
 // Exactly one call of Committed or Failed follows before the next Capture.
 func (s *Source) Capture() []delta.WatchChange {
 	var changes []delta.WatchChange
@@ -126,7 +110,7 @@ func (s *Source) Capture() []delta.WatchChange {
 	return changes
 }
 
-// Committed says that what Capture returned last is on disk.
+// Committed is called when what Capture returned last is on disk.
 func (s *Source) Committed() {
 	for _, w := range s.watches {
 		w.state.captured = false
@@ -135,7 +119,7 @@ func (s *Source) Committed() {
 }
 
 // Failed says that what Capture returned last may not be on disk: the next Capture returns it again, as it is by then.
-// It is called while nothing is being handed over.
+// It is called while nothing is being sent.
 func (s *Source) Failed() {
 	for _, w := range s.watches {
 		w.state.changed = w.state.changed || w.state.captured
@@ -155,41 +139,37 @@ func (s *Source) WatchIDs() []string {
 
 // restore begins where the last run was; each yields the objects that it knew.
 func (w *watcher) restore(meta Meta, clean bool, each func(yield func(delta.Known)) error) error {
-	takers := w.handler.Takers()
 	w.state.position, w.state.complete = meta.Position, meta.Complete
-	// Who is not there now does not see what happens, and is new when it comes back.
-	w.state.served = slices.DeleteFunc(meta.Served, func(name string) bool { return !slices.Contains(takers, name) })
-	// What was not selected before and is now has to be read; so have the takers who know nothing yet.
 	w.state.partial = meta.Partial || !sameNamespaces(meta.Namespaces, w.namespaces)
 	w.state.refused = meta.Refused
 	w.state.unclean = meta.Unclean || !clean
 	w.state.kind = schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
 	w.state.changed = true
-	otherwise := meta.Kept != w.handler.Keeps()
+	w.resumed = w.state.position != ""
+	again := w.resumed && w.options.Snapshot == SnapshotAlways
+	otherPolicy := meta.RetainPolicy != w.options.RetainPolicy
+	lacks := w.state.partial || otherPolicy && w.options.RetainPolicy != ""
 	err := each(func(object delta.Known) {
 		if !w.selects(object.Namespace) { // excluded since: forgotten, not deleted
-			w.state.known.remove(keyOfKnown(object))
+			w.state.known.remove(keyOfKnown(&object))
 			return
 		}
-		missed := remap(object.Missed, meta.Takers, takers)
-		changed := missed != object.Missed || otherwise && object.Previous != nil
-		object.Missed = missed
-		if otherwise { // what was cut out or redacted does not come back
-			object.Previous = nil
+		v := restoredViews(&object, &meta, w.options.Pipelines)
+		changed := uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due
+		if again {
+			v.due = 1<<len(w.options.Pipelines) - 1
 		}
-		w.state.known.restore(object)
-		if changed {
-			w.state.known.mark(keyOfKnown(object))
+		lacks = lacks || v.due != 0
+		if otherPolicy && object.Previous != nil { // what was cut out or redacted does not come back
+			object.Previous, changed = nil, true
 		}
+		w.state.known.restore(&object, v, changed)
 	})
 	if err != nil {
 		return err
 	}
 	w.health.restored(w.state.position, w.state.known.len())
-	w.resumed = w.state.position != ""
-	w.again = w.resumed && w.snapshot == SnapshotAlways
-	// The state is read once more for takers that do not know it, and where the version before is kept from now on.
-	w.fill = w.resumed && (w.state.partial || len(w.state.unserved(takers, w.again)) > 0 || otherwise && w.handler.Keeps() != "")
+	w.fill = w.resumed && lacks
 	return nil
 }
 
@@ -214,10 +194,10 @@ func (w *watcher) capture() (delta.WatchChange, bool) {
 	meta, err := json.Marshal(Meta{
 		Source: w.source, Resource: delta.ResourceName(w.collection.resource), Namespace: w.collection.namespace,
 		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector, Namespaces: w.namespaces,
-		Position: w.state.position, Complete: w.state.complete, Served: w.state.served,
+		Position: w.state.position, Complete: w.state.complete,
 		Partial: w.state.partial, Refused: w.state.refused, Unclean: w.state.unclean,
 		APIVersion: w.state.kind.GroupVersion().String(), Kind: w.state.kind.Kind,
-		Kept: w.handler.Keeps(), Takers: w.handler.Takers(),
+		RetainPolicy: w.options.RetainPolicy, Pipelines: w.options.Pipelines,
 	})
 	if err != nil {
 		panic(err) // a struct of strings

@@ -86,7 +86,7 @@ func (m *memory) only(t testing.TB) Meta {
 	return meta
 }
 
-// life is one run of the process, with a source of things and its takers.
+// life is one run of the process, with a source of things and its pipelines.
 type life struct {
 	t      testing.TB
 	memory *memory
@@ -96,12 +96,11 @@ type life struct {
 
 	commits sync.RWMutex
 	mu      sync.Mutex
-	got     map[string][]string // by taker
+	got     map[string][]string // by pipeline
 	gaps    []*delta.Gap
 	after   int // blocks after that many deltas; 0 never does
 	handed  int
-	keeps   string                                        // as Keeps says
-	passes  func(taker string, object *delta.Object) bool // the takers' filters; nil pass everything
+	passes  func(pipeline string, object *delta.Object) bool // the pipelines' filters; nil pass everything
 }
 
 func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, adjust func(*Options, *life)) *life {
@@ -115,6 +114,7 @@ func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, ad
 		Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
 		OnRollback: func(err error) { t.Errorf("rollback: %v", err) },
 	}
+	options.Pipelines = names
 	l := &life{t: t, memory: m, names: names, got: map[string][]string{}}
 	if adjust != nil {
 		adjust(&options, l)
@@ -135,8 +135,6 @@ func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, ad
 	return l
 }
 
-func (l *life) Takers() []string { return l.names }
-
 func (l *life) Update(change func()) {
 	l.commits.RLock()
 	defer l.commits.RUnlock()
@@ -155,9 +153,11 @@ func (l *life) capture() {
 	l.source.Committed()
 }
 
-func (l *life) Delta(ctx context.Context, d *delta.Delta, to Audience, then func([]string)) error {
+func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record func(PipelineSet)) error {
 	l.mu.Lock()
-	l.handed++
+	if !to.RecordOnly {
+		l.handed++
+	}
 	blocked := l.after > 0 && l.handed > l.after
 	l.mu.Unlock()
 	if blocked {
@@ -167,49 +167,32 @@ func (l *life) Delta(ctx context.Context, d *delta.Delta, to Audience, then func
 	l.Update(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		passed := []string{} // nil would be everybody
-		for _, name := range l.names {
-			if to.Only != nil && !slices.Contains(to.Only, name) {
+		var passed PipelineSet
+		for n, name := range l.names {
+			if !to.Pipelines.Has(n) {
 				continue
 			}
 			if l.passes == nil || l.passes(name, d.Object) {
-				passed = append(passed, name)
+				passed |= 1 << n
 			}
-			l.got[name] = append(l.got[name], l.told(d))
+			if !to.RecordOnly {
+				l.got[name] = append(l.got[name], l.text(d))
+			}
 		}
-		then(passed)
+		record(passed)
 	})
 	return nil
 }
 
-// told is a delta's short id, with the version before if it has one.
-func (l *life) told(d *delta.Delta) string {
+// text is a delta's short id, with the previous version if it has one.
+func (l *life) text(d *delta.Delta) string {
 	if d.Old == nil {
 		return shortID(d)
 	}
 	return shortID(d) + "<" + d.Old.ResourceVersion()
 }
 
-func (l *life) Keep(_ schema.GroupVersionResource, object *delta.Object) *delta.Object {
-	if l.keeps == "" {
-		return nil
-	}
-	return object
-}
-
-func (l *life) Keeps() string { return l.keeps }
-
-func (l *life) Passes(d *delta.Delta) []string {
-	passed := []string{}
-	for _, name := range l.names {
-		if l.passes == nil || l.passes(name, d.Object) {
-			passed = append(passed, name)
-		}
-	}
-	return passed
-}
-
-func (l *life) Gap(_ context.Context, g *delta.Gap, then func()) error {
+func (l *life) Gap(_ context.Context, g *delta.Gap, record func()) error {
 	l.Update(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -217,7 +200,7 @@ func (l *life) Gap(_ context.Context, g *delta.Gap, then func()) error {
 		for _, name := range l.names {
 			l.got[name] = append(l.got[name], fmt.Sprintf("gap %s-%s", g.From, g.To))
 		}
-		then()
+		record()
 	})
 	return nil
 }
@@ -232,7 +215,7 @@ func (l *life) stop() {
 	l.memory.clean = true
 }
 
-// expect waits for what a taker gets.
+// expect waits for what a pipeline gets.
 func (l *life) expect(name string, want ...string) {
 	l.t.Helper()
 	eventually(l.t, func() string {
@@ -292,7 +275,7 @@ func TestResumesWhereTheLastCommitWas(t *testing.T) {
 	l.expect("p", "u11/16/DELETED")
 }
 
-func TestNewTakerGetsItsSnapshot(t *testing.T) {
+func TestNewPipelineGetsItsSnapshot(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory()
 	l := live(t, server, m, []string{"old"}, nil)
 	l.watching(12)
@@ -318,8 +301,8 @@ func TestNewTakerGetsItsSnapshot(t *testing.T) {
 	l.expect("old")
 }
 
-// A kill in the middle of a snapshot for a new taker does not shorten it.
-func TestInterruptedSnapshotOfNewTaker(t *testing.T) {
+// A kill in the middle of a snapshot for a new pipeline does not shorten it.
+func TestInterruptedSnapshotOfNewPipeline(t *testing.T) {
 	server, m := things(t, "a", "b", "c", "d"), newMemory()
 	l := live(t, server, m, []string{"old"}, nil)
 	l.watching(14)
@@ -329,7 +312,7 @@ func TestInterruptedSnapshotOfNewTaker(t *testing.T) {
 	l.capture()
 	l.crash()
 	l = live(t, server, m, []string{"old", "new"}, nil)
-	l.expect("new", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED+s")
+	l.expect("new", "u13/13/ADDED+s", "u14/14/ADDED+s")
 	l.expect("old")
 }
 
@@ -364,7 +347,7 @@ func TestSnapshotModesAcrossRestarts(t *testing.T) {
 	}
 }
 
-func TestNeverLearnsSilentlyForNewTakersToo(t *testing.T) {
+func TestNeverRecordsForNewPipelinesToo(t *testing.T) {
 	server, m := things(t, "a"), newMemory()
 	adjust := func(o *Options, _ *life) { o.Snapshot = SnapshotNever }
 	l := live(t, server, m, []string{"old"}, adjust)

@@ -27,7 +27,7 @@ type watcher struct {
 	namespaces delta.Namespaces
 	// namespaced says that the source selects namespaces, so that the resource must have them.
 	namespaced bool
-	snapshot   Snapshot
+	options    *Options
 	handler    Handler
 	health     *health
 	metrics    *watchMetrics
@@ -42,8 +42,7 @@ type watcher struct {
 	state *state
 	// What follows was found at the start, and counts once.
 	resumed bool // the position is the last run's
-	fill    bool // the state at the position has to be read, for those who do not know it
-	again   bool // everybody gets a snapshot
+	fill    bool // the state at the position has to be read: a pipeline lacks some of it
 	// absent says that discovery knew no such resource: the objects that are found when it comes are new.
 	absent bool
 }
@@ -93,7 +92,7 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 			last := goneMarker(w.refused(), w.state.position, false)
 			if w.processor(w.state.kind).process(ctx, event{marker: last}) == nil {
 				w.handler.Update(w.state.reset)
-				w.resumed, w.fill, w.again = false, false, false
+				w.resumed, w.fill = false, false
 			}
 		}
 		select {
@@ -108,7 +107,12 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 func (w *watcher) observe(ctx context.Context, found resolved) {
 	// Errors reach the log through health, once each; client-go would add lines of its own.
 	ctx = klog.NewContext(ctx, logr.Discard())
-	w.handler.Update(func() { w.state.kind = found.kind })
+	w.handler.Update(func() {
+		w.state.kind = found.kind
+		if w.absent && w.options.Snapshot == SnapshotNever { // what is found now did not exist when the source started
+			w.state.complete = true
+		}
+	})
 	p := w.processor(found.kind)
 	w.follower(p.process).run(ctx)
 	if p.gone {
@@ -119,9 +123,9 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 
 func (w *watcher) processor(kind schema.GroupVersionKind) *processor {
 	return &processor{
-		collection: w.collection, id: w.id, kind: kind, namespaces: w.namespaces, snapshot: w.snapshot,
+		collection: w.collection, id: w.id, kind: kind, namespaces: w.namespaces, options: w.options,
 		handler: w.handler, health: w.health, metrics: w.metrics, logger: w.logger, now: w.now,
-		state: w.state, selected: map[string]bool{}, again: w.again, absent: w.absent,
+		state: w.state, selected: map[string]bool{},
 	}
 }
 
@@ -138,7 +142,7 @@ func (w *watcher) follower(process func(ctx context.Context, e event) error) *fo
 			return err == nil, err
 		},
 	}
-	w.resumed, w.fill, w.again = false, false, false
+	w.resumed, w.fill = false, false
 	return l
 }
 

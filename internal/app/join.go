@@ -174,24 +174,25 @@ func transforms(configured []config.Transform, redactor *pipeline.Redactor) []pi
 func newSources(loaded *config.Config, client *source.Client, pipelines []*pipeline.Pipeline, kept *state, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
 	var made []*source.Source
 	for _, c := range loaded.Sources {
-		takers := &fanOut{state: kept}
+		fan := &fanOut{state: kept}
 		for n, p := range loaded.Pipelines {
 			if slices.Contains(p.Sources, c.Name) {
-				takers.add(pipelines[n])
+				fan.pipelines = append(fan.pipelines, pipelines[n])
 			}
 		}
-		if len(takers.names) == 0 {
-			continue // nobody would learn what it sees
+		if len(fan.pipelines) == 0 {
+			continue // it would watch for no pipeline
 		}
-		if len(takers.names) > source.MaxTakers {
-			return nil, fmt.Errorf("source %q: %d pipelines take from it; at most %d can: make another source of the same resources", c.Name, len(takers.names), source.MaxTakers)
+		if len(fan.pipelines) > source.MaxPipelines {
+			return nil, fmt.Errorf("source %q: %d pipelines take from it; at most %d can: make another source of the same resources", c.Name, len(fan.pipelines), source.MaxPipelines)
 		}
 		options := source.Options{
 			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,
 			LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
 			Snapshot: source.Snapshot(c.Snapshot), OnRollback: kept.rollback,
 		}
-		s := source.New(client, options, takers, metrics, logger)
+		fan.equip(&options)
+		s := source.New(client, options, fan, metrics, logger)
 		if err := kept.restore(s); err != nil {
 			return nil, fmt.Errorf("restore source %q: %w", c.Name, err)
 		}

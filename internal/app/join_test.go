@@ -61,7 +61,7 @@ func TestHandOverIsOneMoment(t *testing.T) {
 			Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 			Limits: sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 		}, registry, logger)
-		f.add(p)
+		f.pipelines = append(f.pipelines, p)
 		all.Go(func() { p.Run(running) })
 	}
 	m.pipelines = f.pipelines
@@ -85,8 +85,8 @@ func TestHandOverIsOneMoment(t *testing.T) {
 					return
 				}
 				d := &delta.Delta{Type: delta.Modified, Resource: sourcetest.Things, Object: object, Observed: time.Now()}
-				names := [][]string{nil, {"a"}, {"b"}, {}}[n%4]
-				err = f.Delta(context.Background(), d, source.Audience{Only: names}, func([]string) {
+				to := source.Recipients{Pipelines: []source.PipelineSet{0b11, 0b01, 0b10, 0}[n%4]}
+				err = f.Delta(context.Background(), d, to, func(source.PipelineSet) {
 					mu.Lock()
 					defer mu.Unlock()
 					if n%4 < 2 {

@@ -163,16 +163,18 @@ func (w *world) start(rt *rapid.T, number int) {
 		p := pipeline.New(options, metrics, logger)
 		r.pipelines = append(r.pipelines, p)
 		for _, name := range l.sources {
-			handlers[name].add(p)
+			handlers[name].pipelines = append(handlers[name].pipelines, p)
 		}
 	}
 	sourceMetrics := source.NewMetrics(prometheus.NewRegistry())
 	for name, resource := range map[string]schema.GroupVersionResource{sourceA: sourcetest.Things, sourceB: sourcetest.Gadgets} {
-		s := source.New(client, source.Options{
+		options := source.Options{
 			Name: name, Resources: []schema.GroupVersionResource{resource}, Snapshot: source.SnapshotInitial,
 			OnRollback: func(err error) { rt.Errorf("rollback: %v", err) },
 			Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1 << 20, Factor: 1},
-		}, handlers[name], sourceMetrics, logger)
+		}
+		handlers[name].equip(&options)
+		s := source.New(client, options, handlers[name], sourceMetrics, logger)
 		if err := r.kept.restore(s); err != nil {
 			rt.Fatal(err)
 		}

@@ -109,7 +109,6 @@ func runOlder(t *testing.T, server *sourcetest.Server, dir string, change func()
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := &fanOut{state: kept}
 	metrics := pipeline.NewMetrics(prometheus.NewRegistry())
 	scripts := map[string]*script{}
 	var pipelines []*pipeline.Pipeline
@@ -129,12 +128,14 @@ func runOlder(t *testing.T, server *sourcetest.Server, dir string, change func()
 		}
 		kept.equip(&options, config.Backlog{})
 		pipelines = append(pipelines, pipeline.New(options, metrics, logger))
-		handler.add(pipelines[len(pipelines)-1])
 	}
-	s := source.New(client, source.Options{
+	handler := &fanOut{state: kept, pipelines: pipelines}
+	options := source.Options{
 		Name: "things", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: source.SnapshotInitial,
 		Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1 << 20, Factor: 1},
-	}, handler, source.NewMetrics(prometheus.NewRegistry()), logger)
+	}
+	handler.equip(&options)
+	s := source.New(client, options, handler, source.NewMetrics(prometheus.NewRegistry()), logger)
 	if err := kept.restore(s); err != nil {
 		t.Fatal(err)
 	}

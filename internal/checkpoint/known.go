@@ -13,11 +13,12 @@ import (
 var errKnown = errors.New("malformed known object")
 
 // A known object is <namespace>/<name> → a byte that says how the rest is written, the resource version and the uid:
-// compact where they are a number and a UUID, as text where they are not. With knownMore set in the first byte, whose
-// filters it missed and what is kept of it come in between.
+// compact where they are a number and a UUID, as text where they are not. What flags of the first byte announce comes in
+// between: with knownDue Due, then with knownMore Filtered and Previous.
 const (
 	knownCompact = 1
 	knownText    = 2
+	knownDue     = 0x40
 	knownMore    = 0x80
 )
 
@@ -32,13 +33,20 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 	if compact {
 		kind = knownCompact
 	}
-	if k.Missed != 0 || k.Previous != nil {
-		b = append(b, kind|knownMore)
-		b = binary.AppendUvarint(b, k.Missed)
+	if k.Due != 0 {
+		kind |= knownDue
+	}
+	if k.Filtered != 0 || k.Previous != nil {
+		kind |= knownMore
+	}
+	b = append(b, kind)
+	if k.Due != 0 {
+		b = binary.AppendUvarint(b, k.Due)
+	}
+	if kind&knownMore != 0 {
+		b = binary.AppendUvarint(b, k.Filtered)
 		b = binary.AppendUvarint(b, uint64(len(k.Previous)))
 		b = append(b, k.Previous...)
-	} else {
-		b = append(b, kind)
 	}
 	if compact {
 		b = binary.AppendUvarint(b, number)
@@ -50,11 +58,11 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 
 // decodeMore reads what knownMore announces, and returns the rest.
 func decodeMore(k *delta.Known, value []byte) ([]byte, error) {
-	missed, n := binary.Uvarint(value)
+	filtered, n := binary.Uvarint(value)
 	if n <= 0 {
 		return nil, errKnown
 	}
-	k.Missed, value = missed, value[n:]
+	k.Filtered, value = filtered, value[n:]
 	length, n := binary.Uvarint(value)
 	if n <= 0 || length > uint64(len(value)-n) {
 		return nil, errKnown
@@ -73,13 +81,20 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 	}
 	k := delta.Known{Namespace: string(namespace), Name: string(name)}
 	kind, value := value[0], value[1:]
+	if kind&knownDue != 0 {
+		due, n := binary.Uvarint(value)
+		if n <= 0 {
+			return delta.Known{}, errKnown
+		}
+		k.Due, value = due, value[n:]
+	}
 	if kind&knownMore != 0 {
 		var err error
 		if value, err = decodeMore(&k, value); err != nil {
 			return delta.Known{}, err
 		}
 	}
-	switch kind &^ knownMore {
+	switch kind &^ (knownDue | knownMore) {
 	case knownCompact:
 		version, n := binary.Uvarint(value)
 		if n <= 0 || len(value) != n+16 {

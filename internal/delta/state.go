@@ -4,15 +4,16 @@ import (
 	"time"
 )
 
-// This file is the vocabulary of what is kept across restarts.
+// This file has the types of what outlives the process.
 
 // Known is an object of a known set.
 type Known struct {
 	Namespace, Name string
 	Version         Version
-	// Missed has a bit for each taker, in the order that the watch's meta lists them, whose filters the object did not pass.
-	Missed uint64
-	// Previous is what is kept of the object for its next change, compressed by whoever keeps it; nil for nothing.
+	// Filtered has a bit for each pipeline that does not have the object, mostly because of its filters, and Due one for
+	// each whose snapshot has not reached it. The watch's meta lists the pipelines.
+	Filtered, Due uint64
+	// Previous is what is retained of the object for its next change, compressed; nil for nothing.
 	Previous []byte
 }
 

@@ -1,0 +1,81 @@
+package pipeline
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// Retention decides what a watch retains of an object for its next change, on behalf of all of its pipelines: nothing, if
+// none of them needs the previous version. What is always applied to objects is applied before, unless one of the
+// pipelines wants to see more.
+type Retention struct {
+	needed        bool
+	managedFields bool
+	redactor      *Redactor
+	unredacted    bool
+}
+
+// Add takes the needs of a pipeline into account.
+func (r *Retention) Add(p *Pipeline) {
+	options := &p.options
+	if !options.needsOld() {
+		return
+	}
+	r.needed = true
+	r.managedFields = r.managedFields || options.KeepManagedFields
+	if options.Redactor == nil {
+		r.unredacted = true
+	} else {
+		r.redactor = options.Redactor
+	}
+}
+
+// needsOld reports whether anything in the pipeline looks at the previous version.
+func (o *Options) needsOld() bool {
+	if o.Diff.wanted() {
+		return true
+	}
+	return slices.ContainsFunc(o.Filters, needsOld) || slices.ContainsFunc(o.Transforms, needsOld)
+}
+
+// needsOld reports whether a filter, a transform or a value declares that it looks at the previous version.
+func needsOld[T any](part T) bool {
+	p, ok := any(part).(interface{ NeedsOld() bool })
+	return ok && p.NeedsOld()
+}
+
+// Retain returns what to retain of an object; nil for nothing.
+func (r *Retention) Retain(resource schema.GroupVersionResource, object *delta.Object) *delta.Object {
+	if !r.needed {
+		return nil
+	}
+	if !r.managedFields {
+		object = object.WithoutManagedFields()
+	}
+	if r.unredacted || !IsSecret(resource) {
+		return object
+	}
+	redacted, err := r.redactor.Secret(object)
+	if err != nil {
+		return nil // the previous version will be unknown
+	}
+	return redacted
+}
+
+// Policy identifies how Retain decides, in a word that is kept with the objects; empty if it retains nothing.
+func (r *Retention) Policy() string {
+	if !r.needed {
+		return ""
+	}
+	policy := "redacted"
+	if r.unredacted {
+		policy = "unredacted"
+	}
+	if r.managedFields {
+		policy += "+managedFields"
+	}
+	return policy
+}

@@ -1,0 +1,42 @@
+package source
+
+import (
+	"context"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// Handler takes what a source observes. Each watch calls it from one goroutine, in order; several watches call it
+// at once.
+type Handler interface {
+	// Delta sends a delta to those recipients whose filters it passes. It may block to hold its watch back. record is
+	// called in the same moment, so that a commit captures both or neither, with the recipients whose filters the object
+	// passes. An error means that ctx has ended and that nothing was sent.
+	Delta(ctx context.Context, d *delta.Delta, to Recipients, record func(passed PipelineSet)) error
+	// Gap is Delta for a gap, to all pipelines. It precedes the inferred deltas that make up the net difference.
+	Gap(ctx context.Context, g *delta.Gap, record func()) error
+	// Update runs a change of what commits capture, while none captures.
+	Update(change func())
+	// Commit returns once everything sent so far is committed, or with an error when ctx has ended.
+	Commit(ctx context.Context) error
+}
+
+// Recipients are the pipelines that a delta is for.
+type Recipients struct {
+	Pipelines PipelineSet
+	// Have are the pipelines that have the object: their filters let its version before pass.
+	Have PipelineSet
+	// RecordOnly is set if nothing is sent: the filters only decide who counts as having the object.
+	RecordOnly bool
+}
+
+// Snapshot says what becomes of the objects that a watch finds when it begins.
+type Snapshot string
+
+// The modes of a snapshot. Without a state directory every start is a first one, so that initial and always are
+// the same.
+const (
+	SnapshotInitial Snapshot = "initial" // each is sent as ADDED, once to each pipeline
+	SnapshotAlways  Snapshot = "always"  // at every start, after catching up
+	SnapshotNever   Snapshot = "never"   // they are recorded only
+)

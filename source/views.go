@@ -1,0 +1,50 @@
+package source
+
+import (
+	"slices"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// PipelineSet is a set of a source's pipelines: bit n stands for Options.Pipelines[n].
+type PipelineSet uint64
+
+// MaxPipelines is how many pipelines a source can have: each known object has bits for each.
+const MaxPipelines = 64
+
+// Has reports whether pipeline n is in the set.
+func (s PipelineSet) Has(n int) bool { return s&(1<<n) != 0 }
+
+// views is what the pipelines of a watch have of one known object.
+type views struct {
+	// due are the pipelines whose snapshot has not reached the object.
+	due PipelineSet
+	// filtered are the pipelines that do not have the object: their filters did not let its last version pass, or it was
+	// never sent to them.
+	filtered PipelineSet
+}
+
+// sent returns the views after a version went to the pipelines in to, of which the filters of passed let it pass.
+func (v views) sent(to, passed PipelineSet) views {
+	v.filtered = v.filtered&^to | to&^passed
+	return v
+}
+
+// restoredViews returns the views of an object from the last commit, whose bits stand for the pipelines that meta lists,
+// for the present pipelines. A pipeline that was not there has nothing, and its snapshot is due.
+func restoredViews(object *delta.Known, meta *Meta, pipelines []string) views {
+	var v views
+	for n, name := range pipelines {
+		bit := PipelineSet(1) << n
+		then := slices.Index(meta.Pipelines, name)
+		added := then < 0 && meta.Pipelines != nil // older files list none, and everything was sent to all
+		if added || then >= 0 && PipelineSet(object.Filtered).Has(then) {
+			v.filtered |= bit
+		}
+		unserved := meta.Served != nil && !slices.Contains(meta.Served, name)
+		if added || unserved || then >= 0 && PipelineSet(object.Due).Has(then) {
+			v.due |= bit
+		}
+	}
+	return v
+}

@@ -1,0 +1,46 @@
+package source
+
+import (
+	"testing"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+func TestViewsAfterSending(t *testing.T) {
+	before := views{due: 0b100, filtered: 0b101}
+	for _, c := range []struct {
+		name       string
+		to, passed PipelineSet
+		filtered   PipelineSet
+	}{
+		{"all pass", 0b111, 0b111, 0},
+		{"none passes", 0b111, 0, 0b111},
+		{"one passes", 0b111, 0b010, 0b101},
+		{"the others stay as they were", 0b010, 0, 0b111},
+		{"to none", 0, 0, 0b101},
+	} {
+		if got, want := before.sent(c.to, c.passed), (views{due: 0b100, filtered: c.filtered}); got != want {
+			t.Errorf("%s: got %+v, want %+v", c.name, got, want)
+		}
+	}
+}
+
+func TestRestoredViews(t *testing.T) {
+	object := delta.Known{Filtered: 0b010, Due: 0b001}
+	for _, c := range []struct {
+		name      string
+		meta      Meta
+		pipelines []string
+		want      views
+	}{
+		{"the same pipelines", Meta{Pipelines: []string{"a", "b", "c"}}, []string{"a", "b", "c"}, views{filtered: 0b010, due: 0b001}},
+		{"one is new, one is gone", Meta{Pipelines: []string{"b", "c", "gone"}}, []string{"a", "b", "c"}, views{filtered: 0b101, due: 0b011}},
+		{"an older file", Meta{Pipelines: []string{"a", "b", "c"}, Served: []string{"a", "b"}}, []string{"a", "b", "c"}, views{filtered: 0b010, due: 0b101}},
+		{"an older file, a new pipeline", Meta{Pipelines: []string{"a"}, Served: []string{"a"}}, []string{"a", "b"}, views{filtered: 0b10, due: 0b11}},
+		{"a file that lists no pipelines", Meta{Served: []string{"a"}}, []string{"a", "b"}, views{due: 0b10}},
+	} {
+		if got := restoredViews(&object, &c.meta, c.pipelines); got != c.want {
+			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
