@@ -37,7 +37,7 @@ func TestPointAt(t *testing.T) {
 // TestPointHidesExpansion: what came from outside the file is not shown.
 func TestPointHidesExpansion(t *testing.T) {
 	decode := &decoder{faults: &faultList{}, places: map[string]place{"a": {value: &node{text: secretValue, raw: "${SECRET}", expanded: true}}}}
-	if got := pointAt(newValidator(nil, decode).text("a"), 3); got != "" {
+	if got := pointAt((&validator{decode: decode}).text("a"), 3); got != "" {
 		t.Errorf("got %q, want nothing", got)
 	}
 }

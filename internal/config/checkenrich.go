@@ -4,7 +4,7 @@ import "slices"
 
 // enrich checks that a pipeline that adds to Events gets some.
 func (v *validator) enrich(p *Pipeline, at string) {
-	if p.Enrich == "" || v.broken.isBroken("sources") || v.broken.isBroken(at+".sources") {
+	if p.Enrich == "" || v.faults.isBroken("sources") || v.faults.isBroken(at+".sources") {
 		return
 	}
 	for _, name := range p.Sources {
@@ -22,7 +22,7 @@ func (v *validator) enrichment() {
 	case v.config.Enrichment.MaxBytes < 1<<20:
 		v.fault("enrichment.maxBytes", "must be at least 1Mi")
 	case v.present("enrichment.maxBytes") && !slices.ContainsFunc(v.config.Pipelines, func(p Pipeline) bool { return p.Enrich != "" }) &&
-		!v.broken.isBroken("pipelines"):
+		!v.faults.isBroken("pipelines"):
 		v.warn("enrichment", "has no effect: no pipeline has `enrich: involvedObject`")
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // expression compiles the expression at path and reports all its faults. It returns nil if it cannot be used.
 func (v *validator) expression(path, text string, kind expr.Kind) *expr.Program {
-	if !v.present(path) || v.broken.isBroken(path) {
+	if !v.present(path) || v.faults.isBroken(path) {
 		return nil
 	}
 	program, err := expr.Compile(text, kind)

@@ -19,7 +19,7 @@ func (v *validator) filters(p *Pipeline, at string) {
 			}
 		}
 		switch {
-		case v.keys(path) == 0 && !v.broken.isBroken(path):
+		case v.keys(path) == 0 && !v.faults.isBroken(path):
 			v.fault(path, "has no key: give it types, namespaces, changed or expr")
 		case conditions > 1:
 			v.fault(path, "has %d keys; a filter has one: write one entry for each", conditions)
@@ -60,7 +60,7 @@ func (v *validator) onLeave(p *Pipeline, at string) {
 // diff checks that the records have a place for a difference.
 func (v *validator) diff(p *Pipeline, at string) {
 	switch {
-	case p.Diff == DiffNone || v.broken.isBroken(at+".format") || v.broken.isBroken(at+".profile"):
+	case p.Diff == DiffNone || v.faults.isBroken(at+".format") || v.faults.isBroken(at+".profile"):
 	case p.Format == FormatRaw:
 		v.fault(at+".diff", "a raw record is the bare object, and has no place for a difference; use another format, or diff: none")
 	case p.Profile == ProfileKnative:

@@ -8,36 +8,25 @@ import (
 
 func (v *validator) pipelines() {
 	c := v.config
-	if len(c.Pipelines) == 0 && v.has("pipelines") {
-		v.fault("pipelines", "must hold at least one pipeline")
-	}
-	v.names("pipelines", nameTexts(c.Pipelines, func(p *Pipeline) string { return p.Name }))
-	sourceNames := v.quietNames("sources", v.sourceNames())
-	sinkNames := v.quietNames("sinks", v.sinkNames())
+	v.names("pipelines", namesOf(c.Pipelines, func(p Pipeline) string { return p.Name }))
 	for i := range c.Pipelines {
 		p, at := &c.Pipelines[i], index("pipelines", i)
-		v.pipelineSources(p, at, sourceNames)
+		v.pipelineSources(p, at)
 		v.enrich(p, at)
 		v.filters(p, at)
 		v.onLeave(p, at)
 		v.transforms(p, at)
 		v.diff(p, at)
 		v.profile(p, at)
-		v.delivery(p, at, sinkNames)
+		v.delivery(p, at)
+		v.backlog(p, at+".backlog")
 		v.retry(p, at)
 	}
 	v.enrichment()
 }
 
-// quietNames is names for a list that was checked before.
-func (v *validator) quietNames(section string, texts []string) []name {
-	quiet := *v
-	quiet.faults = &faultList{}
-	return quiet.names(section, texts)
-}
-
 // pipelineSources resolves the sources of p, filling in the default, and compares what they watch.
-func (v *validator) pipelineSources(p *Pipeline, at string, names []name) {
+func (v *validator) pipelineSources(p *Pipeline, at string) {
 	at += ".sources"
 	var taken []int // indices into the configuration's sources
 	switch {
@@ -55,17 +44,17 @@ func (v *validator) pipelineSources(p *Pipeline, at string, names []name) {
 				v.fault(index(at, i), "%s is in this list already", v.shown(index(at, i)))
 				continue
 			}
-			if j := v.refer(index(at, i), text, "source", "sources", names); j >= 0 {
+			if j := v.refer(index(at, i), text, "sources", v.sourceNames); j >= 0 {
 				taken = append(taken, j)
 			}
 		}
 	}
-	v.overlaps(at, taken, names)
+	v.overlaps(at, taken)
 	v.secrets(p, at, taken)
 }
 
 // overlaps looks for objects that would reach a pipeline twice.
-func (v *validator) overlaps(at string, taken []int, names []name) {
+func (v *validator) overlaps(at string, taken []int) {
 	type watched struct {
 		resource schema.GroupVersionResource
 		source   int
@@ -85,7 +74,7 @@ func (v *validator) overlaps(at string, taken []int, names []name) {
 				}
 				switch {
 				case other.resource == resource && other.source != source:
-					v.fault(at, "%s comes through both %q and %q%s", shown, names[other.source].shown, names[source].shown, hint)
+					v.fault(at, "%s comes through both %q and %q%s", shown, v.sourceNames[other.source].shown, v.sourceNames[source].shown, hint)
 				case other.resource != resource && sameObjects(other.resource, resource):
 					v.warn(at, "%s and %s are the same objects: each change arrives twice", other.shown, shown)
 				}
@@ -118,27 +107,26 @@ func (v *validator) secrets(p *Pipeline, at string, taken []int) {
 		v.warn(pipeline+".redactSecrets", "the data of Secrets leaves the cluster as it is")
 	case !p.RedactSecrets:
 		v.warn(pipeline+".redactSecrets", "has no effect now, because no source of the pipeline watches v1/secrets; once one does, their data leaves the cluster as it is")
-	case takes && v.config.Redaction == (Redaction{}) && v.config.StateDir == "" && !v.broken.isBroken("redaction") && !v.broken.isBroken("stateDir"):
+	case takes && v.config.Redaction == (Redaction{}) && v.config.StateDir == "" && !v.faults.isBroken("redaction") && !v.faults.isBroken("stateDir"):
 		v.warn(at, "takes v1/secrets, and neither stateDir nor redaction.key nor redaction.keyFile is set: the digests that replace their data are different after each restart")
 	}
 }
 
 // delivery checks where a pipeline's records go.
-func (v *validator) delivery(p *Pipeline, at string, sinkNames []name) {
+func (v *validator) delivery(p *Pipeline, at string) {
 	sink, dead := -1, -1
 	if v.present(at + ".sink") {
-		sink = v.refer(at+".sink", p.Sink, "sink", "sinks", sinkNames)
+		sink = v.refer(at+".sink", p.Sink, "sinks", v.sinkNames)
 	}
 	if v.present(at + ".deadLetter") {
-		dead = v.refer(at+".deadLetter", p.DeadLetter, "sink", "sinks", sinkNames)
+		dead = v.refer(at+".deadLetter", p.DeadLetter, "sinks", v.sinkNames)
 	}
 	if dead >= 0 && dead == sink {
 		v.fault(at+".deadLetter", "must be another sink than the pipeline's own, which could not deliver the record")
 	}
 	if sink >= 0 {
-		v.format(p, at, v.config.Sinks[sink], sinkNames[sink].shown)
+		v.format(p, at, v.config.Sinks[sink], v.sinkNames[sink].shown)
 	}
-	v.backlog(p, at+".backlog")
 }
 
 // format checks that records of the pipeline's format keep what they say on their way through its sink.
@@ -165,7 +153,7 @@ func (v *validator) backlog(p *Pipeline, at string) {
 	if b.MaxBytes < 64<<10 {
 		v.fault(at+".maxBytes", "must be at least 64Ki")
 	}
-	kept := v.config.StateDir != "" || v.broken.isBroken("stateDir")
+	kept := v.config.StateDir != "" || v.faults.isBroken("stateDir")
 	switch {
 	case b.Overflow == "" && kept:
 		b.Overflow = OverflowSpill
@@ -186,7 +174,7 @@ func (v *validator) retry(p *Pipeline, at string) {
 	at += ".retry"
 	if p.Retry.Initial <= 0 {
 		v.fault(at+".initial", "must be more than 0s")
-	} else if p.Retry.Max < p.Retry.Initial && !v.broken.isBroken(at+".initial") && !v.broken.isBroken(at+".max") {
+	} else if p.Retry.Max < p.Retry.Initial && !v.faults.isBroken(at+".initial") && !v.faults.isBroken(at+".max") {
 		path := at + ".max"
 		if !v.present(path) {
 			path = at + ".initial"

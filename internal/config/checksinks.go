@@ -5,15 +5,8 @@ import (
 	"strings"
 )
 
-func (v *validator) sinkNames() []string {
-	return nameTexts(v.config.Sinks, func(s *Sink) string { return s.Name })
-}
-
 func (v *validator) sinks() {
-	if len(v.config.Sinks) == 0 && v.has("sinks") {
-		v.fault("sinks", "must hold at least one sink")
-	}
-	v.names("sinks", v.sinkNames())
+	v.sinkNames = v.names("sinks", namesOf(v.config.Sinks, func(s Sink) string { return s.Name }))
 	for i, sink := range v.config.Sinks {
 		if sink.Config == nil {
 			continue
@@ -36,9 +29,9 @@ func (v *validator) sinks() {
 	}
 }
 
-// use warns about sources and sinks that no pipeline names.
-func (v *validator) use() {
-	if len(v.config.Pipelines) == 0 || v.broken.isBroken("pipelines") {
+// warnUnused warns about sources and sinks that no pipeline names.
+func (v *validator) warnUnused() {
+	if len(v.config.Pipelines) == 0 || v.faults.isBroken("pipelines") {
 		return
 	}
 	sources, sinks := map[string]bool{}, map[string]bool{}

@@ -11,24 +11,11 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-func (v *validator) sourceNames() []string {
-	return nameTexts(v.config.Sources, func(s *Source) string { return s.Name })
-}
-
 func (v *validator) sources() {
-	if len(v.config.Sources) == 0 && v.has("sources") {
-		v.fault("sources", "must hold at least one source")
-	}
-	v.names("sources", v.sourceNames())
+	v.sourceNames = v.names("sources", namesOf(v.config.Sources, func(s Source) string { return s.Name }))
 	for i := range v.config.Sources {
 		v.source(&v.config.Sources[i], index("sources", i))
 	}
-}
-
-// has reports whether the key is there, with a value or without.
-func (v *validator) has(path string) bool {
-	_, ok := v.decode.places[path]
-	return ok
 }
 
 func (v *validator) source(s *Source, at string) {

@@ -17,7 +17,7 @@ func (v *validator) transforms(p *Pipeline, at string) {
 	for i := range p.Transforms {
 		t, path := &p.Transforms[i], index(at+".transforms", i)
 		switch keys := v.keys(path); {
-		case v.broken.isBroken(path) && keys == 0:
+		case v.faults.isBroken(path) && keys == 0:
 			continue
 		case keys == 0:
 			v.fault(path, "has no key: give it one of %s", strings.Join(operations(), ", "))

@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -60,8 +59,8 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 	if n.isNull() {
 		// A null reads like a section without keys, and would be the same as no key at all: `tls:` would be plaintext.
 		if v.Kind() == reflect.Pointer {
-			key := path[strings.LastIndexByte(path, '.')+1:]
-			d.faults.add(n, path, fmt.Sprintf("is empty: write %s: {} to use it with its defaults, or remove the key", key))
+			key := strings.TrimPrefix(lastStep(path), ".")
+			d.faults.addBroken(n, path, "is empty: write %s: {} to use it with its defaults, or remove the key", key)
 		}
 		return
 	}
@@ -87,13 +86,13 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 			d.mapping(n, path, v)
 		}
 	default:
-		d.faults.add(n, path, fmt.Sprintf("kubeferry has no way to read this key (%s)", v.Type()))
+		d.faults.addBroken(n, path, "kubeferry has no way to read this key (%s)", v.Type())
 	}
 }
 
 func (d *decoder) is(n *node, path string, kind yaml.Kind, t reflect.Type) bool {
 	if n.kind != kind {
-		d.faults.add(n, path, fmt.Sprintf("must be %s, not %s", typeNoun(t), nodeNoun(n)))
+		d.faults.addBroken(n, path, "must be %s, not %s", typeNoun(t), nodeNoun(n))
 	}
 	return n.kind == kind
 }
@@ -113,8 +112,8 @@ func (d *decoder) structure(n *node, path string, v reflect.Value) {
 // missing reports that the section lacks something, at the section's place.
 func (d *decoder) missing(section, path, message string) {
 	at := d.at(section)
-	d.faults.addAt(at.line, at.column, path, message)
-	d.faults.mark(path)
+	d.faults.add(at.line, at.column, path, message)
+	d.faults.setBroken(path)
 }
 
 // keys returns the entries of a mapping that are among names, notes their places and reports the others.
@@ -131,10 +130,10 @@ func (d *decoder) keys(n *node, path string, names []string) map[string]*node {
 			continue
 		}
 		keyPath := join(path, e.key)
-		d.faults.addOnce(e.line, e.column, keyPath, "unknown key"+didYouMean(e.key, names))
+		d.faults.add(e.line, e.column, keyPath, "unknown key"+didYouMean(e.key, names))
 		if meant := suggest(e.key, names); meant != "" && present[meant] == nil {
 			// Its value stands under the wrong name; that it is missing goes without saying.
-			d.faults.mark(join(path, meant))
+			d.faults.setBroken(join(path, meant))
 		}
 	}
 	return present
@@ -159,10 +158,6 @@ func (d *decoder) list(n *node, path string, v reflect.Value, enum []string) {
 }
 
 func (d *decoder) mapping(n *node, path string, v reflect.Value) {
-	if v.Type().Key().Kind() != reflect.String {
-		d.faults.add(n, path, fmt.Sprintf("kubeferry has no way to read this key (%s)", v.Type()))
-		return
-	}
 	m := reflect.MakeMapWithSize(v.Type(), len(n.entries))
 	for _, e := range n.entries {
 		keyPath := join(path, e.key)

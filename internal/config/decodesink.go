@@ -13,7 +13,7 @@ import (
 // sink decodes {name: x, <kind>: {...}}.
 func (d *decoder) sink(n *node, path string, s *Sink) {
 	if n.kind != yaml.MappingNode {
-		d.faults.add(n, path, "must be a mapping with a name and the kind of sink, not "+nodeNoun(n))
+		d.faults.addBroken(n, path, "must be a mapping with a name and the kind of sink, not %s", nodeNoun(n))
 		return
 	}
 	names := kindNames(d.kinds)
@@ -40,10 +40,10 @@ func (d *decoder) sink(n *node, path string, s *Sink) {
 	switch {
 	case len(found) > 1:
 		at := d.at(path)
-		d.faults.addAt(at.line, at.column, path, fmt.Sprintf("has %d kinds, %s; a sink has one: write one entry for each", len(found), strings.Join(found, " and ")))
+		d.faults.add(at.line, at.column, path, fmt.Sprintf("has %d kinds, %s; a sink has one: write one entry for each", len(found), strings.Join(found, " and ")))
 	case len(found) == 0 && !d.misnamed(path, names):
 		at := d.at(path)
-		d.faults.addAt(at.line, at.column, path, "has no kind: give it one of "+strings.Join(names, ", "))
+		d.faults.add(at.line, at.column, path, "has no kind: give it one of "+strings.Join(names, ", "))
 	}
 }
 

@@ -4,14 +4,14 @@
 //
 // [Load] runs a file through these steps; each adds its faults to one list, so that a user sees all of them at once:
 //
-//  1. YAML into a tree of nodes that know their lines. Aliases and merge keys are resolved within a budget, so that a
-//     small file cannot grow large; duplicate keys are faults.
+//  1. YAML into a tree of nodes with their lines, aliases and merge keys resolved. yaml.v3 refuses duplicate keys, and
+//     aliases that make a small file large. A file that is not YAML goes no further.
 //  2. ${NAME} and ${file:/path} expand inside scalar values. What comes in is text: it is neither expanded again nor
 //     read as YAML, and no message prints it.
 //  3. The tree is decoded into [Config], strictly and driven by the struct types: unknown keys, wrong types.
-//  4. Validation: references, selectors, globs, combinations, and what the sinks say of their own sections.
+//  4. Validation: references, selectors, globs, combinations, and what the sinks find in their own sections.
 //
-// A fault of one step keeps later steps from complaining about its consequences.
+// Later steps do not report what follows from a fault of an earlier one.
 //
 // # Struct tags
 //

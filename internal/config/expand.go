@@ -37,7 +37,7 @@ func (e *expander) expand(n *node, path string) {
 	text, secrets, err := e.text(n.text)
 	if err != nil {
 		n.failed = true
-		e.faults.add(n, path, err.Error())
+		e.faults.addBroken(n, path, "%v", err)
 		return
 	}
 	if len(secrets) > 0 {

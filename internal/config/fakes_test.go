@@ -162,7 +162,7 @@ func testOptions(variables map[string]string) Options {
 }
 
 // parse reads text that must be right.
-func parse(t *testing.T, text string, variables map[string]string) (*Config, []Warning) {
+func parse(t *testing.T, text string, variables map[string]string) (*Config, Faults) {
 	t.Helper()
 	config, warnings, err := Parse([]byte(text), "config.yaml", testOptions(variables))
 	if err != nil {

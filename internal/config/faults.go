@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Fault is a mistake in the file.
+// Fault is a mistake in the file, or a warning: a choice that works and that its user may not have meant.
 type Fault struct {
 	// File is the name that was given to [Load] or [Parse].
 	File string
@@ -44,60 +44,51 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Warning is a choice that works and that its user may not have meant.
-type Warning Fault
-
-// String is like [Fault.String].
-func (w Warning) String() string { return Fault(w).String() }
-
-func sortFaults(faults []Fault) {
-	slices.SortStableFunc(faults, func(a, b Fault) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-}
-
 // maxFaults keeps the work on a file that is wrong throughout, one of another program perhaps, in bounds.
 const maxFaults = 1000
 
 // faultList gathers the faults of one file.
 type faultList struct {
 	file   string
-	faults []Fault
+	faults Faults
 	// broken holds the paths whose values are not what the file means, so that nothing can be concluded from them.
 	broken []string
 }
 
-// add reports a fault of the value at path.
-func (l *faultList) add(n *node, path, message string) {
-	l.addOnce(n.line, n.column, path, message)
-	l.mark(path)
+// add reports a fault at a place of the file. A fault that is seen at each use of an alias is reported once.
+func (l *faultList) add(line, column int, path, message string) {
+	fault := Fault{l.file, line, column, path, message}
+	key := lastStep(path)
+	same := func(f Fault) bool {
+		return f.Line == line && f.Column == column && f.Message == message && lastStep(f.Path) == key
+	}
+	if len(l.faults) < maxFaults && !slices.ContainsFunc(l.faults, same) {
+		l.faults = append(l.faults, fault)
+	}
 }
 
-// mark notes that the value at path is not what the file means.
-func (l *faultList) mark(path string) {
+// addBroken reports a fault of the value n at path, which is not used any further.
+func (l *faultList) addBroken(n *node, path, format string, args ...any) {
+	l.add(n.line, n.column, path, fmt.Sprintf(format, args...))
+	l.setBroken(path)
+}
+
+// setBroken notes that the value at path is not what the file means.
+func (l *faultList) setBroken(path string) {
 	if len(l.faults) < maxFaults { // after that nothing is reported anyway
 		l.broken = append(l.broken, path)
 	}
 }
 
-// addOnce is addAt for what an alias may bring up at each of its uses: the same mistake is told once.
-func (l *faultList) addOnce(line, column int, path, message string) {
-	if !slices.ContainsFunc(l.faults, func(f Fault) bool {
-		return f.Line == line && f.Column == column && f.Message == message
-	}) {
-		l.addAt(line, column, path, message)
-	}
-}
-
-// addAt reports a fault that does not keep later steps from looking at path.
-func (l *faultList) addAt(line, column int, path, message string) {
-	if len(l.faults) == maxFaults {
-		return
-	}
-	l.faults = append(l.faults, Fault{File: l.file, Line: line, Column: column, Path: path, Message: message})
-}
-
-// isBroken reports whether a fault of an earlier step makes the value at path, or a part of it, meaningless.
+// isBroken reports whether the value at path, or a part of it, is not what the file means.
 func (l *faultList) isBroken(path string) bool {
 	return slices.ContainsFunc(l.broken, func(b string) bool { return within(path, b) || within(b, path) })
+}
+
+// sorted returns the faults in the order of the file.
+func (l *faultList) sorted() Faults {
+	slices.SortStableFunc(l.faults, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return l.faults
 }

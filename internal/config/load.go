@@ -6,8 +6,6 @@ import (
 	"os"
 	"reflect"
 
-	"gopkg.in/yaml.v3"
-
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -20,7 +18,7 @@ type Options struct {
 }
 
 // Load reads the file at path. Its error is a [Faults]; warnings come with or without one.
-func Load(path string, opts Options) (*Config, []Warning, error) {
+func Load(path string, opts Options) (config *Config, warnings Faults, err error) {
 	data, err := readFile(path)
 	if err != nil {
 		return nil, nil, Faults{{File: path, Message: fmt.Sprintf("cannot be read: %v", cause(err))}}
@@ -29,47 +27,34 @@ func Load(path string, opts Options) (*Config, []Warning, error) {
 }
 
 // Parse is [Load] for a file's content; name stands for the file in messages.
-func Parse(data []byte, name string, opts Options) (*Config, []Warning, error) {
+func Parse(data []byte, name string, opts Options) (config *Config, warnings Faults, err error) {
 	if opts.Getenv == nil {
 		opts.Getenv = os.LookupEnv
 	}
 	faults := &faultList{file: name}
-	fail := func() (*Config, []Warning, error) {
-		sortFaults(faults.faults)
-		return nil, nil, Faults(faults.faults)
+	tree, invalid := parseYAML(data)
+	for _, fault := range invalid {
+		faults.add(fault.Line, fault.Column, "", fault.Message)
 	}
-
-	document, fault := parseYAML(data)
-	if fault != nil {
-		fault.File = name
-		faults.faults = append(faults.faults, *fault)
-		return fail()
+	if invalid == nil && tree.isNull() {
+		faults.add(tree.line, tree.column, "", "the file is empty; it needs at least cluster, sources, pipelines and sinks")
 	}
-	builder := &treeBuilder{faults: faults, open: map[*yaml.Node]bool{}}
-	tree := builder.build(document, "", 0)
-	if builder.nodes >= maxNodes {
-		return fail()
-	}
-	if tree.isNull() {
-		faults.add(tree, "", "the file is empty; it needs at least cluster, sources, pipelines and sinks")
-	}
-	if tree.failed || tree.isNull() {
-		return fail()
+	if len(faults.faults) > 0 {
+		return nil, nil, faults.sorted()
 	}
 	(&expander{faults: faults, getenv: opts.Getenv}).expand(tree, "")
 
-	config := new(Config)
+	config = new(Config)
 	config.setDefaults()
 	decode := &decoder{faults: faults, kinds: opts.Kinds, places: map[string]place{}}
 	decode.value(tree, "", reflect.ValueOf(config).Elem(), nil)
 
-	check := newValidator(config, decode)
+	check := &validator{config: config, decode: decode, faults: faults, warnings: &faultList{file: name}}
 	check.all()
 	if len(faults.faults) > 0 {
-		config, _, err := fail()
-		return config, check.sortedWarnings(), err
+		return nil, check.warnings.sorted(), faults.sorted()
 	}
-	return config, check.sortedWarnings(), nil
+	return config, check.warnings.sorted(), nil
 }
 
 func readFile(path string) ([]byte, error) {
@@ -78,6 +63,5 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	// One byte more than parseYAML takes, so that it can tell.
-	return io.ReadAll(io.LimitReader(file, maxFileBytes+1))
+	return io.ReadAll(io.LimitReader(file, maxFileBytes+1)) // parseYAML refuses what is longer than maxFileBytes
 }

@@ -201,6 +201,22 @@ func TestDeepNesting(t *testing.T) {
 	}
 }
 
+// TestAliasBombs: a small file cannot grow large, by aliases or by merge keys.
+func TestAliasBombs(t *testing.T) {
+	wide := "a: &a [" + strings.Repeat("x,", 10000) + "]\nb: [" + strings.Repeat("*a,", 10000) + "]\n"
+	deep, merged := "a0: &a0 [x]\n", "a0: &a0 {k: v}\n"
+	for i := 1; i < 30; i++ {
+		deep += fmt.Sprintf("a%d: &a%d [*a%d, *a%d]\n", i, i, i-1, i-1)
+		merged += fmt.Sprintf("a%d: &a%d {<<: [*a%d, *a%d], k%d: v}\n", i, i, i-1, i-1, i)
+	}
+	for name, text := range map[string]string{"wide": wide, "deep": deep, "merged": merged} {
+		faults := faultsOf(t, text+minimal, nil)
+		if want := "not valid YAML: document contains excessive aliasing"; len(faults) != 1 || faults[0].Message != want {
+			t.Errorf("%s: got %.200s, want %s", name, faults, want)
+		}
+	}
+}
+
 func TestSuggest(t *testing.T) {
 	names := []string{"sources", "sinks", "maxBytes", "maxRecords"}
 	for text, want := range map[string]string{

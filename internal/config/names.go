@@ -21,62 +21,63 @@ func (v *validator) cluster() {
 // name is a name that the file gives to something.
 type name struct {
 	text string
-	// shown is the name as the file has it, for messages.
+	// shown is the name as the file has it, for messages; "" if it could not be read.
 	shown string
-	path  string
 }
 
-// names checks the names in a list of sources, pipelines or sinks.
+// names checks the names in a list of sources, pipelines or sinks, and that the list is not empty.
 func (v *validator) names(section string, texts []string) []name {
+	if len(texts) == 0 && v.has(section) {
+		v.fault(section, "must hold at least one %s", strings.TrimSuffix(section, "s"))
+	}
 	names := make([]name, len(texts))
 	lines := map[string]int{}
 	for i, text := range texts {
 		path := index(section, i) + ".name"
-		names[i] = name{text: text, path: path}
-		if !v.present(path) || v.broken.isBroken(path) {
+		names[i].text = text
+		if !v.present(path) || v.faults.isBroken(path) {
 			continue
 		}
-		names[i].shown = v.decode.at(path).value.raw
+		at := v.decode.at(path)
+		names[i].shown = at.value.raw
 		if !namePattern.MatchString(text) {
 			v.fault(path, "must be 1 to 63 letters, digits or any of . _ - and begin and end with a letter or digit; %s is not", v.shown(path))
 		}
 		if line, ok := lines[text]; ok {
 			v.fault(path, "the name %s is taken already, in line %d", v.shown(path), line)
 		} else {
-			lines[text] = v.decode.at(path).line
+			lines[text] = at.line
 		}
 	}
 	return names
 }
 
-// refer checks that the value text at path is one of the names, and returns its place in the list or -1.
-func (v *validator) refer(path, text, what, section string, names []name) int {
-	if i := slices.IndexFunc(names, func(n name) bool { return n.text == text && n.shown != "" }); i >= 0 {
-		return i
+// refer checks that the value text at path is one of the names, and returns its place in the list or -1. section is
+// where the names are given.
+func (v *validator) refer(path, text, section string, names []name) int {
+	var shown []string
+	for i, n := range names {
+		if n.shown != "" && n.text == text {
+			return i
+		}
+		shown = append(shown, n.shown)
 	}
 	// Where a name is missing or a whole section could not be read, the reference may well be right.
-	unknown := slices.ContainsFunc(names, func(n name) bool { return n.shown == "" })
-	if unknown || len(names) == 0 || slices.Contains(v.broken.broken, section) || v.broken.isBroken(path) {
+	if len(names) == 0 || slices.Contains(shown, "") || slices.Contains(v.faults.broken, section) {
 		return -1
 	}
-	shown := make([]string, len(names))
-	for i, n := range names {
-		shown[i] = n.shown
-	}
 	hint := "; there are: " + strings.Join(shown, ", ")
-	if p, ok := v.decode.places[path]; ok && !p.value.expanded {
-		if near := suggest(text, shown); near != "" {
-			hint = `; did you mean "` + near + `"?` + hint[1:]
-		}
+	if near := suggest(v.text(path), shown); near != "" {
+		hint = `; did you mean "` + near + `"?` + hint[1:]
 	}
-	v.fault(path, "no %s named %s%s", what, v.shown(path), hint)
+	v.fault(path, "no %s named %s%s", strings.TrimSuffix(section, "s"), v.shown(path), hint)
 	return -1
 }
 
-func nameTexts[T any](list []T, name func(*T) string) []string {
+func namesOf[T any](list []T, name func(T) string) []string {
 	texts := make([]string, len(list))
-	for i := range list {
-		texts[i] = name(&list[i])
+	for i, item := range list {
+		texts[i] = name(item)
 	}
 	return texts
 }

@@ -3,59 +3,35 @@ package config
 import (
 	"reflect"
 	"strconv"
-	"strings"
 
 	"gopkg.in/yaml.v3"
 )
 
-// typeNoun says in plain words what the file must hold for a value of type t.
+// typeNoun describes what the file must hold for a value of type t.
 func typeNoun(t reflect.Type) string {
 	switch {
-	case t.Kind() == reflect.Pointer:
-		return typeNoun(t.Elem())
 	case t == durationType:
 		return "a duration such as 5s or 100ms"
 	case t == bytesType:
 		return "a size such as 64Mi"
 	case t == pathType:
 		return "a path such as spec.template"
-	case reflect.PointerTo(t).Implements(reflect.TypeFor[entryDecoder]()):
-		return "a mapping of paths to " + reflect.New(t).Interface().(entryDecoder).valueNoun()
 	case t == resourceType:
 		return "a resource such as apps/v1/deployments"
-	case t.Kind() == reflect.Slice:
-		return "a list of " + plural(t.Elem())
-	case t.Kind() == reflect.Map:
-		return "a mapping of names to " + plural(t.Elem())
+	case t.Kind() == reflect.Slice && !reflect.PointerTo(t).Implements(reflect.TypeFor[entryDecoder]()):
+		return "a list"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
 	case isNumber(t):
 		return "a whole number"
 	case isScalar(t):
 		return "a string"
+	default:
+		return "a mapping"
 	}
-	if t.Kind() == reflect.Struct {
-		if keys := fieldNames(fieldsOf(t)); len(keys) <= 4 {
-			return "a mapping with " + strings.Join(keys, ", ")
-		}
-	}
-	return "a mapping"
 }
 
-func plural(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Slice:
-		return "lists"
-	case reflect.Bool:
-		return "true or false"
-	}
-	noun, _, _ := strings.Cut(typeNoun(t), " such as ")
-	noun, _, _ = strings.Cut(noun, " with ")
-	_, noun, _ = strings.Cut(noun, " ")
-	return noun + "s"
-}
-
-// nodeNoun says in plain words what the file holds.
+// nodeNoun describes what the file holds.
 func nodeNoun(n *node) string {
 	switch {
 	case n.kind == yaml.SequenceNode:
@@ -66,6 +42,8 @@ func nodeNoun(n *node) string {
 		return "a string"
 	}
 	switch n.tag {
+	case "!!str":
+		return "a string"
 	case "!!int", "!!float":
 		return "a number"
 	case "!!bool":
@@ -75,7 +53,7 @@ func nodeNoun(n *node) string {
 	case "!!null":
 		return "empty"
 	default:
-		return "a string"
+		return "a value with the tag " + n.tag
 	}
 }
 

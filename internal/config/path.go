@@ -27,6 +27,9 @@ func parent(path string) string {
 	return path[:max(0, strings.LastIndexAny(path, ".["))]
 }
 
+// lastStep is what parent leaves out.
+func lastStep(path string) string { return path[len(parent(path)):] }
+
 // within reports whether path is outer or lies inside it.
 func within(path, outer string) bool {
 	rest, ok := strings.CutPrefix(path, outer)

@@ -30,58 +30,69 @@ var (
 // scalar decodes n. Text that came from outside the file is read as whatever v needs; other text must look like it
 // in YAML too, so that a password 0123 or a topic 2026-01-01 is not taken for something else.
 func (d *decoder) scalar(n *node, path string, v reflect.Value, enum []string) {
-	complain := func(message string) { d.faults.add(n, path, message) }
-	if n.isNull() {
-		complain("has no value")
-		return
-	}
-	if n.kind != yaml.ScalarNode {
-		complain(fmt.Sprintf("must be %s, not %s", typeNoun(v.Type()), nodeNoun(n)))
-		return
-	}
-	if message := tagFault(n, v.Type()); message != "" {
-		complain(message)
-		return
-	}
-	if len(enum) > 0 && !slices.Contains(enum, n.text) {
-		complain(enumFault(n, enum))
-		return
-	}
-	if err := set(v, n.text); err != nil {
-		switch {
-		case n.expanded:
-			complain(fmt.Sprintf("must be %s, and the value of %s is not", typeNoun(v.Type()), n.raw))
-		case v.Type() == resourceType:
-			complain(err.Error())
-		case v.Type() == pathType:
-			complain(pathFault(n.text, err))
-		default:
-			complain(fmt.Sprintf("must be %s, not %s", typeNoun(v.Type()), shown(n)))
+	t := v.Type()
+	switch {
+	case n.isNull():
+		d.faults.addBroken(n, path, "has no value")
+	case n.kind != yaml.ScalarNode || !n.expanded && !tagFits(n, t):
+		d.faults.addBroken(n, path, "must be %s, not %s%s", typeNoun(t), nodeNoun(n), scalarHint(n, t))
+	case len(enum) > 0 && !slices.Contains(enum, n.text):
+		d.faults.addBroken(n, path, "must be %s, not %s", alternatives(enum), shown(n))
+	default:
+		if err := set(v, n.text); err != nil {
+			d.faults.addBroken(n, path, "%s", setFault(n, t, err))
 		}
 	}
 }
 
-// tagFault says what is wrong if YAML takes n for something else than t needs.
-func tagFault(n *node, t reflect.Type) string {
-	if n.expanded || n.tag == "!!str" && t.Kind() != reflect.Bool && !isNumber(t) {
-		return ""
-	}
-	wrong := fmt.Sprintf("must be %s, not %s", typeNoun(t), nodeNoun(n))
+// tagFits reports whether YAML takes n for what t needs.
+func tagFits(n *node, t reflect.Type) bool {
 	switch {
-	case t == bytesType && (n.tag == "!!int" || n.tag == "!!float"), t == durationType && n.text == "0",
-		t.Kind() == reflect.Bool && n.tag == "!!bool", isNumber(t) && n.tag == "!!int":
+	case t == durationType && n.text == "0":
+		return true
+	case n.tag == "!!int" || n.tag == "!!float":
+		return t == bytesType || isNumber(t)
+	case t.Kind() == reflect.Bool:
+		return n.tag == "!!bool"
+	default:
+		return n.tag == "!!str" && !isNumber(t)
+	}
+}
+
+func scalarHint(n *node, t reflect.Type) string {
+	switch {
+	case n.kind != yaml.ScalarNode:
 		return ""
 	case t == durationType && (n.tag == "!!int" || n.tag == "!!float"):
-		return wrong + fmt.Sprintf("; is it %ss?", n.text)
-	case n.tag != "!!str" && t.Kind() == reflect.String:
-		return wrong + "; put it in quotes"
-	case n.tag == "!!str" && set(reflect.New(t).Elem(), n.text) == nil:
-		return wrong + "; remove the quotes"
-	case n.tag == "!!str" || n.tag == "!!float":
-		return fmt.Sprintf("must be %s, not %s", typeNoun(t), shown(n))
+		return fmt.Sprintf("; is it %ss?", n.text)
+	case t.Kind() == reflect.String:
+		return "; put it in quotes"
 	default:
-		return wrong
+		return ""
 	}
+}
+
+// setFault describes an error of set.
+func setFault(n *node, t reflect.Type, err error) string {
+	switch {
+	case n.expanded:
+		return fmt.Sprintf("must be %s, and the value of %s is not", typeNoun(t), n.raw)
+	case t == resourceType:
+		return err.Error()
+	case t == pathType:
+		return pathFault(n.text, err)
+	default:
+		return fmt.Sprintf("must be %s, not %s", typeNoun(t), shown(n))
+	}
+}
+
+// alternatives is "a, b or c".
+func alternatives(list []string) string {
+	last := len(list) - 1
+	if last == 0 {
+		return list[0]
+	}
+	return strings.Join(list[:last], ", ") + " or " + list[last]
 }
 
 func isNumber(t reflect.Type) bool {

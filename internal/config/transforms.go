@@ -65,13 +65,13 @@ func (m *Moves) entry(d *decoder, e entry, path string) {
 	var to fieldpath.Path
 	d.value(e.value, path, reflect.ValueOf(&to).Elem(), nil)
 	if from.Len() == 0 || to.Len() == 0 {
-		d.faults.mark(path)
+		d.faults.setBroken(path)
 		return
 	}
 	move, err := fieldpath.NewMove(from, to)
 	if err != nil {
-		d.faults.addAt(e.value.line, e.value.column, path, moveFault(err))
-		d.faults.mark(path)
+		d.faults.add(e.value.line, e.value.column, path, moveFault(err))
+		d.faults.setBroken(path)
 		return
 	}
 	*m = append(*m, Move{move, e.key})
@@ -102,7 +102,7 @@ func (d *decoder) entries(n *node, path string, into entryDecoder) {
 func (d *decoder) keyPath(e entry, path string) fieldpath.Path {
 	parsed, err := fieldpath.Parse(e.key)
 	if err != nil {
-		d.faults.addOnce(e.line, e.column, path, pathFault(e.key, err))
+		d.faults.add(e.line, e.column, path, pathFault(e.key, err))
 	}
 	return parsed
 }

@@ -1,17 +1,17 @@
 package config
 
 import (
-	"fmt"
+	"bytes"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
 
 	"gopkg.in/yaml.v3"
 )
 
-// Bounds of a file. They are far above what anyone writes, and keep a hostile file from taking memory or stack.
-const (
-	maxFileBytes = 4 << 20
-	maxDepth     = 64
-	maxNodes     = 50_000
-)
+// maxFileBytes is far above what anyone writes.
+const maxFileBytes = 4 << 20
 
 // node is a value in the file, with aliases and merge keys resolved. Unlike a yaml.Node it belongs to one place only.
 type node struct {
@@ -21,7 +21,7 @@ type node struct {
 	raw          string    // of a scalar, as it is written in the file
 	expanded     bool      // text was made from something outside the file
 	secrets      []secret  // what came from outside
-	failed       bool      // a fault was reported; nothing more is to be said of it
+	failed       bool      // a fault was reported, and the value is not to be used
 	items        []*node   // of a sequence
 	entries      []entry   // of a mapping
 	line, column int
@@ -35,120 +35,88 @@ type entry struct {
 
 func (n *node) isNull() bool { return n.kind == yaml.ScalarNode && n.tag == "!!null" && !n.expanded }
 
-// treeBuilder makes a node of a yaml.Node.
-type treeBuilder struct {
-	faults *faultList
-	nodes  int
-	open   map[*yaml.Node]bool // anchors that are being resolved, against cycles
+// parseYAML reads the one document of a file. A file without one is a null. Its faults have no paths.
+func parseYAML(data []byte) (*node, Faults) {
+	if len(data) > maxFileBytes {
+		return nil, Faults{{Message: "the file is larger than 4Mi"}}
+	}
+	var document, second yaml.Node
+	reader := yaml.NewDecoder(bytes.NewReader(data))
+	err := reader.Decode(&document)
+	if errors.Is(err, io.EOF) {
+		return &node{kind: yaml.ScalarNode, tag: "!!null", line: 1, column: 1}, nil
+	}
+	if err == nil {
+		// Decoded into a value, yaml.v3 resolves aliases, and fails where they make a small file large or contain
+		// themselves. It also finds duplicate keys.
+		err = document.Decode(new(any))
+	}
+	if err != nil {
+		return nil, yamlFaults(err)
+	}
+	if err := reader.Decode(&second); !errors.Is(err, io.EOF) {
+		return nil, Faults{{Line: second.Line, Message: "a second document begins here; the configuration is one document"}}
+	}
+	return newNode(document.Content[0]), nil
 }
 
-func (b *treeBuilder) build(y *yaml.Node, path string, depth int) *node {
-	n := &node{kind: y.Kind, line: y.Line, column: y.Column}
-	b.nodes++
-	switch {
-	case b.nodes == maxNodes:
-		return b.fail(n, "", "the file holds too many values, or its aliases make it so")
-	case b.nodes > maxNodes:
-		n.failed = true
-		return n
-	case depth > maxDepth:
-		return b.fail(n, path, "nested too deeply")
+var yamlMessage = regexp.MustCompile(`^(?:yaml: )*(?:line (\d+): )?(.*)`)
+
+// yamlFaults are the faults in an error of yaml.v3, which has a line in most of its messages.
+func yamlFaults(err error) Faults {
+	messages := []string{err.Error()}
+	var several *yaml.TypeError
+	if errors.As(err, &several) {
+		messages = several.Errors
 	}
+	var faults Faults
+	for _, message := range messages {
+		match := yamlMessage.FindStringSubmatch(message)
+		line, _ := strconv.Atoi(match[1])
+		faults = append(faults, Fault{Line: line, Message: "not valid YAML: " + match[2]})
+	}
+	return faults
+}
+
+// newNode copies what yaml.v3 read and checked. Keys that are written out win over merged ones, and earlier merged ones
+// over later.
+func newNode(y *yaml.Node) *node {
+	n := &node{kind: y.Kind, tag: y.ShortTag(), text: y.Value, raw: y.Value, line: y.Line, column: y.Column}
 	switch y.Kind {
 	case yaml.AliasNode:
-		if b.open[y.Alias] {
-			return b.fail(n, path, fmt.Sprintf("alias *%s contains itself", y.Value))
+		n = newNode(y.Alias)
+		n.line, n.column = y.Line, y.Column
+	case yaml.SequenceNode:
+		for _, item := range y.Content {
+			n.items = append(n.items, newNode(item))
 		}
-		target := b.build(y.Alias, path, depth+1)
-		target.line, target.column = y.Line, y.Column
-		return target
-	case yaml.ScalarNode:
-		return b.scalar(n, y, path)
-	case yaml.SequenceNode, yaml.MappingNode:
-		if y.Tag != "" && y.ShortTag() != "!!seq" && y.ShortTag() != "!!map" {
-			return b.fail(n, path, fmt.Sprintf("the tag %s has no meaning here", y.Tag))
+	case yaml.MappingNode:
+		var merged []entry
+		present := map[string]bool{}
+		for i := 0; i+1 < len(y.Content); i += 2 {
+			key, value := y.Content[i], newNode(y.Content[i+1])
+			if key.ShortTag() == "!!merge" {
+				merged = append(merged, value.merged()...)
+				continue
+			}
+			present[key.Value] = true
+			n.entries = append(n.entries, entry{key.Value, value, key.Line, key.Column})
 		}
-		if y.Anchor != "" {
-			b.open[y] = true
-			defer delete(b.open, y)
-		}
-		if y.Kind == yaml.MappingNode {
-			b.mapping(n, y, path, depth)
-			return n
-		}
-		for i, item := range y.Content {
-			n.items = append(n.items, b.build(item, index(path, i), depth+1))
-		}
-		return n
-	default:
-		return b.fail(n, path, "not something a configuration holds")
-	}
-}
-
-func (b *treeBuilder) scalar(n *node, y *yaml.Node, path string) *node {
-	n.tag, n.text, n.raw = y.ShortTag(), y.Value, y.Value
-	switch n.tag {
-	case "!!str", "!!int", "!!float", "!!bool", "!!null", "!!timestamp":
-		return n
-	case "!!merge":
-		n.tag = "!!str"
-		return n
-	default:
-		return b.fail(n, path, fmt.Sprintf("the tag %s has no meaning here", y.Tag))
-	}
-}
-
-// mapping fills n in. Keys that are written out win over merged ones, and earlier merged ones over later.
-func (b *treeBuilder) mapping(n *node, y *yaml.Node, path string, depth int) {
-	lines := map[string]int{}
-	var merges []*yaml.Node
-	for i := 0; i+1 < len(y.Content); i += 2 {
-		key, value := y.Content[i], y.Content[i+1]
-		at := &node{line: key.Line, column: key.Column}
-		if key.Kind != yaml.ScalarNode {
-			b.faults.add(at, path, "a key must be plain text")
-			continue
-		}
-		if key.ShortTag() == "!!merge" {
-			merges = append(merges, value)
-			continue
-		}
-		if line, ok := lines[key.Value]; ok {
-			b.faults.add(at, join(path, key.Value), fmt.Sprintf("the key is there already, in line %d", line))
-			continue
-		}
-		lines[key.Value] = key.Line
-		n.entries = append(n.entries, entry{key.Value, b.build(value, join(path, key.Value), depth+1), key.Line, key.Column})
-	}
-	for _, merge := range merges {
-		b.merge(n, merge, path, depth, lines)
-	}
-}
-
-func (b *treeBuilder) merge(n *node, y *yaml.Node, path string, depth int, lines map[string]int) {
-	merged := b.build(y, join(path, "<<"), depth+1)
-	from := merged.items
-	if merged.kind == yaml.MappingNode {
-		from = []*node{merged}
-	}
-	if from == nil && !merged.failed {
-		b.faults.add(merged, join(path, "<<"), "must be a mapping, or a list of mappings, to merge")
-	}
-	for _, m := range from {
-		if m.kind != yaml.MappingNode && !m.failed {
-			b.faults.add(m, join(path, "<<"), "must be a mapping, or a list of mappings, to merge")
-		}
-		for _, e := range m.entries {
-			if _, ok := lines[e.key]; !ok {
-				lines[e.key] = e.line
+		for _, e := range merged {
+			if !present[e.key] {
+				present[e.key] = true
 				n.entries = append(n.entries, e)
 			}
 		}
 	}
+	return n
 }
 
-func (b *treeBuilder) fail(n *node, path, message string) *node {
-	n.failed = true
-	b.faults.add(n, path, message)
-	return n
+// merged returns the entries of a mapping or of several, which is what a merge key has.
+func (n *node) merged() []entry {
+	entries := n.entries
+	for _, item := range n.items {
+		entries = append(entries, item.entries...)
+	}
+	return entries
 }

@@ -10,13 +10,10 @@ import (
 type validator struct {
 	config   *Config
 	decode   *decoder
-	broken   *faultList // the faults from before the validation
 	faults   *faultList
-	warnings []Fault
-}
+	warnings *faultList
 
-func newValidator(config *Config, decode *decoder) *validator {
-	return &validator{config: config, decode: decode, faults: decode.faults, broken: &faultList{broken: slices.Clone(decode.faults.broken)}}
+	sourceNames, sinkNames []name
 }
 
 func (v *validator) all() {
@@ -25,31 +22,25 @@ func (v *validator) all() {
 	v.sources()
 	v.sinks()
 	v.pipelines()
-	v.use()
+	v.warnUnused()
 }
 
-// fault reports a mistake at path, unless what stands there was reported already.
-func (v *validator) fault(path, format string, args ...any) {
-	if !v.broken.isBroken(path) {
+// fault reports a mistake at path, unless the value there was reported already.
+func (v *validator) fault(path, format string, args ...any) { v.report(v.faults, path, format, args) }
+
+func (v *validator) warn(path, format string, args ...any) { v.report(v.warnings, path, format, args) }
+
+func (v *validator) report(list *faultList, path, format string, args []any) {
+	if !v.faults.isBroken(path) {
 		at := v.decode.at(path)
-		v.faults.addAt(at.line, at.column, path, fmt.Sprintf(format, args...))
+		list.add(at.line, at.column, path, fmt.Sprintf(format, args...))
 	}
 }
 
-func (v *validator) warn(path, format string, args ...any) {
-	if !v.broken.isBroken(path) {
-		at := v.decode.at(path)
-		v.warnings = append(v.warnings, Fault{v.faults.file, at.line, at.column, path, fmt.Sprintf(format, args...)})
-	}
-}
-
-func (v *validator) sortedWarnings() []Warning {
-	sortFaults(v.warnings)
-	warnings := make([]Warning, len(v.warnings))
-	for i, w := range v.warnings {
-		warnings[i] = Warning(w)
-	}
-	return warnings
+// has reports whether the key at path is there, with a value or without.
+func (v *validator) has(path string) bool {
+	_, ok := v.decode.places[path]
+	return ok
 }
 
 // present reports whether the file has a value at path.
@@ -89,9 +80,10 @@ func (v *validator) shown(path string) string {
 	return "it"
 }
 
-// detail is ": " and what a library says of the value at path, unless it may repeat what came from outside the file.
+// detail is ": " and the message of a library about the value at path, which may repeat the value; "" if that came from
+// outside the file.
 func (v *validator) detail(path string, err error) string {
-	if p, ok := v.decode.places[path]; ok && p.value.expanded {
+	if v.text(path) == "" {
 		return ""
 	}
 	return ": " + err.Error()

@@ -70,7 +70,7 @@ func render(t *testing.T, name string) *manifests {
 			m.file = configMaps[volume.ConfigMap.Name].Data["kubeferry.yaml"]
 		}
 	}
-	var warnings []config.Warning
+	var warnings config.Faults
 	m.loaded, warnings, err = config.Parse([]byte(m.file), path, config.Options{
 		Kinds: []sinks.Kind{nats.Kind(), webhook.Kind()},
 		Getenv: func(name string) (string, bool) {
