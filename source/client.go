@@ -2,12 +2,11 @@ package source
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"net/http"
-	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,66 +51,58 @@ func NewClient(config *rest.Config, options ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
 	}
-	restClient, err := newRESTClient(config, httpClient)
+	config = dynamic.ConfigFor(config) // asks for JSON
+	config.GroupVersion, config.APIPath = nil, "/"
+	restClient, err := rest.UnversionedRESTClientForConfigAndClient(config, httpClient)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make the REST client: %w", err)
 	}
 	return &Client{rest: restClient, timeout: answerTimeout, keepManagedFields: options.KeepManagedFields}, nil
 }
 
-// newRESTClient makes a client that asks for JSON, as the dynamic client does, and whose requests give absolute paths.
-func newRESTClient(config *rest.Config, httpClient *http.Client) (rest.Interface, error) {
-	config = dynamic.ConfigFor(config)
-	config.GroupVersion, config.APIPath = nil, "/"
-	client, err := rest.UnversionedRESTClientForConfigAndClient(config, httpClient)
-	if err != nil {
-		return nil, fmt.Errorf("make the REST client: %w", err)
-	}
-	return client, nil
-}
-
-// get returns the body of an answer, and otherwise the error that the server sent.
-func (c *Client) get(ctx context.Context, request *rest.Request) ([]byte, error) {
-	return c.getAtMost(ctx, request, math.MaxInt64-1)
-}
-
 var errTooLarge = errors.New("the answer is too large")
 
-// getAtMost is get for an answer that is refused if it is larger; then the rest of it is not read.
-func (c *Client) getAtMost(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
+// get returns the body of an answer, and otherwise the error that the server sent. An answer of more than most bytes is
+// errTooLarge; the rest of it is not read.
+func (c *Client) get(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errNoAnswer)
 	defer cancel()
-	text, err := readAtMost(ctx, request, most)
-	if err != nil && errors.Is(context.Cause(ctx), errNoAnswer) {
-		err = fmt.Errorf("%w: %w", errNoAnswer, err)
+	var text []byte
+	body, err := request.Stream(ctx)
+	if err == nil {
+		defer body.Close()
+		text, err = io.ReadAll(io.LimitReader(body, most+1))
+	}
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), errNoAnswer):
+		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
+	case err == nil && int64(len(text)) > most:
+		return nil, errTooLarge
 	}
 	return text, err
 }
 
-func readAtMost(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
-	body, err := request.Stream(ctx)
+// getJSON decodes an answer, whose kind must be as given: a proxy may answer with JSON of its own.
+func (c *Client) getJSON(ctx context.Context, path, kind string, into any) error {
+	body, err := c.get(ctx, c.rest.Get().AbsPath(path), math.MaxInt64-1)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer body.Close()
-	text, err := io.ReadAll(io.LimitReader(body, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = errTooLarge
+	var found metav1.TypeMeta
+	if err := json.Unmarshal(body, &found); err != nil {
+		return err
 	}
-	return text, err
+	if found.Kind != kind {
+		return fmt.Errorf("unexpected kind %q", found.Kind)
+	}
+	return json.Unmarshal(body, into)
 }
 
 // ClusterUID identifies the cluster by the uid of its namespace kube-system, which lives as long as the cluster does.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
-	body, err := c.get(ctx, c.rest.Get().AbsPath("/api/v1/namespaces/kube-system"))
-	if err != nil {
-		return "", err
-	}
-	namespace, err := delta.NewObject(body)
-	if err != nil {
-		return "", err
-	}
-	return string(namespace.UID()), nil
+	var namespace metav1.PartialObjectMetadata
+	err := c.getJSON(ctx, "/api/v1/namespaces/kube-system", "Namespace", &namespace)
+	return string(namespace.UID), err
 }
 
 // collection is the objects of one resource in one scope, narrowed by selectors.
@@ -123,21 +114,14 @@ type collection struct {
 	fieldSelector string
 }
 
-// watch opens a watch that goes on from a resource version, or that begins with the present state (KEP-3157) if that is
-// empty. It lives until it is closed, ctx ends, or the server ends it after the time-out. If that does not come, nothing
-// can be known of what the watch kept to itself: it is an error then.
-func (c *collection) watch(ctx context.Context, from string, timeout time.Duration) (*frames, error) {
-	request := c.request().Param("watch", "true").Param("allowWatchBookmarks", "true").Throttle(nil).
-		Param("timeoutSeconds", strconv.Itoa(int(timeout.Seconds())))
-	if from != "" {
-		request = request.Param("resourceVersion", from)
-	} else {
-		request = request.Param("sendInitialEvents", "true").
-			Param("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
-	}
+// watch opens a watch. It lives until it is closed, ctx ends, or the server ends it after the options' time-out. Without
+// that end nothing is certain about what the watch did not send, and it is an error.
+func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*frames, error) {
+	options.Watch = true
+	timeout := time.Duration(*options.TimeoutSeconds) * time.Second
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(c.client.timeout, func() { cancel(errNoAnswer) })
-	body, err := request.Stream(ctx)
+	body, err := c.request(options).Throttle(nil).Stream(ctx)
 	if !late.Stop() { // what was opened in that moment has ended again
 		if err == nil {
 			_ = body.Close()
@@ -153,7 +137,9 @@ func (c *collection) watch(ctx context.Context, from string, timeout time.Durati
 		overdue: time.AfterFunc(timeout, func() { cancel(errOverdue) }),
 	}
 	stopped.overdue.Stop() // until something waits
-	return newFrames(stopped, c.client.keepManagedFields), nil
+	f := newFrames(stopped, c.client.keepManagedFields)
+	f.initial = options.SendInitialEvents != nil
+	return f, nil
 }
 
 // stoppedBody ends its request when it is closed, or when a read waits beyond the end. What arrived while nobody read is
@@ -183,18 +169,8 @@ func (b *stoppedBody) Close() error {
 }
 
 // request begins a request for the collection, with its selectors.
-func (c *collection) request() *rest.Request {
-	request := c.client.rest.Get().AbsPath(c.path())
-	if c.labelSelector != "" {
-		request = request.Param("labelSelector", c.labelSelector)
-	}
-	if c.fieldSelector != "" {
-		request = request.Param("fieldSelector", c.fieldSelector)
-	}
-	return request
-}
-
-// path is the collection's REST path.
-func (c *collection) path() string {
-	return delta.Ref{Resource: c.resource, Namespace: c.namespace}.Path()
+func (c *collection) request(options metav1.ListOptions) *rest.Request {
+	options.LabelSelector, options.FieldSelector = c.labelSelector, c.fieldSelector
+	path := delta.Ref{Resource: c.resource, Namespace: c.namespace}.Path()
+	return c.client.rest.Get().AbsPath(path).SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.Unversioned)
 }

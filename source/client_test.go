@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
@@ -33,14 +34,19 @@ func clientOf(t *testing.T, serve http.HandlerFunc) *Client {
 	return client
 }
 
+// during has the options of a watch that the server ends after a while.
+func during(d time.Duration) metav1.ListOptions {
+	return metav1.ListOptions{TimeoutSeconds: new(int64(d.Seconds()))}
+}
+
 // requests are all that a client asks for.
 func requests(client *Client) map[string]func(context.Context) error {
 	c := collection{client: client, resource: sourcetest.Things}
 	return map[string]func(context.Context) error{
 		"cluster uid": func(ctx context.Context) error { _, err := client.ClusterUID(ctx); return err },
 		"discovery":   func(ctx context.Context) error { _, err := client.resolve(ctx, sourcetest.Things); return err },
-		"list":        func(ctx context.Context) error { _, err := c.list(ctx, listOptions{limit: 1}); return err },
-		"watch":       func(ctx context.Context) error { _, err := c.watch(ctx, "", time.Minute); return err },
+		"list":        func(ctx context.Context) error { _, err := c.list(ctx, metav1.ListOptions{Limit: 1}); return err },
+		"watch":       func(ctx context.Context) error { _, err := c.watch(ctx, during(time.Minute)); return err },
 	}
 }
 
@@ -88,11 +94,11 @@ func TestSilentWatchGoesOn(t *testing.T) {
 	c := collection{client: client, resource: sourcetest.Things}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	w, err := c.watch(ctx, "", time.Minute)
+	w, err := c.watch(ctx, during(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.close()
+	defer w.Close()
 	if e, err := w.next(); err != nil || e.kind != watch.Added || e.object.Name() != "a" {
 		t.Errorf("got %+v, %v", e, err)
 	}
@@ -111,11 +117,11 @@ func TestWatchIsGivenUpWhenItIsOverdue(t *testing.T) {
 	c := collection{client: client, resource: sourcetest.Things}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	w, err := c.watch(ctx, "1", time.Second)
+	w, err := c.watch(ctx, during(time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.close()
+	defer w.Close()
 	w.body.(*stoppedBody).end = time.Now() // as for a handler that blocked until then
 	if e, err := w.next(); err != nil || e.kind != watch.Added {
 		t.Errorf("got %+v, %v", e, err)
@@ -147,7 +153,7 @@ func TestPagesOfLargeObjects(t *testing.T) {
 	read := 0
 	for p := (page{limit: pageSize}); read == 0 || p.next != ""; {
 		var err error
-		if p, err = c.list(t.Context(), listOptions{limit: p.limit, token: p.next}); err != nil {
+		if p, err = c.list(t.Context(), metav1.ListOptions{Limit: p.limit, Continue: p.next}); err != nil {
 			t.Fatal(err)
 		}
 		if len(p.objects) > pageBytes/size {

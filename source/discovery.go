@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -87,11 +86,11 @@ func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, h
 func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	if group == "" {
 		var core metav1.APIVersions
-		err := c.index(ctx, "/api", &core, &core.Kind, "APIVersions")
+		err := c.getJSON(ctx, "/api", "APIVersions", &core)
 		return core.Versions, err
 	}
 	var list metav1.APIGroupList
-	if err := c.index(ctx, "/apis", &list, &list.Kind, "APIGroupList"); err != nil {
+	if err := c.getJSON(ctx, "/apis", "APIGroupList", &list); err != nil {
 		return nil, err
 	}
 	var versions []string
@@ -106,21 +105,6 @@ func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	return versions, nil
 }
 
-// index reads what discovery begins with, and makes sure of its kind.
-func (c *Client) index(ctx context.Context, path string, into any, kind *string, want string) error {
-	body, err := c.get(ctx, c.rest.Get().AbsPath(path))
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return err
-	}
-	if *kind != want {
-		return fmt.Errorf("unexpected kind %q", *kind)
-	}
-	return nil
-}
-
 // isGone reports whether err says that the resource does not exist in any version, and so neither do its objects.
 func isGone(err error) bool { return errors.Is(err, ErrMissing) && !errors.Is(err, errOtherVersion) }
 
@@ -131,18 +115,8 @@ func (c *Client) discover(ctx context.Context, gv schema.GroupVersion) (*metav1.
 	if gv.Group == "" {
 		path = "/api/" + gv.Version
 	}
-	body, err := c.get(ctx, c.rest.Get().AbsPath(path))
-	if err != nil {
-		return nil, err
-	}
 	var list metav1.APIResourceList
-	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, err
-	}
-	if list.Kind != "APIResourceList" {
-		return nil, fmt.Errorf("unexpected kind %q", list.Kind)
-	}
-	return &list, nil
+	return &list, c.getJSON(ctx, path, "APIResourceList", &list)
 }
 
 // suggestion names the resource that a singular, a short name or a kind stands for.

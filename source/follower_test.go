@@ -436,6 +436,12 @@ func TestQuietWatchAfterACutOneIsNoFailure(t *testing.T) {
 	r := &recorder{}
 	source := run(t, front, r, nil)
 	r.expect(t, "u11/11/ADDED+s")
+	eventually(t, func() string {
+		if s := source.Status()[0]; s.State != StateWatching {
+			return string(s.State)
+		}
+		return ""
+	})
 	server.Cut(false)
 	for resumed.Load() < 4 {
 		if s := source.Status()[0]; s.State != StateWatching {

@@ -7,42 +7,97 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// This file reads a watch: a stream of lines, each a frame {"type":"ADDED","object":{…}}. client-go's own reader decodes
-// a frame twice, copies it three times and hands each event to another goroutine. Here the bytes are copied once, out of
-// the buffer and without managedFields.
-
 // frameBuffer is how much is read at once. With less, HTTP/2 acknowledges more often, each time with a packet.
 const frameBuffer = 32 << 10
 
 // maxFrame is the longest line that is read: client-go's clients refuse half of it, and etcd a tenth. What goes on beyond
-// is no watch, and would be kept for ever.
+// is no watch, and would fill the memory.
 const maxFrame = 32 << 20
 
-// frames reads the frames of an open watch.
+// frames decodes a watch: a stream of lines, each a frame {"type":"ADDED","object":{…}}. client-go's own decoder reads a
+// frame twice and copies it three times; this one copies the object once, out of the buffer and without managedFields.
 type frames struct {
 	body     io.ReadCloser
 	buffered *bufio.Reader
 	long     []byte // holds a line that is larger than the buffer
+	opened   time.Time
 	// keepManagedFields leaves them in the objects.
 	keepManagedFields bool
+	// initial is set until the bookmark that closes the state of a watch-list.
+	initial bool
+	// single ends the watch behind its first event.
+	single, received bool
+	// err is why the watch has ended. It is set before the reflector is notified of the end.
+	err error
 }
 
+var _ watch.Decoder = (*frames)(nil)
+
 func newFrames(body io.ReadCloser, keepManagedFields bool) *frames {
-	return &frames{body: body, buffered: bufio.NewReaderSize(body, frameBuffer), keepManagedFields: keepManagedFields}
+	return &frames{
+		body: body, buffered: bufio.NewReaderSize(body, frameBuffer), opened: time.Now(), keepManagedFields: keepManagedFields,
+	}
 }
+
+// errBackOff makes the reflector back off before it opens the next watch.
+var errBackOff = errors.New("the watch has failed")
+
+// Decode implements [watch.Decoder]. Bookmarks inside the state of a watch-list, which mean nothing there, are left out.
+func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
+	for !f.single || !f.received {
+		e, err := f.next()
+		if err != nil {
+			return "", nil, f.end(err)
+		}
+		if f.initial && e.kind == watch.Bookmark {
+			if !bytes.Contains(e.object.JSON(), []byte(metav1.InitialEventsAnnotationKey)) {
+				continue
+			}
+			f.initial = false
+		}
+		f.received = true
+		return e.kind, &item{object: e.object}, nil
+	}
+	return "", nil, io.EOF
+}
+
+// end keeps the reason for the end of the watch. Behind io.EOF the reflector opens the next one at once, if this one has
+// sent something or lasted. That would be too soon after an error, and where the state has to be read from its beginning
+// again; but not after a watch that has lasted, whatever ended it.
+func (f *frames) end(err error) error {
+	f.err = err
+	if time.Since(f.opened) >= lasting || wasCut(err) && !f.initial {
+		return io.EOF
+	}
+	return errBackOff
+}
+
+// Close implements [watch.Decoder].
+func (f *frames) Close() { _ = f.body.Close() }
 
 // readError is an error of the stream; every other one is of what it carries.
 type readError struct{ err error }
 
 func (e *readError) Error() string { return e.err.Error() }
 func (e *readError) Unwrap() error { return e.err }
+
+// wasCut reports whether an error means no more than that a stream ended.
+func wasCut(err error) bool {
+	var read *readError
+	return errors.As(err, &read) && (errors.Is(read.err, io.EOF) || errors.Is(read.err, io.ErrUnexpectedEOF) ||
+		utilnet.IsProbableEOF(read.err) || utilnet.IsTimeout(read.err))
+}
 
 // next waits for the next event. An ERROR of the server is an error; a line that the end of the stream cuts short is
 // dropped with [io.ErrUnexpectedEOF].
@@ -82,7 +137,7 @@ func (f *frames) line() ([]byte, error) {
 	}
 }
 
-// cutShort is the error for the end of the stream behind a line without its end.
+// cutShort returns the error for the end of the stream behind a line without its end.
 func cutShort(line []byte) error {
 	switch line = bytes.TrimSpace(line); {
 	case len(line) == 0:
@@ -94,19 +149,18 @@ func cutShort(line []byte) error {
 	}
 }
 
-// errForeign is what a page of a proxy's is, where a watch was asked for.
+// errForeign is returned for a page of a proxy, for example, where a watch was asked for.
 var errForeign = errors.New("the answer is no watch: it does not begin with {")
 
 var errTooLong = fmt.Errorf("a line of the watch is longer than %d MiB", maxFrame>>20)
-
-func (f *frames) close() { _ = f.body.Close() }
 
 var (
 	frameStart  = []byte(`{"type":"`)
 	frameMiddle = []byte(`","object":`)
 )
 
-// decode reads a frame. What lies between its braces is checked by reading the object.
+// decode reads a frame, without a pass of its own if it is written the way Go's encoder does it. What lies between its
+// braces is checked by reading the object.
 func (f *frames) decode(line []byte) (event, error) {
 	if rest, ok := bytes.CutPrefix(line, frameStart); ok {
 		eventType, object, ok := bytes.Cut(rest, frameMiddle)
@@ -115,54 +169,33 @@ func (f *frames) decode(line []byte) (event, error) {
 			return f.event(eventType, object[:len(object)-1])
 		}
 	}
-	eventType, object, err := scanFrame(line)
-	if err != nil {
+	var frame metav1.WatchEvent
+	if err := json.Unmarshal(line, &frame); err != nil {
 		return event{}, fmt.Errorf("decode a frame of the watch: %w", err)
 	}
-	return f.event(eventType, object)
-}
-
-// scanFrame reads a frame that is not written the way Go's encoder does it.
-func scanFrame(line []byte) (eventType, object []byte, err error) {
-	scanner := delta.NewScanner(line)
-	err = scanner.Object(func(key []byte) (err error) {
-		switch string(key) {
-		case "type":
-			var text string
-			text, err = scanner.String()
-			eventType = []byte(text)
-		case "object":
-			object, err = scanner.Value()
-		default:
-			err = scanner.Skip()
-		}
-		return err
-	})
-	if err == nil {
-		err = scanner.End()
-	}
-	return eventType, object, err
+	return f.event([]byte(frame.Type), frame.Object.Raw)
 }
 
 // event makes an event of a frame's parts, which stay the buffer's.
 func (f *frames) event(eventType, raw []byte) (event, error) {
-	e := event{kind: kindOf(eventType)}
-	if e.kind == watch.Error {
-		return e, streamError(raw)
+	kind := kindOf(eventType)
+	switch kind {
+	case "":
+		return event{}, fmt.Errorf("a watch event of unknown type %.20q", eventType)
+	case watch.Error:
+		return event{}, streamError(raw)
 	}
 	object, err := delta.CopyObject(raw, f.keepManagedFields)
-	switch {
-	case err != nil:
-		return e, fmt.Errorf("decode an object of the watch: %w", err)
-	case e.kind == "":
-		return e, fmt.Errorf("a watch event of unknown type %.20q", eventType)
-	case object.Kind() == "Status" && object.APIVersion() == "v1":
-		return e, fmt.Errorf("a watch event %s of kind Status", e.kind)
+	if err != nil {
+		return event{}, fmt.Errorf("decode an object of the watch: %w", err)
 	}
-	e.object = object
-	return e, nil
+	if object.Kind() == "Status" && object.APIVersion() == "v1" {
+		return event{}, fmt.Errorf("a watch event %s of kind Status", kind)
+	}
+	return event{kind: kind, object: object}, nil
 }
 
+// kindOf returns the constant, so that nothing is allocated.
 func kindOf(eventType []byte) watch.EventType {
 	for _, kind := range [...]watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error} {
 		if string(eventType) == string(kind) {
@@ -172,19 +205,14 @@ func kindOf(eventType []byte) watch.EventType {
 	return ""
 }
 
-// statusError is an error that the server sent inside a stream.
-type statusError struct{ status metav1.Status }
-
-func (e *statusError) Error() string         { return e.status.Message }
-func (e *statusError) Status() metav1.Status { return e.status }
-
+// streamError returns the error that the server sent inside the stream.
 func streamError(raw []byte) error {
-	var e statusError
-	if err := json.Unmarshal(raw, &e.status); err != nil {
+	var status metav1.Status
+	if err := json.Unmarshal(raw, &status); err != nil {
 		return fmt.Errorf("decode an error of the watch: %w", err)
 	}
-	if e.status.Kind != "Status" {
-		return fmt.Errorf("a watch event ERROR of kind %.40q", e.status.Kind)
+	if status.Kind != "Status" {
+		return fmt.Errorf("a watch event ERROR of kind %.40q", status.Kind)
 	}
-	return &e
+	return apierrors.FromObject(&status)
 }

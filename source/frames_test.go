@@ -39,7 +39,7 @@ func TestFrames(t *testing.T) {
 		"cut before the line's end":    {`{"type":"ADDED","object":` + object + "}", []string{"unexpected EOF"}},
 		"blanks to the end":            {strings.Repeat(" ", 2*frameBuffer), []string{"EOF"}},
 		"malformed object":             {`{"type":"ADDED","object":{"a":}}` + "\n", []string{"malformed JSON"}},
-		"malformed frame":              {`{"type":"ADDED"]` + "\n", []string{"malformed JSON"}},
+		"malformed frame":              {`{"type":"ADDED"]` + "\n", []string{"decode a frame"}},
 		"more behind the object":       {`{"type":"ADDED","object":` + object + `,"object":{}}` + "\n", []string{"unexpected data"}},
 		"unknown type":                 {`{"type":"RENAMED","object":` + object + "}\n", []string{"unknown type \"RENAMED\""}},
 		"no type":                      {`{"object":` + object + "}\n", []string{"unknown type"}},

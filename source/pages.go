@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,153 +27,99 @@ type page struct {
 	resourceVersion string // of the whole list
 	next            string // continue token, empty on the last page
 	objects         []*delta.Object
-	limit           int // that the next page may be asked for with
+	limit           int64 // for the next page
 }
 
-// listOptions say which page is read.
-type listOptions struct {
-	limit int
-	token string // of the page before
-	// exact asks for the state at this resource version; empty for the present one, by a quorum read.
-	exact string
-}
-
-// list reads one page of the collection, consistent with the first. One that is too large is asked for again with fewer
+// list reads one page of the collection, consistent with the first. One that is too large is read again with fewer
 // objects.
-func (c *collection) list(ctx context.Context, options listOptions) (page, error) {
+func (c *collection) list(ctx context.Context, options metav1.ListOptions) (page, error) {
 	for {
-		p, err := c.listOnce(ctx, options)
-		if !errors.Is(err, errTooLarge) {
-			return p, err
+		most := int64(pageBytes)
+		if options.Limit == 1 {
+			most = math.MaxInt64 - 1
 		}
-		options.limit = max(options.limit/4, 1)
-	}
-}
-
-func (c *collection) listOnce(ctx context.Context, options listOptions) (page, error) {
-	request := c.request().Param("limit", strconv.Itoa(options.limit))
-	if options.exact != "" && options.token == "" {
-		request = request.Param("resourceVersion", options.exact).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
-	}
-	if options.token != "" {
-		request = request.Param("continue", options.token)
-	}
-	most := int64(pageBytes)
-	if options.limit == 1 {
-		most = math.MaxInt64 - 1
-	}
-	body, err := c.client.getAtMost(ctx, request, most)
-	if err != nil {
-		return page{}, err
-	}
-	p, err := parsePage(body)
-	if p.limit = options.limit; len(body) < pageBytes/2 {
-		p.limit = min(2*p.limit, pageSize)
-	}
-	return p, err
-}
-
-// parsePage cuts a list into its objects without decoding them. Items of built-in resources come without
-// apiVersion and kind; they get those of the list, whose kind ends in "List".
-func parsePage(body []byte) (page, error) {
-	var p page
-	var head struct{ apiVersion, kind string }
-	var items [][]byte
-	scanner := delta.NewScanner(body)
-	err := scanner.Object(func(key []byte) (err error) {
-		switch string(key) {
-		case "apiVersion":
-			head.apiVersion, err = scanner.String()
-		case "kind":
-			head.kind, err = scanner.String()
-		case "metadata":
-			err = scanner.Object(func(key []byte) (err error) {
-				switch string(key) {
-				case "resourceVersion":
-					p.resourceVersion, err = scanner.String()
-				case "continue":
-					p.next, err = scanner.String()
-				default:
-					err = scanner.Skip()
-				}
-				return err
-			})
-		case "items":
-			if scanner.Null() { // as Go writes a list without items that nobody made
-				return nil
-			}
-			err = scanner.Array(func() error {
-				item, err := scanner.Value()
-				items = append(items, item)
-				return err
-			})
-		default:
-			err = scanner.Skip()
+		body, err := c.client.get(ctx, c.request(options), most)
+		if errors.Is(err, errTooLarge) {
+			options.Limit = max(options.Limit/4, 1)
+			continue
 		}
-		return err
-	})
-	if err == nil {
-		err = scanner.End()
-	}
-	if err == nil && p.resourceVersion == "" {
-		err = fmt.Errorf("a %s without a resource version", head.kind)
-	}
-	if err != nil {
-		return page{}, fmt.Errorf("decode list: %w", err)
-	}
-	for _, item := range items {
-		object, err := newItem(item, head.apiVersion, head.kind)
+		if err != nil {
+			return page{}, err
+		}
+		p, err := parsePage(body)
 		if err != nil {
 			return page{}, fmt.Errorf("decode list: %w", err)
+		}
+		if p.limit = options.Limit; len(body) < pageBytes/2 {
+			p.limit = min(2*p.limit, pageSize)
+		}
+		return p, nil
+	}
+}
+
+// parsePage cuts a list into its objects. Items of built-in resources come without apiVersion and kind; they get those of
+// the list, whose kind ends in "List".
+func parsePage(body []byte) (page, error) {
+	var list struct {
+		metav1.TypeMeta
+		Metadata metav1.ListMeta
+		Items    []json.RawMessage
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return page{}, err
+	}
+	if list.Metadata.ResourceVersion == "" {
+		return page{}, fmt.Errorf("a %s without a resource version", list.Kind)
+	}
+	p := page{resourceVersion: list.Metadata.ResourceVersion, next: list.Metadata.Continue}
+	head := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, list.APIVersion, strings.TrimSuffix(list.Kind, "List"))
+	for _, item := range list.Items {
+		object, err := newItem(item, head)
+		if err != nil {
+			return page{}, err
 		}
 		p.objects = append(p.objects, object)
 	}
 	return p, nil
 }
 
-func newItem(item []byte, apiVersion, listKind string) (*delta.Object, error) {
-	if bytes.IndexByte(item, '\n') >= 0 { // records hold no line breaks, and a string in JSON cannot
-		var compact bytes.Buffer
-		if err := json.Compact(&compact, item); err != nil {
-			return nil, err
-		}
-		item = compact.Bytes()
+// newItem makes an object of an item, which begins with head if it does not have a kind. Records hold no line breaks.
+func newItem(item []byte, head string) (*delta.Object, error) {
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, item); err != nil {
+		return nil, err
 	}
-	object, err := delta.NewObject(item)
+	object, err := delta.NewObject(compact.Bytes())
 	if err != nil || object.Kind() != "" {
-		if err == nil { // let go of the page
-			object, err = delta.NewObject(append([]byte(nil), item...))
-		}
 		return object, err
 	}
-	kind := listKind
-	if n := len(kind) - len("List"); n > 0 && kind[n:] == "List" {
-		kind = kind[:n]
-	}
-	raw := make([]byte, 0, len(item)+len(apiVersion)+len(kind)+32)
-	raw = fmt.Appendf(raw, `{"apiVersion":%q,"kind":%q,`, apiVersion, kind)
-	return delta.NewObject(append(raw, item[1:]...))
+	return delta.NewObject(append([]byte(head), compact.Bytes()[1:]...))
 }
 
 // watchAfterPages reads the state page by page, at the position if there is one, and watches on from its resource version.
-func (l *follower) watchAfterPages(ctx context.Context) (*frames, error) {
-	first, err := l.collection.list(ctx, listOptions{limit: pageSize, exact: l.position})
+func (l *follower) watchAfterPages(ctx context.Context, options metav1.ListOptions) (*frames, error) {
+	first := metav1.ListOptions{Limit: pageSize}
+	if l.position != "" {
+		first.ResourceVersion, first.ResourceVersionMatch = l.position, metav1.ResourceVersionMatchExact
+	}
+	p, err := l.collection.list(ctx, first)
 	if err != nil {
 		return nil, err
 	}
-	if l.position != "" && first.resourceVersion != l.position {
-		// The server does not know resourceVersionMatch. What changed since would pass for what was there before.
-		return nil, apierrors.NewResourceExpired(fmt.Sprintf("asked for the state at %s, got that at %s", l.position, first.resourceVersion))
+	if l.position != "" && p.resourceVersion != l.position {
+		// The server ignores resourceVersionMatch. What changed since would pass for what was there before.
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("asked for the state at %s, got that at %s", l.position, p.resourceVersion))
 	}
-	l.health.opened(false)
-	if err := l.readPages(ctx, first); err != nil {
+	l.opened(false)
+	l.confirm()
+	if err := l.readPages(ctx, p); err != nil {
 		return nil, err
 	}
-	return l.watch(ctx)
+	return l.watch(ctx, options)
 }
 
-// readPages passes the state on between begin and end. An expired continue token, like any other error, is the end of it:
-// the next attempt begins anew.
+// readPages passes the state on between begin and end. An expired continue token ends it, like any other error: the next
+// attempt begins anew.
 func (l *follower) readPages(ctx context.Context, p page) error {
 	start := &marker{kind: begin, exact: l.position != ""}
 	if l.refused != nil {
@@ -195,11 +141,10 @@ func (l *follower) readPages(ctx context.Context, p page) error {
 		if p.next == "" {
 			break
 		}
-		next, err := l.collection.list(ctx, listOptions{limit: p.limit, token: p.next})
-		if err != nil {
+		var err error
+		if p, err = l.collection.list(ctx, metav1.ListOptions{Limit: p.limit, Continue: p.next}); err != nil {
 			return err
 		}
-		p = next
 	}
 	if err := l.process(ctx, event{marker: &marker{kind: end, resourceVersion: position}}); err != nil {
 		return err

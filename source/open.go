@@ -1,0 +1,154 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// This file decides where a watch begins: at the position, or with the whole state.
+
+// precaution is how long the comparison of versions may hold up a watch that does not need it. The API server's watch
+// cache remembers little more than a minute.
+const precaution = 5 * time.Second
+
+// open opens a watch where the next one has to begin, after whatever has to be read before.
+func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frames, error) {
+	if l.position != "" {
+		if err := l.compare(ctx); err != nil {
+			return nil, err
+		}
+		if l.refused != nil { // in the last run, which did not complete the state
+			l.position, l.fill = "", false
+			return l.watchAfterPages(ctx, options)
+		}
+		f, err := l.resume(ctx, options)
+		if !isRefusal(err) {
+			return f, err
+		}
+		l.refuse(err)
+	}
+	// A gap record names the resource version that closes the gap before the differences follow. The first page of a list
+	// has it; a watch-list sends it only at its end.
+	if l.pagesOnly || l.refused != nil {
+		return l.watchAfterPages(ctx, options)
+	}
+	f, err := l.watchList(ctx, options)
+	if isWatchListUnsupported(err) {
+		l.logger.Info("the API server has no watch-list; reading pages instead", "err", err)
+		l.pagesOnly = true
+		return l.watchAfterPages(ctx, options)
+	}
+	return f, err
+}
+
+// compare compares the position with the server's present one, by the smallest list there is (a quorum read). A server
+// whose history went back accepts a future position, and leaves out what happens up to it. For a position of this run that
+// is no more than a precaution, and must not cost a watch that the server grants.
+func (l *follower) compare(ctx context.Context) error {
+	if l.rolledBack != nil {
+		return l.rolledBack
+	}
+	listing := ctx
+	if !l.restored {
+		var cancel context.CancelFunc
+		listing, cancel = context.WithTimeout(ctx, precaution)
+		defer cancel()
+	}
+	now, err := l.collection.list(listing, metav1.ListOptions{Limit: 1})
+	if err != nil && !l.restored {
+		return nil //nolint:nilerr // as said above
+	}
+	if err != nil {
+		return err
+	}
+	if order, err := resourceversion.CompareResourceVersion(l.position, now.resourceVersion); err == nil && order > 0 {
+		l.rolledBack = fmt.Errorf("%s: the API server is at resource version %s, before the position %s: its history has gone back, as after a restore of etcd",
+			delta.ResourceName(l.collection.resource), now.resourceVersion, l.position)
+		if l.onRollback != nil {
+			l.onRollback(l.rolledBack)
+		}
+		return l.rolledBack
+	}
+	if !l.restored {
+		return nil
+	}
+	l.restored = false
+	return l.process(ctx, event{marker: &marker{kind: compared, resourceVersion: now.resourceVersion}})
+}
+
+// resume watches on from the position, after reading the state there if that is due.
+func (l *follower) resume(ctx context.Context, options metav1.ListOptions) (*frames, error) {
+	if l.fill {
+		f, err := l.watchAfterPages(ctx, options)
+		if !isRefusal(err) {
+			return f, err
+		}
+		// The server has forgotten the state at the position, but perhaps not the history since. The next event moves the
+		// position, perhaps to where the state can be had.
+	}
+	f, err := l.watch(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	f.single = l.fill
+	l.opened(true)
+	if l.begun {
+		if err := l.process(ctx, event{marker: &marker{kind: abandon}}); err != nil {
+			f.Close()
+			return nil, err
+		}
+		l.begun = false
+	}
+	return f, nil
+}
+
+// watchList opens a watch that begins with the state: the objects as ADDED in no order, a bookmark with an
+// annotation at their end, then changes (KEP-3157).
+func (l *follower) watchList(ctx context.Context, options metav1.ListOptions) (*frames, error) {
+	options.SendInitialEvents = new(true)
+	options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	// If a large state did not reach its end in time, it would begin anew for ever: an hour at least, not five minutes.
+	options.TimeoutSeconds = new(12 * *options.TimeoutSeconds)
+	f, err := l.watch(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	l.opened(false)
+	if err := l.process(ctx, event{marker: &marker{kind: begin}}); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// watch opens a watch at the position.
+func (l *follower) watch(ctx context.Context, options metav1.ListOptions) (*frames, error) {
+	options.ResourceVersion = l.position
+	return l.collection.watch(ctx, options)
+}
+
+// refuse gives the position up: the next watch begins with the whole state, behind a gap.
+func (l *follower) refuse(err error) {
+	l.logger.Warn("the API server refuses the history since the position: a gap; the difference follows",
+		"resourceVersion", l.position, "err", err)
+	l.refused = &refusal{from: l.position, reason: err.Error()}
+	l.position, l.fill = "", false
+}
+
+// isRefusal reports whether the server no longer has the history asked for.
+func isRefusal(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+}
+
+// isWatchListUnsupported reports whether the server turned sendInitialEvents down, as one does that lacks the
+// feature or has it switched off (validation of list options: Invalid; older ones: BadRequest).
+func isWatchListUnsupported(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
