@@ -131,7 +131,7 @@ func TestExprFilterTells(t *testing.T) {
 		take(t, p, &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7+n, `"where":"planted","map":{}`)}, true)
 	}
 	drain(t, p)
-	if lines := strings.Count(out.String(), "filter fails"); lines != 1 || !strings.Contains(out.String(), "there is no such key or index") {
+	if lines := strings.Count(out.String(), "filter fails"); lines != 1 || !strings.Contains(out.String(), "a value is absent") {
 		t.Errorf("got %d warnings, want one:\n%s", lines, out.String())
 	}
 	var errs []string

@@ -6,9 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Input gives an expression its variables; each is asked for only if the expression comes to it. What Object and
-// OldObject return is read and never changed; they may be asked several times, also by several evaluations at once if
-// the same Input is given to them.
+// Input has an expression's variables; each is read only if the evaluation comes to it. What Object and OldObject return is
+// never changed; both may be called several times, also by several evaluations at once if these share the Input.
 type Input interface {
 	Object() (map[string]any, error)
 	OldObject() (map[string]any, error) // nil if there is none
@@ -24,8 +23,8 @@ type Identity struct {
 	Namespace, Name, UID, ResourceVersion string
 }
 
-// Identified is an [Input] that knows who the object is without decoding it. An expression that reads nothing else of
-// the object is then answered without asking for Object.
+// Identified is an [Input] that has the identity of the object without decoding it. An expression that reads nothing else
+// of the object is then evaluated without a call of Object.
 type Identified interface {
 	Input
 	Identity() Identity
@@ -34,7 +33,7 @@ type Identified interface {
 // activation looks the variables up in an Input, for one evaluation.
 type activation struct {
 	in       Input
-	identity *identityFields // what the expression reads of object, if that is all it reads
+	identity []Read // what the expression reads, if that is nothing of object but its identity
 	object   any
 	old      any
 	err      error // of the input
@@ -58,8 +57,7 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	case varType:
 		return a.in.Type(), true
 	case varResource:
-		r := a.in.Resource()
-		return map[string]string{"group": r.Group, "version": r.Version, "resource": r.Resource}, true
+		return resourceVariable(a.in.Resource()), true
 	case varSnapshot:
 		return a.in.Snapshot(), true
 	case varInferred:
@@ -69,13 +67,17 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	}
 }
 
+func resourceVariable(r schema.GroupVersionResource) map[string]string {
+	return map[string]string{"group": r.Group, "version": r.Version, "resource": r.Resource}
+}
+
 // Parent implements [cel.Activation].
 func (a *activation) Parent() cel.Activation { return nil }
 
 func (a *activation) readObject() any {
 	if a.identity != nil {
 		if in, ok := a.in.(Identified); ok {
-			return a.identity.of(in.Identity())
+			return in.Identity().object(a.identity)
 		}
 	}
 	return a.read(a.in.Object)
@@ -96,10 +98,10 @@ func (a *activation) read(object func() (map[string]any, error)) any {
 	}
 }
 
-// InputError says that an object could not be read. Its text does not hold the cause's, which may quote the object.
+// InputError is the error of an object that could not be read. Its text does not hold the cause's, which may quote the object.
 type InputError struct{ cause error }
 
 func (e *InputError) Error() string { return "the object cannot be decoded" }
 
-// Unwrap returns what the [Input] said.
+// Unwrap returns the error of the [Input].
 func (e *InputError) Unwrap() error { return e.cause }

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"cel.dev/cel-go/cel"
-	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
@@ -27,20 +26,17 @@ func (listsLibrary) CompileOptions() []cel.EnvOption {
 	item := cel.TypeParamType("T")
 	list := []*cel.Type{cel.ListType(item)}
 	find := []*cel.Type{cel.ListType(item), item}
-	options := []cel.EnvOption{
-		// In a program a meteredCall takes the place of all but sum.
-		cel.Function("isSorted", cel.MemberOverload("list_is_sorted", list, cel.BoolType, onListAlone((&meter{}).isSorted))),
-		cel.Function("sum", cel.MemberOverload("list_sum", list, item, onListAlone(sum))),
-		cel.Function("min", cel.MemberOverload("list_min", list, item, onListAlone((&meter{}).smallest))),
-		cel.Function("max", cel.MemberOverload("list_max", list, item, onListAlone((&meter{}).largest))),
-		cel.Function("indexOf", cel.MemberOverload("list_index_of", find, cel.IntType, onListItem((&meter{}).index))),
-		cel.Function("lastIndexOf", cel.MemberOverload("list_last_index_of", find, cel.IntType, onListItem((&meter{}).lastIndex))),
+	return []cel.EnvOption{
+		cel.Function("isSorted", cel.MemberOverload("list_is_sorted", list, cel.BoolType, onList(isSorted))),
+		cel.Function("sum", cel.MemberOverload("list_sum", list, item, onList(sum))),
+		cel.Function("min", cel.MemberOverload("list_min", list, item, onList(smallest))),
+		cel.Function("max", cel.MemberOverload("list_max", list, item, onList(largest))),
+		cel.Function("indexOf", cel.MemberOverload("list_index_of", find, cel.IntType, onListItem(index))),
+		cel.Function("lastIndexOf", cel.MemberOverload("list_last_index_of", find, cel.IntType, onListItem(lastIndex))),
 	}
-	pass := cost.Sum(cost.Const(cost.CallCost), cost.Length(cost.Target()))
-	return append(options, cel.CostModel(cost.MemberOverload("list_sum", cost.EvalCost(pass))))
 }
 
-func onListAlone(f func(traits.Lister) ref.Val) cel.OverloadOpt {
+func onList(f func(traits.Lister) ref.Val) cel.OverloadOpt {
 	return cel.UnaryBinding(func(v ref.Val) ref.Val {
 		if l, ok := v.(traits.Lister); ok {
 			return f(l)
@@ -63,9 +59,9 @@ func length(l traits.Lister) types.Int {
 	return n
 }
 
-func (m *meter) isSorted(l traits.Lister) ref.Val {
+func isSorted(l traits.Lister) ref.Val {
 	for i := types.Int(1); i < length(l); i++ {
-		switch c := m.compare(l.Get(i-1), l.Get(i)); c {
+		switch c := compare(l.Get(i-1), l.Get(i)); c {
 		case types.IntOne:
 			return types.False
 		case types.IntZero, types.IntNegOne:
@@ -91,18 +87,18 @@ func sum(l traits.Lister) ref.Val {
 	return total
 }
 
-func (m *meter) smallest(l traits.Lister) ref.Val { return m.extreme(l, types.IntNegOne) }
+func smallest(l traits.Lister) ref.Val { return extreme(l, types.IntNegOne) }
 
-func (m *meter) largest(l traits.Lister) ref.Val { return m.extreme(l, types.IntOne) }
+func largest(l traits.Lister) ref.Val { return extreme(l, types.IntOne) }
 
 // extreme is the largest item for 1, the smallest for -1.
-func (m *meter) extreme(l traits.Lister, wanted types.Int) ref.Val {
+func extreme(l traits.Lister, wanted types.Int) ref.Val {
 	if length(l) == 0 {
 		return types.WrapErr(errEmptyList)
 	}
 	best := l.Get(types.IntZero)
 	for i := types.Int(1); i < length(l); i++ {
-		switch c := m.compare(l.Get(i), best); c {
+		switch c := compare(l.Get(i), best); c {
 		case wanted:
 			best = l.Get(i)
 		case types.IntZero, types.IntOne, types.IntNegOne:
@@ -114,10 +110,29 @@ func (m *meter) extreme(l traits.Lister, wanted types.Int) ref.Val {
 }
 
 // compare returns -1, 0, 1 or an error.
-func (m *meter) compare(a, b ref.Val) ref.Val {
-	m.step(1 + int(min(size(a), size(b)))/10)
+func compare(a, b ref.Val) ref.Val {
 	if comparer, ok := a.(traits.Comparer); ok {
 		return comparer.Compare(b)
 	}
 	return types.MaybeNoSuchOverloadErr(a)
+}
+
+// index is where v is in a list, -1 if it is not.
+func index(l traits.Lister, v ref.Val) types.Int {
+	for i := range length(l) {
+		if types.Equal(l.Get(i), v) == types.True {
+			return i
+		}
+	}
+	return types.IntNegOne
+}
+
+// lastIndex is where v is in a list for the last time, -1 if it is not.
+func lastIndex(l traits.Lister, v ref.Val) types.Int {
+	for i := length(l) - 1; i >= 0; i-- {
+		if types.Equal(l.Get(i), v) == types.True {
+			return i
+		}
+	}
+	return types.IntNegOne
 }

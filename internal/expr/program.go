@@ -3,6 +3,8 @@ package expr
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"cel.dev/cel-go/cel"
@@ -25,12 +27,11 @@ const (
 // Program is a compiled expression. It is immutable and safe for concurrent use.
 type Program struct {
 	kind     Kind
-	source   *source
+	source   source
 	ast      *ast.AST
 	program  cel.Program
-	partial  cel.Program // the same, evaluated with variables that are not known
+	reads    []Read
 	uses     Uses
-	identity *identityFields
 	warnings []Fault
 }
 
@@ -41,44 +42,44 @@ func Compile(text string, kind Kind) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the environment of expressions: %w", err)
 	}
-	src := newSource(text)
+	src := source(text)
+	if strings.TrimSpace(text) == "" {
+		return nil, Faults{src.fault(0, "the expression is empty")}
+	}
 	parsed, issues := env.Parse(text)
 	if issues.Err() != nil {
-		return nil, syntaxFaults(src, issues.Errors())
+		return nil, src.faults(issues.Errors())[:1] // after one mistake the parser reports others that are none
 	}
 	checked, issues := env.Check(parsed)
 	if issues.Err() != nil {
-		return nil, typeFaults(src, env, parsed.NativeRep(), issues.Errors())
+		return nil, src.faults(issues.Errors())
 	}
 	p := &Program{kind: kind, source: src, ast: checked.NativeRep()}
-	faults := append(resultFaults(src, kind, checked), literalFaults(src, p.ast)...)
-	faults = append(faults, pathFaults(src, p.ast)...)
-	if kind == Filter {
-		faults = append(faults, contraryFaults(src, p.ast)...)
-	}
-	if len(faults) > 0 {
+	p.reads = readsOf(p.ast)
+	p.uses = usesOf(p.reads)
+	if faults := slices.Concat(checkResult(src, kind, checked), checkLiterals(src, p.ast), checkFields(src, p.ast, p.reads)); len(faults) > 0 {
 		return nil, sorted(faults)
 	}
 	options := []cel.ProgramOption{
-		cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(charges{}), cel.CustomDecoratorV2(metered),
+		cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(dynCosts{}), cel.CustomDecoratorV2(guard(env)),
 	}
 	if p.program, err = env.Program(checked, options...); err != nil {
-		// What is known to fail here was found above, with its place.
 		return nil, Faults{src.fault(0, "cannot be evaluated: %v", err)}
 	}
-	if p.partial, err = env.Program(checked, append(options, cel.EvalOptions(cel.OptPartialEval))...); err != nil {
+	partial, err := env.Program(checked, append(options, cel.EvalOptions(cel.OptPartialEval))...)
+	if err != nil {
 		return nil, Faults{src.fault(0, "cannot be evaluated: %v", err)}
 	}
-	p.uses, p.identity = usesOf(p.ast)
-	p.warnings = pathWarnings(src, p.ast)
-	if faults := p.constantFaults(); len(faults) > 0 {
+	faults, warnings := checkOutcome(src, kind, partial)
+	if len(faults) > 0 {
 		return nil, sorted(faults)
 	}
+	p.warnings = sorted(append(warnings, fieldWarnings(src, p.ast, p.reads)...))
 	return p, nil
 }
 
 // String is the expression's text.
-func (p *Program) String() string { return p.source.text }
+func (p *Program) String() string { return string(p.source) }
 
 // Warnings are what works and was perhaps not meant.
 func (p *Program) Warnings() []Fault { return p.warnings }
@@ -91,19 +92,17 @@ func (p *Program) Eval(ctx context.Context, in Input) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.kind == Filter {
-		pass, ok := result.(types.Bool)
-		if !ok {
-			return nil, p.source.evalError(0, "the result is neither true nor false")
-		}
-		return bool(pass), nil
-	}
 	value, reason := plain(result)
+	if _, ok := value.(bool); p.kind == Filter && !ok {
+		reason = notBool
+	}
 	if reason != "" {
 		return nil, p.source.evalError(0, reason)
 	}
 	return value, nil
 }
+
+const notBool = "the result is neither true nor false"
 
 // Pass is Eval for a [Filter].
 func (p *Program) Pass(ctx context.Context, in Input) (bool, error) {
@@ -113,7 +112,7 @@ func (p *Program) Pass(ctx context.Context, in Input) (bool, error) {
 	}
 	pass, ok := result.(types.Bool)
 	if !ok {
-		return false, p.source.evalError(0, "the result is neither true nor false")
+		return false, p.source.evalError(0, notBool)
 	}
 	return bool(pass), nil
 }
@@ -123,7 +122,10 @@ func (p *Program) run(ctx context.Context, in Input) (ref.Val, error) {
 		return nil, context.Cause(ctx)
 	}
 	// Not ContextEval, which costs as much again as the evaluation of a simple condition: the cost limit ends what takes long.
-	vars := activation{in: in, identity: p.identity}
+	vars := activation{in: in}
+	if p.uses.Identity {
+		vars.identity = p.reads
+	}
 	result, _, err := p.program.Eval(&vars)
 	switch {
 	case err == nil:

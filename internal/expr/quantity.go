@@ -79,18 +79,9 @@ func (quantityLibrary) CompileOptions() []cel.EnvOption {
 	return []cel.EnvOption{
 		cel.Types(quantityType),
 		cel.Function("quantity", cel.Overload("string_to_quantity", []*cel.Type{cel.StringType}, quantityType,
-			cel.UnaryBinding(func(text ref.Val) ref.Val {
-				q, err := parseQuantity(text)
-				if err != nil {
-					return types.WrapErr(err)
-				}
-				return q
-			}))),
+			cel.UnaryBinding(toQuantity))),
 		cel.Function("isQuantity", cel.Overload("is_quantity_string", []*cel.Type{cel.StringType}, cel.BoolType,
-			cel.UnaryBinding(func(text ref.Val) ref.Val {
-				_, err := parseQuantity(text)
-				return types.Bool(err == nil)
-			}))),
+			cel.UnaryBinding(func(text ref.Val) ref.Val { return types.Bool(!types.IsError(toQuantity(text))) }))),
 		cel.Function("string", cel.Overload("quantity_to_string", one, cel.StringType,
 			onQuantity(func(q quantity) ref.Val { return types.String(q.String()) }))),
 		cel.Function("sign", cel.MemberOverload("quantity_sign", one, cel.IntType,
@@ -148,15 +139,15 @@ func onQuantities(f func(a, b quantity) ref.Val) cel.OverloadOpt {
 // maxQuantity is far above what a quantity needs; parsing takes time that grows with the square of the length.
 const maxQuantity = 256
 
-// parseQuantity returns errors that do not hold the text.
-func parseQuantity(text ref.Val) (quantity, error) {
+// toQuantity returns a quantity, or an error that does not hold the text.
+func toQuantity(text ref.Val) ref.Val {
 	s, ok := text.(types.String)
 	if !ok || len(s) > maxQuantity {
-		return quantity{}, errNotQuantity
+		return types.WrapErr(errNotQuantity)
 	}
 	q, err := resource.ParseQuantity(string(s))
 	if err != nil {
-		return quantity{}, errNotQuantity
+		return types.WrapErr(errNotQuantity)
 	}
-	return quantity{q}, nil
+	return quantity{q}
 }

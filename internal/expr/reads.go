@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,34 +11,102 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// Read is a place that an expression looks at: a variable, and the names and indices that lead on from it as far as
-// they are constants.
+// Read is a place that an expression looks at: a variable, and the names and indices that lead on from it as far as they
+// are constants.
 type Read struct {
 	variable string
-	steps    []any // string or int64
-	// tested says that all the expression asks is whether the place is there.
-	tested bool
+	steps    []any   // string or int64
+	nodes    []int64 // the ids of the nodes that contain the steps
+	tested   bool    // by has(), which reads no value
 }
 
-// Reads lists the places that the expression looks at, in the order of its text. They are for people who want to know
-// why it says what it says; an evaluation may come to some of them only.
+// Reads lists the places that the expression looks at, in the order of its text, for people who want to see why it has
+// its result. An evaluation may read only some of them.
 func (p *Program) Reads() []Read {
 	var reads []Read
-	collectReads(p.ast.Expr(), func(r Read) {
-		if !slices.ContainsFunc(reads, r.same) {
+	for _, r := range p.reads {
+		if !slices.ContainsFunc(reads, func(other Read) bool { return r.String() == other.String() }) {
 			reads = append(reads, r)
 		}
-	})
-	// has(a.b) && a.b.c: what is said of a.b.c says enough of a.b.
+	}
+	// has(a.b) && a.b.c: the value of a.b.c shows enough of a.b.
 	return slices.DeleteFunc(reads, func(r Read) bool { return r.tested && slices.ContainsFunc(reads, r.leadsTo) })
 }
 
-func (r Read) same(other Read) bool {
-	return r.variable == other.variable && slices.Equal(r.steps, other.steps)
+func (r Read) ofObject() bool { return r.variable == varObject || r.variable == varOldObject }
+
+// name is one of the steps, "" if that is an index or there are not so many.
+func (r Read) name(step int) string {
+	if step >= len(r.steps) {
+		return ""
+	}
+	name, _ := r.steps[step].(string)
+	return name
 }
 
 func (r Read) leadsTo(other Read) bool {
 	return r.variable == other.variable && len(r.steps) < len(other.steps) && slices.Equal(r.steps, other.steps[:len(r.steps)])
+}
+
+// readsOf finds the longest chains of constant steps that begin with a variable. No macro binds a variable's name: see
+// checkCall.
+func readsOf(a *ast.AST) []Read {
+	var reads []Read
+	inner := map[int64]bool{}
+	ast.PreOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if inner[e.ID()] {
+			return
+		}
+		var r Read
+		at := e
+		for {
+			operand, step, node := stepOf(at)
+			if operand == nil {
+				break
+			}
+			r.steps, r.nodes = append(r.steps, step), append(r.nodes, node)
+			r.tested = r.tested || at.Kind() == ast.SelectKind && at.AsSelect().IsTestOnly()
+			inner[operand.ID()] = true
+			at = operand
+		}
+		if at.Kind() != ast.IdentKind {
+			return
+		}
+		r.variable = strings.TrimPrefix(at.AsIdent(), ".")
+		if !slices.Contains(variableNames(), r.variable) {
+			return
+		}
+		slices.Reverse(r.steps)
+		slices.Reverse(r.nodes)
+		reads = append(reads, r)
+	}))
+	return reads
+}
+
+// stepOf takes the last step off a chain: the expression before it, the name or index, and the node that contains it. The
+// operand is nil if e is no step by a constant.
+func stepOf(e ast.Expr) (operand ast.Expr, step any, node int64) {
+	switch e.Kind() {
+	case ast.SelectKind:
+		return e.AsSelect().Operand(), e.AsSelect().FieldName(), e.ID()
+	case ast.CallKind:
+		args := e.AsCall().Args()
+		switch e.AsCall().FunctionName() {
+		case operators.Index, operators.OptIndex, operators.OptSelect:
+		default:
+			return nil, nil, 0
+		}
+		if args[1].Kind() != ast.LiteralKind {
+			return nil, nil, 0
+		}
+		switch step := args[1].AsLiteral().(type) {
+		case types.String:
+			return args[0], string(step), args[1].ID()
+		case types.Int:
+			return args[0], int64(step), args[1].ID()
+		}
+	}
+	return nil, nil, 0
 }
 
 // String writes the place as an expression would: object.metadata.labels["example.com/owner"].
@@ -49,7 +118,7 @@ func (r Read) String() string {
 		case int64:
 			b.WriteString("[" + strconv.FormatInt(step, 10) + "]")
 		case string:
-			if isIdentifier(step) {
+			if identifier.MatchString(step) {
 				b.WriteString("." + step)
 			} else {
 				b.WriteString("[" + strconv.Quote(step) + "]")
@@ -59,41 +128,24 @@ func (r Read) String() string {
 	return b.String()
 }
 
-func isIdentifier(text string) bool {
-	for i := range len(text) {
-		c := text[i]
-		letter := c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return text != ""
-}
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9]*$`)
 
 // In is what is there, and whether anything is. An error means that the input cannot be read.
 func (r Read) In(in Input) (value any, ok bool, err error) {
-	switch r.variable {
-	case varObject, varOldObject:
-		read := in.Object
-		if r.variable == varOldObject {
-			read = in.OldObject
+	a := activation{in: in}
+	value, _ = a.ResolveName(r.variable)
+	switch v := value.(type) {
+	case map[string]string:
+		members := map[string]any{}
+		for name, member := range v {
+			members[name] = member
 		}
-		object, err := read()
-		if err != nil {
-			return nil, false, &InputError{cause: err}
-		}
-		if object != nil {
-			value = object
-		}
-	case varType:
-		value = in.Type()
-	case varResource:
-		gvr := in.Resource()
-		value = map[string]any{"group": gvr.Group, "version": gvr.Version, "resource": gvr.Resource}
-	case varSnapshot:
-		value = in.Snapshot()
-	case varInferred:
-		value = in.Inferred()
+		value = members
+	case types.Null:
+		value = nil
+	}
+	if a.err != nil {
+		return nil, false, a.err
 	}
 	for _, step := range r.steps {
 		if value, ok = stepInto(value, step); !ok {
@@ -118,65 +170,4 @@ func stepInto(value, step any) (any, bool) {
 	default:
 		return nil, false
 	}
-}
-
-// collectReads finds the longest chains that begin with a variable.
-func collectReads(e ast.Expr, found func(Read)) {
-	if r, ok := chain(e); ok {
-		found(r)
-		return
-	}
-	var children []ast.Expr
-	switch e.Kind() {
-	case ast.SelectKind:
-		children = []ast.Expr{e.AsSelect().Operand()}
-	case ast.CallKind:
-		if call := e.AsCall(); call.IsMemberFunction() {
-			children = append([]ast.Expr{call.Target()}, call.Args()...)
-		} else {
-			children = call.Args()
-		}
-	case ast.ListKind:
-		children = e.AsList().Elements()
-	case ast.MapKind:
-		for _, entry := range e.AsMap().Entries() {
-			children = append(children, entry.AsMapEntry().Key(), entry.AsMapEntry().Value())
-		}
-	case ast.ComprehensionKind:
-		c := e.AsComprehension()
-		children = []ast.Expr{c.IterRange(), c.AccuInit(), c.LoopCondition(), c.LoopStep(), c.Result()}
-	}
-	for _, child := range children {
-		collectReads(child, found)
-	}
-}
-
-// chain reads an expression that is a variable and constant steps from it. No macro binds a variable's name: see
-// literalFaults.
-func chain(e ast.Expr) (Read, bool) {
-	switch e.Kind() {
-	case ast.IdentKind:
-		name := strings.TrimPrefix(e.AsIdent(), ".")
-		return Read{variable: name}, slices.Contains(variableNames(), name)
-	case ast.SelectKind:
-		s := e.AsSelect()
-		r, ok := chain(s.Operand())
-		return Read{r.variable, append(r.steps, s.FieldName()), s.IsTestOnly()}, ok
-	case ast.CallKind:
-		call := e.AsCall()
-		if name := call.FunctionName(); name != operators.Index && name != operators.OptIndex && name != operators.OptSelect || len(call.Args()) != 2 {
-			return Read{}, false
-		}
-		r, ok := chain(call.Args()[0])
-		if !ok || call.Args()[1].Kind() != ast.LiteralKind {
-			return Read{}, false
-		}
-		switch step := call.Args()[1].AsLiteral().(type) {
-		case types.String:
-			return Read{variable: r.variable, steps: append(r.steps, string(step))}, true
-		case types.Int:
-			return Read{variable: r.variable, steps: append(r.steps, int64(step))}, true
-		}
-	}
-	return Read{}, false
 }

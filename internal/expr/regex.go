@@ -4,7 +4,6 @@ import (
 	"regexp"
 
 	"cel.dev/cel-go/cel"
-	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/interpreter"
@@ -40,21 +39,11 @@ func (regexLibrary) CompileOptions() []cel.EnvOption {
 	two := []*cel.Type{cel.StringType, cel.StringType}
 	three := append(two[:2:2], cel.IntType)
 	texts := cel.ListType(cel.StringType)
-	search := cost.Mul(
-		cost.Scale(cost.Sum(cost.Length(cost.Target()), cost.Const(1)), cost.StringTraversalCostFactor),
-		cost.Scale(cost.Sum(cost.Length(cost.Arg(0)), cost.Const(1)), cost.RegexStringLengthCostFactor),
-	)
-	all := cost.AllocList(search, cost.Length(cost.Result()))
 	return []cel.EnvOption{
 		cel.Function("find", cel.MemberOverload("string_find_string", two, cel.StringType, cel.FunctionBinding(patterned(find)))),
 		cel.Function("findAll",
 			cel.MemberOverload("string_find_all_string", two, texts, cel.FunctionBinding(patterned(findAll))),
 			cel.MemberOverload("string_find_all_string_int", three, texts, cel.FunctionBinding(patterned(findAll)))),
-		cel.CostModel(
-			cost.MemberOverload("string_find_string", cost.EvalCost(cost.Sum(cost.Const(cost.CallCost), search))),
-			cost.MemberOverload("string_find_all_string", cost.EvalCost(all)),
-			cost.MemberOverload("string_find_all_string_int", cost.EvalCost(all)),
-		),
 	}
 }
 

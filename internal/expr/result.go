@@ -14,36 +14,6 @@ import (
 // maxDepth of a result; no object is nested as deeply.
 const maxDepth = 100
 
-// Shape is what can be said of a result before there is one.
-type Shape int
-
-// The shapes.
-const (
-	// AnyShape may be each of the others.
-	AnyShape Shape = iota
-	// ScalarShape has nothing inside.
-	ScalarShape
-	// ListShape has items.
-	ListShape
-	// MapShape has members.
-	MapShape
-)
-
-// Shape is that of every result of the expression.
-func (p *Program) Shape() Shape {
-	switch p.ast.GetType(p.ast.Expr().ID()).Kind() {
-	case types.BoolKind, types.IntKind, types.UintKind, types.DoubleKind, types.StringKind, types.BytesKind,
-		types.TimestampKind, types.DurationKind, types.NullTypeKind:
-		return ScalarShape
-	case types.ListKind:
-		return ListShape
-	case types.MapKind:
-		return MapShape
-	default:
-		return AnyShape
-	}
-}
-
 // plain copies a result into what can be put into an object; see [copier.copy].
 func plain(v ref.Val) (value any, reason string) {
 	c := copier{}

@@ -7,8 +7,8 @@ import (
 	"cel.dev/cel-go/cel"
 )
 
-// TestMeteredMeansTheSame: a call that pays as it goes has the result of the one whose place it takes.
-func TestMeteredMeansTheSame(t *testing.T) {
+// TestGuardKeepsResults: a call that is charged before it runs has the result of the call that it replaces.
+func TestGuardKeepsResults(t *testing.T) {
 	env, err := newEnv()
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestMeteredMeansTheSame(t *testing.T) {
 				add("dyn(%s).%s(dyn(%s))", a, f, b)
 			}
 		}
-		for _, f := range []string{"distinct", "isSorted", "min", "max", "flatten"} {
+		for _, f := range []string{"distinct", "isSorted", "min", "max", "flatten", "sort", "sum", "reverse"} {
 			add("dyn(%s).%s()", a, f)
 		}
 		add(`"%%s".format([dyn(%s)])`, a)
@@ -58,6 +58,8 @@ func TestMeteredMeansTheSame(t *testing.T) {
 			add("%s.replace(%s, %s)", a, b, a)
 			add("%s.replace(%s, %s, 1)", a, b, a)
 			add("[%s, %s].join(%s)", a, a, b)
+			add("%s.find(dyn(%s))", a, b)
+			add("dyn(%s).matches(dyn(%s))", a, b)
 			for _, f := range []string{"indexOf", "lastIndexOf"} {
 				add("%s.%s(%s)", a, f, b)
 				for i := range 8 {
@@ -85,7 +87,7 @@ func TestMeteredMeansTheSame(t *testing.T) {
 			return fmt.Sprintf("%T %v %s", v.Value(), value, reason)
 		}
 		want := result(cel.EvalOptions(cel.OptOptimize))
-		got := result(cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(charges{}), cel.CustomDecoratorV2(metered))
+		got := result(cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(dynCosts{}), cel.CustomDecoratorV2(guard(env)))
 		if got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}

@@ -1,0 +1,292 @@
+package expr
+
+import (
+	"fmt"
+	"math/bits"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/functions"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
+)
+
+// cel-go charges a call after it ran, by its overload. That does not bound an evaluation over an object that somebody else
+// made: one call may compare each pair of items, or build a text as long as two texts multiplied, and most of an object is
+// dyn, so that the overload is unknown and the call costs one step. So guard charges such calls before they run, and
+// dynCosts charges the other calls without an overload by the size of their arguments.
+
+// dynCosts implements [cost.ActualCostEstimator] for the calls that cel-go has no model of.
+type dynCosts struct{}
+
+// CallCost implements [cost.ActualCostEstimator].
+func (dynCosts) CallCost(function, overload string, args []ref.Val, _ ref.Val) *uint64 {
+	steps := 1
+	switch {
+	case overload == chargeCall:
+		n, _ := args[0].(types.Int)
+		steps = int(n)
+	case function == overloads.Matches || function == "find" || function == "findAll":
+		steps = regexPrice(args) // the pattern is a constant, which guard leaves to cel-go
+	case overload != "":
+		return nil
+	default:
+		steps += dynPrice(function, args)
+	}
+	result := uint64(steps)
+	return &result
+}
+
+func dynPrice(function string, args []ref.Val) int {
+	switch function {
+	case operators.Index, operators.OptIndex, operators.OptSelect, overloads.TypeConvertType, overloads.TypeConvertDyn:
+		return 0
+	case overloads.Size, operators.Add:
+		if isContainer(args[0]) {
+			return 0 // lists are joined without a copy
+		}
+	}
+	steps := 0
+	for _, arg := range args {
+		steps += size(arg)
+	}
+	return steps
+}
+
+// guardedCall is a call that is charged before it runs.
+type guardedCall struct {
+	interpreter.InterpretableCall
+	price func(args []ref.Val) int
+	run   functions.FunctionOp
+}
+
+// guard replaces the calls whose cost or result may be far larger than their arguments by guarded ones.
+func guard(env *cel.Env) interpreter.InterpretableDecoratorV2 {
+	return func(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+		call, ok := node.(interpreter.InterpretableCall)
+		if !ok {
+			return node, nil
+		}
+		price := priceOf(call.Function())
+		if price == nil {
+			return node, nil
+		}
+		run, err := implementation(env, call.Function(), len(call.Args()))
+		if err != nil {
+			return nil, err
+		}
+		return &guardedCall{call, price, run}, nil
+	}
+}
+
+// Exec implements [interpreter.InterpretableV2].
+func (c *guardedCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	args := make([]ref.Val, len(c.Args()))
+	var unknown *types.Unknown
+	for i, arg := range c.Args() {
+		args[i] = arg.Exec(frame)
+		switch v := args[i].(type) {
+		case *types.Err:
+			return v
+		case *types.Unknown:
+			unknown = types.MergeUnknowns(unknown, v)
+		}
+	}
+	if unknown != nil {
+		return unknown
+	}
+	if tracker := frame.CostTracker(); tracker != nil {
+		tracker.EvalUnary(nil, 0, charge{}, types.Int(c.price(args)), nil)
+	}
+	return types.LabelErrNode(c.ID(), c.run(args...))
+}
+
+// Eval implements [interpreter.Interpretable].
+func (c *guardedCall) Eval(vars interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(vars, c.Exec)
+}
+
+// implementation returns what cel-go runs for a call with so many arguments.
+func implementation(env *cel.Env, function string, args int) (functions.FunctionOp, error) {
+	switch function {
+	case operators.Equals:
+		return func(args ...ref.Val) ref.Val { return types.Equal(args[0], args[1]) }, nil
+	case operators.NotEquals:
+		return func(args ...ref.Val) ref.Val { return types.Bool(types.Equal(args[0], args[1]) != types.True) }, nil
+	}
+	bindings, err := env.Functions()[function].Bindings()
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range bindings {
+		switch {
+		case b.Operator != function:
+		case args == 1 && b.Unary != nil:
+			return func(args ...ref.Val) ref.Val { return b.Unary(args[0]) }, nil
+		case args == 2 && b.Binary != nil:
+			return func(args ...ref.Val) ref.Val { return b.Binary(args[0], args[1]) }, nil
+		case b.Function != nil:
+			return b.Function, nil
+		}
+	}
+	return nil, fmt.Errorf("the function %s has no implementation", function)
+}
+
+const chargeCall = "@charge"
+
+// charge is a call that costs as many steps as its argument says. It is how guardedCall charges the evaluation's tracker,
+// which stops the evaluation beyond the limit.
+type charge struct{}
+
+// Function implements [cost.Call].
+func (charge) Function() string { return chargeCall }
+
+// OverloadID implements [cost.Call].
+func (charge) OverloadID() string { return chargeCall }
+
+// priceOf returns the price of a guarded function in steps, nil for any other function.
+func priceOf(function string) func(args []ref.Val) int {
+	switch function {
+	case operators.Equals, operators.NotEquals:
+		return equalPrice
+	case operators.In, operators.OldIn:
+		return func(args []ref.Val) int { return searchPrice(args[1], args[0]) }
+	case "indexOf", "lastIndexOf":
+		return func(args []ref.Val) int { return searchPrice(args[0], args[1]) }
+	case "sets.contains", "sets.equivalent", "sets.intersects", "hasAll", "hasAny", "hasOnly", "hasExactly":
+		return func(args []ref.Val) int { return steps(args[0], comparedBytes) * (1 + size(args[1])) }
+	case "distinct":
+		return func(args []ref.Val) int { return steps(args[0], comparedBytes) * (1 + size(args[0])) }
+	case "sort", "@sortByAssociatedKeys":
+		return func(args []ref.Val) int { return passPrice(args) * bits.Len(uint(size(args[0]))) }
+	case "reverse", "slice", "min", "max", "isSorted", "sum", "flatten", "format":
+		return passPrice
+	case "join":
+		return joinPrice
+	case "replace":
+		return replacePrice
+	case overloads.Matches, "find", "findAll":
+		return regexPrice
+	default:
+		return nil
+	}
+}
+
+// The bytes of text that one step pays for. A comparison of texts is ten times as fast as what looks at each character.
+const (
+	textBytes     = 10
+	comparedBytes = 100
+)
+
+// equalPrice is for == and !=, which go through two lists or maps only if these are of one size.
+func equalPrice(args []ref.Val) int {
+	if isContainer(args[0]) && (!isContainer(args[1]) || size(args[0]) != size(args[1])) {
+		return 1
+	}
+	return steps(args[0], comparedBytes)
+}
+
+// searchPrice is for a value in a list, a key in a map, or a text in another one, which cel-go compares at every place.
+func searchPrice(in, v ref.Val) int {
+	switch in.(type) {
+	case traits.Lister:
+		return steps(in, comparedBytes)
+	case traits.Mapper:
+		return 1
+	default:
+		return (1 + size(in)) * (1 + size(v))
+	}
+}
+
+// passPrice is for functions that go through all that is in their arguments.
+func passPrice(args []ref.Val) int {
+	total := 0
+	for _, arg := range args {
+		total += steps(arg, textBytes)
+	}
+	return total
+}
+
+func joinPrice(args []ref.Val) int {
+	if len(args) == 1 {
+		return passPrice(args)
+	}
+	return steps(args[0], textBytes) + size(args[0])*size(args[1])
+}
+
+// replacePrice is the length of the longest text that replace may return.
+func replacePrice(args []ref.Val) int {
+	text, found, with := bytesOf(args[0]), bytesOf(args[1]), bytesOf(args[2])
+	return 1 + (text+(1+text/max(1, found))*with)/textBytes
+}
+
+// regexPrice is measured: 37 ns for each byte that a simple expression goes through.
+func regexPrice(args []ref.Val) int {
+	return 1 + 5*size(args[0])*(1+size(args[1])/2)
+}
+
+func bytesOf(v ref.Val) int {
+	text, _ := v.(types.String)
+	return len(text)
+}
+
+func isContainer(v ref.Val) bool {
+	switch v.(type) {
+	case traits.Lister, traits.Mapper:
+		return true
+	default:
+		return false
+	}
+}
+
+// size is what one pass through a value takes: a step for each item of a list or map, or for each textBytes of a text. It
+// is at most the limit, so that a product of two sizes does not overflow.
+func size(v ref.Val) int {
+	switch v := v.(type) {
+	case types.String:
+		return min(len(v)/textBytes, costLimit)
+	case types.Bytes:
+		return min(len(v)/textBytes, costLimit)
+	case traits.Sizer:
+		n, _ := v.Size().(types.Int)
+		return int(min(n, costLimit))
+	default:
+		return 0
+	}
+}
+
+// steps counts v and all values in it, and a step more for each bytesPerStep of a text. It stops at the limit, because a
+// list may hold one list many times, and that list another one.
+func steps(v ref.Val, bytesPerStep int) int {
+	total := 0
+	var add func(v ref.Val)
+	add = func(v ref.Val) {
+		total++
+		switch v := v.(type) {
+		case types.String:
+			total += len(v) / bytesPerStep
+		case types.Bytes:
+			total += len(v) / bytesPerStep
+		case traits.Lister:
+			for i := types.Int(0); i < length(v) && total <= costLimit; i++ {
+				add(v.Get(i))
+			}
+		case traits.Mapper:
+			for it := v.Iterator(); total <= costLimit && it.HasNext() == types.True; {
+				key := it.Next()
+				item, _ := v.Find(key)
+				add(key)
+				add(item)
+			}
+		case *types.Optional:
+			if v.HasValue() {
+				add(v.GetValue())
+			}
+		}
+	}
+	add(v)
+	return min(total, costLimit+1)
+}
