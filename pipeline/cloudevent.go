@@ -12,8 +12,9 @@ import (
 // Profile is whose vocabulary the CloudEvents of a pipeline use.
 type Profile string
 
-// The profiles. The zero value is kubeferry's own.
+// The profiles. The zero value is ProfileKubeferry too.
 const (
+	ProfileKubeferry Profile = "kubeferry"
 	// ProfileKnative is that of Knative's ApiServerSource: its types, subjects and extensions, and the bare object as
 	// data, so that its consumers work unchanged. What our own data says beside the object becomes extensions.
 	ProfileKnative Profile = "knative"

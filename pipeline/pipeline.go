@@ -56,9 +56,10 @@ type Options struct {
 // Retry says how a failed object is tried again.
 type Retry struct {
 	// Initial is the first delay; it doubles up to Max.
-	Initial, Max time.Duration
+	Initial time.Duration `yaml:"initial" doc:"delay before the second attempt; it doubles with each further one"`
+	Max     time.Duration `yaml:"max" doc:"longest delay between two attempts"`
 	// Attempts after which a record goes to the dead letter; 0 means as long as it takes.
-	Attempts int
+	Attempts int `yaml:"attempts" doc:"attempts before a record goes to the dead letter; 0: as long as it takes"`
 }
 
 // Pipeline delivers deltas to one sink. Delta and Gap may be called from several goroutines.

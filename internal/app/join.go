@@ -89,14 +89,14 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 		options := pipeline.Options{
 			Name: c.Name, Cluster: loaded.Cluster,
 			Filters:           filters(c.Filters),
-			OnLeave:           pipeline.OnLeave(c.OnLeave),
+			OnLeave:           c.OnLeave,
 			Transforms:        transforms(c.Transforms, pipeline.NewRedactor(redactionKey)),
-			Diff:              pipeline.Diff(c.Diff),
+			Diff:              c.Diff,
 			KeepManagedFields: c.KeepManagedFields,
-			Format:            pipeline.Format(c.Format),
-			Profile:           pipeline.Profile(c.Profile),
+			Format:            c.Format,
+			Profile:           c.Profile,
 			MaxBytes:          int64(c.Backlog.MaxBytes),
-			Retry:             pipeline.Retry{Initial: c.Retry.Initial, Max: c.Retry.Max, Attempts: c.Retry.Attempts},
+			Retry:             c.Retry,
 			Sink:              sink, SinkName: c.Sink, Limits: sink.Limits,
 			DeadLetter: pipeline.LogOnly{},
 		}
@@ -129,7 +129,7 @@ func filters(configured []config.Filter) []pipeline.Filter {
 			filters = append(filters, pipeline.NamespacesFilter(*f.Namespaces))
 		}
 		if f.Program != nil {
-			filters = append(filters, pipeline.NewExprFilter(f.Program, pipeline.OnError(f.OnError)))
+			filters = append(filters, pipeline.NewExprFilter(f.Program, f.OnError))
 		}
 		if f.Changed != nil {
 			filters = append(filters, pipeline.NewChangedFilter(f.Changed...))
@@ -156,7 +156,7 @@ func transforms(configured []config.Transform, redactor *pipeline.Redactor) []pi
 		case t.Set != nil:
 			var set pipeline.SetTransform
 			for _, a := range t.Set {
-				set = append(set, pipeline.Assignment{Path: a.Path, Value: a.Value})
+				set = append(set, a.Assignment)
 			}
 			transforms = append(transforms, set)
 		case t.Rename != nil:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
+	"github.com/kubeferry/kubeferry/pipeline"
 )
 
 // filters checks that each filter of a pipeline has one condition with something in it, and compiles the expressions.
@@ -42,7 +43,7 @@ func (v *validator) filters(p *Pipeline, at string) {
 
 // onLeave warns if no filter decides by the object alone, or the records that onLeave makes are filtered.
 func (v *validator) onLeave(p *Pipeline, at string) {
-	if p.OnLeave != OnLeaveDeleted {
+	if p.OnLeave != pipeline.OnLeaveDeleted {
 		return
 	}
 	decides := func(f Filter) bool {
@@ -60,10 +61,10 @@ func (v *validator) onLeave(p *Pipeline, at string) {
 // diff checks that the records have a place for a difference.
 func (v *validator) diff(p *Pipeline, at string) {
 	switch {
-	case p.Diff == DiffNone || v.faults.isBroken(at+".format") || v.faults.isBroken(at+".profile"):
-	case p.Format == FormatRaw:
+	case p.Diff == pipeline.DiffNone || v.faults.isBroken(at+".format") || v.faults.isBroken(at+".profile"):
+	case p.Format == pipeline.FormatRaw:
 		v.fault(at+".diff", "a raw record is the bare object, and has no place for a difference; use another format, or diff: none")
-	case p.Profile == ProfileKnative:
+	case p.Profile == pipeline.ProfileKnative:
 		v.fault(at+".diff", "the data of a knative record is the bare object, and has no place for a difference; use the profile kubeferry, or diff: none")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/pipeline"
 )
 
 func (v *validator) pipelines() {
@@ -133,16 +135,16 @@ func (v *validator) delivery(p *Pipeline, at string) {
 func (v *validator) format(p *Pipeline, at string, sink Sink, shown string) {
 	arrays := sink.Kind == "webhook" && sink.Config != nil && sink.Config.Limits().MaxRecords > 1
 	switch {
-	case p.Format == FormatRaw && arrays:
+	case p.Format == pipeline.FormatRaw && arrays:
 		v.warn(at+".format", "raw records carry their id and type in headers, and those are lost when the webhook %q gets several in one array; set its batch.maxRecords to 1", shown)
-	case p.Format == FormatCloudEventsBinary && arrays:
+	case p.Format == pipeline.FormatCloudEventsBinary && arrays:
 		v.fault(at+".format", "cloudevents-binary has one event per request, its attributes in the headers: set batch.maxRecords of the webhook %q to 1, or use the format cloudevents, which goes in batches", shown)
 	}
 }
 
 // profile checks that a profile has CloudEvents to apply to.
 func (v *validator) profile(p *Pipeline, at string) {
-	if p.Profile == ProfileKnative && p.Format != FormatCloudEvents && p.Format != FormatCloudEventsBinary {
+	if p.Profile == pipeline.ProfileKnative && p.Format != pipeline.FormatCloudEvents && p.Format != pipeline.FormatCloudEventsBinary {
 		v.fault(at+".profile", "knative is a profile of CloudEvents: use it with the format cloudevents or cloudevents-binary")
 	}
 }

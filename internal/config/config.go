@@ -8,6 +8,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
+	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -52,20 +53,20 @@ const (
 type Pipeline struct {
 	Name string `yaml:"name" required:"true" doc:"name in metrics, logs and transport ids"`
 	// Sources holds the names of the pipeline's sources; the default, all of them, is filled in.
-	Sources           []string    `yaml:"sources" doc:"names of the sources to take deltas from; default all"`
-	Filters           []Filter    `yaml:"filters" doc:"a delta passes if it passes each of them"`
-	Enrich            Enrich      `yaml:"enrich" enum:"involvedObject" doc:"what is added before filters and transforms see the object. involvedObject: to the involvedObject of Events (regarding in events.k8s.io) the labels, annotations and ownerReferences of the object that it names, or metadataKnown: false; default nothing"`
-	OnLeave           OnLeave     `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that passed the filters before and no longer does. ignore: nothing; deleted: a DELETED"`
-	Transforms        []Transform `yaml:"transforms" doc:"changes of what is sent, applied in order"`
-	Diff              Diff        `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also carries. oldObject: the version before; jsonPatch: a JSON Patch (RFC 6902) from it; mergePatch: a JSON Merge Patch (RFC 7386) from it"`
-	Format            Format      `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw" doc:"form of the records. cloudevents: structured CloudEvents JSON; cloudevents-binary: the same with the attributes in headers; json: the same data without the envelope; raw: the bare object, the rest in headers"`
-	Profile           Profile     `yaml:"profile" enum:"kubeferry|knative" doc:"whose types, extensions and data CloudEvents have. knative: those of Knative's ApiServerSource, with the bare object as data"`
-	Sink              string      `yaml:"sink" required:"true" doc:"name of the sink to deliver to"`
-	Backlog           Backlog     `yaml:"backlog" doc:"the deltas that are not settled yet"`
-	Retry             Retry       `yaml:"retry" doc:"how failed records are tried again"`
-	DeadLetter        string      `yaml:"deadLetter" doc:"name of the sink for records that can never be delivered; default: the file dead.jsonl in stateDir, or an error log line with the id where there is none"`
-	KeepManagedFields bool        `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
-	RedactSecrets     bool        `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
+	Sources           []string         `yaml:"sources" doc:"names of the sources to take deltas from; default all"`
+	Filters           []Filter         `yaml:"filters" doc:"a delta passes if it passes each of them"`
+	Enrich            Enrich           `yaml:"enrich" enum:"involvedObject" doc:"what is added before filters and transforms see the object. involvedObject: to the involvedObject of Events (regarding in events.k8s.io) the labels, annotations and ownerReferences of the object that it names, or metadataKnown: false; default nothing"`
+	OnLeave           pipeline.OnLeave `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that passed the filters before and no longer does. ignore: nothing; deleted: a DELETED"`
+	Transforms        []Transform      `yaml:"transforms" doc:"changes of what is sent, applied in order"`
+	Diff              pipeline.Diff    `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also carries. oldObject: the version before; jsonPatch: a JSON Patch (RFC 6902) from it; mergePatch: a JSON Merge Patch (RFC 7386) from it"`
+	Format            pipeline.Format  `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw" doc:"form of the records. cloudevents: structured CloudEvents JSON; cloudevents-binary: the same with the attributes in headers; json: the same data without the envelope; raw: the bare object, the rest in headers"`
+	Profile           pipeline.Profile `yaml:"profile" enum:"kubeferry|knative" doc:"whose types, extensions and data CloudEvents have. knative: those of Knative's ApiServerSource, with the bare object as data"`
+	Sink              string           `yaml:"sink" required:"true" doc:"name of the sink to deliver to"`
+	Backlog           Backlog          `yaml:"backlog" doc:"the deltas that are not settled yet"`
+	Retry             pipeline.Retry   `yaml:"retry" doc:"how failed records are tried again"`
+	DeadLetter        string           `yaml:"deadLetter" doc:"name of the sink for records that can never be delivered; default: the file dead.jsonl in stateDir, or an error log line with the id where there is none"`
+	KeepManagedFields bool             `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
+	RedactSecrets     bool             `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
 }
 
 // Filter is one condition: exactly one field is set, but for OnError, which goes with Expr.
@@ -75,65 +76,15 @@ type Filter struct {
 	Changed    []fieldpath.Path  `yaml:"changed" doc:"a MODIFIED passes only if one of these paths changed; one whose version before is not known passes, as do ADDED and DELETED"`
 	Expr       string            `yaml:"expr" doc:"CEL expression that is true for what passes, of object, oldObject, type, resource, snapshot and inferred: object.metadata.namespace != \"sandbox\""`
 	// Program is Expr, compiled.
-	Program *expr.Program `yaml:"-"`
-	OnError OnError       `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which the expression fails, because a field is not there for example. pass: it passes; drop: it does not; deadLetter: it goes to the dead letter"`
+	Program *expr.Program    `yaml:"-"`
+	OnError pipeline.OnError `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which the expression fails, because a field is not there for example. pass: it passes; drop: it does not; deadLetter: it goes to the dead letter"`
 }
-
-// OnError says what becomes of a change on which a filter's expression fails.
-type OnError string
-
-// The values of [OnError].
-const (
-	OnErrorPass       OnError = "pass"
-	OnErrorDrop       OnError = "drop"
-	OnErrorDeadLetter OnError = "deadLetter"
-)
-
-// OnLeave says what is sent of an object that stops passing the filters.
-type OnLeave string
-
-// The values of [OnLeave].
-const (
-	OnLeaveIgnore  OnLeave = "ignore"
-	OnLeaveDeleted OnLeave = "deleted"
-)
 
 // Enrich is what a pipeline adds to objects.
 type Enrich string
 
 // EnrichInvolvedObject adds metadata of the objects that Events are about. It is the only value of [Enrich] beside none.
 const EnrichInvolvedObject Enrich = "involvedObject"
-
-// Diff is what a MODIFIED carries beside the object.
-type Diff string
-
-// The values of [Diff].
-const (
-	DiffNone       Diff = "none"
-	DiffOldObject  Diff = "oldObject"
-	DiffJSONPatch  Diff = "jsonPatch"
-	DiffMergePatch Diff = "mergePatch"
-)
-
-// Format is the form of a pipeline's records.
-type Format string
-
-// The values of [Format].
-const (
-	FormatCloudEvents       Format = "cloudevents"
-	FormatCloudEventsBinary Format = "cloudevents-binary"
-	FormatJSON              Format = "json"
-	FormatRaw               Format = "raw"
-)
-
-// Profile is whose vocabulary a pipeline's CloudEvents use.
-type Profile string
-
-// The values of [Profile].
-const (
-	ProfileKubeferry Profile = "kubeferry"
-	ProfileKnative   Profile = "knative"
-)
 
 // Backlog bounds what a pipeline holds in memory.
 type Backlog struct {
@@ -151,14 +102,6 @@ const (
 	OverflowSpill Overflow = "spill" // keep further deltas on disk
 	OverflowBlock Overflow = "block" // the sources wait
 )
-
-// Retry spaces the attempts to deliver a record: Initial, doubling up to Max.
-type Retry struct {
-	Initial time.Duration `yaml:"initial" doc:"delay before the second attempt; it doubles with each further one"`
-	Max     time.Duration `yaml:"max" doc:"longest delay between two attempts"`
-	// Attempts is how often a record is tried before it goes to the dead letter; 0 is as long as it takes.
-	Attempts int `yaml:"attempts" doc:"attempts before a record goes to the dead letter; 0: as long as it takes"`
-}
 
 // Sink is a named destination: the kind of sink and what the file says under that key.
 type Sink struct {

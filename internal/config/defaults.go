@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/kubeferry/kubeferry/pipeline"
+)
 
 // defaulter is a type whose zero value is not its default.
 type defaulter interface{ setDefaults() }
@@ -15,13 +19,13 @@ func (c *Config) setDefaults() {
 func (s *Source) setDefaults() { s.Snapshot = SnapshotInitial }
 
 func (p *Pipeline) setDefaults() {
-	p.OnLeave = OnLeaveIgnore
-	p.Diff = DiffNone
-	p.Format = FormatCloudEvents
-	p.Profile = ProfileKubeferry
+	p.OnLeave = pipeline.OnLeaveIgnore
+	p.Diff = pipeline.DiffNone
+	p.Format = pipeline.FormatCloudEvents
+	p.Profile = pipeline.ProfileKubeferry
 	p.Backlog = Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30}
-	p.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
+	p.Retry = pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
 	p.RedactSecrets = true
 }
 
-func (f *Filter) setDefaults() { f.OnError = OnErrorPass }
+func (f *Filter) setDefaults() { f.OnError = pipeline.OnErrorPass }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline"
 )
 
 func TestDefaults(t *testing.T) {
@@ -25,9 +26,9 @@ func TestDefaults(t *testing.T) {
 			Name: "s", Resources: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, Snapshot: SnapshotInitial,
 		}},
 		Pipelines: []Pipeline{{
-			Name: "p", Sources: []string{"s"}, OnLeave: OnLeaveIgnore, Diff: DiffNone, Format: FormatCloudEvents, Profile: ProfileKubeferry, Sink: "out",
+			Name: "p", Sources: []string{"s"}, OnLeave: pipeline.OnLeaveIgnore, Diff: pipeline.DiffNone, Format: pipeline.FormatCloudEvents, Profile: pipeline.ProfileKubeferry, Sink: "out",
 			Backlog:       Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30, Overflow: OverflowBlock},
-			Retry:         Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
+			Retry:         pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
 			RedactSecrets: true,
 		}},
 		Enrichment: Enrichment{MaxBytes: 32 << 20},
@@ -87,7 +88,7 @@ sinks:
 	if !slices.Equal(p.Filters[0].Types, []delta.Type{delta.Added, delta.Deleted}) || p.Filters[1].Namespaces.Match("x-1") {
 		t.Errorf("got filters %+v", p.Filters)
 	}
-	if p.Backlog.MaxBytes != 3<<29 || p.Retry != (Retry{time.Second, 30 * time.Second, 3}) || !p.KeepManagedFields || !p.RedactSecrets {
+	if p.Backlog.MaxBytes != 3<<29 || p.Retry != (pipeline.Retry{Initial: time.Second, Max: 30 * time.Second, Attempts: 3}) || !p.KeepManagedFields || !p.RedactSecrets {
 		t.Errorf("got pipeline %+v", p)
 	}
 	bus := config.Sinks[0].Config.(*fakeNATS)
@@ -113,7 +114,7 @@ func TestDecodeTransforms(t *testing.T) {
 	if got := fmt.Sprint(p.Filters[0].Changed); got != "[spec metadata.labels]" {
 		t.Errorf("changed: got %s", got)
 	}
-	if p.OnLeave != OnLeaveDeleted || p.Diff != DiffJSONPatch {
+	if p.OnLeave != pipeline.OnLeaveDeleted || p.Diff != pipeline.DiffJSONPatch {
 		t.Errorf("got onLeave %s, diff %s", p.OnLeave, p.Diff)
 	}
 	if len(warnings) != 1 || warnings[0].Path != "pipelines[0].onLeave" {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"reflect"
 
-	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
+	"github.com/kubeferry/kubeferry/pipeline"
 )
 
 // Transform is one change of what is sent: exactly one field is set.
@@ -22,8 +22,7 @@ type Assignments []Assignment
 
 // Assignment is a value for a place.
 type Assignment struct {
-	Path  fieldpath.Path
-	Value *expr.Program
+	pipeline.Assignment
 	// key and text are the path and the expression as the file has them.
 	key, text string
 }
@@ -53,7 +52,8 @@ var (
 func (*Assignments) valueNoun() string { return "CEL expressions" }
 
 func (a *Assignments) entry(d *decoder, e entry, path string) {
-	assignment := Assignment{Path: d.keyPath(e, path), key: e.key}
+	assignment := Assignment{key: e.key}
+	assignment.Path = d.keyPath(e, path)
 	d.value(e.value, path, reflect.ValueOf(&assignment.text).Elem(), nil)
 	*a = append(*a, assignment) // one without a path too: what is wrong with its value is still to be told
 }

@@ -138,7 +138,7 @@ func (x *pipelineExplainer) explain(ctx context.Context) (*explainedPipeline, er
 	if e.Digested {
 		x.note("the pipeline sends the data of Secrets as they are (redactSecrets: false); digests are shown here")
 	}
-	if x.config.OnLeave == config.OnLeaveDeleted && !e.Passes && x.change.old == nil && x.delta.Type == delta.Modified {
+	if x.config.OnLeave == pipeline.OnLeaveDeleted && !e.Passes && x.change.old == nil && x.delta.Type == delta.Modified {
 		x.note("if the version before passes, a DELETED is sent (onLeave: deleted): give it with --old")
 	}
 	switch refused := firstRefusal(e); {
