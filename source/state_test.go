@@ -301,7 +301,7 @@ func TestNewPipelineGetsItsSnapshot(t *testing.T) {
 	l.expect("old")
 }
 
-// A kill in the middle of a snapshot for a new pipeline does not shorten it.
+// After a kill in the middle of a snapshot for a new pipeline, the rest of it follows.
 func TestInterruptedSnapshotOfNewPipeline(t *testing.T) {
 	server, m := things(t, "a", "b", "c", "d"), newMemory()
 	l := live(t, server, m, []string{"old"}, nil)
@@ -314,6 +314,47 @@ func TestInterruptedSnapshotOfNewPipeline(t *testing.T) {
 	l = live(t, server, m, []string{"old", "new"}, nil)
 	l.expect("new", "u13/13/ADDED+s", "u14/14/ADDED+s")
 	l.expect("old")
+}
+
+// A snapshot for a new pipeline that is slower than compaction goes on where it was refused, instead of at page 1 again.
+func TestSnapshotSlowerThanCompaction(t *testing.T) {
+	var names, want []string
+	for n := range 12 {
+		names = append(names, fmt.Sprintf("o%02d", n))
+		want = append(want, fmt.Sprintf("u%d/%d/ADDED+s", 11+n, 11+n))
+	}
+	server, m := things(t, names...), newMemory() // 11 to 22
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(22)
+	l.stop()
+	snapshots := 0
+	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) {
+		l.passes = func(pipeline string, object *delta.Object) bool {
+			if pipeline != "new" || object.Name() == "tick" {
+				return true
+			}
+			if snapshots++; snapshots%2 == 0 { // in the middle of a page: the next one is refused
+				server.Write("tick", false)
+				server.CompactStates()
+			}
+			return true
+		}
+	})
+	eventually(t, func() string {
+		got := slices.DeleteFunc(l.sorted("new"), func(id string) bool { return strings.HasPrefix(id, "u23/") }) // tick
+		if !slices.Equal(got, want) {
+			return fmt.Sprintf("got %v", got)
+		}
+		return ""
+	})
+	if len(l.gaps) > 0 {
+		t.Errorf("got gaps %+v", l.gaps)
+	}
+	for _, id := range l.sorted("old") {
+		if strings.HasSuffix(id, "+s") {
+			t.Errorf("the other pipeline got %s", id)
+		}
+	}
 }
 
 func TestSnapshotModesAcrossRestarts(t *testing.T) {
