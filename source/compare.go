@@ -101,7 +101,7 @@ func (p *processor) deleteUnseen(ctx context.Context, asOf uint64) error {
 func (p *processor) emitInferredDelete(ctx context.Context, key types.NamespacedName, old knownObject, asOf uint64) error {
 	object := old.previous().object()
 	if object == nil {
-		object = delta.NewIdentity(p.kind, key.Namespace, key.Name, old.version.UID(), old.version.ResourceVersion())
+		object = delta.NewIdentity(p.state.kind, key.Namespace, key.Name, old.version.UID(), old.version.ResourceVersion())
 	}
 	d := &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, AsOf: asOf, Object: object}
 	return p.emit(ctx, d, p.all()&^old.filtered, old.views, func(views) { p.known().remove(key) })

@@ -111,13 +111,6 @@ func (k *knownSet) intern(namespace string) string {
 	return interned
 }
 
-// changeAll makes the next commit write everything.
-func (k *knownSet) changeAll() {
-	for key, object := range k.objects {
-		k.change(key, object)
-	}
-}
-
 // restore adds an object of the last commit. changed makes the next commit write it again.
 func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 	key := types.NamespacedName{Namespace: k.intern(object.Namespace), Name: object.Name}

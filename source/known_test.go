@@ -69,9 +69,6 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			}
 			k.restore(&s, views{filtered: PipelineSet(s.Filtered), due: PipelineSet(s.Due)}, rapid.Bool().Draw(t, "changed"))
 		}
-		if rapid.Bool().Draw(t, "all") {
-			k.changeAll()
-		}
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
 				n := name.Draw(t, "name")
@@ -120,19 +117,19 @@ func drawViews(t *rapid.T) views {
 // Namespaces come and go, as those of test runs do; their names are not kept for ever.
 func TestNamesOfNamespacesAreLetGo(t *testing.T) {
 	set := newKnownSet(false)
-	p := &processor{state: &state{known: set}, selected: map[string]bool{}, namespaces: delta.Namespaces{Exclude: []string{"kube-*"}}}
+	w := &watcher{state: &state{known: set}, selected: map[string]bool{}, namespaces: delta.Namespaces{Exclude: []string{"kube-*"}}}
 	for n := range 10 * maxIdleNames {
 		object, err := delta.NewObject(fmt.Appendf(nil, `{"metadata":{"name":"a","namespace":"test-%d","uid":"u","resourceVersion":"1"}}`, n))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !p.selects(object.Namespace()) {
+		if !w.selects(object.Namespace()) {
 			t.Fatalf("%s is not selected", object.Namespace())
 		}
 		set.put(object, views{}, nil)
 		set.remove(keyOf(object))
 	}
-	if most := maxIdleNames + 2; len(set.namespaces) > most || len(p.selected) > most {
-		t.Errorf("kept %d names and %d answers", len(set.namespaces), len(p.selected))
+	if most := maxIdleNames + 2; len(set.namespaces) > most || len(w.selected) > most {
+		t.Errorf("kept %d names and %d answers", len(set.namespaces), len(w.selected))
 	}
 }

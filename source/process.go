@@ -2,11 +2,8 @@ package source
 
 import (
 	"context"
-	"log/slog"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -15,22 +12,9 @@ import (
 
 // processor is the process function of a watch: it compares what arrives with the known set, and emits deltas.
 type processor struct {
-	collection collection
-	id         string // of the watch, as records name it
-	kind       schema.GroupVersionKind
-	namespaces delta.Namespaces
-	options    *Options
-	handler    Handler
-	health     *health
-	metrics    *watchMetrics
-	logger     *slog.Logger
-	now        func() time.Time
-
+	*watcher
 	// at is when the event arrived that is being processed.
 	at time.Time
-	// state is what a commit captures; it changes only inside the handler's calls.
-	state    *state
-	selected map[string]bool // answers of namespaces, per namespace
 	// reading is set between begin and end.
 	reading bool
 	// exact is set while the state at the position is read: it holds no changes, only what pipelines lack.
@@ -146,18 +130,3 @@ func (p *processor) caughtUp() bool {
 }
 
 func (p *processor) known() *knownSet { return p.state.known }
-
-func (p *processor) selects(namespace string) bool {
-	if p.namespaces.All() {
-		return true
-	}
-	selected, ok := p.selected[namespace]
-	if !ok {
-		if len(p.selected) > p.known().len()+maxIdleNames { // most of them are gone
-			clear(p.selected)
-		}
-		selected = p.namespaces.Match(namespace)
-		p.selected[strings.Clone(namespace)] = selected
-	}
-	return selected
-}

@@ -14,7 +14,7 @@ import (
 // watchers would cost more than the events of the other namespaces do.
 const maxNamespaceWatches = 20
 
-// scope is where one watch looks.
+// scope is what one watch covers.
 type scope struct {
 	namespace     string // empty for the whole cluster
 	fieldSelector string
@@ -43,4 +43,23 @@ func scopes(namespaces delta.Namespaces, fieldSelector string) []scope {
 	}
 	terms = slices.DeleteFunc(terms, func(term string) bool { return term == "" })
 	return []scope{{fieldSelector: strings.Join(terms, ","), namespaces: namespaces}}
+}
+
+// selects reports whether the watch includes a namespace; an empty one is that of an object without.
+func (w *watcher) selects(namespace string) bool {
+	if w.collection.namespace != "" {
+		return namespace == w.collection.namespace
+	}
+	if namespace == "" || w.namespaces.All() {
+		return true
+	}
+	selected, ok := w.selected[namespace]
+	if !ok {
+		if len(w.selected) > w.state.known.len()+maxIdleNames { // most of them are gone
+			clear(w.selected)
+		}
+		selected = w.namespaces.Match(namespace)
+		w.selected[strings.Clone(namespace)] = selected
+	}
+	return selected
 }

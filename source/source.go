@@ -79,6 +79,7 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 		backoff:    backoff,
 		onRollback: s.options.OnRollback,
 		state:      &state{known: newKnownSet(false)},
+		selected:   map[string]bool{},
 	}
 }
 

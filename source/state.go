@@ -86,13 +86,10 @@ func (s *Source) Restore(store Store) error {
 	}
 	for _, w := range s.watches {
 		w.state.known = newKnownSet(true)
-		if meta, ok := kept[w.id]; ok {
-			err = w.restore(meta, store.Clean(), func(yield func(delta.Known)) error { return store.Known(w.id, yield) })
-		} else {
-			err = s.inherit(w, store, kept)
-		}
-		if err != nil {
-			return err
+		if ids := s.predecessors(w, kept); len(ids) > 0 {
+			if err := w.restore(store, kept, ids); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -137,47 +134,47 @@ func (s *Source) WatchIDs() []string {
 	return ids
 }
 
-// restore begins where the last run was; each yields the objects that it knew.
-func (w *watcher) restore(meta Meta, clean bool, each func(yield func(delta.Known)) error) error {
+// restore begins where the watches with these ids were in the last run.
+func (w *watcher) restore(store Store, kept map[string]Meta, ids []string) error {
+	meta := kept[ids[0]]
+	for _, id := range ids[1:] {
+		meta = mergeMeta(meta, kept[id])
+	}
+	inherits := ids[0] != w.id
 	w.state.position, w.state.complete = meta.Position, meta.Complete
-	w.state.partial = meta.Partial || !sameNamespaces(meta.Namespaces, w.namespaces)
+	w.state.partial = meta.Partial || inherits || !sameNamespaces(meta.Namespaces, w.namespaces)
 	w.state.refused = meta.Refused
-	w.state.unclean = meta.Unclean || !clean
+	w.state.unclean = meta.Unclean || !store.Clean()
 	w.state.kind = schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
 	w.state.changed = true
 	w.resumed = w.state.position != ""
-	again := w.resumed && w.options.Snapshot == SnapshotAlways
 	otherPolicy := meta.RetainPolicy != w.options.RetainPolicy
 	lacks := w.state.partial || otherPolicy && w.options.RetainPolicy != ""
-	err := each(func(object delta.Known) {
-		if !w.selects(object.Namespace) { // excluded since: forgotten, not deleted
-			w.state.known.remove(keyOfKnown(&object))
-			return
+	for _, id := range ids {
+		meta := kept[id]
+		err := store.Known(id, func(object delta.Known) {
+			if !w.selects(object.Namespace) { // excluded since: forgotten, not deleted
+				w.state.known.remove(keyOfKnown(&object))
+				return
+			}
+			v := restoredViews(&object, &meta, w.options.Pipelines)
+			changed := inherits || uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due
+			if otherPolicy && object.Previous != nil { // what was cut out or redacted does not come back
+				object.Previous, changed = nil, true
+			}
+			if w.resumed && w.options.Snapshot == SnapshotAlways {
+				v.due = 1<<len(w.options.Pipelines) - 1
+			}
+			lacks = lacks || v.due != 0
+			w.state.known.restore(&object, v, changed)
+		})
+		if err != nil {
+			return err
 		}
-		v := restoredViews(&object, &meta, w.options.Pipelines)
-		changed := uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due
-		if again {
-			v.due = 1<<len(w.options.Pipelines) - 1
-		}
-		lacks = lacks || v.due != 0
-		if otherPolicy && object.Previous != nil { // what was cut out or redacted does not come back
-			object.Previous, changed = nil, true
-		}
-		w.state.known.restore(&object, v, changed)
-	})
-	if err != nil {
-		return err
 	}
 	w.health.restored(w.state.position, w.state.known.len())
 	w.fill = w.resumed && lacks
 	return nil
-}
-
-func (w *watcher) selects(namespace string) bool {
-	if w.collection.namespace != "" {
-		return namespace == w.collection.namespace
-	}
-	return namespace == "" || w.namespaces.Match(namespace)
 }
 
 func sameNamespaces(a, b delta.Namespaces) bool {

@@ -36,10 +36,11 @@ type watcher struct {
 	// backoff spaces the attempts to open the watch.
 	backoff wait.Backoff
 
-	// onRollback is told when the API server's history has gone back behind the position.
+	// onRollback is called when the API server's history has gone back behind the position.
 	onRollback func(error)
 
-	state *state
+	state    *state          // what a commit captures; it changes only inside the handler's calls
+	selected map[string]bool // answers of namespaces, per namespace
 	// What follows was found at the start, and counts once.
 	resumed bool // the position is the last run's
 	fill    bool // the state at the position has to be read: a pipeline lacks some of it
@@ -88,9 +89,9 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 		if ctx.Err() == nil {
 			w.health.failed(err)
 		}
-		if isGone(err) && (w.state.position != "" || w.state.known.len() > 0) { // it went while nobody looked
+		if isGone(err) && (w.state.position != "" || w.state.known.len() > 0) { // it went while no watch was open
 			last := goneMarker(w.refused(), w.state.position, false)
-			if w.processor(w.state.kind).process(ctx, event{marker: last}) == nil {
+			if (&processor{watcher: w}).process(ctx, event{marker: last}) == nil {
 				w.handler.Update(w.state.reset)
 				w.resumed, w.fill = false, false
 			}
@@ -113,19 +114,11 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 			w.state.complete = true
 		}
 	})
-	p := w.processor(found.kind)
+	p := &processor{watcher: w}
 	w.follower(p.process).run(ctx)
 	if p.gone {
 		w.absent = true
 		w.handler.Update(w.state.reset)
-	}
-}
-
-func (w *watcher) processor(kind schema.GroupVersionKind) *processor {
-	return &processor{
-		collection: w.collection, id: w.id, kind: kind, namespaces: w.namespaces, options: w.options,
-		handler: w.handler, health: w.health, metrics: w.metrics, logger: w.logger, now: w.now,
-		state: w.state, selected: map[string]bool{},
 	}
 }
 
