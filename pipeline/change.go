@@ -20,7 +20,7 @@ type Change struct {
 	// spoiled says why nothing but the object's identity may leave, and undecided why a filter could not tell: the
 	// change goes to the dead letter.
 	spoiled, undecided error
-	// trace takes notes for [Pipeline.Explain]; nil takes none.
+	// trace records for [Pipeline.Explain]; nil records nothing.
 	trace *trace
 }
 

@@ -1,7 +1,9 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,55 +25,52 @@ type Explanation struct {
 	Taken bool
 	// DeadLetter says why it goes there; nil if it is sent.
 	DeadLetter error
-	// Transforms are what each transform did to the object.
+	// Transforms are the steps that were begun. Only the last one can have failed.
 	Transforms []TransformStep
-	// Difference is what the record says of the version before; nil if nothing.
-	Difference *delta.Difference
 	// Record is what is sent.
 	Record sinks.Record
 	// Digested says that the pipeline sends the data of a Secret as they are, and that digests are shown in their place.
 	Digested bool
 }
 
-// FilterAnswer is what one filter said, and why.
+// FilterAnswer is the answer of one filter, and why.
 type FilterAnswer struct {
-	// Kind is the filter's key in the configuration, Condition what stands behind it.
-	Kind, Condition string
-	Passed          bool
-	// Skipped says that the pipeline does not ask the filter, because the change is decided about. It was asked to be
-	// shown.
-	Skipped bool
-	// OfObject says that the filter is about the object and not about what happened to it.
-	OfObject bool
-	// Err says why an expression has no result; Passed is what onError makes of it.
-	Err error
-	// Reads are the values that the filter looks at.
-	Reads []FilterRead
+	Index int `json:"index"`
+	// Kind is the filter's key in the configuration, Condition its value.
+	Kind      string `json:"kind"`
+	Condition string `json:"condition"`
+	// Asked is false if the pipeline does not evaluate the filter, because the change is decided. Passed is then what
+	// it would answer.
+	Asked  bool `json:"asked"`
+	Passed bool `json:"passed"`
+	// Error says why an expression has no result; Passed is what onError makes of it.
+	Error string `json:"error,omitempty"`
 	// Note says what the values do not.
-	Note string
+	Note string `json:"note,omitempty"`
+	// Reads are the values that the filter looks at.
+	Reads []FilterRead `json:"reads,omitempty"`
+	// OfObject says that the filter is about the object and not about what happened to it.
+	OfObject bool `json:"-"`
 }
 
-// FilterRead is a value that a filter looks at; of one for changes, one that differs.
+// FilterRead is a value that a filter looks at; for one that compares, a value that differs.
 type FilterRead struct {
-	Place string
-	Value any
-	// There is false if nothing is in the place.
-	There bool
-	// Compared says that the value was another before: Old, if WasThere.
-	Compared bool
-	Old      any
-	WasThere bool
+	Place string `json:"place"`
+	// Value and OldValue are JSON, nil where nothing is there. OldValue is set only if Compared is.
+	Value    json.RawMessage `json:"value,omitempty"`
+	OldValue json.RawMessage `json:"oldValue,omitempty"`
+	Compared bool            `json:"compared,omitempty"`
 }
 
-// TransformStep is what one transform did.
+// TransformStep is what one transform did to the object.
 type TransformStep struct {
 	// Kind is the transform's key in the configuration.
-	Kind          string
+	Kind string
+	// Before and After are the object; After is nil if the transform failed.
 	Before, After map[string]any
-	Failed        bool
 }
 
-// Explain tells what the pipeline would make of a change; nothing is handed over or counted. before says whether the
+// Explain returns what the pipeline would make of a change; nothing is handed over or counted. before says whether the
 // filters let the version before pass. mask makes the digests that stand for the data of a Secret where the pipeline
 // itself does not redact them: its filters still see the data.
 func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mask *Redactor) Explanation {
@@ -80,148 +79,141 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 		forgotten.Old = nil
 		d = &forgotten
 	}
-	notes := &trace{answers: map[int]FilterAnswer{}, transforms: p.options.Transforms}
-	judged := &Change{pipeline: p, observed: d, trace: notes}
+	recorded := &trace{hide: p.options.Transforms}
+	judged := &Change{pipeline: p, observed: d, trace: recorded}
 	var e Explanation
 	e.Passes, e.Taken = p.judgeChange(judged, before)
 	e.Left = judged.left
+	asked := slices.Clone(recorded.asked)
 
 	shown := judged
 	if p.options.Redactor == nil && IsSecret(d.Resource) {
 		e.Digested = true
 		masked := &Pipeline{options: p.options, encoder: p.encoder, logger: p.logger, metrics: p.metrics}
 		masked.options.Redactor = mask
-		shown = &Change{pipeline: masked, observed: d, trace: notes, left: judged.left, undecided: judged.undecided}
+		shown = &Change{pipeline: masked, observed: d, trace: recorded, left: judged.left, undecided: judged.undecided}
 	}
+	redacted := shown.redacted() // before the transforms, which change what the filters saw
 	for i, filter := range p.options.Filters {
-		answer, asked := notes.answers[i]
-		if !asked {
-			passed, err := filter.Pass(judged)
-			notes.answered(i, filter, passed, err)
-			answer = notes.answers[i]
-			answer.Skipped = true
-		}
-		e.Filters = append(e.Filters, answer)
+		e.Filters = append(e.Filters, describe(filter, judged, redacted))
+		e.Filters[i].Index, e.Filters[i].Asked = i, slices.Contains(asked, i)
 	}
-	p.describe(&e, shown, notes) // before the transforms, which change what the filters saw
 	if !e.Taken {
 		return e
 	}
 	shaped, err := shown.shape(ctx)
 	e.DeadLetter = err
-	if err != nil && err == judged.undecided { //nolint:errorlint // the very same one, which has no place yet
-		place := slices.IndexFunc(e.Filters, func(f FilterAnswer) bool { return f.Err == err }) //nolint:errorlint // as above
-		e.DeadLetter = fmt.Errorf("filters[%d]: %w", place, err)
+	if judged.undecided != nil && shown.spoiled == nil {
+		e.DeadLetter = fmt.Errorf("filters[%d]: %w", asked[len(asked)-1], err)
 	}
-	for i := range notes.steps {
-		step := &notes.steps[i]
-		step.Before, step.After = notes.hidden.maskObject(step.Before), notes.hidden.maskObject(step.After)
+	for i, version := range recorded.versions {
+		if i > 0 {
+			e.Transforms[i-1].After = version
+		}
+		if i < len(p.options.Transforms) {
+			e.Transforms = append(e.Transforms, TransformStep{Kind: transformKind(p.options.Transforms[i]), Before: version})
+		}
 	}
-	e.Transforms = notes.steps
-	e.Difference = shaped.Difference
-	record, err := p.encoder.encode(&item{delta: shaped})
-	if err != nil && e.DeadLetter == nil {
+	e.Record, err = p.encoder.encode(&item{delta: shaped})
+	if e.DeadLetter == nil {
 		e.DeadLetter = err
 	}
-	e.Record = record
 	return e
 }
 
-// describe adds to the answers what the filters are and what they look at.
-func (p *Pipeline) describe(e *Explanation, c *Change, notes *trace) {
-	in := hiddenInput{Change: c}
-	for to, read := range map[*map[string]any]func() (map[string]any, error){&in.object: c.Object, &in.old: c.OldObject} {
-		object, err := read()
-		if err != nil || object == nil {
-			continue
-		}
-		for _, transform := range p.options.Transforms {
-			notes.hidden.add(transform, object)
-		}
-		*to = copyOf(object)
-		hide(p.options.Transforms, *to)
-	}
-	for i := range e.Filters {
-		answer := &e.Filters[i]
-		switch filter := p.options.Filters[i].(type) {
-		case TypesFilter:
-			answer.Kind, answer.Condition = "types", joined(filter)
-			answer.Reads = []FilterRead{{Place: "type", Value: c.Type(), There: true}}
-		case NamespacesFilter:
-			answer.Kind, answer.Condition = "namespaces", namespacesText(delta.Namespaces(filter))
-			namespace := c.observed.Object.Namespace()
-			answer.Reads = []FilterRead{{Place: "namespace", Value: namespace, There: namespace != ""}}
-			if namespace == "" {
-				answer.Reads, answer.Note = nil, "the object is in no namespace"
-			}
-		case ExprFilter:
-			answer.Kind, answer.Condition = "expr", filter.program.String()
-			answer.Reads = exprReads(filter, in)
-			if answer.Err != nil {
-				answer.Note = "onError: " + string(filter.onError)
-			}
-		case ChangedFilter:
-			answer.Kind = "changed"
-			paths := make([]string, len(filter.list))
-			for n, path := range filter.list {
-				paths[n] = path.String()
-			}
-			answer.Condition = strings.Join(paths, ", ")
-			answer.Reads, answer.Note = changedReads(filter, in)
-		default:
-			answer.Kind = fmt.Sprintf("%T", filter)
-		}
-		for n := range answer.Reads {
-			read := &answer.Reads[n]
-			read.Value, read.Old = notes.hidden.mask(read.Value), notes.hidden.mask(read.Old)
-		}
-	}
-}
-
-// hiddenInput is a change without what its transforms will redact.
-type hiddenInput struct {
+// redactedInput is a change without what its transforms redact.
+type redactedInput struct {
 	*Change
 	object, old map[string]any // nil if there is none, or it cannot be read
 }
 
-func (in hiddenInput) Object() (map[string]any, error)    { return in.object, nil }
-func (in hiddenInput) OldObject() (map[string]any, error) { return in.old, nil }
+func (in redactedInput) Object() (map[string]any, error)    { return in.object, nil }
+func (in redactedInput) OldObject() (map[string]any, error) { return in.old, nil }
 
-func exprReads(filter ExprFilter, in hiddenInput) []FilterRead {
+func (c *Change) redacted() redactedInput {
+	in := redactedInput{Change: c}
+	if object, err := c.Object(); err == nil {
+		in.object = withoutRedacted(c.pipeline.options.Transforms, object)
+	}
+	if old, err := c.OldObject(); err == nil && old != nil {
+		in.old = withoutRedacted(c.pipeline.options.Transforms, old)
+	}
+	return in
+}
+
+// describe evaluates a filter on a change, and returns the answer with the values that the filter looks at, as far as
+// they may be shown.
+func describe(filter Filter, judged *Change, shown redactedInput) FilterAnswer {
+	passed, err := filter.Pass(judged)
+	answer := FilterAnswer{Passed: passed, OfObject: filter.OfObject()}
+	switch filter := filter.(type) {
+	case TypesFilter:
+		answer.Kind, answer.Condition = "types", joined(filter)
+		answer.Reads = []FilterRead{{Place: "type", Value: encoded(shown.Type())}}
+	case NamespacesFilter:
+		answer.Kind, answer.Condition = "namespaces", namespacesText(delta.Namespaces(filter))
+		if namespace := shown.observed.Object.Namespace(); namespace != "" {
+			answer.Reads = []FilterRead{{Place: "namespace", Value: encoded(namespace)}}
+		} else {
+			answer.Note = "the object is in no namespace"
+		}
+	case ExprFilter:
+		answer.Kind, answer.Condition = "expr", filter.program.String()
+		answer.Reads = exprReads(filter, shown)
+		if _, err = filter.program.Pass(context.Background(), judged); err != nil { // also where onError passes it over
+			answer.Note = "onError: " + string(filter.onError)
+		}
+	case ChangedFilter:
+		answer.Kind, answer.Condition = "changed", joined(filter.list)
+		answer.Reads, answer.Note = changedReads(filter, shown)
+	}
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	return answer
+}
+
+func exprReads(filter ExprFilter, in redactedInput) []FilterRead {
 	var reads []FilterRead
 	for _, place := range filter.program.Reads() {
 		value, there, err := place.In(in)
 		if err != nil {
-			return nil // what cannot be read goes to the dead letter, which says so
+			return nil
 		}
-		reads = append(reads, FilterRead{Place: place.String(), Value: value, There: there})
+		read := FilterRead{Place: place.String()}
+		if there {
+			read.Value = encoded(value)
+		}
+		reads = append(reads, read)
 	}
 	return reads
 }
 
-func changedReads(filter ChangedFilter, in hiddenInput) (reads []FilterRead, note string) {
-	c := in.Change
-	if c.observed.Type != delta.Modified {
+func changedReads(filter ChangedFilter, in redactedInput) (reads []FilterRead, note string) {
+	if in.observed.Type != delta.Modified {
 		return nil, "only a MODIFIED is compared"
 	}
-	object, err := c.Object()
+	object, err := in.Change.Object()
 	if err != nil {
 		return nil, ""
 	}
-	old, err := c.OldObject()
+	old, err := in.Change.OldObject()
 	if err != nil || old == nil {
 		return nil, "the version before is not known"
 	}
-	seen := map[string]bool{}
 	for _, path := range filter.list {
 		for _, d := range path.Differences(old, object) {
-			place := d.Path.String()
-			if !seen[place] { // paths may overlap
-				reads = append(reads, FilterRead{
-					Place: place, Compared: true, There: d.IsThere, WasThere: d.WasThere, Value: valueAt(in.object, d.Path), Old: valueAt(in.old, d.Path),
-				})
+			read := FilterRead{Place: d.Path.String(), Compared: true}
+			if slices.ContainsFunc(reads, func(r FilterRead) bool { return r.Place == read.Place }) { // paths may overlap
+				continue
 			}
-			seen[place] = true
+			if d.IsThere {
+				read.Value = valueAt(in.object, d.Path)
+			}
+			if d.WasThere {
+				read.OldValue = valueAt(in.old, d.Path)
+			}
+			reads = append(reads, read)
 		}
 	}
 	if len(reads) == 0 {
@@ -230,23 +222,29 @@ func changedReads(filter ChangedFilter, in hiddenInput) (reads []FilterRead, not
 	return reads, note
 }
 
-// valueAt is what is in a place; the mark if it is inside of what is hidden.
-func valueAt(object map[string]any, place fieldpath.Path) any {
+// valueAt returns the value in a place of an object without what is redacted. A value that is not there any more was
+// part of that.
+func valueAt(object map[string]any, place fieldpath.Path) json.RawMessage {
 	if found := place.Places(object); len(found) == 1 {
-		return found[0].Value
+		return encoded(found[0].Value)
 	}
-	for n := place.Len() - 1; n > 0; n-- {
-		if found := place.Head(n).Places(object); len(found) == 1 && found[0].Value == hiddenText {
-			return hiddenText
-		}
-	}
-	return nil
+	return encoded(hiddenText)
 }
 
-func joined[T ~string](list []T) string {
+// encoded returns decoded JSON as the API server writes it, with < and > as they are.
+func encoded(value any) json.RawMessage {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(value) // of decoded JSON: it cannot fail
+	return bytes.TrimSpace(b.Bytes())
+}
+
+// joined lists values of the configuration.
+func joined[T any](list []T) string {
 	texts := make([]string, len(list))
-	for i, text := range list {
-		texts[i] = string(text)
+	for i, value := range list {
+		texts[i] = fmt.Sprint(value)
 	}
 	return strings.Join(texts, ", ")
 }
@@ -260,4 +258,22 @@ func namespacesText(n delta.Namespaces) string {
 		parts = append(parts, "exclude "+joined(n.Exclude))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// transformKind is the key of a transform in the configuration.
+func transformKind(transform Transform) string {
+	switch transform.(type) {
+	case RemoveTransform:
+		return "remove"
+	case KeepTransform:
+		return "keep"
+	case RedactTransform:
+		return "redact"
+	case SetTransform:
+		return "set"
+	case RenameTransform:
+		return "rename"
+	default:
+		return fmt.Sprintf("%T", transform)
+	}
 }

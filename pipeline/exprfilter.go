@@ -49,7 +49,6 @@ func (f ExprFilter) Pass(c *Change) (bool, error) {
 		return pass, err // an object that cannot be read is no matter of onError
 	}
 	c.pipeline.metrics.filterErrors.Inc()
-	c.trace.fails(failed)
 	f.tell(c, failed)
 	switch f.onError {
 	case OnErrorDeadLetter:

@@ -64,8 +64,8 @@ func (p *Pipeline) judgeChange(c *Change, before bool) (passes, takes bool) {
 		if _, ofTypes := filter.(TypesFilter); comes && !ofTypes && !filter.OfObject() {
 			continue // whatever changed: whoever was told that the object left has to learn that it is back
 		}
+		c.trace.asks(i)
 		passed, err := filter.Pass(c)
-		c.trace.answered(i, filter, passed, err)
 		switch {
 		case c.spoiled != nil: // it cannot be read, or not be redacted: no filter can tell
 			return before, takes

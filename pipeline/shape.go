@@ -36,13 +36,13 @@ func (c *Change) transformed(ctx context.Context) (*delta.Delta, error) {
 	old := c.prepared.Old
 	if len(options.Transforms) > 0 {
 		var err error
-		if shaped.Object, err = c.transform(ctx, c.Object, c.OldObject, shaped.Object); err != nil {
+		if shaped.Object, err = c.transform(ctx, c.trace, c.Object, c.OldObject, shaped.Object); err != nil {
 			return nil, err
 		}
 		if differs && old != nil {
 			// A value that is worked out of what the version before has not, of its own version before for example, is not
 			// known there: then neither is the difference.
-			if old, err = c.transform(ctx, c.OldObject, unknownObject, old); err != nil {
+			if old, err = c.transform(ctx, nil, c.OldObject, unknownObject, old); err != nil {
 				old = nil
 			}
 		}
@@ -57,19 +57,18 @@ func (c *Change) transformed(ctx context.Context) (*delta.Delta, error) {
 }
 
 // transform applies the transforms to one version, which is decoded for it and belongs to it from then on.
-func (c *Change) transform(ctx context.Context, decode, before func() (map[string]any, error), object *delta.Object) (*delta.Object, error) {
+func (c *Change) transform(ctx context.Context, recorded *trace, decode, before func() (map[string]any, error), object *delta.Object) (*delta.Object, error) {
 	content, err := decode()
 	if err != nil {
 		return nil, err
 	}
 	in := versionInput{c, content, before}
-	c.trace.begins()
+	recorded.version(content)
 	for i, transform := range c.pipeline.options.Transforms {
-		c.trace.applies(transform, content)
 		if err := transform.Apply(ctx, content, in); err != nil {
 			return nil, fmt.Errorf("transforms[%d]: %w", i, err)
 		}
-		c.trace.applied(content)
+		recorded.version(content)
 	}
 	raw, err := json.Marshal(content)
 	if err != nil {

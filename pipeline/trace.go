@@ -1,89 +1,48 @@
 package pipeline
 
-import (
-	"fmt"
+import "github.com/kubeferry/kubeferry/internal/fieldpath"
 
-	"github.com/kubeferry/kubeferry/internal/expr"
-	"github.com/kubeferry/kubeferry/internal/fieldpath"
-)
-
-// trace takes notes of what becomes of one change on its way in. Its methods do nothing if it is nil, which it is
-// everywhere but in [Pipeline.Explain].
+// trace records what becomes of one change on its way in, for [Pipeline.Explain]. A nil trace records nothing.
 type trace struct {
-	answers map[int]FilterAnswer // by the place of the filter; those that were asked
-	failed  *expr.EvalError      // of the filter that is being asked
-	runs    int                  // versions that were transformed: the object, and then the one before
-	steps   []TransformStep
-	hidden  hiddenValues
-	// transforms are the pipeline's: what one will redact is hidden before.
-	transforms []Transform
+	asked    []int            // the indexes of the filters that were evaluated, in order
+	versions []map[string]any // the object before the first transform, and after each one that succeeded
+	hide     []Transform      // the pipeline's: what one redacts is hidden in the versions before
 }
 
-// fails notes why a filter's expression has no result.
-func (t *trace) fails(err *expr.EvalError) {
+// asks records that a filter is evaluated.
+func (t *trace) asks(index int) {
 	if t != nil {
-		t.failed = err
+		t.asked = append(t.asked, index)
 	}
 }
 
-// answered notes what a filter said. On which values is found out afterwards.
-func (t *trace) answered(place int, filter Filter, passed bool, err error) {
-	if t == nil {
-		return
-	}
-	answer := FilterAnswer{Passed: passed, OfObject: filter.OfObject(), Err: err}
-	if t.failed != nil {
-		answer.Err, t.failed = t.failed, nil
-	}
-	t.answers[place] = answer
-}
-
-// begins notes that the transforms begin on a version.
-func (t *trace) begins() {
+// version records the object between two transforms.
+func (t *trace) version(content map[string]any) {
 	if t != nil {
-		t.runs++
+		t.versions = append(t.versions, withoutRedacted(t.hide[len(t.versions):], content))
 	}
 }
 
-// applies notes what a transform is about to change.
-func (t *trace) applies(transform Transform, content map[string]any) {
-	if t == nil {
-		return
-	}
-	t.hidden.add(transform, content)
-	if t.runs == 1 {
-		step := TransformStep{Kind: transformKind(transform), Before: copyOf(content), Failed: true}
-		hide(t.transforms[len(t.steps):], step.Before)
-		t.steps = append(t.steps, step)
-	}
-}
+// hiddenText stands in an explanation, which people paste into tickets, for a value before it becomes a digest.
+const hiddenText = "(hidden: a redact is for it)"
 
-// applied notes what became of it.
-func (t *trace) applied(content map[string]any) {
-	if t != nil && t.runs == 1 {
-		last := &t.steps[len(t.steps)-1]
-		last.After, last.Failed = copyOf(content), false
-		hide(t.transforms[len(t.steps):], last.After)
+// withoutRedacted returns a copy of a decoded object, with a mark in the place of what the transforms would redact.
+// Copies of such a value in other places stay.
+func withoutRedacted(transforms []Transform, object map[string]any) map[string]any {
+	object = fieldpath.Clone(object).(map[string]any)
+	for _, transform := range transforms {
+		redact, ok := transform.(RedactTransform)
+		if !ok {
+			continue
+		}
+		for _, path := range append(redact.Paths[:len(redact.Paths):len(redact.Paths)], lastAppliedPath()) {
+			_ = path.Replace(object, func(value any) (any, error) { // it cannot fail
+				if text, ok := value.(string); ok && isDigest(text) {
+					return text, nil
+				}
+				return hiddenText, nil
+			})
+		}
 	}
-}
-
-func copyOf(content map[string]any) map[string]any {
-	return fieldpath.Clone(content).(map[string]any)
-}
-
-func transformKind(transform Transform) string {
-	switch transform.(type) {
-	case RemoveTransform:
-		return "remove"
-	case KeepTransform:
-		return "keep"
-	case RedactTransform:
-		return "redact"
-	case SetTransform:
-		return "set"
-	case RenameTransform:
-		return "rename"
-	default:
-		return fmt.Sprintf("%T", transform)
-	}
+	return object
 }

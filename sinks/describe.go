@@ -27,7 +27,10 @@ type Destination struct {
 }
 
 // Header of a message or a request.
-type Header struct{ Name, Value string }
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
 
 // Undisclosed stands for a value that a [Destination] does not show.
 const Undisclosed = "…"

@@ -68,7 +68,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		return err
 	}
 	defer kept.close()
-	key, err := RedactionKey(loaded.Redaction, loaded.StateDir)
+	key, err := redactionKey(loaded.Redaction, loaded.StateDir)
 	if err != nil {
 		return err
 	}

@@ -1,20 +1,15 @@
 package app
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeferry/kubeferry/internal/config"
-	"github.com/kubeferry/kubeferry/internal/durable"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/file"
@@ -199,36 +194,4 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 		made = append(made, s)
 	}
 	return made, nil
-}
-
-// RedactionKey is the configured key; or a random one, that is kept in the state directory or lasts as long as the
-// process.
-func RedactionKey(c config.Redaction, stateDir string) ([]byte, error) {
-	switch {
-	case c.Key != "":
-		return []byte(c.Key), nil
-	case c.KeyFile != "":
-		key, err := os.ReadFile(c.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read redaction.keyFile: %w", err)
-		}
-		if key = bytes.TrimRight(key, "\r\n"); len(key) == 0 {
-			return nil, fmt.Errorf("redaction.keyFile: %s is empty", c.KeyFile)
-		}
-		return key, nil
-	case stateDir != "":
-		return keptKey(filepath.Join(stateDir, "redaction.key"))
-	default:
-		return []byte(rand.Text()), nil
-	}
-}
-
-// keptKey reads the key in a file, or makes one there.
-func keptKey(path string) ([]byte, error) {
-	key, err := os.ReadFile(path)
-	if err == nil && len(key) > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
-		return key, err
-	}
-	key = []byte(rand.Text())
-	return key, durable.WriteFile(path, key)
 }

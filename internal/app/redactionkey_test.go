@@ -5,27 +5,30 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/kubeferry/kubeferry/internal/config"
 )
 
-// TestKeptKey: the key stays the same over restarts, whatever a start that was killed left behind.
-func TestKeptKey(t *testing.T) {
+// TestRedactionKey: the key stays the same over restarts, whatever a start that was killed left behind.
+func TestRedactionKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "redaction.key")
 	for name, content := range map[string]string{path: "", path + ".new": "half a k"} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	key, err := keptKey(path)
+	dir := filepath.Dir(path)
+	key, err := redactionKey(config.Redaction{}, dir)
 	if err != nil || len(key) < 26 {
 		t.Fatalf("got %q, %v, want a key of 128 bits", key, err)
 	}
 	if stored, err := os.ReadFile(path); err != nil || !bytes.Equal(stored, key) {
 		t.Errorf("stored %q, %v, want %q", stored, err, key)
 	}
-	if again, err := keptKey(path); err != nil || !bytes.Equal(again, key) {
+	if again, err := redactionKey(config.Redaction{}, dir); err != nil || !bytes.Equal(again, key) {
 		t.Errorf("the next start got %q, %v, want %q", again, err, key)
 	}
-	if key, err := keptKey(filepath.Join(t.TempDir(), "missing", "redaction.key")); err == nil {
+	if key, err := redactionKey(config.Redaction{}, filepath.Join(t.TempDir(), "missing")); err == nil {
 		t.Errorf("got %q without an error where it cannot be stored", key)
 	}
 }

@@ -115,11 +115,11 @@ func TestExplainFiltersPage(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s%s: %v", block[2], name, err)
 			}
-			var said explained
-			if err := json.Unmarshal([]byte(text), &said); err != nil {
+			var got answer
+			if err := json.Unmarshal([]byte(text), &got); err != nil {
 				t.Fatal(err)
 			}
-			p := said.Pipelines[0]
+			p := got.Pipelines[0]
 			if got := map[bool]string{true: "true", false: map[bool]string{true: "fails", false: "false"}[p.DeadLetter]}[p.Sent]; got != want {
 				t.Errorf("%s%s is %s, the page says %s: %s", block[2], name, got, want, text)
 			}
@@ -210,11 +210,11 @@ func TestExplainTransformsPage(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s%v", example["before"], err)
 		}
-		var said explained
-		if err := json.Unmarshal([]byte(text), &said); err != nil {
+		var got answer
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
 			t.Fatal(err)
 		}
-		p := said.Pipelines[0]
+		p := got.Pipelines[0]
 		if block[2] == "error" {
 			if want := strings.TrimSuffix(block[3], "\n"); !p.DeadLetter || !strings.HasSuffix(p.Answer, want) {
 				t.Errorf("got %q, want %q", p.Answer, want)

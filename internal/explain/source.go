@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/kubeferry/kubeferry/internal/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -17,65 +17,18 @@ import (
 
 // This file works out what the API server would: which watches of a source an object is in.
 
-// guessResource finds the resource of a kind: of the usual plurals one that a source has, else the likeliest.
-func guessResource(kind schema.GroupVersionKind, configured []config.Source) schema.GroupVersionResource {
-	guess, _ := meta.UnsafeGuessKindToResource(kind)
-	singular := strings.ToLower(kind.Kind)
-	for _, plural := range []string{guess.Resource, singular + "s", singular + "es", singular} {
-		if resource := kind.GroupVersion().WithResource(plural); sourceWith(configured, resource) {
-			return resource
-		}
-	}
-	return guess
-}
-
-func sourceWith(configured []config.Source, resource schema.GroupVersionResource) bool {
-	return slices.ContainsFunc(configured, func(s config.Source) bool { return slices.Contains(s.Resources, resource) })
-}
-
-// resourceHint says what to do about a resource that no source has; empty if one has it.
-func resourceHint(resource schema.GroupVersionResource, kind string, configured []config.Source) string {
-	if sourceWith(configured, resource) {
-		return ""
-	}
-	var all []string
-	for _, source := range configured {
-		for _, other := range source.Resources {
-			name := delta.ResourceName(other)
-			switch {
-			case other.GroupResource() == resource.GroupResource():
-				return fmt.Sprintf("no source has %s, but source %q has %s: the API server would send the object in that version",
-					delta.ResourceName(resource), source.Name, name)
-			case other.GroupVersion() == resource.GroupVersion() && similar(other.Resource, strings.ToLower(kind)):
-				return fmt.Sprintf("no source has %s, which is a guess from the kind; if it is %s, say --resource %s",
-					delta.ResourceName(resource), name, name)
-			}
-			if !slices.Contains(all, name) {
-				all = append(all, name)
-			}
-		}
-	}
-	return fmt.Sprintf("no source has %s; they have %s. If the kind has another plural, say --resource", delta.ResourceName(resource), strings.Join(all, ", "))
-}
-
-// similar reports whether a resource may well be the plural of a kind: they begin alike.
-func similar(resource, kind string) bool {
-	n := max(3, len(kind)-2)
-	return len(resource) >= n && len(kind) >= n && resource[:n] == kind[:n]
-}
-
-// sourceAnswer says whether a source takes an object.
+// sourceAnswer reports whether a source takes an object.
 type sourceAnswer struct {
 	Source string `json:"source"`
 	Takes  bool   `json:"takes"`
 	// Why holds what was compared.
 	Why string `json:"why"`
-	// hasResource says that the resource at least is right.
+	// hasResource is set if the resource at least is right.
 	hasResource bool
 }
 
-// askSource says whether an object is in a source's watches. Secrets must be redacted before: values are quoted.
-func askSource(s *config.Source, resource schema.GroupVersionResource, object *delta.Object) (sourceAnswer, error) {
+// selects reports whether an object is in a source's watches. Secrets must be redacted before: values are quoted.
+func selects(s *config.Source, resource schema.GroupVersionResource, object *delta.Object) (sourceAnswer, error) {
 	answer := sourceAnswer{Source: s.Name, hasResource: slices.Contains(s.Resources, resource)}
 	if !answer.hasResource {
 		answer.Why = "does not have " + delta.ResourceName(resource)
@@ -87,23 +40,23 @@ func askSource(s *config.Source, resource schema.GroupVersionResource, object *d
 	}
 	why := []string{delta.ResourceName(resource)}
 	for _, check := range []func(*config.Source, *unstructured.Unstructured) (string, bool, error){inNamespaces, hasLabels, hasFields} {
-		said, ok, err := check(s, content)
+		reason, ok, err := check(s, content)
 		if err != nil {
 			return answer, fmt.Errorf("source %q: %w", s.Name, err)
 		}
 		if !ok {
-			answer.Why = said
+			answer.Why = reason
 			return answer, nil
 		}
-		if said != "" {
-			why = append(why, said)
+		if reason != "" {
+			why = append(why, reason)
 		}
 	}
 	answer.Takes, answer.Why = true, strings.Join(why, ", ")
 	return answer, nil
 }
 
-func inNamespaces(s *config.Source, object *unstructured.Unstructured) (string, bool, error) {
+func inNamespaces(s *config.Source, object *unstructured.Unstructured) (reason string, ok bool, _ error) {
 	namespace := object.GetNamespace()
 	switch {
 	case s.Namespaces.All():
@@ -120,7 +73,10 @@ func inNamespaces(s *config.Source, object *unstructured.Unstructured) (string, 
 	return fmt.Sprintf("namespace %s is left out (%s)", namespace, which), false, nil
 }
 
-func hasLabels(s *config.Source, object *unstructured.Unstructured) (string, bool, error) {
+func hasLabels(s *config.Source, object *unstructured.Unstructured) (reason string, ok bool, _ error) {
+	if s.LabelSelector == "" {
+		return "", true, nil
+	}
 	selector, err := labels.Parse(s.LabelSelector)
 	if err != nil {
 		return "", false, err
@@ -137,34 +93,27 @@ func hasLabels(s *config.Source, object *unstructured.Unstructured) (string, boo
 		}
 		return fmt.Sprintf("labelSelector %s: the object has %s", requirement.String(), has), false, nil
 	}
-	if s.LabelSelector == "" {
-		return "", true, nil
-	}
 	return "labelSelector " + s.LabelSelector, true, nil
 }
 
-func hasFields(s *config.Source, object *unstructured.Unstructured) (string, bool, error) {
+func hasFields(s *config.Source, object *unstructured.Unstructured) (reason string, ok bool, _ error) {
+	if s.FieldSelector == "" {
+		return "", true, nil
+	}
 	selector, err := fields.ParseSelector(s.FieldSelector)
 	if err != nil {
 		return "", false, err
 	}
 	for _, requirement := range selector.Requirements() {
 		value := fieldOf(object.Object, requirement.Field)
-		one := fields.OneTermEqualSelector(requirement.Field, requirement.Value)
-		if string(requirement.Operator) == "!=" {
-			one = fields.OneTermNotEqualSelector(requirement.Field, requirement.Value)
+		if unequal := requirement.Operator == selection.NotEquals; unequal == (value == requirement.Value) {
+			return fmt.Sprintf("fieldSelector %[1]s%[2]s%[3]s: %[1]s is %[4]q", requirement.Field, requirement.Operator, requirement.Value, value), false, nil
 		}
-		if !one.Matches(fields.Set{requirement.Field: value}) {
-			return fmt.Sprintf("fieldSelector %s: %s is %q", one, requirement.Field, value), false, nil
-		}
-	}
-	if s.FieldSelector == "" {
-		return "", true, nil
 	}
 	return "fieldSelector " + s.FieldSelector, true, nil
 }
 
-// fieldOf is the value of a field as the API server selects by it: what is in the object's place of that name, as text.
+// fieldOf returns the value of a field as the API server selects by it: what is in the object's place of that name, as text.
 // The exceptions are those of its built-in kinds (pkg/registry/*/*/strategy.go of k8s.io/kubernetes).
 func fieldOf(object map[string]any, field string) string {
 	group, _, _ := strings.Cut(fmt.Sprint(object["apiVersion"]), "/")

@@ -5,58 +5,51 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
+
+	"github.com/kubeferry/kubeferry/pipeline"
 )
 
-// palette paints text, or leaves it as it is.
-type palette bool
-
-func (p palette) paint(code, text string) string {
-	if !p || text == "" {
-		return text
-	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
-}
-
-func (p palette) bold(text string) string   { return p.paint("1", text) }
-func (p palette) dim(text string) string    { return p.paint("2", text) }
-func (p palette) red(text string) string    { return p.paint("31", text) }
-func (p palette) green(text string) string  { return p.paint("32", text) }
-func (p palette) yellow(text string) string { return p.paint("33", text) }
-
-// explainText writes what is said of objects for people: the answers first, and then the reasons.
-type explainText struct {
+// textWriter writes answers for people: the answer of each pipeline first, and then the reasons.
+type textWriter struct {
 	palette
-	many, first bool // there are other objects; this is the first of them
-	out         bytes.Buffer
+	out   bytes.Buffer
+	later bool // an object was written before
 }
 
 // labelWidth is that of the first column: "transforms[10]".
 const labelWidth = 14
 
-func (t *explainText) write(out io.Writer, said *explained) error {
-	if !t.first {
+func (t *textWriter) write(out io.Writer, a *answer) error {
+	t.out.Reset()
+	if t.later {
 		t.line("")
 	}
-	o := said.Object
-	name := o.Name
-	if o.Namespace != "" {
-		name = o.Namespace + "/" + o.Name
+	t.later = true
+	name := a.Object.Name
+	if a.Object.Namespace != "" {
+		name = a.Object.Namespace + "/" + name
 	}
-	t.line("%s %s", t.bold(strings.TrimSpace(o.Kind+" "+name)), t.dim("("+o.Resource+"), "+o.Type))
+	t.line("%s %s", t.bold(strings.TrimSpace(a.Object.Kind+" "+name)), t.dim("("+a.Object.Resource+"), "+a.Object.Type))
 	width := 0
-	for _, p := range said.Pipelines {
+	for _, p := range a.Pipelines {
 		width = max(width, len(p.Name))
 	}
-	for _, p := range said.Pipelines {
-		t.line("%s %s", t.bold(p.Name+":")+strings.Repeat(" ", width-len(p.Name)), t.answer(&p))
+	for _, p := range a.Pipelines {
+		paint := t.yellow
+		switch {
+		case p.Sent:
+			paint = t.green
+		case p.DeadLetter:
+			paint = t.red
+		}
+		t.line("%s%*s %s", t.bold(p.Name+":"), width-len(p.Name), "", paint(p.Answer))
 	}
-	for _, note := range said.Notes {
+	for _, note := range a.Notes {
 		t.line("%s", t.dim("note: "+note))
 	}
-	for _, p := range said.Pipelines {
-		if t.speaks(&p) {
+	for _, p := range a.Pipelines {
+		if len(p.Sources) > 1 && p.hasResource() || len(p.Notes)+len(p.Filters) > 0 || p.Record != nil || p.DeadLetter {
 			t.line("")
 			t.pipeline(&p)
 		}
@@ -65,74 +58,52 @@ func (t *explainText) write(out io.Writer, said *explained) error {
 	return err
 }
 
-// speaks reports whether there is more to say than the answer.
-func (t *explainText) speaks(p *explainedPipeline) bool {
-	several := slices.ContainsFunc(p.Sources, func(a sourceAnswer) bool { return a.hasResource }) && len(p.Sources) > 1
-	return several || len(p.Notes)+len(p.Filters) > 0 || p.Record != nil || p.DeadLetter
-}
-
-func (t *explainText) answer(p *explainedPipeline) string {
-	switch {
-	case p.Sent:
-		return t.green(p.Answer)
-	case p.DeadLetter:
-		return t.red(p.Answer)
-	default:
-		return t.yellow(p.Answer)
-	}
-}
-
-func (t *explainText) line(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	t.out.WriteString(strings.TrimRight(text, " ") + "\n")
+func (t *textWriter) line(format string, args ...any) {
+	t.out.WriteString(strings.TrimRight(fmt.Sprintf(format, args...), " ") + "\n")
 }
 
 // item writes a line with a label before it.
-func (t *explainText) item(label, format string, args ...any) {
+func (t *textWriter) item(label, format string, args ...any) {
 	t.line("  %s  %s", t.dim(fmt.Sprintf("%-*s", labelWidth, label)), fmt.Sprintf(format, args...))
 }
 
-func (t *explainText) pipeline(p *explainedPipeline) {
+func (t *textWriter) pipeline(p *pipelineAnswer) {
 	t.line("%s", t.bold(p.Name))
 	for _, source := range p.Sources {
-		said := "takes it: "
-		if !source.hasResource {
-			continue
+		switch {
+		case !source.hasResource:
+		case source.Takes:
+			t.item("source", "%s takes it: %s", source.Source, source.Why)
+		default:
+			t.item("source", "%s does not take it: %s", source.Source, source.Why)
 		}
-		if !source.Takes {
-			said = "does not take it: "
-		}
-		t.item("source", "%s %s%s", source.Source, said, source.Why)
 	}
 	for _, note := range p.Notes {
 		t.item("note", "%s", note)
 	}
-	for _, filter := range p.Filters {
-		t.filter(filter)
+	for i := range p.Filters {
+		t.filter(&p.Filters[i])
 	}
-	for _, transform := range p.Transforms {
-		t.transform(transform)
+	for i := range p.Transforms {
+		t.transform(&p.Transforms[i])
 	}
 	if p.Record != nil {
 		t.record(p.Record)
 	}
 }
 
-func (t *explainText) filter(f explainedFilter) {
-	label := fmt.Sprintf("filters[%d]", f.Index)
-	said := t.green("yes")
+func (t *textWriter) filter(f *pipeline.FilterAnswer) {
+	answer := t.green("yes")
 	switch {
 	case !f.Asked:
-		said = t.dim("–  ")
+		answer = t.dim("–  ")
 	case !f.Passed:
-		said = t.yellow("no ")
+		answer = t.yellow("no ")
 	}
-	for n, line := range strings.Split(strings.TrimSpace(f.Condition), "\n") {
-		if n == 0 {
-			t.item(label, "%s  %s: %s", said, f.Kind, line)
-		} else {
-			t.item("", "%*s%s", len("yes  ")+len(f.Kind)+2, "", line)
-		}
+	condition := strings.Split(strings.TrimSpace(f.Condition), "\n")
+	t.item(fmt.Sprintf("filters[%d]", f.Index), "%s  %s: %s", answer, f.Kind, condition[0])
+	for _, line := range condition[1:] {
+		t.item("", "%*s%s", len("yes  ")+len(f.Kind)+2, "", line)
 	}
 	if f.Error != "" {
 		t.item("", "     %s", t.red(f.Error))
@@ -152,45 +123,49 @@ func (t *explainText) filter(f explainedFilter) {
 		t.item("", "     %s", t.dim(f.Note))
 	}
 	if !f.Asked {
-		t.item("", "     %s", t.dim(fmt.Sprintf("not asked, since it is decided; it would say %s", map[bool]string{true: "yes", false: "no"}[f.Passed])))
+		t.item("", "     %s", t.dim("not asked, since it is decided; it would say "+map[bool]string{true: "yes", false: "no"}[f.Passed]))
 	}
 }
-
-// maxValueText is the most characters of a value in a line; more is in the record, or in --output json.
-const maxValueText = 100
 
 func valueText(raw json.RawMessage) string {
 	if raw == nil {
 		return "absent"
 	}
-	return oneLine(string(raw), maxValueText)
+	return oneLine(string(raw))
 }
 
-func (t *explainText) transform(f explainedTransform) {
-	label := fmt.Sprintf("transforms[%d]", f.Index)
+// oneLine writes text in one line of at most 100 characters. The rest of a value is in the record.
+func oneLine(text string) string {
+	const most = 100
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}
+
+func (t *textWriter) transform(a *transformAnswer) {
+	label, kind := fmt.Sprintf("transforms[%d]", a.Index), a.Kind
 	switch {
-	case f.Failed:
-		t.item(label, "%s: %s", f.Kind, t.red("failed"))
-		return
-	case len(f.Diff) == 0:
-		t.item(label, "%s: %s", f.Kind, t.dim("nothing to change"))
-		return
+	case a.Failed:
+		kind += ": " + t.red("failed")
+	case len(a.Diff) == 0:
+		kind += ": " + t.dim("nothing to change")
 	}
-	t.item(label, "%s", f.Kind)
-	for _, line := range f.Diff {
-		switch {
-		case strings.HasPrefix(line, "+"):
-			line = t.green(line)
-		case strings.HasPrefix(line, "-"):
-			line = t.red(line)
-		default:
-			line = t.dim(line)
+	t.item(label, "%s", kind)
+	for _, line := range a.Diff {
+		paint := t.dim
+		switch line[0] {
+		case '+':
+			paint = t.green
+		case '-':
+			paint = t.red
 		}
-		t.item("", "%s", line)
+		t.item("", "%s", paint(line))
 	}
 }
 
-func (t *explainText) record(r *explainedRecord) {
+func (t *textWriter) record(r *record) {
 	t.item("record", "%s", r.ID)
 	t.item("  key", "%s", r.Key)
 	t.item("  to", "%s %s", r.Destination, t.dim(fmt.Sprintf("(sink %s, %d bytes)", r.Sink, r.Bytes)))
@@ -204,53 +179,30 @@ func (t *explainText) record(r *explainedRecord) {
 	for _, header := range r.Headers {
 		width = max(width, len(header.Name))
 	}
-	for n, header := range r.Headers {
-		label := ""
-		if n == 0 {
-			label = "  headers"
-		}
+	label := "  headers"
+	for _, header := range r.Headers {
 		t.item(label, "%-*s  %s", width, header.Name, header.Value)
+		label = ""
 	}
-	t.line("    %s", folded(r.Body, 4))
+	var body bytes.Buffer
+	if json.Indent(&body, r.Body, "    ", "  ") != nil { // a sink's own format
+		body.Write(r.Body)
+	}
+	t.line("    %s", body.String())
 }
 
-// lineWidth is what a value may take to stay in one line.
-const lineWidth = 110
+// palette paints text for a terminal, or leaves it as it is.
+type palette bool
 
-// folded writes JSON over several lines, but for what is short enough for one; indent is that of its last line.
-func folded(raw json.RawMessage, indent int) string {
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	opening, err := decoder.Token()
-	if _, nested := opening.(json.Delim); err != nil || !nested || indent+len(raw) <= lineWidth {
-		return string(raw)
+func (p palette) paint(code, text string) string {
+	if !p || text == "" {
+		return text
 	}
-	var b strings.Builder
-	b.WriteString(bracket(opening))
-	for n := 0; decoder.More(); n++ {
-		if n > 0 {
-			b.WriteString(",")
-		}
-		b.WriteString("\n" + strings.Repeat(" ", indent+2))
-		if bracket(opening) == "{" {
-			name, err := decoder.Token()
-			if err != nil {
-				return string(raw)
-			}
-			b.Write(encoded(name))
-			b.WriteString(": ")
-		}
-		var value json.RawMessage
-		if decoder.Decode(&value) != nil {
-			return string(raw)
-		}
-		b.WriteString(folded(value, indent+2))
-	}
-	closing, err := decoder.Token()
-	if err != nil {
-		return string(raw)
-	}
-	return b.String() + "\n" + strings.Repeat(" ", indent) + bracket(closing)
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// bracket is the bracket that a token is.
-func bracket(token json.Token) string { return fmt.Sprint(token) }
+func (p palette) bold(text string) string   { return p.paint("1", text) }
+func (p palette) dim(text string) string    { return p.paint("2", text) }
+func (p palette) red(text string) string    { return p.paint("31", text) }
+func (p palette) green(text string) string  { return p.paint("32", text) }
+func (p palette) yellow(text string) string { return p.paint("33", text) }

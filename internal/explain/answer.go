@@ -1,0 +1,81 @@
+package explain
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+
+	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// answer is what becomes of one object; it is what --output json writes.
+type answer struct {
+	Object    objectInfo       `json:"object"`
+	Notes     []string         `json:"notes,omitempty"`
+	Pipelines []pipelineAnswer `json:"pipelines"`
+}
+
+type objectInfo struct {
+	Resource  string `json:"resource"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Type is what happened to the object.
+	Type string `json:"type"`
+	// OldObjectKnown is set if the version before is known.
+	OldObjectKnown bool `json:"oldObjectKnown"`
+}
+
+// pipelineAnswer is what one pipeline makes of the object.
+type pipelineAnswer struct {
+	Name string `json:"pipeline"`
+	// Sent is false if the change does not concern the pipeline, or goes to the dead letter.
+	Sent       bool `json:"sent"`
+	DeadLetter bool `json:"deadLetter,omitempty"`
+	// Answer is all of it in one line.
+	Answer     string                  `json:"answer"`
+	Notes      []string                `json:"notes,omitempty"`
+	Sources    []sourceAnswer          `json:"sources"`
+	Filters    []pipeline.FilterAnswer `json:"filters,omitempty"`
+	Transforms []transformAnswer       `json:"transforms,omitempty"`
+	Record     *record                 `json:"record,omitempty"`
+}
+
+type transformAnswer struct {
+	Index  int    `json:"index"`
+	Kind   string `json:"kind"`
+	Failed bool   `json:"failed,omitempty"`
+	// Diff holds the lines of the object's YAML that changed, each behind "+" or "-", and some around them.
+	Diff []string `json:"diff,omitempty"`
+}
+
+// record is the record that is sent, and where it goes.
+type record struct {
+	ID          string          `json:"id"`
+	DedupID     string          `json:"dedupId"`
+	Key         string          `json:"key"`
+	Sink        string          `json:"sink"`
+	Destination string          `json:"destination"`
+	MessageKey  string          `json:"messageKey,omitempty"`
+	ContentType string          `json:"contentType"`
+	Headers     []sinks.Header  `json:"headers,omitempty"`
+	Bytes       int             `json:"bytes"`
+	Body        json.RawMessage `json:"body"`
+}
+
+func writeJSON(out io.Writer, a *answer) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(a)
+}
+
+// encoded returns decoded JSON as the API server writes it, with < and > as they are.
+func encoded(value any) json.RawMessage {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(value) // of decoded JSON: it cannot fail
+	return bytes.TrimSpace(b.Bytes())
+}
