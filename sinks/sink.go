@@ -61,6 +61,8 @@ type Limits struct {
 	Timeout time.Duration
 	// OnePerKey asks for at most one record of a key in a batch.
 	OnePerKey bool
+	// LosesHeaders is set if a batch arrives as one body, without the headers of its records.
+	LosesHeaders bool
 }
 
 // Fault is a mistake in a sink's configuration. Path is relative to the sink's own section: "tls.caFile".

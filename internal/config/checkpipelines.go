@@ -131,14 +131,14 @@ func (v *validator) delivery(p *Pipeline, at string) {
 	}
 }
 
-// format checks that records of the pipeline's format keep what they say on their way through its sink.
+// format checks that records of the pipeline's format keep their headers on the way through its sink.
 func (v *validator) format(p *Pipeline, at string, sink Sink, shown string) {
-	arrays := sink.Kind == "webhook" && sink.Config != nil && sink.Config.Limits().MaxRecords > 1
 	switch {
-	case p.Format == pipeline.FormatRaw && arrays:
-		v.warn(at+".format", "raw records carry their id and type in headers, and those are lost when the webhook %q gets several in one array; set its batch.maxRecords to 1", shown)
-	case p.Format == pipeline.FormatCloudEventsBinary && arrays:
-		v.fault(at+".format", "cloudevents-binary has one event per request, its attributes in the headers: set batch.maxRecords of the webhook %q to 1, or use the format cloudevents, which goes in batches", shown)
+	case sink.Config == nil || !sink.Config.Limits().LosesHeaders:
+	case p.Format == pipeline.FormatRaw:
+		v.warn(at+".format", "raw records carry their id and type in headers, and those are lost when the sink %q sends several in one array; set its batch.maxRecords to 1", shown)
+	case p.Format == pipeline.FormatCloudEventsBinary:
+		v.fault(at+".format", "cloudevents-binary has one event per request, its attributes in the headers: set batch.maxRecords of the sink %q to 1, or use the format cloudevents, which goes in batches", shown)
 	}
 }
 

@@ -123,6 +123,12 @@ func (c *fakeWebhook) Validate() []sinks.Fault {
 	return nil
 }
 
+func (c *fakeWebhook) Limits() sinks.Limits {
+	limits := c.Common.Limits()
+	limits.LosesHeaders = limits.MaxRecords > 1
+	return limits
+}
+
 type fakeStdout struct {
 	sinks.Common `yaml:",inline"`
 }

@@ -75,6 +75,13 @@ func NewConfig() *Config {
 	}
 }
 
+// Limits implements [sinks.Config].
+func (c *Config) Limits() sinks.Limits {
+	limits := c.Common.Limits()
+	limits.LosesHeaders = limits.MaxRecords > 1 // a batch is sent as one JSON array
+	return limits
+}
+
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
 	faults := sinks.Faults(c.Common.Validate())

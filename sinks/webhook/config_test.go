@@ -90,6 +90,17 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// TestLimits: a JSON array of several records has no place for the headers of each.
+func TestLimits(t *testing.T) {
+	for records, want := range map[int]bool{1: false, 2: true} {
+		config := NewConfig()
+		config.Batch.MaxRecords = records
+		if got := config.Limits().LosesHeaders; got != want {
+			t.Errorf("%d records: got %v, want %v", records, got, want)
+		}
+	}
+}
+
 func TestYAML(t *testing.T) {
 	config := NewConfig()
 	err := yaml.Unmarshal([]byte(`
