@@ -4,9 +4,11 @@
 //
 // nats.go can reconnect by itself. Then a publish may go into a buffer that the next connection sends or drops, a
 // flush may be answered by another connection than the one that took the message, and pending acknowledgements fail
-// some time later. So a connection is never revived here (nats.Options.AllowReconnect is false): when one is lost,
-// whatever waits on it fails, and the next Deliver call makes a new one. That reads every credentials and TLS
-// file anew, has no buffer to overrun, and the pipeline's backoff is the only one.
+// some time later. It also keeps the public key of an nkey for ever, its callbacks for passwords and tokens cannot fail,
+// and it does not report why a login after the first was refused. So a connection is never revived here
+// (nats.Options.AllowReconnect is false): when one is lost, whatever waits on it fails, and the next Deliver call makes a
+// new one. That reads every credentials and TLS file anew, has no buffer to overrun, and the pipeline's backoff is the
+// only one.
 //
 // # JetStream
 //
@@ -98,24 +100,17 @@ func (c *Config) Limits() sinks.Limits {
 
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
-	faults := c.Common.Validate()
-	fail := func(path, format string, args ...any) {
-		faults = append(faults, sinks.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
-	}
-	warn := func(path, format string, args ...any) {
-		faults = append(faults, sinks.Fault{Path: path, Message: fmt.Sprintf(format, args...), Warning: true})
-	}
-
+	faults := sinks.Faults(c.Common.Validate())
 	secure := c.TLS != nil
 	if len(c.URLs) == 0 {
-		fail("urls", "at least one server is needed, such as nats://nats:4222")
+		faults.Fail("urls", "at least one server is needed, such as nats://nats:4222")
 	}
 	schemes := map[bool]bool{}
 	inURL := false
 	for i, text := range c.URLs {
 		u, err := parseURL(text)
 		if err != nil {
-			fail(fmt.Sprintf("urls[%d]", i), "%v", err)
+			faults.Fail(fmt.Sprintf("urls[%d]", i), "%v", err)
 			continue
 		}
 		secure = secure || u.Scheme == "tls" || u.Scheme == "wss"
@@ -123,58 +118,55 @@ func (c *Config) Validate() []sinks.Fault {
 		inURL = inURL || u.User != nil
 	}
 	if len(schemes) > 1 {
-		fail("urls", "ws:// and wss:// cannot be mixed with the other schemes")
+		faults.Fail("urls", "ws:// and wss:// cannot be mixed with the other schemes")
 	}
-	c.validateSubject(fail, warn)
-	c.validateLogin(fail)
+	c.validateSubject(&faults)
+	c.validateLogin(&faults)
 	if inURL && c.login() > 0 {
-		warn("urls", "the credentials in a URL take precedence over the other keys")
+		faults.Warn("urls", "the credentials in a URL take precedence over the other keys")
 	}
 	if (inURL || c.Username != "" || c.TokenFile != "") && !secure {
-		warn("tls", "unless the server asks for TLS, the password or token is sent in the clear")
+		faults.Warn("tls", "unless the server asks for TLS, the password or token is sent in the clear")
 	}
 
 	switch {
 	case c.Stream != nil && !c.JetStream:
-		fail("stream", "has no meaning with jetstream: false")
+		faults.Fail("stream", "has no meaning with jetstream: false")
 	case c.Stream != nil:
-		c.validateStream(fail, warn)
+		c.validateStream(&faults)
 	case !c.JetStream:
-		warn("jetstream", "without it nothing is stored: a record that nobody listens for at that moment is lost, and counts as delivered")
+		faults.Warn("jetstream", "without it nothing is stored: a record that nobody listens for at that moment is lost, and counts as delivered")
 	}
 	return faults
 }
 
-// report adds a fault; its arguments are those of fmt.Sprintf.
-type report func(path, format string, args ...any)
-
-func (c *Config) validateSubject(fail, warn report) {
+func (c *Config) validateSubject(faults *sinks.Faults) {
 	template, err := sinks.ParseTemplate(c.Subject)
 	switch {
 	case err != nil:
-		fail("subject", "%v", err)
+		faults.Fail("subject", "%v", err)
 		return
 	case c.Subject == "":
-		fail("subject", "a subject is needed")
+		faults.Fail("subject", "a subject is needed")
 		return
 	}
 	for _, literal := range template.Literals() {
 		if i := strings.IndexFunc(literal, func(r rune) bool { return r != '.' && !literalRune(r) }); i >= 0 {
-			fail("subject", "%q cannot hold %q", c.Subject, literal[i:i+1])
+			faults.Fail("subject", "%q cannot hold %q", c.Subject, literal[i:i+1])
 			return
 		}
 	}
 	if slices.Contains(strings.Split(c.Subject, "."), "") {
-		fail("subject", "%q has an empty token: a dot too many", c.Subject)
+		faults.Fail("subject", "%q has an empty token: a dot too many", c.Subject)
 	}
 	if strings.HasPrefix(c.Subject, "$") || strings.HasPrefix(c.Subject, "_INBOX.") {
-		fail("subject", "%q belongs to the server", c.Subject)
+		faults.Fail("subject", "%q belongs to the server", c.Subject)
 	}
 	if len(c.Subject) > maxSubject {
-		fail("subject", "is longer than %d bytes", maxSubject)
+		faults.Fail("subject", "is longer than %d bytes", maxSubject)
 	}
 	if template.Uses("type") {
-		warn("subject", "{type} sends the records of one object to different subjects: who reads only one misses changes, and a limit per subject keeps deleted objects")
+		faults.Warn("subject", "{type} sends the records of one object to different subjects: who reads only one misses changes, and a limit per subject keeps deleted objects")
 	}
 }
 
@@ -189,51 +181,51 @@ func (c *Config) login() int {
 	return n
 }
 
-func (c *Config) validateLogin(fail report) {
+func (c *Config) validateLogin(faults *sinks.Faults) {
 	if c.login() > 1 {
-		fail("username", "set only one of credsFile, nkeySeedFile, username and tokenFile")
+		faults.Fail("username", "set only one of credsFile, nkeySeedFile, username and tokenFile")
 	}
 	switch {
 	case c.Password != "" && c.PasswordFile != "":
-		fail("password", "set either password or passwordFile")
+		faults.Fail("password", "set either password or passwordFile")
 	case c.Username != "" && c.Password == "" && c.PasswordFile == "":
-		fail("password", "username needs password or passwordFile")
+		faults.Fail("password", "username needs password or passwordFile")
 	case c.Username == "" && (c.Password != "" || c.PasswordFile != ""):
-		fail("username", "a password needs a username")
+		faults.Fail("username", "a password needs a username")
 	}
 }
 
-func (c *Config) validateStream(fail, warn report) {
+func (c *Config) validateStream(faults *sinks.Faults) {
 	s := c.Stream
 	if s.Name == "" {
-		fail("stream.name", "the stream needs a name")
+		faults.Fail("stream.name", "the stream needs a name")
 	} else if strings.ContainsAny(s.Name, " \t\r\n.*>/\\") {
-		fail("stream.name", "%q cannot hold blanks, '.', '*', '>', '/' or '\\'", s.Name)
+		faults.Fail("stream.name", "%q cannot hold blanks, '.', '*', '>', '/' or '\\'", s.Name)
 	}
 	for i, subject := range s.Subjects {
 		if err := checkFilter(subject); err != nil {
-			fail(fmt.Sprintf("stream.subjects[%d]", i), "%v", err)
+			faults.Fail(fmt.Sprintf("stream.subjects[%d]", i), "%v", err)
 		}
 	}
 	if len(s.Subjects) > 0 && !covered(s.Subjects, c.Subject) {
-		warn("stream.subjects", "none of them takes all of %s", pattern(c.Subject))
+		faults.Warn("stream.subjects", "none of them takes all of %s", pattern(c.Subject))
 	}
 	if s.MaxAge < 0 {
-		fail("stream.maxAge", "must not be negative")
+		faults.Fail("stream.maxAge", "must not be negative")
 	}
 	if s.MaxBytes < 0 {
-		fail("stream.maxBytes", "must not be negative")
+		faults.Fail("stream.maxBytes", "must not be negative")
 	}
 	if s.Replicas < 0 || s.Replicas > 5 {
-		fail("stream.replicas", "must be 1 to 5")
+		faults.Fail("stream.replicas", "must be 1 to 5")
 	}
 	switch {
 	case s.Duplicates < 0 || 0 < s.Duplicates && s.Duplicates < 100*time.Millisecond:
-		fail("stream.duplicates", "must be at least 100ms")
+		faults.Fail("stream.duplicates", "must be at least 100ms")
 	case s.MaxAge > 0 && s.Duplicates > s.MaxAge:
-		fail("stream.duplicates", "must not be longer than maxAge")
+		faults.Fail("stream.duplicates", "must not be longer than maxAge")
 	case 0 < s.Duplicates && s.Duplicates < 2*time.Minute:
-		warn("stream.duplicates", "what is sent again after %v is stored twice: make it longer than the longest outage to survive without doubles", s.Duplicates)
+		faults.Warn("stream.duplicates", "what is sent again after %v is stored twice: make it longer than the longest outage to survive without doubles", s.Duplicates)
 	}
 }
 
@@ -271,80 +263,4 @@ func parseURL(text string) (*url.URL, error) {
 // Open implements [sinks.Config]. It starts to connect, and does not wait for it.
 func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 	return open(c, env)
-}
-
-// maxSubject leaves room in the control line (max_control_line, 4,096 bytes) for the reply subject and the sizes.
-const maxSubject = 2048
-
-// tokenByte reports whether the value of a placeholder may hold b.
-func tokenByte(b byte) bool {
-	return b > ' ' && b < 0x7f && b != '.' && b != '*' && b != '>' && b != '$'
-}
-
-// literalRune reports whether a token may hold r where the user wrote it.
-func literalRune(r rune) bool {
-	return r > ' ' && r < 0x7f && r != '*' && r != '>' && r != '.'
-}
-
-// pattern returns the subject filter that takes whatever the template can expand to: values never hold a dot, so
-// that the number of tokens stays.
-func pattern(template string) string {
-	tokens := strings.Split(template, ".")
-	for i, token := range tokens {
-		if strings.Contains(token, "{") {
-			tokens[i] = "*"
-		}
-	}
-	return strings.Join(tokens, ".")
-}
-
-// checkFilter returns what is wrong with a subject that may hold wildcards.
-func checkFilter(filter string) error {
-	tokens := strings.Split(filter, ".")
-	for i, token := range tokens {
-		switch {
-		case token == "":
-			return fmt.Errorf("%q has an empty token", filter)
-		case token == "*", token == ">" && i == len(tokens)-1:
-		case strings.ContainsFunc(token, func(r rune) bool { return !literalRune(r) }):
-			return fmt.Errorf("%q is not a subject: wildcards are * for one token and > for the rest", filter)
-		}
-	}
-	return nil
-}
-
-// covered reports whether one of the filters takes whatever the template can expand to.
-func covered(filters []string, template string) bool {
-	return slices.ContainsFunc(filters, func(filter string) bool { return covers(filter, pattern(template)) })
-}
-
-// covers reports whether filter takes every subject that inner does.
-func covers(filter, inner string) bool {
-	outer, tokens := strings.Split(filter, "."), strings.Split(inner, ".")
-	for i, token := range outer {
-		switch {
-		case i == len(tokens):
-			return false
-		case token == ">":
-			return true
-		case token == "*" && tokens[i] != ">":
-		case token != tokens[i]:
-			return false
-		}
-	}
-	return len(outer) == len(tokens)
-}
-
-// overlaps reports whether some subject is taken by both filters.
-func overlaps(a, b string) bool {
-	x, y := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(x), len(y)) {
-		switch {
-		case x[i] == ">" || y[i] == ">":
-			return true
-		case x[i] != y[i] && x[i] != "*" && y[i] != "*":
-			return false
-		}
-	}
-	return len(x) == len(y)
 }

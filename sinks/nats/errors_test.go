@@ -63,7 +63,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func TestConnectError(t *testing.T) {
+func TestConnectionError(t *testing.T) {
 	for _, test := range []struct {
 		err  error
 		want sinks.Reason
@@ -74,7 +74,7 @@ func TestConnectError(t *testing.T) {
 		{nats.ErrMaxConnectionsExceeded, sinks.ReasonUnavailable},
 		{&url.Error{Op: "parse", URL: "nats://u:s3cr3t@h", Err: errors.New("bad")}, sinks.ReasonUnreachable},
 	} {
-		class := sinks.Classify(connectError(test.err))
+		class := sinks.Classify(connectionError("connect to NATS", test.err))
 		if class.Reason != test.want || class.Permanent {
 			t.Errorf("%v: got %s, want %s", test.err, class.Reason, test.want)
 		}

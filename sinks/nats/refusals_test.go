@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -33,42 +32,43 @@ func TestViolated(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	r := newRefusals()
-	before := r.mark()
-	changed, _, _ := r.state()
+	before, _, changed := r.state()
 	denied := violation(`Publish to "a"`)
-	r.report(denied)
+	if !r.report(denied) {
+		t.Error("a refused subject: want the connection kept")
+	}
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody was told")
+		t.Error("want the channel closed")
 	}
-	if !r.since(before, "a") || r.since(before, "b") || r.since(r.mark(), "a") {
+	now, last, _ := r.state()
+	if !r.since(before, "a") || r.since(before, "b") || r.since(now, "a") {
 		t.Error("want a refused since before, b not, and a not since")
 	}
-	if _, last, inbox := r.state(); last != denied || inbox != nil { //nolint:errorlint // identity
-		t.Errorf("got %v, %v", last, inbox)
+	if last != denied { //nolint:errorlint // identity
+		t.Errorf("got %v", last)
 	}
-	r.report(violation(`Subscription to "_INBOX.x.*"`))
-	if _, _, inbox := r.state(); !errors.Is(inbox, nats.ErrPermissionViolation) {
-		t.Errorf("got %v", inbox)
+	if r.report(violation(`Subscription to "_INBOX.x.*"`)) {
+		t.Error("no acknowledgements: want the connection given up")
 	}
 
 	// When the subject cannot be read, all that are under way are in doubt.
-	unread := r.mark()
+	unread, _, _ := r.state()
 	r.report(violation(`Publish to "cut off`))
 	if !r.since(unread, "never seen") {
 		t.Error("want a subject refused when in doubt")
 	}
 
 	// When too many are denied to remember: likewise.
-	after := r.mark()
+	after, _, _ := r.state()
 	for i := range maxRefused + 1 {
 		r.report(violation(fmt.Sprintf("Publish to \"s%d\"", i)))
 	}
 	if !r.since(after, "never seen") {
 		t.Error("want a subject refused when in doubt")
 	}
-	if r.since(r.mark(), "never seen") {
+	if seq, _, _ := r.state(); r.since(seq, "never seen") {
 		t.Error("want a new call not in doubt")
 	}
 }

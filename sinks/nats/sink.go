@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -14,19 +15,25 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// grace is what a Deliver call whose context has ended waits for nats.go to let go. It nearly always does at once;
-// a write that is stuck lasts until the connection breaks.
+// grace is how long a call whose context has ended waits for nats.go to return. It nearly always does at once; a write
+// that is stuck lasts until the connection breaks.
 const grace = 200 * time.Millisecond
 
 var _ sinks.Sink = (*Sink)(nil)
 
 // Sink delivers to NATS.
 type Sink struct {
+	config  *Config
 	subject sinks.Template
-	timeout time.Duration
-	links   *links
+	name    string // of its connections
+	log     *slog.Logger
 	stream  *stream
-	calls   sync.WaitGroup
+
+	life  context.Context // ends every connection
+	end   context.CancelFunc
+	calls sync.WaitGroup
+	turn  chan struct{} // holds one element while a call uses link
+	link  *link         // nil if there was none yet
 }
 
 func open(config *Config, env sinks.Env) (*Sink, error) {
@@ -34,16 +41,18 @@ func open(config *Config, env sinks.Env) (*Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subject: %w", err)
 	}
+	life, end := context.WithCancel(context.Background())
 	s := &Sink{
+		config:  config,
 		subject: subject,
-		timeout: config.Timeout,
-		links:   newLinks(config, env),
+		name:    env.UserAgent + " " + env.Name,
+		log:     env.Logger,
 		stream:  &stream{config: config.Stream, subject: config.Subject, log: env.Logger},
+		life:    life,
+		end:     end,
+		turn:    make(chan struct{}, 1),
 	}
-	s.links.currentOrAttempt() // early: the first record then need not wait for it
-	if config.JetStream && config.Stream != nil {
-		s.calls.Go(func() { s.stream.prepare(s.links.life, s.links) })
-	}
+	s.calls.Go(func() { s.prepare(life) })
 	return s, nil
 }
 
@@ -55,29 +64,33 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-
-	// nats.go takes no context where it matters: a lock, a write, a dial. So all of it is done on the side.
 	c := &call{subject: s.subject, batch: batch, n: len(batch)}
-	done := make(chan []error, 1)
-	s.calls.Go(func() { done <- s.deliver(ctx, c) })
+	return s.beside(ctx, c.stop, func(ctx context.Context) error { return sinks.Result(s.deliver(ctx, c)) })
+}
+
+// beside runs a call in a goroutine of its own, since nats.go takes no context where it may block: for a lock, a write, a
+// dial. If ctx or the timeout ends first, it stops the call and does not wait for it longer than grace.
+func (s *Sink) beside(ctx context.Context, stop func(), call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	done := make(chan error, 1)
+	s.calls.Go(func() { done <- call(ctx) })
 	select {
-	case errs := <-done:
-		return sinks.Result(errs)
+	case err := <-done:
+		return err
 	case <-ctx.Done():
 	}
-	c.stop()
+	stop()
 	select {
-	case errs := <-done:
-		return sinks.Result(errs)
+	case err := <-done:
+		return err
 	case <-time.After(grace):
 		return fmt.Errorf("nats: %w", ctx.Err())
 	}
 }
 
 func (s *Sink) deliver(ctx context.Context, c *call) []error {
-	link, err := s.links.get(ctx)
+	link, err := s.connection(ctx)
 	switch {
 	case err != nil:
 		return all(c.n, err)
@@ -87,9 +100,9 @@ func (s *Sink) deliver(ctx context.Context, c *call) []error {
 	if err := s.stream.ensure(ctx, link.js, false); err != nil {
 		return all(c.n, err)
 	}
-	seen := s.stream.watch()
-	errs := store(ctx, link, c, seen)
-	seen.end()
+	before := s.stream.highest.Load()
+	acks, errs := store(ctx, link, c)
+	s.stream.acknowledged(before, acks)
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && reasonOf(err) == sinks.ReasonNotFound }) {
 		s.stream.forget()
 	}
@@ -98,9 +111,9 @@ func (s *Sink) deliver(ctx context.Context, c *call) []error {
 
 func all(n int, err error) []error { return slices.Repeat([]error{err}, n) }
 
-// Close implements [sinks.Sink].
+// Close implements [sinks.Sink]. It breaks the connection, whatever its state: what was delivered is acknowledged.
 func (s *Sink) Close(ctx context.Context) error {
-	s.links.close(ctx)
+	s.end()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -115,10 +128,10 @@ func (s *Sink) Close(ctx context.Context) error {
 }
 
 // store publishes to JetStream, then waits for the acknowledgements.
-func store(ctx context.Context, l *link, c *call, seen *watch) []error {
-	errs := make([]error, c.n)
+func store(ctx context.Context, l *link, c *call) (acks []*jetstream.PubAck, errs []error) {
+	acks, errs = make([]*jetstream.PubAck, c.n), make([]error, c.n)
 	futures := make([]jetstream.PubAckFuture, c.n)
-	mark := l.refusals.mark()
+	seq, _, _ := l.refusals.state()
 	maxPayload := l.conn.MaxPayload()
 	options := []jetstream.PublishOpt{jetstream.WithRetryAttempts(0)}
 	for i := range c.n {
@@ -129,45 +142,34 @@ func store(ctx context.Context, l *link, c *call, seen *watch) []error {
 		}
 		errs[i] = err
 		if err != nil && !sinks.Classify(err).Permanent { // of the connection, not of the record
-			for j := i + 1; j < c.n; j++ {
-				errs[j] = err
-			}
+			copy(errs[i:], all(c.n-i, err))
 			break
 		}
 	}
 	// The last first: acknowledgements come in order as a rule, so that this goroutine wakes once and not for each.
 	for i, future := range slices.Backward(futures) {
 		if future != nil {
-			ack, err := await(ctx, l, mark, future)
-			if err == nil {
-				seen.took(ack)
-			}
+			var err error
+			acks[i], err = await(ctx, l, seq, future)
 			errs[i] = classify(future.Msg().Subject, err)
 		}
 	}
-	return errs
+	return acks, errs
 }
 
 // await waits for one acknowledgement. That of a duplicate is one too.
-func await(ctx context.Context, l *link, mark int, future jetstream.PubAckFuture) (*jetstream.PubAck, error) {
-	select {
-	case ack := <-future.Ok(): // nearly always
-		return ack, nil
-	default:
-	}
+func await(ctx context.Context, l *link, seq int, future jetstream.PubAckFuture) (*jetstream.PubAck, error) {
 	for {
-		changed, _, inbox := l.refusals.state()
-		select {
+		_, _, changed := l.refusals.state()
+		refused := l.refusals.since(seq, future.Msg().Subject)
+		select { // first, since an acknowledgement outweighs a doubt
 		case ack := <-future.Ok():
 			return ack, nil
 		case err := <-future.Err():
 			return nil, err
 		default:
 		}
-		if inbox != nil {
-			return nil, fmt.Errorf("no acknowledgement can be received: %w", inbox)
-		}
-		if l.refusals.since(mark, future.Msg().Subject) {
+		if refused {
 			return nil, errRefused
 		}
 		select {
@@ -189,7 +191,8 @@ func await(ctx context.Context, l *link, mark int, future jetstream.PubAckFuture
 func publish(ctx context.Context, l *link, c *call) []error {
 	errs := make([]error, c.n)
 	subjects := make([]string, c.n)
-	mark, before := l.refusals.mark(), l.conn.LastError()
+	seq, _, _ := l.refusals.state()
+	before := l.conn.LastError()
 	maxPayload := l.conn.MaxPayload()
 	for i := range c.n {
 		message, err := c.message(ctx, i, maxPayload)
@@ -211,7 +214,7 @@ func publish(ctx context.Context, l *link, c *call) []error {
 		return errs
 	}
 	for i := range errs {
-		if errs[i] == nil && l.refusals.since(mark, subjects[i]) {
+		if errs[i] == nil && l.refusals.since(seq, subjects[i]) {
 			errs[i] = classify(subjects[i], errRefused)
 		}
 	}
@@ -229,7 +232,7 @@ func flush(ctx context.Context, l *link, before error) error {
 		return err
 	}
 	for {
-		changed, reported, _ := l.refusals.state()
+		_, reported, changed := l.refusals.state()
 		last := l.conn.LastError()
 		if last == before || last == reported { //nolint:errorlint // identity: the very same report
 			return nil
@@ -242,130 +245,4 @@ func flush(ctx context.Context, l *link, before error) error {
 			return ctx.Err()
 		}
 	}
-}
-
-var _ sinks.Checker = (*Sink)(nil)
-
-// Check implements [sinks.Checker]: it connects and logs in, and looks for the stream, or without a name for one that
-// takes the subject. What in that stream breaks a promise is warned about in the log.
-func (s *Sink) Check(ctx context.Context) error {
-	s.stream.look()
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	link, err := s.links.get(ctx)
-	if err != nil {
-		return advise(err)
-	}
-	if link.js == nil {
-		if err := link.conn.FlushWithContext(ctx); err != nil {
-			return advise(transient(fmt.Errorf("ping %s: %w", link.conn.ConnectedAddr(), err)))
-		}
-		return nil
-	}
-	asking, cancel := context.WithTimeout(ctx, apiPatience)
-	defer cancel()
-	if err := s.stream.check(asking, link); err != nil || ctx.Err() == nil {
-		return err
-	}
-	return transient(fmt.Errorf("check the stream: %w", ctx.Err()))
-}
-
-// advise adds what to do about the failure to connect.
-func advise(err error) error {
-	advice := ""
-	switch class := sinks.Classify(err); {
-	case class.Reason == sinks.ReasonUnauthorized:
-		advice = "check credsFile, nkeySeedFile, username and its password, tokenFile, or tls.certFile: the server refuses what it gets"
-	case errors.Is(err, nats.ErrSecureConnWanted):
-		advice = "the server has no TLS: leave tls out, or enable it there"
-	case class.Reason == sinks.ReasonUnreachable, class.Reason == sinks.ReasonTimeout:
-		advice = "check urls, and that a NATS server listens there"
-	}
-	return sinks.Advise(err, advice)
-}
-
-// codeHeaderTooLarge is JSStreamHeaderExceedsMaximumErr of the server's errors.json; nats.go has no name for it.
-const codeHeaderTooLarge jetstream.ErrorCode = 10097
-
-// classify returns err as the sink reports it; subject is the record's.
-func classify(subject string, err error) error {
-	var classified *sinks.Error
-	if err == nil || errors.As(err, &classified) {
-		return err
-	}
-	api := apiError(err)
-	switch {
-	case errors.Is(err, nats.ErrMaxPayload),
-		api != nil && (api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum || api.ErrorCode == codeHeaderTooLarge):
-		return sinks.Permanent(sinks.ReasonTooLarge, fmt.Errorf("subject %q: %w", subject, err))
-	case errors.Is(err, nats.ErrBadHeaderMsg), errors.Is(err, nats.ErrBadSubject):
-		return sinks.Permanent(sinks.ReasonEncode, fmt.Errorf("subject %q: %w", subject, err))
-	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
-		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("no stream takes subject %q: %w", subject, err))
-	default:
-		return sinks.Transient(reasonOf(err), fmt.Errorf("subject %q: %w", subject, err))
-	}
-}
-
-// transient classifies an error that would fail any record.
-func transient(err error) error { return sinks.Transient(reasonOf(err), err) }
-
-func reasonOf(err error) sinks.Reason {
-	var classified *sinks.Error
-	switch {
-	case errors.As(err, &classified):
-		return classified.Reason
-	case apiError(err) != nil:
-		return reasonOfAPI(apiError(err))
-	case is(err, nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrPermissionViolation):
-		return sinks.ReasonUnauthorized
-	case is(err, jetstream.ErrStreamNotFound):
-		return sinks.ReasonNotFound
-	case is(err, jetstream.ErrAsyncPublishTimeout, nats.ErrTimeout):
-		return sinks.ReasonTimeout
-	case is(err, jetstream.ErrTooManyStalledMsgs, nats.ErrMaxConnectionsExceeded, nats.ErrMaxAccountConnectionsExceeded):
-		return sinks.ReasonUnavailable
-	case is(err, nats.ErrNoServers, nats.ErrConnectionClosed, nats.ErrDisconnected, nats.ErrStaleConnection,
-		nats.ErrConnectionDraining, nats.ErrInvalidConnection, nats.ErrTLS, nats.ErrSecureConnWanted, nats.ErrNoInfoReceived):
-		return sinks.ReasonUnreachable
-	default:
-		return sinks.Classify(err).Reason
-	}
-}
-
-// apiError returns the answer of JetStream in err, nil if there is none.
-func apiError(err error) *jetstream.APIError {
-	var answer jetstream.JetStreamError
-	if errors.As(err, &answer) {
-		return answer.APIError()
-	}
-	return nil
-}
-
-// reasonOfAPI goes by the HTTP-like code: the exact ones are many, and new versions add to them (errors.json of the
-// server). A full stream is a 503 (JSStreamStoreFailed).
-func reasonOfAPI(api *jetstream.APIError) sinks.Reason {
-	switch {
-	case api.Code == 401 || api.Code == 403:
-		return sinks.ReasonUnauthorized
-	case api.Code == 404:
-		return sinks.ReasonNotFound
-	case api.Code == 408:
-		return sinks.ReasonTimeout
-	case api.Code == 429:
-		return sinks.ReasonThrottled
-	case api.Code >= 500:
-		return sinks.ReasonUnavailable
-	default:
-		return sinks.ReasonRejected
-	}
-}
-
-func is(err error, targets ...error) bool {
-	for _, target := range targets {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
 }

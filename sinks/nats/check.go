@@ -1,0 +1,134 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+var _ sinks.Checker = (*Sink)(nil)
+
+// Check implements [sinks.Checker]: it connects and logs in, and looks for the stream, or without a name for one that
+// takes the subject. It logs a warning of what in that stream breaks a promise.
+func (s *Sink) Check(ctx context.Context) error {
+	s.stream.look()
+	return s.beside(ctx, func() {}, s.check)
+}
+
+func (s *Sink) check(ctx context.Context) error {
+	link, err := s.connection(ctx)
+	if err != nil {
+		return advise(err)
+	}
+	if link.js == nil {
+		if err := link.conn.FlushWithContext(ctx); err != nil {
+			return advise(transient(fmt.Errorf("ping %s: %w", link.conn.ConnectedAddr(), err)))
+		}
+		return nil
+	}
+	looking, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	if err := s.stream.check(looking, link); err != nil || ctx.Err() == nil {
+		return err
+	}
+	return transient(fmt.Errorf("check the stream: %w", ctx.Err()))
+}
+
+// advise adds what to do about the failure to connect.
+func advise(err error) error {
+	advice := ""
+	switch class := sinks.Classify(err); {
+	case class.Reason == sinks.ReasonUnauthorized:
+		advice = "check credsFile, nkeySeedFile, username and its password, tokenFile, or tls.certFile: the server refuses what it gets"
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		advice = "the server has no TLS: leave tls out, or enable it there"
+	case class.Reason == sinks.ReasonUnreachable, class.Reason == sinks.ReasonTimeout:
+		advice = "check urls, and that a NATS server listens there"
+	}
+	return sinks.Advise(err, advice)
+}
+
+// check is what [Sink.Check] does about the stream.
+func (s *stream) check(ctx context.Context, link *link) error {
+	js := link.js
+	needed := pattern(s.subject)
+	var found []*jetstream.StreamInfo
+	var err error
+	if s.config == nil {
+		found, err = streamsOf(ctx, js, needed)
+	} else {
+		var stream jetstream.Stream
+		if stream, err = js.Stream(ctx, s.config.Name); err == nil {
+			found = append(found, stream.CachedInfo())
+		}
+	}
+	name := ""
+	if s.config != nil {
+		name = fmt.Sprintf(" %q", s.config.Name)
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound) && s.config.Create:
+		return s.checkCreate(ctx, link)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream%s does not exist: create it for the subject %s, or set stream.create: true", name, needed))
+	case is(err, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrNoResponders):
+		return sinks.Transient(sinks.ReasonUnavailable, fmt.Errorf("JetStream is not enabled for this user: enable it, or set jetstream: false: %w", err))
+	case is(err, context.DeadlineExceeded, nats.ErrTimeout, nats.ErrPermissionViolation):
+		s.log.Warn("stream cannot be checked: JetStream does not answer, or this user may not ask", "err", err)
+		return nil // to publish, no right to look is needed
+	case err != nil:
+		return transient(fmt.Errorf("look for stream%s: %w", name, err))
+	case len(found) == 0:
+		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("no stream takes the subject %s: create one, or set stream.name and stream.create: true", needed))
+	}
+	for _, info := range found {
+		if !slices.ContainsFunc(info.Config.Subjects, func(filter string) bool { return overlaps(filter, needed) }) {
+			return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream %q takes %s and not the subject %s: add it to the stream, or change subject",
+				info.Config.Name, strings.Join(info.Config.Subjects, " "), needed))
+		}
+		if err := s.inspect(ctx, js, &info.Config); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkCreate looks for what would keep a run from creating the stream.
+func (s *stream) checkCreate(ctx context.Context, link *link) error {
+	wanted := s.wanted()
+	cannot := func(format string, args ...any) error {
+		return sinks.Transient(sinks.ReasonRejected, fmt.Errorf("stream %q does not exist and cannot be created: %s", wanted.Name, fmt.Sprintf(format, args...)))
+	}
+	if wanted.Replicas > 1 && link.conn.ConnectedClusterName() == "" {
+		return cannot("stream.replicas is %d and %s is in no cluster: set stream.replicas: 1, or name a cluster in urls",
+			wanted.Replicas, link.conn.ConnectedAddr())
+	}
+	for _, subject := range wanted.Subjects {
+		names, err := namesOf(ctx, link.js, subject)
+		if err != nil {
+			s.log.Warn("whether the stream can be created cannot be checked", "stream", wanted.Name, "err", err)
+			return nil
+		}
+		if len(names) > 0 {
+			return cannot("its subject %s overlaps with those of stream %q: name that one in stream.name, or change stream.subjects",
+				subject, strings.Join(names, " "))
+		}
+	}
+	return nil
+}
+
+// streamsOf returns the streams that take a subject of the pattern.
+func streamsOf(ctx context.Context, js jetstream.JetStream, needed string) (found []*jetstream.StreamInfo, err error) {
+	list := js.ListStreams(ctx, jetstream.WithStreamListSubject(needed))
+	for info := range list.Info() {
+		found = append(found, info)
+	}
+	return found, list.Err()
+}

@@ -1,0 +1,84 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+// maxRefused bounds what is kept of a connection that is denied one subject after the other.
+const maxRefused = 4096
+
+// errRefused stands for the server's line about one subject.
+var errRefused = fmt.Errorf("no right to publish to it: %w", nats.ErrPermissionViolation)
+
+// refusals are the permission violations that a server reported over one connection. A server reports them on the side,
+// by a line that names the subject; nats.go hands them to a callback.
+type refusals struct {
+	mu       sync.Mutex // guards what follows
+	seq      int        // of the last report
+	subjects map[string]int
+	unknown  int           // seq of the last refusal of an unknown subject
+	last     error         // of any kind
+	changed  chan struct{} // closed at the next report
+}
+
+func newRefusals() *refusals {
+	return &refusals{subjects: map[string]int{}, changed: make(chan struct{})}
+}
+
+// report takes an error from nats.go's callback. It returns false if the connection is of no use: the subscription that
+// acknowledgements come by was refused.
+func (r *refusals) report(err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seq++
+	r.last = err
+	close(r.changed)
+	r.changed = make(chan struct{})
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return true
+	}
+	subject, publish := violated(err)
+	if subject == "" || len(r.subjects) >= maxRefused {
+		clear(r.subjects)
+		r.unknown = r.seq
+	} else {
+		r.subjects[subject] = r.seq
+	}
+	return publish
+}
+
+// state returns the number and the last of the reports, and a channel that is closed at the next one.
+func (r *refusals) state() (seq int, last error, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seq, r.last, r.changed
+}
+
+// since reports whether subject was refused after the report with the number seq. When in doubt it was.
+func (r *refusals) since(seq int, subject string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.subjects[subject] > seq || r.unknown > seq
+}
+
+// violated returns the subject of a violation, and whether publishing to it was refused (else subscribing). The
+// server writes: Permissions Violation for Publish to "subject" (client.go, pubPermissionViolation). Servers may
+// append to it.
+func violated(err error) (subject string, publish bool) {
+	_, rest, publish := strings.Cut(err.Error(), `Publish to "`)
+	if !publish {
+		return "", false
+	}
+	quoted, err := strconv.QuotedPrefix(`"` + rest)
+	if err != nil {
+		return "", true
+	}
+	subject, _ = strconv.Unquote(quoted) // QuotedPrefix returned it quoted
+	return subject, true
+}

@@ -1,0 +1,83 @@
+package nats
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxSubject leaves room in the control line (max_control_line, 4,096 bytes) for the reply subject and the sizes.
+const maxSubject = 2048
+
+// tokenByte reports whether the value of a placeholder may hold b.
+func tokenByte(b byte) bool {
+	return b > ' ' && b < 0x7f && b != '.' && b != '*' && b != '>' && b != '$'
+}
+
+// literalRune reports whether a token may hold r where the user wrote it.
+func literalRune(r rune) bool {
+	return r > ' ' && r < 0x7f && r != '*' && r != '>' && r != '.'
+}
+
+// pattern returns the subject filter that takes whatever the template can expand to: values never hold a dot, so
+// that the number of tokens stays.
+func pattern(template string) string {
+	tokens := strings.Split(template, ".")
+	for i, token := range tokens {
+		if strings.Contains(token, "{") {
+			tokens[i] = "*"
+		}
+	}
+	return strings.Join(tokens, ".")
+}
+
+// checkFilter returns what is wrong with a subject that may hold wildcards.
+func checkFilter(filter string) error {
+	tokens := strings.Split(filter, ".")
+	for i, token := range tokens {
+		switch {
+		case token == "":
+			return fmt.Errorf("%q has an empty token", filter)
+		case token == "*", token == ">" && i == len(tokens)-1:
+		case strings.ContainsFunc(token, func(r rune) bool { return !literalRune(r) }):
+			return fmt.Errorf("%q is not a subject: wildcards are * for one token and > for the rest", filter)
+		}
+	}
+	return nil
+}
+
+// covered reports whether one of the filters takes whatever the template can expand to.
+func covered(filters []string, template string) bool {
+	return slices.ContainsFunc(filters, func(filter string) bool { return covers(filter, pattern(template)) })
+}
+
+// covers reports whether filter takes every subject that inner does.
+func covers(filter, inner string) bool {
+	outer, tokens := strings.Split(filter, "."), strings.Split(inner, ".")
+	for i, token := range outer {
+		switch {
+		case i == len(tokens):
+			return false
+		case token == ">":
+			return true
+		case token == "*" && tokens[i] != ">":
+		case token != tokens[i]:
+			return false
+		}
+	}
+	return len(outer) == len(tokens)
+}
+
+// overlaps reports whether some subject is taken by both filters.
+func overlaps(a, b string) bool {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(x), len(y)) {
+		switch {
+		case x[i] == ">" || y[i] == ">":
+			return true
+		case x[i] != y[i] && x[i] != "*" && y[i] != "*":
+			return false
+		}
+	}
+	return len(x) == len(y)
+}
