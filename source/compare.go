@@ -4,8 +4,6 @@ import (
 	"context"
 	"strconv"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
@@ -98,10 +96,10 @@ func (p *processor) deleteUnseen(ctx context.Context, asOf uint64) error {
 }
 
 // emitInferredDelete sends the DELETED of an object whose last state was missed to the pipelines that have the object.
-func (p *processor) emitInferredDelete(ctx context.Context, key types.NamespacedName, old knownObject, asOf uint64) error {
+func (p *processor) emitInferredDelete(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
 	object := old.previous().object()
 	if object == nil {
-		object = delta.NewIdentity(p.state.kind, key.Namespace, key.Name, old.version.UID(), old.version.ResourceVersion())
+		object = delta.NewIdentity(p.state.kind, key.namespace.Value(), key.name, old.version.UID(), old.version.ResourceVersion())
 	}
 	d := &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, AsOf: asOf, Object: object}
 	return p.emit(ctx, d, p.all()&^old.filtered, old.views, func(views) { p.known().remove(key) })

@@ -4,8 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/types"
+	"unique"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -15,17 +14,22 @@ import (
 // It is not a cache: for each object it holds the version, and which pipelines have the object, in about 100 bytes and
 // the object's name.
 type knownSet struct {
-	objects    map[types.NamespacedName]knownObject
-	namespaces map[string]string // interns: many objects share a few names
-	round      uint32            // counts the times that the whole state was read
+	objects map[objectKey]knownObject
+	round   uint32 // counts the times that the whole state was read
 
 	// record is set if changes are recorded for the next commit.
 	record bool
 	// changed are the objects that differ from the last commit; one may occur twice.
-	changed []types.NamespacedName
+	changed []objectKey
 	// captured are those that the commit in progress writes.
-	captured []types.NamespacedName
+	captured []objectKey
 	commit   uint32 // counts the commits, from 1
+}
+
+// objectKey names an object. Many objects share a few namespaces.
+type objectKey struct {
+	namespace unique.Handle[string]
+	name      string
 }
 
 // knownObject is what is kept of one object. There may be a million of them.
@@ -45,12 +49,20 @@ func (o *knownObject) previous() previous {
 }
 
 func newKnownSet(record bool) *knownSet {
-	return &knownSet{objects: map[types.NamespacedName]knownObject{}, namespaces: map[string]string{}, record: record, commit: 1}
+	return &knownSet{objects: map[objectKey]knownObject{}, record: record, commit: 1}
 }
 
-func keyOf(object *delta.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: object.Namespace(), Name: object.Name()}
+func keyOf(object *delta.Object) objectKey {
+	return objectKey{unique.Make(object.Namespace()), object.Name()}
 }
+
+func keyOfKnown(object *delta.Known) objectKey {
+	return objectKey{unique.Make(object.Namespace), object.Name}
+}
+
+// own returns a key that may be kept: the name of an object that was read shares its memory with the other fields, and a
+// map keeps the key that was assigned last.
+func (k objectKey) own() objectKey { return objectKey{k.namespace, strings.Clone(k.name)} }
 
 func (k *knownSet) find(object *delta.Object) (found knownObject, ok bool) {
 	found, ok = k.objects[keyOf(object)]
@@ -60,7 +72,7 @@ func (k *knownSet) find(object *delta.Object) (found knownObject, ok bool) {
 // put makes object the known version and marks it as seen in this round. If retained is nil, what is retained of the
 // same version stays.
 func (k *knownSet) put(object *delta.Object, v views, retained previous) {
-	key := k.own(keyOf(object))
+	key := keyOf(object).own()
 	old, existed := k.objects[key]
 	next := knownObject{version: object.Version(), round: k.round, commit: old.commit, views: v}
 	same := existed && old.version.Equal(&next.version)
@@ -77,7 +89,7 @@ func (k *knownSet) put(object *delta.Object, v views, retained previous) {
 	k.change(key, next)
 }
 
-func (k *knownSet) remove(key types.NamespacedName) {
+func (k *knownSet) remove(key objectKey) {
 	delete(k.objects, key)
 	if k.record {
 		k.changed = append(k.changed, key)
@@ -85,7 +97,7 @@ func (k *knownSet) remove(key types.NamespacedName) {
 }
 
 // change sets an object, for the next commit to write. The set must own the key.
-func (k *knownSet) change(key types.NamespacedName, to knownObject) {
+func (k *knownSet) change(key objectKey, to knownObject) {
 	if k.record && to.commit != k.commit {
 		to.commit = k.commit
 		k.changed = append(k.changed, key)
@@ -93,27 +105,9 @@ func (k *knownSet) change(key types.NamespacedName, to knownObject) {
 	k.objects[key] = to
 }
 
-// own returns a key that may be kept: the name of an object that was read shares its memory with the other fields, and a
-// map keeps the key that was assigned last.
-func (k *knownSet) own(key types.NamespacedName) types.NamespacedName {
-	return types.NamespacedName{Namespace: k.intern(key.Namespace), Name: strings.Clone(key.Name)}
-}
-
-func (k *knownSet) intern(namespace string) string {
-	interned, ok := k.namespaces[namespace]
-	if !ok {
-		if len(k.namespaces) > len(k.objects)+maxIdleNames { // most of them are gone
-			clear(k.namespaces)
-		}
-		interned = strings.Clone(namespace)
-		k.namespaces[interned] = interned
-	}
-	return interned
-}
-
 // restore adds an object of the last commit. changed makes the next commit write it again.
 func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
-	key := types.NamespacedName{Namespace: k.intern(object.Namespace), Name: object.Name}
+	key := keyOfKnown(object)
 	restored := knownObject{version: object.Version, views: v}
 	if object.Previous != nil {
 		retained := previous(object.Previous)
@@ -132,38 +126,32 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 		object, exists := k.objects[key]
 		if exists {
 			put = append(put, delta.Known{
-				Namespace: key.Namespace, Name: key.Name, Version: object.version,
+				Namespace: key.namespace.Value(), Name: key.name, Version: object.version,
 				Filtered: uint64(object.filtered), Due: uint64(object.due), Previous: object.previous(),
 			})
 		} else {
-			remove = append(remove, delta.Known{Namespace: key.Namespace, Name: key.Name})
+			remove = append(remove, delta.Known{Namespace: key.namespace.Value(), Name: key.name})
 		}
 	}
-	k.changed, k.captured = k.captured, k.changed
+	k.changed, k.captured = nil, k.changed
 	k.commit++
 	return put, remove
 }
 
 // committed releases what was captured last: it is on disk.
-func (k *knownSet) committed() {
-	if len(k.captured) > maxIdleChanges {
-		k.captured = nil
-	}
-	clear(k.captured)
-	k.captured = k.captured[:0]
-}
+func (k *knownSet) committed() { k.captured = nil }
 
 // failed makes what was captured last count as changed again: it may not be on disk. While commits fail this is all
 // that grows, so no object is in it twice, and no name keeps more than itself in memory. The objects are left alone: the
 // process function may be reading them.
 func (k *knownSet) failed() {
-	seen := make(map[types.NamespacedName]struct{}, len(k.captured)+len(k.changed))
+	seen := make(map[objectKey]struct{}, len(k.captured)+len(k.changed))
 	for _, key := range slices.Concat(k.captured, k.changed) {
 		if _, again := seen[key]; again {
 			continue
 		}
 		if _, exists := k.objects[key]; !exists {
-			key = types.NamespacedName{Namespace: strings.Clone(key.Namespace), Name: strings.Clone(key.Name)}
+			key = key.own()
 		}
 		seen[key] = struct{}{}
 	}
@@ -171,17 +159,11 @@ func (k *knownSet) failed() {
 	k.changed = slices.AppendSeq(k.changed[:0], maps.Keys(seen))
 }
 
-// maxIdleChanges is how many changes the space of a commit is kept for.
-const maxIdleChanges = 1 << 14
-
-// maxIdleNames is how many names of namespaces are kept that may be gone.
-const maxIdleNames = 1 << 10
-
 // beginRound starts a reading of the whole state.
 func (k *knownSet) beginRound() { k.round++ }
 
 // unseen yields the objects that were not put in this round. They may be removed meanwhile.
-func (k *knownSet) unseen(yield func(types.NamespacedName, knownObject) bool) {
+func (k *knownSet) unseen(yield func(objectKey, knownObject) bool) {
 	for key, object := range k.objects {
 		if object.round != k.round && !yield(key, object) {
 			return
@@ -190,7 +172,3 @@ func (k *knownSet) unseen(yield func(types.NamespacedName, knownObject) bool) {
 }
 
 func (k *knownSet) len() int { return len(k.objects) }
-
-func keyOfKnown(object *delta.Known) types.NamespacedName {
-	return types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
-}

@@ -21,7 +21,6 @@ type processor struct {
 	exact bool
 	// lastRun is a resource version that the last run cannot have gone beyond.
 	lastRun string
-	gone    bool
 }
 
 // process handles one event. Its error means that ctx has ended.
@@ -80,7 +79,8 @@ func (p *processor) mark(ctx context.Context, m *marker) error {
 		if err := p.deleteUnseen(ctx, 0); err != nil {
 			return err
 		}
-		p.gone = true // not before all are sent: else what is left would be forgotten
+		p.absent = true
+		p.handler.Update(p.state.reset) // not before all are sent: else what is left would be forgotten
 		return nil
 	}
 }

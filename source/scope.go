@@ -14,6 +14,9 @@ import (
 // watchers would cost more than the events of the other namespaces do.
 const maxNamespaceWatches = 20
 
+// maxIdleNames is how many namespaces are remembered that may be gone.
+const maxIdleNames = 1 << 10
+
 // scope is what one watch covers.
 type scope struct {
 	namespace     string // empty for the whole cluster

@@ -46,6 +46,9 @@ type Source struct {
 
 // New plans the watches of a source; nothing is opened before Run.
 func New(client *Client, options Options, handler Handler, metrics *Metrics, logger *slog.Logger) *Source {
+	if options.Backoff == (wait.Backoff{}) {
+		options.Backoff = watchBackoff()
+	}
 	s := &Source{options: options, client: client}
 	for _, resource := range options.Resources {
 		for _, scope := range scopes(options.Namespaces, options.FieldSelector) {
@@ -64,22 +67,15 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 		client: s.client, resource: resource, namespace: scope.namespace,
 		labelSelector: s.options.LabelSelector, fieldSelector: scope.fieldSelector,
 	}
-	backoff := s.options.Backoff
-	if backoff == (wait.Backoff{}) {
-		backoff = watchBackoff()
-	}
 	return &watcher{
-		id: digest(&s.options, resource, scope.namespace), source: s.options.Name, collection: c,
-		namespaces: scope.namespaces, namespaced: !s.options.Namespaces.All(),
-		options: &s.options, handler: handler, metrics: metrics, logger: logger, now: time.Now,
+		id: digest(&s.options, resource, scope.namespace), collection: c,
+		namespaces: scope.namespaces, options: &s.options, handler: handler, metrics: metrics, logger: logger, now: time.Now,
 		health: &health{
 			resource: resource, namespace: scope.namespace, metrics: metrics, logger: logger, now: time.Now,
 			state: StateStarting, since: time.Now(),
 		},
-		backoff:    backoff,
-		onRollback: s.options.OnRollback,
-		state:      &state{known: newKnownSet(false)},
-		selected:   map[string]bool{},
+		state:    &state{known: newKnownSet(false)},
+		selected: map[string]bool{},
 	}
 }
 

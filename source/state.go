@@ -189,7 +189,7 @@ func (w *watcher) capture() (delta.WatchChange, bool) {
 	change := delta.WatchChange{Watch: w.id}
 	change.Put, change.Remove = w.state.known.capture()
 	meta, err := json.Marshal(Meta{
-		Source: w.source, Resource: delta.ResourceName(w.collection.resource), Namespace: w.collection.namespace,
+		Source: w.options.Name, Resource: delta.ResourceName(w.collection.resource), Namespace: w.collection.namespace,
 		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector, Namespaces: w.namespaces,
 		Position: w.state.position, Complete: w.state.complete,
 		Partial: w.state.partial, Refused: w.state.refused, Unclean: w.state.unclean,

@@ -22,22 +22,14 @@ const resolveInterval = 3 * time.Second
 // watcher is the list/watch of one resource in one scope.
 type watcher struct {
 	id         string
-	source     string // its name
 	collection collection
 	namespaces delta.Namespaces
-	// namespaced says that the source selects namespaces, so that the resource must have them.
-	namespaced bool
 	options    *Options
 	handler    Handler
 	health     *health
 	metrics    *watchMetrics
 	logger     *slog.Logger
 	now        func() time.Time
-	// backoff spaces the attempts to open the watch.
-	backoff wait.Backoff
-
-	// onRollback is called when the API server's history has gone back behind the position.
-	onRollback func(error)
 
 	state    *state          // what a commit captures; it changes only inside the handler's calls
 	selected map[string]bool // answers of namespaces, per namespace
@@ -79,7 +71,7 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: resolveInterval, Jitter: 0.2}
 	for {
 		found, err := w.collection.client.resolve(ctx, w.collection.resource)
-		if err == nil && w.namespaced && !found.namespaced {
+		if err == nil && !w.options.Namespaces.All() && !found.namespaced {
 			err = ErrScope
 		}
 		if err == nil {
@@ -91,10 +83,8 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 		}
 		if isGone(err) && (w.state.position != "" || w.state.known.len() > 0) { // it went while no watch was open
 			last := goneMarker(w.refused(), w.state.position, false)
-			if (&processor{watcher: w}).process(ctx, event{marker: last}) == nil {
-				w.handler.Update(w.state.reset)
-				w.resumed, w.fill = false, false
-			}
+			_ = (&processor{watcher: w}).process(ctx, event{marker: last}) // an error means that ctx has ended
+			w.resumed, w.fill = false, false
 		}
 		select {
 		case <-time.After(backoff.Step()):
@@ -114,19 +104,14 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 			w.state.complete = true
 		}
 	})
-	p := &processor{watcher: w}
-	w.follower(p.process).run(ctx)
-	if p.gone {
-		w.absent = true
-		w.handler.Update(w.state.reset)
-	}
+	w.follower((&processor{watcher: w}).process).run(ctx)
 }
 
 // follower makes one that begins at the state's position. What was found at the start counts once.
 func (w *watcher) follower(process func(ctx context.Context, e event) error) *follower {
 	l := &follower{
-		collection: w.collection, process: process, health: w.health, logger: w.logger, backoff: w.backoff,
-		position: w.state.position, restored: w.resumed, fill: w.fill, refused: w.refused(), onRollback: w.onRollback,
+		collection: w.collection, process: process, health: w.health, logger: w.logger, backoff: w.options.Backoff,
+		position: w.state.position, restored: w.resumed, fill: w.fill, refused: w.refused(), onRollback: w.options.OnRollback,
 		exists: func(ctx context.Context) (bool, error) {
 			_, err := w.collection.client.resolve(ctx, w.collection.resource)
 			if isGone(err) {
