@@ -36,7 +36,7 @@ func TestPointAt(t *testing.T) {
 
 // TestPointHidesExpansion: what came from outside the file is not shown.
 func TestPointHidesExpansion(t *testing.T) {
-	decode := &decoder{faults: &faultList{}, places: map[string]place{"a": {value: &node{text: secretValue, raw: "${SECRET}", expanded: true}}}}
+	decode := &decoder{faults: &faultList{}, places: map[string]*node{"a": {text: secretValue, raw: "${SECRET}", expanded: true}}}
 	if got := pointAt((&validator{decode: decode}).text("a"), 3); got != "" {
 		t.Errorf("got %q, want nothing", got)
 	}

@@ -56,7 +56,7 @@ func (v *validator) warnUnused() {
 // orDefault is the value at path as the file has it, or the default.
 func (v *validator) orDefault(path string, value fmt.Stringer) string {
 	if v.present(path) {
-		return v.decode.at(path).value.raw
+		return v.decode.at(path).raw
 	}
 	return "by default " + value.String()
 }

@@ -15,30 +15,23 @@ import (
 type decoder struct {
 	faults *faultList
 	kinds  []sinks.Kind
-	// places holds where each path of the file is.
-	places map[string]place
+	// places holds the values in the file by their paths.
+	places map[string]*node
 }
 
-// place is where a value stands: its key's line and column if it is a section, else its own.
-type place struct {
-	line, column int
-	value        *node
-}
-
-// at is the place of path, or of the nearest thing around it.
-func (d *decoder) at(path string) place {
+// at is the value at path, or the nearest section around it.
+func (d *decoder) at(path string) *node {
 	for {
-		if p, ok := d.places[path]; ok || path == "" {
-			return p
+		if n, ok := d.places[path]; ok || path == "" {
+			return n
 		}
 		path = parent(path)
 	}
 }
 
+// value decodes n into v. enum are the values that a string may have, nil for any.
 func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
-	if _, ok := d.places[path]; !ok {
-		d.places[path] = place{n.line, n.column, n}
-	}
+	d.places[path] = n
 	if n.failed {
 		return
 	}
@@ -103,26 +96,25 @@ func (d *decoder) structure(n *node, path string, v reflect.Value) {
 	for _, key := range keys {
 		if value, ok := present[key.name]; ok {
 			d.value(value, join(path, key.name), v.FieldByIndex(key.index), key.enum)
-		} else if keyPath := join(path, key.name); key.required && !d.faults.isBroken(keyPath) {
-			d.missing(path, keyPath, "is required")
+		} else if key.required {
+			d.missing(n, join(path, key.name))
 		}
 	}
 }
 
-// missing reports that the section lacks something, at the section's place.
-func (d *decoder) missing(section, path, message string) {
-	at := d.at(section)
-	d.faults.add(at.line, at.column, path, message)
-	d.faults.setBroken(path)
+// missing reports that a section lacks a key, unless another key was taken for it.
+func (d *decoder) missing(section *node, path string) {
+	if !d.faults.isBroken(path) {
+		d.faults.addBroken(section, path, "is required")
+	}
 }
 
-// keys returns the entries of a mapping that are among names, notes their places and reports the others.
+// keys returns the entries of a mapping that are among names, and reports the others.
 func (d *decoder) keys(n *node, path string, names []string) map[string]*node {
 	present := map[string]*node{}
 	for _, e := range n.entries {
 		if slices.Contains(names, e.key) {
 			present[e.key] = e.value
-			d.note(e, join(path, e.key))
 		}
 	}
 	for _, e := range n.entries {
@@ -132,19 +124,11 @@ func (d *decoder) keys(n *node, path string, names []string) map[string]*node {
 		keyPath := join(path, e.key)
 		d.faults.add(e.line, e.column, keyPath, "unknown key"+didYouMean(e.key, names))
 		if meant := suggest(e.key, names); meant != "" && present[meant] == nil {
-			// Its value stands under the wrong name; that it is missing goes without saying.
+			// Its value has the wrong name: that the key is missing is no fault of its own.
 			d.faults.setBroken(join(path, meant))
 		}
 	}
 	return present
-}
-
-func (d *decoder) note(e entry, path string) {
-	p := place{e.value.line, e.value.column, e.value}
-	if e.value.kind != yaml.ScalarNode || e.value.isNull() {
-		p.line, p.column = e.line, e.column
-	}
-	d.places[path] = p
 }
 
 func (d *decoder) list(n *node, path string, v reflect.Value, enum []string) {
@@ -160,10 +144,8 @@ func (d *decoder) list(n *node, path string, v reflect.Value, enum []string) {
 func (d *decoder) mapping(n *node, path string, v reflect.Value) {
 	m := reflect.MakeMapWithSize(v.Type(), len(n.entries))
 	for _, e := range n.entries {
-		keyPath := join(path, e.key)
-		d.note(e, keyPath)
 		element := newValue(v.Type().Elem())
-		d.value(e.value, keyPath, element, nil)
+		d.value(e.value, join(path, e.key), element, nil)
 		m.SetMapIndex(reflect.ValueOf(e.key).Convert(v.Type().Key()), element)
 	}
 	v.Set(m)
@@ -181,11 +163,9 @@ func newValue(t reflect.Type) reflect.Value {
 // isScalar reports whether a value of type t is written as a scalar.
 func isScalar(t reflect.Type) bool {
 	switch t.Kind() {
-	case reflect.String, reflect.Bool,
-		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64:
 		return true
-	case reflect.Pointer: // *bool and the like: nil is "not said"
+	case reflect.Pointer: // nil if the key is absent
 		return false
 	default:
 		return t == resourceType || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -46,46 +47,34 @@ func (e *expander) expand(n *node, path string) {
 	n.text = text
 }
 
+var reference = regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`)
+
 // text reads from left to right: "$${" is a literal "${", any other "$" that does not begin "${" stands for itself.
-func (e *expander) text(text string) (string, []secret, error) {
-	var b strings.Builder
-	var secrets []secret
-	for {
-		dollar := strings.IndexByte(text, '$')
-		if dollar < 0 {
-			b.WriteString(text)
-			return b.String(), secrets, nil
-		}
-		b.WriteString(text[:dollar])
-		text = text[dollar:]
+func (e *expander) text(text string) (expanded string, secrets []secret, err error) {
+	expanded = reference.ReplaceAllStringFunc(text, func(match string) string {
+		name, closed := strings.CutSuffix(match[2:], "}")
 		switch {
-		case strings.HasPrefix(text, "$${"):
-			b.WriteString("${")
-			text = text[3:]
-		case strings.HasPrefix(text, "${"):
-			end := strings.IndexByte(text, '}')
-			if end < 0 {
-				return "", nil, errors.New("has a ${ without a }; a literal ${ is written $${")
-			}
-			value, err := e.lookup(text[2:end])
-			if err != nil {
-				return "", nil, err
-			}
-			b.WriteString(value)
-			secrets = append(secrets, secret{value, text[:end+1]})
-			text = text[end+1:]
-		default:
-			b.WriteByte('$')
-			text = text[1:]
+		case err != nil:
+			return ""
+		case match == "$${":
+			return "${"
+		case !closed:
+			err = errors.New("has a ${ without a }; a literal ${ is written $${")
+			return ""
 		}
-	}
+		var value string
+		value, err = e.lookup(name)
+		secrets = append(secrets, secret{value, match})
+		return value
+	})
+	return expanded, secrets, err
 }
 
 func (e *expander) lookup(name string) (string, error) {
 	if path, ok := strings.CutPrefix(name, "file:"); ok {
 		return readExpansion(path)
 	}
-	if !isVariable(name) {
+	if !variable.MatchString(name) {
 		return "", fmt.Errorf("${%s} is neither ${NAME} nor ${file:/path}; a literal ${ is written $${", name)
 	}
 	value, ok := e.getenv(name)
@@ -95,15 +84,7 @@ func (e *expander) lookup(name string) (string, error) {
 	return value, nil
 }
 
-func isVariable(name string) bool {
-	for i := range len(name) {
-		c := name[i]
-		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return name != ""
-}
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // readExpansion returns a file's text without one trailing line break.
 func readExpansion(path string) (string, error) {

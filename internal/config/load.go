@@ -46,7 +46,7 @@ func Parse(data []byte, name string, opts Options) (config *Config, warnings Fau
 
 	config = new(Config)
 	config.setDefaults()
-	decode := &decoder{faults: faults, kinds: opts.Kinds, places: map[string]place{}}
+	decode := &decoder{faults: faults, kinds: opts.Kinds, places: map[string]*node{}}
 	decode.value(tree, "", reflect.ValueOf(config).Elem(), nil)
 
 	check := &validator{config: config, decode: decode, faults: faults, warnings: &faultList{file: name}}

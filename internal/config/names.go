@@ -39,7 +39,7 @@ func (v *validator) names(section string, texts []string) []name {
 			continue
 		}
 		at := v.decode.at(path)
-		names[i].shown = at.value.raw
+		names[i].shown = at.raw
 		if !namePattern.MatchString(text) {
 			v.fault(path, "must be 1 to 63 letters, digits or any of . _ - and begin and end with a letter or digit; %s is not", v.shown(path))
 		}

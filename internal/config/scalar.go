@@ -96,7 +96,7 @@ func alternatives(list []string) string {
 }
 
 func isNumber(t reflect.Type) bool {
-	return t != durationType && t != bytesType && t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64
+	return t != durationType && t != bytesType && (t.Kind() == reflect.Int || t.Kind() == reflect.Int64)
 }
 
 func enumFault(n *node, enum []string) string {
@@ -142,12 +142,6 @@ func set(v reflect.Value, text string) error {
 			return err
 		}
 		v.SetInt(number)
-	case v.CanUint():
-		number, err := strconv.ParseUint(text, 10, v.Type().Bits())
-		if err != nil {
-			return err
-		}
-		v.SetUint(number)
 	}
 	return nil
 }

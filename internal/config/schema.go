@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"strconv"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -174,18 +175,7 @@ func scalarText(v reflect.Value) any {
 	case durationType:
 		return time.Duration(v.Int()).String()
 	case bytesType:
-		return formatBytes(v.Int())
+		return resource.NewQuantity(v.Int(), resource.BinarySI).String()
 	}
 	return v.Interface()
-}
-
-// formatBytes writes a size in the largest unit that needs no fraction.
-func formatBytes(size int64) string {
-	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
-	unit := 0
-	for size != 0 && size%1024 == 0 && unit < len(units)-1 {
-		size /= 1024
-		unit++
-	}
-	return strconv.FormatInt(size, 10) + units[unit]
 }

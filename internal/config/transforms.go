@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
@@ -38,10 +39,8 @@ type Move struct {
 
 // entryDecoder is a type that is written as a mapping whose keys are not fixed, and mean something.
 type entryDecoder interface {
-	// entry decodes one entry, whose value is at path; what it cannot decode it reports.
+	// entry decodes one entry, whose value is at path, and reports what it cannot decode.
 	entry(d *decoder, e entry, path string)
-	// valueNoun says in plain words what the values are.
-	valueNoun() string
 }
 
 var (
@@ -49,16 +48,12 @@ var (
 	_ entryDecoder = (*Moves)(nil)
 )
 
-func (*Assignments) valueNoun() string { return "CEL expressions" }
-
 func (a *Assignments) entry(d *decoder, e entry, path string) {
 	assignment := Assignment{key: e.key}
 	assignment.Path = d.keyPath(e, path)
 	d.value(e.value, path, reflect.ValueOf(&assignment.text).Elem(), nil)
-	*a = append(*a, assignment) // one without a path too: what is wrong with its value is still to be told
+	*a = append(*a, assignment) // without a path too, so that its value is checked
 }
-
-func (*Moves) valueNoun() string { return "paths" }
 
 func (m *Moves) entry(d *decoder, e entry, path string) {
 	from := d.keyPath(e, path)
@@ -69,31 +64,20 @@ func (m *Moves) entry(d *decoder, e entry, path string) {
 		return
 	}
 	move, err := fieldpath.NewMove(from, to)
+	if errors.Is(err, fieldpath.ErrNotNames) {
+		err = fmt.Errorf("%w, as in spec.containers[*].env: spec.containers[*].environment", err)
+	}
 	if err != nil {
-		d.faults.add(e.value.line, e.value.column, path, moveFault(err))
-		d.faults.setBroken(path)
+		d.faults.addBroken(e.value, path, "cannot move: %v", err)
 		return
 	}
 	*m = append(*m, Move{move, e.key})
 }
 
-func moveFault(err error) string {
-	switch {
-	case errors.Is(err, fieldpath.ErrSamePlace):
-		return "the new place is the old one"
-	case errors.Is(err, fieldpath.ErrInside):
-		return "one of the two places is inside the other"
-	default:
-		return "up to the last [*] or index both paths must be the same, so that each match has one new place, as in spec.containers[*].env: spec.containers[*].environment"
-	}
-}
-
 // entries decodes a mapping, entry by entry.
 func (d *decoder) entries(n *node, path string, into entryDecoder) {
 	for _, e := range n.entries {
-		keyPath := join(path, e.key)
-		d.note(e, keyPath)
-		into.entry(d, e, keyPath)
+		into.entry(d, e, join(path, e.key))
 	}
 }
 

@@ -99,6 +99,9 @@ func newNode(y *yaml.Node) *node {
 				merged = append(merged, value.merged()...)
 				continue
 			}
+			if value.kind != yaml.ScalarNode || value.isNull() {
+				value.line, value.column = key.Line, key.Column // a fault in a section is reported at its key
+			}
 			present[key.Value] = true
 			n.entries = append(n.entries, entry{key.Value, value, key.Line, key.Column})
 		}

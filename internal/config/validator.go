@@ -45,14 +45,14 @@ func (v *validator) has(path string) bool {
 
 // present reports whether the file has a value at path.
 func (v *validator) present(path string) bool {
-	p, ok := v.decode.places[path]
-	return ok && !p.value.isNull()
+	n, ok := v.decode.places[path]
+	return ok && !n.isNull()
 }
 
 // keys returns how many keys the mapping at path has.
 func (v *validator) keys(path string) int {
-	if p, ok := v.decode.places[path]; ok {
-		return len(p.value.entries)
+	if n, ok := v.decode.places[path]; ok {
+		return len(n.entries)
 	}
 	return 0
 }
@@ -66,16 +66,16 @@ func (v *validator) notEmpty(path string, size int) {
 
 // text returns the scalar at path as the file has it, or "" if it came from outside the file and must not be shown.
 func (v *validator) text(path string) string {
-	if p, ok := v.decode.places[path]; ok && !p.value.expanded {
-		return p.value.text
+	if n, ok := v.decode.places[path]; ok && !n.expanded {
+		return n.text
 	}
 	return ""
 }
 
 // shown quotes the value at path as the file has it.
 func (v *validator) shown(path string) string {
-	if p, ok := v.decode.places[path]; ok {
-		return shown(p.value)
+	if n, ok := v.decode.places[path]; ok {
+		return shown(n)
 	}
 	return "it"
 }
@@ -92,9 +92,9 @@ func (v *validator) detail(path string, err error) string {
 // scrub puts references back where a sink's message repeats what its section got from outside the file.
 func (v *validator) scrub(message, section string) string {
 	var secrets []secret
-	for path, p := range v.decode.places {
+	for path, n := range v.decode.places {
 		if within(path, section) {
-			secrets = append(secrets, p.value.secrets...)
+			secrets = append(secrets, n.secrets...)
 		}
 	}
 	// Longest first, so that a secret that holds another one goes as a whole.
