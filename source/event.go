@@ -1,8 +1,6 @@
 package source
 
 import (
-	"errors"
-
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -18,13 +16,13 @@ type event struct {
 // marker separates the objects that a follower passes on.
 type marker struct {
 	kind markerKind
-	// resourceVersion is, for end, that of the state between begin and end, for bookmark the new position, and for
-	// compared the server's present one.
+	// resourceVersion is that of the state on begin, if it is known, and on end; the new position on bookmark; and the
+	// server's present one on compared.
 	resourceVersion string
 	// exact is set on begin if the state is the one at the position.
 	exact bool
-	// refused is set on begin, and on gone, when the history since the position cannot be had.
-	refused *refusal
+	// refused is set on begin, and on gone, if the server refused the history since the position: its reason.
+	refused string
 	// endedCleanly is set on gone if the server ended the watch itself just before: if every known object was deleted by
 	// then, nothing was missed.
 	endedCleanly bool
@@ -46,22 +44,3 @@ const (
 	// compared: the last run's position was compared with the server's present resource version.
 	compared
 )
-
-// errHistoryGone is why the history of a resource that is gone cannot be had.
-var errHistoryGone = errors.New("the resource is gone, and its history with it")
-
-// refusal is a stretch of history that the API server would not give.
-type refusal struct {
-	from, to string
-	reason   string
-}
-
-// goneMarker is the marker for a resource that discovery does not list any more. What happened to its objects since the
-// position, if there is one, cannot be read; refused is an earlier refusal that no state has closed.
-func goneMarker(refused *refusal, position string, endedCleanly bool) *marker {
-	if refused != nil || position == "" {
-		return &marker{kind: gone, refused: refused}
-	}
-	refused = &refusal{from: position, reason: errHistoryGone.Error()}
-	return &marker{kind: gone, refused: refused, endedCleanly: endedCleanly}
-}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -13,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -24,37 +22,16 @@ import (
 // empty, and the watch behind it goes on from the follower's own position. Only without a position, or once the server
 // refused it (410), does a watch begin with the whole state.
 //
-// The reflector's goroutine passes each event to the process function, so that one that blocks holds the watch back. All
-// fields belong to that goroutine.
+// All of it happens in the reflector's goroutine, so that a pipeline that blocks holds the watch back.
 type follower struct {
-	collection collection
-	// process handles an event. Its error means that the context has ended.
-	process func(ctx context.Context, e event) error
-	// exists looks the resource up in discovery; an error means that the answer is not certain.
-	exists func(ctx context.Context) (bool, error)
-	health *health
-	logger *slog.Logger
-	// backoff spaces the attempts to open the watch.
-	backoff wait.Backoff
-	// onRollback is called, if set, when the server's history has gone back behind the position.
-	onRollback func(error)
+	*processor
 
-	// position is the resource version of the last event that was processed, or of the last complete state; empty when
-	// there is none, or the server refused it.
-	position string
-	// refused is the refusal that the next complete state closes.
-	refused *refusal
+	// refused is why the server refused the position, until the next complete state closes the gap.
+	refused string
 	// pagesOnly is set once the server turned a watch-list down.
 	pagesOnly bool
-	// restored is set if the position is the last run's and has not been compared with the server's.
-	restored bool
-	// fill is set if the state at the position is to be read before the watch goes on.
-	fill bool
-	// begun is set between the markers begin and end of pages.
-	begun bool
 	// rolledBack is set for good once the server's history has gone back behind the position.
 	rolledBack error
-
 	// received is set once the open watch has sent an event.
 	received bool
 	// endedCleanly is set if the server ended the last watch itself, and nothing has failed since.
@@ -67,8 +44,6 @@ type follower struct {
 	// stop ends run.
 	stop context.CancelFunc
 }
-
-var _ cache.ListerWatcherWithContext = (*follower)(nil)
 
 // errGone is returned when the resource does not exist any more, and the process function has handled that.
 var errGone = errors.New("the resource is gone")
@@ -84,21 +59,31 @@ const lasting = time.Second
 func (l *follower) run(ctx context.Context) {
 	ctx, l.stop = context.WithCancel(ctx)
 	defer l.stop()
+	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: l.list, WatchFuncWithContext: l.openWatch}, l)
 	s := store{forward: func(e event) error { return l.forward(ctx, e) }}
-	cache.NewReflectorWithOptions(l, nil, s, cache.ReflectorOptions{Backoff: &l.backoff}).RunWithContext(ctx)
+	cache.NewReflectorWithOptions(lw, nil, s, cache.ReflectorOptions{Backoff: &l.options.Backoff}).RunWithContext(ctx)
 }
 
 // IsWatchListSemanticsUnSupported keeps the reflector from watch-lists of its own, which it collects in memory.
 func (*follower) IsWatchListSemanticsUnSupported() bool { return true }
 
-// ListWithContext returns an empty list at the position.
-func (l *follower) ListWithContext(context.Context, metav1.ListOptions) (runtime.Object, error) {
-	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(l.position, "0")}}, nil
+// position is where the next watch goes on: the resource version of the last event that was processed, or of the last
+// complete state; empty if there is none, or the server refused it.
+func (l *follower) position() string {
+	if l.refused != "" {
+		return ""
+	}
+	return l.state.position
 }
 
-// WatchWithContext opens a watch that goes on from the position, whatever resource version the options name: the
+// list returns an empty list at the position.
+func (l *follower) list(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(l.position(), "0")}}, nil
+}
+
+// openWatch opens a watch that goes on from the position, whatever resource version the options name: the
 // reflector's is that of the last object, which means nothing inside a state.
-func (l *follower) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+func (l *follower) openWatch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	f, err := l.open(ctx, options)
 	if apierrors.IsNotFound(err) {
 		err = l.notFound(ctx, err)
@@ -113,7 +98,7 @@ func (l *follower) WatchWithContext(ctx context.Context, options metav1.ListOpti
 	l.received = false
 	timer := time.AfterFunc(lasting, l.confirm)
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
-	return &openWatch{
+	return &endingWatch{
 		Interface: watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), f, reporter),
 		ended: func() {
 			timer.Stop()
@@ -124,35 +109,25 @@ func (l *follower) WatchWithContext(ctx context.Context, options metav1.ListOpti
 	}, nil
 }
 
-// List is ListWithContext; the reflector does not use it.
-func (l *follower) List(options metav1.ListOptions) (runtime.Object, error) {
-	return l.ListWithContext(context.Background(), options)
-}
-
-// Watch is WatchWithContext; the reflector does not use it.
-func (l *follower) Watch(options metav1.ListOptions) (watch.Interface, error) {
-	return l.WatchWithContext(context.Background(), options)
-}
-
-// openWatch calls ended, in the reflector's goroutine, when the reflector is done with the watch.
-type openWatch struct {
+// endingWatch calls ended, in the reflector's goroutine, when the reflector is done with the watch.
+type endingWatch struct {
 	watch.Interface
 	ended func()
 }
 
 // Stop implements [watch.Interface].
-func (w *openWatch) Stop() {
+func (w *endingWatch) Stop() {
 	w.Interface.Stop()
 	w.ended()
 }
 
 // notFound handles a 404: it returns errGone if discovery confirms that the resource does not exist.
 func (l *follower) notFound(ctx context.Context, err error) error {
-	exists, discoveryErr := l.exists(ctx)
-	if discoveryErr != nil || exists {
+	_, discoveryErr := l.collection.client.resolve(ctx, l.collection.resource)
+	if !isGone(discoveryErr) {
 		return cmp.Or(discoveryErr, err)
 	}
-	if err := l.process(ctx, event{marker: goneMarker(l.refused, l.position, l.endedCleanly)}); err != nil {
+	if err := l.process(ctx, event{marker: &marker{kind: gone, refused: l.refused, endedCleanly: l.endedCleanly}}); err != nil {
 		return err
 	}
 	l.stop()
@@ -173,7 +148,7 @@ func (l *follower) ended(f *frames) {
 	empty := !l.received && time.Since(f.opened) < lasting
 	switch err := f.err; {
 	case err == nil:
-	case isRefusal(err) && l.position != "":
+	case isRefusal(err) && l.position() != "":
 		l.refuse(err)
 	case !wasCut(err):
 		l.health.failed(err)
@@ -185,29 +160,16 @@ func (l *follower) ended(f *frames) {
 	l.lastWatchEmpty = empty
 }
 
-// forward processes an event and moves the position with it. Until a state is complete there is no position, so that an
-// interrupted one is read from its beginning.
+// forward processes an event. The reflector goes on after an error; an event behind one that was not processed would move
+// the position past it.
 func (l *follower) forward(ctx context.Context, e event) error {
-	// The reflector goes on after an error. An event behind one that was not processed would move the position past it.
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	l.confirm() // before the event, which may complete the state
-	moves, version := l.position != "", ""
-	if e.marker == nil {
-		version = e.object.ResourceVersion()
-	} else {
-		version = e.marker.resourceVersion
-		if !moves { // the only bookmark inside a state is the one that closes it
-			e.marker.kind, moves = end, true
-		}
-	}
-	if err := l.process(ctx, e); err != nil {
-		return err
+	if e.marker != nil && l.reading {
+		e.marker.kind = end // the only bookmark inside a state is the one that closes it
 	}
 	l.received = true
-	if moves && version != "" {
-		l.position = version
-	}
-	return nil
+	return l.process(ctx, e)
 }

@@ -20,14 +20,12 @@ const precaution = 5 * time.Second
 
 // open opens a watch where the next one has to begin, after whatever has to be read before.
 func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frames, error) {
-	if l.position != "" {
+	if l.position() != "" || l.resumed {
 		if err := l.compare(ctx); err != nil {
 			return nil, err
 		}
-		if l.refused != nil { // in the last run, which did not complete the state
-			l.position, l.fill = "", false
-			return l.watchAfterPages(ctx, options)
-		}
+	}
+	if l.position() != "" {
 		f, err := l.resume(ctx, options)
 		if !isRefusal(err) {
 			return f, err
@@ -36,7 +34,7 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 	}
 	// A gap record names the resource version that closes the gap before the differences follow. The first page of a list
 	// has it; a watch-list sends it only at its end.
-	if l.pagesOnly || l.refused != nil {
+	if l.pagesOnly || l.refused != "" {
 		return l.watchAfterPages(ctx, options)
 	}
 	f, err := l.watchList(ctx, options)
@@ -56,30 +54,30 @@ func (l *follower) compare(ctx context.Context) error {
 		return l.rolledBack
 	}
 	listing := ctx
-	if !l.restored {
+	if !l.resumed {
 		var cancel context.CancelFunc
 		listing, cancel = context.WithTimeout(ctx, precaution)
 		defer cancel()
 	}
 	now, err := l.collection.list(listing, metav1.ListOptions{Limit: 1})
-	if err != nil && !l.restored {
+	if err != nil && !l.resumed {
 		return nil //nolint:nilerr // as said above
 	}
 	if err != nil {
 		return err
 	}
-	if order, err := resourceversion.CompareResourceVersion(l.position, now.resourceVersion); err == nil && order > 0 {
+	if order, err := resourceversion.CompareResourceVersion(l.state.position, now.resourceVersion); err == nil && order > 0 {
 		l.rolledBack = fmt.Errorf("%s: the API server is at resource version %s, before the position %s: its history has gone back, as after a restore of etcd",
-			delta.ResourceName(l.collection.resource), now.resourceVersion, l.position)
-		if l.onRollback != nil {
-			l.onRollback(l.rolledBack)
+			delta.ResourceName(l.collection.resource), now.resourceVersion, l.state.position)
+		if l.options.OnRollback != nil {
+			l.options.OnRollback(l.rolledBack)
 		}
 		return l.rolledBack
 	}
-	if !l.restored {
+	if !l.resumed {
 		return nil
 	}
-	l.restored = false
+	l.resumed = false
 	return l.process(ctx, event{marker: &marker{kind: compared, resourceVersion: now.resourceVersion}})
 }
 
@@ -99,12 +97,11 @@ func (l *follower) resume(ctx context.Context, options metav1.ListOptions) (*fra
 	}
 	f.single = l.fill
 	l.opened(true)
-	if l.begun {
+	if l.reading { // pages at the position that were not read to their end
 		if err := l.process(ctx, event{marker: &marker{kind: abandon}}); err != nil {
 			f.Close()
 			return nil, err
 		}
-		l.begun = false
 	}
 	return f, nil
 }
@@ -130,16 +127,15 @@ func (l *follower) watchList(ctx context.Context, options metav1.ListOptions) (*
 
 // watch opens a watch at the position.
 func (l *follower) watch(ctx context.Context, options metav1.ListOptions) (*frames, error) {
-	options.ResourceVersion = l.position
+	options.ResourceVersion = l.position()
 	return l.collection.watch(ctx, options)
 }
 
 // refuse gives the position up: the next watch begins with the whole state, behind a gap.
 func (l *follower) refuse(err error) {
 	l.logger.Warn("the API server refuses the history since the position: a gap; the difference follows",
-		"resourceVersion", l.position, "err", err)
-	l.refused = &refusal{from: l.position, reason: err.Error()}
-	l.position, l.fill = "", false
+		"resourceVersion", l.state.position, "err", err)
+	l.refused, l.fill = err.Error(), false
 }
 
 // isRefusal reports whether the server no longer has the history asked for.

@@ -99,16 +99,17 @@ func newItem(item []byte, head string) (*delta.Object, error) {
 // watchAfterPages reads the state page by page, at the position if there is one, and watches on from its resource version.
 func (l *follower) watchAfterPages(ctx context.Context, options metav1.ListOptions) (*frames, error) {
 	first := metav1.ListOptions{Limit: pageSize}
-	if l.position != "" {
-		first.ResourceVersion, first.ResourceVersionMatch = l.position, metav1.ResourceVersionMatchExact
+	position := l.position()
+	if position != "" {
+		first.ResourceVersion, first.ResourceVersionMatch = position, metav1.ResourceVersionMatchExact
 	}
 	p, err := l.collection.list(ctx, first)
 	if err != nil {
 		return nil, err
 	}
-	if l.position != "" && p.resourceVersion != l.position {
+	if position != "" && p.resourceVersion != position {
 		// The server ignores resourceVersionMatch. What changed since would pass for what was there before.
-		return nil, apierrors.NewResourceExpired(fmt.Sprintf("asked for the state at %s, got that at %s", l.position, p.resourceVersion))
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("asked for the state at %s, got that at %s", position, p.resourceVersion))
 	}
 	l.opened(false)
 	l.confirm()
@@ -121,17 +122,11 @@ func (l *follower) watchAfterPages(ctx context.Context, options metav1.ListOptio
 // readPages passes the state on between begin and end. An expired continue token ends it, like any other error: the next
 // attempt begins anew.
 func (l *follower) readPages(ctx context.Context, p page) error {
-	start := &marker{kind: begin, exact: l.position != ""}
-	if l.refused != nil {
-		l.refused.to = p.resourceVersion
-		refused := *l.refused
-		start.refused = &refused
-	}
-	if err := l.process(ctx, event{marker: start}); err != nil {
+	version := p.resourceVersion
+	start := marker{kind: begin, resourceVersion: version, exact: l.position() != "", refused: l.refused}
+	if err := l.process(ctx, event{marker: &start}); err != nil {
 		return err
 	}
-	l.begun = true
-	position := p.resourceVersion
 	for {
 		for _, object := range p.objects {
 			if err := l.process(ctx, event{kind: watch.Added, object: object}); err != nil {
@@ -146,9 +141,9 @@ func (l *follower) readPages(ctx context.Context, p page) error {
 			return err
 		}
 	}
-	if err := l.process(ctx, event{marker: &marker{kind: end, resourceVersion: position}}); err != nil {
+	if err := l.process(ctx, event{marker: &marker{kind: end, resourceVersion: version}}); err != nil {
 		return err
 	}
-	l.position, l.refused, l.fill, l.begun = position, nil, false, false
+	l.refused, l.fill = "", false
 	return nil
 }

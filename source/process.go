@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -68,10 +69,11 @@ func (p *processor) mark(ctx context.Context, m *marker) error {
 		p.handler.Update(func() { p.reading, p.exact = false, false })
 		return nil
 	default: // gone: the resource took all of its objects along
-		if m.refused != nil && !(m.endedCleanly && p.known().len() == 0) {
+		missed := m.refused != "" || p.state.position != "" && !(m.endedCleanly && p.known().len() == 0)
+		if missed {
 			p.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
-				"resourceVersion", m.refused.from)
-			if err := p.gap(ctx, m.refused); err != nil {
+				"resourceVersion", p.state.position)
+			if err := p.gap(ctx, "", cmp.Or(m.refused, historyGone)); err != nil {
 				return err
 			}
 		}
@@ -79,7 +81,7 @@ func (p *processor) mark(ctx context.Context, m *marker) error {
 		if err := p.deleteUnseen(ctx, 0); err != nil {
 			return err
 		}
-		p.absent = true
+		p.absent, p.resumed, p.fill = true, false, false
 		p.handler.Update(p.state.reset) // not before all are sent: else what is left would be forgotten
 		return nil
 	}
@@ -92,24 +94,28 @@ func (p *processor) begin(ctx context.Context, m *marker) error {
 		p.reading, p.exact = true, m.exact
 		p.known().beginRound()
 	})
-	if m.refused == nil {
+	if m.refused == "" {
 		return nil
 	}
 	if err := p.handler.Commit(ctx); err != nil {
 		return err
 	}
-	return p.gap(ctx, m.refused)
+	return p.gap(ctx, m.resourceVersion, m.refused)
 }
 
-func (p *processor) gap(ctx context.Context, r *refusal) error {
+// historyGone is why the history of a resource that is gone cannot be had.
+const historyGone = "the resource is gone, and its history with it"
+
+// gap sends a gap record for the stretch from the position to a resource version, which is empty if it is unknown.
+func (p *processor) gap(ctx context.Context, to, reason string) error {
 	p.metrics.gaps.Inc()
 	p.at = p.now()
 	g := &delta.Gap{
 		Watch: p.id, Resource: p.collection.resource, Namespace: p.collection.namespace,
 		LabelSelector: p.collection.labelSelector, FieldSelector: p.collection.fieldSelector,
-		From: r.from, To: r.to, Reason: r.reason, Unclean: p.state.unclean, Observed: p.at,
+		From: p.state.position, To: to, Reason: reason, Unclean: p.state.unclean, Observed: p.at,
 	}
-	refused := func() { p.state.refused, p.state.changed = r.reason, true }
+	refused := func() { p.state.refused, p.state.changed = reason, true }
 	return p.health.handOver(ctx, p.at, func(ctx context.Context) error { return p.handler.Gap(ctx, g, refused) })
 }
 

@@ -82,9 +82,8 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 			w.health.failed(err)
 		}
 		if isGone(err) && (w.state.position != "" || w.state.known.len() > 0) { // it went while no watch was open
-			last := goneMarker(w.refused(), w.state.position, false)
+			last := &marker{kind: gone, refused: w.state.refused}
 			_ = (&processor{watcher: w}).process(ctx, event{marker: last}) // an error means that ctx has ended
-			w.resumed, w.fill = false, false
 		}
 		select {
 		case <-time.After(backoff.Step()):
@@ -104,30 +103,6 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 			w.state.complete = true
 		}
 	})
-	w.follower((&processor{watcher: w}).process).run(ctx)
-}
-
-// follower makes one that begins at the state's position. What was found at the start counts once.
-func (w *watcher) follower(process func(ctx context.Context, e event) error) *follower {
-	l := &follower{
-		collection: w.collection, process: process, health: w.health, logger: w.logger, backoff: w.options.Backoff,
-		position: w.state.position, restored: w.resumed, fill: w.fill, refused: w.refused(), onRollback: w.options.OnRollback,
-		exists: func(ctx context.Context) (bool, error) {
-			_, err := w.collection.client.resolve(ctx, w.collection.resource)
-			if isGone(err) {
-				return false, nil
-			}
-			return err == nil, err
-		},
-	}
-	w.resumed, w.fill = false, false
-	return l
-}
-
-// refused is the refusal of the last run that no state has closed.
-func (w *watcher) refused() *refusal {
-	if w.state.refused == "" {
-		return nil
-	}
-	return &refusal{from: w.state.position, reason: w.state.refused}
+	l := &follower{processor: &processor{watcher: w}, refused: w.state.refused}
+	l.run(ctx)
 }
