@@ -6,9 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// maxShown is how many characters of a line are shown around the place that a caret points to.
-const maxShown = 100
-
 // pointAt shows the line of text that byte offset is in, and a caret under the place. It goes behind the message of a
 // fault, which then takes three lines:
 //
@@ -24,25 +21,14 @@ func pointAt(text string, offset int) string {
 	}
 	offset = min(max(offset, 0), len(text))
 	start := strings.LastIndexByte(text[:offset], '\n') + 1
-	end := len(text)
-	if i := strings.IndexByte(text[offset:], '\n'); i >= 0 {
-		end = offset + i
-	}
-	before, after := []rune(text[start:offset]), []rune(text[offset:end])
-	head, tail := "", ""
-	if cut := len(before) - maxShown*2/3; cut > 0 {
-		head, before = "…", before[cut:]
-	}
-	if room := maxShown - len(before); len(after) > room {
-		after, tail = after[:room], "…"
-	}
-	line := head + plain(before)
-	caret := strings.Repeat(" ", utf8.RuneCountInString(line))
-	return "\n    " + line + plain(after) + tail + "\n    " + caret + "^"
+	rest, _, _ := strings.Cut(text[offset:], "\n")
+	before := plain(text[start:offset])
+	caret := strings.Repeat(" ", utf8.RuneCountInString(before)) + "^"
+	return "\n    " + before + plain(rest) + "\n    " + caret
 }
 
 // plain keeps a terminal's columns and its settings: one character for each rune, nothing that it acts on.
-func plain(text []rune) string {
+func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\t':
@@ -52,5 +38,5 @@ func plain(text []rune) string {
 		default:
 			return r
 		}
-	}, string(text))
+	}, text)
 }

@@ -1,30 +1,26 @@
 package config
 
 import (
-	"strings"
 	"testing"
 )
 
 func TestPointAt(t *testing.T) {
-	long := strings.Repeat("a", 150) + "!" + strings.Repeat("b", 150)
 	for name, test := range map[string]struct {
 		text   string
 		offset int
 		want   string
 	}{
-		"inside":       {"spec..template", 5, "\n    spec..template\n         ^"},
-		"first":        {"x", 0, "\n    x\n    ^"},
-		"end":          {"spec.", 5, "\n    spec.\n         ^"},
-		"beyond":       {"spec", 99, "\n    spec\n        ^"},
-		"negative":     {"spec", -1, "\n    spec\n    ^"},
-		"empty":        {"", 0, ""},
-		"second line":  {"a &&\n  b ==\nc", 9, "\n      b ==\n        ^"},
-		"line break":   {"a &&\nb", 4, "\n    a &&\n        ^"},
-		"letters":      {"größe!", 7, "\n    größe!\n         ^"},
-		"tab":          {"a\tb", 2, "\n    a b\n      ^"},
-		"control":      {"a\x1b[31mb", 2, "\n    a·[31mb\n      ^"},
-		"long":         {long, 150, "\n    …" + long[84:150] + "!" + long[151:184] + "…\n    " + strings.Repeat(" ", 67) + "^"},
-		"long, at end": {long, len(long), "\n    …" + long[len(long)-66:] + "\n    " + strings.Repeat(" ", 67) + "^"},
+		"inside":      {"spec..template", 5, "\n    spec..template\n         ^"},
+		"first":       {"x", 0, "\n    x\n    ^"},
+		"end":         {"spec.", 5, "\n    spec.\n         ^"},
+		"beyond":      {"spec", 99, "\n    spec\n        ^"},
+		"negative":    {"spec", -1, "\n    spec\n    ^"},
+		"empty":       {"", 0, ""},
+		"second line": {"a &&\n  b ==\nc", 9, "\n      b ==\n        ^"},
+		"line break":  {"a &&\nb", 4, "\n    a &&\n        ^"},
+		"letters":     {"größe!", 7, "\n    größe!\n         ^"},
+		"tab":         {"a\tb", 2, "\n    a b\n      ^"},
+		"control":     {"a\x1b[31mb", 2, "\n    a·[31mb\n      ^"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := pointAt(test.text, test.offset); got != test.want {

@@ -174,14 +174,11 @@ func (v *validator) backlog(p *Pipeline, at string) {
 
 func (v *validator) retry(p *Pipeline, at string) {
 	at += ".retry"
-	if p.Retry.Initial <= 0 {
+	switch {
+	case p.Retry.Initial <= 0:
 		v.fault(at+".initial", "must be more than 0s")
-	} else if p.Retry.Max < p.Retry.Initial && !v.faults.isBroken(at+".initial") && !v.faults.isBroken(at+".max") {
-		path := at + ".max"
-		if !v.present(path) {
-			path = at + ".initial"
-		}
-		v.fault(path, "retry.max (%s) must be at least retry.initial (%s)", v.orDefault(at+".max", p.Retry.Max), v.orDefault(at+".initial", p.Retry.Initial))
+	case p.Retry.Max < p.Retry.Initial && !v.faults.isBroken(at+".initial"):
+		v.fault(at+".max", "must be at least retry.initial; the defaults are 30s and 100ms")
 	}
 	if p.Retry.Attempts < 0 {
 		v.fault(at+".attempts", "must not be negative; 0 is as long as it takes")

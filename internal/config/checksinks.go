@@ -1,9 +1,6 @@
 package config
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
 func (v *validator) sinks() {
 	v.sinkNames = v.names("sinks", namesOf(v.config.Sinks, func(s Sink) string { return s.Name }))
@@ -13,12 +10,7 @@ func (v *validator) sinks() {
 		}
 		section := join(index("sinks", i), sink.Kind)
 		for _, fault := range sink.Config.Validate() {
-			path := section
-			if fault.Path != "" && strings.HasPrefix(fault.Path, "[") {
-				path += fault.Path
-			} else if fault.Path != "" {
-				path += "." + fault.Path
-			}
+			path := strings.TrimSuffix(section+"."+fault.Path, ".")
 			message := v.scrub(fault.Message, section)
 			if fault.Warning {
 				v.warn(path, "%s", message)
@@ -51,12 +43,4 @@ func (v *validator) warnUnused() {
 			v.warn(path, "no pipeline delivers to the sink %s: it is not opened", v.shown(path+".name"))
 		}
 	}
-}
-
-// orDefault is the value at path as the file has it, or the default.
-func (v *validator) orDefault(path string, value fmt.Stringer) string {
-	if v.present(path) {
-		return v.decode.at(path).raw
-	}
-	return "by default " + value.String()
 }

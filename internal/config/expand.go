@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -92,25 +91,21 @@ func readExpansion(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%s: the path must be absolute", reference)
 	}
-	// A pipe or a device could block or never end.
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular(): // a pipe or a device could block or never end
 		return "", fmt.Errorf("%s is not a regular file", reference)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("%s cannot be read: %w", reference, cause(err))
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxExpansion+1))
-	if err != nil {
-		return "", fmt.Errorf("%s cannot be read: %w", reference, cause(err))
-	}
-	if len(data) > maxExpansion {
+	case info.Size() > maxExpansion:
 		return "", fmt.Errorf("%s is larger than 1Mi", reference)
 	}
-	text := string(data)
-	if trimmed, ok := strings.CutSuffix(text, "\n"); ok {
-		text = strings.TrimSuffix(trimmed, "\r")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("%s cannot be read: %w", reference, cause(err))
+	}
+	text, found := strings.CutSuffix(string(data), "\n")
+	if found {
+		text = strings.TrimSuffix(text, "\r")
 	}
 	return text, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -20,16 +21,14 @@ type Fault struct {
 
 // String is "config.yaml:12: pipelines[1].sink: message".
 func (f Fault) String() string {
-	var b strings.Builder
-	b.WriteString(f.File)
+	place := f.File
 	if f.Line > 0 {
-		fmt.Fprintf(&b, ":%d", f.Line)
+		place += ":" + strconv.Itoa(f.Line)
 	}
 	if f.Path != "" {
-		b.WriteString(": " + f.Path)
+		place += ": " + f.Path
 	}
-	b.WriteString(": " + f.Message)
-	return b.String()
+	return place + ": " + f.Message
 }
 
 // Faults are all the mistakes in a file, in its order. It is the error of [Load] and [Parse].

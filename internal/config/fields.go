@@ -18,25 +18,12 @@ type field struct {
 // fieldsOf lists the keys of a struct in their order, those of ",inline" structs in place.
 func fieldsOf(t reflect.Type) []field {
 	var list []field
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if !f.IsExported() {
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "-" || f.Anonymous || !f.IsExported() {
 			continue
 		}
-		name, option, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		switch {
-		case name == "-":
-			continue
-		case strings.Contains(option, "inline"):
-			for _, inner := range fieldsOf(f.Type) {
-				inner.index = append([]int{i}, inner.index...)
-				list = append(list, inner)
-			}
-			continue
-		case name == "":
-			name = strings.ToLower(f.Name)
-		}
-		key := field{name: name, doc: f.Tag.Get("doc"), required: f.Tag.Get("required") == "true", index: []int{i}, typ: f.Type}
+		key := field{name: name, doc: f.Tag.Get("doc"), required: f.Tag.Get("required") == "true", index: f.Index, typ: f.Type}
 		if enum := f.Tag.Get("enum"); enum != "" {
 			key.enum = strings.Split(enum, "|")
 		}

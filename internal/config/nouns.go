@@ -34,24 +34,20 @@ func typeNoun(t reflect.Type) string {
 // nodeNoun describes what the file holds.
 func nodeNoun(n *node) string {
 	switch {
+	case n.expanded, n.tag == "!!str":
+		return "a string"
+	case n.tag == "!!int", n.tag == "!!float":
+		return "a number"
+	case n.tag == "!!bool":
+		return n.text
+	case n.tag == "!!timestamp":
+		return "a date"
+	case n.tag == "!!null":
+		return "empty"
 	case n.kind == yaml.SequenceNode:
 		return "a list"
 	case n.kind == yaml.MappingNode:
 		return "a mapping"
-	case n.expanded:
-		return "a string"
-	}
-	switch n.tag {
-	case "!!str":
-		return "a string"
-	case "!!int", "!!float":
-		return "a number"
-	case "!!bool":
-		return n.text
-	case "!!timestamp":
-		return "a date"
-	case "!!null":
-		return "empty"
 	default:
 		return "a value with the tag " + n.tag
 	}

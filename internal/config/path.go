@@ -1,17 +1,17 @@
 package config
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 )
 
+var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]*$`)
+
 // join is the path of a key: a.b, or a["b.c"] where the key is not a plain word.
 func join(path, key string) string {
-	for i := range len(key) {
-		c := key[i]
-		if c != '-' && c != '_' && c != '<' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
-			return path + "[" + strconv.Quote(key) + "]"
-		}
+	if !plainKey.MatchString(key) {
+		return path + "[" + strconv.Quote(key) + "]"
 	}
 	if path == "" || key == "" {
 		return path + key

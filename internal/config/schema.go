@@ -154,28 +154,15 @@ func scalarSchema(t reflect.Type, enum []string) jsonSchema {
 // defaultOf is how the file would say what v holds; nil for nothing.
 func defaultOf(v reflect.Value) any {
 	switch {
-	case v.Kind() == reflect.Pointer:
-		if v.IsNil() || !isScalar(v.Type().Elem()) {
-			return nil
-		}
-		return scalarText(v.Elem())
-	case isScalar(v.Type()):
-		if v.IsZero() && v.Kind() == reflect.String {
-			return nil
-		}
-		return scalarText(v)
-	case v.Kind() == reflect.Slice && v.Len() > 0 && v.Type().Elem().Kind() == reflect.String:
-		return v.Interface()
-	}
-	return nil
-}
-
-func scalarText(v reflect.Value) any {
-	switch v.Type() {
-	case durationType:
+	case v.Type() == durationType:
 		return time.Duration(v.Int()).String()
-	case bytesType:
+	case v.Type() == bytesType:
 		return resource.NewQuantity(v.Int(), resource.BinarySI).String()
+	case v.Kind() == reflect.String && v.IsZero():
+		return nil
+	case isScalar(v.Type()), v.Kind() == reflect.Slice && v.Len() > 0 && v.Type().Elem().Kind() == reflect.String:
+		return v.Interface()
+	default:
+		return nil
 	}
-	return v.Interface()
 }
