@@ -58,9 +58,20 @@ type object struct {
 	scheduled bool // has a place: the queue, a unit, or a backoff
 }
 
+// order is which ready object comes next.
+type order int
+
+const (
+	oldestFirst order = iota
+	newestFirst
+	// untriedFirst takes the newest object whose last attempt did not fail, or else the oldest.
+	untriedFirst
+)
+
 // backlog holds what is waiting. It is guarded by the pipeline's mutex, except for the queue.
 type backlog struct {
 	queue workqueue.TypedRateLimitingInterface[*object]
+	ready *readyQueue // inside queue
 	// first was taken from the queue and did not fit: at the end of the queue it might never find a unit that has room.
 	first   *object
 	limiter workqueue.TypedRateLimiter[*object]
@@ -76,16 +87,20 @@ type backlog struct {
 func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	// The default limiter's overall bucket of 10/s would make a thousand failed objects wait for 90 s.
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[*object](retry.Initial, retry.Max)
+	objects := &readyQueue{ready: ready}
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[*object]{
 		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[*object]{
 			Name: name,
 			Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[*object]{
 				Name:  name,
-				Queue: &signallingQueue{ready: ready},
+				Queue: objects,
 			}),
 		}),
 	})
-	return &backlog{queue: queue, limiter: limiter, objects: map[delta.Ref]*object{}, held: map[string][]*item{}, failing: map[*object]struct{}{}}
+	return &backlog{
+		queue: queue, ready: objects, limiter: limiter,
+		objects: map[delta.Ref]*object{}, held: map[string][]*item{}, failing: map[*object]struct{}{},
+	}
 }
 
 // add appends an item to its object, or behind the gap of its watch.
@@ -205,8 +220,8 @@ func (b *backlog) done(o *object, failed bool, delay time.Duration) {
 	b.queue.Done(o)
 }
 
-// take returns the next ready object, nil if there is none.
-func (b *backlog) take() *object {
+// take returns the next ready object in an order, nil if there is none.
+func (b *backlog) take(by order) *object {
 	if o := b.first; o != nil {
 		b.first = nil
 		return o
@@ -214,6 +229,7 @@ func (b *backlog) take() *object {
 	if b.queue.Len() == 0 {
 		return nil
 	}
+	b.ready.order = by
 	o, _ := b.queue.Get() // nil at shutdown
 	return o
 }
@@ -224,25 +240,50 @@ func (b *backlog) release(o *object) {
 	b.queue.Done(o)
 }
 
-// signallingQueue is a first-in first-out queue that tells when something enters it, so that the dispatcher can
-// wait for a ready object and for a timer at once. Its calls are made under the workqueue's lock.
-type signallingQueue struct {
+// readyQueue holds the ready objects, in the order in which they became ready. It calls ready when one enters it, so that
+// the dispatcher can wait for an object and for a timer at once. The workqueue calls it under its lock.
+type readyQueue struct {
 	ready   func(queued int)
 	objects []*object
+	// order is which object Pop returns. The pipeline's mutex guards it: only take sets it, right before Pop.
+	order order
 }
 
-func (q *signallingQueue) Touch(*object) {}
+// Touch implements [workqueue.Queue].
+func (q *readyQueue) Touch(*object) {}
 
-func (q *signallingQueue) Push(o *object) {
+// Push implements [workqueue.Queue].
+func (q *readyQueue) Push(o *object) {
 	q.objects = append(q.objects, o)
 	q.ready(len(q.objects))
 }
 
-func (q *signallingQueue) Len() int { return len(q.objects) }
+// Len implements [workqueue.Queue].
+func (q *readyQueue) Len() int { return len(q.objects) }
 
-func (q *signallingQueue) Pop() *object {
-	o := q.objects[0]
-	q.objects[0] = nil
-	q.objects = q.objects[1:]
+// Pop implements [workqueue.Queue].
+func (q *readyQueue) Pop() *object {
+	last := len(q.objects) - 1
+	n := 0
+	switch q.order {
+	case newestFirst:
+		n = last
+	case untriedFirst:
+		for i, o := range slices.Backward(q.objects) {
+			if !o.failing {
+				n = i
+				break
+			}
+		}
+	default:
+	}
+	o := q.objects[n]
+	switch n {
+	case 0:
+		q.objects[0] = nil
+		q.objects = q.objects[1:]
+	default:
+		q.objects = slices.Delete(q.objects, n, n+1)
+	}
 	return o
 }

@@ -17,6 +17,8 @@ type unit struct {
 	bytes   int64
 	// probe says that the unit asks a closed gate's sink for a sign of life.
 	probe bool
+	// order is which ready objects the unit takes.
+	order order
 	// tries counts the calls so far.
 	tries int
 	// mark is the number of deliveries that had succeeded when the unit was first sent, or last failed.
@@ -64,8 +66,33 @@ func (p *Pipeline) dispatch(ctx context.Context) {
 		if u == nil {
 			return
 		}
-		p.units <- u // a worker is free, since we hold its slot
+		isolated := p.count(u)
+		p.units <- call{u, isolated} // a worker is free, since we hold its slot
 	}
+}
+
+// call is a unit on its way to a worker.
+type call struct {
+	unit *unit
+	// isolated is set if the unit holds one object that travels alone.
+	isolated bool
+}
+
+// count reports whether the unit is isolated, and counts it then among the isolated calls under way.
+func (p *Pipeline) count(u *unit) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if u.alone() {
+		p.isolatedCalls++
+		return true
+	}
+	return false
+}
+
+// mayIsolate reports whether another isolated record may be sent: at most half of the calls are for objects that fail, so
+// that a sink which hangs on them still takes the others.
+func (p *Pipeline) mayIsolate() bool {
+	return p.isolatedCalls < max(1, p.options.Limits.Concurrency/2)
 }
 
 func (p *Pipeline) awaitSlot(ctx context.Context) bool {
@@ -126,6 +153,13 @@ func (p *Pipeline) pick() (*unit, time.Duration) {
 		return u, 0
 	}
 	u := newUnit()
+	if len(p.backlog.failing) > 0 {
+		// The oldest may be refused as those that fail are. Every second unit takes the newest, so that the others need not
+		// wait until all of these were tried.
+		if p.newestNext = !p.newestNext; p.newestNext {
+			u.order = newestFirst
+		}
+	}
 	p.fill(u, p.options.Limits.MaxRecords)
 	if len(u.items) == 0 {
 		u.recycle()
@@ -134,13 +168,15 @@ func (p *Pipeline) pick() (*unit, time.Duration) {
 	return u, 0
 }
 
-// pickProbe returns one record of a ready object, or a unit that failed, in turn.
+// pickProbe returns one record of a ready object, or a unit that failed, in turn. An object that was not tried goes first,
+// the newest of them: behind a thousand objects that the sink refuses it would wait for an hour.
 func (p *Pipeline) pickProbe(now time.Time) (*unit, time.Duration) {
 	if d := p.gate.next.Sub(now); d > 0 {
 		return nil, d
 	}
 	p.gate.fresh = !p.gate.fresh
 	u := newUnit()
+	u.order = untriedFirst
 	if p.gate.fresh || len(p.retries) == 0 {
 		p.fill(u, 1)
 	}
@@ -200,12 +236,45 @@ func (u *unit) alone() bool {
 	return len(u.objects) > 0 && u.objects[len(u.objects)-1].suspect
 }
 
+// nextObject returns the ready object that the unit takes next, nil if there is none. Objects that travel alone wait aside
+// while as many calls as may be are for such objects. A unit that has one comes between others. p.mu is held.
+func (p *Pipeline) nextObject(u *unit) *object {
+	first := len(u.records) == 0
+	if p.isolatedNext = first && u.order != untriedFirst && !p.isolatedNext; p.isolatedNext {
+		if o := p.takeIsolated(); o != nil {
+			return o
+		}
+	}
+	for {
+		o := p.backlog.take(u.order)
+		switch {
+		case o == nil && first:
+			return p.takeIsolated()
+		case o != nil && o.suspect && !p.mayIsolate():
+			p.isolated = append(p.isolated, o)
+		default:
+			return o
+		}
+	}
+}
+
+// takeIsolated returns an object that waited aside, nil if there is none or it has to go on waiting.
+func (p *Pipeline) takeIsolated() *object {
+	if len(p.isolated) == 0 || !p.mayIsolate() {
+		return nil
+	}
+	o := p.isolated[0]
+	p.isolated[0] = nil
+	p.isolated = p.isolated[1:]
+	return o
+}
+
 // fill takes ready objects from the queue into the unit, up to most records. What does not fit begins the next one. p.mu
 // is held.
 func (p *Pipeline) fill(u *unit, most int) {
 	limits := p.options.Limits
 	for len(u.records) < most && u.bytes < limits.MaxBytes && !u.closed && !u.alone() {
-		o := p.backlog.take()
+		o := p.nextObject(u)
 		if o == nil {
 			return
 		}

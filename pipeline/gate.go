@@ -31,7 +31,7 @@ func (g *gate) fail(now time.Time, retryAfter time.Duration, probe bool) (closed
 	closedNow = !g.closed
 	switch {
 	case closedNow:
-		g.closed, g.since, g.interval, g.next = true, now, g.initial, now
+		g.closed, g.since, g.interval, g.next, g.fresh = true, now, g.initial, now, false // the first probe is fresh
 		g.postpone(now.Add(g.pause()))
 	case probe:
 		g.interval = min(2*g.interval, maxProbeInterval)

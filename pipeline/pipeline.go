@@ -76,7 +76,7 @@ type Pipeline struct {
 	enough atomic.Int64
 	// drained tells Drain that nothing is waiting.
 	drained chan struct{}
-	units   chan *unit
+	units   chan call
 	slots   chan struct{}
 
 	mu      sync.Mutex // guards what follows
@@ -84,11 +84,20 @@ type Pipeline struct {
 	gate    gate
 	retries []*unit                // failed as a whole, in the order of their failure
 	refused map[delta.Ref]struct{} // objects refused for good since the last success
-	room    room
-	log     logState
-	ledger  ledger
-	beat    time.Time // when the dispatcher last went round
-	lastErr string
+	// failedUnits counts the units, and failedAlone holds the objects that travel alone, that failed since the last success.
+	failedUnits int
+	failedAlone map[delta.Ref]struct{}
+	lastSuccess time.Time
+	// isolated are ready objects that travel alone, and wait until fewer such calls are under way; isolatedCalls counts those.
+	isolated      []*object
+	isolatedCalls int
+	// newestNext and isolatedNext say whose turn it is.
+	newestNext, isolatedNext bool
+	room                     room
+	log                      logState
+	ledger                   ledger
+	beat                     time.Time // when the dispatcher last went round
+	lastErr                  string
 }
 
 // New makes a pipeline; nothing is delivered before Run.
@@ -100,12 +109,13 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		now:     time.Now,
 		wake:    make(chan struct{}, 1),
 		drained: make(chan struct{}, 1),
-		units:   make(chan *unit),
+		units:   make(chan call),
 		slots:   make(chan struct{}, options.Limits.Concurrency),
 		ledger:  newLedger(),
 	}
 	p.beat = p.now()
-	p.refused = map[delta.Ref]struct{}{}
+	p.lastSuccess = p.beat
+	p.refused, p.failedAlone = map[delta.Ref]struct{}{}, map[delta.Ref]struct{}{}
 	p.gate = newGate(options.Retry)
 	p.backlog = newBacklog(options.Name, options.Retry, func(queued int) {
 		if int64(queued) >= p.enough.Load() {
@@ -127,8 +137,13 @@ func (p *Pipeline) Run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range p.options.Limits.Concurrency {
 		workers.Go(func() {
-			for unit := range p.units {
-				p.deliver(ctx, unit)
+			for call := range p.units {
+				p.deliver(ctx, call.unit)
+				if call.isolated {
+					p.mu.Lock()
+					p.isolatedCalls--
+					p.mu.Unlock()
+				}
 				<-p.slots
 				p.signal()
 			}

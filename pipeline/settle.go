@@ -12,6 +12,13 @@ import (
 // blamed: a receiver that answers 400 to everything is misconfigured.
 const permanentRun = 10
 
+// failedRun is how many units, or different objects that travel alone, may fail with nothing delivered between before the
+// sink is blamed although some objects are known to fail by themselves; failedFor is how long, for objects that travel alone.
+const (
+	failedRun = 10
+	failedFor = 5 * time.Second
+)
+
 // sealedTries is how often a batch that only the sink was blamed for is sent as it was.
 const sealedTries = 3
 
@@ -129,6 +136,8 @@ func (p *Pipeline) judge(u *unit, errs []*sinks.Error, stopping bool) *verdict {
 	switch {
 	case acknowledged > 0:
 		clear(p.refused)
+		clear(p.failedAlone)
+		p.failedUnits, p.lastSuccess = 0, p.now()
 		p.open()
 	case refused+passing == 0: // nothing was sent
 	case passing == 0 && (p.noteRefused(u, errs) < permanentRun || others):
@@ -138,7 +147,10 @@ func (p *Pipeline) judge(u *unit, errs []*sinks.Error, stopping bool) *verdict {
 	case passing == 0:
 		p.blameSink(first, 0, probe)
 		v.keep = true
-	case u.alone(), others && v.delay == 0:
+	case u.alone() && !others && p.onlyFailures(u):
+		p.blameSink(first, v.delay, probe)
+		v.suspect = true
+	case u.alone(), v.delay == 0 && (others || p.mixed()):
 		v.keep = u.tries < 2 && len(u.items) > 1
 		v.suspect = !v.keep
 		if probe {
@@ -203,6 +215,19 @@ func (p *Pipeline) noteRefused(u *unit, errs []*sinks.Error) int {
 		}
 	}
 	return len(p.refused)
+}
+
+// mixed counts a unit that failed with no success beside it, and reports whether its objects are to blame all the same: some
+// objects are known to fail while others get through, and these are the first to fail since.
+func (p *Pipeline) mixed() bool {
+	p.failedUnits++
+	return !p.gate.closed && len(p.backlog.failing) > 0 && p.failedUnits < failedRun
+}
+
+// onlyFailures counts an object that failed alone, and reports whether nothing but such failures has happened for a while.
+func (p *Pipeline) onlyFailures(u *unit) bool {
+	p.failedAlone[u.items[0].ref] = struct{}{}
+	return len(p.failedAlone) >= failedRun && p.now().Sub(p.lastSuccess) > failedFor
 }
 
 // blameSink closes the gate, or keeps it closed.

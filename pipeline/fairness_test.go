@@ -1,0 +1,174 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// tenants is a sink that fails every call which holds a record of an object named bad-…, as a receiver behind a firewall
+// does, and takes the others.
+type tenants struct {
+	// bad answers a call with such a record.
+	bad func(ctx context.Context) error
+	// perRecord fails these records only, as a broker does.
+	perRecord bool
+	// latency of each call.
+	latency time.Duration
+
+	mu    sync.Mutex
+	calls int
+	away  bool
+	took  map[string]time.Time // by name of the object
+}
+
+func (s *tenants) Deliver(ctx context.Context, batch []sinks.Record) error {
+	time.Sleep(s.latency)
+	s.mu.Lock()
+	s.calls++
+	away := s.away
+	s.mu.Unlock()
+	if away {
+		return errDown
+	}
+	errs := make([]error, len(batch))
+	failed := false
+	for n, record := range batch {
+		if strings.Contains(record.Key, "/bad-") {
+			failed = true
+			if !s.perRecord {
+				return s.bad(ctx)
+			}
+			errs[n] = s.bad(ctx)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n, record := range batch {
+		if errs[n] == nil {
+			s.took[record.Key[strings.LastIndexByte(record.Key, '/')+1:]] = time.Now()
+		}
+	}
+	if failed {
+		return &sinks.BatchError{Errs: errs}
+	}
+	return nil
+}
+
+func (*tenants) Close(context.Context) error { return nil }
+
+func refuse(context.Context) error { return errDown }
+
+func hang(ctx context.Context) error {
+	<-ctx.Done()
+	return sinks.Transient(sinks.ReasonTimeout, context.Cause(ctx))
+}
+
+// Records that a sink refuses, or hangs on, cost their own objects and no others: beside a thousand such objects, fifty
+// good changes a second all arrive within 5 s.
+func TestRefusedObjectsHoldUpOnlyThemselves(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		bad     int
+		sink    *tenants
+		records int
+		// again changes the refused objects all the time.
+		again bool
+	}{
+		{name: "a batch is refused", bad: 1000, sink: &tenants{bad: refuse}, records: 100},
+		{name: "a batch is refused, and its objects change", bad: 1000, sink: &tenants{bad: refuse}, records: 100, again: true},
+		{name: "a record is refused", bad: 1000, sink: &tenants{bad: refuse}, records: 1},
+		{name: "a record of a batch is refused", bad: 1000, sink: &tenants{bad: refuse, perRecord: true}, records: 100},
+		{name: "a call hangs", bad: 40, sink: &tenants{bad: hang}, records: 100},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := test.sink
+				sink.took, sink.latency = map[string]time.Time{}, 5*time.Millisecond
+				p, stop := launch(sink, &letters{}, func(o *Options) {
+					o.MaxBytes = 64 << 20
+					o.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
+					o.Limits = sinks.Limits{
+						MaxRecords: test.records, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 8, Timeout: 10 * time.Second,
+					}
+				})
+				defer stop()
+				for n := range test.bad {
+					mustTake(t, p, change(t, fmt.Sprint("bad-", n), n+1))
+				}
+				sent := map[string]time.Time{}
+				for n := range 50 * 60 {
+					name := fmt.Sprint("good-", n)
+					sent[name] = time.Now()
+					mustTake(t, p, change(t, name, 10_000+n))
+					if test.again {
+						mustTake(t, p, change(t, fmt.Sprint("bad-", n%test.bad), 10_000+n))
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+				time.Sleep(10 * time.Second)
+				sink.mu.Lock()
+				defer sink.mu.Unlock()
+				var waits []time.Duration
+				for name, at := range sent {
+					if took, ok := sink.took[name]; ok {
+						waits = append(waits, took.Sub(at))
+					}
+				}
+				if len(waits) < len(sent) {
+					t.Errorf("%d of %d good changes arrived", len(waits), len(sent))
+				}
+				slices.Sort(waits)
+				if len(waits) > 0 {
+					if p99 := waits[len(waits)*99/100]; p99 > 5*time.Second {
+						t.Errorf("the p99 of good changes is %v", p99)
+					}
+					t.Logf("p50 %v, p99 %v, max %v, %d calls", waits[len(waits)/2], waits[len(waits)*99/100], waits[len(waits)-1], sink.calls)
+				}
+			})
+		})
+	}
+}
+
+// A sink that is away gets no more than its probes, however many objects it refused before.
+func TestSinkThatIsAwayGetsProbesOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+		p, stop := launch(sink, &letters{}, func(o *Options) {
+			o.MaxBytes = 64 << 20
+			o.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
+			o.Limits = sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 8, Timeout: 10 * time.Second}
+		})
+		defer stop()
+		for n := range 1000 {
+			mustTake(t, p, change(t, fmt.Sprint("bad-", n), n+1))
+		}
+		for n := range 50 * 20 {
+			mustTake(t, p, change(t, fmt.Sprint("good-", n), 10_000+n))
+			time.Sleep(20 * time.Millisecond)
+		}
+		sink.mu.Lock()
+		sink.away = true
+		sink.mu.Unlock()
+		time.Sleep(20 * time.Second) // what was under way comes back, and the circuit breaker opens
+		sink.mu.Lock()
+		before := sink.calls
+		sink.mu.Unlock()
+		for n := range 50 * 60 {
+			mustTake(t, p, change(t, fmt.Sprint("late-", n), 20_000+n))
+			time.Sleep(20 * time.Millisecond)
+		}
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		if got := sink.calls - before; got > 60 {
+			t.Errorf("%d calls in a minute, want about 40 probes", got)
+		}
+	})
+}
