@@ -2,12 +2,14 @@ package config
 
 import (
 	"encoding"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -121,12 +123,14 @@ func (d *decoder) keys(n *node, path string, names []string) map[string]*node {
 		if _, ok := present[e.key]; ok {
 			continue
 		}
-		keyPath := join(path, e.key)
-		d.faults.add(e.line, e.column, keyPath, "unknown key"+didYouMean(e.key, names))
-		if meant := suggest(e.key, names); meant != "" && present[meant] == nil {
-			// Its value has the wrong name: that the key is missing is no fault of its own.
-			d.faults.setBroken(join(path, meant))
+		hint := "; there are: " + strings.Join(names, ", ")
+		if meant := expr.Nearest(e.key, names); meant != "" {
+			hint = fmt.Sprintf("; did you mean %q?", meant)
+			if present[meant] == nil { // that the key is missing is no fault of its own
+				d.faults.setBroken(join(path, meant))
+			}
 		}
+		d.faults.add(e.line, e.column, join(path, e.key), "unknown key"+hint)
 	}
 	return present
 }

@@ -1,24 +1,12 @@
 package config
 
 import (
-	"reflect"
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
-
-// metadataFields are the names of the fields of metadata, which are the same for each kind of object.
-func metadataFields() []string {
-	var names []string
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[metav1.ObjectMeta]()) {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		names = append(names, name)
-	}
-	return names
-}
 
 // knownPath checks that an object may have a value at p. text is the path as the file has it, "" if that must not be
 // shown. The fields outside of metadata depend on the kind, and are not checked.
@@ -30,9 +18,9 @@ func (v *validator) knownPath(p fieldpath.Path, at, text string) bool {
 	case first == "object" || first == "oldObject":
 		v.warn(at, "looks for a field named %s: a path begins inside the object; did you mean %s?%s", first, p.Tail(1), pointAt(text, 0))
 	case first != "metadata":
-	case !slices.Contains(metadataFields(), field):
+	case !slices.Contains(expr.MetadataFields(), field):
 		hint := "; to say a label or an annotation, write metadata.labels or metadata.annotations before it"
-		if meant := suggest(field, metadataFields()); meant != "" {
+		if meant := expr.Nearest(field, expr.MetadataFields()); meant != "" {
 			hint = "; did you mean " + fieldpath.Of("metadata", meant).Join(p.Tail(2)).String() + "?"
 		}
 		v.fault(at, "never matches: metadata has no field %s%s%s", field, hint, pointAt(text, p.Offset(1)))

@@ -217,15 +217,3 @@ func TestAliasBombs(t *testing.T) {
 		}
 	}
 }
-
-func TestSuggest(t *testing.T) {
-	names := []string{"sources", "sinks", "maxBytes", "maxRecords"}
-	for text, want := range map[string]string{
-		"soruces": "sources", "sink": "sinks", "SINKS": "sinks", "maxbytes": "maxBytes", "max_records": "maxRecords",
-		"x": "", "": "", "cluster": "", "sauces": "sources",
-	} {
-		if got := suggest(text, names); got != want {
-			t.Errorf("suggest(%q): got %q, want %q", text, got, want)
-		}
-	}
-}

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kubeferry/kubeferry/internal/expr"
 )
 
 var (
@@ -67,7 +69,7 @@ func (v *validator) refer(path, text, section string, names []name) int {
 		return -1
 	}
 	hint := "; there are: " + strings.Join(shown, ", ")
-	if near := suggest(v.text(path), shown); near != "" {
+	if near := expr.Nearest(v.text(path), shown); near != "" {
 		hint = `; did you mean "` + near + `"?` + hint[1:]
 	}
 	v.fault(path, "no %s named %s%s", strings.TrimSuffix(section, "s"), v.shown(path), hint)

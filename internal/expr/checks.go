@@ -1,14 +1,12 @@
 package expr
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
-	"cel.dev/cel-go/common/env"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 )
@@ -123,8 +121,8 @@ func checkFields(src source, a *ast.AST, reads []Read) []Fault {
 				faults = append(faults, src.fault(src.named(a, r.nodes[0], name), "resource has no field %q; there are: %s", name, strings.Join(resourceFields(), ", ")))
 			}
 		case r.ofObject() && r.name(0) == "metadata" && r.name(1) != "":
-			if name := r.name(1); !slices.Contains(metadataFields(), name) {
-				faults = append(faults, src.fault(src.named(a, r.nodes[1], name), "metadata has no field %q%s", name, didYouMean(name, metadataFields())))
+			if name := r.name(1); !slices.Contains(MetadataFields(), name) {
+				faults = append(faults, src.fault(src.named(a, r.nodes[1], name), "metadata has no field %q%s", name, didYouMean(name, MetadataFields())))
 			}
 		}
 	}
@@ -146,29 +144,7 @@ func fieldWarnings(src source, a *ast.AST, reads []Read) []Fault {
 	return warnings
 }
 
-// didYouMean is the end of a message, `; did you mean "labels"?`, or "" if no name is near.
-func didYouMean(text string, names []string) string {
-	best, bestDistance := "", 1+max(1, len(text)/3)
-	for _, name := range names {
-		if d := env.EditDistance(strings.ToLower(text), strings.ToLower(name)); d < bestDistance && d < len(text) {
-			best, bestDistance = name, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %q?", best)
-}
-
 func resourceFields() []string { return []string{"group", "version", "resource"} }
-
-// metadataFields are those of ObjectMeta (k8s.io/apimachinery/pkg/apis/meta/v1/types.go).
-func metadataFields() []string {
-	return []string{
-		"annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generateName",
-		"generation", "labels", "managedFields", "name", "namespace", "ownerReferences", "resourceVersion", "selfLink", "uid",
-	}
-}
 
 // usualFields are those that most kinds have at the top.
 func usualFields() []string {
