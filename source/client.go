@@ -18,7 +18,7 @@ import (
 )
 
 // answerTimeout is how long to wait for an answer, of a watch for its beginning. The API server's own limit is a minute;
-// what stands before it may have none, and then a connection that hangs would hold a watch for ever.
+// a proxy before it may have none, and without a limit a connection that hangs would block a watch until the end.
 const answerTimeout = 90 * time.Second
 
 var (
@@ -34,10 +34,10 @@ type Client struct {
 	keepManagedFields bool
 }
 
-// ClientOptions say what a client keeps of the objects that it gets.
+// ClientOptions are what a client keeps of objects.
 type ClientOptions struct {
-	// KeepManagedFields leaves metadata.managedFields in the objects. Where nobody wants them, it is cheapest to drop them
-	// before anybody sees the object.
+	// KeepManagedFields leaves metadata.managedFields in the objects. Where no pipeline wants them, it is cheapest to drop
+	// them first.
 	KeepManagedFields bool
 }
 
@@ -51,7 +51,7 @@ func NewClient(config *rest.Config, options ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
 	}
-	config = dynamic.ConfigFor(config) // asks for JSON
+	config = dynamic.ConfigFor(config) // requests JSON
 	config.GroupVersion, config.APIPath = nil, "/"
 	restClient, err := rest.UnversionedRESTClientForConfigAndClient(config, httpClient)
 	if err != nil {
@@ -142,7 +142,7 @@ func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*fr
 	return f, nil
 }
 
-// stoppedBody ends its request when it is closed, or when a read waits beyond the end. What arrived while nobody read is
+// stoppedBody ends its request when it is closed, or when a read waits beyond the end. What arrived before that read is
 // read first, however late that is: a handler that blocks may take hours.
 type stoppedBody struct {
 	io.ReadCloser

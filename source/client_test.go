@@ -39,7 +39,7 @@ func during(d time.Duration) metav1.ListOptions {
 	return metav1.ListOptions{TimeoutSeconds: new(int64(d.Seconds()))}
 }
 
-// requests are all that a client asks for.
+// requests are all kinds of requests that a client sends.
 func requests(client *Client) map[string]func(context.Context) error {
 	c := collection{client: client, resource: sourcetest.Things}
 	return map[string]func(context.Context) error{
@@ -78,7 +78,7 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// Once it has begun, a watch may be silent for as long as it was asked for.
+// Once it has begun, a watch may be silent until its time-out.
 func TestSilentWatchGoesOn(t *testing.T) {
 	const timeout = 500 * time.Millisecond
 	client := clientOf(t, func(w http.ResponseWriter, r *http.Request) {

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -87,7 +88,7 @@ func (p *processor) deleted(ctx context.Context, object *delta.Object) error {
 // where none was read.
 func (p *processor) deleteUnseen(ctx context.Context, asOf uint64) error {
 	for key, object := range p.known().unseen {
-		p.at = p.now() // each may wait for room by itself
+		p.at = time.Now() // each may wait for room by itself
 		if err := p.emitInferredDelete(ctx, key, object, asOf); err != nil {
 			return err
 		}

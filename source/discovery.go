@@ -14,22 +14,22 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// ErrMissing says that the API server serves no such resource, now: a CRD may bring it.
+// ErrMissing is returned for a resource that the API server does not serve, at present: a CRD may bring it.
 var ErrMissing = errors.New("the API server has no such resource")
 
-// errOtherVersion says, beside [ErrMissing], that the objects exist: another version of the resource is served.
+// errOtherVersion is returned with [ErrMissing] if the objects exist: another version of the resource is served.
 var errOtherVersion = errors.New("it is served in another version")
 
-// ErrScope says that a source with namespaces names a resource that has none.
+// ErrScope is returned when a source with namespaces has a resource without.
 var ErrScope = errors.New("the resource is cluster-scoped, so that `namespaces` would never take effect: move it to a source of its own without `namespaces`")
 
-// resolved is what discovery says of a resource.
+// resolved is a resource's entry in discovery.
 type resolved struct {
 	kind       schema.GroupVersionKind
 	namespaced bool
 }
 
-// resolve looks a resource up. The error wraps [ErrMissing] if discovery answered and does not know it.
+// resolve returns a resource's entry in discovery. The error wraps [ErrMissing] if discovery answered without one.
 func (c *Client) resolve(ctx context.Context, gvr schema.GroupVersionResource) (resolved, error) {
 	list, err := c.discover(ctx, gvr.GroupVersion())
 	if apierrors.IsNotFound(err) {
@@ -53,9 +53,9 @@ func (c *Client) resolve(ctx context.Context, gvr schema.GroupVersionResource) (
 	return resolved{}, c.missing(ctx, gvr, suggestion(gvr, list.APIResources), nil)
 }
 
-// missing makes the error for a resource that discovery does not know in this version. Whether its objects are gone as
-// well depends on the group's other versions; if they cannot be read, nothing is known. notFound is the 404 for this
-// version, if there was one. It proves nothing by itself: a load balancer without API servers answers so too.
+// missing returns the error for a resource that discovery does not list in this version. Whether its objects are gone as
+// well depends on the group's other versions; if they cannot be read, that stays open. notFound is the 404 for this
+// version, if there was one. It proves nothing by itself: a load balancer without API servers sends it too.
 func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, hint string, notFound error) error {
 	missing := fmt.Errorf("%w: %s%s", ErrMissing, delta.ResourceName(gvr), hint)
 	versions, err := c.versions(ctx, gvr.Group)
@@ -81,8 +81,8 @@ func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, h
 	return missing
 }
 
-// versions lists the versions of a group that are served; none if there is no such group. It asks for the list of all
-// groups, which says so in so many words.
+// versions lists the versions of a group that are served; none if there is no such group. It reads the list of all groups:
+// that a group is missing there is certain, unlike a 404.
 func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	if group == "" {
 		var core metav1.APIVersions
@@ -105,11 +105,11 @@ func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	return versions, nil
 }
 
-// isGone reports whether err says that the resource does not exist in any version, and so neither do its objects.
+// isGone reports whether the resource does not exist in any version, so that its objects do not exist either.
 func isGone(err error) bool { return errors.Is(err, ErrMissing) && !errors.Is(err, errOtherVersion) }
 
 // discover reads what a group version holds. client-go's discovery client turns a 403 or 404 for "v1" into an empty
-// list, which would look here as if Pods had ceased to exist.
+// list, as if Pods had ceased to exist.
 func (c *Client) discover(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
 	path := "/apis/" + gv.String()
 	if gv.Group == "" {

@@ -88,7 +88,7 @@ func TestRefusedForEver(t *testing.T) {
 	}
 }
 
-// A proxy answers 200 with a page of its own where a watch was asked for.
+// A proxy answers a watch with 200 and a page of its own.
 func TestForeignAnswerIsReported(t *testing.T) {
 	for name, answer := range map[string]func(w http.ResponseWriter){
 		"HTML without a line break": func(w http.ResponseWriter) {
@@ -130,7 +130,7 @@ func TestForeignAnswerIsReported(t *testing.T) {
 	}
 }
 
-// The smallest list, that compares versions at the start, is answered 410 once: no history was asked for, so none is refused.
+// The smallest list, that compares versions at the start, is answered 410 once: no history was requested, so none is refused.
 func TestGoneForAMomentIsNoGap(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory()
 	l := live(t, server, m, []string{"p"}, nil)
@@ -174,7 +174,7 @@ func TestStoppedWhileGone(t *testing.T) {
 		t.Errorf("a reading that was not finished left %+v", meta)
 	}
 	server.SetMissing(false)
-	server.Write("c", false) // created while nobody looked
+	server.Write("c", false) // created while no watch was open
 	version := server.Version()
 	l = live(t, server, m, []string{"p"}, never)
 	l.watching(version)
@@ -515,7 +515,7 @@ func TestNotFoundIsNotGone(t *testing.T) {
 	}
 }
 
-// A server that does not know resourceVersionMatch answers with the present state where an earlier one was asked for. The
+// A server that ignores resourceVersionMatch answers with the present state where an earlier one was requested. The
 // history since is not skipped for it.
 func TestPresentStateInPlaceOfAnEarlierOne(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory()
@@ -543,8 +543,8 @@ func TestPresentStateInPlaceOfAnEarlierOne(t *testing.T) {
 	})
 }
 
-// A source that nobody is to be told of a rollback by keeps its watch closed all the same.
-func TestRollbackThatNobodyHears(t *testing.T) {
+// A source without OnRollback keeps its watch closed after a rollback all the same.
+func TestRollbackWithoutCallback(t *testing.T) {
 	server := things(t, "a", "b")
 	source := run(t, server, &recorder{}, nil)
 	eventually(t, func() string {

@@ -149,7 +149,7 @@ func cutShort(line []byte) error {
 	}
 }
 
-// errForeign is returned for a page of a proxy, for example, where a watch was asked for.
+// errForeign is returned when the answer to a watch is something else, such as a proxy's login page.
 var errForeign = errors.New("the answer is no watch: it does not begin with {")
 
 var errTooLong = fmt.Errorf("a line of the watch is longer than %d MiB", maxFrame>>20)

@@ -150,7 +150,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// endless repeats its bytes for ever.
+// endless repeats its bytes without end.
 type endless struct {
 	bytes []byte
 	at    int

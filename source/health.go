@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// State says what a watch is doing.
+// State is what a watch is doing.
 type State string
 
 // The states of a watch.
@@ -25,7 +25,7 @@ const (
 	StateFailing  State = "failing"  // the last attempt failed; trying again
 )
 
-// WatchStatus tells how one watch is doing.
+// WatchStatus is the state of one watch, for /status and metrics.
 type WatchStatus struct {
 	Source    string    `json:"source"`
 	Resource  string    `json:"resource"`
@@ -40,29 +40,27 @@ type WatchStatus struct {
 	Position string `json:"position,omitempty"`
 	// LastActivity is when the API server last sent anything, bookmarks included.
 	LastActivity time.Time `json:"lastActivity,omitzero"`
-	// Blocked says that a pipeline's backlog is full and stalls this watch.
+	// Blocked is set while a pipeline's full backlog stalls this watch.
 	Blocked bool `json:"blocked"`
-	// Ready says that the watch needs nothing for readiness: it has its state, or its resource does not exist, or
-	// a full backlog keeps it from reading on.
+	// Ready is set if the watch has read its state, its resource does not exist, or a full backlog stalls it.
 	Ready bool `json:"ready"`
 }
 
 // blockedAfter is how long a handler may take before its watch counts as blocked.
 const blockedAfter = time.Second
 
-// health is what the goroutines of a watch tell about it, and others read.
+// health is the state of a watch. Its goroutines set it; probes, metrics and /status read it.
 type health struct {
 	resource  schema.GroupVersionResource
 	namespace string
 	metrics   *watchMetrics
 	logger    *slog.Logger
-	now       func() time.Time
 
 	mu           sync.Mutex // guards what follows
 	state        State
 	since        time.Time
 	err          error
-	forbidden    bool // the missing rule was told since the watch last went well
+	forbidden    bool // the missing rule was logged since the watch last went well
 	complete     bool // the state was read once
 	opens        int
 	known        int
@@ -71,7 +69,7 @@ type health struct {
 	handing      time.Time // when the change arrived that the handler has not taken
 }
 
-// failed takes note of an error. The first after a success is a warning that says what would help.
+// failed records an error. The first after a success is logged as a warning, with the rule that is missing.
 func (h *health) failed(err error) {
 	state := StateFailing
 	switch {
@@ -82,7 +80,7 @@ func (h *health) failed(err error) {
 	}
 	h.mu.Lock()
 	repeated := h.state == state
-	if apierrors.IsForbidden(err) { // which rule is missing is said even where something else failed before
+	if apierrors.IsForbidden(err) { // the rule is logged even if something else failed before
 		repeated = repeated && h.forbidden
 		h.forbidden = true
 	}
@@ -112,7 +110,7 @@ func (h *health) rule() string {
 	return fmt.Sprintf("%s%s: {apiGroups: [%q], resources: [%q], verbs: [list, watch]}", kind, in, h.resource.Group, h.resource.Resource)
 }
 
-// opened takes note of a watch that was opened, to read the state or to resume.
+// opened records a watch that was opened, to read the state or to resume.
 func (h *health) opened(resumed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -130,7 +128,7 @@ func (h *health) opened(resumed bool) {
 	}
 }
 
-// completed takes note of a state that was read to its end.
+// completed records a state that was read to its end.
 func (h *health) completed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,24 +139,18 @@ func (h *health) completed() {
 // set changes the state; h.mu is held.
 func (h *health) set(state State, err error) {
 	if h.state != state {
-		h.state, h.since = state, h.now()
+		h.state, h.since = state, time.Now()
 	}
 	h.err = err
 	h.forbidden = h.forbidden && state == StateFailing
 }
 
-// active takes note of something that the API server sent and the process function is done with.
+// active records what the API server last sent, once the process function is done with it; at the start, where the last run
+// ended, and no time.
 func (h *health) active(at time.Time, position string, known int) {
 	h.mu.Lock()
 	h.position, h.known, h.lastActivity = position, known, at
 	h.mu.Unlock()
-}
-
-// restored takes note of where the last run ended.
-func (h *health) restored(position string, known int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.position, h.known = position, known
 }
 
 // handOver runs a call of the handler, so that one that blocks shows.
@@ -176,7 +168,7 @@ func (h *health) handOver(ctx context.Context, at time.Time, call func(context.C
 func (h *health) status(source, resource string) WatchStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	blocked := !h.handing.IsZero() && h.now().Sub(h.handing) > blockedAfter
+	blocked := !h.handing.IsZero() && time.Since(h.handing) > blockedAfter
 	status := WatchStatus{
 		Source: source, Resource: resource, Namespace: h.namespace,
 		State: h.state, Since: h.since, Known: h.known, Position: h.position, LastActivity: h.lastActivity,

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,12 +12,12 @@ import (
 	"github.com/kubeferry/kubeferry/source/sourcetest"
 )
 
-// A failure is told once until the watch goes well; the rule that is missing is told once too, whatever failed before.
-func TestFailuresAreToldOnce(t *testing.T) {
+// A failure is logged once until the watch goes well; so is the rule that is missing, whatever failed before.
+func TestFailuresAreLoggedOnce(t *testing.T) {
 	var lines strings.Builder
 	h := &health{
 		resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forResource(sourcetest.Things),
-		logger: slog.New(slog.NewTextHandler(&lines, nil)), now: time.Now, state: StateStarting,
+		logger: slog.New(slog.NewTextHandler(&lines, nil)), state: StateStarting,
 	}
 	forbidden := apierrors.NewForbidden(sourcetest.Things.GroupResource(), "", errors.New("not you"))
 	cut := errors.New("unexpected EOF")
@@ -29,9 +28,9 @@ func TestFailuresAreToldOnce(t *testing.T) {
 		h.opened(true)
 	}
 	if got := strings.Count(lines.String(), "rule="); got != 2 {
-		t.Errorf("the rule is told %d times, want twice", got)
+		t.Errorf("the rule is logged %d times, want twice", got)
 	}
 	if got := strings.Count(lines.String(), "the watch failed"); got != 2 {
-		t.Errorf("the failure is told %d times, want twice", got)
+		t.Errorf("the failure is logged %d times, want twice", got)
 	}
 }

@@ -61,7 +61,7 @@ func (l *follower) compare(ctx context.Context) error {
 	}
 	now, err := l.collection.list(listing, metav1.ListOptions{Limit: 1})
 	if err != nil && !l.resumed {
-		return nil //nolint:nilerr // as said above
+		return nil //nolint:nilerr // only a precaution
 	}
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (l *follower) resume(ctx context.Context, options metav1.ListOptions) (*fra
 func (l *follower) watchList(ctx context.Context, options metav1.ListOptions) (*frames, error) {
 	options.SendInitialEvents = new(true)
 	options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	// If a large state did not reach its end in time, it would begin anew for ever: an hour at least, not five minutes.
+	// At least an hour, not five minutes: a large state that did not reach its end in time would start over each time.
 	options.TimeoutSeconds = new(12 * *options.TimeoutSeconds)
 	f, err := l.watch(ctx, options)
 	if err != nil {
@@ -138,7 +138,7 @@ func (l *follower) refuse(err error) {
 	l.refused, l.fill = err.Error(), false
 }
 
-// isRefusal reports whether the server no longer has the history asked for.
+// isRefusal reports whether the server no longer has the requested history.
 func isRefusal(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }

@@ -120,7 +120,7 @@ func (l *follower) watchAfterPages(ctx context.Context, options metav1.ListOptio
 }
 
 // readPages passes the state on between begin and end. An expired continue token ends it, like any other error: the next
-// attempt begins anew.
+// attempt starts over.
 func (l *follower) readPages(ctx context.Context, p page) error {
 	version := p.resourceVersion
 	start := marker{kind: begin, resourceVersion: version, exact: l.position() != "", refused: l.refused}

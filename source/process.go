@@ -26,7 +26,7 @@ type processor struct {
 
 // process handles one event. Its error means that ctx has ended.
 func (p *processor) process(ctx context.Context, e event) error {
-	p.at = p.now()
+	p.at = time.Now()
 	switch object := e.object; {
 	case e.marker != nil:
 		return p.mark(ctx, e.marker)
@@ -109,7 +109,7 @@ const historyGone = "the resource is gone, and its history with it"
 // gap sends a gap record for the stretch from the position to a resource version, which is empty if it is unknown.
 func (p *processor) gap(ctx context.Context, to, reason string) error {
 	p.metrics.gaps.Inc()
-	p.at = p.now()
+	p.at = time.Now()
 	g := &delta.Gap{
 		Watch: p.id, Resource: p.collection.resource, Namespace: p.collection.namespace,
 		LabelSelector: p.collection.labelSelector, FieldSelector: p.collection.fieldSelector,

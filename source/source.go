@@ -69,9 +69,9 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 	}
 	return &watcher{
 		id: digest(&s.options, resource, scope.namespace), collection: c,
-		namespaces: scope.namespaces, options: &s.options, handler: handler, metrics: metrics, logger: logger, now: time.Now,
+		namespaces: scope.namespaces, options: &s.options, handler: handler, metrics: metrics, logger: logger,
 		health: &health{
-			resource: resource, namespace: scope.namespace, metrics: metrics, logger: logger, now: time.Now,
+			resource: resource, namespace: scope.namespace, metrics: metrics, logger: logger,
 			state: StateStarting, since: time.Now(),
 		},
 		state:    &state{known: newKnownSet(false)},

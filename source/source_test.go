@@ -32,7 +32,7 @@ type recorder struct {
 	deltas []*delta.Delta
 	gaps   []*delta.Gap
 	order  []string       // ids, and "gap"
-	state  map[string]any // name → uid/version, as the deltas tell it
+	state  map[string]any // name → uid/version, according to the deltas
 	wrong  []string       // what breaks the rules of a history
 	// commits keeps captures and hand-overs apart.
 	commits sync.RWMutex
@@ -411,7 +411,7 @@ func TestModel(t *testing.T) {
 				time.Sleep(time.Duration(rapid.IntRange(0, 3).Draw(rt, "ms")) * time.Millisecond)
 			}
 		}
-		server.Write("last", false) // its arrival says that all before it has been seen
+		server.Write("last", false) // once it arrives, all before it has been seen
 		eventually(t, func() string { return r.differs(server) })
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -440,7 +440,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// differs says how the state that the deltas tell differs from the server's; empty if it does not.
+// differs returns how the state according to the deltas differs from the server's; empty if it does not.
 func (r *recorder) differs(server *sourcetest.Server) string {
 	want := map[string]any{}
 	for _, o := range server.State(sourcetest.Things) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -172,7 +173,7 @@ func (w *watcher) restore(store Store, kept map[string]Meta, ids []string) error
 			return err
 		}
 	}
-	w.health.restored(w.state.position, w.state.known.len())
+	w.health.active(time.Time{}, w.state.position, w.state.known.len())
 	w.fill = w.resumed && lacks
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// resolveInterval is how often discovery is asked for a resource that is not there: one small request.
+// resolveInterval is how often discovery is read for a resource that does not exist: one small request.
 const resolveInterval = 3 * time.Second
 
 // watcher is the list/watch of one resource in one scope.
@@ -29,14 +29,13 @@ type watcher struct {
 	health     *health
 	metrics    *watchMetrics
 	logger     *slog.Logger
-	now        func() time.Time
 
 	state    *state          // what a commit captures; it changes only inside the handler's calls
 	selected map[string]bool // answers of namespaces, per namespace
 	// What follows was found at the start, and counts once.
 	resumed bool // the position is the last run's
 	fill    bool // the state at the position has to be read: a pipeline lacks some of it
-	// absent says that discovery knew no such resource: the objects that are found when it comes are new.
+	// absent is set once discovery had no such resource: the objects that are found when it comes are new.
 	absent bool
 }
 
@@ -46,7 +45,7 @@ func watchBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: 8 * time.Second, Jitter: 0.5}
 }
 
-// digest names a watch, in the ids of gap records and in the checkpoint. It depends on what the configuration says the
+// digest names a watch, in the ids of gap records and in the checkpoint. It depends on what by the configuration the
 // watch selects, but for globs of namespaces, which may change without making it another watch.
 func digest(options *Options, resource schema.GroupVersionResource, namespace string) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{
@@ -66,7 +65,7 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// resolve asks discovery until the resource is there; it fails when ctx ends.
+// resolve reads discovery until the resource exists; it fails when ctx ends.
 func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: resolveInterval, Jitter: 0.2}
 	for {
