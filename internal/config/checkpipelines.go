@@ -10,7 +10,7 @@ import (
 
 func (v *validator) pipelines() {
 	c := v.config
-	v.names("pipelines", namesOf(c.Pipelines, func(p Pipeline) string { return p.Name }))
+	v.names("pipelines", len(c.Pipelines))
 	for i := range c.Pipelines {
 		p, at := &c.Pipelines[i], index("pipelines", i)
 		v.pipelineSources(p, at)
@@ -32,7 +32,7 @@ func (v *validator) pipelineSources(p *Pipeline, at string) {
 	at += ".sources"
 	var taken []int // indices into the configuration's sources
 	switch {
-	case len(p.Sources) == 0 && v.present(at):
+	case len(p.Sources) == 0 && v.has(at):
 		v.fault(at, "must not be empty; without the key, the pipeline takes every source")
 		return
 	case len(p.Sources) == 0:
@@ -57,31 +57,26 @@ func (v *validator) pipelineSources(p *Pipeline, at string) {
 
 // overlaps looks for objects that would reach a pipeline twice.
 func (v *validator) overlaps(at string, taken []int) {
-	type watched struct {
+	type watch struct {
 		resource schema.GroupVersionResource
 		source   int
 		shown    string
 	}
-	var seen []watched
+	var seen []watch
 	for _, source := range taken {
 		for i, resource := range v.config.Sources[source].Resources {
-			if resource.Resource == "" || slices.Index(v.config.Sources[source].Resources, resource) < i {
-				continue // it could not be read, or was said to be there twice
-			}
 			shown := v.shown(index(index("sources", source)+".resources", i))
 			for _, other := range seen {
-				hint := ""
-				if !v.present(at) {
-					hint = "; the pipeline takes every source unless it lists some"
-				}
 				switch {
+				case resource.Resource == "": // it could not be read
 				case other.resource == resource && other.source != source:
-					v.fault(at, "%s comes through both %q and %q%s", shown, v.sourceNames[other.source].shown, v.sourceNames[source].shown, hint)
+					v.fault(at, "%s comes through both %q and %q; a pipeline takes every source unless it lists some",
+						shown, v.sourceNames[other.source].shown, v.sourceNames[source].shown)
 				case other.resource != resource && sameObjects(other.resource, resource):
 					v.warn(at, "%s and %s are the same objects: each change arrives twice", other.shown, shown)
 				}
 			}
-			seen = append(seen, watched{resource, source, shown})
+			seen = append(seen, watch{resource, source, shown})
 		}
 	}
 }

@@ -3,7 +3,7 @@ package config
 import "strings"
 
 func (v *validator) sinks() {
-	v.sinkNames = v.names("sinks", namesOf(v.config.Sinks, func(s Sink) string { return s.Name }))
+	v.sinkNames = v.names("sinks", len(v.config.Sinks))
 	for i, sink := range v.config.Sinks {
 		if sink.Config == nil {
 			continue

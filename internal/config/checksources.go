@@ -12,16 +12,14 @@ import (
 )
 
 func (v *validator) sources() {
-	v.sourceNames = v.names("sources", namesOf(v.config.Sources, func(s Source) string { return s.Name }))
+	v.sourceNames = v.names("sources", len(v.config.Sources))
 	for i := range v.config.Sources {
 		v.source(&v.config.Sources[i], index("sources", i))
 	}
 }
 
 func (v *validator) source(s *Source, at string) {
-	if len(s.Resources) == 0 && v.has(at+".resources") {
-		v.fault(at+".resources", "must hold at least one resource")
-	}
+	v.notEmpty(at+".resources", len(s.Resources))
 	for i, resource := range s.Resources {
 		if first := slices.Index(s.Resources, resource); first < i && resource.Resource != "" {
 			v.fault(index(at+".resources", i), "%s is in this list already", v.shown(index(at+".resources", i)))
@@ -41,9 +39,7 @@ func (v *validator) namespaces(n delta.Namespaces, at string) {
 		path  string
 		globs []string
 	}{{at + ".include", n.Include}, {at + ".exclude", n.Exclude}} {
-		if v.present(list.path) && len(list.globs) == 0 {
-			v.fault(list.path, "must not be empty; without the key, the default holds")
-		}
+		v.notEmpty(list.path, len(list.globs))
 		for i, glob := range list.globs {
 			v.glob(glob, index(list.path, i))
 		}

@@ -39,7 +39,7 @@ type Source struct {
 	Snapshot      Snapshot                      `yaml:"snapshot" enum:"initial|never|always" doc:"what a pipeline gets of the objects that exist already. initial: each of them once, the first time the pipeline sees the watch; never: nothing, they are learned silently; always: each of them at every start"`
 }
 
-// Snapshot says what a pipeline gets of the objects that exist already.
+// Snapshot is what a pipeline gets of the objects that exist already.
 type Snapshot string
 
 // The values of [Snapshot].
@@ -94,7 +94,7 @@ type Backlog struct {
 	Overflow     Overflow    `yaml:"overflow" enum:"spill|block" doc:"what a backlog does that has maxBytes in memory. spill (the default with a stateDir): keep further deltas on disk; block (the default without): its sources wait"`
 }
 
-// Overflow says what a full backlog does.
+// Overflow is what a full backlog does.
 type Overflow string
 
 // The values of [Overflow]. The default, spill with a state directory and block without, is filled in.
@@ -103,7 +103,7 @@ const (
 	OverflowBlock Overflow = "block" // the sources wait
 )
 
-// Sink is a named destination: the kind of sink and what the file says under that key.
+// Sink is a named destination: the kind of sink, and its section of the file.
 type Sink struct {
 	Name string
 	// Kind is the name of the [sinks.Kind] that Config belongs to.
@@ -134,7 +134,7 @@ type Log struct {
 	Format string `yaml:"format" enum:"json|text" doc:"form of the lines"`
 }
 
-// Shutdown says how the program ends.
+// Shutdown is how the program ends.
 type Shutdown struct {
 	Grace time.Duration `yaml:"grace" doc:"the longest a stopping program drains its backlogs"`
 }

@@ -9,7 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// TestFiltersPage loads what docs/filters.md shows of pipelines. What the examples say is tried in package expr.
+// TestFiltersPage loads what docs/filters.md shows of pipelines. Package expr evaluates the examples.
 func TestFiltersPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/filters.md")
 	if err != nil {

@@ -20,7 +20,7 @@ func goldenEnv() map[string]string {
 	}
 }
 
-// TestBadFiles reads each file of testdata/bad and compares all that is said of it.
+// TestBadFiles reads each file of testdata/bad and compares its faults and warnings.
 func TestBadFiles(t *testing.T) {
 	paths, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil || len(paths) < 15 {

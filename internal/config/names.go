@@ -27,28 +27,25 @@ type name struct {
 	shown string
 }
 
-// names checks the names in a list of sources, pipelines or sinks, and that the list is not empty.
-func (v *validator) names(section string, texts []string) []name {
-	if len(texts) == 0 && v.has(section) {
-		v.fault(section, "must hold at least one %s", strings.TrimSuffix(section, "s"))
-	}
-	names := make([]name, len(texts))
+// names checks the names in a list of size sources, pipelines or sinks, and that there are some.
+func (v *validator) names(section string, size int) []name {
+	v.notEmpty(section, size)
+	names := make([]name, size)
 	lines := map[string]int{}
-	for i, text := range texts {
+	for i := range names {
 		path := index(section, i) + ".name"
-		names[i].text = text
 		if !v.present(path) || v.faults.isBroken(path) {
 			continue
 		}
 		at := v.decode.at(path)
-		names[i].shown = at.raw
-		if !namePattern.MatchString(text) {
+		names[i] = name{at.text, at.raw}
+		if !namePattern.MatchString(at.text) {
 			v.fault(path, "must be 1 to 63 letters, digits or any of . _ - and begin and end with a letter or digit; %s is not", v.shown(path))
 		}
-		if line, ok := lines[text]; ok {
+		if line, ok := lines[at.text]; ok {
 			v.fault(path, "the name %s is taken already, in line %d", v.shown(path), line)
 		} else {
-			lines[text] = at.line
+			lines[at.text] = at.line
 		}
 	}
 	return names
@@ -74,12 +71,4 @@ func (v *validator) refer(path, text, section string, names []name) int {
 	}
 	v.fault(path, "no %s named %s%s", strings.TrimSuffix(section, "s"), v.shown(path), hint)
 	return -1
-}
-
-func namesOf[T any](list []T, name func(T) string) []string {
-	texts := make([]string, len(list))
-	for i, item := range list {
-		texts[i] = name(item)
-	}
-	return texts
 }

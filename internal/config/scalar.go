@@ -37,7 +37,7 @@ func (d *decoder) scalar(n *node, path string, v reflect.Value, enum []string) {
 	case n.kind != yaml.ScalarNode || !n.expanded && !tagFits(n, t):
 		d.faults.addBroken(n, path, "must be %s, not %s%s", typeNoun(t), nodeNoun(n), scalarHint(n, t))
 	case len(enum) > 0 && !slices.Contains(enum, n.text):
-		d.faults.addBroken(n, path, "must be %s, not %s", alternatives(enum), shown(n))
+		d.faults.addBroken(n, path, "must be one of %s, not %s", strings.Join(enum, ", "), shown(n))
 	default:
 		if err := set(v, n.text); err != nil {
 			d.faults.addBroken(n, path, "%s", setFault(n, t, err))
@@ -86,25 +86,8 @@ func setFault(n *node, t reflect.Type, err error) string {
 	}
 }
 
-// alternatives is "a, b or c".
-func alternatives(list []string) string {
-	last := len(list) - 1
-	if last == 0 {
-		return list[0]
-	}
-	return strings.Join(list[:last], ", ") + " or " + list[last]
-}
-
 func isNumber(t reflect.Type) bool {
 	return t != durationType && t != bytesType && (t.Kind() == reflect.Int || t.Kind() == reflect.Int64)
-}
-
-func enumFault(n *node, enum []string) string {
-	if len(enum) == 1 {
-		return fmt.Sprintf("must be %s, not %s", enum[0], shown(n))
-	}
-	last := len(enum) - 1
-	return fmt.Sprintf("must be %s or %s, not %s", strings.Join(enum[:last], ", "), enum[last], shown(n))
 }
 
 // set parses text into v. Its error may hold the text.
@@ -130,18 +113,13 @@ func set(v reflect.Value, text string) error {
 	case v.Kind() == reflect.String:
 		v.SetString(text)
 	case v.Kind() == reflect.Bool:
-		switch text {
-		case "true", "false":
-			v.SetBool(text == "true")
-		default:
-			return strconv.ErrSyntax
-		}
+		value, err := strconv.ParseBool(text)
+		v.SetBool(value)
+		return err
 	case v.CanInt():
 		number, err := strconv.ParseInt(text, 10, v.Type().Bits())
-		if err != nil {
-			return err
-		}
 		v.SetInt(number)
+		return err
 	}
 	return nil
 }

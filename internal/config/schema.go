@@ -151,7 +151,7 @@ func scalarSchema(t reflect.Type, enum []string) jsonSchema {
 	return jsonSchema{"anyOf": append(exact, expansion)}
 }
 
-// defaultOf is how the file would say what v holds; nil for nothing.
+// defaultOf is the value of v as the file would have it; nil for nothing.
 func defaultOf(v reflect.Value) any {
 	switch {
 	case v.Type() == durationType:

@@ -67,7 +67,7 @@ func TestSchemaAccepts(t *testing.T) {
 	}
 }
 
-// TestSchemaRefuses: what the schema can know of the bad files, it refuses.
+// TestSchemaRefuses: the schema refuses the bad files whose faults a schema can express.
 func TestSchemaRefuses(t *testing.T) {
 	schema := compileSchema(t)
 	for _, name := range []string{"unknown-keys", "wrong-types", "not-a-mapping", "nothing-in-it", "all-missing", "kitchen-sink", "transforms"} {
@@ -163,7 +163,7 @@ func TestExampleUncommented(t *testing.T) {
 	}
 }
 
-// TestExampleComplete: every key that the schema knows is in the example, as a setting or commented out.
+// TestExampleComplete: every key of the schema is in the example, as a setting or commented out.
 func TestExampleComplete(t *testing.T) {
 	data, err := os.ReadFile(example)
 	if err != nil {

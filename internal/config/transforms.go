@@ -91,7 +91,7 @@ func (d *decoder) keyPath(e entry, path string) fieldpath.Path {
 	return parsed
 }
 
-// pathFault says why a text of the file is no path.
+// pathFault describes why a text of the file is no path.
 func pathFault(text string, err error) string {
 	var fault *fieldpath.SyntaxError
 	if !errors.As(err, &fault) {

@@ -50,12 +50,7 @@ func (v *validator) present(path string) bool {
 }
 
 // keys returns how many keys the mapping at path has.
-func (v *validator) keys(path string) int {
-	if n, ok := v.decode.places[path]; ok {
-		return len(n.entries)
-	}
-	return 0
-}
+func (v *validator) keys(path string) int { return len(v.decode.at(path).entries) }
 
 // notEmpty checks that the value at path, if there is one, holds something.
 func (v *validator) notEmpty(path string, size int) {
@@ -66,19 +61,14 @@ func (v *validator) notEmpty(path string, size int) {
 
 // text returns the scalar at path as the file has it, or "" if it came from outside the file and must not be shown.
 func (v *validator) text(path string) string {
-	if n, ok := v.decode.places[path]; ok && !n.expanded {
+	if n := v.decode.at(path); !n.expanded {
 		return n.text
 	}
 	return ""
 }
 
 // shown quotes the value at path as the file has it.
-func (v *validator) shown(path string) string {
-	if n, ok := v.decode.places[path]; ok {
-		return shown(n)
-	}
-	return "it"
-}
+func (v *validator) shown(path string) string { return shown(v.decode.at(path)) }
 
 // detail is ": " and the message of a library about the value at path, which may repeat the value; "" if that came from
 // outside the file.
