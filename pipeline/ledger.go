@@ -47,27 +47,32 @@ func (l *ledger) settle(i *item, deadReason string) {
 
 // Stats is a consistent view of a pipeline.
 type Stats struct {
-	Received, Restored, Filtered, Delivered uint64
+	Received  uint64 `json:"received"`
+	Restored  uint64 `json:"restored"`
+	Filtered  uint64 `json:"filtered"`
+	Delivered uint64 `json:"delivered"`
 	// Dead is by reason.
-	Dead map[string]uint64
+	Dead map[string]uint64 `json:"dead"`
 	// Waiting counts the deltas that are not settled.
-	Waiting uint64
+	Waiting uint64 `json:"waiting"`
 	// Gaps are counted apart from the deltas.
-	GapsWaiting, GapsDelivered, GapsDead uint64
+	GapsWaiting   uint64 `json:"gapsWaiting"`
+	GapsDelivered uint64 `json:"-"`
+	GapsDead      uint64 `json:"-"`
 	// Bytes of what is waiting in memory, as it counts towards the bound.
-	Bytes int64
+	Bytes int64 `json:"bytes"`
 	// OnDisk counts the deltas and gaps that are in the log only, and LogBytes what the log takes.
-	OnDisk   uint64
-	LogBytes int64
+	OnDisk   uint64 `json:"onDisk"`
+	LogBytes int64  `json:"logBytes"`
 	// Oldest is when the oldest unsettled change was observed; zero if there is none.
-	Oldest time.Time
+	Oldest time.Time `json:"oldest,omitzero"`
 	// GateOpen is false while the sink as a whole is thought to fail, since ClosedSince.
-	GateOpen    bool
-	ClosedSince time.Time
+	GateOpen    bool      `json:"-"`
+	ClosedSince time.Time `json:"closedSince,omitzero"`
 	// LastError is the text of the last failure; it may be over.
-	LastError string
+	LastError string `json:"lastError,omitempty"`
 	// Beat is when the dispatcher last went round.
-	Beat time.Time
+	Beat time.Time `json:"-"`
 }
 
 // Stats returns the present state.

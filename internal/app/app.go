@@ -18,48 +18,45 @@ import (
 	"github.com/kubeferry/kubeferry/source"
 )
 
-// CloseTimeout bounds each step of the end that waits for a peer.
-const CloseTimeout = 5 * time.Second
-
-// Run is the whole program: it makes the parts, runs them until ctx ends, and takes them down in reverse order:
-// watches, then what is in the backlogs, then deliveries, the last commit, connections.
+// Run is the whole program. It makes the parts, runs them until ctx ends, and stops them in reverse order: watches, then
+// pipelines with what waits in them, deliveries, the last commit, connections.
 func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, version string, logger *slog.Logger) error {
 	logger.Info("starting", "version", version, "cluster", loaded.Cluster, "server", cluster.Host)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var running lifecycle
+	defer running.stop(logger)
+
 	tuneCollector()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := admin.RegisterClientGo(registry); err != nil {
 		return &FailureError{err}
 	}
-
-	probes := &probes{version: version, cluster: loaded.Cluster, started: time.Now()}
-	server, err := admin.Listen(ctx, loaded.Server.Listen, registry, probes.admin(), logger)
+	health := &health{version: version, cluster: loaded.Cluster, started: time.Now()}
+	server, err := admin.Listen(ctx, loaded.Server.Listen, registry, health.probes(), logger)
 	if err != nil {
 		return &FailureError{err}
 	}
 	logger.Info("serving metrics and probes", "address", server.Address())
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(); err != nil {
 			fail(&FailureError{err})
 		}
 	})
-	defer func() {
-		closing, cancel := context.WithTimeout(context.Background(), CloseTimeout)
-		defer cancel()
-		if err := server.Close(closing); err != nil {
+	running.onStop("server of metrics and probes", func(ctx context.Context) {
+		if err := server.Close(ctx); err != nil {
 			logger.Warn("close the server of metrics and probes", "err", err)
 		}
 		serving.Wait()
-	}()
+	})
 
 	client, err := source.NewClient(cluster, clientOptions(loaded))
 	if err != nil {
 		return err
 	}
-	kept, err := openState(ctx, loaded, client, fail, logger)
+	state, err := openState(ctx, loaded, client, fail, logger)
 	if err != nil && ctx.Err() != nil {
 		logger.Info("stopped", "err", err)
 		return nil
@@ -67,7 +64,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if err != nil {
 		return err
 	}
-	defer kept.close()
+	running.onStop("state directory", func(context.Context) { state.close() })
 	key, err := redactionKey(loaded.Redaction, loaded.StateDir)
 	if err != nil {
 		return err
@@ -76,17 +73,14 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if err != nil {
 		return err
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.Background(), CloseTimeout)
-		defer cancel()
-		CloseSinks(closing, opened, logger)
-	}()
+	running.onStop("sinks", func(ctx context.Context) { CloseSinks(ctx, opened, logger) })
+
 	enricher, err := newEnricher(loaded, cluster, client, registry, logger)
 	if err != nil {
 		return err
 	}
-	pipelines := newPipelines(loaded, opened, key, enricher, kept, pipeline.NewMetrics(registry), logger)
-	sources, err := newSources(loaded, client, pipelines, kept, source.NewMetrics(registry), logger)
+	pipelines := newPipelines(loaded, opened, key, enricher, state, pipeline.NewMetrics(registry), logger)
+	sources, err := newSources(loaded, client, pipelines, state, source.NewMetrics(registry), logger)
 	if err != nil {
 		return &FailureError{err}
 	}
@@ -94,17 +88,25 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if err := checkSources(ctx, sources); err != nil {
 		return err
 	}
-	if err := kept.begin(sources, pipelines); err != nil {
+	if err := state.begin(sources, pipelines); err != nil {
 		return &FailureError{err}
 	}
-	probes.set(sources, pipelines, kept)
+	health.running.Store(&parts{sources, pipelines, state})
 
-	var delivering, watching sync.WaitGroup
+	var lastCommit error
+	running.onStop("commits", func(context.Context) { lastCommit = state.finish() })
 	deliveries, stopDeliveries := context.WithCancel(context.Background())
-	defer stopDeliveries()
+	var delivering, watching sync.WaitGroup
 	for _, p := range pipelines {
 		delivering.Go(func() { p.Run(deliveries) })
 	}
+	running.onStop("deliveries", func(context.Context) {
+		stopDeliveries()
+		delivering.Wait()
+	})
+	running.onStop("backlogs", func(context.Context) {
+		drainAll(pipelines, loaded.Shutdown.Grace, loaded.StateDir != "", logger)
+	})
 	if enricher != nil {
 		watching.Go(func() { enricher.Run(ctx) })
 	}
@@ -112,15 +114,13 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		watching.Go(func() { s.Run(ctx) })
 	}
 	watching.Go(func() { returnMemory(ctx) })
+	running.onStop("watches", func(context.Context) { watching.Wait() }) // they end with ctx
 
 	<-ctx.Done()
 	logger.Info("stopping", "grace", loaded.Shutdown.Grace)
-	watching.Wait()
-	drainAll(pipelines, loaded.Shutdown.Grace, loaded.StateDir != "", logger)
-	stopDeliveries()
-	delivering.Wait()
-	if err := kept.finish(); err != nil {
-		return &FailureError{fmt.Errorf("the last commit: %w", err)}
+	running.stop(logger)
+	if lastCommit != nil {
+		return &FailureError{fmt.Errorf("the last commit: %w", lastCommit)}
 	}
 	var failure *FailureError
 	if errors.As(context.Cause(ctx), &failure) {

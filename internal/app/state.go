@@ -126,19 +126,8 @@ func (s *state) restore(to *source.Source) error {
 	if s.store == nil {
 		return nil
 	}
-	return to.Restore(watchStore{s.store})
+	return to.Restore(s.store)
 }
-
-// watchStore reads watches from the checkpoint.
-type watchStore struct{ store *checkpoint.Store }
-
-func (w watchStore) Known(id string, yield func(delta.Known)) error { return w.store.Known(id, yield) }
-
-func (w watchStore) Watches(yield func(id string, meta []byte) error) error {
-	return w.store.Watches(yield)
-}
-
-func (w watchStore) Clean() bool { return w.store.Info().Clean }
 
 // begin writes the first commit and begins to write the others.
 func (s *state) begin(sources []*source.Source, pipelines []*pipeline.Pipeline) error {

@@ -1,66 +1,115 @@
 package app
 
 import (
+	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
+	"github.com/kubeferry/kubeferry/internal/admin"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/source"
 )
+
+// stalledAfter is how long a pipeline's dispatcher may not go round before the process counts as stuck; it does so
+// every two seconds even when it has nothing to do.
+const stalledAfter = 30 * time.Second
+
+// health answers the probes, from before the program's parts are made.
+type health struct {
+	version, cluster string
+	started          time.Time
+	running          atomic.Pointer[parts] // nil while the program starts
+}
+
+// parts are what the program is made of.
+type parts struct {
+	sources   []*source.Source
+	pipelines []*pipeline.Pipeline
+	state     *state
+}
+
+func (h *health) probes() admin.Probes {
+	return admin.Probes{Healthy: h.healthy, Ready: h.ready, Status: func() any { return h.status() }}
+}
+
+func (h *health) healthy() error {
+	running := h.running.Load()
+	if running == nil {
+		return nil
+	}
+	for _, p := range running.pipelines {
+		if since := time.Since(p.Stats().Beat); since > stalledAfter {
+			return fmt.Errorf("pipeline %q has not moved for %v", p.Name(), since.Round(time.Second))
+		}
+	}
+	return nil
+}
+
+func (h *health) ready() error {
+	running := h.running.Load()
+	if running == nil {
+		return errors.New("starting: waiting for the API server")
+	}
+	errs := []error{running.state.err()}
+	for _, s := range running.sources {
+		for _, w := range s.Status() {
+			if !w.Ready {
+				errs = append(errs, notReady(&w))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func notReady(w *source.WatchStatus) error {
+	text := fmt.Sprintf("source %q: %s", w.Source, w.Resource)
+	if w.Namespace != "" {
+		text += " in namespace " + w.Namespace
+	}
+	text += ": " + string(w.State)
+	if w.Error != "" {
+		text += ": " + w.Error
+	}
+	return errors.New(text)
+}
 
 // status is what /status shows.
 type status struct {
 	Version string    `json:"version"`
 	Cluster string    `json:"cluster"`
 	Started time.Time `json:"started"`
-	// StateError says why the state directory cannot be written, if so.
+	// StateError is why the state directory cannot be written, if so.
 	StateError string               `json:"stateError,omitempty"`
 	Watches    []source.WatchStatus `json:"watches"`
 	Pipelines  []pipelineStatus     `json:"pipelines"`
 }
 
 type pipelineStatus struct {
-	Name      string            `json:"name"`
-	Received  uint64            `json:"received"`
-	Restored  uint64            `json:"restored"`
-	Filtered  uint64            `json:"filtered"`
-	Delivered uint64            `json:"delivered"`
-	Dead      map[string]uint64 `json:"dead"`
-	Waiting   uint64            `json:"waiting"`
-	Gaps      uint64            `json:"gapsWaiting"`
-	Bytes     int64             `json:"bytes"`
-	// OnDisk counts what is in the log only, of what is waiting.
-	OnDisk   uint64    `json:"onDisk"`
-	LogBytes int64     `json:"logBytes"`
-	Oldest   time.Time `json:"oldest,omitzero"`
-	// Gate is "open", or "closed" while the sink as a whole fails, since ClosedSince.
-	Gate        string    `json:"gate"`
-	ClosedSince time.Time `json:"closedSince,omitzero"`
-	LastError   string    `json:"lastError,omitempty"`
+	Name string `json:"name"`
+	pipeline.Stats
+	// Gate is "open", or "closed" while the sink as a whole fails.
+	Gate string `json:"gate"`
 }
 
-func newStatus(version, cluster string, started time.Time, parts func() ([]*source.Source, []*pipeline.Pipeline, *state)) status {
-	sources, pipelines, kept := parts()
-	s := status{Version: version, Cluster: cluster, Started: started}
-	if kept != nil {
-		if err := kept.err(); err != nil {
-			s.StateError = err.Error()
-		}
+func (h *health) status() status {
+	s := status{Version: h.version, Cluster: h.cluster, Started: h.started}
+	running := h.running.Load()
+	if running == nil {
+		return s
 	}
-	for _, from := range sources {
+	if err := running.state.err(); err != nil {
+		s.StateError = err.Error()
+	}
+	for _, from := range running.sources {
 		s.Watches = append(s.Watches, from.Status()...)
 	}
-	for _, p := range pipelines {
-		stats := p.Stats()
-		gate := "open"
-		if !stats.GateOpen {
-			gate = "closed"
+	for _, p := range running.pipelines {
+		one := pipelineStatus{Name: p.Name(), Stats: p.Stats(), Gate: "open"}
+		if !one.GateOpen {
+			one.Gate = "closed"
 		}
-		s.Pipelines = append(s.Pipelines, pipelineStatus{
-			Name: p.Name(), Received: stats.Received, Restored: stats.Restored, Filtered: stats.Filtered, Delivered: stats.Delivered,
-			Dead: stats.Dead, Waiting: stats.Waiting, Gaps: stats.GapsWaiting, Bytes: stats.Bytes,
-			OnDisk: stats.OnDisk, LogBytes: stats.LogBytes, Oldest: stats.Oldest,
-			Gate: gate, ClosedSince: stats.ClosedSince, LastError: stats.LastError,
-		})
+		s.Pipelines = append(s.Pipelines, one)
 	}
 	return s
 }

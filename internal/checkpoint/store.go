@@ -242,6 +242,9 @@ func putJSON(b *bolt.Bucket, key []byte, value any) error {
 // Info returns what the file says of its last run, or of this one once a commit has changed it.
 func (s *Store) Info() Info { return s.info }
 
+// Clean reports whether the last run ended with a last commit.
+func (s *Store) Clean() bool { return s.info.Clean }
+
 // Bind notes whose state this is, in the first commit.
 func (s *Store) Bind(clusterUID string) { s.info.ClusterUID = clusterUID }
 
