@@ -17,13 +17,12 @@ func TestResourceOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		kind    schema.GroupVersionKind
+		kind    schema.GroupKind
 		missing bool
 	}{
-		{schema.GroupVersionKind{Version: "v1", Kind: "Gadget"}, false},
-		{schema.GroupVersionKind{Version: "v1", Kind: "gadget"}, true},
-		{schema.GroupVersionKind{Version: "v2", Kind: "Gadget"}, true}, // the core group has no list of versions
-		{schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}, true},
+		{schema.GroupKind{Kind: "Gadget"}, false},
+		{schema.GroupKind{Kind: "gadget"}, true},
+		{schema.GroupKind{Group: "example.com", Kind: "Gadget"}, true},
 	} {
 		gvr, namespaced, err := client.ResourceOf(t.Context(), c.kind)
 		if c.missing {

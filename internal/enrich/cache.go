@@ -1,3 +1,8 @@
+// Package enrich keeps the metadata of the objects that Events are about: labels, annotations and owners.
+//
+// Which kinds these are is not configured. The first Lookup of a kind starts a watch of its metadata, and returns
+// nothing, as does every Lookup until the objects of the kind were read: an Event does not wait. Memory and the number of
+// kinds are bounded. The object that was not looked up for the longest goes first, and returns with its next change.
 package enrich
 
 import (
@@ -15,20 +20,18 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Resolver says which resource shows the objects of a kind, and whether they have namespaces. It talks to the API
-// server, and is never asked by Lookup.
+// Resolver finds the resource of a kind by discovery, and whether its objects have namespaces.
 type Resolver interface {
-	ResourceOf(ctx context.Context, kind schema.GroupVersionKind) (gvr schema.GroupVersionResource, namespaced bool, err error)
+	ResourceOf(ctx context.Context, kind schema.GroupKind) (gvr schema.GroupVersionResource, namespaced bool, err error)
 }
 
 // Options bound a [Cache].
 type Options struct {
-	// MaxBytes is the most memory that metadata may take, over all kinds, as far as it can be told.
+	// MaxBytes is the most memory that the metadata of all kinds may take, as estimated.
 	MaxBytes int64
-	// MaxKinds is the most kinds that are watched or looked for; 0 is 100. Who may write Events can name any kind.
+	// MaxKinds is the most kinds that are watched or looked for; 0 is 100. Whoever may write Events can name any kind.
 	MaxKinds int
-	// DeletedFor is how long a deleted object is remembered, since Events about its end come later than the end itself;
-	// 0 is 5 minutes.
+	// DeletedFor is how long a deleted object is kept, since Events about its end arrive after the end; 0 is 5 minutes.
 	DeletedFor time.Duration
 	// Backoff spaces the attempts to find and to read a kind; the zero value begins at 1 s and ends at 1 min.
 	Backoff wait.Backoff
@@ -41,17 +44,16 @@ type Cache struct {
 	options  Options
 	logger   *slog.Logger
 	now      func() time.Time
-	// wake tells Run that a kind was admitted or dismissed.
-	wake chan struct{}
+	wake     chan struct{} // Run waits for it: there are new kinds
 
-	mu    sync.Mutex // guards what follows; never held while anything is waited for
+	mu    sync.Mutex // guards what follows; not held during requests
 	kinds map[schema.GroupKind]*kind
-	fresh []*kind // admitted, and not taken up by Run yet
-	full  bool    // that there are too many kinds was told
+	added []*kind // in kinds, and not watched yet
+	full  bool    // the warning about too many kinds was logged
 	store store
 }
 
-// New makes a cache, empty and idle before Run.
+// New makes a cache; it is empty until Run.
 func New(resolver Resolver, client metadata.Interface, options Options, registry prometheus.Registerer, logger *slog.Logger) *Cache {
 	if options.MaxKinds == 0 {
 		options.MaxKinds = 100
@@ -73,55 +75,48 @@ func New(resolver Resolver, client metadata.Interface, options Options, registry
 	return c
 }
 
-// Bytes is what the metadata takes.
+// Bytes returns what the metadata takes, as estimated.
 func (c *Cache) Bytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.store.bytes
 }
 
-// Lookup returns an object's labels, annotations and ownerReferences, those that it has, as a JSON object that must not
-// be modified; of a deleted object those that it had. It returns false if they are not known, now: the kind is new, or
-// cannot be read, or the object that has the name now has another uid. It never waits for the API server.
+// Lookup returns the labels, annotations and ownerReferences that an object has, or had before its deletion, as a JSON
+// object that must not be modified. It returns false if they are not in the cache: the kind is new or cannot be read, or
+// the object of that name has another uid. It never waits for the API server.
 func (c *Cache) Lookup(ref delta.Reference) (json.RawMessage, bool) {
-	gvk, ok := kindOf(ref)
+	groupKind, ok := kindOf(ref)
 	if !ok {
 		return nil, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := c.kinds[gvk.GroupKind()]
+	k := c.kinds[groupKind]
 	if k == nil {
-		c.admit(gvk)
+		c.addKind(groupKind)
 		return nil, false
 	}
-	k.asked = c.now()
+	k.lastLookup = c.now()
 	return c.store.lookup(k, ref)
 }
 
-// Run reads and watches the kinds that are asked about, until ctx ends; it returns when all that it started has ended.
+// Run reads and watches the kinds that are looked up, until ctx ends and all of its goroutines have.
 func (c *Cache) Run(ctx context.Context) {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	for {
 		c.mu.Lock()
-		fresh := c.fresh
-		c.fresh = nil
-		c.mu.Unlock()
-		for _, k := range fresh {
+		for _, k := range c.added {
 			reading, stop := context.WithCancel(ctx)
+			k.stop = stop
 			readers.Go(func() {
 				defer stop()
 				newReader(c, k).run(reading)
 			})
-			readers.Go(func() {
-				select {
-				case <-k.dismissed:
-				case <-reading.Done():
-				}
-				stop()
-			})
 		}
+		c.added = nil
+		c.mu.Unlock()
 		select {
 		case <-c.wake:
 		case <-ctx.Done():

@@ -45,7 +45,7 @@ type server struct {
 	hung     int
 }
 
-func (s *server) ResourceOf(_ context.Context, kind schema.GroupVersionKind) (schema.GroupVersionResource, bool, error) {
+func (s *server) ResourceOf(_ context.Context, kind schema.GroupKind) (schema.GroupVersionResource, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resolved = append(s.resolved, kind.Kind)

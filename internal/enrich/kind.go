@@ -1,6 +1,8 @@
 package enrich
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,69 +12,60 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// idleFor is how long nobody must have asked about a kind before another one may take its place. Otherwise, with more
-// kinds than there is room for, none would be watched for long.
+// idleFor is how long a kind must not have been looked up before another may replace it. Without it, more kinds than
+// MaxKinds would replace each other all the time, and none would be read to its end.
 const idleFor = 10 * time.Minute
 
-// kind is one kind that Events were about, in whatever version. The cache's lock guards it.
+// kind is one kind that Events were about, in whatever version. The cache's mutex guards it.
 type kind struct {
-	schema.GroupVersionKind // in the version that was seen first
-	asked                   time.Time
-	// found says that the API server has the kind, clusterScoped that its objects have no namespace.
-	found, clusterScoped bool
+	schema.GroupKind
+	lastLookup           time.Time
+	found, clusterScoped bool // as discovery says
 	objects              map[place]*entry
-	// round counts the lists: what the last one did not hold is gone.
-	round int
-	// dismissed is closed when the kind had to make room.
-	dismissed chan struct{}
+	lists                int                // an object that the latest list did not hold was deleted
+	stop                 context.CancelFunc // ends the watch; nil before it has begun
 }
 
-// kindOf reads a reference's kind. It refuses what no API server can have, so that nothing else gets into the path of a
-// request, a message, or the table of kinds.
-func kindOf(ref delta.Reference) (schema.GroupVersionKind, bool) {
-	group, version, ok := strings.Cut(ref.APIVersion, "/")
-	if !ok {
-		group, version = "", ref.APIVersion
-	}
-	if version == "" { // the kubelet's references to Nodes have none
-		version = "v1"
-	}
-	if ref.Name == "" || ref.Kind == "" ||
+// kindOf returns a reference's kind. It refuses what no API server can have, so that nothing else becomes part of a
+// request's path, a log message, or the table of kinds.
+func kindOf(ref delta.Reference) (schema.GroupKind, bool) {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil || ref.Name == "" ||
 		len(validation.IsDNS1035Label(strings.ToLower(ref.Kind))) > 0 ||
-		len(validation.IsDNS1035Label(version)) > 0 ||
-		group != "" && len(validation.IsDNS1123Subdomain(group)) > 0 {
-		return schema.GroupVersionKind{}, false
+		gv.Version != "" && len(validation.IsDNS1035Label(gv.Version)) > 0 || // the kubelet's references to Nodes have none
+		gv.Group != "" && len(validation.IsDNS1123Subdomain(gv.Group)) > 0 {
+		return schema.GroupKind{}, false
 	}
-	return schema.GroupVersionKind{Group: group, Version: version, Kind: ref.Kind}, true
+	return schema.GroupKind{Group: gv.Group, Kind: ref.Kind}, true
 }
 
-// admit takes a new kind up, if there is room for it or one of the others can go.
-func (c *Cache) admit(gvk schema.GroupVersionKind) {
-	if len(c.kinds) >= c.options.MaxKinds && !c.dismissOne() {
+// addKind begins with a new kind, if there are fewer than MaxKinds or one of them can be removed.
+func (c *Cache) addKind(groupKind schema.GroupKind) {
+	if len(c.kinds) >= c.options.MaxKinds && !c.removeKind() {
 		if !c.full {
 			c.full = true
 			c.logger.Warn("too many kinds of objects have Events: the objects of further ones are not looked up",
-				"kind", gvk.Kind, "group", gvk.Group, "maxKinds", c.options.MaxKinds)
+				"kind", groupKind.Kind, "group", groupKind.Group, "maxKinds", c.options.MaxKinds)
 		}
 		return
 	}
-	k := &kind{GroupVersionKind: gvk, asked: c.now(), objects: map[place]*entry{}, dismissed: make(chan struct{})}
-	c.kinds[gvk.GroupKind()] = k
-	c.fresh = append(c.fresh, k)
+	k := &kind{GroupKind: groupKind, lastLookup: c.now(), objects: map[place]*entry{}}
+	c.kinds[groupKind] = k
+	c.added = append(c.added, k)
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-// dismissOne forgets the kind that was not asked for the longest, of those that do not exist or are idle.
-func (c *Cache) dismissOne() bool {
+// removeKind removes the kind that was not looked up for the longest, of those that do not exist or are idle.
+func (c *Cache) removeKind() bool {
 	var last *kind
 	for _, k := range c.kinds {
-		if k.found && c.now().Sub(k.asked) < idleFor {
+		if k.found && c.now().Sub(k.lastLookup) < idleFor {
 			continue
 		}
-		if last == nil || !k.found && last.found || k.found == last.found && k.asked.Before(last.asked) {
+		if last == nil || !k.found && last.found || k.found == last.found && k.lastLookup.Before(last.lastLookup) {
 			last = k
 		}
 	}
@@ -80,7 +73,10 @@ func (c *Cache) dismissOne() bool {
 		return false
 	}
 	c.store.clear(last)
-	delete(c.kinds, last.GroupKind())
-	close(last.dismissed)
+	delete(c.kinds, last.GroupKind)
+	if last.stop != nil {
+		last.stop()
+	}
+	c.added = slices.DeleteFunc(c.added, func(k *kind) bool { return k == last })
 	return true
 }

@@ -66,10 +66,10 @@ func TestDeletedForAWhile(t *testing.T) {
 	s, k := newStore(1 << 20)
 	fill(s, k, "a", "b", "c")
 	at := time.Unix(0, 0)
-	s.deleted(k, place{"shop", "a"}, "u", at)
-	s.deleted(k, place{"shop", "b"}, "u", at)
-	s.deleted(k, place{"shop", "c"}, "other", at) // came after its successor
-	fill(s, k, "b")                               // came back
+	s.delete(k, place{"shop", "a"}, "u", at)
+	s.delete(k, place{"shop", "b"}, "u", at)
+	s.delete(k, place{"shop", "c"}, "other", at) // came after its successor
+	fill(s, k, "b")                              // came back
 	s.expire(at.Add(time.Minute - 1))
 	if !has(s, k, "a") {
 		t.Error("a was forgotten too soon")
@@ -93,22 +93,22 @@ func TestStoreModel(t *testing.T) {
 			switch rapid.IntRange(0, 6).Draw(t, "step") {
 			case 0, 1, 2:
 				s.put(k, at, uid, make(json.RawMessage, rapid.IntRange(2, 500).Draw(t, "size")), now)
-				if e := k.objects[at]; e != nil && (e.uid != uid || e.dying != nil) {
+				if e := k.objects[at]; e != nil && (e.uid != uid || e.deleted != nil) {
 					t.Fatalf("what was put is %+v", e)
 				}
 			case 3:
-				s.deleted(k, at, uid, now)
+				s.delete(k, at, uid, now)
 			case 4:
 				now = now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds")) * time.Second)
 				s.expire(now)
 			case 5:
-				k.round++
+				k.lists++
 				s.sweep(k, now)
 			case 6:
 				s.clear(k)
 			}
 			var bytes int64
-			entries, dying := 0, 0
+			entries, deleted := 0, 0
 			for _, k := range kinds {
 				for at, e := range k.objects {
 					if e.place != at || e.kind != k {
@@ -116,13 +116,13 @@ func TestStoreModel(t *testing.T) {
 					}
 					bytes += e.size()
 					entries++
-					if e.dying != nil {
-						dying++
+					if e.deleted != nil {
+						deleted++
 					}
 				}
 			}
-			if got := fmt.Sprint(s.bytes, s.used.Len(), s.dying.Len()); s.bytes > s.maxBytes || got != fmt.Sprint(bytes, entries, dying) {
-				t.Fatalf("bytes, entries, dying: got %s, want %d %d %d within %d", got, bytes, entries, dying, s.maxBytes)
+			if got := fmt.Sprint(s.bytes, s.used.Len(), s.deleted.Len()); s.bytes > s.maxBytes || got != fmt.Sprint(bytes, entries, deleted) {
+				t.Fatalf("bytes, entries, deleted: got %s, want %d %d %d within %d", got, bytes, entries, deleted, s.maxBytes)
 			}
 		}
 	})
