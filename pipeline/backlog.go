@@ -40,22 +40,22 @@ type item struct {
 	older, newer *item // neighbours in order of arrival
 }
 
-// object is the pending items of one object, or of one collection for gaps. It is in the workqueue, in a unit, or in
+// object is the pending items of one object, or of one collection for gaps. It is in the workqueue, in a batch, or in
 // its backoff; never in two of them, so that no two batches hold it.
-type object struct {
+type objectQueue struct {
 	ref   delta.Ref
 	items []*item
 	// parked are behind the items, in the log only, and tail behind what is parked.
 	parked []parked
 	tail   []*item
-	// travels says that a unit holds it.
-	travels bool
-	// suspect says that a batch failed with this object in it while others succeeded: it travels alone until it
+	// inFlight says that a batch holds it.
+	inFlight bool
+	// isolated says that a batch failed with this object in it while others succeeded: it inFlight alone until it
 	// gets through.
-	suspect bool
+	isolated bool
 	// failing says that the last attempt failed.
 	failing   bool
-	scheduled bool // has a place: the queue, a unit, or a backoff
+	scheduled bool // has a place: the queue, a batch, or a backoff
 }
 
 // order is which ready object comes next.
@@ -70,28 +70,28 @@ const (
 
 // backlog holds what is waiting. It is guarded by the pipeline's mutex, except for the queue.
 type backlog struct {
-	queue workqueue.TypedRateLimitingInterface[*object]
+	queue workqueue.TypedRateLimitingInterface[*objectQueue]
 	ready *readyQueue // inside queue
-	// first was taken from the queue and did not fit: at the end of the queue it might never find a unit that has room.
-	first   *object
-	limiter workqueue.TypedRateLimiter[*object]
-	objects map[delta.Ref]*object
+	// first was taken from the queue and did not fit: at the end of the queue it might never find a batch that has room.
+	first   *objectQueue
+	limiter workqueue.TypedRateLimiter[*objectQueue]
+	objects map[delta.Ref]*objectQueue
 	// held are the items of a watch that wait behind its gap, by watch; the entry exists while the gap does.
 	held map[string][]*item
 	// failing are the objects whose last attempt failed.
-	failing        map[*object]struct{}
+	failing        map[*objectQueue]struct{}
 	oldest, newest *item // of everything in the backlog, in order of arrival
 }
 
 // newBacklog makes an empty backlog that calls ready, with how many there are, whenever an object enters the queue.
 func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	// The default limiter's overall bucket of 10/s would make a thousand failed objects wait for 90 s.
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[*object](retry.Initial, retry.Max)
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[*objectQueue](retry.Initial, retry.Max)
 	objects := &readyQueue{ready: ready}
-	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[*object]{
-		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[*object]{
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[*objectQueue]{
+		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[*objectQueue]{
 			Name: name,
-			Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[*object]{
+			Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[*objectQueue]{
 				Name:  name,
 				Queue: objects,
 			}),
@@ -99,7 +99,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	})
 	return &backlog{
 		queue: queue, ready: objects, limiter: limiter,
-		objects: map[delta.Ref]*object{}, held: map[string][]*item{}, failing: map[*object]struct{}{},
+		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, failing: map[*objectQueue]struct{}{},
 	}
 }
 
@@ -119,7 +119,7 @@ func (b *backlog) enqueue(i *item) {
 	}
 	o, ok := b.objects[i.ref]
 	if !ok {
-		o = &object{ref: i.ref}
+		o = &objectQueue{ref: i.ref}
 		b.objects[i.ref] = o
 	}
 	if len(o.parked) > 0 {
@@ -199,11 +199,11 @@ func (b *backlog) releaseHeld(watch string) {
 	}
 }
 
-// done gives an object back that a unit held: for good if it has nothing left, to the queue at once, or after its
+// done gives an object back that a batch held: for good if it has nothing left, to the queue at once, or after its
 // backoff and at least the delay if its first item failed.
-func (b *backlog) done(o *object, failed bool, delay time.Duration) {
+func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 	o.items = slices.DeleteFunc(o.items, func(i *item) bool { return i.settled })
-	o.travels = false
+	o.inFlight = false
 	if _, failing := b.failing[o]; failing && !failed {
 		delete(b.failing, o)
 		b.limiter.Forget(o)
@@ -221,7 +221,7 @@ func (b *backlog) done(o *object, failed bool, delay time.Duration) {
 }
 
 // take returns the next ready object in an order, nil if there is none.
-func (b *backlog) take(by order) *object {
+func (b *backlog) take(by order) *objectQueue {
 	if o := b.first; o != nil {
 		b.first = nil
 		return o
@@ -234,8 +234,8 @@ func (b *backlog) take(by order) *object {
 	return o
 }
 
-// release gives an object back to the queue as if it had never been taken.
-func (b *backlog) release(o *object) {
+// requeue gives an object back to the queue as if it had never been taken.
+func (b *backlog) requeue(o *objectQueue) {
 	b.queue.Add(o)
 	b.queue.Done(o)
 }
@@ -244,16 +244,16 @@ func (b *backlog) release(o *object) {
 // the dispatcher can wait for an object and for a timer at once. The workqueue calls it under its lock.
 type readyQueue struct {
 	ready   func(queued int)
-	objects []*object
+	objects []*objectQueue
 	// order is which object Pop returns. The pipeline's mutex guards it: only take sets it, right before Pop.
 	order order
 }
 
 // Touch implements [workqueue.Queue].
-func (q *readyQueue) Touch(*object) {}
+func (q *readyQueue) Touch(*objectQueue) {}
 
 // Push implements [workqueue.Queue].
-func (q *readyQueue) Push(o *object) {
+func (q *readyQueue) Push(o *objectQueue) {
 	q.objects = append(q.objects, o)
 	q.ready(len(q.objects))
 }
@@ -262,7 +262,7 @@ func (q *readyQueue) Push(o *object) {
 func (q *readyQueue) Len() int { return len(q.objects) }
 
 // Pop implements [workqueue.Queue].
-func (q *readyQueue) Pop() *object {
+func (q *readyQueue) Pop() *objectQueue {
 	last := len(q.objects) - 1
 	n := 0
 	switch q.order {

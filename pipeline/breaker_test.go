@@ -8,7 +8,7 @@ import (
 // However long a sink takes to fail, its probes are no further apart than the promise of a quick recovery allows.
 func TestProbesOfASlowFailure(t *testing.T) {
 	for _, takes := range []time.Duration{0, 700 * time.Millisecond, 3 * time.Second, 10 * time.Second} {
-		g := newGate(Retry{Initial: 100 * time.Millisecond})
+		g := newBreaker(Retry{Initial: 100 * time.Millisecond})
 		start := time.Now()
 		g.fail(start, 0, false)
 		var underWay []time.Time // when the probes fail
@@ -39,7 +39,7 @@ func TestProbesOfASlowFailure(t *testing.T) {
 
 // What a sink asks for counts from its answer.
 func TestRetryAfterCountsFromTheAnswer(t *testing.T) {
-	g := newGate(Retry{Initial: 100 * time.Millisecond})
+	g := newBreaker(Retry{Initial: 100 * time.Millisecond})
 	start := time.Now()
 	g.fail(start, 0, false)
 	g.probed(start.Add(time.Second))

@@ -9,7 +9,7 @@ import (
 const maxBuffered = 4 << 20
 
 // room accounts for the memory of a backlog. The pipeline's mutex guards it.
-type room struct {
+type memoryBudget struct {
 	// memory is what the backlog holds, and what is reserved for it.
 	memory int64
 	// buffered is what waits for a commit.
@@ -21,18 +21,18 @@ type room struct {
 	waiting int
 	// full says that somebody had to wait, and nobody has found room since.
 	full bool
-	// hasty says that the sink was too slow for a snapshot to keep to its pace.
-	hasty bool
+	// unpaced says that the sink was too slow for a snapshot to keep to its pace.
+	unpaced bool
 }
 
 const (
 	// maxAhead is how far, in bytes, a snapshot is read ahead of its delivery. More would take memory, and a place in the
 	// log with each commit, to no end: the API server keeps what is not read.
 	maxAhead = 4 << 20
-	// patience is how long a snapshot waits for a quarter of that to be delivered, and less in proportion where a backlog
+	// paceTimeout is how long a snapshot waits for a quarter of that to be delivered, and less in proportion where a backlog
 	// has less memory. A sink that takes longer, or stands still, would hold up the other pipelines of the source, and the
 	// changes behind the snapshot.
-	patience = 250 * time.Millisecond
+	paceTimeout = 250 * time.Millisecond
 )
 
 // pace keeps the reading of a snapshot to the speed of its delivery, if that is a good one.
@@ -40,23 +40,23 @@ func (p *Pipeline) pace(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ahead := min(maxAhead, p.options.MaxBytes/2)
-	if p.room.memory <= ahead/2 {
-		p.room.hasty = false
+	if p.budget.memory <= ahead/2 {
+		p.budget.unpaced = false
 	}
-	if p.room.memory <= ahead || p.room.hasty {
+	if p.budget.memory <= ahead || p.budget.unpaced {
 		return
 	}
-	timer := time.NewTimer(patience * time.Duration(ahead) / maxAhead)
+	timer := time.NewTimer(paceTimeout * time.Duration(ahead) / maxAhead)
 	defer timer.Stop()
-	for p.room.memory > ahead*3/4 {
-		freed := p.room.freed
-		p.room.waiting++
+	for p.budget.memory > ahead*3/4 {
+		freed := p.budget.freed
+		p.budget.waiting++
 		p.mu.Unlock()
 		select {
 		case <-freed:
 		case <-timer.C:
 			p.mu.Lock()
-			p.room.hasty = true
+			p.budget.unpaced = true
 			return
 		case <-ctx.Done():
 			p.mu.Lock()
@@ -71,53 +71,53 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	i.size = p.sizeOf(i.size)
 	for {
 		p.mu.Lock()
-		if (p.room.next == nil || p.room.next == i) && p.tryReserve(i) {
-			p.leave(i)
-			relieved := p.room.full && p.room.memory <= p.options.MaxBytes/2
-			p.room.full = p.room.full && !relieved
+		if (p.budget.next == nil || p.budget.next == i) && p.tryReserve(i) {
+			p.endTurn(i)
+			relieved := p.budget.full && p.budget.memory <= p.options.MaxBytes/2
+			p.budget.full = p.budget.full && !relieved
 			p.mu.Unlock()
 			if relieved {
 				p.logger.Info("the backlog has room again")
 			}
 			return nil
 		}
-		if !p.room.full {
-			p.room.full = true
+		if !p.budget.full {
+			p.budget.full = true
 			p.logger.Warn("the backlog is full; its sources wait until something is delivered", "waiting", p.ledger.waiting)
 		}
-		if p.room.next == nil && i.size <= p.options.MaxBytes/2 { // a larger one might wait for what never goes
-			p.room.next = i
+		if p.budget.next == nil && i.size <= p.options.MaxBytes/2 { // a larger one might wait for what never goes
+			p.budget.next = i
 		}
-		freed := p.room.freed
-		p.room.waiting++
+		freed := p.budget.freed
+		p.budget.waiting++
 		p.mu.Unlock()
 		select {
 		case <-freed:
 		case <-ctx.Done():
 			p.mu.Lock()
-			p.leave(i)
+			p.endTurn(i)
 			p.mu.Unlock()
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// leave lets those behind an item that waits no more go on.
-func (p *Pipeline) leave(i *item) {
-	if p.room.next == i {
-		p.room.next = nil
-		p.announceRoom()
+// endTurn lets those behind an item that waits no more go on.
+func (p *Pipeline) endTurn(i *item) {
+	if p.budget.next == i {
+		p.budget.next = nil
+		p.announceFreed()
 	}
 }
 
 func (p *Pipeline) tryReserve(i *item) bool {
-	if p.log.behind == 0 && p.room.memory+i.size <= p.options.MaxBytes {
-		p.room.memory += i.size
+	if p.log.behind == 0 && p.budget.memory+i.size <= p.options.MaxBytes {
+		p.budget.memory += i.size
 		return true
 	}
-	if p.options.Spill && p.room.buffered+i.size <= maxBuffered && p.log.bytes+p.room.buffered+i.size <= p.options.MaxDiskBytes {
+	if p.options.Spill && p.budget.buffered+i.size <= maxBuffered && p.log.bytes+p.budget.buffered+i.size <= p.options.MaxDiskBytes {
 		i.buffered = true
-		p.room.buffered += i.size
+		p.budget.buffered += i.size
 		return true
 	}
 	return false
@@ -126,21 +126,21 @@ func (p *Pipeline) tryReserve(i *item) bool {
 // sizeOf is what an item of so many bytes counts: one that is larger than a bound may pass, alone.
 func (p *Pipeline) sizeOf(size int64) int64 { return min(size, p.options.MaxBytes, maxBuffered) }
 
-// vacate gives an item's room back.
-func (p *Pipeline) vacate(i *item) {
+// release gives an item's room back.
+func (p *Pipeline) release(i *item) {
 	if i.buffered {
-		p.room.buffered -= i.size
+		p.budget.buffered -= i.size
 	} else {
-		p.room.memory -= i.size
+		p.budget.memory -= i.size
 	}
-	p.announceRoom()
+	p.announceFreed()
 }
 
-// announceRoom wakes whoever waits for room, and the reader of the log.
-func (p *Pipeline) announceRoom() {
-	if p.room.waiting > 0 {
-		close(p.room.freed)
-		p.room.freed, p.room.waiting = make(chan struct{}), 0
+// announceFreed wakes whoever waits for room, and the reader of the log.
+func (p *Pipeline) announceFreed() {
+	if p.budget.waiting > 0 {
+		close(p.budget.freed)
+		p.budget.freed, p.budget.waiting = make(chan struct{}), 0
 	}
 	if p.log.behind > 0 {
 		p.log.wakeReader()

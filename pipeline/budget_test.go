@@ -49,7 +49,7 @@ func TestSnapshotOvertakesASinkThatStandsStill(t *testing.T) {
 	for ; p.Stats().Bytes < 3*maxAhead; n++ {
 		mustTake(t, p, found(t, n))
 	}
-	if took := time.Since(begun); took > 40*patience {
+	if took := time.Since(begun); took > 40*paceTimeout {
 		t.Errorf("%d deltas took %v", n, took)
 	}
 	close(mended)

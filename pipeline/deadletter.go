@@ -46,22 +46,22 @@ func deadReasons() []string {
 	return reasons
 }
 
-// bury writes the dead letters of a unit. One that cannot be written stays with its object, to be tried again, and those
+// writeDeadLetters writes the dead letters of a batch. One that cannot be written stays with its object, to be tried again, and those
 // behind it wait: replay sends letters in the order in which they were written.
-func (p *Pipeline) bury(ctx context.Context, u *unit, v *verdict) {
+func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, v *outcome) {
 	if v.keep {
 		return
 	}
-	for n, i := range u.items {
-		if v.outcomes[n] != dead {
+	for n, i := range b.items {
+		if v.results[n] != dead {
 			continue
 		}
-		if n > 0 && u.objects[n] == u.objects[n-1] && v.outcomes[n-1] == failed {
-			v.outcomes[n], i.final = failed, v.errs[n]
+		if n > 0 && b.objects[n] == b.objects[n-1] && v.results[n-1] == failed {
+			v.results[n], i.final = failed, v.errs[n]
 			continue
 		}
 		letter := Letter{
-			Pipeline: p.options.Name, Sink: p.options.SinkName, Record: u.records[n],
+			Pipeline: p.options.Name, Sink: p.options.SinkName, Record: b.records[n],
 			Reason: deadReason(v.errs[n]), Err: v.errs[n], Attempts: i.attempts, First: i.failed, Last: p.now(),
 		}
 		if i.delta != nil && i.delta.Bare { // not what the change was: it must not be sent as if it were
@@ -75,7 +75,7 @@ func (p *Pipeline) bury(ctx context.Context, u *unit, v *verdict) {
 				level = slog.LevelDebug
 			}
 			log.Log(ctx, level, "cannot write a dead letter; the record waits", "err", err, "cause", v.errs[n])
-			v.outcomes[n], i.final = failed, v.errs[n]
+			v.results[n], i.final = failed, v.errs[n]
 			continue
 		}
 		if letter.Reason == reasonAttempts {

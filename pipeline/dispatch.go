@@ -8,81 +8,81 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// unit is what one Deliver call gets: records, and the items and objects they came from, index by index. An object
-// that has several items in a unit has them in order.
-type unit struct {
-	objects []*object
+// batch is what one Deliver call gets: records, and the items and objects they came from, index by index. An object
+// that has several items in a batch has them in order.
+type batch struct {
+	objects []*objectQueue
 	items   []*item
 	records []sinks.Record
 	bytes   int64
-	// probe says that the unit asks a closed gate's sink for a sign of life.
+	// probe is set if the batch is sent to see whether the breaker can be reset.
 	probe bool
-	// order is which ready objects the unit takes.
+	// order is which ready objects the batch takes.
 	order order
 	// tries counts the calls so far.
 	tries int
-	// mark is the number of deliveries that had succeeded when the unit was first sent, or last failed.
+	// mark is the number of deliveries that had succeeded when the batch was first sent, or last failed.
 	mark uint64
-	// due is when a unit that failed may be tried again.
+	// due is when a batch that failed may be tried again.
 	due time.Time
 	// arena holds the bodies of the records.
 	arena []byte
-	// closed says that the unit takes no more, though it is not full: what comes next does not fit, or travels alone.
+	// closed says that the batch takes no more, though it is not full: what comes next does not fit, or is isolated.
 	closed bool
 }
 
-// units are those of the past, for their memory: sinks keep nothing of a record. For each delta that saves more than what
+// batches are those of the past, for their memory: sinks keep nothing of a record. For each delta that saves more than what
 // is left to allocate for it.
-var units = sync.Pool{New: func() any { return new(unit) }}
+var batches = sync.Pool{New: func() any { return new(batch) }}
 
 // maxArena is the largest arena that is kept; a larger one was made for a large object. One that has grown to hold a batch
 // of Kafka's default size is larger than that.
 const maxArena = 4 << 20
 
-func newUnit() *unit { return units.Get().(*unit) } //nolint:forcetypeassert // as above
+func newBatch() *batch { return batches.Get().(*batch) } //nolint:forcetypeassert // as above
 
-// recycle gives a unit up that no sink has any more.
-func (u *unit) recycle() {
-	clear(u.objects)
-	clear(u.items)
-	clear(u.records)
-	if cap(u.arena) > maxArena {
-		u.arena = nil
+// recycle gives a batch up that no sink has any more.
+func (b *batch) recycle() {
+	clear(b.objects)
+	clear(b.items)
+	clear(b.records)
+	if cap(b.arena) > maxArena {
+		b.arena = nil
 	}
-	*u = unit{objects: u.objects[:0], items: u.items[:0], records: u.records[:0], arena: u.arena[:0]}
-	units.Put(u)
+	*b = batch{objects: b.objects[:0], items: b.items[:0], records: b.records[:0], arena: b.arena[:0]}
+	batches.Put(b)
 }
 
 // beatInterval bounds how long the dispatcher sleeps, so that its beat tells that it lives.
 const beatInterval = 2 * time.Second
 
-// dispatch gathers units and hands them to the workers until ctx ends.
+// dispatch gathers batches and hands them to the workers until ctx ends.
 func (p *Pipeline) dispatch(ctx context.Context) {
 	for {
 		if !p.awaitSlot(ctx) {
 			return
 		}
-		u := p.next(ctx)
-		if u == nil {
+		b := p.next(ctx)
+		if b == nil {
 			return
 		}
-		isolated := p.count(u)
-		p.units <- call{u, isolated} // a worker is free, since we hold its slot
+		isolated := p.count(b)
+		p.batches <- call{b, isolated} // a worker is free, since we hold its slot
 	}
 }
 
-// call is a unit on its way to a worker.
+// call is a batch on its way to a worker.
 type call struct {
-	unit *unit
-	// isolated is set if the unit holds one object that travels alone.
+	batch *batch
+	// isolated is set if the batch holds one isolated object.
 	isolated bool
 }
 
-// count reports whether the unit is isolated, and counts it then among the isolated calls under way.
-func (p *Pipeline) count(u *unit) bool {
+// count reports whether the batch is isolated, and counts it then among the isolated calls under way.
+func (p *Pipeline) count(b *batch) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if u.alone() {
+	if b.alone() {
 		p.isolatedCalls++
 		return true
 	}
@@ -112,17 +112,17 @@ func (p *Pipeline) awaitSlot(ctx context.Context) bool {
 	}
 }
 
-// next waits for a unit that may be sent; nil when ctx ends.
-func (p *Pipeline) next(ctx context.Context) *unit {
+// next waits for a batch that may be sent; nil when ctx ends.
+func (p *Pipeline) next(ctx context.Context) *batch {
 	timer := time.NewTimer(beatInterval)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		u, wait := p.pick()
-		if u != nil && !u.probe && u.tries == 0 {
-			p.linger(ctx, u)
+		b, wait := p.pick()
+		if b != nil && !b.probe && b.tries == 0 {
+			p.linger(ctx, b)
 		}
-		if u != nil && len(u.items) > 0 {
-			return u
+		if b != nil && len(b.items) > 0 {
+			return b
 		}
 		timer.Reset(min(wait, beatInterval))
 		select {
@@ -135,122 +135,122 @@ func (p *Pipeline) next(ctx context.Context) *unit {
 }
 
 // pick returns what may be sent now, or how long to wait at most if nothing else happens.
-func (p *Pipeline) pick() (*unit, time.Duration) {
+func (p *Pipeline) pick() (*batch, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
 	p.beat = now
-	if p.gate.closed {
+	if p.breaker.tripped {
 		return p.pickProbe(now)
 	}
 	wait := beatInterval
-	for n, u := range p.retries {
-		if d := u.due.Sub(now); d > 0 {
+	for n, b := range p.retries {
+		if d := b.due.Sub(now); d > 0 {
 			wait = min(wait, d)
 			continue
 		}
 		p.retries = append(p.retries[:n:n], p.retries[n+1:]...)
-		return u, 0
+		return b, 0
 	}
-	u := newUnit()
+	b := newBatch()
 	if len(p.backlog.failing) > 0 {
-		// The oldest may be refused as those that fail are. Every second unit takes the newest, so that the others need not
+		// The oldest may be refused as those that fail are. Every second batch takes the newest, so that the others need not
 		// wait until all of these were tried.
 		if p.newestNext = !p.newestNext; p.newestNext {
-			u.order = newestFirst
+			b.order = newestFirst
 		}
 	}
-	p.fill(u, p.options.Limits.MaxRecords)
-	if len(u.items) == 0 {
-		u.recycle()
+	p.fill(b, p.options.Limits.MaxRecords)
+	if len(b.items) == 0 {
+		b.recycle()
 		return nil, wait
 	}
-	return u, 0
+	return b, 0
 }
 
-// pickProbe returns one record of a ready object, or a unit that failed, in turn. An object that was not tried goes first,
+// pickProbe returns one record of a ready object, or a batch that failed, in turn. An object that was not tried goes first,
 // the newest of them: behind a thousand objects that the sink refuses it would wait for an hour.
-func (p *Pipeline) pickProbe(now time.Time) (*unit, time.Duration) {
-	if d := p.gate.next.Sub(now); d > 0 {
+func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
+	if d := p.breaker.next.Sub(now); d > 0 {
 		return nil, d
 	}
-	p.gate.fresh = !p.gate.fresh
-	u := newUnit()
-	u.order = untriedFirst
-	if p.gate.fresh || len(p.retries) == 0 {
-		p.fill(u, 1)
+	p.breaker.fresh = !p.breaker.fresh
+	b := newBatch()
+	b.order = untriedFirst
+	if p.breaker.fresh || len(p.retries) == 0 {
+		p.fill(b, 1)
 	}
-	if len(u.items) == 0 {
-		u.recycle()
+	if len(b.items) == 0 {
+		b.recycle()
 		if len(p.retries) == 0 {
 			return nil, beatInterval
 		}
-		u, p.retries = p.retries[0], p.retries[1:]
+		b, p.retries = p.retries[0], p.retries[1:]
 	}
-	u.probe = true
-	p.gate.probed(now)
-	return u, 0
+	b.probe = true
+	p.breaker.probed(now)
+	return b, 0
 }
 
 const (
-	// handful is how many objects wake a dispatcher that lingers: to be woken for each costs more than to encode it.
-	handful = 16
-	// glance is how often it looks nevertheless, since a few objects may fill a batch.
-	glance = 5 * time.Millisecond
+	// wakeThreshold is how many objects wake a dispatcher that lingers: waking up costs more than encoding an object.
+	wakeThreshold = 16
+	// lingerPollInterval is how often a waiting batch checks the queue, since a few objects may fill it.
+	lingerPollInterval = 5 * time.Millisecond
 )
 
-// linger fills a unit that has room until it is full or Limits.Linger is over.
-func (p *Pipeline) linger(ctx context.Context, u *unit) {
+// linger fills a batch that has room until it is full or Limits.Linger is over.
+func (p *Pipeline) linger(ctx context.Context, b *batch) {
 	limits := p.options.Limits
-	if limits.Linger <= 0 || p.full(u) {
+	if limits.Linger <= 0 || p.full(b) {
 		return
 	}
 	end := time.Now().Add(limits.Linger)
-	timer := time.NewTimer(min(glance, limits.Linger))
+	timer := time.NewTimer(min(lingerPollInterval, limits.Linger))
 	defer timer.Stop()
 	defer p.signal() // a wake-up that was taken, or not given, here may have been meant for next
 	defer p.enough.Store(0)
-	for over := false; !over && !p.full(u); {
-		p.enough.Store(int64(min(handful, limits.MaxRecords-len(u.records))))
+	for over := false; !over && !p.full(b); {
+		p.enough.Store(int64(min(wakeThreshold, limits.MaxRecords-len(b.records))))
 		select {
 		case <-p.wake:
 		case <-timer.C:
 			left := time.Until(end)
 			over = left <= 0
-			timer.Reset(min(glance, max(left, 0)))
+			timer.Reset(min(lingerPollInterval, max(left, 0)))
 		case <-ctx.Done():
 			return
 		}
 		p.mu.Lock()
-		p.fill(u, limits.MaxRecords)
+		p.fill(b, limits.MaxRecords)
 		p.mu.Unlock()
 	}
 }
 
-func (p *Pipeline) full(u *unit) bool {
-	return u.closed || len(u.records) >= p.options.Limits.MaxRecords || u.bytes >= p.options.Limits.MaxBytes || u.alone()
+func (p *Pipeline) full(b *batch) bool {
+	return b.closed || len(b.records) >= p.options.Limits.MaxRecords || b.bytes >= p.options.Limits.MaxBytes || b.alone()
 }
 
-// alone reports whether the unit holds something that must not have company.
-func (u *unit) alone() bool {
-	return len(u.objects) > 0 && u.objects[len(u.objects)-1].suspect
+// alone reports whether the batch holds something that must not have company.
+func (b *batch) alone() bool {
+	return len(b.objects) > 0 && b.objects[len(b.objects)-1].isolated
 }
 
-// nextObject returns the ready object that the unit takes next, nil if there is none. Objects that travel alone wait aside
-// while as many calls as may be are for such objects. A unit that has one comes between others. p.mu is held.
-func (p *Pipeline) nextObject(u *unit) *object {
-	first := len(u.records) == 0
-	if p.isolatedNext = first && u.order != untriedFirst && !p.isolatedNext; p.isolatedNext {
+// nextObject returns the ready object that the batch takes next, nil if there is none. Objects that are sent alone wait aside
+// while as many calls as may be are for such objects. A batch that has one comes between others. p.mu is held.
+func (p *Pipeline) nextObject(b *batch) *objectQueue {
+	first := len(b.records) == 0
+	if p.isolatedNext = first && b.order != untriedFirst && !p.isolatedNext; p.isolatedNext {
 		if o := p.takeIsolated(); o != nil {
 			return o
 		}
 	}
 	for {
-		o := p.backlog.take(u.order)
+		o := p.backlog.take(b.order)
 		switch {
 		case o == nil && first:
 			return p.takeIsolated()
-		case o != nil && o.suspect && !p.mayIsolate():
+		case o != nil && o.isolated && !p.mayIsolate():
 			p.isolated = append(p.isolated, o)
 		default:
 			return o
@@ -259,7 +259,7 @@ func (p *Pipeline) nextObject(u *unit) *object {
 }
 
 // takeIsolated returns an object that waited aside, nil if there is none or it has to go on waiting.
-func (p *Pipeline) takeIsolated() *object {
+func (p *Pipeline) takeIsolated() *objectQueue {
 	if len(p.isolated) == 0 || !p.mayIsolate() {
 		return nil
 	}
@@ -269,17 +269,17 @@ func (p *Pipeline) takeIsolated() *object {
 	return o
 }
 
-// fill takes ready objects from the queue into the unit, up to most records. What does not fit begins the next one. p.mu
+// fill takes ready objects from the queue into the batch, up to most records. What does not fit begins the next one. p.mu
 // is held.
-func (p *Pipeline) fill(u *unit, most int) {
+func (p *Pipeline) fill(b *batch, most int) {
 	limits := p.options.Limits
-	for len(u.records) < most && u.bytes < limits.MaxBytes && !u.closed && !u.alone() {
-		o := p.nextObject(u)
+	for len(b.records) < most && b.bytes < limits.MaxBytes && !b.closed && !b.alone() {
+		o := p.nextObject(b)
 		if o == nil {
 			return
 		}
-		if o.suspect && len(u.records) > 0 {
-			u.closed, p.backlog.first = true, o
+		if o.isolated && len(b.records) > 0 {
+			b.closed, p.backlog.first = true, o
 			return
 		}
 		if len(o.items) == 0 {
@@ -288,24 +288,24 @@ func (p *Pipeline) fill(u *unit, most int) {
 		}
 		taken := 0
 		for _, i := range o.items {
-			if len(u.records) == most || taken > 0 && (limits.OnePerKey || o.suspect) {
+			if len(b.records) == most || taken > 0 && (limits.OnePerKey || o.isolated) {
 				break
 			}
-			record, arena, err := p.encoder.encodeTo(u.arena, i)
+			record, arena, err := p.encoder.encodeTo(b.arena, i)
 			if err != nil && i.err == nil {
 				i.err = err
 			}
-			grown := u.bytes + int64(record.Size())
-			if grown > limits.MaxBytes && len(u.records) > 0 {
+			grown := b.bytes + int64(record.Size())
+			if grown > limits.MaxBytes && len(b.records) > 0 {
 				break
 			}
-			u.bytes, u.arena = grown, arena
-			u.objects, u.items, u.records = append(u.objects, o), append(u.items, i), append(u.records, record)
+			b.bytes, b.arena = grown, arena
+			b.objects, b.items, b.records = append(b.objects, o), append(b.items, i), append(b.records, record)
 			taken++
 		}
-		o.travels = taken > 0
+		o.inFlight = taken > 0
 		if taken == 0 { // too large for what is left
-			u.closed, p.backlog.first = true, o
+			b.closed, p.backlog.first = true, o
 			return
 		}
 	}

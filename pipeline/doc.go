@@ -10,10 +10,10 @@
 //
 // # Whose fault
 //
-// When a call fails, either the sink cannot take anything or it cannot take this. Both look alike, so the pipeline
-// goes by what else succeeded: if nothing has since the batch was sent (or last failed), the sink is blamed, and the
-// gate closes. While the gate is closed, single records of changing objects probe, and one success opens it. If
-// something else did succeed, the batch is blamed: it is tried once more as it was, since a receiver may have taken
-// it and deduplicate it as a whole, then its records travel alone, each object in its own backoff. So a dead sink is
-// asked rarely, and a poisoned record stops nobody but its own object.
+// When a call fails, either the sink accepts nothing or it does not accept these records. Both look alike, so the
+// pipeline compares with what else succeeded. If nothing has since the batch was sent (or last failed), the sink is
+// blamed, and the circuit breaker trips. While it is tripped, single records of changing objects probe the sink, and one
+// success resets it. If something else did succeed, the batch is blamed: it is sent once more as it was, since a
+// receiver may have stored it and may deduplicate it as a whole, then its objects are isolated: sent alone, each in its
+// own backoff. So a sink that is down gets few calls, and a poisoned record holds up its own object only.
 package pipeline

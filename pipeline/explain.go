@@ -82,7 +82,7 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 	recorded := &trace{hide: p.options.Transforms}
 	judged := &Change{pipeline: p, observed: d, trace: recorded}
 	var e Explanation
-	e.Passes, e.Taken = p.judgeChange(judged, before)
+	e.Passes, e.Taken = p.applyFilters(judged, before)
 	e.Left = judged.left
 	asked := slices.Clone(recorded.asked)
 

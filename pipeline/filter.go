@@ -49,9 +49,9 @@ const (
 	OnLeaveDeleted OnLeave = "deleted" // it is announced as DELETED, in the version that does not pass
 )
 
-// judgeChange asks the filters: passes is what they say of the object, takes whether this change of it is sent. A change
+// applyFilters asks the filters: passes is what they say of the object, takes whether this change of it is sent. A change
 // of which a filter cannot tell goes to the dead letter.
-func (p *Pipeline) judgeChange(c *Change, before bool) (passes, takes bool) {
+func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
 	if c.observed.Inferred && c.observed.Type == delta.Deleted {
 		return false, p.sends(delta.Deleted) // its last state is not known: it goes to whoever was told of the object
 	}

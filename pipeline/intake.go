@@ -26,7 +26,7 @@ func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, before bool) (Ti
 	var err error
 	if !p.leavesAlone(d) {
 		c, takes := &Change{pipeline: p, observed: d}, false
-		if passes, takes = p.judgeChange(c, before); !takes {
+		if passes, takes = p.applyFilters(c, before); !takes {
 			return Ticket{filtered: true, passes: passes}, nil
 		}
 		d, err = c.shape(ctx)
@@ -48,7 +48,7 @@ func (p *Pipeline) leavesAlone(d *delta.Delta) bool {
 
 // Passes reports whether the filters let a delta's object pass; nothing is handed over.
 func (p *Pipeline) Passes(d *delta.Delta) bool {
-	passes, _ := p.judgeChange(&Change{pipeline: p, observed: d}, false)
+	passes, _ := p.applyFilters(&Change{pipeline: p, observed: d}, false)
 	return passes
 }
 
@@ -81,5 +81,5 @@ func (p *Pipeline) Cancel(t Ticket) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.vacate(t.item)
+	p.release(t.item)
 }

@@ -82,13 +82,13 @@ func (p *Pipeline) Stats() Stats {
 	s := Stats{
 		Received: p.ledger.received, Restored: p.ledger.restored, Filtered: p.ledger.filtered,
 		Delivered: p.ledger.delivered, Dead: maps.Clone(p.ledger.dead),
-		Waiting: p.ledger.waiting, Bytes: p.room.memory + p.room.buffered,
+		Waiting: p.ledger.waiting, Bytes: p.budget.memory + p.budget.buffered,
 		OnDisk: p.log.behind, LogBytes: p.log.bytes,
 		GapsWaiting: p.ledger.gapsWaiting, GapsDelivered: p.ledger.gapsDelivered, GapsDead: p.ledger.gapsDead,
-		GateOpen: !p.gate.closed, LastError: p.lastErr, Beat: p.beat,
+		GateOpen: !p.breaker.tripped, LastError: p.lastErr, Beat: p.beat,
 	}
-	if p.gate.closed {
-		s.ClosedSince = p.gate.since
+	if p.breaker.tripped {
+		s.ClosedSince = p.breaker.since
 	}
 	if oldest := p.backlog.oldest; oldest != nil {
 		s.Oldest = oldest.observed

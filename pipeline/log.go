@@ -51,7 +51,7 @@ type logState struct {
 	removing  []uint64 // those that the commit under way removes
 	lastRead  time.Time
 	// returning are objects whose next delta is parked, and is to be read.
-	returning []*object
+	returning []*objectQueue
 	wake      chan struct{}
 }
 
@@ -84,8 +84,8 @@ func (p *Pipeline) place(i *item) {
 		l.fresh = append(l.fresh, i)
 	}
 	if l.behind > 0 && !i.buffered { // what is before it went to the log since the room was reserved
-		p.room.memory -= i.size
-		p.room.buffered += i.size
+		p.budget.memory -= i.size
+		p.budget.buffered += i.size
 		i.buffered = true
 	}
 	if !i.buffered {
@@ -100,7 +100,7 @@ func (p *Pipeline) place(i *item) {
 	if l.cursor >= l.written {
 		l.wakeReader()
 	}
-	if p.room.buffered > maxBuffered/2 {
+	if p.budget.buffered > maxBuffered/2 {
 		p.options.Log.Commit()
 	}
 }
@@ -142,7 +142,7 @@ func (p *Pipeline) Committed(bytes int64) {
 	for _, i := range l.captured {
 		l.written = max(l.written, i.seq+1)
 		if i.buffered {
-			p.room.buffered -= i.size
+			p.budget.buffered -= i.size
 		}
 	}
 	clear(l.captured)
@@ -150,7 +150,7 @@ func (p *Pipeline) Committed(bytes int64) {
 	l.removing, l.redo = nil, false
 	l.dropUnwritten(l.written)
 	p.park()
-	p.announceRoom()
+	p.announceFreed()
 }
 
 // Failed says that what Capture returned last may not be on disk, or may: the next Capture returns what is not settled
@@ -235,7 +235,7 @@ func (p *Pipeline) pauseReading(ctx context.Context) {
 
 // readable reports whether something is on disk and half of the memory is free for it.
 func (p *Pipeline) readable() bool {
-	return p.log.behind > 0 && p.log.cursor < p.log.written && p.room.memory <= p.options.MaxBytes/2
+	return p.log.behind > 0 && p.log.cursor < p.log.written && p.budget.memory <= p.options.MaxBytes/2
 }
 
 // admit puts entries of the log into the backlog, as far as there is room.
@@ -245,20 +245,20 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 			break
 		}
 		i := p.logged(e)
-		if p.room.memory > 0 && p.room.memory+i.size > p.options.MaxBytes {
+		if p.budget.memory > 0 && p.budget.memory+i.size > p.options.MaxBytes {
 			return
 		}
 		if e.Gap != nil && e.Seq < p.options.Logged.Next {
 			p.ledger.foundGap()
 		}
-		p.room.memory += i.size
+		p.budget.memory += i.size
 		p.log.cursor, p.log.lastRead = e.Seq+1, i.observed
 		p.log.behind--
 		p.backlog.add(i)
 	}
 	p.park()
 	if p.log.behind == 0 {
-		p.announceRoom()
+		p.announceFreed()
 	}
 }
 
@@ -285,12 +285,12 @@ func (p *Pipeline) admitUnwritten() {
 		return
 	}
 	for _, i := range l.unwritten {
-		if p.room.memory > 0 && p.room.memory+i.size > p.options.MaxBytes {
+		if p.budget.memory > 0 && p.budget.memory+i.size > p.options.MaxBytes {
 			break
 		}
 		i.buffered = false
-		p.room.buffered -= i.size
-		p.room.memory += i.size
+		p.budget.buffered -= i.size
+		p.budget.memory += i.size
 		l.cursor, l.lastRead = i.seq+1, i.observed
 		l.behind--
 		p.backlog.add(i)
@@ -298,7 +298,7 @@ func (p *Pipeline) admitUnwritten() {
 	if before := len(l.unwritten); before > 0 {
 		l.dropUnwritten(l.cursor)
 		if len(l.unwritten) < before {
-			p.announceRoom()
+			p.announceFreed()
 		}
 	}
 }

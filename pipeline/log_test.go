@@ -170,8 +170,8 @@ func settled(t testing.TB, p *Pipeline, b *logbook) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.room.memory != 0 || p.room.buffered != 0 || p.log.behind != 0 {
-		t.Errorf("room is missing: %+v, behind %d", p.room, p.log.behind)
+	if p.budget.memory != 0 || p.budget.buffered != 0 || p.log.behind != 0 {
+		t.Errorf("room is missing: %+v, behind %d", p.budget, p.log.behind)
 	}
 }
 

@@ -29,11 +29,11 @@ const (
 // park parks what waits behind failing records, if the backlog takes more than a quarter of its memory. It is called
 // when something has come to the log or from it. p.mu is held.
 func (p *Pipeline) park() {
-	if p.room.memory <= p.options.MaxBytes/4 {
+	if p.budget.memory <= p.options.MaxBytes/4 {
 		return
 	}
 	for o := range p.backlog.failing {
-		if o.travels || o.items[0].gap != nil {
+		if o.inFlight || o.items[0].gap != nil {
 			continue
 		}
 		if len(o.parked) == 0 {
@@ -46,7 +46,7 @@ func (p *Pipeline) park() {
 			i := o.tail[n]
 			o.parked = append(o.parked, parked{i.seq, i.observed})
 			p.backlog.unlink(i)
-			p.room.memory -= i.size - parkedSize
+			p.budget.memory -= i.size - parkedSize
 		}
 		clear(o.tail[:n]) // the head may keep their array for long
 		if o.tail = o.tail[n:]; len(o.parked) == 0 {
@@ -56,7 +56,7 @@ func (p *Pipeline) park() {
 }
 
 // parkAgain parks what came back of an object that fails once more.
-func (p *Pipeline) parkAgain(o *object) {
+func (p *Pipeline) parkAgain(o *objectQueue) {
 	back := o.items[1:]
 	if len(back) == 0 {
 		return
@@ -65,14 +65,14 @@ func (p *Pipeline) parkAgain(o *object) {
 	for _, i := range back {
 		all = append(all, parked{i.seq, i.observed})
 		p.backlog.unlink(i)
-		p.room.memory -= i.size - parkedSize
+		p.budget.memory -= i.size - parkedSize
 	}
 	clear(back)
 	o.items, o.parked = o.items[:1:1], append(all, o.parked...)
 }
 
 // unpark has the next deltas of an object read, which stays out of the queue until they are. p.mu is held.
-func (p *Pipeline) unpark(o *object) {
+func (p *Pipeline) unpark(o *objectQueue) {
 	p.log.returning = append(p.log.returning, o)
 	p.log.wakeReader()
 }
@@ -87,7 +87,7 @@ func (p *Pipeline) readParked(ctx context.Context) {
 		}
 		o := p.log.returning[0]
 		wanted := o.parked[:min(len(o.parked), loadItems)]
-		most := min(loadBytes, p.options.MaxBytes/2-p.room.memory) // many may come back at once
+		most := min(loadBytes, p.options.MaxBytes/2-p.budget.memory) // many may come back at once
 		p.mu.Unlock()
 
 		entries, err := p.readEntries(wanted, most)
@@ -123,10 +123,10 @@ func (p *Pipeline) readEntries(wanted []parked, most int64) ([]delta.Entry, erro
 }
 
 // comeBack puts parked deltas in front of what their object has in memory. p.mu is held.
-func (p *Pipeline) comeBack(o *object, entries []delta.Entry) {
+func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 	for _, e := range entries {
 		i := p.logged(e)
-		p.room.memory += i.size - parkedSize
+		p.budget.memory += i.size - parkedSize
 		p.backlog.linkInOrder(i)
 		o.items = append(o.items, i)
 	}
@@ -134,5 +134,5 @@ func (p *Pipeline) comeBack(o *object, entries []delta.Entry) {
 		o.items = append(o.items, o.tail...)
 		o.parked, o.tail = nil, nil
 	}
-	p.backlog.release(o)
+	p.backlog.requeue(o)
 }

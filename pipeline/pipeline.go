@@ -70,30 +70,30 @@ type Pipeline struct {
 	metrics *metrics
 	now     func() time.Time
 
-	// wake tells the dispatcher that something changed: a ready object, the gate, a unit to retry.
+	// wake tells the dispatcher that something changed: a ready object, the breaker, a batch to retry.
 	wake chan struct{}
 	// enough is how many ready objects wake the dispatcher.
 	enough atomic.Int64
 	// drained tells Drain that nothing is waiting.
 	drained chan struct{}
-	units   chan call
+	batches chan call
 	slots   chan struct{}
 
 	mu      sync.Mutex // guards what follows
 	backlog *backlog
-	gate    gate
-	retries []*unit                // failed as a whole, in the order of their failure
+	breaker breaker
+	retries []*batch               // failed as a whole, in the order of their failure
 	refused map[delta.Ref]struct{} // objects refused for good since the last success
-	// failedUnits counts the units, and failedAlone holds the objects that travel alone, that failed since the last success.
-	failedUnits int
-	failedAlone map[delta.Ref]struct{}
-	lastSuccess time.Time
-	// isolated are ready objects that travel alone, and wait until fewer such calls are under way; isolatedCalls counts those.
-	isolated      []*object
+	// failedBatches counts the batches, and failedAlone holds the objects that are sent alone, that failed since the last success.
+	failedBatches int
+	failedAlone   map[delta.Ref]struct{}
+	lastSuccess   time.Time
+	// isolated are ready objects that are sent alone, and wait until fewer such calls are under way; isolatedCalls counts those.
+	isolated      []*objectQueue
 	isolatedCalls int
 	// newestNext and isolatedNext say whose turn it is.
 	newestNext, isolatedNext bool
-	room                     room
+	budget                   memoryBudget
 	log                      logState
 	ledger                   ledger
 	beat                     time.Time // when the dispatcher last went round
@@ -109,20 +109,20 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		now:     time.Now,
 		wake:    make(chan struct{}, 1),
 		drained: make(chan struct{}, 1),
-		units:   make(chan call),
+		batches: make(chan call),
 		slots:   make(chan struct{}, options.Limits.Concurrency),
 		ledger:  newLedger(),
 	}
 	p.beat = p.now()
 	p.lastSuccess = p.beat
 	p.refused, p.failedAlone = map[delta.Ref]struct{}{}, map[delta.Ref]struct{}{}
-	p.gate = newGate(options.Retry)
+	p.breaker = newBreaker(options.Retry)
 	p.backlog = newBacklog(options.Name, options.Retry, func(queued int) {
 		if int64(queued) >= p.enough.Load() {
 			p.signal()
 		}
 	})
-	p.room.freed = make(chan struct{})
+	p.budget.freed = make(chan struct{})
 	p.restore(options.Logged)
 	p.metrics = metrics.forPipeline(p)
 	return p
@@ -137,8 +137,8 @@ func (p *Pipeline) Run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range p.options.Limits.Concurrency {
 		workers.Go(func() {
-			for call := range p.units {
-				p.deliver(ctx, call.unit)
+			for call := range p.batches {
+				p.deliver(ctx, call.batch)
 				if call.isolated {
 					p.mu.Lock()
 					p.isolatedCalls--
@@ -153,7 +153,7 @@ func (p *Pipeline) Run(ctx context.Context) {
 		workers.Go(func() { p.readBack(ctx) })
 	}
 	p.dispatch(ctx)
-	close(p.units)
+	close(p.batches)
 	workers.Wait()
 }
 

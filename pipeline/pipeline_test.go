@@ -57,7 +57,7 @@ func TestOutageIsProbedAndSurvived(t *testing.T) {
 			mustTake(t, p, change(t, fmt.Sprint("pod-", object), version))
 		}
 	}
-	eventually(t, "the gate closes and probes", func() bool { return !p.Stats().GateOpen && probes.Load() >= 3 })
+	eventually(t, "the breaker closes and probes", func() bool { return !p.Stats().GateOpen && probes.Load() >= 3 })
 	sink.set(nil)
 	drain(t, p)
 	if s := p.Stats(); !s.GateOpen || s.Delivered != 250 {
@@ -118,7 +118,7 @@ func TestPoisonedRecordStopsOnlyItsObject(t *testing.T) {
 			}
 			mustTake(t, p, change(t, "poison", 2))
 			eventually(t, "all others are delivered", func() bool { return p.Stats().Delivered == others })
-			eventually(t, "the gate is open", func() bool { return p.Stats().GateOpen })
+			eventually(t, "the breaker is open", func() bool { return p.Stats().GateOpen })
 			sink.set(nil)
 			drain(t, p)
 			checkOrder(t, sink.storedIDs())
@@ -156,7 +156,7 @@ func TestPermanentGoesToDeadLetter(t *testing.T) {
 	}
 }
 
-// A receiver that refuses everything for good is misconfigured: the gate closes, and what is held comes through
+// A receiver that refuses everything for good is misconfigured: the breaker closes, and what is held comes through
 // once it is mended.
 func TestRunOfPermanentsClosesTheGate(t *testing.T) {
 	sink := &script{}
@@ -173,11 +173,11 @@ func TestRunOfPermanentsClosesTheGate(t *testing.T) {
 	for n := range 100 {
 		mustTake(t, p, change(t, fmt.Sprint("pod-", n), 1))
 	}
-	eventually(t, "the gate closes", func() bool { return !p.Stats().GateOpen })
+	eventually(t, "the breaker closes", func() bool { return !p.Stats().GateOpen })
 	sink.set(nil)
 	drain(t, p)
-	if n := len(dead.ids()); n > permanentRun {
-		t.Errorf("%d records went to the dead letter, want at most %d", n, permanentRun)
+	if n := len(dead.ids()); n > maxRefused {
+		t.Errorf("%d records went to the dead letter, want at most %d", n, maxRefused)
 	}
 }
 
@@ -360,17 +360,17 @@ func TestRunOfPermanentsOnOneObject(t *testing.T) {
 	sink.set(func(int, []sinks.Record) error { return sinks.Permanent(sinks.ReasonTooLarge, errors.New("413")) })
 	dead := &letters{}
 	p := start(t, sink, dead, nil)
-	for version := range 3 * permanentRun {
+	for version := range 3 * maxRefused {
 		mustTake(t, p, change(t, "large", version+1))
 	}
 	drain(t, p)
-	if n := len(dead.ids()); n != 3*permanentRun {
-		t.Errorf("%d dead letters, want %d", n, 3*permanentRun)
+	if n := len(dead.ids()); n != 3*maxRefused {
+		t.Errorf("%d dead letters, want %d", n, 3*maxRefused)
 	}
 	checkOrder(t, dead.ids())
 }
 
-// With nothing else to do but a good record now and then, a poisoned one closes the gate a few times at most: then it
+// With nothing else to do but a good record now and then, a poisoned one closes the breaker a few times at most: then it
 // stays in its own backoff.
 func TestPoisonedRecordAtLowTraffic(t *testing.T) {
 	sink := &script{}
@@ -390,7 +390,7 @@ func TestPoisonedRecordAtLowTraffic(t *testing.T) {
 	}
 	for n := 5; n < 25; n++ {
 		if !p.Stats().GateOpen {
-			t.Fatalf("the gate is closed before good record %d", n+1)
+			t.Fatalf("the breaker is closed before good record %d", n+1)
 		}
 		mustTake(t, p, change(t, "good", n+1))
 		eventually(t, fmt.Sprintf("good record %d is delivered", n+1), func() bool { return p.Stats().Delivered == uint64(n+1) })

@@ -8,61 +8,61 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// permanentRun is how many different objects may be refused for good with nothing delivered between before the sink is
+// maxRefused is how many different objects may be refused for good with nothing delivered between before the sink is
 // blamed: a receiver that answers 400 to everything is misconfigured.
-const permanentRun = 10
+const maxRefused = 10
 
-// failedRun is how many units, or different objects that travel alone, may fail with nothing delivered between before the
-// sink is blamed although some objects are known to fail by themselves; failedFor is how long, for objects that travel alone.
+// failedRun is how many batches, or different objects that are sent alone, may fail with nothing delivered between before the
+// sink is blamed although some objects are known to fail by themselves; failedFor is how long, for objects that are sent alone.
 const (
 	failedRun = 10
 	failedFor = 5 * time.Second
 )
 
-// sealedTries is how often a batch that only the sink was blamed for is sent as it was.
-const sealedTries = 3
+// maxWholeTries is how often a batch that only the sink was blamed for is sent as it was.
+const maxWholeTries = 3
 
-// outcome of one record.
-type outcome int
+// result of one record.
+type result int
 
 const (
-	delivered outcome = iota
-	failed            // stays at the head of its object
-	dead              // to the dead letter
+	delivered result = iota
+	failed           // stays at the head of its object
+	dead             // to the dead letter
 )
 
-// verdict is what becomes of a unit after a call.
-type verdict struct {
-	outcomes []outcome
-	errs     []*sinks.Error
-	// keep says that the unit stays together and is tried again as it was.
+// outcome is what becomes of a batch after a call.
+type outcome struct {
+	results []result
+	errs    []*sinks.Error
+	// keep says that the batch stays together and is tried again as it was.
 	keep bool
-	// suspect says that its objects travel alone until they get through.
-	suspect bool
+	// isolate says that its objects are sent alone until they get through.
+	isolate bool
 	// delay is the least that what failed waits.
 	delay time.Duration
 }
 
-// deliver sends a unit and settles what can be settled.
-func (p *Pipeline) deliver(ctx context.Context, u *unit) {
-	errs := p.send(ctx, u)
-	v := p.judge(u, errs, ctx.Err() != nil)
-	p.bury(ctx, u, v)
-	p.settle(u, v)
+// deliver sends a batch and settles what can be settled.
+func (p *Pipeline) deliver(ctx context.Context, b *batch) {
+	errs := p.send(ctx, b)
+	v := p.decide(b, errs, ctx.Err() != nil)
+	p.writeDeadLetters(ctx, b, v)
+	p.settle(b, v)
 }
 
 // send hands the records to the sink, except for those that could not be made, and returns an error for each.
-func (p *Pipeline) send(ctx context.Context, u *unit) []*sinks.Error {
+func (p *Pipeline) send(ctx context.Context, b *batch) []*sinks.Error {
 	p.mu.Lock()
-	if u.tries == 0 {
-		u.mark = p.ledger.successes()
+	if b.tries == 0 {
+		b.mark = p.ledger.successes()
 	}
 	p.mu.Unlock()
-	u.tries++
+	b.tries++
 
-	errs := make([]*sinks.Error, len(u.items))
-	records, indices := u.records, []int(nil)
-	for n, i := range u.items {
+	errs := make([]*sinks.Error, len(b.items))
+	records, indices := b.records, []int(nil)
+	for n, i := range b.items {
 		switch {
 		case i.err != nil:
 			errs[n] = sinks.Classify(sinks.Permanent(sinks.ReasonEncode, i.err))
@@ -72,10 +72,10 @@ func (p *Pipeline) send(ctx context.Context, u *unit) []*sinks.Error {
 			indices = append(indices, n)
 		}
 	}
-	if len(indices) < len(u.items) {
+	if len(indices) < len(b.items) {
 		records = make([]sinks.Record, 0, len(indices))
 		for _, n := range indices {
-			records = append(records, u.records[n])
+			records = append(records, b.records[n])
 		}
 	}
 	if len(records) == 0 {
@@ -89,20 +89,20 @@ func (p *Pipeline) send(ctx context.Context, u *unit) []*sinks.Error {
 	return errs
 }
 
-// judge decides what the errors of a call mean, and moves the gate. It is the one place that knows whose fault a
+// decide decides what the errors of a call mean, and trips or resets the breaker. It is the one place that knows whose fault a
 // failure is; the package's documentation gives the rule.
-func (p *Pipeline) judge(u *unit, errs []*sinks.Error, stopping bool) *verdict {
+func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping bool) *outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	v := &verdict{outcomes: outcomes(u, errs), errs: errs}
-	probe := u.probe
-	u.probe = false
+	v := &outcome{results: results(b, errs), errs: errs}
+	probe := b.probe
+	b.probe = false
 	if probe {
-		p.gate.answered()
+		p.breaker.answered()
 	}
 	if stopping { // cancelled by us, which says nothing of the sink; what was acknowledged still counts
-		for n := range v.outcomes {
-			v.outcomes[n] = min(v.outcomes[n], failed)
+		for n := range v.results {
+			v.results[n] = min(v.results[n], failed)
 		}
 		return v
 	}
@@ -114,9 +114,9 @@ func (p *Pipeline) judge(u *unit, errs []*sinks.Error, stopping bool) *verdict {
 		case err == nil:
 			acknowledged++
 			continue
-		case u.items[n].err != nil || u.items[n].final != nil:
+		case b.items[n].err != nil || b.items[n].final != nil:
 			continue // it was not sent
-		case n > 0 && u.objects[n] == u.objects[n-1] && errs[n-1] != nil && !err.Permanent:
+		case n > 0 && b.objects[n] == b.objects[n-1] && errs[n-1] != nil && !err.Permanent:
 			continue // held back behind a record that failed, which says nothing of the sink
 		case err.Permanent:
 			refused++
@@ -130,53 +130,53 @@ func (p *Pipeline) judge(u *unit, errs []*sinks.Error, stopping bool) *verdict {
 		p.metrics.failed(err.Reason)
 		p.lastErr = err.Error()
 	}
-	others := p.ledger.successes() > u.mark // something else got through, so the sink works
-	u.mark = p.ledger.successes()
+	others := p.ledger.successes() > b.mark // something else got through, so the sink works
+	b.mark = p.ledger.successes()
 
 	switch {
 	case acknowledged > 0:
 		clear(p.refused)
 		clear(p.failedAlone)
-		p.failedUnits, p.lastSuccess = 0, p.now()
-		p.open()
+		p.failedBatches, p.lastSuccess = 0, p.now()
+		p.resetBreaker()
 	case refused+passing == 0: // nothing was sent
-	case passing == 0 && (p.noteRefused(u, errs) < permanentRun || others):
+	case passing == 0 && (p.addRefused(b, errs) < maxRefused || others):
 		if probe {
-			p.gate.fail(p.now(), 0, true)
+			p.breaker.fail(p.now(), 0, true)
 		}
 	case passing == 0:
-		p.blameSink(first, 0, probe)
+		p.tripBreaker(first, 0, probe)
 		v.keep = true
-	case u.alone() && !others && p.onlyFailures(u):
-		p.blameSink(first, v.delay, probe)
-		v.suspect = true
-	case u.alone(), v.delay == 0 && (others || p.mixed()):
-		v.keep = u.tries < 2 && len(u.items) > 1
-		v.suspect = !v.keep
+	case b.alone() && !others && p.onlyFailures(b):
+		p.tripBreaker(first, v.delay, probe)
+		v.isolate = true
+	case b.alone(), v.delay == 0 && (others || p.mixed()):
+		v.keep = b.tries < 2 && len(b.items) > 1
+		v.isolate = !v.keep
 		if probe {
-			p.gate.fail(p.now(), 0, true)
+			p.breaker.fail(p.now(), 0, true)
 		}
 	default:
-		p.blameSink(first, v.delay, probe)
+		p.tripBreaker(first, v.delay, probe)
 		// A batch that has nothing beside it to show that the sink works must not stay together for ever: one poisoned
 		// record in it would hold the others.
-		v.keep = refused == 0 && (len(u.items) == 1 || u.tries < sealedTries)
+		v.keep = refused == 0 && (len(b.items) == 1 || b.tries < maxWholeTries)
 	}
-	p.countAttempts(u, v)
+	p.countAttempts(b, v)
 	return v
 }
 
-// outcomes reads the errors record by record. Behind a record that failed nothing of its object goes to the dead
+// results reads the errors record by record. Behind a record that failed nothing of its object goes to the dead
 // letter before it.
-func outcomes(u *unit, errs []*sinks.Error) []outcome {
-	out := make([]outcome, len(errs))
+func results(b *batch, errs []*sinks.Error) []result {
+	out := make([]result, len(errs))
 	for n, err := range errs {
 		switch {
 		case err == nil:
 			out[n] = delivered
-		case n > 0 && u.objects[n] == u.objects[n-1] && out[n-1] == failed:
+		case n > 0 && b.objects[n] == b.objects[n-1] && out[n-1] == failed:
 			out[n] = failed
-		case err.Permanent || u.items[n].final != nil:
+		case err.Permanent || b.items[n].final != nil:
 			out[n] = dead
 		default:
 			out[n] = failed
@@ -185,14 +185,14 @@ func outcomes(u *unit, errs []*sinks.Error) []outcome {
 	return out
 }
 
-// countAttempts sends what has used up its attempts to the dead letter; its unit cannot be kept then.
-func (p *Pipeline) countAttempts(u *unit, v *verdict) {
+// countAttempts sends what has used up its attempts to the dead letter; its batch cannot be kept then.
+func (p *Pipeline) countAttempts(b *batch, v *outcome) {
 	now := p.now()
-	for n, i := range u.items {
-		if v.outcomes[n] == delivered || i.final != nil {
+	for n, i := range b.items {
+		if v.results[n] == delivered || i.final != nil {
 			continue
 		}
-		if n > 0 && u.objects[n] == u.objects[n-1] && v.outcomes[n-1] != delivered {
+		if n > 0 && b.objects[n] == b.objects[n-1] && v.results[n-1] != delivered {
 			continue // it may have been held back, so this was no attempt of its own
 		}
 		i.attempts++
@@ -201,59 +201,59 @@ func (p *Pipeline) countAttempts(u *unit, v *verdict) {
 		}
 		exhausted := p.options.Retry.Attempts > 0 && i.attempts >= p.options.Retry.Attempts
 		if exhausted {
-			v.outcomes[n] = dead
+			v.results[n] = dead
 			v.keep = false
 		}
 	}
 }
 
-// noteRefused notes the objects that were refused for good, and returns how many there are since the last success.
-func (p *Pipeline) noteRefused(u *unit, errs []*sinks.Error) int {
+// addRefused notes the objects that were refused for good, and returns how many there are since the last success.
+func (p *Pipeline) addRefused(b *batch, errs []*sinks.Error) int {
 	for n, err := range errs {
-		if err != nil && err.Permanent && u.items[n].err == nil {
-			p.refused[u.items[n].ref] = struct{}{}
+		if err != nil && err.Permanent && b.items[n].err == nil {
+			p.refused[b.items[n].ref] = struct{}{}
 		}
 	}
 	return len(p.refused)
 }
 
-// mixed counts a unit that failed with no success beside it, and reports whether its objects are to blame all the same: some
+// mixed counts a batch that failed with no success beside it, and reports whether its objects are to blame all the same: some
 // objects are known to fail while others get through, and these are the first to fail since.
 func (p *Pipeline) mixed() bool {
-	p.failedUnits++
-	return !p.gate.closed && len(p.backlog.failing) > 0 && p.failedUnits < failedRun
+	p.failedBatches++
+	return !p.breaker.tripped && len(p.backlog.failing) > 0 && p.failedBatches < failedRun
 }
 
 // onlyFailures counts an object that failed alone, and reports whether nothing but such failures has happened for a while.
-func (p *Pipeline) onlyFailures(u *unit) bool {
-	p.failedAlone[u.items[0].ref] = struct{}{}
+func (p *Pipeline) onlyFailures(b *batch) bool {
+	p.failedAlone[b.items[0].ref] = struct{}{}
 	return len(p.failedAlone) >= failedRun && p.now().Sub(p.lastSuccess) > failedFor
 }
 
-// blameSink closes the gate, or keeps it closed.
-func (p *Pipeline) blameSink(err *sinks.Error, retryAfter time.Duration, probe bool) {
-	if p.gate.fail(p.now(), retryAfter, probe) {
+// tripBreaker trips the breaker, or keeps it tripped.
+func (p *Pipeline) tripBreaker(err *sinks.Error, retryAfter time.Duration, probe bool) {
+	if p.breaker.fail(p.now(), retryAfter, probe) {
 		p.logger.Warn("the sink fails; trying again with single records until one gets through", "err", err)
 	} else {
 		p.logger.Debug("the sink still fails", "err", err)
 	}
 }
 
-// open opens the gate if it is closed. Objects that probed in vain go into their own backoff; batches stay as they were.
-func (p *Pipeline) open() {
-	closedFor := p.now().Sub(p.gate.since)
-	if !p.gate.succeed() {
+// resetBreaker resets the breaker if it is tripped. Objects that probed in vain go into their own backoff; batches stay as they were.
+func (p *Pipeline) resetBreaker() {
+	trippedFor := p.now().Sub(p.breaker.since)
+	if !p.breaker.succeed() {
 		return
 	}
-	p.logger.Info("the sink takes records again", "after", closedFor.Round(time.Millisecond))
+	p.logger.Info("the sink takes records again", "after", trippedFor.Round(time.Millisecond))
 	kept := p.retries[:0]
-	for _, u := range p.retries {
-		if len(u.items) > 1 {
-			kept = append(kept, u)
+	for _, b := range p.retries {
+		if len(b.items) > 1 {
+			kept = append(kept, b)
 			continue
 		}
-		o := u.objects[0]
-		o.suspect = true // another one got through where it did not
+		o := b.objects[0]
+		o.isolated = true // another one got through where it did not
 		p.backlog.done(o, true, 0)
 	}
 	clear(p.retries[len(kept):])
@@ -261,40 +261,40 @@ func (p *Pipeline) open() {
 }
 
 // settle takes what was delivered or buried out of the backlog, and gives the objects back.
-func (p *Pipeline) settle(u *unit, v *verdict) {
+func (p *Pipeline) settle(b *batch, v *outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
 	if v.keep {
-		u.due = now.Add(max(v.delay, p.options.Retry.Initial))
-		p.retries = append(p.retries, u)
+		b.due = now.Add(max(v.delay, p.options.Retry.Initial))
+		p.retries = append(p.retries, b)
 		return
 	}
-	for n, i := range u.items {
-		if v.outcomes[n] == failed {
+	for n, i := range b.items {
+		if v.results[n] == failed {
 			continue
 		}
 		reason := ""
-		if v.outcomes[n] == dead {
+		if v.results[n] == dead {
 			reason = deadReason(v.errs[n])
 		} else {
 			p.metrics.delivered(now.Sub(i.observed))
 		}
 		p.ledger.settle(i, reason)
 		p.backlog.remove(i)
-		p.vacate(i)
+		p.release(i)
 		p.forget(i)
 	}
-	for n := 0; n < len(u.objects); {
-		o, anyFailed := u.objects[n], false
-		for ; n < len(u.objects) && u.objects[n] == o; n++ {
-			anyFailed = anyFailed || v.outcomes[n] == failed
+	for n := 0; n < len(b.objects); {
+		o, anyFailed := b.objects[n], false
+		for ; n < len(b.objects) && b.objects[n] == o; n++ {
+			anyFailed = anyFailed || v.results[n] == failed
 		}
 		p.logFailing(o, anyFailed, v.errs[n-1])
-		o.suspect = anyFailed && (o.suspect || v.suspect)
+		o.isolated = anyFailed && (o.isolated || v.isolate)
 		p.backlog.done(o, anyFailed, v.delay)
 	}
-	u.recycle()
+	b.recycle()
 	if p.ledger.waiting+p.ledger.gapsWaiting == 0 {
 		select {
 		case p.drained <- struct{}{}:
@@ -303,14 +303,14 @@ func (p *Pipeline) settle(u *unit, v *verdict) {
 	}
 }
 
-// maxTold is how many objects may fail at once before further ones are no news.
-const maxTold = 10
+// maxFailureWarnings is how many objects may fail at once before further ones are no news.
+const maxFailureWarnings = 10
 
 // logFailing warns of the first failure of an object that is held back while others go on.
-func (p *Pipeline) logFailing(o *object, failing bool, err *sinks.Error) {
-	if failing && !o.failing && !p.gate.closed {
+func (p *Pipeline) logFailing(o *objectQueue, failing bool, err *sinks.Error) {
+	if failing && !o.failing && !p.breaker.tripped {
 		log := p.logger.Warn
-		if len(p.backlog.failing) >= maxTold { // a missing topic fails all of its objects
+		if len(p.backlog.failing) >= maxFailureWarnings { // a missing topic fails all of its objects
 			log = p.logger.Debug
 		}
 		log("an object's record fails; its later records wait behind it",
