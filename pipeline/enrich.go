@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/jsonscan"
 )
 
 // Enricher knows the metadata of the objects that Events are about. It is asked by several goroutines at once, and
@@ -75,7 +76,7 @@ var errFound = errors.New("found")
 
 // findInvolved finds the reference, and reports whether there is one.
 func findInvolved(event []byte, member string) (i involved, ok bool) {
-	s := delta.NewScanner(event)
+	s := jsonscan.NewScanner(event)
 	err := s.Object(func(key []byte) error {
 		value, err := s.Value()
 		if err != nil || string(key) != member || value[0] != '{' {
@@ -92,14 +93,15 @@ func findInvolved(event []byte, member string) (i involved, ok bool) {
 
 func (i *involved) read(reference []byte) error {
 	i.empty = true
-	s := delta.NewScanner(reference)
+	s := jsonscan.NewScanner(reference)
 	return s.Object(func(key []byte) error {
 		i.empty = false
 		value, err := s.Value()
 		if err != nil || value[0] != '"' {
 			return err
 		}
-		text, err := delta.NewScanner(value).String()
+		raw, err := jsonscan.NewScanner(value).Text()
+		text := string(raw)
 		switch string(key) {
 		case "apiVersion":
 			i.ref.APIVersion = text

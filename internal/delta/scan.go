@@ -1,6 +1,11 @@
 package delta
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kubeferry/kubeferry/internal/jsonscan"
+)
 
 // This file is the one pass over an object's JSON: it checks the syntax of all of it, decodes the few metadata
 // fields that kubeferry needs, and notes where managedFields lie, so that they can be cut out without decoding.
@@ -19,16 +24,16 @@ type fields struct {
 
 // scanObject reads one JSON object that takes all of data.
 func scanObject(data []byte) (fields, error) {
-	var f found
-	s := Scanner{data: data}
+	f := found{data: data}
+	s := jsonscan.NewScanner(data)
 	err := s.Object(func(key []byte) error {
 		switch string(key) {
 		case "apiVersion":
-			return s.textInto(&f.apiVersion)
+			return textInto(s, &f.apiVersion)
 		case "kind":
-			return s.textInto(&f.kind)
+			return textInto(s, &f.kind)
 		case "metadata":
-			return s.metadata(&f)
+			return f.metadata(s)
 		default:
 			return s.Skip()
 		}
@@ -41,6 +46,7 @@ func scanObject(data []byte) (fields, error) {
 
 // found are the fields while the data is being read: parts of it.
 type found struct {
+	data                                  []byte
 	apiVersion, kind                      []byte
 	name, namespace, uid, resourceVersion []byte
 	managed                               span
@@ -62,22 +68,22 @@ func (f *found) fields() fields {
 	}
 }
 
-func (s *Scanner) metadata(f *found) error {
-	if s.peek() != '{' { // null, or not Kubernetes
+func (f *found) metadata(s *jsonscan.Scanner) error {
+	if s.Peek() != '{' { // null, or not Kubernetes
 		return s.Skip()
 	}
 	return s.Object(func(key []byte) error {
 		switch string(key) {
 		case "name":
-			return s.textInto(&f.name)
+			return textInto(s, &f.name)
 		case "namespace":
-			return s.textInto(&f.namespace)
+			return textInto(s, &f.namespace)
 		case "uid":
-			return s.textInto(&f.uid)
+			return textInto(s, &f.uid)
 		case "resourceVersion":
-			return s.textInto(&f.resourceVersion)
+			return textInto(s, &f.resourceVersion)
 		case "managedFields":
-			return s.managedFields(f)
+			return f.managedFields(s)
 		default:
 			return s.Skip()
 		}
@@ -85,24 +91,33 @@ func (s *Scanner) metadata(f *found) error {
 }
 
 // managedFields notes the member's place, and takes in the comma before it or, for the first member, after it.
-func (s *Scanner) managedFields(f *found) error {
+func (f *found) managedFields(s *jsonscan.Scanner) error {
 	if f.managed.to != 0 {
-		return s.fail("metadata.managedFields occurs twice")
+		return fmt.Errorf("malformed JSON at offset %d: metadata.managedFields occurs twice", s.Offset())
 	}
-	from := s.member
+	from := s.Member()
 	if err := s.Skip(); err != nil {
 		return err
 	}
-	to := s.pos
+	to := s.Offset()
 	before := from - 1
-	for before > 0 && isSpace(s.data[before]) {
+	for before > 0 && jsonscan.IsSpace(f.data[before]) {
 		before--
 	}
-	if s.data[before] == ',' {
+	if f.data[before] == ',' {
 		from = before
-	} else if s.peek() == ',' {
-		to = s.pos + 1
+	} else if s.Peek() == ',' {
+		to = s.Offset() + 1
 	}
 	f.managed = span{int32(from), int32(to)}
 	return nil
+}
+
+// textInto reads a string. A value of another type leaves the target empty, which the caller judges.
+func textInto(s *jsonscan.Scanner, target *[]byte) (err error) {
+	if s.Peek() != '"' {
+		return s.Skip()
+	}
+	*target, err = s.Text()
+	return err
 }

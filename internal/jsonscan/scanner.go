@@ -1,4 +1,5 @@
-package delta
+// Package jsonscan walks over JSON without decoding it.
+package jsonscan
 
 import (
 	"encoding/binary"
@@ -9,7 +10,7 @@ import (
 	"strconv"
 )
 
-// ErrIncomplete says that the JSON ended before its value did.
+// ErrIncomplete is the error of JSON that ends before its value does.
 var ErrIncomplete = errors.New("unexpected end of JSON")
 
 // maxDepth of nesting; encoding/json has the same bound.
@@ -19,7 +20,7 @@ const maxDepth = 10000
 type Scanner struct {
 	data   []byte
 	pos    int
-	member int // where the member that Object visits begins, at its key
+	member int
 	depth  int
 }
 
@@ -28,6 +29,9 @@ func NewScanner(data []byte) *Scanner { return &Scanner{data: data} }
 
 // Offset is the place of the next byte.
 func (s *Scanner) Offset() int { return s.pos }
+
+// Member is the place where the member that [Scanner.Object] visits begins, at its key.
+func (s *Scanner) Member() int { return s.member }
 
 // End fails if anything but white space is left.
 func (s *Scanner) End() error {
@@ -50,7 +54,7 @@ func (s *Scanner) Object(visit func(key []byte) error) error {
 	for {
 		s.space()
 		member := s.pos
-		key, err := s.text()
+		key, err := s.Text()
 		if err != nil {
 			return err
 		}
@@ -92,11 +96,6 @@ func (s *Scanner) Array(visit func() error) error {
 	}
 }
 
-// Null consumes a null, and reports whether one was next.
-func (s *Scanner) Null() bool {
-	return s.peek() == 'n' && s.literal("null") == nil
-}
-
 // Value consumes the next value and returns its bytes, which are part of the scanner's data.
 func (s *Scanner) Value() ([]byte, error) {
 	s.space()
@@ -105,15 +104,18 @@ func (s *Scanner) Value() ([]byte, error) {
 	return s.data[from:s.pos], err
 }
 
-// String consumes a string and returns it decoded.
-func (s *Scanner) String() (string, error) {
-	text, err := s.text()
-	return string(text), err
+// Text consumes a string and returns it decoded; without escapes that is a part of the scanner's data, not a copy.
+func (s *Scanner) Text() ([]byte, error) {
+	raw, escaped, err := s.quoted()
+	if err != nil || !escaped {
+		return raw, err
+	}
+	return unescape(raw)
 }
 
 // Skip consumes the next value.
 func (s *Scanner) Skip() error {
-	switch c := s.peek(); {
+	switch c := s.Peek(); {
 	case c == '{':
 		return s.Object(s.skipMember)
 	case c == '[':
@@ -134,14 +136,6 @@ func (s *Scanner) Skip() error {
 
 func (s *Scanner) skipMember([]byte) error { return s.Skip() }
 
-func (s *Scanner) textInto(target *[]byte) (err error) {
-	if s.peek() != '"' { // a wrong type is the caller's to judge, by an empty field
-		return s.Skip()
-	}
-	*target, err = s.text()
-	return err
-}
-
 func (s *Scanner) open(bracket byte) error {
 	if err := s.expect(bracket); err != nil {
 		return err
@@ -156,7 +150,7 @@ func (s *Scanner) leave() { s.depth-- }
 
 // closes consumes the bracket if it is next.
 func (s *Scanner) closes(bracket byte) bool {
-	if s.peek() != bracket {
+	if s.Peek() != bracket {
 		return false
 	}
 	s.pos++
@@ -164,15 +158,15 @@ func (s *Scanner) closes(bracket byte) bool {
 }
 
 func (s *Scanner) expect(c byte) error {
-	if s.peek() != c {
+	if s.Peek() != c {
 		return s.fail("expected " + strconv.QuoteRune(rune(c)))
 	}
 	s.pos++
 	return nil
 }
 
-// peek returns the next byte that is not white space, or 0 at the end.
-func (s *Scanner) peek() byte {
+// Peek returns the next byte that is not white space, or 0 at the end.
+func (s *Scanner) Peek() byte {
 	s.space()
 	if s.pos == len(s.data) {
 		return 0
@@ -181,21 +175,13 @@ func (s *Scanner) peek() byte {
 }
 
 func (s *Scanner) space() {
-	for s.pos < len(s.data) && isSpace(s.data[s.pos]) {
+	for s.pos < len(s.data) && IsSpace(s.data[s.pos]) {
 		s.pos++
 	}
 }
 
-func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
-
-// text consumes a string and returns it decoded; without escapes that is a part of the data, not a copy.
-func (s *Scanner) text() ([]byte, error) {
-	raw, escaped, err := s.quoted()
-	if err != nil || !escaped {
-		return raw, err
-	}
-	return unescape(raw)
-}
+// IsSpace reports whether a byte is white space between the parts of JSON.
+func IsSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
 // quoted consumes a string and returns what is between the quotes.
 func (s *Scanner) quoted() (raw []byte, escaped bool, err error) {
