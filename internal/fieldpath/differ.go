@@ -1,113 +1,110 @@
 package fieldpath
 
 import (
-	"math"
-	"reflect"
+	"bytes"
+	"errors"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/kubeferry/kubeferry/internal/jsonscan"
 )
 
-// Differ reports whether any path has another match, another number of matches or other values in two versions of an
-// object. Items of lists are compared by their place.
-func (s *Set) Differ(before, after map[string]any) bool {
-	if s.root.leaf {
-		return !Equal(before, after)
-	}
-	return differIn(before, after, s.start())
+// DifferJSON reports whether any path has another match, another number of matches or other values in the JSON of two
+// versions of an object. Items of lists are compared by their place. It decodes only values that are matched and written
+// differently.
+//
+// The JSON must be valid: what is not compared may not be checked. Of two members of one name, which RFC 8259 leaves
+// undefined, either may count.
+func (s *Set) DifferJSON(before, after []byte) (bool, error) {
+	return differ(before, after, []*node{&s.root}, s.root.leaf)
 }
 
-// differIn compares what is below two values; absent is for one that is not there.
-func differIn(before, after any, nodes []*node) bool {
-	oldMembers, _ := before.(map[string]any)
-	newMembers, _ := after.(map[string]any)
-	for name, member := range oldMembers {
-		other, ok := newMembers[name]
-		if !ok {
-			other = absent{}
-		}
-		if differAt(member, other, nodes, name) {
-			return true
+// differ compares what the nodes lead to in two values, or all of the values if leaf is set. A value that is not there is
+// nil.
+func differ(before, after []byte, nodes []*node, leaf bool) (bool, error) {
+	switch {
+	case bytes.Equal(before, after):
+		return false, nil
+	case leaf:
+		return differDecoded(before, after)
+	}
+	olds, err := childrenOf(before, nodes)
+	if err != nil {
+		return false, err
+	}
+	news, err := childrenOf(after, nodes)
+	if err != nil {
+		return false, err
+	}
+	for step := range news {
+		if _, ok := olds[step]; !ok {
+			olds[step] = nil
 		}
 	}
-	for name, member := range newMembers {
-		if _, ok := oldMembers[name]; !ok && differAt(absent{}, member, nodes, name) {
-			return true
+	for step := range olds {
+		next, leaf := follow(nodes, step)
+		if differs, err := differ(olds[step], news[step], next, leaf); err != nil || differs {
+			return differs, err
 		}
 	}
-	oldItems, _ := before.([]any)
-	newItems, _ := after.([]any)
-	for i := range max(len(oldItems), len(newItems)) {
-		if differAtItem(itemAt(oldItems, i), itemAt(newItems, i), nodes, i) {
-			return true
+	return false, nil
+}
+
+// errFound ends a scan that has found all it looks for.
+var errFound = errors.New("found")
+
+// childrenOf returns those members or items of a value that the nodes lead to.
+func childrenOf(value []byte, nodes []*node) (map[Step][]byte, error) {
+	children := map[Step][]byte{}
+	most := mostChildren(nodes)
+	s := jsonscan.NewScanner(value)
+	child := func(step Step) error {
+		if next, leaf := follow(nodes, step); len(next) == 0 && !leaf {
+			return s.Skip()
 		}
+		value, err := s.Value()
+		if children[step] = value; len(children) == most && err == nil {
+			return errFound
+		}
+		return err
 	}
-	return false
-}
-
-// absent stands for what is not there, which differs from null.
-type absent struct{}
-
-func itemAt(items []any, i int) any {
-	if i < len(items) {
-		return items[i]
+	var err error
+	switch s.Peek() {
+	case '{':
+		err = s.Object(func(key []byte) error { return child(Step{Kind: Name, Name: string(key)}) })
+	case '[':
+		index := -1
+		err = s.Array(func() error {
+			index++
+			return child(Step{Kind: Index, Index: index})
+		})
 	}
-	return absent{}
-}
-
-func differAt(before, after any, nodes []*node, name string) bool {
-	next, leaf := member(nodes, name)
-	return leaf && !Equal(before, after) || !leaf && len(next) > 0 && differIn(before, after, next)
-}
-
-func differAtItem(before, after any, nodes []*node, i int) bool {
-	next, leaf := item(nodes, i)
-	return leaf && !Equal(before, after) || !leaf && len(next) > 0 && differIn(before, after, next)
-}
-
-// Equal reports whether two decoded values are the same; numbers are if their values are.
-func Equal(a, b any) bool {
-	switch a := a.(type) {
-	case map[string]any:
-		b, ok := b.(map[string]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for name, member := range a {
-			if other, ok := b[name]; !ok || !Equal(member, other) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		b, ok := b.([]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for i, item := range a {
-			if !Equal(item, b[i]) {
-				return false
-			}
-		}
-		return true
-	case int64:
-		switch b := b.(type) {
-		case int64:
-			return a == b
-		case float64:
-			return equalNumber(a, b)
-		}
-		return false
-	case float64:
-		switch b := b.(type) {
-		case int64:
-			return equalNumber(b, a)
-		case float64:
-			return a == b
-		}
-		return false
-	default:
-		return reflect.DeepEqual(a, b)
+	if errors.Is(err, errFound) {
+		err = nil
 	}
+	return children, err
 }
 
-func equalNumber(i int64, f float64) bool {
-	return f >= math.MinInt64 && f < math.MaxInt64 && f == math.Trunc(f) && int64(f) == i
+// mostChildren is how many children the nodes lead to at most, -1 if there is no limit.
+func mostChildren(nodes []*node) int {
+	most := 0
+	for _, n := range nodes {
+		if n.steps[Step{Kind: Every}] != nil {
+			return -1
+		}
+		most += len(n.steps)
+	}
+	return most
+}
+
+// differDecoded compares two values that are written differently: their numbers, escapes or order may be.
+func differDecoded(before, after []byte) (bool, error) {
+	if before == nil || after == nil {
+		return true, nil
+	}
+	var old, current any
+	if utiljson.Unmarshal(before, &old) != nil || utiljson.Unmarshal(after, &current) != nil {
+		return false, errors.New("malformed JSON") // the error itself would quote the object
+	}
+	return !Equal(old, current), nil
 }

@@ -48,19 +48,20 @@ func (m Move) Apply(object map[string]any) error {
 	if m.common == 0 {
 		return m.within(object)
 	}
-	return each(object, m.from.steps[:m.common], func(at place) error {
+	w := walker{steps: m.from.steps[:m.common], visit: func(at place) error {
 		members, ok := at.value().(map[string]any)
 		if !ok {
 			return nil
 		}
 		return m.within(members)
-	})
+	}}
+	return w.in(object, nil)
 }
 
 // within moves inside the map that both places have in common.
 func (m Move) within(members map[string]any) error {
 	from, to := m.from.Tail(m.common), m.to.Tail(m.common)
-	return each(members, from.steps, func(at place) error {
+	w := walker{steps: from.steps, visit: func(at place) error {
 		if to.Exists(members) {
 			return fmt.Errorf("there is something at %s already", m.to)
 		}
@@ -68,9 +69,10 @@ func (m Move) within(members map[string]any) error {
 			return err
 		}
 		value := at.value()
-		delete(at.members, at.name)
+		delete(at.members, at.last().Name)
 		return to.Set(members, value)
-	})
+	}}
+	return w.in(members, nil)
 }
 
 // passable fails where to leads through something that is no map. It speaks of the whole path, not of its tail.

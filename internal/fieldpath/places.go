@@ -14,36 +14,10 @@ type Place struct {
 // Places lists the matches of the path, in order.
 func (p Path) Places(object map[string]any) []Place {
 	var places []Place
-	placesIn(object, nil, p.steps, func(found Place) { places = append(places, found) })
+	p.visit(object, func(at place) {
+		places = append(places, Place{Path{steps: slices.Clone(at.steps)}, at.value()})
+	})
 	return places
-}
-
-func placesIn(value any, at, steps []Step, found func(Place)) {
-	if len(steps) == 0 {
-		found(Place{Path{steps: slices.Clone(at)}, value})
-		return
-	}
-	step, rest := steps[0], steps[1:]
-	below := func(s Step, value any) { placesIn(value, append(at[:len(at):len(at)], s), rest, found) }
-	switch value := value.(type) {
-	case map[string]any:
-		if step.Kind == Every {
-			for _, name := range slices.Sorted(maps.Keys(value)) {
-				below(Step{Kind: Name, Name: name}, value[name])
-			}
-		} else if child, ok := value[step.Name]; ok && step.Kind == Name {
-			below(step, child)
-		}
-	case []any:
-		switch {
-		case step.Kind == Every:
-			for i, item := range value {
-				below(Step{Kind: Index, Index: i}, item)
-			}
-		case step.Kind == Index && step.Index < len(value):
-			below(step, value[step.Index])
-		}
-	}
 }
 
 // Difference is a place whose value differs between two versions of an object. WasThere and IsThere tell null from
@@ -54,8 +28,8 @@ type Difference struct {
 	WasThere, IsThere bool
 }
 
-// Differences lists the innermost places that differ among the matches of the path, in order: what people want to be
-// told where [Set.Differ] says yes. Items of lists are compared by their place.
+// Differences lists the innermost places that differ among the matches of the path, in order: for people who want to
+// see why [Set.DifferJSON] returned true. Items of lists are compared by their place.
 func (p Path) Differences(before, after map[string]any) []Difference {
 	olds, news := p.Places(before), p.Places(after)
 	var list []Difference
@@ -108,9 +82,19 @@ func differences(list []Difference, at []Step, before, after any) []Difference {
 	return append(list, d)
 }
 
+// absent stands for what is not there, which differs from null.
+type absent struct{}
+
 func memberOf(members map[string]any, name string) any {
 	if value, ok := members[name]; ok {
 		return value
+	}
+	return absent{}
+}
+
+func itemAt(items []any, i int) any {
+	if i < len(items) {
+		return items[i]
 	}
 	return absent{}
 }

@@ -50,9 +50,12 @@ func TestDifferencesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := objects().Draw(t, "before"), objects().Draw(t, "after")
 		path := paths().Draw(t, "path")
-		differ := NewSet(path).Differ(before, after)
+		differ, err := NewSet(path).DifferJSON([]byte(text(before)), []byte(text(after)))
+		if err != nil {
+			t.Fatal(err)
+		}
 		if list := path.Differences(before, after); (len(list) > 0) != differ {
-			t.Errorf("%s in %v and %v: Differ is %v, Differences are %v", path, before, after, differ, list)
+			t.Errorf("%s in %v and %v: DifferJSON is %v, Differences are %v", path, before, after, differ, list)
 		}
 	})
 }

@@ -1,112 +1,100 @@
 package fieldpath
 
-import "fmt"
+// Set is several paths, to be looked for in one walk. It is immutable.
+type Set struct{ root node }
 
-// Set puts a copy of value in every place that the path names. Maps are created on the way, in the place of null too,
-// but no items of lists: [*] and an index name what exists already, and where they name nothing, nothing is set.
-//
-// It fails if the path leads through something else than it says: a name through a string, say. Then some places may
-// have been set. The error names no value and no key of the object that is not in the path.
-func (p Path) Set(object map[string]any, value any) error {
-	if len(p.steps) == 0 {
-		return nil
-	}
-	return p.setIn(object, 0, value)
+// node is what the paths that lead here go on with.
+type node struct {
+	steps map[Step]*node
+	// leaf is set if a path ends here. Those that go on are inside its match, and left out.
+	leaf bool
 }
 
-// setIn sets what is below container; i is the step that leads on from it.
-func (p Path) setIn(container any, i int, value any) error {
-	step := p.steps[i]
-	switch container := container.(type) {
-	case map[string]any:
-		switch step.Kind {
-		case Name:
-			return p.setAt(place{members: container, name: step.Name}, i, value)
-		case Every:
-			for name := range container {
-				if err := p.setAt(place{members: container, name: name}, i, value); err != nil {
-					return err
-				}
+// NewSet makes a set.
+func NewSet(paths ...Path) *Set {
+	s := &Set{}
+	for _, path := range paths {
+		s.add(path)
+	}
+	return s
+}
+
+func (s *Set) add(path Path) {
+	n := &s.root
+	for _, step := range path.steps {
+		if n.leaf {
+			return
+		}
+		if n.steps == nil {
+			n.steps = map[Step]*node{}
+		}
+		if n.steps[step] == nil {
+			n.steps[step] = &node{}
+		}
+		n = n.steps[step]
+	}
+	*n = node{leaf: true}
+}
+
+// follow returns where the nodes lead by a name or an index, or true if a path ends there.
+func follow(nodes []*node, step Step) (next []*node, leaf bool) {
+	for _, n := range nodes {
+		for _, child := range [2]*node{n.steps[step], n.steps[Step{Kind: Every}]} {
+			if child != nil && child.leaf {
+				return nil, true
 			}
-			return nil
-		}
-	case []any:
-		switch {
-		case step.Kind == Index && step.Index >= len(container):
-			return nil
-		case step.Kind == Index:
-			return p.setAt(place{items: container, index: step.Index}, i, value)
-		case step.Kind == Every:
-			for j := range container {
-				if err := p.setAt(place{items: container, index: j}, i, value); err != nil {
-					return err
-				}
+			if child != nil {
+				next = append(next, child)
 			}
-			return nil
 		}
 	}
-	wanted := map[Kind]string{Name: "a map", Index: "a list", Every: "a list or a map"}[step.Kind]
-	return fmt.Errorf("%s is %s, not %s", p.Head(i), noun(container), wanted)
+	return next, false
 }
 
-// setAt sets the place that step i leads to, or goes on from it.
-func (p Path) setAt(at place, i int, value any) error {
-	rest := p.steps[i+1:]
-	if len(rest) == 0 {
-		at.set(Clone(value))
-		return nil
+// Keep takes everything out of the object that no path matches, that is in no match, and that holds none. Lists become
+// shorter by the items that go.
+func (s *Set) Keep(object map[string]any) {
+	if s.root.leaf { // a path of no steps
+		return
 	}
-	next := at.value()
-	if next == nil {
-		if !allNames(rest) {
-			return nil
-		}
-		next = map[string]any{}
-		at.set(next)
-	}
-	return p.setIn(next, i+1, value)
+	keepIn(object, []*node{&s.root})
 }
 
-// noun says what a value is, without saying the value.
-func noun(value any) string {
-	switch value.(type) {
-	case nil:
-		return "null"
-	case map[string]any:
-		return "a map"
-	case []any:
-		return "a list"
-	case string:
-		return "a string"
-	case bool:
-		return "true or false"
-	default:
-		return "a number"
-	}
-}
-
-// Clone is a copy of a decoded value that shares no map and no list with it.
-func Clone(value any) any {
+// keepIn returns what is left of value, and false if nothing matched in it.
+func keepIn(value any, nodes []*node) (any, bool) {
 	switch value := value.(type) {
 	case map[string]any:
-		if value == nil {
-			return value
+		for name, child := range value {
+			next, leaf := follow(nodes, Step{Kind: Name, Name: name})
+			if leaf {
+				continue
+			}
+			kept, ok := any(nil), false
+			if len(next) > 0 {
+				kept, ok = keepIn(child, next)
+			}
+			if ok {
+				value[name] = kept
+			} else {
+				delete(value, name)
+			}
 		}
-		members := make(map[string]any, len(value))
-		for name, member := range value {
-			members[name] = Clone(member)
-		}
-		return members
+		return value, len(value) > 0
 	case []any:
-		if value == nil {
-			return value
+		left := value[:0]
+		for i, child := range value {
+			next, leaf := follow(nodes, Step{Kind: Index, Index: i})
+			if leaf {
+				left = append(left, child)
+			} else if len(next) > 0 {
+				if kept, ok := keepIn(child, next); ok {
+					left = append(left, kept)
+				}
+			}
 		}
-		items := make([]any, len(value))
-		for i, item := range value {
-			items[i] = Clone(item)
-		}
-		return items
+		clear(value[len(left):])
+		return left, len(left) > 0
 	default:
-		return value
+		return nil, false
 	}
 }
