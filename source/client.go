@@ -21,15 +21,27 @@ import (
 // a proxy before it may have none, and without a limit a connection that hangs would block a watch until the end.
 const answerTimeout = 90 * time.Second
 
+// markTimeout is how long a watch-list may send nothing before its end. Some aggregated API servers accept a watch-list and
+// never send the bookmark that closes its state.
+const markTimeout = 30 * time.Second
+
+// bookmarkTimeout is how long a watch may send nothing once it has sent bookmarks. The API server sends one about once a
+// minute, and its watch cache remembers about 75 seconds.
+const bookmarkTimeout = 75 * time.Second
+
 var (
-	errNoAnswer = errors.New("the API server did not answer in time")
-	errOverdue  = errors.New("the API server did not end the watch in time: the connection may be dead")
+	errNoAnswer    = errors.New("the API server did not answer in time")
+	errOverdue     = errors.New("the API server did not end the watch in time: the connection may be dead")
+	errNoMark      = errors.New("the watch-list has gone silent before the bookmark that ends its state")
+	errNoBookmarks = errors.New("the watch sends no bookmarks any more: the connection may be dead")
 )
 
 // Client talks to one API server. Watches bypass its rate limit.
 type Client struct {
-	rest    rest.Interface
-	timeout time.Duration
+	rest     rest.Interface
+	timeout  time.Duration // see answerTimeout, and so on
+	mark     time.Duration
+	bookmark time.Duration
 	// keepManagedFields leaves metadata.managedFields in the objects of watches.
 	keepManagedFields bool
 }
@@ -57,7 +69,7 @@ func NewClient(config *rest.Config, options ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the REST client: %w", err)
 	}
-	return &Client{rest: restClient, timeout: answerTimeout, keepManagedFields: options.KeepManagedFields}, nil
+	return &Client{rest: restClient, timeout: answerTimeout, mark: markTimeout, bookmark: bookmarkTimeout, keepManagedFields: options.KeepManagedFields}, nil
 }
 
 var errTooLarge = errors.New("the answer is too large")
@@ -132,38 +144,44 @@ func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*fr
 		cancel(nil)
 		return nil, err
 	}
-	stopped := &stoppedBody{
-		ReadCloser: body, ctx: ctx, cancel: cancel, end: time.Now().Add(timeout + c.client.timeout), grace: c.client.timeout,
-		overdue: time.AfterFunc(timeout, func() { cancel(errOverdue) }),
-	}
-	stopped.overdue.Stop() // until something waits
-	f := newFrames(stopped, c.client.keepManagedFields)
-	f.initial = options.SendInitialEvents != nil
-	return f, nil
+	watched := &watchBody{ReadCloser: body, ctx: ctx, cancel: cancel, client: c.client, end: time.Now().Add(timeout + c.client.timeout)}
+	watched.timer = time.AfterFunc(timeout, func() { cancel(errOverdue) })
+	watched.timer.Stop() // until something waits
+	watched.frames = newFrames(watched, c.client.keepManagedFields)
+	watched.frames.initial = options.SendInitialEvents != nil
+	return watched.frames, nil
 }
 
-// stoppedBody ends its request when it is closed, or when a read waits beyond the end. What arrived before that read is
-// read first, however late that is: a handler that blocks may take hours.
-type stoppedBody struct {
+// watchBody ends its request when it is closed, or when a read waits too long. What arrived before that read is read first,
+// however late that is: a handler that blocks may take hours.
+type watchBody struct {
 	io.ReadCloser
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	end     time.Time
-	grace   time.Duration
-	overdue *time.Timer
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	client *Client
+	frames *frames
+	end    time.Time   // when the server should have ended the watch
+	timer  *time.Timer // runs during a read
 }
 
-func (b *stoppedBody) Read(p []byte) (int, error) {
-	b.overdue.Reset(max(time.Until(b.end), b.grace))
+func (b *watchBody) Read(p []byte) (int, error) {
+	limit, late := max(time.Until(b.end), b.client.timeout), errOverdue
+	switch {
+	case b.frames.initial && b.client.mark < limit:
+		limit, late = b.client.mark, errNoMark
+	case b.frames.bookmarks && b.client.bookmark < limit:
+		limit, late = b.client.bookmark, errNoBookmarks
+	}
+	b.timer.Reset(limit)
 	n, err := b.ReadCloser.Read(p)
-	b.overdue.Stop()
+	b.timer.Stop()
 	if err != nil && errors.Is(context.Cause(b.ctx), errOverdue) {
-		err = errOverdue
+		err = late
 	}
 	return n, err
 }
 
-func (b *stoppedBody) Close() error {
+func (b *watchBody) Close() error {
 	b.cancel(nil)
 	return b.ReadCloser.Close()
 }

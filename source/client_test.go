@@ -122,7 +122,7 @@ func TestWatchIsGivenUpWhenItIsOverdue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	w.body.(*stoppedBody).end = time.Now() // as for a handler that blocked until then
+	w.body.(*watchBody).end = time.Now() // as for a handler that blocked until then
 	if e, err := w.next(); err != nil || e.kind != watch.Added {
 		t.Errorf("got %+v, %v", e, err)
 	}

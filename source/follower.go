@@ -28,7 +28,7 @@ type follower struct {
 
 	// refused is why the server refused the position, until the next complete state closes the gap.
 	refused string
-	// pagesOnly is set once the server turned a watch-list down.
+	// pagesOnly is set once the server turned a watch-list down, or did not send its end.
 	pagesOnly bool
 	// rolledBack is set for good once the server's history has gone back behind the position.
 	rolledBack error
@@ -150,6 +150,9 @@ func (l *follower) ended(f *frames) {
 	case err == nil:
 	case isRefusal(err) && l.position() != "":
 		l.refuse(err)
+	case errors.Is(err, errNoMark):
+		l.logger.Info("the watch-list does not end; reading pages instead", "err", err)
+		l.pagesOnly = true
 	case !wasCut(err):
 		l.health.failed(err)
 	case empty && l.lastWatchEmpty:

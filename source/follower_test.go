@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -561,4 +562,73 @@ func TestRollbackWithoutCallback(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// An aggregated API server accepts a watch-list, and never sends the bookmark that ends its state: the state is read in
+// pages.
+func TestWatchListWithoutEnd(t *testing.T) {
+	server := things(t, "a", "b")
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("sendInitialEvents") == "" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintln(w, `{"type":"ADDED","object":{"apiVersion":"v1","kind":"Thing","metadata":{"name":"a","namespace":"ns","uid":"u11","resourceVersion":"11"}}}`)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return true
+	})
+	client := clientFor(t, front)
+	client.mark = 50 * time.Millisecond
+	r := &recorder{}
+	source := runWith(t, client, r, nil)
+	eventually(t, func() string {
+		if s := source.Status()[0]; s.State != StateWatching || s.Position != "12" {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	server.Write("a", false)
+	r.expect(t, "u11/11/ADDED+s", "u12/12/ADDED+s", "u11/13/MODIFIED")
+}
+
+// A watch whose bookmarks stop coming is opened again at its position, and that is no failure.
+func TestWatchWhoseBookmarksStop(t *testing.T) {
+	server := things(t, "a")
+	var resumed atomic.Int64
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !isWatch(r) || r.URL.Query().Get("sendInitialEvents") != "" || resumed.Add(1) > 1 {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Thing","metadata":{"resourceVersion":"11"}}}`)
+		w.(http.Flusher).Flush()
+		server.Write("a", false)
+		<-r.Context().Done()
+		return true
+	})
+	client := clientFor(t, front)
+	client.bookmark = 50 * time.Millisecond
+	r := &recorder{}
+	source := runWith(t, client, r, nil)
+	eventually(t, func() string {
+		if s := source.Status()[0]; s.State != StateWatching {
+			return string(s.State)
+		}
+		return ""
+	})
+	server.Cut(false)
+	r.expect(t, "u11/11/ADDED+s", "u11/12/MODIFIED")
+	if s := source.Status()[0]; s.State != StateWatching {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func clientFor(t *testing.T, server *sourcetest.Server) *Client {
+	t.Helper()
+	client, err := NewClient(&rest.Config{Host: server.URL}, ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }

@@ -34,8 +34,8 @@ type frames struct {
 	opened   time.Time
 	// keepManagedFields leaves them in the objects.
 	keepManagedFields bool
-	// initial is set until the bookmark that closes the state of a watch-list.
-	initial bool
+	// initial is set until the bookmark that closes the state of a watch-list, bookmarks once another one has come.
+	initial, bookmarks bool
 	// single ends the watch behind its first event.
 	single, received bool
 	// err is why the watch has ended. It is set before the reflector is notified of the end.
@@ -60,10 +60,13 @@ func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
 		if err != nil {
 			return "", nil, f.end(err)
 		}
-		if f.initial && e.kind == watch.Bookmark {
-			if !bytes.Contains(e.object.JSON(), []byte(metav1.InitialEventsAnnotationKey)) {
-				continue
-			}
+		switch {
+		case e.kind != watch.Bookmark:
+		case !f.initial:
+			f.bookmarks = true
+		case !bytes.Contains(e.object.JSON(), []byte(metav1.InitialEventsAnnotationKey)):
+			continue
+		default:
 			f.initial = false
 		}
 		f.received = true
@@ -95,7 +98,7 @@ func (e *readError) Unwrap() error { return e.err }
 // wasCut reports whether an error means no more than that a stream ended.
 func wasCut(err error) bool {
 	var read *readError
-	return errors.As(err, &read) && (errors.Is(read.err, io.EOF) || errors.Is(read.err, io.ErrUnexpectedEOF) ||
+	return errors.As(err, &read) && (errors.Is(read.err, errNoBookmarks) || errors.Is(read.err, io.EOF) || errors.Is(read.err, io.ErrUnexpectedEOF) ||
 		utilnet.IsProbableEOF(read.err) || utilnet.IsTimeout(read.err))
 }
 

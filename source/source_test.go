@@ -118,6 +118,11 @@ func run(t testing.TB, server *sourcetest.Server, handler Handler, adjust func(*
 	if err != nil {
 		t.Fatal(err)
 	}
+	return runWith(t, client, handler, adjust)
+}
+
+func runWith(t testing.TB, client *Client, handler Handler, adjust func(*Options)) *Source {
+	t.Helper()
 	options := Options{
 		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: SnapshotInitial, Pipelines: []string{"recorder"},
 		Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
