@@ -2,13 +2,11 @@ package kafka
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"sync"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -197,140 +195,4 @@ func (r *reader) copy(text string) []byte {
 	start := len(r.buf)
 	r.buf = append(r.buf, text...)
 	return r.buf[start:len(r.buf):len(r.buf)]
-}
-
-// topicOf returns the topic of r. A name that Kafka cannot have is the record's own fault.
-func topicOf(template sinks.Template, r *sinks.Record) (string, error) {
-	topic := template.Expand(&r.Fields, topicByte)
-	if topic == "" || topic == "." || topic == ".." || len(topic) > maxTopic {
-		return "", sinks.Permanent(sinks.ReasonEncode,
-			fmt.Errorf("kafka: %.300q is no name for a topic (1 to %d characters)", topic, maxTopic))
-	}
-	return topic, nil
-}
-
-// ofTheRecord reports whether a broker refused a batch for the sake of a record in it. Everything else would fail
-// any record, or none when it is sent again: InvalidTimestamp (the time is that of sending, so a clock or a slow
-// network is at fault) and InvalidMessage (CORRUPT_MESSAGE, harmed on its way). The codes are in the protocol guide,
-// https://kafka.apache.org/protocol#protocol_error_codes.
-func (e encoding) ofTheRecord(err error) bool {
-	var code kafka.Error
-	if !errors.As(err, &code) {
-		return false
-	}
-	switch code {
-	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
-		return true
-	case kafka.InvalidRecord:
-		return !e.keyless(err)
-	default:
-		return false
-	}
-}
-
-// keyless reports whether records are refused for want of a key, as compacted topics do: that is the configuration's
-// fault. A broker checks little else in a record (Kafka's LogValidator), so what it refuses under key: none counts as
-// that; older ones answer InvalidMessage.
-func (e encoding) keyless(err error) bool {
-	var code kafka.Error
-	return e.key == keyNone && errors.As(err, &code) && (code == kafka.InvalidRecord || code == kafka.InvalidMessage)
-}
-
-// staleMetadata reports whether err may be mended by knowing the cluster better.
-func staleMetadata(err error) bool {
-	switch reason := reasonOf(err); reason {
-	case sinks.ReasonUnreachable, sinks.ReasonUnavailable, sinks.ReasonTimeout:
-		return true
-	default:
-		return false
-	}
-}
-
-// transient classifies an error that would fail any record.
-func transient(err error) error {
-	var classified *sinks.Error
-	if err == nil || errors.As(err, &classified) {
-		return err
-	}
-	return sinks.Transient(reasonOf(err), err)
-}
-
-func reasonOf(err error) sinks.Reason {
-	var code kafka.Error
-	var classified *sinks.Error
-	switch {
-	case errors.As(err, &classified):
-		return classified.Reason
-	case errors.As(err, &code):
-		return reasonOfCode(code)
-	case errors.Is(err, protocol.ErrNoTopic), errors.Is(err, protocol.ErrNoPartition):
-		return sinks.ReasonNotFound
-	case errors.Is(err, protocol.ErrNoLeader):
-		return sinks.ReasonUnavailable
-	default:
-		return sinks.Classify(err).Reason
-	}
-}
-
-func reasonOfCode(code kafka.Error) sinks.Reason {
-	switch code {
-	case kafka.UnknownTopicOrPartition, kafka.UnknownTopicID:
-		return sinks.ReasonNotFound
-	case kafka.SASLAuthenticationFailed, kafka.UnsupportedSASLMechanism, kafka.IllegalSASLState, kafka.SecurityDisabled,
-		kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed, kafka.BrokerAuthorizationFailed:
-		return sinks.ReasonUnauthorized
-	case kafka.ThrottlingQuotaExceeded:
-		return sinks.ReasonThrottled
-	case kafka.RequestTimedOut:
-		return sinks.ReasonTimeout
-	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
-		return sinks.ReasonTooLarge
-	case kafka.InvalidRecord, kafka.InvalidTimestamp, kafka.InvalidMessage, kafka.InvalidTopic, kafka.PolicyViolation,
-		kafka.InvalidRequiredAcks, kafka.UnsupportedCompressionType, kafka.UnsupportedForMessageFormat,
-		kafka.InvalidReplicationFactor, kafka.InvalidPartitionNumber, kafka.InvalidConfiguration, kafka.InvalidRequest:
-		return sinks.ReasonRejected
-	case kafka.UnsupportedVersion, kafka.Unknown:
-		return sinks.ReasonOther
-	default: // leaders, replicas, storage, coordinators
-		return sinks.ReasonUnavailable
-	}
-}
-
-var _ sinks.Describer = (*Config)(nil)
-
-// Describe implements [sinks.Describer].
-func (c *Config) Describe(r *sinks.Record) sinks.Destination {
-	template, err := sinks.ParseTemplate(c.Topic)
-	if err != nil {
-		return sinks.Destination{Place: "topic " + c.Topic, Err: err}
-	}
-	topic, err := topicOf(template, r)
-	if err != nil {
-		return sinks.Destination{Place: "no topic", Err: err}
-	}
-	d := sinks.Destination{Place: "topic " + topic}
-	how := encoding{key: c.Key, tombstones: c.Tombstones}
-	if how.tombstone(r) {
-		d.Place += ", and a tombstone behind it"
-	}
-	message, err := newReader(how, []*sinks.Record{r}).ReadRecord()
-	if err != nil {
-		d.Err = err
-		return d
-	}
-	for _, header := range message.Headers {
-		d.Headers = append(d.Headers, sinks.Header{Name: header.Key, Value: string(header.Value)})
-	}
-	key, keyErr := text(message.Key)
-	body, bodyErr := text(message.Value)
-	d.Key, d.Body, d.Err = string(key), body, errors.Join(keyErr, bodyErr)
-	return d
-}
-
-// text is what kafka-go is to send; nil stays nil.
-func text(bytes kafka.Bytes) ([]byte, error) {
-	if bytes == nil {
-		return nil, nil
-	}
-	return io.ReadAll(bytes)
 }

@@ -1,0 +1,158 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/segmentio/kafka-go/sasl/scram"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+const (
+	// metadataTTL bounds the age of the metadata; kafka-go reads it again after half of it on average, and also
+	// gives a metadata request no longer than this.
+	metadataTTL = 10 * time.Second
+	// dialTimeout bounds the attempt on one address; kafka-go tries one broker after the other.
+	dialTimeout = 3 * time.Second
+	// quiet is the deadline of connections without a request; see conn.
+	quiet = 20 * time.Second
+)
+
+// newTransport returns a transport whose connections end with ctx.
+func newTransport(ctx context.Context, config *Config, fixedTopic, clientID string) *kafka.Transport {
+	transport := &kafka.Transport{
+		Dial:        dialer(ctx, config.TLS),
+		DialTimeout: 3 * dialTimeout,
+		MetadataTTL: metadataTTL,
+		ClientID:    clientName(clientID),
+		Context:     ctx,
+	}
+	if fixedTopic != "" {
+		transport.MetadataTopics = []string{fixedTopic} // else of every topic of the cluster
+	}
+	if config.SASL != nil {
+		transport.SASL = newMechanism(config.SASL)
+	}
+	return transport
+}
+
+// clientName makes a client id of a user agent: Kafka makes names of metrics and quotas of it.
+func clientName(userAgent string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x80 && topicByte(byte(r)) {
+			return r
+		}
+		return '-'
+	}, userAgent)
+}
+
+// dialer returns a function that connects to a broker, and does TLS itself: kafka.Transport takes one configuration for
+// all brokers and for ever, and ours follows rotated files. The connections are closed when life ends.
+func dialer(life context.Context, tlsConfig *sinks.TLS) sinks.DialFunc {
+	dial := sinks.DialUntil(life, dialTimeout)
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		raw, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		if tlsConfig == nil {
+			return &conn{raw}, nil
+		}
+		secured, err := handshake(ctx, raw, tlsConfig, address)
+		if err != nil {
+			_ = raw.Close()
+			return nil, fmt.Errorf("tls with %s: %w", address, err)
+		}
+		return &conn{secured}, nil
+	}
+}
+
+func handshake(ctx context.Context, raw net.Conn, tlsConfig *sinks.TLS, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	config, err := tlsConfig.Config(host)
+	if err != nil {
+		return nil, err
+	}
+	if err := tlsConfig.CheckFiles(); err != nil {
+		return nil, err
+	}
+	secured := tls.Client(raw, config)
+	return secured, secured.HandshakeContext(ctx)
+}
+
+// conn is a connection that is never without a deadline. kafka-go takes the deadline off before it logs in by SASL
+// (connGroup.connect in transport.go), so a broker that went silent there would keep a goroutine for ever. Between
+// requests nothing reads or writes, so that a deadline that passed does no harm: each request sets its own.
+type conn struct{ net.Conn }
+
+// SetDeadline implements [net.Conn].
+func (c *conn) SetDeadline(t time.Time) error {
+	if t.IsZero() {
+		t = time.Now().Add(quiet)
+	}
+	return c.Conn.SetDeadline(t)
+}
+
+// mechanism is a SASL mechanism that reads the password for each connection.
+type mechanism struct {
+	config *SASL
+	file   *sinks.SecretFile
+}
+
+func newMechanism(config *SASL) *mechanism {
+	m := &mechanism{config: config}
+	if config.PasswordFile != "" {
+		m.file = sinks.NewSecretFile("sasl.passwordFile", config.PasswordFile)
+	}
+	return m
+}
+
+// Name implements [sasl.Mechanism].
+func (m *mechanism) Name() string {
+	switch m.config.Mechanism {
+	case saslSCRAM256:
+		return scram.SHA256.Name()
+	case saslSCRAM512:
+		return scram.SHA512.Name()
+	default:
+		return plain.Mechanism{}.Name()
+	}
+}
+
+// Start implements [sasl.Mechanism].
+func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	password := m.config.Password
+	if m.file != nil {
+		content, err := m.file.Read()
+		if err != nil {
+			return nil, nil, err
+		}
+		password = string(content)
+	}
+	inner := sasl.Mechanism(plain.Mechanism{Username: m.config.Username, Password: password})
+	var err error
+	switch m.config.Mechanism {
+	case saslSCRAM256:
+		inner, err = scram.Mechanism(scram.SHA256, m.config.Username, password)
+	case saslSCRAM512:
+		inner, err = scram.Mechanism(scram.SHA512, m.config.Username, password)
+	}
+	if err != nil {
+		// A name or password that SASLprep refuses. Its text may quote it.
+		return nil, nil, sinks.Transient(sinks.ReasonUnauthorized, fmt.Errorf("%s cannot be used with this username or password", m.config.Mechanism))
+	}
+	return inner.Start(ctx)
+}

@@ -1,0 +1,167 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// choose returns the partition of r's message.
+func (s *Sink) choose(r *sinks.Record, ids []int) int {
+	key, ok := s.keyOf(r)
+	if !ok {
+		return ids[int(s.turn.Add(1)-1)%len(ids)]
+	}
+	return partitionOf(key, ids)
+}
+
+// partitionOf is the choice of Java's client.
+func partitionOf(key string, ids []int) int {
+	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: []byte(key)}, ids...)
+}
+
+// groups sorts the batch by topic and partition. Records without a partition get their error here.
+func (s *Sink) groups(ctx context.Context, batch []sinks.Record, errs []error) []*group {
+	topics := make([]string, len(batch))
+	distinct := map[string]struct{}{}
+	for i := range batch {
+		topics[i], errs[i] = topicOf(s.topic, &batch[i])
+		if errs[i] == nil {
+			distinct[topics[i]] = struct{}{}
+		}
+	}
+	if len(distinct) == 0 {
+		return nil
+	}
+	found, err := s.lookup(ctx, slices.Sorted(maps.Keys(distinct)))
+	if err != nil && !errors.Is(err, context.Canceled) {
+		// Whatever the reason: a pool that failed to start tries again only in its own time.
+		s.refresh(refreshAfterError)
+	}
+
+	type place struct {
+		topic     string
+		partition int
+	}
+	places := map[place]*group{}
+	var groups []*group
+	var missing error
+	for i := range batch {
+		switch topic := found[topics[i]]; {
+		case errs[i] != nil:
+		case err != nil:
+			errs[i] = err
+		case topic.err != nil:
+			errs[i], missing = topic.err, topic.err
+			s.topics.note(topics[i], topic.err)
+		default:
+			p := place{topics[i], s.choose(&batch[i], topic.ids)}
+			g := places[p]
+			if g == nil {
+				g = &group{sink: s, topic: p.topic, partition: p.partition, Split: sinks.Split{Batch: batch, Errs: errs}}
+				g.Fit, g.Request = g.fit, g.store
+				places[p] = g
+				groups = append(groups, g)
+			}
+			g.records = append(g.records, i)
+		}
+	}
+	if missing != nil {
+		s.refreshFor(missing)
+	}
+	return groups
+}
+
+// group are the records of a Deliver call that go to one partition. One goroutine owns it.
+type group struct {
+	sinks.Split
+	sink      *Sink
+	topic     string
+	partition int
+	records   []int // indices into Batch, in order
+}
+
+// fit returns how many of the records go into the next request: as many as maxBytes allows, but at least one.
+func (g *group) fit(records []int) int {
+	total := batchOverhead
+	for n, i := range records {
+		r := &g.Batch[i]
+		size := g.sink.sizeOf(r).wire() + g.sink.tombstoneSize(r)
+		total += size
+		switch {
+		case size > maxRecord && n == 0:
+			return 1
+		case n > 0 && (size > maxRecord || total > g.sink.maxBytes):
+			return n
+		}
+	}
+	return len(records)
+}
+
+// store sends one request. If the broker refuses it because of a record in it, and that record stands alone, the error
+// is permanent.
+func (g *group) store(ctx context.Context, records []int) (halve bool, err error) {
+	err = g.produce(ctx, records)
+	if err == nil || !g.sink.ofTheRecord(err) {
+		return false, err
+	}
+	reason := reasonOf(err)
+	if reason == sinks.ReasonTooLarge {
+		size := g.sink.sizeOf(&g.Batch[records[0]])
+		err = fmt.Errorf("a record of %d bytes (key %d, value %d, headers %d) is larger than its brokers take: %w",
+			size.total(), size.key, size.value, size.headers, err)
+	}
+	return true, sinks.Permanent(reason, fmt.Errorf("topic %q: %w", g.topic, err))
+}
+
+// produce sends one request. What it returns is either [encoding.ofTheRecord] or classified as transient.
+func (g *group) produce(ctx context.Context, records []int) error {
+	s := g.sink
+	select {
+	case s.inFlight <- struct{}{}:
+		defer func() { <-s.inFlight }()
+	case <-ctx.Done():
+		return g.wrap(ctx.Err())
+	}
+	if size := s.sizeOf(&g.Batch[records[0]]).wire(); len(records) == 1 && size > maxRequest {
+		return kafka.MessageSizeTooLarge
+	}
+	refs := make([]*sinks.Record, len(records))
+	for n, i := range records {
+		refs[n] = &g.Batch[i]
+	}
+	reader := newReader(s.encoding, refs)
+	defer reader.stop()
+	response, err := s.client.Produce(ctx, &kafka.ProduceRequest{
+		Topic: g.topic, Partition: g.partition, RequiredAcks: s.acks, Compression: s.compression, Records: reader,
+	})
+	if err == nil && response != nil { // with requiredAcks none there is no answer
+		err = response.Error
+	}
+	if s.topics.note(g.topic, err); err == nil || s.ofTheRecord(err) {
+		return err
+	}
+	if s.keyless(err) {
+		err = fmt.Errorf("%w: a compacted topic takes no record without a key: set key, or the topic's cleanup.policy to delete", err)
+	}
+	if errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) {
+		// It was there a moment ago: the pool has been replaced meanwhile, and the new one knows nothing. Why it
+		// does not is what the user wants to know.
+		if _, why := s.metadata(ctx, []string{g.topic}); why != nil {
+			err = why
+		}
+	}
+	s.refreshFor(err)
+	return g.wrap(err)
+}
+
+func (g *group) wrap(err error) error {
+	return transient(fmt.Errorf("send to topic %q, partition %d: %w", g.topic, g.partition, err))
+}

@@ -1,0 +1,147 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// partitions is a topic's list of partitions, or why there is none.
+type partitions struct {
+	ids []int
+	err error
+}
+
+// lookup returns the partitions of topics from the metadata that requests are routed by. A topic that is missing is
+// made if the configuration says so.
+func (s *Sink) lookup(ctx context.Context, topics []string) (map[string]partitions, error) {
+	found, err := s.metadata(ctx, topics)
+	if err != nil || !s.createTopics {
+		return found, err
+	}
+	var missing []string
+	for _, topic := range topics {
+		if err := found[topic].err; err != nil && reasonOf(err) == sinks.ReasonNotFound {
+			missing = append(missing, topic)
+		}
+	}
+	if len(missing) == 0 {
+		return found, nil
+	}
+	failed, err := s.create(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	if found, err = s.metadata(ctx, topics); err != nil {
+		return nil, err
+	}
+	for topic, err := range failed {
+		if found[topic].err != nil {
+			found[topic] = partitions{err: err}
+		}
+	}
+	return found, nil
+}
+
+func (s *Sink) metadata(ctx context.Context, topics []string) (map[string]partitions, error) {
+	response, err := s.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
+	if err != nil {
+		return nil, transient(fmt.Errorf("read metadata from %s: %w", s.brokers, err))
+	}
+	found := make(map[string]partitions, len(topics))
+	for _, topic := range response.Topics {
+		var p partitions
+		for _, partition := range topic.Partitions {
+			p.ids = append(p.ids, partition.ID)
+		}
+		// The order must not depend on who is alive: the partition of a key would.
+		slices.Sort(p.ids)
+		switch {
+		case topic.Error != nil:
+			p.err = transient(fmt.Errorf("topic %q: %w", topic.Name, topic.Error))
+		case len(p.ids) == 0:
+			p.err = transient(fmt.Errorf("topic %q has no partitions yet: %w", topic.Name, kafka.LeaderNotAvailable))
+		}
+		found[topic.Name] = p
+	}
+	return found, nil
+}
+
+// create makes topics with the brokers' num.partitions and default.replication.factor (KIP-464), and waits until
+// the transport knows them. The result says which could not be made.
+func (s *Sink) create(ctx context.Context, topics []string) (map[string]error, error) {
+	request := &kafka.CreateTopicsRequest{}
+	for _, topic := range topics {
+		request.Topics = append(request.Topics, kafka.TopicConfig{Topic: topic, NumPartitions: -1, ReplicationFactor: -1})
+	}
+	response, err := s.client.CreateTopics(ctx, request)
+	if err != nil {
+		return nil, transient(fmt.Errorf("create topics: %w", err))
+	}
+	failed := map[string]error{}
+	for topic, err := range response.Errors {
+		switch {
+		case err == nil:
+			s.log.Info("created topic", "topic", topic)
+		case errors.Is(err, kafka.TopicAlreadyExists): // by another call or another program
+			s.refresh(0)
+		default:
+			failed[topic] = transient(fmt.Errorf("create topic %q: %w", topic, err))
+		}
+	}
+	return failed, nil
+}
+
+// fixed returns the topic of a template without placeholders, else "".
+func fixed(topic sinks.Template) string {
+	if topic.Fixed() {
+		return topic.Expand(&sinks.Fields{}, topicByte)
+	}
+	return ""
+}
+
+// topicOf returns the topic of r. A name that Kafka cannot have is the record's own fault.
+func topicOf(template sinks.Template, r *sinks.Record) (string, error) {
+	topic := template.Expand(&r.Fields, topicByte)
+	if topic == "" || topic == "." || topic == ".." || len(topic) > maxTopic {
+		return "", sinks.Permanent(sinks.ReasonEncode,
+			fmt.Errorf("kafka: %.300q is no name for a topic (1 to %d characters)", topic, maxTopic))
+	}
+	return topic, nil
+}
+
+// maxFailing bounds what is remembered where each object has a topic of its own.
+const maxFailing = 1000
+
+// topicLog warns once of a topic that takes nothing. The pipeline hears of it with each record, and knows no topics.
+type topicLog struct {
+	log *slog.Logger
+
+	mu      sync.Mutex // guards what follows
+	failing map[string]struct{}
+}
+
+// note sees what came of a request for the topic.
+func (l *topicLog) note(topic string, err error) {
+	if err != nil && !ofTheTopic(err) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, known := l.failing[topic]
+	switch {
+	case err == nil && known:
+		delete(l.failing, topic)
+		l.log.Info("topic takes records again", "topic", topic)
+	case err != nil && !known && len(l.failing) < maxFailing:
+		l.failing[topic] = struct{}{}
+		l.log.Warn("topic takes no records; those for it wait", "topic", topic, "err", err)
+	}
+}
