@@ -17,7 +17,7 @@ var _ sinks.Checker = (*Sink)(nil)
 // Check implements [sinks.Checker]: it logs in, connects to every broker by the address that the cluster gives for it,
 // and looks for the topic if its name holds no placeholder. Whether it may write shows only once it writes.
 func (s *Sink) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	request := &kafka.MetadataRequest{}
 	if s.fixedTopic != "" {
@@ -44,12 +44,12 @@ func (s *Sink) Check(ctx context.Context) error {
 	return nil
 }
 
-// checkMissing has the brokers say whether they would make the topic, if they are to.
+// checkMissing lets the brokers validate the creation of the topic, if createTopics is set.
 func (s *Sink) checkMissing(ctx context.Context, why error) error {
 	if reasonOf(why) != sinks.ReasonNotFound {
 		return advise(fmt.Errorf("topic %q: %w", s.fixedTopic, why))
 	}
-	if !s.createTopics {
+	if !s.config.CreateTopics {
 		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("topic %q does not exist: create it, or set createTopics: true", s.fixedTopic))
 	}
 	response, err := s.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{

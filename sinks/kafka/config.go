@@ -39,6 +39,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -47,6 +48,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl/scram"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -73,6 +75,8 @@ var (
 	keys = []string{keyObject, keyUID, keyNamespace, keyNone}
 
 	mechanisms = []string{saslPlain, saslSCRAM256, saslSCRAM512}
+
+	scramAlgorithms = map[string]scram.Algorithm{saslSCRAM256: scram.SHA256, saslSCRAM512: scram.SHA512}
 
 	requiredAcks = map[string]kafka.RequiredAcks{
 		"all": kafka.RequireAll, "one": kafka.RequireOne, "none": kafka.RequireNone,
@@ -137,65 +141,58 @@ func (c *Config) Limits() sinks.Limits {
 
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
-	faults := c.Common.Validate()
-	fail := func(path, format string, args ...any) {
-		faults = append(faults, sinks.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
-	}
-	warn := func(path, message string) {
-		faults = append(faults, sinks.Fault{Path: path, Message: message, Warning: true})
-	}
-
+	faults := sinks.Faults(c.Common.Validate())
 	if len(c.Brokers) == 0 {
-		fail("brokers", "at least one broker is needed, such as kafka:9092")
+		faults.Fail("brokers", "at least one broker is needed, such as kafka:9092")
 	}
 	for i, broker := range c.Brokers {
 		if err := checkAddress(broker); err != nil {
-			fail(fmt.Sprintf("brokers[%d]", i), "%v", err)
+			faults.Fail(fmt.Sprintf("brokers[%d]", i), "%v", err)
 		}
 	}
-	c.validateTopic(fail, warn)
+	c.validateTopic(&faults)
 	if !slices.Contains(keys, c.Key) {
-		fail("key", "%q is none of %s", c.Key, strings.Join(keys, " "))
+		faults.Fail("key", "%q is none of %s", c.Key, strings.Join(keys, " "))
 	}
 	if _, ok := requiredAcks[c.RequiredAcks]; !ok {
-		fail("requiredAcks", "%q is none of all one none", c.RequiredAcks)
+		faults.Fail("requiredAcks", "%q is none of all one none", c.RequiredAcks)
 	}
 	if _, ok := compressions[c.Compression]; !ok {
-		fail("compression", "%q is none of none gzip snappy lz4 zstd", c.Compression)
+		faults.Fail("compression", "%q is none of none gzip snappy lz4 zstd", c.Compression)
 	}
 	if c.Tombstones && (c.Key == keyNamespace || c.Key == keyNone) {
-		fail("tombstones", "a tombstone needs a key that names one object: object or uid, not %s", c.Key)
+		faults.Fail("tombstones", "a tombstone needs a key that names one object: object or uid, not %s", c.Key)
 	}
 	if c.SASL != nil {
-		c.SASL.validate(fail)
+		c.SASL.validate(&faults)
 		if c.SASL.Mechanism == saslPlain && c.TLS == nil {
-			warn("sasl.mechanism", "plain without tls sends the password in the clear")
+			faults.Warn("sasl.mechanism", "plain without tls sends the password in the clear")
 		}
 	}
 
 	if c.Key == keyNone {
-		warn("key", "without a key the records of one object go to different partitions: their order is lost, and compaction is impossible")
+		faults.Warn("key", "without a key the records of one object go to different partitions: their order is lost, and compaction is impossible")
 	}
 	switch c.RequiredAcks {
 	case "none":
-		warn("requiredAcks", "with none a record counts as delivered once it is sent: records can be lost without notice")
+		faults.Warn("requiredAcks", "with none a record counts as delivered once it is sent: records can be lost without notice")
 	case "one":
-		warn("requiredAcks", "with one a record is lost if its leader fails before a replica has it")
+		faults.Warn("requiredAcks", "with one a record is lost if its leader fails before a replica has it")
 	}
 	if c.Batch.MaxBytes > maxRecord {
-		warn("batch.maxBytes", "over 1Mi: brokers refuse such batches unless message.max.bytes is raised, and each is then sent in halves")
+		faults.Warn("batch.maxBytes", "over 1Mi: brokers refuse such batches unless message.max.bytes is raised, and each is then sent in halves")
 	}
 	return faults
 }
 
-func (c *Config) validateTopic(fail func(path, format string, args ...any), warn func(path, message string)) {
+func (c *Config) validateTopic(faults *sinks.Faults) {
 	topic, err := sinks.ParseTemplate(c.Topic)
 	if err != nil {
-		fail("topic", "%v", err)
+		faults.Fail("topic", "%v", err)
 		return
 	}
 	if c.Topic == "" {
-		fail("topic", "a topic is needed")
+		faults.Fail("topic", "a topic is needed")
 		return
 	}
 	length := 0
@@ -203,58 +200,49 @@ func (c *Config) validateTopic(fail func(path, format string, args ...any), warn
 		length += len(literal)
 		for i := range len(literal) {
 			if !topicByte(literal[i]) {
-				fail("topic", "%q holds %q; a topic is made of letters, digits, '.', '_' and '-'", c.Topic, literal[i])
+				faults.Fail("topic", "%q holds %q; a topic is made of letters, digits, '.', '_' and '-'", c.Topic, literal[i])
 				return
 			}
 		}
 	}
 	if length > maxTopic {
-		fail("topic", "is longer than %d characters", maxTopic)
+		faults.Fail("topic", "is longer than %d characters", maxTopic)
 	}
 	if c.Topic == "." || c.Topic == ".." {
-		fail("topic", "%q is no name for a topic", c.Topic)
+		faults.Fail("topic", "%q is no name for a topic", c.Topic)
 	}
 	if topic.Uses("type") {
-		warn("topic", "{type} sends the records of one object to different topics: their order is lost, and compaction keeps deleted objects")
+		faults.Warn("topic", "{type} sends the records of one object to different topics: their order is lost, and compaction keeps deleted objects")
 	}
 	if topic.Uses("name") {
-		warn("topic", "{name} makes a topic for each object")
+		faults.Warn("topic", "{name} makes a topic for each object")
 	}
 }
 
-func (s *SASL) validate(fail func(path, format string, args ...any)) {
+func (s *SASL) validate(faults *sinks.Faults) {
 	if !slices.Contains(mechanisms, s.Mechanism) {
-		fail("sasl.mechanism", "%q is none of %s", s.Mechanism, strings.Join(mechanisms, " "))
+		faults.Fail("sasl.mechanism", "%q is none of %s", s.Mechanism, strings.Join(mechanisms, " "))
 	}
 	if s.Username == "" {
-		fail("sasl.username", "a username is needed")
+		faults.Fail("sasl.username", "a username is needed")
 	}
 	if (s.Password == "") == (s.PasswordFile == "") {
-		fail("sasl.password", "set either password or passwordFile")
+		faults.Fail("sasl.password", "set either password or passwordFile")
 	}
 }
 
-// checkAddress accepts host and host:port. What has an @ may hold a password, so that none of it is quoted.
+// checkAddress accepts host and host:port. Its errors quote nothing: what stands before an @ may be a password.
 func checkAddress(address string) error {
-	switch {
-	case strings.Contains(address, "@"):
-		return fmt.Errorf("holds an @: want host:port; a login belongs in sasl")
-	case address == "":
-		return fmt.Errorf("is empty")
-	case strings.Contains(address, "://"):
-		return fmt.Errorf("%q is a URL; want host:port", address)
-	case strings.ContainsAny(address, " \t,/"):
-		return fmt.Errorf("%q is not host:port", address)
+	if strings.Contains(address, "@") {
+		return errors.New("holds an @: want host:port; a login belongs in sasl")
 	}
 	if net.ParseIP(address) != nil || !strings.Contains(address, ":") {
-		return nil
+		address = net.JoinHostPort(address, "9092")
 	}
 	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" {
-		return fmt.Errorf("%q is not host:port", address)
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("%q has no valid port", address)
+	n, portErr := strconv.ParseUint(port, 10, 16)
+	if err != nil || portErr != nil || n == 0 || host == "" || strings.ContainsAny(host, " \t,/") {
+		return errors.New("is not host:port")
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestValidate(t *testing.T) {
 			sasl: {mechanism: scram-sha-512, username: u, passwordFile: /p}, tombstones: true, createTopics: true, tls: {}}`, nil},
 		{"nothing", "{}", []string{"brokers: at least one"}},
 		{"brokers", `brokers: ["kafka://a:1", "a:x", "a:0", "", "a b:1", ":9092", "a:1,b:2"]`, []string{
-			"brokers[0]: is a URL", "brokers[1]: no valid port", "brokers[2]: no valid port", "brokers[3]: empty",
+			"brokers[0]: not host:port", "brokers[1]: not host:port", "brokers[2]: not host:port", "brokers[3]: not host:port",
 			"brokers[4]: not host:port", "brokers[5]: not host:port", "brokers[6]: not host:port",
 		}},
 		{"logins in brokers", `brokers: ["sasl://bob:s3cr3t@kafka:9092", "bob:s3cr3t@kafka:9092", "a:1,bob:s3cr3t@b:1"]`, []string{

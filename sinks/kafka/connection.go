@@ -122,14 +122,10 @@ func newMechanism(config *SASL) *mechanism {
 
 // Name implements [sasl.Mechanism].
 func (m *mechanism) Name() string {
-	switch m.config.Mechanism {
-	case saslSCRAM256:
-		return scram.SHA256.Name()
-	case saslSCRAM512:
-		return scram.SHA512.Name()
-	default:
-		return plain.Mechanism{}.Name()
+	if algorithm, ok := scramAlgorithms[m.config.Mechanism]; ok {
+		return algorithm.Name()
 	}
+	return plain.Mechanism{}.Name()
 }
 
 // Start implements [sasl.Mechanism].
@@ -142,16 +138,13 @@ func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error
 		}
 		password = string(content)
 	}
-	inner := sasl.Mechanism(plain.Mechanism{Username: m.config.Username, Password: password})
-	var err error
-	switch m.config.Mechanism {
-	case saslSCRAM256:
-		inner, err = scram.Mechanism(scram.SHA256, m.config.Username, password)
-	case saslSCRAM512:
-		inner, err = scram.Mechanism(scram.SHA512, m.config.Username, password)
+	algorithm, ok := scramAlgorithms[m.config.Mechanism]
+	if !ok {
+		return plain.Mechanism{Username: m.config.Username, Password: password}.Start(ctx)
 	}
+	inner, err := scram.Mechanism(algorithm, m.config.Username, password)
 	if err != nil {
-		// A name or password that SASLprep refuses. Its text may quote it.
+		// SASLprep refuses the name or the password. Its text may quote it.
 		return nil, nil, sinks.Transient(sinks.ReasonUnauthorized, fmt.Errorf("%s cannot be used with this username or password", m.config.Mechanism))
 	}
 	return inner.Start(ctx)

@@ -92,13 +92,12 @@ type group struct {
 func (g *group) fit(records []int) int {
 	total := batchOverhead
 	for n, i := range records {
-		r := &g.Batch[i]
-		size := g.sink.sizeOf(r).wire() + g.sink.tombstoneSize(r)
+		size := g.sink.sizeOf(&g.Batch[i])
 		total += size
 		switch {
 		case size > maxRecord && n == 0:
 			return 1
-		case n > 0 && (size > maxRecord || total > g.sink.maxBytes):
+		case n > 0 && (size > maxRecord || total > int(g.sink.config.Batch.MaxBytes)):
 			return n
 		}
 	}
@@ -114,9 +113,8 @@ func (g *group) store(ctx context.Context, records []int) (halve bool, err error
 	}
 	reason := reasonOf(err)
 	if reason == sinks.ReasonTooLarge {
-		size := g.sink.sizeOf(&g.Batch[records[0]])
-		err = fmt.Errorf("a record of %d bytes (key %d, value %d, headers %d) is larger than its brokers take: %w",
-			size.total(), size.key, size.value, size.headers, err)
+		r := &g.Batch[records[0]]
+		err = fmt.Errorf("a record of %d bytes (value %d) is larger than its brokers take: %w", g.sink.sizeOf(r), len(r.Body), err)
 	}
 	return true, sinks.Permanent(reason, fmt.Errorf("topic %q: %w", g.topic, err))
 }
@@ -130,7 +128,7 @@ func (g *group) produce(ctx context.Context, records []int) error {
 	case <-ctx.Done():
 		return g.wrap(ctx.Err())
 	}
-	if size := s.sizeOf(&g.Batch[records[0]]).wire(); len(records) == 1 && size > maxRequest {
+	if len(records) == 1 && s.sizeOf(&g.Batch[records[0]]) > maxRequest {
 		return kafka.MessageSizeTooLarge
 	}
 	refs := make([]*sinks.Record, len(records))
@@ -140,7 +138,8 @@ func (g *group) produce(ctx context.Context, records []int) error {
 	reader := newReader(s.encoding, refs)
 	defer reader.stop()
 	response, err := s.client.Produce(ctx, &kafka.ProduceRequest{
-		Topic: g.topic, Partition: g.partition, RequiredAcks: s.acks, Compression: s.compression, Records: reader,
+		Topic: g.topic, Partition: g.partition, RequiredAcks: requiredAcks[s.config.RequiredAcks],
+		Compression: compressions[s.config.Compression], Records: reader,
 	})
 	if err == nil && response != nil { // with requiredAcks none there is no answer
 		err = response.Error
@@ -152,8 +151,8 @@ func (g *group) produce(ctx context.Context, records []int) error {
 		err = fmt.Errorf("%w: a compacted topic takes no record without a key: set key, or the topic's cleanup.policy to delete", err)
 	}
 	if errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) {
-		// It was there a moment ago: the pool has been replaced meanwhile, and the new one knows nothing. Why it
-		// does not is what the user wants to know.
+		// It was there a moment ago: the pool has been replaced meanwhile, and the new one has no metadata yet.
+		// The reason for that is the useful error.
 		if _, why := s.metadata(ctx, []string{g.topic}); why != nil {
 			err = why
 		}

@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 
@@ -58,48 +59,24 @@ func (e encoding) tombstone(r *sinks.Record) bool {
 	return e.tombstones && r.Fields.Type == "DELETED"
 }
 
-// size of a message, uncompressed. Of the headers only content is counted, as a broker's quota does.
-type size struct{ key, value, headers, names int }
-
-func (s size) total() int { return s.key + s.value + s.headers }
-
-// wire is an upper bound of what the message takes in a batch.
-func (s size) wire() int { return s.total() + recordOverhead + s.names*headerOverhead }
-
-// sizeOf returns the size of r's message without its tombstone.
-func (e encoding) sizeOf(r *sinks.Record) size {
+// sizeOf returns an upper bound of the bytes that r's message and its tombstone take in a batch, uncompressed.
+func (e encoding) sizeOf(r *sinks.Record) int {
 	key, _ := e.keyOf(r)
-	s := size{key: len(key), value: len(r.Body), headers: len(headerID) + len(r.DedupID), names: 1}
+	alone := len(key) + len(headerID) + len(r.DedupID) + recordOverhead + headerOverhead // as a tombstone is
+	size := alone + r.Size() - len(r.Key) + (len(r.Headers)+len(r.Attributes))*headerOverhead
 	if r.ContentType != "" {
-		s.headers += len(headerContentType) + len(r.ContentType)
-		s.names++
+		size += len(headerContentType) + len(r.ContentType) + headerOverhead
 	}
-	for name, value := range r.Headers {
-		if name != headerContentType || r.ContentType == "" {
-			s.headers += len(name) + len(value)
-			s.names++
-		}
+	if e.tombstone(r) {
+		size += alone
 	}
-	for name, value := range r.Attributes {
-		s.headers += len(attributePrefix) + len(name) + len(value)
-		s.names++
-	}
-	return s
-}
-
-// tombstoneSize returns what a tombstone adds to r, 0 if r has none.
-func (e encoding) tombstoneSize(r *sinks.Record) int {
-	if !e.tombstone(r) {
-		return 0
-	}
-	key, _ := e.keyOf(r)
-	return len(key) + len(headerID) + len(r.DedupID) + recordOverhead + headerOverhead
+	return size
 }
 
 var errStopped = errors.New("the call that these records belong to has ended")
 
 // reader encodes the records of one request while kafka-go writes it. kafka-go does that in a goroutine of its own,
-// which may run on after a cancelled Produce has returned; the records are not ours any more by then. So each is
+// which may run on after a cancelled Produce has returned, when the records must not be read any more. So each is
 // copied under a lock, and stop ends it.
 type reader struct {
 	encoding
@@ -119,7 +96,7 @@ func newReader(e encoding, records []*sinks.Record) *reader {
 	return &reader{encoding: e, records: records}
 }
 
-// stop makes the reader forget its records. Nothing reads them once it returned.
+// stop drops the records. Nothing reads them once stop has returned.
 func (r *reader) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,9 +124,9 @@ func (r *reader) ReadRecord() (*kafka.Record, error) {
 	return &r.record, nil
 }
 
-// encode fills r.record. A tombstone has no value; it says whose it is, and nothing else.
+// encode fills r.record. A tombstone has the key and the id, and no value.
 func (r *reader) encode(record *sinks.Record, tombstone bool) {
-	r.buf = slices.Grow(r.buf[:0], r.sizeOf(record).total())
+	r.buf = slices.Grow(r.buf[:0], r.sizeOf(record))
 	r.record = kafka.Record{Headers: r.record.Headers[:0]}
 	if key, ok := r.keyOf(record); ok {
 		r.record.Key = kafka.NewBytes(r.copy(key))
@@ -165,25 +142,22 @@ func (r *reader) encode(record *sinks.Record, tombstone bool) {
 	if record.ContentType != "" {
 		r.header(headerContentType, record.ContentType)
 	}
-	r.names = r.names[:0]
-	for name := range record.Headers {
+	for _, name := range r.sorted(record.Headers) {
 		if name != headerContentType || record.ContentType == "" {
-			r.names = append(r.names, name)
+			r.header(name, record.Headers[name])
 		}
 	}
-	slices.Sort(r.names)
-	for _, name := range r.names {
-		r.header(name, record.Headers[name])
-	}
-	r.names = r.names[:0]
-	for name := range record.Attributes {
-		r.names = append(r.names, name)
-	}
-	slices.Sort(r.names)
-	for _, name := range r.names {
+	for _, name := range r.sorted(record.Attributes) {
 		r.header(attributePrefix+name, record.Attributes[name])
 	}
 	r.header(headerID, record.DedupID)
+}
+
+// sorted returns the names of values in order; they are valid until the next call.
+func (r *reader) sorted(values map[string]string) []string {
+	r.names = slices.AppendSeq(r.names[:0], maps.Keys(values))
+	slices.Sort(r.names)
+	return r.names
 }
 
 func (r *reader) header(name, value string) {

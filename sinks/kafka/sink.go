@@ -18,7 +18,7 @@ const (
 	// maxInFlight bounds the requests under way. kafka-go sends one at a time over a connection, so it bounds the
 	// connections too.
 	maxInFlight = 16
-	// How often the metadata is asked for anew: after an error of a broker, and while a topic is missing or forbidden.
+	// How often the metadata is read anew: after an error of a broker, and while a topic is missing or forbidden.
 	refreshAfterError   = time.Second
 	refreshMissingTopic = 5 * time.Second
 )
@@ -28,16 +28,12 @@ var _ sinks.Sink = (*Sink)(nil)
 // Sink delivers to Kafka.
 type Sink struct {
 	encoding
-	topic        sinks.Template
-	fixedTopic   string // the topic, if it has no placeholder
-	maxBytes     int
-	acks         kafka.RequiredAcks
-	compression  kafka.Compression
-	timeout      time.Duration
-	createTopics bool
-	brokers      string
-	log          *slog.Logger
-	topics       topicLog
+	config     *Config
+	topic      sinks.Template
+	fixedTopic string // the topic, if it has no placeholder
+	brokers    string
+	log        *slog.Logger
+	topics     topicLog
 
 	client    *kafka.Client
 	transport *kafka.Transport
@@ -57,20 +53,16 @@ func open(config *Config, env sinks.Env) (*Sink, error) {
 	ctx, end := context.WithCancel(context.Background())
 	transport := newTransport(ctx, config, fixed(topic), env.UserAgent)
 	return &Sink{
-		encoding:     encoding{key: config.Key, tombstones: config.Tombstones},
-		topic:        topic,
-		fixedTopic:   fixed(topic),
-		maxBytes:     int(config.Batch.MaxBytes),
-		acks:         requiredAcks[config.RequiredAcks],
-		compression:  compressions[config.Compression],
-		timeout:      config.Timeout,
-		createTopics: config.CreateTopics,
-		brokers:      strings.Join(config.Brokers, ","),
-		log:          env.Logger,
-		topics:       topicLog{log: env.Logger, failing: map[string]struct{}{}},
+		encoding:   encoding{key: config.Key, tombstones: config.Tombstones},
+		config:     config,
+		topic:      topic,
+		fixedTopic: fixed(topic),
+		brokers:    strings.Join(config.Brokers, ","),
+		log:        env.Logger,
+		topics:     topicLog{log: env.Logger, failing: map[string]struct{}{}},
 		client: &kafka.Client{
 			Addr: kafka.TCP(config.Brokers...),
-			// Also what brokers are told: they wait for half of it for replicas; without it, 500 ms.
+			// It goes to the brokers too, which wait half of it for replicas; without it, 500 ms.
 			Timeout:   config.Timeout,
 			Transport: transport,
 		},
@@ -88,7 +80,7 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 
 	errs := make([]error, len(batch))

@@ -23,7 +23,7 @@ type partitions struct {
 // made if the configuration says so.
 func (s *Sink) lookup(ctx context.Context, topics []string) (map[string]partitions, error) {
 	found, err := s.metadata(ctx, topics)
-	if err != nil || !s.createTopics {
+	if err != nil || !s.config.CreateTopics {
 		return found, err
 	}
 	var missing []string
@@ -75,7 +75,7 @@ func (s *Sink) metadata(ctx context.Context, topics []string) (map[string]partit
 }
 
 // create makes topics with the brokers' num.partitions and default.replication.factor (KIP-464), and waits until
-// the transport knows them. The result says which could not be made.
+// the transport knows them. The result has those that could not be made.
 func (s *Sink) create(ctx context.Context, topics []string) (map[string]error, error) {
 	request := &kafka.CreateTopicsRequest{}
 	for _, topic := range topics {
@@ -117,10 +117,10 @@ func topicOf(template sinks.Template, r *sinks.Record) (string, error) {
 	return topic, nil
 }
 
-// maxFailing bounds what is remembered where each object has a topic of its own.
+// maxFailing bounds what is kept where each object has a topic of its own.
 const maxFailing = 1000
 
-// topicLog warns once of a topic that takes nothing. The pipeline hears of it with each record, and knows no topics.
+// topicLog warns once of a topic that takes nothing. The pipeline gets the error of each record, and has no notion of topics.
 type topicLog struct {
 	log *slog.Logger
 
@@ -128,7 +128,7 @@ type topicLog struct {
 	failing map[string]struct{}
 }
 
-// note sees what came of a request for the topic.
+// note takes the result of a request for the topic.
 func (l *topicLog) note(topic string, err error) {
 	if err != nil && !ofTheTopic(err) {
 		return
