@@ -43,7 +43,7 @@ func PercentEncode(value string) string {
 	return b.String()
 }
 
-// Structured returns the record as one JSON value that says everything: an event in binary mode takes its structured
+// Structured returns the record as one complete JSON value: an event in binary mode takes its structured
 // form, anything else is its body. It is for sinks that have no place for headers.
 func (r *Record) Structured() []byte {
 	if r.Attributes == nil {

@@ -7,8 +7,8 @@ import (
 
 // Describer is what a [Config] may implement beside, for `exporter explain`.
 type Describer interface {
-	// Describe says where a record would go, and in which form, as if it were the only one of its batch. It connects to
-	// nothing and reads no file; what it returns holds no credential.
+	// Describe returns where a record would go, and in which form, as if it were the only one of its batch. It connects to
+	// nothing and reads no file; its result holds no credential.
 	Describe(r *Record) Destination
 }
 
@@ -16,13 +16,13 @@ type Describer interface {
 type Destination struct {
 	// Place in a few words: "topic k8s.apps.deployments".
 	Place string
-	// Key of the message; empty if the transport has none, or the configuration wants none.
+	// Key of the message; empty if the transport or the configuration has none.
 	Key string
 	// Headers as the transport writes them, by name. What is secret, or is made when the record is sent, is "…".
 	Headers []Header
 	// Body is one JSON value, before compression.
 	Body []byte
-	// Err says why the record could never be sent; what is above may then be missing.
+	// Err is why the record could never be sent; what is above may then be missing.
 	Err error
 }
 

@@ -2,11 +2,11 @@
 //
 // A sink is one package that provides a [Config] (what stands in the file under the sink's kind) and a [Sink]
 // (what delivers). cmd/exporter lists the kinds; nothing else has to change for a new one. Packages under sinks
-// know nothing of Kubernetes: a [Record] is bytes with an id, a key and a few named [Fields].
+// do not depend on Kubernetes: a [Record] is bytes with an id, a key and a few named [Fields].
 //
 // # Who decides what
 //
-// A sink classifies its errors, because only it knows what a status or a code means ([Error]). The pipeline
+// A sink classifies its errors, because only it can interpret a status or a code ([Error]). The pipeline
 // decides what follows: whether to try again, when, and what goes to the dead letter. A sink therefore never
 // retries on its own beyond what one call needs, and never drops a record.
 //

@@ -22,7 +22,7 @@ const (
 	ReasonCancelled    Reason = "cancelled"    // kubeferry is stopping
 	ReasonUnauthorized Reason = "unauthorized" // credentials missing, wrong or without the right
 	ReasonNotFound     Reason = "not_found"    // no such topic, stream or path
-	ReasonThrottled    Reason = "throttled"    // asked to slow down
+	ReasonThrottled    Reason = "throttled"    // the peer requests a lower rate
 	ReasonUnavailable  Reason = "unavailable"  // the peer answered, and cannot take anything now
 	ReasonTooLarge     Reason = "too_large"    // this record is larger than the peer takes
 	ReasonRejected     Reason = "rejected"     // the peer refuses this record
@@ -38,18 +38,18 @@ func Reasons() []Reason {
 	}
 }
 
-// MaxRetryAfter is the longest delay that a peer may ask for; more is taken for this much. Beyond it the peer is surely
-// wrong, and nobody would know why nothing comes.
+// MaxRetryAfter is the longest delay that a peer may request; a longer one counts as this. A peer that requests more is
+// nearly always wrong, and would stop a pipeline for no visible reason.
 const MaxRetryAfter = 10 * time.Minute
 
 // Error is a classified failure of a record or of a whole call. Its text never holds a credential.
 type Error struct {
 	Err    error
 	Reason Reason
-	// Permanent says that this record could never be taken, whatever happens to the sink. What would fail any
+	// Permanent is set if this record could never be taken, in any state of the peer. What would fail any
 	// record (refused, unauthorized, no such topic, 5xx) is not permanent.
 	Permanent bool
-	// RetryAfter is the delay the peer asked for, [MaxRetryAfter] at most; 0 if it did not.
+	// RetryAfter is the delay the peer requested, [MaxRetryAfter] at most; 0 if it did not.
 	RetryAfter time.Duration
 }
 
@@ -95,7 +95,7 @@ func reasonOf(err error) Reason {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return ReasonTimeout
 	case errors.As(err, &opErr) && opErr.Op == "remote error":
-		// An alert of TLS (crypto/tls has no type for it): with what is common here, the peer wants another
+		// An alert of TLS (crypto/tls has no type for it): in nearly all cases here, the peer refuses the
 		// client certificate.
 		return ReasonUnauthorized
 	case errors.As(err, &opErr), errors.As(err, &dnsErr), isCertificate(err), errors.Is(err, io.EOF),

@@ -15,7 +15,7 @@ type Record struct {
 	// Headers of this record in the transport's own header section; names are lower case. May be nil.
 	Headers map[string]string
 	// Attributes are those of a CloudEvent in binary mode, whose data is Body and whose datacontenttype is
-	// ContentType: names without a prefix, values as they are. A sink writes them as the binding of its protocol says
+	// ContentType: names without a prefix, values as they are. A sink writes them as the binding of its protocol specifies
 	// (see [AttributeHeaders]); one without headers writes [Record.Structured]. Nil if the record is something else.
 	Attributes map[string]string
 	// Body is one JSON value without line breaks.

@@ -9,25 +9,25 @@ import (
 
 // Sink delivers records to one destination.
 type Sink interface {
-	// Deliver sends a batch and returns nil once every record in it is acknowledged. A *[BatchError] tells per
+	// Deliver sends a batch and returns nil once every record in it is acknowledged. A *[BatchError] has the result of each
 	// record; after any other error nothing counts as acknowledged. Deliver is called from up to
-	// [Limits.Concurrency] goroutines at once. It returns soon after ctx ends, whatever the peer does, and
-	// retries nothing itself.
+	// [Limits.Concurrency] goroutines at once. It returns soon after ctx ends, also while the peer does
+	// not answer, and retries nothing itself.
 	Deliver(ctx context.Context, batch []Record) error
 
 	// Close frees what the sink holds, within ctx. No Deliver is running or follows. It may be called twice.
 	Close(ctx context.Context) error
 }
 
-// Config is what the configuration file says of one sink, under its kind. Its fields carry yaml tags; a struct
+// Config is the section of one sink in the configuration file, under its kind. Its fields carry yaml tags; a struct
 // tag doc:"…" becomes the description in the JSON Schema. Pointers returned by [Kind.New] hold the defaults.
 type Config interface {
 	// Validate returns every fault that can be found without a connection.
 	Validate() []Fault
-	// Limits says how the pipeline shall cut batches for this sink.
+	// Limits returns how the pipeline shall cut batches for this sink.
 	Limits() Limits
 	// Open makes the sink. It does not wait for the peer and does not fail because the peer is away: Deliver
-	// connects, and says so when it cannot.
+	// connects, and returns an error when it cannot.
 	Open(ctx context.Context, env Env) (Sink, error)
 }
 
@@ -59,7 +59,7 @@ type Limits struct {
 	Concurrency int
 	// Timeout bounds one Deliver call.
 	Timeout time.Duration
-	// OnePerKey asks for at most one record of a key in a batch.
+	// OnePerKey limits a batch to one record of each key.
 	OnePerKey bool
 	// LosesHeaders is set if a batch arrives as one body, without the headers of its records.
 	LosesHeaders bool

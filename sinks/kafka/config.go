@@ -4,7 +4,7 @@
 //
 // The pipeline batches, retries and keeps the order. kafka.Writer does all three again: it waits on a timer of its
 // own, retries ten times in silence, and lets the next batch of a partition go ahead once it gave up, which breaks
-// order per object. [kafka.Client.Produce] sends one batch to one partition, once, and says what came of it.
+// order per object. [kafka.Client.Produce] sends one batch to one partition, once, and returns the result.
 //
 // # Order and acknowledgement
 //
@@ -13,9 +13,9 @@
 // a batch for the sake of one record (MESSAGE_TOO_LARGE, INVALID_RECORD …) the batch is halved until that record
 // stands alone, so that its neighbours are stored; later records of the same object are then held back. Any other
 // error ends the group. A configuration that may spread one object over several groups (key: none, key: uid,
-// {type} in the topic) asks for one record per key and call.
+// {type} in the topic) limits a call to one record per key.
 //
-// kafka-go has no idempotent producer. A lost answer therefore stores a record twice; consumers tell by the header
+// kafka-go has no idempotent producer. A lost answer therefore stores a record twice; consumers recognize it by the header
 // kubeferry-dedup-id, which is the same each time.
 //
 // # Sizes
@@ -32,7 +32,7 @@
 // # Metadata
 //
 // kafka-go's Transport reads the cluster's metadata again at random moments within [metadataTTL] and has no call to
-// do so at once. After an error that smells of old metadata the pool of connections is given up instead
+// do so at once. After an error that may come from old metadata the pool of connections is given up instead
 // ([kafka.Transport.CloseIdleConnections]): the next call opens a new one, which starts by reading it. Calls under
 // way keep the old pool until they end.
 package kafka

@@ -28,9 +28,9 @@ func (e encoding) ofTheRecord(err error) bool {
 	}
 }
 
-// keyless reports whether records are refused for want of a key, as compacted topics do: that is the configuration's
-// fault. A broker checks little else in a record (Kafka's LogValidator), so what it refuses under key: none counts as
-// that; older ones answer InvalidMessage.
+// keyless reports whether records are refused for want of a key, as compacted topics do: a fault of the configuration.
+// A broker checks little else in a record (Kafka's LogValidator), so every refusal under key: none counts as that; older
+// brokers answer InvalidMessage.
 func (e encoding) keyless(err error) bool {
 	var code kafka.Error
 	return e.key == keyNone && errors.As(err, &code) && (code == kafka.InvalidRecord || code == kafka.InvalidMessage)

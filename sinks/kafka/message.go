@@ -34,7 +34,7 @@ const (
 	headerOverhead = 6
 )
 
-// encoding says how records become messages.
+// encoding is how records become messages.
 type encoding struct {
 	key        string
 	tombstones bool
@@ -164,7 +164,7 @@ func (r *reader) header(name, value string) {
 	r.record.Headers = append(r.record.Headers, kafka.Header{Key: name, Value: r.copy(value)})
 }
 
-// copy returns text as bytes that are valid as long as r.record; never nil, which Kafka would tell from empty.
+// copy returns text as bytes that are valid as long as r.record; never nil, which is not empty to Kafka.
 func (r *reader) copy(text string) []byte {
 	start := len(r.buf)
 	r.buf = append(r.buf, text...)

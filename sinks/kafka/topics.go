@@ -20,7 +20,7 @@ type partitions struct {
 }
 
 // lookup returns the partitions of topics from the metadata that requests are routed by. A topic that is missing is
-// made if the configuration says so.
+// created if createTopics is set.
 func (s *Sink) lookup(ctx context.Context, topics []string) (map[string]partitions, error) {
 	found, err := s.metadata(ctx, topics)
 	if err != nil || !s.config.CreateTopics {

@@ -6,7 +6,7 @@
 // flush may be answered by another connection than the one that took the message, and pending acknowledgements fail
 // some time later. It also keeps the public key of an nkey for ever, its callbacks for passwords and tokens cannot fail,
 // and it does not report why a login after the first was refused. So a connection is never revived here
-// (nats.Options.AllowReconnect is false): when one is lost, whatever waits on it fails, and the next Deliver call makes a
+// (nats.Options.AllowReconnect is false): when one is lost, the calls that wait on it fail, and the next Deliver call makes a
 // new one. That reads every credentials and TLS file anew, has no buffer to overrun, and the pipeline's backoff is the
 // only one.
 //
@@ -229,7 +229,7 @@ func (c *Config) validateStream(faults *sinks.Faults) {
 	}
 }
 
-// duplicates is the window to ask for: 10m unless set, and never longer than maxAge, which the server refuses.
+// duplicates is the window to configure: 10m unless set, and never longer than maxAge, which the server refuses.
 func (s *Stream) duplicates() time.Duration {
 	window := s.Duplicates
 	if window == 0 {

@@ -97,7 +97,7 @@ func headerSize(header nats.Header) int {
 
 var _ sinks.Describer = (*Config)(nil)
 
-// Describe implements [sinks.Describer]. It does not know what the server takes at most.
+// Describe implements [sinks.Describer]. It does not check the server's max_payload.
 func (c *Config) Describe(r *sinks.Record) sinks.Destination {
 	template, err := sinks.ParseTemplate(c.Subject)
 	if err != nil {

@@ -30,7 +30,7 @@ type stream struct {
 	subject string
 	log     *slog.Logger
 
-	mu       sync.Mutex // guards what follows, and is held while looking the server
+	mu       sync.Mutex // guards known and lookOnly, also during requests to the server
 	known    bool
 	lookOnly bool
 
@@ -195,9 +195,8 @@ func (s *stream) inspect(ctx context.Context, js jetstream.JetStream, found *jet
 	return nil
 }
 
-// drops lists the limits by which the stream found drops what it stored, but for those that the user asked for. Age
-// counts whatever the stream does when it is full; a full stream that refuses (DiscardNew) drops nothing, except within a
-// subject, unless it refuses there too.
+// drops lists the limits by which the stream found drops records, except those that the user configured. Age counts in
+// any case; a full stream that refuses (DiscardNew) drops nothing, except within a subject, unless it refuses there too.
 func (s *Stream) drops(found *jetstream.StreamConfig) (limits []string) {
 	add := func(name string, limit any) { limits = append(limits, fmt.Sprintf("%s %v", name, limit)) }
 	if found.MaxAge > 0 && found.MaxAge != s.MaxAge {
@@ -218,7 +217,7 @@ func (s *Stream) drops(found *jetstream.StreamConfig) (limits []string) {
 	return limits
 }
 
-// others names the other streams that take some of the records, as far as this user may know.
+// others names the other streams that take some of the records, as far as the server shows them to this user.
 func (s *stream) others(ctx context.Context, js jetstream.JetStream, name string) string {
 	names, err := namesOf(ctx, js, pattern(s.subject))
 	if err != nil {
@@ -227,8 +226,9 @@ func (s *stream) others(ctx context.Context, js jetstream.JetStream, name string
 	return strings.Join(slices.DeleteFunc(names, func(other string) bool { return other == name }), " ")
 }
 
-// acknowledged checks what the acknowledgements of a call say of the stream; before is the highest sequence when the call
-// began. A stream counts upwards, so a lower sequence means that it was deleted and made anew: the next call looks at it.
+// acknowledged checks the stream and the sequence in the acknowledgements of a call; before is the highest sequence when
+// the call began. A stream counts upwards, so a lower sequence means that it was deleted and made anew: the next call looks
+// at it.
 func (s *stream) acknowledged(before uint64, acks []*jetstream.PubAck) {
 	if s.config == nil {
 		return

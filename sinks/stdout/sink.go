@@ -50,7 +50,7 @@ func (c *Config) Limits() sinks.Limits {
 }
 
 // Open implements [sinks.Config]. A program whose standard output may be closed must ignore SIGPIPE, which else ends
-// it before the sink can say so.
+// it before the sink can return an error.
 func (c *Config) Open(context.Context, sinks.Env) (sinks.Sink, error) {
 	return newSink(os.Stdout), nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// body is that of a request. The transport may read it beyond the call, and says that it is done by closing it: then the
-// buffer serves another request. A request of a hundred records has 130 KB, which nobody should have to collect.
+// body is the body of a request. The transport may read it beyond the call, and closes it at the end: then the buffer is
+// used for another request. A request of a hundred records has 130 KB, too much garbage for each call.
 type body struct {
 	mu     sync.Mutex // guards what follows
 	buffer *[]byte    // nil once closed

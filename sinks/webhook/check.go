@@ -15,7 +15,7 @@ var _ sinks.Checker = (*Sink)(nil)
 
 // Check implements [sinks.Checker] by an OPTIONS request with the sink's headers and credentials, without a body and
 // without a signature. That shows whether the receiver can be reached, TLS, and credentials that it looks at before the
-// method. A receiver need not know OPTIONS: 405, 501 and the like say only that somebody is there.
+// method. A receiver need not support OPTIONS: 405, 501 and the like show only that it is there.
 func (s *Sink) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
@@ -49,7 +49,7 @@ func (s *Sink) Check(ctx context.Context) error {
 	}
 }
 
-// advice says what to do about an answer; nothing if it is none that a delivery would have to fear.
+// advice returns what to do about an answer; nothing if a delivery would not fail because of it.
 func (s *Sink) advice(resp *http.Response) string {
 	switch code := resp.StatusCode; {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
@@ -72,7 +72,7 @@ func (s *Sink) advice(resp *http.Response) string {
 
 // speaksTLS finds out whether a server that answers 400 to plain HTTP means just that.
 func (s *Sink) speaksTLS(ctx context.Context) bool {
-	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // whoever it is; nothing is sent
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nothing is sent
 	conn, err := dialer.DialContext(ctx, "tcp", s.target.Host)
 	if err != nil {
 		return false

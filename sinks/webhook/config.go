@@ -1,4 +1,4 @@
-// Package webhook delivers records by HTTP, signed as the Standard Webhooks specification asks if a secret is given.
+// Package webhook delivers records by HTTP, signed as Standard Webhooks specifies if a secret is given.
 package webhook
 
 import (
@@ -141,7 +141,7 @@ func (c *Config) Validate() []sinks.Fault {
 	return faults
 }
 
-// leastSecret is what Standard Webhooks asks of a secret at least: 24 to 64 random bytes.
+// leastSecret is the least that Standard Webhooks requires of a secret: 24 to 64 random bytes.
 const leastSecret = 24
 
 // warnOfShort looks at a signing secret that is there. One that is not need not be where the file is validated.

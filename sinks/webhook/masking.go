@@ -17,7 +17,7 @@ const (
 )
 
 // confidential lists what the configuration itself holds that must not be shown: the values of headers, and all of the
-// URL behind its host. Many receivers have their token there, and nothing says in which part of it.
+// URL behind its host. Many receivers have their token there, in any part of it.
 func confidential(c *Config, target *url.URL) []string {
 	var texts []string
 	add := func(pieces ...string) {
@@ -44,8 +44,8 @@ func confidential(c *Config, target *url.URL) []string {
 	return texts
 }
 
-// excerpt returns the beginning of what a receiver said: one line, printable, without our credentials, which some
-// receivers echo.
+// excerpt returns the beginning of a receiver's text: one line, printable, without our credentials, which some receivers
+// echo.
 func (s *secrets) excerpt(text string) string {
 	var forms []string
 	for _, secret := range s.hidden {

@@ -27,11 +27,12 @@ const (
 	headerSignature = "webhook-signature"
 )
 
-// askFirst is the size from which a request asks (Expect: 100-continue) before it sends its body: a receiver that
-// refuses it would close the connection while the body is written, and its answer would be lost. curl does the same.
-const askFirst = 1 << 20
+// expectSize is the size from which a request has the header Expect: 100-continue and its body waits for the answer: a
+// receiver that refuses it would close the connection while the body is written, and its answer would be lost. curl does
+// the same.
+const expectSize = 1 << 20
 
-// post sends one request and returns its classified error, and whether fewer records in one request may fare better.
+// post sends one request and returns its classified error, and whether fewer records in one request may be taken.
 func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, err error) {
 	creds, err := s.creds.read()
 	if err != nil {
@@ -88,7 +89,7 @@ func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secr
 		header.Set("Content-Encoding", "gzip")
 	}
 	encoded := s.compressed(content)
-	if len(*encoded) >= askFirst {
+	if len(*encoded) >= expectSize {
 		header.Set("Expect", "100-continue")
 	}
 	req.Header = header

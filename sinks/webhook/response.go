@@ -21,7 +21,7 @@ const (
 	maxReadTime = time.Second // and a slower one too
 )
 
-// reasonOf says what a status means. Whether it is permanent is the configuration's to say.
+// reasonOf returns the reason for a status. The configuration decides whether it is permanent.
 func reasonOf(status int) sinks.Reason {
 	switch status {
 	case http.StatusRequestEntityTooLarge:
@@ -47,9 +47,9 @@ func reasonOf(status int) sinks.Reason {
 	}
 }
 
-// readBody reads a response within bounds of bytes and time, so that its connection can be used again. The status has
-// said what there is to say, so a body that is late changes nothing; it takes a quarter of the time that the call has
-// left at most, so that a refused array can still be taken apart. Past the bound, cancel ends the request.
+// readBody reads a response within bounds of bytes and time, so that its connection can be used again. The status
+// decides, so a body that is late changes nothing; it takes a quarter of the time that the call has left at most, so that
+// a refused array can still be sent in halves. Past the bound, cancel ends the request.
 func readBody(ctx context.Context, resp *http.Response, cancel context.CancelFunc) []byte {
 	bound := maxReadTime
 	if deadline, ok := ctx.Deadline(); ok {
@@ -113,11 +113,11 @@ func (s *Sink) noAnswer(ctx context.Context, err error, creds *secrets) error {
 	return sinks.Transient(reason, fmt.Errorf("send to %s: %s", origin(s.target), creds.excerpt(err.Error())))
 }
 
-// origin is what may be said of a URL: many receivers put their token into the path or the query.
+// origin is the part of a URL that may be shown: many receivers put their token into the path or the query.
 func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
-// retryAfter reads both forms of the header: seconds, of any number of digits, and an HTTP date. Anything else asks for
-// nothing.
+// retryAfter reads both forms of the header: seconds, of any number of digits, and an HTTP date. For anything else it
+// returns 0.
 func (s *Sink) retryAfter(value string) time.Duration {
 	delay := time.Duration(0)
 	if digits := strings.TrimSpace(value); digits != "" && strings.Trim(digits, "0123456789") == "" {
