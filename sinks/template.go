@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -29,33 +30,30 @@ var placeholders = map[string]func(*Fields) string{
 	"type":      func(f *Fields) string { return f.Type },
 }
 
+var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
+
 // ParseTemplate reads a template; an unknown placeholder or an unclosed brace is an error that lists what exists.
 func ParseTemplate(text string) (Template, error) {
 	var t Template
-	rest := text
-	for {
-		open := strings.IndexByte(rest, '{')
-		if open < 0 {
-			if strings.IndexByte(rest, '}') >= 0 {
-				return Template{}, fmt.Errorf("%q has a } without a {", text)
-			}
-			if rest != "" {
-				t.parts = append(t.parts, part{literal: rest})
-			}
-			return t, nil
-		}
-		length := strings.IndexByte(rest[open:], '}')
-		if length < 0 {
-			return Template{}, fmt.Errorf("%q has a { without a }", text)
-		}
-		name := rest[open+1 : open+length]
+	end := 0
+	for _, at := range placeholder.FindAllStringSubmatchIndex(text, -1) {
+		name := text[at[2]:at[3]]
 		field, ok := placeholders[name]
 		if !ok {
 			return Template{}, fmt.Errorf("unknown placeholder {%s}; there are %s", name, strings.Join(placeholderNames(), " "))
 		}
-		t.parts = append(t.parts, part{literal: rest[:open], name: name, field: field})
-		rest = rest[open+length+1:]
+		t.parts = append(t.parts, part{literal: text[end:at[0]], name: name, field: field})
+		end = at[1]
 	}
+	if end < len(text) {
+		t.parts = append(t.parts, part{literal: text[end:]})
+	}
+	for _, p := range t.parts {
+		if strings.ContainsAny(p.literal, "{}") {
+			return Template{}, fmt.Errorf("%q has a brace without its counterpart", text)
+		}
+	}
+	return t, nil
 }
 
 func placeholderNames() []string {

@@ -49,14 +49,14 @@ func TestTemplateErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"{nam}":     "unknown placeholder {nam}; there are {cluster}",
 		"{}":        "unknown placeholder {}",
-		"a{name":    "without a }",
-		"a}b":       "without a {",
-		"{name}}":   "without a {",
-		"{{name}}":  "unknown placeholder {{name}",
+		"a{name":    "without its counterpart",
+		"a}b":       "without its counterpart",
+		"{name}}":   "without its counterpart",
+		"{{name}}":  "without its counterpart",
 		"{Name}":    "unknown placeholder {Name}",
 		"{ name }":  "unknown placeholder { name }",
-		"a{name}{":  "without a }",
-		"${cluster": "without a }",
+		"a{name}{":  "without its counterpart",
+		"${cluster": "without its counterpart",
 	} {
 		if _, err := sinks.ParseTemplate(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got error %v, want %q in it", text, err, want)

@@ -61,7 +61,7 @@ func (s *stream) check(ctx context.Context, link *link) error {
 	needed := pattern(s.subject)
 	var found []*jetstream.StreamInfo
 	var err error
-	if s.config == nil {
+	if s.config.Name == "" {
 		found, err = streamsOf(ctx, js, needed)
 	} else {
 		var stream jetstream.Stream
@@ -69,22 +69,18 @@ func (s *stream) check(ctx context.Context, link *link) error {
 			found = append(found, stream.CachedInfo())
 		}
 	}
-	name := ""
-	if s.config != nil {
-		name = fmt.Sprintf(" %q", s.config.Name)
-	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound) && s.config.Create:
 		return s.checkCreate(ctx, link)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream%s does not exist: create it for the subject %s, or set stream.create: true", name, needed))
+		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream %q does not exist: create it for the subject %s, or set stream.create: true", s.config.Name, needed))
 	case is(err, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrNoResponders):
 		return sinks.Transient(sinks.ReasonUnavailable, fmt.Errorf("JetStream is not enabled for this user: enable it, or set jetstream: false: %w", err))
 	case is(err, context.DeadlineExceeded, nats.ErrTimeout, nats.ErrPermissionViolation):
 		s.log.Warn("stream cannot be checked: JetStream does not answer, or this user may not ask", "err", err)
 		return nil // to publish, no right to look is needed
 	case err != nil:
-		return transient(fmt.Errorf("look for stream%s: %w", name, err))
+		return transient(fmt.Errorf("look for stream %q: %w", s.config.Name, err))
 	case len(found) == 0:
 		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("no stream takes the subject %s: create one, or set stream.name and stream.create: true", needed))
 	}

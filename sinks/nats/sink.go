@@ -41,13 +41,17 @@ func open(config *Config, env sinks.Env) (*Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subject: %w", err)
 	}
+	stream := &stream{config: &Stream{}, subject: config.Subject, log: env.Logger}
+	if config.Stream != nil {
+		stream.config = config.Stream
+	}
 	life, end := context.WithCancel(context.Background())
 	s := &Sink{
 		config:  config,
 		subject: subject,
 		name:    env.UserAgent + " " + env.Name,
 		log:     env.Logger,
-		stream:  &stream{config: config.Stream, subject: config.Subject, log: env.Logger},
+		stream:  stream,
 		life:    life,
 		end:     end,
 		turn:    make(chan struct{}, 1),

@@ -26,7 +26,7 @@ const (
 
 // stream makes sure of the stream at start or before the first record, and again after one was missing or made anew.
 type stream struct {
-	config  *Stream // nil: the user named none
+	config  *Stream // without a name if the user named none
 	subject string
 	log     *slog.Logger
 
@@ -42,7 +42,7 @@ type stream struct {
 // stream it goes on until that is done or ctx ends, since the server may come later than the sink.
 func (s *Sink) prepare(ctx context.Context) {
 	_, _ = s.connection(ctx) // the first record gets the error
-	if !s.config.JetStream || s.config.Stream == nil {
+	if !s.config.JetStream || s.stream.config.Name == "" {
 		return
 	}
 	warned := false
@@ -61,7 +61,7 @@ func (s *Sink) prepare(ctx context.Context) {
 			return
 		case ctx.Err() == nil && !warned:
 			warned = true
-			s.log.Warn("stream is not ready; looking again until it is", "stream", s.config.Stream.Name, "err", err)
+			s.log.Warn("stream is not ready; looking again until it is", "stream", s.stream.config.Name, "err", err)
 		}
 	}
 }
@@ -69,12 +69,9 @@ func (s *Sink) prepare(ctx context.Context) {
 // ensure creates the stream or looks at it; early is set if there is no record yet. It fails only if the stream is to be
 // created and cannot be, or can never acknowledge: to publish, no right to look is needed.
 func (s *stream) ensure(ctx context.Context, js jetstream.JetStream, early bool) error {
-	if s.config == nil {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known || early && s.lookOnly {
+	if s.config.Name == "" || s.known || early && s.lookOnly {
 		return nil
 	}
 	looking, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -168,15 +165,11 @@ func (s *stream) inspect(ctx context.Context, js jetstream.JetStream, found *jet
 			"stream %q acknowledges nothing (no_ack), so that each record would be sent for ever: set no_ack: false, or jetstream: false here", found.Name))
 	}
 	log := s.log.With("stream", found.Name)
-	config := s.config
-	if config == nil {
-		config = &Stream{}
-	}
 	if !covered(found.Subjects, s.subject) {
 		log.Warn("stream may not take every record", "subjects", strings.Join(found.Subjects, " "), "needed", pattern(s.subject),
 			"others", s.others(ctx, js, found.Name))
 	}
-	if want := config.duplicates(); found.Duplicates < want {
+	if want := s.config.duplicates(); found.Duplicates < want {
 		log.Warn("stream stores a record twice that is sent again after its duplicate window", "duplicates", found.Duplicates, "wanted", want)
 	}
 	switch found.Retention {
@@ -189,7 +182,7 @@ func (s *stream) inspect(ctx context.Context, js jetstream.JetStream, found *jet
 	if found.Storage == jetstream.MemoryStorage {
 		log.Warn("stream loses what it holds when its servers stop", "storage", found.Storage)
 	}
-	if limits := config.drops(found); len(limits) > 0 {
+	if limits := s.config.drops(found); len(limits) > 0 {
 		log.Warn("stream drops records by limits that are not in this configuration", "limits", strings.Join(limits, ", "))
 	}
 	return nil
@@ -230,7 +223,7 @@ func (s *stream) others(ctx context.Context, js jetstream.JetStream, name string
 // the call began. A stream counts upwards, so a lower sequence means that it was deleted and made anew: the next call looks
 // at it.
 func (s *stream) acknowledged(before uint64, acks []*jetstream.PubAck) {
-	if s.config == nil {
+	if s.config.Name == "" {
 		return
 	}
 	highest := before

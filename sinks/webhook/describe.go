@@ -1,9 +1,7 @@
 package webhook
 
 import (
-	"context"
 	"errors"
-	"io"
 	"strings"
 	"time"
 
@@ -23,37 +21,28 @@ func (c *Config) Describe(r *sinks.Record) sinks.Destination {
 	if strings.Trim(target.Path, "/") != "" || target.RawQuery != "" {
 		d.Place += "/" + sinks.Undisclosed
 	}
-	plain := *c
-	plain.Compression = compressionNone // the body is to be read
-	s := &Sink{config: &plain, target: target, now: func() time.Time { return time.Time{} }}
-	// Without the credentials, which are in files.
-	req, err := s.request(context.Background(), []*sinks.Record{r}, &secrets{})
+	s := &Sink{config: c, target: target, now: time.Now}
+	records := []*sinks.Record{r}
+	header, err := s.header(records, &secrets{}) // without the credentials, which are in files
 	if err != nil {
 		d.Err = err
 		return d
 	}
-	if d.Body, err = io.ReadAll(req.Body); err != nil {
-		d.Err = err
-		return d
-	}
+	d.Body = *s.content(records)
 	for name := range c.Headers {
-		req.Header.Set(name, sinks.Undisclosed)
+		header.Set(name, sinks.Undisclosed)
 	}
-	req.Header.Set(headerTimestamp, sinks.Undisclosed)
+	header.Set(headerTimestamp, sinks.Undisclosed)
 	if c.Auth != nil {
-		req.Header.Set("Authorization", sinks.Undisclosed)
+		header.Set("Authorization", sinks.Undisclosed)
 	}
 	if c.Signature != nil {
-		req.Header.Set(headerSignature, sinks.Undisclosed)
+		header.Set(headerSignature, sinks.Undisclosed)
 	}
-	if c.Compression != compressionNone {
-		req.Header.Set("Content-Encoding", c.Compression)
-	}
-	req.Header.Del("User-Agent")
-	req.Header.Del("Expect")
+	header.Del("User-Agent")
 	headers := map[string]string{}
-	for name := range req.Header {
-		headers[strings.ToLower(name)] = req.Header.Get(name)
+	for name := range header {
+		headers[strings.ToLower(name)] = header.Get(name)
 	}
 	d.Headers = sinks.SortedHeaders(headers)
 	return d

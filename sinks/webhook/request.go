@@ -55,6 +55,33 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 
 // request makes the request for records, whose body is a copy.
 func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, error) {
+	header, err := s.header(records, creds)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), http.NoBody)
+	if err != nil {
+		return nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
+	}
+	content := s.content(records)
+	if len(creds.signing) > 0 {
+		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), *content))
+	}
+	encoded := s.compressed(content)
+	if len(*encoded) >= expectSize {
+		header.Set("Expect", "100-continue")
+	}
+	req.Header = header
+	req.ContentLength = int64(len(*encoded))
+	req.Body = &body{buffer: encoded}
+	req.GetBody = func() (io.ReadCloser, error) { // while the call lasts, so that the records are there
+		return &body{buffer: s.compressed(s.content(records))}, nil
+	}
+	return req, nil
+}
+
+// header returns the header for records, but for what depends on the body.
+func (s *Sink) header(records []*sinks.Record, creds *secrets) (http.Header, error) {
 	first := records[0]
 	header := http.Header{}
 	if s.array(first) {
@@ -74,31 +101,12 @@ func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secr
 		return nil, sinks.Permanent(sinks.ReasonEncode, fmt.Errorf("id %q cannot be sent over HTTP", id))
 	}
 	s.addHeaders(header, creds)
-	timestamp := strconv.FormatInt(s.now().Unix(), 10)
 	header.Set(headerID, id)
-	header.Set(headerTimestamp, timestamp)
-	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), http.NoBody)
-	if err != nil {
-		return nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
-	}
-	content := s.content(records)
-	if len(creds.signing) > 0 {
-		header.Set(headerSignature, sign(creds.signing, id, timestamp, *content))
-	}
+	header.Set(headerTimestamp, strconv.FormatInt(s.now().Unix(), 10))
 	if s.config.Compression == compressionGzip {
 		header.Set("Content-Encoding", "gzip")
 	}
-	encoded := s.compressed(content)
-	if len(*encoded) >= expectSize {
-		header.Set("Expect", "100-continue")
-	}
-	req.Header = header
-	req.ContentLength = int64(len(*encoded))
-	req.Body = &body{buffer: encoded}
-	req.GetBody = func() (io.ReadCloser, error) { // while the call lasts, so that the records are there
-		return &body{buffer: s.compressed(s.content(records))}, nil
-	}
-	return req, nil
+	return header, nil
 }
 
 // content is what a request carries, in a buffer of its own.
