@@ -40,6 +40,14 @@ func (l *link) lost() error {
 	return connectionError("the connection to NATS was lost", err)
 }
 
+// withLimit adds the server's limit to the error of a record that exceeds it with its headers.
+func (l *link) withLimit(err error) error {
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return fmt.Errorf("%w: max_payload is %d bytes", err, l.conn.MaxPayload())
+	}
+	return err
+}
+
 // connection returns the connection, and makes one if there is none. Making one does not end with ctx, but with the
 // attempts on each server, or with the sink.
 func (s *Sink) connection(ctx context.Context) (*link, error) {

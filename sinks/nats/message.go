@@ -3,7 +3,6 @@ package nats
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -38,7 +37,7 @@ func (c *call) stop() {
 
 // message returns the message of record i. Its data is valid until the next call. An error is the record's own,
 // unless the call was stopped because ctx has ended.
-func (c *call) message(ctx context.Context, i int, maxPayload int64) (*nats.Msg, error) {
+func (c *call) message(ctx context.Context, i int) (*nats.Msg, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.batch == nil {
@@ -50,14 +49,8 @@ func (c *call) message(ctx context.Context, i int, maxPayload int64) (*nats.Msg,
 		return nil, sinks.Permanent(sinks.ReasonEncode,
 			fmt.Errorf("nats: subject %.100q… has %d bytes, more than %d", subject, len(subject), maxSubject))
 	}
-	header := headerOf(r)
-	if size := headerSize(header); int64(size+len(r.Body)) > maxPayload {
-		return nil, sinks.Permanent(sinks.ReasonTooLarge,
-			fmt.Errorf("nats: subject %q: a record of %d bytes (headers %d, value %d) is larger than the server's max_payload of %d",
-				subject, size+len(r.Body), size, len(r.Body), maxPayload))
-	}
 	c.buf = append(c.buf[:0], r.Body...)
-	return &nats.Msg{Subject: subject, Header: header, Data: c.buf}, nil
+	return &nats.Msg{Subject: subject, Header: headerOf(r), Data: c.buf}, nil
 }
 
 func headerOf(r *sinks.Record) nats.Header {
@@ -84,17 +77,6 @@ func headerOf(r *sinks.Record) nats.Header {
 	return header
 }
 
-// headerSize returns the bytes of a header section (ADR-4): a version line, "name: value" lines, an empty line.
-func headerSize(header nats.Header) int {
-	size := len("NATS/1.0\r\n") + len("\r\n")
-	for name, values := range header {
-		for _, value := range values {
-			size += len(name) + len(": ") + len(value) + len("\r\n")
-		}
-	}
-	return size
-}
-
 var _ sinks.Describer = (*Config)(nil)
 
 // Describe implements [sinks.Describer]. It does not check the server's max_payload.
@@ -104,7 +86,7 @@ func (c *Config) Describe(r *sinks.Record) sinks.Destination {
 		return sinks.Destination{Place: "subject " + c.Subject, Err: err}
 	}
 	one := &call{subject: template, batch: []sinks.Record{*r}}
-	message, err := one.message(context.Background(), 0, math.MaxInt64)
+	message, err := one.message(context.Background(), 0)
 	if err != nil {
 		return sinks.Destination{Place: "no subject", Err: err}
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -26,7 +24,7 @@ func TestMessage(t *testing.T) {
 		Attributes: map[string]string{"id": "1", "note": "100% ä"},
 		Fields:     sinks.Fields{Name: "a.b"},
 	}
-	message, err := newCall(t, record).message(t.Context(), 0, 1<<20)
+	message, err := newCall(t, record).message(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,22 +43,6 @@ func TestMessage(t *testing.T) {
 			t.Errorf("header %s: got %q, want %q", name, got, value)
 		}
 	}
-	// nats.go reckons with the same.
-	if got, want := headerSize(message.Header), message.Size()-len(message.Subject)-len(message.Data); got != want {
-		t.Errorf("got a header of %d bytes, want %d", got, want)
-	}
-}
-
-func TestMaxPayload(t *testing.T) {
-	record := sinks.Record{DedupID: "p/1", Body: make([]byte, 1000)}
-	size := int64(headerSize(nats.Header{headerMsgID: {"p/1"}}) + 1000)
-	if _, err := newCall(t, record).message(t.Context(), 0, size); err != nil {
-		t.Errorf("at the limit: %v", err)
-	}
-	_, err := newCall(t, record).message(t.Context(), 0, size-1)
-	if class := sinks.Classify(err); class == nil || !class.Permanent || class.Reason != sinks.ReasonTooLarge {
-		t.Errorf("over the limit: got %v, want permanent too_large", err)
-	}
 }
 
 func TestStop(t *testing.T) {
@@ -68,7 +50,7 @@ func TestStop(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.stop()
-	if _, err := c.message(ctx, 0, 1<<20); !errors.Is(err, context.Canceled) {
+	if _, err := c.message(ctx, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }

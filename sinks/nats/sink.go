@@ -136,13 +136,12 @@ func store(ctx context.Context, l *link, c *call) (acks []*jetstream.PubAck, err
 	acks, errs = make([]*jetstream.PubAck, c.n), make([]error, c.n)
 	futures := make([]jetstream.PubAckFuture, c.n)
 	seq, _, _ := l.refusals.state()
-	maxPayload := l.conn.MaxPayload()
 	options := []jetstream.PublishOpt{jetstream.WithRetryAttempts(0)}
 	for i := range c.n {
-		message, err := c.message(ctx, i, maxPayload)
+		message, err := c.message(ctx, i)
 		if err == nil {
 			futures[i], err = l.js.PublishMsgAsync(message, options...)
-			err = classify(message.Subject, err)
+			err = classify(message.Subject, l.withLimit(err))
 		}
 		errs[i] = err
 		if err != nil && !sinks.Classify(err).Permanent { // of the connection, not of the record
@@ -197,12 +196,11 @@ func publish(ctx context.Context, l *link, c *call) []error {
 	subjects := make([]string, c.n)
 	seq, _, _ := l.refusals.state()
 	before := l.conn.LastError()
-	maxPayload := l.conn.MaxPayload()
 	for i := range c.n {
-		message, err := c.message(ctx, i, maxPayload)
+		message, err := c.message(ctx, i)
 		if err == nil {
 			subjects[i] = message.Subject
-			err = classify(message.Subject, l.conn.PublishMsg(message))
+			err = classify(message.Subject, l.withLimit(l.conn.PublishMsg(message)))
 		}
 		if err != nil && !sinks.Classify(err).Permanent {
 			return all(c.n, err)
