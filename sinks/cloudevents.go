@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -22,22 +23,16 @@ func (r *Record) AttributeHeaders(set func(name, value string)) {
 // percent signs and whatever lies outside of printable ASCII, byte by byte in UTF-8. What is left fits into a header of
 // every transport.
 func PercentEncode(value string) string {
-	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
-	first := 0
-	for first < len(value) && plain(value[first]) {
-		first++
-	}
-	if first == len(value) { // nearly always
+	special := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
+	if strings.IndexFunc(value, special) < 0 { // nearly always
 		return value
 	}
-	const digits = "0123456789ABCDEF"
 	var b strings.Builder
-	b.WriteString(value[:first])
-	for i := first; i < len(value); i++ {
-		if c := value[i]; plain(c) {
-			b.WriteByte(c)
+	for i := range len(value) {
+		if c := value[i]; special(rune(c)) {
+			fmt.Fprintf(&b, "%%%02X", c)
 		} else {
-			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+			b.WriteByte(c)
 		}
 	}
 	return b.String()

@@ -81,37 +81,28 @@ func (t Template) Expand(fields *Fields, allowed func(byte) bool) string {
 	if len(t.parts) == 1 && t.parts[0].field == nil {
 		return t.parts[0].literal
 	}
-	var b strings.Builder
-	size := 0
+	b := make([]byte, 0, 128)
 	for _, p := range t.parts {
-		size += len(p.literal) + len("core")
-		if p.field != nil {
-			size += len(p.field(fields))
-		}
-	}
-	b.Grow(size)
-	for _, p := range t.parts {
-		b.WriteString(p.literal)
+		b = append(b, p.literal...)
 		if p.field == nil {
 			continue
 		}
 		value := p.field(fields)
 		switch {
 		case value == "" && p.name == "group":
-			b.WriteString("core")
+			value = "core"
 		case value == "":
-			b.WriteByte('_')
-		default:
-			for i := range len(value) {
-				if allowed(value[i]) {
-					b.WriteByte(value[i])
-				} else {
-					b.WriteByte('_')
-				}
+			value = "_"
+		}
+		for i := range len(value) {
+			if allowed(value[i]) {
+				b = append(b, value[i])
+			} else {
+				b = append(b, '_')
 			}
 		}
 	}
-	return b.String()
+	return string(b)
 }
 
 // Literals returns the text between the placeholders, for checks at load.
