@@ -20,7 +20,7 @@ func (r *Record) AttributeHeaders(set func(name, value string)) {
 }
 
 // PercentEncode replaces what the bindings of CloudEvents do not allow in a header's value: blanks, double quotes,
-// percent signs and whatever lies outside of printable ASCII, byte by byte in UTF-8. What is left fits into a header of
+// percent signs and what lies outside of printable ASCII, byte by byte in UTF-8. What is left fits into a header of
 // every transport.
 func PercentEncode(value string) string {
 	special := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }

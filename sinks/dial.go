@@ -10,7 +10,7 @@ import (
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // DialUntil returns a function that connects within timeout. When life ends, it gives up and closes each connection
-// that it made, whatever the connection is doing.
+// that it made, also during a read or a write.
 func DialUntil(life context.Context, timeout time.Duration) DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)

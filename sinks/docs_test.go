@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestDocumentedSink takes the sink of docs/sinks.md from that page, puts it where the page says, and runs its test and
-// an exporter that knows it. All of it goes through an overlay: nothing is written into the tree.
+// TestDocumentedSink takes the sink of docs/sinks.md from that page, puts it where it belongs, and runs its test and
+// an exporter that has it. All of it goes through an overlay: nothing is written into the tree.
 func TestDocumentedSink(t *testing.T) {
 	page, err := os.ReadFile("../docs/sinks.md")
 	if err != nil {

@@ -85,7 +85,7 @@ func TestSecretFileSameStamp(t *testing.T) {
 			t.Fatal(err)
 		}
 		read("two")
-		if age == 0 { // an old file that is changed in place and stamped back cannot be told
+		if age == 0 { // an old file that is changed in place and stamped back looks the same
 			put(path, "six")
 			read("six")
 		}

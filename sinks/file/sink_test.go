@@ -210,7 +210,7 @@ func TestMovedAwayWhileWritten(t *testing.T) {
 	}
 }
 
-// TestCheck: what is wrong is said at start and by Check, and nothing is left behind.
+// TestCheck: what is wrong is reported at start and by Check, and nothing is left behind.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	tests := []struct{ name, path, want string }{

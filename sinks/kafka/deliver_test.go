@@ -22,7 +22,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// broker stands in for the network: it answers requests as a broker would, and refuses what refuse says.
+// broker stands in for the network: it answers requests as a broker would, and refuses what refuse returns a code for.
 type broker struct {
 	partitions int32
 	refuse     func(ids []string) kafka.Error // 0: stored

@@ -92,7 +92,7 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	return sinks.Result(errs)
 }
 
-// Close implements [sinks.Sink]. It closes every connection, whatever its state, so nothing in it can block.
+// Close implements [sinks.Sink]. It closes every connection in any state, so nothing in it can block.
 func (s *Sink) Close(context.Context) error {
 	s.transport.CloseIdleConnections()
 	s.end()

@@ -115,7 +115,7 @@ func (s *Sink) deliver(ctx context.Context, c *call) []error {
 
 func all(n int, err error) []error { return slices.Repeat([]error{err}, n) }
 
-// Close implements [sinks.Sink]. It breaks the connection, whatever its state: what was delivered is acknowledged.
+// Close implements [sinks.Sink]. It breaks the connection in any state: what was delivered is acknowledged.
 func (s *Sink) Close(ctx context.Context) error {
 	s.end()
 	done := make(chan struct{})

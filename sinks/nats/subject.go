@@ -19,7 +19,7 @@ func literalRune(r rune) bool {
 	return r > ' ' && r < 0x7f && r != '*' && r != '>' && r != '.'
 }
 
-// pattern returns the subject filter that takes whatever the template can expand to: values never hold a dot, so
+// pattern returns the subject filter that takes all subjects of the template: values never hold a dot, so
 // that the number of tokens stays.
 func pattern(template string) string {
 	tokens := strings.Split(template, ".")
@@ -46,7 +46,7 @@ func checkFilter(filter string) error {
 	return nil
 }
 
-// covered reports whether one of the filters takes whatever the template can expand to.
+// covered reports whether one of the filters takes all subjects of the template.
 func covered(filters []string, template string) bool {
 	return slices.ContainsFunc(filters, func(filter string) bool { return covers(filter, pattern(template)) })
 }

@@ -168,7 +168,7 @@ func permanent(s *session) {
 
 	verdict := errs[poisoned]
 	if class := sinks.Classify(verdict); class != nil && !class.Permanent {
-		// It could not be told from its neighbours; alone it must be.
+		// Its neighbours may hide it; alone it must be refused.
 		verdict = s.deliver(batch[poisoned])[0]
 	}
 	switch class := sinks.Classify(verdict); {
@@ -322,7 +322,7 @@ func denied(s *session) {
 	s.eventually(batch...)
 }
 
-// noCredentialShows makes the sink say as much as it can; finish searches it, as it does in every case.
+// noCredentialShows makes the sink report as much as it can; finish searches it, as it does in every case.
 func noCredentialShows(s *session) {
 	s.open()
 	s.deliver(NewRecord("a", 1))
@@ -339,7 +339,7 @@ func noCredentialShows(s *session) {
 		}
 	}
 	s.eventually(NewRecord("c", 1))
-	if len(s.said) == 0 {
+	if len(s.errorTexts) == 0 {
 		s.t.Error("the sink reported no error at all, so nothing was shown")
 	}
 }

@@ -32,7 +32,7 @@ func (s *session) closeBounded() {
 	go func() { done <- s.sink.Close(ctx) }()
 	select {
 	case err := <-done:
-		s.say(err)
+		s.addError(err)
 	case <-time.After(500*time.Millisecond + patience):
 		s.t.Errorf("Close has not returned %v after its context had ended", patience)
 	}
@@ -71,7 +71,7 @@ func checkWhileHanging(s *session) {
 	go func() { done <- checker.Check(ctx) }()
 	select {
 	case err := <-done:
-		s.say(err)
+		s.addError(err)
 		if err == nil {
 			s.t.Error("Check of a peer that does not answer: got no error")
 		}
@@ -87,7 +87,7 @@ func checkWhileAway(s *session) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	err := checker.Check(ctx)
-	s.say(err)
+	s.addError(err)
 	s.retriable("Check while the peer is away", err, sinks.ReasonUnreachable, sinks.ReasonTimeout)
 	s.peer.Mend()
 	s.eventually(NewRecord("a", 1))

@@ -1,6 +1,6 @@
 // Package sinktest holds the one suite that every sink must pass.
 //
-// A sink's test says how to start a real peer (an HTTP server, a broker, a file), how to make it fail, and how to
+// A sink's test provides how to start a real peer (an HTTP server, a broker, a file), how to make it fail, and how to
 // read back what it has stored; [Run] does the rest:
 //
 //	func TestSink(t *testing.T) {
@@ -33,9 +33,9 @@
 //
 // The suite calls the sink as a pipeline does: it cuts batches by [sinks.Limits], gives each call a context with
 // a deadline, holds later records of a key back once one failed, and sends what was not acknowledged again. At
-// the end of every case it checks the promise: whatever was acknowledged is stored with an equal body, the first
+// the end of every case it checks the promise: what was acknowledged is stored with an equal body, the first
 // arrivals of each key are in order (also of records that were stored but not acknowledged), and no credential
 // stands in an error or a log line. Single cases show that Deliver, Check and Close return when their context ends, that
 // a record's memory may be used again once Deliver has returned, and that a record over the limit costs its neighbours
-// nothing. A sink that is a [sinks.Checker] is asked; its Check must send nothing.
+// nothing. If a sink is a [sinks.Checker], its Check is called, and must send nothing.
 package sinktest

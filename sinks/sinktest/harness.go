@@ -6,7 +6,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// Harness says how to test one sink.
+// Harness is how to test one sink.
 type Harness struct {
 	Kind sinks.Kind
 	// New starts a peer for one case, with nothing stored, and stops it by t.Cleanup.
@@ -28,8 +28,8 @@ type Peer struct {
 	// FailRecord makes the peer refuse this one record, for a reason that may pass, until Mend; it may change the
 	// record to that end (but not its ID, Key or the start of its body).
 	FailRecord func(*sinks.Record)
-	// Poison makes the peer refuse this one record for good: it tells the peer the id, or changes the record (makes
-	// it too large by appending blanks to its body, say). Mend does not cure it.
+	// Poison makes the peer refuse this one record for good: it gives the peer the id, or changes the record (makes
+	// it too large by appending blanks to its body, for example). Mend does not cure it.
 	Poison func(*sinks.Record)
 	// Hang makes the peer accept connections and answer nothing, until Mend.
 	Hang func()
@@ -76,7 +76,7 @@ const (
 	Attributes  Ability = "Attributes"
 )
 
-// has says for each ability that can be seen from outside whether p has it.
+// has reports for each ability that can be seen from outside whether p has it.
 func (p *Peer) has() map[Ability]bool {
 	return map[Ability]bool{
 		Fail: p.Fail != nil, FailRecord: p.FailRecord != nil, Poison: p.Poison != nil, Hang: p.Hang != nil,

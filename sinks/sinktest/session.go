@@ -19,7 +19,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// patience is how long a sink may take where the contract says "soon", and Open at all.
+// patience bounds what the contract calls "soon", and Open.
 const patience = 2 * time.Second
 
 // reconnect is how long a sink may take until it finds a peer that came back.
@@ -28,7 +28,7 @@ const reconnect = 20 * time.Second
 // errHeld stands for a record that was not sent, because an earlier one of its key failed.
 var errHeld = errors.New("held back behind an earlier record of its key")
 
-// session is one case under way: a peer, a sink and what both should know.
+// session is one case under way: a peer, a sink and what both should have.
 type session struct {
 	t      *testing.T
 	peer   *Peer
@@ -36,11 +36,11 @@ type session struct {
 	sink   sinks.Sink
 	logs   *logBuffer
 
-	mu    sync.Mutex // guards what follows
-	want  map[string]sinks.Record
-	order []string // ids, as they were first handed to the sink
-	acked []string
-	said  []string // error texts
+	mu         sync.Mutex // guards what follows
+	want       map[string]sinks.Record
+	order      []string // ids, as they were first handed to the sink
+	acked      []string
+	errorTexts []string // error texts
 }
 
 // open opens the sink.
@@ -117,7 +117,7 @@ func cut(limits sinks.Limits, records []sinks.Record, failed map[string]bool) in
 	return len(records)
 }
 
-// call makes one Deliver call and books what it says.
+// call makes one Deliver call and records its result.
 func (s *session) call(ctx context.Context, batch []sinks.Record) error {
 	s.t.Helper()
 	s.mu.Lock()
@@ -138,7 +138,7 @@ func (s *session) call(ctx context.Context, batch []sinks.Record) error {
 		s.t.Error("Deliver modified the batch")
 	}
 	if err != nil {
-		s.said = append(s.said, err.Error(), fmt.Sprintf("%+v", err))
+		s.errorTexts = append(s.errorTexts, err.Error(), fmt.Sprintf("%+v", err))
 	}
 	var partial *sinks.BatchError
 	if errors.As(err, &partial) && len(partial.Errs) != len(batch) {
@@ -148,7 +148,7 @@ func (s *session) call(ctx context.Context, batch []sinks.Record) error {
 	for i, e := range sinks.PerRecord(err, len(batch)) {
 		r := batch[i]
 		if e != nil {
-			s.said = append(s.said, e.Error())
+			s.errorTexts = append(s.errorTexts, e.Error())
 			failed[r.Key] = r.ID
 			continue
 		}
@@ -177,12 +177,12 @@ func (s *session) bounded(ctx context.Context, batch []sinks.Record) error {
 	}
 }
 
-// say notes an error, to be searched for credentials.
-func (s *session) say(err error) {
+// addError keeps an error, to be searched for credentials.
+func (s *session) addError(err error) {
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.said = append(s.said, err.Error())
+		s.errorTexts = append(s.errorTexts, err.Error())
 	}
 }
 
@@ -305,10 +305,10 @@ func (s *session) checkAttributes(r *sinks.Record, stored *Stored) {
 	}
 }
 
-// checkSecrets searches whatever the sink said for credentials, also in the forms that they take on the wire.
+// checkSecrets searches errors and logs of the sink for credentials, also in the forms that they take on the wire.
 func (s *session) checkSecrets() {
 	s.t.Helper()
-	said := strings.Join(append(s.said, s.logs.String()), "\n")
+	said := strings.Join(append(s.errorTexts, s.logs.String()), "\n")
 	for i, secret := range s.peer.Secrets {
 		forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret)}
 		// Within base64 of "user:secret" the secret may begin at any of three offsets; the middle is the same.

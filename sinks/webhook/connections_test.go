@@ -16,7 +16,7 @@ import (
 )
 
 // TestConnections counts connections: one for each call under way and no more, over HTTP/1.1, and one for all over
-// HTTP/2, whatever the answers are.
+// HTTP/2, with any answers.
 func TestConnections(t *testing.T) {
 	ca := sinktest.NewAuthority(t)
 	caFile := write(t, "ca.pem", ca.PEM())

@@ -25,7 +25,7 @@ type credentials struct {
 type secrets struct {
 	authorization string
 	signing       [][]byte
-	hidden        []string // whatever must not show in an error
+	hidden        []string // what must not show in an error
 }
 
 func newCredentials(c *Config, target *url.URL) *credentials {

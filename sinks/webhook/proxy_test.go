@@ -21,11 +21,11 @@ import (
 	"github.com/kubeferry/kubeferry/sinks/sinktest"
 )
 
-// forwarder is a real forward proxy. Whatever it is asked for, it goes to the one receiver.
+// forwarder is a real forward proxy. It forwards every request to the one receiver.
 type forwarder struct {
 	server   *httptest.Server
 	receiver *receiver
-	password string // to ask for
+	password string // that it requires
 	tunnels  sync.WaitGroup
 
 	mu    sync.Mutex // guards what follows
@@ -90,7 +90,7 @@ func (f *forwarder) handle(w http.ResponseWriter, r *http.Request) {
 }
 
 // throughProxy delivers one record in a process of its own, because the environment's proxy is read once per process,
-// and returns what that says. net/http never uses a proxy for an address of the loopback, so the target has a name.
+// and returns its output. net/http never uses a proxy for an address of the loopback, so the target has a name.
 func throughProxy(t *testing.T, variables ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProxy$", "-test.v")
@@ -146,7 +146,7 @@ func TestProxy(t *testing.T) {
 		name      string
 		proxy     *tls.Config // nil: it speaks plain HTTP
 		receiver  *tls.Config
-		password  string // that the proxy asks for; the sink has proxy-secret
+		password  string // that the proxy requires; the sink has proxy-secret
 		variables []string
 		seen      string // by the proxy
 		want      string // in the error; empty for success

@@ -131,7 +131,7 @@ func (s *Sink) compressed(content *[]byte) *[]byte {
 	return b
 }
 
-// addHeaders sets what every request has, whatever it carries.
+// addHeaders sets what every request has.
 func (s *Sink) addHeaders(header http.Header, creds *secrets) {
 	header.Set("User-Agent", s.env.UserAgent)
 	for name, value := range s.config.Headers {

@@ -62,8 +62,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestEarlyRefusal checks that the answer of a receiver that does not read a large body is heard: the request asks first,
-// and a refusal keeps the body back. Against a server that reads the body itself, all of it, whatever comes.
+// TestEarlyRefusal checks that the answer of a receiver that does not read a large body arrives: the request has an Expect
+// header, and a refusal keeps the body back. The server reads all that comes of the body.
 func TestEarlyRefusal(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

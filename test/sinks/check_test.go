@@ -81,7 +81,7 @@ func TestKafkaCheck(t *testing.T) {
 	broker := kafkatest.StartWith(t, kafkatest.Options{
 		Properties: map[string]string{
 			"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-			"super.users":           "User:ANONYMOUS", // whoever comes without a login
+			"super.users":           "User:ANONYMOUS", // every client without a login
 			"early.start.listeners": "CONTROLLER",
 		},
 		Secure:    &kafkatest.Secure{Cert: cert, Key: key, ClientCA: authority.PEM(), User: kafkaUser, Password: kafkaPassword},
@@ -151,7 +151,7 @@ func TestKafkaCheck(t *testing.T) {
 	if class == nil || class.Reason != sinks.ReasonNotFound {
 		t.Errorf("got %v, want the topic still to be missing", class)
 	}
-	// The rights that docs/sinks.md asks for are enough.
+	// The rights that docs/sinks.md lists are enough.
 	deliverAll(t, openSink(t, config(kafkatest.SASL, nil)), record)
 	deliverAll(t, openSink(t, config(kafkatest.SASL, func(c *kafka.Config) { c.Topic, c.CreateTopics = "made", true })), record)
 }

@@ -76,7 +76,7 @@ func TestKafkaLogins(t *testing.T) {
 			wrong.write(t, authority, "n0t-th3-pa55w0rd")
 			want := sinks.ReasonUnauthorized
 			switch l.listener {
-			case kafkatest.TLS: // another authority, and no way to know whose fault that is
+			case kafkatest.TLS: // another authority, and no way to find out whose fault that is
 				wrong.write(t, next, "")
 				want = sinks.ReasonUnreachable
 			case kafkatest.MutualTLS: // the right one, and a certificate that it has not signed

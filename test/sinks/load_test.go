@@ -221,7 +221,7 @@ func (l *load) checkSince(t *testing.T, got []arrival) (doubles int) {
 	return l.checkFrom(t, got, func(key string) int { return first[key] })
 }
 
-// checkFrom is check where the records of a key begin with the one that from says.
+// checkFrom is check where the records of a key begin with the one that from returns.
 func (l *load) checkFrom(t *testing.T, got []arrival, from func(key string) int) (doubles int) {
 	t.Helper()
 	seen := map[string]bool{}

@@ -104,7 +104,7 @@ func TestJetStreamFull(t *testing.T) {
 }
 
 // TestJetStreamBounded has a server that never answers: what is on its way stays within twice what all calls may have,
-// and a call beyond that is told so at once, not after its time-out.
+// and a call beyond that fails at once, not after its time-out.
 func TestJetStreamBounded(t *testing.T) {
 	srv := natstest.Start(t, nil)
 	srv.CreateStream(t.Context(), "BOUNDED", "k8s.>")

@@ -18,7 +18,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/natstest"
 )
 
-// natsWay is one way to log in. It has two generations, 0 and 1, of whatever is secret about it.
+// natsWay is one way to log in. It has two generations, 0 and 1, of its secret.
 type natsWay struct {
 	name   string
 	server func(o *server.Options, generation int)

@@ -77,7 +77,7 @@ func jetStreamOf(t *testing.T, url string) jetstream.JetStream {
 }
 
 // TestStreamWarnings has, for each way in which a stream breaks the promise, a stream that does: at start the log must
-// say so, and nothing else.
+// hold that warning, and no other.
 func TestStreamWarnings(t *testing.T) {
 	srv := natstest.Start(t, nil)
 	const limits = "drops records by limits"
@@ -150,7 +150,7 @@ func TestStreamWarnings(t *testing.T) {
 	}
 }
 
-// TestStreamNoAck is a stream that stores and never says so.
+// TestStreamNoAck is a stream that stores and never acknowledges.
 func TestStreamNoAck(t *testing.T) {
 	srv := natstest.Start(t, nil)
 	srv.CreateStreamWith(t.Context(), jetstream.StreamConfig{Name: "MUTE", Subjects: []string{"k8s.>"}, NoAck: true})
@@ -239,7 +239,7 @@ func TestStreamMadeAnew(t *testing.T) {
 	}
 }
 
-// TestStreamReplicas asks a cluster for the stream.
+// TestStreamReplicas creates the stream in a cluster.
 func TestStreamReplicas(t *testing.T) {
 	cluster := natstest.StartCluster(t, 3)
 	config := natssink.NewConfig()

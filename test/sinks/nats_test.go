@@ -167,7 +167,7 @@ func TestNATSNoInbox(t *testing.T) {
 	t.Log(class)
 }
 
-// TestNATSLeastRights is a user with the rights that docs/sinks.md asks for.
+// TestNATSLeastRights is a user with the rights that docs/sinks.md lists.
 func TestNATSLeastRights(t *testing.T) {
 	srv := natstest.Start(t, func(o *server.Options) {
 		o.Users = []*server.User{{Username: "least", Password: natsPassword, Permissions: &server.Permissions{
@@ -189,7 +189,7 @@ func TestNATSLeastRights(t *testing.T) {
 	}
 }
 
-// TestNATSBlind is a user who may publish and not ask about streams: it delivers all the same.
+// TestNATSBlind is a user who may publish and not look at streams: it delivers all the same.
 func TestNATSBlind(t *testing.T) {
 	srv := natstest.Start(t, func(o *server.Options) {
 		o.Users = []*server.User{

@@ -164,7 +164,7 @@ func TestWebhookSignatureTampered(t *testing.T) {
 	}
 }
 
-// TestWebhookRetryAfter: a receiver that asks for time, in either form, gets it from the pipeline.
+// TestWebhookRetryAfter: the pipeline waits as long as a receiver requests, in either form.
 func TestWebhookRetryAfter(t *testing.T) {
 	const pause = 3 * time.Second
 	for name, answer := range map[string]func(until time.Time) webhooktest.Answer{
