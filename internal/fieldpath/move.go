@@ -43,46 +43,36 @@ func (m Move) From() Path { return m.from }
 func (m Move) To() Path { return m.to }
 
 // Apply moves every match. It fails if there is something in the new place, or if that cannot be made; then some
-// matches may have been moved. The error says nothing of the values.
+// matches may have been moved. The error contains no value.
 func (m Move) Apply(object map[string]any) error {
 	if m.common == 0 {
 		return m.within(object)
 	}
-	w := walker{steps: m.from.steps[:m.common], visit: func(at place) error {
-		members, ok := at.value().(map[string]any)
-		if !ok {
-			return nil
+	var err error
+	m.from.Head(m.common).Visit(object, func(value any) {
+		if members, ok := value.(map[string]any); ok && err == nil {
+			err = m.within(members)
 		}
-		return m.within(members)
-	}}
-	return w.in(object, nil)
+	})
+	return err
 }
 
 // within moves inside the map that both places have in common.
 func (m Move) within(members map[string]any) error {
-	from, to := m.from.Tail(m.common), m.to.Tail(m.common)
-	w := walker{steps: from.steps, visit: func(at place) error {
-		if to.Exists(members) {
+	common := m.from.steps[:m.common:m.common]
+	w := walker{steps: m.from.steps, visit: func(from place) error {
+		if m.to.Tail(m.common).Exists(members) {
 			return fmt.Errorf("there is something at %s already", m.to)
 		}
-		if err := m.passable(members, to); err != nil {
+		put := walker{steps: m.to.steps, create: true, visit: func(to place) error {
+			to.set(from.value())
+			return nil
+		}}
+		if err := put.in(members, common); err != nil {
 			return err
 		}
-		value := at.value()
-		delete(at.members, at.last().Name)
-		return to.Set(members, value)
+		delete(from.members, from.last().Name)
+		return nil
 	}}
-	return w.in(members, nil)
-}
-
-// passable fails where to leads through something that is no map. It speaks of the whole path, not of its tail.
-func (m Move) passable(members map[string]any, to Path) error {
-	for n := 1; n < to.Len(); n++ {
-		var found any
-		to.Head(n).Visit(members, func(value any) { found = value })
-		if _, ok := found.(map[string]any); !ok && found != nil {
-			return fmt.Errorf("%s is %s, not a map", m.to.Head(m.common+n), noun(found))
-		}
-	}
-	return nil
+	return w.in(members, common)
 }

@@ -1,10 +1,10 @@
 package fieldpath
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // Kind says what a step selects.
@@ -139,23 +139,11 @@ func isWord(c byte) bool {
 	return isDigit(c) || c == '_' || c == '-' || c|0x20 >= 'a' && c|0x20 <= 'z'
 }
 
-// quote writes a string of JSON. Unlike encoding/json it leaves <, > and & as they are.
+// quote writes a string of JSON, and leaves <, > and & as they are.
 func quote(text string) string {
-	const hex = "0123456789abcdef"
-	b := []byte{'"'}
-	for _, r := range text {
-		switch {
-		case r == '"' || r == '\\':
-			b = append(b, '\\', byte(r))
-		case r == '\n':
-			b = append(b, `\n`...)
-		case r == '\t':
-			b = append(b, `\t`...)
-		case r < ' ' || r == 0x7f:
-			b = append(b, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
-		default:
-			b = utf8.AppendRune(b, r)
-		}
-	}
-	return string(append(b, '"'))
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(text) // a string can be encoded, and a builder written to
+	return strings.TrimSuffix(b.String(), "\n")
 }
