@@ -111,42 +111,26 @@ func checkType(e ast.Expr, add func(ast.Expr, string, ...any)) {
 	}
 }
 
-// checkFields reports fields that no object has: metadata has the same fields in all objects, and resource has three.
-func checkFields(src source, a *ast.AST, reads []Read) []Fault {
-	var faults []Fault
+// checkFields reports fields that no object has: metadata has the same fields in all objects, and resource has three. It
+// warns of a field at the top of an object that looks like a slip; a custom resource may have any.
+func checkFields(src source, a *ast.AST, reads []Read) (faults, warnings []Fault) {
+	resourceFields := []string{"group", "version", "resource"}
+	usual := []string{"apiVersion", "kind", "metadata", "spec", "status", "state"}
 	for _, r := range reads {
+		first, second := r.name(0), r.name(1)
 		switch {
-		case r.variable == varResource && r.name(0) != "":
-			if name := r.name(0); !slices.Contains(resourceFields(), name) {
-				faults = append(faults, src.fault(src.named(a, r.nodes[0], name), "resource has no field %q; there are: %s", name, strings.Join(resourceFields(), ", ")))
-			}
-		case r.ofObject() && r.name(0) == "metadata" && r.name(1) != "":
-			if name := r.name(1); !slices.Contains(MetadataFields(), name) {
-				faults = append(faults, src.fault(src.named(a, r.nodes[1], name), "metadata has no field %q%s", name, didYouMean(name, MetadataFields())))
-			}
+		case first == "":
+		case r.variable == varResource && !slices.Contains(resourceFields, first):
+			at := src.named(a, r.nodes[0], first)
+			faults = append(faults, src.fault(at, "resource has no field %q; there are: %s", first, strings.Join(resourceFields, ", ")))
+		case !r.ofObject():
+		case first == "metadata" && second != "" && !slices.Contains(MetadataFields(), second):
+			at := src.named(a, r.nodes[1], second)
+			faults = append(faults, src.fault(at, "metadata has no field %q%s", second, didYouMean(second, MetadataFields())))
+		case !slices.Contains(usual, first) && Nearest(first, usual) != "":
+			at := src.named(a, r.nodes[0], first)
+			warnings = append(warnings, src.fault(at, "objects seldom have a field %q%s", first, didYouMean(first, usual)))
 		}
 	}
-	return faults
-}
-
-// fieldWarnings reports fields at the top of an object that look like a slip; a custom resource may have any.
-func fieldWarnings(src source, a *ast.AST, reads []Read) []Fault {
-	var warnings []Fault
-	for _, r := range reads {
-		name := r.name(0)
-		if !r.ofObject() || slices.Contains(usualFields(), name) {
-			continue
-		}
-		if hint := didYouMean(name, usualFields()); hint != "" {
-			warnings = append(warnings, src.fault(src.named(a, r.nodes[0], name), "objects seldom have a field %q%s", name, hint))
-		}
-	}
-	return warnings
-}
-
-func resourceFields() []string { return []string{"group", "version", "resource"} }
-
-// usualFields are those that most kinds have at the top.
-func usualFields() []string {
-	return []string{"apiVersion", "kind", "metadata", "spec", "status", "state"}
+	return faults, warnings
 }

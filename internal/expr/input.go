@@ -33,7 +33,7 @@ type Identified interface {
 // activation looks the variables up in an Input, for one evaluation.
 type activation struct {
 	in       Input
-	identity []Read // what the expression reads, if that is nothing of object but its identity
+	identity bool // the expression reads nothing of object but its identity
 	object   any
 	old      any
 	err      error // of the input
@@ -75,9 +75,9 @@ func resourceVariable(r schema.GroupVersionResource) map[string]string {
 func (a *activation) Parent() cel.Activation { return nil }
 
 func (a *activation) readObject() any {
-	if a.identity != nil {
+	if a.identity {
 		if in, ok := a.in.(Identified); ok {
-			return in.Identity().object(a.identity)
+			return in.Identity().object()
 		}
 	}
 	return a.read(a.in.Object)

@@ -57,7 +57,8 @@ func Compile(text string, kind Kind) (*Program, error) {
 	p := &Program{kind: kind, source: src, ast: checked.NativeRep()}
 	p.reads = readsOf(p.ast)
 	p.uses = usesOf(p.reads)
-	if faults := slices.Concat(checkResult(src, kind, checked), checkLiterals(src, p.ast), checkFields(src, p.ast, p.reads)); len(faults) > 0 {
+	faults, warnings := checkFields(src, p.ast, p.reads)
+	if faults = slices.Concat(faults, checkResult(src, kind, checked), checkLiterals(src, p.ast)); len(faults) > 0 {
 		return nil, sorted(faults)
 	}
 	options := []cel.ProgramOption{
@@ -70,11 +71,11 @@ func Compile(text string, kind Kind) (*Program, error) {
 	if err != nil {
 		return nil, Faults{src.fault(0, "cannot be evaluated: %v", err)}
 	}
-	faults, warnings := checkOutcome(src, kind, partial)
+	faults, vacuous := checkOutcome(src, kind, partial)
 	if len(faults) > 0 {
-		return nil, sorted(faults)
+		return nil, Faults(faults)
 	}
-	p.warnings = sorted(append(warnings, fieldWarnings(src, p.ast, p.reads)...))
+	p.warnings = sorted(append(warnings, vacuous...))
 	return p, nil
 }
 
@@ -122,10 +123,7 @@ func (p *Program) run(ctx context.Context, in Input) (ref.Val, error) {
 		return nil, context.Cause(ctx)
 	}
 	// Not ContextEval, which costs as much again as the evaluation of a simple condition: the cost limit ends what takes long.
-	vars := activation{in: in}
-	if p.uses.Identity {
-		vars.identity = p.reads
-	}
+	vars := activation{in: in, identity: p.uses.Identity}
 	result, _, err := p.program.Eval(&vars)
 	switch {
 	case err == nil:

@@ -49,7 +49,7 @@ func (r Read) leadsTo(other Read) bool {
 }
 
 // readsOf finds the longest chains of constant steps that begin with a variable. No macro binds a variable's name: see
-// checkCall.
+// checkLiterals.
 func readsOf(a *ast.AST) []Read {
 	var reads []Read
 	inner := map[int64]bool{}

@@ -1,5 +1,7 @@
 package expr
 
+import "slices"
+
 // Uses says which variables an expression reads.
 type Uses struct {
 	Object, OldObject, Type, Resource, Snapshot, Inferred bool
@@ -21,9 +23,8 @@ func usesOf(reads []Read) Uses {
 	for _, r := range reads {
 		switch r.variable {
 		case varObject:
-			_, known := Identity{}.field(r)
 			uses.Object = true
-			decoded = decoded || !known
+			decoded = decoded || !slices.Contains(identityPlaces(), r.String())
 		case varOldObject:
 			uses.OldObject = true
 		case varType:
@@ -40,41 +41,30 @@ func usesOf(reads []Read) Uses {
 	return uses
 }
 
-// field returns what a read of object finds, and whether that is a part of the identity.
-func (id Identity) field(r Read) (value string, ok bool) {
-	switch path := [2]string{r.name(0), r.name(1)}; {
-	case len(r.steps) == 1 && path[0] == "apiVersion":
-		return id.APIVersion, true
-	case len(r.steps) == 1 && path[0] == "kind":
-		return id.Kind, true
-	case len(r.steps) != 2 || path[0] != "metadata":
-		return "", false
-	case path[1] == "namespace":
-		return id.Namespace, true
-	case path[1] == "name":
-		return id.Name, true
-	case path[1] == "uid":
-		return id.UID, true
-	case path[1] == "resourceVersion":
-		return id.ResourceVersion, true
-	default:
-		return "", false
+// identityPlaces are what [Identity.object] has.
+func identityPlaces() []string {
+	return []string{
+		"object.apiVersion", "object.kind",
+		"object.metadata.name", "object.metadata.namespace", "object.metadata.uid", "object.metadata.resourceVersion",
 	}
 }
 
-// object is an object that has only those fields of the identity that are read.
-func (id Identity) object(reads []Read) map[string]any {
-	object, metadata := map[string]any{}, map[string]string{}
-	for _, r := range reads {
-		value, ok := id.field(r)
-		switch {
-		case !ok || value == "" || r.variable != varObject:
-		case len(r.steps) == 1:
-			object[r.name(0)] = value
-		default:
-			metadata[r.name(1)] = value
+// object is an object with the fields of the identity that are not empty.
+func (id Identity) object() map[string]any {
+	metadata := make(map[string]string, 4)
+	object := map[string]any{"metadata": metadata}
+	if id.APIVersion != "" {
+		object["apiVersion"] = id.APIVersion
+	}
+	if id.Kind != "" {
+		object["kind"] = id.Kind
+	}
+	for _, field := range [][2]string{
+		{"name", id.Name}, {"namespace", id.Namespace}, {"uid", id.UID}, {"resourceVersion", id.ResourceVersion},
+	} {
+		if field[1] != "" {
+			metadata[field[0]] = field[1]
 		}
 	}
-	object["metadata"] = metadata
 	return object
 }
