@@ -130,17 +130,6 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	return nil
 }
 
-// checkSources finds resources that do not fit their source's namespaces, as far as the API server answers soon.
-func checkSources(ctx context.Context, sources []*source.Source) error {
-	ctx, cancel := context.WithTimeout(ctx, CloseTimeout)
-	defer cancel()
-	var errs []error
-	for _, s := range sources {
-		errs = append(errs, s.Check(ctx))
-	}
-	return errors.Join(errs...)
-}
-
 // drainAll lets the pipelines deliver what they hold. With a state directory the rest stays in their logs. Without one
 // it comes again only as part of the next start's snapshot, and a change that was overwritten since does not, so it is
 // said aloud.

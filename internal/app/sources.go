@@ -1,0 +1,60 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/source"
+)
+
+func clientOptions(loaded *config.Config) source.ClientOptions {
+	keeps := func(p config.Pipeline) bool { return p.KeepManagedFields }
+	return source.ClientOptions{KeepManagedFields: slices.ContainsFunc(loaded.Pipelines, keeps)}
+}
+
+// newSources makes the configured sources; nothing is watched yet.
+func newSources(loaded *config.Config, client *source.Client, pipelines []*pipeline.Pipeline, kept *state, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
+	var made []*source.Source
+	for _, c := range loaded.Sources {
+		fan := &fanOut{state: kept}
+		for n, p := range loaded.Pipelines {
+			if slices.Contains(p.Sources, c.Name) {
+				fan.pipelines = append(fan.pipelines, pipelines[n])
+			}
+		}
+		if len(fan.pipelines) == 0 {
+			continue // it would watch for no pipeline
+		}
+		if len(fan.pipelines) > source.MaxPipelines {
+			return nil, fmt.Errorf("source %q: %d pipelines take from it; at most %d can: make another source of the same resources", c.Name, len(fan.pipelines), source.MaxPipelines)
+		}
+		options := source.Options{
+			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,
+			LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
+			Snapshot: source.Snapshot(c.Snapshot), OnRollback: kept.rollback,
+		}
+		fan.equip(&options)
+		s := source.New(client, options, fan, metrics, logger)
+		if err := kept.restore(s); err != nil {
+			return nil, fmt.Errorf("restore source %q: %w", c.Name, err)
+		}
+		made = append(made, s)
+	}
+	return made, nil
+}
+
+// checkSources finds resources that do not fit their source's namespaces, as far as the API server answers soon.
+func checkSources(ctx context.Context, sources []*source.Source) error {
+	ctx, cancel := context.WithTimeout(ctx, CloseTimeout)
+	defer cancel()
+	var errs []error
+	for _, s := range sources {
+		errs = append(errs, s.Check(ctx))
+	}
+	return errors.Join(errs...)
+}
