@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -231,13 +230,10 @@ func valueAt(object map[string]any, place fieldpath.Path) json.RawMessage {
 	return encoded(hiddenText)
 }
 
-// encoded returns decoded JSON as the API server writes it, with < and > as they are.
+// encoded returns the JSON of a decoded value.
 func encoded(value any) json.RawMessage {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(value) // of decoded JSON: it cannot fail
-	return bytes.TrimSpace(b.Bytes())
+	raw, _ := delta.EncodeJSON(value) // of decoded JSON: it cannot fail
+	return raw
 }
 
 // joined lists values of the configuration.

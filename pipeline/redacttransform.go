@@ -1,12 +1,11 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
 
@@ -39,11 +38,9 @@ func (r *Redactor) any(value any) (any, error) {
 	if text, ok := value.(string); ok {
 		return r.text(text), nil
 	}
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
+	raw, err := delta.EncodeJSON(value)
+	if err != nil {
 		return nil, errors.New("the value cannot be encoded") // encoding/json may quote it
 	}
-	return r.digest(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
+	return r.digest(raw), nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,8 +10,7 @@ import (
 )
 
 func newExplain() *cobra.Command {
-	var file string
-	var color colorMode
+	var file, color string
 	options := explain.Options{Now: time.Now}
 	command := &cobra.Command{
 		Use:   "explain --config FILE [OBJECT|-]",
@@ -43,7 +41,7 @@ It exits 0 whether or not anything would be sent, and 2 if the configuration or 
 			if err != nil {
 				return err
 			}
-			if options.Color, err = color.wanted(command.OutOrStdout(), os.Getenv); err != nil {
+			if options.Color, err = useColor(color, command.OutOrStdout()); err != nil {
 				return err
 			}
 			options.File, options.Config = file, loaded
@@ -58,6 +56,6 @@ It exits 0 whether or not anything would be sent, and 2 if the configuration or 
 	f.StringArrayVar(&options.Pipelines, "pipeline", nil, "explain the pipeline of this `name` only; may be repeated")
 	f.StringVar(&options.Resource, "resource", "", "the `resource` of the objects, where it cannot be guessed from the kind: example.com/v1/mice")
 	f.StringVarP(&options.Output, "output", "o", "text", "text, or json: one value for each object")
-	f.StringVar((*string)(&color), "color", string(colorAuto), "auto, always or never; auto is at a terminal, unless NO_COLOR is set")
+	f.StringVar(&color, "color", "auto", "auto, always or never; auto is at a terminal, unless NO_COLOR is set")
 	return command
 }

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// isTerminal reports whether people read what is written.
+// isTerminal reports whether a stream is a terminal.
 func isTerminal(w any) bool {
 	file, ok := w.(*os.File)
 	if !ok {
@@ -16,25 +16,17 @@ func isTerminal(w any) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// colorMode is when to write colours.
-type colorMode string
-
-const (
-	colorAuto   colorMode = "auto"
-	colorAlways colorMode = "always"
-	colorNever  colorMode = "never"
-)
-
-// wanted reports whether to write colours to w: at a terminal, unless the environment says otherwise (no-color.org).
-func (m colorMode) wanted(w io.Writer, getenv func(string) string) (bool, error) {
-	switch m {
-	case colorAlways:
+// useColor reports whether to write colours to w: with auto at a terminal, unless the environment forbids it
+// (no-color.org).
+func useColor(mode string, w io.Writer) (bool, error) {
+	switch mode {
+	case "always":
 		return true, nil
-	case colorNever:
+	case "never":
 		return false, nil
-	case colorAuto:
-		return isTerminal(w) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb", nil
+	case "auto":
+		return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", nil
 	default:
-		return false, fmt.Errorf("--color is %q; there are auto, always and never", string(m))
+		return false, fmt.Errorf("--color is %q; there are auto, always and never", mode)
 	}
 }

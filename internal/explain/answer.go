@@ -1,10 +1,10 @@
 package explain
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -71,11 +71,8 @@ func writeJSON(out io.Writer, a *answer) error {
 	return encoder.Encode(a)
 }
 
-// encoded returns decoded JSON as the API server writes it, with < and > as they are.
+// encoded returns the JSON of a decoded value.
 func encoded(value any) json.RawMessage {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(value) // of decoded JSON: it cannot fail
-	return bytes.TrimSpace(b.Bytes())
+	raw, _ := delta.EncodeJSON(value) // of decoded JSON: it cannot fail
+	return raw
 }
