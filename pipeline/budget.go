@@ -83,7 +83,7 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 		}
 		if !p.budget.full {
 			p.budget.full = true
-			p.logger.Warn("the backlog is full; its sources wait until something is delivered", "waiting", p.ledger.waiting)
+			p.logger.Warn("the backlog is full; its sources wait until something is delivered", "waiting", p.counts.Waiting)
 		}
 		if p.budget.next == nil && i.size <= p.options.MaxBytes/2 { // a larger one might wait for what never goes
 			p.budget.next = i

@@ -162,7 +162,7 @@ func drain(t testing.TB, p *Pipeline) {
 		t.Fatalf("%d deltas are left: %+v", left, p.Stats())
 	}
 	if s := p.Stats(); !s.Balanced() || s.Bytes != 0 || !s.Oldest.IsZero() {
-		t.Fatalf("the ledger does not balance: %+v", s)
+		t.Fatalf("the counts do not balance: %+v", s)
 	}
 }
 

@@ -63,14 +63,14 @@ func (p *Pipeline) Take(t Ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t.filtered {
-		p.ledger.received++
-		p.ledger.filtered++
+		p.counts.Received++
+		p.counts.Filtered++
 		return
 	}
 	if t.item == nil {
 		return
 	}
-	p.ledger.took(t.item)
+	p.counts.take(t.item)
 	p.place(t.item)
 }
 

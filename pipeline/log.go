@@ -68,7 +68,7 @@ func (p *Pipeline) restore(logged Logged) {
 		next: logged.Next, written: logged.Next, behind: logged.Entries, bytes: logged.Bytes,
 		wake: make(chan struct{}, 1), lastRead: p.now(),
 	}
-	p.ledger.restored, p.ledger.waiting = logged.Entries, logged.Entries // gaps among them are told when they are read
+	p.counts.Restored, p.counts.Waiting = logged.Entries, logged.Entries // gaps among them are told when they are read
 }
 
 // place puts a taken item where it belongs.
@@ -249,7 +249,7 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 			return
 		}
 		if e.Gap != nil && e.Seq < p.options.Logged.Next {
-			p.ledger.foundGap()
+			p.counts.restoredGap()
 		}
 		p.budget.memory += i.size
 		p.log.cursor, p.log.lastRead = e.Seq+1, i.observed

@@ -545,7 +545,7 @@ func partly(seed uint64) func(int, []sinks.Record) error {
 }
 
 // Whatever the sink, the disk and the process do, each delta is delivered, in order per object, memory keeps its
-// bound, and the ledger balances.
+// bound, and the counts balance.
 func TestLogModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sink, b := &script{}, newLogbook()

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// Metrics are those of all pipelines. The ledger is collected in one piece for each, so that every scrape balances.
+// Metrics are those of all pipelines. The counts of a pipeline are collected together, so that they add up in each scrape.
 type Metrics struct {
 	registry prometheus.Registerer
 	seconds  *prometheus.HistogramVec
@@ -75,72 +75,66 @@ func (m *metrics) failed(reason sinks.Reason) {
 	counter.Inc()
 }
 
-// collector reads a pipeline's ledger.
+// collector reads the values of a pipeline's metrics from one [Stats].
 type collector struct {
 	pipeline *Pipeline
-	now      func() time.Time
+	values   []metric
+	dead     *prometheus.Desc
+}
 
-	received, restored, filtered, delivered, dead, gaps *prometheus.Desc
-	backlog, bytes, logBytes, gate, oldest              *prometheus.Desc
+type metric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(Stats) float64
 }
 
 func newCollector(p *Pipeline) *collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("kubeferry_"+name, help, labels, prometheus.Labels{"pipeline": p.options.Name})
 	}
-	return &collector{
-		pipeline:  p,
-		now:       p.now,
-		received:  desc("deltas_received_total", "Deltas taken from the sources."),
-		restored:  desc("deltas_restored_total", "Deltas taken from the log at start."),
-		filtered:  desc("deltas_filtered_total", "Deltas that a filter kept back."),
-		delivered: desc("records_delivered_total", "Deltas that the sink acknowledged."),
-		dead:      desc("records_dead_total", "Deltas written to the dead letter.", "reason"),
-		gaps:      desc("gaps_settled_total", "Gap records acknowledged by the sink or written to the dead letter."),
-		backlog:   desc("backlog_deltas", "Deltas not settled yet. received + restored = filtered + delivered + dead + this."),
-		bytes:     desc("backlog_bytes", "Memory that the backlog takes, as it counts towards backlog.maxBytes."),
-		logBytes:  desc("log_bytes", "Disk that the backlog's log takes."),
-		gate:      desc("gate_open", "1 unless the sink as a whole fails and only probes are sent."),
-		oldest:    desc("oldest_unsettled_seconds", "Age of the oldest change not settled; 0 if there is none."),
+	c := &collector{pipeline: p, dead: desc("records_dead_total", "Deltas written to the dead letter.", "reason")}
+	counter := func(name, help string, count func(Stats) uint64) {
+		c.values = append(c.values, metric{desc(name, help), prometheus.CounterValue, func(s Stats) float64 { return float64(count(s)) }})
 	}
+	gauge := func(name, help string, get func(Stats) float64) {
+		c.values = append(c.values, metric{desc(name, help), prometheus.GaugeValue, get})
+	}
+	counter("deltas_received_total", "Deltas taken from the sources.", func(s Stats) uint64 { return s.Received })
+	counter("deltas_restored_total", "Deltas taken from the log at start.", func(s Stats) uint64 { return s.Restored })
+	counter("deltas_filtered_total", "Deltas that a filter kept back.", func(s Stats) uint64 { return s.Filtered })
+	counter("records_delivered_total", "Deltas that the sink acknowledged.", func(s Stats) uint64 { return s.Delivered })
+	counter("gaps_settled_total", "Gap records acknowledged by the sink or written to the dead letter.",
+		func(s Stats) uint64 { return s.GapsDelivered + s.GapsDead })
+	gauge("backlog_deltas", "Deltas not settled yet. received + restored = filtered + delivered + dead + this.",
+		func(s Stats) float64 { return float64(s.Waiting) })
+	gauge("backlog_bytes", "Memory that the backlog takes, as it counts towards backlog.maxBytes.",
+		func(s Stats) float64 { return float64(s.Bytes) })
+	gauge("log_bytes", "Disk that the backlog's log takes.", func(s Stats) float64 { return float64(s.LogBytes) })
+	gauge("gate_open", "1 unless the sink as a whole fails and only probes are sent.", func(s Stats) float64 {
+		if s.GateOpen {
+			return 1
+		}
+		return 0
+	})
+	gauge("oldest_unsettled_seconds", "Age of the oldest change not settled; 0 if there is none.", func(s Stats) float64 {
+		if s.Oldest.IsZero() {
+			return 0
+		}
+		return max(0, p.now().Sub(s.Oldest).Seconds())
+	})
+	return c
 }
 
 // Describe implements prometheus.Collector.
-func (c *collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{
-		c.received, c.restored, c.filtered, c.delivered, c.dead, c.gaps, c.backlog, c.bytes, c.logBytes, c.gate, c.oldest,
-	} {
-		descs <- desc
-	}
-}
+func (c *collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	s := c.pipeline.Stats()
-	counter := func(desc *prometheus.Desc, value uint64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
+	for _, v := range c.values {
+		metrics <- prometheus.MustNewConstMetric(v.desc, v.kind, v.value(s))
 	}
-	gauge := func(desc *prometheus.Desc, value float64) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
-	}
-	counter(c.received, s.Received)
-	counter(c.restored, s.Restored)
-	counter(c.filtered, s.Filtered)
-	counter(c.delivered, s.Delivered)
-	counter(c.gaps, s.GapsDelivered+s.GapsDead)
 	for _, reason := range deadReasons() {
-		counter(c.dead, s.Dead[reason], reason)
+		metrics <- prometheus.MustNewConstMetric(c.dead, prometheus.CounterValue, float64(s.Dead[reason]), reason)
 	}
-	gauge(c.backlog, float64(s.Waiting))
-	gauge(c.bytes, float64(s.Bytes))
-	gauge(c.logBytes, float64(s.LogBytes))
-	open, age := 0.0, 0.0
-	if s.GateOpen {
-		open = 1
-	}
-	if !s.Oldest.IsZero() {
-		age = max(0, c.now().Sub(s.Oldest).Seconds())
-	}
-	gauge(c.gate, open)
-	gauge(c.oldest, age)
 }

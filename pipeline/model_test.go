@@ -14,7 +14,7 @@ import (
 )
 
 // Whatever a sink answers, each delta is delivered or goes to the dead letter, in order per object, no two calls hold
-// the same object, the backlog keeps its bound, and the ledger balances at every moment.
+// the same object, the backlog keeps its bound, and the counts balance at every moment.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed of the sink")

@@ -95,7 +95,7 @@ type Pipeline struct {
 	newestNext, isolatedNext bool
 	budget                   memoryBudget
 	log                      logState
-	ledger                   ledger
+	counts                   Counts
 	beat                     time.Time // when the dispatcher last went round
 	lastErr                  string
 }
@@ -111,7 +111,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		drained: make(chan struct{}, 1),
 		batches: make(chan call),
 		slots:   make(chan struct{}, options.Limits.Concurrency),
-		ledger:  newLedger(),
+		counts:  Counts{Dead: map[string]uint64{}},
 	}
 	p.beat = p.now()
 	p.lastSuccess = p.beat

@@ -55,7 +55,7 @@ func (p *Pipeline) deliver(ctx context.Context, b *batch) {
 func (p *Pipeline) send(ctx context.Context, b *batch) []*sinks.Error {
 	p.mu.Lock()
 	if b.tries == 0 {
-		b.mark = p.ledger.successes()
+		b.mark = p.counts.successes()
 	}
 	p.mu.Unlock()
 	b.tries++
@@ -130,8 +130,8 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping bool) *outcome
 		p.metrics.failed(err.Reason)
 		p.lastErr = err.Error()
 	}
-	others := p.ledger.successes() > b.mark // something else got through, so the sink works
-	b.mark = p.ledger.successes()
+	others := p.counts.successes() > b.mark // something else got through, so the sink works
+	b.mark = p.counts.successes()
 
 	switch {
 	case acknowledged > 0:
@@ -280,7 +280,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		} else {
 			p.metrics.delivered(now.Sub(i.observed))
 		}
-		p.ledger.settle(i, reason)
+		p.counts.settle(i, reason)
 		p.backlog.remove(i)
 		p.release(i)
 		p.forget(i)
@@ -295,7 +295,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		p.backlog.done(o, anyFailed, v.delay)
 	}
 	b.recycle()
-	if p.ledger.waiting+p.ledger.gapsWaiting == 0 {
+	if p.counts.Waiting+p.counts.GapsWaiting == 0 {
 		select {
 		case p.drained <- struct{}{}:
 		default:
