@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"container/list"
 	"slices"
 	"time"
 
@@ -37,7 +38,7 @@ type item struct {
 	// buffered says that the item is not in the backlog: it waits for the commit, and is read back from the log.
 	buffered bool
 
-	older, newer *item // neighbours in order of arrival
+	arrival *list.Element // in the backlog's arrivals; nil while the item is parked or buffered
 }
 
 // object is the pending items of one object, or of one collection for gaps. It is in the workqueue, in a batch, or in
@@ -54,8 +55,7 @@ type objectQueue struct {
 	// gets through.
 	isolated bool
 	// failing says that the last attempt failed.
-	failing   bool
-	scheduled bool // has a place: the queue, a batch, or a backoff
+	failing bool
 }
 
 // order is which ready object comes next.
@@ -79,8 +79,8 @@ type backlog struct {
 	// held are the items of a watch that wait behind its gap, by watch; the entry exists while the gap does.
 	held map[string][]*item
 	// failing are the objects whose last attempt failed.
-	failing        map[*objectQueue]struct{}
-	oldest, newest *item // of everything in the backlog, in order of arrival
+	failing  map[*objectQueue]struct{}
+	arrivals list.List // of *item: all in memory, in order of arrival
 }
 
 // newBacklog makes an empty backlog that calls ready, with how many there are, whenever an object enters the queue.
@@ -105,7 +105,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 
 // add appends an item to its object, or behind the gap of its watch.
 func (b *backlog) add(i *item) {
-	b.link(i)
+	i.arrival = b.arrivals.PushBack(i)
 	if held, ok := b.held[i.watch]; ok {
 		b.held[i.watch] = append(held, i)
 		return
@@ -127,8 +127,7 @@ func (b *backlog) enqueue(i *item) {
 	} else {
 		o.items = append(o.items, i)
 	}
-	if !o.scheduled { // else its present place decides when it comes back to the queue
-		o.scheduled = true
+	if !ok { // else whatever holds the object, a batch or its backoff, puts it back into the queue
 		b.queue.Add(o)
 	}
 }
@@ -136,54 +135,23 @@ func (b *backlog) enqueue(i *item) {
 // remove takes a settled item out; its object lets go of it in done.
 func (b *backlog) remove(i *item) {
 	i.settled = true
-	b.unlink(i)
+	b.arrivals.Remove(i.arrival)
 	if i.gap != nil {
 		b.releaseHeld(i.watch)
 	}
 }
 
-// unlink takes an item out of the order of arrival.
-func (b *backlog) unlink(i *item) {
-	if i.older != nil {
-		i.older.newer = i.newer
-	} else {
-		b.oldest = i.newer
-	}
-	if i.newer != nil {
-		i.newer.older = i.older
-	} else {
-		b.newest = i.older
-	}
-	i.older, i.newer = nil, nil
-}
-
-// linkInOrder puts an item into the order of arrival that came before others.
-func (b *backlog) linkInOrder(i *item) {
-	next := b.oldest
-	for next != nil && next.seq < i.seq {
-		next = next.newer
+// insertArrival puts an item that was parked back into its place in the order of arrival.
+func (b *backlog) insertArrival(i *item) {
+	next := b.arrivals.Front()
+	for next != nil && next.Value.(*item).seq < i.seq {
+		next = next.Next()
 	}
 	if next == nil {
-		b.link(i)
-		return
-	}
-	i.older, i.newer = next.older, next
-	next.older = i
-	if i.older != nil {
-		i.older.newer = i
+		i.arrival = b.arrivals.PushBack(i)
 	} else {
-		b.oldest = i
+		i.arrival = b.arrivals.InsertBefore(i, next)
 	}
-}
-
-// link puts an item at the end of the order of arrival.
-func (b *backlog) link(i *item) {
-	if i.older = b.newest; i.older != nil {
-		i.older.newer = i
-	} else {
-		b.oldest = i
-	}
-	b.newest = i
 }
 
 // releaseHeld lets the items behind a settled gap go, up to the next gap of the watch.

@@ -92,8 +92,8 @@ func (p *Pipeline) Stats() Stats {
 	if p.breaker.tripped {
 		s.ClosedSince = p.breaker.since
 	}
-	if oldest := p.backlog.oldest; oldest != nil {
-		s.Oldest = oldest.observed
+	if oldest := p.backlog.arrivals.Front(); oldest != nil {
+		s.Oldest = oldest.Value.(*item).observed
 	} else if p.log.behind > 0 {
 		s.Oldest = p.log.lastRead
 	}

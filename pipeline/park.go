@@ -45,7 +45,7 @@ func (p *Pipeline) park() {
 		for ; n < len(o.tail) && o.tail[n].logged && o.tail[n].seq < p.log.written; n++ {
 			i := o.tail[n]
 			o.parked = append(o.parked, parked{i.seq, i.observed})
-			p.backlog.unlink(i)
+			p.backlog.arrivals.Remove(i.arrival)
 			p.budget.memory -= i.size - parkedSize
 		}
 		clear(o.tail[:n]) // the head may keep their array for long
@@ -64,7 +64,7 @@ func (p *Pipeline) parkAgain(o *objectQueue) {
 	all := make([]parked, 0, len(back)+len(o.parked))
 	for _, i := range back {
 		all = append(all, parked{i.seq, i.observed})
-		p.backlog.unlink(i)
+		p.backlog.arrivals.Remove(i.arrival)
 		p.budget.memory -= i.size - parkedSize
 	}
 	clear(back)
@@ -127,7 +127,7 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 	for _, e := range entries {
 		i := p.logged(e)
 		p.budget.memory += i.size - parkedSize
-		p.backlog.linkInOrder(i)
+		p.backlog.insertArrival(i)
 		o.items = append(o.items, i)
 	}
 	if o.parked = o.parked[len(entries):]; len(o.parked) == 0 {

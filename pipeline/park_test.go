@@ -135,7 +135,8 @@ func TestParkedItemsAreFreed(t *testing.T) {
 	eventually(t, "the good one is settled", func() bool { return p.Stats().Waiting == changes })
 	var items []weak.Pointer[item]
 	p.mu.Lock()
-	for i := p.backlog.oldest; i != nil; i = i.newer {
+	for e := p.backlog.arrivals.Front(); e != nil; e = e.Next() {
+		i := e.Value.(*item)
 		items = append(items, weak.Make(i))
 	}
 	p.mu.Unlock()
