@@ -41,7 +41,15 @@ type item struct {
 	arrival *list.Element // in the backlog's arrivals; nil while the item is parked or buffered
 }
 
-// object is the pending items of one object, or of one collection for gaps. It is in the workqueue, in a batch, or in
+// newItem makes an item of a delta or, if g is not nil, of a gap.
+func newItem(d *delta.Delta, g *delta.Gap) *item {
+	if g != nil {
+		return &item{gap: g, ref: g.Ref(), watch: g.Watch, observed: g.Observed, size: gapSize}
+	}
+	return &item{delta: d, ref: d.Ref(), watch: d.Watch, observed: d.Observed, size: d.Size()}
+}
+
+// objectQueue is the pending items of one object, or of one collection for gaps. It is in the workqueue, in a batch, or in
 // its backoff; never in two of them, so that no two batches hold it.
 type objectQueue struct {
 	ref   delta.Ref

@@ -33,41 +33,33 @@ func (c *Change) Snapshot() bool { return c.observed.Snapshot }
 // Inferred reports whether the delta was worked out from a list.
 func (c *Change) Inferred() bool { return c.observed.Inferred }
 
-// Object is the object, decoded. It must not be modified.
-func (c *Change) Object() (map[string]any, error) {
-	if c.object != nil {
-		return c.object, nil
-	}
-	if c.prepare(); c.spoiled != nil {
-		return nil, c.spoiled
-	}
-	u, err := c.prepared.Object.Unstructured()
-	if err != nil {
-		c.spoil(err)
-		return nil, err
-	}
-	c.object = u.Object
-	return c.object, nil
-}
+// Object returns the object, decoded. It must not be modified.
+func (c *Change) Object() (map[string]any, error) { return c.decode(&c.object, false) }
 
-// OldObject is the version before, decoded; nil if there is none or it is not known. It must not be modified.
-func (c *Change) OldObject() (map[string]any, error) {
-	if c.old != nil {
-		return c.old, nil
+// OldObject returns the version before, decoded; nil if there is none or it is not known. It must not be modified.
+func (c *Change) OldObject() (map[string]any, error) { return c.decode(&c.old, true) }
+
+func (c *Change) decode(decoded *map[string]any, old bool) (map[string]any, error) {
+	if *decoded != nil {
+		return *decoded, nil
 	}
 	if c.prepare(); c.spoiled != nil {
 		return nil, c.spoiled
 	}
-	if c.prepared.Old == nil {
+	object := c.prepared.Object
+	if old {
+		object = c.prepared.Old
+	}
+	if object == nil {
 		return nil, nil
 	}
-	u, err := c.prepared.Old.Unstructured()
+	u, err := object.Unstructured()
 	if err != nil {
 		c.spoil(err)
 		return nil, err
 	}
-	c.old = u.Object
-	return c.old, nil
+	*decoded = u.Object
+	return *decoded, nil
 }
 
 // prepare applies what is always on. What cannot be redacted is replaced by its identity.

@@ -34,7 +34,8 @@ func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, before bool) (Ti
 	if d.Snapshot {
 		p.pace(ctx)
 	}
-	i := &item{delta: d, ref: d.Ref(), watch: d.Watch, observed: d.Observed, size: d.Size(), err: err}
+	i := newItem(d, nil)
+	i.err = err
 	return Ticket{item: i, passes: passes}, p.reserve(ctx, i)
 }
 
@@ -54,7 +55,7 @@ func (p *Pipeline) Passes(d *delta.Delta) bool {
 
 // ReserveGap makes room for a gap; the deltas of its watch that follow wait until it is settled.
 func (p *Pipeline) ReserveGap(ctx context.Context, g *delta.Gap) (Ticket, error) {
-	i := &item{gap: g, ref: g.Ref(), watch: g.Watch, observed: g.Observed, size: gapSize}
+	i := newItem(nil, g)
 	return Ticket{item: i}, p.reserve(ctx, i)
 }
 

@@ -264,12 +264,8 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 
 // logged makes an item of an entry.
 func (p *Pipeline) logged(e delta.Entry) *item {
-	i := &item{seq: e.Seq, logged: true, attempts: e.Attempts, failed: e.Failed, delta: e.Delta, gap: e.Gap}
-	if e.Gap != nil {
-		i.ref, i.watch, i.observed, i.size = e.Gap.Ref(), e.Gap.Watch, e.Gap.Observed, gapSize
-	} else {
-		i.ref, i.watch, i.observed, i.size = e.Delta.Ref(), e.Delta.Watch, e.Delta.Observed, e.Delta.Size()
-	}
+	i := newItem(e.Delta, e.Gap)
+	i.seq, i.logged, i.attempts, i.failed = e.Seq, true, e.Attempts, e.Failed
 	if e.Unsendable != "" {
 		i.err = errors.New(e.Unsendable)
 	}

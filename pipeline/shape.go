@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
@@ -62,7 +60,7 @@ func (c *Change) transform(ctx context.Context, recorded *trace, decode, before 
 	if err != nil {
 		return nil, err
 	}
-	in := versionInput{c, content, before}
+	in := versionInput{c, c, content, before}
 	recorded.version(content)
 	for i, transform := range c.pipeline.options.Transforms {
 		if err := transform.Apply(ctx, content, in); err != nil {
@@ -79,12 +77,11 @@ func (c *Change) transform(ctx context.Context, recorded *trace, decode, before 
 
 // versionInput is what transforms may ask for while they change one version of a change's object.
 type versionInput struct {
-	change *Change
-	object map[string]any
-	before func() (map[string]any, error)
+	TransformInput // the change, but not as an [expr.Identified]: a transform may have changed the identity
+	change         *Change
+	object         map[string]any
+	before         func() (map[string]any, error)
 }
-
-var _ TransformInput = versionInput{}
 
 func (v versionInput) Object() (map[string]any, error)    { return v.object, nil }
 func (v versionInput) OldObject() (map[string]any, error) { return v.before() }
@@ -96,10 +93,6 @@ func (v versionInput) Type() string {
 	}
 	return v.change.Type()
 }
-
-func (v versionInput) Resource() schema.GroupVersionResource { return v.change.observed.Resource }
-func (v versionInput) Snapshot() bool                        { return v.change.Snapshot() }
-func (v versionInput) Inferred() bool                        { return v.change.Inferred() }
 
 // unknownObject stands for the version before the version before, which nobody kept.
 func unknownObject() (map[string]any, error) { return nil, nil }
