@@ -61,16 +61,3 @@ func (r *Record) Structured() []byte {
 	b = append(append(b, `"data":`...), r.Body...)
 	return append(b, '}')
 }
-
-// AppendLines appends each record in its structured form to b, and a line break behind each.
-func AppendLines(b []byte, batch []Record) []byte {
-	size := 0
-	for i := range batch {
-		size += batch[i].Size() + 1
-	}
-	b = slices.Grow(b, size)
-	for i := range batch {
-		b = append(append(b, batch[i].Structured()...), '\n')
-	}
-	return b
-}

@@ -1,5 +1,7 @@
 package sinks
 
+import "slices"
+
 // Record is an encoded change, ready to be sent. Sinks must not modify it nor keep it after Deliver returns.
 type Record struct {
 	// ID names the change; it is the same each time the change is sent, in every pipeline.
@@ -34,6 +36,19 @@ func (r *Record) Size() int {
 		n += len(AttributePrefix) + len(k) + len(v)
 	}
 	return n
+}
+
+// AppendLines appends each record in its structured form to b, and a line break behind each.
+func AppendLines(b []byte, batch []Record) []byte {
+	size := 0
+	for i := range batch {
+		size += batch[i].Size() + 1
+	}
+	b = slices.Grow(b, size)
+	for i := range batch {
+		b = append(append(b, batch[i].Structured()...), '\n')
+	}
+	return b
 }
 
 // Fields are the named values of a change that a [Template] can hold. Group is empty for the core group,

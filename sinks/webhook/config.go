@@ -106,7 +106,7 @@ func (c *Config) Validate() []sinks.Fault {
 			faults.Fail(path, "the value holds characters that a header cannot")
 		case owned(name):
 			faults.Fail(path, "kubeferry sets this header itself")
-		case c.Auth != nil && strings.EqualFold(name, "Authorization"):
+		case c.Auth != nil && isAuthorization(name):
 			faults.Fail(path, "auth sets this header")
 		case same < i:
 			faults.Fail(path, "this is %s again: upper and lower case make no difference", names[same])
@@ -131,7 +131,7 @@ func (c *Config) Validate() []sinks.Fault {
 		warnOfShort(&faults, "signature.previousSecretFile", s.PreviousSecretFile)
 	}
 	if target != nil && target.Scheme == "http" {
-		if c.Auth != nil || headerOf(c.Headers, "Authorization") != "" {
+		if c.Auth != nil || slices.ContainsFunc(names, isAuthorization) {
 			faults.Warn("url", "credentials are sent over plain http, readable by anyone on the way")
 		}
 		if c.TLS != nil {
@@ -194,14 +194,7 @@ func parseURL(text string) (target *url.URL, fault string) {
 	return target, ""
 }
 
-func headerOf(headers map[string]string, name string) string {
-	for k, v := range headers {
-		if strings.EqualFold(k, name) {
-			return v
-		}
-	}
-	return ""
-}
+func isAuthorization(name string) bool { return strings.EqualFold(name, "Authorization") }
 
 // owned reports whether the sink, a format or the transport sets the header.
 func owned(name string) bool {
