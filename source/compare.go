@@ -28,17 +28,17 @@ func (p *processor) present(ctx context.Context, object *delta.Object, live bool
 	case exists:
 		return p.modified(ctx, object, old, live)
 	case p.reading && !live:
-		d.Snapshot = !p.state.complete || p.exact
+		d.Snapshot = !p.state.Complete || p.exact
 		d.Inferred = !d.Snapshot
 	}
-	return p.emit(ctx, d, p.all(), views{filtered: p.all()}, p.recordVersion(object))
+	return p.emit(ctx, d, p.options.all(), views{filtered: p.options.all()}, p.recordVersion(object))
 }
 
 // modified handles a known object in another version. While the state is read, the object is part of the snapshot of
 // those pipelines that are due one, and no change.
 func (p *processor) modified(ctx context.Context, object *delta.Object, old knownObject, live bool) error {
 	d := &delta.Delta{Type: delta.Modified, Object: object, Old: old.previous().object(), Inferred: p.reading && !live}
-	to := p.all()
+	to := p.options.all()
 	if p.reading && p.options.Snapshot != SnapshotNever {
 		to &^= old.due
 	}
@@ -72,11 +72,11 @@ func (p *processor) deleted(ctx context.Context, object *delta.Object) error {
 	old, exists := p.known().find(object)
 	version := object.Version()
 	exists = exists && old.version.SameObject(&version)
-	v := views{filtered: p.all()}
+	v := views{filtered: p.options.all()}
 	if exists {
 		v = old.views
 	}
-	return p.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, p.all(), v, func(views) {
+	return p.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, p.options.all(), v, func(views) {
 		if exists {
 			p.known().remove(keyOf(object))
 		}
@@ -100,10 +100,10 @@ func (p *processor) deleteUnseen(ctx context.Context, asOf uint64) error {
 func (p *processor) emitInferredDelete(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
 	object := old.previous().object()
 	if object == nil {
-		object = delta.NewIdentity(p.state.kind, key.namespace.Value(), key.name, old.version.UID(), old.version.ResourceVersion())
+		object = delta.NewIdentity(p.state.kind(), key.namespace.Value(), key.name, old.version.UID(), old.version.ResourceVersion())
 	}
 	d := &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, AsOf: asOf, Object: object}
-	return p.emit(ctx, d, p.all()&^old.filtered, old.views, func(views) { p.known().remove(key) })
+	return p.emit(ctx, d, p.options.all()&^old.filtered, old.views, func(views) { p.known().remove(key) })
 }
 
 // versionNumber is a resource version as a number, or 0 if it is none.
@@ -119,7 +119,7 @@ func versionNumber(resourceVersion string) uint64 {
 func (p *processor) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v views, record func(views)) error {
 	d.Resource, d.Watch, d.Observed = p.collection.resource, p.id, p.at
 	recipients := Recipients{
-		Pipelines: to, Have: p.all() &^ v.filtered,
+		Pipelines: to, Have: p.options.all() &^ v.filtered,
 		RecordOnly: d.Snapshot && p.options.Snapshot == SnapshotNever,
 	}
 	err := p.health.handOver(ctx, p.at, func(ctx context.Context) error {
@@ -144,6 +144,3 @@ func (p *processor) record(object *delta.Object, v views, retained previous) {
 	p.known().put(object, v, retained)
 	p.advance(object.ResourceVersion())
 }
-
-// all are the pipelines of the source.
-func (p *processor) all() PipelineSet { return 1<<len(p.options.Pipelines) - 1 }

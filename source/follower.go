@@ -73,7 +73,7 @@ func (l *follower) position() string {
 	if l.refused != "" {
 		return ""
 	}
-	return l.state.position
+	return l.state.Position
 }
 
 // list returns an empty list at the position.

@@ -66,9 +66,9 @@ func (l *follower) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if order, err := resourceversion.CompareResourceVersion(l.state.position, now.resourceVersion); err == nil && order > 0 {
+	if order, err := resourceversion.CompareResourceVersion(l.state.Position, now.resourceVersion); err == nil && order > 0 {
 		l.rolledBack = fmt.Errorf("%s: the API server is at resource version %s, before the position %s: its history has gone back, as after a restore of etcd",
-			delta.ResourceName(l.collection.resource), now.resourceVersion, l.state.position)
+			delta.ResourceName(l.collection.resource), now.resourceVersion, l.state.Position)
 		if l.options.OnRollback != nil {
 			l.options.OnRollback(l.rolledBack)
 		}
@@ -134,7 +134,7 @@ func (l *follower) watch(ctx context.Context, options metav1.ListOptions) (*fram
 // refuse gives the position up: the next watch begins with the whole state, behind a gap.
 func (l *follower) refuse(err error) {
 	l.logger.Warn("the API server refuses the history since the position: a gap; the difference follows",
-		"resourceVersion", l.state.position, "err", err)
+		"resourceVersion", l.state.Position, "err", err)
 	l.refused, l.fill = err.Error(), false
 }
 

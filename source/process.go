@@ -51,11 +51,11 @@ func (p *processor) mark(ctx context.Context, m *marker) error {
 			}
 		}
 		p.handler.Update(func() {
-			unclean := p.state.unclean && p.exact // what happened since the position is not seen yet
+			unclean := p.state.Unclean && p.exact // what happened since the position is not seen yet
 			p.reading, p.exact = false, false
-			p.state.complete, p.state.partial, p.state.refused = true, false, ""
+			p.state.Complete, p.state.Partial, p.state.Refused = true, false, ""
 			p.advance(m.resourceVersion)
-			p.state.unclean = unclean
+			p.state.Unclean = unclean
 		})
 		p.health.completed()
 		return nil
@@ -69,10 +69,10 @@ func (p *processor) mark(ctx context.Context, m *marker) error {
 		p.handler.Update(func() { p.reading, p.exact = false, false })
 		return nil
 	default: // gone: the resource took all of its objects along
-		missed := m.refused != "" || p.state.position != "" && !(m.endedCleanly && p.known().len() == 0)
+		missed := m.refused != "" || p.state.Position != "" && !(m.endedCleanly && p.known().len() == 0)
 		if missed {
 			p.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
-				"resourceVersion", p.state.position)
+				"resourceVersion", p.state.Position)
 			if err := p.gap(ctx, "", cmp.Or(m.refused, historyGone)); err != nil {
 				return err
 			}
@@ -113,25 +113,25 @@ func (p *processor) gap(ctx context.Context, to, reason string) error {
 	g := &delta.Gap{
 		Watch: p.id, Resource: p.collection.resource, Namespace: p.collection.namespace,
 		LabelSelector: p.collection.labelSelector, FieldSelector: p.collection.fieldSelector,
-		From: p.state.position, To: to, Reason: reason, Unclean: p.state.unclean, Observed: p.at,
+		From: p.state.Position, To: to, Reason: reason, Unclean: p.state.Unclean, Observed: p.at,
 	}
-	refused := func() { p.state.refused, p.state.changed = reason, true }
+	refused := func() { p.state.Refused, p.state.changed = reason, true }
 	return p.health.handOver(ctx, p.at, func(ctx context.Context) error { return p.handler.Gap(ctx, g, refused) })
 }
 
 // advance moves the position. Inside a state the resource versions are in no order, and mean nothing.
 func (p *processor) advance(resourceVersion string) {
 	if !p.reading && resourceVersion != "" {
-		p.state.position = resourceVersion
-		p.state.unclean = p.state.unclean && !p.caughtUp()
+		p.state.Position = resourceVersion
+		p.state.Unclean = p.state.Unclean && !p.caughtUp()
 	}
 	p.state.changed = true
-	p.health.active(p.at, p.state.position, p.known().len())
+	p.health.active(p.at, p.state.Position, p.known().len())
 }
 
 // caughtUp reports whether the position is past everything that the last run can have sent.
 func (p *processor) caughtUp() bool {
-	order, err := resourceversion.CompareResourceVersion(p.state.position, p.lastRun)
+	order, err := resourceversion.CompareResourceVersion(p.state.Position, p.lastRun)
 	return p.lastRun == "" || err != nil || order >= 0
 }
 

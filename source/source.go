@@ -37,6 +37,9 @@ type Options struct {
 	Backoff wait.Backoff
 }
 
+// all are the pipelines of the source.
+func (o *Options) all() PipelineSet { return 1<<len(o.Pipelines) - 1 }
+
 // Source is a named set of watches that share scope and selectors.
 type Source struct {
 	options Options
@@ -74,7 +77,11 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 			resource: resource, namespace: scope.namespace, metrics: metrics, logger: logger,
 			state: StateStarting, since: time.Now(),
 		},
-		state:    &state{known: newKnownSet(false)},
+		state: &state{known: newKnownSet(false), Meta: Meta{
+			Source: s.options.Name, Resource: delta.ResourceName(resource), Namespace: scope.namespace, Namespaces: scope.namespaces,
+			LabelSelector: s.options.LabelSelector, FieldSelector: scope.fieldSelector,
+			RetainPolicy: s.options.RetainPolicy, Pipelines: s.options.Pipelines,
+		}},
 		selected: map[string]bool{},
 	}
 }

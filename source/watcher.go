@@ -80,8 +80,8 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 		if ctx.Err() == nil {
 			w.health.failed(err)
 		}
-		if isGone(err) && (w.state.position != "" || w.state.known.len() > 0) { // it went while no watch was open
-			last := &marker{kind: gone, refused: w.state.refused}
+		if isGone(err) && (w.state.Position != "" || w.state.known.len() > 0) { // it went while no watch was open
+			last := &marker{kind: gone, refused: w.state.Refused}
 			_ = (&processor{watcher: w}).process(ctx, event{marker: last}) // an error means that ctx has ended
 		}
 		select {
@@ -97,11 +97,11 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 	// Errors reach the log through health, once each; client-go would add lines of its own.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	w.handler.Update(func() {
-		w.state.kind = found.kind
+		w.state.setKind(found.kind)
 		if w.absent && w.options.Snapshot == SnapshotNever { // what is found now did not exist when the source started
-			w.state.complete = true
+			w.state.Complete = true
 		}
 	})
-	l := &follower{processor: &processor{watcher: w}, refused: w.state.refused}
+	l := &follower{processor: &processor{watcher: w}, refused: w.state.Refused}
 	l.run(ctx)
 }
