@@ -9,7 +9,7 @@ import (
 // This file is the way in: what is always on, filters, transforms and the difference are applied before a delta waits.
 // So what waits, in memory or in the log, is what will be sent, and nothing unredacted is ever kept.
 
-// Ticket is room for one delta or gap. It is given back with Take or Cancel, once. The zero value is for none.
+// Ticket is room for one delta or gap. Call Take or Cancel exactly once. The zero value is for none.
 type Ticket struct {
 	item     *item
 	filtered bool
@@ -19,14 +19,15 @@ type Ticket struct {
 // Passes reports whether the filters let the object pass, whether or not this change of it is sent.
 func (t Ticket) Passes() bool { return t.passes }
 
-// Reserve finds out whether a delta concerns the pipeline and makes room for it. before says whether the filters let
-// the version before pass, if there is one. It blocks while the backlog is full, and fails only when ctx ends first.
-func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, before bool) (Ticket, error) {
+// Reserve applies the filters and transforms to a delta and reserves room for it. had is set if the pipeline has the
+// object: its filters let the previous version pass. Reserve blocks while the backlog is full, and returns an error only
+// when ctx ends first.
+func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticket, error) {
 	passes := true
 	var err error
 	if !p.leavesAlone(d) {
 		c, takes := &Change{pipeline: p, observed: d}, false
-		if passes, takes = p.applyFilters(c, before); !takes {
+		if passes, takes = p.applyFilters(c, had); !takes {
 			return Ticket{filtered: true, passes: passes}, nil
 		}
 		d, err = c.shape(ctx)

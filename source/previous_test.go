@@ -48,7 +48,7 @@ func TestVersionBefore(t *testing.T) {
 	}
 	l.stop()
 
-	// Who needs it no more does not get it. Who needs it again has it from the state at the position.
+	// Pipelines that do not need it any more do not get it. If they need it again, it comes from the state at the position.
 	l = live(t, server, m, []string{"p"}, nil)
 	l.stop()
 	for _, objects := range m.known {
@@ -64,7 +64,7 @@ func TestVersionBefore(t *testing.T) {
 	l.expect("p", "u12/19/MODIFIED<16", "u12/20/MODIFIED<19")
 }
 
-// An inferred DELETED goes to those who were told of the object, with the last state that was seen.
+// An inferred DELETED goes to the pipelines that have the object, with the last state that was seen.
 func TestInferredDeletedGoesToThePipelinesThatHaveTheObject(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		server, m := things(t, "both", "mine", "none"), newMemory() // 11 to 13
@@ -102,8 +102,8 @@ func TestInferredDeletedGoesToThePipelinesThatHaveTheObject(t *testing.T) {
 	}
 }
 
-// Objects that are learned silently are known to those whose filters they pass.
-func TestSilentlyLearnedObjectsPassToo(t *testing.T) {
+// Objects that are recorded only count as sent to the pipelines whose filters they pass.
+func TestRecordedObjectsPassToo(t *testing.T) {
 	server, m := things(t, "mine", "none"), newMemory() // 11, 12
 	silent := func(o *Options, l *life) {
 		o.Snapshot = SnapshotNever
@@ -149,7 +149,7 @@ func BenchmarkPrevious(b *testing.B) {
 	})
 }
 
-// Who was not there when an object was known is not told that it is gone, but of those that it learned of silently.
+// A pipeline that is new gets no DELETED of an object that it never had; those of a recorded snapshot count as sent.
 func TestNewPipelinesGetDeletionsOfWhatTheyHave(t *testing.T) {
 	for _, snapshot := range []Snapshot{SnapshotInitial, SnapshotNever} {
 		server, m := things(t, "a", "b", "none"), newMemory() // 11 to 13
@@ -183,8 +183,8 @@ func TestNewPipelinesGetDeletionsOfWhatTheyHave(t *testing.T) {
 	}
 }
 
-// The state that a new taker is sent is the version before of what comes next.
-func TestSnapshotOfNewTakerIsTheVersionBefore(t *testing.T) {
+// The state that is sent to a new pipeline is the previous version of what comes next.
+func TestSnapshotOfNewPipelineIsThePreviousVersion(t *testing.T) {
 	server, m := things(t, "a"), newMemory() // 11
 	l := live(t, server, m, []string{"old"}, nil)
 	l.watching(11)

@@ -427,7 +427,6 @@ func TestNamespacesWidenedAndNarrowed(t *testing.T) {
 	}
 }
 
-// A kill in the middle of reading what is newly included does not shorten it.
 // Plain names make a watch for each namespace and globs one of the cluster; what the old ones knew is not lost.
 func TestNamespacesFromNamesToGlobsAndBack(t *testing.T) {
 	server, m := things(t, "shop/a", "shop/b", "team-1/c", "team-2/d"), newMemory() // 11 to 14
@@ -476,6 +475,7 @@ func TestNamespacesFromNamesToGlobsAndBack(t *testing.T) {
 	})
 }
 
+// A kill in the middle of reading what is newly included does not shorten it.
 func TestInterruptedWidening(t *testing.T) {
 	server, m := things(t, "shop/a", "team/b", "team/c", "team/d"), newMemory()
 	l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop*"} })
@@ -575,7 +575,7 @@ func TestUncleanLastsUntilTheHistoryIsSeen(t *testing.T) {
 	}
 }
 
-// A killed run may have told more than the next one comes to see before it ends in good order.
+// A killed run may have sent more than the next one comes to see before it ends in good order.
 func TestUncleanLastsUntilTheLastRunIsPassed(t *testing.T) {
 	for _, after := range []int{1, 2} {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
@@ -654,14 +654,14 @@ func TestStateRefusedButNotTheHistory(t *testing.T) {
 // A history that goes back while a watch is open is noticed when it is opened again.
 func TestRollbackWhileRunning(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory() // 11, 12
-	told := make(chan error, 100)
+	reported := make(chan error, 100)
 	l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
-		o.OnRollback = func(err error) { told <- err }
+		o.OnRollback = func(err error) { reported <- err }
 	})
 	l.watching(12)
 	server.RollBack(11)
 	server.Cut(false)
-	if err := <-told; !strings.Contains(err.Error(), "gone back") {
+	if err := <-reported; !strings.Contains(err.Error(), "gone back") {
 		t.Errorf("got %v", err)
 	}
 	l.stop()
@@ -673,16 +673,16 @@ func TestRollback(t *testing.T) {
 	l.watching(12)
 	l.stop()
 	server.RollBack(11)
-	told := make(chan error, 100)
+	reported := make(chan error, 100)
 	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
 		o.OnRollback = func(err error) {
 			select {
-			case told <- err:
+			case reported <- err:
 			default:
 			}
 		}
 	})
-	if err := <-told; !strings.Contains(err.Error(), "gone back") {
+	if err := <-reported; !strings.Contains(err.Error(), "gone back") {
 		t.Errorf("got %v", err)
 	}
 	server.Write("b", false)
@@ -753,7 +753,7 @@ func TestCaptureHoldsWhatWasHandedOver(t *testing.T) {
 	}
 }
 
-// Objects that came and went with the resource while nobody looked are not known: the gap says so, and is told once.
+// Objects that came and went with the resource while no watch was open are not known: a gap covers them, once.
 func TestEmptyResourceGoneAtStart(t *testing.T) {
 	server, m := things(t, "a"), newMemory()
 	l := live(t, server, m, []string{"p"}, nil)

@@ -46,7 +46,7 @@ func (*moments) Committed(map[string]checkpoint.LogSize) {}
 
 func (*moments) Failed() {}
 
-// A delta, and what its watch notes of it, are handed over in one moment: to those it is for, and to nobody else.
+// A delta, and what its watch records of it, are placed in one moment, in the pipelines that it is for and in no others.
 func TestHandOverIsOneMoment(t *testing.T) {
 	logger := slog.New(slog.DiscardHandler)
 	kept := &state{committer: checkpoint.NewCommitter(noDisk{}, logger)}

@@ -206,7 +206,7 @@ func (s *Server) SetMissing(missing bool) {
 	if !missing {
 		return
 	}
-	s.cuts++ // nobody hears of the deletions
+	s.cuts++ // no watch gets the deletions
 	s.cutLine = false
 	s.changed.Broadcast()
 	for _, resource := range []string{Things.Resource, Gadgets.Resource} {
