@@ -24,8 +24,8 @@ const (
 type ExprFilter struct {
 	program *expr.Program
 	onError OnError
-	// told holds the places of the expression at which a failure was logged as a warning.
-	told *sync.Map
+	// warned are the places of the expression at which a failure was logged as a warning.
+	warned *sync.Map
 }
 
 // NewExprFilter makes a filter of an expression of the kind [expr.Filter].
@@ -49,7 +49,7 @@ func (f ExprFilter) Pass(c *Change) (bool, error) {
 		return pass, err // an object that cannot be read is no matter of onError
 	}
 	c.pipeline.metrics.filterErrors.Inc()
-	f.tell(c, failed)
+	f.log(c, failed)
 	switch f.onError {
 	case OnErrorDeadLetter:
 		return false, err
@@ -60,11 +60,11 @@ func (f ExprFilter) Pass(c *Change) (bool, error) {
 	}
 }
 
-// tell logs a failure: the first at each place of the expression for everybody to see, since the next change is likely to
+// log logs a failure: the first at each place of the expression as a warning, since the next change is likely to
 // fail as well.
-func (f ExprFilter) tell(c *Change, failed *expr.EvalError) {
+func (f ExprFilter) log(c *Change, failed *expr.EvalError) {
 	log := c.pipeline.logger.Debug
-	if _, told := f.told.LoadOrStore(failed.Offset, true); !told {
+	if _, warned := f.warned.LoadOrStore(failed.Offset, true); !warned {
 		log = c.pipeline.logger.Warn
 	}
 	o := c.observed.Object

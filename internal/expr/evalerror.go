@@ -11,20 +11,15 @@ import (
 
 // EvalError is the error of an expression that has no result for an object. It is made of the expression's text alone, and holds
 // nothing of the object.
-type EvalError struct {
-	// Offset, Line and Column are the place in the text, as in a [Fault].
-	Offset, Line, Column int
-	Reason               string
-}
+type EvalError struct{ Fault }
 
 // Error is the reason and the place.
 func (e *EvalError) Error() string {
-	return fmt.Sprintf("expression, at %d:%d: %s", e.Line, e.Column, e.Reason)
+	return "expression, at " + e.String()
 }
 
 func (s source) evalError(offset int, reason string) *EvalError {
-	line, column := s.place(offset)
-	return &EvalError{offset, line, column, reason}
+	return &EvalError{s.fault(offset, "%s", reason)}
 }
 
 // explain makes an EvalError of cel-go's error. The messages of cel-go quote values ("no such key: …", "invalid RFC 3339

@@ -87,6 +87,6 @@ func TestEvalErrors(t *testing.T) {
 				t.Errorf("%s: the error holds a value of the object: %v", text, err)
 			}
 		}
-		checkPlace(t, text, Fault{failed.Offset, failed.Line, failed.Column, failed.Reason})
+		checkPlace(t, text, failed.Fault)
 	}
 }

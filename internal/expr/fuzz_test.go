@@ -12,7 +12,7 @@ import (
 )
 
 // FuzzCompile: whatever the text is, it compiles or has faults with places; what compiles gives the same for an input
-// that is asked step by step as for the whole object in a map, and no error quotes the object.
+// that is read variable by variable as for the whole object in a map, and no error quotes the object.
 func FuzzCompile(f *testing.F) {
 	for _, text := range []string{
 		`type == "ADDED" && object.metadata.name != "web"`, `has(object.metadata.labels) && object.metadata.labels.app == "web"`,
@@ -44,7 +44,7 @@ func FuzzCompile(f *testing.F) {
 	})
 }
 
-// compareInputs evaluates an expression for an input that is asked step by step, and for variables in a map.
+// compareInputs evaluates an expression for an input that is read variable by variable, and for variables in a map.
 func compareInputs(t interface{ Errorf(string, ...any) }, p *Program) {
 	const value = "q8Zu3wXk"
 	object := map[string]any{

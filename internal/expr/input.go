@@ -17,7 +17,7 @@ type Input interface {
 	Inferred() bool
 }
 
-// Identity is what can be known of an object without decoding it. A field that the object does not have is empty.
+// Identity are the fields of an object that do not need decoding. A field that the object does not have is empty.
 type Identity struct {
 	APIVersion, Kind                      string
 	Namespace, Name, UID, ResourceVersion string

@@ -108,7 +108,7 @@ func TestLimitBoundsTime(t *testing.T) {
 			took := time.Since(start)
 			var failed *EvalError
 			switch {
-			case tc.want == "limit" && (!errors.As(err, &failed) || !strings.Contains(failed.Reason, "costs too much")):
+			case tc.want == "limit" && (!errors.As(err, &failed) || !strings.Contains(failed.Message, "costs too much")):
 				t.Errorf("got %v, %v, want it to cost too much", got, err)
 			case tc.want == "fails" && err == nil:
 				t.Errorf("got %v, want an error", got)

@@ -13,7 +13,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// input is an Input of maps that counts what is asked for.
+// input is an Input of maps that records which of them are read.
 type input struct {
 	object, old        map[string]any
 	typ                string
@@ -38,7 +38,7 @@ func (i *input) Resource() schema.GroupVersionResource {
 func (i *input) Snapshot() bool { return i.snapshot }
 func (i *input) Inferred() bool { return i.inferred }
 
-// identified also knows the identity of its object.
+// identified is an input that also has the identity of its object.
 type identified struct{ *input }
 
 func (i identified) Identity() Identity {
@@ -205,7 +205,7 @@ func TestValueIsACopy(t *testing.T) {
 func TestAsksForWhatItNeeds(t *testing.T) {
 	for text, want := range map[string]struct {
 		uses  Uses
-		asked string // of an Input that knows the identity
+		asked string // of an Input that has the identity
 	}{
 		`type == "ADDED"`:                            {Uses{Type: true}, ""},
 		`type == "DELETED" || object.spec.x == 1`:    {Uses{Type: true, Object: true}, "object"},
@@ -277,7 +277,7 @@ func TestCostLimit(t *testing.T) {
 	in := &input{object: map[string]any{"items": make([]any, 2000)}}
 	_, err := p.Eval(context.Background(), in)
 	var failed *EvalError
-	if !errors.As(err, &failed) || !strings.Contains(failed.Reason, "1000000 steps") {
+	if !errors.As(err, &failed) || !strings.Contains(failed.Message, "1000000 steps") {
 		t.Errorf("got %v, want an error about the cost", err)
 	}
 }

@@ -47,7 +47,7 @@ func (regexLibrary) CompileOptions() []cel.EnvOption {
 	}
 }
 
-// patterned is f for a pattern that is known only when it is called.
+// patterned is f for a pattern that is no constant.
 func patterned(f func(*regexp.Regexp, []ref.Val) ref.Val) func(...ref.Val) ref.Val {
 	return func(args ...ref.Val) ref.Val {
 		pattern, ok := args[1].(types.String)

@@ -25,7 +25,7 @@ type copier struct{ copied int }
 
 // copy copies a result into what encoding/json would make of JSON, but for whole numbers, which are int64. Where JSON has
 // no such thing it follows CEL's own mapping: times and durations are text, bytes are base64. The reason, if not empty,
-// says what JSON cannot hold.
+// is what JSON cannot hold.
 func (c *copier) copy(v ref.Val, depth int) (value any, reason string) {
 	c.copied++
 	if c.copied > costLimit {

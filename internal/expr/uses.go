@@ -2,7 +2,7 @@ package expr
 
 import "slices"
 
-// Uses says which variables an expression reads.
+// Uses are the variables that an expression reads.
 type Uses struct {
 	Object, OldObject, Type, Resource, Snapshot, Inferred bool
 	// Identity is set if all that the expression reads of object are fields of [Identity], so that it can be evaluated
@@ -10,11 +10,11 @@ type Uses struct {
 	Identity bool
 }
 
-// ObjectOnly reports whether the result depends on nothing but one version of the object and its resource: it says
-// which objects are meant, not which changes of them.
+// ObjectOnly reports whether the result depends on nothing but one version of the object and its resource: it
+// selects objects, not changes of them.
 func (u Uses) ObjectOnly() bool { return !u.OldObject && !u.Type && !u.Snapshot && !u.Inferred }
 
-// Uses says which variables the expression reads.
+// Uses returns the variables that the expression reads.
 func (p *Program) Uses() Uses { return p.uses }
 
 func usesOf(reads []Read) Uses {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkDifferJSON asks of two versions of an object of 6 KB, by the JSON and after decoding both.
+// BenchmarkDifferJSON compares two versions of an object of 6 KB, by their JSON and after decoding both.
 func BenchmarkDifferJSON(b *testing.B) {
 	container := `{"name":"web","image":"registry.example/web:1.2.3","env":[` +
 		strings.Repeat(`{"name":"KEY","value":"a value of some length, as they are"},`, 70) +

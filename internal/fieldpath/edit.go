@@ -36,7 +36,7 @@ func (p Path) Replace(object map[string]any, replace func(value any) (any, error
 // Set puts a copy of value in every place that the path names. Maps are created on the way, in the place of null too,
 // but no items of lists: [*] and an index name what exists already, and where they name nothing, nothing is set.
 //
-// It fails if a step does not fit what is there: a name at a string, say. Then some places may have been set. The error
+// It fails if a step does not fit what is there: a name at a string, for example. Then some places may have been set. The error
 // contains no value and no key of the object that is not in the path.
 func (p Path) Set(object map[string]any, value any) error {
 	w := walker{steps: p.steps, create: true, visit: func(at place) error {

@@ -100,9 +100,9 @@ func TestMove(t *testing.T) {
 		"taken":         {`{"a":1,"b":"secret"}`, "a", "b", "", "there is something at b already"},
 		"taken by null": {`{"a":1,"b":null}`, "a", "b", "", "there is something at b already"},
 		"in the way":    {`{"a":[{"b":1,"c":"secret"}]}`, "a[*].b", "a[*].c.d", "", "a[*].c is a string, not a map"},
-		"same":          {`{}`, "a.b", "a.b", "", ErrSamePlace.Error()},
-		"inside":        {`{}`, "a", "a.b", "", ErrInside.Error()},
-		"around":        {`{}`, "a.b", "a", "", ErrInside.Error()},
+		"same":          {`{}`, "a.b", "a.b", "", "both are the same place"},
+		"inside":        {`{}`, "a", "a.b", "", "one is inside the other"},
+		"around":        {`{}`, "a.b", "a", "", "one is inside the other"},
 		"other items":   {`{}`, "a[*].b", "c[*].b", "", ErrNotNames.Error()},
 		"an item":       {`{}`, "a[0]", "a[1]", "", ErrNotNames.Error()},
 	} {

@@ -195,7 +195,7 @@ func TestReplaceModel(t *testing.T) {
 	})
 }
 
-// checkPlaces: every place of before is in after with its value, but where changed says that there is new instead.
+// checkPlaces: every place of before is in after with its value, but for the changed ones, which have the new value.
 func checkPlaces(t *rapid.T, before, after map[string]any, changed func(Path) bool, value any) {
 	for _, s := range spots(before, Path{}) {
 		inside := slices.ContainsFunc(heads(s.path), changed)
@@ -373,7 +373,7 @@ func FuzzDifferJSON(f *testing.F) {
 		}
 		var old, current map[string]any
 		if !decodable(before, &old) || !decodable(after, &current) {
-			_, _ = NewSet(set...).DifferJSON(before, after) // whatever it says, it ends
+			_, _ = NewSet(set...).DifferJSON(before, after) // whatever it returns, it ends
 			return
 		}
 		checkDiffer(t, old, current, string(before), string(after), set)

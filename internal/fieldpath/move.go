@@ -12,12 +12,8 @@ type Move struct {
 	common int
 }
 
-// The reasons why a [Move] is impossible.
-var (
-	ErrSamePlace = errors.New("both are the same place")
-	ErrInside    = errors.New("one is inside the other")
-	ErrNotNames  = errors.New("up to the last [*] or index both must be the same")
-)
+// ErrNotNames is the error of a [Move] whose matches have no new place each.
+var ErrNotNames = errors.New("up to the last [*] or index both must be the same")
 
 // NewMove makes a move.
 func NewMove(from, to Path) (Move, error) {
@@ -27,11 +23,11 @@ func NewMove(from, to Path) (Move, error) {
 	}
 	switch {
 	case from.Equal(to):
-		return Move{}, ErrSamePlace
+		return Move{}, errors.New("both are the same place")
 	case !from.Tail(m.common).IsNames() || !to.Tail(m.common).IsNames():
 		return Move{}, ErrNotNames
 	case m.common == from.Len() || m.common == to.Len():
-		return Move{}, ErrInside
+		return Move{}, errors.New("one is inside the other")
 	}
 	return m, nil
 }

@@ -11,13 +11,13 @@ import (
 // maxSteps is deeper than any object; it keeps what [Path.Set] creates encodable.
 const maxSteps = 64
 
-// SyntaxError says where a text stops being a path.
+// SyntaxError is the error of a text that is no path.
 type SyntaxError struct {
 	// Offset in bytes.
 	Offset int
-	// Expected says what should stand there. It repeats nothing of the text.
+	// Expected is what should stand there. It repeats nothing of the text.
 	Expected string
-	// Hint says what was probably meant, or is empty. It may repeat parts of the text.
+	// Hint is what was probably meant, or empty. It may repeat parts of the text.
 	Hint string
 }
 
@@ -43,9 +43,6 @@ func (p *Path) UnmarshalText(text []byte) error {
 	}
 	return err
 }
-
-// MarshalText is [Path.String].
-func (p Path) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 type parser struct {
 	text    string

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Kind says what a step selects.
+// Kind is what a step selects.
 type Kind uint8
 
 // The kinds of a step.

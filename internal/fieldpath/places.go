@@ -20,8 +20,8 @@ func (p Path) Places(object map[string]any) []Place {
 	return places
 }
 
-// Difference is a place whose value differs between two versions of an object. WasThere and IsThere tell null from
-// nothing.
+// Difference is a place whose value differs between two versions of an object. WasThere and IsThere distinguish null
+// from nothing.
 type Difference struct {
 	Path              Path
 	Old, New          any
