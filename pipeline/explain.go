@@ -17,18 +17,18 @@ import (
 type Explanation struct {
 	// Filters are the answers, in order.
 	Filters []FilterAnswer
-	// Passes says that the filters let the object pass, Left that they let the version before pass and not this one,
+	// Passes is set if the filters let the object pass, Left if they let the version before pass and not this one,
 	// which onLeave announces.
 	Passes, Left bool
-	// Taken says that the change is not filtered out: it is sent, or goes to the dead letter.
+	// Taken is set if the change is not filtered out: it is sent, or goes to the dead letter.
 	Taken bool
-	// DeadLetter says why it goes there; nil if it is sent.
+	// DeadLetter is why it goes there; nil if it is sent.
 	DeadLetter error
 	// Transforms are the steps that were begun. Only the last one can have failed.
 	Transforms []TransformStep
 	// Record is what is sent.
 	Record sinks.Record
-	// Digested says that the pipeline sends the data of a Secret as they are, and that digests are shown in their place.
+	// Digested is set if the pipeline sends the data of a Secret as they are: digests are shown in their place.
 	Digested bool
 }
 
@@ -42,13 +42,13 @@ type FilterAnswer struct {
 	// it would answer.
 	Asked  bool `json:"asked"`
 	Passed bool `json:"passed"`
-	// Error says why an expression has no result; Passed is what onError makes of it.
+	// Error is why an expression has no result; Passed is what onError makes of it.
 	Error string `json:"error,omitempty"`
-	// Note says what the values do not.
+	// Note adds what the values do not show.
 	Note string `json:"note,omitempty"`
 	// Reads are the values that the filter looks at.
 	Reads []FilterRead `json:"reads,omitempty"`
-	// OfObject says that the filter is about the object and not about what happened to it.
+	// OfObject is set if the filter is about the object and not about what happened to it.
 	OfObject bool `json:"-"`
 }
 
@@ -69,7 +69,7 @@ type TransformStep struct {
 	Before, After map[string]any
 }
 
-// Explain returns what the pipeline would make of a change; nothing is handed over or counted. before says whether the
+// Explain returns what the pipeline would make of a change; nothing is handed over or counted. before is whether the
 // filters let the version before pass. mask makes the digests that stand for the data of a Secret where the pipeline
 // itself does not redact them: its filters still see the data.
 func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mask *Redactor) Explanation {

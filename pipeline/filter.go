@@ -64,7 +64,7 @@ func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
 		if _, ofTypes := filter.(TypesFilter); comes && !ofTypes && !filter.OfObject() {
 			continue // whatever changed: whoever was told that the object left has to learn that it is back
 		}
-		c.trace.asks(i)
+		c.trace.evaluates(i)
 		passed, err := filter.Pass(c)
 		switch {
 		case c.spoiled != nil: // it cannot be read, or not be redacted: no filter can tell

@@ -9,8 +9,8 @@ type trace struct {
 	hide     []Transform      // the pipeline's: what one redacts is hidden in the versions before
 }
 
-// asks records that a filter is evaluated.
-func (t *trace) asks(index int) {
+// evaluates records that a filter is evaluated.
+func (t *trace) evaluates(index int) {
 	if t != nil {
 		t.asked = append(t.asked, index)
 	}

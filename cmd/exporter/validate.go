@@ -46,7 +46,7 @@ exporter will run: names, routes, rights and files are those of this machine.`,
 	return command
 }
 
-// warnings is a logger for what sinks say beside an error, of a stream that loses records for example.
+// warnings returns a logger for what sinks report beside an error, of a stream that loses records for example.
 func warnings(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && a.Key == slog.TimeKey {

@@ -131,8 +131,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 }
 
 // drainAll lets the pipelines deliver what they hold. With a state directory the rest stays in their logs. Without one
-// it comes again only as part of the next start's snapshot, and a change that was overwritten since does not, so it is
-// said aloud.
+// the next start's snapshot has the state but not each change, which is why it is an error.
 func drainAll(pipelines []*pipeline.Pipeline, grace time.Duration, logged bool, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()

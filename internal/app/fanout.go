@@ -17,7 +17,7 @@ type fanOut struct {
 
 var _ source.Handler = (*fanOut)(nil)
 
-// equip sets what a source has to know of its pipelines.
+// equip sets what a source needs of its pipelines.
 func (f *fanOut) equip(options *source.Options) {
 	retention := &pipeline.Retention{}
 	for _, p := range f.pipelines {

@@ -11,13 +11,13 @@ import (
 
 // Go's collector lets the heap double between two collections, whatever its size: too often for the few MiB of a quiet
 // exporter, and too much room for the known sets of a large cluster. Here it gets leastRoom, or roomShare of what lives,
-// whichever is more. docs/performance.md says what that is worth.
+// whichever is more. docs/performance.md has the effect.
 const (
 	leastRoom = 16 << 20
 	roomShare = 40 // percent
 )
 
-// tuneCollector keeps the collector's pace to that, from now on. Whoever sets GOGC knows better.
+// tuneCollector keeps the collector's pace to that, from now on. GOGC in the environment overrides it.
 func tuneCollector() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -51,16 +51,16 @@ func measured(name string) uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// afterCollection runs f after each collection, in a goroutine of the runtime's: an object that nobody refers to is found
+// afterCollection runs f after each collection, in a goroutine of the runtime's: an object without references is found
 // by every one.
 func afterCollection(f func()) {
-	type nobody struct{ _ [16]byte }
-	var again func(*nobody)
-	again = func(n *nobody) {
+	type unreferenced struct{ _ [16]byte }
+	var again func(*unreferenced)
+	again = func(n *unreferenced) {
 		f()
 		runtime.SetFinalizer(n, again)
 	}
-	runtime.SetFinalizer(&nobody{}, again)
+	runtime.SetFinalizer(&unreferenced{}, again)
 }
 
 // returnMemory gives the memory that a snapshot or an outage took back to the system once it is quiet, until ctx ends. The

@@ -65,7 +65,7 @@ type world struct {
 	dir    string
 	disk   *disk
 	lines  []*line // the pipelines
-	since  int     // the version at which every watch had its state, and a commit said so
+	since  int     // the version at which every watch had its state, and a commit has it
 
 	run      *run
 	restarts int
@@ -196,7 +196,7 @@ func (w *world) start(rt *rapid.T, number int) {
 	w.run = r
 }
 
-// kill ends the run as kill -9 does, as far as the state directory can tell.
+// kill ends the run as kill -9 does, as far as the state directory shows.
 func (w *world) kill() {
 	if w.run == nil {
 		return
@@ -428,7 +428,7 @@ func (w *world) check(rt *rapid.T) {
 		}
 		gaps := map[string][]gapRange{} // by resource, of those that arrived so far
 		stored := map[string]bool{}
-		last := map[string]arrival{}  // by object, in the order that they tell
+		last := map[string]arrival{}  // by object, by their sequence
 		ended := map[string]bool{}    // uids whose deletion arrived
 		state := map[string]arrival{} // by object: what exists
 		repeated := 0
@@ -532,7 +532,7 @@ type diskMode int
 const (
 	diskWell diskMode = iota
 	diskFull
-	diskLies // writes, and says that it could not
+	diskLies // writes, and returns an error
 	diskGone // the process is dead
 )
 

@@ -74,7 +74,7 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 	return s, nil
 }
 
-// identify asks for the cluster's identity until the API server answers. Without the right to it, it is empty.
+// identify reads the cluster's identity, and waits until the API server answers. Without the right to it, it is empty.
 func identify(ctx context.Context, client *source.Client, logger *slog.Logger) (string, error) {
 	for attempt := 0; ; attempt++ {
 		uid, err := client.ClusterUID(ctx)
@@ -223,7 +223,7 @@ func (s *state) rollback(err error) {
 	s.fail(&FailureError{fmt.Errorf("%w; the next start sets the state aside and begins anew, under ids with a new epoch", err)})
 }
 
-// err says why the state cannot be kept, if so.
+// err returns why the state cannot be written, if so.
 func (s *state) err() error {
 	if s.committer == nil {
 		return nil

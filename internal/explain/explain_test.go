@@ -80,7 +80,7 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
-// TestExplainFiltersPage finds in explain what docs/filters.md says of each expression.
+// TestExplainFiltersPage compares explain with what docs/filters.md states for each expression.
 func TestExplainFiltersPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/filters.md")
 	if err != nil {
@@ -185,7 +185,7 @@ func writeYAML(t *testing.T, path string, value any) {
 	}
 }
 
-// TestExplainTransformsPage finds in explain's record what docs/transforms.md says of each transform.
+// TestExplainTransformsPage compares explain's record with what docs/transforms.md shows for each transform.
 func TestExplainTransformsPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/transforms.md")
 	if err != nil {
@@ -230,7 +230,7 @@ func TestExplainTransformsPage(t *testing.T) {
 	}
 }
 
-// An interruption ends it, and is no reason for what it says of objects.
+// An interruption ends it without an answer.
 func TestExplainStops(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()

@@ -103,7 +103,7 @@ func syntaxError(document string, err error) (line int, _ error) {
 	return line, errors.New("not valid YAML: " + quoted.ReplaceAllString(match[2], sinks.Undisclosed))
 }
 
-// objectsOf returns an object, or the items of a list. What apimachinery says of a mistake quotes the object.
+// objectsOf returns an object, or the items of a list. apimachinery's errors are dropped, since they quote the object.
 func objectsOf(raw []byte) ([]*delta.Object, error) {
 	decoded, _, err := unstructured.UnstructuredJSONScheme.Decode(raw, nil, nil)
 	if runtime.IsMissingKind(err) {

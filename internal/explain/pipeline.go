@@ -247,7 +247,7 @@ func inVersion(object *delta.Object, resourceVersion string) (*delta.Object, err
 	return delta.NewObject(encoded(u.Object))
 }
 
-// record sets where the record goes, and in which form. An error says why it cannot.
+// record sets where the record goes, and in which form. An error is why it cannot be sent.
 func (x *pipelineExplainer) record(r *sinks.Record) error {
 	n := slices.IndexFunc(x.Config.Sinks, func(s config.Sink) bool { return s.Name == x.config.Sink })
 	sink := x.Config.Sinks[n] // the configuration is valid

@@ -2,7 +2,6 @@
 package replay
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,15 +131,15 @@ func (r *replay) send(ctx context.Context, opened map[string]app.OpenSink, lette
 	return sinks.PerRecord(sink.Deliver(ctx, []sinks.Record{replayed(letter.Record)}), 1)[0]
 }
 
-// replayed marks a record: a CloudEvent by an extension attribute, other JSON by a member, a bare object by a header.
+// replayed marks a record, whose maps it changes: a CloudEvent by an extension attribute, other JSON by a member, a bare object by a header.
 func replayed(record sinks.Record) sinks.Record {
 	record.DedupID = fmt.Sprintf("%s/replayed-%d", record.DedupID, time.Now().UnixNano())
 	switch {
 	case record.Attributes != nil:
-		record.Attributes = with(record.Attributes, "replayed", "true")
+		record.Attributes["replayed"] = "true"
 		return record
 	case record.Headers["kubeferry-id"] != "":
-		record.Headers = with(record.Headers, "kubeferry-replayed", "true")
+		record.Headers["kubeferry-replayed"] = "true"
 		return record
 	}
 	if rest, ok := bytes.CutPrefix(record.Body, []byte("{")); ok {
@@ -150,36 +148,18 @@ func replayed(record sinks.Record) sinks.Record {
 	return record
 }
 
-func with(texts map[string]string, name, value string) map[string]string {
-	more := map[string]string{name: value}
-	maps.Copy(more, texts)
-	return more
-}
-
-func readLines(path string) ([][]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	reader := bufio.NewReader(file)
-	var lines [][]byte
-	for {
-		line, err := reader.ReadBytes('\n')
+func readLines(path string) (lines [][]byte, err error) {
+	data, err := os.ReadFile(path)
+	for line := range bytes.Lines(data) {
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			lines = append(lines, line)
 		}
-		if errors.Is(err, io.EOF) {
-			return lines, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", path, err)
-		}
 	}
+	return lines, err
 }
 
 // keep replaces the files that were moved aside by the letters that are left. They are older than what an exporter
-// wrote meanwhile, and have to stay before it: so they get the old name back only if nobody has taken it.
+// wrote meanwhile, and have to stay before it: so they get the old name back only if it is free.
 func (r *replay) keep(left [][]byte, pending []string) error {
 	if len(left) > 0 {
 		if err := durable.WriteFile(pending[0], append(bytes.Join(left, []byte("\n")), '\n')); err != nil {
