@@ -26,16 +26,16 @@ type item struct {
 	attempts int
 	// failed is when the first attempt failed.
 	failed time.Time
-	// err says that the item could not be made into something that may leave; it goes to the dead letter.
+	// err is why the item cannot be sent as a record; it goes to the dead letter.
 	err error
 	// final is why the item can never be delivered, while its dead letter could not be written.
 	final *sinks.Error
 
 	settled bool
-	// seq is the item's number in the log, and logged says that a commit wrote it, or is about to.
+	// seq is the item's number in the log, and logged is set once a commit has captured it.
 	seq    uint64
 	logged bool
-	// buffered says that the item is not in the backlog: it waits for the commit, and is read back from the log.
+	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
 	buffered bool
 
 	arrival *list.Element // in the backlog's arrivals; nil while the item is parked or buffered
@@ -57,12 +57,12 @@ type objectQueue struct {
 	// parked are behind the items, in the log only, and tail behind what is parked.
 	parked []parked
 	tail   []*item
-	// inFlight says that a batch holds it.
+	// inFlight is set while a batch holds it.
 	inFlight bool
-	// isolated says that a batch failed with this object in it while others succeeded: it inFlight alone until it
+	// isolated is set if a batch failed with this object in it while others succeeded: it is sent alone until it
 	// gets through.
 	isolated bool
-	// failing says that the last attempt failed.
+	// failing is set if the last attempt failed.
 	failing bool
 }
 

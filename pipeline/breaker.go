@@ -21,7 +21,7 @@ type breaker struct {
 	sent     time.Time // when the last probe went
 	next     time.Time // when the next may go
 	underway int       // probes that have no answer yet
-	// fresh says whose turn it is to probe: a ready object's, or a failed batch's.
+	// fresh is set if the next probe is of a ready object, and not a failed batch.
 	fresh bool
 }
 
@@ -36,7 +36,7 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 		b.postpone(now.Add(b.pause()))
 	case probe:
 		b.interval = min(2*b.interval, maxProbeInterval)
-		// From when it was sent: a sink that takes long to fail is not asked more seldom for that.
+		// From when it was sent: a sink that takes long to fail gets no fewer probes.
 		b.postpone(b.sent.Add(b.pause()))
 	default: // it was under way when the breaker tripped, which is known by now
 	}
@@ -44,8 +44,8 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 	return trippedNow
 }
 
-// probed takes note of a probe that is sent. The next need not wait for its answer: a sink that hangs would keep
-// that from coming for as long as its time-out. But it is not asked in quick succession either: that would take all the
+// probed counts a probe that is sent. The next need not wait for its answer: a sink that hangs would keep
+// that from coming for as long as its time-out. But probes do not follow in quick succession either: they would take all the
 // calls that may be under way at once.
 func (b *breaker) probed(now time.Time) {
 	if b.underway > 0 {
@@ -55,7 +55,7 @@ func (b *breaker) probed(now time.Time) {
 	b.sent, b.next = now, now.Add(b.pause())
 }
 
-// answered takes note that a probe has come back, whatever it says.
+// answered counts a probe that has returned, with whatever result.
 func (b *breaker) answered() { b.underway-- }
 
 func (b *breaker) postpone(next time.Time) {

@@ -8,26 +8,26 @@ import (
 // maxBuffered bounds the bytes of deltas that wait for a commit to write them to the log, in a pipeline that spills.
 const maxBuffered = 4 << 20
 
-// room accounts for the memory of a backlog. The pipeline's mutex guards it.
+// memoryBudget accounts for the memory of a backlog. The pipeline's mutex guards it.
 type memoryBudget struct {
 	// memory is what the backlog holds, and what is reserved for it.
 	memory int64
 	// buffered is what waits for a commit.
 	buffered int64
-	// next waits for more room than is usually freed at once; others that came later wait behind it.
+	// next waits for more memory than is usually released at once; later ones wait behind it.
 	next *item
-	// freed is closed, and made anew, when there may be room again and somebody waits for it.
+	// freed is closed and replaced when memory was released and a caller waits for it.
 	freed   chan struct{}
 	waiting int
-	// full says that somebody had to wait, and nobody has found room since.
+	// full is set while callers wait, until half of the memory is free; each change is logged once.
 	full bool
-	// unpaced says that the sink was too slow for a snapshot to keep to its pace.
+	// unpaced is set if the sink was too slow for a snapshot to wait for it.
 	unpaced bool
 }
 
 const (
-	// maxAhead is how far, in bytes, a snapshot is read ahead of its delivery. More would take memory, and a place in the
-	// log with each commit, to no end: the API server keeps what is not read.
+	// maxAhead is how far, in bytes, a snapshot is read ahead of its delivery. Reading faster
+	// only costs memory and log writes: the API server keeps what is not read.
 	maxAhead = 4 << 20
 	// paceTimeout is how long a snapshot waits for a quarter of that to be delivered, and less in proportion where a backlog
 	// has less memory. A sink that takes longer, or stands still, would hold up the other pipelines of the source, and the
@@ -126,7 +126,7 @@ func (p *Pipeline) tryReserve(i *item) bool {
 // sizeOf is what an item of so many bytes counts: one that is larger than a bound may pass, alone.
 func (p *Pipeline) sizeOf(size int64) int64 { return min(size, p.options.MaxBytes, maxBuffered) }
 
-// release gives an item's room back.
+// release returns an item's memory to the budget.
 func (p *Pipeline) release(i *item) {
 	if i.buffered {
 		p.budget.buffered -= i.size
@@ -136,7 +136,7 @@ func (p *Pipeline) release(i *item) {
 	p.announceFreed()
 }
 
-// announceFreed wakes whoever waits for room, and the reader of the log.
+// announceFreed wakes the callers that wait for memory, and the reader of the log.
 func (p *Pipeline) announceFreed() {
 	if p.budget.waiting > 0 {
 		close(p.budget.freed)

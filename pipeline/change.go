@@ -8,17 +8,17 @@ import (
 )
 
 // Change is a delta on its way in, as filters and transforms see it: without what must not be seen, and decoded at most
-// once, when somebody asks. It has one owner.
+// once, on demand. It has one owner.
 type Change struct {
 	pipeline *Pipeline
 	observed *delta.Delta
-	// prepared is observed with what is always on; nil until somebody asks.
+	// prepared is observed with what is always on; nil until it is needed.
 	prepared    *delta.Delta
 	object, old map[string]any
-	// left says that the object passed the filters before and does not now, which is to be told.
+	// left is set if the object passed the filters before and does not now, and is sent as DELETED.
 	left bool
-	// spoiled says why nothing but the object's identity may leave, and undecided why a filter could not tell: the
-	// change goes to the dead letter.
+	// spoiled is why nothing but the object's identity may leave, and undecided why a filter could not decide: the change
+	// goes to the dead letter.
 	spoiled, undecided error
 	// trace records for [Pipeline.Explain]; nil records nothing.
 	trace *trace
@@ -27,7 +27,7 @@ type Change struct {
 // Type of the delta.
 func (c *Change) Type() string { return string(c.observed.Type) }
 
-// Snapshot reports whether the delta tells of the state found at first.
+// Snapshot reports whether the delta is of the state that was found at first.
 func (c *Change) Snapshot() bool { return c.observed.Snapshot }
 
 // Inferred reports whether the delta was worked out from a list.
@@ -77,7 +77,7 @@ func (c *Change) prepare() {
 	old := d.Old
 	if old != nil {
 		if old, err = c.pipeline.clean(d, old); err != nil {
-			old = nil // not known, as far as this pipeline may tell
+			old = nil // this pipeline must not show it
 		}
 	}
 	if c.pipeline.options.Enricher != nil {

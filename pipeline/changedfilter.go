@@ -30,11 +30,11 @@ func (f ChangedFilter) Pass(c *Change) (bool, error) {
 		return true, nil
 	}
 	differ, err := f.paths.DifferJSON(c.prepared.Old.JSON(), c.prepared.Object.JSON())
-	return differ || err != nil, nil // of what cannot be compared, a number beyond float64 say, nobody knows that it is equal
+	return differ || err != nil, nil // what cannot be compared, as a number beyond float64, may differ
 }
 
 // OfObject implements [Filter].
 func (ChangedFilter) OfObject() bool { return false }
 
-// NeedsOld says that the filter looks at the version before.
+// NeedsOld reports that the filter reads the version before.
 func (ChangedFilter) NeedsOld() bool { return true }

@@ -16,7 +16,7 @@ type Profile string
 const (
 	ProfileKubeferry Profile = "kubeferry"
 	// ProfileKnative is that of Knative's ApiServerSource: its types, subjects and extensions, and the bare object as
-	// data, so that its consumers work unchanged. What our own data says beside the object becomes extensions.
+	// data, so that its consumers work unchanged. What our own data has beside the object becomes extensions.
 	ProfileKnative Profile = "knative"
 )
 

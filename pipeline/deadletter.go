@@ -9,8 +9,8 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// DeadLetter takes records that can never be delivered. A record whose letter cannot be written is not settled. The letter is
-// not to be kept: its body is used again.
+// DeadLetter stores records that can never be delivered. A record whose letter cannot be written is not settled. Write must
+// not keep the letter: its body is reused.
 type DeadLetter interface {
 	Write(ctx context.Context, letter Letter) error
 }
@@ -22,7 +22,7 @@ type Letter struct {
 	Record sinks.Record
 	Reason string
 	Err    error
-	// Attempts is how often it was sent; First and Last say when that failed.
+	// Attempts is how often it was sent; First and Last are when that failed.
 	Attempts    int
 	First, Last time.Time
 }

@@ -19,7 +19,7 @@ const (
 	DiffOldObject Diff = "oldObject"
 	// DiffJSONPatch sends a JSON Patch (RFC 6902) that makes the new version of the old.
 	DiffJSONPatch Diff = "jsonPatch"
-	// DiffMergePatch sends a JSON Merge Patch (RFC 7386). It cannot tell a member that is null from one that is absent,
+	// DiffMergePatch sends a JSON Merge Patch (RFC 7386). A member that is null looks like one that is absent,
 	// so both count as absent, as they do for the API server.
 	DiffMergePatch Diff = "mergePatch"
 )

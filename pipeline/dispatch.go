@@ -27,7 +27,7 @@ type batch struct {
 	due time.Time
 	// arena holds the bodies of the records.
 	arena []byte
-	// closed says that the batch takes no more, though it is not full: what comes next does not fit, or is isolated.
+	// closed is set if the batch takes no more, though it is not full: what comes next does not fit, or is isolated.
 	closed bool
 }
 
@@ -53,7 +53,7 @@ func (b *batch) recycle() {
 	batches.Put(b)
 }
 
-// beatInterval bounds how long the dispatcher sleeps, so that its beat tells that it lives.
+// beatInterval bounds how long the dispatcher sleeps, so that its beat shows that it runs.
 const beatInterval = 2 * time.Second
 
 // dispatch gathers batches and hands them to the workers until ctx ends.

@@ -12,8 +12,8 @@ import (
 	"github.com/kubeferry/kubeferry/internal/jsonscan"
 )
 
-// Enricher knows the metadata of the objects that Events are about. It is asked by several goroutines at once, and
-// never makes them wait.
+// Enricher looks up the metadata of the objects that Events are about. Lookup may be called by several goroutines at
+// once, and never waits.
 type Enricher interface {
 	// Lookup returns labels, annotations and ownerReferences, those that the object has, as a JSON object; false if they
 	// are not known.
@@ -45,7 +45,7 @@ func (p *Pipeline) enrich(d *delta.Delta, object, old *delta.Object) (_, _ *delt
 		return object, old
 	}
 	i, ok := findInvolved(object.JSON(), member)
-	if !ok { // only what is known of a deleted Event, say
+	if !ok { // as in a deleted Event of which only the identity is known
 		return object, old
 	}
 	members := []byte(unknownMetadata)

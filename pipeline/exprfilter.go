@@ -9,7 +9,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/expr"
 )
 
-// OnError says what becomes of a change on which a filter's expression fails, because a field is not there for
+// OnError is what becomes of a change on which a filter's expression fails, because a field is not there for
 // example.
 type OnError string
 

@@ -9,11 +9,11 @@ import (
 // Filter is one condition of a pipeline: a change passes that passes all of them. It is called from several
 // goroutines.
 type Filter interface {
-	// Pass says whether a change passes. An error means that it cannot tell, and that the change shall go to the dead
-	// letter; it must not hold values of the object.
+	// Pass reports whether a change passes. An error means that the filter cannot decide, and sends the change to the
+	// dead letter; it must not hold values of the object.
 	Pass(c *Change) (bool, error)
-	// OfObject reports whether the answer depends on the object alone, not on what happened to it: such filters say
-	// which objects a pipeline is told of, the others which changes of them.
+	// OfObject reports whether the answer depends on the object alone, not on what happened to it: such filters
+	// select the objects of a pipeline, the others the changes of them.
 	OfObject() bool
 }
 
@@ -40,7 +40,7 @@ func (f NamespacesFilter) Pass(c *Change) (bool, error) {
 // OfObject implements [Filter].
 func (NamespacesFilter) OfObject() bool { return true }
 
-// OnLeave says what becomes of an object that passed the filters before and does not any more.
+// OnLeave is what becomes of an object that passed the filters before and does not any more.
 type OnLeave string
 
 // The modes of OnLeave.
@@ -49,25 +49,25 @@ const (
 	OnLeaveDeleted OnLeave = "deleted" // it is announced as DELETED, in the version that does not pass
 )
 
-// applyFilters asks the filters: passes is what they say of the object, takes whether this change of it is sent. A change
-// of which a filter cannot tell goes to the dead letter.
+// applyFilters evaluates the filters: passes is whether the object passes, takes whether this change of it is sent. A
+// change that a filter cannot decide about goes to the dead letter.
 func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
 	if c.observed.Inferred && c.observed.Type == delta.Deleted {
-		return false, p.sends(delta.Deleted) // its last state is not known: it goes to whoever was told of the object
+		return false, p.sends(delta.Deleted) // its last state is not known: it follows what was sent of the object
 	}
 	passes, takes = true, true
 	comes := !before && p.options.OnLeave == OnLeaveDeleted && c.observed.Type == delta.Modified
 	for i, filter := range p.options.Filters {
 		if !passes || !takes && !(filter.OfObject() && p.sends(delta.Deleted)) {
-			continue // its answer changes nothing
+			continue // its result changes nothing
 		}
 		if _, ofTypes := filter.(TypesFilter); comes && !ofTypes && !filter.OfObject() {
-			continue // whatever changed: whoever was told that the object left has to learn that it is back
+			continue // the receiver has a DELETED of it, and must see that it is back, whatever changed
 		}
 		c.trace.evaluates(i)
 		passed, err := filter.Pass(c)
 		switch {
-		case c.spoiled != nil: // it cannot be read, or not be redacted: no filter can tell
+		case c.spoiled != nil: // it cannot be read, or not be redacted: no filter can decide
 			return before, takes
 		case err != nil:
 			c.undecided = err

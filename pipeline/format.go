@@ -16,7 +16,7 @@ type Format string
 const (
 	// FormatCloudEvents is a CloudEvents 1.0 event in structured JSON.
 	FormatCloudEvents Format = "cloudevents"
-	// FormatCloudEventsBinary is the same event with its attributes in headers, as the protocol binding says, and its
+	// FormatCloudEventsBinary is the same event with its attributes in headers, as in the protocol binding, and its
 	// data as the body.
 	FormatCloudEventsBinary Format = "cloudevents-binary"
 	// FormatJSON is the event's data with id, cluster, subject and time beside it.
@@ -161,8 +161,7 @@ func appendData(b []byte, d *delta.Delta) []byte {
 	return b
 }
 
-// appendDifference writes what a record says of the version before. Where that is unknown it says so, and guesses
-// nothing.
+// appendDifference writes what a record holds of the version before, or that it is unknown.
 func appendDifference(b []byte, d *delta.Difference) []byte {
 	switch {
 	case d == nil:
@@ -179,7 +178,7 @@ func appendDifference(b []byte, d *delta.Difference) []byte {
 	return appendString(append(b, `,"oldResourceVersion":`...), d.OldResourceVersion)
 }
 
-// rawHeaders carry what the bare object does not say. Names may hold what a header cannot (those of RBAC objects line
+// rawHeaders hold what the bare object does not. Names may hold what a header cannot (those of RBAC objects line
 // breaks even), so values are percent-encoded as those of CloudEvents in binary mode are, for every sink alike.
 func (e *encoder) rawHeaders(d *delta.Delta, record *sinks.Record) map[string]string {
 	headers := map[string]string{

@@ -81,7 +81,7 @@ func isContainer(value any) bool {
 	}
 }
 
-// escapePointer escapes a token as RFC 6901 asks.
+// escapePointer escapes a token as RFC 6901 requires.
 var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 func (w *patchWriter) compareObjects(from, to map[string]any) error {

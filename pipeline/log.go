@@ -13,7 +13,7 @@ import (
 type Log interface {
 	// Read returns the entries from a number on, in order: at least one if there is one, then up to maxBytes.
 	Read(from uint64, maxBytes int) ([]delta.Entry, error)
-	// Commit asks for a commit soon, and does not wait for it.
+	// Commit requests a commit soon, and does not wait for it.
 	Commit()
 }
 
@@ -25,7 +25,7 @@ type Logged struct {
 	Next uint64
 }
 
-// logState is what the pipeline knows of its log. The pipeline's mutex guards it.
+// logState is the state of the log. The pipeline's mutex guards it.
 //
 // Every item has a number, in the order in which the pipeline took it. Up to a point, the cursor, what is not settled
 // is in memory, and a commit writes it as well; from the cursor on it is in the log only, or in the buffer for the
@@ -42,7 +42,7 @@ type logState struct {
 	bytes   int64
 	// fresh are the items that no commit has captured, captured those that one is writing.
 	fresh, captured []*item
-	// redo says that commits failed: what they may have left in the log, from written on, must go.
+	// redo is set if commits failed: what they may have left in the log, from written on, must go.
 	redo bool
 	// unwritten are the items of the buffer, in order: those behind the cursor that no commit has written.
 	unwritten []*item
@@ -68,7 +68,7 @@ func (p *Pipeline) restore(logged Logged) {
 		next: logged.Next, written: logged.Next, behind: logged.Entries, bytes: logged.Bytes,
 		wake: make(chan struct{}, 1), lastRead: p.now(),
 	}
-	p.counts.Restored, p.counts.Waiting = logged.Entries, logged.Entries // gaps among them are told when they are read
+	p.counts.Restored, p.counts.Waiting = logged.Entries, logged.Entries // gaps among them are counted when they are read
 }
 
 // place puts a taken item where it belongs.
@@ -133,7 +133,7 @@ func (p *Pipeline) Capture() delta.LogChange {
 	return change
 }
 
-// Committed says that what Capture returned last is on disk, and how many bytes the log takes now.
+// Committed is called when what Capture returned last is on disk; the log takes so many bytes then.
 func (p *Pipeline) Committed(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +153,7 @@ func (p *Pipeline) Committed(bytes int64) {
 	p.announceFreed()
 }
 
-// Failed says that what Capture returned last may not be on disk, or may: the next Capture returns what is not settled
+// Failed is called when it is not certain that what Capture returned last is on disk: the next Capture returns what is not settled
 // of it by then, and has the rest removed.
 func (p *Pipeline) Failed() {
 	p.mu.Lock()
@@ -228,7 +228,7 @@ func (p *Pipeline) readBack(ctx context.Context) {
 func (p *Pipeline) pauseReading(ctx context.Context) {
 	select {
 	case <-time.After(readPause):
-		p.log.wakeReader() // nobody else may
+		p.log.wakeReader() // perhaps nothing else does
 	case <-ctx.Done():
 	}
 }
@@ -241,7 +241,7 @@ func (p *Pipeline) readable() bool {
 // admit puts entries of the log into the backlog, as far as there is room.
 func (p *Pipeline) admit(entries []delta.Entry) {
 	for _, e := range entries {
-		if e.Seq >= p.log.written { // of a commit that is on disk before it says so, or never does
+		if e.Seq >= p.log.written { // of a commit that has not called Committed, or never will
 			break
 		}
 		i := p.logged(e)

@@ -26,7 +26,7 @@ type Options struct {
 	Redactor *Redactor
 	// Enricher adds the metadata of the objects that Events are about; nil adds nothing.
 	Enricher Enricher
-	// OnLeave says what becomes of an object that passed the filters before and does not any more.
+	// OnLeave is what becomes of an object that passed the filters before and does not any more.
 	OnLeave OnLeave
 	// Transforms change what leaves, in order.
 	Transforms []Transform
@@ -53,7 +53,7 @@ type Options struct {
 	DeadLetter DeadLetter
 }
 
-// Retry says how a failed object is tried again.
+// Retry is how a failed object is tried again.
 type Retry struct {
 	// Initial is the first delay; it doubles up to Max.
 	Initial time.Duration `yaml:"initial" doc:"delay before the second attempt; it doubles with each further one"`
@@ -62,7 +62,7 @@ type Retry struct {
 	Attempts int `yaml:"attempts" doc:"attempts before a record goes to the dead letter; 0: as long as it takes"`
 }
 
-// Pipeline delivers deltas to one sink. Delta and Gap may be called from several goroutines.
+// Pipeline delivers deltas to one sink. Reserve and ReserveGap may be called from several goroutines.
 type Pipeline struct {
 	options Options
 	encoder encoder
@@ -70,11 +70,11 @@ type Pipeline struct {
 	metrics *metrics
 	now     func() time.Time
 
-	// wake tells the dispatcher that something changed: a ready object, the breaker, a batch to retry.
+	// wake wakes the dispatcher when something changed: a ready object, the breaker, a batch to retry.
 	wake chan struct{}
 	// enough is how many ready objects wake the dispatcher.
 	enough atomic.Int64
-	// drained tells Drain that nothing is waiting.
+	// drained wakes Drain when nothing is waiting.
 	drained chan struct{}
 	batches chan call
 	slots   chan struct{}
@@ -91,7 +91,7 @@ type Pipeline struct {
 	// isolated are ready objects that are sent alone, and wait until fewer such calls are under way; isolatedCalls counts those.
 	isolated      []*objectQueue
 	isolatedCalls int
-	// newestNext and isolatedNext say whose turn it is.
+	// newestNext and isolatedNext are set if the next batch is of that kind.
 	newestNext, isolatedNext bool
 	budget                   memoryBudget
 	log                      logState

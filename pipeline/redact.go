@@ -17,14 +17,14 @@ import (
 // lastApplied is where kubectl keeps a copy of the whole object, Secrets' data too.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Redactor replaces secret values by a keyed digest: a change stays visible, equal values stay equal, and nobody
-// without the key can try values out.
+// Redactor replaces secret values by a keyed digest: a change stays visible, equal values stay equal, and the
+// key is needed to try values out.
 type Redactor struct{ key []byte }
 
 // NewRedactor makes a redactor. Digests are comparable between redactors of the same key.
 func NewRedactor(key []byte) *Redactor { return &Redactor{key: key} }
 
-// IsSecret reports whether a resource's data is redacted unless a pipeline says otherwise.
+// IsSecret reports whether a resource's data is redacted unless a pipeline turns that off.
 func IsSecret(gvr schema.GroupVersionResource) bool {
 	return gvr.Group == "" && gvr.Resource == "secrets"
 }

@@ -35,9 +35,9 @@ const (
 type outcome struct {
 	results []result
 	errs    []*sinks.Error
-	// keep says that the batch stays together and is tried again as it was.
+	// keep is set if the batch stays together and is tried again as it was.
 	keep bool
-	// isolate says that its objects are sent alone until they get through.
+	// isolate is set if its objects are sent alone until they get through.
 	isolate bool
 	// delay is the least that what failed waits.
 	delay time.Duration
@@ -89,7 +89,7 @@ func (p *Pipeline) send(ctx context.Context, b *batch) []*sinks.Error {
 	return errs
 }
 
-// decide decides what the errors of a call mean, and trips or resets the breaker. It is the one place that knows whose fault a
+// decide decides what the errors of a call mean, and trips or resets the breaker. It is the one place that decides whose fault a
 // failure is; the package's documentation gives the rule.
 func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping bool) *outcome {
 	p.mu.Lock()
@@ -100,7 +100,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping bool) *outcome
 	if probe {
 		p.breaker.answered()
 	}
-	if stopping { // cancelled by us, which says nothing of the sink; what was acknowledged still counts
+	if stopping { // cancelled by us, which proves nothing about the sink; what was acknowledged still counts
 		for n := range v.results {
 			v.results[n] = min(v.results[n], failed)
 		}
@@ -117,7 +117,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping bool) *outcome
 		case b.items[n].err != nil || b.items[n].final != nil:
 			continue // it was not sent
 		case n > 0 && b.objects[n] == b.objects[n-1] && errs[n-1] != nil && !err.Permanent:
-			continue // held back behind a record that failed, which says nothing of the sink
+			continue // held back behind a record that failed, which proves nothing about the sink
 		case err.Permanent:
 			refused++
 		default:

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// shape makes what will wait, and be sent. An error says why it can only go to the dead letter.
+// shape makes what will wait, and be sent. The error is why it can only go to the dead letter.
 func (c *Change) shape(ctx context.Context) (*delta.Delta, error) {
 	if c.prepare(); c.spoiled == nil {
 		shaped, err := c.transformed(ctx)
@@ -75,7 +75,7 @@ func (c *Change) transform(ctx context.Context, recorded *trace, decode, before 
 	return object.WithJSON(raw), nil
 }
 
-// versionInput is what transforms may ask for while they change one version of a change's object.
+// versionInput is the input of transforms while they change one version of a change's object.
 type versionInput struct {
 	TransformInput // the change, but not as an [expr.Identified]: a transform may have changed the identity
 	change         *Change
@@ -94,5 +94,5 @@ func (v versionInput) Type() string {
 	return v.change.Type()
 }
 
-// unknownObject stands for the version before the version before, which nobody kept.
+// unknownObject stands for the version before the version before, which is not kept.
 func unknownObject() (map[string]any, error) { return nil, nil }

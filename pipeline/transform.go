@@ -16,7 +16,7 @@ import (
 // and may hold what a later transform would have redacted: it must not leave the cluster. The error names paths of the
 // configuration, and no value or key of the object. One Transform may be applied by several goroutines at once.
 //
-// A transform that depends on the version before says so by a method NeedsOld() bool.
+// A transform that depends on the version before has a method NeedsOld() bool.
 type Transform interface {
 	Apply(ctx context.Context, object map[string]any, in TransformInput) error
 }

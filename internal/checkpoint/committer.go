@@ -27,9 +27,9 @@ type Participant interface {
 	//
 	// Before the next call follows exactly one of Committed or Failed.
 	Capture(c *Commit)
-	// Committed says that what Capture added last is on disk.
+	// Committed is called when what Capture added last is on disk.
 	Committed(logs map[string]LogSize)
-	// Failed says that what Capture added last could not be written. It may be on disk nevertheless, as when only the
+	// Failed is called when what Capture added last could not be written. It may be on disk nevertheless, as when only the
 	// last sync failed. The next Capture adds it anew, without what has come to nothing meanwhile: a disk that is full
 	// may have room for that. It is called while nothing is being handed over.
 	Failed()
@@ -128,7 +128,7 @@ func (c *Committer) Run(ctx context.Context) {
 		if c.write(nil) == nil {
 			continue
 		}
-		select { // whoever wants a commit soon waits as well
+		select { // callers of Commit wait as well
 		case <-time.After(retryInterval - interval):
 		case <-ctx.Done():
 			return
@@ -136,12 +136,12 @@ func (c *Committer) Run(ctx context.Context) {
 	}
 }
 
-// Begin writes the first commit, which says that a run is under way, before Run.
+// Begin writes the first commit, which marks a run as under way, before Run.
 func (c *Committer) Begin() error {
 	return c.write(func(info *Info) { info.Clean = false })
 }
 
-// Finish writes the last commit, which says that the run ended well, and whether because the API server's history
+// Finish writes the last commit, which marks the run as ended well, and whether because the API server's history
 // went back. Nothing may be handed over any more, and Run must have returned.
 func (c *Committer) Finish(rolledBack bool) error {
 	return c.write(func(info *Info) { info.Clean, info.RolledBack = true, info.RolledBack || rolledBack })

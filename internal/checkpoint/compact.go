@@ -24,7 +24,7 @@ func compact(db *bolt.DB, path string, options *bolt.Options) (*bolt.DB, error) 
 		return db, nil
 	}
 	smaller := path + ".compacting"
-	_ = os.Remove(smaller) // of a start that was interrupted; if it cannot go, opening it tells
+	_ = os.Remove(smaller) // of a start that was interrupted; if it cannot be removed, opening it fails
 	target, err := bolt.Open(smaller, 0o600, options)
 	if err != nil {
 		return db, nil //nolint:nilerr // costs disk, nothing else

@@ -33,7 +33,7 @@ type head struct {
 	Failed   int64                        `json:"f,omitempty"`
 	Error    string                       `json:"e,omitempty"`
 	Gap      *delta.Gap                   `json:"g,omitempty"`
-	// Identity is set if the object was rewritten, so that its JSON need not tell it.
+	// Identity is set if the object was rewritten, so that its JSON may lack it.
 	Identity *identity `json:"n,omitempty"`
 	// Difference is set if the delta has one. Its OldObject and Patch, each with its length before it, stand before the
 	// object's JSON.
@@ -58,7 +58,7 @@ type difference struct {
 
 var errEntry = errors.New("malformed log entry")
 
-// maxObject bounds what a damaged length may ask for.
+// maxObject bounds the memory that a damaged length may allocate.
 const maxObject = 64 << 20
 
 func encodeEntry(e *delta.Entry) ([]byte, error) {
@@ -103,7 +103,7 @@ func (c encodedEntries) encode(e *delta.Entry) ([]byte, error) {
 	return encoded, err
 }
 
-// pack notes what the JSON of a delta's object does not tell, and returns it with the JSON of the difference before it.
+// pack puts into the head what the object's JSON may lack, and returns that JSON behind the JSON of the difference.
 func (h *head) pack(d *delta.Delta) []byte {
 	o := d.Object
 	if o.Rewritten() {

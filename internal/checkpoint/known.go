@@ -12,7 +12,7 @@ import (
 
 var errKnown = errors.New("malformed known object")
 
-// A known object is <namespace>/<name> → a byte that says how the rest is written, the resource version and the uid:
+// A known object is <namespace>/<name> → a byte for how the rest is encoded, the resource version and the uid:
 // compact where they are a number and a UUID, as text where they are not. What flags of the first byte announce comes in
 // between: with knownDue Due, then with knownMore Filtered and Previous.
 const (

@@ -25,7 +25,7 @@ const (
 	lockTimeout = 3 * time.Second
 )
 
-// ErrLocked says that another process uses the state directory.
+// ErrLocked means that another process uses the state directory.
 var ErrLocked = errors.New("another process uses the state directory: run one replica with strategy Recreate, and give each exporter a directory of its own")
 
 var (
@@ -45,16 +45,16 @@ type Store struct {
 	sizes map[string]LogSize
 }
 
-// Info is what the file says of its last run.
+// Info is what the file holds about its last run.
 type Info struct {
 	Format int `json:"format"`
 	// ClusterUID is the uid of the namespace kube-system; empty until Bind.
 	ClusterUID string `json:"clusterUID"`
 	// Epoch counts the times that the API server's history was found to have gone back.
 	Epoch int `json:"epoch"`
-	// Clean says that the last run ended with a last commit. It is false while one runs.
+	// Clean is set if the last run ended with a last commit. It is false while one runs.
 	Clean bool `json:"clean"`
-	// RolledBack says that the last run found the API server's history gone back: the file is of no use any more.
+	// RolledBack is set if the last run found the API server's history gone back: the file is of no use any more.
 	RolledBack bool `json:"rolledBack,omitempty"`
 }
 
@@ -144,7 +144,7 @@ func open(path string, info Info) (s *Store, err error) {
 }
 
 // begin makes an empty file if there is none. bbolt makes one of no bytes and then writes it: a start that is killed
-// in between, or finds the disk full, would leave what cannot be told from a file that was cut short. So it is made
+// in between, or finds the disk full, would leave what looks like a file that was cut short. So it is made
 // under another name, and gets its own only if no other process was faster.
 func begin(path string, options *bolt.Options) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -239,7 +239,7 @@ func putJSON(b *bolt.Bucket, key []byte, value any) error {
 	return b.Put(key, text)
 }
 
-// Info returns what the file says of its last run, or of this one once a commit has changed it.
+// Info returns what the file holds about its last run, or of this one once a commit has changed it.
 func (s *Store) Info() Info { return s.info }
 
 // Clean reports whether the last run ended with a last commit.

@@ -52,7 +52,7 @@ func verify(path string) (err error) {
 		return &unusableError{err}
 	}
 	defer db.Close()
-	info, err := os.Stat(path) // only now: whoever had the lock may have written until it let go
+	info, err := os.Stat(path) // only now: the process that had the lock may have written until it released it
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
@@ -73,7 +73,7 @@ func verify(path string) (err error) {
 	})
 }
 
-// checkWatch reads all that is kept of a watch: what begins with half of it would tell of deletions that were none.
+// checkWatch reads all that is kept of a watch: a start with half of it would send deletions that never happened.
 func checkWatch(watch *bolt.Bucket) error {
 	known := watch.Bucket(knownBucket)
 	if known == nil || !json.Valid(watch.Get(metaKey)) {
@@ -87,11 +87,11 @@ func checkWatch(watch *bolt.Bucket) error {
 	})
 }
 
-// checkLog compares a log with what is said of its size: a number for the next entry that is too small would have new
+// checkLog compares a log with its stored size: a number for the next entry that is too small would have new
 // entries replace old ones.
 func checkLog(log *bolt.Bucket, text []byte) error {
-	var said LogSize
-	if err := json.Unmarshal(text, &said); err != nil {
+	var size LogSize
+	if err := json.Unmarshal(text, &size); err != nil {
 		return &unusableError{fmt.Errorf("damaged: the size of a log: %w", err)}
 	}
 	entries, next := uint64(0), uint64(0)
@@ -102,8 +102,8 @@ func checkLog(log *bolt.Bucket, text []byte) error {
 		entries, next = entries+1, binary.BigEndian.Uint64(key)+1
 		return nil
 	})
-	if err == nil && (said.Entries != entries || said.Next < next || said.Bytes < 0) {
-		err = &unusableError{fmt.Errorf("damaged: a log of %d entries up to %d is said to have %d up to %d", entries, next, said.Entries, said.Next)}
+	if err == nil && (size.Entries != entries || size.Next < next || size.Bytes < 0) {
+		err = &unusableError{fmt.Errorf("damaged: a log of %d entries up to %d is said to have %d up to %d", entries, next, size.Entries, size.Next)}
 	}
 	return err
 }

@@ -29,7 +29,7 @@ type Resolver interface {
 type Options struct {
 	// MaxBytes is the most memory that the metadata of all kinds may take, as estimated.
 	MaxBytes int64
-	// MaxKinds is the most kinds that are watched or looked for; 0 is 100. Whoever may write Events can name any kind.
+	// MaxKinds is the most kinds that are watched or looked for; 0 is 100. An Event can name any kind.
 	MaxKinds int
 	// DeletedFor is how long a deleted object is kept, since Events about its end arrive after the end; 0 is 5 minutes.
 	DeletedFor time.Duration
