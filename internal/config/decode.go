@@ -47,7 +47,9 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 	}
 	if into, ok := v.Addr().Interface().(entryDecoder); ok {
 		if d.is(n, path, yaml.MappingNode, v.Type()) {
-			d.entries(n, path, into)
+			for _, e := range n.entries {
+				into.entry(d, e, join(path, e.key))
+			}
 		}
 		return
 	}

@@ -11,7 +11,7 @@ import (
 type movedPlaces struct {
 	lists   []movedPlace // lists that lost items: the indices behind them are others
 	renamed []movedPlace // places whose value is elsewhere
-	made    []fieldpath.Path
+	made    []fieldpath.Path // places that got a value
 }
 
 type movedPlace struct {
@@ -43,9 +43,6 @@ func (m *movedPlaces) add(t *Transform, at string) {
 		m.made = append(m.made, r.To())
 	}
 	for _, a := range t.Set {
-		if a.Path.IsNames() { // what it holds now is new
-			m.lists = slices.DeleteFunc(m.lists, func(list movedPlace) bool { return a.Path.Covers(list.path) })
-		}
 		m.made = append(m.made, a.Path)
 	}
 }

@@ -37,7 +37,7 @@ type Move struct {
 	key string
 }
 
-// entryDecoder is a type that is written as a mapping whose keys are not fixed, and mean something.
+// entryDecoder is a type that is written as a mapping whose keys have a meaning.
 type entryDecoder interface {
 	// entry decodes one entry, whose value is at path, and reports what it cannot decode.
 	entry(d *decoder, e entry, path string)
@@ -74,15 +74,7 @@ func (m *Moves) entry(d *decoder, e entry, path string) {
 	*m = append(*m, Move{move, e.key})
 }
 
-// entries decodes a mapping, entry by entry.
-func (d *decoder) entries(n *node, path string, into entryDecoder) {
-	for _, e := range n.entries {
-		into.entry(d, e, join(path, e.key))
-	}
-}
-
-// keyPath decodes the key of an entry; what is no path is reported, and becomes none. Nothing expands in keys: the text
-// is the file's own.
+// keyPath decodes the key of an entry, in which nothing expands. What is no path is reported, and becomes the zero path.
 func (d *decoder) keyPath(e entry, path string) fieldpath.Path {
 	parsed, err := fieldpath.Parse(e.key)
 	if err != nil {
