@@ -17,6 +17,7 @@ import (
 type decoder struct {
 	faults *faultList
 	kinds  []sinks.Kind
+	getenv func(string) (string, bool)
 	// places holds the values in the file by their paths.
 	places map[string]*node
 }
@@ -34,9 +35,6 @@ func (d *decoder) at(path string) *node {
 // value decodes n into v. enum are the values that a string may have, nil for any.
 func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 	d.places[path] = n
-	if n.failed {
-		return
-	}
 	if v.Type() == reflect.TypeFor[Sink]() {
 		d.sink(n, path, v.Addr().Interface().(*Sink))
 		return

@@ -6,10 +6,10 @@
 //
 //  1. YAML into a tree of nodes with their lines, aliases and merge keys resolved. yaml.v3 refuses duplicate keys, and
 //     aliases that make a small file large. A file that is not YAML goes no further.
-//  2. ${NAME} and ${file:/path} expand inside scalar values. What comes in is text: it is neither expanded again nor
-//     read as YAML, and no message prints it.
-//  3. The tree is decoded into [Config], strictly and driven by the struct types: unknown keys, wrong types.
-//  4. Validation: references, selectors, globs, combinations, and what the sinks find in their own sections.
+//  2. The tree is decoded into [Config], strictly and driven by the struct types: unknown keys, wrong types. ${NAME} and
+//     ${file:/path} expand inside scalar values. What comes in is text: it is neither expanded again nor read as YAML,
+//     and no message prints it.
+//  3. Validation: references, selectors, globs, combinations, and what the sinks find in their own sections.
 //
 // Later steps do not report what follows from a fault of an earlier one.
 //

@@ -8,48 +8,25 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-
-	"gopkg.in/yaml.v3"
 )
 
 // maxExpansion bounds the file of a ${file:…}: keys and passwords are small.
 const maxExpansion = 1 << 20
 
-// expander replaces ${NAME} and ${file:/path} in the scalar values of a tree, each value once.
-type expander struct {
-	faults *faultList
-	getenv func(string) (string, bool)
-}
-
-func (e *expander) expand(n *node, path string) {
-	if n.failed {
-		return
-	}
-	for i, item := range n.items {
-		e.expand(item, index(path, i))
-	}
-	for _, entry := range n.entries {
-		e.expand(entry.value, join(path, entry.key))
-	}
-	if n.kind != yaml.ScalarNode {
-		return
-	}
-	text, secrets, err := e.text(n.text)
-	if err != nil {
-		n.failed = true
-		e.faults.addBroken(n, path, "%v", err)
-		return
-	}
+// expand replaces ${NAME} and ${file:/path} in a scalar, once: what comes in is not expanded again.
+func (n *node) expand(getenv func(string) (string, bool)) error {
+	text, secrets, err := expandText(n.text, getenv)
 	if len(secrets) > 0 {
 		n.expanded, n.secrets = true, append(secrets, secret{text, n.text})
 	}
 	n.text = text
+	return err
 }
 
 var reference = regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`)
 
-// text reads from left to right: "$${" is a literal "${", any other "$" that does not begin "${" stands for itself.
-func (e *expander) text(text string) (expanded string, secrets []secret, err error) {
+// expandText reads from left to right: "$${" is a literal "${", any other "$" that does not begin "${" stands for itself.
+func expandText(text string, getenv func(string) (string, bool)) (expanded string, secrets []secret, err error) {
 	expanded = reference.ReplaceAllStringFunc(text, func(match string) string {
 		name, closed := strings.CutSuffix(match[2:], "}")
 		switch {
@@ -62,21 +39,21 @@ func (e *expander) text(text string) (expanded string, secrets []secret, err err
 			return ""
 		}
 		var value string
-		value, err = e.lookup(name)
+		value, err = lookup(name, getenv)
 		secrets = append(secrets, secret{value, match})
 		return value
 	})
 	return expanded, secrets, err
 }
 
-func (e *expander) lookup(name string) (string, error) {
+func lookup(name string, getenv func(string) (string, bool)) (string, error) {
 	if path, ok := strings.CutPrefix(name, "file:"); ok {
 		return readExpansion(path)
 	}
 	if !variable.MatchString(name) {
 		return "", fmt.Errorf("${%s} is neither ${NAME} nor ${file:/path}; a literal ${ is written $${", name)
 	}
-	value, ok := e.getenv(name)
+	value, ok := getenv(name)
 	if !ok {
 		return "", fmt.Errorf("the environment variable %s is not set", name)
 	}

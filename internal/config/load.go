@@ -42,11 +42,10 @@ func Parse(data []byte, name string, opts Options) (config *Config, warnings Fau
 	if len(faults.faults) > 0 {
 		return nil, nil, faults.sorted()
 	}
-	(&expander{faults: faults, getenv: opts.Getenv}).expand(tree, "")
 
 	config = new(Config)
 	config.setDefaults()
-	decode := &decoder{faults: faults, kinds: opts.Kinds, places: map[string]*node{}}
+	decode := &decoder{faults: faults, kinds: opts.Kinds, getenv: opts.Getenv, places: map[string]*node{}}
 	decode.value(tree, "", reflect.ValueOf(config).Elem(), nil)
 
 	check := &validator{config: config, decode: decode, faults: faults, warnings: &faultList{file: name}}

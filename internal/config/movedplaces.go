@@ -9,8 +9,8 @@ import (
 // movedPlaces are the places where an object that some transforms changed differs from the observed one, so that a
 // path means something else there. A redact that misses its value would leak it.
 type movedPlaces struct {
-	lists   []movedPlace // lists that lost items: the indices behind them are others
-	renamed []movedPlace // places whose value is elsewhere
+	lists   []movedPlace     // lists that lost items: the indices behind them are others
+	renamed []movedPlace     // places whose value is elsewhere
 	made    []fieldpath.Path // places that got a value
 }
 

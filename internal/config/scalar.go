@@ -31,6 +31,10 @@ var (
 // in YAML too, so that a password 0123 or a topic 2026-01-01 is not taken for something else.
 func (d *decoder) scalar(n *node, path string, v reflect.Value, enum []string) {
 	t := v.Type()
+	if err := n.expand(d.getenv); err != nil {
+		d.faults.addBroken(n, path, "%v", err)
+		return
+	}
 	switch {
 	case n.isNull():
 		d.faults.addBroken(n, path, "has no value")

@@ -21,7 +21,6 @@ type node struct {
 	raw          string    // of a scalar, as it is written in the file
 	expanded     bool      // text was made from something outside the file
 	secrets      []secret  // what came from outside
-	failed       bool      // a fault was reported, and the value is not to be used
 	items        []*node   // of a sequence
 	entries      []entry   // of a mapping
 	line, column int
