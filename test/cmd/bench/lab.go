@@ -19,10 +19,11 @@ import (
 
 // options are the flags.
 type options struct {
-	pairs   int
-	scale   float64
-	keep    string
-	profile bool
+	pairs    int
+	scale    float64
+	keep     string
+	profile  bool
+	checkout string // of the kubeferry that is measured; empty for this one
 }
 
 // lab is what the rows share.
@@ -130,6 +131,9 @@ func (l *lab) build(ctx context.Context, name, pkg string) error {
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Dir = l.modules.main
+	if name == "exporter" && l.checkout != "" {
+		cmd.Dir = l.checkout
+	}
 	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", name, err, out)
