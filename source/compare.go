@@ -53,7 +53,7 @@ func (p *processor) modified(ctx context.Context, object *delta.Object, old know
 func (p *processor) unchanged(ctx context.Context, object *delta.Object) error {
 	old, _ := p.known().find(object)
 	record := func(v views) { p.record(object, v, nil) }
-	if old.retained == nil { // no pipeline needed it until now, or it was just read
+	if old.retained == nil { // it was not needed until now
 		record = p.recordVersion(object)
 	}
 	if !p.reading || old.due == 0 {

@@ -24,13 +24,13 @@ type Handler interface {
 // Recipients are the pipelines that a delta is for.
 type Recipients struct {
 	Pipelines PipelineSet
-	// Have are the pipelines that have the object: their filters let its version before pass.
+	// Have are the pipelines that have the object: their filters let its previous version pass.
 	Have PipelineSet
 	// RecordOnly is set if nothing is sent: the filters only decide who counts as having the object.
 	RecordOnly bool
 }
 
-// Snapshot says what becomes of the objects that a watch finds when it begins.
+// Snapshot is what becomes of the objects that a watch finds when it begins.
 type Snapshot string
 
 // The modes of a snapshot. Without a state directory every start is a first one, so that initial and always are

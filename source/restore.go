@@ -56,7 +56,7 @@ func (s *Source) predecessors(w *watcher, kept map[string]Meta) []string {
 	}
 	var ids []string
 	for id, meta := range kept {
-		// The id says that all but the namespace is the same. Watches of two namespaces have nothing in common.
+		// The id is made of all that has to be the same. Watches of two namespaces have nothing in common.
 		same := meta.Resource == w.state.Resource && id == digest(&s.options, w.collection.resource, meta.Namespace)
 		if same && (meta.Namespace == "" || w.state.Namespace == "") {
 			ids = append(ids, id)

@@ -55,7 +55,7 @@ type Delta struct {
 	Object *Object
 	// Observed is when kubeferry first saw the change.
 	Observed time.Time
-	// Snapshot marks a delta that tells of the state found when a pipeline first sees a watch.
+	// Snapshot marks a delta of the state that a watch found when the pipeline was new to it.
 	Snapshot bool
 	// Inferred marks a delta worked out by comparing a list with the known set, because the change was missed.
 	Inferred bool
@@ -65,7 +65,7 @@ type Delta struct {
 	// Bare marks a delta whose Object was cut down to its identity, since nothing else of it may leave.
 	Bare bool
 	// AsOf is set on an inferred DELETED: the resource version by which the object was gone. The object's own changes,
-	// which may have been told beyond the last known one, all come before it, and those of a successor after it.
+	// which may have been sent beyond the last known one, all come before it, and those of a successor after it.
 	AsOf uint64
 	// Old is the version before, pinned when the change was observed; nil if there is none, if nothing of this watch
 	// needs one, or if it is unknown.
