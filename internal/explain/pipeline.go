@@ -26,7 +26,7 @@ func (x *explainer) explain(ctx context.Context, c change) (*answer, error) {
 		},
 		Notes: c.notes,
 	}
-	if hint := resourceHint(resource, c.object.Kind(), x.Config.Sources); hint != "" {
+	if hint := resourceHint(resource, x.Config.Sources); hint != "" {
 		a.Notes = append(a.Notes, hint)
 	}
 	var missing []string

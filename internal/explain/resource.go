@@ -65,7 +65,7 @@ func hasSource(configured []config.Source, resource schema.GroupVersionResource)
 }
 
 // resourceHint returns what to do about a resource that no source has; empty if one has it.
-func resourceHint(resource schema.GroupVersionResource, kind string, configured []config.Source) string {
+func resourceHint(resource schema.GroupVersionResource, configured []config.Source) string {
 	if hasSource(configured, resource) {
 		return ""
 	}
@@ -74,11 +74,8 @@ func resourceHint(resource schema.GroupVersionResource, kind string, configured 
 	for _, source := range configured {
 		for _, other := range source.Resources {
 			name := delta.ResourceName(other)
-			switch {
-			case other.GroupResource() == resource.GroupResource():
+			if other.GroupResource() == resource.GroupResource() {
 				return fmt.Sprintf("%s, but source %q has %s: the API server would send the object in that version", missing, source.Name, name)
-			case other.GroupVersion() == resource.GroupVersion() && similar(other.Resource, strings.ToLower(kind)):
-				return fmt.Sprintf("%s, which is a guess from the kind; if it is %s, say --resource %s", missing, name, name)
 			}
 			if !slices.Contains(all, name) {
 				all = append(all, name)
@@ -86,10 +83,4 @@ func resourceHint(resource schema.GroupVersionResource, kind string, configured 
 		}
 	}
 	return fmt.Sprintf("%s; they have %s. If the kind has another plural, say --resource", missing, strings.Join(all, ", "))
-}
-
-// similar reports whether a resource may well be the plural of a kind: they begin alike.
-func similar(resource, kind string) bool {
-	n := max(3, len(kind)-2)
-	return len(resource) >= n && len(kind) >= n && resource[:n] == kind[:n]
 }
