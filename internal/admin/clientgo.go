@@ -6,29 +6,25 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/client-go/tools/metrics"
 	"k8s.io/client-go/util/workqueue"
 )
 
 // RegisterClientGo adds client-go's own metrics: its requests to the API server and its workqueues. client-go takes
 // its providers once per process, so that only the first registry gets them.
-func RegisterClientGo(registry prometheus.Registerer) error {
-	latency := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "rest_client_request_duration_seconds", Help: "Time of requests to the API server, by verb; watches until they are open.",
-		Buckets: []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60},
-	}, []string{"verb"})
-	results := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "rest_client_requests_total", Help: "Requests to the API server, by status code and method.",
-	}, []string{"code", "method"})
-	queues := newQueueMetrics()
-	for _, collector := range append(queues.collectors(), latency, results) {
-		if err := registry.Register(collector); err != nil {
-			return err
-		}
-	}
-	metrics.Register(metrics.RegisterOpts{RequestLatency: requestLatency{latency}, RequestResult: requestResult{results}})
-	workqueue.SetProvider(queues)
-	return nil
+func RegisterClientGo(registry prometheus.Registerer) {
+	factory := promauto.With(registry)
+	metrics.Register(metrics.RegisterOpts{
+		RequestLatency: requestLatency{factory.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "rest_client_request_duration_seconds", Help: "Time of requests to the API server, by verb; watches until they are open.",
+			Buckets: []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60},
+		}, []string{"verb"})},
+		RequestResult: requestResult{factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "rest_client_requests_total", Help: "Requests to the API server, by status code and method.",
+		}, []string{"code", "method"})},
+	})
+	workqueue.SetProvider(newQueueMetrics(factory))
 }
 
 type requestLatency struct{ *prometheus.HistogramVec }
@@ -52,16 +48,16 @@ type queueMetrics struct {
 
 var _ workqueue.MetricsProvider = (*queueMetrics)(nil)
 
-func newQueueMetrics() *queueMetrics {
+func newQueueMetrics(factory promauto.Factory) *queueMetrics {
 	labels := []string{"name"}
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_" + name, Help: help}, labels)
+		return factory.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_" + name, Help: help}, labels)
 	}
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_" + name, Help: help}, labels)
+		return factory.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_" + name, Help: help}, labels)
 	}
 	histogram := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		return factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "workqueue_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(1e-5, 10, 8),
 		}, labels)
 	}
@@ -74,10 +70,6 @@ func newQueueMetrics() *queueMetrics {
 		latency:    histogram("queue_duration_seconds", "Seconds that an object stays in the queue."),
 		work:       histogram("work_duration_seconds", "Seconds that an object takes once it has left the queue."),
 	}
-}
-
-func (q *queueMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{q.depth, q.unfinished, q.longest, q.adds, q.retries, q.latency, q.work}
 }
 
 func (q *queueMetrics) NewDepthMetric(name string) workqueue.GaugeMetric {

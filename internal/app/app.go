@@ -30,9 +30,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	tuneCollector()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if err := admin.RegisterClientGo(registry); err != nil {
-		return &FailureError{err}
-	}
+	admin.RegisterClientGo(registry)
 	health := &health{version: version, cluster: loaded.Cluster, started: time.Now()}
 	server, err := admin.Listen(ctx, loaded.Server.Listen, registry, health.probes(), logger)
 	if err != nil {
