@@ -244,22 +244,33 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 		if e.Seq >= p.log.written { // of a commit that has not called Committed, or never will
 			break
 		}
-		i := p.logged(e)
-		if p.budget.memory > 0 && p.budget.memory+i.size > p.options.MaxBytes {
+		if !p.load(p.logged(e)) {
 			return
 		}
 		if e.Gap != nil && e.Seq < p.options.Logged.Next {
 			p.counts.restoredGap()
 		}
-		p.budget.memory += i.size
-		p.log.cursor, p.log.lastRead = e.Seq+1, i.observed
-		p.log.behind--
-		p.backlog.add(i)
 	}
 	p.park()
 	if p.log.behind == 0 {
 		p.announceFreed()
 	}
+}
+
+// load puts the item at the cursor into the backlog, and reports whether there was room for it.
+func (p *Pipeline) load(i *item) bool {
+	if p.budget.memory > 0 && p.budget.memory+i.size > p.options.MaxBytes {
+		return false
+	}
+	if i.buffered {
+		i.buffered = false
+		p.budget.buffered -= i.size
+	}
+	p.budget.memory += i.size
+	p.log.cursor, p.log.lastRead = i.seq+1, i.observed
+	p.log.behind--
+	p.backlog.add(i)
+	return true
 }
 
 // logged makes an item of an entry.
@@ -281,15 +292,9 @@ func (p *Pipeline) admitUnwritten() {
 		return
 	}
 	for _, i := range l.unwritten {
-		if p.budget.memory > 0 && p.budget.memory+i.size > p.options.MaxBytes {
+		if !p.load(i) {
 			break
 		}
-		i.buffered = false
-		p.budget.buffered -= i.size
-		p.budget.memory += i.size
-		l.cursor, l.lastRead = i.seq+1, i.observed
-		l.behind--
-		p.backlog.add(i)
 	}
 	if before := len(l.unwritten); before > 0 {
 		l.dropUnwritten(l.cursor)
