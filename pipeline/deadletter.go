@@ -17,14 +17,16 @@ type DeadLetter interface {
 
 // Letter is a record that can never be delivered, and why.
 type Letter struct {
-	Pipeline, Sink string
+	Pipeline string `json:"pipeline"`
+	Sink     string `json:"sink"`
 	// Record as it was, or would have been, sent. Its body is missing if it could not be made.
-	Record sinks.Record
-	Reason string
-	Err    error
+	Record sinks.Record `json:"-"`
+	Reason string       `json:"reason"`
+	Error  string       `json:"error"`
 	// Attempts is how often it was sent; First and Last are when that failed.
-	Attempts    int
-	First, Last time.Time
+	Attempts int       `json:"attempts"`
+	First    time.Time `json:"firstFailure"`
+	Last     time.Time `json:"lastFailure"`
 }
 
 // reasonAttempts is the reason of a record that failed as often as retry.attempts allows.
@@ -62,7 +64,7 @@ func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, v *outcome) {
 		}
 		letter := Letter{
 			Pipeline: p.options.Name, Sink: p.options.SinkName, Record: b.records[n],
-			Reason: deadReason(v.errs[n]), Err: v.errs[n], Attempts: i.attempts, First: i.failed, Last: p.now(),
+			Reason: deadReason(v.errs[n]), Error: v.errs[n].Error(), Attempts: i.attempts, First: i.failed, Last: p.now(),
 		}
 		if i.delta != nil && i.delta.Bare { // not what the change was: it must not be sent as if it were
 			letter.Record.Body = nil

@@ -38,14 +38,8 @@ func (s SinkLetters) Write(ctx context.Context, letter Letter) error {
 
 // letterJSON is a letter as it is written.
 type letterJSON struct {
-	Pipeline     string     `json:"pipeline"`
-	Sink         string     `json:"sink"`
-	Reason       string     `json:"reason"`
-	Error        string     `json:"error"`
-	Attempts     int        `json:"attempts"`
-	FirstFailure time.Time  `json:"firstFailure"`
-	LastFailure  time.Time  `json:"lastFailure"`
-	Record       recordJSON `json:"record"`
+	Letter
+	Record recordJSON `json:"record"`
 }
 
 type recordJSON struct {
@@ -60,34 +54,25 @@ type recordJSON struct {
 }
 
 func (l *Letter) encode() ([]byte, error) {
-	message := ""
-	if l.Err != nil {
-		message = l.Err.Error()
-	}
 	r := &l.Record
 	return json.Marshal(letterJSON{
-		l.Pipeline, l.Sink, l.Reason, message, l.Attempts, l.First, l.Last,
-		recordJSON{r.ID, r.Key, r.ContentType, r.BatchContentType, r.Headers, r.Attributes, r.Fields, r.Body},
+		*l, recordJSON{r.ID, r.Key, r.ContentType, r.BatchContentType, r.Headers, r.Attributes, r.Fields, r.Body},
 	})
 }
 
 // DecodeLetter reads a letter as [SinkLetters] writes it. Its record's DedupID is the one it was first sent with.
 func DecodeLetter(data []byte) (Letter, error) {
-	var l letterJSON
-	if err := json.Unmarshal(data, &l); err != nil {
+	var decoded letterJSON
+	if err := json.Unmarshal(data, &decoded); err != nil {
 		return Letter{}, err
 	}
-	if l.Pipeline == "" || l.Record.ID == "" {
+	letter, r := decoded.Letter, decoded.Record
+	if letter.Pipeline == "" || r.ID == "" {
 		return Letter{}, errors.New("not a dead letter: it has no pipeline or no record")
 	}
-	r := l.Record
-	return Letter{
-		Pipeline: l.Pipeline, Sink: l.Sink, Reason: l.Reason, Err: errors.New(l.Error),
-		Attempts: l.Attempts, First: l.FirstFailure, Last: l.LastFailure,
-		Record: sinks.Record{
-			ID: r.ID, DedupID: l.Pipeline + "/" + r.ID, Key: r.Key, ContentType: r.ContentType,
-			BatchContentType: r.BatchContentType, Headers: r.Headers, Attributes: r.Attributes,
-			Fields: r.Fields, Body: r.Body,
-		},
-	}, nil
+	letter.Record = sinks.Record{
+		ID: r.ID, DedupID: letter.Pipeline + "/" + r.ID, Key: r.Key, ContentType: r.ContentType,
+		BatchContentType: r.BatchContentType, Headers: r.Headers, Attributes: r.Attributes, Fields: r.Fields, Body: r.Body,
+	}
+	return letter, nil
 }

@@ -136,7 +136,7 @@ func TestExprFilterTells(t *testing.T) {
 	}
 	var errs []string
 	for _, letter := range dead.got {
-		errs = append(errs, letter.Err.Error())
+		errs = append(errs, letter.Error)
 	}
 	if all := out.String() + strings.Join(errs, "\n"); strings.Contains(all, "planted") || len(errs) != 3 {
 		t.Errorf("a value of the object is in a message, or letters are missing:\n%s", all)

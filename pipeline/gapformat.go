@@ -3,26 +3,22 @@ package pipeline
 import (
 	"encoding/json"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // gapData is the data of a gap record.
 type gapData struct {
-	Type      delta.Type   `json:"type"`
-	Resource  gapResource  `json:"resource"`
-	Namespace string       `json:"namespace,omitempty"`
-	Selectors gapSelectors `json:"selectors"`
-	From      string       `json:"from"`
-	To        string       `json:"to"`
-	Reason    string       `json:"reason"`
-	Unclean   bool         `json:"unclean"`
-}
-
-type gapResource struct {
-	Group    string `json:"group"`
-	Version  string `json:"version"`
-	Resource string `json:"resource"`
+	Type      delta.Type                  `json:"type"`
+	Resource  metav1.GroupVersionResource `json:"resource"`
+	Namespace string                      `json:"namespace,omitempty"`
+	Selectors gapSelectors                `json:"selectors"`
+	From      string                      `json:"from"`
+	To        string                      `json:"to"`
+	Reason    string                      `json:"reason"`
+	Unclean   bool                        `json:"unclean"`
 }
 
 type gapSelectors struct {
@@ -43,7 +39,7 @@ func (e *encoder) gap(g *delta.Gap) (sinks.Record, error) {
 	record.DedupID = e.pipeline + "/" + record.ID
 	data, err := json.Marshal(gapData{
 		delta.GapType,
-		gapResource{g.Resource.Group, g.Resource.Version, g.Resource.Resource},
+		metav1.GroupVersionResource(g.Resource),
 		g.Namespace,
 		gapSelectors{g.LabelSelector, g.FieldSelector},
 		g.From, g.To, g.Reason, g.Unclean,

@@ -284,5 +284,5 @@ func runPipeline(t *testing.T, config sinks.Config, options pipeline.Options) *p
 type refuseLetters struct{}
 
 func (refuseLetters) Write(_ context.Context, letter pipeline.Letter) error {
-	return fmt.Errorf("%s shall not be refused: %w", letter.Record.ID, letter.Err)
+	return fmt.Errorf("%s shall not be refused: %s", letter.Record.ID, letter.Error)
 }

@@ -81,7 +81,7 @@ func testOversize(t *testing.T, config sinks.Config, stored func() []string) {
 		if !ok || letter.Reason != string(sinks.ReasonTooLarge) {
 			t.Errorf("c-%d: got letter %t, reason %q", n, ok, letter.Reason)
 		}
-		t.Log(letter.Err)
+		t.Log(letter.Error)
 	}
 	if len(dead.got) != len(large) {
 		t.Errorf("got %d dead letters, want %d", len(dead.got), len(large))
