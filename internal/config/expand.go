@@ -78,7 +78,7 @@ func readExpansion(path string) (string, error) {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("%s cannot be read: %w", reference, cause(err))
+		return "", fmt.Errorf("%s cannot be read: %w", reference, WithoutPath(err))
 	}
 	text, found := strings.CutSuffix(string(data), "\n")
 	if found {
@@ -87,8 +87,8 @@ func readExpansion(path string) (string, error) {
 	return text, nil
 }
 
-// cause is err without the path that [fs.PathError] repeats.
-func cause(err error) error {
+// WithoutPath returns the cause of an error of a file, for messages that begin with its path.
+func WithoutPath(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
 		return pathErr.Err

@@ -21,7 +21,7 @@ type Options struct {
 func Load(path string, opts Options) (config *Config, warnings Faults, err error) {
 	data, err := readFile(path)
 	if err != nil {
-		return nil, nil, Faults{{File: path, Message: fmt.Sprintf("cannot be read: %v", cause(err))}}
+		return nil, nil, Faults{{File: path, Message: fmt.Sprintf("cannot be read: %v", WithoutPath(err))}}
 	}
 	return Parse(data, path, opts)
 }

@@ -107,8 +107,12 @@ func newExplainer(options Options) (x *explainer, err error) {
 			return nil, fmt.Errorf("--pipeline: no pipeline named %q; there are: %s", name, strings.Join(names, ", "))
 		}
 	}
-	if x.written, err = readWritten(x.File); err != nil {
-		return nil, err
+	file, err := os.ReadFile(x.File)
+	if err == nil {
+		err = yaml.Unmarshal(file, &x.written)
+	}
+	if err != nil { // it was valid when it was loaded
+		return nil, fmt.Errorf("%s: has changed meanwhile", x.File)
 	}
 	key, keyNote := redactionKey(x.Config)
 	x.redactor, x.keyNote = pipeline.NewRedactor(key), keyNote
@@ -123,18 +127,7 @@ type writtenConfig struct {
 	}
 }
 
-func readWritten(path string) (written writtenConfig, err error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return written, fmt.Errorf("%s: cannot be read: %w", path, withoutPath(err))
-	}
-	if yaml.Unmarshal(data, &written) != nil { // it was valid a moment ago
-		return written, fmt.Errorf("%s: has changed meanwhile", path)
-	}
-	return written, nil
-}
-
-// expr returns the text of an expression; empty if the file has changed meanwhile.
+// expr returns the text of an expression; empty if the file has changed since it was loaded.
 func (w *writtenConfig) expr(pipeline, filter int) string {
 	if pipeline >= len(w.Pipelines) || filter >= len(w.Pipelines[pipeline].Filters) {
 		return ""

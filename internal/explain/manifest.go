@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/kubeferry/kubeferry/internal/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -27,7 +28,7 @@ func readManifest(path string, stdin io.Reader) ([]*delta.Object, error) {
 	}
 	data, err := read()
 	if err != nil {
-		return nil, fmt.Errorf("%s: cannot be read: %w", name, withoutPath(err))
+		return nil, fmt.Errorf("%s: cannot be read: %w", name, config.WithoutPath(err))
 	}
 	var objects []*delta.Object
 	line := 1
@@ -43,15 +44,6 @@ func readManifest(path string, stdin io.Reader) ([]*delta.Object, error) {
 		return nil, fmt.Errorf("%s: holds no object", name)
 	}
 	return objects, nil
-}
-
-// withoutPath returns the cause of an error of a file, whose path the message names already.
-func withoutPath(err error) error {
-	var wrong *os.PathError
-	if errors.As(err, &wrong) {
-		return wrong.Err
-	}
-	return err
 }
 
 // separator keeps the line's end in the document that follows, so that lines can be counted.
