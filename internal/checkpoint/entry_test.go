@@ -59,6 +59,9 @@ func FuzzKnown(f *testing.F) {
 	f.Add([]byte("ns/name"), []byte{1, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte("/name"), []byte("\x025\x00uid"))
 	f.Add([]byte("/name"), []byte("\x82\x03\x04kept5\x00uid"))
+	f.Add([]byte("/name"), []byte("\xc2\x05\x03\x04kept5\x00uid"))
+	f.Add([]byte("/name"), []byte("\x42\x055\x00uid"))
+	f.Add([]byte("/name"), []byte("\x42\x80"))
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		k, err := decodeKnown(key, value)
 		if err != nil {

@@ -56,24 +56,6 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 	return append(b, k.Version.UID()...)
 }
 
-// decodeMore reads what knownMore announces, and returns the rest.
-func decodeMore(k *delta.Known, value []byte) ([]byte, error) {
-	filtered, n := binary.Uvarint(value)
-	if n <= 0 {
-		return nil, errKnown
-	}
-	k.Filtered, value = filtered, value[n:]
-	length, n := binary.Uvarint(value)
-	if n <= 0 || length > uint64(len(value)-n) {
-		return nil, errKnown
-	}
-	value = value[n:]
-	if length > 0 {
-		k.Previous = bytes.Clone(value[:length])
-	}
-	return value[length:], nil
-}
-
 func decodeKnown(key, value []byte) (delta.Known, error) {
 	namespace, name, ok := bytes.Cut(key, []byte("/"))
 	if !ok || len(value) == 0 {
@@ -81,26 +63,37 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 	}
 	k := delta.Known{Namespace: string(namespace), Name: string(name)}
 	kind, value := value[0], value[1:]
-	if kind&knownDue != 0 {
-		due, n := binary.Uvarint(value)
+	valid := true
+	uvarint := func() uint64 {
+		v, n := binary.Uvarint(value)
 		if n <= 0 {
-			return delta.Known{}, errKnown
+			valid = false
+			return 0
 		}
-		k.Due, value = due, value[n:]
+		value = value[n:]
+		return v
+	}
+	if kind&knownDue != 0 {
+		k.Due = uvarint()
 	}
 	if kind&knownMore != 0 {
-		var err error
-		if value, err = decodeMore(&k, value); err != nil {
-			return delta.Known{}, err
+		k.Filtered = uvarint()
+		length := uvarint()
+		if length > uint64(len(value)) {
+			return delta.Known{}, errKnown
 		}
+		if length > 0 {
+			k.Previous = bytes.Clone(value[:length])
+		}
+		value = value[length:]
 	}
 	switch kind &^ (knownDue | knownMore) {
 	case knownCompact:
-		version, n := binary.Uvarint(value)
-		if n <= 0 || len(value) != n+16 {
+		version := uvarint()
+		if len(value) != 16 {
 			return delta.Known{}, errKnown
 		}
-		k.Version = delta.PackedVersion([16]byte(value[n:]), version)
+		k.Version = delta.PackedVersion([16]byte(value), version)
 	case knownText:
 		version, uid, ok := bytes.Cut(value, []byte{0})
 		if !ok {
@@ -108,6 +101,9 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 		}
 		k.Version = delta.NewVersion(types.UID(uid), string(version))
 	default:
+		return delta.Known{}, errKnown
+	}
+	if !valid {
 		return delta.Known{}, errKnown
 	}
 	return k, nil
