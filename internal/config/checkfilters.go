@@ -57,14 +57,3 @@ func (v *validator) onLeave(p *Pipeline, at string) {
 		v.warn(at+".onLeave", "has no effect: an object that leaves is announced as DELETED, which the filters do not let pass")
 	}
 }
-
-// diff checks that the records have a place for a difference.
-func (v *validator) diff(p *Pipeline, at string) {
-	switch {
-	case p.Diff == pipeline.DiffNone || v.faults.isBroken(at+".format") || v.faults.isBroken(at+".profile"):
-	case p.Format == pipeline.FormatRaw:
-		v.fault(at+".diff", "a raw record is the bare object, and has no place for a difference; use another format, or diff: none")
-	case p.Profile == pipeline.ProfileKnative:
-		v.fault(at+".diff", "the data of a knative record is the bare object, and has no place for a difference; use the profile kubeferry, or diff: none")
-	}
-}

@@ -18,8 +18,7 @@ func (v *validator) pipelines() {
 		v.filters(p, at)
 		v.onLeave(p, at)
 		v.transforms(p, at)
-		v.diff(p, at)
-		v.profile(p, at)
+		v.form(p, at)
 		v.delivery(p, at)
 		v.backlog(p, at+".backlog")
 		v.retry(p, at)
@@ -137,10 +136,17 @@ func (v *validator) format(p *Pipeline, at string, sink Sink, shown string) {
 	}
 }
 
-// profile checks that a profile has CloudEvents to apply to.
-func (v *validator) profile(p *Pipeline, at string) {
-	if p.Profile == pipeline.ProfileKnative && p.Format != pipeline.FormatCloudEvents && p.Format != pipeline.FormatCloudEventsBinary {
+// form checks that format, profile and diff go together.
+func (v *validator) form(p *Pipeline, at string) {
+	knative, differs := p.Profile == pipeline.ProfileKnative, p.Diff != pipeline.DiffNone
+	switch {
+	case v.faults.isBroken(at+".format") || v.faults.isBroken(at+".profile"):
+	case knative && p.Format != pipeline.FormatCloudEvents && p.Format != pipeline.FormatCloudEventsBinary:
 		v.fault(at+".profile", "knative is a profile of CloudEvents: use it with the format cloudevents or cloudevents-binary")
+	case differs && p.Format == pipeline.FormatRaw:
+		v.fault(at+".diff", "a raw record is the bare object, and has no place for a difference; use another format, or diff: none")
+	case differs && knative:
+		v.fault(at+".diff", "the data of a knative record is the bare object, and has no place for a difference; use the profile kubeferry, or diff: none")
 	}
 }
 

@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 func (v *validator) sinks() {
 	v.sinkNames = v.names("sinks", len(v.config.Sinks))
@@ -26,20 +29,15 @@ func (v *validator) warnUnused() {
 	if len(v.config.Pipelines) == 0 || v.faults.isBroken("pipelines") {
 		return
 	}
-	sources, sinks := map[string]bool{}, map[string]bool{}
-	for _, p := range v.config.Pipelines {
-		for _, source := range p.Sources {
-			sources[source] = true
-		}
-		sinks[p.Sink], sinks[p.DeadLetter] = true, true
-	}
 	for i, source := range v.config.Sources {
-		if path := index("sources", i); source.Name != "" && !sources[source.Name] {
+		takes := func(p Pipeline) bool { return slices.Contains(p.Sources, source.Name) }
+		if path := index("sources", i); source.Name != "" && !slices.ContainsFunc(v.config.Pipelines, takes) {
 			v.warn(path, "no pipeline takes the source %s: it is not watched", v.shown(path+".name"))
 		}
 	}
 	for i, sink := range v.config.Sinks {
-		if path := index("sinks", i); sink.Name != "" && !sinks[sink.Name] {
+		delivers := func(p Pipeline) bool { return p.Sink == sink.Name || p.DeadLetter == sink.Name }
+		if path := index("sinks", i); sink.Name != "" && !slices.ContainsFunc(v.config.Pipelines, delivers) {
 			v.warn(path, "no pipeline delivers to the sink %s: it is not opened", v.shown(path+".name"))
 		}
 	}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"reflect"
 
@@ -19,7 +18,7 @@ type Options struct {
 
 // Load reads the file at path. Its error is a [Faults]; warnings come with or without one.
 func Load(path string, opts Options) (config *Config, warnings Faults, err error) {
-	data, err := readFile(path)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, nil, Faults{{File: path, Message: fmt.Sprintf("cannot be read: %v", WithoutPath(err))}}
 	}
@@ -54,13 +53,4 @@ func Parse(data []byte, name string, opts Options) (config *Config, warnings Fau
 		return nil, check.warnings.sorted(), faults.sorted()
 	}
 	return config, check.warnings.sorted(), nil
-}
-
-func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, maxFileBytes+1)) // parseYAML refuses what is longer than maxFileBytes
 }

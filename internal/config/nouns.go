@@ -40,8 +40,6 @@ func nodeNoun(n *node) string {
 		return "a number"
 	case n.tag == "!!bool":
 		return n.text
-	case n.tag == "!!timestamp":
-		return "a date"
 	case n.tag == "!!null":
 		return "empty"
 	case n.kind == yaml.SequenceNode:
@@ -55,9 +53,5 @@ func nodeNoun(n *node) string {
 
 // shown quotes a scalar as the file has it, so that nothing from outside the file gets into a message.
 func shown(n *node) string {
-	text := n.raw
-	if len(text) > 80 {
-		text = text[:80] + "…"
-	}
-	return strconv.Quote(text)
+	return strconv.Quote(n.raw)
 }

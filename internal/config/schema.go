@@ -87,7 +87,15 @@ func (s schemaWriter) structure(v reflect.Value) jsonSchema {
 	schema := jsonSchema{"type": []string{"object", "null"}, "properties": properties, "additionalProperties": false}
 	switch v.Type() {
 	case reflect.TypeFor[Filter]():
-		s.oneCondition(schema, fieldNames(fieldsOf(v.Type())))
+		// Exactly one key is required, but for onError, which goes with expr.
+		var oneOf []jsonSchema
+		for _, name := range fieldNames(fieldsOf(v.Type())) {
+			if name != "onError" {
+				oneOf = append(oneOf, jsonSchema{"required": []string{name}})
+			}
+		}
+		schema["type"], schema["oneOf"] = "object", oneOf
+		schema["dependentRequired"] = map[string][]string{"onError": {"expr"}}
 	case reflect.TypeFor[Transform]():
 		schema["type"], schema["minProperties"], schema["maxProperties"] = "object", 1, 1
 	}
@@ -95,18 +103,6 @@ func (s schemaWriter) structure(v reflect.Value) jsonSchema {
 		schema["type"], schema["required"] = "object", required
 	}
 	return schema
-}
-
-// oneCondition makes exactly one key of a filter required, but for onError, which goes with expr.
-func (s schemaWriter) oneCondition(schema jsonSchema, names []string) {
-	var oneOf []jsonSchema
-	for _, name := range names {
-		if name != "onError" {
-			oneOf = append(oneOf, jsonSchema{"required": []string{name}})
-		}
-	}
-	schema["type"], schema["oneOf"] = "object", oneOf
-	schema["dependentRequired"] = map[string][]string{"onError": {"expr"}}
 }
 
 // sink is a mapping of a name and exactly one kind.
