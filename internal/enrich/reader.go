@@ -17,8 +17,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// pageSize of lists: no more than one page is in memory beside what the store keeps.
-const pageSize = 500
+const (
+	// pageSize of lists: no more than one page is in memory beside what the store keeps.
+	pageSize = 500
+	// listTimeout ends a list of which no page arrives any more, as behind a proxy that hangs.
+	listTimeout = 10 * time.Minute
+)
 
 // reader keeps the objects of one kind in the store, by a Reflector of which it is the store as well. A list that ends
 // after the Reflector has no effect: the kind is not in the cache any more, or the program ends.
@@ -77,10 +81,12 @@ func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 // list reads the collection page by page into the store. The list that it returns is empty, since the Reflector would
 // hold all of it in memory.
 func (r *reader) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+	reading, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
 	r.update(func(*store) { r.kind.lists++ })
 	options := metav1.ListOptions{Limit: pageSize}
 	for objects := 0; ; {
-		page, err := r.resource.List(ctx, options)
+		page, err := r.resource.List(reading, options)
 		if err != nil {
 			r.report(ctx, err)
 			if apierrors.IsNotFound(err) {
