@@ -37,7 +37,7 @@ func TestProbesOfASlowFailure(t *testing.T) {
 	}
 }
 
-// What a sink asks for counts from its answer.
+// The delay that a sink requests counts from its answer.
 func TestRetryAfterCountsFromTheAnswer(t *testing.T) {
 	g := newBreaker(Retry{Initial: 100 * time.Millisecond})
 	start := time.Now()

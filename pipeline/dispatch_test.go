@@ -127,7 +127,7 @@ func (l *safeLetters) Write(_ context.Context, letter Letter) error {
 	return nil
 }
 
-// Under failures, retries, dead letters, suspects and small batches nothing is lost, reordered or mixed up, and nobody sleeps
+// Under failures, retries, dead letters, isolated objects and small batches nothing is lost, reordered or mixed up, and nothing sleeps
 // on what is ready.
 func TestRecycledUnits(t *testing.T) {
 	for _, onePerKey := range []bool{false, true} {

@@ -15,17 +15,17 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// table is an Enricher that knows what a test says, by name.
+// table is an Enricher with the metadata that a test gives it, by name.
 type table struct {
-	mu    sync.Mutex
-	known map[string]string
-	asked []delta.Reference
+	mu      sync.Mutex
+	known   map[string]string
+	lookups []delta.Reference
 }
 
 func (e *table) Lookup(ref delta.Reference) (json.RawMessage, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.asked = append(e.asked, ref)
+	e.lookups = append(e.lookups, ref)
 	metadata, ok := e.known[ref.Name]
 	return json.RawMessage(metadata), ok
 }
@@ -84,8 +84,8 @@ func TestEnrich(t *testing.T) {
 				t.Errorf("%v hits and %v misses, want %v and %v", hits, misses, c.hits, c.misses)
 			}
 			if c.name == "hit" {
-				if want := (delta.Reference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web", UID: "u-1"}); enricher.asked[0] != want {
-					t.Errorf("asked for %+v, want %+v", enricher.asked[0], want)
+				if want := (delta.Reference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web", UID: "u-1"}); enricher.lookups[0] != want {
+					t.Errorf("looked up %+v, want %+v", enricher.lookups[0], want)
 				}
 			}
 		})
@@ -122,8 +122,8 @@ func TestEnrichDifference(t *testing.T) {
 			strings.Contains(bodies[0], `"app":"web"`) != known {
 			t.Errorf("known %v: %s", known, bodies)
 		}
-		if len(enricher.asked) != 1 {
-			t.Errorf("asked %d times, want once", len(enricher.asked))
+		if len(enricher.lookups) != 1 {
+			t.Errorf("looked up %d times, want once", len(enricher.lookups))
 		}
 		if pass, err := NewChangedFilter(path).Pass(&Change{pipeline: p, observed: d}); pass || err != nil {
 			t.Errorf("the metadata counts as a change: %v, %v", pass, err)
@@ -171,8 +171,8 @@ func TestEnrichIdentity(t *testing.T) {
 		Type: delta.Deleted, Resource: coreEvents, Object: version(t, 7, `"count":1`).Identity(), Inferred: true, FinalStateUnknown: true,
 	}, true)
 	drain(t, p)
-	if len(enricher.asked) > 0 || len(sink.storedIDs()) != 1 {
-		t.Errorf("asked for %v, sent %q", enricher.asked, sink.storedIDs())
+	if len(enricher.lookups) > 0 || len(sink.storedIDs()) != 1 {
+		t.Errorf("looked up %v, sent %q", enricher.lookups, sink.storedIDs())
 	}
 }
 

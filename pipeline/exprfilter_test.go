@@ -23,7 +23,7 @@ func exprFilter(t testing.TB, text string, onError OnError) ExprFilter {
 	return NewExprFilter(program, onError)
 }
 
-// count is what a counter says.
+// count is the value of a counter.
 func count(t testing.TB, c prometheus.Counter) float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -72,7 +72,7 @@ func TestExprFilter(t *testing.T) {
 	}
 }
 
-// What becomes of a Secret that cannot be redacted is not for onError to say.
+// onError does not decide about a Secret that cannot be redacted.
 func TestExprFilterOnSpoiled(t *testing.T) {
 	sink, dead := &script{}, &letters{}
 	p := start(t, sink, dead, func(o *Options) {

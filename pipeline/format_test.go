@@ -250,7 +250,7 @@ func TestLetters(t *testing.T) {
 	}
 }
 
-// headOf is what show says above the body.
+// headOf is what show prints above the body.
 func headOf(shown string) string { return shown[:strings.LastIndex(strings.TrimSpace(shown), "\n")] }
 
 func sameJSON(t *testing.T, a, b []byte) bool {
@@ -283,12 +283,12 @@ func TestSecretsInFormats(t *testing.T) {
 		for _, diff := range []Diff{DiffNone, DiffOldObject, DiffJSONPatch, DiffMergePatch} {
 			t.Run(name+" "+string(diff), func(t *testing.T) {
 				var mu sync.Mutex
-				var said []string
+				var got []string
 				sink := &script{answer: func(_ int, batch []sinks.Record) error {
 					mu.Lock()
 					defer mu.Unlock()
 					for i := range batch {
-						said = append(said, fmt.Sprintf("%+v %s %s", batch[i], batch[i].Body, batch[i].Structured()))
+						got = append(got, fmt.Sprintf("%+v %s %s", batch[i], batch[i].Body, batch[i].Structured()))
 					}
 					return sinks.Permanent(sinks.ReasonRejected, errors.New("no"))
 				}}
@@ -314,9 +314,9 @@ func TestSecretsInFormats(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					said = append(said, string(line))
+					got = append(got, string(line))
 				}
-				text := strings.Join(said, "\n")
+				text := strings.Join(got, "\n")
 				if got := strings.Count(text, "redacted:hmac-sha256:"); got < 12 || len(dead.got) != 2 {
 					t.Errorf("got %d digests and %d dead letters, want 2 records and 2 letters: %s", got, len(dead.got), text)
 				}

@@ -17,7 +17,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// fieldFilter passes objects with a top-level field of that value; it cannot tell of those that have it as "broken".
+// fieldFilter passes objects with a top-level field of that value; it cannot decide about those that have it as "broken".
 type fieldFilter struct{ field, value string }
 
 func (f fieldFilter) Pass(c *Change) (bool, error) {
@@ -26,7 +26,7 @@ func (f fieldFilter) Pass(c *Change) (bool, error) {
 		return false, err
 	}
 	if object[f.field] == "broken" {
-		return false, errors.New("cannot tell")
+		return false, errors.New("cannot decide")
 	}
 	return object[f.field] == f.value, nil
 }
@@ -56,7 +56,7 @@ func version(t testing.TB, resourceVersion int, fields string) *delta.Object {
 	return object
 }
 
-// take gives a pipeline one delta and returns what it says of the object, and whether it kept the change back.
+// take gives a pipeline one delta and returns whether the object passes, and whether the change is filtered out.
 func take(t testing.TB, p *Pipeline, d *delta.Delta, before bool) (passes, filtered bool) {
 	t.Helper()
 	ticket, err := p.Reserve(t.Context(), d, before)
@@ -86,7 +86,7 @@ func TestObjectsThatLeave(t *testing.T) {
 		{"is created out", OnLeaveDeleted, delta.Delta{Type: delta.Added}, "out", false, false, ""},
 		{"left unseen, before a snapshot", OnLeaveDeleted, delta.Delta{Type: delta.Added, Snapshot: true}, "out", true, false, "DELETED"},
 		{"was deleted unseen", OnLeaveIgnore, delta.Delta{Type: delta.Deleted, Inferred: true}, "out", true, false, "DELETED"},
-		{"cannot tell", OnLeaveDeleted, delta.Delta{Type: delta.Modified}, "broken", true, true, "dead"},
+		{"cannot decide", OnLeaveDeleted, delta.Delta{Type: delta.Modified}, "broken", true, true, "dead"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sink, dead := &script{}, &letters{}
@@ -126,7 +126,7 @@ func (oddVersion) Pass(c *Change) (bool, error) {
 
 func (oddVersion) OfObject() bool { return false }
 
-// An object that comes back after it left is told of, though this change of it is none that is wanted.
+// An object that comes back after it left is sent, though a filter refuses this change of it.
 func TestObjectsThatComeBack(t *testing.T) {
 	for _, onLeave := range []OnLeave{OnLeaveDeleted, OnLeaveIgnore} {
 		p := start(t, &script{}, &letters{}, func(o *Options) {
@@ -144,7 +144,7 @@ func TestObjectsThatComeBack(t *testing.T) {
 }
 
 // A change of a type that is not wanted is no matter for the dead letter, whatever else fails on it, and is decoded only
-// if somebody could be told of the object's end.
+// if the object's end is sent.
 func TestUnwantedTypesFailNothing(t *testing.T) {
 	for _, types := range []TypesFilter{{delta.Deleted}, {delta.Added}} {
 		dead := &letters{}
@@ -164,7 +164,7 @@ func TestUnwantedTypesFailNothing(t *testing.T) {
 	}
 }
 
-// What an object is told of when it leaves is for the filters of types to decide, and for no other.
+// Only the filters of types decide whether the end of an object is sent when it leaves.
 func TestLeavingAsksForTypes(t *testing.T) {
 	sink := &script{}
 	p := start(t, sink, &letters{}, func(o *Options) {
@@ -281,7 +281,7 @@ func value(rt *rapid.T, depth int) any {
 	}
 }
 
-// withoutNulls is what RFC 7386 can tell of an object. (It says nothing of objects inside arrays; the library that
+// withoutNulls is what RFC 7386 can express of an object. (It does not reach into objects inside arrays; the library that
 // applies the patch takes nulls away there too.)
 func withoutNulls(v any) any {
 	switch v := v.(type) {

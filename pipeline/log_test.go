@@ -65,7 +65,7 @@ func (b *logbook) Read(from uint64, maxBytes int) (entries []delta.Entry, err er
 	return entries, nil
 }
 
-// write is a commit up to the disk, and reports whether it got there as far as one knows; neither Committed nor Failed
+// write is a commit up to the disk, and reports whether it got there, if that is certain; neither Committed nor Failed
 // has been called then.
 func (b *logbook) write(p *Pipeline) bool {
 	change := p.Capture()
@@ -308,7 +308,7 @@ func TestLogThatCannotBeRead(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	b.set(false, nil)
-	settled(t, p, b) // nobody commits, nobody hands over: the reader comes back by itself
+	settled(t, p, b) // without commits and hand-overs the reader continues by itself
 	checkOrder(t, sink.storedIDs())
 }
 
@@ -502,7 +502,7 @@ func TestTicketsGiveTheirRoomBack(t *testing.T) {
 	settled(t, p, b)
 }
 
-// The age of the oldest change is told whether it is in memory, in the log, or between.
+// The age of the oldest change is reported whether it is in memory, in the log, or between.
 func TestOldestOnDisk(t *testing.T) {
 	sink, b := &script{}, newLogbook()
 	p := start(t, sink, &letters{}, spilling(b, 1<<10, 1<<30))

@@ -66,7 +66,7 @@ func TestOutageIsProbedAndSurvived(t *testing.T) {
 	checkOrder(t, sink.storedIDs())
 }
 
-// A batch that failed goes out again as it was, so that a receiver may know it by its digest.
+// A batch that failed goes out again as it was, so that a receiver may recognize it by its digest.
 func TestFailedBatchIsRetriedAsItWas(t *testing.T) {
 	sink := &script{}
 	var mu sync.Mutex
@@ -97,7 +97,7 @@ func TestFailedBatchIsRetriedAsItWas(t *testing.T) {
 	}
 }
 
-// One record that the receiver answers with 500 for ever, alone or in a batch, stops nobody but its own object.
+// One record that the receiver answers with 500 for ever, alone or in a batch, holds up no other object.
 func TestPoisonedRecordStopsOnlyItsObject(t *testing.T) {
 	for _, concurrency := range []int{1, 4} {
 		t.Run(fmt.Sprint("concurrency ", concurrency), func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestDeadLetterThatCannotBeWrittenIsNotSettled(t *testing.T) {
 	})
 	sink.mu.Lock()
 	if sink.calls != 1 {
-		t.Errorf("the sink was asked %d times about a record that it refused for good", sink.calls)
+		t.Errorf("the sink got %d calls for a record that it refused for good", sink.calls)
 	}
 	sink.mu.Unlock()
 	if s := p.Stats(); s.Waiting != 1 {
@@ -334,7 +334,7 @@ func TestOnePerKey(t *testing.T) {
 	checkOrder(t, sink.storedIDs())
 }
 
-// While a sink asks for time it is left alone.
+// A sink that requests a delay gets no call until it is over.
 func TestRetryAfter(t *testing.T) {
 	sink := &script{}
 	var asked time.Time
@@ -354,7 +354,7 @@ func TestRetryAfter(t *testing.T) {
 	drain(t, p)
 }
 
-// Permanent refusals of one object say nothing of the sink, however many they are.
+// Permanent refusals of one object prove nothing about the sink, however many they are.
 func TestRunOfPermanentsOnOneObject(t *testing.T) {
 	sink := &script{}
 	sink.set(func(int, []sinks.Record) error { return sinks.Permanent(sinks.ReasonTooLarge, errors.New("413")) })

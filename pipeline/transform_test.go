@@ -243,7 +243,7 @@ func TestTransformsOfBothVersions(t *testing.T) {
 	}
 }
 
-// A pipeline that looks at the version before says so, or nobody would keep it.
+// A pipeline that reads the version before reports it, or it would not be retained.
 func TestNeedsOld(t *testing.T) {
 	value, constant := program(t, "oldObject.a"), program(t, "1")
 	for name, test := range map[string]struct {

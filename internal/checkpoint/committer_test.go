@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// failing is a store that fails as long as it is told, and keeps what it wrote.
+// failing is a store that fails while fail is set, and keeps what it wrote.
 type failing struct {
 	*checkpoint.Store
 	mu      sync.Mutex
@@ -26,7 +26,7 @@ type failing struct {
 	lies    bool // a commit that fails is on disk all the same
 	tried   []*checkpoint.Commit
 	written []*checkpoint.Commit
-	entered chan struct{} // if set, told of each Commit, which
+	entered chan struct{} // if set, receives at each Commit, which
 	release chan struct{} // waits for this
 }
 
@@ -176,7 +176,7 @@ func seqsOf(t testing.TB, s *checkpoint.Store, pipeline string) (seqs []uint64) 
 	return seqs
 }
 
-// What a commit that failed was to say of the run is said by the next one.
+// What a commit that failed had about the run is in the next one.
 func TestFailedCommitKeepsWhatItSaysOfTheRun(t *testing.T) {
 	s, _ := open(t, t.TempDir())
 	store := &failing{Store: s}
@@ -221,7 +221,7 @@ func TestOnlyTheDiskSaysThatItIsWell(t *testing.T) {
 		return len(store.tried) > 2
 	})
 	if c.Err() == nil {
-		t.Error("the disk is said to be well")
+		t.Error("Err is nil though nothing was written")
 	}
 	store.set(nil)
 	eventually(t, func() bool { return c.Err() == nil })

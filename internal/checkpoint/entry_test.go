@@ -16,7 +16,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Whatever the file holds, reading it fails or gives an entry; it never panics and never asks for absurd memory.
+// Whatever the file holds, reading it fails or gives an entry; it never panics and never allocates absurd memory.
 func FuzzEntry(f *testing.F) {
 	object, err := delta.NewObject([]byte(`{"metadata":{"name":"a"}}`))
 	if err != nil {

@@ -98,14 +98,14 @@ func (s *server) Watch(context.Context, metav1.ListOptions) (watch.Interface, er
 	return w, nil
 }
 
-// do changes what the server says.
+// do changes the server.
 func (s *server) do(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-// send tells the watch that was opened last.
+// send sends an event on the watch that was opened last.
 func (s *server) send(t *testing.T, typ watch.EventType, object *metav1.PartialObjectMetadata) {
 	t.Helper()
 	eventually(t, "a watch", func() bool {
@@ -278,7 +278,7 @@ func TestGap(t *testing.T) {
 	})
 }
 
-// TestUnreadable: each reason is told once while it lasts, and what comes to be readable is read.
+// TestUnreadable: each reason is logged once while it lasts, and what can be read later is read.
 func TestUnreadable(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New("no"))
 	for name, c := range map[string]struct{ breaks, mend func(s *server) }{
@@ -302,7 +302,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestLookupNeverWaits asks while lists hang and before anybody runs the cache.
+// TestLookupNeverWaits looks up while lists hang and before Run.
 func TestLookupNeverWaits(t *testing.T) {
 	s := &server{hangs: true}
 	c, _ := run(t, s, nil)
@@ -386,7 +386,7 @@ func TestKindsMakeRoom(t *testing.T) {
 		}
 	}
 	if c.misses(ref("Thing")) || c.misses(ref("ThingB")) || told.count("WARN too many kinds of objects have Events: the objects of further ones are not looked up") != 1 {
-		t.Errorf("a kind that is in use had to go, or it was not told once: %v", told.lines)
+		t.Errorf("a kind that is in use had to go, or that was not logged once: %v", told.lines)
 	}
 	before := c.Bytes()
 	c.mu.Lock()

@@ -34,7 +34,7 @@ func TestEviction(t *testing.T) {
 	if s.bytes != 3*each || !has(s, k, "a") {
 		t.Fatalf("%d bytes, want %d and a", s.bytes, 3*each)
 	}
-	fill(s, k, "c", "b") // that an object changes does not mean that anybody asks for it
+	fill(s, k, "c", "b") // a change is no lookup
 	fill(s, k, "d")      // b was not used for the longest
 	for name, want := range map[string]bool{"a": true, "b": false, "c": true, "d": true} {
 		if has(s, k, name) != want {
