@@ -70,9 +70,9 @@ func TestEvalErrors(t *testing.T) {
 		`object.metadata.annotations["x"] == "y"`:                  `1:17: there is no field "annotations"; ask with has(object.metadata.annotations) first`,
 	} {
 		p := compile(t, text, Filter)
-		got, err := p.Eval(context.Background(), in)
+		got, err := p.Pass(context.Background(), in)
 		var failed *EvalError
-		if !errors.As(err, &failed) || got != nil {
+		if !errors.As(err, &failed) || got {
 			t.Errorf("%s: got %v, %v, want an EvalError", text, got, err)
 			continue
 		}

@@ -64,13 +64,11 @@ func compareInputs(t interface{ Errorf(string, ...any) }, p *Program) {
 		varResource: map[string]string{"group": r.Group, "version": r.Version, "resource": r.Resource},
 	})
 	var want any
-	if err == nil && p.kind == Filter {
-		if pass, ok := result.(types.Bool); ok {
-			want = bool(pass)
-		} else {
-			err = errors.New("not a bool")
-		}
-	} else if err == nil {
+	wantPass, ok := result.(types.Bool)
+	if pass, passErr := p.Pass(context.Background(), in); pass != bool(wantPass) || (passErr == nil) != (ok && err == nil) {
+		t.Errorf("%q: Pass is %v, %v, with the whole object in a map %v, %v", p, pass, passErr, result, err)
+	}
+	if err == nil {
 		var reason string
 		if want, reason = plain(result); reason != "" {
 			err = errors.New(reason)

@@ -57,7 +57,8 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	case varType:
 		return a.in.Type(), true
 	case varResource:
-		return resourceVariable(a.in.Resource()), true
+		r := a.in.Resource()
+		return map[string]any{"group": r.Group, "version": r.Version, "resource": r.Resource}, true
 	case varSnapshot:
 		return a.in.Snapshot(), true
 	case varInferred:
@@ -65,10 +66,6 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	default:
 		return nil, false
 	}
-}
-
-func resourceVariable(r schema.GroupVersionResource) map[string]string {
-	return map[string]string{"group": r.Group, "version": r.Version, "resource": r.Resource}
 }
 
 // Parent implements [cel.Activation].

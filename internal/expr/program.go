@@ -26,7 +26,6 @@ const (
 
 // Program is a compiled expression. It is immutable and safe for concurrent use.
 type Program struct {
-	kind     Kind
 	source   source
 	ast      *ast.AST
 	program  cel.Program
@@ -54,7 +53,7 @@ func Compile(text string, kind Kind) (*Program, error) {
 	if issues.Err() != nil {
 		return nil, src.faults(issues.Errors())
 	}
-	p := &Program{kind: kind, source: src, ast: checked.NativeRep()}
+	p := &Program{source: src, ast: checked.NativeRep()}
 	p.reads = readsOf(p.ast)
 	p.uses = usesOf(p.reads)
 	faults, warnings := checkFields(src, p.ast, p.reads)
@@ -85,27 +84,22 @@ func (p *Program) String() string { return string(p.source) }
 // Warnings are what works and was perhaps not meant.
 func (p *Program) Warnings() []Fault { return p.warnings }
 
-// Eval evaluates the expression. The result of a [Filter] is a bool; that of a [Value] is a copy, made of nil, bool, int64,
-// float64, string, []any and map[string]any. Its error is an [*EvalError], an [*InputError], or the context's if that has ended
-// before: an evaluation takes 100 ms at most, and is not interrupted.
+// Eval evaluates the expression. The result is a copy, made of nil, bool, int64, float64, string, []any and
+// map[string]any. Its error is an [*EvalError], an [*InputError], or the context's if that has ended before: an evaluation
+// takes some 100 ms at most, and is not interrupted.
 func (p *Program) Eval(ctx context.Context, in Input) (any, error) {
 	result, err := p.run(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	value, reason := plain(result)
-	if _, ok := value.(bool); p.kind == Filter && !ok {
-		reason = notBool
-	}
 	if reason != "" {
 		return nil, p.source.evalError(0, reason)
 	}
 	return value, nil
 }
 
-const notBool = "the result is neither true nor false"
-
-// Pass is Eval for a [Filter].
+// Pass is Eval for a [Filter]: the result is true or false.
 func (p *Program) Pass(ctx context.Context, in Input) (bool, error) {
 	result, err := p.run(ctx, in)
 	if err != nil {
@@ -113,7 +107,7 @@ func (p *Program) Pass(ctx context.Context, in Input) (bool, error) {
 	}
 	pass, ok := result.(types.Bool)
 	if !ok {
-		return false, p.source.evalError(0, notBool)
+		return false, p.source.evalError(0, "the result is neither true nor false")
 	}
 	return bool(pass), nil
 }

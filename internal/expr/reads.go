@@ -134,18 +134,11 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9]*$`)
 func (r Read) In(in Input) (value any, ok bool, err error) {
 	a := activation{in: in}
 	value, _ = a.ResolveName(r.variable)
-	switch v := value.(type) {
-	case map[string]string:
-		members := map[string]any{}
-		for name, member := range v {
-			members[name] = member
-		}
-		value = members
-	case types.Null:
-		value = nil
-	}
 	if a.err != nil {
 		return nil, false, a.err
+	}
+	if value == types.NullValue {
+		value = nil
 	}
 	for _, step := range r.steps {
 		if value, ok = stepInto(value, step); !ok {
