@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/functions"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/overloads"
@@ -14,16 +15,20 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// cel-go charges a call after it ran, by its overload. That does not bound an evaluation over an object that somebody else
-// made: one call may compare each pair of items, or build a text as long as two texts multiplied, and most of an object is
-// dyn, so that the overload is unknown and the call costs one step. So guard charges such calls before they run, and
-// dynCosts charges the other calls without an overload by the size of their arguments.
+// cel-go charges a call after it ran, by its overload; one without a model of its cost, or whose overload is unknown
+// because most of an object is dyn, as one step. That does not bound an evaluation over a hostile object: one call may
+// compare each pair of items, or build a text as long as two texts multiplied. So guard charges such calls before they run,
+// and sizeCosts charges the calls that cel-go has no model of by the size of their arguments.
 
-// dynCosts implements [cost.ActualCostEstimator] for the calls that cel-go has no model of.
-type dynCosts struct{}
+// sizeCosts implements [cost.ActualCostEstimator] for the calls that cel-go has no model of.
+type sizeCosts struct {
+	models map[string]cost.FunctionTracker
+}
+
+func newSizeCosts() sizeCosts { return sizeCosts{cost.StandardOverloadTrackers()} }
 
 // CallCost implements [cost.ActualCostEstimator].
-func (dynCosts) CallCost(function, overload string, args []ref.Val, _ ref.Val) *uint64 {
+func (c sizeCosts) CallCost(function, overload string, args []ref.Val, _ ref.Val) *uint64 {
 	steps := 1
 	switch {
 	case overload == chargeCall:
@@ -31,18 +36,19 @@ func (dynCosts) CallCost(function, overload string, args []ref.Val, _ ref.Val) *
 		steps = int(n)
 	case function == overloads.Matches || function == "find" || function == "findAll":
 		steps = regexPrice(args) // the pattern is a constant, which guard leaves to cel-go
-	case overload != "":
+	case c.models[overload] != nil:
 		return nil
 	default:
-		steps += dynPrice(function, args)
+		steps += sizePrice(function, args)
 	}
 	result := uint64(steps)
 	return &result
 }
 
-func dynPrice(function string, args []ref.Val) int {
+func sizePrice(function string, args []ref.Val) int {
 	switch function {
-	case operators.Index, operators.OptIndex, operators.OptSelect, overloads.TypeConvertType, overloads.TypeConvertDyn:
+	case operators.Index, operators.OptIndex, operators.OptSelect, overloads.TypeConvertType, overloads.TypeConvertDyn,
+		"cel.@mapInsert", "quantity", "isQuantity": // which refuse a long text
 		return 0
 	case overloads.Size, operators.Add:
 		if isContainer(args[0]) {

@@ -87,7 +87,7 @@ func TestGuardKeepsResults(t *testing.T) {
 			return fmt.Sprintf("%T %v %s", v.Value(), value, reason)
 		}
 		want := result(cel.EvalOptions(cel.OptOptimize))
-		got := result(cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(dynCosts{}), cel.CustomDecoratorV2(guard(env)))
+		got := result(cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(newSizeCosts()), cel.CustomDecoratorV2(guard(env)))
 		if got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}

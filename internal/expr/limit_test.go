@@ -26,7 +26,7 @@ func TestLimitBoundsTime(t *testing.T) {
 		same = append(same, strings.Repeat("a", 2000)+fmt.Sprint(i))
 	}
 	in := &input{typ: "MODIFIED", object: map[string]any{
-		"l": texts, "few": texts[:900], "d": lists, "s": same, "a": strings.Repeat("a", 500_000), "b": strings.Repeat("a", 250_000) + "b",
+		"l": texts, "few": texts[:900], "one": lists[0], "digits": strings.Repeat("1", 300_000), "d": lists, "s": same, "a": strings.Repeat("a", 500_000), "b": strings.Repeat("a", 250_000) + "b",
 	}}
 	// Alone on a machine and without the race detector none takes more than about 100 ms; not bounded, most take minutes.
 	const slow = 20 * time.Second
@@ -85,6 +85,14 @@ func TestLimitBoundsTime(t *testing.T) {
 		{`object.a.find(object.b) == ""`, "limit"},
 		{`object.few.distinct().size() == 900`, "true"},
 		{`object.few.all(x, x in object.few)`, "true"},
+		// Functions that cel-go counts as one step, whatever they are given.
+		{`cel.bind(s, string(object.a), object.l.all(x, s.size() > 0))`, "limit"},
+		{`cel.bind(s, string(object.digits), object.l.all(x, double(s) > 0.0))`, "limit"},
+		{`object.l.all(x, double(object.digits) > 0.0)`, "limit"},
+		{`cel.bind(l, object.l.map(x, 1.0), object.l.all(x, math.greatest(l) > 0.0))`, "limit"},
+		{`object.l.all(x, math.greatest(object.one) > 0)`, "limit"},
+		{`object.few.transformMap(i, x, {x: i}).size() == 900`, "true"},
+		{`object.few.transformMapEntry(i, x, {x: i}).size() == 900`, "true"},
 		// Results as long as two texts multiplied: they would not fit into memory.
 		{`object.a.replace("a", object.a).size() > 0`, "limit"},
 		{`object.a.replace("", object.a).size() > 0`, "limit"},

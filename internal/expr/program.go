@@ -61,7 +61,7 @@ func Compile(text string, kind Kind) (*Program, error) {
 		return nil, sorted(faults)
 	}
 	options := []cel.ProgramOption{
-		cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(dynCosts{}), cel.CustomDecoratorV2(guard(env)),
+		cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(newSizeCosts()), cel.CustomDecoratorV2(guard(env)),
 	}
 	if p.program, err = env.Program(checked, options...); err != nil {
 		return nil, Faults{src.fault(0, "cannot be evaluated: %v", err)}
