@@ -3,7 +3,6 @@ package delta
 import (
 	"encoding/hex"
 	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -81,11 +80,31 @@ func packUID(uid types.UID) (packed [16]byte, ok bool) {
 	if len(uid) != 36 || uid[8] != '-' || uid[13] != '-' || uid[18] != '-' || uid[23] != '-' {
 		return packed, false
 	}
-	digits := string(uid[:8] + uid[9:13] + uid[14:18] + uid[19:23] + uid[24:])
-	if _, err := hex.Decode(packed[:], []byte(digits)); err != nil || strings.ToLower(digits) != digits {
-		return [16]byte{}, false
+	n := 0
+	for i := 0; i < len(uid); i += 2 {
+		if uid[i] == '-' {
+			i++
+		}
+		high, low := digit(uid[i]), digit(uid[i+1])
+		if high > 15 || low > 15 {
+			return [16]byte{}, false
+		}
+		packed[n] = high<<4 | low
+		n++
 	}
 	return packed, true
+}
+
+// digit is the value of a lower-case hexadecimal digit; of anything else it is more than 15.
+func digit(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	default:
+		return 0xff
+	}
 }
 
 // unpackUID is the reverse of packUID.
