@@ -1,14 +1,9 @@
 package config
 
 import (
-	"strings"
-
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
-
-// operations are the keys of a transform.
-func operations() []string { return []string{"remove", "keep", "redact", "set", "rename"} }
 
 // transforms checks that each transform of a pipeline has one operation whose paths can match, and that no path means
 // another place than in the observed object. What the transforms do to an object is for `explain` to show.
@@ -20,7 +15,7 @@ func (v *validator) transforms(p *Pipeline, at string) {
 		case v.faults.isBroken(path) && keys == 0:
 			continue
 		case keys == 0:
-			v.fault(path, "has no key: give it one of %s", strings.Join(operations(), ", "))
+			v.fault(path, "has no key: give it one of remove, keep, redact, set, rename")
 		case keys > 1:
 			v.fault(path, "has %d keys; a transform has one, since their order matters: write one entry for each", keys)
 		default:

@@ -2,7 +2,6 @@ package config
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
@@ -26,20 +25,8 @@ func (v *validator) knownPath(p fieldpath.Path, at, text string) bool {
 		v.fault(at, "never matches: metadata has no field %s%s%s", field, hint, pointAt(text, p.Offset(1)))
 		return false
 	case (field == "labels" || field == "annotations") && p.Len() > 3:
-		v.fault(at, "never matches: %s are texts, and have nothing inside%s%s", p.Head(2), quoted(p), pointAt(text, p.Offset(3)))
+		v.fault(at, "never matches: %s are texts, and have nothing inside; a name with dots stands in quotes: %s[\"a.b/c\"]%s", p.Head(2), p.Head(2), pointAt(text, p.Offset(3)))
 		return false
 	}
 	return true
-}
-
-// quoted suggests the quotes that the name of a label with dots in it needs.
-func quoted(p fieldpath.Path) string {
-	if !p.IsNames() {
-		return ""
-	}
-	var names []string
-	for i := 2; i < p.Len(); i++ {
-		names = append(names, p.At(i).Name)
-	}
-	return "; did you mean " + p.Head(2).Join(fieldpath.Of(strings.Join(names, "."))).String() + "?"
 }
