@@ -12,7 +12,8 @@
 //
 // # JetStream
 //
-// A batch is published without waiting, then its acknowledgements are awaited. An early record may be refused (too
+// A batch is published without waiting, then flushed as to core NATS, since a missing permission has no acknowledgement,
+// and then its acknowledgements are awaited. An early record may be refused (too
 // large, stream full) and a later one stored, so a batch holds one record per key ([sinks.Limits.OnePerKey]).
 // Nats-Msg-Id is the record's DedupID: what is sent again within the stream's duplicate window is acknowledged and
 // not stored again. nats.go's own retries after "no responders" are switched off.

@@ -27,7 +27,7 @@ const (
 type link struct {
 	conn     *nats.Conn
 	js       jetstream.JetStream // nil for core NATS
-	down     chan struct{}       // closed once the connection is lost
+	down     chan struct{}       // closed once the connection is lost and its last callback has returned
 	refusals *refusals
 }
 
@@ -38,14 +38,6 @@ func (l *link) lost() error {
 		err = nats.ErrConnectionClosed
 	}
 	return connectionError("the connection to NATS was lost", err)
-}
-
-// withLimit adds the server's limit to the error of a record that exceeds it with its headers.
-func (l *link) withLimit(err error) error {
-	if errors.Is(err, nats.ErrMaxPayload) {
-		return fmt.Errorf("%w: max_payload is %d bytes", err, l.conn.MaxPayload())
-	}
-	return err
 }
 
 // connection returns the connection, and makes one if there is none. Making one does not end with ctx, but with the
@@ -75,22 +67,20 @@ func (s *Sink) connect() (*link, error) {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	link := &link{down: make(chan struct{}), refusals: newRefusals()}
-	options.AsyncErrorCB = func(conn *nats.Conn, _ *nats.Subscription, err error) {
+	options.AsyncErrorCB = func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		// A violation is the error of a record, which is returned; it comes again with each attempt.
 		level := slog.LevelWarn
 		if errors.Is(err, nats.ErrPermissionViolation) {
 			level = slog.LevelDebug
 		}
 		s.log.Log(s.life, level, "NATS reports an error", "err", err)
-		if !link.refusals.report(err) {
-			conn.Close()
-		}
+		link.refusals.report(err)
 	}
 	options.ClosedCB = func(conn *nats.Conn) {
-		close(link.down)
 		if s.life.Err() == nil {
 			s.log.Warn("connection to NATS lost", "err", conn.LastError())
 		}
+		close(link.down)
 	}
 	if link.conn, err = options.Connect(); err != nil {
 		return nil, connectionError("connect to NATS", err)

@@ -23,6 +23,7 @@ type refusals struct {
 	seq      int        // of the last report
 	subjects map[string]int
 	unknown  int           // seq of the last refusal of an unknown subject
+	inbox    error         // the subscription that acknowledgements come by was refused
 	last     error         // of any kind
 	changed  chan struct{} // closed at the next report
 }
@@ -31,9 +32,8 @@ func newRefusals() *refusals {
 	return &refusals{subjects: map[string]int{}, changed: make(chan struct{})}
 }
 
-// report takes an error from nats.go's callback. It returns false if the connection is of no use: the subscription that
-// acknowledgements come by was refused.
-func (r *refusals) report(err error) bool {
+// report takes an error from nats.go's callback.
+func (r *refusals) report(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seq++
@@ -41,16 +41,17 @@ func (r *refusals) report(err error) bool {
 	close(r.changed)
 	r.changed = make(chan struct{})
 	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return true
+		return
 	}
-	subject, publish := violated(err)
-	if subject == "" || len(r.subjects) >= maxRefused {
+	switch subject, publish := violated(err); {
+	case !publish:
+		r.inbox = fmt.Errorf("no acknowledgement can be received: %w", err)
+	case subject == "" || len(r.subjects) >= maxRefused:
 		clear(r.subjects)
 		r.unknown = r.seq
-	} else {
+	default:
 		r.subjects[subject] = r.seq
 	}
-	return publish
 }
 
 // state returns the number and the last of the reports, and a channel that is closed at the next one.
@@ -60,11 +61,14 @@ func (r *refusals) state() (seq int, last error, changed <-chan struct{}) {
 	return r.seq, r.last, r.changed
 }
 
-// since reports whether subject was refused after the report with the number seq. When in doubt it was.
-func (r *refusals) since(seq int, subject string) bool {
+// since returns an error if subject was refused after the report with the number seq. When in doubt it was.
+func (r *refusals) since(seq int, subject string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.subjects[subject] > seq || r.unknown > seq
+	if r.subjects[subject] > seq || r.unknown > seq {
+		return errRefused
+	}
+	return r.inbox
 }
 
 // violated returns the subject of a violation, and whether publishing to it was refused (else subscribing). The

@@ -2,15 +2,11 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -95,18 +91,19 @@ func (s *Sink) beside(ctx context.Context, stop func(), call func(context.Contex
 
 func (s *Sink) deliver(ctx context.Context, c *call) []error {
 	link, err := s.connection(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return all(c.n, err)
-	case link.js == nil:
-		return publish(ctx, link, c)
+	}
+	if link.js == nil {
+		_, errs := link.publish(ctx, c)
+		return errs
 	}
 	if err := s.stream.ensure(ctx, link.js, false); err != nil {
 		return all(c.n, err)
 	}
 	before := s.stream.highest.Load()
-	acks, errs := store(ctx, link, c)
-	s.stream.acknowledged(before, acks)
+	futures, errs := link.publish(ctx, c)
+	s.stream.acknowledged(before, link.await(ctx, futures, errs))
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && reasonOf(err) == sinks.ReasonNotFound }) {
 		s.stream.forget()
 	}
@@ -122,129 +119,14 @@ func (s *Sink) Close(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		s.calls.Wait()
+		if s.link != nil {
+			<-s.link.down
+		}
 	}()
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("close the connection to NATS: %w", ctx.Err())
-	}
-}
-
-// store publishes to JetStream, then waits for the acknowledgements.
-func store(ctx context.Context, l *link, c *call) (acks []*jetstream.PubAck, errs []error) {
-	acks, errs = make([]*jetstream.PubAck, c.n), make([]error, c.n)
-	futures := make([]jetstream.PubAckFuture, c.n)
-	seq, _, _ := l.refusals.state()
-	options := []jetstream.PublishOpt{jetstream.WithRetryAttempts(0)}
-	for i := range c.n {
-		message, err := c.message(ctx, i)
-		if err == nil {
-			futures[i], err = l.js.PublishMsgAsync(message, options...)
-			err = classify(message.Subject, l.withLimit(err))
-		}
-		errs[i] = err
-		if err != nil && !sinks.Classify(err).Permanent { // of the connection, not of the record
-			copy(errs[i:], all(c.n-i, err))
-			break
-		}
-	}
-	// The last first: acknowledgements come in order as a rule, so that this goroutine wakes once and not for each.
-	for i, future := range slices.Backward(futures) {
-		if future != nil {
-			var err error
-			acks[i], err = await(ctx, l, seq, future)
-			errs[i] = classify(future.Msg().Subject, err)
-		}
-	}
-	return acks, errs
-}
-
-// await waits for one acknowledgement. That of a duplicate is one too.
-func await(ctx context.Context, l *link, seq int, future jetstream.PubAckFuture) (*jetstream.PubAck, error) {
-	for {
-		_, _, changed := l.refusals.state()
-		refused := l.refusals.since(seq, future.Msg().Subject)
-		select { // first, since an acknowledgement outweighs a doubt
-		case ack := <-future.Ok():
-			return ack, nil
-		case err := <-future.Err():
-			return nil, err
-		default:
-		}
-		if refused {
-			return nil, errRefused
-		}
-		select {
-		case ack := <-future.Ok():
-			return ack, nil
-		case err := <-future.Err():
-			return nil, err
-		case <-changed:
-		case <-l.down:
-			return nil, l.lost()
-		case <-ctx.Done():
-			return nil, fmt.Errorf("no acknowledgement: %w", ctx.Err())
-		}
-	}
-}
-
-// publish sends to core NATS. The records are delivered if the server answered a ping that was sent after them, over
-// the same connection, and refused none meanwhile.
-func publish(ctx context.Context, l *link, c *call) []error {
-	errs := make([]error, c.n)
-	subjects := make([]string, c.n)
-	seq, _, _ := l.refusals.state()
-	before := l.conn.LastError()
-	for i := range c.n {
-		message, err := c.message(ctx, i)
-		if err == nil {
-			subjects[i] = message.Subject
-			err = classify(message.Subject, l.withLimit(l.conn.PublishMsg(message)))
-		}
-		if err != nil && !sinks.Classify(err).Permanent {
-			return all(c.n, err)
-		}
-		errs[i] = err
-	}
-	if err := flush(ctx, l, before); err != nil {
-		for i := range errs {
-			if errs[i] == nil {
-				errs[i] = classify(subjects[i], err)
-			}
-		}
-		return errs
-	}
-	for i := range errs {
-		if errs[i] == nil && l.refusals.since(seq, subjects[i]) {
-			errs[i] = classify(subjects[i], errRefused)
-		}
-	}
-	return errs
-}
-
-// flush returns once the server has read everything sent so far and all that it complained about is in l.refusals.
-// nats.go sets LastError when it reads the complaint, that is before it reads the PONG, and calls back later, in
-// order: once the last error was called back, all were.
-func flush(ctx context.Context, l *link, before error) error {
-	if err := l.conn.FlushWithContext(ctx); err != nil {
-		if errors.Is(err, nats.ErrConnectionClosed) {
-			return l.lost()
-		}
-		return err
-	}
-	for {
-		_, reported, changed := l.refusals.state()
-		last := l.conn.LastError()
-		if last == before || last == reported { //nolint:errorlint // identity: the very same report
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-l.down:
-			return l.lost()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	}
 }
