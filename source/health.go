@@ -51,22 +51,16 @@ const blockedAfter = time.Second
 
 // health is the state of a watch. Its goroutines set it; probes, metrics and /status read it.
 type health struct {
-	resource  schema.GroupVersionResource
-	namespace string
-	metrics   *watchMetrics
-	logger    *slog.Logger
+	resource schema.GroupVersionResource
+	metrics  *watchMetrics
+	logger   *slog.Logger
 
-	mu           sync.Mutex // guards what follows
-	state        State
-	since        time.Time
-	err          error
-	forbidden    bool // the missing rule was logged since the watch last went well
-	complete     bool // the state was read once
-	opens        int
-	known        int
-	position     string
-	lastActivity time.Time
-	handing      time.Time // when the change arrived that the handler has not taken
+	mu        sync.Mutex  // guards what follows
+	current   WatchStatus // but for Blocked and Ready
+	forbidden bool        // the missing rule was logged since the watch last went well
+	complete  bool        // the state was read once
+	opens     int
+	handing   time.Time // when the change arrived that the handler has not taken
 }
 
 // failed records an error. The first after a success is logged as a warning, with the rule that is missing.
@@ -79,7 +73,7 @@ func (h *health) failed(err error) {
 		state = StateRefused
 	}
 	h.mu.Lock()
-	repeated := h.state == state
+	repeated := h.current.State == state
 	if apierrors.IsForbidden(err) { // the rule is logged even if something else failed before
 		repeated = repeated && h.forbidden
 		h.forbidden = true
@@ -104,8 +98,8 @@ func (h *health) failed(err error) {
 // rule is the RBAC rule that a forbidden watch lacks.
 func (h *health) rule() string {
 	kind, in := "ClusterRole", ""
-	if h.namespace != "" {
-		kind, in = "Role", " in namespace "+h.namespace
+	if namespace := h.current.Namespace; namespace != "" {
+		kind, in = "Role", " in namespace "+namespace
 	}
 	return fmt.Sprintf("%s%s: {apiGroups: [%q], resources: [%q], verbs: [list, watch]}", kind, in, h.resource.Group, h.resource.Resource)
 }
@@ -117,7 +111,7 @@ func (h *health) opened(resumed bool) {
 	if h.opens++; h.opens > 1 {
 		h.metrics.restarts.Inc()
 	}
-	if h.state == StateFailing || h.state == StateMissing {
+	if h.current.State == StateFailing || h.current.State == StateMissing {
 		h.logger.Info("watching again")
 	}
 	if resumed { // from a position that a complete state led to, in this run or the last
@@ -138,10 +132,13 @@ func (h *health) completed() {
 
 // set changes the state; h.mu is held.
 func (h *health) set(state State, err error) {
-	if h.state != state {
-		h.state, h.since = state, time.Now()
+	if h.current.State != state {
+		h.current.State, h.current.Since = state, time.Now()
 	}
-	h.err = err
+	h.current.Error = ""
+	if err != nil {
+		h.current.Error = err.Error()
+	}
 	h.forbidden = h.forbidden && state == StateFailing
 }
 
@@ -149,7 +146,7 @@ func (h *health) set(state State, err error) {
 // ended, and no time.
 func (h *health) active(at time.Time, position string, known int) {
 	h.mu.Lock()
-	h.position, h.known, h.lastActivity = position, known, at
+	h.current.Position, h.current.Known, h.current.LastActivity = position, known, at
 	h.mu.Unlock()
 }
 
@@ -165,17 +162,11 @@ func (h *health) handOver(ctx context.Context, at time.Time, call func(context.C
 	return err
 }
 
-func (h *health) status(source, resource string) WatchStatus {
+func (h *health) status() WatchStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	blocked := !h.handing.IsZero() && time.Since(h.handing) > blockedAfter
-	status := WatchStatus{
-		Source: source, Resource: resource, Namespace: h.namespace,
-		State: h.state, Since: h.since, Known: h.known, Position: h.position, LastActivity: h.lastActivity,
-		Blocked: blocked, Ready: h.complete || h.state == StateMissing || blocked,
-	}
-	if h.err != nil {
-		status.Error = h.err.Error()
-	}
+	status := h.current
+	status.Blocked = !h.handing.IsZero() && time.Since(h.handing) > blockedAfter
+	status.Ready = h.complete || status.State == StateMissing || status.Blocked
 	return status
 }

@@ -17,7 +17,7 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 	var lines strings.Builder
 	h := &health{
 		resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forResource(sourcetest.Things),
-		logger: slog.New(slog.NewTextHandler(&lines, nil)), state: StateStarting,
+		logger: slog.New(slog.NewTextHandler(&lines, nil)), current: WatchStatus{State: StateStarting},
 	}
 	forbidden := apierrors.NewForbidden(sourcetest.Things.GroupResource(), "", errors.New("not you"))
 	cut := errors.New("unexpected EOF")

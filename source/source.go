@@ -74,8 +74,11 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 		id: digest(&s.options, resource, scope.namespace), collection: c,
 		namespaces: scope.namespaces, options: &s.options, handler: handler, metrics: metrics, logger: logger,
 		health: &health{
-			resource: resource, namespace: scope.namespace, metrics: metrics, logger: logger,
-			state: StateStarting, since: time.Now(),
+			resource: resource, metrics: metrics, logger: logger,
+			current: WatchStatus{
+				Source: s.options.Name, Resource: delta.ResourceName(resource), Namespace: scope.namespace,
+				State: StateStarting, Since: time.Now(),
+			},
 		},
 		state: &state{known: newKnownSet(false), Meta: Meta{
 			Source: s.options.Name, Resource: delta.ResourceName(resource), Namespace: scope.namespace, Namespaces: scope.namespaces,
@@ -115,7 +118,7 @@ func (s *Source) Run(ctx context.Context) {
 func (s *Source) Status() []WatchStatus {
 	statuses := make([]WatchStatus, 0, len(s.watches))
 	for _, w := range s.watches {
-		statuses = append(statuses, w.health.status(s.options.Name, delta.ResourceName(w.collection.resource)))
+		statuses = append(statuses, w.health.status())
 	}
 	return statuses
 }

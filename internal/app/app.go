@@ -82,7 +82,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if err != nil {
 		return &FailureError{err}
 	}
-	registry.MustRegister(source.NewCollector(sources))
+	source.RegisterGauges(registry, sources)
 	if err := checkSources(ctx, sources); err != nil {
 		return err
 	}
