@@ -46,60 +46,54 @@ func (p *Pipeline) pace(ctx context.Context) {
 	if p.budget.memory <= ahead || p.budget.unpaced {
 		return
 	}
-	timer := time.NewTimer(paceTimeout * time.Duration(ahead) / maxAhead)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, paceTimeout*time.Duration(ahead)/maxAhead)
+	defer cancel()
 	for p.budget.memory > ahead*3/4 {
-		freed := p.budget.freed
-		p.budget.waiting++
-		p.mu.Unlock()
-		select {
-		case <-freed:
-		case <-timer.C:
-			p.mu.Lock()
+		if !p.awaitFreed(ctx) {
 			p.budget.unpaced = true
 			return
-		case <-ctx.Done():
-			p.mu.Lock()
-			return
 		}
-		p.mu.Lock()
 	}
 }
 
-// reserve makes room for an item: in memory, or before the log if the pipeline spills.
+// awaitFreed waits until memory may have been released, and returns false if ctx ends first. p.mu is held, but not
+// during the wait.
+func (p *Pipeline) awaitFreed(ctx context.Context) bool {
+	freed := p.budget.freed
+	p.budget.waiting++
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	select {
+	case <-freed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// reserve reserves memory for an item: in the backlog, or before the log if the pipeline spills.
 func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	i.size = p.sizeOf(i.size)
-	for {
-		p.mu.Lock()
-		if (p.budget.next == nil || p.budget.next == i) && p.tryReserve(i) {
-			p.endTurn(i)
-			relieved := p.budget.full && p.budget.memory <= p.options.MaxBytes/2
-			p.budget.full = p.budget.full && !relieved
-			p.mu.Unlock()
-			if relieved {
-				p.logger.Info("the backlog has room again")
-			}
-			return nil
-		}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.endTurn(i)
+	for (p.budget.next != nil && p.budget.next != i) || !p.tryReserve(i) {
 		if !p.budget.full {
 			p.budget.full = true
 			p.logger.Warn("the backlog is full; its sources wait until something is delivered", "waiting", p.counts.Waiting)
 		}
-		if p.budget.next == nil && i.size <= p.options.MaxBytes/2 { // a larger one might wait for what never goes
+		if p.budget.next == nil && i.size <= p.options.MaxBytes/2 { // a larger one might wait for what is never released
 			p.budget.next = i
 		}
-		freed := p.budget.freed
-		p.budget.waiting++
-		p.mu.Unlock()
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			p.mu.Lock()
-			p.endTurn(i)
-			p.mu.Unlock()
+		if !p.awaitFreed(ctx) {
 			return context.Cause(ctx)
 		}
 	}
+	if p.budget.full && p.budget.memory <= p.options.MaxBytes/2 {
+		p.budget.full = false
+		p.logger.Info("the backlog has room again")
+	}
+	return nil
 }
 
 // endTurn lets those behind an item that waits no more go on.
