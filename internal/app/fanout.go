@@ -87,7 +87,7 @@ func (f *fanOut) take(tickets []pipeline.Ticket, record func()) {
 }
 
 // Update implements [source.Handler].
-func (f *fanOut) Update(change func()) { f.state.hand(change) }
+func (f *fanOut) Update(change func()) { f.state.withoutCapture(change) }
 
 // Commit implements [source.Handler].
 func (f *fanOut) Commit(ctx context.Context) error { return f.state.commit(ctx) }

@@ -20,7 +20,7 @@ func NewDryPipelines(loaded *config.Config, redactionKey []byte, enricher pipeli
 }
 
 // newPipelines makes the configured pipelines; none runs yet.
-func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKey []byte, enricher pipeline.Enricher, kept *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
+func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKey []byte, enricher pipeline.Enricher, state *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
 	var pipelines []*pipeline.Pipeline
 	for _, c := range loaded.Pipelines {
 		sink := opened[c.Sink]
@@ -51,7 +51,7 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 		if letters, ok := opened[deadLetter]; ok {
 			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Timeout: letters.Limits.Timeout}
 		}
-		kept.equip(&options, c.Backlog)
+		state.equip(&options, c.Backlog)
 		pipelines = append(pipelines, pipeline.New(options, metrics, logger))
 	}
 	return pipelines

@@ -41,7 +41,7 @@ func FindRedactionKey(c config.Redaction, stateDir string) ([]byte, error) {
 	}
 }
 
-// redactionKey returns the key, or makes one, which is kept in the state directory or lasts as long as the process.
+// redactionKey returns the key, or makes one, which is stored in the state directory or lasts as long as the process.
 func redactionKey(c config.Redaction, stateDir string) ([]byte, error) {
 	key, err := FindRedactionKey(c, stateDir)
 	if err != nil || len(key) > 0 {

@@ -18,10 +18,10 @@ func clientOptions(loaded *config.Config) source.ClientOptions {
 }
 
 // newSources makes the configured sources; nothing is watched yet.
-func newSources(loaded *config.Config, client *source.Client, pipelines []*pipeline.Pipeline, kept *state, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
+func newSources(loaded *config.Config, client *source.Client, pipelines []*pipeline.Pipeline, state *state, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
 	var made []*source.Source
 	for _, c := range loaded.Sources {
-		fan := &fanOut{state: kept}
+		fan := &fanOut{state: state}
 		for n, p := range loaded.Pipelines {
 			if slices.Contains(p.Sources, c.Name) {
 				fan.pipelines = append(fan.pipelines, pipelines[n])
@@ -36,11 +36,11 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 		options := source.Options{
 			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,
 			LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
-			Snapshot: source.Snapshot(c.Snapshot), OnRollback: kept.rollback,
+			Snapshot: source.Snapshot(c.Snapshot), OnRollback: state.rollback,
 		}
 		fan.equip(&options)
 		s := source.New(client, options, fan, metrics, logger)
-		if err := kept.restore(s); err != nil {
+		if err := state.restore(s); err != nil {
 			return nil, fmt.Errorf("restore source %q: %w", c.Name, err)
 		}
 		made = append(made, s)

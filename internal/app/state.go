@@ -191,8 +191,8 @@ func (p pipelineState) Committed(logs map[string]checkpoint.LogSize) {
 	p.Pipeline.Committed(logs[p.Name()].Bytes)
 }
 
-// hand runs f at a moment when no commit looks.
-func (s *state) hand(f func()) {
+// withoutCapture runs f while no commit captures: the next one has all of what f does, or nothing.
+func (s *state) withoutCapture(f func()) {
 	if s.committer == nil {
 		f()
 		return
