@@ -17,5 +17,9 @@
 // has seen is dropped, what is new is a delta. Absence is concluded from a complete list only, never from an error,
 // a lost right or a missing resource; a resource that discovery proves gone took its objects along.
 //
+// Each known object has views: bits for the pipelines whose snapshot of it is due, and for those that do not have it. The
+// comparison of an object and its views decide which pipelines get which delta. The Handler reports whose filters passed
+// it, in the moment in which it is placed in them, and that makes the new views.
+//
 // A [Handler] that blocks stalls its watch, and nothing else: nothing is read meanwhile, and the server keeps the rest.
 package source
