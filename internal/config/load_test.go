@@ -202,6 +202,23 @@ func TestDeepNesting(t *testing.T) {
 	}
 }
 
+// TestNoDocument: a file without a value is empty, whatever else is in it.
+func TestNoDocument(t *testing.T) {
+	for _, text := range []string{"", "\n", "# a comment\n", "---\n", "---\n...\n", "%YAML 1.1\n---\n", "\ufeff", "~"} {
+		if faults := faultsOf(t, text, nil); len(faults) != 1 || !strings.Contains(faults[0].Message, "the file is empty") {
+			t.Errorf("%q: got %v", text, faults)
+		}
+	}
+}
+
+// TestAliasAsKey: a key may be an alias, as any scalar.
+func TestAliasAsKey(t *testing.T) {
+	config, _ := parse(t, strings.Replace(minimal, "cluster: c", "&name cluster: &key stateDir\n*key : /x", 1), nil)
+	if config.Cluster != "stateDir" || config.StateDir != "/x" {
+		t.Errorf("got %+v", config)
+	}
+}
+
 // TestAliasBombs: a small file cannot grow large, by aliases or by merge keys.
 func TestAliasBombs(t *testing.T) {
 	wide := "a: &a [" + strings.Repeat("x,", 10000) + "]\nb: [" + strings.Repeat("*a,", 10000) + "]\n"

@@ -94,6 +94,9 @@ func newNode(y *yaml.Node) *node {
 		present := map[string]bool{}
 		for i := 0; i+1 < len(y.Content); i += 2 {
 			key, value := y.Content[i], newNode(y.Content[i+1])
+			if key.Kind == yaml.AliasNode {
+				key = key.Alias
+			}
 			if key.ShortTag() == "!!merge" {
 				merged = append(merged, value.merged()...)
 				continue
