@@ -43,10 +43,7 @@ func (p *Pipeline) park() {
 		}
 		n := 0
 		for ; n < len(o.tail) && o.tail[n].logged && o.tail[n].seq < p.log.written; n++ {
-			i := o.tail[n]
-			o.parked = append(o.parked, parked{i.seq, i.observed})
-			p.backlog.arrivals.Remove(i.arrival)
-			p.budget.memory -= i.size - parkedSize
+			o.parked = append(o.parked, p.unload(o.tail[n]))
 		}
 		clear(o.tail[:n]) // the head may keep their array for long
 		if o.tail = o.tail[n:]; len(o.parked) == 0 {
@@ -63,12 +60,17 @@ func (p *Pipeline) parkAgain(o *objectQueue) {
 	}
 	all := make([]parked, 0, len(back)+len(o.parked))
 	for _, i := range back {
-		all = append(all, parked{i.seq, i.observed})
-		p.backlog.arrivals.Remove(i.arrival)
-		p.budget.memory -= i.size - parkedSize
+		all = append(all, p.unload(i))
 	}
 	clear(back)
 	o.items, o.parked = o.items[:1:1], append(all, o.parked...)
+}
+
+// unload removes an item from memory and returns what is kept of it.
+func (p *Pipeline) unload(i *item) parked {
+	p.backlog.arrivals.Remove(i.arrival)
+	p.budget.memory -= i.size - parkedSize
+	return parked{i.seq, i.observed}
 }
 
 // unpark has the next deltas of an object read, which stays out of the queue until they are. p.mu is held.
