@@ -71,7 +71,7 @@ func (l *link) flush(ctx context.Context, before error) error {
 		return err
 	}
 	for {
-		_, reported, changed := l.refusals.state()
+		_, changed, reported := l.refusals.state()
 		last := l.conn.LastError()
 		if last == before || last == reported { //nolint:errorlint // identity: the very same report
 			return nil

@@ -54,11 +54,11 @@ func (r *refusals) report(err error) {
 	}
 }
 
-// state returns the number and the last of the reports, and a channel that is closed at the next one.
-func (r *refusals) state() (seq int, last error, changed <-chan struct{}) {
+// state returns the number of the last report, a channel that is closed at the next one, and the error of the last.
+func (r *refusals) state() (seq int, changed <-chan struct{}, last error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.seq, r.last, r.changed
+	return r.seq, r.changed, r.last
 }
 
 // since returns an error if subject was refused after the report with the number seq. When in doubt it was.

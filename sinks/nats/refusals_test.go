@@ -33,7 +33,7 @@ func TestViolated(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	r := newRefusals()
-	before, _, changed := r.state()
+	before, changed, _ := r.state()
 	denied := violation(`Publish to "a"`)
 	r.report(denied)
 	select {
@@ -41,7 +41,7 @@ func TestRefusals(t *testing.T) {
 	default:
 		t.Error("want the channel closed")
 	}
-	now, last, _ := r.state()
+	now, _, last := r.state()
 	if r.since(before, "a") == nil || r.since(before, "b") != nil || r.since(now, "a") != nil {
 		t.Error("want a refused since before, b not, and a not since")
 	}

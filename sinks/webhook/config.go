@@ -2,6 +2,7 @@
 package webhook
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -139,6 +140,11 @@ func (c *Config) Validate() []sinks.Fault {
 		}
 	}
 	return faults
+}
+
+// Open implements [sinks.Config]. It fails if a file that the configuration names cannot be read.
+func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
+	return newSink(c, env)
 }
 
 // leastSecret is the least that Standard Webhooks requires of a secret: 24 to 64 random bytes.
