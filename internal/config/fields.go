@@ -12,7 +12,6 @@ type field struct {
 	enum     []string
 	required bool
 	index    []int
-	typ      reflect.Type
 }
 
 // fieldsOf lists the keys of a struct in their order, those of ",inline" structs in place.
@@ -23,7 +22,7 @@ func fieldsOf(t reflect.Type) []field {
 		if name == "-" || f.Anonymous || !f.IsExported() {
 			continue
 		}
-		key := field{name: name, doc: f.Tag.Get("doc"), required: f.Tag.Get("required") == "true", index: f.Index, typ: f.Type}
+		key := field{name: name, doc: f.Tag.Get("doc"), required: f.Tag.Get("required") == "true", index: f.Index}
 		if enum := f.Tag.Get("enum"); enum != "" {
 			key.enum = strings.Split(enum, "|")
 		}

@@ -78,7 +78,7 @@ func (s schemaWriter) structure(v reflect.Value) jsonSchema {
 		}
 		if key.required {
 			required = append(required, key.name)
-			if key.typ.Kind() == reflect.Slice {
+			if value.Kind() == reflect.Slice {
 				property["type"], property["minItems"] = "array", 1
 			}
 		}
