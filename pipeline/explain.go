@@ -94,7 +94,7 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 	}
 	redacted := shown.redacted() // before the transforms, which change what the filters saw
 	for i, filter := range p.options.Filters {
-		e.Filters = append(e.Filters, describe(filter, judged, redacted))
+		e.Filters = append(e.Filters, describe(ctx, filter, judged, redacted))
 		e.Filters[i].Index, e.Filters[i].Asked = i, slices.Contains(asked, i)
 	}
 	if !e.Taken {
@@ -142,7 +142,7 @@ func (c *Change) redacted() redactedInput {
 
 // describe evaluates a filter on a change, and returns the answer with the values that the filter looks at, as far as
 // they may be shown.
-func describe(filter Filter, judged *Change, shown redactedInput) FilterAnswer {
+func describe(ctx context.Context, filter Filter, judged *Change, shown redactedInput) FilterAnswer {
 	passed, err := filter.Pass(judged)
 	answer := FilterAnswer{Passed: passed, OfObject: filter.OfObject()}
 	switch filter := filter.(type) {
@@ -159,7 +159,7 @@ func describe(filter Filter, judged *Change, shown redactedInput) FilterAnswer {
 	case ExprFilter:
 		answer.Kind, answer.Condition = "expr", filter.program.String()
 		answer.Reads = exprReads(filter, shown)
-		if _, err = filter.program.Pass(context.Background(), judged); err != nil { // also where onError passes it over
+		if _, err = filter.program.Pass(ctx, judged); err != nil { // also where onError passes it over
 			answer.Note = "onError: " + string(filter.onError)
 		}
 	case ChangedFilter:
