@@ -17,7 +17,7 @@ GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)/gofumpt
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)$$($(GO) env GOOS)" != 0linux ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test soak test-unit lint fmt fuzz bench bench-micro bench-sinks assets schema clean notes
+.PHONY: help build demo test soak test-unit lint fmt fuzz bench bench-micro bench-sinks assets compile schema clean notes
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,9 @@ demo: ## Show it at work on a real API server and a NATS server; Ctrl-C ends it,
 	@echo "building the demo"
 	@cd test && $(GO) build -buildvcs=false -o ../bin/demo ./cmd/demo && exec ../bin/demo
 
-test: notes test-unit assets ## Run all tests, also those against real servers: API server, NATS, Kafka
-	cd test && $(GO) test $(RACE) $(TESTFLAGS) ./...
+# The results of the second line are not cached: the exporter that it tests is none of the inputs that go knows.
+test: notes assets compile test-unit ## Run all tests, also those against real servers: API server, NATS, Kafka
+	cd test && $(GO) test $(RACE) -count=1 $(TESTFLAGS) ./...
 
 soak: assets ## Run the long forms of the fault tests, which take minutes each
 	cd test && KUBEFERRY_SOAK=1 $(GO) test $(RACE) -count=1 -timeout 60m -v -run 'KilledTenTimes|SinkGone|HotObject|WatchStartFails' ./e2e
@@ -68,8 +69,15 @@ bench-micro: ## Run the benchmarks that need no servers
 bench-sinks: ## Compare each sink with its client library on real servers; takes minutes, and a quiet machine
 	cd test && KUBEFERRY_BENCH=1 $(GO) test -count=1 -timeout 30m -v ./bench
 
-assets: ## Fetch or build the API server and etcd for the tests, once
+assets: ## Fetch and build what the tests run: API server, etcd, Kafka, NATS, the exporter; minutes, once
+	@echo "preparing what the tests run; the first time on a machine that takes minutes"
 	@cd test && $(GO) run ./cmd/assets
+
+# Compilers that run beside tests would take their time. `go list -export` compiles without linking, which go test repeats.
+compile:
+	@echo "compiling the tests"
+	@$(GO) list -test -export $(RACE) ./... >/dev/null
+	@cd test && $(GO) list -test -export $(RACE) ./... >/dev/null
 
 schema: ## Write the JSON Schema of the configuration file to bin/kubeferry.schema.json
 	@mkdir -p bin

@@ -17,7 +17,15 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/test/internal/assets"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
+	"github.com/kubeferry/kubeferry/test/natstest"
 )
+
+func TestMain(m *testing.M) {
+	assets.Must(natstest.Prepare, kafkatest.Prepare)
+	os.Exit(m.Run())
+}
 
 const (
 	batchSize = 100

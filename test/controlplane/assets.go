@@ -8,32 +8,48 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
 
 	"github.com/kubeferry/kubeferry/test/internal/cache"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
-// programs are the binaries that a control plane consists of.
-func programs() []string { return []string{"kube-apiserver", "etcd"} }
+// binaries are the programs that a control plane consists of.
+func binaries() []string { return []string{"kube-apiserver", "etcd"} }
 
 // Assets returns a directory with the binaries kube-apiserver and etcd: the one that KUBEBUILDER_ASSETS names, or the
-// one in the user's cache, which is filled the first time by a download with setup-envtest, or, where that cannot
-// reach its host, by building both from the Go modules in assets/. The build takes minutes; log gets its progress.
-//
-// Processes that call it at the same time wait for the one that builds.
-func Assets(ctx context.Context, log io.Writer) (dir string, err error) {
+// one in the user's cache, which [Prepare] fills.
+func Assets() (dir string, err error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" && complete(dir) {
 		return dir, nil
 	}
-	r, err := loadRecipes(ctx)
+	r, err := loadRecipes()
 	if err != nil {
 		return "", fmt.Errorf("control plane assets: %w", err)
 	}
-	dir, err = cache.Dir(ctx, log, r.cacheName(), func(ctx context.Context, dir string) error {
+	if dir, err = cache.Find(r.cacheName()); err != nil {
+		return "", fmt.Errorf("kube-apiserver and etcd are missing, run `make assets`: %w", err)
+	}
+	return dir, nil
+}
+
+// Prepare makes sure that there are Assets. It fills the user's cache the first time by a download with setup-envtest,
+// or, where that cannot reach its host, by building both programs from the Go modules in assets/. The build takes
+// minutes; log gets its progress. Prepare belongs before the tests, in TestMain.
+//
+// Processes that call it at the same time wait for the one that builds.
+func Prepare(ctx context.Context, log io.Writer) error {
+	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" && complete(dir) {
+		return nil
+	}
+	r, err := loadRecipes()
+	if err != nil {
+		return fmt.Errorf("control plane assets: %w", err)
+	}
+	_, err = cache.Dir(ctx, log, r.cacheName(), func(ctx context.Context, dir string) error {
 		fmt.Fprintf(log, "looking for Kubernetes %s test binaries to download\n", r.version)
 		downloadErr := download(ctx, r.version, dir)
 		if downloadErr == nil {
@@ -43,13 +59,13 @@ func Assets(ctx context.Context, log io.Writer) (dir string, err error) {
 		return r.build(ctx, log, dir)
 	})
 	if err != nil {
-		return "", fmt.Errorf("control plane assets: %w", err)
+		return fmt.Errorf("control plane assets: %w", err)
 	}
-	return dir, nil
+	return nil
 }
 
 func complete(dir string) bool {
-	for _, name := range programs() {
+	for _, name := range binaries() {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || info.IsDir() {
 			return false
@@ -65,20 +81,17 @@ type recipes struct {
 	digest  string // of everything that decides what is built
 }
 
-// loadRecipes finds assets/ by asking the go command, because a binary built with -trimpath does not know where its
-// source is, and modules cannot embed files of nested modules.
-func loadRecipes(ctx context.Context) (*recipes, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubeferry/kubeferry/test")
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	out, err := output(cmd)
+// loadRecipes finds assets/ in the checkout, because modules cannot embed files of nested modules.
+func loadRecipes() (*recipes, error) {
+	root, err := programs.Root()
 	if err != nil {
 		return nil, err
 	}
-	r := &recipes{dir: filepath.Join(strings.TrimSpace(out), "controlplane", "assets")}
+	r := &recipes{dir: filepath.Join(root, "test", "controlplane", "assets")}
 
 	digest := sha256.New()
 	fmt.Fprintln(digest, buildFlags("VERSION"))
-	for _, name := range programs() {
+	for _, name := range binaries() {
 		for _, file := range []string{"go.mod", "go.sum"} {
 			b, err := os.ReadFile(filepath.Join(r.dir, name, file))
 			if err != nil {

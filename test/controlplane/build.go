@@ -64,7 +64,7 @@ func download(ctx context.Context, version, dir string) error {
 		_ = os.RemoveAll(bin)
 		return err
 	}
-	for _, name := range programs() {
+	for _, name := range binaries() {
 		if err := os.Rename(filepath.Join(strings.TrimSpace(found), name), filepath.Join(dir, name)); err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -22,8 +21,6 @@ type Options struct {
 	APIServerFlags []string
 	// EtcdFlags are added to etcd's.
 	EtcdFlags []string
-	// Log gets the progress of a first build of the binaries; os.Stderr if nil.
-	Log io.Writer
 	// LogDir, if set, is where etcd.log and kube-apiserver.log stay after Stop.
 	LogDir string
 }
@@ -49,12 +46,9 @@ type ControlPlane struct {
 const startTimeout = 90 * time.Second
 
 // Start runs a control plane and returns when it is ready for use. If it fails, nothing of it remains. ctx bounds the
-// start only; end it with [ControlPlane.Stop].
+// start only; end it with [ControlPlane.Stop]. The binaries must be there: see [Prepare].
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
-	if opts.Log == nil {
-		opts.Log = os.Stderr
-	}
-	assets, err := Assets(ctx, opts.Log)
+	assets, err := Assets()
 	if err != nil {
 		return nil, err
 	}

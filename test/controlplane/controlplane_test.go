@@ -3,7 +3,6 @@ package controlplane_test
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,9 +19,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/assets"
 )
 
 func TestMain(m *testing.M) {
+	assets.Must(controlplane.Prepare)
 	goleak.VerifyTestMain(m,
 		// client-go keeps one transport per configuration for ever, and with it idle connections.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
@@ -164,7 +165,7 @@ func TestWatchListCanBeSwitchedOff(t *testing.T) {
 func TestAFailedStartLeavesNothing(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	_, err := controlplane.Start(t.Context(), controlplane.Options{
-		APIServerFlags: []string{"--no-such-flag"}, Log: io.Discard,
+		APIServerFlags: []string{"--no-such-flag"},
 	})
 	if err == nil || !strings.Contains(err.Error(), "no-such-flag") {
 		t.Errorf("got %v, want the API server's own message", err)

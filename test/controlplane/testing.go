@@ -1,18 +1,11 @@
 package controlplane
 
-import (
-	"context"
-	"testing"
-	"time"
-)
+import "testing"
 
 // ForTest starts a control plane that ends with the test. A package with many tests had better start one in TestMain.
 func ForTest(tb testing.TB, opts Options) *ControlPlane {
 	tb.Helper()
-	// The first start on a machine builds the binaries.
-	ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Minute)
-	defer cancel()
-	c, err := Start(ctx, opts)
+	c, err := Start(tb.Context(), opts)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/natstest"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
@@ -94,7 +95,10 @@ func checkRights(t *testing.T, m *manifests) {
 
 func TestInCluster(t *testing.T) {
 	plane := controlplane.ForTest(t, controlplane.Options{})
-	binary := build(t)
+	binary, err := programs.Exporter().Path()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := load.CreateNamespaces(t.Context(), plane.Config(), "shop", "team-a"); err != nil {
 		t.Fatal(err)
 	}

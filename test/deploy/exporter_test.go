@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,7 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/assets"
 	"github.com/kubeferry/kubeferry/test/internal/process"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
 // exporter is the real program, with the rights of a kubeconfig and nothing else.
@@ -29,17 +30,9 @@ type exporter struct {
 	address string
 }
 
-// build builds the exporter in its own module.
-func build(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "exporter")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/exporter")
-	cmd.Dir = filepath.Join("..", "..")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the exporter: %v\n%s", err, out)
-	}
-	return binary
+func TestMain(m *testing.M) {
+	assets.Must(controlplane.Prepare, programs.Exporter().Build)
+	os.Exit(m.Run())
 }
 
 // start runs the exporter with a configuration, with the given environment alone, until the test ends.

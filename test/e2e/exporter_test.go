@@ -40,10 +40,7 @@ type exporter struct {
 func startExporter(tb testing.TB, kubeconfig, config string, adjust ...func(*process.Options)) *exporter {
 	tb.Helper()
 	e := &exporter{tb: tb}
-	binary, err := shared.binary()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	binary := raceBinary(tb)
 	dir := tb.TempDir()
 	e.log, e.stdout = filepath.Join(dir, "log"), filepath.Join(dir, "stdout")
 	file := writeConfig(tb, dir, config)
@@ -53,8 +50,8 @@ func startExporter(tb testing.TB, kubeconfig, config string, adjust ...func(*pro
 	for _, change := range adjust {
 		change(&options)
 	}
-	e.process, err = process.Start(options)
-	if err != nil {
+	var err error
+	if e.process, err = process.Start(options); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {

@@ -4,78 +4,40 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/assets"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
-// suite is what the tests share; each part is made when it is first wanted.
-type suite struct {
-	dir    string
-	plane  func() (*controlplane.ControlPlane, error)
-	binary func() (string, error)
-}
-
-var shared suite
+// shared is the control plane that the tests share.
+var shared *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "kubeferry-e2e-")
-	if err != nil {
+	assets.Must(controlplane.Prepare, kafkatest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build)
+	var err error
+	if shared, err = controlplane.Start(context.Background(), controlplane.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	var started *controlplane.ControlPlane
-	shared = suite{
-		dir: dir,
-		plane: sync.OnceValues(func() (*controlplane.ControlPlane, error) {
-			// The first start on a machine builds the binaries.
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-			defer cancel()
-			plane, err := controlplane.Start(ctx, controlplane.Options{})
-			started = plane
-			return plane, err
-		}),
-		binary: sync.OnceValues(func() (string, error) { return build(dir) }),
-	}
 	code := m.Run()
-	if started != nil {
-		started.Stop()
-	}
-	_ = os.RemoveAll(dir)
+	shared.Stop()
 	os.Exit(code)
 }
 
-// plane is the control plane that the tests share.
-func plane(tb testing.TB) *controlplane.ControlPlane {
+func plane(testing.TB) *controlplane.ControlPlane { return shared }
+
+// raceBinary is the path of the exporter with the race detector.
+func raceBinary(tb testing.TB) string {
 	tb.Helper()
-	p, err := shared.plane()
+	path, err := programs.RaceExporter().Path()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return p
-}
-
-// build builds the program in its own module, where go.mod says what belongs to it.
-func build(dir string) (string, error) {
-	find := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubeferry/kubeferry")
-	find.Env = append(os.Environ(), "GOWORK=off")
-	module, err := find.Output()
-	if err != nil {
-		return "", fmt.Errorf("find the exporter's module: %w", err)
-	}
-	binary := filepath.Join(dir, "exporter")
-	cmd := exec.Command("go", "build", "-race", "-o", binary, "./cmd/exporter")
-	cmd.Dir = strings.TrimSpace(string(module))
-	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the exporter: %w\n%s", err, out)
-	}
-	return binary, nil
+	return path
 }
 
 // eventually asks until there is no error, for at most d.

@@ -202,10 +202,7 @@ sinks: [{name: out, stdout: {}}]
 // runToEnd runs the program to its end, which must be near.
 func runToEnd(tb testing.TB, args ...string) (output string, code int) {
 	tb.Helper()
-	binary, err := shared.binary()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	binary := raceBinary(tb)
 	return runProgram(tb, binary, args...)
 }
 

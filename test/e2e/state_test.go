@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeferry/kubeferry/test/internal/process"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
@@ -28,11 +28,9 @@ const commitInterval = 200*time.Millisecond + 800*time.Millisecond
 // plain makes the exporter run without the race detector, for tests that look at its memory or speed.
 func plain(tb testing.TB) func(*process.Options) {
 	tb.Helper()
-	binary := filepath.Join(tb.TempDir(), "exporter")
-	cmd := exec.Command("go", "build", "-o", binary, "./cmd/exporter")
-	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		tb.Fatalf("build: %v\n%s", err, out)
+	binary, err := programs.Exporter().Path()
+	if err != nil {
+		tb.Fatal(err)
 	}
 	return func(o *process.Options) { o.Path = binary }
 }

@@ -149,10 +149,7 @@ func TestStateDirectoryReadOnly(t *testing.T) {
 // read-only mount in a namespace of its own, which ends with the program.
 func runReadOnly(tb testing.TB, dir string, args ...string) (output string, code int) {
 	tb.Helper()
-	binary, err := shared.binary()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	binary := raceBinary(tb)
 	if os.Getuid() == 0 {
 		const script = `mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"`
 		return runProgram(tb, "unshare", slices.Concat([]string{"--mount", "--propagation", "private", "sh", "-c", script, dir, binary}, args)...)

@@ -2,9 +2,9 @@
 // and reads what was written to it with clients that have nothing in common with the one under test: franz-go and
 // Kafka's own console consumer.
 //
-// It needs java (17 or newer) and, the first time on a machine, mvn, which fetches the jars that pom.xml pins. Without
-// them a stand-in takes Kafka's place and the test's log says so, or the test is skipped if only Kafka itself will do;
-// where the environment has CI=true, that fails.
+// It needs java (17 or newer) and the jars that pom.xml pins, which [Prepare] fetches with mvn the first time on a
+// machine. Without them a stand-in takes Kafka's place and the test's log says so, or the test is skipped if only Kafka
+// itself will do; where the environment has CI=true, that fails.
 package kafkatest
 
 import (
@@ -64,9 +64,9 @@ func StartWith(tb testing.TB, opts Options) *Broker {
 	tb.Helper()
 	opts.Brokers = max(opts.Brokers, 1)
 	dir := tb.TempDir()
-	ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Minute) // the first time jars are fetched
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*startTimeout) // of formatting and of starting
 	defer cancel()
-	java, err := findJava(ctx, testLog{tb})
+	java, err := findJava()
 	switch {
 	case err != nil && os.Getenv("CI") == "true":
 		tb.Fatalf("no Kafka broker: %v", err)

@@ -10,10 +10,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
+	"github.com/kubeferry/kubeferry/test/internal/assets"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	assets.Must(kafkatest.Prepare)
+	goleak.VerifyTestMain(m)
+}
 
 func TestRoundTrip(t *testing.T) {
 	b := kafkatest.Start(t)

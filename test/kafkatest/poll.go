@@ -1,10 +1,8 @@
 package kafkatest
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"testing"
 	"time"
 )
 
@@ -23,13 +21,4 @@ func poll(ctx context.Context, condition func() error) error {
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}
-}
-
-// testLog writes lines to a test's log.
-type testLog struct{ tb testing.TB }
-
-func (l testLog) Write(b []byte) (int, error) {
-	l.tb.Helper()
-	l.tb.Logf("%s", bytes.TrimRight(b, "\n"))
-	return len(b), nil
 }

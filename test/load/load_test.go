@@ -1,6 +1,7 @@
 package load_test
 
 import (
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -9,8 +10,14 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/assets"
 	"github.com/kubeferry/kubeferry/test/load"
 )
+
+func TestMain(m *testing.M) {
+	assets.Must(controlplane.Prepare)
+	os.Exit(m.Run())
+}
 
 func TestRun(t *testing.T) {
 	c := controlplane.ForTest(t, controlplane.Options{})

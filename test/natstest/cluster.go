@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/test/internal/freeport"
 	"github.com/kubeferry/kubeferry/test/internal/process"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
 // Cluster is one nats-server, or several that form a cluster, each a process of its own. Its methods fail the test
@@ -32,7 +33,11 @@ type clusterNode struct {
 // StartCluster runs n servers that end with the test.
 func StartCluster(tb testing.TB, n int) *Cluster {
 	tb.Helper()
-	path, dir := natsServer.path(tb.Context(), tb), tb.TempDir()
+	path, err := programs.NATSServer().Path()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dir := tb.TempDir()
 	for attempt := 1; ; attempt++ {
 		c := &Cluster{access: access{tb: tb}}
 		err := c.configure(path, fmt.Sprintf("%s/%d", dir, attempt), n)

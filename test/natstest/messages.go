@@ -24,7 +24,6 @@ type access struct {
 	tb    testing.TB
 	urls  string
 	login []nats.Option
-	cli   string // path of the nats command, once it is known
 }
 
 // CreateStream creates a JetStream stream with file storage and the server's defaults for the rest.

@@ -13,10 +13,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/kubeferry/kubeferry/test/internal/assets"
 	"github.com/kubeferry/kubeferry/test/natstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	assets.Must(natstest.Prepare)
+	goleak.VerifyTestMain(m)
+}
 
 func TestStreamSurvivesARestart(t *testing.T) {
 	s := natstest.Start(t, nil)

@@ -3,13 +3,20 @@ package oracle
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/assets"
 	"github.com/kubeferry/kubeferry/test/load"
 )
+
+func TestMain(m *testing.M) {
+	assets.Must(controlplane.Prepare)
+	os.Exit(m.Run())
+}
 
 // TestAgainstARealControlPlane lets one oracle judge what another one has seen, so that two independent streams are
 // compared as they come.

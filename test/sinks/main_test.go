@@ -11,10 +11,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/test/internal/assets"
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
+	"github.com/kubeferry/kubeferry/test/natstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	assets.Must(natstest.Prepare, kafkatest.Prepare)
+	goleak.VerifyTestMain(m)
+}
 
 // openSink validates config and opens a sink that is closed with the test.
 func openSink(tb testing.TB, config sinks.Config) sinks.Sink {

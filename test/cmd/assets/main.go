@@ -1,20 +1,25 @@
-// Command assets makes sure that the binaries of the test control plane exist on this machine, which takes minutes the
-// first time, and prints the directory they are in. `KUBEBUILDER_ASSETS=$(go run ./cmd/assets)` suits envtest as well.
+// Command assets fetches and builds what the tests need and must not fetch or build while their clocks run: the API
+// server and etcd, Kafka, the NATS server and its command, the exporter. It takes minutes the first time on a machine. It
+// prints the directory of the API server and etcd: `KUBEBUILDER_ASSETS=$(go run ./cmd/assets)` suits envtest as well.
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/assets"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
+	"github.com/kubeferry/kubeferry/test/natstest"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	dir, err := controlplane.Assets(ctx, os.Stderr)
-	stop()
+	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, controlplane.Prepare)
+	dir := ""
+	if err == nil {
+		dir, err = controlplane.Assets()
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "assets:", err)
 		os.Exit(1)

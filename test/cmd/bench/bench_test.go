@@ -7,14 +7,21 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/assets"
 )
+
+func TestMain(m *testing.M) {
+	assets.Must(controlplane.Prepare)
+	os.Exit(m.Run())
+}
 
 // TestRatios is the smoke form of the benchmark: a ratio that is twice its target, measured in small, is a gross regression.
 // The CPU time of starting, which does not count among 60,000 objects, is taken off among 10,000. No time is judged.
 func TestRatios(t *testing.T) {
 	const size = 10_000
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // the first time on a machine binaries are built
-	defer cancel()
+	ctx := t.Context()
 	l, err := newLab(ctx, options{pairs: 3, scale: size / 60_000.0}, testLog{t})
 	if err != nil {
 		t.Fatal(err)

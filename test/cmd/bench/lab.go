@@ -10,11 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
 // options are the flags.
@@ -68,20 +68,20 @@ func newLab(ctx context.Context, o options, log io.Writer) (_ *lab, err error) {
 			return nil, err
 		}
 	}
-	if l.modules.main, err = moduleDir(ctx, "github.com/kubeferry/kubeferry"); err != nil {
+	if l.modules.main, err = programs.Root(); err != nil {
 		return nil, err
 	}
-	if l.modules.test, err = moduleDir(ctx, "github.com/kubeferry/kubeferry/test"); err != nil {
-		return nil, err
-	}
+	l.modules.test = filepath.Join(l.modules.main, "test")
 	for _, p := range []struct{ name, pkg string }{{"exporter", "./cmd/exporter"}, {"floor", "./bench/floor"}} {
 		if err := l.build(ctx, p.name, p.pkg); err != nil {
 			return nil, err
 		}
 	}
+	if err := controlplane.Prepare(ctx, log); err != nil {
+		return nil, err
+	}
 	l.say("starting the control plane")
 	if l.plane, err = controlplane.Start(ctx, controlplane.Options{
-		Log: log,
 		// Loading is not what is measured: nothing of it may wait for a fair share.
 		APIServerFlags: []string{"--max-requests-inflight=2000", "--max-mutating-requests-inflight=2000"},
 		EtcdFlags:      []string{"--quota-backend-bytes=8589934592"},
@@ -140,14 +140,4 @@ func (l *lab) build(ctx context.Context, name, pkg string) error {
 	}
 	l.programs[name] = binary
 	return nil
-}
-
-func moduleDir(ctx context.Context, path string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", path)
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("find the module %s (run the benchmark within the test module): %w", path, err)
-	}
-	return strings.TrimSpace(string(out)), nil
 }

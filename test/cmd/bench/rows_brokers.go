@@ -48,6 +48,9 @@ func intoJetStream(ctx context.Context, l *lab) ([]check, error) {
 }
 
 func intoKafka(ctx context.Context, l *lab) ([]check, error) {
+	if err := kafkatest.Prepare(ctx, l.log); err != nil {
+		return nil, err
+	}
 	return l.hosted(ctx, func(h *host) ([]check, error) {
 		broker := kafkatest.StartWith(h, kafkatest.Options{Heap: "768m"}) //nolint:contextcheck // the host hands the context over
 		client, err := kgo.NewClient(kgo.SeedBrokers(broker.Addr()))

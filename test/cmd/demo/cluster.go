@@ -46,7 +46,10 @@ type step struct {
 
 // startCluster starts a control plane with a CRD, a namespace, and two objects for the snapshot.
 func startCluster(ctx context.Context, log io.Writer) (_ *cluster, err error) {
-	plane, err := controlplane.Start(ctx, controlplane.Options{Log: log})
+	if err := controlplane.Prepare(ctx, log); err != nil {
+		return nil, err
+	}
+	plane, err := controlplane.Start(ctx, controlplane.Options{})
 	if err != nil {
 		return nil, err
 	}

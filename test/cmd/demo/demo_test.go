@@ -11,6 +11,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/assets"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
 // asDemo makes the test binary behave as the demo, so that what runs has the race detector in it.
@@ -21,6 +25,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	assets.Must(controlplane.Prepare, programs.Exporter().Build)
 	os.Exit(m.Run())
 }
 

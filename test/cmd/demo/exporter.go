@@ -7,14 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/kubeferry/kubeferry/test/internal/process"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
 // configuration is what the exporter is told; its only argument is the address of the NATS server.
@@ -45,7 +45,10 @@ type exporter struct {
 }
 
 func startExporter(ctx context.Context, dir, kubeconfig, natsURL string) (_ *exporter, err error) {
-	binary, err := buildExporter(ctx, dir)
+	if err := programs.Exporter().Build(ctx, io.Discard); err != nil {
+		return nil, err
+	}
+	binary, err := programs.Exporter().Path()
 	if err != nil {
 		return nil, err
 	}
@@ -79,24 +82,6 @@ func startExporter(ctx context.Context, dir, kubeconfig, natsURL string) (_ *exp
 		return nil, err
 	}
 	return e, nil
-}
-
-// buildExporter builds the program in its own module, where go.mod says what belongs to it.
-func buildExporter(ctx context.Context, dir string) (string, error) {
-	find := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubeferry/kubeferry")
-	find.Env = append(os.Environ(), "GOWORK=off")
-	module, err := find.Output()
-	if err != nil {
-		return "", fmt.Errorf("find the exporter's module (run the demo within the test module): %w", err)
-	}
-	binary := filepath.Join(dir, "exporter")
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", binary, "./cmd/exporter")
-	build.Dir = strings.TrimSpace(string(module))
-	build.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the exporter: %w\n%s", err, out)
-	}
-	return binary, nil
 }
 
 // addressIn reads from the exporter's log where it listens.

@@ -26,6 +26,17 @@ func Dir(ctx context.Context, log io.Writer, name string, fill func(ctx context.
 	return dirIn(ctx, log, filepath.Join(base, "kubeferry"), name, fill)
 }
 
+// Find returns the directory <user cache>/kubeferry/name, which [Dir] has filled before.
+func Find(name string) (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find the cache directory: %w", err)
+	}
+	dir := filepath.Join(base, "kubeferry", filepath.FromSlash(name))
+	_, err = os.Stat(dir)
+	return dir, err
+}
+
 func dirIn(ctx context.Context, log io.Writer, base, name string, fill func(ctx context.Context, dir string) error) (dir string, err error) {
 	dir = filepath.Join(base, filepath.FromSlash(name))
 	if exists(dir) {

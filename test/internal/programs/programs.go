@@ -1,0 +1,128 @@
+// Package programs builds the Go programs that the tests run, each into bin/test of this checkout, and finds them there.
+// Tests only find: building takes from seconds to minutes, which belongs before the clock of any test.
+package programs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/gofrs/flock"
+)
+
+// Program is a program to build from source.
+type Program struct {
+	name string
+	// module is the directory, in this checkout, whose go.mod and go.sum pin what is built.
+	module string
+	pkg    string
+	race   bool
+}
+
+// Exporter is the program under test, as it is released.
+func Exporter() Program { return Program{name: "exporter", module: ".", pkg: "./cmd/exporter"} }
+
+// RaceExporter is the program under test with the race detector, where there is a C compiler for that.
+func RaceExporter() Program {
+	return Program{name: "exporter-race", module: ".", pkg: "./cmd/exporter", race: true}
+}
+
+// NATSServer is a server that can be killed, which one inside the test process cannot.
+func NATSServer() Program {
+	return Program{name: "nats-server", module: "test", pkg: "github.com/nats-io/nats-server/v2"}
+}
+
+// NATSCLI is the command line client of the NATS project.
+func NATSCLI() Program {
+	return Program{name: "nats", module: "test/natstest/assets/natscli", pkg: "github.com/nats-io/natscli/nats"}
+}
+
+// Path returns the path of the program. It fails if the program was not built.
+func (p Program) Path() (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	path := p.path(root)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%s is not built, run `make assets`: %w", p.name, err)
+	}
+	return path, nil
+}
+
+func (p Program) path(root string) string { return filepath.Join(root, "bin", "test", p.name) }
+
+// Build builds the program unless what was built before is up to date. Processes that build at the same time wait for
+// each other.
+func (p Program) Build(ctx context.Context, log io.Writer) error {
+	root, err := Root()
+	if err != nil {
+		return err
+	}
+	path := p.path(root)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	lock := flock.New(path + ".lock")
+	if err := lock.Lock(); err != nil {
+		return err
+	}
+	defer func() { _ = lock.Unlock() }()
+	if _, err := os.Stat(path); err != nil {
+		fmt.Fprintf(log, "building %s\n", p.name)
+	}
+
+	args, cgo := []string{"build", "-trimpath", "-buildvcs=false", "-o", path}, "CGO_ENABLED=0"
+	if p.race && hasRace(ctx) {
+		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
+	}
+	module := filepath.Join(root, filepath.FromSlash(p.module))
+	if _, err := goCommand(ctx, module, []string{"GOFLAGS=", cgo}, append(args, p.pkg)...); err != nil {
+		return fmt.Errorf("build %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// hasRace reports whether the race detector can be used. On Linux it needs a C compiler.
+func hasRace(ctx context.Context) bool {
+	out, err := goCommand(ctx, ".", nil, "env", "GOOS", "CGO_ENABLED")
+	return err == nil && out != "linux\n0"
+}
+
+func goCommand(ctx context.Context, dir string, env []string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(append(os.Environ(), "GOWORK=off"), env...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Root returns the root of this checkout: the directory above the module that the working directory lies in. The path
+// of a source file would not do, because -trimpath removes it.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && bytes.HasPrefix(text, []byte("module github.com/kubeferry/kubeferry/test\n")) {
+			return filepath.Dir(dir), nil
+		}
+		if filepath.Dir(dir) == dir {
+			return "", errors.New("the working directory is not in kubeferry's test module")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
