@@ -139,12 +139,22 @@ func (b *Broker) Revive(broker int) {
 // CreateTopic creates a topic, with a replica on each broker, and returns when it takes records.
 func (b *Broker) CreateTopic(name string, partitions int) {
 	b.tb.Helper()
+	b.CreateTopicWith(name, partitions, nil)
+}
+
+// CreateTopicWith is CreateTopic with settings of the topic's own.
+func (b *Broker) CreateTopicWith(name string, partitions int, settings map[string]string) {
+	b.tb.Helper()
+	configs := map[string]*string{}
+	for key, value := range settings {
+		configs[key] = &value
+	}
 	ctx, cancel := context.WithTimeout(b.tb.Context(), startTimeout)
 	defer cancel()
 	client := b.client()
 	defer client.Close()
 	admin := kadm.NewClient(client)
-	if _, err := admin.CreateTopic(ctx, int32(partitions), int16(len(b.nodes)), nil, name); err != nil {
+	if _, err := admin.CreateTopic(ctx, int32(partitions), int16(len(b.nodes)), configs, name); err != nil {
 		b.tb.Fatalf("create topic %q: %v", name, err)
 	}
 	err := poll(ctx, func() error {

@@ -1,6 +1,7 @@
 package sinks_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,10 +13,10 @@ import (
 
 // TestKafkaBlame has a broker refuse records for what is not their fault: none may go to the dead letter.
 func TestKafkaBlame(t *testing.T) {
-	const tooOld = 3 * time.Second
+	const tooOld = 2 * time.Second
 	link := newProxy(t)
 	broker := kafkatest.StartWith(t, kafkatest.Options{
-		Properties: map[string]string{"log.cleanup.policy": "compact", "log.message.timestamp.before.max.ms": "3000"},
+		Properties: map[string]string{"log.cleanup.policy": "compact"},
 		Advertise:  map[kafkatest.Listener]string{kafkatest.Plaintext: link.Addr()},
 	})
 	link.ForwardTo(broker.AddrOf(kafkatest.Plaintext))
@@ -31,20 +32,27 @@ func TestKafkaBlame(t *testing.T) {
 	})
 
 	t.Run("a request that was long under way", func(t *testing.T) {
-		broker.CreateTopic("late", 1)
-		sink := openSink(t, kafkaConfig("late", link.Addr()))
-		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("z", 1)})
+		broker.CreateTopicWith("late", 1, map[string]string{"message.timestamp.before.max.ms": strconv.FormatInt(tooOld.Milliseconds(), 10)})
+		config := kafkaConfig("late", link.Addr())
+		config.Compression = "none" // the link must see the id
+		sink := openSink(t, config)
 		batch := []sinks.Record{sinktest.NewRecord("a", 1)}
-		link.Stall()
-		come := time.AfterFunc(2*tooOld, link.Come)
-		defer come.Stop()
+		// Not before the request is written, and has its timestamp, does its age count.
+		held := link.StallAt(batch[0].ID)
+		go func() {
+			select {
+			case <-held:
+				time.AfterFunc(tooOld+100*time.Millisecond, link.Come)
+			case <-t.Context().Done():
+			}
+		}()
 		class := sinks.Classify(firstError(sink.Deliver(t.Context(), batch)))
 		if class == nil || class.Permanent || class.Reason != sinks.ReasonRejected || !strings.Contains(class.Error(), "Invalid Timestamp") {
 			t.Errorf("got %v, want a refused timestamp that is not permanent", class)
 		}
 		deliverAll(t, sink, batch)
-		if got := len(readAll(t, broker, "late")); got != 2 {
-			t.Errorf("got %d records stored, want 2", got)
+		if got := len(readAll(t, broker, "late")); got != 1 {
+			t.Errorf("got %d records stored, want 1", got)
 		}
 	})
 

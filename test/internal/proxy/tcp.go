@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"net"
 	"sync"
 	"testing"
@@ -21,6 +22,8 @@ type TCP struct {
 	conns      map[net.Conn]struct{}
 	flowing    chan struct{} // closed unless it stalls
 	stalled    bool
+	stallAt    string        // what to stall at, if not empty
+	held       chan struct{} // closed when stallAt has come
 }
 
 // NewTCP forwards to target until the test ends. It begins away: see Come.
@@ -99,9 +102,36 @@ func (p *TCP) Cut() {
 func (p *TCP) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.stall()
+}
+
+// StallAt is Stall from the moment when text arrives, which must not be longer than what a client writes at once. The
+// text itself is held back; held is closed then. Without it a test could only guess whether a stalled connection carries
+// the request that it is about, or is still being made for it.
+func (p *TCP) StallAt(text string) (held <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stallAt, p.held = text, make(chan struct{})
+	return p.held
+}
+
+// stall wants p.mu held.
+func (p *TCP) stall() {
 	if !p.stalled {
 		p.stalled, p.flowing = true, make(chan struct{})
 	}
+}
+
+// arrived returns the channel that data have to wait for.
+func (p *TCP) arrived(data []byte) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stallAt != "" && bytes.Contains(data, []byte(p.stallAt)) {
+		p.stall()
+		close(p.held)
+		p.stallAt = ""
+	}
+	return p.flowing
 }
 
 func (p *TCP) flow() {
@@ -146,10 +176,7 @@ func (p *TCP) pump(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		p.mu.Lock()
-		flowing := p.flowing
-		p.mu.Unlock()
-		<-flowing
+		<-p.arrived(buffer[:n])
 		if n > 0 {
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return
