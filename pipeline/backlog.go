@@ -57,6 +57,11 @@ type objectQueue struct {
 	// parked are behind the items, in the log only, and tail behind what is parked.
 	parked []parked
 	tail   []*item
+	// attempts and failed are those of the first parked item, if it has failed.
+	attempts int
+	failed   time.Time
+	// returned is set from when a failing record is read back until it is tried.
+	returned bool
 	// inFlight is set while a batch holds it.
 	inFlight bool
 	// isolated is set if a batch failed with this object in it while others succeeded: it is sent alone until it

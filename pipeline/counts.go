@@ -97,10 +97,21 @@ func (p *Pipeline) Stats() Stats {
 	} else if p.log.behind > 0 {
 		s.Oldest = p.log.lastRead
 	}
-	for _, o := range p.log.returning { // those that wait for their first record count with it
-		if observed := o.parked[0].observed; s.Oldest.IsZero() || observed.Before(s.Oldest) {
-			s.Oldest = observed
-		}
+	for _, o := range p.log.returning {
+		s.countParked(o)
+	}
+	for o := range p.backlog.failing {
+		s.countParked(o)
 	}
 	return s
+}
+
+// countParked counts an object whose first record is in the log only towards the oldest.
+func (s *Stats) countParked(o *objectQueue) {
+	if len(o.items) > 0 || len(o.parked) == 0 {
+		return
+	}
+	if observed := o.parked[0].observed; s.Oldest.IsZero() || observed.Before(s.Oldest) {
+		s.Oldest = observed
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -17,7 +18,7 @@ import (
 // does, and takes the others.
 type tenants struct {
 	// bad answers a call with such a record.
-	bad func(ctx context.Context) error
+	bad func(ctx context.Context) error // a test that changes it holds mu
 	// perRecord fails these records only, as a broker does.
 	perRecord bool
 	// latency of each call.
@@ -33,7 +34,7 @@ func (s *tenants) Deliver(ctx context.Context, batch []sinks.Record) error {
 	time.Sleep(s.latency)
 	s.mu.Lock()
 	s.calls++
-	away := s.away
+	away, bad := s.away, s.bad
 	s.mu.Unlock()
 	if away {
 		return errDown
@@ -41,12 +42,14 @@ func (s *tenants) Deliver(ctx context.Context, batch []sinks.Record) error {
 	errs := make([]error, len(batch))
 	failed := false
 	for n, record := range batch {
-		if strings.Contains(record.Key, "/bad-") {
+		if !strings.Contains(record.Key, "/bad-") {
+			continue
+		}
+		if errs[n] = bad(ctx); errs[n] != nil {
 			failed = true
 			if !s.perRecord {
-				return s.bad(ctx)
+				return errs[n]
 			}
-			errs[n] = s.bad(ctx)
 		}
 	}
 	s.mu.Lock()
@@ -171,4 +174,67 @@ func TestSinkThatIsAwayGetsProbesOnly(t *testing.T) {
 			t.Errorf("%d calls in a minute, want about 40 probes", got)
 		}
 	})
+}
+
+// Large objects that the sink refuses leave room for the others, also when the backlog has spilled, and after a restart: what
+// waits for its backoff is kept in the log only.
+func TestLargeRefusedObjectsLeaveRoom(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &tenants{bad: refuse, away: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				b := newLogbook()
+				const memory, bad, good = 640 << 10, 60, 3000
+				adjust := func(o *Options) {
+					spilling(b, memory, 1<<30)(o)
+					o.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
+					o.Limits = sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 8, Timeout: 10 * time.Second}
+				}
+				p, stop := launch(sink, &letters{}, adjust)
+				endCommits := b.every(p)
+				for n := range bad {
+					mustTake(t, p, largeChange(t, fmt.Sprint("bad-", n), n+1, 9000))
+				}
+				for n := range good {
+					mustTake(t, p, change(t, fmt.Sprint("good-", n), 10_000+n))
+				}
+				if restart {
+					endCommits()
+					stop()
+					b.commit(p)
+					p, stop = launch(sink, &letters{}, adjust)
+					endCommits = b.every(p)
+				}
+				sink.mu.Lock()
+				sink.away = false
+				sink.mu.Unlock()
+				time.Sleep(10 * time.Second)
+				sink.mu.Lock()
+				if len(sink.took) < good {
+					t.Errorf("%d of %d good changes arrived; %+v", len(sink.took), good, p.Stats())
+				}
+				sink.bad = func(context.Context) error { return nil }
+				sink.mu.Unlock()
+				time.Sleep(time.Minute)
+				endCommits()
+				settled(t, p, b)
+				stop()
+				if len(sink.took) != good+bad {
+					t.Errorf("%d of %d changes arrived", len(sink.took), good+bad)
+				}
+			})
+		})
+	}
+}
+
+// largeChange is change with an object of at least so many bytes.
+func largeChange(t testing.TB, name string, version, size int) *delta.Delta {
+	d := change(t, name, version)
+	raw := slices.Concat(d.Object.JSON()[:len(d.Object.JSON())-1], fmt.Appendf(nil, `,"pad":%q}`, strings.Repeat("x", size)))
+	object, err := delta.NewObject(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Object = object
+	return d
 }

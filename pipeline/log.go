@@ -52,7 +52,9 @@ type logState struct {
 	lastRead  time.Time
 	// returning are objects whose next delta is parked, and is to be read.
 	returning []*objectQueue
-	wake      chan struct{}
+	// returned counts the failing records that were read back and not tried yet.
+	returned int
+	wake     chan struct{}
 }
 
 func (l *logState) wakeReader() {

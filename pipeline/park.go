@@ -9,8 +9,9 @@ import (
 )
 
 // An object whose record fails waits, and its later records wait behind it. If they waited in memory, one poisoned
-// object that changes often would fill the backlog and stop all the others. So under pressure they are parked: the log
-// keeps them, and the object no more than their numbers.
+// object that changes often, or many large ones, would fill the backlog and stop all the others. So under pressure they are
+// parked: the log keeps them, and the object no more than their numbers. The failing records themselves stay in memory up to
+// an eighth of it.
 
 // parked is a delta that waits in the log behind others of its object.
 type parked struct {
@@ -29,16 +30,22 @@ const (
 // park parks what waits behind failing records, if the backlog takes more than a quarter of its memory. It is called
 // when something has come to the log or from it. p.mu is held.
 func (p *Pipeline) park() {
-	if p.budget.memory <= p.options.MaxBytes/4 {
+	if p.budget.memory <= p.options.MaxBytes/4 || p.log.bytes >= p.options.MaxDiskBytes {
 		return
 	}
+	if p.breaker.tripped && p.log.behind > 0 && p.budget.memory > p.options.MaxBytes/2 {
+		p.takeApart()
+	}
+	var heads int64 // bytes of the failing records in memory
 	for o := range p.backlog.failing {
-		if o.inFlight || o.items[0].gap != nil {
+		if o.inFlight || len(o.items) > 0 && o.items[0].gap != nil {
 			continue
 		}
-		if len(o.parked) == 0 {
+		switch {
+		case len(o.items) == 0: // its head is parked
+		case len(o.parked) == 0:
 			o.items, o.tail = o.items[:1:1], o.items[1:]
-		} else {
+		default:
 			p.parkAgain(o)
 		}
 		n := 0
@@ -49,6 +56,57 @@ func (p *Pipeline) park() {
 		if o.tail = o.tail[n:]; len(o.parked) == 0 {
 			o.items, o.tail = append(o.items, o.tail...), nil
 		}
+		if len(o.items) > 0 {
+			heads += o.items[0].size
+		}
+	}
+	for o := range p.backlog.failing {
+		if heads <= p.options.MaxBytes/8 {
+			return
+		}
+		heads -= p.parkHead(o)
+	}
+}
+
+// parkHead parks the failing record of an object until it is tried again, and returns how many bytes of memory that frees.
+func (p *Pipeline) parkHead(o *objectQueue) int64 {
+	if o.inFlight || o.returned || len(o.items) != 1 || len(o.parked) == 0 && len(o.tail) > 0 {
+		return 0
+	}
+	i := o.items[0]
+	if i.gap != nil || !i.logged || i.seq >= p.log.written || i.final != nil {
+		return 0
+	}
+	o.parked = append([]parked{p.unload(i)}, o.parked...)
+	o.attempts, o.failed = i.attempts, i.failed
+	o.items = nil
+	return i.size
+}
+
+// takeApart ends the batches that failed as a whole. While nothing gets through, and no memory is left to read what follows
+// them, they may be all that the sink refuses.
+func (p *Pipeline) takeApart() {
+	for _, b := range p.retries {
+		for n, o := range b.objects {
+			if n > 0 && o == b.objects[n-1] {
+				continue
+			}
+			o.failing, o.isolated = true, true
+			p.tried(o)
+			p.backlog.done(o, true, 0)
+		}
+		b.recycle()
+	}
+	clear(p.retries)
+	p.retries = p.retries[:0]
+}
+
+// tried counts a failing record that was read back as tried, so that others may be read.
+func (p *Pipeline) tried(o *objectQueue) {
+	if o.returned {
+		o.returned = false
+		p.log.returned--
+		p.log.wakeReader()
 	}
 }
 
@@ -83,7 +141,8 @@ func (p *Pipeline) unpark(o *objectQueue) {
 func (p *Pipeline) readParked(ctx context.Context) {
 	for {
 		p.mu.Lock()
-		if len(p.log.returning) == 0 || ctx.Err() != nil {
+		full := p.log.returned > 0 && p.budget.memory > p.options.MaxBytes/2
+		if len(p.log.returning) == 0 || full || ctx.Err() != nil {
 			p.mu.Unlock()
 			return
 		}
@@ -126,8 +185,12 @@ func (p *Pipeline) readEntries(wanted []parked, most int64) ([]delta.Entry, erro
 
 // comeBack puts parked deltas in front of what their object has in memory. p.mu is held.
 func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
-	for _, e := range entries {
+	for n, e := range entries {
 		i := p.logged(e)
+		if n == 0 && !o.failed.IsZero() { // the log has an earlier count
+			i.attempts, i.failed = o.attempts, o.failed
+			o.attempts, o.failed = 0, time.Time{}
+		}
 		p.budget.memory += i.size - parkedSize
 		p.backlog.insertArrival(i)
 		o.items = append(o.items, i)
@@ -135,6 +198,10 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 	if o.parked = o.parked[len(entries):]; len(o.parked) == 0 {
 		o.items = append(o.items, o.tail...)
 		o.parked, o.tail = nil, nil
+	}
+	if o.failing {
+		o.returned = true
+		p.log.returned++
 	}
 	p.backlog.requeue(o)
 }

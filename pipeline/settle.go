@@ -254,6 +254,7 @@ func (p *Pipeline) resetBreaker() {
 		}
 		o := b.objects[0]
 		o.isolated = true // another one got through where it did not
+		p.tried(o)
 		p.backlog.done(o, true, 0)
 	}
 	clear(p.retries[len(kept):])
@@ -268,6 +269,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 	if v.keep {
 		b.due = now.Add(max(v.delay, p.options.Retry.Initial))
 		p.retries = append(p.retries, b)
+		p.park()
 		return
 	}
 	for n, i := range b.items {
@@ -292,6 +294,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		}
 		p.logFailing(o, anyFailed, v.errs[n-1])
 		o.isolated = anyFailed && (o.isolated || v.isolate)
+		p.tried(o)
 		p.backlog.done(o, anyFailed, v.delay)
 	}
 	b.recycle()
