@@ -18,12 +18,12 @@ var _ sinks.Checker = (*Sink)(nil)
 // Check implements [sinks.Checker]: it connects and logs in, and looks for the stream, or without a name for one that
 // takes the subject. It logs a warning of what in that stream breaks a promise.
 func (s *Sink) Check(ctx context.Context) error {
-	s.stream.look()
-	return s.beside(ctx, func() {}, s.check)
+	s.stopPrepare() // it would create the stream
+	return s.detached(ctx, s.check)
 }
 
 func (s *Sink) check(ctx context.Context) error {
-	link, err := s.connection(ctx)
+	link, err := s.connection()
 	if err != nil {
 		return advise(err)
 	}
@@ -56,44 +56,48 @@ func advise(err error) error {
 }
 
 // check is what [Sink.Check] does about the stream.
-func (s *stream) check(ctx context.Context, link *link) error {
-	js := link.js
+func (s *stream) check(ctx context.Context, link *link) (err error) {
 	needed := pattern(s.subject)
-	var found []*jetstream.StreamInfo
-	var err error
-	if s.config.Name == "" {
-		found, err = streamsOf(ctx, js, needed)
-	} else {
-		var stream jetstream.Stream
-		if stream, err = js.Stream(ctx, s.config.Name); err == nil {
-			found = append(found, stream.CachedInfo())
+	names := []string{s.Name}
+	if s.Name == "" {
+		names, err = namesOf(ctx, link.js, needed)
+		if err == nil && len(names) == 0 {
+			return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("no stream takes the subject %s: create one, or set stream.name and stream.create: true", needed))
 		}
 	}
+	for i := 0; err == nil && i < len(names); i++ {
+		err = s.checkOne(ctx, link.js, names[i], needed)
+	}
+	var classified *sinks.Error
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound) && s.config.Create:
+	case err == nil, errors.As(err, &classified):
+		return err
+	case errors.Is(err, jetstream.ErrStreamNotFound) && s.Create:
 		return s.checkCreate(ctx, link)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream %q does not exist: create it for the subject %s, or set stream.create: true", s.config.Name, needed))
+		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream %q does not exist: create it for the subject %s, or set stream.create: true", s.Name, needed))
 	case is(err, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrNoResponders):
 		return sinks.Transient(sinks.ReasonUnavailable, fmt.Errorf("JetStream is not enabled for this user: enable it, or set jetstream: false: %w", err))
 	case is(err, context.DeadlineExceeded, nats.ErrTimeout, nats.ErrPermissionViolation):
 		s.log.Warn("stream cannot be checked: JetStream does not answer, or this user may not ask", "err", err)
 		return nil // to publish, no right to look is needed
-	case err != nil:
-		return transient(fmt.Errorf("look for stream %q: %w", s.config.Name, err))
-	case len(found) == 0:
-		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("no stream takes the subject %s: create one, or set stream.name and stream.create: true", needed))
+	default:
+		return transient(fmt.Errorf("look for stream %q: %w", s.Name, err))
 	}
-	for _, info := range found {
-		if !slices.ContainsFunc(info.Config.Subjects, func(filter string) bool { return overlaps(filter, needed) }) {
-			return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream %q takes %s and not the subject %s: add it to the stream, or change subject",
-				info.Config.Name, strings.Join(info.Config.Subjects, " "), needed))
-		}
-		if err := s.inspect(ctx, js, &info.Config); err != nil {
-			return err
-		}
+}
+
+// checkOne checks an existing stream.
+func (s *stream) checkOne(ctx context.Context, js jetstream.JetStream, name, needed string) error {
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return err
 	}
-	return nil
+	config := &stream.CachedInfo().Config
+	if !slices.ContainsFunc(config.Subjects, func(filter string) bool { return overlaps(filter, needed) }) {
+		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream %q takes %s and not the subject %s: add it to the stream, or change subject",
+			name, strings.Join(config.Subjects, " "), needed))
+	}
+	return s.inspect(ctx, js, config)
 }
 
 // checkCreate looks for what would keep a run from creating the stream.
@@ -118,13 +122,4 @@ func (s *stream) checkCreate(ctx context.Context, link *link) error {
 		}
 	}
 	return nil
-}
-
-// streamsOf returns the streams that take a subject of the pattern.
-func streamsOf(ctx context.Context, js jetstream.JetStream, needed string) (found []*jetstream.StreamInfo, err error) {
-	list := js.ListStreams(ctx, jetstream.WithStreamListSubject(needed))
-	for info := range list.Info() {
-		found = append(found, info)
-	}
-	return found, list.Err()
 }

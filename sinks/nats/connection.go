@@ -31,33 +31,19 @@ type link struct {
 	refusals *refusals
 }
 
-// lost returns the error of a connection that is down.
-func (l *link) lost() error {
-	err := l.conn.LastError()
-	if err == nil {
-		err = nats.ErrConnectionClosed
-	}
-	return connectionError("the connection to NATS was lost", err)
-}
-
-// connection returns the connection, and makes one if there is none. Making one does not end with ctx, but with the
-// attempts on each server, or with the sink.
-func (s *Sink) connection(ctx context.Context) (*link, error) {
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+// connection returns the connection, and makes one if there is none. That ends with the attempts on each server, or with
+// the sink.
+func (s *Sink) connection() (*link, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.link != nil && !s.link.conn.IsClosed() {
 		return s.link, nil
 	}
 	link, err := s.connect()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.link = link
 	}
-	s.link = link
-	return link, nil
+	return link, err
 }
 
 // connect tries each server once.
@@ -108,7 +94,7 @@ func (s *Sink) options() (nats.Options, error) {
 	o.AllowReconnect = false
 	o.NoEcho = true
 	o.Timeout = connectTimeout
-	o.CustomDialer = &dialer{sinks.DialUntil(s.life, connectTimeout)}
+	o.CustomDialer = dialer(sinks.DialUntil(s.life, connectTimeout))
 	o.FlusherTimeout = config.Timeout // a write that takes longer breaks the connection
 	o.PingInterval, o.MaxPingsOut = pingInterval, maxPingsOut
 
@@ -123,31 +109,33 @@ func (s *Sink) options() (nats.Options, error) {
 }
 
 // logIn sets the credentials.
-func (c *Config) logIn(o *nats.Options) (err error) {
-	read := func(key, path string) string {
-		var content []byte
-		content, err = sinks.NewSecretFile(key, path).Read()
-		return string(content)
-	}
+func (c *Config) logIn(o *nats.Options) error {
+	var err error
 	switch {
 	case c.CredsFile != "":
-		if err := credentials(o, c.CredsFile); err != nil {
-			return &sinks.FileError{Key: "credsFile", Path: c.CredsFile, Err: err}
+		if err = credentials(o, c.CredsFile); err != nil {
+			err = &sinks.FileError{Key: "credsFile", Path: c.CredsFile, Err: err}
 		}
 	case c.NkeySeedFile != "":
-		nkey, err := nats.NkeyOptionFromSeed(c.NkeySeedFile)
-		if err != nil {
-			return &sinks.FileError{Key: "nkeySeedFile", Path: c.NkeySeedFile, Err: err}
+		nkey, seedErr := nats.NkeyOptionFromSeed(c.NkeySeedFile)
+		if seedErr != nil {
+			return &sinks.FileError{Key: "nkeySeedFile", Path: c.NkeySeedFile, Err: seedErr}
 		}
 		return nkey(o)
 	case c.TokenFile != "":
-		o.Token = read("tokenFile", c.TokenFile)
+		o.Token, err = secret("tokenFile", c.TokenFile)
 	case c.PasswordFile != "":
-		o.User, o.Password = c.Username, read("passwordFile", c.PasswordFile)
+		o.User = c.Username
+		o.Password, err = secret("passwordFile", c.PasswordFile)
 	default:
 		o.User, o.Password = c.Username, c.Password
 	}
 	return err
+}
+
+func secret(key, path string) (string, error) {
+	content, err := sinks.NewSecretFile(key, path).Read()
+	return string(content), err
 }
 
 // credentials tries the file out: nats.go reads it only while it logs in, and what is wrong with it then looks like a
@@ -184,9 +172,9 @@ func tlsConfig(t *sinks.TLS) (*tls.Config, error) {
 }
 
 // dialer is a [nats.CustomDialer].
-type dialer struct{ dial sinks.DialFunc }
+type dialer sinks.DialFunc
 
 // Dial implements [nats.CustomDialer].
-func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	return d.dial(context.Background(), network, address)
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	return d(context.Background(), network, address)
 }

@@ -1,9 +1,7 @@
 package nats
 
 import (
-	"context"
 	"fmt"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -17,40 +15,34 @@ const (
 	headerMsgID           = nats.MsgIdHdr // JetStream recognizes a record that is sent again by it
 )
 
-// call is one Deliver call. nats.go may be stuck in a write when the call has to return, and its goroutine must not touch
-// the batch after that. So messages are copied out of the batch under a lock, and stop ends it.
-type call struct {
-	subject sinks.Template
-	n       int
-
-	mu    sync.Mutex // guards what follows
-	batch []sinks.Record
-	buf   []byte
-}
-
-// stop drops the batch. Nothing reads it once stop has returned.
-func (c *call) stop() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.batch = nil
-}
-
-// message returns the message of record i. Its data is valid until the next call. An error is the record's own,
-// unless the call was stopped because ctx has ended.
-func (c *call) message(ctx context.Context, i int) (*nats.Msg, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.batch == nil {
-		return nil, ctx.Err()
+// encode makes the messages of a batch. They hold copies of the bodies: nats.go may be stuck in a write when Deliver has
+// to return, and the batch must not be read after that.
+func encode(subject sinks.Template, batch []sinks.Record) []delivery {
+	size := 0
+	for i := range batch {
+		size += len(batch[i].Body)
 	}
-	r := &c.batch[i]
-	subject := c.subject.Expand(&r.Fields, tokenByte)
+	bodies := make([]byte, 0, size)
+	deliveries := make([]delivery, len(batch))
+	for i := range batch {
+		start := len(bodies)
+		bodies = append(bodies, batch[i].Body...)
+		d := &deliveries[i]
+		if d.message, d.err = message(subject, &batch[i]); d.err == nil {
+			d.message.Data = bodies[start:]
+		}
+	}
+	return deliveries
+}
+
+// message returns the message of a record; it shares the body.
+func message(template sinks.Template, r *sinks.Record) (*nats.Msg, error) {
+	subject := template.Expand(&r.Fields, tokenByte)
 	if len(subject) > maxSubject {
 		return nil, sinks.Permanent(sinks.ReasonEncode,
 			fmt.Errorf("nats: subject %.100q… has %d bytes, more than %d", subject, len(subject), maxSubject))
 	}
-	c.buf = append(c.buf[:0], r.Body...)
-	return &nats.Msg{Subject: subject, Header: headerOf(r), Data: c.buf}, nil
+	return &nats.Msg{Subject: subject, Header: headerOf(r), Data: r.Body}, nil
 }
 
 func headerOf(r *sinks.Record) nats.Header {
@@ -85,8 +77,7 @@ func (c *Config) Describe(r *sinks.Record) sinks.Destination {
 	if err != nil {
 		return sinks.Destination{Place: "subject " + c.Subject, Err: err}
 	}
-	one := &call{subject: template, batch: []sinks.Record{*r}}
-	message, err := one.message(context.Background(), 0)
+	message, err := message(template, r)
 	if err != nil {
 		return sinks.Destination{Place: "no subject", Err: err}
 	}

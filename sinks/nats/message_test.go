@@ -1,20 +1,19 @@
 package nats
 
 import (
-	"context"
-	"errors"
+	"strings"
 	"testing"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-func newCall(t *testing.T, batch ...sinks.Record) *call {
+func subjectTemplate(t *testing.T) sinks.Template {
 	t.Helper()
 	subject, err := sinks.ParseTemplate("k8s.{name}")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &call{subject: subject, batch: batch, n: len(batch)}
+	return subject
 }
 
 func TestMessage(t *testing.T) {
@@ -24,7 +23,7 @@ func TestMessage(t *testing.T) {
 		Attributes: map[string]string{"id": "1", "note": "100% ä"},
 		Fields:     sinks.Fields{Name: "a.b"},
 	}
-	message, err := newCall(t, record).message(t.Context(), 0)
+	message, err := message(subjectTemplate(t), &record)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,12 +44,21 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-func TestStop(t *testing.T) {
-	c := newCall(t, sinks.Record{Body: []byte("{}")})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	c.stop()
-	if _, err := c.message(ctx, 0); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want %v", err, context.Canceled)
+// The batch belongs to the pipeline again once Deliver has returned, also if nats.go has not.
+func TestEncodeCopies(t *testing.T) {
+	batch := []sinks.Record{
+		{Body: []byte("first"), Fields: sinks.Fields{Name: "a"}},
+		{Body: []byte("too long"), Fields: sinks.Fields{Name: strings.Repeat("x", maxSubject)}},
+		{Body: []byte("last"), Fields: sinks.Fields{Name: "b"}},
+	}
+	deliveries := encode(subjectTemplate(t), batch)
+	for i := range batch {
+		clear(batch[i].Body)
+	}
+	if first, last := deliveries[0].message, deliveries[2].message; string(first.Data) != "first" || string(last.Data) != "last" {
+		t.Errorf("got data %q and %q, want first and last", first.Data, last.Data)
+	}
+	if class := sinks.Classify(deliveries[1].err); class == nil || !class.Permanent {
+		t.Errorf("a subject that is too long: got %v", class)
 	}
 }

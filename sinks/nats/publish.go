@@ -12,52 +12,73 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// publish sends the records, and returns once the server has read them: it answered a ping that was sent after them, over
-// the same connection. To core NATS, the records without an error are then delivered. To JetStream, they have futures.
-func (l *link) publish(ctx context.Context, c *call) ([]jetstream.PubAckFuture, []error) {
-	futures, errs, subjects := make([]jetstream.PubAckFuture, c.n), make([]error, c.n), make([]string, c.n)
-	seq, _, _ := l.refusals.state()
-	before := l.conn.LastError()
-	for i := range c.n {
-		message, err := c.message(ctx, i)
-		if err == nil {
-			subjects[i] = message.Subject
-			futures[i], err = l.send(message)
-			err = classify(message.Subject, err)
-		}
-		errs[i] = err
-		if err != nil && !sinks.Classify(err).Permanent { // of the connection, not of the record
-			copy(errs[i:], all(c.n-i, err))
-			break
-		}
-	}
-	err := l.flush(ctx, before)
-	for i, subject := range subjects {
-		switch {
-		case errs[i] != nil:
-		case err != nil:
-			errs[i] = classify(subject, err)
-		default:
-			errs[i] = classify(subject, l.refusals.since(seq, subject))
-		}
-	}
-	return futures, errs
+// delivery is one record of a Deliver call.
+type delivery struct {
+	message *nats.Msg
+	future  jetstream.PubAckFuture // nil to core NATS
+	ack     *jetstream.PubAck
+	err     error
 }
 
-// send sends one message. To core NATS there is no future.
-func (l *link) send(message *nats.Msg) (future jetstream.PubAckFuture, err error) {
-	if l.js == nil {
-		err = l.conn.PublishMsg(message)
-	} else {
-		future, err = l.js.PublishMsgAsync(message, jetstream.WithRetryAttempts(0))
+// publish sends the records, and returns once the server has read them: it answered a ping that was sent after them, over
+// the same connection. To core NATS, the records without an error are then delivered. To JetStream, they have futures.
+func (l *link) publish(ctx context.Context, deliveries []delivery) {
+	seq, _, _ := l.refusals.state()
+	err := l.sendAll(ctx, deliveries)
+	for i := range deliveries {
+		d := &deliveries[i]
+		switch {
+		case d.err != nil:
+		case err != nil:
+			d.err = l.classify(d.message.Subject, err)
+		default:
+			d.err = l.classify(d.message.Subject, l.refusals.since(seq, d.message.Subject))
+		}
 	}
+}
+
+// sendAll returns an error that is of the connection, not of a record. Then the server may have read some of the records.
+func (l *link) sendAll(ctx context.Context, deliveries []delivery) error {
+	before := l.conn.LastError()
+	for i := range deliveries {
+		d := &deliveries[i]
+		if d.err != nil {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := l.classify(d.message.Subject, l.send(d))
+		if err != nil && !sinks.Classify(err).Permanent {
+			return err
+		}
+		d.err = err
+	}
+	return l.flush(ctx, before)
+}
+
+func (l *link) send(d *delivery) (err error) {
+	if l.js == nil {
+		err = l.conn.PublishMsg(d.message)
+	} else {
+		d.future, err = l.js.PublishMsgAsync(d.message, jetstream.WithRetryAttempts(0))
+	}
+	d.message.Data = nil // nats.go has copied it, and keeps the message until the acknowledgement or its time-out
+	return err
+}
+
+// classify returns err as the sink reports it, with what the connection knows about it.
+func (l *link) classify(subject string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrConnectionClosed):
-		err = l.lost()
+		if last := l.conn.LastError(); last != nil {
+			err = last
+		}
+		return connectionError("the connection to NATS was lost", err)
 	case errors.Is(err, nats.ErrMaxPayload):
 		err = fmt.Errorf("%w: max_payload is %d bytes", err, l.conn.MaxPayload())
 	}
-	return future, err
+	return classify(subject, err)
 }
 
 // flush returns once the server has read everything sent so far and all its complaints are in l.refusals. nats.go sets
@@ -65,9 +86,6 @@ func (l *link) send(message *nats.Msg) (future jetstream.PubAckFuture, err error
 // callback of the last error, all are there.
 func (l *link) flush(ctx context.Context, before error) error {
 	if err := l.conn.FlushWithContext(ctx); err != nil {
-		if errors.Is(err, nats.ErrConnectionClosed) {
-			return l.lost()
-		}
 		return err
 	}
 	for {
@@ -79,7 +97,7 @@ func (l *link) flush(ctx context.Context, before error) error {
 		select {
 		case <-changed:
 		case <-l.down:
-			return l.lost()
+			return nats.ErrConnectionClosed
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -88,22 +106,21 @@ func (l *link) flush(ctx context.Context, before error) error {
 
 // await waits for the acknowledgements of the records without an error. That of a duplicate is one too. It begins with the
 // last: they come in order as a rule, so that this goroutine wakes once and not for each.
-func (l *link) await(ctx context.Context, futures []jetstream.PubAckFuture, errs []error) []*jetstream.PubAck {
-	acks := make([]*jetstream.PubAck, len(futures))
-	for i, future := range slices.Backward(futures) {
-		if errs[i] != nil {
+func (l *link) await(ctx context.Context, deliveries []delivery) {
+	for i := range slices.Backward(deliveries) {
+		d := &deliveries[i]
+		if d.err != nil {
 			continue
 		}
 		var err error
 		select {
-		case acks[i] = <-future.Ok():
-		case err = <-future.Err():
+		case d.ack = <-d.future.Ok():
+		case err = <-d.future.Err():
 		case <-l.down:
-			err = l.lost()
+			err = nats.ErrConnectionClosed
 		case <-ctx.Done():
 			err = fmt.Errorf("no acknowledgement: %w", ctx.Err())
 		}
-		errs[i] = classify(future.Msg().Subject, err)
+		d.err = l.classify(d.message.Subject, err)
 	}
-	return acks
 }

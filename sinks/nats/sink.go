@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -25,11 +24,13 @@ type Sink struct {
 	log     *slog.Logger
 	stream  *stream
 
-	life  context.Context // ends every connection
-	end   context.CancelFunc
-	calls sync.WaitGroup
-	turn  chan struct{} // holds one element while a call uses link
-	link  *link         // nil if there was none yet
+	life        context.Context // ends every connection
+	end         context.CancelFunc
+	stopPrepare context.CancelFunc
+	calls       sync.WaitGroup
+
+	mu   sync.Mutex // guards link, also while a connection is being made
+	link *link      // nil if there was none yet
 }
 
 func open(config *Config, env sinks.Env) (*Sink, error) {
@@ -37,40 +38,30 @@ func open(config *Config, env sinks.Env) (*Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subject: %w", err)
 	}
-	stream := &stream{config: &Stream{}, subject: config.Subject, log: env.Logger}
+	stream := &stream{subject: config.Subject, log: env.Logger}
 	if config.Stream != nil {
-		stream.config = config.Stream
+		stream.Stream = *config.Stream
 	}
-	life, end := context.WithCancel(context.Background())
-	s := &Sink{
-		config:  config,
-		subject: subject,
-		name:    env.UserAgent + " " + env.Name,
-		log:     env.Logger,
-		stream:  stream,
-		life:    life,
-		end:     end,
-		turn:    make(chan struct{}, 1),
-	}
-	s.calls.Go(func() { s.prepare(life) })
+	s := &Sink{config: config, subject: subject, name: env.UserAgent + " " + env.Name, log: env.Logger, stream: stream}
+	s.life, s.end = context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(s.life)
+	s.stopPrepare = stop
+	s.calls.Go(func() { s.prepare(ctx) })
 	return s, nil
 }
 
 // Deliver implements [sinks.Sink].
 func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
-	if len(batch) == 0 {
-		return nil
-	}
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil || len(batch) == 0 {
 		return err
 	}
-	c := &call{subject: s.subject, batch: batch, n: len(batch)}
-	return s.beside(ctx, c.stop, func(ctx context.Context) error { return sinks.Result(s.deliver(ctx, c)) })
+	deliveries := encode(s.subject, batch)
+	return s.detached(ctx, func(ctx context.Context) error { return s.deliver(ctx, deliveries) })
 }
 
-// beside runs a call in a goroutine of its own, since nats.go takes no context where it may block: for a lock, a write, a
-// dial. If ctx or the timeout ends first, it stops the call and does not wait for it longer than grace.
-func (s *Sink) beside(ctx context.Context, stop func(), call func(context.Context) error) error {
+// detached runs a call in a goroutine of its own, since nats.go takes no context where it may block: for a lock, a write,
+// a dial. It returns at most grace after the end of ctx or of the timeout, also if the call does not.
+func (s *Sink) detached(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	done := make(chan error, 1)
@@ -80,7 +71,6 @@ func (s *Sink) beside(ctx context.Context, stop func(), call func(context.Contex
 		return err
 	case <-ctx.Done():
 	}
-	stop()
 	select {
 	case err := <-done:
 		return err
@@ -89,28 +79,32 @@ func (s *Sink) beside(ctx context.Context, stop func(), call func(context.Contex
 	}
 }
 
-func (s *Sink) deliver(ctx context.Context, c *call) []error {
-	link, err := s.connection(ctx)
+func (s *Sink) deliver(ctx context.Context, deliveries []delivery) error {
+	link, err := s.ready(ctx)
 	if err != nil {
-		return all(c.n, err)
+		return err
 	}
-	if link.js == nil {
-		_, errs := link.publish(ctx, c)
-		return errs
+	before := s.stream.last.Load()
+	link.publish(ctx, deliveries)
+	if link.js != nil {
+		link.await(ctx, deliveries)
 	}
-	if err := s.stream.ensure(ctx, link.js, false); err != nil {
-		return all(c.n, err)
+	errs := make([]error, len(deliveries))
+	for i := range deliveries {
+		errs[i] = deliveries[i].err
+		s.stream.observe(&deliveries[i], before)
 	}
-	before := s.stream.highest.Load()
-	futures, errs := link.publish(ctx, c)
-	s.stream.acknowledged(before, link.await(ctx, futures, errs))
-	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && reasonOf(err) == sinks.ReasonNotFound }) {
-		s.stream.forget()
-	}
-	return errs
+	return sinks.Result(errs)
 }
 
-func all(n int, err error) []error { return slices.Repeat([]error{err}, n) }
+// ready returns a connection, and makes sure of the stream.
+func (s *Sink) ready(ctx context.Context) (*link, error) {
+	link, err := s.connection()
+	if err != nil {
+		return nil, err
+	}
+	return link, s.stream.ensure(ctx, link.js)
+}
 
 // Close implements [sinks.Sink]. It breaks the connection in any state: what was delivered is acknowledged.
 func (s *Sink) Close(ctx context.Context) error {

@@ -26,23 +26,22 @@ const (
 
 // stream makes sure of the stream at start or before the first record, and again after one was missing or made anew.
 type stream struct {
-	config  *Stream // without a name if the user named none
+	Stream  // without a name if the user named none
 	subject string
 	log     *slog.Logger
 
-	mu       sync.Mutex // guards known and lookOnly, also during requests to the server
-	known    bool
-	lookOnly bool
+	mu    sync.Mutex // guards known, also during requests to the server
+	known bool
 
-	highest atomic.Uint64 // sequence in an acknowledgement of a finished call
-	strayed atomic.Bool   // another stream acknowledged, and that was warned of
+	last    atomic.Uint64 // sequence of an acknowledgement, none of a later call is lower
+	strayed sync.Once     // another stream acknowledged
 }
 
 // prepare does at start what the first record would have to wait for: it connects, and makes sure of the stream. For a
 // stream it goes on until that is done or ctx ends, since the server may come later than the sink.
 func (s *Sink) prepare(ctx context.Context) {
-	_, _ = s.connection(ctx) // the first record gets the error
-	if !s.config.JetStream || s.stream.config.Name == "" {
+	_, _ = s.connection() // the first record gets the error
+	if !s.config.JetStream || s.stream.Name == "" {
 		return
 	}
 	warned := false
@@ -52,49 +51,43 @@ func (s *Sink) prepare(ctx context.Context) {
 			return
 		case <-time.After(delay):
 		}
-		link, err := s.connection(ctx)
-		if err == nil {
-			err = s.stream.ensure(ctx, link.js, true)
-		}
-		switch {
-		case err == nil:
+		_, err := s.ready(ctx)
+		if err == nil || ctx.Err() != nil {
 			return
-		case ctx.Err() == nil && !warned:
+		}
+		if !warned {
 			warned = true
-			s.log.Warn("stream is not ready; looking again until it is", "stream", s.stream.config.Name, "err", err)
+			s.log.Warn("stream is not ready; looking again until it is", "stream", s.stream.Name, "err", err)
 		}
 	}
 }
 
-// ensure creates the stream or looks at it; early is set if there is no record yet. It fails only if the stream is to be
-// created and cannot be, or can never acknowledge: to publish, no right to look is needed.
-func (s *stream) ensure(ctx context.Context, js jetstream.JetStream, early bool) error {
+// ensure creates the stream or looks at it. It fails only if the stream is to be created and cannot be, or can never
+// acknowledge: to publish, no right to look is needed.
+func (s *stream) ensure(ctx context.Context, js jetstream.JetStream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.config.Name == "" || s.known || early && s.lookOnly {
+	if s.Name == "" || s.known {
 		return nil
 	}
 	looking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	found, err := js.Stream(looking, s.config.Name)
+	found, err := js.Stream(looking, s.Name)
 	switch {
 	case err == nil:
-		if err := s.inspect(looking, js, &found.CachedInfo().Config); err != nil {
-			return err
-		}
+		err = s.inspect(looking, js, &found.CachedInfo().Config)
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case !s.config.Create:
-		s.log.Warn("stream cannot be checked", "stream", s.config.Name, "err", err)
+	case !s.Create:
+		s.log.Warn("stream cannot be checked", "stream", s.Name, "err", err)
+		err = nil
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		if err = s.create(ctx, js); err != nil {
-			return transient(fmt.Errorf("create stream %q: %w", s.config.Name, err))
-		}
+		err = s.create(ctx, js)
 	default:
-		return transient(fmt.Errorf("look for stream %q: %w", s.config.Name, err))
+		err = transient(fmt.Errorf("look for stream %q: %w", s.Name, err))
 	}
-	s.known = true
-	return nil
+	s.known = err == nil
+	return err
 }
 
 // forget makes the next call look again.
@@ -102,49 +95,42 @@ func (s *stream) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
-	s.highest.Store(0)
-	s.strayed.Store(false)
-}
-
-// look keeps prepare from creating anything during a check.
-func (s *stream) look() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lookOnly = true
+	s.last.Store(0)
 }
 
 func (s *stream) create(ctx context.Context, js jetstream.JetStream) error {
 	config := s.wanted()
 	_, err := js.CreateStream(ctx, config)
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return nil // another program has created it meanwhile
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another program has created it meanwhile
+		return nil
+	case err != nil:
+		return transient(fmt.Errorf("create stream %q: %w", s.Name, err))
 	}
-	if err == nil {
-		s.log.Info("created stream", "stream", config.Name, "subjects", strings.Join(config.Subjects, " "))
-	}
-	return err
+	s.log.Info("created stream", "stream", config.Name, "subjects", strings.Join(config.Subjects, " "))
+	return nil
 }
 
 // wanted is the stream to create. It drops the oldest when it is full, as a log does: a stream that refuses new
 // records instead would stop the pipeline for good.
 func (s *stream) wanted() jetstream.StreamConfig {
 	config := jetstream.StreamConfig{
-		Name:        s.config.Name,
+		Name:        s.Name,
 		Description: "changes of Kubernetes objects, written by kubeferry",
-		Subjects:    s.config.Subjects,
+		Subjects:    s.Subjects,
 		Retention:   jetstream.LimitsPolicy,
 		Discard:     jetstream.DiscardOld,
 		Storage:     jetstream.FileStorage,
-		MaxAge:      s.config.MaxAge,
+		MaxAge:      s.MaxAge,
 		MaxBytes:    -1,
-		Replicas:    max(s.config.Replicas, 1),
-		Duplicates:  s.config.duplicates(),
+		Replicas:    max(s.Replicas, 1),
+		Duplicates:  s.duplicates(),
 	}
 	if len(config.Subjects) == 0 {
 		config.Subjects = []string{pattern(s.subject)}
 	}
-	if s.config.MaxBytes > 0 {
-		config.MaxBytes = int64(s.config.MaxBytes)
+	if s.MaxBytes > 0 {
+		config.MaxBytes = int64(s.MaxBytes)
 	}
 	return config
 }
@@ -169,7 +155,7 @@ func (s *stream) inspect(ctx context.Context, js jetstream.JetStream, found *jet
 		log.Warn("stream may not take every record", "subjects", strings.Join(found.Subjects, " "), "needed", pattern(s.subject),
 			"others", s.others(ctx, js, found.Name))
 	}
-	if want := s.config.duplicates(); found.Duplicates < want {
+	if want := s.duplicates(); found.Duplicates < want {
 		log.Warn("stream stores a record twice that is sent again after its duplicate window", "duplicates", found.Duplicates, "wanted", want)
 	}
 	switch found.Retention {
@@ -182,7 +168,7 @@ func (s *stream) inspect(ctx context.Context, js jetstream.JetStream, found *jet
 	if found.Storage == jetstream.MemoryStorage {
 		log.Warn("stream loses what it holds when its servers stop", "storage", found.Storage)
 	}
-	if limits := s.config.drops(found); len(limits) > 0 {
+	if limits := s.drops(found); len(limits) > 0 {
 		log.Warn("stream drops records by limits that are not in this configuration", "limits", strings.Join(limits, ", "))
 	}
 	return nil
@@ -191,22 +177,16 @@ func (s *stream) inspect(ctx context.Context, js jetstream.JetStream, found *jet
 // drops lists the limits by which the stream found drops records, except those that the user configured. Age counts in
 // any case; a full stream that refuses (DiscardNew) drops nothing, except within a subject, unless it refuses there too.
 func (s *Stream) drops(found *jetstream.StreamConfig) (limits []string) {
-	add := func(name string, limit any) { limits = append(limits, fmt.Sprintf("%s %v", name, limit)) }
-	if found.MaxAge > 0 && found.MaxAge != s.MaxAge {
-		add("maxAge", found.MaxAge)
+	add := func(drops bool, name string, limit any) {
+		if drops {
+			limits = append(limits, fmt.Sprintf("%s %v", name, limit))
+		}
 	}
-	if found.MaxMsgsPerSubject > 0 && !found.DiscardNewPerSubject {
-		add("maxMsgsPerSubject", found.MaxMsgsPerSubject)
-	}
-	if found.Discard == jetstream.DiscardNew {
-		return limits
-	}
-	if found.MaxBytes > 0 && found.MaxBytes != int64(s.MaxBytes) {
-		add("maxBytes", found.MaxBytes)
-	}
-	if found.MaxMsgs > 0 {
-		add("maxMsgs", found.MaxMsgs)
-	}
+	full := found.Discard == jetstream.DiscardOld
+	add(found.MaxAge > 0 && found.MaxAge != s.MaxAge, "maxAge", found.MaxAge)
+	add(found.MaxMsgsPerSubject > 0 && !found.DiscardNewPerSubject, "maxMsgsPerSubject", found.MaxMsgsPerSubject)
+	add(full && found.MaxBytes > 0 && found.MaxBytes != int64(s.MaxBytes), "maxBytes", found.MaxBytes)
+	add(full && found.MaxMsgs > 0, "maxMsgs", found.MaxMsgs)
 	return limits
 }
 
@@ -219,32 +199,22 @@ func (s *stream) others(ctx context.Context, js jetstream.JetStream, name string
 	return strings.Join(slices.DeleteFunc(names, func(other string) bool { return other == name }), " ")
 }
 
-// acknowledged checks the stream and the sequence in the acknowledgements of a call; before is the highest sequence when
-// the call began. A stream counts upwards, so a lower sequence means that it was deleted and made anew: the next call looks
-// at it.
-func (s *stream) acknowledged(before uint64, acks []*jetstream.PubAck) {
-	if s.config.Name == "" {
-		return
-	}
-	highest := before
-	for _, ack := range acks {
-		switch {
-		case ack == nil:
-		case ack.Stream != s.config.Name:
-			if s.strayed.CompareAndSwap(false, true) {
-				s.log.Warn("records are stored by another stream than stream.name", "stream", s.config.Name, "other", ack.Stream)
-			}
-		case ack.Duplicate: // its sequence is that of the first time
-		case ack.Sequence <= before:
-			s.forget()
-			return
-		default:
-			highest = max(highest, ack.Sequence)
-		}
-	}
-	for known := before; highest > known; known = s.highest.Load() {
-		if s.highest.CompareAndSwap(known, highest) {
-			return
-		}
+// observe looks at the result of a record; before is what last was when its call began. Sequences only grow within a
+// stream, so a lower one means that the stream was deleted and made anew.
+func (s *stream) observe(d *delivery, before uint64) {
+	switch ack := d.ack; {
+	case s.Name == "":
+	case d.err != nil && reasonOf(d.err) == sinks.ReasonNotFound:
+		s.forget()
+	case ack == nil:
+	case ack.Stream != s.Name:
+		s.strayed.Do(func() {
+			s.log.Warn("records are stored by another stream than stream.name", "stream", s.Name, "other", ack.Stream)
+		})
+	case ack.Duplicate: // its sequence is that of the first time
+	case ack.Sequence <= before:
+		s.forget()
+	default:
+		s.last.Store(ack.Sequence)
 	}
 }
