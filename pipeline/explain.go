@@ -34,22 +34,16 @@ type Explanation struct {
 
 // FilterAnswer is the answer of one filter, and why.
 type FilterAnswer struct {
-	Index int `json:"index"`
 	// Kind is the filter's key in the configuration, Condition its value.
 	Kind      string `json:"kind"`
 	Condition string `json:"condition"`
-	// Asked is false if the pipeline does not evaluate the filter, because the change is decided. Passed is then what
-	// it would answer.
-	Asked  bool `json:"asked"`
-	Passed bool `json:"passed"`
+	// Evaluated is false if the pipeline does not evaluate the filter, because the change is decided.
+	Evaluated bool `json:"asked"`
+	Passed    bool `json:"passed"`
 	// Error is why an expression has no result; Passed is what onError makes of it.
 	Error string `json:"error,omitempty"`
-	// Note adds what the values do not show.
-	Note string `json:"note,omitempty"`
 	// Reads are the values that the filter looks at.
 	Reads []FilterRead `json:"reads,omitempty"`
-	// OfObject is set if the filter is about the object and not about what happened to it.
-	OfObject bool `json:"-"`
 }
 
 // FilterRead is a value that a filter looks at; for one that compares, a value that differs.
@@ -83,7 +77,6 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 	var e Explanation
 	e.Passes, e.Taken = p.applyFilters(judged, before)
 	e.Left = judged.left
-	asked := slices.Clone(recorded.asked)
 
 	shown := judged
 	if p.options.Redactor == nil && IsSecret(d.Resource) {
@@ -94,8 +87,9 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 	}
 	redacted := shown.redacted() // before the transforms, which change what the filters saw
 	for i, filter := range p.options.Filters {
-		e.Filters = append(e.Filters, describe(ctx, filter, judged, redacted))
-		e.Filters[i].Index, e.Filters[i].Asked = i, slices.Contains(asked, i)
+		answer := describe(ctx, filter, judged, redacted)
+		answer.Evaluated = slices.Contains(recorded.evaluated, i)
+		e.Filters = append(e.Filters, answer)
 	}
 	if !e.Taken {
 		return e
@@ -103,7 +97,7 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 	shaped, err := shown.shape(ctx)
 	e.DeadLetter = err
 	if judged.undecided != nil && shown.spoiled == nil {
-		e.DeadLetter = fmt.Errorf("filters[%d]: %w", asked[len(asked)-1], err)
+		e.DeadLetter = fmt.Errorf("filters[%d]: %w", recorded.evaluated[len(recorded.evaluated)-1], err)
 	}
 	for i, version := range recorded.versions {
 		if i > 0 {
@@ -143,31 +137,24 @@ func (c *Change) redacted() redactedInput {
 // describe evaluates a filter on a change, and returns the answer with the values that the filter looks at, as far as
 // they may be shown.
 func describe(ctx context.Context, filter Filter, judged *Change, shown redactedInput) FilterAnswer {
-	passed, err := filter.Pass(judged)
-	answer := FilterAnswer{Passed: passed, OfObject: filter.OfObject()}
+	var answer FilterAnswer
+	answer.Passed, _ = filter.Pass(judged)
 	switch filter := filter.(type) {
 	case TypesFilter:
 		answer.Kind, answer.Condition = "types", joined(filter)
 		answer.Reads = []FilterRead{{Place: "type", Value: encoded(shown.Type())}}
 	case NamespacesFilter:
 		answer.Kind, answer.Condition = "namespaces", namespacesText(delta.Namespaces(filter))
-		if namespace := shown.observed.Object.Namespace(); namespace != "" {
-			answer.Reads = []FilterRead{{Place: "namespace", Value: encoded(namespace)}}
-		} else {
-			answer.Note = "the object is in no namespace"
-		}
+		answer.Reads = []FilterRead{{Place: "namespace", Value: encoded(shown.observed.Object.Namespace())}}
 	case ExprFilter:
 		answer.Kind, answer.Condition = "expr", filter.program.String()
 		answer.Reads = exprReads(filter, shown)
-		if _, err = filter.program.Pass(ctx, judged); err != nil { // also where onError passes it over
-			answer.Note = "onError: " + string(filter.onError)
+		if _, err := filter.program.Pass(ctx, judged); err != nil { // also where onError hides it
+			answer.Error = fmt.Sprintf("%v (onError: %s)", err, filter.onError)
 		}
 	case ChangedFilter:
 		answer.Kind, answer.Condition = "changed", joined(filter.list)
-		answer.Reads, answer.Note = changedReads(filter, shown)
-	}
-	if err != nil {
-		answer.Error = err.Error()
+		answer.Reads = changedReads(filter, shown)
 	}
 	return answer
 }
@@ -188,24 +175,20 @@ func exprReads(filter ExprFilter, in redactedInput) []FilterRead {
 	return reads
 }
 
-func changedReads(filter ChangedFilter, in redactedInput) (reads []FilterRead, note string) {
-	if in.observed.Type != delta.Modified {
-		return nil, "only a MODIFIED is compared"
-	}
+// changedReads returns what differs from the version before.
+func changedReads(filter ChangedFilter, in redactedInput) []FilterRead {
 	object, err := in.Change.Object()
 	if err != nil {
-		return nil, ""
+		return nil
 	}
 	old, err := in.Change.OldObject()
 	if err != nil || old == nil {
-		return nil, "the version before is not known"
+		return nil
 	}
+	var reads []FilterRead
 	for _, path := range filter.list {
 		for _, d := range path.Differences(old, object) {
 			read := FilterRead{Place: d.Path.String(), Compared: true}
-			if slices.ContainsFunc(reads, func(r FilterRead) bool { return r.Place == read.Place }) { // paths may overlap
-				continue
-			}
 			if d.IsThere {
 				read.Value = valueAt(in.object, d.Path)
 			}
@@ -215,10 +198,7 @@ func changedReads(filter ChangedFilter, in redactedInput) (reads []FilterRead, n
 			reads = append(reads, read)
 		}
 	}
-	if len(reads) == 0 {
-		note = "nothing there differs from the version before"
-	}
-	return reads, note
+	return reads
 }
 
 // valueAt returns the value in a place of an object without what is redacted. A value that is not there any more was

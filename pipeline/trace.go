@@ -4,15 +4,15 @@ import "github.com/kubeferry/kubeferry/internal/fieldpath"
 
 // trace records what becomes of one change on its way in, for [Pipeline.Explain]. A nil trace records nothing.
 type trace struct {
-	asked    []int            // the indexes of the filters that were evaluated, in order
-	versions []map[string]any // the object before the first transform, and after each one that succeeded
-	hide     []Transform      // the pipeline's: what one redacts is hidden in the versions before
+	evaluated []int            // the indexes of the filters that were evaluated, in order
+	versions  []map[string]any // the object before the first transform, and after each one that succeeded
+	hide      []Transform      // the pipeline's: what one redacts is hidden in the versions before
 }
 
-// evaluates records that a filter is evaluated.
-func (t *trace) evaluates(index int) {
+// evaluate records that a filter is evaluated.
+func (t *trace) evaluate(index int) {
 	if t != nil {
-		t.asked = append(t.asked, index)
+		t.evaluated = append(t.evaluated, index)
 	}
 }
 

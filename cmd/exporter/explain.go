@@ -10,7 +10,7 @@ import (
 )
 
 func newExplain() *cobra.Command {
-	var file, color string
+	var file string
 	options := explain.Options{Now: time.Now}
 	command := &cobra.Command{
 		Use:   "explain --config FILE [OBJECT|-]",
@@ -41,9 +41,6 @@ It exits 0 whether or not anything would be sent, and 2 if the configuration or 
 			if err != nil {
 				return err
 			}
-			if options.Color, err = useColor(color, command.OutOrStdout()); err != nil {
-				return err
-			}
 			options.File, options.Config = file, loaded
 			return explain.Run(command.Context(), options, path, command.InOrStdin(), command.OutOrStdout())
 		},
@@ -56,6 +53,5 @@ It exits 0 whether or not anything would be sent, and 2 if the configuration or 
 	f.StringArrayVar(&options.Pipelines, "pipeline", nil, "explain the pipeline of this `name` only; may be repeated")
 	f.StringVar(&options.Resource, "resource", "", "the `resource` of the objects, where it cannot be guessed from the kind: example.com/v1/mice")
 	f.StringVarP(&options.Output, "output", "o", "text", "text, or json: one value for each object")
-	f.StringVar(&color, "color", "auto", "auto, always or never; auto is at a terminal, unless NO_COLOR is set")
 	return command
 }

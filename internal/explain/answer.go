@@ -36,17 +36,16 @@ type pipelineAnswer struct {
 	// Answer is all of it in one line.
 	Answer     string                  `json:"answer"`
 	Notes      []string                `json:"notes,omitempty"`
-	Sources    []sourceAnswer          `json:"sources"`
+	Sources    []sourceAnswer          `json:"sources,omitempty"`
 	Filters    []pipeline.FilterAnswer `json:"filters,omitempty"`
 	Transforms []transformAnswer       `json:"transforms,omitempty"`
 	Record     *record                 `json:"record,omitempty"`
 }
 
 type transformAnswer struct {
-	Index  int    `json:"index"`
 	Kind   string `json:"kind"`
 	Failed bool   `json:"failed,omitempty"`
-	// Diff holds the lines of the object's YAML that changed, each behind "+" or "-", and some around them.
+	// Diff is a unified diff of the object's YAML.
 	Diff []string `json:"diff,omitempty"`
 }
 

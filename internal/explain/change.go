@@ -12,23 +12,19 @@ import (
 // change is an object to explain, and its version before if that is known.
 type change struct {
 	object, old *delta.Object
-	notes       []string
 }
 
 // read reads the objects, and the versions before that belong to them.
 func (x *explainer) read(path string, stdin io.Reader) ([]change, error) {
+	if x.Old == "-" && path == "-" {
+		return nil, errors.New("--old and the object cannot both come from standard input")
+	}
 	objects, err := readManifest(path, stdin)
 	if err != nil {
 		return nil, err
 	}
-	if err := x.checkResource(objects); err != nil {
-		return nil, err
-	}
 	var olds []*delta.Object
 	if x.Old != "" {
-		if x.Old == "-" && path == "-" {
-			return nil, errors.New("--old and the object cannot both come from standard input")
-		}
 		if olds, err = readManifest(x.Old, stdin); err != nil {
 			return nil, err
 		}
@@ -36,14 +32,12 @@ func (x *explainer) read(path string, stdin io.Reader) ([]change, error) {
 	changes := make([]change, len(objects))
 	found := false
 	for i, object := range objects {
+		if err := x.checkResource(object); err != nil {
+			return nil, err
+		}
 		changes[i].object = object
-		n := slices.IndexFunc(olds, func(old *delta.Object) bool { return sameObject(old, object) })
-		switch {
-		case n >= 0:
-			changes[i].old = olds[n]
-			found = true
-		case olds != nil:
-			changes[i].notes = append(changes[i].notes, "--old does not have it")
+		if n := slices.IndexFunc(olds, func(old *delta.Object) bool { return sameObject(old, object) }); n >= 0 {
+			changes[i].old, found = olds[n], true
 		}
 	}
 	if olds != nil && !found {
@@ -53,28 +47,29 @@ func (x *explainer) read(path string, stdin io.Reader) ([]change, error) {
 }
 
 func sameObject(a, b *delta.Object) bool {
-	return a.APIVersion() == b.APIVersion() && a.Kind() == b.Kind() && a.Namespace() == b.Namespace() && a.Name() == b.Name()
+	return a.APIVersion() == b.APIVersion() && objectName(a) == objectName(b)
 }
 
+// objectName returns kind, namespace and name: "Pod shop/web".
 func objectName(o *delta.Object) string {
-	name := o.Name()
-	if name == "" {
-		name = "without a name"
+	if o.Namespace() == "" {
+		return o.Kind() + " " + o.Name()
 	}
-	if o.Namespace() != "" {
-		name = o.Namespace() + "/" + name
-	}
-	return o.Kind() + " " + name
+	return o.Kind() + " " + o.Namespace() + "/" + o.Name()
 }
 
-// typeOf returns what happened to the object.
-func (x *explainer) typeOf(c *change) delta.Type {
+// delta returns the change as a source reports it.
+func (x *explainer) delta(c change) *delta.Delta {
+	d := &delta.Delta{Type: delta.Added, Resource: x.resourceOf(c.object), Watch: "explain", Object: c.object, Observed: x.Now()}
 	switch {
 	case x.Type != "":
-		return delta.Type(x.Type)
+		d.Type = delta.Type(x.Type)
 	case c.old != nil:
-		return delta.Modified
-	default:
-		return delta.Added
+		d.Type = delta.Modified
 	}
+	d.Snapshot = x.Snapshot && d.Type == delta.Added
+	if d.Type == delta.Modified {
+		d.Old = c.old
+	}
+	return d
 }

@@ -39,9 +39,7 @@ type Options struct {
 	Snapshot bool
 	// Output is text or json.
 	Output string
-	// Color paints the text.
-	Color bool
-	Now   func() time.Time
+	Now    func() time.Time
 }
 
 // Run explains the objects of a file, or of stdin for "-". Errors at run time are of type [app.FailureError].
@@ -54,8 +52,7 @@ func Run(ctx context.Context, options Options, path string, stdin io.Reader, out
 	if err != nil {
 		return err
 	}
-	text := &textWriter{palette: palette(options.Color)}
-	for _, change := range changes {
+	for i, change := range changes {
 		answer, err := x.explain(ctx, change)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -65,7 +62,10 @@ func Run(ctx context.Context, options Options, path string, stdin io.Reader, out
 		case options.Output == "json":
 			err = writeJSON(out, answer)
 		default:
-			err = text.write(out, answer)
+			if i > 0 {
+				fmt.Fprintln(out)
+			}
+			err = writeText(out, answer)
 		}
 		if err != nil {
 			return &app.FailureError{Err: err}
