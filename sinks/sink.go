@@ -85,3 +85,17 @@ func (f *Faults) Fail(path, format string, args ...any) {
 func (f *Faults) Warn(path, format string, args ...any) {
 	*f = append(*f, Fault{Path: path, Message: fmt.Sprintf(format, args...), Warning: true})
 }
+
+// FailIf adds a fault if bad is set.
+func (f *Faults) FailIf(bad bool, path, format string, args ...any) {
+	if bad {
+		f.Fail(path, format, args...)
+	}
+}
+
+// WarnIf adds a warning if bad is set.
+func (f *Faults) WarnIf(bad bool, path, format string, args ...any) {
+	if bad {
+		f.Warn(path, format, args...)
+	}
+}

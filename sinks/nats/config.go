@@ -1,35 +1,30 @@
 // Package nats delivers records to NATS, to a JetStream stream or to plain subjects.
 //
-// # One connection, one life
+// # Connections
 //
-// nats.go can reconnect by itself. Then a publish may go into a buffer that the next connection sends or drops, a
-// flush may be answered by another connection than the one that took the message, and pending acknowledgements fail
-// some time later. It also keeps the public key of an nkey for ever, its callbacks for passwords and tokens cannot fail,
-// and it does not report why a login after the first was refused. So a connection is never revived here
-// (nats.Options.AllowReconnect is false): when one is lost, the calls that wait on it fail, and the next Deliver call makes a
-// new one. That reads every credentials and TLS file anew, has no buffer to overrun, and the pipeline's backoff is the
-// only one.
+// A connection is never revived (nats.Options.AllowReconnect is false): when it is lost, the calls that wait for it fail,
+// and the next one makes a new connection and reads every credentials and TLS file again. With nats.go's own reconnect, a
+// flush may be answered by another connection than the one that took the message, a refused login is not reported, a
+// password file that cannot be read is not an error, and the public key of an nkey never changes.
 //
 // # JetStream
 //
 // A batch is published without waiting, then flushed as to core NATS, since a missing permission has no acknowledgement,
-// and then its acknowledgements are awaited. An early record may be refused (too
-// large, stream full) and a later one stored, so a batch holds one record per key ([sinks.Limits.OnePerKey]).
-// Nats-Msg-Id is the record's DedupID: what is sent again within the stream's duplicate window is acknowledged and
-// not stored again. nats.go's own retries after "no responders" are switched off.
+// and then its acknowledgements are awaited. An early record may be refused (too large, stream full) and a later one
+// stored, so a batch holds one record per key ([sinks.Limits.OnePerKey]). Nats-Msg-Id is the record's DedupID: what is
+// sent again within the stream's duplicate window is acknowledged and not stored again.
 //
 // # Core NATS
 //
 // A PONG proves that the server has read what was sent before its PING over the same connection. It does not prove
-// that the server let it pass: a missing permission is reported by an -ERR line that comes before the PONG, but
-// reaches the program through a callback ([refusals]). Nobody stores anything; a record that no subscriber listens
-// for is gone.
+// that the server let it pass: a missing permission is reported by an -ERR line before the PONG, which nats.go passes to
+// a callback ([refusals]).
 //
-// # Sizes and characters
+// # Subjects
 //
-// max_payload counts body and headers. A subject is a control line of at most 4,096 bytes, over which the server
-// closes the connection, so its length is checked here. In the values of placeholders everything but visible ASCII,
-// and '.', '*', '>' and '$', becomes '_' (ADR-6, naming rules).
+// A subject is part of a control line of at most 4,096 bytes, over which the server closes the connection, so its length
+// is checked here. In the values of placeholders everything but visible ASCII, and '.', '*', '>' and '$', becomes '_'
+// (ADR-6, naming rules).
 package nats
 
 import (
@@ -72,8 +67,6 @@ type Stream struct {
 	Duplicates time.Duration `yaml:"duplicates" doc:"how long it recognizes a record that is sent again; default 10m"`
 }
 
-const defaultDuplicates = 10 * time.Minute
-
 // Kind is the entry of this sink in the registry.
 func Kind() sinks.Kind {
 	return sinks.Kind{Name: "nats", New: func() sinks.Config { return NewConfig() }}
@@ -102,12 +95,26 @@ func (c *Config) Limits() sinks.Limits {
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
 	faults := sinks.Faults(c.Common.Validate())
-	secure := c.TLS != nil
-	if len(c.URLs) == 0 {
-		faults.Fail("urls", "at least one server is needed, such as nats://nats:4222")
+	secure, login := c.validateURLs(&faults)
+	c.validateSubject(&faults)
+	c.validateLogin(&faults)
+	faults.WarnIf(login && c.logins() > 0, "urls", "the credentials in a URL take precedence over the other keys")
+	faults.WarnIf((login || c.Username != "" || c.TokenFile != "") && !secure && c.TLS == nil, "tls",
+		"unless the server asks for TLS, the password or token is sent in the clear")
+	if c.Stream != nil {
+		faults.FailIf(!c.JetStream, "stream", "has no meaning with jetstream: false")
+		c.validateStream(&faults)
+		return faults
 	}
-	schemes := map[bool]bool{}
-	inURL := false
+	faults.WarnIf(!c.JetStream, "jetstream",
+		"without it nothing is stored: a record that nobody listens for at that moment is lost, and counts as delivered")
+	return faults
+}
+
+// validateURLs returns whether a URL demands TLS, and whether one holds credentials.
+func (c *Config) validateURLs(faults *sinks.Faults) (secure, login bool) {
+	faults.FailIf(len(c.URLs) == 0, "urls", "at least one server is needed, such as nats://nats:4222")
+	webSockets := 0
 	for i, text := range c.URLs {
 		u, err := parseURL(text)
 		if err != nil {
@@ -115,67 +122,37 @@ func (c *Config) Validate() []sinks.Fault {
 			continue
 		}
 		secure = secure || u.Scheme == "tls" || u.Scheme == "wss"
-		schemes[u.Scheme == "ws" || u.Scheme == "wss"] = true
-		inURL = inURL || u.User != nil
+		login = login || u.User != nil
+		if strings.HasPrefix(u.Scheme, "ws") {
+			webSockets++
+		}
 	}
-	if len(schemes) > 1 {
-		faults.Fail("urls", "ws:// and wss:// cannot be mixed with the other schemes")
-	}
-	c.validateSubject(&faults)
-	c.validateLogin(&faults)
-	if inURL && c.login() > 0 {
-		faults.Warn("urls", "the credentials in a URL take precedence over the other keys")
-	}
-	if (inURL || c.Username != "" || c.TokenFile != "") && !secure {
-		faults.Warn("tls", "unless the server asks for TLS, the password or token is sent in the clear")
-	}
-
-	switch {
-	case c.Stream != nil && !c.JetStream:
-		faults.Fail("stream", "has no meaning with jetstream: false")
-	case c.Stream != nil:
-		c.validateStream(&faults)
-	case !c.JetStream:
-		faults.Warn("jetstream", "without it nothing is stored: a record that nobody listens for at that moment is lost, and counts as delivered")
-	}
-	return faults
+	faults.FailIf(webSockets > 0 && webSockets < len(c.URLs), "urls", "ws:// and wss:// cannot be mixed with the other schemes")
+	return secure, login
 }
 
 func (c *Config) validateSubject(faults *sinks.Faults) {
 	template, err := sinks.ParseTemplate(c.Subject)
-	switch {
-	case err != nil:
+	if err != nil {
 		faults.Fail("subject", "%v", err)
 		return
-	case c.Subject == "":
-		faults.Fail("subject", "a subject is needed")
-		return
 	}
-	for _, literal := range template.Literals() {
-		if i := strings.IndexFunc(literal, func(r rune) bool { return r != '.' && !literalRune(r) }); i >= 0 {
-			faults.Fail("subject", "%q cannot hold %q", c.Subject, literal[i:i+1])
-			return
-		}
+	literals := strings.Join(template.Literals(), "")
+	if i := strings.IndexFunc(literals, func(r rune) bool { return r != '.' && !literalRune(r) }); i >= 0 {
+		faults.Fail("subject", "%q cannot hold %q", c.Subject, literals[i:i+1])
 	}
-	if slices.Contains(strings.Split(c.Subject, "."), "") {
-		faults.Fail("subject", "%q has an empty token: a dot too many", c.Subject)
-	}
-	if strings.HasPrefix(c.Subject, "$") || strings.HasPrefix(c.Subject, "_INBOX.") {
-		faults.Fail("subject", "%q belongs to the server", c.Subject)
-	}
-	if len(c.Subject) > maxSubject {
-		faults.Fail("subject", "is longer than %d bytes", maxSubject)
-	}
-	if template.Uses("type") {
-		faults.Warn("subject", "{type} sends the records of one object to different subjects: who reads only one misses changes, and a limit per subject keeps deleted objects")
-	}
+	faults.FailIf(c.Subject == "", "subject", "a subject is needed")
+	faults.FailIf(c.Subject != "" && slices.Contains(strings.Split(c.Subject, "."), ""), "subject", "%q has an empty token: a dot too many", c.Subject)
+	faults.FailIf(strings.HasPrefix(c.Subject, "$") || strings.HasPrefix(c.Subject, "_INBOX."), "subject", "%q belongs to the server", c.Subject)
+	faults.FailIf(len(c.Subject) > maxSubject, "subject", "is longer than %d bytes", maxSubject)
+	faults.WarnIf(template.Uses("type"), "subject",
+		"{type} sends the records of one object to different subjects: who reads only one misses changes, and a limit per subject keeps deleted objects")
 }
 
-// login returns how many ways to log in are configured.
-func (c *Config) login() int {
-	n := 0
-	for _, set := range []bool{c.CredsFile != "", c.NkeySeedFile != "", c.Username != "", c.TokenFile != ""} {
-		if set {
+// logins returns how many ways to log in are configured.
+func (c *Config) logins() (n int) {
+	for _, key := range []string{c.CredsFile, c.NkeySeedFile, c.Username, c.TokenFile} {
+		if key != "" {
 			n++
 		}
 	}
@@ -183,63 +160,30 @@ func (c *Config) login() int {
 }
 
 func (c *Config) validateLogin(faults *sinks.Faults) {
-	if c.login() > 1 {
-		faults.Fail("username", "set only one of credsFile, nkeySeedFile, username and tokenFile")
-	}
-	switch {
-	case c.Password != "" && c.PasswordFile != "":
-		faults.Fail("password", "set either password or passwordFile")
-	case c.Username != "" && c.Password == "" && c.PasswordFile == "":
-		faults.Fail("password", "username needs password or passwordFile")
-	case c.Username == "" && (c.Password != "" || c.PasswordFile != ""):
-		faults.Fail("username", "a password needs a username")
-	}
+	password := c.Password != "" || c.PasswordFile != ""
+	faults.FailIf(c.logins() > 1, "username", "set only one of credsFile, nkeySeedFile, username and tokenFile")
+	faults.FailIf(c.Password != "" && c.PasswordFile != "", "password", "set either password or passwordFile")
+	faults.FailIf(c.Username != "" && !password, "password", "username needs password or passwordFile")
+	faults.FailIf(c.Username == "" && password, "username", "a password needs a username")
 }
 
 func (c *Config) validateStream(faults *sinks.Faults) {
 	s := c.Stream
-	if s.Name == "" {
-		faults.Fail("stream.name", "the stream needs a name")
-	} else if strings.ContainsAny(s.Name, " \t\r\n.*>/\\") {
-		faults.Fail("stream.name", "%q cannot hold blanks, '.', '*', '>', '/' or '\\'", s.Name)
-	}
+	faults.FailIf(s.Name == "", "stream.name", "the stream needs a name")
+	faults.FailIf(strings.ContainsAny(s.Name, " \t\r\n.*>/\\"), "stream.name", `%q cannot hold blanks, '.', '*', '>', '/' or '\'`, s.Name)
 	for i, subject := range s.Subjects {
 		if err := checkFilter(subject); err != nil {
 			faults.Fail(fmt.Sprintf("stream.subjects[%d]", i), "%v", err)
 		}
 	}
-	if len(s.Subjects) > 0 && !covered(s.Subjects, c.Subject) {
-		faults.Warn("stream.subjects", "none of them takes all of %s", pattern(c.Subject))
-	}
-	if s.MaxAge < 0 {
-		faults.Fail("stream.maxAge", "must not be negative")
-	}
-	if s.MaxBytes < 0 {
-		faults.Fail("stream.maxBytes", "must not be negative")
-	}
-	if s.Replicas < 0 || s.Replicas > 5 {
-		faults.Fail("stream.replicas", "must be 1 to 5")
-	}
-	switch {
-	case s.Duplicates < 0 || 0 < s.Duplicates && s.Duplicates < 100*time.Millisecond:
-		faults.Fail("stream.duplicates", "must be at least 100ms")
-	case s.MaxAge > 0 && s.Duplicates > s.MaxAge:
-		faults.Fail("stream.duplicates", "must not be longer than maxAge")
-	case 0 < s.Duplicates && s.Duplicates < 2*time.Minute:
-		faults.Warn("stream.duplicates", "what is sent again after %v is stored twice: make it longer than the longest outage to survive without doubles", s.Duplicates)
-	}
-}
-
-// duplicates is the window to configure: 10m unless set, and never longer than maxAge, which the server refuses.
-func (s *Stream) duplicates() time.Duration {
-	window := s.Duplicates
-	if window == 0 {
-		window = defaultDuplicates
-	}
-	if s.MaxAge > 0 {
-		window = min(window, s.MaxAge)
-	}
-	return window
+	faults.WarnIf(len(s.Subjects) > 0 && !covered(s.Subjects, c.Subject), "stream.subjects", "none of them takes all of %s", pattern(c.Subject))
+	faults.FailIf(s.MaxAge < 0, "stream.maxAge", "must not be negative")
+	faults.FailIf(s.MaxBytes < 0, "stream.maxBytes", "must not be negative")
+	faults.FailIf(s.Replicas < 0 || s.Replicas > 5, "stream.replicas", "must be 1 to 5")
+	faults.FailIf(s.Duplicates < 0 || 0 < s.Duplicates && s.Duplicates < 100*time.Millisecond, "stream.duplicates", "must be at least 100ms")
+	faults.FailIf(s.MaxAge > 0 && s.Duplicates > s.MaxAge, "stream.duplicates", "must not be longer than maxAge")
+	faults.WarnIf(0 < s.Duplicates && s.Duplicates < 2*time.Minute, "stream.duplicates",
+		"what is sent again after %v is stored twice: make it longer than the longest outage to survive without doubles", s.Duplicates)
 }
 
 // parseURL parses as nats.go does: the scheme may be missing. Its errors do not quote the text, which may hold a

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -103,10 +104,5 @@ func reasonOfAPI(api *jetstream.APIError) sinks.Reason {
 }
 
 func is(err error, targets ...error) bool {
-	for _, target := range targets {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }

@@ -8,13 +8,6 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-const (
-	headerContentType = "Content-Type"
-	// headerDataContentType is what Content-Type is to HTTP: here it is an attribute like the others.
-	headerDataContentType = sinks.AttributePrefix + "datacontenttype"
-	headerMsgID           = nats.MsgIdHdr // JetStream recognizes a record that is sent again by it
-)
-
 // encode makes the messages of a batch. They hold copies of the bodies: nats.go may be stuck in a write when Deliver has
 // to return, and the batch must not be read after that.
 func encode(subject sinks.Template, batch []sinks.Record) []delivery {
@@ -58,14 +51,14 @@ func headerOf(r *sinks.Record) nats.Header {
 			set(name, value)
 		}
 	}
-	if r.ContentType != "" {
-		set(headerContentType, r.ContentType)
-	}
 	r.AttributeHeaders(set)
-	if r.Attributes != nil && r.ContentType != "" {
-		set(headerDataContentType, r.ContentType)
+	if r.ContentType != "" {
+		set("Content-Type", r.ContentType)
+		if r.Attributes != nil { // unlike in HTTP, it is an attribute like the others
+			set(sinks.AttributePrefix+"datacontenttype", r.ContentType)
+		}
 	}
-	set(headerMsgID, r.DedupID)
+	set(nats.MsgIdHdr, r.DedupID)
 	return header
 }
 

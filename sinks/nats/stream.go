@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ const (
 	// startDelay leaves the program the time to call Check, which creates nothing.
 	startDelay    = 500 * time.Millisecond
 	maxStartDelay = 30 * time.Second
+
+	defaultDuplicates = 10 * time.Minute
 )
 
 // stream makes sure of the stream at start or before the first record, and again after one was missing or made anew.
@@ -122,17 +125,23 @@ func (s *stream) wanted() jetstream.StreamConfig {
 		Discard:     jetstream.DiscardOld,
 		Storage:     jetstream.FileStorage,
 		MaxAge:      s.MaxAge,
-		MaxBytes:    -1,
+		MaxBytes:    int64(s.MaxBytes), // 0 for no bound
 		Replicas:    max(s.Replicas, 1),
 		Duplicates:  s.duplicates(),
 	}
 	if len(config.Subjects) == 0 {
 		config.Subjects = []string{pattern(s.subject)}
 	}
-	if s.MaxBytes > 0 {
-		config.MaxBytes = int64(s.MaxBytes)
-	}
 	return config
+}
+
+// duplicates is the window to configure. The server refuses one longer than maxAge.
+func (s *Stream) duplicates() time.Duration {
+	window := cmp.Or(s.Duplicates, defaultDuplicates)
+	if s.MaxAge > 0 {
+		window = min(window, s.MaxAge)
+	}
+	return window
 }
 
 // namesOf returns the names of the streams that take a subject of the pattern.

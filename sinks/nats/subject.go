@@ -51,21 +51,9 @@ func covered(filters []string, template string) bool {
 	return slices.ContainsFunc(filters, func(filter string) bool { return covers(filter, pattern(template)) })
 }
 
-// covers reports whether filter takes every subject that inner does.
-func covers(filter, inner string) bool {
-	outer, tokens := strings.Split(filter, "."), strings.Split(inner, ".")
-	for i, token := range outer {
-		switch {
-		case i == len(tokens):
-			return false
-		case token == ">":
-			return true
-		case token == "*" && tokens[i] != ">":
-		case token != tokens[i]:
-			return false
-		}
-	}
-	return len(outer) == len(tokens)
+// covers reports whether filter takes every subject of a pattern: then it takes one with a token that no filter names.
+func covers(filter, pattern string) bool {
+	return overlaps(filter, strings.ReplaceAll(pattern, "*", " "))
 }
 
 // overlaps reports whether some subject is taken by both filters.
