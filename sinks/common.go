@@ -31,16 +31,11 @@ func (c *Common) Limits() Limits {
 // Validate returns the faults of the common keys.
 func (c *Common) Validate() []Fault {
 	var faults Faults
-	atLeast := func(path string, ok bool, least string) {
-		if !ok {
-			faults.Fail(path, "must be at least %s", least)
-		}
-	}
-	atLeast("batch.maxRecords", c.Batch.MaxRecords >= 1, "1")
-	atLeast("batch.maxBytes", c.Batch.MaxBytes >= 1024, "1Ki")
-	atLeast("batch.linger", c.Batch.Linger >= 0, "0s")
-	atLeast("concurrency", c.Concurrency >= 1, "1")
-	atLeast("timeout", c.Timeout >= time.Millisecond, "1ms")
+	faults.FailIf(c.Batch.MaxRecords < 1, "batch.maxRecords", "must be at least 1")
+	faults.FailIf(c.Batch.MaxBytes < 1024, "batch.maxBytes", "must be at least 1Ki")
+	faults.FailIf(c.Batch.Linger < 0, "batch.linger", "must be at least 0s")
+	faults.FailIf(c.Concurrency < 1, "concurrency", "must be at least 1")
+	faults.FailIf(c.Timeout < time.Millisecond, "timeout", "must be at least 1ms")
 	if c.TLS != nil {
 		c.TLS.validate(&faults)
 	}

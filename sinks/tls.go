@@ -17,12 +17,8 @@ type TLS struct {
 }
 
 func (t *TLS) validate(faults *Faults) {
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		faults.Fail("tls.certFile", "certFile and keyFile belong together: set both or neither")
-	}
-	if t.InsecureSkipVerify {
-		faults.Warn("tls.insecureSkipVerify", "the server's certificate is not verified")
-	}
+	faults.FailIf((t.CertFile == "") != (t.KeyFile == ""), "tls.certFile", "certFile and keyFile belong together: set both or neither")
+	faults.WarnIf(t.InsecureSkipVerify, "tls.insecureSkipVerify", "the server's certificate is not verified")
 }
 
 // Config returns the client configuration for a connection to host (a name or an address, without a port). It reads

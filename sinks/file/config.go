@@ -43,15 +43,9 @@ func (c *Config) Validate() []sinks.Fault {
 	case !filepath.IsAbs(c.Path):
 		faults.Warn("path", "is relative to wherever kubeferry is started")
 	}
-	if !c.Sync {
-		faults.Warn("sync", "a crash of the machine can lose what counts as delivered")
-	}
-	if c.Concurrency > 1 {
-		faults.Warn("concurrency", "has no effect: a file has one writer")
-	}
-	if c.TLS != nil {
-		faults.Warn("tls", "has no effect on a file")
-	}
+	faults.WarnIf(!c.Sync, "sync", "a crash of the machine can lose what counts as delivered")
+	faults.WarnIf(c.Concurrency > 1, "concurrency", "has no effect: a file has one writer")
+	faults.WarnIf(c.TLS != nil, "tls", "has no effect on a file")
 	return faults
 }
 

@@ -142,46 +142,37 @@ func (c *Config) Limits() sinks.Limits {
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
 	faults := sinks.Faults(c.Common.Validate())
-	if len(c.Brokers) == 0 {
-		faults.Fail("brokers", "at least one broker is needed, such as kafka:9092")
-	}
+	faults.FailIf(len(c.Brokers) == 0, "brokers", "at least one broker is needed, such as kafka:9092")
 	for i, broker := range c.Brokers {
 		if err := checkAddress(broker); err != nil {
 			faults.Fail(fmt.Sprintf("brokers[%d]", i), "%v", err)
 		}
 	}
 	c.validateTopic(&faults)
-	if !slices.Contains(keys, c.Key) {
-		faults.Fail("key", "%q is none of %s", c.Key, strings.Join(keys, " "))
-	}
+	faults.FailIf(!slices.Contains(keys, c.Key), "key", "%q is none of %s", c.Key, strings.Join(keys, " "))
 	if _, ok := requiredAcks[c.RequiredAcks]; !ok {
 		faults.Fail("requiredAcks", "%q is none of all one none", c.RequiredAcks)
 	}
 	if _, ok := compressions[c.Compression]; !ok {
 		faults.Fail("compression", "%q is none of none gzip snappy lz4 zstd", c.Compression)
 	}
-	if c.Tombstones && (c.Key == keyNamespace || c.Key == keyNone) {
-		faults.Fail("tombstones", "a tombstone needs a key that names one object: object or uid, not %s", c.Key)
-	}
+	faults.FailIf(c.Tombstones && (c.Key == keyNamespace || c.Key == keyNone), "tombstones",
+		"a tombstone needs a key that names one object: object or uid, not %s", c.Key)
 	if c.SASL != nil {
 		c.SASL.validate(&faults)
-		if c.SASL.Mechanism == saslPlain && c.TLS == nil {
-			faults.Warn("sasl.mechanism", "plain without tls sends the password in the clear")
-		}
+		faults.WarnIf(c.SASL.Mechanism == saslPlain && c.TLS == nil, "sasl.mechanism", "plain without tls sends the password in the clear")
 	}
 
-	if c.Key == keyNone {
-		faults.Warn("key", "without a key the records of one object go to different partitions: their order is lost, and compaction is impossible")
-	}
+	faults.WarnIf(c.Key == keyNone, "key",
+		"without a key the records of one object go to different partitions: their order is lost, and compaction is impossible")
 	switch c.RequiredAcks {
 	case "none":
 		faults.Warn("requiredAcks", "with none a record counts as delivered once it is sent: records can be lost without notice")
 	case "one":
 		faults.Warn("requiredAcks", "with one a record is lost if its leader fails before a replica has it")
 	}
-	if c.Batch.MaxBytes > maxRecord {
-		faults.Warn("batch.maxBytes", "over 1Mi: brokers refuse such batches unless message.max.bytes is raised, and each is then sent in halves")
-	}
+	faults.WarnIf(c.Batch.MaxBytes > maxRecord, "batch.maxBytes",
+		"over 1Mi: brokers refuse such batches unless message.max.bytes is raised, and each is then sent in halves")
 	return faults
 }
 
@@ -205,30 +196,18 @@ func (c *Config) validateTopic(faults *sinks.Faults) {
 			}
 		}
 	}
-	if length > maxTopic {
-		faults.Fail("topic", "is longer than %d characters", maxTopic)
-	}
-	if c.Topic == "." || c.Topic == ".." {
-		faults.Fail("topic", "%q is no name for a topic", c.Topic)
-	}
-	if topic.Uses("type") {
-		faults.Warn("topic", "{type} sends the records of one object to different topics: their order is lost, and compaction keeps deleted objects")
-	}
-	if topic.Uses("name") {
-		faults.Warn("topic", "{name} makes a topic for each object")
-	}
+	faults.FailIf(length > maxTopic, "topic", "is longer than %d characters", maxTopic)
+	faults.FailIf(c.Topic == "." || c.Topic == "..", "topic", "%q is no name for a topic", c.Topic)
+	faults.WarnIf(topic.Uses("type"), "topic",
+		"{type} sends the records of one object to different topics: their order is lost, and compaction keeps deleted objects")
+	faults.WarnIf(topic.Uses("name"), "topic", "{name} makes a topic for each object")
 }
 
 func (s *SASL) validate(faults *sinks.Faults) {
-	if !slices.Contains(mechanisms, s.Mechanism) {
-		faults.Fail("sasl.mechanism", "%q is none of %s", s.Mechanism, strings.Join(mechanisms, " "))
-	}
-	if s.Username == "" {
-		faults.Fail("sasl.username", "a username is needed")
-	}
-	if (s.Password == "") == (s.PasswordFile == "") {
-		faults.Fail("sasl.password", "set either password or passwordFile")
-	}
+	faults.FailIf(!slices.Contains(mechanisms, s.Mechanism), "sasl.mechanism",
+		"%q is none of %s", s.Mechanism, strings.Join(mechanisms, " "))
+	faults.FailIf(s.Username == "", "sasl.username", "a username is needed")
+	faults.FailIf((s.Password == "") == (s.PasswordFile == ""), "sasl.password", "set either password or passwordFile")
 }
 
 // checkAddress accepts host and host:port. Its errors quote nothing: what stands before an @ may be a password.

@@ -142,8 +142,10 @@ func (c *Config) validateSubject(faults *sinks.Faults) {
 		faults.Fail("subject", "%q cannot hold %q", c.Subject, literals[i:i+1])
 	}
 	faults.FailIf(c.Subject == "", "subject", "a subject is needed")
-	faults.FailIf(c.Subject != "" && slices.Contains(strings.Split(c.Subject, "."), ""), "subject", "%q has an empty token: a dot too many", c.Subject)
-	faults.FailIf(strings.HasPrefix(c.Subject, "$") || strings.HasPrefix(c.Subject, "_INBOX."), "subject", "%q belongs to the server", c.Subject)
+	faults.FailIf(c.Subject != "" && slices.Contains(strings.Split(c.Subject, "."), ""), "subject",
+		"%q has an empty token: a dot too many", c.Subject)
+	faults.FailIf(strings.HasPrefix(c.Subject, "$") || strings.HasPrefix(c.Subject, "_INBOX."), "subject",
+		"%q belongs to the server", c.Subject)
 	faults.FailIf(len(c.Subject) > maxSubject, "subject", "is longer than %d bytes", maxSubject)
 	faults.WarnIf(template.Uses("type"), "subject",
 		"{type} sends the records of one object to different subjects: who reads only one misses changes, and a limit per subject keeps deleted objects")
@@ -176,11 +178,13 @@ func (c *Config) validateStream(faults *sinks.Faults) {
 			faults.Fail(fmt.Sprintf("stream.subjects[%d]", i), "%v", err)
 		}
 	}
-	faults.WarnIf(len(s.Subjects) > 0 && !covered(s.Subjects, c.Subject), "stream.subjects", "none of them takes all of %s", pattern(c.Subject))
+	faults.WarnIf(len(s.Subjects) > 0 && !covered(s.Subjects, c.Subject), "stream.subjects",
+		"none of them takes all of %s", pattern(c.Subject))
 	faults.FailIf(s.MaxAge < 0, "stream.maxAge", "must not be negative")
 	faults.FailIf(s.MaxBytes < 0, "stream.maxBytes", "must not be negative")
 	faults.FailIf(s.Replicas < 0 || s.Replicas > 5, "stream.replicas", "must be 1 to 5")
-	faults.FailIf(s.Duplicates < 0 || 0 < s.Duplicates && s.Duplicates < 100*time.Millisecond, "stream.duplicates", "must be at least 100ms")
+	faults.FailIf(s.Duplicates < 0 || 0 < s.Duplicates && s.Duplicates < 100*time.Millisecond, "stream.duplicates",
+		"must be at least 100ms")
 	faults.FailIf(s.MaxAge > 0 && s.Duplicates > s.MaxAge, "stream.duplicates", "must not be longer than maxAge")
 	faults.WarnIf(0 < s.Duplicates && s.Duplicates < 2*time.Minute, "stream.duplicates",
 		"what is sent again after %v is stored twice: make it longer than the longest outage to survive without doubles", s.Duplicates)

@@ -87,15 +87,12 @@ func (c *Config) Limits() sinks.Limits {
 func (c *Config) Validate() []sinks.Fault {
 	faults := sinks.Faults(c.Common.Validate())
 	target, fault := parseURL(c.URL)
-	if fault != "" {
-		faults.Fail("url", "%s", fault)
-	}
+	faults.FailIf(fault != "", "url", "%s", fault)
 	if !slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodPatch}, c.Method) {
 		faults.Fail("method", "%q is none of POST, PUT, PATCH", c.Method)
 	}
-	if c.Compression != compressionNone && c.Compression != compressionGzip {
-		faults.Fail("compression", "%q is neither none nor gzip", c.Compression)
-	}
+	faults.FailIf(c.Compression != compressionNone && c.Compression != compressionGzip, "compression",
+		"%q is neither none nor gzip", c.Compression)
 	names := slices.Sorted(maps.Keys(c.Headers))
 	for i, name := range names {
 		value := c.Headers[name]
@@ -132,12 +129,9 @@ func (c *Config) Validate() []sinks.Fault {
 		warnOfShort(&faults, "signature.previousSecretFile", s.PreviousSecretFile)
 	}
 	if target != nil && target.Scheme == "http" {
-		if c.Auth != nil || slices.ContainsFunc(names, isAuthorization) {
-			faults.Warn("url", "credentials are sent over plain http, readable by anyone on the way")
-		}
-		if c.TLS != nil {
-			faults.Warn("tls", "has no effect: url is plain http")
-		}
+		faults.WarnIf(c.Auth != nil || slices.ContainsFunc(names, isAuthorization), "url",
+			"credentials are sent over plain http, readable by anyone on the way")
+		faults.WarnIf(c.TLS != nil, "tls", "has no effect: url is plain http")
 	}
 	return faults
 }
@@ -173,12 +167,8 @@ func (a *Auth) validate(faults *sinks.Faults) {
 		return
 	}
 	b := a.Basic
-	if b.Username == "" || strings.Contains(b.Username, ":") {
-		faults.Fail("auth.basic.username", "must be set, and cannot hold a colon")
-	}
-	if (b.Password == "") == (b.PasswordFile == "") {
-		faults.Fail("auth.basic", "set one of password and passwordFile")
-	}
+	faults.FailIf(b.Username == "" || strings.Contains(b.Username, ":"), "auth.basic.username", "must be set, and cannot hold a colon")
+	faults.FailIf((b.Password == "") == (b.PasswordFile == ""), "auth.basic", "set one of password and passwordFile")
 }
 
 // parseURL returns the URL, or what is wrong with it. The message never repeats the text, which may hold a token.
