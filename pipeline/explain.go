@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,17 +25,15 @@ type Explanation struct {
 	Taken bool
 	// DeadLetter is why it goes there; nil if it is sent.
 	DeadLetter error
-	// Transforms are the steps that were begun. Only the last one can have failed.
-	Transforms []TransformStep
+	// Versions are the object before the first transform, and after each one that did not fail.
+	Versions []map[string]any
 	// Record is what is sent.
 	Record sinks.Record
-	// Digested is set if the pipeline sends the data of a Secret as they are: digests are shown in their place.
-	Digested bool
 }
 
 // FilterAnswer is the answer of one filter, and why.
 type FilterAnswer struct {
-	// Kind is the filter's key in the configuration, Condition its value.
+	// Kind is the filter's key in the configuration, Condition its value; that of an expr is left to the caller.
 	Kind      string `json:"kind"`
 	Condition string `json:"condition"`
 	// Evaluated is false if the pipeline does not evaluate the filter, because the change is decided.
@@ -55,14 +54,6 @@ type FilterRead struct {
 	Compared bool            `json:"compared,omitempty"`
 }
 
-// TransformStep is what one transform did to the object.
-type TransformStep struct {
-	// Kind is the transform's key in the configuration.
-	Kind string
-	// Before and After are the object; After is nil if the transform failed.
-	Before, After map[string]any
-}
-
 // Explain returns what the pipeline would make of a change; nothing is handed over or counted. before is whether the
 // filters let the version before pass. mask makes the digests that stand for the data of a Secret where the pipeline
 // itself does not redact them: its filters still see the data.
@@ -80,7 +71,6 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 
 	shown := judged
 	if p.options.Redactor == nil && IsSecret(d.Resource) {
-		e.Digested = true
 		masked := &Pipeline{options: p.options, encoder: p.encoder, logger: p.logger, metrics: p.metrics}
 		masked.options.Redactor = mask
 		shown = &Change{pipeline: masked, observed: d, trace: recorded, left: judged.left, undecided: judged.undecided}
@@ -99,14 +89,7 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 	if judged.undecided != nil && shown.spoiled == nil {
 		e.DeadLetter = fmt.Errorf("filters[%d]: %w", recorded.evaluated[len(recorded.evaluated)-1], err)
 	}
-	for i, version := range recorded.versions {
-		if i > 0 {
-			e.Transforms[i-1].After = version
-		}
-		if i < len(p.options.Transforms) {
-			e.Transforms = append(e.Transforms, TransformStep{Kind: transformKind(p.options.Transforms[i]), Before: version})
-		}
-	}
+	e.Versions = recorded.versions
 	e.Record, err = p.encoder.encode(&item{delta: shaped})
 	if e.DeadLetter == nil {
 		e.DeadLetter = err
@@ -147,7 +130,7 @@ func describe(ctx context.Context, filter Filter, judged *Change, shown redacted
 		answer.Kind, answer.Condition = "namespaces", namespacesText(delta.Namespaces(filter))
 		answer.Reads = []FilterRead{{Place: "namespace", Value: encoded(shown.observed.Object.Namespace())}}
 	case ExprFilter:
-		answer.Kind, answer.Condition = "expr", filter.program.String()
+		answer.Kind = "expr" // without its text, in which a secret may stand for a ${…}
 		answer.Reads = exprReads(filter, shown)
 		if _, err := filter.program.Pass(ctx, judged); err != nil { // also where onError hides it
 			answer.Error = fmt.Sprintf("%v (onError: %s)", err, filter.onError)
@@ -176,7 +159,7 @@ func exprReads(filter ExprFilter, in redactedInput) []FilterRead {
 }
 
 // changedReads returns what differs from the version before.
-func changedReads(filter ChangedFilter, in redactedInput) []FilterRead {
+func changedReads(filter ChangedFilter, in redactedInput) (reads []FilterRead) {
 	object, err := in.Change.Object()
 	if err != nil {
 		return nil
@@ -185,29 +168,36 @@ func changedReads(filter ChangedFilter, in redactedInput) []FilterRead {
 	if err != nil || old == nil {
 		return nil
 	}
-	var reads []FilterRead
 	for _, path := range filter.list {
-		for _, d := range path.Differences(old, object) {
-			read := FilterRead{Place: d.Path.String(), Compared: true}
-			if d.IsThere {
-				read.Value = valueAt(in.object, d.Path)
+		was, is := path.Leaves(old), path.Leaves(object)
+		wasShown, isShown := path.Leaves(in.old), path.Leaves(in.object)
+		places := maps.Clone(was)
+		maps.Copy(places, is)
+		for _, place := range slices.Sorted(maps.Keys(places)) {
+			before, wasThere := was[place]
+			after, isThere := is[place]
+			if wasThere == isThere && fieldpath.Equal(before, after) {
+				continue
 			}
-			if d.WasThere {
-				read.OldValue = valueAt(in.old, d.Path)
-			}
-			reads = append(reads, read)
+			reads = append(reads, FilterRead{
+				Place: place, Compared: true,
+				Value: shownLeaf(isThere, isShown, place), OldValue: shownLeaf(wasThere, wasShown, place),
+			})
 		}
 	}
 	return reads
 }
 
-// valueAt returns the value in a place of an object without what is redacted. A value that is not there any more was
-// part of that.
-func valueAt(object map[string]any, place fieldpath.Path) json.RawMessage {
-	if found := place.Places(object); len(found) == 1 {
-		return encoded(found[0].Value)
+// shownLeaf returns the value of a leaf as it may be shown. One that is missing there is part of what is redacted.
+func shownLeaf(isThere bool, shown map[string]any, place string) json.RawMessage {
+	value, ok := shown[place]
+	switch {
+	case !isThere:
+		return nil
+	case !ok:
+		return encoded(hiddenText)
 	}
-	return encoded(hiddenText)
+	return encoded(value)
 }
 
 // encoded returns the JSON of a decoded value.
@@ -234,22 +224,4 @@ func namespacesText(n delta.Namespaces) string {
 		parts = append(parts, "exclude "+joined(n.Exclude))
 	}
 	return strings.Join(parts, "; ")
-}
-
-// transformKind is the key of a transform in the configuration.
-func transformKind(transform Transform) string {
-	switch transform.(type) {
-	case RemoveTransform:
-		return "remove"
-	case KeepTransform:
-		return "keep"
-	case RedactTransform:
-		return "redact"
-	case SetTransform:
-		return "set"
-	case RenameTransform:
-		return "rename"
-	default:
-		return fmt.Sprintf("%T", transform)
-	}
 }

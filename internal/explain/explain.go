@@ -111,7 +111,7 @@ func newExplainer(options Options) (x *explainer, err error) {
 	if err == nil {
 		err = yaml.Unmarshal(file, &x.written)
 	}
-	if err != nil { // it was valid when it was loaded
+	if err != nil || len(x.written.Pipelines) != len(x.Config.Pipelines) { // it was valid when it was loaded
 		return nil, fmt.Errorf("%s: has changed meanwhile", x.File)
 	}
 	key, keyNote := redactionKey(x.Config)
@@ -120,19 +120,12 @@ func newExplainer(options Options) (x *explainer, err error) {
 	return x, nil
 }
 
-// writtenConfig has the expressions as the file has them: what ${…} stands for may be secret.
+// writtenConfig has the filters and transforms as the file has them: what ${…} stands for may be secret.
 type writtenConfig struct {
 	Pipelines []struct {
-		Filters []struct{ Expr string }
+		Filters    []struct{ Expr string }
+		Transforms []map[string]any // of one key
 	}
-}
-
-// expr returns the text of an expression; empty if the file has changed since it was loaded.
-func (w *writtenConfig) expr(pipeline, filter int) string {
-	if pipeline >= len(w.Pipelines) || filter >= len(w.Pipelines[pipeline].Filters) {
-		return ""
-	}
-	return w.Pipelines[pipeline].Filters[filter].Expr
 }
 
 // nothingKnown stands in for the metadata of the objects that Events are about, which only a cluster has.

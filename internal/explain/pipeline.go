@@ -55,23 +55,18 @@ func (x *explainer) explainPipeline(ctx context.Context, index int, d *delta.Del
 	had := (old != nil || d.Type == delta.Deleted) && p.Passes(&previous)
 
 	e := p.Explain(ctx, d, had, x.redactor)
-	for i := range e.Filters {
+	written := x.written.Pipelines[index]
+	for i := range min(len(e.Filters), len(written.Filters)) {
 		if e.Filters[i].Kind == "expr" {
-			e.Filters[i].Condition = x.written.expr(index, i)
+			e.Filters[i].Condition = written.Filters[i].Expr
 		}
 	}
 	answer.Filters = e.Filters
-	for _, step := range e.Transforms {
-		t := transformAnswer{Kind: step.Kind, Failed: step.After == nil}
-		if !t.Failed {
-			t.Diff = yamlDiff(step.Before, step.After)
-		}
-		answer.Transforms = append(answer.Transforms, t)
-	}
+	answer.Transforms = transforms(written.Transforms, e.Versions)
 	if configured.Enrich == config.EnrichInvolvedObject && strings.HasSuffix(d.Resource.Resource, "events") {
 		answer.Notes = append(answer.Notes, "the object that the Event is about is not known here, so it has metadataKnown: false; a run adds its labels, annotations and ownerReferences")
 	}
-	if e.Digested {
+	if !configured.RedactSecrets && pipeline.IsSecret(d.Resource) {
 		answer.Notes = append(answer.Notes, "the pipeline sends the data of Secrets as they are (redactSecrets: false); digests are shown here")
 	}
 	x.conclude(&answer, configured.Sink, &e)
@@ -146,6 +141,21 @@ func (x *explainer) record(sinkName string, r *sinks.Record) (*record, error) {
 		ID: r.ID, DedupID: r.DedupID, Key: r.Key, MessageKey: d.Key, Sink: sink.Name, Destination: d.Place,
 		ContentType: r.ContentType, Headers: d.Headers, Bytes: len(d.Body), Body: d.Body,
 	}, nil
+}
+
+// transforms returns what the transforms that were begun did. Only the last of them can have failed.
+func transforms(written []map[string]any, versions []map[string]any) (answers []transformAnswer) {
+	for i := range min(len(written), len(versions)) {
+		answer := transformAnswer{Failed: i+1 == len(versions)}
+		for kind := range written[i] {
+			answer.Kind = kind
+		}
+		if !answer.Failed {
+			answer.Diff = yamlDiff(versions[i], versions[i+1])
+		}
+		answers = append(answers, answer)
+	}
+	return answers
 }
 
 // yamlDiff returns the unified diff of two versions of an object, without its header.

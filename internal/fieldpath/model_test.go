@@ -210,7 +210,7 @@ func checkPlaces(t *rapid.T, before, after map[string]any, changed func(Path) bo
 		case inside || above:
 			continue
 		}
-		var got any = absent{}
+		var got any = struct{ absent bool }{true}
 		s.path.Visit(after, func(v any) { got = v })
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%s: got %v, want %v; %s became %s", s.path, got, want, text(before), text(after))

@@ -1,0 +1,26 @@
+package fieldpath
+
+import "slices"
+
+// Leaves returns the innermost values of what the path matches, by their paths: for people who want to see why
+// [Set.DifferJSON] returned true. A map or list is one of them if it is empty.
+func (p Path) Leaves(object map[string]any) map[string]any {
+	leaves := map[string]any{}
+	p.visit(object, func(at place) { addLeaves(leaves, slices.Clone(at.steps), at.value()) })
+	return leaves
+}
+
+func addLeaves(leaves map[string]any, at []Step, value any) {
+	below := func(step Step, value any) { addLeaves(leaves, append(at[:len(at):len(at)], step), value) }
+	members, _ := value.(map[string]any)
+	for name, member := range members {
+		below(Step{Kind: Name, Name: name}, member)
+	}
+	items, _ := value.([]any)
+	for i, item := range items {
+		below(Step{Kind: Index, Index: i}, item)
+	}
+	if len(members)+len(items) == 0 {
+		leaves[Path{steps: at}.String()] = value
+	}
+}
