@@ -62,7 +62,7 @@ func findJava() (*java, error) {
 	}
 	dir, err := cache.Find(jars())
 	if err != nil {
-		return nil, fmt.Errorf("Kafka is not fetched, run `make assets`: %w", err)
+		return nil, fmt.Errorf("the jars of Kafka are missing, run `make assets`: %w", err)
 	}
 	return &java{path: path, classpath: filepath.Join(dir, "*")}, nil
 }
