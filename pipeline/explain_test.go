@@ -26,7 +26,7 @@ func explaining(t *testing.T, options Options) *Pipeline {
 	return p
 }
 
-// What Explain tells is what Reserve does: whether a change is taken, and the record that it becomes.
+// Explain returns what Reserve does: whether a change is taken, and the record that it becomes.
 func TestExplainIsReserve(t *testing.T) {
 	program, err := expr.Compile(`object.spec.n > 2`, expr.Filter)
 	if err != nil {

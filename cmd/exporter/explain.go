@@ -14,8 +14,8 @@ func newExplain() *cobra.Command {
 	options := explain.Options{Now: time.Now}
 	command := &cobra.Command{
 		Use:   "explain --config FILE [OBJECT|-]",
-		Short: "Say what each pipeline makes of an object, and why",
-		Long: `explain takes objects from a file or from standard input (YAML or JSON, one or many, lists too) and says of each
+		Short: "Show what each pipeline makes of an object, and why",
+		Long: `explain takes objects from a file or from standard input (YAML or JSON, one or many, lists too) and shows for each
 pipeline whether it would send them and where to, or which source, filter or transform is in the way, and on which
 values. Then it shows the record. It needs no cluster and no sink, and touches no state directory.
 
