@@ -28,7 +28,6 @@
 package nats
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -207,9 +206,4 @@ func parseURL(text string) (*url.URL, error) {
 	default:
 		return u, nil
 	}
-}
-
-// Open implements [sinks.Config]. It starts to connect, and does not wait for it.
-func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
-	return open(c, env)
 }

@@ -71,6 +71,7 @@ func (s *Sink) connect() (*link, error) {
 	if link.conn, err = options.Connect(); err != nil {
 		return nil, connectionError("connect to NATS", err)
 	}
+	s.running.Go(func() { <-link.down })
 	if s.config.JetStream {
 		// As many as all calls together have on their way, and as many again of calls that gave up waiting.
 		pending := 2 * s.config.Concurrency * s.config.Batch.MaxRecords
@@ -87,25 +88,24 @@ func (s *Sink) connect() (*link, error) {
 
 // options reads the files that the configuration names, so that each connection has their present content.
 func (s *Sink) options() (nats.Options, error) {
-	config := s.config
 	o := nats.GetDefaultOptions()
-	o.Servers = config.URLs
+	o.Servers = s.config.URLs
 	o.Name = s.name
 	o.AllowReconnect = false
 	o.NoEcho = true
 	o.Timeout = connectTimeout
 	o.CustomDialer = dialer(sinks.DialUntil(s.life, connectTimeout))
-	o.FlusherTimeout = config.Timeout // a write that takes longer breaks the connection
+	o.FlusherTimeout = s.config.Timeout // a write that takes longer breaks the connection
 	o.PingInterval, o.MaxPingsOut = pingInterval, maxPingsOut
 
-	if config.TLS != nil {
+	if s.config.TLS != nil {
 		var err error
 		o.Secure = true
-		if o.TLSConfig, err = tlsConfig(config.TLS); err != nil {
+		if o.TLSConfig, err = tlsConfig(s.config.TLS); err != nil {
 			return o, err
 		}
 	}
-	return o, config.logIn(&o)
+	return o, s.config.logIn(&o)
 }
 
 // logIn sets the credentials.

@@ -21,14 +21,14 @@ func classify(subject string, err error) error {
 	if err == nil || errors.As(err, &classified) {
 		return err
 	}
-	api := apiError(err)
+	var api *jetstream.APIError
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload),
-		api != nil && (api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum || api.ErrorCode == codeHeaderTooLarge):
+		errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum || api.ErrorCode == codeHeaderTooLarge):
 		return sinks.Permanent(sinks.ReasonTooLarge, fmt.Errorf("subject %q: %w", subject, err))
-	case errors.Is(err, nats.ErrBadHeaderMsg), errors.Is(err, nats.ErrBadSubject):
+	case is(err, nats.ErrBadHeaderMsg, nats.ErrBadSubject):
 		return sinks.Permanent(sinks.ReasonEncode, fmt.Errorf("subject %q: %w", subject, err))
-	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+	case is(err, jetstream.ErrNoStreamResponse, nats.ErrNoResponders):
 		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("no stream takes subject %q: %w", subject, err))
 	default:
 		return sinks.Transient(reasonOf(err), fmt.Errorf("subject %q: %w", subject, err))
@@ -54,11 +54,12 @@ func transient(err error) error { return sinks.Transient(reasonOf(err), err) }
 
 func reasonOf(err error) sinks.Reason {
 	var classified *sinks.Error
+	var api *jetstream.APIError
 	switch {
 	case errors.As(err, &classified):
 		return classified.Reason
-	case apiError(err) != nil:
-		return reasonOfAPI(apiError(err))
+	case errors.As(err, &api):
+		return reasonOfAPI(api.Code)
 	case is(err, nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrPermissionViolation):
 		return sinks.ReasonUnauthorized
 	case is(err, jetstream.ErrStreamNotFound):
@@ -75,28 +76,19 @@ func reasonOf(err error) sinks.Reason {
 	}
 }
 
-// apiError returns the answer of JetStream in err, nil if there is none.
-func apiError(err error) *jetstream.APIError {
-	var answer jetstream.JetStreamError
-	if errors.As(err, &answer) {
-		return answer.APIError()
-	}
-	return nil
-}
-
 // reasonOfAPI goes by the HTTP-like code: the exact ones are many, and new versions add to them (errors.json of the
 // server). A full stream is a 503 (JSStreamStoreFailed).
-func reasonOfAPI(api *jetstream.APIError) sinks.Reason {
+func reasonOfAPI(code int) sinks.Reason {
 	switch {
-	case api.Code == 401 || api.Code == 403:
+	case code == 401 || code == 403:
 		return sinks.ReasonUnauthorized
-	case api.Code == 404:
+	case code == 404:
 		return sinks.ReasonNotFound
-	case api.Code == 408:
+	case code == 408:
 		return sinks.ReasonTimeout
-	case api.Code == 429:
+	case code == 429:
 		return sinks.ReasonThrottled
-	case api.Code >= 500:
+	case code >= 500:
 		return sinks.ReasonUnavailable
 	default:
 		return sinks.ReasonRejected

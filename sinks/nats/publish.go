@@ -67,7 +67,7 @@ func (l *link) send(d *delivery) (err error) {
 	return err
 }
 
-// classify returns err as the sink reports it, with what the connection knows about it.
+// classify returns err as the sink reports it, with the cause of a lost connection and the limit of the server.
 func (l *link) classify(subject string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrConnectionClosed):
@@ -81,9 +81,9 @@ func (l *link) classify(subject string, err error) error {
 	return classify(subject, err)
 }
 
-// flush returns once the server has read everything sent so far and all its complaints are in l.refusals. nats.go sets
-// LastError when it reads a complaint, that is before it reads the PONG, and calls back later, in order: after the
-// callback of the last error, all are there.
+// flush returns once the server has read everything sent so far and all errors that it reported are in l.refusals. nats.go
+// sets LastError when it reads an error, that is before it reads the PONG, and calls back later, in order: after the
+// callback for the last error, all are there.
 func (l *link) flush(ctx context.Context, before error) error {
 	if err := l.conn.FlushWithContext(ctx); err != nil {
 		return err

@@ -27,26 +27,27 @@ type Sink struct {
 	life        context.Context // ends every connection
 	end         context.CancelFunc
 	stopPrepare context.CancelFunc
-	calls       sync.WaitGroup
+	running     sync.WaitGroup // calls, prepare and connections
 
 	mu   sync.Mutex // guards link, also while a connection is being made
 	link *link      // nil if there was none yet
 }
 
-func open(config *Config, env sinks.Env) (*Sink, error) {
-	subject, err := sinks.ParseTemplate(config.Subject)
+// Open implements [sinks.Config]. It starts to connect, and does not wait for it.
+func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
+	subject, err := sinks.ParseTemplate(c.Subject)
 	if err != nil {
 		return nil, fmt.Errorf("subject: %w", err)
 	}
-	stream := &stream{subject: config.Subject, log: env.Logger}
-	if config.Stream != nil {
-		stream.Stream = *config.Stream
+	stream := &stream{subject: c.Subject, log: env.Logger}
+	if c.Stream != nil {
+		stream.Stream = *c.Stream
 	}
-	s := &Sink{config: config, subject: subject, name: env.UserAgent + " " + env.Name, log: env.Logger, stream: stream}
+	s := &Sink{config: c, subject: subject, name: env.UserAgent + " " + env.Name, log: env.Logger, stream: stream}
 	s.life, s.end = context.WithCancel(context.Background())
 	ctx, stop := context.WithCancel(s.life)
 	s.stopPrepare = stop
-	s.calls.Go(func() { s.prepare(ctx) })
+	s.running.Go(func() { s.prepare(ctx) })
 	return s, nil
 }
 
@@ -65,7 +66,7 @@ func (s *Sink) detached(ctx context.Context, call func(context.Context) error) e
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	done := make(chan error, 1)
-	s.calls.Go(func() { done <- call(ctx) })
+	s.running.Go(func() { done <- call(ctx) })
 	select {
 	case err := <-done:
 		return err
@@ -112,10 +113,7 @@ func (s *Sink) Close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.calls.Wait()
-		if s.link != nil {
-			<-s.link.down
-		}
+		s.running.Wait()
 	}()
 	select {
 	case <-done:

@@ -36,7 +36,7 @@ type stream struct {
 	mu    sync.Mutex // guards known, also during requests to the server
 	known bool
 
-	last    atomic.Uint64 // sequence of an acknowledgement, none of a later call is lower
+	last    atomic.Uint64 // sequence of an acknowledgement; those of later calls are higher
 	strayed sync.Once     // another stream acknowledged
 }
 
