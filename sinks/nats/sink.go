@@ -35,6 +35,10 @@ type Sink struct {
 
 // Open implements [sinks.Config]. It starts to connect, and does not wait for it.
 func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
+	return open(c, env)
+}
+
+func open(c *Config, env sinks.Env) (*Sink, error) {
 	subject, err := sinks.ParseTemplate(c.Subject)
 	if err != nil {
 		return nil, fmt.Errorf("subject: %w", err)
