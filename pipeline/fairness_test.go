@@ -21,8 +21,9 @@ type tenants struct {
 	bad func(ctx context.Context) error // a test that changes it holds mu
 	// perRecord fails these records only, as a broker does.
 	perRecord bool
-	// latency of each call.
+	// latency is of each call; with spread, each call takes up to twenty times as long.
 	latency time.Duration
+	spread  bool
 
 	mu    sync.Mutex
 	calls int
@@ -31,11 +32,14 @@ type tenants struct {
 }
 
 func (s *tenants) Deliver(ctx context.Context, batch []sinks.Record) error {
-	time.Sleep(s.latency)
 	s.mu.Lock()
 	s.calls++
-	away, bad := s.away, s.bad
+	away, bad, latency := s.away, s.bad, s.latency
+	if s.spread {
+		latency *= time.Duration(1 + s.calls*7%20)
+	}
 	s.mu.Unlock()
+	time.Sleep(latency)
 	if away {
 		return errDown
 	}
@@ -237,4 +241,35 @@ func largeChange(t testing.TB, name string, version, size int) *delta.Delta {
 	}
 	d.Object = object
 	return d
+}
+
+// A sink that goes away in the middle of a load gets what was under way, the first probes, and then one in a second and a half:
+// calls that fail beside the last successes do not make it look like one that refuses some objects only.
+func TestOutageBeginsWithFewCalls(t *testing.T) {
+	for round := range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: time.Duration(1+round) * time.Millisecond, spread: true}
+			p, stop := launch(sink, &letters{}, func(o *Options) {
+				o.MaxBytes = 64 << 20
+				o.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
+				o.Limits = sinks.Limits{MaxRecords: 1, MaxBytes: 1 << 20, Concurrency: 8, Timeout: 10 * time.Second}
+			})
+			defer stop()
+			began := 0
+			for n := range 500 * 22 {
+				if n == 500*2 {
+					sink.mu.Lock()
+					sink.away, began = true, sink.calls
+					sink.mu.Unlock()
+				}
+				mustTake(t, p, change(t, fmt.Sprint("o-", n%2000), n+1))
+				time.Sleep(2 * time.Millisecond)
+			}
+			sink.mu.Lock()
+			defer sink.mu.Unlock()
+			if got := sink.calls - began; got > 25+20 {
+				t.Errorf("%d calls in 20 s, want at most 45", got)
+			}
+		})
+	}
 }

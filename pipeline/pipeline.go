@@ -88,6 +88,8 @@ type Pipeline struct {
 	failedBatches int
 	failedAlone   map[delta.Ref]struct{}
 	lastSuccess   time.Time
+	// provenAt is when an isolated object last failed while others got through.
+	provenAt time.Time
 	// isolated are ready objects that are sent alone, and wait until fewer such calls are under way; isolatedCalls counts those.
 	isolated      []*objectQueue
 	isolatedCalls int

@@ -151,6 +151,9 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping bool) *outcome
 		p.tripBreaker(first, v.delay, probe)
 		v.isolate = true
 	case b.alone(), v.delay == 0 && (others || p.mixed()):
+		if b.alone() && others {
+			p.provenAt = p.now()
+		}
 		v.keep = b.tries < 2 && len(b.items) > 1
 		v.isolate = !v.keep
 		if probe {
@@ -217,11 +220,12 @@ func (p *Pipeline) addRefused(b *batch, errs []*sinks.Error) int {
 	return len(p.refused)
 }
 
-// mixed counts a batch that failed with no success beside it, and reports whether its objects are to blame all the same: some
-// objects are known to fail while others get through, and these are the first to fail since.
+// mixed counts a batch that failed with no success beside it, and reports whether its objects are to blame all the same: just
+// now an isolated object failed while others got through, and this batch is among the first to fail since a success. When a sink
+// goes away, no isolated object fails beside others.
 func (p *Pipeline) mixed() bool {
 	p.failedBatches++
-	return !p.breaker.tripped && len(p.backlog.failing) > 0 && p.failedBatches < failedRun
+	return !p.breaker.tripped && p.now().Sub(p.provenAt) < failedFor && p.failedBatches < failedRun
 }
 
 // onlyFailures counts an object that failed alone, and reports whether nothing but such failures has happened for a while.
