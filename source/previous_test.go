@@ -78,13 +78,13 @@ func TestInferredDeletedGoesToThePipelinesThatHaveTheObject(t *testing.T) {
 		l.watching(13)
 		if restart {
 			l.stop()
-		} else {
-			server.Cut(false)
 		}
-		for _, name := range []string{"both", "mine", "none"} {
-			server.Write(name, true)
-		}
-		server.Compact() // 17
+		server.Away(func() {
+			for _, name := range []string{"both", "mine", "none"} {
+				server.Write(name, true)
+			}
+			server.Compact() // 17
+		})
 		if restart {
 			l = live(t, server, m, []string{"p", "q"}, filters)
 		}

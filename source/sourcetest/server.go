@@ -32,6 +32,8 @@ type Server struct {
 	NoWatchList, InStream bool
 	PageSize              int
 
+	away sync.RWMutex // locked while the server takes no request
+
 	mu       sync.Mutex
 	changed  *sync.Cond // broadcast on every write and every cut
 	version  int
@@ -168,6 +170,14 @@ func (s *Server) Cut(inLine bool) {
 	s.changed.Broadcast()
 }
 
+// Away ends every watch and runs change before it takes another request, so that no watch sees the change.
+func (s *Server) Away(change func()) {
+	s.away.Lock()
+	defer s.away.Unlock()
+	s.Cut(false)
+	change()
+}
+
 // Compact forgets the history so far.
 func (s *Server) Compact() {
 	s.mu.Lock()
@@ -244,6 +254,8 @@ func (c collection) holds(o Object) bool { return c.namespace == "" || c.namespa
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
+	s.away.RLock()
+	s.away.RUnlock() //nolint:staticcheck // a request waits until the server is back
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	query := r.URL.Query()
