@@ -205,7 +205,7 @@ func TestValueIsACopy(t *testing.T) {
 func TestAsksForWhatItNeeds(t *testing.T) {
 	for text, want := range map[string]struct {
 		uses  Uses
-		asked string // of an Input that has the identity
+		asked string // the parts of an Input with an identity that were decoded
 	}{
 		`type == "ADDED"`:                            {Uses{Type: true}, ""},
 		`type == "DELETED" || object.spec.x == 1`:    {Uses{Type: true, Object: true}, "object"},

@@ -36,7 +36,7 @@ func (e encoding) keyless(err error) bool {
 	return e.key == keyNone && errors.As(err, &code) && (code == kafka.InvalidRecord || code == kafka.InvalidMessage)
 }
 
-// staleMetadata reports whether err may be mended by knowing the cluster better.
+// staleMetadata reports whether err may pass once the metadata of the cluster is read again.
 func staleMetadata(err error) bool {
 	switch reason := reasonOf(err); reason {
 	case sinks.ReasonUnreachable, sinks.ReasonUnavailable, sinks.ReasonTimeout:
