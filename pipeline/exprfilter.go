@@ -24,7 +24,7 @@ const (
 type ExprFilter struct {
 	program *expr.Program
 	onError OnError
-	// warned are the places of the expression at which a failure was logged as a warning.
+	// warned are the failures, each at its place in the expression, that were logged as a warning.
 	warned *sync.Map
 }
 
@@ -36,10 +36,10 @@ func NewExprFilter(program *expr.Program, onError OnError) ExprFilter {
 var _ Filter = ExprFilter{}
 
 // OfObject implements [Filter].
-func (f ExprFilter) OfObject() bool { return f.program.Uses().ObjectOnly() }
+func (f ExprFilter) OfObject() bool { return f.program.ObjectOnly() }
 
 // NeedsOld reports whether the expression looks at the version before.
-func (f ExprFilter) NeedsOld() bool { return f.program.Uses().OldObject }
+func (f ExprFilter) NeedsOld() bool { return f.program.NeedsOld() }
 
 // Pass implements [Filter].
 func (f ExprFilter) Pass(c *Change) (bool, error) {
@@ -64,7 +64,7 @@ func (f ExprFilter) Pass(c *Change) (bool, error) {
 // fail as well.
 func (f ExprFilter) log(c *Change, failed *expr.EvalError) {
 	log := c.pipeline.logger.Debug
-	if _, warned := f.warned.LoadOrStore(failed.Offset, true); !warned {
+	if _, warned := f.warned.LoadOrStore(*failed, true); !warned {
 		log = c.pipeline.logger.Warn
 	}
 	o := c.observed.Object

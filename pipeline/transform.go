@@ -72,7 +72,7 @@ type Assignment struct {
 
 // NeedsOld reports whether a value depends on the version before.
 func (t SetTransform) NeedsOld() bool {
-	return slices.ContainsFunc(t, func(a Assignment) bool { return a.Value.Uses().OldObject })
+	return slices.ContainsFunc(t, func(a Assignment) bool { return a.Value.NeedsOld() })
 }
 
 // Apply implements [Transform].

@@ -47,7 +47,7 @@ func (v *validator) onLeave(p *Pipeline, at string) {
 		return
 	}
 	decides := func(f Filter) bool {
-		return f.Expr != "" && (f.Program == nil || f.Program.Uses().ObjectOnly())
+		return f.Expr != "" && (f.Program == nil || f.Program.ObjectOnly())
 	}
 	noDeleted := func(f Filter) bool { return f.Types != nil && !slices.Contains(f.Types, delta.Deleted) }
 	switch {

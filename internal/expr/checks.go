@@ -1,136 +1,79 @@
 package expr
 
 import (
-	"regexp"
 	"slices"
-	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
-	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 )
 
-// This file finds what CEL's type check does not: most of an object is of type dyn, where anything goes.
+// checks finds what CEL's type check does not: most of an object is of type dyn, where anything goes.
+type checks struct{ kind Kind }
 
-// checkResult checks the type of the whole expression.
-func checkResult(src source, kind Kind, checked *cel.Ast) []Fault {
-	t := checked.OutputType()
-	switch {
-	case kind == Filter && t.Kind() == types.StringKind:
-		return []Fault{src.fault(src.start(), "a filter must be true or false, and this is a string; has the YAML around it taken the quotes away?")}
-	case kind == Filter && t.Kind() != types.BoolKind && t.Kind() != types.DynKind:
-		return []Fault{src.fault(src.start(), "a filter must be true or false, and this is of type %s", t)}
-	case kind == Value && t.Kind() == types.OpaqueKind && t.TypeName() == "optional_type":
-		return []Fault{src.fault(src.start(), "JSON has no form for an optional value; end it with .orValue(…)")}
-	case kind == Value && t.Kind() == types.TypeKind:
-		return []Fault{src.fault(src.start(), "JSON has no form for the name of a type")}
-	}
-	return nil
-}
+var _ cel.ASTValidator = checks{}
 
-// checkLiterals checks constants that must have a form of their own, and the names of loop variables.
-func checkLiterals(src source, a *ast.AST) []Fault {
-	var faults []Fault
-	add := func(e ast.Expr, format string, args ...any) {
-		faults = append(faults, src.fault(src.of(a, e.ID()), format, args...))
+// Name implements [cel.ASTValidator].
+func (checks) Name() string { return "kubeferry" }
+
+// Validate implements [cel.ASTValidator].
+func (c checks) Validate(_ *cel.Env, _ cel.ValidatorConfig, a *ast.AST, issues *cel.Issues) {
+	if fault := c.resultFault(a.GetType(a.Expr().ID())); fault != "" {
+		issues.ReportErrorAtID(a.Expr().ID(), "%s", fault)
 	}
 	ast.PreOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		switch e.Kind() {
 		case ast.ComprehensionKind:
-			c := e.AsComprehension()
-			for _, name := range []string{c.IterVar(), c.IterVar2(), c.AccuVar()} {
-				if slices.Contains(variableNames(), name) {
-					add(e, "%q is a variable already; give the items another name", name)
+			loop := e.AsComprehension()
+			for _, name := range []string{loop.IterVar(), loop.IterVar2(), loop.AccuVar()} {
+				if slices.Contains(variableNames(), name) { // readsOf would take it for the variable
+					issues.ReportErrorAtID(e.ID(), "%q is a variable already; give the items another name", name)
 				}
 			}
 		case ast.CallKind:
-			checkCall(e.AsCall(), add)
+			if arg := quantityLiteral(e.AsCall()); arg != nil && types.IsError(toQuantity(arg.AsLiteral())) {
+				issues.ReportErrorAtID(arg.ID(), "not a quantity such as 500m, 2 or 1Gi")
+			}
+		}
+		if field := metadataField(e); field != "" && !slices.Contains(MetadataFields(), field) {
+			issues.ReportErrorAtID(e.ID(), "metadata has no field %q%s", field, didYouMean(field, MetadataFields()))
 		}
 	}))
-	return faults
 }
 
-func checkCall(call ast.CallExpr, add func(ast.Expr, string, ...any)) {
-	args := call.Args()
-	switch call.FunctionName() {
-	case operators.Equals, operators.NotEquals:
-		for i := range args {
-			if isType(args[i]) {
-				checkType(args[1-i], add)
-			}
-		}
-	case operators.In:
-		if isType(args[0]) && args[1].Kind() == ast.ListKind {
-			for _, item := range args[1].AsList().Elements() {
-				checkType(item, add)
-			}
-		}
-	case "matches", "find", "findAll":
-		if !call.IsMemberFunction() {
-			args = args[1:] // matches(text, pattern)
-		}
-		if pattern, ok := literal(args[0]); ok {
-			if _, err := regexp.Compile(pattern); err != nil {
-				add(args[0], "%v", err)
-			}
-		}
-	case "timestamp":
-		if text, ok := literal(args[0]); ok && types.IsError(types.String(text).ConvertToType(types.TimestampType)) {
-			add(args[0], "%q is not a time such as 2026-11-21T00:12:03Z", text)
-		}
-	case "duration":
-		if text, ok := literal(args[0]); ok && types.IsError(types.String(text).ConvertToType(types.DurationType)) {
-			add(args[0], "%q is not a duration such as 1h30m or 10s", text)
-		}
-	case "quantity":
-		if text, ok := literal(args[0]); ok && types.IsError(toQuantity(types.String(text))) {
-			add(args[0], "%q is not a quantity such as 500m, 2 or 1Gi", text)
-		}
+func (c checks) resultFault(t *types.Type) string {
+	switch {
+	case c.kind == Filter && t.Kind() != types.BoolKind && t.Kind() != types.DynKind:
+		return "a filter must be true or false, and this is of type " + t.String()
+	case c.kind == Value && t.Kind() == types.OpaqueKind && t.TypeName() == "optional_type":
+		return "JSON has no form for an optional value; end it with .orValue(…)"
+	case c.kind == Value && t.Kind() == types.TypeKind:
+		return "JSON has no form for the name of a type"
+	default:
+		return ""
 	}
 }
 
-// literal is the text of e if it is a constant.
-func literal(e ast.Expr) (text string, ok bool) {
-	if e.Kind() != ast.LiteralKind {
-		return "", false
+// quantityLiteral is the constant that a call makes a quantity of, or nil.
+func quantityLiteral(call ast.CallExpr) ast.Expr {
+	if call.FunctionName() != "quantity" || call.Args()[0].Kind() != ast.LiteralKind {
+		return nil
 	}
-	s, ok := e.AsLiteral().(types.String)
-	return string(s), ok
+	return call.Args()[0]
 }
 
-func isType(e ast.Expr) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == varType }
-
-// changeTypes are the values of the variable type.
-func changeTypes() []string { return []string{"ADDED", "MODIFIED", "DELETED"} }
-
-// checkType reports a text that type never is.
-func checkType(e ast.Expr, add func(ast.Expr, string, ...any)) {
-	if text, ok := literal(e); ok && !slices.Contains(changeTypes(), text) {
-		add(e, "type is never %q; it is one of %s", text, strings.Join(changeTypes(), ", "))
+// metadataField is the field that e reads of metadata, which are the same for all kinds, or "".
+func metadataField(e ast.Expr) string {
+	metadata, field := stepOf(e)
+	if metadata == nil {
+		return ""
 	}
-}
-
-// checkFields reports fields that no object has: metadata has the same fields in all objects, and resource has three. It
-// warns of a field at the top of an object that looks like a slip; a custom resource may have any.
-func checkFields(src source, a *ast.AST, reads []Read) (faults, warnings []Fault) {
-	resourceFields := []string{"group", "version", "resource"}
-	usual := []string{"apiVersion", "kind", "metadata", "spec", "status", "state"}
-	for _, r := range reads {
-		first, second := r.name(0), r.name(1)
-		switch {
-		case first == "":
-		case r.variable == varResource && !slices.Contains(resourceFields, first):
-			at := src.named(a, r.nodes[0], first)
-			faults = append(faults, src.fault(at, "resource has no field %q; there are: %s", first, strings.Join(resourceFields, ", ")))
-		case !r.ofObject():
-		case first == "metadata" && second != "" && !slices.Contains(MetadataFields(), second):
-			at := src.named(a, r.nodes[1], second)
-			faults = append(faults, src.fault(at, "metadata has no field %q%s", second, didYouMean(second, MetadataFields())))
-		case !slices.Contains(usual, first) && Nearest(first, usual) != "":
-			at := src.named(a, r.nodes[0], first)
-			warnings = append(warnings, src.fault(at, "objects seldom have a field %q%s", first, didYouMean(first, usual)))
-		}
+	object, name := stepOf(metadata)
+	if object == nil || name.Name != "metadata" || object.Kind() != ast.IdentKind {
+		return ""
 	}
-	return faults, warnings
+	if variable := variableOf(object); variable != varObject && variable != varOldObject {
+		return ""
+	}
+	return field.Name
 }

@@ -1,8 +1,8 @@
 // Package expr compiles and evaluates the expressions that users write: conditions of filters, and values to set.
 //
 // The language is CEL, the Common Expression Language, as Kubernetes uses it for admission policies. An expression is
-// compiled and checked once, when the configuration is loaded; all that is wrong with it is reported in plain words, with
-// the place in the text ([Faults]). A compiled [Program] may be evaluated by any number of goroutines.
+// compiled and checked once, when the configuration is loaded; all that is wrong with it is reported with the place
+// in the text, as kubectl shows it. A compiled [Program] may be evaluated by any number of goroutines.
 //
 // # Variables
 //

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/interpreter"
@@ -11,35 +12,42 @@ import (
 
 // EvalError is the error of an expression that has no result for an object. It is made of the expression's text alone, and holds
 // nothing of the object.
-type EvalError struct{ Fault }
-
-// Error is the reason and the place.
-func (e *EvalError) Error() string {
-	return "expression, at " + e.String()
+type EvalError struct {
+	// Line and Column of the place in the text, as in the errors of [Compile].
+	Line, Column int
+	Message      string
 }
 
-func (s source) evalError(offset int, reason string) *EvalError {
-	return &EvalError{s.fault(offset, "%s", reason)}
+// Error is the place and the reason.
+func (e *EvalError) Error() string {
+	return fmt.Sprintf("expression, at %d:%d: %s", e.Line, e.Column, e.Message)
+}
+
+func (p *Program) evalError(at ast.Expr, reason string) *EvalError {
+	place := p.ast.SourceInfo().GetStartLocation(at.ID())
+	return &EvalError{place.Line(), place.Column() + 1, reason}
 }
 
 // explain makes an EvalError of cel-go's error. The messages of cel-go quote values ("no such key: …", "invalid RFC 3339
 // timestamp …"), so none is passed on: the reason is made of the expression's own text.
 func (p *Program) explain(err error) error {
 	if tooExpensive(err) {
-		return p.source.evalError(0, tooMuch())
+		return p.evalError(p.ast.Expr(), tooMuch())
 	}
+	at := p.ast.Expr()
 	var failed *types.Err
-	if !errors.As(err, &failed) {
-		return p.source.evalError(0, noResult)
+	if errors.As(err, &failed) {
+		at = p.node(failed.NodeID())
 	}
-	if missing := p.missingField(failed); missing != nil {
-		name := missing.AsSelect().FieldName()
-		return p.source.evalError(p.source.named(p.ast, missing.ID(), name), fmt.Sprintf("there is no field %q%s", name, absentHint(missing)))
+	if missing := missingField(at, err); missing != nil {
+		reason := fmt.Sprintf("there is no field %q", missing.AsSelect().FieldName())
+		if text, err := cel.ExprToString(missing, p.ast.SourceInfo()); err == nil {
+			reason += fmt.Sprintf("; ask with has(%s) first", text)
+		}
+		return p.evalError(missing, reason)
 	}
-	return p.source.evalError(p.source.of(p.ast, failed.NodeID()), noResult)
+	return p.evalError(at, "there is no result: a value is absent, or is not of the type or form that is needed here")
 }
-
-const noResult = "there is no result: a value is absent, or is not of the type or form that is needed here"
 
 // tooExpensive reports whether an evaluation reached the cost limit.
 func tooExpensive(err error) bool {
@@ -49,35 +57,25 @@ func tooExpensive(err error) bool {
 
 func tooMuch() string { return fmt.Sprintf("it costs too much: more than %d steps", costLimit) }
 
+// node is the part of the expression with an id, or all of it.
+func (p *Program) node(id int64) ast.Expr {
+	found := p.ast.Expr()
+	ast.PreOrderVisit(p.ast.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.ID() == id {
+			found = e
+		}
+	}))
+	return found
+}
+
 // missingField is the selection whose field the object does not have, or nil. cel-go names the outermost of a chain of
 // selections; the missing one is that whose name is the key in the message.
-func (p *Program) missingField(failed *types.Err) ast.Expr {
-	var missing ast.Expr
-	within := ast.NewExprVisitor(func(e ast.Expr) {
+func missingField(failed ast.Expr, err error) (missing ast.Expr) {
+	ast.PostOrderVisit(failed, ast.NewExprVisitor(func(e ast.Expr) {
 		if missing == nil && e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() &&
-			errors.Is(failed, errors.New("no such key: "+e.AsSelect().FieldName())) { // (*types.Err).Is compares texts
+			errors.Is(err, errors.New("no such key: "+e.AsSelect().FieldName())) { // (*types.Err).Is compares texts
 			missing = e
-		}
-	})
-	ast.PreOrderVisit(p.ast.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
-		if e.ID() == failed.NodeID() {
-			ast.PostOrderVisit(e, within)
 		}
 	}))
 	return missing
-}
-
-// absentHint is how to test for a field that may be absent, if the text can be given.
-func absentHint(node ast.Expr) string {
-	text := node.AsSelect().FieldName()
-	for inner := node.AsSelect().Operand(); ; inner = inner.AsSelect().Operand() {
-		switch inner.Kind() {
-		case ast.IdentKind:
-			return fmt.Sprintf("; ask with has(%s.%s) first", inner.AsIdent(), text)
-		case ast.SelectKind:
-			text = inner.AsSelect().FieldName() + "." + text
-		default:
-			return ""
-		}
-	}
 }

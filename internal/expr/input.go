@@ -102,3 +102,23 @@ func (e *InputError) Error() string { return "the object cannot be decoded" }
 
 // Unwrap returns the error of the [Input].
 func (e *InputError) Unwrap() error { return e.cause }
+
+// object is an object with the fields of the identity that are not empty.
+func (id Identity) object() map[string]any {
+	metadata := make(map[string]string, 4)
+	object := map[string]any{"metadata": metadata}
+	if id.APIVersion != "" {
+		object["apiVersion"] = id.APIVersion
+	}
+	if id.Kind != "" {
+		object["kind"] = id.Kind
+	}
+	for _, field := range [][2]string{
+		{"name", id.Name}, {"namespace", id.Namespace}, {"uid", id.UID}, {"resourceVersion", id.ResourceVersion},
+	} {
+		if field[1] != "" {
+			metadata[field[0]] = field[1]
+		}
+	}
+	return object
+}

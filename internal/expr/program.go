@@ -3,8 +3,6 @@ package expr
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
 	"cel.dev/cel-go/cel"
@@ -26,63 +24,49 @@ const (
 
 // Program is a compiled expression. It is immutable and safe for concurrent use.
 type Program struct {
-	source   source
-	ast      *ast.AST
-	program  cel.Program
-	reads    []Read
-	uses     Uses
-	warnings []Fault
+	text    string
+	ast     *ast.AST
+	program cel.Program
+	reads   []Read
+	// identityOnly is set if the expression reads nothing of object but its identity.
+	identityOnly bool
+	objectOnly   bool
 }
 
-// Compile checks and compiles an expression. Its error is a [Faults].
+// Compile checks and compiles an expression. Its error has all faults, as CEL shows them: with their places in the text.
 func Compile(text string, kind Kind) (*Program, error) {
 	labelSharedError()
-	env, err := newEnv()
+	env, err := newEnv(cel.ASTValidators(cel.ValidateTimestampLiterals(), cel.ValidateDurationLiterals(), checks{kind}))
 	if err != nil {
 		return nil, fmt.Errorf("make the environment of expressions: %w", err)
 	}
-	src := source(text)
-	if strings.TrimSpace(text) == "" {
-		return nil, Faults{src.fault(0, "the expression is empty")}
-	}
-	parsed, issues := env.Parse(text)
+	checked, issues := env.Compile(text)
 	if issues.Err() != nil {
-		return nil, src.faults(issues.Errors())[:1] // after one mistake the parser reports others that are none
+		return nil, issues.Err()
 	}
-	checked, issues := env.Check(parsed)
-	if issues.Err() != nil {
-		return nil, src.faults(issues.Errors())
-	}
-	p := &Program{source: src, ast: checked.NativeRep()}
+	p := &Program{text: text, ast: checked.NativeRep()}
 	p.reads = readsOf(p.ast)
-	p.uses = usesOf(p.reads)
-	faults, warnings := checkFields(src, p.ast, p.reads)
-	if faults = slices.Concat(faults, checkResult(src, kind, checked), checkLiterals(src, p.ast)); len(faults) > 0 {
-		return nil, sorted(faults)
+	p.identityOnly = !p.readsAny(Read.needsDecoding)
+	p.objectOnly = !p.readsAny(Read.dependsOnChange)
+	p.program, err = env.Program(checked,
+		cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(newSizeCosts()), cel.CustomDecoratorV2(guard(env)))
+	if err != nil { // a constant that is no regular expression, for example
+		return nil, fmt.Errorf("cannot be evaluated: %w", err)
 	}
-	options := []cel.ProgramOption{
-		cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(newSizeCosts()), cel.CustomDecoratorV2(guard(env)),
-	}
-	if p.program, err = env.Program(checked, options...); err != nil {
-		return nil, Faults{src.fault(0, "cannot be evaluated: %v", err)}
-	}
-	partial, err := env.Program(checked, append(options, cel.EvalOptions(cel.OptPartialEval))...)
-	if err != nil {
-		return nil, Faults{src.fault(0, "cannot be evaluated: %v", err)}
-	}
-	faults, vacuous := checkOutcome(src, kind, partial)
-	if len(faults) > 0 {
-		return nil, Faults(faults)
-	}
-	p.warnings = sorted(append(warnings, vacuous...))
 	return p, nil
 }
 
 // String is the expression's text.
-func (p *Program) String() string { return string(p.source) }
+func (p *Program) String() string { return p.text }
 
-// Warnings are what works and was perhaps not meant.
-func (p *Program) Warnings() []Fault { return p.warnings }
+// ObjectOnly reports whether the result depends on nothing but one version of the object and its resource: it
+// selects objects, not changes of them.
+func (p *Program) ObjectOnly() bool { return p.objectOnly }
+
+// NeedsOld reports whether the expression reads the version before.
+func (p *Program) NeedsOld() bool {
+	return p.readsAny(func(r Read) bool { return r.variable == varOldObject })
+}
 
 // Eval evaluates the expression. The result is a copy, made of nil, bool, int64, float64, string, []any and
 // map[string]any. Its error is an [*EvalError], an [*InputError], or the context's if that has ended before: an evaluation
@@ -94,7 +78,7 @@ func (p *Program) Eval(ctx context.Context, in Input) (any, error) {
 	}
 	value, reason := plain(result)
 	if reason != "" {
-		return nil, p.source.evalError(0, reason)
+		return nil, p.evalError(p.ast.Expr(), reason)
 	}
 	return value, nil
 }
@@ -107,7 +91,7 @@ func (p *Program) Pass(ctx context.Context, in Input) (bool, error) {
 	}
 	pass, ok := result.(types.Bool)
 	if !ok {
-		return false, p.source.evalError(0, "the result is neither true nor false")
+		return false, p.evalError(p.ast.Expr(), "the result is neither true nor false")
 	}
 	return bool(pass), nil
 }
@@ -117,7 +101,7 @@ func (p *Program) run(ctx context.Context, in Input) (ref.Val, error) {
 		return nil, context.Cause(ctx)
 	}
 	// Not ContextEval, which costs as much again as the evaluation of a simple condition: the cost limit ends what takes long.
-	vars := activation{in: in, identity: p.uses.Identity}
+	vars := activation{in: in, identity: p.identityOnly}
 	result, _, err := p.program.Eval(&vars)
 	switch {
 	case err == nil:

@@ -11,7 +11,7 @@ func TestReads(t *testing.T) {
 	for text, want := range map[string]string{
 		`type == "ADDED" || !snapshot`:                                                  `type=MODIFIED snapshot=false`,
 		`resource.group == "apps" && size(resource) == 3`:                               `resource.group=apps resource=map[group:apps resource:deployments version:v1]`,
-		`has(object.metadata.labels) && object.metadata.labels.app == "web"`:            `object.metadata.labels.app=web`,
+		`has(object.metadata.labels) && object.metadata.labels.app == "web"`:            `object.metadata.labels=map[app:web app.kubernetes.io/name:shop] object.metadata.labels.app=web`,
 		`has(object.metadata.labels)`:                                                   `object.metadata.labels=map[app:web app.kubernetes.io/name:shop]`,
 		`object.metadata.?labels[?"app.kubernetes.io/name"].orValue("") == "x"`:         `object.metadata.labels["app.kubernetes.io/name"]=shop`,
 		`object.spec.template.spec.containers[1].name == "log"`:                         `object.spec.template.spec.containers[1].name=log`,

@@ -31,6 +31,9 @@ type Path struct {
 	offsets []int
 }
 
+// New makes a path of steps.
+func New(steps ...Step) Path { return Path{steps: steps} }
+
 // Of makes a path of names.
 func Of(names ...string) Path {
 	steps := make([]Step, len(names))
