@@ -1,62 +1,25 @@
 package sinks
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"sync"
-	"time"
+	"strings"
 )
 
-// racy is the age up to which a file's time proves nothing: file systems stamp by a clock that may stand still for
-// some milliseconds (or 2 s, FAT), so that two contents of one size can look the same.
-const racy = 3 * time.Second
-
-// SecretFile is a file whose content may be replaced while kubeferry runs, as mounted Secrets are. Read reads it again
-// when it is another file, when its time or size changed, and always while it is young.
-type SecretFile struct {
-	key, path string
-
-	mu      sync.Mutex // guards what follows
-	info    os.FileInfo
-	settled bool // the file was older than racy when it was read
-	content []byte
-}
-
-// NewSecretFile names a file, and the configuration key that it comes from. It reads nothing yet.
-func NewSecretFile(key, path string) *SecretFile { return &SecretFile{key: key, path: path} }
-
-// Read returns the file's present content without trailing line breaks. The slice must not be modified. An error is a
-// *[FileError], also while the file is missing for a moment because it is being replaced.
-func (f *SecretFile) Read() ([]byte, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.refresh(); err != nil {
-		return nil, &FileError{Key: f.key, Path: f.path, Err: err}
-	}
-	return f.content, nil
-}
-
-func (f *SecretFile) refresh() error {
-	info, err := os.Stat(f.path)
+// ReadSecret returns the content of the file at path, without trailing line breaks; key is the key of the configuration
+// that names it. Files with secrets are read for each connection or request, so that mounted Secrets may rotate. An error
+// is a *[FileError], also while the file is missing for a moment because it is being replaced.
+func ReadSecret(key, path string) (string, error) {
+	content, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return "", &FileError{key, path, err}
 	}
-	if f.settled && info.ModTime().Equal(f.info.ModTime()) && info.Size() == f.info.Size() && os.SameFile(info, f.info) {
-		return nil
+	secret := strings.TrimRight(string(content), "\r\n")
+	if secret == "" {
+		return "", &FileError{key, path, errors.New("the file is empty")}
 	}
-	settled := time.Since(info.ModTime()) > racy
-	data, err := os.ReadFile(f.path)
-	if err != nil {
-		return err
-	}
-	data = bytes.TrimRight(data, "\r\n")
-	if len(data) == 0 {
-		return errors.New("the file is empty")
-	}
-	f.info, f.settled, f.content = info, settled, data
-	return nil
+	return secret, nil
 }
 
 // FileError reports that a file named in the configuration cannot be used: the peer is not at fault.

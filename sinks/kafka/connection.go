@@ -39,7 +39,7 @@ func newTransport(ctx context.Context, config *Config, fixedTopic, clientID stri
 		transport.MetadataTopics = []string{fixedTopic} // else of every topic of the cluster
 	}
 	if config.SASL != nil {
-		transport.SASL = newMechanism(config.SASL)
+		transport.SASL = mechanism{config.SASL}
 	}
 	return transport
 }
@@ -107,21 +107,10 @@ func (c *conn) SetDeadline(t time.Time) error {
 }
 
 // mechanism is a SASL mechanism that reads the password for each connection.
-type mechanism struct {
-	config *SASL
-	file   *sinks.SecretFile
-}
-
-func newMechanism(config *SASL) *mechanism {
-	m := &mechanism{config: config}
-	if config.PasswordFile != "" {
-		m.file = sinks.NewSecretFile("sasl.passwordFile", config.PasswordFile)
-	}
-	return m
-}
+type mechanism struct{ config *SASL }
 
 // Name implements [sasl.Mechanism].
-func (m *mechanism) Name() string {
+func (m mechanism) Name() string {
 	if algorithm, ok := scramAlgorithms[m.config.Mechanism]; ok {
 		return algorithm.Name()
 	}
@@ -129,14 +118,12 @@ func (m *mechanism) Name() string {
 }
 
 // Start implements [sasl.Mechanism].
-func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+func (m mechanism) Start(ctx context.Context) (_ sasl.StateMachine, _ []byte, err error) {
 	password := m.config.Password
-	if m.file != nil {
-		content, err := m.file.Read()
-		if err != nil {
+	if m.config.PasswordFile != "" {
+		if password, err = sinks.ReadSecret("sasl.passwordFile", m.config.PasswordFile); err != nil {
 			return nil, nil, err
 		}
-		password = string(content)
 	}
 	algorithm, ok := scramAlgorithms[m.config.Mechanism]
 	if !ok {

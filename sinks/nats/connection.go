@@ -123,19 +123,14 @@ func (c *Config) logIn(o *nats.Options) error {
 		}
 		return nkey(o)
 	case c.TokenFile != "":
-		o.Token, err = secret("tokenFile", c.TokenFile)
+		o.Token, err = sinks.ReadSecret("tokenFile", c.TokenFile)
 	case c.PasswordFile != "":
 		o.User = c.Username
-		o.Password, err = secret("passwordFile", c.PasswordFile)
+		o.Password, err = sinks.ReadSecret("passwordFile", c.PasswordFile)
 	default:
 		o.User, o.Password = c.Username, c.Password
 	}
 	return err
-}
-
-func secret(key, path string) (string, error) {
-	content, err := sinks.NewSecretFile(key, path).Read()
-	return string(content), err
 }
 
 // credentials tries the file out: nats.go reads it only while it logs in, and what is wrong with it then looks like a

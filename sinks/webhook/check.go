@@ -19,7 +19,7 @@ var _ sinks.Checker = (*Sink)(nil)
 func (s *Sink) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	creds, err := s.creds.read()
+	creds, err := s.config.readSecrets(s.hidden)
 	if err != nil {
 		return err
 	}

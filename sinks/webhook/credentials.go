@@ -1,25 +1,17 @@
 package webhook
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"slices"
+	"strings"
 
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
-
-// credentials are the files and values to authenticate with.
-type credentials struct {
-	basic                              *Basic
-	token, password, current, previous *sinks.SecretFile // nil if not configured
-	fixed                              []string          // what else must not be shown
-}
 
 // secrets are the credentials at one moment.
 type secrets struct {
@@ -28,81 +20,69 @@ type secrets struct {
 	hidden        []string // what must not show in an error
 }
 
-func newCredentials(c *Config, target *url.URL) *credentials {
-	creds := &credentials{fixed: confidential(c, target)}
-	file := func(key, path string) *sinks.SecretFile {
-		if path == "" {
-			return nil
-		}
-		return sinks.NewSecretFile(key, path)
-	}
+// readSecrets returns the credentials as the files have them now. hidden is what else must not show in an error.
+func (c *Config) readSecrets(hidden []string) (*secrets, error) {
+	s := &secrets{hidden: slices.Clip(hidden)}
 	if c.Auth != nil {
-		creds.token, creds.basic = file("auth.bearerTokenFile", c.Auth.BearerTokenFile), c.Auth.Basic
-		if creds.basic != nil {
-			creds.password = file("auth.basic.passwordFile", creds.basic.PasswordFile)
-		}
-	}
-	if c.Signature != nil {
-		creds.current = file("signature.secretFile", c.Signature.SecretFile)
-		creds.previous = file("signature.previousSecretFile", c.Signature.PreviousSecretFile)
-	}
-	return creds
-}
-
-// read returns the credentials as the files have them now.
-func (c *credentials) read() (*secrets, error) {
-	s := &secrets{hidden: slices.Clip(c.fixed)}
-	if c.token != nil {
-		token, err := c.token.Read()
-		if err != nil {
+		if err := s.authenticate(c.Auth); err != nil {
 			return nil, err
 		}
-		if !httpguts.ValidHeaderFieldValue(string(token)) {
-			return nil, sinks.Transient(sinks.ReasonUnauthorized, errors.New("auth.bearerTokenFile: holds characters that a header cannot"))
-		}
-		s.authorization = "Bearer " + string(token)
-		s.hidden = append(s.hidden, string(token))
 	}
-	if c.basic != nil {
-		password := []byte(c.basic.Password)
-		if c.password != nil {
-			var err error
-			if password, err = c.password.Read(); err != nil {
-				return nil, err
-			}
-		}
-		pair := base64.StdEncoding.EncodeToString([]byte(c.basic.Username + ":" + string(password)))
-		s.authorization = "Basic " + pair
-		s.hidden = append(s.hidden, string(password), pair)
+	if c.Signature == nil {
+		return s, nil
 	}
-	if c.current != nil {
-		if err := s.addKey(c.current); err != nil {
-			return nil, fmt.Errorf("signature.secretFile: %w", err)
-		}
+	if err := s.addKey("signature.secretFile", c.Signature.SecretFile); err != nil {
+		return nil, err
 	}
-	if c.previous != nil {
+	if previous := c.Signature.PreviousSecretFile; previous != "" {
 		// The previous secret may go at the end of a rotation.
-		if err := s.addKey(c.previous); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("signature.previousSecretFile: %w", err)
+		if err := s.addKey("signature.previousSecretFile", previous); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func (s *secrets) addKey(file *sinks.SecretFile) error {
-	content, err := file.Read()
+func (s *secrets) authenticate(auth *Auth) (err error) {
+	if auth.Basic == nil {
+		token, err := sinks.ReadSecret("auth.bearerTokenFile", auth.BearerTokenFile)
+		if err != nil {
+			return err
+		}
+		if !httpguts.ValidHeaderFieldValue(token) {
+			return sinks.Transient(sinks.ReasonUnauthorized, errors.New("auth.bearerTokenFile: holds characters that a header cannot"))
+		}
+		s.authorization = "Bearer " + token
+		s.hidden = append(s.hidden, token)
+		return nil
+	}
+	password := auth.Basic.Password
+	if auth.Basic.PasswordFile != "" {
+		if password, err = sinks.ReadSecret("auth.basic.passwordFile", auth.Basic.PasswordFile); err != nil {
+			return err
+		}
+	}
+	pair := base64.StdEncoding.EncodeToString([]byte(auth.Basic.Username + ":" + password))
+	s.authorization = "Basic " + pair
+	s.hidden = append(s.hidden, password, pair)
+	return nil
+}
+
+// addKey adds a signing secret, in either of its forms.
+func (s *secrets) addKey(name, path string) error {
+	content, err := sinks.ReadSecret(name, path)
 	if err != nil {
 		return err
 	}
-	key := content
-	if coded, ok := bytes.CutPrefix(content, []byte("whsec_")); ok {
-		key, err = base64.StdEncoding.DecodeString(string(coded))
+	key := []byte(content)
+	if coded, ok := strings.CutPrefix(content, "whsec_"); ok {
+		key, err = base64.StdEncoding.DecodeString(coded)
 		if err != nil || len(key) == 0 {
-			return sinks.Transient(sinks.ReasonUnauthorized, errors.New("what follows whsec_ is not base64"))
+			return sinks.Transient(sinks.ReasonUnauthorized, fmt.Errorf("%s: what follows whsec_ is not base64", name))
 		}
-		s.hidden = append(s.hidden, string(coded))
+		s.hidden = append(s.hidden, coded)
 	}
 	s.signing = append(s.signing, key)
-	s.hidden = append(s.hidden, string(content))
+	s.hidden = append(s.hidden, content)
 	return nil
 }

@@ -34,7 +34,7 @@ const expectSize = 1 << 20
 
 // post sends one request and returns its classified error, and whether fewer records in one request may be taken.
 func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, err error) {
-	creds, err := s.creds.read()
+	creds, err := s.config.readSecrets(s.hidden)
 	if err != nil {
 		return false, err
 	}

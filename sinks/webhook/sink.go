@@ -17,7 +17,7 @@ type Sink struct {
 	env    sinks.Env
 	client *http.Client
 	end    context.CancelFunc // closes every connection
-	creds  *credentials
+	hidden []string // what of the configuration must not show in an error
 	now    func() time.Time
 }
 
@@ -28,8 +28,8 @@ func newSink(c *Config, env sinks.Env) (*Sink, error) {
 	if fault != "" {
 		return nil, fmt.Errorf("url: %s", fault)
 	}
-	creds := newCredentials(c, target)
-	if _, err := creds.read(); err != nil {
+	hidden := confidential(c, target)
+	if _, err := c.readSecrets(hidden); err != nil {
 		return nil, err
 	}
 	life, end := context.WithCancel(context.Background())
@@ -39,7 +39,7 @@ func newSink(c *Config, env sinks.Env) (*Sink, error) {
 		return nil, err
 	}
 	return &Sink{
-		config: c, target: target, env: env, end: end, creds: creds, now: time.Now,
+		config: c, target: target, env: env, end: end, hidden: hidden, now: time.Now,
 		client: &http.Client{
 			Transport: transport,
 			// A redirected POST may lose its body or its method, and carry credentials elsewhere.
