@@ -86,9 +86,6 @@ func handshake(ctx context.Context, raw net.Conn, tlsConfig *sinks.TLS, address 
 	if err != nil {
 		return nil, err
 	}
-	if err := tlsConfig.CheckFiles(); err != nil {
-		return nil, err
-	}
 	secured := tls.Client(raw, config)
 	return secured, secured.HandshakeContext(ctx)
 }

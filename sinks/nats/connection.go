@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -101,7 +100,7 @@ func (s *Sink) options() (nats.Options, error) {
 	if s.config.TLS != nil {
 		var err error
 		o.Secure = true
-		if o.TLSConfig, err = tlsConfig(s.config.TLS); err != nil {
+		if o.TLSConfig, err = s.config.TLS.Config(""); err != nil { // nats.go fills in the name of the server
 			return o, err
 		}
 	}
@@ -144,26 +143,6 @@ func credentials(o *nats.Options, path string) error {
 	}
 	_, err := o.SignatureCB([]byte("nonce"))
 	return err
-}
-
-// tlsConfig is that of one connection: nats.go fills in the name of the server.
-func tlsConfig(t *sinks.TLS) (*tls.Config, error) {
-	roots, err := t.Authorities()
-	if err != nil {
-		return nil, err
-	}
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: t.ServerName,
-		InsecureSkipVerify: t.InsecureSkipVerify, //nolint:gosec // the user asked for it, and was warned
-	}
-	if t.CertFile != "" {
-		pair, err := t.ClientCertificate()
-		if err != nil {
-			return nil, err
-		}
-		config.Certificates = []tls.Certificate{*pair}
-	}
-	return config, nil
 }
 
 // dialer is a [nats.CustomDialer].

@@ -17,7 +17,7 @@ type Sink struct {
 	env    sinks.Env
 	client *http.Client
 	end    context.CancelFunc // closes every connection
-	hidden []string // what of the configuration must not show in an error
+	hidden []string           // what of the configuration must not show in an error
 	now    func() time.Time
 }
 
