@@ -10,8 +10,8 @@
 //
 // A watch ends for many reasons that lose nothing: time-outs, resets, errors of the server. The follower, which is the
 // Reflector's ListerWatcher, goes on from its position after each of them. Only without a position, or once the server
-// refused it (410), does it begin with the whole state, whose objects are passed on one by one as ordinary events between
-// two markers, begin and end. Nothing ever holds a whole list.
+// refused it (410), does it begin with the whole state, whose objects are passed on one by one as ordinary events,
+// between calls of begin and end. Nothing ever holds a whole list.
 //
 // The process function compares each object with the known set, the objects that exist at the position: what it
 // has seen is dropped, what is new is a delta. Absence is concluded from a complete list only, never from an error,

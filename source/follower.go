@@ -26,8 +26,6 @@ import (
 type follower struct {
 	*processor
 
-	// refused is why the server refused the position, until the next complete state closes the gap.
-	refused string
 	// pagesOnly is set once the server turned a watch-list down, or did not send its end.
 	pagesOnly bool
 	// rolledBack is set for good once the server's history has gone back behind the position.
@@ -70,7 +68,7 @@ func (*follower) IsWatchListSemanticsUnSupported() bool { return true }
 // position is where the next watch goes on: the resource version of the last event that was processed, or of the last
 // complete state; empty if there is none, or the server refused it.
 func (l *follower) position() string {
-	if l.refused != "" {
+	if l.state.Refused != "" {
 		return ""
 	}
 	return l.state.Position
@@ -127,7 +125,7 @@ func (l *follower) notFound(ctx context.Context, err error) error {
 	if !isGone(discoveryErr) {
 		return cmp.Or(discoveryErr, err)
 	}
-	if err := l.process(ctx, event{marker: &marker{kind: gone, refused: l.refused, endedCleanly: l.endedCleanly}}); err != nil {
+	if err := l.gone(ctx, l.endedCleanly); err != nil {
 		return err
 	}
 	l.stop()
@@ -170,9 +168,6 @@ func (l *follower) forward(ctx context.Context, e event) error {
 		return err
 	}
 	l.confirm() // before the event, which may complete the state
-	if e.marker != nil && l.reading {
-		e.marker.kind = end // the only bookmark inside a state is the one that closes it
-	}
 	l.received = true
 	return l.process(ctx, e)
 }

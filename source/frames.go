@@ -50,6 +50,13 @@ func newFrames(body io.ReadCloser, keepManagedFields bool) *frames {
 	}
 }
 
+// event is what a watch sent.
+type event struct {
+	kind            watch.EventType
+	object          *delta.Object
+	resourceVersion string // of a bookmark that has gone through the reflector, instead of the object
+}
+
 // errBackOff makes the reflector back off before it opens the next watch.
 var errBackOff = errors.New("the watch has failed")
 

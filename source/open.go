@@ -34,7 +34,7 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 	}
 	// A gap record names the resource version that closes the gap before the differences follow. The first page of a list
 	// has it; a watch-list sends it only at its end.
-	if l.pagesOnly || l.refused != "" {
+	if l.pagesOnly || l.state.Refused != "" {
 		return l.watchAfterPages(ctx, options)
 	}
 	f, err := l.watchList(ctx, options)
@@ -77,8 +77,8 @@ func (l *follower) compare(ctx context.Context) error {
 	if !l.resumed {
 		return nil
 	}
-	l.resumed = false
-	return l.process(ctx, event{marker: &marker{kind: compared, resourceVersion: now.resourceVersion}})
+	l.resumed, l.lastRun = false, now.resourceVersion
+	return nil
 }
 
 // resume watches on from the position, after reading the state there if that is due.
@@ -98,10 +98,7 @@ func (l *follower) resume(ctx context.Context, options metav1.ListOptions) (*fra
 	f.single = l.fill
 	l.opened(true)
 	if l.reading { // pages at the position that were not read to their end
-		if err := l.process(ctx, event{marker: &marker{kind: abandon}}); err != nil {
-			f.Close()
-			return nil, err
-		}
+		l.abandon()
 	}
 	return f, nil
 }
@@ -118,7 +115,7 @@ func (l *follower) watchList(ctx context.Context, options metav1.ListOptions) (*
 		return nil, err
 	}
 	l.opened(false)
-	if err := l.process(ctx, event{marker: &marker{kind: begin}}); err != nil {
+	if err := l.begin(ctx, "", false); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -135,7 +132,8 @@ func (l *follower) watch(ctx context.Context, options metav1.ListOptions) (*fram
 func (l *follower) refuse(err error) {
 	l.logger.Warn("the API server refuses the history since the position: a gap; the difference follows",
 		"resourceVersion", l.state.Position, "err", err)
-	l.refused, l.fill = err.Error(), false
+	l.fill = false
+	l.handler.Update(func() { l.state.Refused, l.state.changed = err.Error(), true })
 }
 
 // isRefusal reports whether the server no longer has the requested history.

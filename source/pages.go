@@ -123,8 +123,7 @@ func (l *follower) watchAfterPages(ctx context.Context, options metav1.ListOptio
 // attempt starts over.
 func (l *follower) readPages(ctx context.Context, p page) error {
 	version := p.resourceVersion
-	start := marker{kind: begin, resourceVersion: version, exact: l.position() != "", refused: l.refused}
-	if err := l.process(ctx, event{marker: &start}); err != nil {
+	if err := l.begin(ctx, version, l.position() != ""); err != nil {
 		return err
 	}
 	for {
@@ -141,9 +140,6 @@ func (l *follower) readPages(ctx context.Context, p page) error {
 			return err
 		}
 	}
-	if err := l.process(ctx, event{marker: &marker{kind: end, resourceVersion: version}}); err != nil {
-		return err
-	}
-	l.refused, l.fill = "", false
-	return nil
+	l.fill = false
+	return l.end(ctx, version)
 }

@@ -24,12 +24,15 @@ type processor struct {
 	lastRun string
 }
 
-// process handles one event. Its error means that ctx has ended.
+// process handles one event of a watch, or one object of a page. Its error means that ctx has ended.
 func (p *processor) process(ctx context.Context, e event) error {
 	p.at = time.Now()
 	switch object := e.object; {
-	case e.marker != nil:
-		return p.mark(ctx, e.marker)
+	case e.kind == watch.Bookmark && p.reading: // the only one inside a state is the one that closes it
+		return p.end(ctx, e.resourceVersion)
+	case e.kind == watch.Bookmark:
+		p.handler.Update(func() { p.advance(e.resourceVersion) })
+		return nil
 	case !p.selects(object.Namespace()):
 		p.handler.Update(func() { p.advance(object.ResourceVersion()) })
 		return nil
@@ -40,67 +43,66 @@ func (p *processor) process(ctx context.Context, e event) error {
 	}
 }
 
-func (p *processor) mark(ctx context.Context, m *marker) error {
-	switch m.kind {
-	case begin:
-		return p.begin(ctx, m)
-	case end:
-		if !p.exact {
-			if err := p.deleteUnseen(ctx, versionNumber(m.resourceVersion)); err != nil {
-				return err
-			}
-		}
-		p.handler.Update(func() {
-			unclean := p.state.Unclean && p.exact // what happened since the position is not seen yet
-			p.reading, p.exact = false, false
-			p.state.Complete, p.state.Partial, p.state.Refused = true, false, ""
-			p.advance(m.resourceVersion)
-			p.state.Unclean = unclean
-		})
-		p.health.completed()
-		return nil
-	case bookmark:
-		p.handler.Update(func() { p.advance(m.resourceVersion) })
-		return nil
-	case compared:
-		p.lastRun = m.resourceVersion
-		return nil
-	case abandon:
-		p.handler.Update(func() { p.reading, p.exact = false, false })
-		return nil
-	default: // gone: the resource took all of its objects along
-		missed := m.refused != "" || p.state.Position != "" && !(m.endedCleanly && p.known().len() == 0)
-		if missed {
-			p.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
-				"resourceVersion", p.state.Position)
-			if err := p.gap(ctx, "", cmp.Or(m.refused, historyGone)); err != nil {
-				return err
-			}
-		}
-		p.known().beginRound()
-		if err := p.deleteUnseen(ctx, 0); err != nil {
-			return err
-		}
-		p.absent, p.resumed, p.fill = true, false, false
-		p.handler.Update(p.state.reset) // not before all are sent: else what is left would be forgotten
-		return nil
-	}
-}
-
-// begin starts a reading of the state. In a gap, what was sent before is committed first, so that what is inferred is
-// inferred the same way after a crash.
-func (p *processor) begin(ctx context.Context, m *marker) error {
+// begin starts a reading of the state: what follows, up to end, are the objects of the whole collection, and changes to
+// them. exact is set if it is the state at the position. In a gap, what was sent before is committed first, so that what is
+// inferred is inferred the same way after a crash; resourceVersion is that of the state.
+func (p *processor) begin(ctx context.Context, resourceVersion string, exact bool) error {
 	p.handler.Update(func() {
-		p.reading, p.exact = true, m.exact
+		p.reading, p.exact = true, exact
 		p.known().beginRound()
 	})
-	if m.refused == "" {
+	if p.state.Refused == "" {
 		return nil
 	}
 	if err := p.handler.Commit(ctx); err != nil {
 		return err
 	}
-	return p.gap(ctx, m.resourceVersion, m.refused)
+	return p.gap(ctx, resourceVersion, p.state.Refused)
+}
+
+// end completes a state.
+func (p *processor) end(ctx context.Context, resourceVersion string) error {
+	if !p.exact {
+		if err := p.deleteUnseen(ctx, versionNumber(resourceVersion)); err != nil {
+			return err
+		}
+	}
+	p.at = time.Now()
+	p.handler.Update(func() {
+		unclean := p.state.Unclean && p.exact // what happened since the position is not seen yet
+		p.reading, p.exact = false, false
+		p.state.Complete, p.state.Partial, p.state.Refused = true, false, ""
+		p.advance(resourceVersion)
+		p.state.Unclean = unclean
+	})
+	p.health.completed()
+	return nil
+}
+
+// abandon ends a reading whose state stays incomplete: what follows are changes since the position.
+func (p *processor) abandon() {
+	p.handler.Update(func() { p.reading, p.exact = false, false })
+}
+
+// gone handles a resource that does not exist any more, according to discovery: it took all of its objects along.
+// endedCleanly is set if the server ended the watch itself just before: if every known object was deleted by then, nothing
+// was missed.
+func (p *processor) gone(ctx context.Context, endedCleanly bool) error {
+	missed := p.state.Refused != "" || p.state.Position != "" && !(endedCleanly && p.known().len() == 0)
+	if missed {
+		p.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
+			"resourceVersion", p.state.Position)
+		if err := p.gap(ctx, "", cmp.Or(p.state.Refused, historyGone)); err != nil {
+			return err
+		}
+	}
+	p.known().beginRound()
+	if err := p.deleteUnseen(ctx, 0); err != nil {
+		return err
+	}
+	p.absent, p.resumed, p.fill = true, false, false
+	p.handler.Update(p.state.reset) // not before all are sent: else what is left would be forgotten
+	return nil
 }
 
 // historyGone is why the history of a resource that is gone cannot be had.

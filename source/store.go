@@ -29,7 +29,7 @@ func (s store) Delete(o any) error { return s.take(watch.Deleted, o) }
 
 // Bookmark implements [cache.ReflectorBookmarkStore].
 func (s store) Bookmark(resourceVersion string) error {
-	return s.forward(event{marker: &marker{kind: bookmark, resourceVersion: resourceVersion}})
+	return s.forward(event{kind: watch.Bookmark, resourceVersion: resourceVersion})
 }
 
 // Replace implements [cache.ReflectorStore]; the follower's lists are empty.

@@ -81,8 +81,7 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 			w.health.failed(err)
 		}
 		if isGone(err) && (w.state.Position != "" || w.state.known.len() > 0) { // it went while no watch was open
-			last := &marker{kind: gone, refused: w.state.Refused}
-			_ = (&processor{watcher: w}).process(ctx, event{marker: last}) // an error means that ctx has ended
+			_ = (&processor{watcher: w}).gone(ctx, false) // an error means that ctx has ended
 		}
 		select {
 		case <-time.After(backoff.Step()):
@@ -102,6 +101,6 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 			w.state.Complete = true
 		}
 	})
-	l := &follower{processor: &processor{watcher: w}, refused: w.state.Refused}
+	l := &follower{processor: &processor{watcher: w}}
 	l.run(ctx)
 }
