@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/source"
@@ -12,7 +13,7 @@ import (
 // at once, so that a commit captures it in all of them or in none.
 type fanOut struct {
 	pipelines []*pipeline.Pipeline // at most [source.MaxPipelines]
-	state     *state
+	committer *checkpoint.Committer
 }
 
 var _ source.Handler = (*fanOut)(nil)
@@ -87,7 +88,7 @@ func (f *fanOut) take(tickets []pipeline.Ticket, record func()) {
 }
 
 // Update implements [source.Handler].
-func (f *fanOut) Update(change func()) { f.state.withoutCapture(change) }
+func (f *fanOut) Update(change func()) { f.committer.WithoutCapture(change) }
 
 // Commit implements [source.Handler].
-func (f *fanOut) Commit(ctx context.Context) error { return f.state.commit(ctx) }
+func (f *fanOut) Commit(ctx context.Context) error { return f.committer.Commit(ctx) }

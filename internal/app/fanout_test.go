@@ -50,7 +50,7 @@ func (*moments) Failed() {}
 func TestHandOverIsOneMoment(t *testing.T) {
 	logger := slog.New(slog.DiscardHandler)
 	kept := &state{committer: checkpoint.NewCommitter(noDisk{}, logger)}
-	f := &fanOut{state: kept}
+	f := &fanOut{committer: kept.committer}
 	m := &moments{t: t, handed: make([]uint64, 2)}
 	registry := pipeline.NewMetrics(prometheus.NewRegistry())
 	running, stop := context.WithCancel(context.Background())

@@ -151,7 +151,7 @@ func (w *world) start(rt *rapid.T, number int) {
 	r.kept.committer = checkpoint.NewCommitter(w.disk, logger)
 	r.kept.committer.Register(w)
 	metrics := pipeline.NewMetrics(prometheus.NewRegistry())
-	handlers := map[string]*fanOut{sourceA: {state: r.kept}, sourceB: {state: r.kept}}
+	handlers := map[string]*fanOut{sourceA: {committer: r.kept.committer}, sourceB: {committer: r.kept.committer}}
 	for _, l := range w.lines {
 		if l.joins > number {
 			continue

@@ -129,7 +129,7 @@ func runOlder(t *testing.T, server *sourcetest.Server, dir string, change func()
 		kept.equip(&options, config.Backlog{})
 		pipelines = append(pipelines, pipeline.New(options, metrics, logger))
 	}
-	handler := &fanOut{state: kept, pipelines: pipelines}
+	handler := &fanOut{committer: kept.committer, pipelines: pipelines}
 	options := source.Options{
 		Name: "things", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: source.SnapshotInitial,
 		Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1 << 20, Factor: 1},

@@ -21,7 +21,7 @@ func clientOptions(loaded *config.Config) source.ClientOptions {
 func newSources(loaded *config.Config, client *source.Client, pipelines []*pipeline.Pipeline, state *state, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
 	var made []*source.Source
 	for _, c := range loaded.Sources {
-		fan := &fanOut{state: state}
+		fan := &fanOut{committer: state.committer}
 		for n, p := range loaded.Pipelines {
 			if slices.Contains(p.Sources, c.Name) {
 				fan.pipelines = append(fan.pipelines, pipelines[n])

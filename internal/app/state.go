@@ -19,8 +19,8 @@ import (
 	"github.com/kubeferry/kubeferry/source"
 )
 
-// state joins the checkpoint to sources and pipelines. Without a state directory its store is nil, and its methods do
-// what is left to do.
+// state joins the checkpoint to sources and pipelines. Without a state directory its store is nil, and its committer writes
+// nothing.
 type state struct {
 	store     *checkpoint.Store
 	committer *checkpoint.Committer
@@ -35,7 +35,7 @@ type state struct {
 // openState opens the state directory, if there is one, and makes sure that it is of this cluster: it waits for the
 // API server, since the logs of another cluster must not go out under this one's name.
 func openState(ctx context.Context, loaded *config.Config, client *source.Client, fail context.CancelCauseFunc, logger *slog.Logger) (*state, error) {
-	s := &state{logger: logger, fail: fail, stop: func() {}}
+	s := &state{committer: checkpoint.NewCommitter(nil, logger), logger: logger, fail: fail, stop: func() {}}
 	if loaded.StateDir == "" {
 		return s, nil
 	}
@@ -191,43 +191,23 @@ func (p pipelineState) Committed(logs map[string]checkpoint.LogSize) {
 	p.Pipeline.Committed(logs[p.Name()].Bytes)
 }
 
-// withoutCapture runs f while no commit captures: the next one has all of what f does, or nothing.
-func (s *state) withoutCapture(f func()) {
-	if s.committer == nil {
-		f()
-		return
-	}
-	s.committer.WithoutCapture(f)
-}
-
-// commit returns when everything handed over so far is on disk.
-func (s *state) commit(ctx context.Context) error {
-	if s.committer == nil {
-		return nil
-	}
-	return s.committer.Commit(ctx)
-}
-
 // rollback ends the program: the state is of no use, and the next start begins a new one.
 func (s *state) rollback(err error) {
 	if s.rolledBack.Swap(true) {
 		return // another watch found it as well
 	}
-	if s.committer == nil {
-		s.fail(&FailureError{fmt.Errorf("%w; the next start begins with a snapshot", err)})
-		return
+	next := "the next start begins with a snapshot"
+	if s.store != nil {
+		next = "the next start sets the state aside and begins anew, under ids with a new epoch"
 	}
 	if err := s.committer.RolledBack(); err != nil {
 		s.logger.Error("cannot note that the API server's history went back", "err", err)
 	}
-	s.fail(&FailureError{fmt.Errorf("%w; the next start sets the state aside and begins anew, under ids with a new epoch", err)})
+	s.fail(&FailureError{fmt.Errorf("%w; %s", err, next)})
 }
 
 // err returns why the state cannot be written, if so.
 func (s *state) err() error {
-	if s.committer == nil {
-		return nil
-	}
 	if err := s.committer.Err(); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
@@ -236,9 +216,6 @@ func (s *state) err() error {
 
 // finish writes the last commit. Sources and pipelines must have stopped.
 func (s *state) finish() error {
-	if s.store == nil {
-		return nil
-	}
 	s.stop()
 	s.running.Wait()
 	return s.committer.Finish(s.rolledBack.Load())

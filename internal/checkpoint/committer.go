@@ -51,9 +51,6 @@ type Committer struct {
 
 	mu  sync.Mutex // guards what follows
 	err error      // of the last commit, if it failed
-	// begun and done count commits; changed is closed when done grows.
-	begun, done uint64
-	changed     chan struct{}
 }
 
 // writer is what a committer needs of a [Store].
@@ -63,9 +60,9 @@ type writer interface {
 	Info() Info
 }
 
-// NewCommitter makes a committer that writes to the store; it does nothing before Run.
+// NewCommitter makes a committer that writes to the store; it does nothing before Run. Without a store it never writes.
 func NewCommitter(store writer, logger *slog.Logger) *Committer {
-	return &Committer{store: store, logger: logger, wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	return &Committer{store: store, logger: logger, wake: make(chan struct{}, 1)}
 }
 
 // Register adds participants, before Run.
@@ -91,26 +88,16 @@ func (c *Committer) RequestCommit() {
 	}
 }
 
-// Commit returns when a commit that began after the call is on disk, or ctx has ended, with its error. As long as
-// the disk refuses, it waits.
+// Commit writes a commit. As long as the disk refuses it tries again, until ctx ends with an error.
 func (c *Committer) Commit(ctx context.Context) error {
-	c.mu.Lock()
-	want := c.begun + 1
-	c.mu.Unlock()
-	for {
-		c.RequestCommit()
-		c.mu.Lock()
-		done, changed := c.done, c.changed
-		c.mu.Unlock()
-		if done >= want {
-			return nil
-		}
+	for c.write(nil) != nil {
 		select {
-		case <-changed:
+		case <-time.After(retryInterval):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+	return nil
 }
 
 // Run commits until ctx ends.
@@ -128,7 +115,7 @@ func (c *Committer) Run(ctx context.Context) {
 		if c.write(nil) == nil {
 			continue
 		}
-		select { // callers of Commit wait as well
+		select {
 		case <-time.After(retryInterval - interval):
 		case <-ctx.Done():
 			return
@@ -162,6 +149,9 @@ func (c *Committer) Err() error {
 
 // write captures a commit and writes it. If that fails, each participant's Failed is called.
 func (c *Committer) write(change func(*Info)) error {
+	if c.store == nil {
+		return nil
+	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if change != nil {
@@ -173,10 +163,6 @@ func (c *Committer) write(change func(*Info)) error {
 		c.info = &info
 	}
 	next := &Commit{Info: c.info}
-	c.mu.Lock()
-	c.begun++
-	number := c.begun
-	c.mu.Unlock()
 	c.capture.Lock()
 	c.handOvers.Store(0)
 	for _, p := range c.participants {
@@ -192,11 +178,6 @@ func (c *Committer) write(change func(*Info)) error {
 		return err
 	}
 	c.info = nil
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.done = number
-	close(c.changed)
-	c.changed = make(chan struct{})
 	return nil
 }
 
