@@ -81,7 +81,7 @@ func Open(dir string, report func(message string, err error)) (*Store, error) {
 			Info{ClusterUID: s.info.ClusterUID, Epoch: s.info.Epoch + 1}, report)
 	case err == nil:
 		return s, nil
-	case !isUnusable(err):
+	case !errors.Is(err, errUnusable):
 		return nil, err
 	}
 	if err := setAside(path, "it cannot be used", err, report); err != nil {
@@ -184,19 +184,19 @@ func (s *Store) load(fresh Info) error {
 			return nil // new
 		}
 		if err := json.Unmarshal(meta.Get(metaKey), &s.info); err != nil {
-			return &unusableError{err}
+			return fmt.Errorf("%w: %w", errUnusable, err)
 		}
 		if s.info.Format != format {
-			return &unusableError{fmt.Errorf("format %d, this version reads %d", s.info.Format, format)}
+			return fmt.Errorf("%w: format %d, this version reads %d", errUnusable, s.info.Format, format)
 		}
 		logs := tx.Bucket(logsBucket)
 		if logs == nil || tx.Bucket(watchesBucket) == nil {
-			return &unusableError{errors.New("damaged: no watches or no logs")}
+			return fmt.Errorf("%w: damaged: no watches or no logs", errUnusable)
 		}
 		return logs.ForEachBucket(func(name []byte) error {
 			var size LogSize
 			if err := json.Unmarshal(logs.Get(sizeKey(name)), &size); err != nil {
-				return &unusableError{err}
+				return fmt.Errorf("%w: %w", errUnusable, err)
 			}
 			s.sizes[string(name)] = size
 			return nil

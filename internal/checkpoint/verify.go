@@ -14,16 +14,8 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// unusableError marks a file that holds something else than a state we can read.
-type unusableError struct{ err error }
-
-func (e *unusableError) Error() string { return "unusable state file: " + e.err.Error() }
-func (e *unusableError) Unwrap() error { return e.err }
-
-func isUnusable(err error) bool {
-	var unusable *unusableError
-	return errors.As(err, &unusable)
-}
+// errUnusable marks a file that holds something else than a state we can read.
+var errUnusable = errors.New("unusable state file")
 
 // verify reads every page of the file that is in use. bbolt does so as well when it opens a file for writing, but in a
 // goroutine of its own, where what it finds ends the process.
@@ -32,14 +24,14 @@ func verify(path string) (err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // a new one
 	case err == nil && info.Size() == 0: // begin leaves none like that
-		return &unusableError{errors.New("cut short: it is empty")}
+		return fmt.Errorf("%w: cut short: it is empty", errUnusable)
 	}
 	// A page that makes no sense is a panic in bbolt. One beyond the end of a file that was cut short is a fault, which
 	// this makes a panic too.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = &unusableError{fmt.Errorf("damaged: %v", r)}
+			err = fmt.Errorf("%w: damaged: %v", errUnusable, r)
 		}
 	}()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
@@ -49,7 +41,7 @@ func verify(path string) (err error) {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("open %s: %w", path, err)
 	case err != nil:
-		return &unusableError{err}
+		return fmt.Errorf("%w: %w", errUnusable, err)
 	}
 	defer db.Close()
 	info, err := os.Stat(path) // only now: the process that had the lock may have written until it released it
@@ -58,7 +50,7 @@ func verify(path string) (err error) {
 	}
 	return db.View(func(tx *bolt.Tx) error {
 		if size := tx.Size(); info.Size() < size {
-			return &unusableError{fmt.Errorf("cut short: %d bytes of %d", info.Size(), size)}
+			return fmt.Errorf("%w: cut short: %d bytes of %d", errUnusable, info.Size(), size)
 		}
 		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 			switch {
@@ -77,11 +69,11 @@ func verify(path string) (err error) {
 func checkWatch(watch *bolt.Bucket) error {
 	known := watch.Bucket(knownBucket)
 	if known == nil || !json.Valid(watch.Get(metaKey)) {
-		return &unusableError{errors.New("damaged: a watch without its known set or its position")}
+		return fmt.Errorf("%w: damaged: a watch without its known set or its position", errUnusable)
 	}
 	return known.ForEach(func(key, value []byte) error {
 		if _, err := decodeKnown(key, value); err != nil {
-			return &unusableError{fmt.Errorf("damaged: %w", err)}
+			return fmt.Errorf("%w: damaged: %w", errUnusable, err)
 		}
 		return nil
 	})
@@ -92,18 +84,18 @@ func checkWatch(watch *bolt.Bucket) error {
 func checkLog(log *bolt.Bucket, text []byte) error {
 	var size LogSize
 	if err := json.Unmarshal(text, &size); err != nil {
-		return &unusableError{fmt.Errorf("damaged: the size of a log: %w", err)}
+		return fmt.Errorf("%w: damaged: the size of a log: %w", errUnusable, err)
 	}
 	entries, next := uint64(0), uint64(0)
 	err := log.ForEach(func(key, _ []byte) error {
 		if len(key) != 8 {
-			return &unusableError{errors.New("damaged: an entry of a log without a number")}
+			return fmt.Errorf("%w: damaged: an entry of a log without a number", errUnusable)
 		}
 		entries, next = entries+1, binary.BigEndian.Uint64(key)+1
 		return nil
 	})
 	if err == nil && (size.Entries != entries || size.Next < next || size.Bytes < 0) {
-		err = &unusableError{fmt.Errorf("damaged: a log of %d entries up to %d is said to have %d up to %d", entries, next, size.Entries, size.Next)}
+		err = fmt.Errorf("%w: damaged: a log of %d entries up to %d is said to have %d up to %d", errUnusable, entries, next, size.Entries, size.Next)
 	}
 	return err
 }
