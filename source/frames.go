@@ -129,20 +129,19 @@ func (f *frames) line() ([]byte, error) {
 	f.long = f.long[:0]
 	for {
 		piece, err := f.buffered.ReadSlice('\n')
-		switch {
-		case err == nil && len(f.long) == 0:
+		if err == nil && len(f.long) == 0 {
 			return piece, nil
+		}
+		f.long = append(f.long, piece...)
+		switch {
 		case err == nil:
-			f.long = append(f.long, piece...)
 			return f.long, nil
-		case errors.Is(err, bufio.ErrBufferFull) && len(f.long) > maxFrame:
-			return nil, errTooLong
-		case errors.Is(err, bufio.ErrBufferFull):
-			f.long = append(f.long, piece...)
 		case errors.Is(err, io.EOF):
-			return nil, cutShort(append(f.long, piece...))
-		default:
+			return nil, cutShort(f.long)
+		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, &readError{err}
+		case len(f.long) > maxFrame:
+			return nil, errTooLong
 		}
 	}
 }

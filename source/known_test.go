@@ -112,23 +112,3 @@ func drawViews(t *rapid.T) views {
 	bits := rapid.Uint64Range(0, 3)
 	return views{filtered: PipelineSet(bits.Draw(t, "filtered")), due: PipelineSet(bits.Draw(t, "due"))}
 }
-
-// Namespaces come and go, as those of test runs do; their names are not kept for ever.
-func TestNamesOfNamespacesAreLetGo(t *testing.T) {
-	set := newKnownSet(false)
-	w := &watcher{state: &state{known: set}, selected: map[string]bool{}, namespaces: delta.Namespaces{Exclude: []string{"kube-*"}}}
-	for n := range 10 * maxIdleNames {
-		object, err := delta.NewObject(fmt.Appendf(nil, `{"metadata":{"name":"a","namespace":"test-%d","uid":"u","resourceVersion":"1"}}`, n))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !w.selects(object.Namespace()) {
-			t.Fatalf("%s is not selected", object.Namespace())
-		}
-		set.put(object, views{}, nil)
-		set.remove(keyOf(object))
-	}
-	if most := maxIdleNames + 2; len(w.selected) > most {
-		t.Errorf("kept %d answers", len(w.selected))
-	}
-}

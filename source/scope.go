@@ -14,9 +14,6 @@ import (
 // watchers would cost more than the events of the other namespaces do.
 const maxNamespaceWatches = 20
 
-// maxIdleNames is how many namespaces are remembered that may be gone.
-const maxIdleNames = 1 << 10
-
 // scope is what one watch covers.
 type scope struct {
 	namespace     string // empty for the whole cluster
@@ -53,16 +50,5 @@ func (w *watcher) selects(namespace string) bool {
 	if w.collection.namespace != "" {
 		return namespace == w.collection.namespace
 	}
-	if namespace == "" || w.namespaces.All() {
-		return true
-	}
-	selected, ok := w.selected[namespace]
-	if !ok {
-		if len(w.selected) > w.state.known.len()+maxIdleNames { // most of them are gone
-			clear(w.selected)
-		}
-		selected = w.namespaces.Match(namespace)
-		w.selected[strings.Clone(namespace)] = selected
-	}
-	return selected
+	return namespace == "" || w.namespaces.Match(namespace)
 }

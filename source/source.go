@@ -85,7 +85,6 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 			LabelSelector: s.options.LabelSelector, FieldSelector: scope.fieldSelector,
 			RetainPolicy: s.options.RetainPolicy, Pipelines: s.options.Pipelines,
 		}},
-		selected: map[string]bool{},
 	}
 }
 

@@ -30,8 +30,7 @@ type watcher struct {
 	metrics    *watchMetrics
 	logger     *slog.Logger
 
-	state    *state          // what a commit captures; it changes only inside the handler's calls
-	selected map[string]bool // answers of namespaces, per namespace
+	state *state // what a commit captures; it changes only inside the handler's calls
 	// What follows was found at the start, and counts once.
 	resumed bool // the position is the last run's
 	fill    bool // the state at the position has to be read: a pipeline lacks some of it
