@@ -3,6 +3,7 @@ package delta
 import (
 	"encoding/hex"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -77,34 +78,12 @@ func (o *Object) Version() Version { return NewVersion(o.UID(), o.ResourceVersio
 // packUID gives the 16 bytes of a uid that is a UUID in its canonical form, as all uids of an API server are, and
 // reports whether it is one.
 func packUID(uid types.UID) (packed [16]byte, ok bool) {
-	if len(uid) != 36 || uid[8] != '-' || uid[13] != '-' || uid[18] != '-' || uid[23] != '-' {
+	digits := strings.ReplaceAll(string(uid), "-", "")
+	if len(digits) != hex.EncodedLen(len(packed)) {
 		return packed, false
 	}
-	n := 0
-	for i := 0; i < len(uid); i += 2 {
-		if uid[i] == '-' {
-			i++
-		}
-		high, low := digit(uid[i]), digit(uid[i+1])
-		if high > 15 || low > 15 {
-			return [16]byte{}, false
-		}
-		packed[n] = high<<4 | low
-		n++
-	}
-	return packed, true
-}
-
-// digit is the value of a lower-case hexadecimal digit; of anything else it is more than 15.
-func digit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
-	default:
-		return 0xff
-	}
+	_, err := hex.Decode(packed[:], []byte(digits))
+	return packed, err == nil && unpackUID(packed) == uid
 }
 
 // unpackUID is the reverse of packUID.

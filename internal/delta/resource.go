@@ -3,6 +3,7 @@ package delta
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,16 +56,11 @@ func (n Namespaces) All() bool { return len(n.Include) == 0 && len(n.Exclude) ==
 
 // Match reports whether the namespace is selected. The globs must be valid.
 func (n Namespaces) Match(namespace string) bool {
-	return (len(n.Include) == 0 || matchAny(n.Include, namespace)) && !matchAny(n.Exclude, namespace)
-}
-
-func matchAny(globs []string, name string) bool {
-	for _, glob := range globs {
-		if ok, _ := path.Match(glob, name); ok {
-			return true
-		}
+	matches := func(glob string) bool {
+		ok, _ := path.Match(glob, namespace)
+		return ok
 	}
-	return false
+	return (len(n.Include) == 0 || slices.ContainsFunc(n.Include, matches)) && !slices.ContainsFunc(n.Exclude, matches)
 }
 
 // IsGlob reports whether the pattern is more than a plain name.
