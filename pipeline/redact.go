@@ -14,9 +14,6 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// lastApplied is where kubectl keeps a copy of the whole object, Secrets' data too.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
 // Redactor replaces secret values by a keyed digest: a change stays visible, equal values stay equal, and the
 // key is needed to try values out.
 type Redactor struct{ key []byte }
@@ -47,8 +44,8 @@ func (r *Redactor) Secret(object *delta.Object) (*delta.Object, error) {
 			u.Object[field] = r.value(field, values)
 		}
 	}
-	if annotations := u.GetAnnotations(); annotations[lastApplied] != "" {
-		annotations[lastApplied] = r.text(annotations[lastApplied])
+	if annotations := u.GetAnnotations(); annotations[delta.LastApplied] != "" {
+		annotations[delta.LastApplied] = r.text(annotations[delta.LastApplied])
 		u.SetAnnotations(annotations)
 	}
 	raw, err := json.Marshal(u.Object)

@@ -72,8 +72,8 @@ func TestTransforms(t *testing.T) {
 		},
 		"redact the copy": {
 			RedactTransform{redactor, []fieldpath.Path{path(t, "spec.a")}},
-			`{"metadata":{"annotations":{"x":"y","` + lastApplied + `":"{\"spec\":{\"a\":\"s3cret\"}}"}}}`,
-			`{"metadata":{"annotations":{"x":"y","` + lastApplied + `":"` + digest(`{"spec":{"a":"s3cret"}}`) + `"}}}`, "",
+			`{"metadata":{"annotations":{"x":"y","` + delta.LastApplied + `":"{\"spec\":{\"a\":\"s3cret\"}}"}}}`,
+			`{"metadata":{"annotations":{"x":"y","` + delta.LastApplied + `":"` + digest(`{"spec":{"a":"s3cret"}}`) + `"}}}`, "",
 		},
 		"rename":       {RenameTransform{renaming(t, "a.b", "c.d"), renaming(t, "x", "y")}, `{"a":{"b":1},"x":2}`, `{"a":{},"c":{"d":1},"y":2}`, ""},
 		"rename taken": {RenameTransform{renaming(t, "a", "b")}, `{"a":"s3cret","b":"s3cret"}`, "", "rename a to b: there is something at b already"},

@@ -14,6 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
+// LastApplied is the annotation in which kubectl keeps a copy of the whole object, of a Secret's data too.
+const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
 // Object is one version of one Kubernetes object: the JSON that the API server sent, and the few fields of its
 // metadata that kubeferry needs. It is immutable.
 type Object struct {

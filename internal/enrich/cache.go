@@ -16,8 +16,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+const (
+	// maxKinds are watched or looked for at most: an Event can name any kind.
+	maxKinds = 100
+	// A kind may be replaced idleFor after its last Lookup: more than maxKinds would else replace each other all the time.
+	idleFor = 10 * time.Minute
+	// deletedFor is how long a deleted object is kept, since Events about its end arrive after the end.
+	deletedFor = 5 * time.Minute
 )
 
 // Resolver finds the resource of a kind by discovery, and whether its objects have namespaces.
@@ -25,61 +35,39 @@ type Resolver interface {
 	ResourceOf(ctx context.Context, kind schema.GroupKind) (gvr schema.GroupVersionResource, namespaced bool, err error)
 }
 
-// Options bound a [Cache].
-type Options struct {
-	// MaxBytes is the most memory that the metadata of all kinds may take, as estimated.
-	MaxBytes int64
-	// MaxKinds is the most kinds that are watched or looked for; 0 is 100. An Event can name any kind.
-	MaxKinds int
-	// DeletedFor is how long a deleted object is kept, since Events about its end arrive after the end; 0 is 5 minutes.
-	DeletedFor time.Duration
-	// Backoff spaces the attempts to find and to read a kind; the zero value begins at 1 s and ends at 1 min.
-	Backoff wait.Backoff
-}
-
 // Cache holds metadata. Lookup may be called from several goroutines, before Run and after it as well.
 type Cache struct {
 	resolver Resolver
 	client   metadata.Interface
-	options  Options
 	logger   *slog.Logger
-	now      func() time.Time
-	wake     chan struct{} // Run waits for it: there are new kinds
+	added    chan *kind // in kinds, and not watched yet
+
+	// Tests set these before the first Lookup.
+	maxKinds int
+	backoff  wait.Backoff // between the attempts to find and to read a kind
 
 	mu    sync.Mutex // guards what follows; not held during requests
+	now   func() time.Time
 	kinds map[schema.GroupKind]*kind
-	added []*kind // in kinds, and not watched yet
-	full  bool    // the warning about too many kinds was logged
+	full  bool // the warning about too many kinds was logged
 	store store
 }
 
-// New makes a cache; it is empty until Run.
-func New(resolver Resolver, client metadata.Interface, options Options, registry prometheus.Registerer, logger *slog.Logger) *Cache {
-	if options.MaxKinds == 0 {
-		options.MaxKinds = 100
-	}
-	if options.DeletedFor == 0 {
-		options.DeletedFor = 5 * time.Minute
-	}
-	if options.Backoff.Duration == 0 {
-		options.Backoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 7, Cap: time.Minute}
-	}
+// New makes a cache that takes about maxBytes of memory at most; it is empty until Run.
+func New(resolver Resolver, client metadata.Interface, maxBytes int64, registry prometheus.Registerer, logger *slog.Logger) *Cache {
 	c := &Cache{
-		resolver: resolver, client: client, options: options, logger: logger, now: time.Now,
-		wake: make(chan struct{}, 1), kinds: map[schema.GroupKind]*kind{},
-		store: store{maxBytes: options.MaxBytes, deletedFor: options.DeletedFor},
+		resolver: resolver, client: client, logger: logger, added: make(chan *kind, maxKinds), maxKinds: maxKinds,
+		backoff: wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 7, Cap: time.Minute},
+		now:     time.Now, kinds: map[schema.GroupKind]*kind{}, store: store{maxBytes: maxBytes, deletedFor: deletedFor},
 	}
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeferry_enrichment_bytes", Help: "Memory that the metadata of objects takes that Events may be about, as it counts towards enrichment.maxBytes.",
-	}, func() float64 { return float64(c.Bytes()) }))
+	}, func() float64 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return float64(c.store.bytes)
+	}))
 	return c
-}
-
-// Bytes returns what the metadata takes, as estimated.
-func (c *Cache) Bytes() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.store.bytes
 }
 
 // Lookup returns the labels, annotations and ownerReferences that an object has, or had before its deletion, as a JSON
@@ -101,24 +89,56 @@ func (c *Cache) Lookup(ref delta.Reference) (json.RawMessage, bool) {
 	return c.store.lookup(k, ref)
 }
 
+// addKind begins with a new kind, if there are fewer than maxKinds or one of them can be removed; else a later Lookup may.
+func (c *Cache) addKind(groupKind schema.GroupKind) {
+	if len(c.added) == cap(c.added) {
+		return
+	}
+	if len(c.kinds) >= c.maxKinds && !c.removeKind() {
+		if !c.full {
+			c.full = true
+			c.logger.Warn("too many kinds of objects have Events: the objects of further ones are not looked up",
+				"kind", groupKind.Kind, "group", groupKind.Group, "maxKinds", c.maxKinds)
+		}
+		return
+	}
+	k := &kind{GroupKind: groupKind, cache: c, lastLookup: c.now(), objects: map[cache.ObjectName]*entry{}}
+	c.kinds[groupKind] = k
+	c.added <- k
+}
+
+// removeKind removes the kind that was not looked up for the longest, of those that do not exist or are idle.
+func (c *Cache) removeKind() bool {
+	var last *kind
+	for _, k := range c.kinds {
+		if k.found && c.now().Sub(k.lastLookup) < idleFor {
+			continue
+		}
+		if last == nil || !k.found && last.found || k.found == last.found && k.lastLookup.Before(last.lastLookup) {
+			last = k
+		}
+	}
+	if last == nil {
+		return false
+	}
+	delete(c.kinds, last.GroupKind)
+	for _, e := range last.objects {
+		c.store.remove(e)
+	}
+	if last.stop != nil {
+		last.stop()
+	}
+	return true
+}
+
 // Run reads and watches the kinds that are looked up, until ctx ends and all of its goroutines have.
 func (c *Cache) Run(ctx context.Context) {
-	var readers sync.WaitGroup
-	defer readers.Wait()
+	var watches sync.WaitGroup
+	defer watches.Wait()
 	for {
-		c.mu.Lock()
-		for _, k := range c.added {
-			reading, stop := context.WithCancel(ctx)
-			k.stop = stop
-			readers.Go(func() {
-				defer stop()
-				newReader(c, k).run(reading)
-			})
-		}
-		c.added = nil
-		c.mu.Unlock()
 		select {
-		case <-c.wake:
+		case k := <-c.added:
+			watches.Go(func() { k.run(ctx) })
 		case <-ctx.Done():
 			return
 		}

@@ -171,16 +171,16 @@ const (
 )
 
 // run runs a cache of the server until the test ends.
-func run(t *testing.T, s *server, adjust func(*Options)) (*Cache, logs) {
+func run(t *testing.T, s *server, adjust func(*Cache)) (*Cache, logs) {
 	t.Helper()
-	options := Options{MaxBytes: 1 << 20, Backoff: wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 1 << 20}}
-	if adjust != nil {
-		adjust(&options)
-	}
 	before := goleak.IgnoreCurrent()
 	told := newLogs()
 	s.version = 1
-	c := New(s, s, options, prometheus.NewRegistry(), slog.New(told))
+	c := New(s, s, 1<<20, prometheus.NewRegistry(), slog.New(told))
+	c.backoff = wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 1 << 20}
+	if adjust != nil {
+		adjust(c)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })
@@ -206,6 +206,12 @@ func (c *Cache) knows(ref delta.Reference, metadata string) bool {
 	return ok && string(got) == metadata
 }
 
+func (c *Cache) bytes() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.store.bytes
+}
+
 func (c *Cache) misses(ref delta.Reference) bool {
 	_, ok := c.Lookup(ref)
 	return !ok
@@ -214,7 +220,7 @@ func (c *Cache) misses(ref delta.Reference) bool {
 func TestCache(t *testing.T) {
 	s := &server{objects: []*metav1.PartialObjectMetadata{object("a", "a1", "one"), object("b", "b1", "two"), object("c", "c1", "three")}}
 	annotated := s.objects[2]
-	annotated.Annotations = map[string]string{lastApplied: "planted", "note": "kept"}
+	annotated.Annotations = map[string]string{delta.LastApplied: "planted", "note": "kept"}
 	annotated.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Owner", Name: "o", UID: "u"}}
 	annotated.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "planted"}}
 	c, told := run(t, s, nil)
@@ -261,7 +267,7 @@ func TestCache(t *testing.T) {
 // TestGap: what a list after a 410 does not hold is gone, and what changed meanwhile is known as it is now.
 func TestGap(t *testing.T) {
 	s := &server{objects: []*metav1.PartialObjectMetadata{object("a", "a1", "one"), object("b", "b1", "two")}}
-	c, _ := run(t, s, func(o *Options) { o.DeletedFor = time.Nanosecond })
+	c, _ := run(t, s, func(c *Cache) { c.store.deletedFor = time.Nanosecond })
 	c.misses(thing("a", "a1"))
 	eventually(t, "the list", func() bool { return !c.misses(thing("b", "b1")) })
 	eventually(t, "the watch", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.watches) == 1 })
@@ -311,13 +317,31 @@ func TestLookupNeverWaits(t *testing.T) {
 	for range 1000 { // would never end
 		c.misses(thing("a", "a1"))
 	}
-	idle := New(s, s, Options{MaxBytes: 1 << 20}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	idle := New(s, s, 1<<20, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	for n := range 1000 {
 		idle.misses(delta.Reference{APIVersion: "v1", Kind: fmt.Sprint("Thing", n), Name: "a"})
 	}
 	if len(idle.kinds) != 100 {
 		t.Errorf("%d kinds, want no more than 100", len(idle.kinds))
 	}
+}
+
+// TestRemovedBeforeRun: what made room for another kind before Run is not looked for.
+func TestRemovedBeforeRun(t *testing.T) {
+	s := &server{objects: []*metav1.PartialObjectMetadata{object("a", "a1", "one")}}
+	nothing := thing("a", "a1")
+	nothing.Kind = "Nothing"
+	c, _ := run(t, s, func(c *Cache) {
+		c.maxKinds = 1
+		c.misses(nothing)
+		c.misses(thing("a", "a1"))
+	})
+	eventually(t, "the second is read", func() bool { return !c.misses(thing("a", "a1")) })
+	s.do(func() {
+		if len(s.resolved) != 1 {
+			t.Errorf("looked for %q", s.resolved)
+		}
+	})
 }
 
 // TestNodes: their references have neither version nor uid, as the kubelet writes them.
@@ -344,7 +368,7 @@ func TestVersions(t *testing.T) {
 
 // TestKindsThatCannotBe never reach the table of kinds, let alone the path of a request.
 func TestKindsThatCannotBe(t *testing.T) {
-	c := New(nil, nil, Options{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	c := New(nil, nil, 0, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	for _, ref := range []delta.Reference{
 		{APIVersion: "../../api/v1", Kind: "Secret"},
 		{APIVersion: "../v1", Kind: "Secret"},
@@ -365,7 +389,7 @@ func TestKindsThatCannotBe(t *testing.T) {
 // TestKindsMakeRoom: a kind that does not exist makes room for another at once, one that does only when it is idle.
 func TestKindsMakeRoom(t *testing.T) {
 	s := &server{objects: []*metav1.PartialObjectMetadata{object("a", "a1", "one")}}
-	c, told := run(t, s, func(o *Options) { o.MaxKinds = 2 })
+	c, told := run(t, s, func(c *Cache) { c.maxKinds = 2 })
 	now := time.Now()
 	c.mu.Lock()
 	c.now = func() time.Time { return now }
@@ -388,13 +412,13 @@ func TestKindsMakeRoom(t *testing.T) {
 	if c.misses(ref("Thing")) || c.misses(ref("ThingB")) || told.count("WARN too many kinds of objects have Events: the objects of further ones are not looked up") != 1 {
 		t.Errorf("a kind that is in use had to go, or that was not logged once: %v", told.lines)
 	}
-	before := c.Bytes()
+	before := c.bytes()
 	c.mu.Lock()
 	now = now.Add(idleFor)
 	c.mu.Unlock()
 	c.misses(ref("Thing")) // not idle
 	eventually(t, "the third, in the place of the idle one", func() bool { return !c.misses(ref("ThingC")) })
-	if c.misses(ref("Thing")) || c.Bytes() > before+100 {
-		t.Errorf("%d bytes, %d before", c.Bytes(), before)
+	if c.misses(ref("Thing")) || c.bytes() > before+100 {
+		t.Errorf("%d bytes, %d before", c.bytes(), before)
 	}
 }

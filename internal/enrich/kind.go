@@ -2,29 +2,54 @@ package enrich
 
 import (
 	"context"
-	"slices"
+	"encoding/json"
+	"log/slog"
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// idleFor is how long a kind must not have been looked up before another may replace it. Without it, more kinds than
-// MaxKinds would replace each other all the time, and none would be read to its end.
-const idleFor = 10 * time.Minute
+const (
+	// pageSize of lists: no more than one page is in memory beside what the store keeps.
+	pageSize = 500
+	// listTimeout ends a list of which no page arrives any more, as behind a proxy that hangs.
+	listTimeout = 10 * time.Minute
+)
 
-// kind is one kind that Events were about, in whatever version. The cache's mutex guards it.
+// kind is one kind that Events were about, in whatever version. It keeps its objects in the cache's store, by a
+// Reflector of which it is the store as well. A list that ends after the cache removed the kind has no effect.
 type kind struct {
 	schema.GroupKind
+	cache *Cache
+
+	// The cache's mutex guards these.
 	lastLookup           time.Time
 	found, clusterScoped bool // as discovery says
-	objects              map[place]*entry
+	objects              map[cache.ObjectName]*entry
 	lists                int                // an object that the latest list did not hold was deleted
-	stop                 context.CancelFunc // ends the watch; nil before it has begun
+	stop                 context.CancelFunc // ends run; nil before it has begun
+
+	// The goroutine of run uses these.
+	resource metadata.ResourceInterface
+	gone     context.CancelFunc // ends the Reflector, since the resource does not exist
+	listed   int                // objects in the latest list
+	readable bool               // was logged last
+	failing  bool               // was logged last
 }
+
+var _ cache.ReflectorStore = (*kind)(nil)
 
 // kindOf returns a reference's kind. It refuses what no API server can have, so that nothing else becomes part of a
 // request's path, a log message, or the table of kinds.
@@ -39,44 +64,145 @@ func kindOf(ref delta.Reference) (schema.GroupKind, bool) {
 	return schema.GroupKind{Group: gv.Group, Kind: ref.Kind}, true
 }
 
-// addKind begins with a new kind, if there are fewer than MaxKinds or one of them can be removed.
-func (c *Cache) addKind(groupKind schema.GroupKind) {
-	if len(c.kinds) >= c.options.MaxKinds && !c.removeKind() {
-		if !c.full {
-			c.full = true
-			c.logger.Warn("too many kinds of objects have Events: the objects of further ones are not looked up",
-				"kind", groupKind.Kind, "group", groupKind.Group, "maxKinds", c.options.MaxKinds)
-		}
+// run returns when ctx ends. A kind that discovery does not have, or has no more, is looked for again.
+func (k *kind) run(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if !k.update(func(*store) { k.stop = stop }) {
 		return
 	}
-	k := &kind{GroupKind: groupKind, lastLookup: c.now(), objects: map[place]*entry{}}
-	c.kinds[groupKind] = k
-	c.added = append(c.added, k)
-	select {
-	case c.wake <- struct{}{}:
-	default:
+	_ = k.cache.backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		resource, namespaced, err := k.cache.resolver.ResourceOf(ctx, k.GroupKind)
+		if err == nil {
+			k.reflect(ctx, resource, namespaced)
+		} else {
+			k.report(ctx, err)
+		}
+		return false, nil
+	})
+}
+
+// reflect runs a Reflector until ctx ends or the resource is gone.
+func (k *kind) reflect(ctx context.Context, resource schema.GroupVersionResource, namespaced bool) {
+	k.update(func(*store) { k.found, k.clusterScoped = true, !namespaced })
+	// The Reflector would log each failed attempt; report logs the first.
+	ctx, k.gone = context.WithCancel(klog.NewContext(ctx, logr.Discard()))
+	defer k.gone()
+	k.resource = k.cache.client.Resource(resource)
+	logger, backoff := klog.FromContext(ctx), k.cache.backoff
+	lw := listWatch{&cache.ListWatch{ListWithContextFunc: k.list, WatchFuncWithContext: k.watch}}
+	cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, k, cache.ReflectorOptions{
+		Name: "enrich " + k.String(), Logger: &logger, Backoff: &backoff,
+	}).RunWithContext(ctx)
+}
+
+// listWatch keeps the Reflector from streaming lists: it would hold all of one in memory.
+type listWatch struct{ *cache.ListWatch }
+
+func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
+
+// list reads the collection page by page into the store. The list that it returns is empty, since the Reflector would
+// hold all of it in memory.
+func (k *kind) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+	reading, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	k.update(func(*store) { k.lists++ })
+	for options, listed := (metav1.ListOptions{Limit: pageSize}), 0; ; {
+		page, err := k.resource.List(reading, options)
+		if err != nil {
+			k.report(ctx, err)
+			if apierrors.IsNotFound(err) {
+				k.update(func(s *store) {
+					k.found = false
+					s.sweep(k, k.cache.now())
+				})
+				k.gone()
+			}
+			return nil, err
+		}
+		for i := range page.Items {
+			k.put(&page.Items[i])
+		}
+		listed += len(page.Items)
+		if options.Continue = page.Continue; options.Continue == "" {
+			k.update(func(s *store) { s.sweep(k, k.cache.now()) })
+			k.listed, page.Items = listed, nil
+			return page, nil
+		}
 	}
 }
 
-// removeKind removes the kind that was not looked up for the longest, of those that do not exist or are idle.
-func (c *Cache) removeKind() bool {
-	var last *kind
-	for _, k := range c.kinds {
-		if k.found && c.now().Sub(k.lastLookup) < idleFor {
-			continue
-		}
-		if last == nil || !k.found && last.found || k.found == last.found && k.lastLookup.Before(last.lastLookup) {
-			last = k
-		}
+// watch continues after a list.
+func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, err := k.resource.Watch(ctx, options)
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) { // after those it lists again
+		k.report(ctx, err)
 	}
-	if last == nil {
+	return w, err
+}
+
+// report logs that the kind can be read, or cannot: the first time as a warning.
+func (k *kind) report(ctx context.Context, err error) {
+	logger, level, hint := k.cache.logger.With("kind", k.Kind, "group", k.Group), slog.LevelWarn, "trying again"
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err == nil:
+		if !k.readable {
+			logger.Info("the objects of a kind that Events are about are known", "objects", k.listed)
+		}
+		k.readable, k.failing = true, false
+		return
+	case k.failing:
+		level = slog.LevelDebug
+	}
+	if apierrors.IsForbidden(err) {
+		hint = "it takes the rights to list and watch the resource in all namespaces"
+	}
+	k.readable, k.failing = false, true
+	logger.Log(ctx, level, "the objects of a kind that Events are about cannot be read", "hint", hint, "err", err)
+}
+
+// update changes the kind and its objects. It returns false if the cache has removed the kind.
+func (k *kind) update(change func(s *store)) bool {
+	k.cache.mu.Lock()
+	defer k.cache.mu.Unlock()
+	if k.cache.kinds[k.GroupKind] != k {
 		return false
 	}
-	c.store.clear(last)
-	delete(c.kinds, last.GroupKind)
-	if last.stop != nil {
-		last.stop()
-	}
-	c.added = slices.DeleteFunc(c.added, func(k *kind) bool { return k == last })
+	change(&k.cache.store)
 	return true
 }
+
+// put stores what [Cache.Lookup] returns of an object. The object belongs to the kind.
+func (k *kind) put(object *metav1.PartialObjectMetadata) {
+	delete(object.Annotations, delta.LastApplied)
+	raw, _ := json.Marshal(struct { // strings and booleans can be encoded
+		Labels          map[string]string       `json:"labels,omitempty"`
+		Annotations     map[string]string       `json:"annotations,omitempty"`
+		OwnerReferences []metav1.OwnerReference `json:"ownerReferences,omitempty"`
+	}{object.Labels, object.Annotations, object.OwnerReferences})
+	k.update(func(s *store) { s.put(k, cache.MetaObjectToName(object), object.UID, raw, k.cache.now()) })
+}
+
+// Add implements [cache.ReflectorStore]. The Reflector passes on no other type.
+func (k *kind) Add(obj any) error {
+	k.put(obj.(*metav1.PartialObjectMetadata))
+	return nil
+}
+
+// Update implements [cache.ReflectorStore].
+func (k *kind) Update(obj any) error { return k.Add(obj) }
+
+// Delete implements [cache.ReflectorStore].
+func (k *kind) Delete(obj any) error {
+	object := obj.(*metav1.PartialObjectMetadata)
+	k.update(func(s *store) { s.delete(k, cache.MetaObjectToName(object), object.UID, k.cache.now()) })
+	return nil
+}
+
+// Replace implements [cache.ReflectorStore]: list has stored the objects.
+func (*kind) Replace([]any, string) error { return nil }
+
+// Resync implements [cache.ReflectorStore].
+func (*kind) Resync() error { return nil }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -20,12 +21,9 @@ type store struct {
 	deleted list.List // of *entry: deleted first at the front
 }
 
-// place is where an object is among those of its kind.
-type place struct{ namespace, name string }
-
 type entry struct {
 	kind     *kind
-	place    place
+	name     cache.ObjectName
 	uid      types.UID
 	metadata json.RawMessage // as Lookup returns it
 	list     int             // of the kind's lists, that during which it was put
@@ -40,15 +38,15 @@ type entry struct {
 const overhead = 300
 
 func (e *entry) size() int64 {
-	return int64(len(e.metadata)+len(e.place.namespace)+len(e.place.name)+len(e.uid)) + overhead
+	return int64(len(e.metadata)+len(e.name.Namespace)+len(e.name.Name)+len(e.uid)) + overhead
 }
 
 func (s *store) lookup(k *kind, ref delta.Reference) (json.RawMessage, bool) {
-	at := place{ref.Namespace, ref.Name}
+	name := cache.NewObjectName(ref.Namespace, ref.Name)
 	if k.clusterScoped {
-		at.namespace = ""
+		name.Namespace = ""
 	}
-	e := k.objects[at]
+	e := k.objects[name]
 	// The kubelet writes the name of a Node where its uid belongs.
 	if e == nil || ref.UID != "" && string(ref.UID) != ref.Name && ref.UID != e.uid {
 		return nil, false
@@ -59,12 +57,12 @@ func (s *store) lookup(k *kind, ref delta.Reference) (json.RawMessage, bool) {
 
 // put keeps an object as it is now. A new one counts as used, since the next Events are most likely about it; a change
 // does not.
-func (s *store) put(k *kind, at place, uid types.UID, metadata json.RawMessage, now time.Time) {
-	e := k.objects[at]
+func (s *store) put(k *kind, name cache.ObjectName, uid types.UID, metadata json.RawMessage, now time.Time) {
+	e := k.objects[name]
 	if e == nil {
-		e = &entry{kind: k, place: at}
+		e = &entry{kind: k, name: name}
 		e.used = s.used.PushFront(e)
-		k.objects[at] = e
+		k.objects[name] = e
 	} else {
 		s.bytes -= e.size()
 		s.undelete(e)
@@ -81,8 +79,8 @@ func (s *store) put(k *kind, at place, uid types.UID, metadata json.RawMessage, 
 }
 
 // delete keeps a deleted object for deletedFor.
-func (s *store) delete(k *kind, at place, uid types.UID, now time.Time) {
-	if e := k.objects[at]; e != nil && e.uid == uid && e.deleted == nil {
+func (s *store) delete(k *kind, name cache.ObjectName, uid types.UID, now time.Time) {
+	if e := k.objects[name]; e != nil && e.uid == uid && e.deleted == nil {
 		e.deletedAt = now
 		e.deleted = s.deleted.PushBack(e)
 	}
@@ -91,17 +89,10 @@ func (s *store) delete(k *kind, at place, uid types.UID, now time.Time) {
 
 // sweep deletes what the latest complete list did not hold.
 func (s *store) sweep(k *kind, now time.Time) {
-	for at, e := range k.objects {
+	for name, e := range k.objects {
 		if e.list != k.lists {
-			s.delete(k, at, e.uid, now)
+			s.delete(k, name, e.uid, now)
 		}
-	}
-}
-
-// clear removes a kind's objects.
-func (s *store) clear(k *kind) {
-	for _, e := range k.objects {
-		s.remove(e)
 	}
 }
 
@@ -115,7 +106,7 @@ func (s *store) expire(now time.Time) {
 func (s *store) remove(e *entry) {
 	s.undelete(e)
 	s.used.Remove(e.used)
-	delete(e.kind.objects, e.place)
+	delete(e.kind.objects, e.name)
 	s.bytes -= e.size()
 }
 

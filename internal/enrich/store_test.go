@@ -7,19 +7,26 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 )
 
 func newStore(maxBytes int64) (*store, *kind) {
-	return &store{maxBytes: maxBytes, deletedFor: time.Minute}, &kind{objects: map[place]*entry{}}
+	return &store{maxBytes: maxBytes, deletedFor: time.Minute}, &kind{objects: map[cache.ObjectName]*entry{}}
 }
 
 // each is what the entries of these tests take.
-var each = (&entry{place: place{"shop", "a"}, uid: "u", metadata: json.RawMessage("{}")}).size()
+var each = (&entry{name: cache.NewObjectName("shop", "a"), uid: "u", metadata: json.RawMessage("{}")}).size()
 
 func fill(s *store, k *kind, names ...string) {
 	for _, name := range names {
-		s.put(k, place{"shop", name}, "u", json.RawMessage("{}"), time.Unix(0, 0))
+		s.put(k, cache.NewObjectName("shop", name), "u", json.RawMessage("{}"), time.Unix(0, 0))
+	}
+}
+
+func removeAll(s *store, k *kind) {
+	for _, e := range k.objects {
+		s.remove(e)
 	}
 }
 
@@ -41,7 +48,7 @@ func TestEviction(t *testing.T) {
 			t.Errorf("%s is known: %v, want %v", name, !want, want)
 		}
 	}
-	s.put(k, place{"shop", "d"}, "u", make(json.RawMessage, 4*each), time.Unix(0, 0)) // would take more than all
+	s.put(k, cache.NewObjectName("shop", "d"), "u", make(json.RawMessage, 4*each), time.Unix(0, 0)) // would take more than all
 	if s.bytes != 2*each || has(s, k, "d") || s.used.Len() != 2 {
 		t.Errorf("%d bytes of %d objects", s.bytes, len(k.objects))
 	}
@@ -50,13 +57,13 @@ func TestEviction(t *testing.T) {
 // The bound is one for all kinds, and what is dismissed with its kind gives its bytes back.
 func TestEvictionOverKinds(t *testing.T) {
 	s, one := newStore(4 * each)
-	two := &kind{objects: map[place]*entry{}}
+	two := &kind{objects: map[cache.ObjectName]*entry{}}
 	fill(s, one, "a", "b")
 	fill(s, two, "a", "b", "c")
 	if len(one.objects) != 1 || len(two.objects) != 3 || has(s, one, "a") {
 		t.Errorf("%d and %d objects", len(one.objects), len(two.objects))
 	}
-	s.clear(two)
+	removeAll(s, two)
 	if s.bytes != each || s.used.Len() != 1 {
 		t.Errorf("%d bytes, want %d", s.bytes, each)
 	}
@@ -66,10 +73,10 @@ func TestDeletedForAWhile(t *testing.T) {
 	s, k := newStore(1 << 20)
 	fill(s, k, "a", "b", "c")
 	at := time.Unix(0, 0)
-	s.delete(k, place{"shop", "a"}, "u", at)
-	s.delete(k, place{"shop", "b"}, "u", at)
-	s.delete(k, place{"shop", "c"}, "other", at) // came after its successor
-	fill(s, k, "b")                              // came back
+	s.delete(k, cache.NewObjectName("shop", "a"), "u", at)
+	s.delete(k, cache.NewObjectName("shop", "b"), "u", at)
+	s.delete(k, cache.NewObjectName("shop", "c"), "other", at) // came after its successor
+	fill(s, k, "b")                                            // came back
 	s.expire(at.Add(time.Minute - 1))
 	if !has(s, k, "a") {
 		t.Error("a was forgotten too soon")
@@ -84,20 +91,20 @@ func TestDeletedForAWhile(t *testing.T) {
 func TestStoreModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, k := newStore(int64(rapid.IntRange(0, 10).Draw(t, "bound")) * each)
-		kinds := []*kind{k, {objects: map[place]*entry{}}}
+		kinds := []*kind{k, {objects: map[cache.ObjectName]*entry{}}}
 		now := time.Unix(0, 0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			k := rapid.SampledFrom(kinds).Draw(t, "kind")
-			at := place{"shop", rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}).Draw(t, "name")}
+			name := cache.NewObjectName("shop", rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}).Draw(t, "name"))
 			uid := types.UID(rapid.SampledFrom([]string{"u", "v"}).Draw(t, "uid"))
 			switch rapid.IntRange(0, 6).Draw(t, "step") {
 			case 0, 1, 2:
-				s.put(k, at, uid, make(json.RawMessage, rapid.IntRange(2, 500).Draw(t, "size")), now)
-				if e := k.objects[at]; e != nil && (e.uid != uid || e.deleted != nil) {
+				s.put(k, name, uid, make(json.RawMessage, rapid.IntRange(2, 500).Draw(t, "size")), now)
+				if e := k.objects[name]; e != nil && (e.uid != uid || e.deleted != nil) {
 					t.Fatalf("what was put is %+v", e)
 				}
 			case 3:
-				s.delete(k, at, uid, now)
+				s.delete(k, name, uid, now)
 			case 4:
 				now = now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds")) * time.Second)
 				s.expire(now)
@@ -105,13 +112,13 @@ func TestStoreModel(t *testing.T) {
 				k.lists++
 				s.sweep(k, now)
 			case 6:
-				s.clear(k)
+				removeAll(s, k)
 			}
 			var bytes int64
 			entries, deleted := 0, 0
 			for _, k := range kinds {
-				for at, e := range k.objects {
-					if e.place != at || e.kind != k {
+				for name, e := range k.objects {
+					if e.name != name || e.kind != k {
 						t.Fatal("an entry is in the wrong place")
 					}
 					bytes += e.size()
