@@ -185,6 +185,9 @@ func (e *exporter) Logged(text string) []map[string]any {
 	lines := bufio.NewScanner(strings.NewReader(e.LogText()))
 	lines.Buffer(nil, 4<<20)
 	for lines.Scan() {
+		if !bytes.Contains(lines.Bytes(), []byte(text)) {
+			continue // a long log takes seconds to parse
+		}
 		var line map[string]any
 		if json.Unmarshal(lines.Bytes(), &line) != nil {
 			continue

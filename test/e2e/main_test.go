@@ -40,20 +40,23 @@ func raceBinary(tb testing.TB) string {
 	return path
 }
 
-// eventually asks until there is no error, for at most d.
+// pollInterval is the shortest time between two calls of a condition.
+const pollInterval = 25 * time.Millisecond
+
+// eventually calls condition until it returns no error, for at most d. A condition that takes long is called less often:
+// else the wait itself would take the time of what it waits for.
 func eventually(tb testing.TB, d time.Duration, what string, condition func() error) {
 	tb.Helper()
 	deadline := time.NewTimer(d)
 	defer deadline.Stop()
-	tick := time.NewTicker(25 * time.Millisecond)
-	defer tick.Stop()
 	for {
+		begun := time.Now()
 		err := condition()
 		if err == nil {
 			return
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(min(max(pollInterval, 4*time.Since(begun)), time.Second)):
 		case <-deadline.C:
 			tb.Fatalf("%s: not within %v: %v", what, d, err)
 		case <-tb.Context().Done():

@@ -27,7 +27,7 @@ func testOracle(holes ...span) *Oracle {
 		{state: at("web", "u1", 15), typ: Deleted},
 		{state: at("web", "u2", 16), typ: Added},
 	}
-	return &Oracle{cluster: "c", watches: []*watcher{w}, changed: make(chan struct{})}
+	return &Oracle{cluster: "c", watches: []*watcher{w}}
 }
 
 func at(name, uid string, rank uint64) state {

@@ -31,9 +31,8 @@ type Oracle struct {
 	watches []*watcher
 	wg      sync.WaitGroup
 
-	mu      sync.Mutex // guards the fields below and the histories of all watches
-	changed chan struct{}
-	err     error
+	mu  sync.Mutex // guards err and the histories of all watches
+	err error
 }
 
 // Start lists everything once and watches from there on until ctx ends or [Oracle.Stop] is called.
@@ -50,7 +49,7 @@ func Start(ctx context.Context, config *rest.Config, opts Options) (*Oracle, err
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	o := &Oracle{cluster: opts.Cluster, cancel: cancel, changed: make(chan struct{})}
+	o := &Oracle{cluster: opts.Cluster, cancel: cancel}
 	for _, resource := range opts.Resources {
 		for _, namespace := range namespaces {
 			w := &watcher{
@@ -137,24 +136,20 @@ func (o *Oracle) unseen(uids []string) error {
 	return nil
 }
 
-// poll calls condition after every recorded change, and every now and then, until it succeeds.
+// poll calls condition until it succeeds. A condition that takes long, as the comparison of a long history does, is
+// called less often: else the wait itself would take the time of what it waits for.
 func (o *Oracle) poll(ctx context.Context, condition func() error) error {
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
 	for {
-		o.mu.Lock()
-		changed, failed := o.changed, o.err
-		o.mu.Unlock()
-		if failed != nil {
-			return failed
+		begun := time.Now()
+		if err := o.failure(); err != nil {
+			return err
 		}
 		err := condition()
 		if err == nil {
 			return nil
 		}
 		select {
-		case <-changed:
-		case <-tick.C:
+		case <-time.After(min(max(20*time.Millisecond, 4*time.Since(begun)), time.Second)):
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
@@ -187,11 +182,10 @@ func (o *Oracle) fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.err = fmt.Errorf("oracle failed: %w", err)
-	o.notify()
 }
 
-// notify wakes those who wait for a change; it wants o.mu held.
-func (o *Oracle) notify() {
-	close(o.changed)
-	o.changed = make(chan struct{})
+func (o *Oracle) failure() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
 }

@@ -105,7 +105,6 @@ func (w *watcher) record(event watch.Event) error {
 		return nil
 	}
 	w.history.add(change{state: s, typ: string(event.Type)})
-	w.oracle.notify()
 	return nil
 }
 
@@ -116,7 +115,6 @@ func (w *watcher) mend(ctx context.Context) error {
 		if err == nil {
 			w.oracle.mu.Lock()
 			defer w.oracle.mu.Unlock()
-			defer w.oracle.notify()
 			return w.history.mend(states, version)
 		}
 		pause(ctx)
