@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/internal/fieldpath"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -176,7 +176,7 @@ func changedReads(filter ChangedFilter, in redactedInput) (reads []FilterRead) {
 		for _, place := range slices.Sorted(maps.Keys(places)) {
 			before, wasThere := was[place]
 			after, isThere := is[place]
-			if wasThere == isThere && fieldpath.Equal(before, after) {
+			if wasThere == isThere && reflect.DeepEqual(before, after) {
 				continue
 			}
 			reads = append(reads, FilterRead{

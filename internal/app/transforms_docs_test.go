@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,7 +14,6 @@ import (
 	apijson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/kubeferry/kubeferry/internal/config"
-	"github.com/kubeferry/kubeferry/internal/fieldpath"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/stdout"
@@ -81,7 +81,7 @@ func runTransformExample(t *testing.T, example map[string]string) {
 		}
 		return
 	}
-	if want := readObject(t, example["after"]); err != nil || !fieldpath.Equal(object, want) {
+	if want := readObject(t, example["after"]); err != nil || !reflect.DeepEqual(object, want) {
 		got, _ := json.MarshalIndent(object, "", "  ")
 		t.Errorf("got %s, %v, want:\n%s", got, err, example["after"])
 	}

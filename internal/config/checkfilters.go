@@ -28,8 +28,7 @@ func (v *validator) filters(p *Pipeline, at string) {
 		v.notEmpty(path+".types", len(filter.Types))
 		v.notEmpty(path+".changed", len(filter.Changed))
 		for j, changed := range filter.Changed {
-			path := index(path+".changed", j)
-			v.knownPath(changed, path, v.text(path))
+			v.knownPath(changed, index(path+".changed", j))
 		}
 		if n := filter.Namespaces; n != nil {
 			if !v.has(path+".namespaces.include") && !v.has(path+".namespaces.exclude") {

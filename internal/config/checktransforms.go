@@ -25,10 +25,10 @@ func (v *validator) transforms(p *Pipeline, at string) {
 	}
 }
 
-// usedPath is a path in a transform, with its place in the file and the text to show in a message.
+// usedPath is a path in a transform, with its place in the file.
 type usedPath struct {
 	fieldpath.Path
-	op, at, text string
+	op, at string
 }
 
 // transform checks one transform, given what the ones before it moved.
@@ -41,15 +41,14 @@ func (v *validator) transform(t *Transform, at string, moved *movedPlaces) {
 	var found []usedPath // what the transform looks for
 	for op, paths := range map[string][]fieldpath.Path{"remove": t.Remove, "keep": t.Keep, "redact": t.Redact} {
 		for i, p := range paths {
-			path := index(at+"."+op, i)
-			found = append(found, usedPath{p, op, path, v.text(path)})
+			found = append(found, usedPath{p, op, index(at+"."+op, i)})
 		}
 	}
 	for _, m := range t.Rename {
-		found = append(found, usedPath{m.From(), "rename", join(at+".rename", m.key), m.key})
+		found = append(found, usedPath{m.From(), "rename", join(at+".rename", m.key)})
 	}
 	for _, used := range found {
-		if moved.mayMake(used.Path) || v.knownPath(used.Path, used.at, used.text) {
+		if moved.mayMake(used.Path) || v.knownPath(used.Path, used.at) {
 			v.sameItem(used, moved)
 		}
 	}
@@ -57,7 +56,6 @@ func (v *validator) transform(t *Transform, at string, moved *movedPlaces) {
 		a := &t.Set[i]
 		path := join(at+".set", a.key)
 		a.Value = v.expression(path, a.text, expr.Value)
-		v.sameItem(usedPath{a.Path, "set", path, a.key}, moved)
+		v.sameItem(usedPath{a.Path, "set", path}, moved)
 	}
-	v.redactsMoved(t, at, moved)
 }

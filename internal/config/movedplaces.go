@@ -9,12 +9,11 @@ import (
 // movedPlaces are the places where an object that some transforms changed differs from the observed one, so that a
 // path means something else there. A redact that misses its value would leak it.
 type movedPlaces struct {
-	lists   []movedPlace     // lists that lost items: the indices behind them are others
-	renamed []movedPlace     // places whose value is elsewhere
-	made    []fieldpath.Path // places that got a value
+	shortened []shortenedList  // their indices mean other items
+	made      []fieldpath.Path // places that got a value
 }
 
-type movedPlace struct {
+type shortenedList struct {
 	path fieldpath.Path
 	by   string // the transform, as a path of the configuration
 }
@@ -23,23 +22,22 @@ type movedPlace struct {
 func (m *movedPlaces) add(t *Transform, at string) {
 	for i, p := range t.Remove {
 		if last := p.Len() - 1; last > 0 && p.At(last).Kind == fieldpath.Index {
-			m.lists = append(m.lists, movedPlace{p.Head(last), index(at+".remove", i)})
+			m.shortened = append(m.shortened, shortenedList{p.Head(last), index(at+".remove", i)})
 		}
 	}
 	for _, p := range t.Keep {
 		for n := range p.Len() {
 			if list := p.Head(n); p.At(n).Kind != fieldpath.Name && !keepsAll(t.Keep, list) {
-				m.lists = append(m.lists, movedPlace{list, at + ".keep"})
+				m.shortened = append(m.shortened, shortenedList{list, at + ".keep"})
 			}
 		}
 	}
 	for _, r := range t.Rename {
-		for _, list := range m.lists {
+		for _, list := range m.shortened {
 			if from := r.From(); from.Covers(list.path) {
-				m.lists = append(m.lists, movedPlace{r.To().Join(list.path.Tail(from.Len())), list.by})
+				m.shortened = append(m.shortened, shortenedList{r.To().Join(list.path.Tail(from.Len())), list.by})
 			}
 		}
-		m.renamed = append(m.renamed, movedPlace{r.From(), join(at+".rename", r.key)})
 		m.made = append(m.made, r.To())
 	}
 	for _, a := range t.Set {
@@ -66,27 +64,12 @@ func (v *validator) sameItem(p usedPath, moved *movedPlaces) {
 		if p.At(i).Kind != fieldpath.Index {
 			continue
 		}
-		for _, list := range moved.lists {
+		for _, list := range moved.shortened {
 			if list.path.Len() == i && list.path.Meets(p.Path) {
-				v.fault(p.at, "may %s another item than is meant: %s takes items out of %s, and those behind them move up; put this before it, or write [*] for every item%s",
-					p.op, list.by, list.path, pointAt(p.text, p.Offset(i)))
+				v.fault(p.at, "may %s another item than is meant: %s takes items out of %s, and those behind them move up; put this before it, or write [*] for every item",
+					p.op, list.by, list.path)
 				return
 			}
-		}
-	}
-}
-
-// redactsMoved warns of a redact that comes after the rename of what it is for.
-func (v *validator) redactsMoved(t *Transform, at string, moved *movedPlaces) {
-	copied := fieldpath.Of("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")
-	for _, r := range moved.renamed {
-		for i, p := range t.Redact {
-			if r.path.Covers(p) {
-				v.warn(index(at+".redact", i), "does not find what %s puts elsewhere: redact first, or redact the new place", r.by)
-			}
-		}
-		if len(t.Redact) > 0 && r.path.Covers(copied) {
-			v.warn(at+".redact", "does not find the copy of the object in the annotation %s, which %s puts elsewhere: redact first, or remove it", copied.At(2).Name, r.by)
 		}
 	}
 }

@@ -81,10 +81,8 @@ func setFault(n *node, t reflect.Type, err error) string {
 	switch {
 	case n.expanded:
 		return fmt.Sprintf("must be %s, and the value of %s is not", typeNoun(t), n.raw)
-	case t == resourceType:
+	case t == resourceType, t == pathType:
 		return err.Error()
-	case t == pathType:
-		return pathFault(n.text, err)
 	default:
 		return fmt.Sprintf("must be %s, not %s", typeNoun(t), shown(n))
 	}

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"errors"
-	"fmt"
 	"reflect"
 
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
@@ -64,9 +62,6 @@ func (m *Moves) entry(d *decoder, e entry, path string) {
 		return
 	}
 	move, err := fieldpath.NewMove(from, to)
-	if errors.Is(err, fieldpath.ErrNotNames) {
-		err = fmt.Errorf("%w, as in spec.containers[*].env: spec.containers[*].environment", err)
-	}
 	if err != nil {
 		d.faults.addBroken(e.value, path, "cannot move: %v", err)
 		return
@@ -78,20 +73,7 @@ func (m *Moves) entry(d *decoder, e entry, path string) {
 func (d *decoder) keyPath(e entry, path string) fieldpath.Path {
 	parsed, err := fieldpath.Parse(e.key)
 	if err != nil {
-		d.faults.add(e.line, e.column, path, pathFault(e.key, err))
+		d.faults.add(e.line, e.column, path, err.Error())
 	}
 	return parsed
-}
-
-// pathFault describes why a text of the file is no path.
-func pathFault(text string, err error) string {
-	var fault *fieldpath.SyntaxError
-	if !errors.As(err, &fault) {
-		return err.Error()
-	}
-	message := "expected " + fault.Expected
-	if fault.Hint != "" {
-		message += "; " + fault.Hint
-	}
-	return message + pointAt(text, fault.Offset)
 }

@@ -1,6 +1,7 @@
 package fieldpath
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -30,7 +31,7 @@ func BenchmarkDifferJSON(b *testing.B) {
 	b.Run("decode/spec", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			Equal(decode(b, string(before))["spec"], decode(b, string(after))["spec"])
+			reflect.DeepEqual(decode(b, string(before))["spec"], decode(b, string(after))["spec"])
 		}
 	})
 }

@@ -3,6 +3,7 @@ package fieldpath
 import (
 	"bytes"
 	"errors"
+	"reflect"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -106,5 +107,5 @@ func differDecoded(before, after []byte) (bool, error) {
 	if utiljson.Unmarshal(before, &old) != nil || utiljson.Unmarshal(after, &current) != nil {
 		return false, errors.New("malformed JSON") // the error itself would quote the object
 	}
-	return !Equal(old, current), nil
+	return !reflect.DeepEqual(old, current), nil
 }

@@ -18,6 +18,6 @@
 // # Decoded and raw
 //
 // Objects are what encoding/json and apimachinery make of JSON: map[string]any, []any, string, bool, nil, int64 and
-// float64. [Set.DifferJSON] answers from the JSON itself, without decoding it. Two numbers are equal if their values
-// are, 1 and 1.0 for example.
+// float64. [Set.DifferJSON] answers from the JSON itself, without decoding it. The
+// whole number 1 and the number 1.0 differ.
 package fieldpath

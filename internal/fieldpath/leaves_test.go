@@ -3,6 +3,7 @@ package fieldpath
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func TestLeavesModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if olds, news := path.Leaves(before), path.Leaves(after); maps.EqualFunc(olds, news, Equal) == differ {
+		if olds, news := path.Leaves(before), path.Leaves(after); maps.EqualFunc(olds, news, func(a, b any) bool { return reflect.DeepEqual(a, b) }) == differ {
 			t.Errorf("%s in %v and %v: DifferJSON is %v, Leaves are %v and %v", path, before, after, differ, olds, news)
 		}
 	})

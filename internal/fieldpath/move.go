@@ -12,9 +12,6 @@ type Move struct {
 	common int
 }
 
-// ErrNotNames is the error of a [Move] whose matches have no new place each.
-var ErrNotNames = errors.New("up to the last [*] or index both must be the same")
-
 // NewMove makes a move.
 func NewMove(from, to Path) (Move, error) {
 	m := Move{from: from, to: to}
@@ -25,7 +22,7 @@ func NewMove(from, to Path) (Move, error) {
 	case from.Equal(to):
 		return Move{}, errors.New("both are the same place")
 	case !from.Tail(m.common).IsNames() || !to.Tail(m.common).IsNames():
-		return Move{}, ErrNotNames
+		return Move{}, errors.New("up to the last [*] or index both must be the same, as in spec.containers[*].env: spec.containers[*].environment")
 	case m.common == from.Len() || m.common == to.Len():
 		return Move{}, errors.New("one is inside the other")
 	}

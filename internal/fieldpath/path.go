@@ -24,12 +24,8 @@ type Step struct {
 	Index int    // of an Index
 }
 
-// Path is a place in an object, or several. It is immutable, and made by [Parse] or [Of]; the zero value is no path.
-type Path struct {
-	steps []Step
-	// offsets are where the steps begin in the text that was parsed; nil if none was.
-	offsets []int
-}
+// Path is a place in an object, or several. It is immutable, and made by [Parse], [New] or [Of]; the zero value is no path.
+type Path struct{ steps []Step }
 
 // New makes a path of steps.
 func New(steps ...Step) Path { return Path{steps: steps} }
@@ -49,18 +45,8 @@ func (p Path) Len() int { return len(p.steps) }
 // At is step i.
 func (p Path) At(i int) Step { return p.steps[i] }
 
-// Offset is where step i begins in the text that [Parse] got, in bytes, without the "." before it.
-func (p Path) Offset(i int) int {
-	if i >= len(p.offsets) {
-		return 0
-	}
-	return p.offsets[i]
-}
-
 // Head is the path of the first n steps.
-func (p Path) Head(n int) Path {
-	return Path{steps: p.steps[:n:n], offsets: p.offsets[:min(n, len(p.offsets))]}
-}
+func (p Path) Head(n int) Path { return Path{p.steps[:n:n]} }
 
 // Join is the path with the steps of q behind it.
 func (p Path) Join(q Path) Path { return Path{steps: slices.Concat(p.steps, q.steps)} }
@@ -124,16 +110,14 @@ func (p Path) String() string {
 
 // isPlain reports whether a name needs no quotes.
 func isPlain(name string) bool {
-	digits := 0
+	digitsOnly := true
 	for i := range len(name) {
 		if !isWord(name[i]) {
 			return false
 		}
-		if isDigit(name[i]) {
-			digits++
-		}
+		digitsOnly = digitsOnly && isDigit(name[i])
 	}
-	return digits < len(name)
+	return !digitsOnly
 }
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
