@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"strconv"
 	"strings"
 	"time"
 
@@ -61,7 +60,7 @@ func (e *encoder) event(ce *attributes, d *delta.Delta, record *sinks.Record) {
 		eventType, subject = knativeType(d.Type), knativeSubject(d)
 	}
 	e.common(ce, record, eventType, subject, d.Observed)
-	ce.add("sequence", sequence(d))
+	ce.add("sequence", e.sequence(d))
 	if e.profile == ProfileKnative {
 		ce.add("apiversion", d.Resource.GroupVersion().String())
 		ce.add("kind", d.Object.Kind())
@@ -148,17 +147,4 @@ func knativeType(t delta.Type) string {
 func knativeSubject(d *delta.Delta) string {
 	return "/apis/" + d.Resource.GroupVersion().String() + "/namespaces/" + d.Object.Namespace() + "/" +
 		strings.ToLower(d.Object.Kind()) + "s/" + d.Object.Name()
-}
-
-// sequence writes the resource version that a delta is ordered by so that it sorts as text; a malformed one has no sequence.
-func sequence(d *delta.Delta) string {
-	const width = 20 // digits of the largest uint64
-	resourceVersion := d.Object.ResourceVersion()
-	if d.AsOf != 0 {
-		resourceVersion = strconv.FormatUint(d.AsOf, 10)
-	}
-	if _, err := strconv.ParseUint(resourceVersion, 10, 64); err != nil || len(resourceVersion) > width {
-		return ""
-	}
-	return "00000000000000000000"[:width-len(resourceVersion)] + resourceVersion
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -36,6 +37,8 @@ type encoder struct {
 	idCluster string
 	// dedupCluster is the pipeline and idCluster.
 	dedupCluster string
+	// epoch is what sequences begin with: three digits, 000 until the cluster's history went back for the first time.
+	epoch string
 	format       Format
 	profile      Profile
 }
@@ -43,7 +46,7 @@ type encoder struct {
 func newEncoder(options Options) encoder {
 	e := encoder{
 		cluster: options.Cluster, idCluster: options.Cluster, pipeline: options.Name, source: "/clusters/" + options.Cluster,
-		format: options.Format, profile: options.Profile,
+		format: options.Format, profile: options.Profile, epoch: fmt.Sprintf("%03d", options.Epoch),
 	}
 	if options.Epoch > 0 {
 		e.idCluster += "+" + strconv.Itoa(options.Epoch)
@@ -91,6 +94,9 @@ func (e *encoder) delta(b []byte, d *delta.Delta) (sinks.Record, []byte) {
 	case FormatJSON:
 		record.ContentType, record.BatchContentType = applicationJSON, applicationJSON
 		b = e.beside(b, record.ID, record.Key, d.Observed)
+		if sequence := e.sequence(d); sequence != "" {
+			b = append(append(append(b, `"sequence":"`...), sequence...), `",`...)
+		}
 		b = append(appendData(b, d), '}')
 	default:
 		var ce attributes
@@ -118,6 +124,20 @@ func (e *encoder) beside(b []byte, id, subject string, observed time.Time) []byt
 	b = append(b, `,"time":"`...)
 	b = appendTime(b, observed)
 	return append(b, `",`...)
+}
+
+// sequence returns what orders the records of one subject as text: the epoch, and the resource version of a delta in
+// seventeen digits. It is empty where the resource version is not a number, as some aggregated API servers have them.
+func (e *encoder) sequence(d *delta.Delta) string {
+	const digits = "00000000000000000"
+	version := d.Object.ResourceVersion()
+	if d.AsOf != 0 {
+		version = strconv.FormatUint(d.AsOf, 10)
+	}
+	if _, err := strconv.ParseUint(version, 10, 64); err != nil || len(version) > len(digits) {
+		return ""
+	}
+	return e.epoch + digits[len(version):] + version
 }
 
 // appendTime writes a time in UTC with six digits of the second's fraction. The time package is fast only at layouts of
@@ -188,6 +208,9 @@ func (e *encoder) rawHeaders(d *delta.Delta, record *sinks.Record) map[string]st
 		"kubeferry-resource": sinks.PercentEncode(delta.ResourceName(d.Resource)),
 		"kubeferry-subject":  sinks.PercentEncode(record.Key),
 		"kubeferry-time":     formatTime(d.Observed),
+	}
+	if sequence := e.sequence(d); sequence != "" {
+		headers["kubeferry-sequence"] = sequence
 	}
 	for name, set := range map[string]bool{
 		"kubeferry-snapshot": d.Snapshot, "kubeferry-inferred": d.Inferred, "kubeferry-final-state-unknown": d.FinalStateUnknown,

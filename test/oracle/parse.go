@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func ParseCloudEvent(body []byte) (Record, error) {
 	if err := json.Unmarshal(e.Data, &data); err != nil {
 		return Record{}, fmt.Errorf("parse data of CloudEvent %q: %w", e.ID, err)
 	}
-	r, err := assemble(e.ID, e.Subject, data)
+	r, err := assemble(e.ID, e.Subject, e.Sequence, data)
 	if err != nil {
 		return r, err
 	}
@@ -71,11 +72,6 @@ func ParseCloudEvent(body []byte) (Record, error) {
 		return r, fmt.Errorf("CloudEvent %q: no source", e.ID)
 	case e.Type != want:
 		return r, fmt.Errorf("CloudEvent %q: type %q, want %q", e.ID, e.Type, want)
-	case r.Type == Gap:
-		return r, nil
-	}
-	if r.Sequence, err = parseSequence(e.Sequence, r); err != nil {
-		return r, fmt.Errorf("CloudEvent %q: sequence %q: %w", e.ID, e.Sequence, err)
 	}
 	return r, nil
 }
@@ -83,14 +79,15 @@ func ParseCloudEvent(body []byte) (Record, error) {
 // ParseJSON reads a record of format json and checks that its parts agree with each other.
 func ParseJSON(body []byte) (Record, error) {
 	var e struct {
-		ID      string `json:"id"`
-		Subject string `json:"subject"`
+		ID       string `json:"id"`
+		Subject  string `json:"subject"`
+		Sequence string `json:"sequence"`
 		payload
 	}
 	if err := json.Unmarshal(body, &e); err != nil {
 		return Record{}, fmt.Errorf("parse record: %w", err)
 	}
-	return assemble(e.ID, e.Subject, e.payload)
+	return assemble(e.ID, e.Subject, e.Sequence, e.payload)
 }
 
 // ParseRaw reads a record of format raw: the bare object, and the headers beside it. Of a gap the body is that of
@@ -121,29 +118,37 @@ func ParseRaw(encoded func(name string) string, body []byte) (Record, error) {
 	if err := json.Unmarshal(body, data.Object); err != nil {
 		return Record{}, fmt.Errorf("parse record %q: %w", header("kubeferry-id"), err)
 	}
-	return assemble(header("kubeferry-id"), header("kubeferry-subject"), data)
+	return assemble(header("kubeferry-id"), header("kubeferry-subject"), header("kubeferry-sequence"), data)
 }
 
-// parseSequence reads twenty digits. They are the resource version, which only an inferred DELETED may go beyond: it
-// carries the last known version, and happened later.
+// epochs is the place value of a sequence's epoch: seventeen digits of resource version are behind it.
+const epochs = 100_000_000_000_000_000
+
+// parseSequence reads twenty digits: three of the epoch, which the id carries behind the cluster's name unless it is 0, and
+// seventeen of the resource version. Only an inferred DELETED may have a later one than in its id, which names the last
+// known version.
 func parseSequence(text string, r Record) (uint64, error) {
 	sequence, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return 0, err
 	}
 	version, err := strconv.ParseUint(r.ResourceVersion, 10, 64)
-	switch {
+	cluster := strings.TrimSuffix(r.ID, "/"+r.UID+"/"+r.ResourceVersion+"/"+r.Type)
+	_, epoch, _ := strings.Cut(cluster, "+")
+	switch of := sequence % epochs; {
 	case err != nil:
 		return 0, err
 	case len(text) != len("18446744073709551615"):
 		return 0, errors.New("it does not sort as text")
-	case sequence < version, sequence > version && !(r.Inferred && r.Type == Deleted):
+	case strconv.FormatUint(sequence/epochs, 10) != cmp.Or(epoch, "0"):
+		return 0, fmt.Errorf("the epoch in the id is %q", epoch)
+	case of < version, of > version && !(r.Inferred && r.Type == Deleted):
 		return 0, fmt.Errorf("the resource version is %d", version)
 	}
 	return sequence, nil
 }
 
-func assemble(id, subject string, data payload) (Record, error) {
+func assemble(id, subject, sequence string, data payload) (Record, error) {
 	r := Record{
 		ID: id, Type: data.Type, Snapshot: data.Snapshot, Inferred: data.Inferred,
 		Resource: schema.GroupVersionResource{
@@ -180,6 +185,9 @@ func assemble(id, subject string, data payload) (Record, error) {
 	}
 	if r.Name == "" {
 		fault("subject %q names no object", subject)
+	}
+	if r.Sequence, err = parseSequence(sequence, r); err != nil {
+		fault("sequence %q: %w", sequence, err)
 	}
 	// Transforms may take the metadata away; what is there must agree.
 	if data.Object != nil {

@@ -16,7 +16,8 @@ const (
 	event = `{"specversion":"1.0","id":"eu/1/4f0c/235/MODIFIED","source":"/clusters/eu",` +
 		`"type":"dev.kubeferry.resource.modified","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` +
 		`"sequence":"00000000000000000235","data":{` + data + `}}`
-	plain = `{"id":"eu/1/4f0c/235/MODIFIED","cluster":"eu/1","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` + data + `}`
+	plain = `{"id":"eu/1/4f0c/235/MODIFIED","cluster":"eu/1","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` +
+		`"sequence":"00000000000000000235",` + data + `}`
 	gap   = `{"specversion":"1.0","id":"eu/abc/10-20/GAP","source":"/clusters/eu","type":"dev.kubeferry.gap",` +
 		`"subject":"/api/v1/namespaces/shop/pods","data":{"type":"GAP","namespace":"shop","from":"10","to":"20",` +
 		`"unclean":true,"resource":{"group":"","version":"v1","resource":"pods"}}}`
@@ -28,8 +29,8 @@ func TestParse(t *testing.T) {
 		ResourceVersion: "235", Inferred: true, Sequence: 235,
 		Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
 	}
-	unordered := modified // json has no sequence
-	unordered.Sequence = 0
+	renewed := modified
+	renewed.ID, renewed.Sequence = "eu/1+2/4f0c/235/MODIFIED", 2_00000000000000235
 	gone := modified
 	gone.ID, gone.Type, gone.Sequence = "eu/1/4f0c/235/DELETED", oracle.Deleted, 240
 	tests := []struct {
@@ -41,29 +42,31 @@ func TestParse(t *testing.T) {
 		{"CloudEvent", oracle.ParseCloudEvent, event, modified},
 		{"inferred DELETED", oracle.ParseCloudEvent, strings.NewReplacer(
 			"MODIFIED", "DELETED", "resource.modified", "resource.deleted", "000235", "000240").Replace(event), gone},
-		{"JSON", oracle.ParseJSON, plain, unordered},
+		{"JSON", oracle.ParseJSON, plain, modified},
+		{"epoch", oracle.ParseJSON, strings.NewReplacer("eu/1/4f0c", "eu/1+2/4f0c", `"000`, `"002`).Replace(plain), renewed},
 		{"gap", oracle.ParseCloudEvent, gap, oracle.Record{
 			ID: "eu/abc/10-20/GAP", Type: oracle.Gap, Namespace: "shop", From: "10", To: "20", Unclean: true,
 			Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		}},
 		{
 			"cluster-scoped", oracle.ParseJSON,
-			`{"id":"eu/u/7/ADDED","subject":"/api/v1/namespaces/shop","type":"ADDED","snapshot":true,` +
+			`{"id":"eu/u/7/ADDED","subject":"/api/v1/namespaces/shop","sequence":"00000000000000000007","type":"ADDED","snapshot":true,` +
 				`"resource":{"version":"v1","resource":"namespaces"}}`,
 			oracle.Record{
-				ID: "eu/u/7/ADDED", Type: oracle.Added, Name: "shop", UID: "u", ResourceVersion: "7", Snapshot: true,
+				ID: "eu/u/7/ADDED", Type: oracle.Added, Name: "shop", UID: "u", ResourceVersion: "7", Snapshot: true, Sequence: 7,
 				Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
 			},
 		},
 	}
 	tests = append(tests, tests[0])
 	raw := &tests[len(tests)-1]
-	raw.name, raw.want.Name, raw.want.Inferred, raw.want.Sequence = "raw", "a b%", false, 0
+	raw.name, raw.want.Name, raw.want.Inferred = "raw", "a b%", false
 	raw.body = `{"metadata":{"name":"a b%","namespace":"shop","uid":"4f0c","resourceVersion":"235"}}`
 	raw.parse = func(body []byte) (oracle.Record, error) {
 		headers := map[string]string{
 			"kubeferry-id": modified.ID, "kubeferry-type": "MODIFIED", "kubeferry-resource": "apps/v1/deployments",
 			"kubeferry-subject": "/apis/apps/v1/namespaces/shop/deployments/a%20b%25",
+			"kubeferry-sequence": "00000000000000000235",
 		}
 		return oracle.ParseRaw(func(name string) string { return headers[name] }, body)
 	}
@@ -92,6 +95,7 @@ func TestParseFindsContradictions(t *testing.T) {
 		{"other resource in the subject", "/deployments/", "/pods/"},
 		{"other sequence", "00000000000000000235", "00000000000000000236"},
 		{"older sequence", `"00000000000000000235"`, `"00000000000000000234"`},
+		{"epoch that the id does not have", `"000`, `"001`},
 		{"short sequence", `"00000000000000000235"`, `"235"`},
 		{"other specversion", `"1.0"`, `"0.3"`},
 	}
