@@ -246,27 +246,32 @@ func TestErrorThatSpeaksOfAConnection(t *testing.T) {
 	}
 }
 
-// A list that hangs holds up no watch that the server grants: the list compares versions, as a precaution.
-func TestListThatHangsHoldsUpNoWatch(t *testing.T) {
-	server := things(t, "a")
-	var hangs atomic.Bool
-	front := before(t, server, func(_ http.ResponseWriter, r *http.Request) bool {
-		if !hangs.Load() || isWatch(r) {
-			return false
+// A watch that was interrupted is not opened before its position was compared with the server's: the history may have gone
+// back meanwhile, and a server that cannot answer a list may grant a watch all the same.
+func TestInterruptedWatchWaitsForComparison(t *testing.T) {
+	server := things(t, "a", "b") // 11, 12
+	var interrupted atomic.Bool
+	var refused atomic.Int32
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case !interrupted.Load():
+		case isWatch(r):
+			t.Error("a watch was opened before the comparison")
+		case refused.Add(1) < 3:
+			http.Error(w, "overloaded", http.StatusInternalServerError)
+			return true
 		}
-		<-r.Context().Done()
-		return true
+		return false
 	})
 	r := &recorder{}
-	run(t, front, r, nil)
-	r.expect(t, "u11/11/ADDED+s")
-	hangs.Store(true)
+	rolledBack := make(chan error, 1)
+	run(t, front, r, func(o *Options) { o.OnRollback = func(err error) { rolledBack <- err } })
+	r.expect(t, "u11/11/ADDED+s", "u12/12/ADDED+s")
+	interrupted.Store(true)
+	server.RollBack(11)
 	server.Cut(false)
-	server.Write("a", false)
-	for deadline := time.Now().Add(30 * time.Second); len(r.ids()) < 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the change has not come")
-		}
+	if err := <-rolledBack; !strings.Contains(err.Error(), "gone back") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -3,7 +3,6 @@ package source
 import (
 	"context"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,10 +12,6 @@ import (
 )
 
 // This file decides where a watch begins: at the position, or with the whole state.
-
-// precaution is how long the comparison of versions may hold up a watch that does not need it. The API server's watch
-// cache remembers little more than a minute.
-const precaution = 5 * time.Second
 
 // open opens a watch where the next one has to begin, after whatever has to be read before.
 func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frames, error) {
@@ -47,22 +42,13 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 }
 
 // compare compares the position with the server's present one, by the smallest list there is (a quorum read). A server
-// whose history went back accepts a future position, and leaves out what happens up to it. For a position of this run that
-// is no more than a precaution, and must not cost a watch that the server grants.
+// whose history went back accepts a future position, and leaves out what happens up to it. So no watch goes on before the
+// comparison, even if a slow server costs it the history meanwhile: that is a gap, and reported.
 func (l *follower) compare(ctx context.Context) error {
 	if l.rolledBack != nil {
 		return l.rolledBack
 	}
-	listing := ctx
-	if !l.resumed {
-		var cancel context.CancelFunc
-		listing, cancel = context.WithTimeout(ctx, precaution)
-		defer cancel()
-	}
-	now, err := l.collection.list(listing, metav1.ListOptions{Limit: 1})
-	if err != nil && !l.resumed {
-		return nil //nolint:nilerr // only a precaution
-	}
+	now, err := l.collection.list(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}
