@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/kubeferry/kubeferry/test/internal/freeport"
 	"github.com/kubeferry/kubeferry/test/internal/process"
@@ -51,6 +53,41 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 		_, err := c.callEtcd(ctx, http.MethodGet, "/health", nil)
 		return err
 	})
+}
+
+// BackUpEtcd keeps a copy of all data for [ControlPlane.RestoreEtcd], in place of an earlier one.
+func (c *ControlPlane) BackUpEtcd() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	backup := filepath.Join(c.dir, "backup")
+	if err := os.RemoveAll(backup); err != nil {
+		return err
+	}
+	// What is on disk at one moment is what a crash would leave.
+	c.etcd.Signal(syscall.SIGSTOP)
+	defer c.etcd.Signal(syscall.SIGCONT)
+	return os.CopyFS(backup, os.DirFS(filepath.Join(c.dir, "etcd")))
+}
+
+// RestoreEtcd puts the data of the last [ControlPlane.BackUpEtcd] in place of the present ones: the history goes back, and
+// resource versions are given again. The API server is killed, and started afterwards.
+func (c *ControlPlane) RestoreEtcd(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.apiServer.Kill()
+	c.etcd.Kill()
+	c.apiServer = nil
+	data := filepath.Join(c.dir, "etcd")
+	if err := os.RemoveAll(data); err != nil {
+		return err
+	}
+	if err := os.CopyFS(data, os.DirFS(filepath.Join(c.dir, "backup"))); err != nil {
+		return err
+	}
+	if err := c.startEtcd(ctx); err != nil {
+		return fmt.Errorf("restore etcd: %w", err)
+	}
+	return c.startAPIServer(ctx)
 }
 
 // waitReady is [process.Process.WaitReady] with a time limit, and tells a lost race for a port from other failures.
