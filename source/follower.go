@@ -24,7 +24,7 @@ import (
 //
 // All of it happens in the reflector's goroutine, so that a pipeline that blocks holds the watch back.
 type follower struct {
-	*processor
+	*watcher
 
 	// pagesOnly is set once the server turned a watch-list down, or did not send its end.
 	pagesOnly bool

@@ -187,12 +187,13 @@ func (f *frames) decode(line []byte) (event, error) {
 
 // event makes an event of a frame's parts, which stay the buffer's.
 func (f *frames) event(eventType, raw []byte) (event, error) {
-	kind := kindOf(eventType)
+	kind := watch.EventType(eventType)
 	switch kind {
-	case "":
-		return event{}, fmt.Errorf("a watch event of unknown type %.20q", eventType)
+	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
 	case watch.Error:
 		return event{}, streamError(raw)
+	default:
+		return event{}, fmt.Errorf("a watch event of unknown type %.20q", eventType)
 	}
 	object, err := delta.CopyObject(raw, f.keepManagedFields)
 	if err != nil {
@@ -202,16 +203,6 @@ func (f *frames) event(eventType, raw []byte) (event, error) {
 		return event{}, fmt.Errorf("a watch event %s of kind Status", kind)
 	}
 	return event{kind: kind, object: object}, nil
-}
-
-// kindOf returns the constant, so that nothing is allocated.
-func kindOf(eventType []byte) watch.EventType {
-	for _, kind := range [...]watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error} {
-		if string(eventType) == string(kind) {
-			return kind
-		}
-	}
-	return ""
 }
 
 // streamError returns the error that the server sent inside the stream.

@@ -2,7 +2,6 @@ package source
 
 import (
 	"maps"
-	"slices"
 	"strings"
 	"unique"
 
@@ -17,13 +16,10 @@ type knownSet struct {
 	objects map[objectKey]knownObject
 	round   uint32 // counts the times that the whole state was read
 
-	// record is set if changes are recorded for the next commit.
-	record bool
-	// changed are the objects that differ from the last commit; one may occur twice.
-	changed []objectKey
+	// changed are the objects that differ from the last commit; nil if nothing is committed.
+	changed map[objectKey]struct{}
 	// captured are those that the commit in progress writes.
-	captured []objectKey
-	commit   uint32 // counts the commits, from 1
+	captured map[objectKey]struct{}
 }
 
 // objectKey names an object. Many objects share a few namespaces.
@@ -36,7 +32,6 @@ type objectKey struct {
 type knownObject struct {
 	version delta.Version
 	round   uint32 // in which the object was last seen
-	commit  uint32 // for which it is among the changed
 	views
 	retained *previous // nil for nothing
 }
@@ -49,7 +44,11 @@ func (o *knownObject) previous() previous {
 }
 
 func newKnownSet(record bool) *knownSet {
-	return &knownSet{objects: map[objectKey]knownObject{}, record: record, commit: 1}
+	k := &knownSet{objects: map[objectKey]knownObject{}}
+	if record {
+		k.changed = map[objectKey]struct{}{}
+	}
+	return k
 }
 
 func keyOf(object *delta.Object) objectKey {
@@ -74,7 +73,7 @@ func (k *knownSet) find(object *delta.Object) (found knownObject, ok bool) {
 func (k *knownSet) put(object *delta.Object, v views, retained previous) {
 	key := keyOf(object).own()
 	old, existed := k.objects[key]
-	next := knownObject{version: object.Version(), round: k.round, commit: old.commit, views: v}
+	next := knownObject{version: object.Version(), round: k.round, views: v}
 	same := existed && old.version.Equal(&next.version)
 	switch {
 	case retained != nil:
@@ -82,27 +81,22 @@ func (k *knownSet) put(object *delta.Object, v views, retained previous) {
 	case same:
 		next.retained = old.retained
 	}
-	if same && old.views == v && next.retained == old.retained {
-		k.objects[key] = next
-		return
+	k.objects[key] = next
+	if !same || old.views != v || next.retained != old.retained {
+		k.change(key)
 	}
-	k.change(key, next)
 }
 
 func (k *knownSet) remove(key objectKey) {
 	delete(k.objects, key)
-	if k.record {
-		k.changed = append(k.changed, key)
-	}
+	k.change(key.own())
 }
 
-// change sets an object, for the next commit to write. The set must own the key.
-func (k *knownSet) change(key objectKey, to knownObject) {
-	if k.record && to.commit != k.commit {
-		to.commit = k.commit
-		k.changed = append(k.changed, key)
+// change makes the next commit write an object. The set must own the key.
+func (k *knownSet) change(key objectKey) {
+	if k.changed != nil {
+		k.changed[key] = struct{}{}
 	}
-	k.objects[key] = to
 }
 
 // restore adds an object of the last commit. changed makes the next commit write it again.
@@ -113,16 +107,15 @@ func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 		retained := previous(object.Previous)
 		restored.retained = &retained
 	}
-	if changed {
-		k.change(key, restored)
-		return
-	}
 	k.objects[key] = restored
+	if changed {
+		k.change(key)
+	}
 }
 
 // capture returns what changed since the last call. A call of committed or failed follows.
 func (k *knownSet) capture() (put, remove []delta.Known) {
-	for _, key := range k.changed {
+	for key := range k.changed {
 		object, exists := k.objects[key]
 		if exists {
 			put = append(put, delta.Known{
@@ -133,30 +126,17 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 			remove = append(remove, delta.Known{Namespace: key.namespace.Value(), Name: key.name})
 		}
 	}
-	k.changed, k.captured = nil, k.changed
-	k.commit++
+	k.changed, k.captured = map[objectKey]struct{}{}, k.changed
 	return put, remove
 }
 
 // committed releases what was captured last: it is on disk.
 func (k *knownSet) committed() { k.captured = nil }
 
-// failed makes what was captured last count as changed again: it may not be on disk. While commits fail this is all
-// that grows, so no object is in it twice, and no name keeps more than itself in memory. The objects are left alone: the
-// process function may be reading them.
+// failed makes what was captured last count as changed again: it may not be on disk.
 func (k *knownSet) failed() {
-	seen := make(map[objectKey]struct{}, len(k.captured)+len(k.changed))
-	for _, key := range slices.Concat(k.captured, k.changed) {
-		if _, again := seen[key]; again {
-			continue
-		}
-		if _, exists := k.objects[key]; !exists {
-			key = key.own()
-		}
-		seen[key] = struct{}{}
-	}
+	maps.Copy(k.changed, k.captured)
 	k.captured = nil
-	k.changed = slices.AppendSeq(k.changed[:0], maps.Keys(seen))
 }
 
 // beginRound starts a reading of the whole state.

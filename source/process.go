@@ -11,97 +11,87 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// processor is the process function of a watch: it compares what arrives with the known set, and emits deltas.
-type processor struct {
-	*watcher
-	// at is when the event arrived that is being processed.
-	at time.Time
-	// reading is set between begin and end.
-	reading bool
-	// exact is set while the state at the position is read: it holds no changes, only what pipelines lack.
-	exact bool
-	// lastRun is a resource version that the last run cannot have gone beyond.
-	lastRun string
-}
+// This file is the process function of a watch: it compares what arrives with the known set, and emits deltas.
 
 // process handles one event of a watch, or one object of a page. Its error means that ctx has ended.
-func (p *processor) process(ctx context.Context, e event) error {
-	p.at = time.Now()
+func (w *watcher) process(ctx context.Context, e event) error {
+	w.at = time.Now()
 	switch object := e.object; {
-	case e.kind == watch.Bookmark && p.reading: // the only one inside a state is the one that closes it
-		return p.end(ctx, e.resourceVersion)
+	case e.kind == watch.Bookmark && w.reading: // the only one inside a state is the one that closes it
+		return w.end(ctx, e.resourceVersion)
 	case e.kind == watch.Bookmark:
-		p.handler.Update(func() { p.advance(e.resourceVersion) })
+		w.handler.Update(func() { w.advance(e.resourceVersion) })
 		return nil
-	case !p.selects(object.Namespace()):
-		p.handler.Update(func() { p.advance(object.ResourceVersion()) })
+	case !w.selects(object.Namespace()):
+		w.handler.Update(func() { w.advance(object.ResourceVersion()) })
 		return nil
 	case e.kind == watch.Deleted:
-		return p.deleted(ctx, object)
+		return w.deleted(ctx, object)
 	default:
-		return p.present(ctx, object, e.kind == watch.Modified)
+		return w.present(ctx, object, e.kind == watch.Modified)
 	}
 }
 
 // begin starts a reading of the state: what follows, up to end, are the objects of the whole collection, and changes to
 // them. exact is set if it is the state at the position. In a gap, what was sent before is committed first, so that what is
 // inferred is inferred the same way after a crash; resourceVersion is that of the state.
-func (p *processor) begin(ctx context.Context, resourceVersion string, exact bool) error {
-	p.handler.Update(func() {
-		p.reading, p.exact = true, exact
-		p.known().beginRound()
+func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool) error {
+	w.handler.Update(func() {
+		w.reading, w.exact = true, exact
+		w.known().beginRound()
 	})
-	if p.state.Refused == "" {
+	if w.state.Refused == "" {
 		return nil
 	}
-	if err := p.handler.Commit(ctx); err != nil {
+	if err := w.handler.Commit(ctx); err != nil {
 		return err
 	}
-	return p.gap(ctx, resourceVersion, p.state.Refused)
+	return w.gap(ctx, resourceVersion, w.state.Refused)
 }
 
 // end completes a state.
-func (p *processor) end(ctx context.Context, resourceVersion string) error {
-	if !p.exact {
-		if err := p.deleteUnseen(ctx, versionNumber(resourceVersion)); err != nil {
+func (w *watcher) end(ctx context.Context, resourceVersion string) error {
+	if !w.exact {
+		if err := w.deleteUnseen(ctx, versionNumber(resourceVersion)); err != nil {
 			return err
 		}
 	}
-	p.at = time.Now()
-	p.handler.Update(func() {
-		unclean := p.state.Unclean && p.exact // what happened since the position is not seen yet
-		p.reading, p.exact = false, false
-		p.state.Complete, p.state.Partial, p.state.Refused = true, false, ""
-		p.advance(resourceVersion)
-		p.state.Unclean = unclean
+	w.at = time.Now()
+	w.handler.Update(func() {
+		unclean := w.state.Unclean && w.exact // what happened since the position is not seen yet
+		w.reading, w.exact = false, false
+		w.state.Complete, w.state.Partial, w.state.Refused = true, false, ""
+		w.advance(resourceVersion)
+		w.state.Unclean = unclean
 	})
-	p.health.completed()
+	w.health.completed()
 	return nil
 }
 
 // abandon ends a reading whose state stays incomplete: what follows are changes since the position.
-func (p *processor) abandon() {
-	p.handler.Update(func() { p.reading, p.exact = false, false })
+func (w *watcher) abandon() {
+	w.handler.Update(func() { w.reading, w.exact = false, false })
 }
 
 // gone handles a resource that does not exist any more, according to discovery: it took all of its objects along.
 // endedCleanly is set if the server ended the watch itself just before: if every known object was deleted by then, nothing
 // was missed.
-func (p *processor) gone(ctx context.Context, endedCleanly bool) error {
-	missed := p.state.Refused != "" || p.state.Position != "" && !(endedCleanly && p.known().len() == 0)
+func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
+	missed := w.state.Refused != "" || w.state.Position != "" && !(endedCleanly && w.known().len() == 0)
 	if missed {
-		p.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
-			"resourceVersion", p.state.Position)
-		if err := p.gap(ctx, "", cmp.Or(p.state.Refused, historyGone)); err != nil {
+		w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
+			"resourceVersion", w.state.Position)
+		if err := w.gap(ctx, "", cmp.Or(w.state.Refused, historyGone)); err != nil {
 			return err
 		}
 	}
-	p.known().beginRound()
-	if err := p.deleteUnseen(ctx, 0); err != nil {
+	w.known().beginRound()
+	if err := w.deleteUnseen(ctx, 0); err != nil {
 		return err
 	}
-	p.absent, p.resumed, p.fill = true, false, false
-	p.handler.Update(p.state.reset) // not before all are sent: else what is left would be forgotten
+	w.absent, w.resumed, w.fill = true, false, false
+	w.reading, w.exact, w.lastRun = false, false, ""
+	w.handler.Update(w.state.reset) // not before all are sent: else what is left would be forgotten
 	return nil
 }
 
@@ -109,32 +99,32 @@ func (p *processor) gone(ctx context.Context, endedCleanly bool) error {
 const historyGone = "the resource is gone, and its history with it"
 
 // gap sends a gap record for the stretch from the position to a resource version, which is empty if it is unknown.
-func (p *processor) gap(ctx context.Context, to, reason string) error {
-	p.metrics.gaps.Inc()
-	p.at = time.Now()
+func (w *watcher) gap(ctx context.Context, to, reason string) error {
+	w.metrics.gaps.Inc()
+	w.at = time.Now()
 	g := &delta.Gap{
-		Watch: p.id, Resource: p.collection.resource, Namespace: p.collection.namespace,
-		LabelSelector: p.collection.labelSelector, FieldSelector: p.collection.fieldSelector,
-		From: p.state.Position, To: to, Reason: reason, Unclean: p.state.Unclean, Observed: p.at,
+		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace,
+		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector,
+		From: w.state.Position, To: to, Reason: reason, Unclean: w.state.Unclean, Observed: w.at,
 	}
-	refused := func() { p.state.Refused, p.state.changed = reason, true }
-	return p.health.handOver(ctx, p.at, func(ctx context.Context) error { return p.handler.Gap(ctx, g, refused) })
+	refused := func() { w.state.Refused, w.state.changed = reason, true }
+	return w.health.handOver(ctx, w.at, func(ctx context.Context) error { return w.handler.Gap(ctx, g, refused) })
 }
 
 // advance moves the position. Inside a state the resource versions are in no order, and mean nothing.
-func (p *processor) advance(resourceVersion string) {
-	if !p.reading && resourceVersion != "" {
-		p.state.Position = resourceVersion
-		p.state.Unclean = p.state.Unclean && !p.caughtUp()
+func (w *watcher) advance(resourceVersion string) {
+	if !w.reading && resourceVersion != "" {
+		w.state.Position = resourceVersion
+		w.state.Unclean = w.state.Unclean && !w.caughtUp()
 	}
-	p.state.changed = true
-	p.health.active(p.at, p.state.Position, p.known().len())
+	w.state.changed = true
+	w.health.active(w.at, w.state.Position, w.known().len())
 }
 
 // caughtUp reports whether the position is past everything that the last run can have sent.
-func (p *processor) caughtUp() bool {
-	order, err := resourceversion.CompareResourceVersion(p.state.Position, p.lastRun)
-	return p.lastRun == "" || err != nil || order >= 0
+func (w *watcher) caughtUp() bool {
+	order, err := resourceversion.CompareResourceVersion(w.state.Position, w.lastRun)
+	return w.lastRun == "" || err != nil || order >= 0
 }
 
-func (p *processor) known() *knownSet { return p.state.known }
+func (w *watcher) known() *knownSet { return w.state.known }

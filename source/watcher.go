@@ -36,6 +36,12 @@ type watcher struct {
 	fill    bool // the state at the position has to be read: a pipeline lacks some of it
 	// absent is set once discovery had no such resource: the objects that are found when it comes are new.
 	absent bool
+
+	// What follows is the process function's.
+	at      time.Time // when the event arrived that is being processed
+	reading bool      // between begin and end
+	exact   bool      // while the state at the position is read: it holds no changes, only what pipelines lack
+	lastRun string    // a resource version that the last run cannot have gone beyond
 }
 
 // watchBackoff ends where client-go's, which goes up to a minute, does not: a change should not wait that long once
@@ -80,7 +86,7 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 			w.health.failed(err)
 		}
 		if isGone(err) && (w.state.Position != "" || w.state.known.len() > 0) { // it went while no watch was open
-			_ = (&processor{watcher: w}).gone(ctx, false) // an error means that ctx has ended
+			_ = w.gone(ctx, false) // an error means that ctx has ended
 		}
 		select {
 		case <-time.After(backoff.Step()):
@@ -100,6 +106,5 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 			w.state.Complete = true
 		}
 	})
-	l := &follower{processor: &processor{watcher: w}}
-	l.run(ctx)
+	(&follower{watcher: w}).run(ctx)
 }
