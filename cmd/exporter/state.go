@@ -74,11 +74,14 @@ delivered. The log of a configured pipeline is refused.`,
 				return err
 			}
 			defer store.Close()
-			entries := store.Logs()[name].Entries
-			if err := store.DropLog(name); err != nil {
+			log, ok := store.Logs()[name]
+			if !ok {
+				return &app.FailureError{Err: fmt.Errorf("there is no log of a pipeline %q", name)}
+			}
+			if err := store.Commit(&checkpoint.Commit{DropLogs: []string{name}}); err != nil {
 				return &app.FailureError{Err: err}
 			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "dropped %d undelivered changes of pipeline %q\n", entries, name)
+			_, err = fmt.Fprintf(command.OutOrStdout(), "dropped %d undelivered changes of pipeline %q\n", log.Entries, name)
 			return err
 		},
 	}

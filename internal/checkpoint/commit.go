@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,13 +20,15 @@ type Commit struct {
 	Logs    []delta.LogChange
 	// DropWatches are forgotten altogether.
 	DropWatches []string
+	// DropLogs are the pipelines whose logs are deleted. None of them is running.
+	DropLogs []string
 	// Info replaces the file's, where it is not nil.
 	Info *Info
 }
 
 // Empty reports whether there is nothing to write.
 func (c *Commit) Empty() bool {
-	return len(c.Watches) == 0 && len(c.Logs) == 0 && len(c.DropWatches) == 0 && c.Info == nil
+	return len(c.Watches) == 0 && len(c.Logs) == 0 && len(c.DropWatches) == 0 && len(c.DropLogs) == 0 && c.Info == nil
 }
 
 // Commit writes all of c, or nothing. After an error the file holds all of it or nothing.
@@ -37,14 +40,18 @@ func (s *Store) Commit(c *Commit) (err error) {
 	}()
 	sizes := maps.Clone(s.sizes)
 	err = s.db.Update(func(tx *bolt.Tx) error {
-		watches := tx.Bucket(watchesBucket)
+		watches, logs := tx.Bucket(watchesBucket), tx.Bucket(logsBucket)
 		for _, id := range c.DropWatches {
-			if watches.Bucket([]byte(id)) == nil {
-				continue
-			}
 			if err := watches.DeleteBucket([]byte(id)); err != nil {
 				return err
 			}
+		}
+		for _, pipeline := range c.DropLogs {
+			name := []byte(pipeline)
+			if err := errors.Join(logs.DeleteBucket(name), logs.Delete(sizeKey(name))); err != nil {
+				return err
+			}
+			delete(sizes, pipeline)
 		}
 		for i := range c.Watches {
 			if err := writeWatch(watches, &c.Watches[i]); err != nil {
@@ -56,7 +63,7 @@ func (s *Store) Commit(c *Commit) (err error) {
 			entries = encodedEntries{}
 		}
 		for i := range c.Logs {
-			if err := writeLog(tx.Bucket(logsBucket), &c.Logs[i], entries, sizes); err != nil {
+			if err := writeLog(logs, &c.Logs[i], entries, sizes); err != nil {
 				return err
 			}
 		}
@@ -178,22 +185,4 @@ func truncate(log *bolt.Bucket, from uint64, size *LogSize) error {
 		}
 	}
 	return nil
-}
-
-// DropLog deletes the log of a pipeline, which must not be running.
-func (s *Store) DropLog(pipeline string) error {
-	err := s.db.Update(func(tx *bolt.Tx) error {
-		logs := tx.Bucket(logsBucket)
-		if logs.Bucket([]byte(pipeline)) == nil {
-			return fmt.Errorf("there is no log of a pipeline %q", pipeline)
-		}
-		if err := logs.DeleteBucket([]byte(pipeline)); err != nil {
-			return err
-		}
-		return logs.Delete(sizeKey([]byte(pipeline)))
-	})
-	if err == nil {
-		delete(s.sizes, pipeline)
-	}
-	return err
 }

@@ -150,15 +150,12 @@ func begin(path string, options *bolt.Options) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), fileName+".new-*")
+	scratch, err := os.MkdirTemp(filepath.Dir(path), fileName+".new-*")
 	if err != nil {
 		return err
 	}
-	name := file.Name()
-	defer os.Remove(name) // a link is left
-	if err := file.Close(); err != nil {
-		return err
-	}
+	defer os.RemoveAll(scratch) // a link to the file is left
+	name := filepath.Join(scratch, fileName)
 	db, err := bolt.Open(name, 0o600, options)
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func verify(path string) (err error) {
 			case bytes.Equal(name, logsBucket):
 				return b.ForEachBucket(func(pipeline []byte) error { return checkLog(b.Bucket(pipeline), b.Get(sizeKey(pipeline))) })
 			default:
-				return walk(b)
+				return b.ForEach(func(_, _ []byte) error { return nil })
 			}
 		})
 	})
@@ -98,13 +98,4 @@ func checkLog(log *bolt.Bucket, text []byte) error {
 		err = fmt.Errorf("%w: damaged: a log of %d entries up to %d is said to have %d up to %d", errUnusable, entries, next, size.Entries, size.Next)
 	}
 	return err
-}
-
-func walk(b *bolt.Bucket) error {
-	return b.ForEach(func(key, value []byte) error {
-		if value == nil {
-			return walk(b.Bucket(key))
-		}
-		return nil
-	})
 }
