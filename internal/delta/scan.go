@@ -2,7 +2,6 @@ package delta
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/kubeferry/kubeferry/internal/jsonscan"
 )
@@ -14,7 +13,7 @@ import (
 // span is a half-open range of bytes. Watch frames are far below 2 GiB.
 type span struct{ from, to int32 }
 
-// fields are what scan finds in an object. The strings share one copy.
+// fields are what a scan finds in an object.
 type fields struct {
 	apiVersion, kind                      string
 	name, namespace, uid, resourceVersion string
@@ -23,17 +22,16 @@ type fields struct {
 }
 
 // scanObject reads one JSON object that takes all of data.
-func scanObject(data []byte) (fields, error) {
-	f := found{data: data}
+func scanObject(data []byte) (f fields, err error) {
 	s := jsonscan.NewScanner(data)
-	err := s.Object(func(key []byte) error {
+	err = s.Object(func(key []byte) error {
 		switch string(key) {
 		case "apiVersion":
 			return textInto(s, &f.apiVersion)
 		case "kind":
 			return textInto(s, &f.kind)
 		case "metadata":
-			return f.metadata(s)
+			return f.metadata(s, data)
 		default:
 			return s.Skip()
 		}
@@ -41,34 +39,10 @@ func scanObject(data []byte) (fields, error) {
 	if err == nil {
 		err = s.End()
 	}
-	return f.fields(), err
+	return f, err
 }
 
-// found are the fields while the data is being read: parts of it.
-type found struct {
-	data                                  []byte
-	apiVersion, kind                      []byte
-	name, namespace, uid, resourceVersion []byte
-	managed                               span
-}
-
-// fields copies what was found, all of it at once: six small allocations for each object would cost more than the scan
-// of it.
-func (f *found) fields() fields {
-	var all strings.Builder
-	all.Grow(len(f.apiVersion) + len(f.kind) + len(f.name) + len(f.namespace) + len(f.uid) + len(f.resourceVersion))
-	part := func(text []byte) string {
-		from := all.Len()
-		all.Write(text)
-		return all.String()[from:]
-	}
-	return fields{
-		apiVersion: part(f.apiVersion), kind: part(f.kind), name: part(f.name), namespace: part(f.namespace),
-		uid: part(f.uid), resourceVersion: part(f.resourceVersion), managed: f.managed,
-	}
-}
-
-func (f *found) metadata(s *jsonscan.Scanner) error {
+func (f *fields) metadata(s *jsonscan.Scanner, data []byte) error {
 	if s.Peek() != '{' { // null, or not Kubernetes
 		return s.Skip()
 	}
@@ -83,7 +57,7 @@ func (f *found) metadata(s *jsonscan.Scanner) error {
 		case "resourceVersion":
 			return textInto(s, &f.resourceVersion)
 		case "managedFields":
-			return f.managedFields(s)
+			return f.managedFields(s, data)
 		default:
 			return s.Skip()
 		}
@@ -91,7 +65,7 @@ func (f *found) metadata(s *jsonscan.Scanner) error {
 }
 
 // managedFields notes the member's place, and takes in the comma before it or, for the first member, after it.
-func (f *found) managedFields(s *jsonscan.Scanner) error {
+func (f *fields) managedFields(s *jsonscan.Scanner, data []byte) error {
 	if f.managed.to != 0 {
 		return fmt.Errorf("malformed JSON at offset %d: metadata.managedFields occurs twice", s.Offset())
 	}
@@ -101,10 +75,10 @@ func (f *found) managedFields(s *jsonscan.Scanner) error {
 	}
 	to := s.Offset()
 	before := from - 1
-	for before > 0 && jsonscan.IsSpace(f.data[before]) {
+	for before > 0 && jsonscan.IsSpace(data[before]) {
 		before--
 	}
-	if f.data[before] == ',' {
+	if data[before] == ',' {
 		from = before
 	} else if s.Peek() == ',' {
 		to = s.Offset() + 1
@@ -114,10 +88,11 @@ func (f *found) managedFields(s *jsonscan.Scanner) error {
 }
 
 // textInto reads a string. A value of another type leaves the target empty, which the caller judges.
-func textInto(s *jsonscan.Scanner, target *[]byte) (err error) {
+func textInto(s *jsonscan.Scanner, target *string) error {
 	if s.Peek() != '"' {
 		return s.Skip()
 	}
-	*target, err = s.Text()
+	text, err := s.Text()
+	*target = string(text)
 	return err
 }
