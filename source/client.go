@@ -46,15 +46,8 @@ type Client struct {
 	keepManagedFields bool
 }
 
-// ClientOptions are what a client keeps of objects.
-type ClientOptions struct {
-	// KeepManagedFields leaves metadata.managedFields in the objects. Where no pipeline wants them, it is cheapest to drop
-	// them first.
-	KeepManagedFields bool
-}
-
-// NewClient makes a client.
-func NewClient(config *rest.Config, options ClientOptions) (*Client, error) {
+// NewClient makes a client. Where no pipeline keeps metadata.managedFields, it is cheapest to drop them first.
+func NewClient(config *rest.Config, keepManagedFields bool) (*Client, error) {
 	config = rest.CopyConfig(config)
 	if config.QPS == 0 {
 		config.QPS, config.Burst = 20, 40 // discovery and pages of lists only
@@ -69,7 +62,7 @@ func NewClient(config *rest.Config, options ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the REST client: %w", err)
 	}
-	return &Client{rest: restClient, timeout: answerTimeout, mark: markTimeout, bookmark: bookmarkTimeout, keepManagedFields: options.KeepManagedFields}, nil
+	return &Client{rest: restClient, timeout: answerTimeout, mark: markTimeout, bookmark: bookmarkTimeout, keepManagedFields: keepManagedFields}, nil
 }
 
 var errTooLarge = errors.New("the answer is too large")

@@ -27,7 +27,7 @@ func clientOf(t *testing.T, serve http.HandlerFunc) *Client {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	client, err := NewClient(&rest.Config{Host: server.URL}, ClientOptions{})
+	client, err := NewClient(&rest.Config{Host: server.URL}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

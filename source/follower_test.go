@@ -631,7 +631,7 @@ func TestWatchWhoseBookmarksStop(t *testing.T) {
 
 func clientFor(t *testing.T, server *sourcetest.Server) *Client {
 	t.Helper()
-	client, err := NewClient(&rest.Config{Host: server.URL}, ClientOptions{})
+	client, err := NewClient(&rest.Config{Host: server.URL}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

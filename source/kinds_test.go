@@ -12,7 +12,7 @@ import (
 
 func TestResourceOf(t *testing.T) {
 	server := sourcetest.New(t)
-	client, err := NewClient(&rest.Config{Host: server.URL, QPS: -1}, ClientOptions{})
+	client, err := NewClient(&rest.Config{Host: server.URL, QPS: -1}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 // Whatever is kept of a watch, a source begins with it or refuses it; and what it began with is what it keeps.
 func FuzzMeta(f *testing.F) {
-	client, err := NewClient(&rest.Config{Host: "http://127.0.0.1:1"}, ClientOptions{})
+	client, err := NewClient(&rest.Config{Host: "http://127.0.0.1:1"}, false)
 	if err != nil {
 		f.Fatal(err)
 	}

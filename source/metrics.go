@@ -2,6 +2,7 @@ package source
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -16,19 +17,14 @@ type Metrics struct {
 
 // NewMetrics registers the counters.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
-	m := &Metrics{
-		seen: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeferry_deltas_seen_total", Help: "Changes observed, snapshots and inferred ones included.",
-		}, []string{"resource", "type"}),
-		gaps: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeferry_watch_gaps_total", Help: "Stretches of history that the API server refused to give.",
-		}, []string{"resource"}),
-		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeferry_watch_restarts_total", Help: "Watches opened after the first, for whatever reason the last one ended.",
-		}, []string{"resource"}),
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return promauto.With(registry).NewCounterVec(prometheus.CounterOpts{Name: "kubeferry_" + name, Help: help}, labels)
 	}
-	registry.MustRegister(m.seen, m.gaps, m.restarts)
-	return m
+	return &Metrics{
+		seen:     counter("deltas_seen_total", "Changes observed, snapshots and inferred ones included.", "resource", "type"),
+		gaps:     counter("watch_gaps_total", "Stretches of history that the API server refused to give.", "resource"),
+		restarts: counter("watch_restarts_total", "Watches opened after the first, for whatever reason the last one ended.", "resource"),
+	}
 }
 
 // watchMetrics are the counters of one watch, with their labels set.

@@ -114,7 +114,7 @@ func (r *recorder) ids() []string {
 // run runs a source on the server until the test ends, with short pauses between attempts.
 func run(t testing.TB, server *sourcetest.Server, handler Handler, adjust func(*Options)) *Source {
 	t.Helper()
-	client, err := NewClient(&rest.Config{Host: server.URL}, ClientOptions{})
+	client, err := NewClient(&rest.Config{Host: server.URL}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func TestBlockedHandler(t *testing.T) {
 
 func TestCheckFindsClusterScopedResources(t *testing.T) {
 	server := sourcetest.New(t)
-	client, err := NewClient(&rest.Config{Host: server.URL}, ClientOptions{})
+	client, err := NewClient(&rest.Config{Host: server.URL}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func benchmarkWatch(b *testing.B, object string, pause time.Duration) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	client, err := NewClient(&rest.Config{Host: server.URL}, ClientOptions{})
+	client, err := NewClient(&rest.Config{Host: server.URL}, false)
 	if err != nil {
 		b.Fatal(err)
 	}

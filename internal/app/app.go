@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,7 +51,8 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		serving.Wait()
 	})
 
-	client, err := source.NewClient(cluster, clientOptions(loaded))
+	keepManagedFields := slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.KeepManagedFields })
+	client, err := source.NewClient(cluster, keepManagedFields)
 	if err != nil {
 		return err
 	}

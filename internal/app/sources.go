@@ -12,11 +12,6 @@ import (
 	"github.com/kubeferry/kubeferry/source"
 )
 
-func clientOptions(loaded *config.Config) source.ClientOptions {
-	keeps := func(p config.Pipeline) bool { return p.KeepManagedFields }
-	return source.ClientOptions{KeepManagedFields: slices.ContainsFunc(loaded.Pipelines, keeps)}
-}
-
 // newSources makes the configured sources; nothing is watched yet.
 func newSources(loaded *config.Config, client *source.Client, pipelines []*pipeline.Pipeline, state *state, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
 	var made []*source.Source
