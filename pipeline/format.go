@@ -38,9 +38,9 @@ type encoder struct {
 	// dedupCluster is the pipeline and idCluster.
 	dedupCluster string
 	// epoch is what sequences begin with: three digits, 000 until the cluster's history went back for the first time.
-	epoch string
-	format       Format
-	profile      Profile
+	epoch   string
+	format  Format
+	profile Profile
 }
 
 func newEncoder(options Options) encoder {

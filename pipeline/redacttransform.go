@@ -30,7 +30,9 @@ func (t RedactTransform) Apply(_ context.Context, object map[string]any, _ Trans
 	return nil
 }
 
-func lastAppliedPath() fieldpath.Path { return fieldpath.Of("metadata", "annotations", delta.LastApplied) }
+func lastAppliedPath() fieldpath.Path {
+	return fieldpath.Of("metadata", "annotations", delta.LastApplied)
+}
 
 // any is the digest of a decoded value: of a string's text, of anything else's JSON with sorted keys. So equal values
 // have equal digests, and a text has the one that it has in a Secret. What is a digest already stays as it is.

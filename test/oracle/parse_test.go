@@ -18,7 +18,7 @@ const (
 		`"sequence":"00000000000000000235","data":{` + data + `}}`
 	plain = `{"id":"eu/1/4f0c/235/MODIFIED","cluster":"eu/1","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` +
 		`"sequence":"00000000000000000235",` + data + `}`
-	gap   = `{"specversion":"1.0","id":"eu/abc/10-20/GAP","source":"/clusters/eu","type":"dev.kubeferry.gap",` +
+	gap = `{"specversion":"1.0","id":"eu/abc/10-20/GAP","source":"/clusters/eu","type":"dev.kubeferry.gap",` +
 		`"subject":"/api/v1/namespaces/shop/pods","data":{"type":"GAP","namespace":"shop","from":"10","to":"20",` +
 		`"unclean":true,"resource":{"group":"","version":"v1","resource":"pods"}}}`
 )
@@ -65,7 +65,7 @@ func TestParse(t *testing.T) {
 	raw.parse = func(body []byte) (oracle.Record, error) {
 		headers := map[string]string{
 			"kubeferry-id": modified.ID, "kubeferry-type": "MODIFIED", "kubeferry-resource": "apps/v1/deployments",
-			"kubeferry-subject": "/apis/apps/v1/namespaces/shop/deployments/a%20b%25",
+			"kubeferry-subject":  "/apis/apps/v1/namespaces/shop/deployments/a%20b%25",
 			"kubeferry-sequence": "00000000000000000235",
 		}
 		return oracle.ParseRaw(func(name string) string { return headers[name] }, body)
