@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"path/filepath"
 
@@ -42,7 +40,7 @@ code is 1. After an interruption the next replay goes on with what was moved asi
 			}
 			return replay.Run(command.Context(), replay.Options{
 				Config: loaded, Path: letters, Pipeline: only, UserAgent: app.UserAgent(versionName()),
-				Out: command.OutOrStdout(), Progress: progress(command.ErrOrStderr()),
+				Out:    command.OutOrStdout(),
 				Logger: slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 			})
 		},
@@ -50,17 +48,4 @@ code is 1. After an interruption the next replay goes on with what was moved asi
 	addConfigFlag(command, &file)
 	command.Flags().StringVar(&only, "pipeline", "", "replay the letters of this pipeline only; the others stay")
 	return command
-}
-
-// progress reports where w is a terminal, and nowhere else.
-func progress(w io.Writer) func(done, total int) {
-	if !isTerminal(w) {
-		return func(int, int) {}
-	}
-	return func(done, total int) {
-		fmt.Fprintf(w, "\r%d of %d", done, total)
-		if done == total {
-			fmt.Fprintln(w)
-		}
-	}
 }

@@ -28,7 +28,7 @@ type Object struct {
 }
 
 // NewObject reads an object's JSON, checking the syntax of all of it, and takes ownership of it. Bytes that are not
-// UTF-8 become U+FFFD, as they would in decoding. JSON that is cut short is [jsonscan.ErrIncomplete].
+// UTF-8 become U+FFFD, as they would in decoding.
 func NewObject(raw []byte) (*Object, error) {
 	if len(raw) > math.MaxInt32 {
 		return nil, errors.New("object of 2 GiB or more")

@@ -2,16 +2,14 @@
 package jsonscan
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/bits"
 	"strconv"
+	"strings"
 )
-
-// ErrIncomplete is the error of JSON that ends before its value does.
-var ErrIncomplete = errors.New("unexpected end of JSON")
 
 // maxDepth of nesting; encoding/json has the same bound.
 const maxDepth = 10000
@@ -192,7 +190,7 @@ func (s *Scanner) quoted() (raw []byte, escaped bool, err error) {
 	for {
 		s.plain()
 		if s.pos >= len(s.data) {
-			return nil, false, s.fail("")
+			return nil, false, s.fail("a string without an end")
 		}
 		switch c := s.data[s.pos]; {
 		case c == '"':
@@ -233,44 +231,29 @@ func (s *Scanner) plain() {
 }
 
 func (s *Scanner) escape() error {
-	if s.pos+1 >= len(s.data) {
-		s.pos = len(s.data)
-		return s.fail("")
-	}
-	switch s.data[s.pos+1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+	rest := s.data[s.pos+1:]
+	switch {
+	case len(rest) >= 1 && strings.IndexByte(`"\/bfnrt`, rest[0]) >= 0:
 		s.pos += 2
-		return nil
-	case 'u':
-		for i := s.pos + 2; i < s.pos+6; i++ {
-			if i >= len(s.data) {
-				s.pos = len(s.data)
-				return s.fail("")
-			}
-			if !isHex(s.data[i]) {
-				return s.fail("wrong \\u escape")
-			}
-		}
+	case len(rest) >= 5 && rest[0] == 'u' && isHex(rest[1:5]):
 		s.pos += 6
-		return nil
 	default:
 		return s.fail("unknown escape in a string")
 	}
+	return nil
 }
 
-func isHex(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+func isHex(digits []byte) bool {
+	for _, c := range digits {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *Scanner) literal(word string) error {
-	rest := s.data[s.pos:]
-	if len(rest) < len(word) {
-		if string(rest) == word[:len(rest)] {
-			s.pos = len(s.data)
-		}
-		return s.fail("unknown word")
-	}
-	if string(rest[:len(word)]) != word {
+	if !bytes.HasPrefix(s.data[s.pos:], []byte(word)) {
 		return s.fail("unknown word")
 	}
 	s.pos += len(word)
@@ -321,11 +304,8 @@ func (s *Scanner) next() byte {
 	return 0
 }
 
-// fail makes a syntax error at the present offset; at the end of the data it is ErrIncomplete.
+// fail makes a syntax error at the present offset.
 func (s *Scanner) fail(message string) error {
-	if s.pos >= len(s.data) {
-		return ErrIncomplete
-	}
 	return fmt.Errorf("malformed JSON at offset %d: %s", s.pos, message)
 }
 

@@ -33,10 +33,8 @@ type Options struct {
 	// UserAgent names the program and its version to peers.
 	UserAgent string
 	// Out takes the summary.
-	Out io.Writer
-	// Progress is called after each letter that was looked at.
-	Progress func(done, total int)
-	Logger   *slog.Logger
+	Out    io.Writer
+	Logger *slog.Logger
 }
 
 // replay is one run of the command.
@@ -94,7 +92,6 @@ func Run(ctx context.Context, options Options) error {
 func (r *replay) deliver(ctx context.Context, opened map[string]app.OpenSink, lines [][]byte) (left [][]byte, delivered int) {
 	blocked := map[string]bool{}
 	for n, line := range lines {
-		r.Progress(n+1, len(lines))
 		letter, err := pipeline.DecodeLetter(line)
 		if err == nil && r.Pipeline != "" && letter.Pipeline != r.Pipeline {
 			left = append(left, line)
