@@ -8,14 +8,9 @@
 //	API server ─▶ frames ─▶ Reflector ─▶ store ─▶ follower ─▶ process ─▶ Handler
 //	              (bytes)   (retries)             (position)  (known set)
 //
-// A watch ends for many reasons that lose nothing: time-outs, resets, errors of the server. The follower, which is the
-// Reflector's ListerWatcher, goes on from its position after each of them. Only without a position, or once the server
-// refused it (410), does it begin with the whole state, whose objects are passed on one by one as ordinary events,
-// between calls of begin and end. Nothing ever holds a whole list.
-//
-// The process function compares each object with the known set, the objects that exist at the position: what it
-// has seen is dropped, what is new is a delta. Absence is concluded from a complete list only, never from an error,
-// a lost right or a missing resource; a resource that discovery proves gone took its objects along.
+// The follower is the Reflector's ListerWatcher, and begins each watch where the last one ended, or with the whole state. The
+// process function compares each object with the known set, the objects that exist at the position: what it has seen is
+// dropped, what is new is a delta. docs/architecture.md has the reasons.
 //
 // Each known object has views: bits for the pipelines whose snapshot of it is due, and for those that do not have it. The
 // comparison of an object and its views decide which pipelines get which delta. The Handler reports whose filters passed
