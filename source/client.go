@@ -36,7 +36,8 @@ var (
 	errNoBookmarks = errors.New("the watch sends no bookmarks any more: the connection may be dead")
 )
 
-// Client talks to one API server. Watches bypass its rate limit.
+// Client talks to one API server. It has no rate limit: one that requests share would make the list that closes a gap wait for
+// discovery, and the API server has limits of its own. Only [Kinds] needs one.
 type Client struct {
 	rest     rest.Interface
 	timeout  time.Duration // see answerTimeout, and so on
@@ -49,9 +50,7 @@ type Client struct {
 // NewClient makes a client. Where no pipeline keeps metadata.managedFields, it is cheapest to drop them first.
 func NewClient(config *rest.Config, keepManagedFields bool) (*Client, error) {
 	config = rest.CopyConfig(config)
-	if config.QPS == 0 {
-		config.QPS, config.Burst = 20, 40 // discovery and pages of lists only
-	}
+	config.QPS = -1
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
@@ -126,7 +125,7 @@ func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*fr
 	timeout := time.Duration(*options.TimeoutSeconds) * time.Second
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(c.client.timeout, func() { cancel(errNoAnswer) })
-	body, err := c.request(options).Throttle(nil).Stream(ctx)
+	body, err := c.request(options).Stream(ctx)
 	if !late.Stop() { // what was opened in that moment has ended again
 		if err == nil {
 			_ = body.Close()

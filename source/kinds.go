@@ -2,18 +2,58 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
+const (
+	// kindsPerSecond are looked for, after the first kindsAtOnce.
+	kindsPerSecond = 2
+	kindsAtOnce    = 40
+	// maxAbsent kinds are remembered, each for absentFor.
+	maxAbsent = 1000
+	absentFor = 30 * time.Second
+)
+
+// Kinds finds the resources of kinds that Events name. Whoever may create Events can name any kind, as often as they like: so
+// the rate of it is bounded, and a kind that does not exist is not looked for again at once.
+type Kinds struct {
+	client  *Client
+	limiter flowcontrol.RateLimiter
+	absent  *cache.LRUExpireCache
+}
+
+// NewKinds makes Kinds that use a client.
+func NewKinds(client *Client) *Kinds {
+	return &Kinds{client, flowcontrol.NewTokenBucketRateLimiter(kindsPerSecond, kindsAtOnce), cache.NewLRUExpireCache(maxAbsent)}
+}
+
 // ResourceOf returns the resource of a kind, in the first version in which discovery lists it, and whether its objects
-// have namespaces. The error wraps [ErrMissing] if there is no such resource that can be watched. A RESTMapper of
-// client-go would do as well, but brings all of k8s.io/api and 20 MB.
-func (c *Client) ResourceOf(ctx context.Context, kind schema.GroupKind) (gvr schema.GroupVersionResource, namespaced bool, err error) {
+// have namespaces. The error wraps [ErrMissing] if there is no such resource that can be watched.
+func (k *Kinds) ResourceOf(ctx context.Context, kind schema.GroupKind) (gvr schema.GroupVersionResource, namespaced bool, err error) {
+	if err := k.limiter.Wait(ctx); err != nil {
+		return gvr, false, err
+	}
+	if missing, ok := k.absent.Get(kind); ok {
+		return gvr, false, missing.(error)
+	}
+	gvr, namespaced, err = k.client.resourceOf(ctx, kind)
+	if errors.Is(err, ErrMissing) {
+		k.absent.Add(kind, err, absentFor)
+	}
+	return gvr, namespaced, err
+}
+
+// resourceOf does what a RESTMapper of client-go would do as well, which brings all of k8s.io/api and 20 MB.
+func (c *Client) resourceOf(ctx context.Context, kind schema.GroupKind) (gvr schema.GroupVersionResource, namespaced bool, err error) {
 	versions, err := c.versions(ctx, kind.Group)
 	if err != nil {
 		return gvr, false, fmt.Errorf("discover the versions of %q: %w", kind.Group, err)

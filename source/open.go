@@ -60,10 +60,9 @@ func (l *follower) compare(ctx context.Context) error {
 		}
 		return l.rolledBack
 	}
-	if !l.resumed {
-		return nil
+	if l.resumed {
+		l.resumed, l.lastRun = false, now.resourceVersion
 	}
-	l.resumed, l.lastRun = false, now.resourceVersion
 	return nil
 }
 

@@ -105,7 +105,7 @@ type life struct {
 
 func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, adjust func(*Options, *life)) *life {
 	t.Helper()
-	client, err := NewClient(&rest.Config{Host: server.URL, QPS: -1}, false)
+	client, err := NewClient(&rest.Config{Host: server.URL}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,5 +27,5 @@ func newEnricher(loaded *config.Config, cluster *rest.Config, client *source.Cli
 	if err != nil {
 		return nil, fmt.Errorf("make the client for metadata: %w", err)
 	}
-	return enrich.New(client, reader, int64(loaded.Enrichment.MaxBytes), registry, logger), nil
+	return enrich.New(source.NewKinds(client), reader, int64(loaded.Enrichment.MaxBytes), registry, logger), nil
 }

@@ -138,7 +138,7 @@ func newWorld(rt *rapid.T) *world {
 func (w *world) start(rt *rapid.T, number int) {
 	r := &run{}
 	logger := slog.New(slog.DiscardHandler)
-	client, err := source.NewClient(&rest.Config{Host: w.server.URL, QPS: -1}, false)
+	client, err := source.NewClient(&rest.Config{Host: w.server.URL}, false)
 	if err != nil {
 		rt.Fatal(err)
 	}

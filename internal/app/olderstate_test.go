@@ -101,7 +101,7 @@ func olderState(t *testing.T) string {
 func runOlder(t *testing.T, server *sourcetest.Server, dir string, change func(), last string) map[string][]string {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	client, err := source.NewClient(&rest.Config{Host: server.URL, QPS: -1}, false)
+	client, err := source.NewClient(&rest.Config{Host: server.URL}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
