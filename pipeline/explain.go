@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -132,8 +134,12 @@ func describe(ctx context.Context, filter Filter, judged *Change, shown redacted
 	case ExprFilter:
 		answer.Kind = "expr" // without its text, in which a secret may stand for a ${…}
 		answer.Reads = exprReads(filter, shown)
-		if _, err := filter.program.Pass(ctx, judged); err != nil { // also where onError hides it
-			answer.Error = fmt.Sprintf("%v (onError: %s)", err, filter.onError)
+		var failed *expr.EvalError
+		switch _, err := filter.program.Pass(ctx, judged); { // also where onError hides it
+		case errors.As(err, &failed):
+			answer.Error = fmt.Sprintf("%v (onError: %s)", err, filter.decision(failed))
+		case err != nil:
+			answer.Error = err.Error()
 		}
 	case ChangedFilter:
 		answer.Kind, answer.Condition = "changed", joined(filter.list)

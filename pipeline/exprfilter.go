@@ -50,7 +50,7 @@ func (f ExprFilter) Pass(c *Change) (bool, error) {
 	}
 	c.pipeline.metrics.filterErrors.Inc()
 	f.log(c, failed)
-	switch f.onError {
+	switch f.decision(failed) {
 	case OnErrorDeadLetter:
 		return false, err
 	case OnErrorDrop:
@@ -58,6 +58,15 @@ func (f ExprFilter) Pass(c *Change) (bool, error) {
 	default:
 		return true, nil
 	}
+}
+
+// decision returns what becomes of a change on which the expression fails. One that costs too much goes to the dead letter:
+// otherwise an object could be made so large that it passes a filter, or is hidden by it.
+func (f ExprFilter) decision(failed *expr.EvalError) OnError {
+	if failed.TooExpensive {
+		return OnErrorDeadLetter
+	}
+	return f.onError
 }
 
 // log logs a failure: the first at each place of the expression as a warning, since the next change is likely to
@@ -69,5 +78,5 @@ func (f ExprFilter) log(c *Change, failed *expr.EvalError) {
 	}
 	o := c.observed.Object
 	log("filter fails on an object", "resource", delta.ResourceName(c.observed.Resource), "namespace", o.Namespace(), "name", o.Name(),
-		"onError", f.onError, "err", failed)
+		"onError", f.decision(failed), "err", failed)
 }

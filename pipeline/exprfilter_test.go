@@ -36,6 +36,7 @@ func count(t testing.TB, c prometheus.Counter) float64 {
 }
 
 func TestExprFilter(t *testing.T) {
+	const expensive = `[object.where].all(x, lists.range(2000).all(y, lists.range(2000).all(z, y + z >= 0)))`
 	for _, c := range []struct {
 		name, text string
 		onError    OnError
@@ -49,6 +50,9 @@ func TestExprFilter(t *testing.T) {
 		{"fails, default", `object.spec.nope == 1`, "", "sink", 1},
 		{"fails, drop", `object.spec.nope == 1`, OnErrorDrop, "", 1},
 		{"fails, dead letter", `object.spec.nope == 1`, OnErrorDeadLetter, "dead", 1},
+		{"costs too much, pass", expensive, OnErrorPass, "dead", 1},
+		{"costs too much, drop", expensive, OnErrorDrop, "dead", 1},
+		{"costs too much, dead letter", expensive, OnErrorDeadLetter, "dead", 1},
 		{"does not matter", `object.where == "in" || object.spec.nope == 1`, OnErrorDrop, "sink", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -77,7 +77,7 @@ type Filter struct {
 	Expr       string            `yaml:"expr" doc:"CEL expression that is true for what passes, of object, oldObject, type, resource, snapshot and inferred: object.metadata.namespace != \"sandbox\""`
 	// Program is Expr, compiled.
 	Program *expr.Program    `yaml:"-"`
-	OnError pipeline.OnError `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which the expression fails, because a field is not there for example. pass: it passes; drop: it does not; deadLetter: it goes to the dead letter"`
+	OnError pipeline.OnError `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which the expression fails, because a field is not there for example. pass: it passes; drop: it does not; deadLetter: it goes to the dead letter. One on which it costs too much always goes there"`
 }
 
 // Enrich is what a pipeline adds to objects.

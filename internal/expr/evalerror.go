@@ -16,6 +16,9 @@ type EvalError struct {
 	// Line and Column of the place in the text, as in the errors of [Compile].
 	Line, Column int
 	Message      string
+	// TooExpensive is set if the evaluation was stopped at its cost limit: it has no result because of how large the object
+	// is, which whoever may write the object can choose.
+	TooExpensive bool
 }
 
 // Error is the place and the reason.
@@ -25,14 +28,16 @@ func (e *EvalError) Error() string {
 
 func (p *Program) evalError(at ast.Expr, reason string) *EvalError {
 	place := p.ast.SourceInfo().GetStartLocation(at.ID())
-	return &EvalError{place.Line(), place.Column() + 1, reason}
+	return &EvalError{Line: place.Line(), Column: place.Column() + 1, Message: reason}
 }
 
 // explain makes an EvalError of cel-go's error. The messages of cel-go quote values ("no such key: …", "invalid RFC 3339
 // timestamp …"), so none is passed on: the reason is made of the expression's own text.
 func (p *Program) explain(err error) error {
 	if tooExpensive(err) {
-		return p.evalError(p.ast.Expr(), tooMuch())
+		failed := p.evalError(p.ast.Expr(), tooMuch())
+		failed.TooExpensive = true
+		return failed
 	}
 	at := p.ast.Expr()
 	var failed *types.Err
