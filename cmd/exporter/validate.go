@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -12,21 +13,42 @@ import (
 )
 
 func newValidate() *cobra.Command {
-	var file string
-	var connecting bool
+	var file, envFile string
+	var connecting, allowUnset bool
 	command := &cobra.Command{
-		Use:   "validate --config FILE",
+		Use: "validate --config FILE",
+		Example: `  exporter validate --config kubeferry.yaml
+  exporter validate --config kubeferry.yaml --env-file ci.env    # lines such as NATS_URL=nats://nats:4222
+  exporter validate --config kubeferry.yaml --allow-unset
+  exporter validate --config kubeferry.yaml --connect`,
 		Short: "Check a configuration file and list every fault",
 		Long: `validate reads a configuration file and lists everything that is wrong with it, each with its line and path.
 It needs no cluster and no sink. It exits 0 if the file is fine, 2 if not. Warnings name choices that work but give
 up a promise.
+
+In CI, the variables and files that the exporter's Pod has may be missing. --env-file reads variables from a file, as
+docker run does; they win over those of the environment. With --allow-unset a value with a ${NAME} that is not set, or a
+${file:/path} that is not there, is taken for right without checking it, and a warning names it.
 
 With --connect it also connects to every sink, logs in, and looks for the topic, the stream or the endpoint, without
 sending a record. It says of each what is wrong and what to do, and exits 1 if there is anything. Run it where the
 exporter will run: names, routes, rights and files are those of this machine.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			loaded, doubts, err := config.Load(file, config.Options{Kinds: kinds()})
+			variables := map[string]string{}
+			if envFile != "" {
+				var err error
+				if variables, err = config.ReadEnvFile(envFile); err != nil {
+					return err
+				}
+			}
+			getenv := func(name string) (string, bool) {
+				if value, ok := variables[name]; ok {
+					return value, true
+				}
+				return os.LookupEnv(name)
+			}
+			loaded, doubts, err := config.Load(file, config.Options{Kinds: kinds(), Getenv: getenv, AllowUnset: allowUnset})
 			for _, warning := range doubts {
 				fmt.Fprintln(command.ErrOrStderr(), "warning:", warning)
 			}
@@ -42,7 +64,10 @@ exporter will run: names, routes, rights and files are those of this machine.`,
 		},
 	}
 	addConfigFlag(command, &file)
+	command.Flags().StringVar(&envFile, "env-file", "", "read environment variables from a `file` of lines KEY=VALUE")
+	command.Flags().BoolVar(&allowUnset, "allow-unset", false, "do not check values with variables that are not set, or files that are not there")
 	command.Flags().BoolVar(&connecting, "connect", false, "also connect to every sink and check it, without sending a record")
+	command.MarkFlagsMutuallyExclusive("connect", "allow-unset")
 	return command
 }
 

@@ -15,9 +15,10 @@ import (
 
 // decoder fills structs from a tree. What cannot be decoded is reported and keeps its default.
 type decoder struct {
-	faults *faultList
-	kinds  []sinks.Kind
-	getenv func(string) (string, bool)
+	faults, warnings *faultList
+	kinds            []sinks.Kind
+	getenv           func(string) (string, bool)
+	allowUnset       bool
 	// places holds the values in the file by their paths.
 	places map[string]*node
 }

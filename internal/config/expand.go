@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,20 +14,30 @@ import (
 // maxExpansion bounds the file of a ${file:…}: keys and passwords are small.
 const maxExpansion = 1 << 20
 
-// expand replaces ${NAME} and ${file:/path} in a scalar, once: what comes in is not expanded again.
-func (n *node) expand(getenv func(string) (string, bool)) error {
-	text, secrets, err := expandText(n.text, getenv)
+// expand replaces ${NAME} and ${file:/path} in a scalar, once: what comes in is not expanded again. A missing one stands for
+// itself if that is allowed.
+func (d *decoder) expand(n *node) error {
+	var missing error
+	find := func(name string) (string, error) {
+		value, err := lookup(name, d.getenv)
+		if d.allowUnset && (errors.Is(err, errUnset) || errors.Is(err, fs.ErrNotExist)) {
+			missing = cmp.Or(missing, err)
+			return "${" + name + "}", nil
+		}
+		return value, err
+	}
+	text, secrets, err := expandText(n.text, find)
 	if len(secrets) > 0 {
 		n.expanded, n.secrets = true, append(secrets, secret{text, n.text})
 	}
-	n.text = text
+	n.text, n.missing = text, missing
 	return err
 }
 
 var reference = regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`)
 
 // expandText reads from left to right: "$${" is a literal "${", any other "$" that does not begin "${" stands for itself.
-func expandText(text string, getenv func(string) (string, bool)) (expanded string, secrets []secret, err error) {
+func expandText(text string, find func(name string) (string, error)) (expanded string, secrets []secret, err error) {
 	expanded = reference.ReplaceAllStringFunc(text, func(match string) string {
 		name, closed := strings.CutSuffix(match[2:], "}")
 		switch {
@@ -39,12 +50,14 @@ func expandText(text string, getenv func(string) (string, bool)) (expanded strin
 			return ""
 		}
 		var value string
-		value, err = lookup(name, getenv)
+		value, err = find(name)
 		secrets = append(secrets, secret{value, match})
 		return value
 	})
 	return expanded, secrets, err
 }
+
+var errUnset = errors.New("is not set")
 
 func lookup(name string, getenv func(string) (string, bool)) (string, error) {
 	if path, ok := strings.CutPrefix(name, "file:"); ok {
@@ -55,7 +68,7 @@ func lookup(name string, getenv func(string) (string, bool)) (string, error) {
 	}
 	value, ok := getenv(name)
 	if !ok {
-		return "", fmt.Errorf("the environment variable %s is not set", name)
+		return "", fmt.Errorf("the environment variable %s %w", name, errUnset)
 	}
 	return value, nil
 }

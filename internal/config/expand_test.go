@@ -46,7 +46,7 @@ func TestExpandText(t *testing.T) {
 		{text: "${file:" + dir + "/none}", fault: "no such file"},
 		{text: "${file:" + large + "}", fault: "larger than 1Mi"},
 	} {
-		got, _, err := expandText(test.text, fakeEnv(variables))
+		got, _, err := expandText(test.text, func(name string) (string, error) { return lookup(name, fakeEnv(variables)) })
 		if test.fault != "" {
 			if err == nil || !strings.Contains(err.Error(), test.fault) {
 				t.Errorf("%s: got %q, %v, want a fault with %q", test.text, got, err, test.fault)

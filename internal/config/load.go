@@ -14,6 +14,9 @@ type Options struct {
 	Kinds []sinks.Kind
 	// Getenv looks a variable up for ${NAME}; nil is os.LookupEnv.
 	Getenv func(string) (string, bool)
+	// AllowUnset takes a value with a ${NAME} that is not set, or a ${file:/path} that is not there, for right without
+	// checking it. Each is a warning. Nothing can run with such a [Config].
+	AllowUnset bool
 }
 
 // Load reads the file at path. Its error is a [Faults]; warnings come with or without one.
@@ -30,7 +33,7 @@ func Parse(data []byte, name string, opts Options) (config *Config, warnings Fau
 	if opts.Getenv == nil {
 		opts.Getenv = os.LookupEnv
 	}
-	faults := &faultList{file: name}
+	faults, doubts := &faultList{file: name}, &faultList{file: name}
 	tree, invalid := parseYAML(data)
 	for _, fault := range invalid {
 		faults.add(fault.Line, fault.Column, "", fault.Message)
@@ -44,13 +47,15 @@ func Parse(data []byte, name string, opts Options) (config *Config, warnings Fau
 
 	config = new(Config)
 	config.setDefaults()
-	decode := &decoder{faults: faults, kinds: opts.Kinds, getenv: opts.Getenv, places: map[string]*node{}}
+	decode := &decoder{
+		faults: faults, warnings: doubts, kinds: opts.Kinds, getenv: opts.Getenv, allowUnset: opts.AllowUnset, places: map[string]*node{},
+	}
 	decode.value(tree, "", reflect.ValueOf(config).Elem(), nil)
 
-	check := &validator{config: config, decode: decode, faults: faults, warnings: &faultList{file: name}}
+	check := &validator{config: config, decode: decode, faults: faults, warnings: doubts}
 	check.all()
 	if len(faults.faults) > 0 {
-		return nil, check.warnings.sorted(), faults.sorted()
+		return nil, doubts.sorted(), faults.sorted()
 	}
-	return config, check.warnings.sorted(), nil
+	return config, doubts.sorted(), nil
 }

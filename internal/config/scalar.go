@@ -31,11 +31,17 @@ var (
 // in YAML too, so that a password 0123 or a topic 2026-01-01 is not taken for something else.
 func (d *decoder) scalar(n *node, path string, v reflect.Value, enum []string) {
 	t := v.Type()
-	if err := n.expand(d.getenv); err != nil {
+	if err := d.expand(n); err != nil {
 		d.faults.addBroken(n, path, "%v", err)
 		return
 	}
 	switch {
+	case n.missing != nil:
+		d.warnings.add(n.line, n.column, path, fmt.Sprintf("not checked: %v", n.missing))
+		d.faults.setBroken(path)
+		if t.Kind() == reflect.String && len(enum) == 0 {
+			v.SetString(n.text) // what is beside it may need it not to be empty
+		}
 	case n.isNull():
 		d.faults.addBroken(n, path, "has no value")
 	case n.kind != yaml.ScalarNode || !n.expanded && !tagFits(n, t):

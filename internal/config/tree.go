@@ -21,6 +21,7 @@ type node struct {
 	raw          string    // of a scalar, as it is written in the file
 	expanded     bool      // text was made from something outside the file
 	secrets      []secret  // what came from outside
+	missing      error     // why some of it is not known
 	items        []*node   // of a sequence
 	entries      []entry   // of a mapping
 	line, column int

@@ -8,10 +8,9 @@ import (
 
 // validator checks a decoded file. It reports nothing about values that could not be decoded.
 type validator struct {
-	config   *Config
-	decode   *decoder
-	faults   *faultList
-	warnings *faultList
+	config           *Config
+	decode           *decoder
+	faults, warnings *faultList
 
 	sourceNames, sinkNames []name
 }
