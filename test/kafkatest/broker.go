@@ -30,10 +30,10 @@ type Options struct {
 	Heap string
 	// Brokers is their number, 1 if zero. The first is also the controller. Several need the real thing.
 	Brokers int
-	// Secure adds the listeners with TLS and logins. It needs the real thing.
+	// Secure adds the listeners with TLS and logins. The stand-in has none of them.
 	Secure *Secure
-	// Advertise has the address that clients are told for a listener instead of its own: that of a proxy.
-	Advertise map[Listener]string
+	// Also adds listeners that give clients another address than their own: that of a proxy.
+	Also map[Listener]Also
 }
 
 // Broker is a Kafka cluster. Its methods fail the test instead of returning errors, so they belong on the test's own
@@ -70,7 +70,7 @@ func StartWith(tb testing.TB, opts Options) *Broker {
 	switch {
 	case err != nil && os.Getenv("CI") == "true":
 		tb.Fatalf("no Kafka broker: %v", err)
-	case err != nil && (opts.Brokers > 1 || opts.Secure != nil):
+	case err != nil && opts.Brokers > 1:
 		tb.Skipf("no Kafka broker, and its stand-in cannot do what is needed: %v", err)
 	case err != nil:
 		tb.Logf("NOT A REAL BROKER: franz-go's kfake takes Kafka's place, because %v", err)
@@ -94,11 +94,20 @@ func StartWith(tb testing.TB, opts Options) *Broker {
 	}
 }
 
+// In returns the broker for use in another test, which must end before the one that started it.
+func (b *Broker) In(tb testing.TB) *Broker { return &Broker{tb: tb, java: b.java, nodes: b.nodes} }
+
 // Addr is the first broker's bootstrap address, host:port, without TLS or login.
 func (b *Broker) Addr() string { return b.AddrOf(Plaintext) }
 
-// AddrOf is the first broker's address of a listener.
-func (b *Broker) AddrOf(listener Listener) string { return b.nodes[0].addr(listener) }
+// AddrOf is the first broker's address of a listener. It skips the test if only the real thing has that.
+func (b *Broker) AddrOf(listener Listener) string {
+	b.tb.Helper()
+	if b.java == nil && listener != Plaintext {
+		b.tb.Skipf("the stand-in for Kafka has no listener %s", listener)
+	}
+	return b.nodes[0].addr(listener)
+}
 
 // Addrs are the plaintext addresses of all brokers.
 func (b *Broker) Addrs() []string {

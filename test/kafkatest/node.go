@@ -86,7 +86,7 @@ func (n *javaNode) format(ctx context.Context) error {
 func (n *javaNode) configure() error {
 	p := n.properties()
 	if n.opts.Secure != nil {
-		if err := n.opts.Secure.write(n.dir, p); err != nil {
+		if err := n.opts.secure(n.dir, p); err != nil {
 			return err
 		}
 	}
@@ -100,13 +100,15 @@ func (n *javaNode) configure() error {
 
 func (n *javaNode) properties() map[string]string {
 	var listeners, advertised []string
+	protocols := []string{"CONTROLLER:PLAINTEXT"}
 	for _, listener := range n.opts.listeners() {
 		listeners = append(listeners, fmt.Sprintf("%s://%s", listener, n.addr(listener)))
-		address := n.opts.Advertise[listener]
-		if address == "" {
-			address = n.addr(listener)
+		address := n.addr(listener)
+		if also, ok := n.opts.Also[listener]; ok {
+			address = also.Advertise
 		}
 		advertised = append(advertised, fmt.Sprintf("%s://%s", listener, address))
+		protocols = append(protocols, fmt.Sprintf("%s:%s", listener, protocolOf[n.opts.like(listener)]))
 	}
 	roles, replicas := "broker", strconv.Itoa(n.opts.Brokers)
 	if n.id == 1 {
@@ -120,7 +122,7 @@ func (n *javaNode) properties() map[string]string {
 		"controller.listener.names":                "CONTROLLER",
 		"listeners":                                strings.Join(listeners, ","),
 		"advertised.listeners":                     strings.Join(advertised, ","),
-		"listener.security.protocol.map":           "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL,MTLS:SSL,SASL:SASL_SSL",
+		"listener.security.protocol.map":           strings.Join(protocols, ","),
 		"inter.broker.listener.name":               string(Plaintext),
 		"log.dirs":                                 filepath.Join(n.dir, "data"),
 		"auto.create.topics.enable":                "false",

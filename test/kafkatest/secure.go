@@ -3,8 +3,11 @@ package kafkatest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 )
@@ -12,13 +15,22 @@ import (
 // Listener names one of a broker's listeners.
 type Listener string
 
-// The listeners. All but the first are there only with [Options.Secure].
+// The listeners. All but the first are there only with [Options.Secure]; [Options.Also] adds others.
 const (
 	Plaintext Listener = "PLAINTEXT"
 	TLS       Listener = "TLS"  // a server certificate
 	MutualTLS Listener = "MTLS" // and a client certificate
 	SASL      Listener = "SASL" // TLS with a login by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
 )
+
+// protocolOf are Kafka's names of what the listeners speak.
+var protocolOf = map[Listener]string{Plaintext: "PLAINTEXT", TLS: "SSL", MutualTLS: "SSL", SASL: "SASL_SSL"}
+
+// Also is one more listener: like another, but for the address that clients are given.
+type Also struct {
+	Like      Listener
+	Advertise string
+}
 
 // Secure is what the listeners with TLS and logins are made of. Certificates and keys are PEM, keys PKCS #8.
 type Secure struct {
@@ -29,14 +41,24 @@ type Secure struct {
 
 // listeners returns the names in use.
 func (o *Options) listeners() []Listener {
-	if o.Secure == nil {
-		return []Listener{Plaintext}
+	listeners := []Listener{Plaintext}
+	if o.Secure != nil {
+		listeners = append(listeners, TLS, MutualTLS, SASL)
 	}
-	return []Listener{Plaintext, TLS, MutualTLS, SASL}
+	return append(listeners, slices.Sorted(maps.Keys(o.Also))...)
 }
 
-// write puts the certificates into dir, and adds what server.properties says of the listeners to p.
-func (s *Secure) write(dir string, p map[string]string) error {
+// like returns the listener that another one is like, often itself.
+func (o *Options) like(listener Listener) Listener {
+	if also, ok := o.Also[listener]; ok {
+		return also.Like
+	}
+	return listener
+}
+
+// secure puts the certificates into dir, and adds what server.properties says of the listeners to p.
+func (o *Options) secure(dir string, p map[string]string) error {
+	s := o.Secure
 	keystore, truststore := filepath.Join(dir, "server.pem"), filepath.Join(dir, "clients.pem")
 	if err := os.WriteFile(keystore, append(append([]byte{}, s.Key...), s.Cert...), 0o600); err != nil {
 		return err
@@ -46,16 +68,26 @@ func (s *Secure) write(dir string, p map[string]string) error {
 	}
 	p["ssl.keystore.type"], p["ssl.keystore.location"] = "PEM", keystore
 	p["ssl.truststore.type"], p["ssl.truststore.location"] = "PEM", truststore
-	p["listener.name.mtls.ssl.client.auth"] = "required"
-
-	const module = "org.apache.kafka.common.security."
-	sasl := "listener.name.sasl."
-	p[sasl+"sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
-	p[sasl+"plain.sasl.jaas.config"] = fmt.Sprintf("%splain.PlainLoginModule required user_%s=%q;", module, s.User, s.Password)
-	for _, mechanism := range []string{"scram-sha-256", "scram-sha-512"} {
-		p[sasl+mechanism+".sasl.jaas.config"] = module + "scram.ScramLoginModule required;"
+	for _, listener := range o.listeners() {
+		prefix := "listener.name." + strings.ToLower(string(listener)) + "."
+		switch o.like(listener) {
+		case MutualTLS:
+			p[prefix+"ssl.client.auth"] = "required"
+		case SASL:
+			s.mechanisms(prefix, p)
+		}
 	}
 	return nil
+}
+
+// mechanisms adds the ways to log in to a listener.
+func (s *Secure) mechanisms(prefix string, p map[string]string) {
+	const module = "org.apache.kafka.common.security."
+	p[prefix+"sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+	p[prefix+"plain.sasl.jaas.config"] = fmt.Sprintf("%splain.PlainLoginModule required user_%s=%q;", module, s.User, s.Password)
+	for _, mechanism := range []string{"scram-sha-256", "scram-sha-512"} {
+		p[prefix+mechanism+".sasl.jaas.config"] = module + "scram.ScramLoginModule required;"
+	}
 }
 
 // scram are the arguments of StorageTool that store the user.

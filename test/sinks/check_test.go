@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/kafka"
@@ -69,32 +68,23 @@ func (c *checkCase) run(t *testing.T) {
 	}
 }
 
-func TestKafkaCheck(t *testing.T) {
-	authority := sinktest.NewAuthority(t)
-	cert, key := authority.Issue("broker", "127.0.0.1")
-	caFile, otherCA := filepath.Join(t.TempDir(), "ca.pem"), filepath.Join(t.TempDir(), "ca.pem")
-	write(t, caFile, authority.PEM())
+func testKafkaCheck(t *testing.T, broker *kafkaServer) {
+	t.Helper()
+	broker.AddrOf(elsewhere)
+	otherCA, garbage := filepath.Join(t.TempDir(), "ca.pem"), filepath.Join(t.TempDir(), "garbage")
 	write(t, otherCA, sinktest.NewAuthority(t).PEM())
-	nowhere := nobodyAt(t)
-	garbage := filepath.Join(t.TempDir(), "garbage")
 	write(t, garbage, []byte(wrongPassword+"\n"))
-	broker := kafkatest.StartWith(t, kafkatest.Options{
-		Properties: map[string]string{
-			"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-			"super.users":           "User:ANONYMOUS", // every client without a login
-			"early.start.listeners": "CONTROLLER",
-		},
-		Secure:    &kafkatest.Secure{Cert: cert, Key: key, ClientCA: authority.PEM(), User: kafkaUser, Password: kafkaPassword},
-		Advertise: map[kafkatest.Listener]string{kafkatest.TLS: nowhere},
-	})
 	broker.CreateTopic("there", 2)
 	broker.CreateTopic("forbidden", 2)
-	allow(t, broker, kadm.OpWrite, "there", "made")
-	allow(t, broker, kadm.OpCreate, "made")
+	user := "User:" + kafkaUser
+	broker.allow(t, user, kadm.OpCreate, "made-by-check")
+	broker.allow(t, user, kadm.OpWrite, "made-by-check")
+	broker.allow(t, user, kadm.OpWrite, "there")
+	broker.awaitRight(t, "there", true)
 	config := func(listener kafkatest.Listener, change func(*kafka.Config)) *kafka.Config {
 		c := kafkaConfig("there", broker.AddrOf(listener))
 		if listener != kafkatest.Plaintext {
-			c.TLS = &sinks.TLS{CAFile: caFile}
+			c.TLS = &sinks.TLS{CAFile: broker.caFile}
 		}
 		if listener == kafkatest.SASL {
 			c.SASL = &kafka.SASL{Mechanism: "scram-sha-256", Username: kafkaUser, Password: kafkaPassword}
@@ -137,9 +127,9 @@ func TestKafkaCheck(t *testing.T) {
 			name: "no passwordFile", config: config(kafkatest.SASL, func(c *kafka.Config) { c.SASL.Password, c.SASL.PasswordFile = "", garbage+"x" }),
 			says: []string{"sasl.passwordFile " + garbage + "x", "no such file", "mend the file"},
 		},
-		{name: "away", config: kafkaConfig("there", nowhere), says: []string{nowhere, "check brokers"}},
+		{name: "away", config: kafkaConfig("there", broker.nowhere), says: []string{broker.nowhere, "check brokers"}},
 		{name: "no tls", config: config(kafkatest.SASL, func(c *kafka.Config) { c.TLS = nil }), says: []string{"check brokers", "tls"}},
-		{name: "advertised elsewhere", config: config(kafkatest.TLS, nil), says: []string{nowhere, "check advertised.listeners"}},
+		{name: "advertised elsewhere", config: config(elsewhere, nil), says: []string{broker.nowhere, "check advertised.listeners"}},
 	} {
 		t.Run(c.name, c.run)
 	}
@@ -153,30 +143,11 @@ func TestKafkaCheck(t *testing.T) {
 	}
 	// The rights that docs/sinks.md lists are enough.
 	deliverAll(t, openSink(t, config(kafkatest.SASL, nil)), record)
-	deliverAll(t, openSink(t, config(kafkatest.SASL, func(c *kafka.Config) { c.Topic, c.CreateTopics = "made", true })), record)
-}
-
-// allow gives the user of the suite a right.
-func allow(t *testing.T, broker *kafkatest.Broker, operation kadm.ACLOperation, topics ...string) {
-	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	acl := kadm.NewACLs().Topics(topics...).ResourcePatternType(kadm.ACLPatternLiteral).Operations(operation).Allow("User:" + kafkaUser).AllowHosts("*")
-	results, err := kadm.NewClient(client).CreateACLs(within(t, 20*time.Second), acl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, result := range results {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-	}
+	deliverAll(t, openSink(t, config(kafkatest.SASL, func(c *kafka.Config) { c.Topic, c.CreateTopics = "made-by-check", true })), record)
 }
 
 func TestNATSCheck(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, func(o *server.Options) {
 		o.Users = []*server.User{
 			{Username: "ferry", Password: natsPassword},

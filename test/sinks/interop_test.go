@@ -85,7 +85,7 @@ func toEvent(t *testing.T, message binding.Message) *event.Event {
 
 // testKafkaInterop reads what a pipeline sent with franz-go and with Kafka's console consumer, and decodes it with the
 // CloudEvents SDK.
-func testKafkaInterop(t *testing.T, broker *kafkatest.Broker) {
+func testKafkaInterop(t *testing.T, broker *kafkaServer) {
 	t.Helper()
 	for _, format := range interopFormats {
 		topic := "interop-" + string(format)

@@ -11,18 +11,15 @@ import (
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
-// TestKafkaBlame has a broker refuse records for what is not their fault: none may go to the dead letter.
-func TestKafkaBlame(t *testing.T) {
+// testKafkaBlame has a broker refuse records for what is not their fault: none may go to the dead letter.
+func testKafkaBlame(t *testing.T, broker *kafkaServer) {
+	t.Helper()
 	const tooOld = 2 * time.Second
-	link := newProxy(t)
-	broker := kafkatest.StartWith(t, kafkatest.Options{
-		Properties: map[string]string{"log.cleanup.policy": "compact"},
-		Advertise:  map[kafkatest.Listener]string{kafkatest.Plaintext: link.Addr()},
-	})
-	link.ForwardTo(broker.AddrOf(kafkatest.Plaintext))
+	link := broker.plainLink
+	link.ForwardTo(broker.AddrOf(linkedPlaintext))
 
 	t.Run("no key for a compacted topic", func(t *testing.T) {
-		broker.CreateTopic("compacted", 1)
+		broker.CreateTopicWith("compacted", 1, map[string]string{"cleanup.policy": "compact"})
 		config := kafkaConfig("compacted", link.Addr())
 		config.Key = "none"
 		batch := []sinks.Record{sinktest.NewRecord("a", 1), sinktest.NewRecord("b", 1)}

@@ -9,18 +9,19 @@ import (
 )
 
 // testKafkaRestart kills the broker in the middle of a load.
-func testKafkaRestart(t *testing.T, broker *kafkatest.Broker) {
+func testKafkaRestart(t *testing.T, broker *kafkaServer) {
 	t.Helper()
-	broker.CreateTopic("load", 6)
-	config := kafkaConfig("load", broker.Addr())
+	broker.CreateTopic("restart", 6)
+	config := kafkaConfig("restart", broker.Addr())
 	sink := openSink(t, config)
 	l := &load{workers: 4, keysEach: 10, perKey: 50}
 	l.run(within(t, 2*time.Minute), t, sink, config.Limits(), l.total()/4, broker.Restart)
-	l.check(t, kafkaArrivals(readAll(t, broker, "load")))
+	l.check(t, kafkaArrivals(readAll(t, broker, "restart")))
 }
 
 // TestKafkaLeaderMoves moves the leaders about between two brokers in the middle of a load, then kills one of them.
 func TestKafkaLeaderMoves(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.StartWith(t, kafkatest.Options{Brokers: 2})
 	cluster.CreateTopic("load", 6)
 	config := kafkaConfig("load", cluster.Addrs()...)
@@ -40,7 +41,7 @@ func TestKafkaLeaderMoves(t *testing.T) {
 
 // testKafkaTopicDeleted deletes the topic in the middle of a load, so that it is missing for a while. What was stored
 // before is gone, by the user's own hand; from the new topic on nothing is missing and all is in order.
-func testKafkaTopicDeleted(t *testing.T, broker *kafkatest.Broker) {
+func testKafkaTopicDeleted(t *testing.T, broker *kafkaServer) {
 	t.Helper()
 	for _, create := range []bool{false, true} {
 		topic := map[bool]string{false: "made-by-hand", true: "made-by-the-sink"}[create]

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/kafka"
 	"github.com/kubeferry/kubeferry/sinks/sinktest"
@@ -52,18 +54,18 @@ func (l *kafkaLogin) write(t *testing.T, authority *sinktest.Authority, password
 	write(t, filepath.Join(l.dir, "password"), []byte(password+"\n"))
 }
 
-// TestKafkaLogins goes into Apache Kafka each way. Then the broker gets another authority, another certificate and
+// testKafkaLogins goes into Apache Kafka each way. Then the broker gets another authority, another certificate and
 // another password: the sinks, still open, are kept out until their files follow.
-func TestKafkaLogins(t *testing.T) {
-	secure := func(password string) (*sinktest.Authority, kafkatest.Secure) {
-		authority := sinktest.NewAuthority(t)
-		cert, key := authority.Issue("broker", "127.0.0.1")
-		return authority, kafkatest.Secure{Cert: cert, Key: key, ClientCA: authority.PEM(), User: kafkaUser, Password: password}
-	}
-	authority, first := secure(kafkaPassword)
-	next, second := secure("an0th3r-pa55w0rd")
-	broker := kafkatest.StartWith(t, kafkatest.Options{Secure: &first})
+func testKafkaLogins(t *testing.T, broker *kafkaServer) {
+	t.Helper()
+	broker.AddrOf(kafkatest.TLS)
+	authority, next := broker.authority, sinktest.NewAuthority(t)
+	second := brokerSecrets(next, "an0th3r-pa55w0rd")
 	broker.CreateTopic("logins", 1)
+	for _, principal := range []string{"User:" + kafkaUser, "User:CN=ferry"} {
+		broker.allow(t, principal, kadm.OpWrite, "logins")
+	}
+	broker.awaitRight(t, "logins", true)
 	record := func(l *kafkaLogin, n int) []sinks.Record { return []sinks.Record{sinktest.NewRecord(l.name, n)} }
 
 	logins := kafkaLogins()

@@ -2,11 +2,9 @@ package sinks_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -53,58 +51,48 @@ func storedOf(records []kafkatest.Record) []sinktest.Stored {
 	return stored
 }
 
-const kafkaUser, kafkaPassword = "ferry-user", "pa55-w0rd-0f-th3-su1t3"
-
-// TestKafkaSuite runs the suite against Apache Kafka, with TLS and a login, behind a proxy that the broker advertises
+// testKafkaSuite runs the suite against Apache Kafka, with TLS and a login, behind a proxy that the broker advertises
 // as its own address.
-func TestKafkaSuite(t *testing.T) {
-	link := newProxy(t)
-	authority := sinktest.NewAuthority(t)
-	cert, key := authority.Issue("broker", "127.0.0.1")
-	caFile := filepath.Join(t.TempDir(), "ca.pem")
-	write(t, caFile, authority.PEM())
-	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{
-		"authorizer.class.name":              "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-		"allow.everyone.if.no.acl.found":     "true",
-		"early.start.listeners":              "CONTROLLER",
-		"replica.fetch.wait.max.ms":          "100",
-		"metadata.max.idle.interval.ms":      "100",
-		"socket.connection.setup.timeout.ms": "2000",
-	}, Secure: &kafkatest.Secure{
-		Cert: cert, Key: key, ClientCA: authority.PEM(), User: kafkaUser, Password: kafkaPassword,
-	}, Advertise: map[kafkatest.Listener]string{kafkatest.SASL: link.Addr()}})
-	link.ForwardTo(broker.AddrOf(kafkatest.SASL))
+func testKafkaSuite(t *testing.T, broker *kafkaServer) {
+	t.Helper()
+	link := broker.saslLink
+	link.ForwardTo(broker.AddrOf(linkedSASL))
+	broker.allow(t, "User:"+kafkaUser, kadm.OpWrite, "suite-")
 
 	n := 0
 	sinktest.Run(t, sinktest.Harness{Kind: kafka.Kind(), New: func(t *testing.T) *sinktest.Peer {
 		link.Come()
 		n++
-		topic := fmt.Sprintf("suite-%d", n)
+		broker, topic := broker.In(t), fmt.Sprintf("suite-%d", n)
 		broker.CreateTopic(topic, 3)
-		rights := &topicRights{t: t, topic: topic, addr: broker.Addr()}
+		broker.awaitRight(t, topic, true)
+		denied := false
+		deny := func() {
+			denied = true
+			broker.deny(t, topic)
+		}
 		return &sinktest.Peer{
 			Config: func() sinks.Config {
 				c := kafkaConfig(topic, link.Addr())
 				c.Compression = "none" // blanks would shrink to nothing
-				c.TLS = &sinks.TLS{CAFile: caFile}
+				c.TLS = &sinks.TLS{CAFile: broker.caFile}
 				c.SASL = &kafka.SASL{Mechanism: "scram-sha-512", Username: kafkaUser, Password: kafkaPassword}
 				return c
 			},
 			Stored: func() []sinktest.Stored {
-				records, err := broker.ReadAll(within(t, 30*time.Second), topic)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return storedOf(records)
+				return storedOf(readAll(t, broker, topic))
 			},
-			Fail:   rights.deny,
+			Fail:   deny,
 			Poison: appendBlanks(2 << 20),
 			Hang:   link.Stall,
 			Leave:  link.Leave,
-			Deny:   rights.deny,
+			Deny:   deny,
 			Mend: func() {
 				link.Come()
-				rights.allow()
+				if denied {
+					broker.relent(t, topic)
+				}
+				denied = false
 			},
 			Secrets: []string{kafkaPassword},
 			Cannot:  map[sinktest.Ability]string{sinktest.FailRecord: "a broker refuses single records for good only"},
@@ -112,72 +100,10 @@ func TestKafkaSuite(t *testing.T) {
 	}})
 }
 
-// topicRights takes the right to write to a topic away, and waits until the broker acts on it.
-type topicRights struct {
-	t           *testing.T
-	topic, addr string
-	denied      bool
-}
-
-func (r *topicRights) deny() {
-	r.denied = true
-	r.change(func(ctx context.Context, admin *kadm.Client, acl *kadm.ACLBuilder) error {
-		results, err := admin.CreateACLs(ctx, acl)
-		if err != nil {
-			return err
-		}
-		return results[0].Err
-	})
-}
-
-func (r *topicRights) allow() {
-	if !r.denied {
-		return
-	}
-	r.denied = false
-	r.change(func(ctx context.Context, admin *kadm.Client, acl *kadm.ACLBuilder) error {
-		results, err := admin.DeleteACLs(ctx, acl)
-		if err != nil {
-			return err
-		}
-		return results[0].Err
-	})
-}
-
-func (r *topicRights) change(do func(context.Context, *kadm.Client, *kadm.ACLBuilder) error) {
-	r.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.addr))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	acl := kadm.NewACLs().Topics(r.topic).ResourcePatternType(kadm.ACLPatternLiteral).
-		Operations(kadm.OpWrite).Deny("User:*").DenyHosts("*")
-	if err := do(ctx, kadm.NewClient(client), acl); err != nil {
-		r.t.Fatal(err)
-	}
-	request := kmsg.NewPtrMetadataRequest()
-	request.IncludeTopicAuthorizedOperations = true
-	topic := kmsg.NewMetadataRequestTopic()
-	topic.Topic = kmsg.StringPtr(r.topic)
-	request.Topics = append(request.Topics, topic)
-	for {
-		response, err := request.RequestWith(ctx, client)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		mayWrite := response.Topics[0].AuthorizedOperations&(1<<int(kmsg.ACLOperationWrite)) != 0
-		if mayWrite != r.denied {
-			return
-		}
-	}
-}
-
 // TestKafkaSuiteRefusals runs the suite against franz-go's stand-in for a broker, which can be made to refuse anything:
 // a single record for a reason that passes, and a login.
 func TestKafkaSuiteRefusals(t *testing.T) {
+	t.Parallel()
 	const user, password = kafkaUser, kafkaPassword
 	sinktest.Run(t, sinktest.Harness{Kind: kafka.Kind(), New: func(t *testing.T) *sinktest.Peer {
 		link := newProxy(t)

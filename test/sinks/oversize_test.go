@@ -15,11 +15,10 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
-	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/natstest"
 )
 
-func testKafkaOversize(t *testing.T, broker *kafkatest.Broker) {
+func testKafkaOversize(t *testing.T, broker *kafkaServer) {
 	t.Helper()
 	broker.CreateTopic("pipeline", 2)
 	testOversize(t, kafkaConfig("pipeline", broker.Addr()), func() (ids []string) {
