@@ -4,6 +4,7 @@ package sinks_test
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"testing"
 	"time"
@@ -18,6 +19,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// Tests that call t.Parallel wait most of the time. The default, a test for each core, would leave the cores idle.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	assets.Must(natstest.Prepare, kafkatest.Prepare)
 	goleak.VerifyTestMain(m)
 }

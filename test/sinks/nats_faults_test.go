@@ -41,6 +41,7 @@ func TestJetStreamKilled(t *testing.T) {
 
 // TestJetStreamLeaderLost kills the leader of a stream with three replicas in the middle of a load.
 func TestJetStreamLeaderLost(t *testing.T) {
+	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)
 	cluster.CreateStreamWith(t.Context(), jetstream.StreamConfig{Name: "LOAD", Subjects: []string{"k8s.>"}, Replicas: 3})
 	config := natssink.NewConfig()

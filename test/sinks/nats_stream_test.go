@@ -79,6 +79,7 @@ func jetStreamOf(t *testing.T, url string) jetstream.JetStream {
 // TestStreamWarnings has, for each way in which a stream breaks the promise, a stream that does: at start the log must
 // hold that warning, and no other.
 func TestStreamWarnings(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, nil)
 	const limits = "drops records by limits"
 	for i, test := range []struct {
@@ -190,6 +191,7 @@ func TestStreamElsewhere(t *testing.T) {
 
 // TestStreamAtStart opens sinks and sends nothing.
 func TestStreamAtStart(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, nil)
 	js := jetStreamOf(t, srv.URL())
 	there := func(name string) func() bool {
@@ -241,6 +243,7 @@ func TestStreamMadeAnew(t *testing.T) {
 
 // TestStreamReplicas creates the stream in a cluster.
 func TestStreamReplicas(t *testing.T) {
+	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)
 	config := natssink.NewConfig()
 	config.URLs = cluster.URLs()

