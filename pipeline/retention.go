@@ -18,11 +18,11 @@ type Retention struct {
 	unredacted    bool
 }
 
-// Add takes the needs of a pipeline into account.
-func (r *Retention) Add(p *Pipeline) {
+// Add takes the needs of a pipeline into account, and reports whether it needs the previous version.
+func (r *Retention) Add(p *Pipeline) bool {
 	options := &p.options
 	if !options.needsOld() {
-		return
+		return false
 	}
 	r.needed = true
 	r.managedFields = r.managedFields || options.KeepManagedFields
@@ -31,6 +31,7 @@ func (r *Retention) Add(p *Pipeline) {
 	} else {
 		r.redactor = options.Redactor
 	}
+	return true
 }
 
 // needsOld reports whether anything in the pipeline looks at the previous version.

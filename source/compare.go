@@ -37,7 +37,7 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 // modified handles a known object in another version. While the state is read, the object is part of the snapshot of
 // those pipelines that are due one, and no change.
 func (w *watcher) modified(ctx context.Context, object *delta.Object, old knownObject, live bool) error {
-	d := &delta.Delta{Type: delta.Modified, Object: object, Old: old.previous().object(), Inferred: w.reading && !live}
+	d := &delta.Delta{Type: delta.Modified, Object: object, Old: w.previous(keyOf(object), old), Inferred: w.reading && !live}
 	to := w.options.all()
 	if w.reading && w.options.Snapshot != SnapshotNever {
 		to &^= old.due
@@ -53,7 +53,7 @@ func (w *watcher) modified(ctx context.Context, object *delta.Object, old knownO
 func (w *watcher) unchanged(ctx context.Context, object *delta.Object) error {
 	old, _ := w.known().find(object)
 	record := func(v views) { w.record(object, v, nil) }
-	if old.retained == nil { // it was not needed until now
+	if old.retained == nil && w.options.RetainFor&^(old.filtered&^old.due) != 0 { // it was not needed until now
 		record = w.recordVersion(object)
 	}
 	if !w.reading || old.due == 0 {
@@ -98,7 +98,7 @@ func (w *watcher) deleteUnseen(ctx context.Context, asOf uint64) error {
 
 // emitInferredDelete sends the DELETED of an object whose last state was missed to the pipelines that have the object.
 func (w *watcher) emitInferredDelete(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
-	object := old.previous().object()
+	object := w.previous(key, old)
 	if object == nil {
 		object = delta.NewIdentity(w.state.kind(), key.namespace.Value(), key.name, old.version.UID(), old.version.ResourceVersion())
 	}
@@ -123,6 +123,9 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 		RecordOnly: d.Snapshot && w.options.Snapshot == SnapshotNever,
 	}
 	err := w.health.handOver(ctx, w.at, func(ctx context.Context) error {
+		if err := w.options.Previous.await(ctx); err != nil {
+			return err
+		}
 		return w.handler.Delta(ctx, d, recipients, func(passed PipelineSet) { record(v.sent(to, passed)) })
 	})
 	if err == nil && !recipients.RecordOnly {
@@ -131,16 +134,46 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 	return err
 }
 
-// recordVersion returns a function that records an object with what is to be retained of it.
+// recordVersion returns a function that records an object with what is to be retained of it: nothing if the filters of all
+// pipelines that need it keep the object back.
 func (w *watcher) recordVersion(object *delta.Object) func(views) {
-	var retained previous
+	var packed []byte
 	if w.options.Retain != nil {
-		retained = newPrevious(w.options.Retain(w.collection.resource, object))
+		packed = pack(w.options.Retain(w.collection.resource, object))
 	}
-	return func(v views) { w.record(object, v, retained) }
+	return func(v views) {
+		if w.options.RetainFor&^v.filtered == 0 {
+			packed = nil
+		}
+		w.record(object, v, packed)
+	}
 }
 
-func (w *watcher) record(object *delta.Object, v views, retained previous) {
-	w.known().put(object, v, retained)
+func (w *watcher) record(object *delta.Object, v views, packed []byte) {
+	w.known().put(object, v, packed)
 	w.advance(object.ResourceVersion())
+}
+
+// previous returns the known version of an object, as it was retained; nil if it was not, or cannot be read.
+func (w *watcher) previous(key objectKey, known knownObject) *delta.Object {
+	if known.retained == nil {
+		return nil
+	}
+	packed, stored := w.options.Previous.packed(known.retained)
+	if packed == nil && stored && w.store != nil {
+		var err error
+		if packed, err = w.store.Previous(w.id, key.namespace.Value(), key.name); err != nil {
+			w.logger.Warn("cannot read the version before from the state directory; it counts as unknown",
+				"namespace", key.namespace.Value(), "name", key.name, "err", err)
+		}
+	}
+	object := unpack(packed)
+	if object == nil {
+		return nil
+	}
+	// An older version of this program leaves what it does not know of in the file, and goes on.
+	if version := object.Version(); !version.Equal(&known.version) {
+		return nil
+	}
+	return object
 }

@@ -20,6 +20,12 @@ type knownSet struct {
 	changed map[objectKey]struct{}
 	// captured are those that the commit in progress writes.
 	captured map[objectKey]struct{}
+
+	// previous holds what is retained of the objects, and writing is what of it the commit in progress writes.
+	previous *PreviousVersions
+	writing  []*retained
+	// inFile is what is retained of each object that is in the state directory since an earlier run.
+	inFile *retained
 }
 
 // objectKey names an object. Many objects share a few namespaces.
@@ -33,18 +39,11 @@ type knownObject struct {
 	version delta.Version
 	round   uint32 // in which the object was last seen
 	views
-	retained *previous // nil for nothing
+	retained *retained // nil for nothing
 }
 
-func (o *knownObject) previous() previous {
-	if o.retained == nil {
-		return nil
-	}
-	return *o.retained
-}
-
-func newKnownSet(record bool) *knownSet {
-	k := &knownSet{objects: map[objectKey]knownObject{}}
+func newKnownSet(record bool, previous *PreviousVersions) *knownSet {
+	k := &knownSet{objects: map[objectKey]knownObject{}, previous: previous, inFile: &retained{}}
 	if record {
 		k.changed = map[objectKey]struct{}{}
 	}
@@ -68,18 +67,21 @@ func (k *knownSet) find(object *delta.Object) (found knownObject, ok bool) {
 	return found, ok
 }
 
-// put makes object the known version and marks it as seen in this round. If retained is nil, what is retained of the
-// same version stays.
-func (k *knownSet) put(object *delta.Object, v views, retained previous) {
+// put makes object the known version and marks it as seen in this round. packed is what is to be retained of it; if that is
+// nil, what is retained of the same version stays.
+func (k *knownSet) put(object *delta.Object, v views, packed []byte) {
 	key := keyOf(object).own()
 	old, existed := k.objects[key]
 	next := knownObject{version: object.Version(), round: k.round, views: v}
 	same := existed && old.version.Equal(&next.version)
 	switch {
-	case retained != nil:
-		next.retained = &retained
+	case packed != nil:
+		next.retained = k.previous.add(packed, k.changed != nil)
 	case same:
 		next.retained = old.retained
+	}
+	if old.retained != next.retained {
+		k.previous.release(old.retained)
 	}
 	k.objects[key] = next
 	if !same || old.views != v || next.retained != old.retained {
@@ -88,6 +90,7 @@ func (k *knownSet) put(object *delta.Object, v views, retained previous) {
 }
 
 func (k *knownSet) remove(key objectKey) {
+	k.previous.release(k.objects[key].retained)
 	delete(k.objects, key)
 	k.change(key.own())
 }
@@ -103,9 +106,8 @@ func (k *knownSet) change(key objectKey) {
 func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 	key := keyOfKnown(object)
 	restored := knownObject{version: object.Version, views: v}
-	if object.Previous != nil {
-		retained := previous(object.Previous)
-		restored.retained = &retained
+	if object.Retained {
+		restored.retained = k.inFile
 	}
 	k.objects[key] = restored
 	if changed {
@@ -117,26 +119,39 @@ func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 func (k *knownSet) capture() (put, remove []delta.Known) {
 	for key := range k.changed {
 		object, exists := k.objects[key]
-		if exists {
-			put = append(put, delta.Known{
-				Namespace: key.namespace.Value(), Name: key.name, Version: object.version,
-				Filtered: uint64(object.filtered), Due: uint64(object.due), Previous: object.previous(),
-			})
-		} else {
+		if !exists {
 			remove = append(remove, delta.Known{Namespace: key.namespace.Value(), Name: key.name})
+			continue
 		}
+		known := delta.Known{
+			Namespace: key.namespace.Value(), Name: key.name, Version: object.version,
+			Filtered: uint64(object.filtered), Due: uint64(object.due),
+		}
+		if object.retained != nil {
+			packed, stored := k.previous.packed(object.retained)
+			known.Retained = packed != nil || stored
+			if packed != nil && !stored {
+				known.Previous = packed
+				k.writing = append(k.writing, object.retained)
+			}
+		}
+		put = append(put, known)
 	}
 	k.changed, k.captured = map[objectKey]struct{}{}, k.changed
 	return put, remove
 }
 
 // committed releases what was captured last: it is on disk.
-func (k *knownSet) committed() { k.captured = nil }
+func (k *knownSet) committed() {
+	k.previous.committed(k.writing)
+	k.captured, k.writing = nil, nil
+}
 
 // failed makes what was captured last count as changed again: it may not be on disk.
 func (k *knownSet) failed() {
 	maps.Copy(k.changed, k.captured)
-	k.captured = nil
+	k.captured, k.writing = nil, nil
+	k.previous.failed()
 }
 
 // beginRound starts a reading of the whole state.

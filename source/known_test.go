@@ -13,7 +13,7 @@ import (
 func TestCommitsHoldTheKnownSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := map[string]delta.Known{}
-		k := newKnownSet(true)
+		k := newKnownSet(true, NewPreviousVersions(300))
 		version := 0
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d"})
 		object := func(n string) *delta.Object {
@@ -21,6 +21,13 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			return versioned(t, n, fmt.Sprint(version))
 		}
 		key := func(n string) objectKey { return keyOfKnown(&delta.Known{Namespace: "ns", Name: n}) }
+		known := func(o knownObject) bool {
+			if o.retained == nil {
+				return false
+			}
+			packed, stored := k.previous.packed(o.retained)
+			return packed != nil || stored
+		}
 		const well, full, lies = 0, 1, 2 // the disk
 		commit := func(disk int) {
 			put, remove := k.capture()
@@ -32,6 +39,9 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 				delete(stored, r.Name)
 			}
 			for _, p := range put {
+				if p.Retained && p.Previous == nil { // it is there already
+					p.Previous = stored[p.Name].Previous
+				}
 				stored[p.Name] = p
 			}
 			if disk == lies {
@@ -44,7 +54,7 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			}
 			for n, s := range stored {
 				o, ok := k.objects[key(n)]
-				if !ok || !o.version.Equal(&s.Version) || uint64(o.filtered) != s.Filtered || uint64(o.due) != s.Due || (o.retained == nil) != (s.Previous == nil) {
+				if !ok || !o.version.Equal(&s.Version) || uint64(o.filtered) != s.Filtered || uint64(o.due) != s.Due || known(o) != s.Retained {
 					t.Fatalf("%s: stored %+v, known %+v", n, s, o)
 				}
 			}
@@ -63,11 +73,11 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			"put": func(t *rapid.T) {
 				n := name.Draw(t, "name")
 				o := object(n)
-				var retained previous
+				var packed []byte
 				if rapid.Bool().Draw(t, "retain") {
-					retained = newPrevious(o)
+					packed = pack(o)
 				}
-				k.put(o, drawViews(t), retained)
+				k.put(o, drawViews(t), packed)
 			},
 			"remove": func(t *rapid.T) {
 				n := name.Draw(t, "name")
@@ -79,7 +89,7 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 				n := name.Draw(t, "name")
 				if known, ok := k.objects[key(n)]; ok {
 					o := versioned(t, n, known.version.ResourceVersion())
-					k.put(o, drawViews(t), rapid.SampledFrom([]previous{nil, newPrevious(o)}).Draw(t, "retained"))
+					k.put(o, drawViews(t), rapid.SampledFrom([][]byte{nil, pack(o)}).Draw(t, "retained"))
 					if put := k.objects[key(n)]; known.retained != nil && put.retained == nil {
 						t.Fatalf("%s is not retained any more", n)
 					}

@@ -1,32 +1,64 @@
 package source
 
 import (
+	"container/list"
+	"context"
+	"sync"
+
 	"github.com/klauspost/compress/s2"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// previous is what is retained of an object for its next change: its JSON, compressed; nil for nothing. A known set of
-// Pods with it takes about half of their JSON (BenchmarkPrevious: zstd saves another quarter and costs three times
-// as much).
-type previous []byte
+// PreviousVersions bounds the memory of what sources retain of their objects: the version that the next change of each is
+// compared with. All sources of a program share one. Beyond the bound, the versions that were retained first leave memory,
+// and are read from the state directory when they are needed. Without a state directory they are unknown then.
+type PreviousVersions struct {
+	maxBytes int64
 
-// newPrevious compresses an object; it returns nil for nil.
-func newPrevious(object *delta.Object) previous {
+	mu       sync.Mutex // guards what follows, and each [retained]
+	inMemory list.List  // of *retained, in the order in which they were added
+	bytes    int64      // of those in memory
+	// unstored are the bytes of those that no commit has written.
+	unstored int64
+	// failing is set while commits fail.
+	failing bool
+	// ended is closed and replaced when a commit ended, well or not.
+	ended chan struct{}
+}
+
+// retained is what is retained of one object.
+type retained struct {
+	// packed is the object's JSON, compressed, as long as it is in memory. A known set of Pods takes about half of their JSON
+	// (BenchmarkPrevious: zstd saves another quarter and costs three times as much).
+	packed []byte
+	// unstored is set until a commit has written it. It is lost if it leaves memory before.
+	unstored bool
+	place    *list.Element
+}
+
+// retainedOverhead is about what a version in memory takes beside its JSON.
+const retainedOverhead = 128
+
+func (r *retained) size() int64 { return int64(len(r.packed)) + retainedOverhead }
+
+// NewPreviousVersions makes an empty store with a bound in bytes.
+func NewPreviousVersions(maxBytes int64) *PreviousVersions {
+	return &PreviousVersions{maxBytes: maxBytes, ended: make(chan struct{})}
+}
+
+// pack compresses an object; it returns nil for nil.
+func pack(object *delta.Object) []byte {
 	if object == nil {
 		return nil
 	}
 	packed := s2.Encode(nil, object.JSON())
-	return append(make(previous, 0, len(packed)), packed...) // the encoder's buffer is as large as the worst case
+	return append(make([]byte, 0, len(packed)), packed...) // the encoder's buffer is as large as the worst case
 }
 
-// object unpacks the previous version; nil if nothing was retained, or if it cannot be read, which a checksum of the
-// state directory's pages makes unlikely: then the previous version is unknown.
-func (p previous) object() *delta.Object {
-	if p == nil {
-		return nil
-	}
-	raw, err := s2.Decode(nil, p)
+// unpack is the reverse of pack. It returns nil for what cannot be read.
+func unpack(packed []byte) *delta.Object {
+	raw, err := s2.Decode(nil, packed)
 	if err != nil {
 		return nil
 	}
@@ -35,4 +67,105 @@ func (p previous) object() *delta.Object {
 		return nil
 	}
 	return object
+}
+
+// add retains a version. unstored is set if a commit will write it.
+func (v *PreviousVersions) add(packed []byte, unstored bool) *retained {
+	r := &retained{packed: packed, unstored: unstored}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r.place = v.inMemory.PushBack(r)
+	v.bytes += r.size()
+	if unstored {
+		v.unstored += r.size()
+	}
+	v.evict()
+	return r
+}
+
+// release forgets a version; nil is none.
+func (v *PreviousVersions) release(r *retained) {
+	if r == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.drop(r)
+}
+
+// packed returns a version, or nil if it is not in memory. stored reports whether the state directory has it.
+func (v *PreviousVersions) packed(r *retained) (packed []byte, stored bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return r.packed, !r.unstored
+}
+
+// committed is called when a commit has written these.
+func (v *PreviousVersions) committed(written []*retained) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, r := range written {
+		if r.packed != nil && r.unstored {
+			v.unstored -= r.size()
+		}
+		r.unstored = false
+	}
+	v.failing = false
+	v.evict()
+	v.announceEnd()
+}
+
+// failed is called when a commit could not be written. From then on a full disk costs versions, and holds no watch back.
+func (v *PreviousVersions) failed() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.failing = true
+	v.evict()
+	v.announceEnd()
+}
+
+func (v *PreviousVersions) announceEnd() {
+	close(v.ended)
+	v.ended = make(chan struct{})
+}
+
+// await waits while more than half of the bound waits for a commit. It returns an error only when ctx ends.
+func (v *PreviousVersions) await(ctx context.Context) error {
+	for {
+		v.mu.Lock()
+		free, ended := v.failing || v.unstored <= v.maxBytes/2, v.ended
+		v.mu.Unlock()
+		if free {
+			return nil
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// evict drops versions until the bound is kept. One that no commit has written stays while commits succeed; all behind it are
+// younger, so that they are not written either.
+func (v *PreviousVersions) evict() {
+	for v.bytes > v.maxBytes {
+		first := v.inMemory.Front()
+		if first == nil || first.Value.(*retained).unstored && !v.failing {
+			return
+		}
+		v.drop(first.Value.(*retained))
+	}
+}
+
+func (v *PreviousVersions) drop(r *retained) {
+	if r.place == nil {
+		return
+	}
+	v.inMemory.Remove(r.place)
+	v.bytes -= r.size()
+	if r.unstored {
+		v.unstored -= r.size()
+	}
+	r.packed, r.place = nil, nil
 }

@@ -15,7 +15,7 @@ import (
 func retaining(o *Options, _ *life) { retainAs(o, "whole") }
 
 func retainAs(o *Options, policy string) {
-	o.RetainPolicy = policy
+	o.RetainPolicy, o.RetainFor = policy, o.all()
 	o.Retain = func(_ schema.GroupVersionResource, object *delta.Object) *delta.Object { return object }
 }
 
@@ -53,7 +53,7 @@ func TestVersionBefore(t *testing.T) {
 	l.stop()
 	for _, objects := range m.known {
 		for _, k := range objects {
-			if k.Previous != nil {
+			if k.Retained {
 				t.Errorf("%s is still retained", k.Name)
 			}
 		}
@@ -136,15 +136,15 @@ func BenchmarkPrevious(b *testing.B) {
 	b.Run("new", func(b *testing.B) {
 		b.SetBytes(int64(len(object.JSON())))
 		for b.Loop() {
-			newPrevious(object)
+			pack(object)
 		}
-		b.ReportMetric(float64(len(newPrevious(object))), "packed-bytes")
+		b.ReportMetric(float64(len(pack(object))), "packed-bytes")
 	})
 	b.Run("object", func(b *testing.B) {
-		packed := newPrevious(object)
+		packed := pack(object)
 		b.SetBytes(int64(len(object.JSON())))
 		for b.Loop() {
-			packed.object()
+			unpack(packed)
 		}
 	})
 }

@@ -17,6 +17,8 @@ type Store interface {
 	Watches(yield func(id string, meta []byte) error) error
 	// Known calls yield with each object of a watch's known set.
 	Known(id string, yield func(delta.Known)) error
+	// Previous returns what is retained of an object of a watch, compressed; nil for nothing.
+	Previous(id, namespace, name string) ([]byte, error)
 	// Clean reports whether the last run ended with a last commit.
 	Clean() bool
 }
@@ -37,7 +39,7 @@ func (s *Source) Restore(store Store) error {
 		return err
 	}
 	for _, w := range s.watches {
-		w.state.known = newKnownSet(true)
+		w.store, w.state.known = store, newKnownSet(true, s.options.Previous)
 		if ids := s.predecessors(w, kept); len(ids) > 0 {
 			if err := w.restore(store, kept, ids); err != nil {
 				return err
@@ -80,7 +82,7 @@ func (w *watcher) restore(store Store, kept map[string]Meta, ids []string) error
 	w.state.APIVersion, w.state.Kind = last.APIVersion, last.Kind
 	w.state.changed = true
 	w.resumed = w.state.Position != ""
-	lacks := w.state.Partial || otherPolicy && w.state.RetainPolicy != ""
+	lacks := w.state.Partial
 	for _, id := range ids {
 		meta := kept[id]
 		err := store.Known(id, func(object delta.Known) {
@@ -90,9 +92,12 @@ func (w *watcher) restore(store Store, kept map[string]Meta, ids []string) error
 			}
 			v := restoredViews(&object, &meta, w.options.Pipelines)
 			changed := inherits || uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due
-			if otherPolicy && object.Previous != nil { // what was cut out or redacted does not come back
-				object.Previous, changed = nil, true
+			needed := w.options.RetainFor&^v.filtered != 0
+			// What was cut out or redacted does not come back; and what is retained is found under the watch's own id only.
+			if object.Retained && (otherPolicy || inherits || !needed) {
+				object.Retained, changed = false, true
 			}
+			lacks = lacks || needed && !object.Retained
 			if w.resumed && w.options.Snapshot == SnapshotAlways {
 				v.due = w.options.all()
 			}

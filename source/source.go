@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -28,6 +29,10 @@ type Options struct {
 	// Retain returns what to retain of an object, so that its next change carries the previous version; nil for nothing.
 	// Retain itself is nil if no pipeline needs it.
 	Retain func(resource schema.GroupVersionResource, object *delta.Object) *delta.Object
+	// RetainFor are the pipelines that need the previous version. Of an object that none of them has, nothing is retained.
+	RetainFor PipelineSet
+	// Previous bounds what is retained, for several sources together; if it is nil, New makes one without a bound.
+	Previous *PreviousVersions
 	// RetainPolicy identifies how Retain decides: what was retained under another policy is dropped, and read once more.
 	RetainPolicy string
 	// OnRollback is called when the API server's history has gone back behind a position, as after a restore
@@ -51,6 +56,9 @@ type Source struct {
 func New(client *Client, options Options, handler Handler, metrics *Metrics, logger *slog.Logger) *Source {
 	if options.Backoff == (wait.Backoff{}) {
 		options.Backoff = watchBackoff()
+	}
+	if options.Previous == nil {
+		options.Previous = NewPreviousVersions(math.MaxInt64)
 	}
 	s := &Source{options: options, client: client}
 	for _, resource := range options.Resources {
@@ -80,7 +88,7 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 				State: StateStarting, Since: time.Now(),
 			},
 		},
-		state: &state{known: newKnownSet(false), Meta: Meta{
+		state: &state{known: newKnownSet(false, s.options.Previous), Meta: Meta{
 			Source: s.options.Name, Resource: delta.ResourceName(resource), Namespace: scope.namespace, Namespaces: scope.namespaces,
 			LabelSelector: s.options.LabelSelector, FieldSelector: scope.fieldSelector,
 			RetainPolicy: s.options.RetainPolicy, Pipelines: s.options.Pipelines,

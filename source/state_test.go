@@ -54,9 +54,14 @@ func (m *memory) forget(s *Source) {
 
 func (m *memory) Known(id string, yield func(delta.Known)) error {
 	for _, k := range m.known[id] {
+		k.Previous = nil
 		yield(k)
 	}
 	return nil
+}
+
+func (m *memory) Previous(id, namespace, name string) ([]byte, error) {
+	return m.known[id][namespace+"/"+name].Previous, nil
 }
 
 func (m *memory) commit(changes []delta.WatchChange) {
@@ -66,7 +71,11 @@ func (m *memory) commit(changes []delta.WatchChange) {
 			m.known[c.Watch] = map[string]delta.Known{}
 		}
 		for _, k := range c.Put {
-			m.known[c.Watch][k.Namespace+"/"+k.Name] = k
+			key := k.Namespace + "/" + k.Name
+			if k.Retained && k.Previous == nil { // it is there already
+				k.Previous = m.known[c.Watch][key].Previous
+			}
+			m.known[c.Watch][key] = k
 		}
 		for _, k := range c.Remove {
 			delete(m.known[c.Watch], k.Namespace+"/"+k.Name)

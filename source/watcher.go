@@ -29,6 +29,7 @@ type watcher struct {
 	health     *health
 	metrics    *watchMetrics
 	logger     *slog.Logger
+	store      Store // the state directory; nil without one
 
 	state *state // what a commit captures; it changes only inside the handler's calls
 	// What follows was found at the start, and counts once.

@@ -21,9 +21,11 @@ var _ source.Handler = (*fanOut)(nil)
 // equip sets what a source needs of its pipelines.
 func (f *fanOut) equip(options *source.Options) {
 	retention := &pipeline.Retention{}
-	for _, p := range f.pipelines {
+	for n, p := range f.pipelines {
 		options.Pipelines = append(options.Pipelines, p.Name())
-		retention.Add(p)
+		if retention.Add(p) {
+			options.RetainFor |= 1 << n
+		}
 	}
 	options.Retain, options.RetainPolicy = retention.Retain, retention.Policy()
 }

@@ -15,6 +15,7 @@ import (
 // newSources makes the configured sources; nothing is watched yet.
 func newSources(loaded *config.Config, client *source.Client, pipelines []*pipeline.Pipeline, state *state, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
 	var made []*source.Source
+	previous := source.NewPreviousVersions(int64(loaded.Previous.MaxBytes))
 	for _, c := range loaded.Sources {
 		fan := &fanOut{committer: state.committer}
 		for n, p := range loaded.Pipelines {
@@ -31,7 +32,7 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 		options := source.Options{
 			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,
 			LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
-			Snapshot: source.Snapshot(c.Snapshot), OnRollback: state.rollback,
+			Snapshot: source.Snapshot(c.Snapshot), OnRollback: state.rollback, Previous: previous,
 		}
 		fan.equip(&options)
 		s := source.New(client, options, fan, metrics, logger)

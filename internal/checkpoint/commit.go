@@ -93,10 +93,14 @@ func writeWatch(watches *bolt.Bucket, change *delta.WatchChange) error {
 		return err
 	}
 	known.FillPercent = 0.9 // a snapshot comes in order, and what changes later is no larger
+	previous, err := previousVersions(watch, change)
+	if err != nil {
+		return err
+	}
 	var key []byte
 	for i := range change.Remove {
 		key = appendKnownKey(key[:0], &change.Remove[i])
-		if err := known.Delete(key); err != nil {
+		if err := errors.Join(known.Delete(key), writePrevious(previous, known, key, &delta.Known{})); err != nil {
 			return err
 		}
 	}
@@ -109,6 +113,9 @@ func writeWatch(watches *bolt.Bucket, change *delta.WatchChange) error {
 	for i := range change.Put {
 		k := &change.Put[i]
 		key = appendKnownKey(key[:0], k)
+		if err := writePrevious(previous, known, key, k); err != nil {
+			return err
+		}
 		from := len(values)
 		values = appendKnown(values, k)
 		if err := known.Put(key, values[from:len(values):len(values)]); err != nil {
@@ -116,6 +123,34 @@ func writeWatch(watches *bolt.Bucket, change *delta.WatchChange) error {
 		}
 	}
 	return watch.Put(metaKey, change.Meta)
+}
+
+// previousVersions returns the bucket of what is retained of a watch's objects, which is made when there is the first; or nil.
+func previousVersions(watch *bolt.Bucket, change *delta.WatchChange) (*bolt.Bucket, error) {
+	if !slices.ContainsFunc(change.Put, func(k delta.Known) bool { return k.Retained }) {
+		return watch.Bucket(previousBucket), nil
+	}
+	return watch.CreateBucketIfNotExists(previousBucket)
+}
+
+// writePrevious writes what is retained of an object, before its known version is written.
+func writePrevious(previous, known *bolt.Bucket, key []byte, k *delta.Known) error {
+	switch {
+	case previous == nil:
+		return nil
+	case !k.Retained:
+		return previous.Delete(key)
+	case k.Previous != nil:
+		return previous.Put(key, k.Previous)
+	}
+	value := known.Get(key)
+	if value == nil {
+		return nil
+	}
+	if older, err := decodeKnown(key, value); err == nil && older.Previous != nil { // of an older version of this program
+		return previous.Put(key, older.Previous)
+	}
+	return nil
 }
 
 func writeLog(logs *bolt.Bucket, change *delta.LogChange, entries encodedEntries, sizes map[string]LogSize) error {

@@ -11,6 +11,7 @@
 //	meta                  format, cluster uid, epoch, clean
 //	watches/<id>/meta     JSON: what the watch selects, its position
 //	watches/<id>/known    <namespace>/<name> → resource version, uid
+//	watches/<id>/previous <namespace>/<name> → what is retained of the object for its next change
 //	logs/<pipeline>/...   sequence number → entry
 //
 // A file that cannot be used is set aside under another name and never deleted.

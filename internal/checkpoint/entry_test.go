@@ -67,6 +67,7 @@ func FuzzKnown(f *testing.F) {
 		if err != nil {
 			return
 		}
+		k.Previous = nil // only older versions wrote it here
 		again, err := decodeKnown(appendKnownKey(nil, &k), appendKnown(nil, &k))
 		if err != nil || !reflect.DeepEqual(again, k) {
 			t.Errorf("got %+v and %v, want %+v", again, err, k)
@@ -185,4 +186,50 @@ func TestEntryKeepsWhatAPipelineMade(t *testing.T) {
 			_, _ = decodeEntry(3, data[:n])
 		}
 	}
+}
+
+// Older versions of the program kept what is retained of an object beside its known version.
+func TestPreviousOfAnOlderVersion(t *testing.T) {
+	s, err := Open(t.TempDir(), func(message string, err error) { t.Fatal(message, err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	write := func(put delta.Known) {
+		t.Helper()
+		if err := s.Commit(&Commit{Watches: []delta.WatchChange{{Watch: "w", Meta: []byte("{}"), Put: []delta.Known{put}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(want string) {
+		t.Helper()
+		previous, err := s.Previous("w", "ns", "a")
+		if err != nil || string(previous) != want {
+			t.Errorf("got %q, %v; want %q", previous, err, want)
+		}
+		err = s.Known("w", func(k delta.Known) {
+			if k.Retained != (want != "") || k.Previous != nil {
+				t.Errorf("got %+v", k)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	known := delta.Known{Namespace: "ns", Name: "a", Version: delta.NewVersion("uid", "5")}
+	write(known)
+	check("")
+	err = s.db.Update(func(tx *bolt.Tx) error {
+		return tx.Bucket(watchesBucket).Bucket([]byte("w")).Bucket(knownBucket).Put([]byte("ns/a"), []byte("\x82\x03\x04kept5\x00uid"))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("kept")
+	known.Filtered, known.Retained = 1, true
+	write(known)
+	check("kept")
+	known.Retained = false
+	write(known)
+	check("")
 }

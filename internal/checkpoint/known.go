@@ -14,7 +14,8 @@ var errKnown = errors.New("malformed known object")
 
 // A known object is <namespace>/<name> → a byte for how the rest is encoded, the resource version and the uid:
 // compact where they are a number and a UUID, as text where they are not. What flags of the first byte announce comes in
-// between: with knownDue Due, then with knownMore Filtered and Previous.
+// between: with knownDue Due, then with knownMore Filtered and the length of Previous, which is 0: only older versions wrote
+// Previous here. Now it is in a bucket of its own under the same key, so that only who needs it reads it.
 const (
 	knownCompact = 1
 	knownText    = 2
@@ -36,7 +37,7 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 	if k.Due != 0 {
 		kind |= knownDue
 	}
-	if k.Filtered != 0 || k.Previous != nil {
+	if k.Filtered != 0 {
 		kind |= knownMore
 	}
 	b = append(b, kind)
@@ -45,8 +46,7 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 	}
 	if kind&knownMore != 0 {
 		b = binary.AppendUvarint(b, k.Filtered)
-		b = binary.AppendUvarint(b, uint64(len(k.Previous)))
-		b = append(b, k.Previous...)
+		b = binary.AppendUvarint(b, 0)
 	}
 	if compact {
 		b = binary.AppendUvarint(b, number)
@@ -56,6 +56,7 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 	return append(b, k.Version.UID()...)
 }
 
+// decodeKnown reads a known object. Its Previous shares memory with the value.
 func decodeKnown(key, value []byte) (delta.Known, error) {
 	namespace, name, ok := bytes.Cut(key, []byte("/"))
 	if !ok || len(value) == 0 {
@@ -83,7 +84,7 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 			return delta.Known{}, errKnown
 		}
 		if length > 0 {
-			k.Previous = bytes.Clone(value[:length])
+			k.Previous = value[:length:length]
 		}
 		value = value[length:]
 	}

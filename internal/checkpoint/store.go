@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,8 @@ var (
 	logsBucket    = []byte("logs")
 	metaKey       = []byte("meta")
 	knownBucket   = []byte("known")
+	// previousBucket is beside knownBucket.
+	previousBucket = []byte("previous")
 )
 
 // Store is an open state directory. Reads may run beside one Commit.
@@ -258,21 +261,61 @@ func (s *Store) Watches(yield func(id string, meta []byte) error) error {
 	})
 }
 
-// Known calls yield with each object of a watch's known set.
+// Known calls yield with each object of a watch's known set, without what is retained of it.
 func (s *Store) Known(id string, yield func(delta.Known)) error {
 	return s.db.View(func(tx *bolt.Tx) error {
 		watch := tx.Bucket(watchesBucket).Bucket([]byte(id))
 		if watch == nil {
 			return nil
 		}
+		retained := func([]byte) bool { return false }
+		if previous := watch.Bucket(previousBucket); previous != nil {
+			retained = ascending(previous.Cursor())
+		}
 		return watch.Bucket(knownBucket).ForEach(func(key, value []byte) error {
 			k, err := decodeKnown(key, value)
 			if err == nil {
+				k.Retained = retained(key) || k.Previous != nil
+				k.Previous = nil
 				yield(k)
 			}
 			return err
 		})
 	})
+}
+
+// ascending returns a function that reports whether a key is there, for keys in ascending order.
+func ascending(cursor *bolt.Cursor) func(key []byte) bool {
+	at, _ := cursor.First()
+	return func(key []byte) bool {
+		for at != nil && bytes.Compare(at, key) < 0 {
+			at, _ = cursor.Next()
+		}
+		return bytes.Equal(at, key)
+	}
+}
+
+// Previous returns what is retained of an object of a watch, compressed; nil for nothing.
+func (s *Store) Previous(id, namespace, name string) (packed []byte, err error) {
+	key := appendKnownKey(nil, &delta.Known{Namespace: namespace, Name: name})
+	err = s.db.View(func(tx *bolt.Tx) error {
+		watch := tx.Bucket(watchesBucket).Bucket([]byte(id))
+		if watch == nil {
+			return nil
+		}
+		if value := watch.Bucket(knownBucket).Get(key); value != nil {
+			known, err := decodeKnown(key, value)
+			if err != nil {
+				return err
+			}
+			packed = bytes.Clone(known.Previous)
+		}
+		if previous := watch.Bucket(previousBucket); packed == nil && previous != nil {
+			packed = bytes.Clone(previous.Get(key))
+		}
+		return nil
+	})
+	return packed, err
 }
 
 // Logs returns the logs' sizes, by pipeline.

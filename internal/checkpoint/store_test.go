@@ -207,7 +207,7 @@ func fill(t *testing.T, s *checkpoint.Store) {
 			for n := range uint64(100) {
 				change.Put = append(change.Put, delta.Known{
 					Namespace: "ns", Name: fmt.Sprint("object-", round, "-", n), Version: delta.NewVersion("4f0c1e10-1267-466d-aa8d-59513e0e4c45", fmt.Sprint(n)),
-					Filtered: n % 3, Due: n % 5, Previous: bytes.Repeat([]byte("y"), int(n)),
+					Filtered: n % 3, Due: n % 5, Retained: n > 0, Previous: bytes.Repeat([]byte("y"), int(n)),
 				})
 			}
 			commit.Watches = append(commit.Watches, change)
@@ -234,7 +234,11 @@ func contents(t *testing.T, s *checkpoint.Store) (all []string) {
 	err := s.Watches(func(id string, meta []byte) error {
 		all = append(all, id+" "+string(meta))
 		return s.Known(id, func(k delta.Known) {
-			all = append(all, fmt.Sprint(id, k.Namespace, k.Name, k.Version.UID(), k.Version.ResourceVersion(), k.Filtered, k.Due, string(k.Previous)))
+			previous, err := s.Previous(id, k.Namespace, k.Name)
+			if err != nil || k.Retained != (previous != nil) {
+				t.Fatalf("%s: retained %v, got %q, %v", k.Name, k.Retained, previous, err)
+			}
+			all = append(all, fmt.Sprint(id, k.Namespace, k.Name, k.Version.UID(), k.Version.ResourceVersion(), k.Filtered, k.Due, string(previous)))
 		})
 	})
 	if err != nil {

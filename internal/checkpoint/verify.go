@@ -71,12 +71,16 @@ func checkWatch(watch *bolt.Bucket) error {
 	if known == nil || !json.Valid(watch.Get(metaKey)) {
 		return fmt.Errorf("%w: damaged: a watch without its known set or its position", errUnusable)
 	}
-	return known.ForEach(func(key, value []byte) error {
+	err := known.ForEach(func(key, value []byte) error {
 		if _, err := decodeKnown(key, value); err != nil {
 			return fmt.Errorf("%w: damaged: %w", errUnusable, err)
 		}
 		return nil
 	})
+	if previous := watch.Bucket(previousBucket); err == nil && previous != nil {
+		return previous.ForEach(func(_, _ []byte) error { return nil })
+	}
+	return err
 }
 
 // checkLog compares a log with its stored size: a number for the next entry that is too small would have new

@@ -24,6 +24,9 @@ func (v *validator) pipelines() {
 		v.retry(p, at)
 	}
 	v.enrichment()
+	if v.config.Previous.MaxBytes < 1<<20 {
+		v.fault("previous.maxBytes", "must be at least 1Mi")
+	}
 }
 
 // pipelineSources resolves the sources of p, filling in the default, and compares what they watch.

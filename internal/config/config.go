@@ -23,10 +23,12 @@ type Config struct {
 	Sinks     []Sink     `yaml:"sinks" required:"true" doc:"where records are delivered to"`
 	// Enrichment is used by the pipelines that enrich.
 	Enrichment Enrichment `yaml:"enrichment" doc:"the metadata of the objects that Events are about, for the pipelines with enrich"`
-	Redaction  Redaction  `yaml:"redaction" doc:"the key of the digests that redacted values become"`
-	Server     Server     `yaml:"server" doc:"the HTTP server of metrics and probes"`
-	Log        Log        `yaml:"log" doc:"the program's own log, on standard error"`
-	Shutdown   Shutdown   `yaml:"shutdown" doc:"how the program ends"`
+	// Previous bounds the versions before, for the pipelines that need them.
+	Previous  Previous  `yaml:"previous" doc:"the versions before, kept for the pipelines with a diff, a filter on changed or an expression with oldObject"`
+	Redaction Redaction `yaml:"redaction" doc:"the key of the digests that redacted values become"`
+	Server    Server    `yaml:"server" doc:"the HTTP server of metrics and probes"`
+	Log       Log       `yaml:"log" doc:"the program's own log, on standard error"`
+	Shutdown  Shutdown  `yaml:"shutdown" doc:"how the program ends"`
 }
 
 // Source is a named set of watches that share scope and selectors.
@@ -114,6 +116,11 @@ type Sink struct {
 // Enrichment bounds what is kept of the objects that Events are about.
 type Enrichment struct {
 	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of metadata held in memory for all pipelines; beyond it, what was not asked for the longest goes; at least 1Mi"`
+}
+
+// Previous bounds what is kept in memory of the versions before.
+type Previous struct {
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of versions before held in memory for all sources, compressed; beyond it they are read from stateDir, and unknown where there is none; at least 1Mi"`
 }
 
 // Redaction holds the key of the digests that redacted values become. At most one field is set; with none, the

@@ -32,6 +32,7 @@ func TestDefaults(t *testing.T) {
 			RedactSecrets: true,
 		}},
 		Enrichment: Enrichment{MaxBytes: 32 << 20},
+		Previous:   Previous{MaxBytes: 64 << 20},
 		Server:     Server{Listen: ":8080"},
 		Log:        Log{Level: "info", Format: "json"},
 		Shutdown:   Shutdown{Grace: 20 * time.Second},

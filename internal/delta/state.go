@@ -13,7 +13,9 @@ type Known struct {
 	// Filtered has a bit for each pipeline that does not have the object, mostly because of its filters, and Due one for
 	// each whose snapshot has not reached it. The watch's meta lists the pipelines.
 	Filtered, Due uint64
-	// Previous is what is retained of the object for its next change, compressed; nil for nothing.
+	// Retained is set if something of the object is retained for its next change. In a commit Previous is that, compressed, or
+	// nil if the file has it already.
+	Retained bool
 	Previous []byte
 }
 

@@ -31,6 +31,8 @@ type Server struct {
 	// answer, and PageSize cut pages shorter than asked for. They are set before the first request.
 	NoWatchList, InStream bool
 	PageSize              int
+	// Data is the value of a field that every object has; without it there is none. It is set before the first request.
+	Data func(Object) string
 
 	away sync.RWMutex // locked while the server takes no request
 
@@ -58,13 +60,17 @@ type Object struct {
 // UID is "u" and the version of its creation.
 func (o Object) UID() string { return fmt.Sprint("u", o.Created) }
 
-func (o Object) json() string {
+func (s *Server) json(o Object) string {
 	kind := "Thing"
 	if o.Resource == Gadgets.Resource {
 		kind = "Gadget"
 	}
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","managedFields":[{"manager":"m"}]}}`,
-		kind, o.Name, o.Namespace, o.UID(), o.Version)
+	data := ""
+	if s.Data != nil {
+		data = fmt.Sprintf(`,"data":%q`, s.Data(o))
+	}
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","managedFields":[{"manager":"m"}]}%s}`,
+		kind, o.Name, o.Namespace, o.UID(), o.Version, data)
 }
 
 // Change is an entry of the server's history.
@@ -337,7 +343,7 @@ func (s *Server) list(w http.ResponseWriter, in collection, exact, token string)
 	}
 	for _, key := range keys {
 		// A built-in resource's items come without apiVersion and kind.
-		items = append(items, strings.Replace(state[key].json(), `"apiVersion":"v1","kind":"`+kind+`",`, "", 1))
+		items = append(items, strings.Replace(s.json(state[key]), `"apiVersion":"v1","kind":"`+kind+`",`, "", 1))
 	}
 	fmt.Fprintf(w, `{"kind":"%sList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}`,
 		kind, version, next, strings.Join(items, ","))
@@ -360,7 +366,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, fr
 		position = s.version
 		for _, o := range s.at(position, in.resource) {
 			if in.holds(o) {
-				send("ADDED", o.json())
+				send("ADDED", s.json(o))
 			}
 		}
 		send("BOOKMARK", fmt.Sprintf(`{"kind":"Thing","apiVersion":"v1","metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}`, position))
@@ -389,7 +395,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, fr
 		}
 		for _, c := range s.history {
 			if c.Resource == in.resource && in.holds(c.Object) && c.Version > position {
-				send(c.Type, c.json())
+				send(c.Type, s.json(c.Object))
 				position = c.Version
 			}
 		}

@@ -199,7 +199,11 @@ func unpacked(tb testing.TB, dir string) string {
 	err = store.Watches(func(id string, meta []byte) error {
 		text.Write(meta)
 		return store.Known(id, func(k delta.Known) {
-			if previous, err := s2.Decode(nil, k.Previous); k.Previous != nil && err == nil {
+			packed, err := store.Previous(id, k.Namespace, k.Name)
+			if err != nil {
+				tb.Error(err)
+			}
+			if previous, err := s2.Decode(nil, packed); k.Retained && err == nil {
 				text.Write(previous)
 				kept++
 			}
