@@ -1,10 +1,12 @@
 package checkpoint
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"time"
 
@@ -33,8 +35,12 @@ type head struct {
 	Failed   int64                        `json:"f,omitempty"`
 	Error    string                       `json:"e,omitempty"`
 	Gap      *delta.Gap                   `json:"g,omitempty"`
-	// Identity is set if the object was rewritten, so that its JSON may lack it.
+	// Identity is set if the object was rewritten, so that its JSON may lack it. For any other object Copy is the same, in case
+	// that its JSON cannot be read any more; older files have none.
 	Identity *identity `json:"n,omitempty"`
+	Copy     *identity `json:"c,omitempty"`
+	// Sum is the checksum of what stands behind the head; older files have none.
+	Sum uint32 `json:"m,omitempty"`
 	// Difference is set if the delta has one. Its OldObject and Patch, each with its length before it, stand before the
 	// object's JSON.
 	Difference *difference `json:"d,omitempty"`
@@ -49,6 +55,15 @@ type identity struct {
 	ResourceVersion string    `json:"r"`
 }
 
+func identityOf(o *delta.Object) *identity {
+	return &identity{o.APIVersion(), o.Kind(), o.Namespace(), o.Name(), o.UID(), o.ResourceVersion()}
+}
+
+// object returns an object that holds no more than the identity.
+func (i *identity) object() *delta.Object {
+	return delta.NewIdentity(schema.FromAPIVersionAndKind(i.APIVersion, i.Kind), i.Namespace, i.Name, i.UID, i.ResourceVersion)
+}
+
 type difference struct {
 	Known              bool   `json:"k,omitempty"`
 	OldResourceVersion string `json:"r,omitempty"`
@@ -56,10 +71,16 @@ type difference struct {
 	Patch              int    `json:"p,omitempty"` // length
 }
 
-var errEntry = errors.New("malformed log entry")
+var (
+	errEntry = errors.New("malformed log entry")
+	errSum   = fmt.Errorf("%w: its checksum is wrong", errEntry)
+)
 
-// maxObject bounds the memory that a damaged length may allocate.
+// maxObject bounds what stands behind the head of an entry, before it is compressed, and so the memory that a damaged length may
+// allocate. No object is nearly as large.
 const maxObject = 64 << 20
+
+func sum(object []byte) uint32 { return crc32.Checksum(object, crc32.MakeTable(crc32.Castagnoli)) }
 
 func encodeEntry(e *delta.Entry) ([]byte, error) {
 	h := head{Attempts: e.Attempts, Gap: e.Gap, Error: e.Unsendable}
@@ -70,7 +91,12 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 	if d := e.Delta; d != nil {
 		h.Type, h.Resource, h.Watch, h.Observed = d.Type, &d.Resource, d.Watch, d.Observed.UnixNano()
 		h.Snapshot, h.Inferred, h.Unknown, h.Bare, h.AsOf = d.Snapshot, d.Inferred, d.FinalStateUnknown, d.Bare, d.AsOf
-		object = h.pack(d)
+		if object = h.pack(d); len(object) > maxObject { // it could not be read back
+			h.Error = fmt.Sprintf("it takes %d bytes, more than the %d that the log takes", len(object), maxObject)
+			h.Identity, h.Copy, h.Difference, h.Bare = identityOf(d.Object), nil, nil, true
+			object = d.Object.Identity().JSON()
+		}
+		h.Sum = sum(object)
 	}
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -107,7 +133,9 @@ func (c encodedEntries) encode(e *delta.Entry) ([]byte, error) {
 func (h *head) pack(d *delta.Delta) []byte {
 	o := d.Object
 	if o.Rewritten() {
-		h.Identity = &identity{o.APIVersion(), o.Kind(), o.Namespace(), o.Name(), o.UID(), o.ResourceVersion()}
+		h.Identity = identityOf(o)
+	} else {
+		h.Copy = identityOf(o)
 	}
 	diff := d.Difference
 	if diff == nil {
@@ -141,8 +169,7 @@ func (h *head) unpack(raw []byte) (*delta.Object, *delta.Difference, error) {
 		if !json.Valid(raw) {
 			return nil, nil, errEntry
 		}
-		kind := schema.FromAPIVersionAndKind(i.APIVersion, i.Kind)
-		return delta.NewIdentity(kind, i.Namespace, i.Name, i.UID, i.ResourceVersion).WithJSON(raw), diff, nil
+		return i.object().WithJSON(raw), diff, nil
 	}
 	object, err := delta.NewObject(raw)
 	if err != nil {
@@ -151,15 +178,36 @@ func (h *head) unpack(raw []byte) (*delta.Object, *delta.Difference, error) {
 	return object, diff, nil
 }
 
-// decodeEntry reads an entry; data may be reused afterwards.
-func decodeEntry(seq uint64, data []byte) (delta.Entry, error) {
+func decodeHead(data []byte) (h head, rest []byte, err error) {
 	length, n := binary.Uvarint(data)
 	if n <= 0 || length > uint64(len(data)-n) {
-		return delta.Entry{}, errEntry
+		return head{}, nil, errEntry
 	}
-	var h head
 	if err := json.Unmarshal(data[n:n+int(length)], &h); err != nil {
-		return delta.Entry{}, fmt.Errorf("%w: %w", errEntry, err)
+		return head{}, nil, fmt.Errorf("%w: %w", errEntry, err)
+	}
+	return h, data[n+int(length):], nil
+}
+
+// damagedEntry stands for an entry that cannot be read: it goes to the dead letter, with what can be read of its identity.
+func damagedEntry(seq uint64, data []byte, cause error) delta.Entry {
+	h, _, _ := decodeHead(data) // what it holds is all that is known
+	d := &delta.Delta{Type: h.Type, Watch: h.Watch, Observed: time.Unix(0, h.Observed), Bare: true}
+	if h.Resource != nil {
+		d.Resource = *h.Resource
+	}
+	if d.Type == "" {
+		d.Type, d.Observed = delta.Modified, time.Now()
+	}
+	d.Object = cmp.Or(h.Identity, h.Copy, &identity{}).object()
+	return delta.Entry{Seq: seq, Delta: d, Unsendable: fmt.Sprintf("entry %d of the log cannot be read: %v", seq, cause)}
+}
+
+// decodeEntry reads an entry; data may be reused afterwards.
+func decodeEntry(seq uint64, data []byte) (delta.Entry, error) {
+	h, compressed, err := decodeHead(data)
+	if err != nil {
+		return delta.Entry{}, err
 	}
 	e := delta.Entry{Seq: seq, Gap: h.Gap, Attempts: h.Attempts, Unsendable: h.Error}
 	if h.Failed != 0 {
@@ -168,13 +216,15 @@ func decodeEntry(seq uint64, data []byte) (delta.Entry, error) {
 	if h.Gap != nil {
 		return e, nil
 	}
-	compressed := data[n+int(length):]
 	if size, err := s2.DecodedLen(compressed); err != nil || size > maxObject || h.Resource == nil {
 		return delta.Entry{}, errEntry
 	}
 	raw, err := s2.Decode(nil, compressed)
 	if err != nil {
 		return delta.Entry{}, fmt.Errorf("%w: %w", errEntry, err)
+	}
+	if h.Sum != 0 && h.Sum != sum(raw) {
+		return delta.Entry{}, errSum
 	}
 	object, diff, err := h.unpack(raw)
 	if err != nil {

@@ -322,7 +322,7 @@ func (s *Store) Previous(id, namespace, name string) (packed []byte, err error) 
 func (s *Store) Logs() map[string]LogSize { return s.sizes }
 
 // ReadLog returns the entries of a pipeline's log from a number on, at least one if there is one, then up to maxBytes
-// as they are on disk.
+// as they are on disk. One that is damaged is an entry for the dead letter.
 func (s *Store) ReadLog(pipeline string, from uint64, maxBytes int) (entries []delta.Entry, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		log := tx.Bucket(logsBucket).Bucket([]byte(pipeline))
@@ -334,9 +334,10 @@ func (s *Store) ReadLog(pipeline string, from uint64, maxBytes int) (entries []d
 			if total += len(value); total > maxBytes && len(entries) > 0 {
 				return nil
 			}
-			entry, err := decodeEntry(binary.BigEndian.Uint64(key), value)
+			seq := binary.BigEndian.Uint64(key)
+			entry, err := decodeEntry(seq, value)
 			if err != nil {
-				return fmt.Errorf("log of %s, entry %d: %w", pipeline, binary.BigEndian.Uint64(key), err)
+				entry = damagedEntry(seq, value, err)
 			}
 			entries = append(entries, entry)
 		}
