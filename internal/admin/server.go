@@ -53,6 +53,11 @@ func Listen(ctx context.Context, address string, metrics prometheus.Gatherer, pr
 	return &Server{listener: listener, server: &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       90 * time.Second, // more than a usual scrape interval
+		MaxHeaderBytes:    16 << 10,
+		ConnState:         new(connections).changed,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}}, nil
 }

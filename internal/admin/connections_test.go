@@ -1,0 +1,114 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func start(t *testing.T) string {
+	t.Helper()
+	well := func() error { return nil }
+	probes := Probes{Healthy: well, Ready: well, Status: func() any { return nil }}
+	server, err := Listen(t.Context(), "127.0.0.1:0", prometheus.NewRegistry(), probes, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = server.Close(ctx) // connections that the test holds are left
+		serving.Wait()
+	})
+	return server.Address()
+}
+
+// hold opens a connection from an address and sends half of a request.
+func hold(t *testing.T, from, address string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// Probes get through, on the connection that they have and on new ones, while another address and then several hold all the
+// connections that they can.
+func TestHeldConnections(t *testing.T) {
+	address := start(t)
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	transport := &http.Transport{DialContext: dialer.DialContext}
+	t.Cleanup(transport.CloseIdleConnections)
+	kubelet := &http.Client{Transport: transport}
+	probe := func() (reused bool) {
+		t.Helper()
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }})
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/healthz", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := kubelet.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if text, err := io.ReadAll(response.Body); err != nil || string(text) != "ok\n" {
+			t.Errorf("got %q, %v", text, err)
+		}
+		return reused
+	}
+	probe()
+	first := hold(t, "127.0.0.3", address)
+	for range 2 * maxConnections {
+		hold(t, "127.0.0.3", address)
+	}
+	if !probe() {
+		t.Error("the probe's connection was closed")
+	}
+	if err := first.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil { // before its request is given up
+		t.Fatal(err)
+	}
+	if _, err := first.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("the oldest connection of the attacker is open: %v", err)
+	}
+	for n := range maxConnections {
+		hold(t, net.IPv4(127, 0, 1, byte(n)).String(), address)
+	}
+	transport.CloseIdleConnections()
+	probe()
+}
+
+// A request that does not end is given up.
+func TestSlowRequest(t *testing.T) {
+	conn := hold(t, "127.0.0.1", start(t))
+	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
+		t.Error("the connection is still open")
+	}
+}
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
