@@ -91,7 +91,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if err := state.begin(sources, pipelines); err != nil {
 		return &FailureError{err}
 	}
-	health.running.Store(&parts{sources, pipelines, state})
+	health.running.Store(&parts{sources, opened, pipelines, state})
 
 	var lastCommit error
 	running.onStop("commits", func(context.Context) { lastCommit = state.finish() })

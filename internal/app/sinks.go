@@ -16,6 +16,7 @@ import (
 type OpenSink struct {
 	sinks.Sink
 	Limits sinks.Limits
+	calls  *calls
 }
 
 // defaultLetters is the name of the sink that takes dead letters where none is configured; no configured name has a
@@ -45,8 +46,8 @@ func OpenSinks(ctx context.Context, configured []config.Sink, stateDir, userAgen
 			CloseSinks(ctx, opened, logger)
 			return nil, fmt.Errorf("open sink %q: %w", c.Name, err)
 		}
-		limits := c.Config.Limits()
-		opened[c.Name] = OpenSink{Sink: sinks.Limit(sink, limits.Concurrency), Limits: limits}
+		limits, calls := c.Config.Limits(), newCalls(sink)
+		opened[c.Name] = OpenSink{Sink: sinks.Limit(calls, limits.Concurrency), Limits: limits, calls: calls}
 	}
 	return opened, nil
 }

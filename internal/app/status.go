@@ -12,7 +12,7 @@ import (
 )
 
 // stalledAfter is how long a pipeline's dispatcher may not go round before the process counts as stuck; it does so
-// every two seconds even when it has nothing to do.
+// every two seconds even when it has nothing to do. A call of a sink may take as long beyond its time-out.
 const stalledAfter = 30 * time.Second
 
 // health answers the probes, from before the program's parts are made.
@@ -25,6 +25,7 @@ type health struct {
 // parts are what the program is made of.
 type parts struct {
 	sources   []*source.Source
+	sinks     map[string]OpenSink
 	pipelines []*pipeline.Pipeline
 	state     *state
 }
@@ -41,6 +42,11 @@ func (h *health) healthy() error {
 	for _, p := range running.pipelines {
 		if since := time.Since(p.Stats().Beat); since > stalledAfter {
 			return fmt.Errorf("pipeline %q has not moved for %v", p.Name(), since.Round(time.Second))
+		}
+	}
+	for name, sink := range running.sinks {
+		if overdue := sink.calls.overdue(); overdue > stalledAfter {
+			return fmt.Errorf("a delivery to sink %q goes on %v after its time-out", name, overdue.Round(time.Second))
 		}
 	}
 	return nil
