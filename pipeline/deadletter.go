@@ -19,14 +19,14 @@ type DeadLetter interface {
 type Letter struct {
 	Pipeline string `json:"pipeline"`
 	Sink     string `json:"sink"`
-	// Record as it was, or would have been, sent. Its body is missing if it could not be made.
-	Record sinks.Record `json:"-"`
-	Reason string       `json:"reason"`
-	Error  string       `json:"error"`
+	Reason   string `json:"reason"`
+	Error    string `json:"error"`
 	// Attempts is how often it was sent; First and Last are when that failed.
 	Attempts int       `json:"attempts"`
 	First    time.Time `json:"firstFailure"`
 	Last     time.Time `json:"lastFailure"`
+	// Record as it was, or would have been, sent. Its body is missing if it could not be made.
+	Record sinks.Record `json:"record"`
 }
 
 // reasonAttempts is the reason of a record that failed as often as retry.attempts allows.

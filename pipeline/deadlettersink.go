@@ -21,7 +21,7 @@ type SinkLetters struct {
 
 // Write returns once the sink has acknowledged the letter.
 func (s SinkLetters) Write(ctx context.Context, letter Letter) error {
-	body, err := letter.encode()
+	body, err := json.Marshal(letter)
 	if err != nil {
 		return err
 	}
@@ -36,43 +36,15 @@ func (s SinkLetters) Write(ctx context.Context, letter Letter) error {
 	}})
 }
 
-// letterJSON is a letter as it is written.
-type letterJSON struct {
-	Letter
-	Record recordJSON `json:"record"`
-}
-
-type recordJSON struct {
-	ID               string            `json:"id"`
-	Key              string            `json:"key"`
-	ContentType      string            `json:"contentType"`
-	BatchContentType string            `json:"batchContentType,omitempty"`
-	Headers          map[string]string `json:"headers,omitempty"`
-	Attributes       map[string]string `json:"attributes,omitempty"`
-	Fields           sinks.Fields      `json:"fields"`
-	Body             json.RawMessage   `json:"body,omitempty"`
-}
-
-func (l *Letter) encode() ([]byte, error) {
-	r := &l.Record
-	return json.Marshal(letterJSON{
-		*l, recordJSON{r.ID, r.Key, r.ContentType, r.BatchContentType, r.Headers, r.Attributes, r.Fields, r.Body},
-	})
-}
-
 // DecodeLetter reads a letter as [SinkLetters] writes it. Its record's DedupID is the one it was first sent with.
 func DecodeLetter(data []byte) (Letter, error) {
-	var decoded letterJSON
-	if err := json.Unmarshal(data, &decoded); err != nil {
+	var letter Letter
+	if err := json.Unmarshal(data, &letter); err != nil {
 		return Letter{}, err
 	}
-	letter, r := decoded.Letter, decoded.Record
-	if letter.Pipeline == "" || r.ID == "" {
+	if letter.Pipeline == "" || letter.Record.ID == "" {
 		return Letter{}, errors.New("not a dead letter: it has no pipeline or no record")
 	}
-	letter.Record = sinks.Record{
-		ID: r.ID, DedupID: letter.Pipeline + "/" + r.ID, Key: r.Key, ContentType: r.ContentType,
-		BatchContentType: r.BatchContentType, Headers: r.Headers, Attributes: r.Attributes, Fields: r.Fields, Body: r.Body,
-	}
+	letter.Record.DedupID = letter.Pipeline + "/" + letter.Record.ID
 	return letter, nil
 }

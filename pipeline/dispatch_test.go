@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -117,7 +118,7 @@ type safeLetters struct {
 }
 
 func (l *safeLetters) Write(_ context.Context, letter Letter) error {
-	text, err := letter.encode()
+	text, err := json.Marshal(letter)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil || !strings.Contains(string(letter.Record.Body), `"id":"`+letter.Record.ID+`"`) {

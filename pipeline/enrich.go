@@ -1,12 +1,12 @@
 package pipeline
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/jsonscan"
@@ -25,12 +25,10 @@ const unknownMetadata = `"metadataKnown":false`
 
 // involvedMember is the member of an Event that names the object it is about; empty if the resource has no Events.
 func involvedMember(gvr schema.GroupVersionResource) string {
-	switch {
-	case gvr.Resource != "events":
-		return ""
-	case gvr.Group == "":
+	switch gvr.GroupResource() {
+	case schema.GroupResource{Resource: "events"}:
 		return "involvedObject"
-	case gvr.Group == "events.k8s.io":
+	case schema.GroupResource{Group: "events.k8s.io", Resource: "events"}:
 		return "regarding"
 	default:
 		return ""
@@ -83,39 +81,11 @@ func findInvolved(event []byte, member string) (i involved, ok bool) {
 			return err
 		}
 		i.end = s.Offset() - 1
-		if err := i.read(value); err != nil {
-			return err
-		}
+		i.empty = len(bytes.TrimSpace(value[1:len(value)-1])) == 0
+		_ = json.Unmarshal(value, &i.ref) // a part that is no text stays empty
 		return errFound
 	})
 	return i, errors.Is(err, errFound)
-}
-
-func (i *involved) read(reference []byte) error {
-	i.empty = true
-	s := jsonscan.NewScanner(reference)
-	return s.Object(func(key []byte) error {
-		i.empty = false
-		value, err := s.Value()
-		if err != nil || value[0] != '"' {
-			return err
-		}
-		raw, err := jsonscan.NewScanner(value).Text()
-		text := string(raw)
-		switch string(key) {
-		case "apiVersion":
-			i.ref.APIVersion = text
-		case "kind":
-			i.ref.Kind = text
-		case "namespace":
-			i.ref.Namespace = text
-		case "name":
-			i.ref.Name = text
-		case "uid":
-			i.ref.UID = types.UID(text)
-		}
-		return err
-	})
 }
 
 // add returns the object with members behind those of the reference. The API server lets a reference have none of these

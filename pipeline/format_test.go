@@ -235,7 +235,7 @@ func TestLetters(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			line, err := (&Letter{Pipeline: "audit", Sink: "hook", Record: record}).encode()
+			line, err := json.Marshal(Letter{Pipeline: "audit", Sink: "hook", Record: record})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -310,7 +310,7 @@ func TestSecretsInFormats(t *testing.T) {
 					t.Fatalf("%d deltas are left", left)
 				}
 				for _, letter := range dead.got {
-					line, err := letter.encode()
+					line, err := json.Marshal(letter)
 					if err != nil {
 						t.Fatal(err)
 					}

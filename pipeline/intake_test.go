@@ -222,7 +222,7 @@ func TestFailedTransformLeaksNothing(t *testing.T) {
 	if len(dead.got) != 1 || len(sink.storedIDs()) != 0 {
 		t.Fatalf("got letters %v, records %v", dead.ids(), sink.storedIDs())
 	}
-	letter, err := dead.got[0].encode()
+	letter, err := json.Marshal(dead.got[0])
 	if err != nil || strings.Contains(string(letter), "s3cret") || !strings.Contains(string(letter), `"uid":"u"`) {
 		t.Errorf("got %s, %v", letter, err)
 	}

@@ -1,10 +1,9 @@
 package pipeline
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,145 +22,103 @@ func jsonPatch(old, object []byte) ([]byte, error) {
 	if err := decodeExact(object, &to); err != nil {
 		return nil, err
 	}
-	w := &patchWriter{limit: len(object)}
-	w.out.WriteByte('[')
-	if err := w.compare(from, to); errors.Is(err, errPatchTooLarge) {
+	w := &patchWriter{limit: len(object), out: []byte{'['}}
+	w.compare(from, to)
+	if w.full {
 		return slices.Concat([]byte(`[{"value":`), object, []byte(`,"op":"replace","path":""}]`)), nil
-	} else if err != nil {
-		return nil, err
 	}
-	w.out.WriteByte(']')
-	return w.out.Bytes(), nil
+	return append(w.out, ']'), nil
 }
-
-var errPatchTooLarge = errors.New("the patch is larger than the object")
 
 // patchWriter writes the operations of one patch.
 type patchWriter struct {
-	out   bytes.Buffer
+	out   []byte
 	limit int
+	// full is set once the patch is over its limit.
+	full bool
 	// path is the JSON Pointer (RFC 6901) of the values under comparison.
 	path []byte
 }
 
-// at calls f with the pointer extended by one token.
-func (w *patchWriter) at(token string, f func() error) error {
-	length := len(w.path)
-	w.path = append(append(w.path, '/'), token...)
-	err := f()
-	w.path = w.path[:length]
-	return err
+// operation of a patch. A value may be null, so that there is none only where the pointer is nil.
+type operation struct {
+	Value *any   `json:"value,omitempty"`
+	Op    string `json:"op"`
+	Path  string `json:"path"`
 }
 
-func (w *patchWriter) compare(from, to any) error {
+func (w *patchWriter) add(op string, value *any) {
+	if w.full = w.full || len(w.out)+len(w.path) > w.limit; w.full {
+		return
+	}
+	if len(w.out) > 1 {
+		w.out = append(w.out, ',')
+	}
+	encoded, _ := json.Marshal(operation{value, op, string(w.path)}) // of decoded JSON: it cannot fail
+	w.out = append(w.out, encoded...)
+	w.full = len(w.out) > w.limit
+}
+
+// at calls f with the pointer extended by one token.
+func (w *patchWriter) at(token string, f func()) {
+	length := len(w.path)
+	w.path = append(append(w.path, '/'), token...)
+	f()
+	w.path = w.path[:length]
+}
+
+func (w *patchWriter) compare(from, to any) {
+	if w.full {
+		return
+	}
 	switch from := from.(type) {
 	case map[string]any:
 		if to, ok := to.(map[string]any); ok {
-			return w.compareObjects(from, to)
+			w.compareObjects(from, to)
+			return
 		}
 	case []any:
 		if to, ok := to.([]any); ok {
-			return w.compareLists(from, to)
-		}
-	default:
-		if !isContainer(to) && from == to {
-			return nil
+			w.compareLists(from, to)
+			return
 		}
 	}
-	return w.operation("replace", to, true)
-}
-
-// isContainer reports whether a decoded value is an object or a list, which Go cannot compare with ==.
-func isContainer(value any) bool {
-	switch value.(type) {
-	case map[string]any, []any:
-		return true
-	default:
-		return false
+	if !reflect.DeepEqual(from, to) {
+		w.add("replace", &to)
 	}
 }
 
 // escapePointer escapes a token as RFC 6901 requires.
 var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-func (w *patchWriter) compareObjects(from, to map[string]any) error {
-	names := slices.Collect(maps.Keys(from))
-	for name := range to {
-		if _, both := from[name]; !both {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
+func (w *patchWriter) compareObjects(from, to map[string]any) {
+	names := maps.Clone(from)
+	maps.Copy(names, to)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		before, had := from[name]
 		after, has := to[name]
-		err := w.at(escapePointer.Replace(name), func() error {
+		w.at(escapePointer.Replace(name), func() {
 			switch {
 			case !has:
-				return w.operation("remove", nil, false)
+				w.add("remove", nil)
 			case !had:
-				return w.operation("add", after, true)
+				w.add("add", &after)
 			default:
-				return w.compare(before, after)
+				w.compare(before, after)
 			}
 		})
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
-func (w *patchWriter) compareLists(from, to []any) error {
+func (w *patchWriter) compareLists(from, to []any) {
 	common := min(len(from), len(to))
 	for range from[common:] { // each removal moves the next item to the same index
-		err := w.at(strconv.Itoa(common), func() error { return w.operation("remove", nil, false) })
-		if err != nil {
-			return err
-		}
+		w.at(strconv.Itoa(common), func() { w.add("remove", nil) })
 	}
 	for i := range common {
-		err := w.at(strconv.Itoa(i), func() error { return w.compare(from[i], to[i]) })
-		if err != nil {
-			return err
-		}
+		w.at(strconv.Itoa(i), func() { w.compare(from[i], to[i]) })
 	}
 	for _, item := range to[common:] {
-		err := w.at("-", func() error { return w.operation("add", item, true) })
-		if err != nil {
-			return err
-		}
+		w.at("-", func() { w.add("add", &item) })
 	}
-	return nil
-}
-
-// operation appends one operation for the pointer, and fails once the patch is over its limit.
-func (w *patchWriter) operation(op string, value any, hasValue bool) error {
-	if w.out.Len()+len(w.path) > w.limit {
-		return errPatchTooLarge
-	}
-	if w.out.Len() > 1 {
-		w.out.WriteByte(',')
-	}
-	w.out.WriteByte('{')
-	if hasValue {
-		encoded, err := json.Marshal(value)
-		if err != nil {
-			return err
-		}
-		w.out.WriteString(`"value":`)
-		w.out.Write(encoded)
-		w.out.WriteByte(',')
-	}
-	path, err := json.Marshal(string(w.path))
-	if err != nil {
-		return err
-	}
-	w.out.WriteString(`"op":"` + op + `","path":`)
-	w.out.Write(path)
-	w.out.WriteByte('}')
-	if w.out.Len() > w.limit {
-		return errPatchTooLarge
-	}
-	return nil
 }

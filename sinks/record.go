@@ -1,29 +1,33 @@
 package sinks
 
-import "slices"
+import (
+	"encoding/json"
+	"slices"
+)
 
-// Record is an encoded change, ready to be sent. Sinks must not modify it nor keep it after Deliver returns.
+// Record is an encoded change, ready to be sent. Sinks must not modify it nor keep it after Deliver returns. As JSON it is
+// part of a dead letter.
 type Record struct {
 	// ID names the change; it is the same each time the change is sent, in every pipeline.
-	ID string
+	ID string `json:"id"`
 	// DedupID is "<pipeline>/<ID>": what transports deduplicate by, so that two pipelines may share a stream.
-	DedupID string
+	DedupID string `json:"-"`
 	// Key is the REST path of the object (of the collection for a gap). Order is promised per key.
-	Key string
+	Key string `json:"key"`
 	// ContentType of Body.
-	ContentType string
+	ContentType string `json:"contentType"`
 	// BatchContentType is the content type of a JSON array of such bodies; empty if they cannot be put in one.
-	BatchContentType string
+	BatchContentType string `json:"batchContentType,omitempty"`
 	// Headers of this record in the transport's own header section; names are lower case. May be nil.
-	Headers map[string]string
+	Headers map[string]string `json:"headers,omitempty"`
 	// Attributes are those of a CloudEvent in binary mode, whose data is Body and whose datacontenttype is
 	// ContentType: names without a prefix, values as they are. A sink writes them as the binding of its protocol specifies
 	// (see [AttributeHeaders]); one without headers writes [Record.Structured]. Nil if the record is something else.
-	Attributes map[string]string
-	// Body is one JSON value without line breaks.
-	Body []byte
+	Attributes map[string]string `json:"attributes,omitempty"`
 	// Fields are what topics, subjects and partition keys are made of.
-	Fields Fields
+	Fields Fields `json:"fields"`
+	// Body is one JSON value without line breaks.
+	Body json.RawMessage `json:"body,omitempty"`
 }
 
 // Size is what a record counts towards Batch.MaxBytes: the bytes of its body, key, headers and attributes.
