@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"strings"
-	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
@@ -19,103 +18,39 @@ const (
 	ProfileKnative Profile = "knative"
 )
 
-const (
-	cloudEvent      = "application/cloudevents+json"
-	cloudEventBatch = "application/cloudevents-batch+json"
-	contentTypeName = "datacontenttype"
-)
-
-// attribute of a CloudEvent. A flag is a Boolean that is true.
-type attribute struct {
-	name, value string
-	flag        bool
-}
-
-// attributes are those of one event, in the order that the structured form has them.
-type attributes struct {
-	list [20]attribute // more than any event has
-	n    int
-}
-
-// add leaves out what is empty: an attribute never is.
-func (a *attributes) add(name, value string) {
-	if value == "" {
-		return
+// event adds the attributes of a CloudEvent.
+func (e *encoder) event(list *attributes, record *sinks.Record, i *item) {
+	eventType, subject := eventType(delta.Type(record.Fields.Type)), record.Key
+	knative := e.profile == ProfileKnative && i.delta != nil // a gap is the same in every profile
+	if knative {
+		eventType, subject = knativeType(i.delta.Type), knativeSubject(i.delta)
 	}
-	a.list[a.n] = attribute{name: name, value: value}
-	a.n++
-}
-
-func (a *attributes) flag(name string, set bool) {
-	if set {
-		a.list[a.n] = attribute{name: name, value: "true", flag: true}
-		a.n++
+	list.add("specversion", "1.0")
+	list.add("id", record.ID)
+	list.add("source", e.source)
+	list.add("type", eventType)
+	list.add("subject", subject)
+	list.add("time", formatTime(i.observed))
+	list.add(contentTypeName, applicationJSON)
+	list.add("partitionkey", record.Key)
+	list.add("sequence", e.sequence(i))
+	if knative {
+		list.add("apiversion", i.ref.Resource.GroupVersion().String())
+		list.add("kind", record.Fields.Kind)
+		list.add("name", record.Fields.Name)
+		list.add("namespace", record.Fields.Namespace)
+		list.flag("snapshot", i.delta.Snapshot)
+		list.flag("inferred", i.delta.Inferred)
+		list.flag("finalstateunknown", i.delta.FinalStateUnknown)
 	}
 }
 
-// event adds the attributes of a delta's event.
-func (e *encoder) event(ce *attributes, d *delta.Delta, record *sinks.Record) {
-	eventType, subject := eventType(d.Type), record.Key
-	if e.profile == ProfileKnative {
-		eventType, subject = knativeType(d.Type), knativeSubject(d)
+// eventData appends the data of a CloudEvent.
+func (e *encoder) eventData(b []byte, i *item) []byte {
+	if e.profile == ProfileKnative && i.delta != nil {
+		return append(b, i.delta.Object.JSON()...)
 	}
-	e.common(ce, record, eventType, subject, d.Observed)
-	ce.add("sequence", e.sequence(d))
-	if e.profile == ProfileKnative {
-		ce.add("apiversion", d.Resource.GroupVersion().String())
-		ce.add("kind", d.Object.Kind())
-		ce.add("name", d.Object.Name())
-		ce.add("namespace", d.Object.Namespace())
-		ce.flag("snapshot", d.Snapshot)
-		ce.flag("inferred", d.Inferred)
-		ce.flag("finalstateunknown", d.FinalStateUnknown)
-	}
-}
-
-// common adds the attributes that every event has.
-func (e *encoder) common(ce *attributes, record *sinks.Record, eventType, subject string, observed time.Time) {
-	ce.add("specversion", "1.0")
-	ce.add("id", record.ID)
-	ce.add("source", e.source)
-	ce.add("type", eventType)
-	ce.add("subject", subject)
-	ce.add("time", formatTime(observed))
-	ce.add(contentTypeName, applicationJSON)
-	ce.add("partitionkey", record.Key)
-}
-
-// data appends the data of a delta's event.
-func (e *encoder) data(b []byte, d *delta.Delta) []byte {
-	if e.profile == ProfileKnative {
-		return append(b, d.Object.JSON()...)
-	}
-	return append(appendData(append(b, '{'), d), '}')
-}
-
-// envelope begins an event in structured form, up to its data.
-func (a *attributes) envelope(b []byte) []byte {
-	b = append(b, '{')
-	for _, attribute := range a.list[:a.n] {
-		b = append(append(append(b, '"'), attribute.name...), '"', ':')
-		if attribute.flag {
-			b = append(b, attribute.value...)
-		} else {
-			b = appendString(b, attribute.value)
-		}
-		b = append(b, ',')
-	}
-	return append(b, `"data":`...)
-}
-
-// binary makes the record an event in binary mode. Such an event cannot share a request with others.
-func (e *encoder) binary(record *sinks.Record, a *attributes, data []byte) {
-	record.ContentType, record.Body = applicationJSON, data
-	record.Attributes = make(map[string]string, a.n)
-	for _, attribute := range a.list[:a.n] {
-		if attribute.name != contentTypeName { // it is the record's content type
-			record.Attributes[attribute.name] = attribute.value
-		}
-	}
+	return append(appendData(append(b, '{'), i), '}')
 }
 
 func eventType(t delta.Type) string {

@@ -291,10 +291,7 @@ func (p *Pipeline) fill(b *batch, most int) {
 			if len(b.records) == most || taken > 0 && (limits.OnePerKey || o.isolated) {
 				break
 			}
-			record, arena, err := p.encoder.encodeTo(b.arena, i)
-			if err != nil && i.err == nil {
-				i.err = err
-			}
+			record, arena := p.encoder.encode(b.arena, i)
 			grown := b.bytes + int64(record.Size())
 			if grown > limits.MaxBytes && len(b.records) > 0 {
 				break

@@ -92,10 +92,7 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 		e.DeadLetter = fmt.Errorf("filters[%d]: %w", recorded.evaluated[len(recorded.evaluated)-1], err)
 	}
 	e.Versions = recorded.versions
-	e.Record, err = p.encoder.encode(&item{delta: shaped})
-	if e.DeadLetter == nil {
-		e.DeadLetter = err
-	}
+	e.Record, _ = p.encoder.encode(nil, newItem(shaped, nil))
 	return e
 }
 

@@ -96,8 +96,8 @@ func TestExplainIsReserve(t *testing.T) {
 						if (got.DeadLetter != nil) != (ticket.item.err != nil) {
 							t.Errorf("dead letter: got %v, want %v", got.DeadLetter, ticket.item.err)
 						}
-						if want, err := p.encoder.encode(ticket.item); err != nil || !reflect.DeepEqual(got.Record, want) {
-							t.Errorf("%s of %s: got %s, want %s, %v", kind, text, got.Record.Body, want.Body, err)
+						if want, _ := p.encoder.encode(nil, ticket.item); !reflect.DeepEqual(got.Record, want) {
+							t.Errorf("%s of %s: got %s, want %s", kind, text, got.Record.Body, want.Body)
 						}
 						if stats := p.Stats(); stats.Received != 0 {
 							t.Error("an explanation is counted")

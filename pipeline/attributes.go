@@ -1,0 +1,111 @@
+package pipeline
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+const (
+	applicationJSON = "application/json"
+	cloudEvent      = "application/cloudevents+json"
+	cloudEventBatch = "application/cloudevents-batch+json"
+	contentTypeName = "datacontenttype"
+)
+
+// attribute is what a record holds beside its data. A flag is a Boolean that is true.
+type attribute struct {
+	name, value string
+	flag        bool
+}
+
+// attributes are those of one record, in the order that the JSON has them.
+type attributes struct {
+	list [20]attribute // more than any record has
+	n    int
+}
+
+// attributes returns what an item's record holds beside the data, under the names of its format.
+func (e *encoder) attributes(record *sinks.Record, i *item) (list attributes) {
+	switch e.formatOf(i) {
+	case FormatJSON:
+		list.add("id", record.ID)
+		list.add("cluster", e.cluster)
+		list.add("subject", record.Key)
+		list.add("time", formatTime(i.observed))
+		list.add("sequence", e.sequence(i))
+	case FormatRaw:
+		list.add("kubeferry-id", sinks.PercentEncode(record.ID))
+		list.add("kubeferry-type", string(i.delta.Type))
+		list.add("kubeferry-cluster", sinks.PercentEncode(e.cluster))
+		list.add("kubeferry-resource", sinks.PercentEncode(delta.ResourceName(i.ref.Resource)))
+		// Names may hold what a header cannot, those of RBAC objects even line breaks. So values are percent-encoded as those
+		// of CloudEvents in binary mode are, for every sink alike.
+		list.add("kubeferry-subject", sinks.PercentEncode(record.Key))
+		list.add("kubeferry-time", formatTime(i.observed))
+		list.add("kubeferry-sequence", e.sequence(i))
+		list.flag("kubeferry-snapshot", i.delta.Snapshot)
+		list.flag("kubeferry-inferred", i.delta.Inferred)
+		list.flag("kubeferry-final-state-unknown", i.delta.FinalStateUnknown)
+	default:
+		e.event(&list, record, i)
+	}
+	return list
+}
+
+// sequence returns what orders the records of one subject as text: the epoch, and the resource version of a delta in
+// seventeen digits. It is empty for a gap, and where the resource version is not a number, as some aggregated API servers have
+// them.
+func (e *encoder) sequence(i *item) string {
+	if i.gap != nil {
+		return ""
+	}
+	version, err := i.delta.AsOf, error(nil)
+	if version == 0 {
+		version, err = strconv.ParseUint(i.delta.Object.ResourceVersion(), 10, 64)
+	}
+	if err != nil || version > 99_999_999_999_999_999 {
+		return ""
+	}
+	return fmt.Sprintf("%s%017d", e.epoch, version)
+}
+
+// add leaves out what is empty: an attribute of a CloudEvent never is.
+func (a *attributes) add(name, value string) {
+	if value != "" {
+		a.list[a.n] = attribute{name: name, value: value}
+		a.n++
+	}
+}
+
+func (a *attributes) flag(name string, set bool) {
+	if set {
+		a.list[a.n] = attribute{name: name, value: "true", flag: true}
+		a.n++
+	}
+}
+
+// members appends the attributes as members of a JSON object, with a comma behind each.
+func (a *attributes) members(b []byte) []byte {
+	for _, attribute := range a.list[:a.n] {
+		b = append(append(append(b, '"'), attribute.name...), '"', ':')
+		if attribute.flag {
+			b = append(b, attribute.value...)
+		} else {
+			b = appendString(b, attribute.value)
+		}
+		b = append(b, ',')
+	}
+	return b
+}
+
+// headers returns the attributes by name.
+func (a *attributes) headers() map[string]string {
+	headers := make(map[string]string, a.n)
+	for _, attribute := range a.list[:a.n] {
+		headers[attribute.name] = attribute.value
+	}
+	return headers
+}
