@@ -66,27 +66,13 @@ func (p *Pipeline) dispatch(ctx context.Context) {
 		if b == nil {
 			return
 		}
-		isolated := p.count(b)
-		p.batches <- call{b, isolated} // a worker is free, since we hold its slot
+		if b.alone() {
+			p.mu.Lock()
+			p.isolatedCalls++
+			p.mu.Unlock()
+		}
+		p.batches <- b // a worker is free, since we hold its slot
 	}
-}
-
-// call is a batch on its way to a worker.
-type call struct {
-	batch *batch
-	// isolated is set if the batch holds one isolated object.
-	isolated bool
-}
-
-// count reports whether the batch is isolated, and counts it then among the isolated calls under way.
-func (p *Pipeline) count(b *batch) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if b.alone() {
-		p.isolatedCalls++
-		return true
-	}
-	return false
 }
 
 // mayIsolate reports whether another isolated record may be sent: at most half of the calls are for objects that fail, so

@@ -33,6 +33,24 @@ type Explanation struct {
 	Record sinks.Record
 }
 
+// trace records what becomes of one change on its way in. A nil trace records nothing.
+type trace struct {
+	evaluated []int            // the indexes of the filters that were evaluated, in order
+	versions  []map[string]any // the object before the first transform, and after each one that succeeded
+}
+
+func (t *trace) filter(index int) {
+	if t != nil {
+		t.evaluated = append(t.evaluated, index)
+	}
+}
+
+func (t *trace) version(content map[string]any) {
+	if t != nil {
+		t.versions = append(t.versions, fieldpath.Clone(content).(map[string]any))
+	}
+}
+
 // FilterAnswer is the answer of one filter, and why.
 type FilterAnswer struct {
 	// Kind is the filter's key in the configuration, Condition its value; that of an expr is left to the caller.
@@ -65,7 +83,7 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 		forgotten.Old = nil
 		d = &forgotten
 	}
-	recorded := &trace{hide: p.options.Transforms}
+	recorded := &trace{}
 	judged := &Change{pipeline: p, observed: d, trace: recorded}
 	var e Explanation
 	e.Passes, e.Taken = p.applyFilters(judged, before)
@@ -91,7 +109,9 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 	if judged.undecided != nil && shown.spoiled == nil {
 		e.DeadLetter = fmt.Errorf("filters[%d]: %w", recorded.evaluated[len(recorded.evaluated)-1], err)
 	}
-	e.Versions = recorded.versions
+	for i, version := range recorded.versions {
+		e.Versions = append(e.Versions, withoutRedacted(p.options.Transforms[i:], version))
+	}
 	e.Record, _ = p.encoder.encode(nil, newItem(shaped, nil))
 	return e
 }
@@ -227,4 +247,28 @@ func namespacesText(n delta.Namespaces) string {
 		parts = append(parts, "exclude "+joined(n.Exclude))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// hiddenText stands in an explanation, which people paste into tickets, for a value before it becomes a digest.
+const hiddenText = "(hidden: a redact is for it)"
+
+// withoutRedacted returns a copy of a decoded object, with a mark in the place of what the transforms would redact.
+// Copies of such a value in other places stay.
+func withoutRedacted(transforms []Transform, object map[string]any) map[string]any {
+	object = fieldpath.Clone(object).(map[string]any)
+	for _, transform := range transforms {
+		redact, ok := transform.(RedactTransform)
+		if !ok {
+			continue
+		}
+		for _, path := range append(redact.Paths[:len(redact.Paths):len(redact.Paths)], lastAppliedPath()) {
+			_ = path.Replace(object, func(value any) (any, error) { // it cannot fail
+				if text, ok := value.(string); ok && isDigest(text) {
+					return text, nil
+				}
+				return hiddenText, nil
+			})
+		}
+	}
+	return object
 }

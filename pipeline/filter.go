@@ -64,7 +64,7 @@ func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
 		if _, ofTypes := filter.(TypesFilter); comes && !ofTypes && !filter.OfObject() {
 			continue // the receiver has a DELETED of it, and must see that it is back, whatever changed
 		}
-		c.trace.evaluate(i)
+		c.trace.filter(i)
 		passed, err := filter.Pass(c)
 		switch {
 		case c.spoiled != nil: // it cannot be read, or not be redacted: no filter can decide

@@ -23,29 +23,18 @@ func (t Ticket) Passes() bool { return t.passes }
 // object: its filters let the previous version pass. Reserve blocks while the backlog is full, and returns an error only
 // when ctx ends first.
 func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticket, error) {
-	passes := true
-	var err error
-	if !p.leavesAlone(d) {
-		c, takes := &Change{pipeline: p, observed: d}, false
-		if passes, takes = p.applyFilters(c, had); !takes {
-			return Ticket{filtered: true, passes: passes}, nil
-		}
-		d, err = c.shape(ctx)
+	c := &Change{pipeline: p, observed: d}
+	passes, takes := p.applyFilters(c, had)
+	if !takes {
+		return Ticket{filtered: true, passes: passes}, nil
 	}
+	shaped, err := c.shape(ctx)
 	if d.Snapshot {
 		p.pace(ctx)
 	}
-	i := newItem(d, nil)
+	i := newItem(shaped, nil)
 	i.err = err
 	return Ticket{item: i, passes: passes}, p.reserve(ctx, i)
-}
-
-// leavesAlone reports whether the delta passes as it is, because the pipeline has nothing that could say otherwise.
-func (p *Pipeline) leavesAlone(d *delta.Delta) bool {
-	o := &p.options
-	return len(o.Filters) == 0 && len(o.Transforms) == 0 && o.Enricher == nil && !o.Diff.wanted() &&
-		d.Old == nil && !(d.Inferred && d.Type == delta.Deleted) && !IsSecret(d.Resource) &&
-		(o.KeepManagedFields || d.Object.WithoutManagedFields() == d.Object)
 }
 
 // Passes reports whether the filters let a delta's object pass; nothing is handed over.

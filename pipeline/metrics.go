@@ -49,7 +49,7 @@ type metrics struct {
 
 func (m *Metrics) forPipeline(p *Pipeline) *metrics {
 	name := p.options.Name
-	m.registry.MustRegister(newCollector(p))
+	m.registry.MustRegister(collector{p})
 	own := &metrics{
 		seconds: m.seconds.WithLabelValues(name), errors: map[sinks.Reason]prometheus.Counter{},
 		filterErrors: m.filters.WithLabelValues(name),
@@ -76,65 +76,42 @@ func (m *metrics) failed(reason sinks.Reason) {
 }
 
 // collector reads the values of a pipeline's metrics from one [Stats].
-type collector struct {
-	pipeline *Pipeline
-	values   []metric
-	dead     *prometheus.Desc
-}
-
-type metric struct {
-	desc  *prometheus.Desc
-	kind  prometheus.ValueType
-	value func(Stats) float64
-}
-
-func newCollector(p *Pipeline) *collector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("kubeferry_"+name, help, labels, prometheus.Labels{"pipeline": p.options.Name})
-	}
-	c := &collector{pipeline: p, dead: desc("records_dead_total", "Deltas written to the dead letter.", "reason")}
-	counter := func(name, help string, count func(Stats) uint64) {
-		c.values = append(c.values, metric{desc(name, help), prometheus.CounterValue, func(s Stats) float64 { return float64(count(s)) }})
-	}
-	gauge := func(name, help string, get func(Stats) float64) {
-		c.values = append(c.values, metric{desc(name, help), prometheus.GaugeValue, get})
-	}
-	counter("deltas_received_total", "Deltas taken from the sources.", func(s Stats) uint64 { return s.Received })
-	counter("deltas_restored_total", "Deltas taken from the log at start.", func(s Stats) uint64 { return s.Restored })
-	counter("deltas_filtered_total", "Deltas that a filter kept back.", func(s Stats) uint64 { return s.Filtered })
-	counter("records_delivered_total", "Deltas that the sink acknowledged.", func(s Stats) uint64 { return s.Delivered })
-	counter("gaps_settled_total", "Gap records acknowledged by the sink or written to the dead letter.",
-		func(s Stats) uint64 { return s.GapsDelivered + s.GapsDead })
-	gauge("backlog_deltas", "Deltas not settled yet. received + restored = filtered + delivered + dead + this.",
-		func(s Stats) float64 { return float64(s.Waiting) })
-	gauge("backlog_bytes", "Memory that the backlog takes, as it counts towards backlog.maxBytes.",
-		func(s Stats) float64 { return float64(s.Bytes) })
-	gauge("log_bytes", "Disk that the backlog's log takes.", func(s Stats) float64 { return float64(s.LogBytes) })
-	gauge("gate_open", "1 unless the sink as a whole fails and only probes are sent.", func(s Stats) float64 {
-		if s.GateOpen {
-			return 1
-		}
-		return 0
-	})
-	gauge("oldest_unsettled_seconds", "Age of the oldest change not settled; 0 if there is none.", func(s Stats) float64 {
-		if s.Oldest.IsZero() {
-			return 0
-		}
-		return max(0, p.now().Sub(s.Oldest).Seconds())
-	})
-	return c
-}
+type collector struct{ pipeline *Pipeline }
 
 // Describe implements prometheus.Collector.
-func (c *collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
+func (c collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
 
 // Collect implements prometheus.Collector.
-func (c *collector) Collect(metrics chan<- prometheus.Metric) {
-	s := c.pipeline.Stats()
-	for _, v := range c.values {
-		metrics <- prometheus.MustNewConstMetric(v.desc, v.kind, v.value(s))
+func (c collector) Collect(metrics chan<- prometheus.Metric) {
+	labels := prometheus.Labels{"pipeline": c.pipeline.options.Name}
+	counter := func(name, help string, value uint64) {
+		desc := prometheus.NewDesc("kubeferry_"+name, help, nil, labels)
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value))
 	}
+	gauge := func(name, help string, value float64) {
+		desc := prometheus.NewDesc("kubeferry_"+name, help, nil, labels)
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
+	}
+	s := c.pipeline.Stats()
+	gateOpen, oldest := 0.0, 0.0
+	if s.GateOpen {
+		gateOpen = 1
+	}
+	if !s.Oldest.IsZero() {
+		oldest = max(0, c.pipeline.now().Sub(s.Oldest).Seconds())
+	}
+	counter("deltas_received_total", "Deltas taken from the sources.", s.Received)
+	counter("deltas_restored_total", "Deltas taken from the log at start.", s.Restored)
+	counter("deltas_filtered_total", "Deltas that a filter kept back.", s.Filtered)
+	counter("records_delivered_total", "Deltas that the sink acknowledged.", s.Delivered)
+	counter("gaps_settled_total", "Gap records acknowledged by the sink or written to the dead letter.", s.GapsDelivered+s.GapsDead)
+	gauge("backlog_deltas", "Deltas not settled yet. received + restored = filtered + delivered + dead + this.", float64(s.Waiting))
+	gauge("backlog_bytes", "Memory that the backlog takes, as it counts towards backlog.maxBytes.", float64(s.Bytes))
+	gauge("log_bytes", "Disk that the backlog's log takes.", float64(s.LogBytes))
+	gauge("gate_open", "1 unless the sink as a whole fails and only probes are sent.", gateOpen)
+	gauge("oldest_unsettled_seconds", "Age of the oldest change not settled; 0 if there is none.", oldest)
+	dead := prometheus.NewDesc("kubeferry_records_dead_total", "Deltas written to the dead letter.", []string{"reason"}, labels)
 	for _, reason := range deadReasons() {
-		metrics <- prometheus.MustNewConstMetric(c.dead, prometheus.CounterValue, float64(s.Dead[reason]), reason)
+		metrics <- prometheus.MustNewConstMetric(dead, prometheus.CounterValue, float64(s.Dead[reason]), reason)
 	}
 }

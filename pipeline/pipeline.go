@@ -76,7 +76,7 @@ type Pipeline struct {
 	enough atomic.Int64
 	// drained wakes Drain when nothing is waiting.
 	drained chan struct{}
-	batches chan call
+	batches chan *batch
 	slots   chan struct{}
 
 	mu      sync.Mutex // guards what follows
@@ -111,7 +111,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		now:     time.Now,
 		wake:    make(chan struct{}, 1),
 		drained: make(chan struct{}, 1),
-		batches: make(chan call),
+		batches: make(chan *batch),
 		slots:   make(chan struct{}, options.Limits.Concurrency),
 		counts:  Counts{Dead: map[string]uint64{}},
 	}
@@ -139,13 +139,8 @@ func (p *Pipeline) Run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range p.options.Limits.Concurrency {
 		workers.Go(func() {
-			for call := range p.batches {
-				p.deliver(ctx, call.batch)
-				if call.isolated {
-					p.mu.Lock()
-					p.isolatedCalls--
-					p.mu.Unlock()
-				}
+			for b := range p.batches {
+				p.deliver(ctx, b)
 				<-p.slots
 				p.signal()
 			}

@@ -265,11 +265,14 @@ func (p *Pipeline) resetBreaker() {
 	p.retries = kept
 }
 
-// settle takes what was delivered or buried out of the backlog, and gives the objects back.
+// settle takes what was delivered or is dead out of the backlog, and gives the objects back.
 func (p *Pipeline) settle(b *batch, v *outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
+	if b.alone() {
+		p.isolatedCalls--
+	}
 	if v.keep {
 		b.due = now.Add(max(v.delay, p.options.Retry.Initial))
 		p.retries = append(p.retries, b)

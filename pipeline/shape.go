@@ -34,13 +34,13 @@ func (c *Change) transformed(ctx context.Context) (*delta.Delta, error) {
 	old := c.prepared.Old
 	if len(options.Transforms) > 0 {
 		var err error
-		if shaped.Object, err = c.transform(ctx, c.trace, c.Object, c.OldObject, shaped.Object); err != nil {
+		if shaped.Object, err = c.transform(ctx, false); err != nil {
 			return nil, err
 		}
 		if differs && old != nil {
 			// A value that is worked out of what the version before has not, of its own version before for example, is not
 			// known there: then neither is the difference.
-			if old, err = c.transform(ctx, nil, c.OldObject, unknownObject, old); err != nil {
+			if old, err = c.transform(ctx, true); err != nil {
 				old = nil
 			}
 		}
@@ -54,13 +54,18 @@ func (c *Change) transformed(ctx context.Context) (*delta.Delta, error) {
 	return &shaped, nil
 }
 
-// transform applies the transforms to one version, which is decoded for it and belongs to it from then on.
-func (c *Change) transform(ctx context.Context, recorded *trace, decode, before func() (map[string]any, error), object *delta.Object) (*delta.Object, error) {
+// transform applies the transforms to the object or, if old is set, to the version before. It is decoded for them, and
+// belongs to them from then on.
+func (c *Change) transform(ctx context.Context, old bool) (*delta.Object, error) {
+	object, decode, recorded := c.prepared.Object, c.Object, c.trace
+	if old {
+		object, decode, recorded = c.prepared.Old, c.OldObject, nil
+	}
 	content, err := decode()
 	if err != nil {
 		return nil, err
 	}
-	in := versionInput{c, c, content, before}
+	in := versionInput{c, c, content, old}
 	recorded.version(content)
 	for i, transform := range c.pipeline.options.Transforms {
 		if err := transform.Apply(ctx, content, in); err != nil {
@@ -80,11 +85,18 @@ type versionInput struct {
 	TransformInput // the change, but not as an [expr.Identified]: a transform may have changed the identity
 	change         *Change
 	object         map[string]any
-	before         func() (map[string]any, error)
+	old            bool
 }
 
-func (v versionInput) Object() (map[string]any, error)    { return v.object, nil }
-func (v versionInput) OldObject() (map[string]any, error) { return v.before() }
+func (v versionInput) Object() (map[string]any, error) { return v.object, nil }
+
+// OldObject returns no version before the version before, which is not kept.
+func (v versionInput) OldObject() (map[string]any, error) {
+	if v.old {
+		return nil, nil
+	}
+	return v.change.OldObject()
+}
 
 // Type is the one that is sent.
 func (v versionInput) Type() string {
@@ -93,6 +105,3 @@ func (v versionInput) Type() string {
 	}
 	return v.change.Type()
 }
-
-// unknownObject stands for the version before the version before, which is not kept.
-func unknownObject() (map[string]any, error) { return nil, nil }
