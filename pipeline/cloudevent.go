@@ -20,10 +20,10 @@ const (
 
 // event adds the attributes of a CloudEvent.
 func (e *encoder) event(list *attributes, record *sinks.Record, i *item) {
-	eventType, subject := eventType(delta.Type(record.Fields.Type)), record.Key
+	eventType, subject := eventTypes[delta.Type(record.Fields.Type)], record.Key
 	knative := e.profile == ProfileKnative && i.delta != nil // a gap is the same in every profile
 	if knative {
-		eventType, subject = knativeType(i.delta.Type), knativeSubject(i.delta)
+		eventType, subject = knativeTypes[i.delta.Type], knativeSubject(i.delta)
 	}
 	list.add("specversion", "1.0")
 	list.add("id", record.ID)
@@ -53,29 +53,20 @@ func (e *encoder) eventData(b []byte, i *item) []byte {
 	return append(appendData(append(b, '{'), i), '}')
 }
 
-func eventType(t delta.Type) string {
-	switch t {
-	case delta.Added:
-		return "dev.kubeferry.resource.added"
-	case delta.Modified:
-		return "dev.kubeferry.resource.modified"
-	case delta.Deleted:
-		return "dev.kubeferry.resource.deleted"
-	default:
-		return "dev.kubeferry.gap"
+// eventTypes are the types of our own profile, knativeTypes those of Knative's.
+var (
+	eventTypes = map[delta.Type]string{
+		delta.Added:    "dev.kubeferry.resource.added",
+		delta.Modified: "dev.kubeferry.resource.modified",
+		delta.Deleted:  "dev.kubeferry.resource.deleted",
+		delta.GapType:  "dev.kubeferry.gap",
 	}
-}
-
-func knativeType(t delta.Type) string {
-	switch t {
-	case delta.Added:
-		return "dev.knative.apiserver.resource.add"
-	case delta.Modified:
-		return "dev.knative.apiserver.resource.update"
-	default:
-		return "dev.knative.apiserver.resource.delete"
+	knativeTypes = map[delta.Type]string{
+		delta.Added:    "dev.knative.apiserver.resource.add",
+		delta.Modified: "dev.knative.apiserver.resource.update",
+		delta.Deleted:  "dev.knative.apiserver.resource.delete",
 	}
-}
+)
 
 // knativeSubject is what ApiServerSource makes of an object: like a REST path, but for /apis before the core group too
 // and a plural that is always the kind with an s.

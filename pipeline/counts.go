@@ -20,9 +20,10 @@ type Counts struct {
 	// Waiting counts the deltas that are not settled.
 	Waiting uint64 `json:"waiting"`
 	// Gaps are counted apart from the deltas.
-	GapsWaiting   uint64 `json:"gapsWaiting"`
-	GapsDelivered uint64 `json:"-"`
-	GapsDead      uint64 `json:"-"`
+	GapsWaiting uint64 `json:"gapsWaiting"`
+	GapsSettled uint64 `json:"-"`
+	// successes counts all that was acknowledged.
+	successes uint64
 }
 
 func (c *Counts) take(i *item) {
@@ -36,13 +37,13 @@ func (c *Counts) take(i *item) {
 
 // settle counts an item that was delivered or, with a reason, written to the dead letter.
 func (c *Counts) settle(i *item, deadReason string) {
+	if deadReason == "" {
+		c.successes++
+	}
 	switch {
-	case i.gap != nil && deadReason != "":
-		c.GapsWaiting--
-		c.GapsDead++
 	case i.gap != nil:
 		c.GapsWaiting--
-		c.GapsDelivered++
+		c.GapsSettled++
 	case deadReason != "":
 		c.Waiting--
 		c.Dead[deadReason]++
@@ -58,8 +59,6 @@ func (c *Counts) restoredGap() {
 	c.Waiting--
 	c.GapsWaiting++
 }
-
-func (c *Counts) successes() uint64 { return c.Delivered + c.GapsDelivered }
 
 // Stats is a consistent view of a pipeline.
 type Stats struct {

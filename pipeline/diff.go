@@ -48,21 +48,23 @@ func (d Diff) between(old, object *delta.Object) (*delta.Difference, error) {
 }
 
 func mergePatch(old, object []byte) ([]byte, error) {
-	var from, to map[string]any
-	if err := decodeExact(old, &from); err != nil {
-		return nil, err
-	}
-	if err := decodeExact(object, &to); err != nil {
+	from, to, err := decodeBoth[map[string]any](old, object)
+	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(mergeObjects(from, to))
 }
 
-// decodeExact keeps numbers as they are written: as float64, two large ones that differ could look the same.
-func decodeExact(data []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	return decoder.Decode(into)
+// decodeBoth decodes two versions. It keeps numbers as they are written: as float64, two large ones that differ could
+// look the same.
+func decodeBoth[T any](old, object []byte) (from, to T, err error) {
+	before, after := json.NewDecoder(bytes.NewReader(old)), json.NewDecoder(bytes.NewReader(object))
+	before.UseNumber()
+	after.UseNumber()
+	if err = before.Decode(&from); err == nil {
+		err = after.Decode(&to)
+	}
+	return from, to, err
 }
 
 // mergeObjects is RFC 7386 backwards: applied to from, what it returns makes to.

@@ -153,21 +153,8 @@ func appendDifference(b []byte, d *delta.Difference) []byte {
 	return appendString(append(b, `,"oldResourceVersion":`...), d.OldResourceVersion)
 }
 
-// appendTime writes a time in UTC with six digits of the second's fraction. The time package is fast only at layouts of
-// its own, and those leave zeros at the end out.
-func appendTime(b []byte, t time.Time) []byte {
-	b = t.UTC().AppendFormat(b, time.RFC3339)
-	b[len(b)-1] = '.' // was Z
-	micro := t.Nanosecond() / 1000
-	for unit := 100_000; unit > 0; unit /= 10 {
-		b = append(b, byte('0'+micro/unit%10))
-	}
-	return append(b, 'Z')
-}
-
-func formatTime(t time.Time) string {
-	return string(appendTime(make([]byte, 0, len("2006-01-02T15:04:05.000000Z")), t))
-}
+// formatTime writes a time in UTC with six digits of the second's fraction.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
 // appendString writes a JSON string. What goes in is nearly always plain ASCII.
 func appendString(b []byte, text string) []byte {

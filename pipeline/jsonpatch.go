@@ -15,11 +15,8 @@ import (
 // over 10,000 changed items it takes 500 MB. A patch that would be larger than object is therefore one operation that
 // replaces the whole document. It takes no more memory than that while it is made, and time linear in the two versions.
 func jsonPatch(old, object []byte) ([]byte, error) {
-	var from, to any
-	if err := decodeExact(old, &from); err != nil {
-		return nil, err
-	}
-	if err := decodeExact(object, &to); err != nil {
+	from, to, err := decodeBoth[any](old, object)
+	if err != nil {
 		return nil, err
 	}
 	w := &patchWriter{limit: len(object), out: []byte{'['}}

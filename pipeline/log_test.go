@@ -273,7 +273,7 @@ func TestRestartDeliversTheLogFirst(t *testing.T) {
 	defer stopCommits()
 	sink.set(nil)
 	settled(t, p, b)
-	if s := p.Stats(); s.Restored != total || s.Received != 1 || s.Delivered != total+1 || s.GapsDelivered != 1 {
+	if s := p.Stats(); s.Restored != total || s.Received != 1 || s.Delivered != total+1 || s.GapsSettled != 1 {
 		t.Errorf("got %+v", s)
 	}
 	ids := sink.storedIDs()

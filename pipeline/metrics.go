@@ -104,7 +104,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	counter("deltas_restored_total", "Deltas taken from the log at start.", s.Restored)
 	counter("deltas_filtered_total", "Deltas that a filter kept back.", s.Filtered)
 	counter("records_delivered_total", "Deltas that the sink acknowledged.", s.Delivered)
-	counter("gaps_settled_total", "Gap records acknowledged by the sink or written to the dead letter.", s.GapsDelivered+s.GapsDead)
+	counter("gaps_settled_total", "Gap records acknowledged by the sink or written to the dead letter.", s.GapsSettled)
 	gauge("backlog_deltas", "Deltas not settled yet. received + restored = filtered + delivered + dead + this.", float64(s.Waiting))
 	gauge("backlog_bytes", "Memory that the backlog takes, as it counts towards backlog.maxBytes.", float64(s.Bytes))
 	gauge("log_bytes", "Disk that the backlog's log takes.", float64(s.LogBytes))

@@ -293,7 +293,7 @@ func TestGapPrecedesItsDifferences(t *testing.T) {
 	if gap < 0 || after < gap {
 		t.Errorf("got %v", ids)
 	}
-	if s := p.Stats(); s.GapsDelivered != 1 || s.Delivered != 3 {
+	if s := p.Stats(); s.GapsSettled != 1 || s.Delivered != 3 {
 		t.Errorf("got %+v", s)
 	}
 }

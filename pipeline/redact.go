@@ -55,22 +55,16 @@ func (r *Redactor) Secret(object *delta.Object) (*delta.Object, error) {
 	return delta.NewObject(raw)
 }
 
-// value is the digest of one value. That of data is of the decoded bytes, so that data and stringData agree.
-func (r *Redactor) value(field string, value any) string {
+// value is the digest of one value of a Secret. That of data is of the decoded bytes, so that data and stringData agree.
+func (r *Redactor) value(field string, value any) any {
 	text, ok := value.(string)
-	if !ok {
-		raw, err := json.Marshal(value)
-		if err != nil {
-			return r.digest(nil)
-		}
-		return r.digest(raw)
-	}
-	if field == "data" {
+	if ok && field == "data" {
 		if decoded, err := base64.StdEncoding.DecodeString(text); err == nil {
 			return r.digest(decoded)
 		}
 	}
-	return r.text(text)
+	digest, _ := r.any(value) // of decoded JSON: it cannot fail
+	return digest
 }
 
 // DigestPrefix marks a value as a digest. What looks like one stays as it is: a version before was redacted when it was

@@ -55,13 +55,14 @@ func (p *Pipeline) deliver(ctx context.Context, b *batch) {
 func (p *Pipeline) send(ctx context.Context, b *batch) []*sinks.Error {
 	p.mu.Lock()
 	if b.tries == 0 {
-		b.mark = p.counts.successes()
+		b.mark = p.counts.successes
 	}
 	p.mu.Unlock()
 	b.tries++
 
 	errs := make([]*sinks.Error, len(b.items))
-	records, indices := b.records, []int(nil)
+	var records []sinks.Record
+	var indices []int
 	for n, i := range b.items {
 		switch {
 		case i.err != nil:
@@ -69,13 +70,7 @@ func (p *Pipeline) send(ctx context.Context, b *batch) []*sinks.Error {
 		case i.final != nil: // only its letter is missing
 			errs[n] = i.final
 		default:
-			indices = append(indices, n)
-		}
-	}
-	if len(indices) < len(b.items) {
-		records = make([]sinks.Record, 0, len(indices))
-		for _, n := range indices {
-			records = append(records, b.records[n])
+			indices, records = append(indices, n), append(records, b.records[n])
 		}
 	}
 	if len(records) == 0 {
@@ -130,8 +125,8 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping bool) *outcome
 		p.metrics.failed(err.Reason)
 		p.lastErr = err.Error()
 	}
-	others := p.counts.successes() > b.mark // something else got through, so the sink works
-	b.mark = p.counts.successes()
+	others := p.counts.successes > b.mark // something else got through, so the sink works
+	b.mark = p.counts.successes
 
 	switch {
 	case acknowledged > 0:
