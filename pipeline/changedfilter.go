@@ -7,15 +7,7 @@ import (
 
 // ChangedFilter passes a MODIFIED only if one of its paths differs from the version before, and everything else. A
 // change whose version before is not known passes.
-type ChangedFilter struct {
-	paths *fieldpath.Set
-	list  []fieldpath.Path
-}
-
-// NewChangedFilter makes a filter for changes of what the paths match.
-func NewChangedFilter(paths ...fieldpath.Path) ChangedFilter {
-	return ChangedFilter{fieldpath.NewSet(paths...), paths}
-}
+type ChangedFilter []fieldpath.Path
 
 // Pass implements [Filter]. It reads the JSON of both versions, and decodes neither.
 func (f ChangedFilter) Pass(c *Change) (bool, error) {
@@ -29,7 +21,7 @@ func (f ChangedFilter) Pass(c *Change) (bool, error) {
 	if c.prepared.Old == nil {
 		return true, nil
 	}
-	differ, err := f.paths.DifferJSON(c.prepared.Old.JSON(), c.prepared.Object.JSON())
+	differ, err := fieldpath.NewSet(f...).DifferJSON(c.prepared.Old.JSON(), c.prepared.Object.JSON())
 	return differ || err != nil, nil // what cannot be compared, as a number beyond float64, may differ
 }
 

@@ -125,7 +125,7 @@ func TestEnrichDifference(t *testing.T) {
 		if len(enricher.lookups) != 1 {
 			t.Errorf("looked up %d times, want once", len(enricher.lookups))
 		}
-		if pass, err := NewChangedFilter(path).Pass(&Change{pipeline: p, observed: d}); pass || err != nil {
+		if pass, err := (ChangedFilter{path}).Pass(&Change{pipeline: p, observed: d}); pass || err != nil {
 			t.Errorf("the metadata counts as a change: %v, %v", pass, err)
 		}
 		if strings.Contains(string(d.Object.JSON()), "app") {

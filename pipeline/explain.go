@@ -159,7 +159,7 @@ func describe(ctx context.Context, filter Filter, judged *Change, shown redacted
 			answer.Error = err.Error()
 		}
 	case ChangedFilter:
-		answer.Kind, answer.Condition = "changed", joined(filter.list)
+		answer.Kind, answer.Condition = "changed", joined(filter)
 		answer.Reads = changedReads(filter, shown)
 	}
 	return answer
@@ -191,7 +191,7 @@ func changedReads(filter ChangedFilter, in redactedInput) (reads []FilterRead) {
 	if err != nil || old == nil {
 		return nil
 	}
-	for _, path := range filter.list {
+	for _, path := range filter {
 		was, is := path.Leaves(old), path.Leaves(object)
 		wasShown, isShown := path.Leaves(in.old), path.Leaves(in.object)
 		places := maps.Clone(was)

@@ -49,7 +49,7 @@ func TestExplainIsReserve(t *testing.T) {
 	for name, set := range map[string]func(*Options){
 		"types":      func(o *Options) { o.Filters = []Filter{TypesFilter{delta.Added, delta.Deleted}} },
 		"namespaces": func(o *Options) { o.Filters = []Filter{NamespacesFilter{Exclude: []string{"shop"}}} },
-		"changed":    func(o *Options) { o.Filters = []Filter{NewChangedFilter(spec)} },
+		"changed":    func(o *Options) { o.Filters = []Filter{ChangedFilter{spec}} },
 		"expr":       func(o *Options) { o.Filters = []Filter{NewExprFilter(program, OnErrorPass)} },
 		"drop":       func(o *Options) { o.Filters = []Filter{NewExprFilter(program, OnErrorDrop)} },
 		"deadLetter": func(o *Options) { o.Filters = []Filter{NewExprFilter(program, OnErrorDeadLetter)} },

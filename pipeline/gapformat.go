@@ -13,26 +13,23 @@ type gapData struct {
 	Type      delta.Type                  `json:"type"`
 	Resource  metav1.GroupVersionResource `json:"resource"`
 	Namespace string                      `json:"namespace,omitempty"`
-	Selectors gapSelectors                `json:"selectors"`
-	From      string                      `json:"from"`
-	To        string                      `json:"to"`
-	Reason    string                      `json:"reason"`
-	Unclean   bool                        `json:"unclean"`
-}
-
-type gapSelectors struct {
-	Label string `json:"label,omitempty"`
-	Field string `json:"field,omitempty"`
+	Selectors struct {
+		Label string `json:"label,omitempty"`
+		Field string `json:"field,omitempty"`
+	} `json:"selectors"`
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Reason  string `json:"reason"`
+	Unclean bool   `json:"unclean"`
 }
 
 // appendGap writes the members of the data of a gap record.
 func appendGap(b []byte, g *delta.Gap) []byte {
-	data, _ := json.Marshal(gapData{ // of texts: it cannot fail
-		delta.GapType,
-		metav1.GroupVersionResource(g.Resource),
-		g.Namespace,
-		gapSelectors{g.LabelSelector, g.FieldSelector},
-		g.From, g.To, g.Reason, g.Unclean,
-	})
-	return append(b, data[1:len(data)-1]...)
+	data := gapData{
+		Type: delta.GapType, Resource: metav1.GroupVersionResource(g.Resource), Namespace: g.Namespace,
+		From: g.From, To: g.To, Reason: g.Reason, Unclean: g.Unclean,
+	}
+	data.Selectors.Label, data.Selectors.Field = g.LabelSelector, g.FieldSelector
+	encoded, _ := json.Marshal(data) // of texts: it cannot fail
+	return append(b, encoded[1:len(encoded)-1]...)
 }

@@ -35,16 +35,11 @@ func (t RemoveTransform) Apply(_ context.Context, object map[string]any, _ Trans
 }
 
 // KeepTransform takes out what no path matches.
-type KeepTransform struct{ paths *fieldpath.Set }
-
-// NewKeepTransform makes a transform that keeps what the paths match.
-func NewKeepTransform(paths ...fieldpath.Path) KeepTransform {
-	return KeepTransform{fieldpath.NewSet(paths...)}
-}
+type KeepTransform []fieldpath.Path
 
 // Apply implements [Transform].
 func (t KeepTransform) Apply(_ context.Context, object map[string]any, _ TransformInput) error {
-	t.paths.Keep(object)
+	fieldpath.NewSet(t...).Keep(object) // next to decoding the object, this costs nothing
 	return nil
 }
 

@@ -62,7 +62,7 @@ func TestTransforms(t *testing.T) {
 		object, want, err string
 	}{
 		"remove": {RemoveTransform{path(t, "a.b"), path(t, "c[*].d")}, `{"a":{"b":1,"x":2},"c":[{"d":1},{"e":2}]}`, `{"a":{"x":2},"c":[{},{"e":2}]}`, ""},
-		"keep":   {NewKeepTransform(path(t, "a.b"), path(t, "c")), `{"a":{"b":1,"x":2},"c":[1],"d":1}`, `{"a":{"b":1},"c":[1]}`, ""},
+		"keep":   {KeepTransform{path(t, "a.b"), path(t, "c")}, `{"a":{"b":1,"x":2},"c":[1],"d":1}`, `{"a":{"b":1},"c":[1]}`, ""},
 		"redact": {
 			RedactTransform{redactor, []fieldpath.Path{path(t, "a"), path(t, "b[*]"), path(t, "none")}},
 			`{"a":{"z":1,"y":"<&>"},"b":["text",1,1.5,true,null,[1],"` + digest("kept") + `"]}`,
@@ -186,7 +186,7 @@ func TestTransformsLeaveTheRestAlone(t *testing.T) {
 			case 0:
 				list = append(list, RemoveTransform{draw()})
 			case 1:
-				list = append(list, NewKeepTransform(draw(), draw(), draw()))
+				list = append(list, KeepTransform{draw(), draw(), draw()})
 			case 2:
 				list = append(list, RedactTransform{NewRedactor([]byte("k")), []fieldpath.Path{draw()}})
 			case 3:
@@ -252,7 +252,7 @@ func TestNeedsOld(t *testing.T) {
 	}{
 		"nothing": {Options{Transforms: []Transform{RemoveTransform{}, SetTransform{{path(t, "a"), constant}}}}, false},
 		"set":     {Options{Transforms: []Transform{RemoveTransform{}, SetTransform{{path(t, "a"), constant}, {path(t, "b"), value}}}}, true},
-		"changed": {Options{Filters: []Filter{TypesFilter{}, NewChangedFilter(path(t, "a"))}}, true},
+		"changed": {Options{Filters: []Filter{TypesFilter{}, ChangedFilter{path(t, "a")}}}, true},
 		"other":   {Options{Filters: []Filter{TypesFilter{}}}, false},
 		"diff":    {Options{Diff: DiffMergePatch}, true},
 		"no diff": {Options{Diff: DiffNone}, false},
@@ -266,7 +266,7 @@ func TestNeedsOld(t *testing.T) {
 func TestChangedFilter(t *testing.T) {
 	sink := &script{}
 	p := start(t, sink, &letters{}, func(o *Options) {
-		o.Filters = []Filter{NewChangedFilter(path(t, "spec"), path(t, "metadata.labels"))}
+		o.Filters = []Filter{ChangedFilter{path(t, "spec"), path(t, "metadata.labels")}}
 	})
 	before := version(t, 6, `"spec":{"x":1},"status":1`)
 	for name, test := range map[string]struct {

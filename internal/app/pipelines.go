@@ -70,7 +70,7 @@ func filters(configured []config.Filter) []pipeline.Filter {
 			filters = append(filters, pipeline.NewExprFilter(f.Program, f.OnError))
 		}
 		if f.Changed != nil {
-			filters = append(filters, pipeline.NewChangedFilter(f.Changed...))
+			filters = append(filters, pipeline.ChangedFilter(f.Changed))
 		}
 	}
 	return filters
@@ -83,7 +83,7 @@ func transforms(configured []config.Transform, redactor *pipeline.Redactor) []pi
 		case t.Remove != nil:
 			transforms = append(transforms, pipeline.RemoveTransform(t.Remove))
 		case t.Keep != nil:
-			transforms = append(transforms, pipeline.NewKeepTransform(t.Keep...))
+			transforms = append(transforms, pipeline.KeepTransform(t.Keep))
 		case t.Redact != nil:
 			transforms = append(transforms, pipeline.RedactTransform{Redactor: redactor, Paths: t.Redact})
 		case t.Set != nil:
