@@ -14,6 +14,9 @@ type memoryBudget struct {
 	memory int64
 	// buffered is what waits for a commit.
 	buffered int64
+	// encoded is what the records of all batches take beside the items that they are made of. Over half of the backlog's
+	// bound no further batch is begun.
+	encoded int64
 	// next waits for more memory than is usually released at once; later ones wait behind it.
 	next *item
 	// freed is closed and replaced when memory was released and a caller waits for it.
@@ -105,20 +108,26 @@ func (p *Pipeline) endTurn(i *item) {
 }
 
 func (p *Pipeline) tryReserve(i *item) bool {
-	if p.log.behind == 0 && p.budget.memory+i.size <= p.options.MaxBytes {
+	if p.log.behind == 0 && p.fits(i.size) {
 		p.budget.memory += i.size
 		return true
 	}
-	if p.options.Spill && p.budget.buffered+i.size <= maxBuffered && p.log.bytes+p.budget.buffered+i.size <= p.options.MaxDiskBytes {
+	buffered := p.budget.buffered + i.size
+	if p.options.Spill && (p.budget.buffered == 0 || buffered <= maxBuffered) && p.log.bytes+buffered <= p.options.MaxDiskBytes {
 		i.buffered = true
-		p.budget.buffered += i.size
+		p.budget.buffered = buffered
 		return true
 	}
 	return false
 }
 
-// sizeOf is what an item of so many bytes counts: one that is larger than a bound may pass, alone.
-func (p *Pipeline) sizeOf(size int64) int64 { return min(size, p.options.MaxBytes, maxBuffered) }
+func (p *Pipeline) fits(size int64) bool { return p.budget.memory+size <= p.options.MaxBytes }
+
+// sizeOf is what an item of so many bytes counts. A larger one passes when no more than a quarter of the bound is taken: that
+// much may be of records that the sink refuses, and stay.
+func (p *Pipeline) sizeOf(size int64) int64 {
+	return min(size, p.options.MaxBytes-p.options.MaxBytes/4)
+}
 
 // release returns an item's memory to the budget.
 func (p *Pipeline) release(i *item) {

@@ -41,8 +41,9 @@ const maxArena = 4 << 20
 
 func newBatch() *batch { return batches.Get().(*batch) } //nolint:forcetypeassert // as above
 
-// recycle gives a batch up that no sink has any more.
-func (b *batch) recycle() {
+// recycle gives a batch up that no sink has any more. p.mu is held.
+func (p *Pipeline) recycle(b *batch) {
+	p.budget.encoded -= int64(len(b.arena))
 	clear(b.objects)
 	clear(b.items)
 	clear(b.records)
@@ -138,6 +139,9 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 		p.retries = append(p.retries[:n:n], p.retries[n+1:]...)
 		return b, 0
 	}
+	if p.budget.encoded > p.options.MaxBytes/2 { // a batch that ends wakes the dispatcher
+		return nil, wait
+	}
 	b := newBatch()
 	if len(p.backlog.failing) > 0 {
 		// The oldest may be refused as those that fail are. Every second batch takes the newest, so that the others need not
@@ -148,7 +152,7 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 	}
 	p.fill(b, p.options.Limits.MaxRecords)
 	if len(b.items) == 0 {
-		b.recycle()
+		p.recycle(b)
 		return nil, wait
 	}
 	return b, 0
@@ -167,7 +171,7 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 		p.fill(b, 1)
 	}
 	if len(b.items) == 0 {
-		b.recycle()
+		p.recycle(b)
 		if len(p.retries) == 0 {
 			return nil, beatInterval
 		}
@@ -282,6 +286,7 @@ func (p *Pipeline) fill(b *batch, most int) {
 			if grown > limits.MaxBytes && len(b.records) > 0 {
 				break
 			}
+			p.budget.encoded += int64(len(arena) - len(b.arena))
 			b.bytes, b.arena = grown, arena
 			b.objects, b.items, b.records = append(b.objects, o), append(b.items, i), append(b.records, record)
 			taken++

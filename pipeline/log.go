@@ -50,6 +50,8 @@ type logState struct {
 	removable []uint64 // settled, and still in the log
 	removing  []uint64 // those that the commit under way removes
 	lastRead  time.Time
+	// nextSize is the size of the item at the cursor, if it was read and there was no memory for it.
+	nextSize int64
 	// returning are objects whose next delta is parked, and is to be read.
 	returning []*objectQueue
 	// returned counts the failing records that were read back and not tried yet.
@@ -235,9 +237,10 @@ func (p *Pipeline) pauseReading(ctx context.Context) {
 	}
 }
 
-// readable reports whether something is on disk and half of the memory is free for it.
+// readable reports whether something is on disk, and half of the memory is free for it. What did not fit when it was read waits
+// until it does: else it would be read over and over.
 func (p *Pipeline) readable() bool {
-	return p.log.behind > 0 && p.log.cursor < p.log.written && p.budget.memory <= p.options.MaxBytes/2
+	return p.log.behind > 0 && p.log.cursor < p.log.written && p.budget.memory <= p.options.MaxBytes/2 && p.fits(p.log.nextSize)
 }
 
 // admit puts entries of the log into the backlog, as far as there is room.
@@ -261,9 +264,11 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 
 // load puts the item at the cursor into the backlog, and reports whether there was room for it.
 func (p *Pipeline) load(i *item) bool {
-	if p.budget.memory > 0 && p.budget.memory+i.size > p.options.MaxBytes {
+	if !p.fits(i.size) {
+		p.log.nextSize = i.size
 		return false
 	}
+	p.log.nextSize = 0
 	if i.buffered {
 		i.buffered = false
 		p.budget.buffered -= i.size

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -170,7 +171,7 @@ func settled(t testing.TB, p *Pipeline, b *logbook) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.budget.memory != 0 || p.budget.buffered != 0 || p.log.behind != 0 {
+	if p.budget.memory != 0 || p.budget.buffered != 0 || p.budget.encoded != 0 || p.log.behind != 0 {
 		t.Errorf("room is missing: %+v, behind %d", p.budget, p.log.behind)
 	}
 }
@@ -671,5 +672,43 @@ func TestPoisonedObjectThatChangesOften(t *testing.T) {
 	b.commit(p)
 	if left := b.logged(); left.Entries != 0 {
 		t.Errorf("%d entries are left in the log", left.Entries)
+	}
+}
+
+// countedLog counts the reads of a logbook.
+type countedLog struct {
+	*logbook
+	reads atomic.Int64
+}
+
+func (c *countedLog) Read(from uint64, maxBytes int) ([]delta.Entry, error) {
+	c.reads.Add(1)
+	return c.logbook.Read(from, maxBytes)
+}
+
+// An object for which there is no memory is read from the log once more when there is, and not over and over until then.
+func TestLargeObjectIsNotReadOverAndOver(t *testing.T) {
+	const maxBytes, small = 128 << 10, 10
+	sink, b := &script{}, newLogbook()
+	release := make(chan struct{})
+	sink.set(func(int, []sinks.Record) error { <-release; return nil })
+	log := &countedLog{logbook: b}
+	p := start(t, sink, &letters{}, func(o *Options) {
+		spilling(b, maxBytes, 1<<30)(o)
+		o.Log, o.Limits.MaxRecords, o.Limits.Concurrency, o.Limits.Timeout = log, 1, 1, time.Minute
+	})
+	for n := range small {
+		mustTake(t, p, sized(t, fmt.Sprint("small-", n), n+1, 11<<10))
+	}
+	mustTake(t, p, sized(t, "large", small+1, 2*maxBytes))
+	defer b.every(p)()
+	for left := small; left > 0; left-- { // from half of the memory on, the log is looked at
+		release <- struct{}{}
+		eventually(t, "one more is delivered", func() bool { return len(sink.storedIDs()) == small-left+1 })
+	}
+	close(release)
+	drain(t, p)
+	if reads := log.reads.Load(); reads > small {
+		t.Errorf("the log was read %d times", reads)
 	}
 }

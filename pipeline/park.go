@@ -95,7 +95,7 @@ func (p *Pipeline) takeApart() {
 			p.tried(o)
 			p.backlog.done(o, true, 0)
 		}
-		b.recycle()
+		p.recycle(b)
 	}
 	clear(p.retries)
 	p.retries = p.retries[:0]

@@ -255,6 +255,7 @@ func (p *Pipeline) resetBreaker() {
 		o.isolated = true // another one got through where it did not
 		p.tried(o)
 		p.backlog.done(o, true, 0)
+		p.recycle(b)
 	}
 	clear(p.retries[len(kept):])
 	p.retries = kept
@@ -299,7 +300,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		p.tried(o)
 		p.backlog.done(o, anyFailed, v.delay)
 	}
-	b.recycle()
+	p.recycle(b)
 	if p.counts.Waiting+p.counts.GapsWaiting == 0 {
 		select {
 		case p.drained <- struct{}{}:
