@@ -69,18 +69,19 @@ func (c *Change) prepare() {
 	}
 	d := c.observed
 	c.prepared = d
-	object, err := c.pipeline.clean(d, d.Object)
+	options := &c.pipeline.options
+	object, err := clean(d.Resource, d.Object, options.KeepManagedFields, options.Redactor)
 	if err != nil {
 		c.spoil(err)
 		return
 	}
 	old := d.Old
 	if old != nil {
-		if old, err = c.pipeline.clean(d, old); err != nil {
+		if old, err = clean(d.Resource, old, options.KeepManagedFields, options.Redactor); err != nil {
 			old = nil // this pipeline must not show it
 		}
 	}
-	if c.pipeline.options.Enricher != nil {
+	if options.Enricher != nil {
 		object, old = c.pipeline.enrich(d, object, old)
 	}
 	if object != d.Object || old != d.Old {
@@ -90,14 +91,16 @@ func (c *Change) prepare() {
 	}
 }
 
-func (p *Pipeline) clean(d *delta.Delta, object *delta.Object) (*delta.Object, error) {
-	if !p.options.KeepManagedFields {
+// clean returns an object without what must not be seen of it: managedFields, unless they are kept, and the data of a Secret,
+// unless the redactor is nil.
+func clean(resource schema.GroupVersionResource, object *delta.Object, keepManagedFields bool, redactor *Redactor) (*delta.Object, error) {
+	if !keepManagedFields {
 		object = object.WithoutManagedFields()
 	}
-	if p.options.Redactor == nil || !IsSecret(d.Resource) {
+	if redactor == nil || !IsSecret(resource) {
 		return object, nil
 	}
-	return p.options.Redactor.Secret(object)
+	return redactor.Secret(object)
 }
 
 // spoil makes a change one for the dead letter, of which no more than the object's identity may leave.

@@ -273,7 +273,8 @@ func (p *Pipeline) fill(b *batch, most int) {
 			return
 		}
 		if len(o.items) == 0 {
-			p.unpark(o)
+			p.log.returning = append(p.log.returning, o) // it stays out of the queue until its next deltas are read
+			p.log.wakeReader()
 			continue
 		}
 		taken := 0

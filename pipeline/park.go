@@ -131,12 +131,6 @@ func (p *Pipeline) unload(i *item) parked {
 	return parked{i.seq, i.observed}
 }
 
-// unpark has the next deltas of an object read, which stays out of the queue until they are. p.mu is held.
-func (p *Pipeline) unpark(o *objectQueue) {
-	p.log.returning = append(p.log.returning, o)
-	p.log.wakeReader()
-}
-
 // readParked reads what was parked of the objects that go on.
 func (p *Pipeline) readParked(ctx context.Context) {
 	for {

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -65,6 +66,19 @@ func (r *Redactor) value(field string, value any) any {
 	}
 	digest, _ := r.any(value) // of decoded JSON: it cannot fail
 	return digest
+}
+
+// any is the digest of a decoded value: of a string's text, of anything else's JSON with sorted keys. So equal values
+// have equal digests, and a text has the one that it has in a Secret. What is a digest already stays as it is.
+func (r *Redactor) any(value any) (any, error) {
+	if text, ok := value.(string); ok {
+		return r.text(text), nil
+	}
+	raw, err := delta.EncodeJSON(value)
+	if err != nil {
+		return nil, errors.New("the value cannot be encoded") // encoding/json may quote it
+	}
+	return r.digest(raw), nil
 }
 
 // DigestPrefix marks a value as a digest. What looks like one stays as it is: a version before was redacted when it was

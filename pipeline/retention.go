@@ -53,17 +53,15 @@ func (r *Retention) Retain(resource schema.GroupVersionResource, object *delta.O
 	if !r.needed {
 		return nil
 	}
-	if !r.managedFields {
-		object = object.WithoutManagedFields()
+	redactor := r.redactor
+	if r.unredacted {
+		redactor = nil
 	}
-	if r.unredacted || !IsSecret(resource) {
-		return object
-	}
-	redacted, err := r.redactor.Secret(object)
+	object, err := clean(resource, object, r.managedFields, redactor)
 	if err != nil {
 		return nil // the previous version will be unknown
 	}
-	return redacted
+	return object
 }
 
 // Policy identifies how Retain decides, in a word that is kept with the objects; empty if it retains nothing.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
@@ -41,6 +42,31 @@ type KeepTransform []fieldpath.Path
 func (t KeepTransform) Apply(_ context.Context, object map[string]any, _ TransformInput) error {
 	fieldpath.NewSet(t...).Keep(object) // next to decoding the object, this costs nothing
 	return nil
+}
+
+// RedactTransform puts digests in the place of what its paths match: lists and maps as a whole. The last-applied
+// annotation becomes one too, whatever the paths are: it is a copy of the object that kubectl made, in which the values
+// may stand in other places, if another transform moved them or a list has got further items since.
+type RedactTransform struct {
+	Redactor *Redactor
+	Paths    []fieldpath.Path
+}
+
+// Apply implements [Transform].
+func (t RedactTransform) Apply(_ context.Context, object map[string]any, _ TransformInput) error {
+	for _, path := range t.Paths {
+		if err := path.Replace(object, t.Redactor.any); err != nil {
+			return fmt.Errorf("redact %s: %w", path, err)
+		}
+	}
+	if err := lastAppliedPath().Replace(object, t.Redactor.any); err != nil {
+		return fmt.Errorf("redact %s: %w", lastAppliedPath(), err)
+	}
+	return nil
+}
+
+func lastAppliedPath() fieldpath.Path {
+	return fieldpath.Of("metadata", "annotations", delta.LastApplied)
 }
 
 // RenameTransform moves what is in one place to another.
