@@ -2,11 +2,9 @@ package webhook
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -35,55 +33,20 @@ func (s *Sink) Check(ctx context.Context) error {
 		return s.noAnswer(ctx, err, creds)
 	}
 	defer resp.Body.Close()
-	readBody(ctx, resp, end)
-	advice := s.advice(resp)
-	if resp.StatusCode == http.StatusBadRequest && s.target.Scheme == "http" && s.speaksTLS(ctx) {
-		advice = "it speaks TLS: begin url with https"
+	advice := ""
+	reason := reasonOf(resp.StatusCode)
+	switch {
+	case resp.StatusCode == http.StatusNotImplemented:
+	case reason == sinks.ReasonUnauthorized:
+		advice = "check auth and headers, and that they may be used at this url"
+	case reason == sinks.ReasonNotFound:
+		advice = "check url (some receivers answer so to every method but their own)"
+	case reason == sinks.ReasonThrottled, reason == sinks.ReasonUnavailable:
+		advice = "try again, or ask who runs it"
 	}
 	if advice == "" {
 		return nil
 	}
-	return &sinks.Error{
-		Err:    fmt.Errorf("%s answered %d %s to OPTIONS: %s", origin(s.target), resp.StatusCode, http.StatusText(resp.StatusCode), advice),
-		Reason: reasonOf(resp.StatusCode),
-	}
-}
-
-// advice returns what to do about an answer; nothing if a delivery would not fail because of it.
-func (s *Sink) advice(resp *http.Response) string {
-	switch code := resp.StatusCode; {
-	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		if s.config.Auth == nil && len(s.config.Headers) == 0 {
-			return "it wants credentials: set auth"
-		}
-		return "it refuses the credentials: check auth and headers, and that they may be used at this url"
-	case code == http.StatusProxyAuthRequired:
-		return "the proxy wants other credentials: check the environment's proxy URL"
-	case code == http.StatusNotFound || code == http.StatusGone:
-		return "there is nothing at this path: check url (some receivers answer so to every method but their own)"
-	case code == http.StatusTooManyRequests || code >= 500 && code != http.StatusNotImplemented:
-		return "it cannot take anything now: try again, or ask who runs it"
-	case code >= 300 && code < 400:
-		return "redirects are not followed: set url to where it leads" + at(resp.Location())
-	default:
-		return ""
-	}
-}
-
-// speaksTLS finds out whether a server that answers 400 to plain HTTP means just that.
-func (s *Sink) speaksTLS(ctx context.Context) bool {
-	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nothing is sent
-	conn, err := dialer.DialContext(ctx, "tcp", s.target.Host)
-	if err != nil {
-		return false
-	}
-	_ = conn.Close()
-	return true
-}
-
-func at(to *url.URL, err error) string {
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf(" (at %s)", origin(to))
+	_, err = s.answer(resp, readBody(ctx, resp, end), nil, creds)
+	return sinks.Transient(reason, fmt.Errorf("OPTIONS: %w: %s", err, advice))
 }

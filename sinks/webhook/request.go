@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -53,30 +52,27 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 	return s.answer(resp, readBody(ctx, resp, cancel), records, creds)
 }
 
-// request makes the request for records, whose body is a copy.
+// request makes the request for records, whose body is a copy: the transport may read it beyond the call.
 func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, error) {
 	header, err := s.header(records, creds)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), http.NoBody)
+	content := s.content(records)
+	if len(creds.signing) > 0 {
+		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), content))
+	}
+	if s.config.Compression == compressionGzip {
+		content = compress(content)
+	}
+	if len(content) >= expectSize {
+		header.Set("Expect", "100-continue")
+	}
+	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), bytes.NewReader(content))
 	if err != nil {
 		return nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
 	}
-	content := s.content(records)
-	if len(creds.signing) > 0 {
-		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), *content))
-	}
-	encoded := s.compressed(content)
-	if len(*encoded) >= expectSize {
-		header.Set("Expect", "100-continue")
-	}
 	req.Header = header
-	req.ContentLength = int64(len(*encoded))
-	req.Body = &body{buffer: encoded}
-	req.GetBody = func() (io.ReadCloser, error) { // while the call lasts, so that the records are there
-		return &body{buffer: s.compressed(s.content(records))}, nil
-	}
 	return req, nil
 }
 
@@ -109,26 +105,21 @@ func (s *Sink) header(records []*sinks.Record, creds *secrets) (http.Header, err
 	return header, nil
 }
 
-// content is what a request carries, in a buffer of its own.
-func (s *Sink) content(records []*sinks.Record) *[]byte {
-	b := newBuffer()
-	if s.array(records[0]) {
-		*b = appendArray(*b, records)
-	} else {
-		*b = append(*b, records[0].Body...)
+// content returns what a request carries, before compression.
+func (s *Sink) content(records []*sinks.Record) []byte {
+	if !s.array(records[0]) {
+		return bytes.Clone(records[0].Body)
 	}
-	return b
-}
-
-// compressed returns the content as it travels, and frees it if that is another buffer.
-func (s *Sink) compressed(content *[]byte) *[]byte {
-	if s.config.Compression != compressionGzip {
-		return content
+	size := 2
+	for _, r := range records {
+		size += len(r.Body) + 1
 	}
-	b := newBuffer()
-	*b = compress(*b, *content)
-	freeBuffer(content)
-	return b
+	b := make([]byte, 0, size)
+	for i, r := range records {
+		b = append(b, "[,"[min(i, 1)])
+		b = append(b, r.Body...)
+	}
+	return append(b, ']')
 }
 
 // addHeaders sets what every request has.
@@ -148,11 +139,7 @@ func idOf(records []*sinks.Record) string {
 	if len(records) == 1 {
 		return records[0].DedupID
 	}
-	size := 0
-	for _, r := range records {
-		size += len(r.DedupID) + 8
-	}
-	ids := make([]byte, 0, size)
+	var ids []byte
 	for _, r := range records { // with their lengths, so that no two lists look the same
 		ids = append(strconv.AppendInt(ids, int64(len(r.DedupID)), 10), ':')
 		ids = append(append(ids, r.DedupID...), ',')
@@ -173,11 +160,10 @@ func sign(keys [][]byte, id, timestamp string, body []byte) string {
 	return strings.Join(signatures, " ")
 }
 
-// compress appends the content to b, compressed.
-func compress(b, content []byte) []byte {
-	buffer := bytes.NewBuffer(b)
-	w, _ := gzip.NewWriterLevel(buffer, gzip.BestSpeed) // fails for an unknown level only
-	_, _ = w.Write(content)                             // a Buffer takes everything
+func compress(content []byte) []byte {
+	var buffer bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&buffer, gzip.BestSpeed) // fails for an unknown level only
+	_, _ = w.Write(content)                              // a Buffer takes everything
 	_ = w.Close()
 	return buffer.Bytes()
 }

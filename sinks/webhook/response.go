@@ -68,7 +68,7 @@ func (s *Sink) answer(resp *http.Response, body []byte, sent []*sinks.Record, cr
 	}
 	message := fmt.Sprintf("%s answered %d %s", origin(s.target), resp.StatusCode, http.StatusText(resp.StatusCode))
 	if to, err := resp.Location(); err == nil && resp.StatusCode < 400 {
-		message += ": redirects are not followed: set url to where it leads" + at(to, nil)
+		message += fmt.Sprintf(": redirects are not followed: set url to where it leads (at %s)", origin(to))
 	}
 	if excerpt := creds.excerpt(string(body)); excerpt != "" && !repeats(excerpt, sent) {
 		message += ": " + excerpt
@@ -119,16 +119,13 @@ func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 // retryAfter reads both forms of the header: seconds, of any number of digits, and an HTTP date. For anything else it
 // returns 0.
 func (s *Sink) retryAfter(value string) time.Duration {
-	delay := time.Duration(0)
-	if digits := strings.TrimSpace(value); digits != "" && strings.Trim(digits, "0123456789") == "" {
-		const most = uint64(sinks.MaxRetryAfter / time.Second)
-		seconds, err := strconv.ParseUint(digits, 10, 64)
-		if err != nil || seconds > most { // digits alone fail for being too many
-			seconds = most
-		}
-		delay = time.Duration(seconds) * time.Second
-	} else if at, err := http.ParseTime(value); err == nil {
-		delay = at.Sub(s.now())
+	seconds, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+	if err == nil || errors.Is(err, strconv.ErrRange) { // then seconds is the largest
+		return time.Duration(min(seconds, uint64(sinks.MaxRetryAfter/time.Second))) * time.Second
 	}
-	return min(max(delay, 0), sinks.MaxRetryAfter)
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(s.now()), 0), sinks.MaxRetryAfter)
 }
