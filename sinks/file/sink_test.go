@@ -216,8 +216,8 @@ func TestCheck(t *testing.T) {
 	tests := []struct{ name, path, want string }{
 		{"nothing there yet", filepath.Join(dir, "new"), ""},
 		{"a file", filepath.Join(dir, "there"), ""},
-		{"no directory", filepath.Join(dir, "none", "f"), "the directory " + filepath.Join(dir, "none") + " does not exist"},
-		{"a file for a directory", filepath.Join(dir, "there", "f"), "is not a directory"},
+		{"no directory", filepath.Join(dir, "none", "f"), "no such file or directory"},
+		{"a file for a directory", filepath.Join(dir, "there", "f"), "not a directory"},
 		{"a directory", dir, "is not a regular file"},
 		{"a device", os.DevNull, "is not a regular file"},
 	}

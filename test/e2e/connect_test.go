@@ -59,8 +59,8 @@ sinks:
 	t.Log(text)
 	for sink, want := range map[string]string{
 		"good": "", "plain": "", "bus": "", "file": "", "out": "",
-		"denying": "it refuses the credentials", "stranger": "x509: ", "lost": "OTHER", "away": freeport.Addr(port),
-		"nowhere": "the directory /no/such/directory does not exist",
+		"denying": "check auth and headers", "stranger": "x509: ", "lost": "OTHER", "away": freeport.Addr(port),
+		"nowhere": "/no/such/directory",
 	} {
 		found := false
 		for line := range strings.Lines(text) {
