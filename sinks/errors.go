@@ -113,17 +113,21 @@ func isCertificate(err error) bool {
 	return errors.As(err, &certErr)
 }
 
-// Advise returns a failure to connect with advice on what to do about it: that for files and certificates, which is
-// the same for every kind of sink, or else the caller's. Without advice it returns err as [Classify] does.
-func Advise(err error, advice string) error {
+// Advise returns a failure to connect with what to do about it: login if the peer refuses the credentials, address if it
+// is not there.
+func Advise(err error, login, address string) error {
+	class := Classify(err)
+	advice := ""
 	var fileErr *FileError
 	switch {
-	case errors.As(err, &fileErr):
-		advice = "mend the file, or name another"
+	case errors.As(err, &fileErr): // names the file and the fault
 	case isCertificate(err):
 		advice = "check tls.caFile and tls.serverName"
+	case class.Reason == ReasonUnauthorized:
+		advice = login
+	case class.Reason == ReasonUnreachable, class.Reason == ReasonTimeout:
+		advice = address
 	}
-	class := Classify(err)
 	if advice == "" {
 		return class
 	}

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -19,11 +18,7 @@ var _ sinks.Checker = (*Sink)(nil)
 func (s *Sink) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	request := &kafka.MetadataRequest{}
-	if s.fixedTopic != "" {
-		request.Topics = []string{s.fixedTopic}
-	}
-	response, err := s.client.Metadata(ctx, request)
+	response, err := s.client.Metadata(ctx, &kafka.MetadataRequest{Topics: s.transport.MetadataTopics})
 	if err != nil {
 		return advise(fmt.Errorf("read metadata from %s: %w", s.brokers, err))
 	}
@@ -37,51 +32,20 @@ func (s *Sink) Check(ctx context.Context) error {
 		_ = conn.Close()
 	}
 	for _, topic := range response.Topics {
-		if topic.Error != nil && topic.Name == s.fixedTopic {
-			return s.checkMissing(ctx, topic.Error)
+		if topic.Error == nil || topic.Name != s.fixedTopic {
+			continue
+		}
+		switch reason := reasonOf(topic.Error); {
+		case reason != sinks.ReasonNotFound:
+			return advise(fmt.Errorf("topic %q: %w", s.fixedTopic, topic.Error))
+		case !s.config.CreateTopics:
+			return sinks.Transient(reason, fmt.Errorf("topic %q does not exist: create it, or set createTopics: true", s.fixedTopic))
 		}
 	}
 	return nil
 }
 
-// checkMissing lets the brokers validate the creation of the topic, if createTopics is set.
-func (s *Sink) checkMissing(ctx context.Context, why error) error {
-	if reasonOf(why) != sinks.ReasonNotFound {
-		return advise(fmt.Errorf("topic %q: %w", s.fixedTopic, why))
-	}
-	if !s.config.CreateTopics {
-		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("topic %q does not exist: create it, or set createTopics: true", s.fixedTopic))
-	}
-	response, err := s.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{
-		Topics:       []kafka.TopicConfig{{Topic: s.fixedTopic, NumPartitions: -1, ReplicationFactor: -1}},
-		ValidateOnly: true,
-	})
-	if err == nil {
-		err = response.Errors[s.fixedTopic]
-	}
-	if err == nil || errors.Is(err, kafka.TopicAlreadyExists) {
-		return nil
-	}
-	return advise(fmt.Errorf("topic %q does not exist and cannot be created: %w", s.fixedTopic, err))
-}
-
-// advise adds what to do about err.
 func advise(err error) error {
-	var code kafka.Error
-	advice := ""
-	switch reason := reasonOf(err); {
-	case errors.As(err, &code) && code == kafka.SASLAuthenticationFailed:
-		advice = "check sasl.username and sasl.password or sasl.passwordFile"
-	case errors.As(err, &code) && code == kafka.UnsupportedSASLMechanism:
-		advice = "set sasl.mechanism to one that the brokers have"
-	case errors.As(err, &code) && reason == sinks.ReasonUnauthorized:
-		advice = "give the user the right to describe, write and, with createTopics, create it"
-	case errors.As(err, &code):
-		advice = "see the brokers"
-	case reason == sinks.ReasonUnauthorized:
-		advice = "check tls.certFile and tls.keyFile: the broker refuses the certificate"
-	case reason == sinks.ReasonUnreachable, reason == sinks.ReasonTimeout:
-		advice = "check brokers, and that this port speaks what tls and sasl say"
-	}
-	return sinks.Advise(transient(err), advice)
+	return sinks.Advise(transient(err), "check sasl and tls.certFile, and that the user may describe and write",
+		"check brokers, and that this port speaks what tls and sasl say")
 }

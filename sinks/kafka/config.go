@@ -8,26 +8,13 @@
 //
 // # Order and acknowledgement
 //
-// The records of one call are grouped by topic and partition. Groups are sent side by side; each is sent in order,
-// as few requests as its size allows. A Kafka record batch is stored as a whole or not at all. When a broker refuses
-// a batch for the sake of one record (MESSAGE_TOO_LARGE, INVALID_RECORD …) the batch is halved until that record
-// stands alone, so that its neighbours are stored; later records of the same object are then held back. Any other
-// error ends the group. A configuration that may spread one object over several groups (key: none, key: uid,
-// {type} in the topic) limits a call to one record per key.
+// The records of one call are grouped by topic and partition. Groups are sent side by side, each in order. A Kafka record
+// batch is stored as a whole or not at all: one that is refused for the sake of a record is sent again in halves
+// ([sinks.Split]). A configuration that may spread one object over several groups (key: none, key: uid, {type} in the
+// topic) limits a call to one record per key.
 //
 // kafka-go has no idempotent producer. A lost answer therefore stores a record twice; consumers recognize it by the header
 // kubeferry-dedup-id, which is the same each time.
-//
-// # Sizes
-//
-// A broker's message.max.bytes (1,048,588 unless set) bounds a whole compressed batch with 61 bytes of its own, a
-// producer's max.request.size (1,048,576) one uncompressed record. What is over the latter is still sent, alone:
-// the broker decides, since it may allow more, and compression may help.
-//
-// # Partitions
-//
-// The partition is the one that Java's client would choose (BuiltInPartitioner.partitionForKey: murmur2 of the key,
-// sign bit off, modulo the number of partitions), so that other producers of the same keys agree.
 //
 // # Metadata
 //
@@ -186,17 +173,12 @@ func (c *Config) validateTopic(faults *sinks.Faults) {
 		faults.Fail("topic", "a topic is needed")
 		return
 	}
-	length := 0
-	for _, literal := range topic.Literals() {
-		length += len(literal)
-		for i := range len(literal) {
-			if !topicByte(literal[i]) {
-				faults.Fail("topic", "%q holds %q; a topic is made of letters, digits, '.', '_' and '-'", c.Topic, literal[i])
-				return
-			}
-		}
+	literals := strings.Join(topic.Literals(), "")
+	if i := strings.IndexFunc(literals, func(r rune) bool { return r >= 0x80 || !topicByte(byte(r)) }); i >= 0 {
+		faults.Fail("topic", "%q holds %q; a topic is made of letters, digits, '.', '_' and '-'", c.Topic, literals[i])
+		return
 	}
-	faults.FailIf(length > maxTopic, "topic", "is longer than %d characters", maxTopic)
+	faults.FailIf(len(literals) > maxTopic, "topic", "is longer than %d characters", maxTopic)
 	faults.FailIf(c.Topic == "." || c.Topic == "..", "topic", "%q is no name for a topic", c.Topic)
 	faults.WarnIf(topic.Uses("type"), "topic",
 		"{type} sends the records of one object to different topics: their order is lost, and compaction keeps deleted objects")

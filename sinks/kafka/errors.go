@@ -36,16 +36,6 @@ func (e encoding) keyless(err error) bool {
 	return e.key == keyNone && errors.As(err, &code) && (code == kafka.InvalidRecord || code == kafka.InvalidMessage)
 }
 
-// staleMetadata reports whether err may pass once the metadata of the cluster is read again.
-func staleMetadata(err error) bool {
-	switch reason := reasonOf(err); reason {
-	case sinks.ReasonUnreachable, sinks.ReasonUnavailable, sinks.ReasonTimeout:
-		return true
-	default:
-		return false
-	}
-}
-
 // transient classifies an error that would fail any record.
 func transient(err error) error {
 	var classified *sinks.Error

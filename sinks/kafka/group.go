@@ -22,7 +22,8 @@ func (s *Sink) choose(r *sinks.Record, ids []int) int {
 	return partitionOf(key, ids)
 }
 
-// partitionOf is the choice of Java's client.
+// partitionOf is the choice of Java's client (BuiltInPartitioner.partitionForKey), so that other producers of the same
+// keys agree.
 func partitionOf(key string, ids []int) int {
 	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: []byte(key)}, ids...)
 }

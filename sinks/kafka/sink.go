@@ -101,10 +101,10 @@ func (s *Sink) Close(context.Context) error {
 
 // refreshFor has the metadata read anew by the next call, if err is of a kind that this may mend.
 func (s *Sink) refreshFor(err error) {
-	switch {
-	case staleMetadata(err):
+	switch reasonOf(err) {
+	case sinks.ReasonUnreachable, sinks.ReasonUnavailable, sinks.ReasonTimeout:
 		s.refresh(refreshAfterError)
-	case reasonOf(err) == sinks.ReasonNotFound, reasonOf(err) == sinks.ReasonUnauthorized:
+	case sinks.ReasonNotFound, sinks.ReasonUnauthorized:
 		s.refresh(refreshMissingTopic)
 	}
 }

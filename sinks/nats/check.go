@@ -41,18 +41,9 @@ func (s *Sink) check(ctx context.Context) error {
 	return transient(fmt.Errorf("check the stream: %w", ctx.Err()))
 }
 
-// advise adds what to do about the failure to connect.
 func advise(err error) error {
-	advice := ""
-	switch class := sinks.Classify(err); {
-	case class.Reason == sinks.ReasonUnauthorized:
-		advice = "check credsFile, nkeySeedFile, username and its password, tokenFile, or tls.certFile: the server refuses what it gets"
-	case errors.Is(err, nats.ErrSecureConnWanted):
-		advice = "the server has no TLS: leave tls out, or enable it there"
-	case class.Reason == sinks.ReasonUnreachable, class.Reason == sinks.ReasonTimeout:
-		advice = "check urls, and that a NATS server listens there"
-	}
-	return sinks.Advise(err, advice)
+	return sinks.Advise(err, "check credsFile, nkeySeedFile, username and its password, tokenFile, or tls.certFile",
+		"check urls and tls, and that a NATS server listens there")
 }
 
 // check is what [Sink.Check] does about the stream.

@@ -104,28 +104,28 @@ func testKafkaCheck(t *testing.T, broker *kafkaServer) {
 		{name: "a topic to create", config: config(kafkatest.Plaintext, func(c *kafka.Config) { c.Topic, c.CreateTopics = "missing", true })},
 		{
 			name: "no right", config: config(kafkatest.SASL, func(c *kafka.Config) { c.Topic = "forbidden" }),
-			says: []string{`topic "forbidden"`, "give the user the right to"},
+			says: []string{`topic "forbidden"`, "the user may describe and write"},
 		},
 		{
 			name: "wrong password", config: config(kafkatest.SASL, func(c *kafka.Config) { c.SASL.Password = wrongPassword }),
-			says: []string{"check sasl.username and sasl.password"},
+			says: []string{"check sasl"},
 		},
 		{
 			name: "another authority", config: config(kafkatest.SASL, func(c *kafka.Config) { c.TLS.CAFile = otherCA }),
 			says: []string{"unknown authority", "check tls.caFile"},
 		},
-		{name: "no client certificate", config: config(kafkatest.MutualTLS, nil), says: []string{"check tls.certFile"}},
+		{name: "no client certificate", config: config(kafkatest.MutualTLS, nil), says: []string{"tls.certFile"}},
 		{
 			name: "garbage in caFile", config: config(kafkatest.SASL, func(c *kafka.Config) { c.TLS.CAFile = garbage }),
-			says: []string{"tls.caFile " + garbage, "mend the file"},
+			says: []string{"tls.caFile " + garbage},
 		},
 		{
 			name: "garbage in certFile", config: config(kafkatest.MutualTLS, func(c *kafka.Config) { c.TLS.CertFile, c.TLS.KeyFile = garbage, garbage }),
-			says: []string{"tls.certFile " + garbage, "mend the file"},
+			says: []string{"tls.certFile " + garbage},
 		},
 		{
 			name: "no passwordFile", config: config(kafkatest.SASL, func(c *kafka.Config) { c.SASL.Password, c.SASL.PasswordFile = "", garbage+"x" }),
-			says: []string{"sasl.passwordFile " + garbage + "x", "no such file", "mend the file"},
+			says: []string{"sasl.passwordFile " + garbage + "x", "no such file"},
 		},
 		{name: "away", config: kafkaConfig("there", broker.nowhere), says: []string{broker.nowhere, "check brokers"}},
 		{name: "no tls", config: config(kafkatest.SASL, func(c *kafka.Config) { c.TLS = nil }), says: []string{"check brokers", "tls"}},
@@ -209,23 +209,23 @@ func TestNATSCheck(t *testing.T) {
 		},
 		{
 			name: "garbage in credsFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.CredsFile = "", "", garbage }),
-			says: []string{"credsFile " + garbage, "mend the file"},
+			says: []string{"credsFile " + garbage},
 		},
 		{
 			name: "no credsFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.CredsFile = "", "", garbage+"x" }),
-			says: []string{"credsFile " + garbage + "x", "no such file", "mend the file"},
+			says: []string{"credsFile " + garbage + "x", "no such file"},
 		},
 		{
 			name: "garbage in nkeySeedFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.NkeySeedFile = "", "", garbage }),
-			says: []string{"nkeySeedFile " + garbage, "mend the file"},
+			says: []string{"nkeySeedFile " + garbage},
 		},
 		{
 			name: "no tokenFile", config: config(func(c *natssink.Config) { c.Username, c.Password, c.TokenFile = "", "", garbage+"x" }),
-			says: []string{"tokenFile " + garbage + "x", "no such file", "mend the file"},
+			says: []string{"tokenFile " + garbage + "x", "no such file"},
 		},
 		{
 			name: "garbage in caFile", config: config(func(c *natssink.Config) { c.TLS = &sinks.TLS{CAFile: garbage} }),
-			says: []string{"tls.caFile " + garbage, "mend the file"},
+			says: []string{"tls.caFile " + garbage},
 		},
 		{
 			name: "no stream for the subject", config: config(func(c *natssink.Config) { c.Subject = "other.{name}" }),
@@ -251,7 +251,7 @@ func TestNATSCheck(t *testing.T) {
 			says: []string{"check tls.caFile"},
 		},
 		{
-			name: "no TLS there", config: config(func(c *natssink.Config) { c.TLS = &sinks.TLS{} }), says: []string{"the server has no TLS"},
+			name: "no TLS there", config: config(func(c *natssink.Config) { c.TLS = &sinks.TLS{} }), says: []string{"secure connection not available", "check urls and tls"},
 		},
 	} {
 		t.Run(c.name, c.run)
