@@ -19,12 +19,6 @@
 // A PONG proves that the server has read what was sent before its PING over the same connection. It does not prove
 // that the server let it pass: a missing permission is reported by an -ERR line before the PONG, which nats.go passes to
 // a callback ([refusals]).
-//
-// # Subjects
-//
-// A subject is part of a control line of at most 4,096 bytes, over which the server closes the connection, so its length
-// is checked here. In the values of placeholders everything but visible ASCII, and '.', '*', '>' and '$', becomes '_'
-// (ADR-6, naming rules).
 package nats
 
 import (
@@ -172,11 +166,6 @@ func (c *Config) validateStream(faults *sinks.Faults) {
 	s := c.Stream
 	faults.FailIf(s.Name == "", "stream.name", "the stream needs a name")
 	faults.FailIf(strings.ContainsAny(s.Name, " \t\r\n.*>/\\"), "stream.name", `%q cannot hold blanks, '.', '*', '>', '/' or '\'`, s.Name)
-	for i, subject := range s.Subjects {
-		if err := checkFilter(subject); err != nil {
-			faults.Fail(fmt.Sprintf("stream.subjects[%d]", i), "%v", err)
-		}
-	}
 	faults.WarnIf(len(s.Subjects) > 0 && !covered(s.Subjects, c.Subject), "stream.subjects",
 		"none of them takes all of %s", pattern(c.Subject))
 	faults.FailIf(s.MaxAge < 0, "stream.maxAge", "must not be negative")

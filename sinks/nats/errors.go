@@ -84,8 +84,6 @@ func reasonOfAPI(code int) sinks.Reason {
 		return sinks.ReasonUnauthorized
 	case code == 404:
 		return sinks.ReasonNotFound
-	case code == 408:
-		return sinks.ReasonTimeout
 	case code == 429:
 		return sinks.ReasonThrottled
 	case code >= 500:

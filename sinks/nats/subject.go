@@ -1,15 +1,15 @@
 package nats
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
 
-// maxSubject leaves room in the control line (max_control_line, 4,096 bytes) for the reply subject and the sizes.
+// maxSubject leaves room in the control line (max_control_line, 4,096 bytes, over which a server closes the connection)
+// for the reply subject and the sizes.
 const maxSubject = 2048
 
-// tokenByte reports whether the value of a placeholder may hold b.
+// tokenByte reports whether the value of a placeholder may hold b (ADR-6, naming rules).
 func tokenByte(b byte) bool {
 	return b > ' ' && b < 0x7f && b != '.' && b != '*' && b != '>' && b != '$'
 }
@@ -29,21 +29,6 @@ func pattern(template string) string {
 		}
 	}
 	return strings.Join(tokens, ".")
-}
-
-// checkFilter returns what is wrong with a subject that may hold wildcards.
-func checkFilter(filter string) error {
-	tokens := strings.Split(filter, ".")
-	for i, token := range tokens {
-		switch {
-		case token == "":
-			return fmt.Errorf("%q has an empty token", filter)
-		case token == "*", token == ">" && i == len(tokens)-1:
-		case strings.ContainsFunc(token, func(r rune) bool { return !literalRune(r) }):
-			return fmt.Errorf("%q is not a subject: wildcards are * for one token and > for the rest", filter)
-		}
-	}
-	return nil
 }
 
 // covered reports whether one of the filters takes all subjects of the template.

@@ -115,8 +115,6 @@ func (c *Config) Validate() []sinks.Fault {
 		switch reason := reasonOf(status); {
 		case status < 400 || status > 599:
 			faults.Fail(path, "must be a status from 400 to 599: others are no refusal")
-		case slices.Index(c.PermanentStatuses, status) < i:
-			faults.Fail(path, "%d is in this list already", status)
 		case reason != sinks.ReasonTooLarge && reason != sinks.ReasonRejected && reason != sinks.ReasonOther:
 			faults.Warn(path, "%d mostly says something of the receiver or of this configuration, not of a record: while it lasts, records go to the dead letter", status)
 		}

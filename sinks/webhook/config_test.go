@@ -66,7 +66,6 @@ func TestValidate(t *testing.T) {
 		{"statuses", func(c *Config) { c.PermanentStatuses = []int{409, 400, 413} }, nil},
 		{"no statuses", func(c *Config) { c.PermanentStatuses = []int{} }, nil},
 		{"no refusal", func(c *Config) { c.PermanentStatuses = []int{200, 302, 600} }, []string{"permanentStatuses[0]", "permanentStatuses[1]", "permanentStatuses[2]"}},
-		{"twice", func(c *Config) { c.PermanentStatuses = []int{400, 400} }, []string{"permanentStatuses[1]"}},
 		{"whose fault", func(c *Config) { c.PermanentStatuses = []int{400, 401, 404, 503} }, []string{"~permanentStatuses[1]", "~permanentStatuses[2]", "~permanentStatuses[3]"}},
 		{"common", func(c *Config) { c.Concurrency, c.Batch.MaxRecords = 0, 0 }, []string{"batch.maxRecords", "concurrency"}},
 	}

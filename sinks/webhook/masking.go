@@ -3,6 +3,7 @@ package webhook
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -17,31 +18,24 @@ const (
 )
 
 // confidential lists what the configuration itself holds that must not be shown: the values of headers, and all of the
-// URL behind its host. Many receivers have their token there, in any part of it.
+// URL behind its host, as a whole and in pieces. Many receivers have their token there, in any part of it.
 func confidential(c *Config, target *url.URL) []string {
-	var texts []string
-	add := func(pieces ...string) {
-		for _, piece := range pieces {
-			if len(piece) >= leastMasked {
-				texts = append(texts, piece)
-			}
-		}
-	}
-	for _, value := range c.Headers {
-		add(value)
-		add(strings.Fields(value)...) // the token behind "Bearer"
-	}
-	add(target.EscapedPath(), target.Path)
 	uri := target.RequestURI()
 	plain, err := url.PathUnescape(uri)
 	if err != nil { // a query may hold anything
 		plain = uri
 	}
-	for _, text := range []string{uri, plain} {
-		add(text)
-		add(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("/:;,=&?", r) })...)
+	texts := append(slices.Collect(maps.Values(c.Headers)), target.EscapedPath(), target.Path, uri, plain)
+	var hidden []string
+	for _, text := range texts {
+		pieces := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" /:;,=&?", r) })
+		for _, piece := range append(pieces, text) {
+			if len(piece) >= leastMasked {
+				hidden = append(hidden, piece)
+			}
+		}
 	}
-	return texts
+	return hidden
 }
 
 // excerpt returns the beginning of a receiver's text: one line, printable, without our credentials, which some receivers

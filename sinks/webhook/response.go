@@ -95,11 +95,8 @@ func repeats(text string, sent []*sinks.Record) bool {
 
 // noAnswer classifies the error of a request without a response.
 func (s *Sink) noAnswer(ctx context.Context, err error, creds *secrets) error {
-	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		return sinks.Transient(sinks.ReasonCancelled, fmt.Errorf("send to %s: %w", origin(s.target), ctx.Err()))
-	case ctx.Err() != nil:
-		return sinks.Transient(sinks.ReasonTimeout, fmt.Errorf("no answer from %s in time: %w", origin(s.target), ctx.Err()))
+	if ctx.Err() != nil {
+		return sinks.Classify(fmt.Errorf("no answer from %s: %w", origin(s.target), ctx.Err()))
 	}
 	reason := sinks.Classify(err).Reason
 	if reason == sinks.ReasonOther {
