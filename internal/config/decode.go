@@ -52,12 +52,14 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		}
 		return
 	}
-	if n.isNull() {
-		// A null reads like a section without keys, and would be the same as no key at all: `tls:` would be plaintext.
+	if n.isNull() && v.Kind() != reflect.Struct {
+		// Not the same as no key at all: tls: would be plaintext, and a pipeline whose sources are all commented out would
+		// take every source.
+		advice := "fill it in"
 		if v.Kind() == reflect.Pointer {
-			key := strings.TrimPrefix(lastStep(path), ".")
-			d.faults.addBroken(n, path, "is empty: write %s: {} to use it with its defaults, or remove the key", key)
+			advice = fmt.Sprintf("write %s: {} to use it with its defaults", strings.TrimPrefix(lastStep(path), "."))
 		}
+		d.faults.addBroken(n, path, "is empty: %s, or remove the key", advice)
 		return
 	}
 	switch v.Kind() {
@@ -70,7 +72,8 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		}
 		d.value(n, path, v.Elem(), enum)
 	case reflect.Struct:
-		if d.is(n, path, yaml.MappingNode, v.Type()) {
+		// A null is a section without keys. Where no key is required, that is the same as no section.
+		if n.isNull() || d.is(n, path, yaml.MappingNode, v.Type()) {
 			d.structure(n, path, v)
 		}
 	case reflect.Slice:

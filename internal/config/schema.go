@@ -54,9 +54,9 @@ func (s schemaWriter) value(v reflect.Value, enum []string) jsonSchema {
 		}
 		return schema
 	case reflect.Slice:
-		return jsonSchema{"type": []string{"array", "null"}, "items": s.value(newValue(t.Elem()), enum)}
+		return jsonSchema{"type": "array", "items": s.value(newValue(t.Elem()), enum)}
 	case reflect.Map:
-		return jsonSchema{"type": []string{"object", "null"}, "additionalProperties": s.value(newValue(t.Elem()), nil)}
+		return jsonSchema{"type": "object", "additionalProperties": s.value(newValue(t.Elem()), nil)}
 	case reflect.Struct:
 		return s.structure(v)
 	default:
@@ -79,7 +79,7 @@ func (s schemaWriter) structure(v reflect.Value) jsonSchema {
 		if key.required {
 			required = append(required, key.name)
 			if value.Kind() == reflect.Slice {
-				property["type"], property["minItems"] = "array", 1
+				property["minItems"] = 1
 			}
 		}
 		properties[key.name] = property
