@@ -34,13 +34,14 @@ func fakeCommon(maxRecords int) sinks.Common {
 }
 
 type fakeKafka struct {
-	sinks.Common `yaml:",inline"`
-	Brokers      []string `yaml:"brokers"`
-	Topic        string   `yaml:"topic"`
-	Key          string   `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message"`
-	RequiredAcks string   `yaml:"requiredAcks"`
-	Compression  string   `yaml:"compression"`
-	SASL         *struct {
+	sinks.Common    `yaml:",inline"`
+	sinks.Plaintext `yaml:",inline"`
+	Brokers         []string `yaml:"brokers"`
+	Topic           string   `yaml:"topic"`
+	Key             string   `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message"`
+	RequiredAcks    string   `yaml:"requiredAcks"`
+	Compression     string   `yaml:"compression"`
+	SASL            *struct {
 		Mechanism    string `yaml:"mechanism"`
 		Username     string `yaml:"username"`
 		Password     string `yaml:"password"`
@@ -70,11 +71,12 @@ func (c *fakeKafka) Validate() []sinks.Fault {
 }
 
 type fakeNATS struct {
-	sinks.Common `yaml:",inline"`
-	URLs         []string `yaml:"urls"`
-	Subject      string   `yaml:"subject"`
-	JetStream    bool     `yaml:"jetstream"`
-	Stream       *struct {
+	sinks.Common    `yaml:",inline"`
+	sinks.Plaintext `yaml:",inline"`
+	URLs            []string `yaml:"urls"`
+	Subject         string   `yaml:"subject"`
+	JetStream       bool     `yaml:"jetstream"`
+	Stream          *struct {
 		Name       string        `yaml:"name"`
 		Create     bool          `yaml:"create"`
 		Subjects   []string      `yaml:"subjects"`
@@ -92,11 +94,12 @@ type fakeNATS struct {
 }
 
 type fakeWebhook struct {
-	sinks.Common `yaml:",inline"`
-	URL          string            `yaml:"url"`
-	Method       string            `yaml:"method"`
-	Headers      map[string]string `yaml:"headers"`
-	Auth         *struct {
+	sinks.Common    `yaml:",inline"`
+	sinks.Plaintext `yaml:",inline"`
+	URL             string            `yaml:"url"`
+	Method          string            `yaml:"method"`
+	Headers         map[string]string `yaml:"headers"`
+	Auth            *struct {
 		BearerTokenFile string `yaml:"bearerTokenFile"`
 		Basic           *struct {
 			Username     string `yaml:"username"`

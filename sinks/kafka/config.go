@@ -78,7 +78,8 @@ var _ sinks.Config = (*Config)(nil)
 
 // Config is the kafka section of a sink.
 type Config struct {
-	sinks.Common `yaml:",inline"`
+	sinks.Common    `yaml:",inline"`
+	sinks.Plaintext `yaml:",inline"`
 
 	Brokers      []string `yaml:"brokers" doc:"addresses to find the cluster by, host:port; the port defaults to 9092"`
 	Topic        string   `yaml:"topic" doc:"topic, with placeholders such as {group} and {resource}"`
@@ -147,7 +148,9 @@ func (c *Config) Validate() []sinks.Fault {
 		"a tombstone needs a key that names one object: object or uid, not %s", c.Key)
 	if c.SASL != nil {
 		c.SASL.validate(&faults)
-		faults.WarnIf(c.SASL.Mechanism == saslPlain && c.TLS == nil, "sasl.mechanism", "plain without tls sends the password in the clear")
+	}
+	if c.SASL != nil && c.TLS == nil {
+		c.CheckPlaintext(&faults, "sasl", "set tls")
 	}
 
 	faults.WarnIf(c.Key == keyNone, "key",

@@ -37,8 +37,10 @@ func TestValidate(t *testing.T) {
 		{"sasl", `{brokers: [a], tls: {}, sasl: {mechanism: gssapi}}`, []string{
 			"sasl.mechanism: gssapi", "sasl.username: needed", "sasl.password: either",
 		}},
-		{"two passwords", `{brokers: [a], sasl: {mechanism: scram-sha-256, username: u, password: p, passwordFile: /p}}`, []string{"sasl.password: either"}},
-		{"plain", `{brokers: [a], sasl: {mechanism: plain, username: u, password: p}}`, []string{"!sasl.mechanism: in the clear"}},
+		{"two passwords", `{brokers: [a], tls: {}, sasl: {mechanism: scram-sha-256, username: u, password: p, passwordFile: /p}}`, []string{"sasl.password: either"}},
+		{"plain without TLS", `{brokers: [a], sasl: {mechanism: plain, username: u, password: p}}`, []string{"sasl: set tls, or set insecureCredentials"}},
+		{"SCRAM without TLS", `{brokers: [a], sasl: {mechanism: scram-sha-512, username: u, password: p}}`, []string{"sasl: set tls"}},
+		{"asked for", `{brokers: [a], insecureCredentials: true, sasl: {mechanism: plain, username: u, password: p}}`, []string{"!insecureCredentials: without TLS"}},
 		{"tombstones without a key", `{brokers: [a], key: namespace, tombstones: true}`, []string{"tombstones: names one object"}},
 		{"promises given up", `{brokers: [a], key: none, requiredAcks: none, topic: "{type}.{name}"}`, []string{
 			"!topic: {type}", "!topic: {name}", "!key: order is lost", "!requiredAcks: lost without notice",

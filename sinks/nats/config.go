@@ -35,7 +35,8 @@ var _ sinks.Config = (*Config)(nil)
 
 // Config is the nats section of a sink.
 type Config struct {
-	sinks.Common `yaml:",inline"`
+	sinks.Common    `yaml:",inline"`
+	sinks.Plaintext `yaml:",inline"`
 
 	URLs         []string `yaml:"urls" doc:"servers to connect to: nats://host:4222, tls://, ws:// or wss://"`
 	Subject      string   `yaml:"subject" doc:"subject, with placeholders such as {namespace} and {name}"`
@@ -92,8 +93,10 @@ func (c *Config) Validate() []sinks.Fault {
 	c.validateSubject(&faults)
 	c.validateLogin(&faults)
 	faults.WarnIf(login && c.logins() > 0, "urls", "the credentials in a URL take precedence over the other keys")
-	faults.WarnIf((login || c.Username != "" || c.TokenFile != "") && !secure && c.TLS == nil, "tls",
-		"unless the server asks for TLS, the password or token is sent in the clear")
+	// Neither credsFile nor nkeySeedFile sends its secret.
+	if (login || c.Username != "" || c.TokenFile != "") && !secure && c.TLS == nil {
+		c.CheckPlaintext(&faults, "urls", "set tls, or begin the URLs with tls://")
+	}
 	if c.Stream != nil {
 		faults.FailIf(!c.JetStream, "stream", "has no meaning with jetstream: false")
 		c.validateStream(&faults)

@@ -38,8 +38,12 @@ func TestValidate(t *testing.T) {
 		{"no password", `{urls: [a], tls: {}, username: u}`, []string{"password: needs password"}},
 		{"no username", `{urls: [a], password: p}`, []string{"username: needs a username"}},
 		{"two passwords", `{urls: ["tls://a"], username: u, password: p, passwordFile: f}`, []string{"password: either"}},
-		{"in the clear", `{urls: [a], tokenFile: f}`, []string{"!tls: in the clear"}},
-		{"in the URL", `{urls: ["nats://u:p@a"], credsFile: f}`, []string{"!urls: precedence", "!tls: in the clear"}},
+		{"token without TLS", `{urls: [a], tokenFile: f}`, []string{"urls: set tls"}},
+		{"password without TLS", `{urls: ["ws://a"], username: u, password: p}`, []string{"urls: set tls"}},
+		{"in the URL", `{urls: ["nats://u:p@a"], credsFile: f}`, []string{"!urls: precedence", "urls: set tls"}},
+		{"asked for", `{urls: [a], tokenFile: f, insecureCredentials: true}`, []string{"!insecureCredentials: without TLS"}},
+		{"nothing in the clear", `{urls: [a], nkeySeedFile: f}`, nil},
+		{"TLS in one URL", `{urls: [a, "tls://b"], tokenFile: f}`, nil}, // nats.go then demands it of all
 		{"stream", `{urls: [a], stream: {name: "a.b", subjects: ["a..b", "a.>.b", "x y"], maxAge: 1m, maxBytes: -1, replicas: 6, duplicates: 2m}}`, []string{
 			"stream.name: cannot hold",
 			"!stream.subjects: none of them", "stream.maxBytes: negative", "stream.replicas: 1 to 5", "stream.duplicates: maxAge",

@@ -23,7 +23,8 @@ func Kind() sinks.Kind {
 
 // Config is the section of the configuration file.
 type Config struct {
-	sinks.Common `yaml:",inline"`
+	sinks.Common    `yaml:",inline"`
+	sinks.Plaintext `yaml:",inline"`
 
 	URL         string            `yaml:"url" doc:"where to send to: an absolute http or https URL"`
 	Method      string            `yaml:"method" doc:"POST, PUT or PATCH"`
@@ -127,8 +128,9 @@ func (c *Config) Validate() []sinks.Fault {
 		warnOfShort(&faults, "signature.previousSecretFile", s.PreviousSecretFile)
 	}
 	if target != nil && target.Scheme == "http" {
-		faults.WarnIf(c.Auth != nil || slices.ContainsFunc(names, isAuthorization), "url",
-			"credentials are sent over plain http, readable by anyone on the way")
+		if c.Auth != nil || slices.ContainsFunc(names, isAuthorization) {
+			c.CheckPlaintext(&faults, "url", "begin it with https://")
+		}
 		faults.WarnIf(c.TLS != nil, "tls", "has no effect: url is plain http")
 	}
 	return faults

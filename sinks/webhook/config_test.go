@@ -61,7 +61,13 @@ func TestValidate(t *testing.T) {
 		{"plain http", func(c *Config) { c.URL = "http://example.com" }, nil},
 		{"credentials over plain http", func(c *Config) {
 			c.URL, c.Auth = "http://example.com", &Auth{BearerTokenFile: "f"}
-		}, []string{"~url"}},
+		}, []string{"url"}},
+		{"a header with credentials over plain http", func(c *Config) {
+			c.URL, c.Headers = "http://example.com", map[string]string{"authorization": "x"}
+		}, []string{"url"}},
+		{"asked for", func(c *Config) {
+			c.URL, c.Auth, c.InsecureCredentials = "http://example.com", &Auth{BearerTokenFile: "f"}, true
+		}, []string{"~insecureCredentials"}},
 		{"tls over plain http", func(c *Config) { c.URL, c.TLS = "http://example.com", &sinks.TLS{} }, []string{"~tls"}},
 		{"statuses", func(c *Config) { c.PermanentStatuses = []int{409, 400, 413} }, nil},
 		{"no statuses", func(c *Config) { c.PermanentStatuses = []int{} }, nil},

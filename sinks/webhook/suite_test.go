@@ -31,7 +31,7 @@ func TestSuite(t *testing.T) {
 				return newConfig(func(c *Config) {
 					c.URL = r.url() + "?key=query-secret-1234"
 					c.Headers = map[string]string{"X-Api-Key": "header-secret-1234"}
-					c.Auth = &Auth{BearerTokenFile: token}
+					c.Auth, c.InsecureCredentials = &Auth{BearerTokenFile: token}, true
 					c.Signature = &Signature{SecretFile: secret}
 				})
 			}, testToken, coded, testKey, "query-secret-1234", "header-secret-1234")
@@ -43,7 +43,7 @@ func TestSuite(t *testing.T) {
 					c.URL = r.url()
 					c.Batch.MaxRecords = 100
 					c.Compression = compressionGzip
-					c.Auth = &Auth{Basic: &Basic{Username: "ferry", Password: testPassword}}
+					c.Auth, c.InsecureCredentials = &Auth{Basic: &Basic{Username: "ferry", Password: testPassword}}, true
 				})
 			}, testPassword)
 			peer.Cannot[sinktest.DedupID] = "an array has one webhook-id for all its records"

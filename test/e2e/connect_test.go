@@ -39,8 +39,8 @@ func TestValidateConnect(t *testing.T) {
 sources: [{name: all, resources: [v1/configmaps]}]
 pipelines: [{name: p, sink: good}]
 sinks:
-  - {name: good, webhook: {url: %[1]q, auth: {bearerTokenFile: %[2]q}}}
-  - {name: denying, webhook: {url: %[3]q, auth: {bearerTokenFile: %[2]q}}}
+  - {name: good, webhook: {url: %[1]q, insecureCredentials: true, auth: {bearerTokenFile: %[2]q}}}
+  - {name: denying, webhook: {url: %[3]q, insecureCredentials: true, auth: {bearerTokenFile: %[2]q}}}
   - {name: plain, webhook: {url: %[4]q}}
   - {name: stranger, webhook: {url: %[5]q}}
   - {name: bus, nats: {urls: [%[6]q], subject: "k8s.{resource}.{name}", stream: {name: K8S}}}

@@ -27,6 +27,7 @@ import (
 func kafkaConfig(topic string, brokers ...string) *kafka.Config {
 	c := kafka.NewConfig()
 	c.Brokers, c.Topic = brokers, topic
+	c.InsecureCredentials = true
 	return c
 }
 

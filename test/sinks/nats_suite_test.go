@@ -58,6 +58,7 @@ func startNATS(t *testing.T, login *natsLogin) *natstest.Server {
 func natsConfig(addr string) *natssink.Config {
 	c := natssink.NewConfig()
 	c.URLs = []string{"nats://" + addr}
+	c.InsecureCredentials = true
 	return c
 }
 
