@@ -43,6 +43,9 @@ func (p *Pipeline) Passes(d *delta.Delta) bool {
 	return passes
 }
 
+// AnnouncesLeaving reports whether the pipeline sends a DELETED of what leaves its selection.
+func (p *Pipeline) AnnouncesLeaving() bool { return p.options.OnLeave == OnLeaveDeleted }
+
 // ReserveGap makes room for a gap; the deltas of its watch that follow wait until it is settled.
 func (p *Pipeline) ReserveGap(ctx context.Context, g *delta.Gap) (Ticket, error) {
 	i := newItem(nil, g)

@@ -116,6 +116,7 @@ type collection struct {
 	namespace     string // empty for the whole cluster
 	labelSelector string
 	fieldSelector string
+	metadataOnly  bool // for lists: the objects are PartialObjectMetadata
 }
 
 // watch opens a watch. It lives until it is closed, ctx ends, or the server ends it after the options' time-out. Without
@@ -182,5 +183,9 @@ func (b *watchBody) Close() error {
 func (c *collection) request(options metav1.ListOptions) *rest.Request {
 	options.LabelSelector, options.FieldSelector = c.labelSelector, c.fieldSelector
 	path := delta.Ref{Resource: c.resource, Namespace: c.namespace}.Path()
-	return c.client.rest.Get().AbsPath(path).SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.Unversioned)
+	request := c.client.rest.Get().AbsPath(path).SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.Unversioned)
+	if c.metadataOnly {
+		request.SetHeader("Accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "application/json")
+	}
+	return request
 }

@@ -98,12 +98,24 @@ func (w *watcher) deleteUnseen(ctx context.Context, asOf uint64) error {
 
 // emitInferredDelete sends the DELETED of an object whose last state was missed to the pipelines that have the object.
 func (w *watcher) emitInferredDelete(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
+	d := w.inferredDelete(key, old, asOf)
+	return w.emit(ctx, d, w.options.all()&^old.filtered, old.views, func(views) { w.known().remove(key) })
+}
+
+// emitLeft sends the DELETED of an object that exists, and that an edited configuration does not select any more, to the
+// pipelines that have the object and announce what leaves.
+func (w *watcher) emitLeft(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
+	d := w.inferredDelete(key, old, asOf)
+	have := w.options.all() &^ old.filtered
+	return w.send(ctx, d, Recipients{Pipelines: have, Have: have, Left: true}, func(PipelineSet) { w.known().remove(key) })
+}
+
+func (w *watcher) inferredDelete(key objectKey, old knownObject, asOf uint64) *delta.Delta {
 	object := w.previous(key, old)
 	if object == nil {
 		object = delta.NewIdentity(w.state.kind(), key.namespace.Value(), key.name, old.version.UID(), old.version.ResourceVersion())
 	}
-	d := &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, AsOf: asOf, Object: object}
-	return w.emit(ctx, d, w.options.all()&^old.filtered, old.views, func(views) { w.known().remove(key) })
+	return &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, AsOf: asOf, Object: object}
 }
 
 // versionNumber is a resource version as a number, or 0 if it is none.
@@ -117,21 +129,25 @@ func versionNumber(resourceVersion string) uint64 {
 
 // emit sends a delta to the pipelines in to. v are the views of its object before, and record gets those after.
 func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v views, record func(views)) error {
-	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
 	recipients := Recipients{
 		Pipelines: to, Have: w.options.all() &^ v.filtered,
 		RecordOnly: d.Snapshot && w.options.Snapshot == SnapshotNever,
 	}
-	err := w.health.handOver(ctx, w.at, func(ctx context.Context) error {
-		if err := w.options.Previous.await(ctx); err != nil {
-			return err
-		}
-		return w.handler.Delta(ctx, d, recipients, func(passed PipelineSet) { record(v.sent(to, passed)) })
-	})
+	err := w.send(ctx, d, recipients, func(passed PipelineSet) { record(v.sent(to, passed)) })
 	if err == nil && !recipients.RecordOnly {
 		w.metrics.seen[d.Type].Inc()
 	}
 	return err
+}
+
+func (w *watcher) send(ctx context.Context, d *delta.Delta, to Recipients, record func(passed PipelineSet)) error {
+	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
+	return w.health.handOver(ctx, w.at, func(ctx context.Context) error {
+		if err := w.options.Previous.await(ctx); err != nil {
+			return err
+		}
+		return w.handler.Delta(ctx, d, to, record)
+	})
 }
 
 // recordVersion returns a function that records an object with what is to be retained of it: nothing if the filters of all

@@ -43,7 +43,7 @@ func TestFrames(t *testing.T) {
 		"more behind the object":       {`{"type":"ADDED","object":` + object + `,"object":{}}` + "\n", []string{"unexpected data"}},
 		"unknown type":                 {`{"type":"RENAMED","object":` + object + "}\n", []string{"unknown type \"RENAMED\""}},
 		"no type":                      {`{"object":` + object + "}\n", []string{"unknown type"}},
-		"no object":                    {`{"type":"ADDED"}` + "\n", []string{"unexpected end of JSON"}},
+		"no object":                    {`{"type":"ADDED"}` + "\n", []string{"malformed JSON at offset 0: expected '{'"}},
 		"an error":                     {`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","message":"too old","reason":"Expired","code":410}}` + "\n", []string{"too old"}},
 		"an error without a status":    {`{"type":"ERROR","object":` + object + "}\n", []string{"of kind \"Pod\""}},
 		"an error that cannot be read": {`{"type":"ERROR","object":7}` + "\n", []string{"decode an error"}},

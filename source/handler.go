@@ -28,6 +28,9 @@ type Recipients struct {
 	Have PipelineSet
 	// RecordOnly is set if nothing is sent: the filters only decide who counts as having the object.
 	RecordOnly bool
+	// Left is set if the object exists, and is not selected any more: the DELETED is for those pipelines only that announce
+	// what leaves.
+	Left bool
 }
 
 // Snapshot is what becomes of the objects that a watch finds when it begins.

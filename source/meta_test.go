@@ -33,7 +33,7 @@ func FuzzMeta(f *testing.F) {
 		id := s.WatchIDs()[0]
 		m.meta[id] = text
 		m.known[id] = map[string]delta.Known{"/a": {Name: "a", Version: delta.NewVersion("u", "1"), Filtered: filtered, Due: filtered >> 32, Retained: true, Previous: []byte("x")}}
-		if err := s.Restore(m); err != nil {
+		if _, err := Restore(m, s); err != nil {
 			return
 		}
 		m.commit(s.Capture())
@@ -43,7 +43,7 @@ func FuzzMeta(f *testing.F) {
 			t.Fatal(err)
 		}
 		s = begin()
-		if err := s.Restore(m); err != nil {
+		if _, err := Restore(m, s); err != nil {
 			t.Fatalf("what it kept it does not take: %v", err)
 		}
 		m.commit(s.Capture())

@@ -140,6 +140,11 @@ func (l *follower) readPages(ctx context.Context, p page) error {
 			return err
 		}
 	}
+	if l.state.Reselected {
+		if err := l.settleUnselected(ctx, version); err != nil {
+			return err
+		}
+	}
 	l.fill = false
 	return l.end(ctx, version)
 }

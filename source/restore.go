@@ -3,6 +3,7 @@ package source
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,11 +24,12 @@ type Store interface {
 	Clean() bool
 }
 
-// Restore begins where the last run ended. It must be called before Run, and makes the source record what the next Capture
-// returns.
-func (s *Source) Restore(store Store) error {
+// Restore makes sources begin where the last run ended. It must be called before Run, with all of them, and makes them
+// record what the next Capture returns. It returns what no source goes on with: the ids of watches of the last run whose
+// resource none of them has, with what was kept of each.
+func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err error) {
 	kept := map[string]Meta{}
-	err := store.Watches(func(id string, text []byte) error {
+	err = store.Watches(func(id string, text []byte) error {
 		var meta Meta
 		if err := json.Unmarshal(text, &meta); err != nil {
 			return fmt.Errorf("what is kept of the watch %s: %w", id, err)
@@ -36,48 +38,44 @@ func (s *Source) Restore(store Store) error {
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, w := range s.watches {
-		w.store, w.state.known = store, newKnownSet(true, s.options.Previous)
-		if ids := s.predecessors(w, kept); len(ids) > 0 {
-			if err := w.restore(store, kept, ids); err != nil {
-				return err
-			}
+	var watches []*watcher
+	for _, s := range sources {
+		watches = append(watches, s.watches...)
+	}
+	heirs, forgotten := findHeirs(watches, kept)
+	for _, w := range watches {
+		w.store, w.state.known = store, newKnownSet(true, w.options.Previous)
+		if err := w.restore(store, kept, heirs); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return forgotten, nil
 }
 
-// predecessors returns the ids of the watches whose place w takes, mostly its own. A source that includes plain namespaces
-// has a watch for each, one with globs a watch of the whole cluster. Going from one to the other makes other watches of what
-// may be the same objects: they begin with what the old ones knew, so that nothing that was deleted meanwhile is forgotten.
-func (s *Source) predecessors(w *watcher, kept map[string]Meta) []string {
-	if _, ok := kept[w.id]; ok {
-		return []string{w.id}
-	}
+// restore begins where the watches that w is an heir of were in the last run.
+func (w *watcher) restore(store Store, kept map[string]Meta, heirs map[string][]*watcher) error {
 	var ids []string
-	for id, meta := range kept {
-		// The id is made of all that has to be the same. Watches of two namespaces have nothing in common.
-		same := meta.Resource == w.state.Resource && id == digest(&s.options, w.collection.resource, meta.Namespace)
-		if same && (meta.Namespace == "" || w.state.Namespace == "") {
+	for _, id := range slices.Sorted(maps.Keys(heirs)) {
+		if slices.Contains(heirs[id], w) {
 			ids = append(ids, id)
 		}
 	}
-	slices.Sort(ids)
-	return ids
-}
-
-// restore begins where the watches with these ids were in the last run.
-func (w *watcher) restore(store Store, kept map[string]Meta, ids []string) error {
-	last := kept[ids[0]]
-	for _, id := range ids[1:] {
-		last.merge(kept[id])
+	if len(ids) == 0 {
+		return nil
 	}
-	inherits := ids[0] != w.id
-	otherPolicy := last.RetainPolicy != w.state.RetainPolicy
+	// Its own position, if it has one, holds for what it selects; what it only adopts is looked up.
+	last, own := kept[w.id]
+	if !own {
+		last = kept[ids[0]]
+		for _, id := range ids[1:] {
+			last.merge(kept[id])
+		}
+	}
 	w.state.Position, w.state.Complete, w.state.Refused = last.Position, last.Complete, last.Refused
-	w.state.Partial = last.Partial || inherits || !sameNamespaces(last.Namespaces, w.namespaces)
+	w.state.Reselected = last.Reselected || !own || len(ids) > 1 || !last.sameSelection(&w.state.Meta)
+	w.state.Partial = last.Partial || w.state.Reselected
 	w.state.Unclean = last.Unclean || !store.Clean()
 	w.state.APIVersion, w.state.Kind = last.APIVersion, last.Kind
 	w.state.changed = true
@@ -85,16 +83,16 @@ func (w *watcher) restore(store Store, kept map[string]Meta, ids []string) error
 	lacks := w.state.Partial
 	for _, id := range ids {
 		meta := kept[id]
+		otherPolicy := meta.RetainPolicy != w.state.RetainPolicy
 		err := store.Known(id, func(object delta.Known) {
-			if !w.selects(object.Namespace) { // excluded since: forgotten, not deleted
-				w.state.known.remove(keyOfKnown(&object))
+			if !w.inherits(heirs[id], object.Namespace) {
 				return
 			}
 			v := restoredViews(&object, &meta, w.options.Pipelines)
-			changed := inherits || uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due
+			changed := id != w.id || uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due
 			needed := w.options.RetainFor&^v.filtered != 0
 			// What was cut out or redacted does not come back; and what is retained is found under the watch's own id only.
-			if object.Retained && (otherPolicy || inherits || !needed) {
+			if object.Retained && (otherPolicy || id != w.id || !needed) {
 				object.Retained, changed = false, true
 			}
 			lacks = lacks || needed && !object.Retained
@@ -114,14 +112,11 @@ func (w *watcher) restore(store Store, kept map[string]Meta, ids []string) error
 }
 
 // severalPositions is why a watch that follows several others cannot go on from a position: each had its own.
-const severalPositions = "the source's namespaces changed, and with them its watches"
+const severalPositions = "the configuration was edited, and with it the watches of the resource"
 
-// merge adds what is kept of another watch, which has no object in common with this one.
+// merge adds what is kept of another watch.
 func (m *Meta) merge(other Meta) {
 	m.Complete, m.Unclean, m.Refused = m.Complete && other.Complete, m.Unclean || other.Unclean, m.Refused+other.Refused
-	if m.RetainPolicy != other.RetainPolicy {
-		m.RetainPolicy = "mixed" // no pipelines have this policy: all of it is dropped
-	}
 	if m.Position != other.Position {
 		m.Refused = severalPositions
 		if order, err := resourceversion.CompareResourceVersion(m.Position, other.Position); err == nil && order > 0 {
@@ -130,6 +125,12 @@ func (m *Meta) merge(other Meta) {
 	}
 }
 
-func sameNamespaces(a, b delta.Namespaces) bool {
-	return slices.Equal(a.Include, b.Include) && slices.Equal(a.Exclude, b.Exclude)
+// sameSelection reports whether two watches select the same objects within their scope.
+func (m *Meta) sameSelection(other *Meta) bool {
+	return m.sameSelectors(other) && slices.Equal(m.Namespaces.Include, other.Namespaces.Include) &&
+		slices.Equal(m.Namespaces.Exclude, other.Namespaces.Exclude)
+}
+
+func (m *Meta) sameSelectors(other *Meta) bool {
+	return m.LabelSelector == other.LabelSelector && m.FieldSelector == other.FieldSelector
 }

@@ -31,6 +31,9 @@ type Meta struct {
 	Complete bool `json:"complete"`
 	// Partial is set while namespaces are included that were not, and their objects have not all been read.
 	Partial bool `json:"partial,omitempty"`
+	// Reselected is set while the known set may hold objects that an edited configuration does not select any more, until
+	// they were looked up.
+	Reselected bool `json:"reselected,omitempty"`
 	// Refused is why the server refused the position, from the gap until the state that closes it is complete. Meanwhile
 	// the known set is ahead of the position: no watch may resume from there.
 	Refused string `json:"refused,omitempty"`
@@ -49,7 +52,7 @@ type Meta struct {
 // reset forgets everything but the known set.
 func (s *state) reset() {
 	s.Position, s.Complete = "", false
-	s.Partial, s.Refused, s.Unclean = false, "", false
+	s.Partial, s.Reselected, s.Refused, s.Unclean = false, false, "", false
 	s.changed = true
 }
 

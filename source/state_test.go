@@ -129,7 +129,7 @@ func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, ad
 		adjust(&options, l)
 	}
 	l.source = New(client, options, l, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	if err := l.source.Restore(m); err != nil {
+	if _, err := Restore(m, l.source); err != nil {
 		t.Fatal(err)
 	}
 	m.clean = false
@@ -184,8 +184,12 @@ func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record 
 			if l.passes == nil || l.passes(name, d.Object) {
 				passed |= 1 << n
 			}
+			text := l.text(d)
+			if to.Left {
+				text += "+left"
+			}
 			if !to.RecordOnly {
-				l.got[name] = append(l.got[name], l.text(d))
+				l.got[name] = append(l.got[name], text)
 			}
 		}
 		record(passed)
@@ -423,10 +427,11 @@ func TestNamespacesWidenedAndNarrowed(t *testing.T) {
 	l.expect("p", "u12/12/ADDED+s", "u13/13/ADDED+s", "u11/14/MODIFIED")
 	l.stop()
 
-	l = live(t, server, m, []string{"p"}, selecting("team-*")) // forgotten without DELETED
-	server.Write("shop/a", false)                              // 15
-	server.Write("team-1/b", false)                            // 16
-	l.expect("p", "u12/16/MODIFIED")
+	l = live(t, server, m, []string{"p"}, selecting("team-*"))
+	l.expect("p", "u11/14/DELETED+i+left") // it exists
+	server.Write("shop/a", false)          // 15
+	server.Write("team-1/b", false)        // 16
+	l.expect("p", "u11/14/DELETED+i+left", "u12/16/MODIFIED")
 	l.stop()
 
 	l = live(t, server, m, []string{"p"}, selecting("shop*", "team-*")) // and new again
@@ -458,7 +463,7 @@ func TestNamespacesFromNamesToGlobsAndBack(t *testing.T) {
 	// A large one becomes several: so do they.
 	l = live(t, server, m, []string{"p"}, selecting("shop", "team-1"))
 	eventually(t, func() string {
-		if got := l.sorted("p"); !slices.Equal(got, []string{"u12/16/DELETED", "u13/17/DELETED"}) {
+		if got := l.sorted("p"); !slices.Equal(got, []string{"u12/16/DELETED", "u13/17/DELETED", "u14/14/DELETED+i+left"}) {
 			return fmt.Sprint(got)
 		}
 		return ""
@@ -482,6 +487,71 @@ func TestNamespacesFromNamesToGlobsAndBack(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// What was deleted while nothing ran is not forgotten because an edited configuration does not select it any more.
+func TestDeletedAndNotSelectedAnyMore(t *testing.T) {
+	tests := []struct {
+		name          string
+		before, after func(*Options, *life)
+	}{
+		{
+			"namespaces from globs to globs",
+			func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop", "team-*"} },
+			func(o *Options, _ *life) { o.Namespaces.Include = []string{"sho*"} },
+		},
+		{
+			"one of several namespaces",
+			func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop", "team-1", "team-2"} },
+			func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} },
+		},
+		{
+			"from the cluster to a namespace",
+			func(*Options, *life) {},
+			func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} },
+		},
+		{
+			"another name of the source",
+			func(o *Options, _ *life) { o.Namespaces.Include = []string{"*"} },
+			func(o *Options, _ *life) { o.Name, o.Namespaces.Include = "renamed", []string{"sho*"} },
+		},
+		{
+			"a namespace excluded",
+			func(o *Options, _ *life) { o.Namespaces.Exclude = []string{"none"} },
+			func(o *Options, _ *life) { o.Namespaces.Exclude = []string{"team-1", "team-2"} },
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			server, m := things(t, "shop/a", "shop/b", "team-1/c", "team-2/d"), newMemory() // 11 to 14
+			l := live(t, server, m, []string{"p"}, tt.before)
+			eventually(t, func() string {
+				if n := len(l.sorted("p")); n != 4 {
+					return fmt.Sprint(n)
+				}
+				return ""
+			})
+			l.stop()
+			server.Write("team-1/c", true) // 15
+			server.Write("shop/a", true)   // 16
+			l = live(t, server, m, []string{"p"}, tt.after)
+			eventually(t, func() string {
+				got := l.sorted("p")
+				for n := range got {
+					got[n] = strings.Replace(got[n], "u11/16/DELETED", "u11/11/DELETED+i", 1) // inferred where positions differ
+				}
+				if !slices.Equal(got, []string{"u11/11/DELETED+i", "u13/13/DELETED+i", "u14/14/DELETED+i+left"}) {
+					return fmt.Sprint(got)
+				}
+				return ""
+			})
+			l.stop()
+			m.forget(l.source)
+			l = live(t, server, m, []string{"p"}, tt.after) // once is enough
+			server.Write("shop/b", false)
+			l.expect("p", "u12/17/MODIFIED")
+		})
+	}
 }
 
 // A kill in the middle of reading what is newly included does not shorten it.

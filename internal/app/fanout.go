@@ -39,7 +39,7 @@ func (f *fanOut) Delta(ctx context.Context, d *delta.Delta, to source.Recipients
 		var ticket pipeline.Ticket // the zero value is for nothing
 		passes := false
 		switch {
-		case !to.Pipelines.Has(n):
+		case !to.Pipelines.Has(n), to.Left && !p.AnnouncesLeaving():
 		case to.RecordOnly:
 			passes = p.Passes(d)
 		default:

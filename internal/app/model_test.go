@@ -174,11 +174,10 @@ func (w *world) start(rt *rapid.T, number int) {
 			Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1 << 20, Factor: 1},
 		}
 		handlers[name].equip(&options)
-		s := source.New(client, options, handlers[name], sourceMetrics, logger)
-		if err := r.kept.restore(s); err != nil {
-			rt.Fatal(err)
-		}
-		r.sources = append(r.sources, s)
+		r.sources = append(r.sources, source.New(client, options, handlers[name], sourceMetrics, logger))
+	}
+	if err := r.kept.restore(r.sources); err != nil {
+		rt.Fatal(err)
 	}
 	w.disk.set(diskWell) // a run begins with a commit
 	if err := r.kept.begin(r.sources, r.pipelines); err != nil {

@@ -136,7 +136,7 @@ func runOlder(t *testing.T, server *sourcetest.Server, dir string, change func()
 	}
 	handler.equip(&options)
 	s := source.New(client, options, handler, source.NewMetrics(prometheus.NewRegistry()), logger)
-	if err := kept.restore(s); err != nil {
+	if err := kept.restore([]*source.Source{s}); err != nil {
 		t.Fatal(err)
 	}
 	if position := s.Status()[0].Position; position != "14" {

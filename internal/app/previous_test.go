@@ -84,7 +84,7 @@ func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes 
 	}
 	handler.equip(&from)
 	s := source.New(client, from, handler, source.NewMetrics(prometheus.NewRegistry()), logger)
-	if err := kept.restore(s); err != nil {
+	if err := kept.restore([]*source.Source{s}); err != nil {
 		t.Fatal(err)
 	}
 	if err := kept.begin([]*source.Source{s}, []*pipeline.Pipeline{p}); err != nil {

@@ -35,11 +35,10 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 			Snapshot: source.Snapshot(c.Snapshot), OnRollback: state.rollback, Previous: previous,
 		}
 		fan.equip(&options)
-		s := source.New(client, options, fan, metrics, logger)
-		if err := state.restore(s); err != nil {
-			return nil, fmt.Errorf("restore source %q: %w", c.Name, err)
-		}
-		made = append(made, s)
+		made = append(made, source.New(client, options, fan, metrics, logger))
+	}
+	if err := state.restore(made); err != nil {
+		return nil, fmt.Errorf("restore the sources: %w", err)
 	}
 	return made, nil
 }

@@ -121,12 +121,19 @@ func (l pipelineLog) Read(from uint64, maxBytes int) ([]delta.Entry, error) {
 
 func (l pipelineLog) Commit() { l.state.committer.RequestCommit() }
 
-// restore makes a source begin where the last run ended.
-func (s *state) restore(to *source.Source) error {
+// restore makes the sources begin where the last run ended.
+func (s *state) restore(sources []*source.Source) error {
 	if s.store == nil {
 		return nil
 	}
-	return to.Restore(s.store)
+	forgotten, err := source.Restore(s.store, sources...)
+	for id, watch := range forgotten {
+		objects := 0
+		err = errors.Join(err, s.store.Known(id, func(delta.Known) { objects++ }))
+		s.logger.Warn("no source has this resource any more: what was known of it is forgotten, and no deletion of it will be sent",
+			"source", watch.Source, "resource", watch.Resource, "namespace", watch.Namespace, "objects", objects)
+	}
+	return err
 }
 
 // begin writes the first commit and begins to write the others.
@@ -154,7 +161,7 @@ func (s *state) begin(sources []*source.Source, pipelines []*pipeline.Pipeline) 
 	return nil
 }
 
-// forgetOthers drops the watches that the configuration does not have any more, without a DELETED for what they knew.
+// forgetOthers drops the watches that the configuration does not have any more.
 func (s *state) forgetOthers(watches []string) error {
 	var others []string
 	err := s.store.Watches(func(id string, _ []byte) error {
@@ -166,7 +173,6 @@ func (s *state) forgetOthers(watches []string) error {
 	if err != nil || len(others) == 0 {
 		return err
 	}
-	s.logger.Info("forgetting watches that are not configured any more", "watches", len(others))
 	return s.store.Commit(&checkpoint.Commit{DropWatches: others})
 }
 

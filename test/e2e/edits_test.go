@@ -1,0 +1,84 @@
+package e2e_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestEditedConfiguration stops the exporter, deletes objects, edits what its file selects, and starts it again. What was
+// deleted meanwhile is sent as DELETED; of what exists and is not selected any more, only a pipeline with `onLeave: deleted`
+// gets one; and nothing that both files select is sent twice.
+func TestEditedConfiguration(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	shop, team := newNamespace(t, "shop"), newNamespace(t, "team")
+	both, glob := fmt.Sprintf("{include: [%s, %s]}", shop, team), fmt.Sprintf("{include: [%q]}", shop+"*")
+	tests := []struct{ name, before, after string }{
+		{"a narrower selector", "name: s, labelSelector: app, namespaces: " + both, "name: s, labelSelector: 'app=web', namespaces: " + both},
+		{"another selector and name", "name: s, labelSelector: app, namespaces: " + both, "name: renamed, labelSelector: 'app=web', namespaces: " + both},
+		{"one namespace less", "name: s, namespaces: " + both, fmt.Sprintf("name: s, namespaces: {include: [%s]}", shop)},
+		{"from names to a glob", "name: s, namespaces: " + both, "name: s, namespaces: " + glob},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			app := func(value string) map[string]any {
+				return map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": value}}}
+			}
+			inShop, inTeam := objectsIn(t, config, load.ConfigMaps().GVR, shop), objectsIn(t, config, load.ConfigMaps().GVR, team)
+			prefix := strings.ReplaceAll(tt.name, " ", "-") + "-"
+			inShop.Create(prefix+"stays", app("web"))
+			inShop.Create(prefix+"deleted", app("web"))
+			inTeam.Create(prefix+"left", app("db"))
+			inTeam.Create(prefix+"left-deleted", app("db"))
+			hook, leaving, dir := webhooktest.Start(t), webhooktest.Start(t), t.TempDir()
+			text := func(source string) string {
+				return fmt.Sprintf(`
+stateDir: %q
+sources: [{%s, resources: [v1/configmaps]}]
+pipelines:
+- {name: p, sink: hook, filters: [{expr: 'object.metadata.name.startsWith("%s")'}]}
+- {name: leaving, sink: leaving, onLeave: deleted, filters: [{expr: 'object.metadata.name.startsWith("%[3]s")'}]}
+sinks: [{name: hook, webhook: {url: %[4]q}}, {name: leaving, webhook: {url: %[5]q}}]
+`, dir, source, prefix, hook.URL(), leaving.URL())
+			}
+			e := startExporter(t, plane(t).KubeconfigFile(), text(tt.before))
+			e.WaitReady()
+			e.WaitSettled(wide)
+			e.Stop()
+			inShop.Delete(prefix + "deleted")
+			inTeam.Delete(prefix + "left-deleted")
+
+			e = startExporter(t, plane(t).KubeconfigFile(), text(tt.after))
+			e.WaitReady()
+			inShop.Patch(prefix+"stays", data("2"))
+			for _, receiver := range []struct {
+				*webhooktest.Receiver
+				left []string
+			}{{hook, nil}, {leaving, []string{"DELETED inferred"}}} {
+				records := hookReader(t, receiver.Receiver, cloudEvents)
+				wait(t, records, prefix+"stays", oracle.Modified)
+				e.WaitSettled(wide)
+				for name, want := range map[string][]string{
+					"stays":        {"ADDED snapshot", "MODIFIED"},
+					"left":         append([]string{"ADDED snapshot"}, receiver.left...),
+					"left-deleted": {"ADDED snapshot", "DELETED inferred"},
+				} {
+					if got := of(records(), prefix+name); !slices.Equal(got, want) {
+						t.Errorf("%s: got %q, want %q", name, got, want)
+					}
+				}
+				if got := of(records(), prefix+"deleted"); len(got) != 2 || !strings.HasPrefix(got[1], "DELETED") {
+					t.Errorf("deleted: got %q", got)
+				}
+			}
+			e.WaitLogged(wide, "the configuration was edited", "stillThere:1")
+			e.Stop()
+		})
+	}
+}
