@@ -11,6 +11,7 @@ import (
 )
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	b := kafkatest.StartWith(t, kafkatest.Options{Brokers: 2})
 	b.CreateTopic("changes", 4)
 	produce(t, b, 0, 20)
