@@ -103,6 +103,7 @@ const letterType = "DEAD"
 // SinkLetters writes dead letters to a sink, one JSON object each that holds the whole record.
 type SinkLetters struct {
 	Sink    sinks.Sink
+	Slots   *sinks.Share // nil for no bound
 	Timeout time.Duration
 }
 
@@ -114,6 +115,10 @@ func (s SinkLetters) Write(ctx context.Context, letter Letter) error {
 	}
 	fields := letter.Record.Fields
 	fields.Type = letterType
+	if err := s.Slots.Acquire(ctx); err != nil {
+		return err
+	}
+	defer s.Slots.Release()
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	return s.Sink.Deliver(ctx, []sinks.Record{{

@@ -49,6 +49,8 @@ type Options struct {
 	Sink         sinks.Sink
 	SinkName     string
 	Limits       sinks.Limits
+	// Slots bounds the calls of a sink that several pipelines share; nil for no bound.
+	Slots *sinks.Share
 	// DeadLetter takes the records that can never be delivered.
 	DeadLetter DeadLetter
 }

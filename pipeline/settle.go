@@ -53,13 +53,6 @@ func (p *Pipeline) deliver(ctx context.Context, b *batch) {
 
 // send hands the records to the sink, except for those that could not be made, and returns an error for each.
 func (p *Pipeline) send(ctx context.Context, b *batch) []*sinks.Error {
-	p.mu.Lock()
-	if b.tries == 0 {
-		b.mark = p.counts.successes
-	}
-	p.mu.Unlock()
-	b.tries++
-
 	errs := make([]*sinks.Error, len(b.items))
 	var records []sinks.Record
 	var indices []int
@@ -76,12 +69,29 @@ func (p *Pipeline) send(ctx context.Context, b *batch) []*sinks.Error {
 	if len(records) == 0 {
 		return errs
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.options.Limits.Timeout)
-	defer cancel()
-	for n, err := range sinks.PerRecord(p.options.Sink.Deliver(ctx, records), len(records)) {
+	for n, err := range sinks.PerRecord(p.call(ctx, b, records), len(records)) {
 		errs[indices[n]] = sinks.Classify(err)
 	}
 	return errs
+}
+
+// call makes one Deliver call once the sink has a slot for it. The wait is no part of the attempt: the time-out begins
+// after it, and so does what the pipeline compares a failure with. If ctx ends first, nothing was sent.
+func (p *Pipeline) call(ctx context.Context, b *batch, records []sinks.Record) error {
+	if err := p.options.Slots.Acquire(ctx); err != nil {
+		return err
+	}
+	defer p.options.Slots.Release()
+
+	p.mu.Lock()
+	if b.tries == 0 {
+		b.mark = p.counts.successes
+	}
+	p.mu.Unlock()
+	b.tries++
+	ctx, cancel := context.WithTimeout(ctx, p.options.Limits.Timeout)
+	defer cancel()
+	return p.options.Sink.Deliver(ctx, records)
 }
 
 // decide decides what the errors of a call mean, and trips or resets the breaker. It is the one place that decides whose fault a

@@ -35,7 +35,7 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 			Profile:           c.Profile,
 			MaxBytes:          int64(c.Backlog.MaxBytes),
 			Retry:             c.Retry,
-			Sink:              sink, SinkName: c.Sink, Limits: sink.Limits,
+			Sink:              sink, SinkName: c.Sink, Limits: sink.Limits, Slots: sink.slots.Share(),
 			DeadLetter: pipeline.LogOnly{},
 		}
 		if c.Enrich == config.EnrichInvolvedObject {
@@ -49,7 +49,7 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 			deadLetter = defaultLetters
 		}
 		if letters, ok := opened[deadLetter]; ok {
-			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Timeout: letters.Limits.Timeout}
+			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Slots: letters.slots.Share(), Timeout: letters.Limits.Timeout}
 		}
 		state.equip(&options, c.Backlog)
 		pipelines = append(pipelines, pipeline.New(options, metrics, logger))

@@ -17,6 +17,7 @@ type OpenSink struct {
 	sinks.Sink
 	Limits sinks.Limits
 	calls  *calls
+	slots  *sinks.Slots
 }
 
 // defaultLetters is the name of the sink that takes dead letters where none is configured; no configured name has a
@@ -47,7 +48,7 @@ func OpenSinks(ctx context.Context, configured []config.Sink, stateDir, userAgen
 			return nil, fmt.Errorf("open sink %q: %w", c.Name, err)
 		}
 		limits, calls := c.Config.Limits(), newCalls(sink)
-		opened[c.Name] = OpenSink{Sink: sinks.Limit(calls, limits.Concurrency), Limits: limits, calls: calls}
+		opened[c.Name] = OpenSink{Sink: calls, Limits: limits, calls: calls, slots: sinks.NewSlots(limits.Concurrency)}
 	}
 	return opened, nil
 }

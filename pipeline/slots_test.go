@@ -1,0 +1,87 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Two pipelines share a sink, and the records of one hang: the other waits for the first slot for a time-out at most, and is
+// not held up after that. Its waits are no attempts, no errors, and no reason to blame the sink.
+func TestHangingPipelineLeavesSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 10 * time.Second
+		sink := &tenants{bad: hang, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+		slots := sinks.NewSlots(2)
+		share := func(o *Options) {
+			o.MaxBytes, o.Slots = 64<<20, slots.Share()
+			o.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second, Attempts: 1}
+			o.Limits = sinks.Limits{MaxRecords: 1, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 2, Timeout: timeout}
+		}
+		hanging, stopHanging := launch(sink, &letters{}, share)
+		defer stopHanging()
+		for n := range 200 {
+			mustTake(t, hanging, change(t, fmt.Sprint("bad-", n), n+1))
+		}
+		synctest.Wait() // it holds both slots
+
+		dead := &letters{}
+		p, stop := launch(sink, dead, share)
+		defer stop()
+		sent := map[string]time.Time{}
+		for n := range 20 * 60 {
+			name := fmt.Sprint("good-", n)
+			sent[name] = time.Now()
+			mustTake(t, p, change(t, name, 10_000+n))
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		var waits []time.Duration
+		for name, at := range sent {
+			if took, ok := sink.took[name]; ok {
+				waits = append(waits, took.Sub(at))
+			}
+		}
+		slices.Sort(waits)
+		if len(waits) < len(sent) {
+			t.Fatalf("%d of %d changes arrived", len(waits), len(sent))
+		}
+		if last := waits[len(waits)-1]; last > timeout+time.Second {
+			t.Errorf("a change took %v", last)
+		}
+		if median := waits[len(waits)/2]; median > time.Second {
+			t.Errorf("half of the changes took more than %v", median)
+		}
+		if s := p.Stats(); len(dead.ids()) > 0 || s.LastError != "" {
+			t.Errorf("got %d dead letters and the error %q, want none", len(dead.ids()), s.LastError)
+		}
+	})
+}
+
+// A pipeline that is stopped while it waits for a slot has failed in nothing.
+func TestStoppedWhileWaitingForSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots := sinks.NewSlots(1)
+		other := slots.Share()
+		if err := other.Acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sink, dead := &script{}, &letters{}
+		p, stop := launch(sink, dead, func(o *Options) {
+			o.Slots, o.Retry.Attempts = slots.Share(), 1
+		})
+		mustTake(t, p, change(t, "a", 1))
+		time.Sleep(time.Hour)
+		stop()
+		if s := p.Stats(); sink.calls > 0 || len(dead.ids()) > 0 || s.LastError != "" || s.Waiting != 1 {
+			t.Errorf("got %d calls, %d dead letters, the error %q and %d changes waiting, want one change waiting",
+				sink.calls, len(dead.ids()), s.LastError, s.Waiting)
+		}
+	})
+}
