@@ -14,7 +14,7 @@ func TestCheckStatuses(t *testing.T) {
 	r := newReceiver(t, nil)
 	token := write(t, "token", []byte(testToken))
 	sink := open(t, func(c *Config) {
-		c.URL, c.Auth = r.url()+"?key=query-secret-1234", &Auth{BearerTokenFile: token}
+		c.URL, c.Auth, c.InsecureCredentials = r.url()+"?key=query-secret-1234", &Auth{BearerTokenFile: token}, true
 		c.Headers = map[string]string{"X-Team": "audit"}
 	})
 	for code, want := range map[int]string{

@@ -24,7 +24,7 @@ func TestCredentialsRotate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newReceiver(t, nil)
 			rewrite(t, path, []byte("first-1234\n"))
-			sink := open(t, func(c *Config) { c.URL, c.Auth = r.url(), auth })
+			sink := open(t, func(c *Config) { c.URL, c.Auth, c.InsecureCredentials = r.url(), auth, true })
 			for _, secret := range []string{"first-1234", "other-5678", "a longer one, with a blank"} {
 				rewrite(t, path, []byte(secret+"\n"))
 				if err := sink.Deliver(t.Context(), records(1, "a")); err != nil {
