@@ -69,17 +69,17 @@ func Transient(reason Reason, err error) error {
 // Classify returns err as an *[Error]. One that no sink classified is transient; its reason is worked out from
 // the standard library's error types. Classify(nil) is nil.
 func Classify(err error) *Error {
-	if err == nil {
-		return nil
-	}
 	var e *Error
-	if errors.As(err, &e) {
-		if e.Err != err && e != err { //nolint:errorlint // identity: keep the outer text, the inner class
-			return &Error{Err: err, Reason: e.Reason, Permanent: e.Permanent, RetryAfter: e.RetryAfter}
-		}
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &e):
+		return &Error{Err: err, Reason: reasonOf(err)}
+	case e == err: //nolint:errorlint // identity: else keep the outer text, the inner class
 		return e
+	default:
+		return &Error{Err: err, Reason: e.Reason, Permanent: e.Permanent, RetryAfter: e.RetryAfter}
 	}
-	return &Error{Err: err, Reason: reasonOf(err)}
 }
 
 func reasonOf(err error) Reason {
@@ -141,28 +141,16 @@ type BatchError struct {
 }
 
 func (e *BatchError) Error() string {
-	failed := 0
-	var first error
-	for _, err := range e.Errs {
-		if err != nil {
-			failed++
-			if first == nil {
-				first = err
-			}
-		}
+	failed := e.Unwrap()
+	if len(failed) == 0 {
+		return "no record failed"
 	}
-	return fmt.Sprintf("%d of %d records failed, first: %v", failed, len(e.Errs), first)
+	return fmt.Sprintf("%d of %d records failed, first: %v", len(failed), len(e.Errs), failed[0])
 }
 
 // Unwrap gives errors.Is and errors.As access to each record's error.
 func (e *BatchError) Unwrap() []error {
-	var errs []error
-	for _, err := range e.Errs {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errs
+	return slices.DeleteFunc(slices.Clone(e.Errs), func(err error) bool { return err == nil })
 }
 
 // Result returns what Deliver returns for the errors of the records of its batch: nil if all of them are.
@@ -180,10 +168,6 @@ func Result(errs []error) error {
 // PerRecord spreads the result of a Deliver call over the n records of its batch. A *BatchError of the wrong
 // length is a defect of the sink; then nothing counts as acknowledged.
 func PerRecord(err error, n int) []error {
-	errs := make([]error, n)
-	if err == nil {
-		return errs
-	}
 	var batch *BatchError
 	if errors.As(err, &batch) {
 		if len(batch.Errs) == n {
@@ -191,8 +175,5 @@ func PerRecord(err error, n int) []error {
 		}
 		err = fmt.Errorf("sink reported %d results for %d records", len(batch.Errs), n)
 	}
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
+	return slices.Repeat([]error{err}, n)
 }

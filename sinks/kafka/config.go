@@ -25,7 +25,6 @@
 package kafka
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -219,9 +218,4 @@ func topicByte(b byte) bool {
 	default:
 		return false
 	}
-}
-
-// Open implements [sinks.Config]. It connects to nothing.
-func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
-	return open(c, env)
 }

@@ -84,10 +84,11 @@ func readIDs(records protocol.RecordReader) ([]string, error) {
 
 func newTestSink(t *testing.T, config *Config, b *broker) *Sink {
 	t.Helper()
-	sink, err := open(config, sinks.Env{Logger: slog.New(slog.DiscardHandler)})
+	opened, err := config.Open(t.Context(), sinks.Env{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	sink := opened.(*Sink)
 	sink.client.Transport = b
 	b.stored = map[int32][]string{}
 	t.Cleanup(func() { _ = sink.Close(context.Background()) })

@@ -45,25 +45,26 @@ type Sink struct {
 	refreshed time.Time  // when the pool of connections was given up
 }
 
-func open(config *Config, env sinks.Env) (*Sink, error) {
-	topic, err := sinks.ParseTemplate(config.Topic)
+// Open implements [sinks.Config]. It connects to nothing.
+func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
+	topic, err := sinks.ParseTemplate(c.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("topic: %w", err)
 	}
 	ctx, end := context.WithCancel(context.Background())
-	transport := newTransport(ctx, config, fixed(topic), env.UserAgent)
+	transport := newTransport(ctx, c, fixed(topic), env.UserAgent)
 	return &Sink{
-		encoding:   encoding{key: config.Key, tombstones: config.Tombstones},
-		config:     config,
+		encoding:   encoding{key: c.Key, tombstones: c.Tombstones},
+		config:     c,
 		topic:      topic,
 		fixedTopic: fixed(topic),
-		brokers:    strings.Join(config.Brokers, ","),
+		brokers:    strings.Join(c.Brokers, ","),
 		log:        env.Logger,
 		topics:     topicLog{log: env.Logger, failing: map[string]struct{}{}},
 		client: &kafka.Client{
-			Addr: kafka.TCP(config.Brokers...),
+			Addr: kafka.TCP(c.Brokers...),
 			// It goes to the brokers too, which wait half of it for replicas; without it, 500 ms.
-			Timeout:   config.Timeout,
+			Timeout:   c.Timeout,
 			Transport: transport,
 		},
 		transport: transport,

@@ -35,10 +35,6 @@ type Sink struct {
 
 // Open implements [sinks.Config]. It starts to connect, and does not wait for it.
 func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
-	return open(c, env) //nolint:contextcheck // the connections outlive this call: they end with Close
-}
-
-func open(c *Config, env sinks.Env) (*Sink, error) {
 	subject, err := sinks.ParseTemplate(c.Subject)
 	if err != nil {
 		return nil, fmt.Errorf("subject: %w", err)
@@ -51,7 +47,7 @@ func open(c *Config, env sinks.Env) (*Sink, error) {
 	s.life, s.end = context.WithCancel(context.Background())
 	ctx, stop := context.WithCancel(s.life)
 	s.stopPrepare = stop
-	s.running.Go(func() { s.prepare(ctx) })
+	s.running.Go(func() { s.prepare(ctx) }) //nolint:contextcheck // the connections outlive this call: they end with Close
 	return s, nil
 }
 

@@ -2,7 +2,6 @@
 package webhook
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -134,11 +133,6 @@ func (c *Config) Validate() []sinks.Fault {
 		faults.WarnIf(c.TLS != nil, "tls", "has no effect: url is plain http")
 	}
 	return faults
-}
-
-// Open implements [sinks.Config]. It fails if a file that the configuration names cannot be read.
-func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
-	return newSink(c, env)
 }
 
 // leastSecret is the least that Standard Webhooks requires of a secret: 24 to 64 random bytes.

@@ -23,7 +23,8 @@ type Sink struct {
 
 var _ sinks.Sink = (*Sink)(nil)
 
-func newSink(c *Config, env sinks.Env) (*Sink, error) {
+// Open implements [sinks.Config]. It fails if a file that the configuration names cannot be read.
+func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 	target, fault := parseURL(c.URL)
 	if fault != "" {
 		return nil, fmt.Errorf("url: %s", fault)
