@@ -33,17 +33,21 @@ func (w *watcher) process(ctx context.Context, e event) error {
 }
 
 // begin starts a reading of the state: what follows, up to end, are the objects of the whole collection, and changes to
-// them. exact is set if it is the state at the position. In a gap, what was sent before is committed first, so that what is
-// inferred is inferred the same way after a crash; resourceVersion is that of the state.
+// them. exact is set if it is the state at the position; resourceVersion is that of the state. In a gap, what was sent before
+// is committed first, so that what is inferred is inferred the same way after a crash. A first state is committed as begun, so
+// that after a crash there is a gap: an object may have been sent and deleted of which no commit holds anything.
 func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool) error {
 	w.handler.Update(func() {
 		w.reading, w.exact = true, exact
 		w.known().beginRound()
+		if w.state.Position == "" {
+			w.state.Begun, w.state.changed = true, true
+		}
 	})
-	if w.state.Refused == "" {
+	if w.state.Refused == "" && !w.state.Begun {
 		return nil
 	}
-	if err := w.handler.Commit(ctx); err != nil {
+	if err := w.handler.Commit(ctx); err != nil || w.state.Refused == "" {
 		return err
 	}
 	return w.gap(ctx, resourceVersion, w.state.Refused)
@@ -60,7 +64,7 @@ func (w *watcher) end(ctx context.Context, resourceVersion string) error {
 	w.handler.Update(func() {
 		unclean := w.state.Unclean && w.exact // what happened since the position is not seen yet
 		w.reading, w.exact = false, false
-		w.state.Complete, w.state.Partial, w.state.Reselected, w.state.Refused = true, false, false, ""
+		w.state.Complete, w.state.Begun, w.state.Partial, w.state.Reselected, w.state.Refused = true, false, false, false, ""
 		w.advance(resourceVersion)
 		w.state.Unclean = unclean
 	})

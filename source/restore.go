@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -74,6 +75,9 @@ func (w *watcher) restore(store Store, kept map[string]Meta, heirs map[string][]
 		}
 	}
 	w.state.Position, w.state.Complete, w.state.Refused = last.Position, last.Complete, last.Refused
+	if last.Begun && last.Position == "" && !store.Clean() && w.options.Snapshot != SnapshotNever {
+		w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
+	}
 	w.state.Reselected = last.Reselected || !own || len(ids) > 1 || !last.sameSelection(&w.state.Meta)
 	w.state.Partial = last.Partial || w.state.Reselected
 	w.state.Unclean = last.Unclean || !store.Clean()
@@ -110,6 +114,9 @@ func (w *watcher) restore(store Store, kept map[string]Meta, heirs map[string][]
 	w.fill = w.resumed && lacks
 	return nil
 }
+
+// firstStateInterrupted is why there is a gap before a watch that has no position.
+const firstStateInterrupted = "the last run was killed while it sent the first state: what it sent and was deleted since is not known"
 
 // severalPositions is why a watch that follows several others cannot go on from a position: each had its own.
 const severalPositions = "the configuration was edited, and with it the watches of the resource"

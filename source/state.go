@@ -29,6 +29,9 @@ type Meta struct {
 	Position string `json:"position,omitempty"`
 	// Complete is set once a state was read to its end: from then on an object that a reading brings is a change.
 	Complete bool `json:"complete"`
+	// Begun is set while there is no position, and the first state is being sent. After a kill nobody knows how much of it
+	// was.
+	Begun bool `json:"begun,omitempty"`
 	// Partial is set while namespaces are included that were not, and their objects have not all been read.
 	Partial bool `json:"partial,omitempty"`
 	// Reselected is set while the known set may hold objects that an edited configuration does not select any more, until
@@ -52,7 +55,7 @@ type Meta struct {
 // reset forgets everything but the known set.
 func (s *state) reset() {
 	s.Position, s.Complete = "", false
-	s.Partial, s.Reselected, s.Refused, s.Unclean = false, false, "", false
+	s.Begun, s.Partial, s.Reselected, s.Refused, s.Unclean = false, false, false, "", false
 	s.changed = true
 }
 
