@@ -16,8 +16,8 @@ import (
 // once, and never waits.
 type Enricher interface {
 	// Lookup returns labels, annotations and ownerReferences, those that the object has, as a JSON object; false if they
-	// are not known.
-	Lookup(ref delta.Reference) (metadata json.RawMessage, ok bool)
+	// are not known, or an Event in the namespace must not have them.
+	Lookup(namespace string, ref delta.Reference) (metadata json.RawMessage, ok bool)
 }
 
 // unknownMetadata marks a reference of whose object nothing is known.
@@ -47,7 +47,7 @@ func (p *Pipeline) enrich(d *delta.Delta, object, old *delta.Object) (_, _ *delt
 		return object, old
 	}
 	members := []byte(unknownMetadata)
-	metadata, known := p.options.Enricher.Lookup(i.ref)
+	metadata, known := p.options.Enricher.Lookup(d.Object.Namespace(), i.ref)
 	if known {
 		members = metadata[1 : len(metadata)-1]
 		p.metrics.hits.Inc()
@@ -56,8 +56,11 @@ func (p *Pipeline) enrich(d *delta.Delta, object, old *delta.Object) (_, _ *delt
 	}
 	object = i.add(object, members)
 	if old != nil {
-		if i, ok := findInvolved(old.JSON(), member); ok {
-			old = i.add(old, members)
+		if before, ok := findInvolved(old.JSON(), member); ok {
+			if before.ref != i.ref {
+				members = []byte(unknownMetadata)
+			}
+			old = before.add(old, members)
 		}
 	}
 	return object, old

@@ -20,12 +20,15 @@ type table struct {
 	mu      sync.Mutex
 	known   map[string]string
 	lookups []delta.Reference
+
+	namespace string // of the last lookup
 }
 
-func (e *table) Lookup(ref delta.Reference) (json.RawMessage, bool) {
+func (e *table) Lookup(namespace string, ref delta.Reference) (json.RawMessage, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lookups = append(e.lookups, ref)
+	e.namespace = namespace
 	metadata, ok := e.known[ref.Name]
 	return json.RawMessage(metadata), ok
 }
@@ -87,6 +90,9 @@ func TestEnrich(t *testing.T) {
 				if want := (delta.Reference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web", UID: "u-1"}); enricher.lookups[0] != want {
 					t.Errorf("looked up %+v, want %+v", enricher.lookups[0], want)
 				}
+				if enricher.namespace != "shop" {
+					t.Errorf("looked up for an Event in %q, want shop", enricher.namespace)
+				}
 			}
 		})
 	}
@@ -131,6 +137,16 @@ func TestEnrichDifference(t *testing.T) {
 		if strings.Contains(string(d.Object.JSON()), "app") {
 			t.Error("other pipelines see it")
 		}
+	}
+}
+
+// TestEnrichOtherReference: a version that was about another object does not get this one's metadata.
+func TestEnrichOtherReference(t *testing.T) {
+	p := start(t, &script{}, &letters{}, func(o *Options) { o.Enricher = &table{known: map[string]string{"web": webMetadata}} })
+	d := &delta.Delta{Type: delta.Modified, Resource: coreEvents, Object: version(t, 7, `"involvedObject":{"name":"web"}`)}
+	object, old := p.enrich(d, d.Object, version(t, 6, `"involvedObject":{"name":"db"}`))
+	if !strings.Contains(string(object.JSON()), `"app":"web"`) || !strings.Contains(string(old.JSON()), `{"name":"db","metadataKnown":false}`) {
+		t.Errorf("got %s after %s", object.JSON(), old.JSON())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
@@ -73,9 +74,12 @@ func New(resolver Resolver, client metadata.Interface, maxBytes int64, registry 
 // Lookup returns the labels, annotations and ownerReferences that an object has, or had before its deletion, as a JSON
 // object that must not be modified. It returns false if they are not in the cache: the kind is new or cannot be read, or
 // the object of that name has another uid. It never waits for the API server.
-func (c *Cache) Lookup(ref delta.Reference) (json.RawMessage, bool) {
+//
+// namespace is that of the Event. Whoever may write Events there must not read of other namespaces: the object has to lie
+// in the same one, or to have none, and then the Event has to lie in default, as such Events do.
+func (c *Cache) Lookup(namespace string, ref delta.Reference) (json.RawMessage, bool) {
 	groupKind, ok := kindOf(ref)
-	if !ok {
+	if !ok || ref.UID == "" || namespace != ref.Namespace && namespace != metav1.NamespaceDefault {
 		return nil, false
 	}
 	c.mu.Lock()
@@ -86,7 +90,7 @@ func (c *Cache) Lookup(ref delta.Reference) (json.RawMessage, bool) {
 		return nil, false
 	}
 	k.lastLookup = c.now()
-	return c.store.lookup(k, ref)
+	return c.store.lookup(k, namespace, ref)
 }
 
 // addKind begins with a new kind, if there are fewer than maxKinds or one of them can be removed; else a later Lookup may.

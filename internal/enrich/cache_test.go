@@ -49,7 +49,7 @@ func (s *server) ResourceOf(_ context.Context, kind schema.GroupKind) (schema.Gr
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resolved = append(s.resolved, kind.Kind)
-	if s.unknown || !strings.HasPrefix(kind.Kind, "Thing") && kind.Kind != "Node" {
+	if s.unknown || !strings.HasPrefix(kind.Kind, "Thing") && kind.Kind != "Node" && kind.Kind != "Secret" {
 		return schema.GroupVersionResource{}, false, errors.New("no such kind")
 	}
 	return schema.GroupVersionResource{Version: "v1", Resource: strings.ToLower(kind.Kind) + "s"}, kind.Kind != "Node", nil
@@ -201,8 +201,16 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
+// eventNamespace is where the Events about an object lie.
+func eventNamespace(ref delta.Reference) string {
+	if ref.Kind == "Node" {
+		return metav1.NamespaceDefault
+	}
+	return ref.Namespace
+}
+
 func (c *Cache) knows(ref delta.Reference, metadata string) bool {
-	got, ok := c.Lookup(ref)
+	got, ok := c.Lookup(eventNamespace(ref), ref)
 	return ok && string(got) == metadata
 }
 
@@ -213,7 +221,7 @@ func (c *Cache) bytes() int64 {
 }
 
 func (c *Cache) misses(ref delta.Reference) bool {
-	_, ok := c.Lookup(ref)
+	_, ok := c.Lookup(eventNamespace(ref), ref)
 	return !ok
 }
 
@@ -234,6 +242,7 @@ func TestCache(t *testing.T) {
 	})
 	for _, unknown := range []delta.Reference{
 		thing("a", "other"), thing("nobody", "a1"),
+		thing("a", ""), thing("a", "a"),
 		{APIVersion: "v1", Kind: "Thing", Namespace: "elsewhere", Name: "a", UID: "a1"},
 		{APIVersion: "v1", Kind: "Thing", Namespace: "shop", UID: "a1"},
 		{},
@@ -241,9 +250,6 @@ func TestCache(t *testing.T) {
 		if !c.misses(unknown) {
 			t.Errorf("%+v is known", unknown)
 		}
-	}
-	if ref := thing("a", ""); !c.knows(ref, `{"labels":{"app":"one"}}`) {
-		t.Error("without a uid the name should do")
 	}
 
 	s.send(t, watch.Modified, object("a", "a1", "changed"))
@@ -319,7 +325,7 @@ func TestLookupNeverWaits(t *testing.T) {
 	}
 	idle := New(s, s, 1<<20, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	for n := range 1000 {
-		idle.misses(delta.Reference{APIVersion: "v1", Kind: fmt.Sprint("Thing", n), Name: "a"})
+		idle.misses(delta.Reference{APIVersion: "v1", Kind: fmt.Sprint("Thing", n), Name: "a", UID: "u"})
 	}
 	if len(idle.kinds) != 100 {
 		t.Errorf("%d kinds, want no more than 100", len(idle.kinds))
@@ -344,14 +350,75 @@ func TestRemovedBeforeRun(t *testing.T) {
 	})
 }
 
-// TestNodes: their references have neither version nor uid, as the kubelet writes them.
+// TestNodes: the kubelet's references to its Node have no version, and the name as uid.
 func TestNodes(t *testing.T) {
 	node := object("n1", "3b1f", "node")
 	node.Namespace = ""
 	s := &server{objects: []*metav1.PartialObjectMetadata{node}}
 	c, _ := run(t, s, nil)
-	ref := delta.Reference{Kind: "Node", Namespace: "default", Name: "n1", UID: "n1"}
+	ref := delta.Reference{Kind: "Node", Name: "n1", UID: "n1"}
 	eventually(t, "the node", func() bool { return c.knows(ref, `{"labels":{"app":"node"}}`) })
+	if ref.UID = "3b1f"; !c.knows(ref, `{"labels":{"app":"node"}}`) {
+		t.Error("its uid should do as well")
+	}
+	if ref.UID = ""; !c.misses(ref) {
+		t.Error("without a uid it is known")
+	}
+}
+
+// TestForeignObjects: whoever may write Events in one namespace reads nothing of another one, and nothing of objects that
+// have no namespace.
+func TestForeignObjects(t *testing.T) {
+	mine, node := object("mine", "m1", "mine"), object("n1", "3b1f", "node")
+	mine.Namespace, node.Namespace = "mine", ""
+	s := &server{objects: []*metav1.PartialObjectMetadata{object("a", "a1", "one"), mine, node}}
+	c, _ := run(t, s, nil)
+	eventually(t, "the things and the nodes are read", func() bool {
+		return !c.misses(thing("a", "a1")) && !c.misses(delta.Reference{Kind: "Node", Name: "n1", UID: "n1"})
+	})
+	for _, forged := range []struct {
+		event string // its namespace
+		about delta.Reference
+	}{
+		{"mine", thing("a", "a1")},
+		{"default", thing("a", "a1")},
+		{"", thing("a", "a1")},
+		{"mine", delta.Reference{Kind: "Thing", Namespace: "mine", Name: "a", UID: "a1"}},
+		{"mine", delta.Reference{Kind: "Node", Namespace: "mine", Name: "n1", UID: "3b1f"}},
+		{"mine", delta.Reference{Kind: "Node", Name: "n1", UID: "n1"}},
+		{"mine", delta.Reference{Kind: "Node", Namespace: "default", Name: "n1", UID: "n1"}},
+		{"kube-system", delta.Reference{Kind: "Node", Name: "n1", UID: "n1"}},
+	} {
+		if metadata, ok := c.Lookup(forged.event, forged.about); ok {
+			t.Errorf("an Event in %q about %+v gets %s", forged.event, forged.about, metadata)
+		}
+	}
+	own := thing("mine", "m1")
+	if own.Namespace = "mine"; c.misses(own) {
+		t.Error("an object of the Event's own namespace is not known")
+	}
+	for _, ref := range []delta.Reference{{Kind: "Other", Namespace: "shop", Name: "a", UID: "a1"}, {Kind: "Other", Namespace: "mine", Name: "a"}} {
+		c.Lookup("mine", ref)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.kinds) != 2 {
+		t.Errorf("%d kinds are watched, want two: an Event that gets nothing starts no watch", len(c.kinds))
+	}
+}
+
+// TestSecrets: an annotation of a Secret may hold its data, in whatever form.
+func TestSecrets(t *testing.T) {
+	secret := object("a", "a1", "one")
+	secret.Annotations = map[string]string{"copy": "planted"}
+	s := &server{objects: []*metav1.PartialObjectMetadata{secret}}
+	c, _ := run(t, s, nil)
+	ref := thing("a", "a1")
+	ref.Kind = "Secret"
+	eventually(t, "it is read", func() bool { return !c.misses(ref) })
+	if !c.knows(ref, `{"labels":{"app":"one"}}`) {
+		t.Error("got more than its labels")
+	}
 }
 
 // TestVersions: one kind is watched once, in whatever version it is named.
@@ -379,7 +446,7 @@ func TestKindsThatCannotBe(t *testing.T) {
 		{APIVersion: "v1", Kind: "a b"},
 		{APIVersion: "v1", Kind: ""},
 	} {
-		ref.Name = "a"
+		ref.Name, ref.UID = "a", "u"
 		if !c.misses(ref) || len(c.kinds) > 0 {
 			t.Errorf("%+v is looked for", ref)
 		}

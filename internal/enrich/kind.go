@@ -177,6 +177,9 @@ func (k *kind) update(change func(s *store)) bool {
 // put stores what [Cache.Lookup] returns of an object. The object belongs to the kind.
 func (k *kind) put(object *metav1.PartialObjectMetadata) {
 	delete(object.Annotations, delta.LastApplied)
+	if k.GroupKind == (schema.GroupKind{Kind: "Secret"}) {
+		object.Annotations = nil // tools keep copies of its data there
+	}
 	raw, _ := json.Marshal(struct { // strings and booleans can be encoded
 		Labels          map[string]string       `json:"labels,omitempty"`
 		Annotations     map[string]string       `json:"annotations,omitempty"`

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -41,14 +43,16 @@ func (e *entry) size() int64 {
 	return int64(len(e.metadata)+len(e.name.Namespace)+len(e.name.Name)+len(e.uid)) + overhead
 }
 
-func (s *store) lookup(k *kind, ref delta.Reference) (json.RawMessage, bool) {
+// lookup returns the metadata of the object of an Event in the namespace.
+func (s *store) lookup(k *kind, namespace string, ref delta.Reference) (json.RawMessage, bool) {
 	name := cache.NewObjectName(ref.Namespace, ref.Name)
 	if k.clusterScoped {
-		name.Namespace = ""
+		name.Namespace, ref.Namespace = "", metav1.NamespaceDefault
 	}
 	e := k.objects[name]
-	// The kubelet writes the name of a Node where its uid belongs.
-	if e == nil || ref.UID != "" && string(ref.UID) != ref.Name && ref.UID != e.uid {
+	// The kubelet writes the name of its Node where the uid belongs.
+	kubelet := k.GroupKind == schema.GroupKind{Kind: "Node"} && string(ref.UID) == ref.Name
+	if e == nil || namespace != ref.Namespace || ref.UID != e.uid && !kubelet {
 		return nil, false
 	}
 	s.used.MoveToFront(e.used)

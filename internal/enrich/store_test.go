@@ -31,7 +31,7 @@ func removeAll(s *store, k *kind) {
 }
 
 func has(s *store, k *kind, name string) bool {
-	_, ok := s.lookup(k, thing(name, "u"))
+	_, ok := s.lookup(k, "shop", thing(name, "u"))
 	return ok
 }
 

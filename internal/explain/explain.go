@@ -132,7 +132,7 @@ type writtenConfig struct {
 type nothingKnown struct{}
 
 // Lookup implements [pipeline.Enricher].
-func (nothingKnown) Lookup(delta.Reference) (json.RawMessage, bool) { return nil, false }
+func (nothingKnown) Lookup(string, delta.Reference) (json.RawMessage, bool) { return nil, false }
 
 // redactionKey returns the exporter's key if it can be read here, and otherwise one for this run, with a note why.
 func redactionKey(c *config.Config) (key []byte, note string) {

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
@@ -19,7 +20,7 @@ import (
 )
 
 // TestEnrich reports Events about objects of several kinds and looks at what the records say of those objects. The
-// exporter may read ConfigMaps, Pods and Widgets, and no Secrets. It changes CRDs, so it does not run in parallel.
+// exporter may read ConfigMaps, Nodes, Pods and Widgets, and no Secrets. It changes CRDs, so it does not run in parallel.
 func TestEnrich(t *testing.T) {
 	config := plane(t).Config()
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
@@ -30,15 +31,14 @@ func TestEnrich(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	grantOne(t, config, namespace, "", "events")
-	grantEverywhere(t, config, namespace, "configmaps", "pods", "widgets")
+	grantEverywhere(t, config, namespace, "events", "configmaps", "nodes", "pods", "widgets")
 	kubeconfig := t.TempDir() + "/kubeconfig"
 	if err := controlplane.WriteKubeconfig(kubeconfig, account); err != nil {
 		t.Fatal(err)
 	}
 	all, web := webhooktest.Start(t), webhooktest.Start(t)
 	e := startExporter(t, kubeconfig, fmt.Sprintf(`
-sources: [{name: s, resources: [v1/events], namespaces: {include: [%s]}}]
+sources: [{name: s, resources: [v1/events], namespaces: {include: [%s, default]}}]
 pipelines:
   - {name: all, sink: all, format: json, enrich: involvedObject, diff: jsonPatch}
   - name: web
@@ -131,6 +131,33 @@ sinks: [{name: all, webhook: {url: %q}}, {name: web, webhook: {url: %q}}]
 	r.until(second, func(about map[string]any) bool { return fmt.Sprint(about["labels"]) == "map[app:next]" })
 	if _, about := r.report(first); about["metadataKnown"] != false {
 		t.Errorf("the successor's metadata is taken for that of the object before: %v", about)
+	}
+
+	// An Event with a time may name an object of any namespace, and gets nothing of it; nor of what has no namespace.
+	victim := newNamespace(t, "enrich-victim")
+	foreign := objectsIn(t, config, configMaps, victim).Create("one", map[string]any{"metadata": metadata("planted")})
+	forged := objectsIn(t, config, schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}, namespace)
+	node := objectsIn(t, config, schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "").Create("enrich", map[string]any{"metadata": metadata("planted")})
+	nodeNamed := node.DeepCopy()
+	nodeNamed.SetUID(types.UID(node.GetName())) // as the kubelet does
+	kubelet := &reporter{t: t, number: 1000, namespace: "default", events: objectsIn(t, config, events, "default"), hook: all}
+	kubelet.until(nodeNamed, func(about map[string]any) bool { return about["metadataKnown"] == nil })
+	for i, about := range []*unstructured.Unstructured{foreign, node, nodeNamed} {
+		involvedNamespace := about.GetNamespace()
+		if involvedNamespace == "" {
+			involvedNamespace = "default"
+		}
+		event := fmt.Sprintf("forged-%d", i)
+		forged.Create(event, map[string]any{
+			"reason": event, "type": "Normal", "action": "Forge", "eventTime": "2026-11-22T06:00:00.000000Z",
+			"reportingController": "example.com/forger", "reportingInstance": "forger",
+			"regarding": map[string]any{
+				"apiVersion": "v1", "kind": about.GetKind(), "namespace": involvedNamespace, "name": about.GetName(), "uid": string(about.GetUID()),
+			},
+		})
+		if about := involved(r.wait(event, "ADDED")); about["metadataKnown"] != false || about["labels"] != nil {
+			t.Errorf("a forged Event gets %v", about)
+		}
 	}
 
 	m := e.Metrics()
