@@ -118,6 +118,9 @@ var _ expr.Identified = (*Change)(nil)
 // Resource is the resource of the object.
 func (c *Change) Resource() schema.GroupVersionResource { return c.observed.Resource }
 
+// Ref names the object.
+func (c *Change) Ref() delta.Ref { return c.observed.Ref() }
+
 // Identity is what is known of the object without decoding it.
 func (c *Change) Identity() expr.Identity {
 	o := c.observed.Object

@@ -262,10 +262,10 @@ func withoutRedacted(transforms []Transform, object map[string]any) map[string]a
 		if !ok {
 			continue
 		}
-		for _, path := range append(redact.Paths[:len(redact.Paths):len(redact.Paths)], lastAppliedPath()) {
-			_ = path.Replace(object, func(value any) (any, error) { // it cannot fail
-				if text, ok := value.(string); ok && isDigest(text) {
-					return text, nil
+		for _, path := range redact.all() {
+			_ = path.Replace(object, func(_ fieldpath.Path, value any) (any, error) { // it cannot fail
+				if isDigest(value) {
+					return value, nil
 				}
 				return hiddenText, nil
 			})

@@ -41,7 +41,7 @@ func TestExplainIsReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec, label := fieldpath.Of("spec"), fieldpath.Of("metadata", "labels", "name")
-	redactor := NewRedactor([]byte("key"))
+	redactor := NewRedactor([]byte("key"), "c")
 	options := func() Options {
 		return Options{Redactor: redactor, Format: FormatJSON}
 	}

@@ -81,7 +81,7 @@ func TestExprFilterOnSpoiled(t *testing.T) {
 	sink, dead := &script{}, &letters{}
 	p := start(t, sink, dead, func(o *Options) {
 		o.Filters = []Filter{exprFilter(t, `object.type == "Opaque"`, OnErrorDrop)}
-		o.Redactor = NewRedactor([]byte("key"))
+		o.Redactor = NewRedactor([]byte("key"), "c")
 	})
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	take(t, p, &delta.Delta{Type: delta.Modified, Resource: secrets, Object: version(t, 7, `"data":{"k":1e999}`)}, true)

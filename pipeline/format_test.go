@@ -279,7 +279,7 @@ func TestSecretsInFormats(t *testing.T) {
 				}}
 				dead := &letters{}
 				p := start(t, sink, dead, func(o *Options) {
-					o.Format, o.Profile, o.Diff, o.Redactor = encoder.format, encoder.profile, diff, NewRedactor([]byte("key"))
+					o.Format, o.Profile, o.Diff, o.Redactor = encoder.format, encoder.profile, diff, NewRedactor([]byte("key"), "c")
 				})
 				for _, d := range []*delta.Delta{
 					{Type: delta.Added, Resource: secrets, Object: before, Observed: time.Now()},

@@ -234,7 +234,7 @@ func TestFailedTransformLeaksNothing(t *testing.T) {
 // A Secret that was redacted when it was retained is not redacted once more: its digests compare with the new version's.
 func TestRetainedSecretsCompare(t *testing.T) {
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	redactor := NewRedactor([]byte("key"))
+	redactor := NewRedactor([]byte("key"), "c")
 	secret := func(resourceVersion int, value string) *delta.Object {
 		return version(t, resourceVersion, fmt.Sprintf(`"data":{"same":"c2FtZQ==","other":%q}`, value))
 	}

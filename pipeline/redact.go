@@ -3,7 +3,6 @@ package pipeline
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,41 +12,50 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
 
-// Redactor replaces secret values by a keyed digest: a change stays visible, equal values stay equal, and the
-// key is needed to try values out.
-type Redactor struct{ key []byte }
+// Redactor replaces values by keyed digests. A digest is of a value and its place: cluster, resource, namespace, name and
+// path. So it shows that this value changed, and nothing else: who writes objects of his own cannot find out by their
+// digests what another one holds.
+type Redactor struct {
+	key     []byte
+	cluster string
+}
 
-// NewRedactor makes a redactor. Digests are comparable between redactors of the same key.
-func NewRedactor(key []byte) *Redactor { return &Redactor{key: key} }
+// NewRedactor makes a redactor. Digests are comparable between redactors of the same key and cluster.
+func NewRedactor(key []byte, cluster string) *Redactor { return &Redactor{key, cluster} }
 
 // IsSecret reports whether a resource's data is redacted unless a pipeline turns that off.
 func IsSecret(gvr schema.GroupVersionResource) bool {
 	return gvr.Group == "" && gvr.Resource == "secrets"
 }
 
-// Secret returns the Secret with its data, its stringData and the last-applied annotation redacted. What is redacted
-// already stays as it is.
+// Secret returns the Secret with its data and its stringData redacted, and the annotations that hold any of it. What is
+// redacted already stays as it is. Labels stay too: nothing could select the object by them otherwise.
 func (r *Redactor) Secret(object *delta.Object) (*delta.Object, error) {
 	u, err := object.Unstructured()
 	if err != nil {
 		return nil, fmt.Errorf("redact Secret: %w", err)
 	}
-	for _, field := range []string{"data", "stringData"} {
-		switch values := u.Object[field].(type) {
-		case nil:
-		case map[string]any:
-			for key, value := range values {
-				values[key] = r.value(field, value)
-			}
-		default: // not what a Secret holds
-			u.Object[field] = r.value(field, values)
-		}
+	copies := newCopies(u.Object["data"], u.Object["stringData"])
+	all := func(string, any) bool { return true }
+	annotation := func(name string, value any) bool {
+		text, ok := value.(string)
+		return !ok || name == delta.LastApplied || copies.in(text)
 	}
-	if annotations := u.GetAnnotations(); annotations[delta.LastApplied] != "" {
-		annotations[delta.LastApplied] = r.text(annotations[delta.LastApplied])
-		u.SetAnnotations(annotations)
+	ref := delta.Ref{Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: object.Namespace(), Name: object.Name()}
+	for _, place := range []struct {
+		path   fieldpath.Path
+		redact func(name string, value any) bool
+	}{
+		{fieldpath.Of("data"), all}, {fieldpath.Of("stringData"), all}, {fieldpath.Of("metadata", "annotations"), annotation},
+	} {
+		if err := place.path.Replace(u.Object, func(at fieldpath.Path, values any) (any, error) {
+			return r.members(ref, at, values, place.redact)
+		}); err != nil {
+			return nil, fmt.Errorf("redact Secret: %w", err)
+		}
 	}
 	raw, err := json.Marshal(u.Object)
 	if err != nil {
@@ -56,29 +64,22 @@ func (r *Redactor) Secret(object *delta.Object) (*delta.Object, error) {
 	return delta.NewObject(raw)
 }
 
-// value is the digest of one value of a Secret. That of data is of the decoded bytes, so that data and stringData agree.
-func (r *Redactor) value(field string, value any) any {
-	text, ok := value.(string)
-	if ok && field == "data" {
-		if decoded, err := base64.StdEncoding.DecodeString(text); err == nil {
-			return r.digest(decoded)
+// members redacts those values of a map that are chosen, and as a whole what is no map, as no Secret has it.
+func (r *Redactor) members(ref delta.Ref, at fieldpath.Path, values any, chosen func(name string, value any) bool) (any, error) {
+	members, ok := values.(map[string]any)
+	if !ok && values != nil {
+		return r.value(ref, at, values)
+	}
+	for name, value := range members {
+		if !chosen(name, value) {
+			continue
+		}
+		var err error
+		if members[name], err = r.value(ref, at.Join(fieldpath.Of(name)), value); err != nil {
+			return nil, err
 		}
 	}
-	digest, _ := r.any(value) // of decoded JSON: it cannot fail
-	return digest
-}
-
-// any is the digest of a decoded value: of a string's text, of anything else's JSON with sorted keys. So equal values
-// have equal digests, and a text has the one that it has in a Secret. What is a digest already stays as it is.
-func (r *Redactor) any(value any) (any, error) {
-	if text, ok := value.(string); ok {
-		return r.text(text), nil
-	}
-	raw, err := delta.EncodeJSON(value)
-	if err != nil {
-		return nil, errors.New("the value cannot be encoded") // encoding/json may quote it
-	}
-	return r.digest(raw), nil
+	return values, nil
 }
 
 // DigestPrefix marks a value as a digest. What looks like one stays as it is: a version before was redacted when it was
@@ -87,7 +88,8 @@ const DigestPrefix = "redacted:hmac-sha256:"
 
 const digestBytes = 16
 
-func isDigest(text string) bool {
+func isDigest(value any) bool {
+	text, _ := value.(string)
 	digits, ok := strings.CutPrefix(text, DigestPrefix)
 	if !ok || len(digits) != 2*digestBytes {
 		return false
@@ -96,16 +98,27 @@ func isDigest(text string) bool {
 	return err == nil
 }
 
-// text is the digest of a text, or the text itself if it is one.
-func (r *Redactor) text(text string) string {
-	if isDigest(text) {
-		return text
+// value is the digest of the value in a place, or the value itself if it is one.
+func (r *Redactor) value(ref delta.Ref, at fieldpath.Path, value any) (any, error) {
+	if isDigest(value) {
+		return value, nil
 	}
-	return r.digest([]byte(text))
+	raw, err := delta.EncodeJSON(value)
+	if err != nil {
+		return nil, errors.New("the value cannot be encoded") // encoding/json may quote it
+	}
+	return DigestPrefix + r.digest(r.cluster, ref.Resource.Group, ref.Resource.Resource, ref.Namespace, ref.Name, at.String(), string(raw)), nil
 }
 
-func (r *Redactor) digest(value []byte) string {
+// digest is of all parts, and of where each of them ends.
+func (r *Redactor) digest(parts ...string) string {
 	mac := hmac.New(sha256.New, r.key)
-	mac.Write(value)
-	return DigestPrefix + hex.EncodeToString(mac.Sum(nil)[:digestBytes])
+	for _, part := range parts {
+		_, _ = fmt.Fprintf(mac, "%d:%s", len(part), part) // a hash takes everything
+	}
+	return hex.EncodeToString(mac.Sum(nil)[:digestBytes])
 }
+
+// version identifies the key and the way in which the data of Secrets is redacted: what was redacted under another one does
+// not compare with what is redacted now.
+func (r *Redactor) version() string { return r.digest(r.cluster, "2") }

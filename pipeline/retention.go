@@ -69,9 +69,9 @@ func (r *Retention) Policy() string {
 	if !r.needed {
 		return ""
 	}
-	policy := "redacted"
-	if r.unredacted {
-		policy = "unredacted"
+	policy := "unredacted"
+	if !r.unredacted {
+		policy = "redacted " + r.redactor.version()
 	}
 	if r.managedFields {
 		policy += "+managedFields"

@@ -22,9 +22,13 @@ type Transform interface {
 	Apply(ctx context.Context, object map[string]any, in TransformInput) error
 }
 
-// TransformInput is what a value to set may depend on. Its object is the one that is being changed, as the transforms
-// before left it.
-type TransformInput = expr.Input
+// TransformInput is what a transform may depend on. Its object is the one that is being changed, as the transforms before
+// left it.
+type TransformInput interface {
+	expr.Input
+	// Ref names the object, whatever transforms made of its metadata.
+	Ref() delta.Ref
+}
 
 // RemoveTransform takes out what its paths match.
 type RemoveTransform []fieldpath.Path
@@ -53,20 +57,20 @@ type RedactTransform struct {
 }
 
 // Apply implements [Transform].
-func (t RedactTransform) Apply(_ context.Context, object map[string]any, _ TransformInput) error {
-	for _, path := range t.Paths {
-		if err := path.Replace(object, t.Redactor.any); err != nil {
+func (t RedactTransform) Apply(_ context.Context, object map[string]any, in TransformInput) error {
+	for _, path := range t.all() {
+		if err := path.Replace(object, func(at fieldpath.Path, value any) (any, error) {
+			return t.Redactor.value(in.Ref(), at, value)
+		}); err != nil {
 			return fmt.Errorf("redact %s: %w", path, err)
 		}
-	}
-	if err := lastAppliedPath().Replace(object, t.Redactor.any); err != nil {
-		return fmt.Errorf("redact %s: %w", lastAppliedPath(), err)
 	}
 	return nil
 }
 
-func lastAppliedPath() fieldpath.Path {
-	return fieldpath.Of("metadata", "annotations", delta.LastApplied)
+// all returns the paths, and that of the last-applied annotation.
+func (t RedactTransform) all() []fieldpath.Path {
+	return append(t.Paths[:len(t.Paths):len(t.Paths)], fieldpath.Of("metadata", "annotations", delta.LastApplied))
 }
 
 // RenameTransform moves what is in one place to another.

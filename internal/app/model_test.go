@@ -564,6 +564,7 @@ type arrival struct {
 	id, kind, resource, name, uid string
 	version, order                int // order is the sequence
 	snapshot, inferred            bool
+	compared                      bool // with the version before
 	gap                           gapRange
 }
 
@@ -663,6 +664,7 @@ func readArrival(r sinks.Record) arrival {
 	a := arrival{id: r.ID, kind: r.Fields.Type, resource: r.Fields.Resource, name: r.Fields.Name, uid: r.Fields.UID}
 	parts := strings.Split(r.ID, "/")
 	a.snapshot = strings.Contains(string(r.Body), `"snapshot":true`)
+	a.compared = strings.Contains(string(r.Body), `"patch":[`)
 	a.inferred = strings.Contains(string(r.Body), `"inferred":true`)
 	if a.kind == "GAP" {
 		from, to, _ := strings.Cut(parts[2], "-")

@@ -21,6 +21,7 @@ func NewDryPipelines(loaded *config.Config, redactionKey []byte, enricher pipeli
 
 // newPipelines makes the configured pipelines; none runs yet.
 func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKey []byte, enricher pipeline.Enricher, state *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
+	redactor := pipeline.NewRedactor(redactionKey, loaded.Cluster)
 	var pipelines []*pipeline.Pipeline
 	for _, c := range loaded.Pipelines {
 		sink := opened[c.Sink]
@@ -28,7 +29,7 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 			Name: c.Name, Cluster: loaded.Cluster,
 			Filters:           filters(c.Filters),
 			OnLeave:           c.OnLeave,
-			Transforms:        transforms(c.Transforms, pipeline.NewRedactor(redactionKey)),
+			Transforms:        transforms(c.Transforms, redactor),
 			Diff:              c.Diff,
 			KeepManagedFields: c.KeepManagedFields,
 			Format:            c.Format,
@@ -42,7 +43,7 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 			options.Enricher = enricher
 		}
 		if c.RedactSecrets {
-			options.Redactor = pipeline.NewRedactor(redactionKey)
+			options.Redactor = redactor
 		}
 		deadLetter := c.DeadLetter
 		if deadLetter == "" {

@@ -14,6 +14,7 @@ import (
 	apijson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/stdout"
@@ -70,7 +71,7 @@ func runTransformExample(t *testing.T, example map[string]string) {
 		t.Fatal(err)
 	}
 	object := readObject(t, example["before"])
-	for _, transform := range transforms(loaded.Pipelines[0].Transforms, pipeline.NewRedactor([]byte(documentedKey))) {
+	for _, transform := range transforms(loaded.Pipelines[0].Transforms, pipeline.NewRedactor([]byte(documentedKey), loaded.Cluster)) {
 		if err = transform.Apply(t.Context(), object, podInput(object)); err != nil {
 			break
 		}
@@ -109,6 +110,7 @@ type podInput map[string]any
 func (p podInput) Object() (map[string]any, error)  { return p, nil }
 func (podInput) OldObject() (map[string]any, error) { return nil, nil }
 func (podInput) Type() string                       { return "MODIFIED" }
+func (podInput) Ref() delta.Ref                     { return delta.Ref{Resource: podInput(nil).Resource(), Name: "web"} }
 func (podInput) Snapshot() bool                     { return false }
 func (podInput) Inferred() bool                     { return false }
 func (podInput) Resource() schema.GroupVersionResource {

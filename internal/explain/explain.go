@@ -115,7 +115,7 @@ func newExplainer(options Options) (x *explainer, err error) {
 		return nil, fmt.Errorf("%s: has changed meanwhile", x.File)
 	}
 	key, keyNote := redactionKey(x.Config)
-	x.redactor, x.keyNote = pipeline.NewRedactor(key), keyNote
+	x.redactor, x.keyNote = pipeline.NewRedactor(key, x.Config.Cluster), keyNote
 	x.pipelines = app.NewDryPipelines(x.Config, key, nothingKnown{})
 	return x, nil
 }

@@ -20,11 +20,11 @@ func (p Path) Exists(object map[string]any) bool {
 	return exists
 }
 
-// Replace puts what replace returns in the place of every match. It stops at the first error and returns it; then
+// Replace puts what replace returns in the place of every match, of which it gets the path without [*]. It stops at the first error and returns it; then
 // some matches may have been replaced.
-func (p Path) Replace(object map[string]any, replace func(value any) (any, error)) error {
+func (p Path) Replace(object map[string]any, replace func(at Path, value any) (any, error)) error {
 	w := walker{steps: p.steps, visit: func(at place) error {
-		value, err := replace(at.value())
+		value, err := replace(Path{steps: slices.Clone(at.steps)}, at.value())
 		if err == nil {
 			at.set(value)
 		}

@@ -189,7 +189,7 @@ func TestReplaceModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		object, path := objects().Draw(t, "object"), paths().Draw(t, "path")
 		got := clone(object)
-		if err := path.Replace(got, func(any) (any, error) { return "new", nil }); err != nil {
+		if err := path.Replace(got, func(Path, any) (any, error) { return "new", nil }); err != nil {
 			t.Fatal(err)
 		}
 		checkPlaces(t, object, got, func(at Path) bool { return matches([]Path{path}, at) }, "new")

@@ -135,9 +135,9 @@ sinks: [{name: all, webhook: {url: %q}}, {name: web, webhook: {url: %q}}]
 
 	// An Event with a time may name an object of any namespace, and gets nothing of it; nor of what has no namespace.
 	victim := newNamespace(t, "enrich-victim")
-	foreign := objectsIn(t, config, configMaps, victim).Create("one", map[string]any{"metadata": metadata("planted")})
+	foreign := objectsIn(t, config, configMaps, victim).Create("one", map[string]any{"metadata": metadata("foreign")})
 	forged := objectsIn(t, config, schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}, namespace)
-	node := objectsIn(t, config, schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "").Create("enrich", map[string]any{"metadata": metadata("planted")})
+	node := objectsIn(t, config, schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "").Create("enrich", map[string]any{"metadata": metadata("foreign")})
 	nodeNamed := node.DeepCopy()
 	nodeNamed.SetUID(types.UID(node.GetName())) // as the kubelet does
 	kubelet := &reporter{t: t, number: 1000, namespace: "default", events: objectsIn(t, config, events, "default"), hook: all}

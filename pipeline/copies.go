@@ -1,0 +1,149 @@
+package pipeline
+
+import (
+	"encoding/base64"
+	"strconv"
+	"strings"
+)
+
+// copies finds what tools leave of a Secret in its annotations: its values, and copies of whole objects. It searches the
+// text, with the escapes of JSON undone, and what is base64 in it. It parses nothing, so that malformed text hides nothing,
+// and its cost is bounded: when that is used up, everything counts as a copy.
+type copies struct {
+	values map[string][]string // by their first minValue bytes
+	budget int                 // for the rest of an annotation
+	spaces *strings.Replacer   // removes white space, since texts are indented and broken into lines
+}
+
+const (
+	// minValue is how many bytes a value has, white space not counted, that is searched for. Shorter ones are in many texts
+	// by chance.
+	minValue = 4
+	// An annotation may take fewComparisons, and comparisonsPerByte, with values that begin like it somewhere. One of a long
+	// value counts for several. So all annotations of a Secret take a quarter of a second at most.
+	fewComparisons, comparisonsPerByte, comparedAtOnce = 1 << 10, 16, 1 << 10
+	// maxEscapes is how often JSON is looked for in a string of JSON.
+	maxEscapes = 3
+)
+
+// newCopies searches for the values of a Secret's data, which are base64, and of its stringData.
+func newCopies(data, stringData any) *copies {
+	c := &copies{
+		values: map[string][]string{},
+		spaces: strings.NewReplacer(" ", "", "\t", "", "\n", "", "\r", ""),
+	}
+	for _, members := range []any{data, stringData} {
+		values, _ := members.(map[string]any)
+		for _, value := range values {
+			if text, ok := value.(string); ok && !isDigest(text) {
+				c.add(text)
+				if decoded, err := base64.StdEncoding.DecodeString(text); err == nil {
+					c.add(string(decoded))
+				}
+			}
+		}
+	}
+	return c
+}
+
+func (c *copies) add(value string) {
+	if value = c.spaces.Replace(value); len(value) >= minValue {
+		start := value[:minValue]
+		c.values[start] = append(c.values[start], value)
+	}
+}
+
+// in reports whether an annotation holds a value, or what may be a copy of an object with data.
+func (c *copies) in(text string) bool {
+	c.budget = fewComparisons + comparisonsPerByte*len(text)
+	for escapes := 0; ; escapes++ {
+		if c.inPlain(text) {
+			return true
+		}
+		plain := unescaped(text)
+		if escapes == maxEscapes || plain == text {
+			break
+		}
+		text = plain
+	}
+	text = strings.NewReplacer("-", "+", "_", "/").Replace(c.spaces.Replace(text)) // base64 for URLs has the former
+	for _, run := range strings.FieldsFunc(text, func(r rune) bool { return !isBase64(r) }) {
+		for range min(4, len(run)) { // what stands before it may look like base64 too
+			whole := run
+			if len(run)%4 == 1 {
+				whole = run[:len(run)-1]
+			}
+			decoded, err := base64.RawStdEncoding.DecodeString(whole)
+			if err != nil || c.inPlain(string(decoded)) || c.inPlain(unescaped(string(decoded))) {
+				return true
+			}
+			run = run[1:]
+		}
+	}
+	return false
+}
+
+// inPlain searches the text as it is.
+func (c *copies) inPlain(text string) bool {
+	// In base64, all that gzip makes begins with H4sI; it is not looked into.
+	if hasMember(text, "data") || hasMember(text, "stringData") || strings.Contains(text, "H4sI") {
+		return true
+	}
+	text = c.spaces.Replace(text)
+	for ; len(text) >= minValue; text = text[1:] {
+		for _, value := range c.values[text[:minValue]] {
+			c.budget -= 1 + len(value)/comparedAtOnce
+			if c.budget < 0 || strings.HasPrefix(text, value) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hasMember reports whether there is what looks like a member of that name: in JSON, in YAML, or as Go prints a map.
+func hasMember(text, name string) bool {
+	for {
+		before, after, found := strings.Cut(text, name)
+		if !found {
+			return false
+		}
+		follows := strings.TrimLeft(after, "\\\"' \t\r\n")
+		if strings.HasPrefix(follows, ":") && (before == "" || !isWord(before[len(before)-1])) {
+			return true
+		}
+		text = after
+	}
+}
+
+// isWord reports whether a name goes on to the left with this byte.
+func isWord(b byte) bool {
+	return b == '_' || b == '-' || b == '.' || isBase64(rune(b)) && b != '/' && b != '+'
+}
+
+func isBase64(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '+' || r == '/'
+}
+
+// unescaped returns the text without the escapes that strings of JSON have.
+func unescaped(text string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, `\`)
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		char, multibyte, rest, err := strconv.UnquoteChar(text[len(before):], '"')
+		switch {
+		case err != nil: // as \/
+			text = after
+			continue
+		case multibyte:
+			b.WriteRune(char)
+		default:
+			b.WriteByte(byte(char))
+		}
+		text = rest
+	}
+}
