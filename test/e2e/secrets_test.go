@@ -18,7 +18,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestSecrets plants values in a Secret, in every place that kubectl leaves them, and looks for them in everything that
+// TestSecrets plants values in a Secret, in every place that kubectl and other tools leave them, and looks for them in everything that
 // leaves the exporter.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,10 @@ func TestSecrets(t *testing.T) {
 	manifest := map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{
 			"kubectl.kubernetes.io/last-applied-configuration": `{"data":{"a":"` + coded(inAnnotation) + `"},"stringData":{"b":"` + inAnnotation + `"}}`,
-			"plain": "kept",
+			"example.com/copy":       `v1 {"kind":"Secret","data":{"a":"` + coded(inAnnotation) + `"}}`,
+			"example.com/password":   "it is " + inStringData,
+			"example.com/connection": coded("token=" + inData + ";"),
+			"plain":                  "kept",
 		}},
 		"data":       map[string]any{"token": coded(inData)},
 		"stringData": map[string]any{"password": inStringData},
