@@ -49,6 +49,7 @@ type fakeKafka struct {
 	} `yaml:"sasl"`
 	Tombstones   bool `yaml:"tombstones"`
 	CreateTopics bool `yaml:"createTopics"`
+	MaxTopics    int  `yaml:"maxTopics"`
 }
 
 func (c *fakeKafka) Validate() []sinks.Fault {

@@ -88,6 +88,7 @@ type Config struct {
 	SASL         *SASL    `yaml:"sasl" doc:"how to log in"`
 	Tombstones   bool     `yaml:"tombstones" doc:"after a DELETED record also send its key without a value, so that a compacted topic forgets the object"`
 	CreateTopics bool     `yaml:"createTopics" doc:"create missing topics with the brokers' default settings"`
+	MaxTopics    int      `yaml:"maxTopics" doc:"how many topics whose names fit topic may exist before createTopics creates no more"`
 }
 
 // SASL are the keys of the sasl section.
@@ -115,6 +116,7 @@ func NewConfig() *Config {
 		Key:          keyObject,
 		RequiredAcks: "all",
 		Compression:  "snappy",
+		MaxTopics:    1000,
 	}
 }
 
@@ -136,6 +138,7 @@ func (c *Config) Validate() []sinks.Fault {
 		}
 	}
 	c.validateTopic(&faults)
+	faults.FailIf(c.MaxTopics < 1, "maxTopics", "must be at least 1")
 	faults.FailIf(!slices.Contains(keys, c.Key), "key", "%q is none of %s", c.Key, strings.Join(keys, " "))
 	if _, ok := requiredAcks[c.RequiredAcks]; !ok {
 		faults.Fail("requiredAcks", "%q is none of all one none", c.RequiredAcks)
@@ -185,6 +188,10 @@ func (c *Config) validateTopic(faults *sinks.Faults) {
 	faults.WarnIf(topic.Uses("type"), "topic",
 		"{type} sends the records of one object to different topics: their order is lost, and compaction keeps deleted objects")
 	faults.WarnIf(topic.Uses("name"), "topic", "{name} makes a topic for each object")
+	for _, chosen := range []string{"namespace", "name"} {
+		faults.WarnIf(c.CreateTopics && topic.Uses(chosen), "createTopics",
+			"{%s} in topic lets those who create objects in the cluster make topics, until %d (maxTopics) exist", chosen, c.MaxTopics)
+	}
 }
 
 func (s *SASL) validate(faults *sinks.Faults) {

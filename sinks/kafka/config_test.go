@@ -46,6 +46,9 @@ func TestValidate(t *testing.T) {
 			"!topic: {type}", "!topic: {name}", "!key: order is lost", "!requiredAcks: lost without notice",
 		}},
 		{"one", `{brokers: [a], requiredAcks: one, batch: {maxRecords: 10, maxBytes: 2000000, linger: 0s}}`, []string{"!requiredAcks: leader", "!batch.maxBytes: message.max.bytes"}},
+		{"topics made by tenants", `{brokers: [a], topic: "{kind}.{namespace}", createTopics: true, maxTopics: 7}`, []string{"!createTopics: until 7 (maxTopics) exist"}},
+		{"topics made by their owner", `{brokers: [a], topic: "{cluster}.{group}.{version}.{resource}.{kind}", createTopics: true}`, nil},
+		{"no topics", `{brokers: [a], maxTopics: 0}`, []string{"maxTopics: at least 1"}},
 		{"common", `{brokers: [a], concurrency: 0}`, []string{"concurrency: at least 1"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

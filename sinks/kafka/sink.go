@@ -39,6 +39,7 @@ type Sink struct {
 	transport *kafka.Transport
 	end       context.CancelFunc // closes every connection
 	inFlight  chan struct{}      // semaphore
+	creating  chan struct{}      // held while topics are counted and created
 	turn      atomic.Uint32      // of key: none
 
 	mu        sync.Mutex // guards what follows
@@ -70,6 +71,7 @@ func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 		transport: transport,
 		end:       end,
 		inFlight:  make(chan struct{}, maxInFlight),
+		creating:  make(chan struct{}, 1),
 	}, nil
 }
 

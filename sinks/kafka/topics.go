@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/segmentio/kafka-go"
@@ -35,7 +37,7 @@ func (s *Sink) lookup(ctx context.Context, topics []string) (map[string]partitio
 	if len(missing) == 0 {
 		return found, nil
 	}
-	failed, err := s.create(ctx, missing)
+	failed, err := s.createSome(ctx, missing)
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +74,59 @@ func (s *Sink) metadata(ctx context.Context, topics []string) (map[string]partit
 		found[topic.Name] = p
 	}
 	return found, nil
+}
+
+// createSome creates topics as long as fewer than maxTopics exist. The result has those that do not exist then, and why.
+func (s *Sink) createSome(ctx context.Context, topics []string) (map[string]error, error) {
+	select {
+	case s.creating <- struct{}{}:
+		defer func() { <-s.creating }()
+	case <-ctx.Done():
+		return nil, transient(fmt.Errorf("create topics: %w", ctx.Err()))
+	}
+	existing, err := s.countTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	room := min(max(s.config.MaxTopics-existing, 0), len(topics))
+	failed := map[string]error{}
+	if room > 0 {
+		if failed, err = s.create(ctx, topics[:room]); err != nil {
+			return nil, err
+		}
+	}
+	for _, topic := range topics[room:] {
+		failed[topic] = transient(fmt.Errorf("topic %q is not created, since maxTopics is %d and %d topics fit %q: create it, or raise maxTopics: %w",
+			topic, s.config.MaxTopics, existing, s.config.Topic, kafka.UnknownTopicOrPartition))
+	}
+	return failed, nil
+}
+
+// countTopics returns how many topics fit the template, whoever made them: so the bound holds across restarts, and for
+// several sinks of one template.
+func (s *Sink) countTopics(ctx context.Context) (n int, err error) {
+	response, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
+	if err != nil {
+		return 0, transient(fmt.Errorf("read metadata from %s: %w", s.brokers, err))
+	}
+	fits := fitting(s.config.Topic)
+	for _, topic := range response.Topics {
+		if !topic.Internal && fits.MatchString(topic.Name) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+
+// fitting returns an expression for the names that a template can have.
+func fitting(template string) *regexp.Regexp {
+	literals := placeholder.Split(template, -1)
+	for i, literal := range literals {
+		literals[i] = regexp.QuoteMeta(literal)
+	}
+	return regexp.MustCompile("^" + strings.Join(literals, "[a-zA-Z0-9._-]+") + "$")
 }
 
 // create makes topics with the brokers' num.partitions and default.replication.factor (KIP-464), and waits until

@@ -138,6 +138,50 @@ func testKafkaRecords(run func(name string, test func(t *testing.T, server *kafk
 		}
 	})
 
+	run("no more topics are created than maxTopics", func(t *testing.T, broker *kafkaServer) {
+		broker.CreateTopic("bounded.by-hand", 1)
+		config := kafkaConfig("bounded.{namespace}", broker.Addr())
+		config.CreateTopics, config.MaxTopics = true, 3
+		var batch []sinks.Record
+		for _, namespace := range []string{"by-hand", "one", "two", "three", "four"} {
+			r := sinktest.NewRecord("object-in-"+namespace, 1)
+			r.Fields.Namespace = namespace
+			batch = append(batch, r)
+		}
+		refused := func(sink sinks.Sink) (namespaces []string) {
+			deadline := within(t, 30*time.Second)
+			for i, r := range batch {
+				for {
+					class := sinks.Classify(firstError(sink.Deliver(deadline, batch[i:i+1])))
+					if class != nil && !strings.Contains(class.Error(), "maxTopics") && deadline.Err() == nil {
+						time.Sleep(50 * time.Millisecond) // a new topic has no leader yet
+						continue
+					}
+					if class != nil {
+						namespaces = append(namespaces, r.Fields.Namespace)
+						if class.Permanent || class.Reason != sinks.ReasonNotFound || !strings.Contains(class.Error(), `3 topics fit "bounded.{namespace}"`) {
+							t.Errorf("%s: got %v", r.ID, class)
+						}
+					}
+					break
+				}
+			}
+			return namespaces
+		}
+		first, late := openSink(t, config), []string{"three", "four"}
+		if got := refused(first); !slices.Equal(got, late) {
+			t.Errorf("got no topics for %q, want none for %q", got, late)
+		}
+		// Another run counts what the first has made, and the first finds what is made by hand.
+		if got := refused(openSink(t, config)); !slices.Equal(got, late) {
+			t.Errorf("after a restart: got no topics for %q, want none for %q", got, late)
+		}
+		for _, namespace := range late {
+			broker.CreateTopic("bounded."+namespace, 1)
+		}
+		deliverAll(t, first, batch)
+	})
+
 	run("a missing topic is one line in the log", func(t *testing.T, broker *kafkaServer) {
 		broker.CreateTopic("lines.here", 1)
 		sink, log := openLogged(t, kafkaConfig("lines.{resource}", broker.Addr()))
