@@ -69,9 +69,9 @@ type LogSize struct {
 	Next uint64 `json:"next"`
 }
 
-// Open opens the state directory, exclusively. A file that cannot be used, because it is damaged, of another format,
-// or from before the API server's history went back, is set aside; then report is called with what happened, and the
-// store begins empty.
+// Open opens the state directory, exclusively. A file that is certainly damaged, or from before the API server's history went
+// back, is set aside; then report is called with what happened, and the store begins empty. A file of another format, or one
+// that cannot be read for a reason that may pass, is an error, and is not touched.
 func Open(dir string, report func(message string, err error)) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -187,7 +187,7 @@ func (s *Store) load(fresh Info) error {
 			return fmt.Errorf("%w: %w", errUnusable, err)
 		}
 		if s.info.Format != format {
-			return fmt.Errorf("%w: format %d, this version reads %d", errUnusable, s.info.Format, format)
+			return fmt.Errorf("%s has format %d, and this version of kubeferry reads format %d only: start the version that wrote it; %s", s.path, s.info.Format, format, leftAlone)
 		}
 		logs := tx.Bucket(logsBucket)
 		if logs == nil || tx.Bucket(watchesBucket) == nil {

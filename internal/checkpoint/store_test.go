@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -194,6 +195,41 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 	}
 	if restored == 0 || restored > len(files)/2 {
 		t.Errorf("%d of %d files were restored", restored, len(files))
+	}
+}
+
+// A file that may be whole is not touched: a start that cannot read it fails, and says what to do.
+func TestWhatMayPassIsNotSetAside(t *testing.T) {
+	newer := t.TempDir()
+	s, _ := open(t, newer)
+	fill(t, s)
+	if err := errors.Join(s.Commit(&checkpoint.Commit{Info: &checkpoint.Info{Format: 99}}), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	notAFile := t.TempDir()
+	if err := os.Mkdir(filepath.Join(notAFile, "kubeferry.db"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	loop := t.TempDir() // stands for all that the system refuses
+	if err := os.Symlink("kubeferry.db", filepath.Join(loop, "kubeferry.db")); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct{ dir, want string }{
+		"another format":             {newer, "has format 99"},
+		"a directory":                {notAFile, "is a directory"},
+		"an error of the filesystem": {loop, "too many levels of symbolic links"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, _ := os.ReadFile(filepath.Join(tt.dir, "kubeferry.db"))
+			_, err := checkpoint.Open(tt.dir, func(message string, err error) { t.Error(message, err) })
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "left as it is") {
+				t.Errorf("got %v", err)
+			}
+			after, _ := os.ReadFile(filepath.Join(tt.dir, "kubeferry.db"))
+			if files, _ := filepath.Glob(filepath.Join(tt.dir, "*")); len(files) != 1 || !bytes.Equal(before, after) {
+				t.Errorf("the directory holds %v, and the file is the same: %v", files, bytes.Equal(before, after))
+			}
+		})
 	}
 }
 

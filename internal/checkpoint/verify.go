@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"runtime/debug"
@@ -14,8 +15,12 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// errUnusable marks a file that holds something else than a state we can read.
+// errUnusable marks a file that is certainly damaged. What may pass, and what another version of this program may read, is
+// some other error: the file is not touched then.
 var errUnusable = errors.New("unusable state file")
+
+// leftAlone is what to do about a file that cannot be opened and may be whole.
+const leftAlone = "the file is left as it is: start again once the cause is gone, or move the file away to begin without it; what waits in it is not delivered then"
 
 // verify reads every page of the file that is in use. bbolt does so as well when it opens a file for writing, but in a
 // goroutine of its own, where what it finds ends the process.
@@ -23,25 +28,29 @@ func verify(path string) (err error) {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // a new one
-	case err == nil && info.Size() == 0: // begin leaves none like that
-		return fmt.Errorf("%w: cut short: it is empty", errUnusable)
+	case err == nil && info.Mode().IsRegular() && info.Size() < smallest: // begin leaves none like that
+		return fmt.Errorf("%w: cut short: %d bytes are left", errUnusable, info.Size())
 	}
+	if err := readMeta(path); err != nil { // bbolt takes what cannot be read for something else than a database
+		return fmt.Errorf("open %s: %w; %s", path, err, leftAlone)
+	}
+	var db *bolt.DB
 	// A page that makes no sense is a panic in bbolt. One beyond the end of a file that was cut short is a fault, which
 	// this makes a panic too.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: damaged: %v", errUnusable, r)
+			err = unreadable(r, db)
 		}
 	}()
-	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
+	db, err = bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%s: %w", path, ErrLocked)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("open %s: %w", path, err)
-	case err != nil:
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum):
 		return fmt.Errorf("%w: %w", errUnusable, err)
+	case err != nil:
+		return fmt.Errorf("open %s: %w; %s", path, err, leftAlone)
 	}
 	defer db.Close()
 	info, err := os.Stat(path) // only now: the process that had the lock may have written until it released it
@@ -63,6 +72,31 @@ func verify(path string) (err error) {
 			}
 		})
 	})
+}
+
+func readMeta(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.ReadFull(file, make([]byte, smallest))
+	return err
+}
+
+// smallest is the size of bbolt's two meta pages, without which there is no file.
+const smallest = 2 * 4096
+
+// unreadable classifies a panic while the file was read. A fault inside the file is an error of the disk, or of the volume
+// behind it, and may pass; any other means that pages make no sense.
+func unreadable(panicked any, db *bolt.DB) error {
+	if fault, ok := panicked.(interface{ Addr() uintptr }); ok && db != nil {
+		mapped := db.Info().Data
+		if at := fault.Addr(); mapped <= at && at < mapped+uintptr(fileSize(db.Path())) {
+			return fmt.Errorf("read %s: %v; %s", db.Path(), panicked, leftAlone)
+		}
+	}
+	return fmt.Errorf("%w: damaged: %v", errUnusable, panicked)
 }
 
 // checkWatch reads all that is kept of a watch: a start with half of it would send deletions that never happened.
