@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"log/slog"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -20,9 +19,11 @@ func newReplay() *cobra.Command {
 records keep their ids; they are marked "replayed", and get fresh ids for the transport, which would otherwise take
 them for duplicates.
 
-The letters are read from the file given, by default dead.jsonl in stateDir. The file is moved aside first, so that
-an exporter that runs meanwhile begins a new one; what cannot be delivered is kept for the next replay, and the exit
-code is 1. After an interruption the next replay goes on with what was moved aside.`,
+By default these are the letters in stateDir, whether or not the exporter runs: if it does, they are read through the
+socket in stateDir. Or name a file that a file sink wrote. It is moved aside first, so that an exporter that runs
+meanwhile begins a new one; after an interruption the next replay goes on with what was moved aside.
+
+What cannot be delivered is kept for the next replay, and the exit code is 1.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			loaded, err := loadQuietly(file)
@@ -30,12 +31,9 @@ code is 1. After an interruption the next replay goes on with what was moved asi
 				return err
 			}
 			letters := ""
-			switch {
-			case len(args) == 1:
+			if len(args) == 1 {
 				letters = args[0]
-			case loaded.StateDir != "":
-				letters = filepath.Join(loaded.StateDir, "dead.jsonl")
-			default:
+			} else if loaded.StateDir == "" {
 				return errors.New("there is no stateDir to find dead letters in: name the file")
 			}
 			return replay.Run(command.Context(), replay.Options{

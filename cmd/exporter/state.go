@@ -41,7 +41,8 @@ func newStateShow() *cobra.Command {
 			defer store.Close()
 			info, logs := store.Info(), store.Logs()
 			out := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintf(out, "cluster uid:\t%s\nepoch:\t%d\nended with a last commit:\t%v\n\n", info.ClusterUID, info.Epoch, info.Clean)
+			fmt.Fprintf(out, "cluster uid:\t%s\nepoch:\t%d\nended with a last commit:\t%v\n", info.ClusterUID, info.Epoch, info.Clean)
+			fmt.Fprintf(out, "dead letters:\t%d of %d bytes\n\n", store.DeadLetters().Entries, store.DeadLetters().Bytes)
 			fmt.Fprintln(out, "PIPELINE\tWAITING\tBYTES")
 			for _, name := range slices.Sorted(maps.Keys(logs)) {
 				fmt.Fprintf(out, "%s\t%d\t%d\n", name, logs[name].Entries, logs[name].Bytes)

@@ -69,7 +69,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if err != nil {
 		return err
 	}
-	opened, err := OpenSinks(ctx, usedSinks(loaded), loaded.StateDir, UserAgent(version), logger)
+	opened, err := OpenSinks(ctx, usedSinks(loaded), UserAgent(version), logger)
 	if err != nil {
 		return err
 	}
@@ -90,6 +90,11 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	}
 	if err := state.begin(sources, pipelines); err != nil {
 		return &FailureError{err}
+	}
+	if state.dead != nil {
+		registerDeadLetters(registry, state.dead)
+		socket := serveControl(ctx, loaded.StateDir, state.dead, logger)
+		running.onStop("socket in the state directory", socket.close)
 	}
 	health.running.Store(&parts{sources, opened, pipelines, state})
 

@@ -37,7 +37,7 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 			MaxBytes:          int64(c.Backlog.MaxBytes),
 			Retry:             c.Retry,
 			Sink:              sink, SinkName: c.Sink, Limits: sink.Limits, Slots: sink.slots.Share(),
-			DeadLetter: pipeline.LogOnly{},
+			DeadLetter: state.deadLetters(),
 		}
 		if c.Enrich == config.EnrichInvolvedObject {
 			options.Enricher = enricher
@@ -45,11 +45,7 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 		if c.RedactSecrets {
 			options.Redactor = redactor
 		}
-		deadLetter := c.DeadLetter
-		if deadLetter == "" {
-			deadLetter = defaultLetters
-		}
-		if letters, ok := opened[deadLetter]; ok {
+		if letters, ok := opened[c.DeadLetter]; ok {
 			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Slots: letters.slots.Share(), Timeout: letters.Limits.Timeout}
 		}
 		state.equip(&options, c.Backlog)

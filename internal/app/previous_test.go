@@ -52,9 +52,10 @@ func (o *oldVersions) Close(context.Context) error { return nil }
 
 // retentionRun is a source with one pipeline that sends JSON Patches.
 type retentionRun struct {
-	t    *testing.T
-	sink oldVersions
-	stop func()
+	t        *testing.T
+	sink     oldVersions
+	pipeline *pipeline.Pipeline
+	stop     func()
 }
 
 func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes int64, filters ...pipeline.Filter) *retentionRun {
@@ -77,6 +78,7 @@ func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes 
 	}
 	kept.equip(&options, config.Backlog{})
 	p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), logger)
+	run.pipeline = p
 	handler := &fanOut{committer: kept.committer, pipelines: []*pipeline.Pipeline{p}}
 	from := source.Options{
 		Name: "things", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: source.SnapshotInitial,
@@ -131,14 +133,20 @@ func (r *retentionRun) expect(records, patches int) {
 	}
 }
 
-// live fails the test if more bytes live than a bound.
+// live waits until no more bytes live than a bound: what is on its way goes.
 func (r *retentionRun) live(most uint64) {
 	r.t.Helper()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	if m.HeapAlloc > most {
-		r.t.Errorf("%d MiB live, want at most %d", m.HeapAlloc>>20, most>>20)
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		if m.HeapAlloc <= most {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Errorf("%d MiB live, want at most %d", m.HeapAlloc>>20, most>>20)
+			return
+		}
 	}
 }
 
@@ -217,6 +225,11 @@ func TestNothingIsRetainedOfFilteredObjects(t *testing.T) {
 	server, names := largeObjects(t, 40)
 	r := runRetaining(t, server, "", 1<<30, nameFilter("o39"))
 	r.expect(1, 0)
+	for deadline := time.Now().Add(30 * time.Second); r.pipeline.Stats().Filtered != 39; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("got %+v", r.pipeline.Stats().Counts)
+		}
+	}
 	r.live(24 << 20)
 	server.Write(names[0], false)
 	server.Write(names[39], false)

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 
 	"github.com/kubeferry/kubeferry/internal/config"
 	"github.com/kubeferry/kubeferry/sinks"
-	"github.com/kubeferry/kubeferry/sinks/file"
 )
 
 // OpenSink is a sink with the limits of its configuration.
@@ -20,10 +18,6 @@ type OpenSink struct {
 	slots  *sinks.Slots
 }
 
-// defaultLetters is the name of the sink that takes dead letters where none is configured; no configured name has a
-// blank.
-const defaultLetters = "dead letters"
-
 // usedSinks are the sinks that some pipeline delivers to, or writes its dead letters to.
 func usedSinks(loaded *config.Config) []config.Sink {
 	return slices.DeleteFunc(slices.Clone(loaded.Sinks), func(s config.Sink) bool {
@@ -31,14 +25,8 @@ func usedSinks(loaded *config.Config) []config.Sink {
 	})
 }
 
-// OpenSinks opens sinks, by name, and the default one for dead letters if there is a state directory. Pipelines that name
-// the same sink share it.
-func OpenSinks(ctx context.Context, configured []config.Sink, stateDir, userAgent string, logger *slog.Logger) (map[string]OpenSink, error) {
-	if stateDir != "" {
-		letters := file.NewConfig()
-		letters.Path = filepath.Join(stateDir, "dead.jsonl")
-		configured = append(slices.Clone(configured), config.Sink{Name: defaultLetters, Kind: "file", Config: letters})
-	}
+// OpenSinks opens sinks, by name. Pipelines that name the same sink share it.
+func OpenSinks(ctx context.Context, configured []config.Sink, userAgent string, logger *slog.Logger) (map[string]OpenSink, error) {
 	opened := map[string]OpenSink{}
 	for _, c := range configured {
 		env := sinks.Env{Name: c.Name, UserAgent: userAgent, Logger: logger.With("sink", c.Name)}

@@ -24,6 +24,7 @@ import (
 type state struct {
 	store     *checkpoint.Store
 	committer *checkpoint.Committer
+	dead      *checkpoint.DeadLetters // nil without a store
 	logger    *slog.Logger
 	fail      context.CancelCauseFunc
 
@@ -65,6 +66,7 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 	}
 	s.store = store
 	s.committer = checkpoint.NewCommitter(store, logger)
+	s.dead = checkpoint.NewDeadLetters(store, s.committer, int64(loaded.DeadLetters.MaxBytes))
 	for name, log := range store.Logs() {
 		if log.Entries > 0 && !slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Name == name }) {
 			logger.Warn("the state directory holds the log of a pipeline that is not configured any more; it is kept until `exporter state drop` is told to drop it",

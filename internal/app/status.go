@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/admin"
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/source"
 )
@@ -86,9 +87,11 @@ type status struct {
 	Cluster string    `json:"cluster"`
 	Started time.Time `json:"started"`
 	// StateError is why the state directory cannot be written, if so.
-	StateError string               `json:"stateError,omitempty"`
-	Watches    []source.WatchStatus `json:"watches"`
-	Pipelines  []pipelineStatus     `json:"pipelines"`
+	StateError string `json:"stateError,omitempty"`
+	// DeadLetters are those of the pipelines without a sink for them; nil without a state directory.
+	DeadLetters *checkpoint.DeadLetterStatus `json:"deadLetters,omitempty"`
+	Watches     []source.WatchStatus         `json:"watches"`
+	Pipelines   []pipelineStatus             `json:"pipelines"`
 }
 
 type pipelineStatus struct {
@@ -106,6 +109,10 @@ func (h *health) status() status {
 	}
 	if err := running.state.err(); err != nil {
 		s.StateError = err.Error()
+	}
+	if running.state.dead != nil {
+		dead := running.state.dead.Status()
+		s.DeadLetters = &dead
 	}
 	for _, from := range running.sources {
 		s.Watches = append(s.Watches, from.Status()...)

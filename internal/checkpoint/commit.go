@@ -21,14 +21,16 @@ type Commit struct {
 	// DropWatches are forgotten altogether.
 	DropWatches []string
 	// DropLogs are the pipelines whose logs are deleted. None of them is running.
-	DropLogs []string
+	DropLogs    []string
+	DeadLetters DeadLetterChange
 	// Info replaces the file's, where it is not nil.
 	Info *Info
 }
 
 // Empty reports whether there is nothing to write.
 func (c *Commit) Empty() bool {
-	return len(c.Watches) == 0 && len(c.Logs) == 0 && len(c.DropWatches) == 0 && len(c.DropLogs) == 0 && c.Info == nil
+	return len(c.Watches) == 0 && len(c.Logs) == 0 && len(c.DropWatches) == 0 && len(c.DropLogs) == 0 && c.DeadLetters.empty() &&
+		c.Info == nil
 }
 
 // Commit writes all of c, or nothing. After an error the file holds all of it or nothing.
@@ -38,7 +40,7 @@ func (s *Store) Commit(c *Commit) (err error) {
 			err = fmt.Errorf("commit: %v", r)
 		}
 	}()
-	sizes := maps.Clone(s.sizes)
+	sizes, deadLetters := maps.Clone(s.sizes), s.deadLetters
 	err = s.db.Update(func(tx *bolt.Tx) error {
 		watches, logs := tx.Bucket(watchesBucket), tx.Bucket(logsBucket)
 		for _, id := range c.DropWatches {
@@ -67,6 +69,12 @@ func (s *Store) Commit(c *Commit) (err error) {
 				return err
 			}
 		}
+		if !c.DeadLetters.empty() {
+			var err error
+			if deadLetters, err = writeDeadLetters(tx, &c.DeadLetters); err != nil {
+				return err
+			}
+		}
 		if c.Info != nil {
 			return putJSON(tx.Bucket(metaBucket), metaKey, c.Info)
 		}
@@ -75,7 +83,7 @@ func (s *Store) Commit(c *Commit) (err error) {
 	if err != nil {
 		return fmt.Errorf("commit to %s: %w", s.path, err)
 	}
-	s.sizes = sizes
+	s.sizes, s.deadLetters = sizes, deadLetters
 	if c.Info != nil {
 		s.info = *c.Info
 	}

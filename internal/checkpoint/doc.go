@@ -13,6 +13,7 @@
 //	watches/<id>/known    <namespace>/<name> → resource version, uid
 //	watches/<id>/previous <namespace>/<name> → what is retained of the object for its next change
 //	logs/<pipeline>/...   sequence number → entry
+//	deadLetters           number → letter
 //
 // A file that cannot be used is set aside under another name and never deleted.
 package checkpoint

@@ -37,6 +37,8 @@ var (
 	knownBucket   = []byte("known")
 	// previousBucket is beside knownBucket.
 	previousBucket = []byte("previous")
+	// deadLettersKey is the bucket of the dead letters, and the key of their size in metaBucket.
+	deadLettersKey = []byte("deadLetters")
 )
 
 // Store is an open state directory. Reads may run beside one Commit.
@@ -45,7 +47,8 @@ type Store struct {
 	path string
 	info Info
 	// sizes are the logs' as of the last commit, by pipeline.
-	sizes map[string]LogSize
+	sizes       map[string]LogSize
+	deadLetters LogSize
 }
 
 // Info is what the file holds about its last run.
@@ -102,7 +105,11 @@ func (s *Store) Renew(reason string, info Info, report func(message string, err 
 	if err := s.Close(); err != nil {
 		return nil, err
 	}
-	if err := setAside(s.path, fmt.Sprintf("%s; %d undelivered entries are in it", reason, waiting), nil, report); err != nil {
+	reason = fmt.Sprintf("%s; %d undelivered entries are in it", reason, waiting)
+	if letters := s.deadLetters.Entries; letters > 0 {
+		reason += fmt.Sprintf(", and %d dead letters", letters)
+	}
+	if err := setAside(s.path, reason, nil, report); err != nil {
 		return nil, err
 	}
 	return open(s.path, info)
@@ -192,6 +199,11 @@ func (s *Store) load(fresh Info) error {
 		logs := tx.Bucket(logsBucket)
 		if logs == nil || tx.Bucket(watchesBucket) == nil {
 			return fmt.Errorf("%w: damaged: no watches or no logs", errUnusable)
+		}
+		if text := meta.Get(deadLettersKey); text != nil {
+			if err := json.Unmarshal(text, &s.deadLetters); err != nil {
+				return fmt.Errorf("%w: %w", errUnusable, err)
+			}
 		}
 		return logs.ForEachBucket(func(name []byte) error {
 			var size LogSize

@@ -27,6 +27,9 @@ func (v *validator) pipelines() {
 	if v.config.Previous.MaxBytes < 1<<20 {
 		v.fault("previous.maxBytes", "must be at least 1Mi")
 	}
+	if v.config.DeadLetters.MaxBytes < 16<<20 {
+		v.fault("deadLetters.maxBytes", "must be at least 16Mi")
+	}
 }
 
 // pipelineSources resolves the sources of p, filling in the default, and compares what they watch.

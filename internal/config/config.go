@@ -24,11 +24,13 @@ type Config struct {
 	// Enrichment is used by the pipelines that enrich.
 	Enrichment Enrichment `yaml:"enrichment" doc:"the metadata of the objects that Events are about, for the pipelines with enrich"`
 	// Previous bounds the versions before, for the pipelines that need them.
-	Previous  Previous  `yaml:"previous" doc:"the versions before, kept for the pipelines with a diff, a filter on changed or an expression with oldObject"`
-	Redaction Redaction `yaml:"redaction" doc:"the key of the digests that redacted values become"`
-	Server    Server    `yaml:"server" doc:"the HTTP server of metrics and probes"`
-	Log       Log       `yaml:"log" doc:"the program's own log, on standard error"`
-	Shutdown  Shutdown  `yaml:"shutdown" doc:"how the program ends"`
+	Previous Previous `yaml:"previous" doc:"the versions before, kept for the pipelines with a diff, a filter on changed or an expression with oldObject"`
+	// DeadLetters bounds those of the pipelines that name no sink for them.
+	DeadLetters DeadLetters `yaml:"deadLetters" doc:"the records that can never be delivered, kept in stateDir for the pipelines without a deadLetter"`
+	Redaction   Redaction   `yaml:"redaction" doc:"the key of the digests that redacted values become"`
+	Server      Server      `yaml:"server" doc:"the HTTP server of metrics and probes"`
+	Log         Log         `yaml:"log" doc:"the program's own log, on standard error"`
+	Shutdown    Shutdown    `yaml:"shutdown" doc:"how the program ends"`
 }
 
 // Source is a named set of watches that share scope and selectors.
@@ -66,7 +68,7 @@ type Pipeline struct {
 	Sink              string           `yaml:"sink" required:"true" doc:"name of the sink to deliver to"`
 	Backlog           Backlog          `yaml:"backlog" doc:"the deltas that are not settled yet"`
 	Retry             pipeline.Retry   `yaml:"retry" doc:"how failed records are tried again"`
-	DeadLetter        string           `yaml:"deadLetter" doc:"name of the sink for records that can never be delivered; default: the file dead.jsonl in stateDir, or an error log line with the id where there is none"`
+	DeadLetter        string           `yaml:"deadLetter" doc:"name of the sink for records that can never be delivered; default: they are kept in stateDir, for exporter replay, or an error log line with the id where there is none"`
 	KeepManagedFields bool             `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
 	RedactSecrets     bool             `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
 }
@@ -121,6 +123,11 @@ type Enrichment struct {
 // Previous bounds what is kept in memory of the versions before.
 type Previous struct {
 	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of versions before held in memory for all sources, compressed; beyond it they are read from stateDir, and unknown where there is none; at least 1Mi"`
+}
+
+// DeadLetters bounds what is kept in the state directory of the records that can never be delivered.
+type DeadLetters struct {
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of dead letters kept in stateDir for all pipelines; a record that finds no room waits; at least 16Mi"`
 }
 
 // Redaction holds the key of the digests that redacted values become. At most one field is set; with none, the

@@ -12,6 +12,7 @@ type defaulter interface{ setDefaults() }
 func (c *Config) setDefaults() {
 	c.Enrichment.MaxBytes = 32 << 20
 	c.Previous.MaxBytes = 64 << 20
+	c.DeadLetters.MaxBytes = 1 << 30
 	c.Server.Listen = ":8080"
 	c.Log = Log{Level: "info", Format: "json"}
 	c.Shutdown.Grace = 20 * time.Second

@@ -33,11 +33,12 @@ func TestDefaults(t *testing.T) {
 			Retry:         pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
 			RedactSecrets: true,
 		}},
-		Enrichment: Enrichment{MaxBytes: 32 << 20},
-		Previous:   Previous{MaxBytes: 64 << 20},
-		Server:     Server{Listen: ":8080"},
-		Log:        Log{Level: "info", Format: "json"},
-		Shutdown:   Shutdown{Grace: 20 * time.Second},
+		Enrichment:  Enrichment{MaxBytes: 32 << 20},
+		Previous:    Previous{MaxBytes: 64 << 20},
+		DeadLetters: DeadLetters{MaxBytes: 1 << 30},
+		Server:      Server{Listen: ":8080"},
+		Log:         Log{Level: "info", Format: "json"},
+		Shutdown:    Shutdown{Grace: 20 * time.Second},
 	}
 	if !reflect.DeepEqual(config, want) {
 		t.Errorf("got  %+v\nwant %+v", config, want)

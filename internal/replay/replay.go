@@ -3,21 +3,18 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/app"
 	"github.com/kubeferry/kubeferry/internal/config"
-	"github.com/kubeferry/kubeferry/internal/durable"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -26,7 +23,8 @@ import (
 type Options struct {
 	// Config is the configuration, whose pipelines name the sinks.
 	Config *config.Config
-	// Path is the file of the dead letters.
+	// Path is a file of dead letters; empty for those in the state directory, which are in a file as well if an earlier
+	// version wrote them.
 	Path string
 	// Pipeline is the only one whose letters are sent; empty for all.
 	Pipeline string
@@ -38,83 +36,113 @@ type Options struct {
 }
 
 // replay is one run of the command.
-type replay struct{ Options }
+type replay struct {
+	Options
+	opened map[string]app.OpenSink
+	// blocked are the objects of which a letter failed: nothing behind it is sent.
+	blocked         map[string]bool
+	delivered, left int
+}
 
-const replaying = ".replaying-"
+// olderFile is where earlier versions kept dead letters in the state directory.
+const olderFile = "dead.jsonl"
 
-// Run sends the letters and keeps what is left. It returns an [app.FailureError].
+// removeTimeout is how long a full disk may keep letters from being removed.
+const removeTimeout = 30 * time.Second
+
+// Run sends the letters one by one, in the order in which they were written, and keeps what is left. It returns an
+// [app.FailureError].
 func Run(ctx context.Context, options Options) error {
-	r := &replay{options}
-	aside := r.Path + replaying + time.Now().UTC().Format("20060102T150405.000000000")
-	if err := os.Rename(r.Path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return &app.FailureError{Err: err}
-	}
-	pending, err := filepath.Glob(r.Path + replaying + "*")
-	if err != nil {
-		return &app.FailureError{Err: err}
-	}
-	pending = slices.DeleteFunc(pending, func(path string) bool { return strings.HasSuffix(path, durable.Unfinished) })
-	if len(pending) == 0 {
-		_, err := fmt.Fprintf(r.Out, "no dead letters in %s\n", r.Path)
-		return err
-	}
-	slices.Sort(pending)
-	var lines [][]byte
-	for _, path := range pending {
-		more, err := readLines(path)
-		if err != nil {
-			return &app.FailureError{Err: err}
-		}
-		lines = append(lines, more...)
-	}
-	opened, err := app.OpenSinks(ctx, r.Config.Sinks, "", r.UserAgent, r.Logger)
+	opened, err := app.OpenSinks(ctx, options.Config.Sinks, options.UserAgent, options.Logger)
 	if err != nil {
 		return &app.FailureError{Err: err}
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.Background(), app.CloseTimeout)
 		defer cancel()
-		app.CloseSinks(closing, opened, r.Logger)
+		app.CloseSinks(closing, opened, options.Logger)
 	}()
-	left, delivered := r.deliver(ctx, opened, lines)
-	if err := r.keep(left, pending); err != nil {
+	r := &replay{Options: options, opened: opened, blocked: map[string]bool{}}
+	path := r.Path
+	if path == "" {
+		path = filepath.Join(r.Config.StateDir, olderFile)
+	}
+	err = r.file(ctx, path)
+	if err == nil && r.Path == "" {
+		err = r.state(ctx)
+	}
+	if err != nil {
 		return &app.FailureError{Err: fmt.Errorf("%w; no letter is lost, those delivered may be sent again", err)}
 	}
-	fmt.Fprintf(r.Out, "delivered %d dead letters, %d are left\n", delivered, len(left))
-	if len(left) > 0 && r.Pipeline == "" {
-		return &app.FailureError{Err: fmt.Errorf("%d dead letters could not be delivered", len(left))}
+	if r.delivered+r.left == 0 {
+		_, err := fmt.Fprintf(r.Out, "no dead letters in %s\n", cmp.Or(r.Path, r.Config.StateDir))
+		return err
+	}
+	fmt.Fprintf(r.Out, "delivered %d dead letters, %d are left\n", r.delivered, r.left)
+	if r.left > 0 && r.Pipeline == "" {
+		return &app.FailureError{Err: fmt.Errorf("%d dead letters could not be delivered", r.left)}
 	}
 	return nil
 }
 
-// deliver sends the letters one by one, in the order of the file, and returns the lines that are left: behind a
-// letter that failed nothing of its object in that pipeline is sent.
-func (r *replay) deliver(ctx context.Context, opened map[string]app.OpenSink, lines [][]byte) (left [][]byte, delivered int) {
-	blocked := map[string]bool{}
-	for n, line := range lines {
-		letter, err := pipeline.DecodeLetter(line)
-		if err == nil && r.Pipeline != "" && letter.Pipeline != r.Pipeline {
-			left = append(left, line)
+// state sends the letters that are in the state directory.
+func (r *replay) state(ctx context.Context) error {
+	letters, err := app.OpenDeadLetters(ctx, r.Config.StateDir, func(message string, err error) { r.Logger.Warn(message, "err", err) })
+	if err != nil {
+		return err
+	}
+	defer letters.Close()
+	for from := uint64(0); ; {
+		read, err := letters.Read(ctx, from)
+		if err != nil || len(read) == 0 {
+			return err
+		}
+		var sent []uint64
+		for _, letter := range read {
+			if r.deliver(ctx, letter.Letter) {
+				sent = append(sent, letter.Seq)
+			}
+			from = letter.Seq + 1
+		}
+		if len(sent) == 0 {
 			continue
 		}
-		key := letter.Pipeline + " " + letter.Record.Key
-		if err == nil && !blocked[key] {
-			err = r.send(ctx, opened, &letter)
-			if err == nil {
-				delivered++
-				continue
-			}
-			blocked[key] = true
+		if err := remove(ctx, letters, sent); err != nil {
+			return err
 		}
-		if err != nil {
-			r.Logger.Warn("a dead letter stays", "pipeline", letter.Pipeline, "id", letter.Record.ID, "line", n+1, "err", err)
-		}
-		left = append(left, line)
 	}
-	return left, delivered
 }
 
-func (r *replay) send(ctx context.Context, opened map[string]app.OpenSink, letter *pipeline.Letter) error {
+// remove removes letters that were sent, even if ctx has ended.
+func remove(ctx context.Context, letters app.DeadLetterStore, sent []uint64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	return letters.Remove(ctx, sent)
+}
+
+// deliver sends a letter, and reports whether it is delivered. If not, it stays.
+func (r *replay) deliver(ctx context.Context, text []byte) bool {
+	letter, err := pipeline.DecodeLetter(text)
+	if err == nil && r.Pipeline != "" && letter.Pipeline != r.Pipeline {
+		r.left++
+		return false
+	}
+	key := letter.Pipeline + " " + letter.Record.Key
+	if err == nil && !r.blocked[key] {
+		if err = r.send(ctx, &letter); err == nil {
+			r.delivered++
+			return true
+		}
+		r.blocked[key] = true
+	}
+	if err != nil {
+		r.Logger.Warn("a dead letter stays", "pipeline", letter.Pipeline, "id", letter.Record.ID, "err", err)
+	}
+	r.left++
+	return false
+}
+
+func (r *replay) send(ctx context.Context, letter *pipeline.Letter) error {
 	n := slices.IndexFunc(r.Config.Pipelines, func(p config.Pipeline) bool { return p.Name == letter.Pipeline })
 	if n < 0 {
 		return fmt.Errorf("there is no pipeline %q in the configuration", letter.Pipeline)
@@ -122,7 +150,7 @@ func (r *replay) send(ctx context.Context, opened map[string]app.OpenSink, lette
 	if len(letter.Record.Body) == 0 {
 		return errors.New("it has no body: the record could not be made")
 	}
-	sink := opened[r.Config.Pipelines[n].Sink]
+	sink := r.opened[r.Config.Pipelines[n].Sink]
 	ctx, cancel := context.WithTimeout(ctx, sink.Limits.Timeout)
 	defer cancel()
 	return sinks.PerRecord(sink.Deliver(ctx, []sinks.Record{replayed(letter.Record)}), 1)[0]
@@ -143,36 +171,4 @@ func replayed(record sinks.Record) sinks.Record {
 		record.Body = append([]byte(`{"replayed":true,`), rest...)
 	}
 	return record
-}
-
-func readLines(path string) (lines [][]byte, err error) {
-	data, err := os.ReadFile(path)
-	for line := range bytes.Lines(data) {
-		if line = bytes.TrimSpace(line); len(line) > 0 {
-			lines = append(lines, line)
-		}
-	}
-	return lines, err
-}
-
-// keep replaces the files that were moved aside by the letters that are left. They are older than what an exporter
-// wrote meanwhile, and have to stay before it: so they get the old name back only if it is free.
-func (r *replay) keep(left [][]byte, pending []string) error {
-	if len(left) > 0 {
-		if err := durable.WriteFile(pending[0], append(bytes.Join(left, []byte("\n")), '\n')); err != nil {
-			return err
-		}
-		if err := os.Link(pending[0], r.Path); errors.Is(err, fs.ErrExist) {
-			pending = pending[1:]
-		} else if err != nil {
-			return err
-		}
-	}
-	for _, path := range pending {
-		if err := os.Remove(path); err != nil {
-			return err
-		}
-		_ = os.Remove(path + durable.Unfinished) // nearly always there is none
-	}
-	return nil
 }

@@ -1,0 +1,177 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
+)
+
+// A running exporter owns its state directory. What a command needs of it goes through a socket in that directory, which only
+// the owner of the process may open.
+
+const (
+	socketName = "kubeferry.sock"
+	// deadLettersPath reads dead letters from the number `from` on, and with DELETE removes those whose numbers are in the body.
+	deadLettersPath = "/deadletters"
+	// deadLetterChunk is how much is read at once.
+	deadLetterChunk = 1 << 20
+)
+
+// control serves the socket.
+type control struct {
+	server  *http.Server
+	serving sync.WaitGroup
+	logger  *slog.Logger
+}
+
+// serveControl listens. Where the file system has no sockets, the exporter runs without.
+func serveControl(ctx context.Context, stateDir string, dead *checkpoint.DeadLetters, logger *slog.Logger) *control {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+deadLettersPath, func(w http.ResponseWriter, r *http.Request) { readDeadLetters(w, r, dead) })
+	mux.HandleFunc("DELETE "+deadLettersPath, func(w http.ResponseWriter, r *http.Request) { removeDeadLetters(w, r, dead) })
+	c := &control{logger: logger, server: &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}}
+	path := filepath.Join(stateDir, socketName)
+	_ = os.Remove(path) // of a process that was killed: the state directory is locked, so no other one serves it
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		logger.Warn("no socket in the state directory: `exporter replay` works only while the exporter is stopped", "err", err)
+		return c
+	}
+	c.serving.Go(func() {
+		if err := c.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			logger.Warn("the socket in the state directory failed", "err", err)
+		}
+	})
+	return c
+}
+
+func (c *control) close(ctx context.Context) {
+	if err := c.server.Shutdown(ctx); err != nil {
+		c.logger.Warn("close the socket in the state directory", "err", err)
+	}
+	c.serving.Wait()
+}
+
+func readDeadLetters(w http.ResponseWriter, r *http.Request, dead *checkpoint.DeadLetters) {
+	from, err := strconv.ParseUint(r.FormValue("from"), 10, 64)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	letters, err := dead.Read(r.Context(), from, deadLetterChunk)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(letters) // the client went away
+}
+
+func removeDeadLetters(w http.ResponseWriter, r *http.Request, dead *checkpoint.DeadLetters) {
+	var seqs []uint64
+	err := json.NewDecoder(r.Body).Decode(&seqs)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if err := dead.Remove(r.Context(), seqs); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// DeadLetterStore is the dead letters of a state directory.
+type DeadLetterStore interface {
+	// Read returns some dead letters from a number on, in order; none at their end.
+	Read(ctx context.Context, from uint64) ([]checkpoint.DeadLetter, error)
+	Remove(ctx context.Context, seqs []uint64) error
+	Close() error
+}
+
+// OpenDeadLetters opens the dead letters of a state directory: those of the exporter that runs on it, or the file.
+func OpenDeadLetters(ctx context.Context, stateDir string, report func(message string, err error)) (DeadLetterStore, error) {
+	path := filepath.Join(stateDir, socketName)
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	if connection, err := dial(ctx, "", ""); err == nil {
+		return &runningLetters{http.Client{Transport: &http.Transport{DialContext: dial}}}, connection.Close()
+	}
+	if _, err := os.Stat(stateDir); err != nil { // it is not made for nothing
+		return nil, err
+	}
+	store, err := checkpoint.Open(stateDir, report)
+	if err != nil {
+		return nil, err
+	}
+	return &storedLetters{store}, nil
+}
+
+// storedLetters are those of a directory that no exporter runs on.
+type storedLetters struct{ *checkpoint.Store }
+
+func (l *storedLetters) Read(_ context.Context, from uint64) ([]checkpoint.DeadLetter, error) {
+	return l.ReadDeadLetters(from, deadLetterChunk)
+}
+
+func (l *storedLetters) Remove(_ context.Context, seqs []uint64) error {
+	return l.Commit(&checkpoint.Commit{DeadLetters: checkpoint.DeadLetterChange{Remove: seqs}})
+}
+
+// runningLetters are those of a running exporter.
+type runningLetters struct{ client http.Client }
+
+func (l *runningLetters) Read(ctx context.Context, from uint64) (letters []checkpoint.DeadLetter, err error) {
+	answer, err := l.request(ctx, http.MethodGet, "?from="+strconv.FormatUint(from, 10), nil)
+	if err != nil {
+		return nil, err
+	}
+	return letters, json.Unmarshal(answer, &letters)
+}
+
+func (l *runningLetters) Remove(ctx context.Context, seqs []uint64) error {
+	body, err := json.Marshal(seqs)
+	if err != nil {
+		return err
+	}
+	_, err = l.request(ctx, http.MethodDelete, "", body)
+	return err
+}
+
+func (l *runningLetters) request(ctx context.Context, method, query string, body []byte) (answer []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://exporter"+deadLettersPath+query, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	response, err := l.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer, err = io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("the running exporter answers %s: %s", response.Status, bytes.TrimSpace(answer))
+	}
+	return answer, err
+}
+
+func (l *runningLetters) Close() error {
+	l.client.CloseIdleConnections()
+	return nil
+}

@@ -1,0 +1,203 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// DeadLetter is a record that can never be delivered, as JSON.
+type DeadLetter struct {
+	// Seq orders dead letters.
+	Seq    uint64          `json:"seq"`
+	Letter json.RawMessage `json:"letter"`
+}
+
+// DeadLetterChange is what happened to the dead letters between two commits.
+type DeadLetterChange struct {
+	Append []DeadLetter
+	Remove []uint64
+}
+
+func (c *DeadLetterChange) empty() bool { return len(c.Append)+len(c.Remove) == 0 }
+
+// writeDeadLetters returns how much there is after a change. The numbers are beside info: older versions wrote none.
+func writeDeadLetters(tx *bolt.Tx, change *DeadLetterChange) (size LogSize, err error) {
+	meta := tx.Bucket(metaBucket)
+	letters, err := tx.CreateBucketIfNotExists(deadLettersKey)
+	if err != nil {
+		return size, err
+	}
+	if text := meta.Get(deadLettersKey); text != nil {
+		if err := json.Unmarshal(text, &size); err != nil {
+			return size, err
+		}
+	}
+	for _, letter := range change.Append {
+		if err := letters.Put(seqKey(letter.Seq), letter.Letter); err != nil {
+			return size, err
+		}
+		size.Entries++
+		size.Bytes += int64(len(letter.Letter))
+		size.Next = max(size.Next, letter.Seq+1)
+	}
+	for _, seq := range change.Remove {
+		key := seqKey(seq)
+		if letter := letters.Get(key); letter != nil {
+			size.Entries--
+			size.Bytes -= int64(len(letter))
+			if err := letters.Delete(key); err != nil {
+				return size, err
+			}
+		}
+	}
+	return size, putJSON(meta, deadLettersKey, size)
+}
+
+// DeadLetters returns how much there is.
+func (s *Store) DeadLetters() LogSize { return s.deadLetters }
+
+// ReadDeadLetters returns dead letters from a number on, at least one if there is one, then up to maxBytes.
+func (s *Store) ReadDeadLetters(from uint64, maxBytes int) (read []DeadLetter, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		letters := tx.Bucket(deadLettersKey)
+		if letters == nil {
+			return nil
+		}
+		cursor, total := letters.Cursor(), 0
+		for key, value := cursor.Seek(seqKey(from)); key != nil; key, value = cursor.Next() {
+			if total += len(value); total > maxBytes && len(read) > 0 {
+				return nil
+			}
+			read = append(read, DeadLetter{binary.BigEndian.Uint64(key), slices.Clone(value)})
+		}
+		return nil
+	})
+	return read, err
+}
+
+// ErrDeadLettersFull means that the dead letters take as much as they may.
+var ErrDeadLettersFull = errors.New("the state directory holds as many dead letters as deadLetters.maxBytes allows: replay them, or raise it")
+
+// DeadLetters keeps dead letters in the store, up to a bound. It is a participant of the commit.
+type DeadLetters struct {
+	store     *Store
+	committer *Committer
+	maxBytes  int64
+
+	mu   sync.Mutex // guards what follows
+	size LogSize    // as of the last commit
+	next uint64
+	// fresh wait for a commit, and writing are those that one writes.
+	fresh, writing []*freshLetter
+	freshBytes     int64 // of both
+	// removable are to be removed by the next commit, and the commit in progress removes removing.
+	removable, removing []uint64
+	refused             bool
+}
+
+type freshLetter struct {
+	DeadLetter
+	written chan error // receives one value
+}
+
+// NewDeadLetters makes the participant for a store; it registers itself.
+func NewDeadLetters(store *Store, committer *Committer, maxBytes int64) *DeadLetters {
+	d := &DeadLetters{store: store, committer: committer, maxBytes: maxBytes, size: store.DeadLetters(), next: store.DeadLetters().Next}
+	committer.Register(d)
+	return d
+}
+
+// Write returns when a dead letter is on disk. One that could not be written may be there all the same.
+func (d *DeadLetters) Write(ctx context.Context, letter []byte) error {
+	f := &freshLetter{DeadLetter{Letter: letter}, make(chan error, 1)}
+	d.mu.Lock()
+	if d.refused = d.size.Bytes+d.freshBytes+int64(len(letter)) > d.maxBytes; d.refused {
+		d.mu.Unlock()
+		return ErrDeadLettersFull
+	}
+	f.Seq = d.next
+	d.next++
+	d.fresh, d.freshBytes = append(d.fresh, f), d.freshBytes+int64(len(letter))
+	d.mu.Unlock()
+	d.committer.RequestCommit()
+	select {
+	case err := <-f.written:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Read is [Store.ReadDeadLetters].
+func (d *DeadLetters) Read(_ context.Context, from uint64, maxBytes int) ([]DeadLetter, error) {
+	return d.store.ReadDeadLetters(from, maxBytes)
+}
+
+// Remove returns when the letters are removed from the disk.
+func (d *DeadLetters) Remove(ctx context.Context, seqs []uint64) error {
+	d.mu.Lock()
+	d.removable = append(d.removable, seqs...)
+	d.mu.Unlock()
+	return d.committer.Commit(ctx)
+}
+
+// DeadLetterStatus is how much the dead letters take.
+type DeadLetterStatus struct {
+	Entries  uint64 `json:"entries"`
+	Bytes    int64  `json:"bytes"`
+	MaxBytes int64  `json:"maxBytes"`
+	// Full is set since a record found no room, until one finds some or letters are removed.
+	Full bool `json:"full"`
+}
+
+// Status returns how much there is.
+func (d *DeadLetters) Status() DeadLetterStatus {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return DeadLetterStatus{Entries: d.size.Entries, Bytes: d.size.Bytes, MaxBytes: d.maxBytes, Full: d.refused}
+}
+
+// Capture implements [Participant].
+func (d *DeadLetters) Capture(c *Commit) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fresh, d.writing = nil, d.fresh
+	d.removable, d.removing = nil, d.removable
+	c.DeadLetters.Remove = d.removing
+	for _, f := range d.writing {
+		c.DeadLetters.Append = append(c.DeadLetters.Append, f.DeadLetter)
+	}
+}
+
+// Committed implements [Participant].
+func (d *DeadLetters) Committed(map[string]LogSize) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.size = d.store.DeadLetters()
+	d.refused = d.refused && len(d.removing) == 0
+	d.removing = nil
+	d.answer(nil)
+}
+
+// Failed implements [Participant]. The records wait, and are written again under other numbers.
+func (d *DeadLetters) Failed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.removable, d.removing = append(d.removing, d.removable...), nil
+	d.answer(fmt.Errorf("the state directory cannot be written: %w", d.committer.Err()))
+}
+
+func (d *DeadLetters) answer(err error) {
+	for _, f := range d.writing {
+		d.freshBytes -= int64(len(f.Letter))
+		f.written <- err
+	}
+	d.writing = nil
+}

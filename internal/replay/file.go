@@ -1,0 +1,87 @@
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/durable"
+)
+
+const replaying = ".replaying-"
+
+// file sends the letters of a file, which may not be there. It is moved aside first, since a sink may go on writing to it. An
+// interrupted replay leaves what it moved aside, and the next goes on with it.
+func (r *replay) file(ctx context.Context, path string) error {
+	aside := path + replaying + time.Now().UTC().Format("20060102T150405.000000000")
+	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	pending, err := filepath.Glob(path + replaying + "*")
+	if err != nil {
+		return err
+	}
+	pending = slices.DeleteFunc(pending, func(path string) bool { return strings.HasSuffix(path, durable.Unfinished) })
+	if len(pending) == 0 {
+		return nil
+	}
+	slices.Sort(pending)
+	err = durable.Write(pending[0], func(left io.Writer) error {
+		for _, from := range pending {
+			if err := r.lines(ctx, from, left); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// What is left is older than what was written to the file meanwhile, and has to stay before it: so it gets the old name
+	// back only if that is free.
+	if r.left > 0 {
+		if err := os.Link(pending[0], path); errors.Is(err, fs.ErrExist) {
+			pending = pending[1:]
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, done := range pending {
+		if err := os.Remove(done); err != nil {
+			return err
+		}
+		_ = os.Remove(done + durable.Unfinished) // nearly always there is none
+	}
+	return nil
+}
+
+// lines sends the letters of one file, and writes those that stay.
+func (r *replay) lines(ctx context.Context, path string, left io.Writer) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for reader := bufio.NewReader(file); ; {
+		line, err := reader.ReadBytes('\n')
+		if letter := bytes.TrimSpace(line); len(letter) > 0 && !r.deliver(ctx, letter) {
+			if _, err := left.Write(append(letter, '\n')); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

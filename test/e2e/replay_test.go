@@ -1,0 +1,68 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestReplay has a receiver refuse records, and replays them from the state directory: while the exporter runs, and after it
+// has stopped.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	namespace := newNamespace(t, "replay")
+	objects := objectsIn(t, config, configMaps, namespace)
+	hook := webhooktest.Start(t)
+	refuse := func() { hook.Use(webhooktest.Status(http.StatusRequestEntityTooLarge)) }
+	refuse()
+	text := fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}, snapshot: never}]
+pipelines: [{name: p, sink: hook}]
+sinks: [{name: hook, webhook: {url: %q}}]
+`, filepath.Join(t.TempDir(), "state"), namespace, hook.URL())
+	file := writeConfig(t, t.TempDir(), text)
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+
+	bury := func(name string) {
+		t.Helper()
+		refuse()
+		objects.Create(name, data("1"))
+		e.WaitLogged(wide, "a record goes to the dead letter", name)
+		e.WaitSettled(wide)
+	}
+	replay := func(name string) {
+		t.Helper()
+		output, code := runToEnd(t, "replay", "--config", file)
+		if code != 1 || !strings.Contains(output, "delivered 0 dead letters, 1 are left") {
+			t.Errorf("while the receiver refuses: exit code %d and\n%s", code, output)
+		}
+		hook.Use(webhooktest.Accept())
+		before := len(hook.Accepted())
+		output, code = runToEnd(t, "replay", "--config", file)
+		if code != 0 || !strings.Contains(output, "delivered 1 dead letters, 0 are left") {
+			t.Errorf("exit code %d and\n%s", code, output)
+		}
+		accepted := hook.Accepted()[before:]
+		if len(accepted) != 1 || !strings.Contains(string(accepted[0].Body), `"replayed":true`) || !strings.Contains(string(accepted[0].Body), name) {
+			t.Errorf("the receiver got %+v", accepted)
+		}
+		if output, code = runToEnd(t, "replay", "--config", file); code != 0 || !strings.Contains(output, "no dead letters") {
+			t.Errorf("again: exit code %d and\n%s", code, output)
+		}
+	}
+	bury("first")
+	if m := e.Metrics(); m.sum("kubeferry_dead_letters") != 1 || m.sum("kubeferry_dead_letters_full") != 0 {
+		t.Errorf("%v dead letters, full: %v", m.sum("kubeferry_dead_letters"), m.sum("kubeferry_dead_letters_full"))
+	}
+	replay("first")
+	bury("second")
+	e.Stop()
+	replay("second")
+}
