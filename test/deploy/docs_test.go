@@ -1,8 +1,10 @@
 package deploy_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -32,8 +34,8 @@ func TestDocs(t *testing.T) {
 	}
 
 	for _, name := range []string{
-		"README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/filters.md", "docs/formats.md", "docs/operations.md",
-		"docs/performance.md", "docs/sinks.md", "docs/transforms.md",
+		"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/filters.md", "docs/formats.md", "docs/operations.md",
+		"docs/performance.md", "docs/security.md", "docs/sinks.md", "docs/transforms.md",
 	} {
 		for n, part := range strings.Split(read(t, filepath.Join(root, name)), "](") {
 			target, _, _ := strings.Cut(part, ")")
@@ -44,6 +46,33 @@ func TestDocs(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(root, filepath.Dir(name), target)); err != nil {
 				t.Errorf("%s points to %s: %v", name, target, err)
 			}
+		}
+	}
+}
+
+// TestSecurityPage: the tests that docs/security.md names exist.
+func TestSecurityPage(t *testing.T) {
+	root := filepath.Join("..", "..")
+	tests := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(read(t, path), -1) {
+			tests[found[1]] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(read(t, filepath.Join(root, "docs", "security.md")), -1)
+	if len(named) < 20 {
+		t.Errorf("the page names %d tests", len(named))
+	}
+	for _, name := range named {
+		if !tests[name] {
+			t.Errorf("docs/security.md names %s, which is not there", name)
 		}
 	}
 }
