@@ -87,8 +87,8 @@ func (c *Client) get(ctx context.Context, request *rest.Request, most int64) ([]
 }
 
 // getJSON decodes an answer, whose kind must be as given: a proxy may answer with JSON of its own.
-func (c *Client) getJSON(ctx context.Context, path, kind string, into any) error {
-	body, err := c.get(ctx, c.rest.Get().AbsPath(path), math.MaxInt64-1)
+func (c *Client) getJSON(ctx context.Context, request *rest.Request, kind string, into any) error {
+	body, err := c.get(ctx, request, math.MaxInt64-1)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (c *Client) getJSON(ctx context.Context, path, kind string, into any) error
 // ClusterUID identifies the cluster by the uid of its namespace kube-system, which lives as long as the cluster does.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	var namespace metav1.PartialObjectMetadata
-	err := c.getJSON(ctx, "/api/v1/namespaces/kube-system", "Namespace", &namespace)
+	err := c.getJSON(ctx, c.rest.Get().AbsPath("/api/v1/namespaces/kube-system"), "Namespace", &namespace)
 	return string(namespace.UID), err
 }
 

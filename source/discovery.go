@@ -86,11 +86,11 @@ func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, h
 func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	if group == "" {
 		var core metav1.APIVersions
-		err := c.getJSON(ctx, "/api", "APIVersions", &core)
+		err := c.getJSON(ctx, c.rest.Get().AbsPath("/api"), "APIVersions", &core)
 		return core.Versions, err
 	}
 	var list metav1.APIGroupList
-	if err := c.getJSON(ctx, "/apis", "APIGroupList", &list); err != nil {
+	if err := c.getJSON(ctx, c.rest.Get().AbsPath("/apis"), "APIGroupList", &list); err != nil {
 		return nil, err
 	}
 	var versions []string
@@ -116,7 +116,7 @@ func (c *Client) discover(ctx context.Context, gv schema.GroupVersion) (*metav1.
 		path = "/api/" + gv.Version
 	}
 	var list metav1.APIResourceList
-	return &list, c.getJSON(ctx, path, "APIResourceList", &list)
+	return &list, c.getJSON(ctx, c.rest.Get().AbsPath(path), "APIResourceList", &list)
 }
 
 // suggestion names the resource that a singular, a short name or a kind stands for.

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,8 @@ type WatchStatus struct {
 	LastActivity time.Time `json:"lastActivity,omitzero"`
 	// Blocked is set while a pipeline's full backlog stalls this watch.
 	Blocked bool `json:"blocked"`
-	// Ready is set if the watch has read its state, its resource does not exist, or a full backlog stalls it.
+	// Ready is set if the watch has read its state, its resource does not exist, or a full backlog stalls it; but not while
+	// the API server forbids the watch.
 	Ready bool `json:"ready"`
 }
 
@@ -57,7 +59,7 @@ type health struct {
 
 	mu        sync.Mutex  // guards what follows
 	current   WatchStatus // but for Blocked and Ready
-	forbidden bool        // the missing rule was logged since the watch last went well
+	forbidden error       // why the watch may not be opened, since its rule was logged; an open one may go on
 	complete  bool        // the state was read once
 	opens     int
 	handing   time.Time // when the change arrived that the handler has not taken
@@ -75,8 +77,8 @@ func (h *health) failed(err error) {
 	h.mu.Lock()
 	repeated := h.current.State == state
 	if apierrors.IsForbidden(err) { // the rule is logged even if something else failed before
-		repeated = repeated && h.forbidden
-		h.forbidden = true
+		repeated = h.forbidden != nil
+		h.forbidden = err
 	}
 	h.set(state, err)
 	h.mu.Unlock()
@@ -89,10 +91,36 @@ func (h *health) failed(err error) {
 	case state == StateRefused:
 		h.logger.Error("the resource is not watched", "err", err)
 	case apierrors.IsForbidden(err):
-		h.logger.Warn("forbidden to watch; trying again until the rule is granted", "err", err, "rule", h.rule())
+		h.logForbidden(err)
 	default:
 		h.logger.Warn("the watch failed; trying again", "err", err)
 	}
+}
+
+// checked records the verb that the API server does not grant, or an empty string. A watch that fails shows by itself, when
+// it is opened, that it has its rights again.
+func (h *health) checked(missing string) {
+	var err error
+	if missing != "" {
+		err = apierrors.NewForbidden(h.resource.GroupResource(), "", fmt.Errorf("the right to %s is missing", missing))
+	}
+	h.mu.Lock()
+	before := h.forbidden
+	if err != nil || h.current.State != StateFailing {
+		h.forbidden = err
+	}
+	after := h.forbidden
+	h.mu.Unlock()
+	switch {
+	case before == nil && after != nil:
+		h.logForbidden(err)
+	case before != nil && after == nil:
+		h.logger.Info("the rights of the watch are complete again")
+	}
+}
+
+func (h *health) logForbidden(err error) {
+	h.logger.Warn("forbidden to watch; trying again until the rule is granted", "err", err, "rule", h.rule())
 }
 
 // rule is the RBAC rule that a forbidden watch lacks.
@@ -139,7 +167,9 @@ func (h *health) set(state State, err error) {
 	if err != nil {
 		h.current.Error = err.Error()
 	}
-	h.forbidden = h.forbidden && state == StateFailing
+	if state != StateFailing {
+		h.forbidden = nil
+	}
 }
 
 // active records what the API server last sent, once the process function is done with it; at the start, where the last run
@@ -168,5 +198,8 @@ func (h *health) status() WatchStatus {
 	status := h.current
 	status.Blocked = !h.handing.IsZero() && time.Since(h.handing) > blockedAfter
 	status.Ready = h.complete || status.State == StateMissing || status.Blocked
+	if h.forbidden != nil {
+		status.State, status.Error, status.Ready = StateFailing, cmp.Or(status.Error, h.forbidden.Error()), false
+	}
 	return status
 }

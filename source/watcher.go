@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -107,5 +108,10 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 			w.state.Complete = true
 		}
 	})
+	checking, stop := context.WithCancel(ctx)
+	var checks sync.WaitGroup
+	checks.Go(func() { w.checkRights(checking) })
 	(&follower{watcher: w}).run(ctx)
+	stop()
+	checks.Wait()
 }

@@ -1,13 +1,16 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
@@ -85,6 +88,57 @@ func TestRightsTakenAway(t *testing.T) {
 	t.Log(report)
 	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
 		t.Errorf("%v gaps", gaps)
+	}
+}
+
+// TestRevokedRightShows takes the right to one of two resources away while its watch goes on, which the API server does not
+// end, and gives it back. The probe and the metric follow, and the other watch stays ready.
+func TestRevokedRightShows(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	namespace := newNamespace(t, "revoked")
+	account, err := plane(t).ServiceAccountConfig(t.Context(), namespace, "exporter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	grantOne(t, config, namespace, "", "configmaps")
+	grants := grantOne(t, config, namespace, "", "events")
+	kubeconfig := t.TempDir() + "/kubeconfig"
+	if err := controlplane.WriteKubeconfig(kubeconfig, account); err != nil {
+		t.Fatal(err)
+	}
+	hook := webhooktest.Start(t)
+	e := startExporter(t, kubeconfig, hookConfig("[v1/configmaps, v1/events]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
+	e.WaitReady()
+	restarts := e.Metrics().sum("kubeferry_watch_restarts_total")
+	expect := func(ready float64, probe int) {
+		t.Helper()
+		eventually(t, 2*wide, "the probe and the metric", func() error {
+			m := e.Metrics()
+			events, others := m.sum("kubeferry_watch_ready", "resource=v1/events"), m.sum("kubeferry_watch_ready", "resource=v1/configmaps")
+			if code, body := e.Get("/readyz"); events != ready || others != 1 || code != probe {
+				return fmt.Errorf("events ready %v, configmaps %v, /readyz %d: %s", events, others, code, body)
+			}
+			return nil
+		})
+	}
+	grants.Delete("events")
+	expect(0, http.StatusServiceUnavailable)
+	e.WaitLogged(wide, "forbidden to watch", "Role in namespace "+namespace, "events")
+	objectsIn(t, config, events, namespace).Create("late", map[string]any{
+		"reason": "Test", "type": "Normal", "involvedObject": map[string]any{"kind": "Pod", "namespace": namespace, "name": "none"},
+	})
+	read := hookReader(t, hook, cloudEvents)
+	eventually(t, wide, "the open watch goes on", func() error {
+		if len(read()) == 0 {
+			return errors.New("no record")
+		}
+		return nil
+	})
+	bind(grants, namespace, "events")
+	expect(1, http.StatusOK)
+	if again := e.Metrics().sum("kubeferry_watch_restarts_total"); again != restarts {
+		t.Errorf("%v watches were opened again", again-restarts)
 	}
 }
 
