@@ -63,39 +63,35 @@ func digest(options *Options, resource schema.GroupVersionResource, namespace st
 
 // run watches until ctx ends, waiting for the resource whenever it does not exist.
 func (w *watcher) run(ctx context.Context) {
+	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: resolveInterval, Jitter: 0.2}
 	for ctx.Err() == nil {
-		found, ok := w.resolve(ctx)
-		if !ok {
-			return
-		}
-		w.observe(ctx, found)
+		_ = backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+			found, ok := w.resolve(ctx)
+			if ok {
+				w.observe(ctx, found)
+			}
+			return ok, nil
+		})
 	}
 }
 
-// resolve reads discovery until the resource exists; it fails when ctx ends.
+// resolve reads discovery, and reports whether the resource exists.
 func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
-	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: resolveInterval, Jitter: 0.2}
-	for {
-		found, err := w.collection.client.resolve(ctx, w.collection.resource)
-		if err == nil && !w.options.Namespaces.All() && !found.namespaced {
-			err = ErrScope
-		}
-		if err == nil {
-			return found, true
-		}
-		w.absent = w.absent || isGone(err)
-		if ctx.Err() == nil {
-			w.health.failed(err)
-		}
-		if isGone(err) && (w.state.Position != "" || w.state.known.len() > 0) { // it went while no watch was open
-			_ = w.gone(ctx, false) // an error means that ctx has ended
-		}
-		select {
-		case <-time.After(backoff.Step()):
-		case <-ctx.Done():
-			return resolved{}, false
-		}
+	found, err := w.collection.client.resolve(ctx, w.collection.resource)
+	if err == nil && !w.options.Namespaces.All() && !found.namespaced {
+		err = ErrScope
 	}
+	if err == nil {
+		return found, true
+	}
+	w.absent = w.absent || isGone(err)
+	if ctx.Err() == nil {
+		w.health.failed(err)
+	}
+	if isGone(err) && (w.state.Position != "" || w.state.known.len() > 0) { // it went while no watch was open
+		_ = w.gone(ctx, false) // an error means that ctx has ended
+	}
+	return resolved{}, false
 }
 
 // observe follows the collection until ctx ends or the resource is gone.
