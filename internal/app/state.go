@@ -29,8 +29,7 @@ type state struct {
 	fail      context.CancelCauseFunc
 
 	rolledBack atomic.Bool
-	stop       context.CancelFunc
-	running    sync.WaitGroup
+	stop       func() // the commits, and waits for the one under way
 }
 
 // openState opens the state directory, if there is one, and makes sure that it is of this cluster: it waits for the
@@ -157,9 +156,13 @@ func (s *state) begin(sources []*source.Source, pipelines []*pipeline.Pipeline) 
 	if err := s.forgetOthers(watches); err != nil { // what the present ones inherited is written
 		return err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	s.stop = stop
-	s.running.Go(func() { s.committer.Run(ctx) })
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.committer.Run(ctx) })
+	s.stop = func() {
+		cancel()
+		running.Wait()
+	}
 	return nil
 }
 
@@ -225,8 +228,7 @@ func (s *state) err() error {
 // finish writes the last commit. Sources and pipelines must have stopped.
 func (s *state) finish() error {
 	s.stop()
-	s.running.Wait()
-	return s.committer.Finish(s.rolledBack.Load())
+	return s.committer.Finish()
 }
 
 // close lets go of the state directory.
@@ -235,7 +237,6 @@ func (s *state) close() {
 		return
 	}
 	s.stop()
-	s.running.Wait()
 	if err := s.store.Close(); err != nil {
 		s.logger.Warn("close the state directory", "err", err)
 	}

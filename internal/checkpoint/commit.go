@@ -60,10 +60,7 @@ func (s *Store) Commit(c *Commit) (err error) {
 				return err
 			}
 		}
-		var entries encodedEntries
-		if len(c.Logs) > 1 {
-			entries = encodedEntries{}
-		}
+		entries := encodedEntries{}
 		for i := range c.Logs {
 			if err := writeLog(logs, &c.Logs[i], entries, sizes); err != nil {
 				return err

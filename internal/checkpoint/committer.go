@@ -128,10 +128,10 @@ func (c *Committer) Begin() error {
 	return c.write(func(info *Info) { info.Clean = false })
 }
 
-// Finish writes the last commit, which marks the run as ended well, and whether because the API server's history
-// went back. Nothing may be handed over any more, and Run must have returned.
-func (c *Committer) Finish(rolledBack bool) error {
-	return c.write(func(info *Info) { info.Clean, info.RolledBack = true, info.RolledBack || rolledBack })
+// Finish writes the last commit, which marks the run as ended well. Nothing may be handed over any more, and Run must have
+// returned.
+func (c *Committer) Finish() error {
+	return c.write(func(info *Info) { info.Clean = true })
 }
 
 // RolledBack writes, in a commit of its own, that the API server's history went back: the next start needs it, however

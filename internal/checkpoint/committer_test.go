@@ -140,7 +140,7 @@ func TestFailedCommitIsCapturedAnew(t *testing.T) {
 			store.setLying(full, lies)
 			for seq := 2; seq < 8; seq++ {
 				c.WithoutCapture(func() { part.take(seq) })
-				if err := c.Finish(false); !errors.Is(err, full) || !errors.Is(c.Err(), full) {
+				if err := c.Finish(); !errors.Is(err, full) || !errors.Is(c.Err(), full) {
 					t.Errorf("got %v, Err %v", err, c.Err())
 				}
 				if seq%2 == 0 {
@@ -148,7 +148,7 @@ func TestFailedCommitIsCapturedAnew(t *testing.T) {
 				}
 			}
 			store.set(nil)
-			if err := c.Finish(false); err != nil || c.Err() != nil {
+			if err := c.Finish(); err != nil || c.Err() != nil {
 				t.Errorf("got %v, Err %v", err, c.Err())
 			}
 			if n := len(store.written); n != 2 {
@@ -189,7 +189,7 @@ func TestFailedCommitKeepsWhatItSaysOfTheRun(t *testing.T) {
 	if err := c.RolledBack(); !errors.Is(err, full) {
 		t.Fatalf("got %v", err)
 	}
-	if err := c.Finish(false); !errors.Is(err, full) {
+	if err := c.Finish(); !errors.Is(err, full) {
 		t.Fatalf("got %v", err)
 	}
 	if got := s.Info(); got.Clean || got.RolledBack {

@@ -117,7 +117,7 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 type encodedEntries map[*delta.Delta][]byte
 
 func (c encodedEntries) encode(e *delta.Entry) ([]byte, error) {
-	if c == nil || e.Delta == nil || e.Attempts != 0 || !e.Failed.IsZero() || e.Unsendable != "" {
+	if e.Delta == nil || e.Attempts != 0 || !e.Failed.IsZero() || e.Unsendable != "" {
 		return encodeEntry(e)
 	}
 	encoded, ok := c[e.Delta]
