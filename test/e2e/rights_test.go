@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
@@ -92,7 +91,7 @@ func TestRightsTakenAway(t *testing.T) {
 }
 
 // TestRevokedRightShows takes the right to one of two resources away while its watch goes on, which the API server does not
-// end, and gives it back. The probe and the metric follow, and the other watch stays ready.
+// end. The probe and the metric follow, and the other watch stays ready. With the right the next opening makes it ready again.
 func TestRevokedRightShows(t *testing.T) {
 	t.Parallel()
 	config := plane(t).Config()
@@ -103,10 +102,8 @@ func TestRevokedRightShows(t *testing.T) {
 	}
 	grantOne(t, config, namespace, "", "configmaps")
 	grants := grantOne(t, config, namespace, "", "events")
-	kubeconfig := t.TempDir() + "/kubeconfig"
-	if err := controlplane.WriteKubeconfig(kubeconfig, account); err != nil {
-		t.Fatal(err)
-	}
+	proxy, kubeconfig := proxyOf(t, account)
+	proxy.Come()
 	hook := webhooktest.Start(t)
 	e := startExporter(t, kubeconfig, hookConfig("[v1/configmaps, v1/events]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
 	e.WaitReady()
@@ -135,11 +132,12 @@ func TestRevokedRightShows(t *testing.T) {
 		}
 		return nil
 	})
-	bind(grants, namespace, "events")
-	expect(1, http.StatusOK)
 	if again := e.Metrics().sum("kubeferry_watch_restarts_total"); again != restarts {
 		t.Errorf("%v watches were opened again", again-restarts)
 	}
+	bind(grants, namespace, "events")
+	proxy.Cut()
+	expect(1, http.StatusOK)
 }
 
 // grantOne lets the ServiceAccount exporter list and watch one resource in its namespace, by a role and a binding of the
