@@ -83,6 +83,7 @@ type fakeNATS struct {
 		Subjects   []string      `yaml:"subjects"`
 		MaxAge     time.Duration `yaml:"maxAge"`
 		MaxBytes   sinks.Bytes   `yaml:"maxBytes"`
+		Discard    string        `yaml:"discard"`
 		Replicas   int           `yaml:"replicas"`
 		Duplicates time.Duration `yaml:"duplicates"`
 	} `yaml:"stream"`

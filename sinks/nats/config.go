@@ -50,13 +50,20 @@ type Config struct {
 	TokenFile    string   `yaml:"tokenFile" doc:"file with the token to log in with"`
 }
 
+// What a full stream drops.
+const (
+	discardOld = "old"
+	discardNew = "new"
+)
+
 // Stream are the keys of the stream section.
 type Stream struct {
 	Name       string        `yaml:"name" doc:"name of the stream"`
 	Create     bool          `yaml:"create" doc:"create the stream if it does not exist; an existing one is never changed"`
 	Subjects   []string      `yaml:"subjects" doc:"subjects it takes; default: all that the sink can send to"`
 	MaxAge     time.Duration `yaml:"maxAge" doc:"how long it keeps records; default: for ever"`
-	MaxBytes   sinks.Bytes   `yaml:"maxBytes" doc:"size over which it drops the oldest records; default: no bound"`
+	MaxBytes   sinks.Bytes   `yaml:"maxBytes" doc:"size over which it drops the oldest records, or refuses new ones; default: no bound"`
+	Discard    string        `yaml:"discard" enum:"old|new" doc:"what a full stream drops: old records, or new ones, which it refuses, so that they wait; default old"`
 	Replicas   int           `yaml:"replicas" doc:"how many servers keep a copy, 1 to 5; default 1"`
 	Duplicates time.Duration `yaml:"duplicates" doc:"how long it recognizes a record that is sent again; default 10m"`
 }
@@ -173,6 +180,8 @@ func (c *Config) validateStream(faults *sinks.Faults) {
 		"none of them takes all of %s", pattern(c.Subject))
 	faults.FailIf(s.MaxAge < 0, "stream.maxAge", "must not be negative")
 	faults.FailIf(s.MaxBytes < 0, "stream.maxBytes", "must not be negative")
+	faults.FailIf(s.Discard != "" && s.Discard != discardOld && s.Discard != discardNew, "stream.discard",
+		"%q is none of old new", s.Discard)
 	faults.FailIf(s.Replicas < 0 || s.Replicas > 5, "stream.replicas", "must be 1 to 5")
 	faults.FailIf(s.Duplicates < 0 || 0 < s.Duplicates && s.Duplicates < 100*time.Millisecond, "stream.duplicates",
 		"must be at least 100ms")

@@ -17,7 +17,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{"smallest", "urls: [nats://nats:4222]", nil},
 		{"all", `{urls: ["tls://a:1", b, "nats://c"], subject: "x-{cluster}.{name}", credsFile: /c, tls: {caFile: /ca},
-			stream: {name: S, create: true, subjects: ["x-eu.>", "*.*"], maxAge: 1h, maxBytes: 1000, replicas: 3, duplicates: 5m}}`, nil},
+			stream: {name: S, create: true, subjects: ["x-eu.>", "*.*"], maxAge: 1h, maxBytes: 1000, discard: new, replicas: 3, duplicates: 5m}}`, nil},
 		{"nothing", "{}", []string{"urls: at least one"}},
 		{"urls", `urls: ["http://a", "nats://", "nats://u:s3cr3t%zz@a", "://"]`, []string{
 			"urls[0]: scheme", "urls[1]: no host", "urls[2]: not a URL", "urls[3]: not a URL",
@@ -48,6 +48,7 @@ func TestValidate(t *testing.T) {
 			"stream.name: cannot hold",
 			"!stream.subjects: none of them", "stream.maxBytes: negative", "stream.replicas: 1 to 5", "stream.duplicates: maxAge",
 		}},
+		{"discard", `{urls: [a], stream: {name: S, discard: oldest}}`, []string{`stream.discard: "oldest" is none of old new`}},
 		{"no name", `{urls: [a], stream: {create: true}}`, []string{"stream.name: needs a name"}},
 		{"short window", `{urls: [a], stream: {name: S, duplicates: 10s}}`, []string{"!stream.duplicates: stored twice"}},
 		{"other subjects", `{urls: [a], stream: {name: S, subjects: [k8s.prod.>]}}`, []string{"!stream.subjects: k8s.*.*.*.*.*"}},

@@ -114,8 +114,7 @@ func (s *stream) create(ctx context.Context, js jetstream.JetStream) error {
 	return nil
 }
 
-// wanted is the stream to create. It drops the oldest when it is full, as a log does: a stream that refuses new
-// records instead would stop the pipeline for good.
+// wanted is the stream to create. Unless configured, it drops the oldest records when it is full, as a log does.
 func (s *stream) wanted() jetstream.StreamConfig {
 	config := jetstream.StreamConfig{
 		Name:        s.Name,
@@ -128,6 +127,9 @@ func (s *stream) wanted() jetstream.StreamConfig {
 		MaxBytes:    int64(s.MaxBytes), // 0 for no bound
 		Replicas:    max(s.Replicas, 1),
 		Duplicates:  s.duplicates(),
+	}
+	if s.Discard == discardNew {
+		config.Discard = jetstream.DiscardNew
 	}
 	if len(config.Subjects) == 0 {
 		config.Subjects = []string{pattern(s.subject)}
@@ -194,7 +196,7 @@ func (s *Stream) drops(found *jetstream.StreamConfig) (limits []string) {
 	full := found.Discard == jetstream.DiscardOld
 	add(found.MaxAge > 0 && found.MaxAge != s.MaxAge, "maxAge", found.MaxAge)
 	add(found.MaxMsgsPerSubject > 0 && !found.DiscardNewPerSubject, "maxMsgsPerSubject", found.MaxMsgsPerSubject)
-	add(full && found.MaxBytes > 0 && found.MaxBytes != int64(s.MaxBytes), "maxBytes", found.MaxBytes)
+	add(full && found.MaxBytes > 0 && (found.MaxBytes != int64(s.MaxBytes) || s.Discard == discardNew), "maxBytes", found.MaxBytes)
 	add(full && found.MaxMsgs > 0, "maxMsgs", found.MaxMsgs)
 	return limits
 }

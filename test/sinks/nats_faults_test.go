@@ -85,16 +85,16 @@ func TestJetStreamSlow(t *testing.T) {
 	}
 }
 
-// TestJetStreamFull fills a stream that refuses what is over its limit (DiscardNew), and then makes room.
+// TestJetStreamFull fills a stream that the sink created to refuse what is over its limit, and then makes room.
 func TestJetStreamFull(t *testing.T) {
 	srv := natstest.Start(t, nil)
-	stream := jetstream.StreamConfig{Name: "FULL", Subjects: []string{"k8s.>"}, MaxBytes: 64 << 10, Discard: jetstream.DiscardNew}
-	srv.CreateStreamWith(t.Context(), stream)
 	config := natsConfig(hostOf(t, srv.URL()))
+	config.Stream = &natssink.Stream{Name: "FULL", Create: true, MaxBytes: 64 << 10, Discard: "new"}
 	sink := openSink(t, config)
 	l := &load{workers: 4, keysEach: 10, perKey: 20}
 	l.run(within(t, time.Minute), t, sink, config.Limits(), 1, func() {
 		l.awaitErrors(t, 20)
+		stream := srv.StreamInfo(t.Context(), "FULL").Config
 		stream.MaxBytes = 64 << 20
 		srv.UpdateStream(t.Context(), stream)
 	})

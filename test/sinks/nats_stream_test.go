@@ -94,6 +94,10 @@ func TestStreamWarnings(t *testing.T) {
 		{name: "maxAge, refuses", stream: jetstream.StreamConfig{MaxAge: time.Hour, Discard: jetstream.DiscardNew}, warns: []string{limits, `"maxAge 1h0m0s"`}},
 		{name: "maxBytes", stream: jetstream.StreamConfig{MaxBytes: 1 << 20}, warns: []string{limits, `"maxBytes 1048576"`}},
 		{name: "maxBytes, asked for", stream: jetstream.StreamConfig{MaxBytes: 1 << 20}, asked: natssink.Stream{MaxBytes: 1 << 20}},
+		{
+			name: "maxBytes, asked to refuse", stream: jetstream.StreamConfig{MaxBytes: 1 << 20},
+			asked: natssink.Stream{MaxBytes: 1 << 20, Discard: "new"}, warns: []string{limits, `"maxBytes 1048576"`},
+		},
 		{name: "maxBytes, refuses", stream: jetstream.StreamConfig{MaxBytes: 1 << 20, Discard: jetstream.DiscardNew}},
 		{name: "maxMsgs", stream: jetstream.StreamConfig{MaxMsgs: 7}, warns: []string{limits, `"maxMsgs 7"`}},
 		{name: "maxMsgs, refuses", stream: jetstream.StreamConfig{MaxMsgs: 7, Discard: jetstream.DiscardNew}},
@@ -111,7 +115,7 @@ func TestStreamWarnings(t *testing.T) {
 		{name: "interest", stream: jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, warns: []string{"does not store what no consumer asks for"}},
 		{name: "work queue", stream: jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, warns: []string{"to one consumer and drops it"}},
 		{name: "memory", stream: jetstream.StreamConfig{Storage: jetstream.MemoryStorage}, warns: []string{"loses what it holds"}},
-		{name: "subjects", stream: jetstream.StreamConfig{Subjects: []string{"test"}}, warns: []string{"may not take every record", "subjects=p16.test needed=p16.*"}},
+		{name: "subjects", stream: jetstream.StreamConfig{Subjects: []string{"test"}}, warns: []string{"may not take every record", "subjects=p17.test needed=p17.*"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			prefix := fmt.Sprintf("p%d", i)
