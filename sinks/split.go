@@ -12,11 +12,11 @@ type Split struct {
 	Batch []Record
 	// Errs has the result of each record of Batch.
 	Errs []error
-	// Fit returns how many of the first records in rest go into one request, at least 1. rest are indices into Batch.
-	Fit func(rest []int) int
-	// Request sends the records at the indices. halve reports that fewer records in one request may be taken. Unless
-	// the error is permanent, it would meet any record.
-	Request func(ctx context.Context, indices []int) (halve bool, err error)
+	// Fit returns how many of the first records in rest go into one request, at least 1.
+	Fit func(rest []*Record) int
+	// Request sends records. halve reports that fewer in one request may be taken. Unless the error is permanent, it would
+	// meet any record.
+	Request func(ctx context.Context, records []*Record) (halve bool, err error)
 
 	failed map[string]error // by key
 }
@@ -24,7 +24,7 @@ type Split struct {
 // Send sends the records at the indices in order. A failure that is not permanent ends it: the rest gets that error.
 func (s *Split) Send(ctx context.Context, indices []int) {
 	for len(indices) > 0 {
-		n := s.Fit(indices)
+		n := s.Fit(s.records(indices))
 		if err := s.send(ctx, indices[:n]); err != nil {
 			s.fail(indices[n:], err)
 			return
@@ -39,7 +39,7 @@ func (s *Split) send(ctx context.Context, indices []int) error {
 	if len(indices) == 0 {
 		return nil
 	}
-	halve, err := s.Request(ctx, indices)
+	halve, err := s.Request(ctx, s.records(indices))
 	switch {
 	case err == nil:
 		return nil
@@ -56,6 +56,14 @@ func (s *Split) send(ctx context.Context, indices []int) error {
 		return nil
 	}
 	return err
+}
+
+func (s *Split) records(indices []int) []*Record {
+	records := make([]*Record, len(indices))
+	for n, i := range indices {
+		records[n] = &s.Batch[i]
+	}
+	return records
 }
 
 // withoutHeld leaves out the records that must wait for an earlier one of their key, and gives them their error.

@@ -90,10 +90,10 @@ type group struct {
 }
 
 // fit returns how many of the records go into the next request: as many as maxBytes allows, but at least one.
-func (g *group) fit(records []int) int {
+func (g *group) fit(records []*sinks.Record) int {
 	total := batchOverhead
-	for n, i := range records {
-		size := g.sink.sizeOf(&g.Batch[i])
+	for n, r := range records {
+		size := g.sink.sizeOf(r)
 		total += size
 		switch {
 		case size > maxRecord && n == 0:
@@ -107,21 +107,21 @@ func (g *group) fit(records []int) int {
 
 // store sends one request. If the broker refuses it because of a record in it, and that record stands alone, the error
 // is permanent.
-func (g *group) store(ctx context.Context, records []int) (halve bool, err error) {
+func (g *group) store(ctx context.Context, records []*sinks.Record) (halve bool, err error) {
 	err = g.produce(ctx, records)
 	if err == nil || !g.sink.ofTheRecord(err) {
 		return false, err
 	}
 	reason := reasonOf(err)
 	if reason == sinks.ReasonTooLarge {
-		r := &g.Batch[records[0]]
+		r := records[0]
 		err = fmt.Errorf("a record of %d bytes (value %d) is larger than its brokers take: %w", g.sink.sizeOf(r), len(r.Body), err)
 	}
 	return true, sinks.Permanent(reason, fmt.Errorf("topic %q: %w", g.topic, err))
 }
 
 // produce sends one request. What it returns is either [encoding.ofTheRecord] or classified as transient.
-func (g *group) produce(ctx context.Context, records []int) error {
+func (g *group) produce(ctx context.Context, records []*sinks.Record) error {
 	s := g.sink
 	select {
 	case s.inFlight <- struct{}{}:
@@ -129,14 +129,10 @@ func (g *group) produce(ctx context.Context, records []int) error {
 	case <-ctx.Done():
 		return g.wrap(ctx.Err())
 	}
-	if len(records) == 1 && s.sizeOf(&g.Batch[records[0]]) > maxRequest {
+	if len(records) == 1 && s.sizeOf(records[0]) > maxRequest {
 		return kafka.MessageSizeTooLarge
 	}
-	refs := make([]*sinks.Record, len(records))
-	for n, i := range records {
-		refs[n] = &g.Batch[i]
-	}
-	reader := newReader(s.encoding, refs)
+	reader := newReader(s.encoding, records)
 	defer reader.stop()
 	response, err := s.client.Produce(ctx, &kafka.ProduceRequest{
 		Topic: g.topic, Partition: g.partition, RequiredAcks: requiredAcks[s.config.RequiredAcks],

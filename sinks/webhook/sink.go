@@ -57,26 +57,16 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	for i := range indices {
 		indices[i] = i
 	}
-	split := sinks.Split{
-		Batch: batch, Errs: errs,
-		Fit: func(rest []int) int { return s.together(batch[rest[0]:]) },
-		Request: func(ctx context.Context, indices []int) (halve bool, err error) {
-			records := make([]*sinks.Record, len(indices))
-			for n, i := range indices {
-				records[n] = &batch[i]
-			}
-			return s.post(ctx, records)
-		},
-	}
+	split := sinks.Split{Batch: batch, Errs: errs, Fit: s.together, Request: s.post}
 	split.Send(ctx, indices)
 	return sinks.Result(errs)
 }
 
 // together returns how many of the first records can share a request.
-func (s *Sink) together(batch []sinks.Record) int {
+func (s *Sink) together(records []*sinks.Record) int {
 	n := 1
-	if s.array(&batch[0]) {
-		for n < len(batch) && batch[n].BatchContentType == batch[0].BatchContentType {
+	if s.array(records[0]) {
+		for n < len(records) && records[n].BatchContentType == records[0].BatchContentType {
 			n++
 		}
 	}
