@@ -47,13 +47,13 @@ type Sink struct {
 }
 
 // Open implements [sinks.Config]. It connects to nothing.
-func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
+func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 	topic, err := sinks.ParseTemplate(c.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("topic: %w", err)
 	}
-	ctx, end := context.WithCancel(context.Background())
-	transport := newTransport(ctx, c, fixed(topic), env.UserAgent)
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	transport := newTransport(life, c, fixed(topic), env.UserAgent)
 	return &Sink{
 		encoding:   encoding{key: c.Key, tombstones: c.Tombstones},
 		config:     c,

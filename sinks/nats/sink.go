@@ -34,7 +34,7 @@ type Sink struct {
 }
 
 // Open implements [sinks.Config]. It starts to connect, and does not wait for it.
-func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
+func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 	subject, err := sinks.ParseTemplate(c.Subject)
 	if err != nil {
 		return nil, fmt.Errorf("subject: %w", err)
@@ -44,10 +44,10 @@ func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 		stream.Stream = *c.Stream
 	}
 	s := &Sink{config: c, subject: subject, name: env.UserAgent + " " + env.Name, log: env.Logger, stream: stream}
-	s.life, s.end = context.WithCancel(context.Background())
-	ctx, stop := context.WithCancel(s.life)
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	preparing, stop := context.WithCancel(s.life)
 	s.stopPrepare = stop
-	s.running.Go(func() { s.prepare(ctx) }) //nolint:contextcheck // the connections outlive this call: they end with Close
+	s.running.Go(func() { s.prepare(preparing) })
 	return s, nil
 }
 

@@ -24,7 +24,7 @@ type Sink struct {
 var _ sinks.Sink = (*Sink)(nil)
 
 // Open implements [sinks.Config]. It fails if a file that the configuration names cannot be read.
-func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
+func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 	target, fault := parseURL(c.URL)
 	if fault != "" {
 		return nil, fmt.Errorf("url: %s", fault)
@@ -33,7 +33,7 @@ func (c *Config) Open(_ context.Context, env sinks.Env) (sinks.Sink, error) {
 	if _, err := c.readSecrets(hidden); err != nil {
 		return nil, err
 	}
-	life, end := context.WithCancel(context.Background())
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	transport, err := c.transport(life, target)
 	if err != nil {
 		end()
