@@ -38,18 +38,26 @@ func (r *Redactor) Secret(object *delta.Object) (*delta.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redact Secret: %w", err)
 	}
-	copies := newCopies(u.Object["data"], u.Object["stringData"])
+	var search *copies
 	all := func(string, any) bool { return true }
 	annotation := func(name string, value any) bool {
 		text, ok := value.(string)
-		return !ok || name == delta.LastApplied || copies.in(text)
+		if !ok || name == delta.LastApplied {
+			return true
+		}
+		if search == nil { // most Secrets have no other annotation
+			search = newCopies(u.Object["data"], u.Object["stringData"])
+		}
+		return search.in(text)
 	}
 	ref := delta.Ref{Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: object.Namespace(), Name: object.Name()}
 	for _, place := range []struct {
 		path   fieldpath.Path
 		redact func(name string, value any) bool
 	}{
-		{fieldpath.Of("data"), all}, {fieldpath.Of("stringData"), all}, {fieldpath.Of("metadata", "annotations"), annotation},
+		{fieldpath.Of("metadata", "annotations"), annotation}, // while the data that it may hold is there
+		{fieldpath.Of("data"), all},
+		{fieldpath.Of("stringData"), all},
 	} {
 		if err := place.path.Replace(u.Object, func(at fieldpath.Path, values any) (any, error) {
 			return r.members(ref, at, values, place.redact)
