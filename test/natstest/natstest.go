@@ -32,6 +32,8 @@ func Start(tb testing.TB, configure func(*server.Options)) *Server {
 		StoreDir:  tb.TempDir(),
 		NoSigs:    true,
 		NoLog:     true,
+		// The default of 2 s is not always enough on a busy machine: the server then breaks the connection.
+		AuthTimeout: 60,
 	}}
 	if configure != nil {
 		configure(&s.options)
