@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
 
@@ -40,7 +40,7 @@ func Start(ctx context.Context, config *rest.Config, opts Options) (*Oracle, err
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	config.UserAgent = "kubeferry-test-oracle"
-	client, err := dynamic.NewForConfig(config)
+	client, err := metadata.NewForConfig(config) // which is all that is compared
 	if err != nil {
 		return nil, fmt.Errorf("start oracle: %w", err)
 	}

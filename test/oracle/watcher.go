@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 )
 
 // watcher follows one resource in one scope.
@@ -20,7 +20,7 @@ type watcher struct {
 	oracle    *Oracle
 	resource  schema.GroupVersionResource
 	namespace string
-	client    dynamic.ResourceInterface
+	client    metadata.ResourceInterface
 	selector  metav1.ListOptions
 	history   history
 }
@@ -139,13 +139,12 @@ func (w *watcher) list(ctx context.Context) (map[key]state, string, error) {
 		if err != nil {
 			return nil, "", fmt.Errorf("list %s: %w", w, err)
 		}
-		err = page.EachListItem(func(o runtime.Object) error {
-			s, err := stateOf(o)
+		for i := range page.Items {
+			s, err := stateOf(&page.Items[i])
+			if err != nil {
+				return nil, "", fmt.Errorf("list %s: %w", w, err)
+			}
 			states[s.key()] = s
-			return err
-		})
-		if err != nil {
-			return nil, "", fmt.Errorf("list %s: %w", w, err)
 		}
 		if opts.Continue = page.GetContinue(); opts.Continue == "" {
 			return states, page.GetResourceVersion(), nil
