@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -143,12 +142,17 @@ func (w *worker) resource(s *slot) dynamic.ResourceInterface {
 
 // payload is text that does not compress to nothing.
 func (w *worker) payload() string {
-	const letters = "abcdefghijklmnopqrstuvwxyz0123456789 "
-	var b strings.Builder
-	for range max(0, w.size-300) { // the rest of an object
-		b.WriteByte(letters[w.random.IntN(len(letters))])
+	const letters, bits = "abcdefghijklmnopqrstuvwxyz012345", 5 // letters are 1 << bits
+	text := make([]byte, max(0, w.size-300))                    // the rest of an object
+	var random uint64
+	for i := range text {
+		if i%(64/bits) == 0 {
+			random = w.random.Uint64()
+		}
+		text[i] = letters[random%(1<<bits)]
+		random >>= bits
 	}
-	return b.String()
+	return string(text)
 }
 
 // retry repeats what failed because the API server is away, restarting or overloaded.
