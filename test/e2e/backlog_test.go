@@ -15,7 +15,7 @@ import (
 // filled, the probes answer, and what was held back arrives later.
 func TestBacklogBlocksTheWatch(t *testing.T) {
 	t.Parallel()
-	const bound = 512 << 10
+	const bound, size = 512 << 10, 24 << 10
 	config := plane(t).Config()
 	namespace := newNamespace(t, "backlog")
 	hook := webhooktest.Start(t)
@@ -28,13 +28,13 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 20}}}]
 shutdown: {grace: 2s}
 `, namespace, hook.URL()))
 	e.WaitReady()
-	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Operations: 150, Size: 6 << 10, Seed: 7, Concurrency: 8}
+	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Operations: 100, Size: size, Seed: 7, Concurrency: 8}
 	runLoad(t, config, opts) // warm
 	e.WaitSettled(wide)
 	before := e.Metrics().sum("process_resident_memory_bytes")
 
 	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
-	opts.Operations, opts.Seed = 2000, 8 // 12 MiB
+	opts.Operations, opts.Seed = 500, 8 // 12 MiB
 	done := runLoad(t, config, opts)
 	eventually(t, wide, "both watches are blocked", func() error {
 		for _, w := range e.Status().Watches {
@@ -50,8 +50,8 @@ shutdown: {grace: 2s}
 	}
 	grown := m.sum("process_resident_memory_bytes") - before
 	t.Logf("resident memory grew by %.1f MiB", grown/(1<<20))
-	if held := m.sum("kubeferry_deltas_received_total", "pipeline=p") - m.sum("kubeferry_records_delivered_total", "pipeline=p"); held > bound/(6<<10) {
-		t.Errorf("it took %v changes of 6 KiB", held)
+	if held := m.sum("kubeferry_deltas_received_total", "pipeline=p") - m.sum("kubeferry_records_delivered_total", "pipeline=p"); held > bound/size {
+		t.Errorf("it took %v changes of %d bytes", held, size)
 	}
 	if grown > 48<<20 {
 		t.Errorf("resident memory grew by %.1f MiB", grown/(1<<20))

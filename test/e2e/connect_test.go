@@ -18,6 +18,7 @@ import (
 // TestValidateConnect runs the command against real servers: what each is like is in the line of its sink, and none gets
 // a record.
 func TestValidateConnect(t *testing.T) {
+	t.Parallel()
 	binary := raceBinary(t)
 	good, denying, plain := webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t)
 	denying.Use(webhooktest.Status(http.StatusUnauthorized))

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,7 +41,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 
 	e.WaitReady() // without the CRD
 	e.WaitLogged(wide, "does not exist yet", "widgets")
-	lasting(t, 3*time.Second) // a few more attempts
+	e.WaitAnswered("404", 3) // several attempts
 	if n := len(e.Logged("does not exist yet")); n != 1 {
 		t.Errorf("%d lines say that it does not exist, want 1", n)
 	}

@@ -32,8 +32,8 @@ sinks:
 `, t.TempDir(), namespace, gone.URL(), well.URL()))
 	e.WaitReady()
 	gone.Use(webhooktest.Status(http.StatusServiceUnavailable))
-	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Operations: 1500, Size: 6 << 10, Seed: 54, Concurrency: 8}
-	done := runLoad(t, config, opts) // 9 MiB
+	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Operations: 500, Size: 12 << 10, Seed: 54, Concurrency: 8}
+	done := runLoad(t, config, opts) // 6 MiB
 	eventually(t, wide, "the source waits", func() error {
 		if s := e.Status(); !s.Watches[0].Blocked {
 			return fmt.Errorf("%+v", s.Watches[0])

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -91,6 +90,7 @@ sinks: [{name: all, webhook: {url: %q}}, {name: web, webhook: {url: %q}}]
 		})
 	}
 	// What cannot be known is marked, and arrives nevertheless.
+	forbidden := e.Answered("403")
 	for _, object := range []*unstructured.Unstructured{secret, nobody} {
 		for range 3 {
 			if _, about := r.report(object); about["metadataKnown"] != false || about["labels"] != nil {
@@ -100,7 +100,7 @@ sinks: [{name: all, webhook: {url: %q}}, {name: web, webhook: {url: %q}}]
 	}
 	e.WaitLogged(wide, "cannot be read", "Secret", "forbidden", "list and watch")
 	e.WaitLogged(wide, "cannot be read", "Nonesuch", "no such resource")
-	lasting(t, 3*time.Second) // a few more attempts
+	e.WaitAnswered("403", forbidden+3) // several attempts
 	warnings := map[any]int{}
 	for _, line := range e.Logged("cannot be read") {
 		if line["level"] == "WARN" {

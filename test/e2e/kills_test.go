@@ -44,7 +44,7 @@ sinks:
 	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: 9, Rate: 200})
 	runs[0].Wait(2) // the history before the first commit is the snapshot's
 	for range 10 {
-		lasting(t, time.Duration(300+rand.IntN(1300))*time.Millisecond)
+		lasting(t, time.Duration(300+rand.IntN(700))*time.Millisecond)
 		e.Kill()
 		runs[len(runs)-1].End()
 		runs = append(runs, watchCommits(t, dir))
@@ -88,7 +88,7 @@ sinks:
 // slow: an entry stays in the log until it is acknowledged, however far the reading is ahead.
 func TestKilledWhileCatchingUp(t *testing.T) {
 	const (
-		changes  = 3000
+		changes  = 1500
 		bound    = 512 << 10
 		underWay = 2 * 5 // what the configuration allows
 	)
@@ -109,7 +109,7 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 5}, concurrency: 2}}
 	e := startExporter(t, plane(t).KubeconfigFile(), text)
 	e.WaitReady()
 	all := runLoad(t, config, load.Options{
-		Resources: kinds, Namespaces: []string{namespace}, Objects: 200, Operations: changes, Seed: 16, Concurrency: 8,
+		Resources: kinds, Namespaces: []string{namespace}, Objects: 200, Operations: changes, Size: 2 << 10, Seed: 16, Concurrency: 8,
 	})
 	e.WaitWaiting(3*wide, changes)
 	eventually(t, wide, "what does not fit is in the log", func() error {
@@ -123,7 +123,7 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 5}, concurrency: 2}}
 
 	hook.Use(webhooktest.Always(webhooktest.Answer{Status: http.StatusOK, After: 10 * time.Millisecond}))
 	for n := range 4 {
-		want := len(hook.Accepted()) + 200 + rand.IntN(200)
+		want := len(hook.Accepted()) + 100 + rand.IntN(100)
 		eventually(t, 2*wide, "it delivers from its log", func() error {
 			if got := len(hook.Accepted()); got < want {
 				return fmt.Errorf("%d records, want %d", got, want)

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -22,6 +23,9 @@ func TestMain(m *testing.M) {
 	if shared, err = controlplane.Start(context.Background(), controlplane.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+	if err := flag.Set("test.parallel", "3"); err != nil { // most tests that may run side by side wait most of the time
+		panic(err)
 	}
 	code := m.Run()
 	shared.Stop()

@@ -18,6 +18,7 @@ import (
 // TestShutdownKeepsWhatIsLeft stops the exporter while its sink is dead, and starts it again: nothing is lost, and
 // nothing that was acknowledged is repeated.
 func TestShutdownKeepsWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	config := plane(t).Config()
 	namespace := newNamespace(t, "term")
 	kinds := []load.Resource{load.ConfigMaps()}
@@ -52,6 +53,7 @@ func TestShutdownKeepsWhatIsLeft(t *testing.T) {
 // TestSecondSignal asks the exporter to stop while its sink hangs, so that it would drain for the whole grace period, and
 // asks again: it leaves at once, by the signal, and the next start delivers everything.
 func TestSecondSignal(t *testing.T) {
+	t.Parallel()
 	config := plane(t).Config()
 	namespace := newNamespace(t, "twice")
 	kinds := []load.Resource{load.ConfigMaps()}

@@ -16,7 +16,7 @@ import (
 
 const (
 	// recoveryBound is how long after its sink's recovery a pipeline gets the first record through, and so how far apart
-	// its probes may be, not counting moments in which the machine let nobody run.
+	// its probes may be, not counting moments in which the machine ran nothing.
 	recoveryBound = 2 * time.Second
 	// recoveryWorst is the same for a single one on a machine that has other things to do.
 	recoveryWorst = 8 * time.Second
@@ -31,7 +31,7 @@ type failing struct {
 	begin    func()
 	end      func()
 	timeout  string
-	// repeats says that what was accepted in the moment of a break, or too late, is sent again.
+	// repeats is set if what was accepted in the moment of a break, or too late, is sent again.
 	repeats  bool
 	from, to int // requests seen when it began and ended
 	began    time.Time
@@ -45,7 +45,7 @@ type failing struct {
 // probe is one attempt of a pipeline to get through. It was made between two moments, which are one where it was seen.
 type probe struct{ after, before time.Time }
 
-// TestSinkFaults lets receivers fail in every way there is, at the same time, for 10 s of a load: nothing is lost, order
+// TestSinkFaults lets receivers fail in every way there is, at the same time, for 6 s of a load: nothing is lost, order
 // is kept, memory is bounded, each kind of sink is back within 2 s of its recovery, and a pipeline beside them notices nothing.
 func TestSinkFaults(t *testing.T) {
 	config := plane(t).Config()
@@ -72,7 +72,7 @@ pipelines:
   - {name: healthy, webhook: {url: %q}}
 %s`, t.TempDir(), namespace, &pipelines, healthy.URL(), &sinks))
 	e.WaitReady()
-	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 40, Seed: 6, Rate: 60})
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 40, Seed: 6, Rate: 40})
 	eventually(t, wide, "every pipeline delivers", func() error {
 		for _, p := range e.Status().Pipelines {
 			if p.Delivered < 30 {
@@ -94,7 +94,7 @@ pipelines:
 		f.closed = time.Now()
 	}
 	pulse := startPulse(t, nil)
-	busy := countFailures(t, e, all, 10*time.Second)
+	busy := countFailures(t, e, all, 6*time.Second)
 	m := e.Metrics()
 	during := func(name string) float64 {
 		return m.sum(name, "pipeline=healthy") - calm.sum(name, "pipeline=healthy")
@@ -107,7 +107,7 @@ pipelines:
 		if bytes := m.sum("kubeferry_backlog_bytes", "pipeline="+f.pipeline); bytes > 2*128<<10 {
 			t.Errorf("%s: backlog_bytes is %v", f.pipeline, bytes)
 		}
-		if waiting := m.sum("kubeferry_backlog_deltas", "pipeline="+f.pipeline); waiting < 300 {
+		if waiting := m.sum("kubeferry_backlog_deltas", "pipeline="+f.pipeline); waiting < 120 {
 			t.Errorf("%s: %v changes wait; the load is poor", f.pipeline, waiting)
 		}
 	}
@@ -119,12 +119,15 @@ pipelines:
 	if grown > 128<<20 { // under the race detector, with 14 backlogs
 		t.Errorf("peak RSS grew by %d MiB", grown>>20)
 	}
-	for _, f := range all { // one after the other: what they have to catch up with keeps the machine busy
+	var done *load.Result
+	for n, f := range all { // one after the other: what they have to catch up with keeps the machine busy
+		if n == len(all)/2 {
+			done = running.End() // on a slow machine every pipeline would have more to catch up with than the one before
+		}
 		f.to, f.ended = len(f.hook.Requests()), time.Now()
 		f.end()
 		e.WaitGate(wide, f.pipeline, true)
 	}
-	done := running.End()
 
 	expectAll(t, watched, done, hookReader(t, healthy, cloudEvents), oracle.CompareOptions{})
 	// Of each kind the better one: the machine may be busy with what another pipeline has to catch up with.

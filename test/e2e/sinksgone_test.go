@@ -24,15 +24,14 @@ import (
 // meanwhile, and has etcd compacted again and again: with spill every single change arrives, memory stays small, and
 // JetStream stores nothing twice.
 func TestSinkGoneForTheWholeLoad(t *testing.T) {
-	// What of the log is mapped into memory counts as resident, so that the bound on RSS is one for so much of a log.
-	operations, bound, every := 6000, 2<<20, 500*time.Millisecond
+	l := goneLoad{operations: 1500, rate: 250, size: 8 << 10, bound: 2 << 20, every: 500 * time.Millisecond}
 	if soaking() {
-		operations, bound, every = 20000, 8<<20, 5*time.Second
+		l = goneLoad{operations: 20000, size: 2 << 10, bound: 8 << 20, every: 5 * time.Second}
 	}
 	t.Run("webhook", func(t *testing.T) {
 		hook := webhooktest.Start(t)
 		way := proxy.NewTCP(t, strings.TrimPrefix(hook.URL(), "http://"))
-		sinksGone(t, operations, bound, every, goneSink{
+		sinksGone(t, l, goneSink{
 			name:   "hook",
 			config: fmt.Sprintf("webhook: {url: %q, batch: {maxRecords: 50}}", "http://"+way.Addr()),
 			back:   way.Come,
@@ -45,13 +44,22 @@ func TestSinkGoneForTheWholeLoad(t *testing.T) {
 		bus.Stop()
 		broker.Stop()
 		jetstream := fmt.Sprintf(`nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: GONE, create: true}}`, bus.URL())
-		sinksGone(t, operations/3, bound, every/2,
+		l := l
+		l.operations, l.every = l.operations/3, l.every/2
+		sinksGone(t, l,
 			goneSink{name: "jetstream", config: jetstream, back: bus.Restart, read: streamReader(t, bus, "GONE"), once: true},
 			goneSink{
 				name: "kafka", config: fmt.Sprintf("kafka: {brokers: [%q], topic: gone}", broker.Addr()), back: broker.Restart,
 				read: topicReader(t, broker, cloudEvents, "gone"),
 			})
 	})
+}
+
+// goneLoad is what piles up before sinks that are gone.
+type goneLoad struct {
+	operations, rate, size int
+	bound                  int           // backlog.maxBytes
+	every                  time.Duration // between compactions: short enough for several during the load
 }
 
 // goneSink is a sink that is away until back.
@@ -62,14 +70,14 @@ type goneSink struct {
 	once         bool // nothing may arrive twice
 }
 
-func sinksGone(t *testing.T, operations, bound int, every time.Duration, gone ...goneSink) {
+func sinksGone(t *testing.T, l goneLoad, gone ...goneSink) {
 	config := plane(t).Config()
 	namespace := newNamespace(t, "spill")
 	kinds := []load.Resource{load.ConfigMaps()}
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
 	var pipelines, sinks strings.Builder
 	for _, g := range gone {
-		_, _ = fmt.Fprintf(&pipelines, "  - {name: %[1]s, sink: %[1]s, backlog: {maxBytes: %[2]d}}\n", g.name, bound)
+		_, _ = fmt.Fprintf(&pipelines, "  - {name: %[1]s, sink: %[1]s, backlog: {maxBytes: %[2]d}}\n", g.name, l.bound)
 		_, _ = fmt.Fprintf(&sinks, "  - {name: %s, %s}\n", g.name, g.config)
 	}
 	dir := t.TempDir()
@@ -91,9 +99,10 @@ pipelines:
 		defer close(over)
 		var err error
 		result, err = load.Run(t.Context(), config, load.Options{
-			Resources: kinds, Namespaces: []string{namespace}, Objects: 100, Operations: operations, Seed: 10, Size: 2048, Concurrency: 8,
+			Resources: kinds, Namespaces: []string{namespace}, Objects: 100, Seed: 10, Concurrency: 8,
+			Operations: l.operations, Rate: l.rate, Size: l.size,
 			OnWrite: func(int64) {
-				if writes.Add(1) == int64(operations)/2 {
+				if writes.Add(1) == int64(l.operations)/2 {
 					close(half)
 				}
 			},
@@ -102,9 +111,9 @@ pipelines:
 			t.Error(err)
 		}
 	}()
-	compactions := keepCompacting(t, every)
+	compactions := keepCompacting(t, l.every)
 	memory := func(e *exporter) *memoryBound {
-		return &memoryBound{e: e, dir: dir, bytes: float64(bound), largest: 2 * 2048, samples: map[string][]memorySample{}}
+		return &memoryBound{e: e, dir: dir, bytes: float64(l.bound), largest: 2 * float64(l.size), samples: map[string][]memorySample{}}
 	}
 	memory(e).Until(half)
 	before := peakRSS(t, e)
@@ -119,10 +128,10 @@ pipelines:
 	if result == nil {
 		t.FailNow()
 	}
-	e.WaitWaiting(3*wide, uint64(operations)*9/10)
+	e.WaitWaiting(3*wide, uint64(l.operations)*9/10)
 	for _, g := range gone {
 		eventually(t, wide, g.name+": what does not fit in memory is in the log only", func() error {
-			if held := e.Metrics().sum("kubeferry_backlog_bytes", "pipeline="+g.name); held > float64(bound) {
+			if held := e.Metrics().sum("kubeferry_backlog_bytes", "pipeline="+g.name); held > float64(l.bound) {
 				return fmt.Errorf("%v bytes in memory", held)
 			}
 			return nil

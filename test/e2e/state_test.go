@@ -189,7 +189,8 @@ sinks:
 
 // TestOneHotObject changes a single object as fast as the server takes it: every change arrives, in order.
 func TestOneHotObject(t *testing.T) {
-	changes := 3000
+	t.Parallel()
+	changes := 1500
 	if soaking() {
 		changes = 20000
 	}
@@ -221,6 +222,7 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 100}}}]
 // again by itself once it has delivered what there is no room for.
 func TestFullDisk(t *testing.T) {
 	t.Run("killed", func(t *testing.T) {
+		t.Parallel()
 		full := fillDisk(t, limitedFiles())
 		full.exporter.Kill()
 		full.hook.Use(webhooktest.Accept())
@@ -229,6 +231,7 @@ func TestFullDisk(t *testing.T) {
 		e.WaitReady()
 	})
 	t.Run("delivered", func(t *testing.T) {
+		t.Parallel()
 		limit := limitedFiles()
 		if os.Getuid() == 0 {
 			limit = smallDisk()
@@ -314,6 +317,7 @@ func smallDisk() func(string) func(*process.Options) {
 
 // TestStateDirectoryThatCannotBeUsed gives clear errors and leaves everything as it was.
 func TestStateDirectoryThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
 	namespace := newNamespace(t, "dir")
 	hook := webhooktest.Start(t)
 	dir := t.TempDir()

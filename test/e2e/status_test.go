@@ -88,6 +88,23 @@ next:
 	return sum
 }
 
+// Answered is how many requests the API server has answered with a status code so far, or <error> if it did not answer.
+func (e *exporter) Answered(code string) float64 {
+	e.tb.Helper()
+	return max(0, e.Metrics().sum("rest_client_requests_total", "code="+code))
+}
+
+// WaitAnswered returns when Answered is at least n.
+func (e *exporter) WaitAnswered(code string, n float64) {
+	e.tb.Helper()
+	eventually(e.tb, wide, fmt.Sprintf("%v requests with the result %s", n, code), func() error {
+		if got := e.Answered(code); got < n {
+			return fmt.Errorf("%v", got)
+		}
+		return nil
+	})
+}
+
 // checkLedgers compares what each pipeline took with what became of it, in one scrape.
 func (e *exporter) checkLedgers() {
 	e.tb.Helper()

@@ -18,6 +18,7 @@ import (
 // TestVersionNoLongerServed stops serving the watched version of a CRD for a while. Its objects exist, so nothing is
 // said to be deleted, and nothing is repeated when the version is served again.
 func TestVersionNoLongerServed(t *testing.T) {
+	t.Parallel()
 	config := plane(t).Config()
 	namespace := newNamespace(t, "version")
 	client, err := dynamic.NewForConfig(config)
