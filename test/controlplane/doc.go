@@ -14,7 +14,7 @@
 //
 // # Making the server forget
 //
-// A watch that asks for history gets a 410 after [ControlPlane.RestartAPIServer], because a new watch cache begins with
+// A watch from an older position gets a 410 after [ControlPlane.RestartAPIServer], because a new watch cache begins with
 // its first list. Without a restart only resources that have no watch cache notice [ControlPlane.CompactEtcd]: core
 // Events, and everything under the flag --watch-cache=false.
 package controlplane

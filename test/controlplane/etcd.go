@@ -90,7 +90,7 @@ func (c *ControlPlane) RestoreEtcd(ctx context.Context) error {
 	return c.startAPIServer(ctx)
 }
 
-// waitReady is [process.Process.WaitReady] with a time limit, and tells a lost race for a port from other failures.
+// waitReady is [process.Process.WaitReady] with a time limit, and distinguishes a lost race for a port from other failures.
 func (c *ControlPlane) waitReady(ctx context.Context, p *process.Process, probe func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

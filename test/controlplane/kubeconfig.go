@@ -34,7 +34,7 @@ func WriteKubeconfig(path string, config *rest.Config) error {
 }
 
 // ServiceAccountConfig creates a ServiceAccount unless it exists and returns a client configuration that has nothing
-// but a token for it. It may do nothing until RBAC rules say otherwise.
+// but a token for it. It may do nothing until RBAC rules allow it.
 func (c *ControlPlane) ServiceAccountConfig(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	client, err := kubernetes.NewForConfig(c.config)
 	if err != nil {

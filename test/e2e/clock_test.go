@@ -17,7 +17,7 @@ import (
 // back until then, no age is negative, and order and delivery hold.
 //
 // The clock of the machine that runs tests is not a test's to set, a time namespace does not move it, and a static Go
-// program asks the kernel past any library that could lie. So the state is moved instead, which is what a clock set
+// program reads the kernel's clock without any library that could be replaced. So the state is moved instead, which is what a clock set
 // back between two runs looks like. Within a run Go's durations come from the monotonic clock.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()

@@ -181,7 +181,7 @@ func topicArrivals(tb testing.TB, broker *kafkatest.Broker, topic string) []arri
 
 // expectFewRepeats checks what arrived again for each run that was killed: only what the sink had taken after the run's
 // last commit began, and of what was taken earlier, no more than what was under way at that moment: the sink had it, and
-// the exporter did not know yet. It returns how many there are.
+// the exporter had not read its answer yet. It returns how many there are.
 func expectFewRepeats(tb testing.TB, sink string, arrivals []arrival, runs []*commits, underWay int) int {
 	tb.Helper()
 	before := map[string]time.Time{}
@@ -224,7 +224,7 @@ func runAt(runs []*commits, at time.Time) int {
 }
 
 // expectFrequentCommits checks that commits were written about as often as they should, from the first arrival of each
-// run to its end. Moments in which the machine let nobody run do not count, and commits may be slow: late by as much
+// run to its end. Moments in which the machine ran nothing do not count, and commits may be slow: late by as much
 // again, and half of that.
 func expectFrequentCommits(tb testing.TB, arrivals []arrival, runs []*commits) {
 	tb.Helper()

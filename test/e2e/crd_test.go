@@ -122,7 +122,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	}
 }
 
-// TestCRDComesWhileCutOff has the CRD and an object of it come while the exporter, which knows that there was none,
+// TestCRDComesWhileCutOff has the CRD and an object of it come while the exporter, which has found that there was none,
 // does not look. `snapshot: never` is about what existed before, and this did not.
 func TestCRDComesWhileCutOff(t *testing.T) {
 	config := plane(t).Config()

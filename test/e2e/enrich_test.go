@@ -18,7 +18,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestEnrich reports Events about objects of several kinds and looks at what the records say of those objects. The
+// TestEnrich reports Events about objects of several kinds and checks the metadata of those objects in the records. The
 // exporter may read ConfigMaps, Nodes, Pods and Widgets, and no Secrets. It changes CRDs, so it does not run in parallel.
 func TestEnrich(t *testing.T) {
 	config := plane(t).Config()
@@ -183,7 +183,7 @@ type reporter struct {
 	number    int
 }
 
-// report writes an Event about an object, with its name as its reason, and returns what the record says of the object.
+// report writes an Event about an object, with its name as its reason, and returns the metadata of the object in the record.
 func (r *reporter) report(object *unstructured.Unstructured) (event string, about map[string]any) {
 	r.t.Helper()
 	r.number++
@@ -198,7 +198,7 @@ func (r *reporter) report(object *unstructured.Unstructured) (event string, abou
 	return event, involved(r.wait(event, "ADDED"))
 }
 
-// until writes Events about an object until a record says of it what is wanted.
+// until writes Events about an object until a record has the wanted metadata.
 func (r *reporter) until(object *unstructured.Unstructured, wanted func(about map[string]any) bool) (event string, about map[string]any) {
 	r.t.Helper()
 	eventually(r.t, 2*wide, "an Event about "+object.GetKind(), func() error {

@@ -28,7 +28,7 @@ type exporter struct {
 	address string // of metrics and probes
 	log     string // file
 	stdout  string // file
-	// leaves says that the test means to stop it with changes that cannot be delivered.
+	// leaves is set if the test stops it with changes that cannot be delivered.
 	leaves bool
 	ended  bool
 }
@@ -130,7 +130,7 @@ func (e *exporter) Kill() {
 	e.process.Kill()
 }
 
-// WaitReady returns when /readyz says ok.
+// WaitReady returns when /readyz answers with 200.
 func (e *exporter) WaitReady() {
 	e.tb.Helper()
 	eventually(e.tb, 20*time.Second, "readiness", func() error {
@@ -142,7 +142,7 @@ func (e *exporter) WaitReady() {
 	})
 }
 
-// Get asks the exporter's HTTP server, which must answer soon whatever happens.
+// Get sends a request to the exporter's HTTP server, which must answer soon whatever happens.
 func (e *exporter) Get(path string) (code int, body string) {
 	e.tb.Helper()
 	client := http.Client{Timeout: wide, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -55,7 +55,7 @@ sinks:
 	}
 }
 
-// TestCommandLine refuses what it does not know with exit code 2.
+// TestCommandLine: unknown commands, files and contexts end with exit code 2.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	good := writeConfig(t, t.TempDir(), `

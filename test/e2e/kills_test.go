@@ -22,7 +22,7 @@ func TestKilledTenTimes(t *testing.T) {
 	kinds := []load.Resource{load.Deployments(), load.ConfigMaps(), load.Events()}
 	hook := webhooktest.Start(t)
 	bus := natstest.Start(t, nil)
-	// The broker's time of a record is when it was stored, not what the record says.
+	// The broker's time of a record is when it was stored, not the one in the record.
 	broker := kafkatest.StartWith(t, kafkatest.Options{Properties: map[string]string{"log.message.timestamp.type": "LogAppendTime"}})
 	broker.CreateTopic("kill", 3)
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})

@@ -12,8 +12,8 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// told is what a pipeline's receiver got of objects, as "TYPE name".
-func told(hook *webhooktest.Receiver) []string {
+// received is what a pipeline's receiver got of objects, as "TYPE name".
+func received(hook *webhooktest.Receiver) []string {
 	var found []string
 	for _, event := range eventsOf(hook) {
 		text := event.Data.Type
@@ -63,19 +63,19 @@ func eventsOf(hook *webhooktest.Receiver) []event {
 	return events
 }
 
-// expectTold waits for what a receiver was told, but for what was sent again.
-func expectTold(tb testing.TB, hook *webhooktest.Receiver, want ...string) {
+// expectReceived waits for what a receiver got, but for what was sent again.
+func expectReceived(tb testing.TB, hook *webhooktest.Receiver, want ...string) {
 	tb.Helper()
 	eventually(tb, wide, fmt.Sprintf("the records %q", want), func() error {
-		if got := slices.Compact(told(hook)); !slices.Equal(got, want) {
+		if got := slices.Compact(received(hook)); !slices.Equal(got, want) {
 			return fmt.Errorf("got %q", got)
 		}
 		return nil
 	})
 }
 
-// Filters, transforms and differences on a real API server, through a crash and through a gap: who is told of which
-// object outlives the process, and so does the version before.
+// Filters, transforms and differences on a real API server, through a crash and through a gap: which pipeline
+// received which object outlives the process, and so does the version before.
 func TestFiltersAndDifferencesOutliveTheProcess(t *testing.T) {
 	config := plane(t).Config()
 	namespace := newNamespace(t, "language")
@@ -111,14 +111,14 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 	maps.Create("b", labelled("db", "1"))
 	maps.Create("c", data("1")) // the expression fails on it
 	maps.Patch("a", labelled("web", "2"))
-	expectTold(t, web, "ADDED a", "MODIFIED a")
-	expectTold(t, quiet, "MODIFIED a")
+	expectReceived(t, web, "ADDED a", "MODIFIED a")
+	expectReceived(t, quiet, "MODIFIED a")
 	e.Stop() // what is known until here is committed
 	e = startExporter(t, plane(t).KubeconfigFile(), text)
 	e.WaitReady()
 	maps.Patch("a", labelled("web", "3"))
 	eventually(t, wide, "the third version", func() error {
-		if n := len(told(web)); n < 3 {
+		if n := len(received(web)); n < 3 {
 			return fmt.Errorf("%d records", n)
 		}
 		return nil
@@ -130,9 +130,9 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 	e = startExporter(t, plane(t).KubeconfigFile(), text)
 	e.WaitReady()
 	maps.Patch("a", map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "other"}}})
-	expectTold(t, web, "ADDED a", "MODIFIED a", "DELETED a")
+	expectReceived(t, web, "ADDED a", "MODIFIED a", "DELETED a")
 	maps.Delete("a")
-	expectTold(t, quiet, "MODIFIED a", "DELETED a")
+	expectReceived(t, quiet, "MODIFIED a", "DELETED a")
 	e.WaitSettled(wide)
 	checkDifferences(t, eventsOf(web), eventsOf(old))
 	for _, event := range eventsOf(quiet) {
@@ -143,7 +143,7 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 
 	// Through a gap: a deletion that was missed goes to those who knew the object, with its last known state.
 	maps.Create("d", labelled("web", "1"))
-	expectTold(t, web, "ADDED a", "MODIFIED a", "DELETED a", "ADDED d")
+	expectReceived(t, web, "ADDED a", "MODIFIED a", "DELETED a", "ADDED d")
 	e.WaitSettled(wide)
 	e.Stop()
 	maps.Delete("d")
@@ -155,9 +155,9 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 		t.Fatal(err)
 	}
 	startExporter(t, plane(t).KubeconfigFile(), text)
-	expectTold(t, web, "ADDED a", "MODIFIED a", "DELETED a", "ADDED d", "GAP ", "DELETED inferred d")
+	expectReceived(t, web, "ADDED a", "MODIFIED a", "DELETED a", "ADDED d", "GAP ", "DELETED inferred d")
 	eventually(t, wide, "what was missed", func() error {
-		missed := slices.DeleteFunc(told(old), func(s string) bool { return !strings.Contains(s, "inferred") })
+		missed := slices.DeleteFunc(received(old), func(s string) bool { return !strings.Contains(s, "inferred") })
 		slices.Sort(missed)
 		if !slices.Equal(missed, []string{"DELETED inferred b", "DELETED inferred d"}) {
 			return fmt.Errorf("got %q", missed)

@@ -38,7 +38,7 @@ func writeKubeconfig(tb testing.TB, config *rest.Config) string {
 	return file
 }
 
-// isWatch tells a request that watches a resource.
+// isWatch reports whether a request watches a resource.
 func isWatch(path string, query url.Values, resource string) bool {
 	return strings.HasSuffix(path, "/"+resource) && query.Get("watch") != ""
 }
@@ -53,7 +53,7 @@ func watches(resource string, fault *proxy.Fault) proxy.Rule {
 	}
 }
 
-// relists returns the requests that asked the API server for the state of a resource. The list of one object that
+// relists returns the requests that read the state of a resource from the API server. The list of one object that
 // compares positions is none.
 func relists(requests []proxy.Request, resource string) []proxy.Request {
 	var found []proxy.Request

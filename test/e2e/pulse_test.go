@@ -9,7 +9,8 @@ import (
 // beat is how often a pulse beats when the machine lets it.
 const beat = 5 * time.Millisecond
 
-// pulse shows when the machine let nobody run, so that a bound on time can leave that out: a moment without a beat.
+// pulse shows when the machine did not run this process, so that a bound on time can leave that out: a moment without a
+// beat.
 type pulse struct {
 	Stop func() // may be called more than once
 

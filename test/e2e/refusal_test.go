@@ -21,7 +21,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// refused is what the API server says to a position that it does not remember.
+// refused is the API server's answer to a position that is compacted.
 var refused = statusOf(apierrors.NewResourceExpired("too old resource version"))
 
 // TestHistoryRefused has a watch refused under a load in each of the ways there are: one gap record, and everything else
@@ -147,7 +147,7 @@ func expectGaps(t *testing.T, e *exporter, records []oracle.Record, n int) {
 	}
 }
 
-// expectRange wants a gap from a position that a watch could have been at after what it told, before the server went on
+// expectRange wants a gap from a position that a watch could have been at after what it sent, before the server went on
 // from left, to a version between back and the present one. It is for tests without an oracle, which judges the same.
 func expectRange(tb testing.TB, config *rest.Config, gap oracle.Record, told []oracle.Record, left, back uint64) {
 	tb.Helper()

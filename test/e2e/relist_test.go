@@ -78,7 +78,7 @@ func TestAPIServerKilled(t *testing.T) {
 	}
 }
 
-// TestGapThenDifferences takes history away while the exporter is cut off: what it is told then is a gap, and only
+// TestGapThenDifferences takes history away while the exporter is cut off: what it sends then is a gap, and only
 // after it the net difference.
 func TestGapThenDifferences(t *testing.T) {
 	tests := []struct {
@@ -278,7 +278,7 @@ func TestNothingIsInferredFromErrors(t *testing.T) {
 	hook := webhooktest.Start(t)
 	e := startExporter(t, kubeconfig, hookConfig("[v1/configmaps]", "{include: ["+namespace+"]}", hook.URL()))
 
-	// Forbidden from the start: the log says what is missing, and readiness waits.
+	// Forbidden from the start: the log names the missing right, and readiness waits.
 	line := e.WaitLogged(wide, "forbidden", "configmaps", "watch", namespace)
 	rule := fmt.Sprint(line["rule"])
 	for _, part := range []string{"Role in namespace " + namespace, `apiGroups: [""]`, `resources: ["configmaps"]`, "list", "watch"} {

@@ -152,7 +152,7 @@ sinks:
 	}
 }
 
-// TestSnapshotNever learns what exists in silence, and tells what becomes of it.
+// TestSnapshotNever: what exists at the start is not sent, and its later changes are.
 func TestSnapshotNever(t *testing.T) {
 	t.Parallel()
 	config := plane(t).Config()

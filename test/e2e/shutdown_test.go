@@ -50,8 +50,8 @@ func TestShutdownKeepsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestSecondSignal asks the exporter to stop while its sink hangs, so that it would drain for the whole grace period, and
-// asks again: it leaves at once, by the signal, and the next start delivers everything.
+// TestSecondSignal sends SIGTERM while the sink hangs, so that the exporter would drain for the whole grace period, and
+// sends it again: the exporter ends at once, by the signal, and the next start delivers everything.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	config := plane(t).Config()

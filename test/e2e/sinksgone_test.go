@@ -168,7 +168,7 @@ pipelines:
 	}
 }
 
-// keepCompacting compacts etcd again and again, until the function that it returns is called, which tells how often. What
+// keepCompacting compacts etcd again and again, until the function that it returns is called, which returns how often. What
 // happened in the last second is spared: it is the history that the API server itself may not have read yet. Without
 // it, its watch cache would begin anew and refuse what is due.
 func keepCompacting(tb testing.TB, every time.Duration) (end func() int) {

@@ -217,7 +217,7 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 100}}}]
 	}
 }
 
-// TestFullDisk fills the disk of the state directory: deliveries go on, the exporter says so and is not ready. Either it
+// TestFullDisk fills the disk of the state directory: deliveries go on, the exporter reports it and is not ready. Either it
 // is killed, and goes on where the last commit was once there is room again; or the sink comes back, and it is ready
 // again by itself once it has delivered what there is no room for.
 func TestFullDisk(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestStateFileCutShort cuts the state file of a killed exporter off at several places. Either all of it was there, or
-// the file is set aside as it was, the log says so, and what exists is told from the beginning: no loss in silence.
+// the file is set aside as it was, the log reports it, and what exists is sent from the beginning: no loss in silence.
 func TestStateFileCutShort(t *testing.T) {
 	t.Parallel()
 	config := plane(t).Config()

@@ -14,7 +14,7 @@ import (
 )
 
 // TestKilledAndHistoryRefused kills the exporter with -9 under a load, and has etcd compacted while it is away: what it
-// knows then is older than what it told. It says so, and what it infers is in order for whoever goes by the sequence.
+// has stored then is older than what it sent. It reports so, and what it infers is in order for whoever goes by the sequence.
 func TestKilledAndHistoryRefused(t *testing.T) {
 	config := plane(t).Config()
 	namespace := newNamespace(t, "unclean")
@@ -83,7 +83,7 @@ func behind(records []oracle.Record) (ids []string) {
 	return ids
 }
 
-// expectUncleanGaps wants a gap that says unclean for each kill, from no earlier than what was acknowledged more than a
+// expectUncleanGaps wants a gap marked as unclean for each kill, from no earlier than what was acknowledged more than a
 // commit interval before.
 func expectUncleanGaps(t *testing.T, hook *webhooktest.Receiver, records []oracle.Record, kills []time.Time) {
 	t.Helper()

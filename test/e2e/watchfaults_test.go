@@ -18,7 +18,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// soaking says that the long forms are asked for.
+// soaking reports whether the long forms of the tests are to run.
 func soaking() bool { return os.Getenv("KUBEFERRY_SOAK") != "" }
 
 // statusOf is what the API server answers with an error of its own.
@@ -29,7 +29,7 @@ func statusOf(err apierrors.APIStatus) *metav1.Status {
 }
 
 // TestWatchStartFails lets every attempt to open a watch fail for a while, and has the exporter killed and started again
-// meanwhile: that is no loss of history, so nothing is read again, no gap is told, and every change arrives.
+// meanwhile: that is no loss of history, so nothing is read again, no gap is sent, and every change arrives.
 func TestWatchStartFails(t *testing.T) {
 	lasts := 10 * time.Second
 	if soaking() {

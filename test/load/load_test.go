@@ -92,7 +92,7 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Each worker may be at a write when it is told to end.
+		// Each worker may be at a write when the load is to end.
 		if n := result.Created + result.Updated + result.Deleted - result.Recreated; n < writes || n > writes+4 {
 			t.Errorf("%d operations, want %d", n, writes)
 		}

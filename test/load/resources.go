@@ -21,7 +21,7 @@ type object struct {
 	namespace, name string
 }
 
-// All is every resource the load knows. Widgets need [InstallWidgets].
+// All is every resource of this package. Widgets need [InstallWidgets].
 func All() []Resource { return []Resource{Deployments(), ConfigMaps(), Events(), Widgets()} }
 
 // GVRs are the group, version and resource of each of resources.

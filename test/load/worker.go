@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// worker owns some of the names; nobody else writes them.
+// worker owns some of the names; no other worker writes them.
 type worker struct {
 	client     dynamic.Interface
 	progress   *progress
@@ -67,7 +67,7 @@ func (w *worker) next(ctx context.Context) bool {
 	case <-w.until:
 		return false
 	default:
-		return true // whatever comes next tells if ctx has ended
+		return true // the next request fails if ctx has ended
 	}
 }
 

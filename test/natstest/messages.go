@@ -97,7 +97,7 @@ func (a *access) ReadAll(ctx context.Context, stream string) ([]Message, error) 
 	})
 }
 
-// Consume reads a stream from its beginning until done, which is asked after each message with everything read so far,
+// Consume reads a stream from its beginning until done, which is called after each message with everything read so far,
 // returns true. When ctx ends first, the error says so and the messages read so far are returned with it.
 func (a *access) Consume(ctx context.Context, done func(messages []Message) bool, stream string) ([]Message, error) {
 	a.tb.Helper()

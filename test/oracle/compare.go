@@ -25,8 +25,8 @@ type CompareOptions struct {
 	Since string
 	// AllowGaps accepts gap records and inferred ones. Between `from` and `to` of a gap only the net difference is due.
 	AllowGaps bool
-	// AllowUnclean accepts gaps of an exporter that was killed. What is due then is less: a deletion that was told may be
-	// told again, and one of an object that lived in the gap only cannot be known.
+	// AllowUnclean accepts gaps of an exporter that was killed. What is due then is less: a deletion that was sent may be
+	// sent again, and one of an object that lived in the gap only cannot be known.
 	AllowUnclean bool
 	// AllowHoles accepts that the oracle itself lost history, so that its verdict is a mild one there.
 	AllowHoles bool

@@ -19,13 +19,13 @@ func newGap(r Record, at int) gap {
 	return gap{span: span{from, to}, record: r, at: at, unclean: r.Unclean}
 }
 
-// covers tells if the gap's watch sees what r tells of, or a part of it.
+// covers reports whether the gap's watch sees the object of r, or a part of its range.
 func (g gap) covers(r Record) bool {
 	return g.record.Resource == r.Resource &&
 		(g.record.Namespace == "" || r.Namespace == "" || g.record.Namespace == r.Namespace)
 }
 
-// gapsOf are the gaps that arrived so far in a watch that sees what r tells of.
+// gapsOf are the gaps that arrived so far in a watch that sees the object of r.
 func (c *comparison) gapsOf(r Record) []gap {
 	var found []gap
 	for _, g := range c.gaps {
@@ -50,25 +50,25 @@ func (c *comparison) impossibleGap(r Record) string {
 		return fmt.Sprintf("it goes from %q to %q", r.From, r.To)
 	case c.opts.newest != 0 && to > c.opts.newest:
 		return fmt.Sprintf("it goes to %d, the server is at %d", to, c.opts.newest)
-	case r.Unclean: // it begins at the last commit, and more was told
+	case r.Unclean: // it begins at the last commit, and more was sent
 		return ""
 	}
 	g := newGap(r, c.at[r.ID])
 	again := len(c.gapsOf(r)) > 0
 	for _, before := range c.first[:g.at] {
-		// Of a reading that another gap began the position knows nothing before its end.
+		// Of a reading that another gap began there is no position before its end.
 		if before.Type == Gap || before.Inferred || before.Snapshot && again || !g.covers(before) {
 			continue
 		}
 		if before.order() > from {
-			return "it begins before what was told: " + before.ID
+			return "it begins before what was sent: " + before.ID
 		}
 	}
 	return ""
 }
 
 // misplaced is the reason why a record cannot have arrived after the gaps that did, or empty: what lies inside of one is
-// not told as it happened, and what is inferred lies inside of one.
+// not sent as it happened, and what is inferred lies inside of one.
 func (c *comparison) misplaced(r Record) string {
 	explained := !r.Inferred
 	for _, g := range c.gapsOf(r) {
@@ -76,7 +76,7 @@ func (c *comparison) misplaced(r Record) string {
 		if inside && !r.Inferred && !r.Snapshot {
 			return "the history around it was refused: " + g.record.ID
 		}
-		// Without a sequence nothing tells when it was deleted.
+		// Without a sequence it is not known when it was deleted.
 		explained = explained || inside || r.Type == Deleted && r.Sequence == 0
 	}
 	if !explained {

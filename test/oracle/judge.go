@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// judge decides if a record that arrived for the first time tells of something that happened, and in its turn.
+// judge decides if a record that arrived for the first time is of something that happened, and in its turn.
 func (c *comparison) judge(r Record) {
 	switch {
 	case r.Type == Gap:
@@ -88,21 +88,21 @@ func (c *comparison) unexpected(r Record) string {
 			return "" // the oracle cannot know
 		}
 	}
-	return "nobody saw it happen"
+	return "no watch saw it happen"
 }
 
-// outOfPlace is the reason why an inferred DELETED does not tell of the deletion that was seen, or empty.
+// outOfPlace is the reason why an inferred DELETED is not of the deletion that was seen, or empty.
 func (c *comparison) outOfPlace(r Record, seen change) string {
 	switch {
 	case r.Sequence != 0 && !seen.net && r.Sequence < seen.rank:
 		return "its sequence is before the deletion at " + seen.version
 	case c.ended[r.UID] && !slices.ContainsFunc(c.gapsOf(r), func(g gap) bool { return g.unclean }):
-		return "the deletion was told before"
+		return "the deletion was sent before"
 	}
 	return ""
 }
 
-// watcherOf is the watch that sees what r tells of, or a part of it: a gap without a namespace is about all of them.
+// watcherOf is the watch that sees the object of r, or a part of its range: a gap without a namespace is about all of them.
 func (o *Oracle) watcherOf(r Record) *watcher {
 	for _, w := range o.watches {
 		everywhere := w.namespace == "" || r.Type == Gap && r.Namespace == ""
@@ -146,7 +146,7 @@ func (c *comparison) require(w *watcher) {
 	}
 }
 
-// goneBefore tells if an object was deleted before the pipeline began.
+// goneBefore reports whether an object was deleted before the pipeline began.
 func (c *comparison) goneBefore(changes []change) bool {
 	for _, ch := range changes {
 		if ch.typ == Deleted && ch.rank <= c.since {
@@ -156,7 +156,7 @@ func (c *comparison) goneBefore(changes []change) bool {
 	return false
 }
 
-// delivered tells if a change arrived, itself or as a snapshot or inferred record of the same state.
+// delivered reports whether a change arrived, itself or as a snapshot or inferred record of the same state.
 func (c *comparison) delivered(ch change) bool {
 	if _, ok := c.at[id(c.oracle.cluster, ch.uid, ch.version, ch.typ)]; ok {
 		return true
@@ -177,7 +177,7 @@ func (c *comparison) delivered(ch change) bool {
 	return c.coveredBySnapshot(ch.state)
 }
 
-// coveredBySnapshot tells if the first that arrived of an object is a snapshot of a later state: the pipeline began
+// coveredBySnapshot reports whether the first that arrived of an object is a snapshot of a later state: the pipeline began
 // after s. A snapshot that comes later excuses nothing.
 func (c *comparison) coveredBySnapshot(s state) bool {
 	records := c.byUID[s.uid]
@@ -188,7 +188,7 @@ func (c *comparison) coveredBySnapshot(s state) bool {
 	return err == nil && v >= s.rank
 }
 
-// excused tells if a change need not have arrived, because a gap that was reported contains it and a later change of
+// excused reports whether a change need not have arrived, because a gap that was reported contains it and a later change of
 // the object, or all of the object's life.
 func (c *comparison) excused(ch change, later []change, lost []gap) bool {
 	for _, gap := range lost {
@@ -205,8 +205,8 @@ func (c *comparison) excused(ch change, later []change, lost []gap) bool {
 	return false
 }
 
-// unknowable tells if a deletion lies in the range of an unclean gap, together with all of the object's life that the
-// exporter had told before the gap: it was killed before it noted that the object exists.
+// unknowable reports whether a deletion lies in the range of an unclean gap, together with all of the object's life that the
+// exporter had sent before the gap: it was killed before it noted that the object exists.
 func (c *comparison) unknowable(born, ch change, lost []gap) bool {
 	if ch.typ != Deleted || born.typ != Added {
 		return false

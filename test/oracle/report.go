@@ -10,7 +10,7 @@ import (
 type Report struct {
 	// Missing changes were due and did not arrive, neither themselves nor as what stands for them.
 	Missing []string
-	// Unexpected records tell of something that did not happen.
+	// Unexpected records are of something that did not happen.
 	Unexpected []string
 	// OutOfOrder records arrived for the first time after a later change of the same object.
 	OutOfOrder []string
@@ -27,12 +27,12 @@ type Report struct {
 	holesAllowed bool
 }
 
-// OK tells if nothing is missing, unexpected or out of order, and the oracle knows it.
+// OK reports whether nothing is missing, unexpected or out of order, and the oracle knows it.
 func (r *Report) OK() bool {
 	return len(r.Missing)+len(r.Unexpected)+len(r.OutOfOrder) == 0 && (r.Holes == 0 || r.holesAllowed)
 }
 
-// Err is nil if the report is OK, and otherwise says what is wrong.
+// Err is nil if the report is OK, and otherwise names what is wrong.
 func (r *Report) Err() error {
 	if r.OK() {
 		return nil

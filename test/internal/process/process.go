@@ -105,7 +105,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Stop asks the process group to end and kills it after grace.
+// Stop sends SIGTERM to the process group and kills it after grace.
 func (p *Process) Stop(grace time.Duration) {
 	p.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(grace)
