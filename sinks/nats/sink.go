@@ -34,7 +34,7 @@ type Sink struct {
 }
 
 // Open implements [sinks.Config]. It starts to connect, and does not wait for it.
-func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
+func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) { //nolint:contextcheck // the connections end with Close
 	subject, err := sinks.ParseTemplate(c.Subject)
 	if err != nil {
 		return nil, fmt.Errorf("subject: %w", err)
