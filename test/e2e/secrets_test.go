@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,18 +138,22 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 	if n := len(readLetters(t, letters)); n <= 2 { // two records that were refused, and those that no filter could judge
 		t.Errorf("%d dead letters, want more than 2", n)
 	}
-	// The digests show a change as one, and nothing else as one.
-	var tokens []string
+	// The digests show a change as one, and nothing else as one. The same value has another one in another Secret.
+	var tokens, elsewhere []string
 	for _, body := range bodies {
+		_, after, _ := strings.Cut(body, `"token":"`)
+		token, _, _ := strings.Cut(after, `"`)
 		if strings.Contains(body, uid) {
 			taken += body
-			_, after, _ := strings.Cut(body, `"token":"`)
-			token, _, _ := strings.Cut(after, `"`)
 			tokens = append(tokens, token)
+		} else {
+			elsewhere = append(elsewhere, token)
 		}
 	}
 	if len(tokens) != 4 || tokens[0] == tokens[1] || tokens[1] != tokens[2] || tokens[2] != tokens[3] || tokens[0] == "" {
 		t.Errorf("the digests of the token are %q", tokens)
+	} else if len(elsewhere) == 0 || slices.Contains(elsewhere, tokens[0]) {
+		t.Errorf("%q of the Secret are as those of others, %q", tokens, elsewhere)
 	}
 	if !strings.Contains(taken, `"plain":"kept"`) || !strings.Contains(taken, `"password":"redacted:`) {
 		t.Errorf("too much or too little is redacted: %s", taken)
