@@ -2,13 +2,14 @@ package pipeline
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"strconv"
 	"strings"
 )
 
 // copies finds what tools leave of a Secret in its annotations: its values, and copies of whole objects. It searches the
-// text, with the escapes of JSON undone, and what is base64 in it. It parses nothing, so that malformed text hides nothing,
-// and its cost is bounded: when that is used up, everything counts as a copy.
+// text, with the escapes of JSON and of URLs undone, and what is base64 in it. It parses nothing, so that malformed text
+// hides nothing, and its cost is bounded: when that is used up, everything counts as a copy.
 type copies struct {
 	values map[string][]string // by their first minValue bytes
 	budget int                 // for the rest of an annotation
@@ -22,7 +23,7 @@ const (
 	// An annotation may take fewComparisons, and comparisonsPerByte, with values that begin like it somewhere. One of a long
 	// value counts for several. So all annotations of a Secret take a quarter of a second at most.
 	fewComparisons, comparisonsPerByte, comparedAtOnce = 1 << 10, 16, 1 << 10
-	// maxEscapes is how often JSON is looked for in a string of JSON.
+	// maxEscapes is how often what is escaped may be escaped again.
 	maxEscapes = 3
 )
 
@@ -125,20 +126,31 @@ func isBase64(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '+' || r == '/'
 }
 
-// unescaped returns the text without the escapes that strings of JSON have.
+// unescaped returns the text without the escapes of JSON's strings and of URLs.
 func unescaped(text string) string {
 	var b strings.Builder
 	for {
-		before, after, found := strings.Cut(text, `\`)
-		b.WriteString(before)
-		if !found {
+		i := strings.IndexAny(text, `\%`)
+		if i < 0 {
+			b.WriteString(text)
 			return b.String()
 		}
-		char, multibyte, rest, err := strconv.UnquoteChar(text[len(before):], '"')
+		b.WriteString(text[:i])
+		text = text[i:]
+		if text[0] == '%' {
+			if octet, err := hex.DecodeString(text[1:min(3, len(text))]); err == nil && len(octet) == 1 {
+				b.WriteByte(octet[0])
+				text = text[3:]
+			} else {
+				b.WriteByte('%')
+				text = text[1:]
+			}
+			continue
+		}
+		char, multibyte, rest, err := strconv.UnquoteChar(text, '"')
 		switch {
 		case err != nil: // as \/
-			text = after
-			continue
+			rest = text[1:]
 		case multibyte:
 			b.WriteRune(char)
 		default:

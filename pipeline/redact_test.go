@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -150,6 +151,7 @@ func TestCopiesInAnnotations(t *testing.T) {
 		"escaped twice":            quoted(quoted(key)),
 		"escaped to ASCII":         `"p\u00e4ssw\u00f6rd"`,
 		"base64 of an escaped one": coded(`{"tls.key":` + quoted(key) + `}`),
+		"in a URL":                 "postgres://admin:" + url.QueryEscape("pässwörd") + "@db",
 		"indented":                 "key: |\n    " + indented,
 		"copy":                     copied,
 		"copy in a text":           "was: " + copied + "; now another",
@@ -170,7 +172,7 @@ func TestCopiesInAnnotations(t *testing.T) {
 		})
 	}
 	for _, text := range []string{
-		"", "kept", "abc", "hunter", "some data of mine", `{"metadata":{"name":"a"}}`, `{"database":"x","my-data":1}`, `\`, `"data"`, "data",
+		"", "kept", "abc", "hunter", "some data of mine", `{"metadata":{"name":"a"}}`, `{"database":"x","my-data":1}`, `\`, "100%", "%", "%zz", "%4", `"data"`, "data",
 		"https://example.com/a/b?c=d", "aHVudGVy", DigestPrefix + strings.Repeat("0", 32),
 	} {
 		_, annotations := redactedSecret(t, NewRedactor([]byte("key"), "c"), secretOf(t, "shop", "one", values, map[string]string{"a": text}))
