@@ -37,7 +37,7 @@ func TestSecrets(t *testing.T) {
 			"kubectl.kubernetes.io/last-applied-configuration": `{"data":{"a":"` + coded(inAnnotation) + `"},"stringData":{"b":"` + inAnnotation + `"}}`,
 			"example.com/copy":       `v1 {"kind":"Secret","data":{"a":"` + coded(inAnnotation) + `"}}`,
 			"example.com/password":   "it is " + inStringData,
-			"example.com/connection": coded("token=" + inData + ";"),
+			"example.com/connection": coded("password=" + inStringData + ";"), // its value does not change
 			"plain":                  "kept",
 		}},
 		"data":       map[string]any{"token": coded(inData)},
