@@ -11,7 +11,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/oracle"
 )
 
-// TestBrokersKilled kills a NATS server and a Kafka broker for 10 s in the middle of a load: nothing is lost, each sink
+// TestBrokersKilled kills a NATS server and a Kafka broker for 5 s in the middle of a load: nothing is lost, each sink
 // is back soon after its server, and JetStream stores nothing twice.
 func TestBrokersKilled(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ sinks:
 	}
 	bus.Stop()
 	broker.Stop()
-	fault := time.After(10 * time.Second)
+	fault := time.After(5 * time.Second)
 	for _, name := range []string{"jetstream", "kafka"} {
 		e.WaitGate(wide, name, false)
 	}

@@ -206,7 +206,7 @@ pipelines: [{name: p, sink: hook}]
 sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 50}}}]
 `, t.TempDir(), namespace, hook.URL()))
 	e.WaitReady()
-	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 1500, Operations: 1800, Concurrency: 8, Seed: 23}
+	opts := load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 1500, Operations: 750, Concurrency: 8, Seed: 23}
 	first := runLoad(t, config, opts)
 	if first.Live <= 500 {
 		t.Fatalf("%d objects fit into one page", first.Live)

@@ -370,7 +370,7 @@ func TestPagesOfAList(t *testing.T) {
 		t.Fatal(err)
 	}
 	opts := load.Options{
-		Resources: []load.Resource{load.ConfigMaps()}, Namespaces: []string{"pages"}, Objects: 1800, Operations: 2200, Concurrency: 8, Seed: 4,
+		Resources: []load.Resource{load.ConfigMaps()}, Namespaces: []string{"pages"}, Objects: 3000, Operations: 1450, Concurrency: 8, Seed: 4,
 	}
 	runLoad(t, config, opts)
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(opts.Resources), Namespaces: opts.Namespaces})

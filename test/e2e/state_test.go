@@ -149,7 +149,7 @@ sinks:
 			})
 		}
 	}
-	more(600)
+	more(300)
 	e.Kill()
 	runs[0].End()
 	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
@@ -157,7 +157,7 @@ sinks:
 	}
 	runs = append(runs, watchCommits(t, dir))
 	e = startExporter(t, plane(t).KubeconfigFile(), text)
-	more(600)
+	more(300)
 	if len(running.result) > 0 {
 		t.Fatal("the load was over before its time")
 	}
@@ -172,7 +172,7 @@ sinks:
 	}
 	expectFrequentCommits(t, hookArrivals(one), runs)
 	m := e.Metrics()
-	if waiting := m.sum("kubeferry_backlog_deltas", "pipeline=dead"); waiting < 1000 {
+	if waiting := m.sum("kubeferry_backlog_deltas", "pipeline=dead"); waiting < 500 {
 		t.Errorf("%v wait in the dead pipeline", waiting)
 	}
 	for _, name := range []string{"one", "two"} {
