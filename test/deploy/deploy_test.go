@@ -32,7 +32,7 @@ import (
 // closing is what the program may take after shutdown.grace; see internal/app/app.go.
 const closing = 10 * time.Second
 
-// TestManifestsAgree checks what the API server cannot know.
+// TestManifestsAgree checks what the API server does not check.
 func TestManifestsAgree(t *testing.T) {
 	for _, name := range []string{"base", "example"} {
 		t.Run(name, func(t *testing.T) {
@@ -274,7 +274,7 @@ func testExample(t *testing.T, plane *controlplane.ControlPlane, binary string) 
 	received := accepted(receiver)
 	awaitAll(t, received, wanted)
 
-	// Killed, and away while things happen: the state directory knows where to go on.
+	// Killed, and away while things happen: the state directory holds the position to go on from.
 	e.process.Kill()
 	var missed []string
 	for _, resource := range m.loaded.Sources[1].Resources {

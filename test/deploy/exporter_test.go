@@ -113,7 +113,7 @@ func (e *exporter) ask(ctx context.Context, path string) (status int, body []byt
 	return resp.StatusCode, body, err
 }
 
-// await asks until the answer satisfies, for at most a minute.
+// await sends requests until the answer satisfies, for at most a minute.
 func (e *exporter) await(t *testing.T, path, what string, satisfies func(status int, body string) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -52,7 +52,7 @@ func (a *access) UpdateStream(ctx context.Context, config jetstream.StreamConfig
 	}
 }
 
-// StreamInfo returns what the server says of a stream.
+// StreamInfo returns the server's description of a stream.
 func (a *access) StreamInfo(ctx context.Context, name string) *jetstream.StreamInfo {
 	a.tb.Helper()
 	conn, js := a.connect()
@@ -98,7 +98,7 @@ func (a *access) ReadAll(ctx context.Context, stream string) ([]Message, error) 
 }
 
 // Consume reads a stream from its beginning until done, which is called after each message with everything read so far,
-// returns true. When ctx ends first, the error says so and the messages read so far are returned with it.
+// returns true. When ctx ends first, the error wraps its error and the messages read so far are returned with it.
 func (a *access) Consume(ctx context.Context, done func(messages []Message) bool, stream string) ([]Message, error) {
 	a.tb.Helper()
 	conn, js := a.connect()

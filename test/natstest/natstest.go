@@ -76,7 +76,7 @@ func (s *Server) logIn() {
 	}
 }
 
-// Login sets how the methods below log in, for a server whose options do not say it by a name or a token.
+// Login sets how the methods below log in, for a server whose options hold neither a name nor a token.
 func (s *Server) Login(options ...nats.Option) { s.login = options }
 
 // Stop ends the server and breaks its connections; streams with file storage are there again after [Server.Restart].

@@ -131,7 +131,7 @@ func TestCompare(t *testing.T) {
 		}},
 		{name: "missing outside of the gap", opts: gaps, missing: 1, got: append(
 			slices.Clone(without(2)[:3]), gapOf("13", "14"), inferred(rec("web", "u1", "14", Modified)), perfect()[5], perfect()[6])},
-		{name: "gap from before what was told", opts: gaps, unexpected: 1, got: append(perfect(), gapOf("15", "20"))},
+		{name: "gap from before what was sent", opts: gaps, unexpected: 1, got: append(perfect(), gapOf("15", "20"))},
 		{name: "gap from before the snapshot", opts: gaps, unexpected: 1, got: slices.Insert(perfect(), 1, gapOf("4", "10"))},
 		{name: "gap of another namespace", opts: gaps, got: append(perfect(), func() Record {
 			r := gapOf("15", "20")
@@ -169,9 +169,9 @@ func uncleanGap(from, to string) Record {
 
 func sequenced(r Record, sequence uint64) Record { r.Sequence = sequence; return r }
 
-// What an exporter may know too little of that was killed, and whose history is refused.
+// What an exporter may miss that was killed, and whose history is refused.
 func TestCompareUnclean(t *testing.T) {
-	told := func(more ...Record) []Record { // up to 14, of which it noted no more than 11 when it was killed
+	sent := func(more ...Record) []Record { // up to 14, of which it noted no more than 11 when it was killed
 		return append(slices.Clone(perfect()[:5]), more...)
 	}
 	old := inferred(rec("old", "u0", "13", Modified))
@@ -184,21 +184,21 @@ func TestCompareUnclean(t *testing.T) {
 		opts                                        CompareOptions
 		missing, unexpected, outOfOrder, unknowable int
 	}{
-		{name: "allowed", got: told(uncleanGap("11", "16"), gone(15), again), opts: unclean},
-		{name: "forbidden", got: told(uncleanGap("11", "16"), gone(15), again), opts: gaps, unexpected: 3},
-		{name: "a sequence before what was told", got: told(uncleanGap("11", "16"), gone(11), again), opts: unclean, unexpected: 1},
-		{name: "a sequence before the deletion", got: told(uncleanGap("11", "16"), gone(14), again), opts: unclean, unexpected: 1},
-		{name: "a sequence after the new object", got: told(uncleanGap("11", "18"), gone(17), again), opts: unclean, outOfOrder: 1},
+		{name: "allowed", got: sent(uncleanGap("11", "16"), gone(15), again), opts: unclean},
+		{name: "forbidden", got: sent(uncleanGap("11", "16"), gone(15), again), opts: gaps, unexpected: 3},
+		{name: "a sequence before what was sent", got: sent(uncleanGap("11", "16"), gone(11), again), opts: unclean, unexpected: 1},
+		{name: "a sequence before the deletion", got: sent(uncleanGap("11", "16"), gone(14), again), opts: unclean, unexpected: 1},
+		{name: "a sequence after the new object", got: sent(uncleanGap("11", "18"), gone(17), again), opts: unclean, outOfOrder: 1},
 		{name: "a deletion told again", got: append(perfect(), uncleanGap("11", "16"), gone(15)), opts: unclean},
 		{name: "a deletion told again after a clean end", got: append(perfect(), gapOf("16", "16"), gone(15)), opts: unclean, unexpected: 1},
-		{name: "a life in the gap, told in part", got: told(uncleanGap("10", "16"), again), opts: unclean, unknowable: 1},
-		{name: "the same after a clean end", got: told(gapOf("10", "16"), again), opts: unclean, missing: 1, unexpected: 2},
-		{name: "the object was noted", got: told(uncleanGap("11", "16"), again), opts: unclean, missing: 1},
+		{name: "a life in the gap, sent in part", got: sent(uncleanGap("10", "16"), again), opts: unclean, unknowable: 1},
+		{name: "the same after a clean end", got: sent(gapOf("10", "16"), again), opts: unclean, missing: 1, unexpected: 2},
+		{name: "the object was noted", got: sent(uncleanGap("11", "16"), again), opts: unclean, missing: 1},
 		{
-			name: "the object was told again", opts: unclean, missing: 1,
+			name: "the object was sent again", opts: unclean, missing: 1,
 			got: append(slices.Clone(perfect()[:4]), uncleanGap("10", "16"), inferred(rec("web", "u1", "14", Modified)), again),
 		},
-		{name: "the state is older than what was told", got: told(uncleanGap("10", "16"), inferred(rec("web", "u1", "12", Added)), old, again), opts: unclean, missing: 1, outOfOrder: 1},
+		{name: "the state is older than what was sent", got: sent(uncleanGap("10", "16"), inferred(rec("web", "u1", "12", Added)), old, again), opts: unclean, missing: 1, outOfOrder: 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -82,7 +82,7 @@ func (o *Oracle) Stop() {
 
 // WaitCaughtUp returns when the oracle has recorded everything that happened before the call, provided that nothing
 // writes meanwhile. It compares what the watches led to with a fresh list, which cannot show an object that came and
-// went unseen: uids, the objects that the caller knows to have existed (load.Result lists them), close that hole.
+// went unseen: uids, the objects that have existed (load.Result lists them), close that hole.
 func (o *Oracle) WaitCaughtUp(ctx context.Context, uids ...string) error {
 	// The uids first: an object that was seen but whose deletion was not makes the lists below differ.
 	err := o.poll(ctx, func() error {

@@ -39,7 +39,7 @@ type object struct {
 }
 
 // ParseCloudEvent reads a record of format cloudevents (structured mode) and checks that its parts agree with each
-// other: what the id says, the type, the subject, the sequence and the object.
+// other: the parts of the id, the type, the subject, the sequence and the object.
 func ParseCloudEvent(body []byte) (Record, error) {
 	var e struct {
 		SpecVersion string          `json:"specversion"`

@@ -25,9 +25,9 @@ type Record struct {
 	ResourceVersion string
 	Snapshot        bool
 	Inferred        bool
-	// Sequence is what a CloudEvent says of its place among those of its object; 0 in a format that has none.
+	// Sequence is the place of a CloudEvent among those of its object; 0 in a format that has none.
 	Sequence uint64
-	// From and To bound the refused history of a record of type GAP, Unclean is what it says of the run before. To is empty
+	// From and To bound the refused history of a record of type GAP, Unclean is set if the run before was killed. To is empty
 	// where the resource is gone, which an oracle cannot judge.
 	From, To string
 	Unclean  bool

@@ -115,7 +115,7 @@ func (l *lab) say(format string, args ...any) { fmt.Fprintf(l.log, format+"\n", 
 // scaled is n objects, or as many as -scale makes of them.
 func (l *lab) scaled(n int) int { return max(10, int(float64(n)*l.scale)) }
 
-// build builds a program of the main module, where go.mod says what belongs to it.
+// build builds a program of the main module, with the dependencies of its go.mod.
 func (l *lab) build(ctx context.Context, name, pkg string) error {
 	if l.programs[name] != "" {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// describeMachine says where and with what the numbers were measured.
+// describeMachine returns where and with what the numbers were measured.
 func describeMachine(ctx context.Context, source string) string {
 	return fmt.Sprintf("%s, %d cores, %s, %s/%s, commit %s", cpuModel(), runtime.NumCPU(), runtime.Version(), runtime.GOOS,
 		runtime.GOARCH, commit(ctx, source))

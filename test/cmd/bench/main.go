@@ -1,7 +1,7 @@
 // Command bench measures kubeferry against a program that copies a watch's bytes unread (bench/floor), both as child
-// processes on a real control plane, and prints a table with the targets. docs/performance.md says how to read it.
+// processes on a real control plane, and prints a table with the targets. docs/performance.md explains it.
 //
-// It is Linux that tells the CPU time and the memory of a process here. Everything runs on this machine, so nothing
+// CPU time and memory of a process are read from Linux. Everything runs on this machine, so nothing
 // else of weight should.
 package main
 

@@ -72,7 +72,7 @@ const (
 	left, right, top, bottom = 70, 20, 60, 70
 )
 
-// palette tells series apart, also for those who see fewer colours (Okabe and Ito).
+// palette distinguishes series, also for those who see fewer colours (Okabe and Ito).
 func palette() []string { return []string{"#999999", "#0072b2", "#d55e00", "#009e73", "#cc79a7"} }
 
 // axis maps values to pixels, from 0 to a round number above the largest.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// receiver takes webhooks and hardly looks at them. It runs in this process, whose CPU time nobody counts.
+// receiver takes webhooks and hardly looks at them. It runs in this process, whose CPU time is not counted.
 type receiver struct {
 	server *http.Server
 	url    string
@@ -34,7 +34,7 @@ type tally struct {
 	first, last    time.Time
 }
 
-// form says what a body holds.
+// form is the kind of content of a body.
 type form struct {
 	// record is a text that each record holds exactly once.
 	record []byte

@@ -9,12 +9,12 @@ import (
 type row struct {
 	name  string
 	title string
-	// peer says that the row measures another program, for which -peers asks.
+	// peer is set if the row measures another program, which only -peers runs.
 	peer bool
 	run  func(ctx context.Context, l *lab) ([]check, error)
 }
 
-// errSkipped says that a row cannot run on this machine.
+// errSkipped is returned by a row that cannot run on this machine.
 var errSkipped = errors.New("not possible here")
 
 // rows are all rows, those that need the same objects in the cluster beside each other.

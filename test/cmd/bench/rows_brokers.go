@@ -28,7 +28,7 @@ type broker interface {
 	remove(ctx context.Context, name string) error
 }
 
-// perCore is what the targets ask of one core, in records per second.
+// perCore is the target of one core, in records per second.
 const perCore = 40_000
 
 func intoJetStream(ctx context.Context, l *lab) ([]check, error) {

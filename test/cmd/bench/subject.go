@@ -60,7 +60,7 @@ type exporter struct {
 	procs     int    // GOMAXPROCS; 0 leaves it alone
 }
 
-// startExporter runs kubeferry with its defaults, but for what e says.
+// startExporter runs kubeferry with its defaults, but for what e sets.
 func (l *lab) startExporter(e exporter) (*subject, error) {
 	dir, err := os.MkdirTemp(l.dir, "exporter-")
 	if err != nil {
@@ -112,7 +112,7 @@ func (e exporter) configuration(url string) []byte {
 	return b.Bytes()
 }
 
-// waitReady returns when kubeferry's /readyz says so.
+// waitReady returns when kubeferry's /readyz answers with 200.
 func (s *subject) waitReady(ctx context.Context) error {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	return s.poll(ctx, func() error {

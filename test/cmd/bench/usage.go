@@ -19,7 +19,7 @@ type usage struct {
 	RSS, Peak int64
 }
 
-// readUsage asks the kernel.
+// readUsage reads the kernel's figures.
 func readUsage(pid int) (usage, error) {
 	var u usage
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
@@ -41,7 +41,7 @@ func readUsage(pid int) (usage, error) {
 	if u.CPU, err = ticks(dir); err != nil {
 		return u, err
 	}
-	// The scheduler counts nanoseconds, if it is told to, but forgets threads that ended; Go ends hardly any.
+	// The scheduler counts nanoseconds, if it is set up to, but forgets threads that ended; Go ends hardly any.
 	if fine, err := scheduled(dir); err == nil {
 		u.CPU = max(u.CPU, fine)
 	}

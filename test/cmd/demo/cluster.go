@@ -141,7 +141,7 @@ func (c *cluster) do(ctx context.Context, s step, name string) (id string, err e
 		if err := objects.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			return "", fmt.Errorf("delete %s: %w", key, err)
 		}
-		// Only the watch says which resource version a deletion has.
+		// The resource version of a deletion is in the watch event only.
 		return changeID(c.uids[key], "", deleted), nil
 	}
 }

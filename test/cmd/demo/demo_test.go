@@ -118,7 +118,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// checkNothingLeft looks for files in dir and for processes that were told to put their files there.
+// checkNothingLeft looks for files in dir and for processes that put their files there.
 func checkNothingLeft(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

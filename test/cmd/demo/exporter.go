@@ -17,7 +17,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
-// configuration is what the exporter is told; its only argument is the address of the NATS server.
+// configuration is that of the exporter; its only argument is the address of the NATS server.
 const configuration = `cluster: demo
 sources:
   - name: all
@@ -118,7 +118,7 @@ func ask(ctx context.Context, url string) error {
 	return nil
 }
 
-// stop asks the exporter to end, as Kubernetes would.
+// stop sends SIGTERM to the exporter, as Kubernetes would.
 func (e *exporter) stop() { e.process.Stop(30 * time.Second) }
 
 func (e *exporter) done() <-chan struct{} { return e.process.Done() }

@@ -119,7 +119,7 @@ func (t *tally) String() string {
 		t.made, len(t.pending), t.arrived[added], t.arrived[modified], t.arrived[deleted])
 }
 
-// summarize takes note of a record and says what it tells.
+// summarize takes note of a record and returns a line about it.
 func (t *tally) summarize(r *record) string {
 	id := r.change()
 	if t.pending[id] {

@@ -79,7 +79,7 @@ func (s *screen) row(time, color, kind, object, id, summary string) {
 	fmt.Fprintln(s.out, strings.TrimRight(head+s.paint(color, fmt.Sprintf("%-8s", kind))+tail+summary, " "))
 }
 
-// shortID leaves what the other columns do not say: the beginning of the uid, and the resource version.
+// shortID leaves what the other columns do not show: the beginning of the uid, and the resource version.
 func shortID(id string) string {
 	parts := strings.Split(id, "/")
 	if len(parts) < 4 {

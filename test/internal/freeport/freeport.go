@@ -1,4 +1,4 @@
-// Package freeport picks TCP ports for servers that cannot be told to listen on port 0 because they must come back
+// Package freeport picks TCP ports for servers that cannot listen on port 0 because they must come back
 // on the same port after a restart.
 package freeport
 

@@ -59,7 +59,7 @@ type Request struct {
 	Method, Path string
 	Query        url.Values
 	Time         time.Time
-	// Forwarded says that it reached the API server, Status what the exporter was answered; 0 if nothing.
+	// Forwarded is set if it reached the API server. Status is that of the answer to the exporter; 0 if there was none.
 	Forwarded bool
 	Status    int
 }
@@ -207,7 +207,7 @@ func reset(w http.ResponseWriter) {
 
 var errCut = errors.New("cut in the middle of a line")
 
-// faultyBody ends where the fault says. The reverse proxy breaks the connection at an error.
+// faultyBody ends at the place of the fault. The reverse proxy breaks the connection at an error.
 type faultyBody struct {
 	io.ReadCloser
 	fault *Fault
