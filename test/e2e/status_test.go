@@ -17,11 +17,11 @@ type status struct {
 		Ready, Blocked                                      bool
 	}
 	Pipelines []struct {
-		Name                                   string
-		Received, Filtered, Delivered, Waiting uint64
-		Dead                                   map[string]uint64
-		Bytes                                  int64
-		Gate, LastError                        string
+		Name                                           string
+		Received, Filtered, Delivered, Waiting, OnDisk uint64
+		Dead                                           map[string]uint64
+		Bytes                                          int64
+		Gate, LastError                                string
 	}
 }
 

@@ -1,0 +1,238 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubeferry/kubeferry/test/kafkatest"
+)
+
+// goodRate is how many changes per second the tenant makes whose records are taken.
+const goodRate = 50
+
+// TestTenantWhoseRecordsAreRefused has receivers that refuse all records of one tenant: 1,000 small objects, 40 objects of
+// 0.9 MB, those that waited in a backlog on disk over a restart, and those whose Kafka topic does not exist. Every change of
+// another tenant beside them arrives all the same. How soon is checked in the pipeline's own tests, by a clock that no other
+// program on the machine slows down.
+func TestTenantWhoseRecordsAreRefused(t *testing.T) {
+	config := plane(t).Config()
+	bad, big, good := newNamespace(t, "bad"), newNamespace(t, "big"), newNamespace(t, "good")
+	broker := kafkatest.Start(t) // it makes no topics by itself
+	topic := "k8s." + good
+	broker.CreateTopic(topic, 3)
+	small, large, spilled := startTenantHook(t, bad), startTenantHook(t, big), startTenantHook(t, bad)
+	spilled.away(true)
+	text := fmt.Sprintf(`
+stateDir: %q
+sources:
+  - {name: small, resources: [v1/configmaps], namespaces: {include: [%[2]s, %[4]s]}}
+  - {name: large, resources: [v1/configmaps], namespaces: {include: [%[3]s, %[4]s]}}
+pipelines:
+  - {name: small, sources: [small], sink: small}
+  - {name: large, sources: [large], sink: large}
+  - {name: spilled, sources: [small], sink: spilled, backlog: {maxBytes: 4Mi}}
+  - {name: kafka, sources: [small], sink: kafka}
+sinks:
+  - {name: small, webhook: {url: %[5]q, batch: {maxRecords: 25}}}
+  - {name: large, webhook: {url: %[6]q}}
+  - {name: spilled, webhook: {url: %[7]q, batch: {maxRecords: 25}}}
+  - {name: kafka, kafka: {brokers: [%[8]q], topic: "k8s.{namespace}"}}
+`, t.TempDir(), bad, big, good, small.server.URL, large.server.URL, spilled.server.URL, broker.Addr())
+	e := startExporter(t, plane(t).KubeconfigFile(), text, plain(t))
+	e.WaitReady()
+	writeMany(t, objectsIn(t, config, configMaps, bad), "bad", 1000, 0, data("refused"))
+	writeMany(t, objectsIn(t, config, configMaps, big), "big", 40, 0, data(noise(900<<10)))
+
+	written := writeMany(t, objectsIn(t, config, configMaps, good), "good", 6*goodRate, goodRate, data(noise(12<<10))) // more than the backlog has memory for
+	for name, hook := range map[string]*tenantHook{"small": small, "large": large} {
+		hook.expect(t, name, written)
+	}
+	expectTopic(t, broker, topic, written)
+	if code, body := e.Get("/readyz"); code != http.StatusOK {
+		t.Errorf("refused records make /readyz %d %s", code, body)
+	}
+
+	eventually(t, wide, "the backlog is on disk", func() error {
+		for _, p := range e.Status().Pipelines {
+			if p.Name == "spilled" && (p.OnDisk == 0 || p.Waiting < uint64(1000+len(written))) {
+				return fmt.Errorf("%+v", p)
+			}
+		}
+		return nil
+	})
+	e.Kill()
+	spilled.away(false)
+	e = startExporter(t, plane(t).KubeconfigFile(), text, plain(t))
+	e.WaitReady()
+	spilled.expect(t, "the backlog after a restart", written)
+	later := writeMany(t, objectsIn(t, config, configMaps, good), "late", 4*goodRate, goodRate, data("taken"))
+	for name, hook := range map[string]*tenantHook{"small": small, "large": large, "spilled": spilled} {
+		hook.expect(t, name+" after a restart", later)
+	}
+	expectTopic(t, broker, topic, append(written, later...))
+	e.Kill() // what is refused waits: it would be tried again until the end of the grace period
+}
+
+// write is a change with the id of its record.
+type write struct {
+	id string
+	at time.Time
+}
+
+// writeMany creates objects, so many per second or, with 0, as fast as the server takes them.
+func writeMany(tb testing.TB, in *objects, prefix string, n, rate int, fields map[string]any) []write {
+	tb.Helper()
+	ctx, cancel := context.WithCancelCause(tb.Context())
+	defer cancel(nil)
+	turns := make(chan int)
+	writes := make([]write, n)
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for i := range turns {
+				object := &unstructured.Unstructured{Object: map[string]any{"data": fields["data"]}}
+				object.SetAPIVersion("v1")
+				object.SetKind("ConfigMap")
+				object.SetName(fmt.Sprintf("%s-%d", prefix, i))
+				at := time.Now()
+				created, err := in.client.Create(ctx, object, metav1.CreateOptions{})
+				if err != nil {
+					cancel(err)
+					return
+				}
+				writes[i] = write{fmt.Sprintf("%s/%s/%s/ADDED", clusterName, created.GetUID(), created.GetResourceVersion()), at}
+			}
+		})
+	}
+	ticker := time.NewTicker(time.Second / time.Duration(max(rate, 1)))
+	defer ticker.Stop()
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		if rate > 0 {
+			<-ticker.C
+		}
+		select {
+		case turns <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(turns)
+	workers.Wait()
+	if err := context.Cause(ctx); err != nil {
+		tb.Fatalf("create %s: %v", prefix, err)
+	}
+	return writes
+}
+
+// tenantHook is a receiver that refuses each request with a record of one namespace. It keeps no bodies.
+type tenantHook struct {
+	server  *httptest.Server
+	refused string
+
+	mu      sync.Mutex // guards what follows
+	gone    bool
+	arrived map[string]time.Time
+}
+
+func startTenantHook(tb testing.TB, refused string) *tenantHook {
+	tb.Helper()
+	h := &tenantHook{refused: "/namespaces/" + refused + "/", arrived: map[string]time.Time{}}
+	h.server = httptest.NewServer(h)
+	tb.Cleanup(func() {
+		h.server.CloseClientConnections()
+		h.server.Close()
+	})
+	return h
+}
+
+func (h *tenantHook) away(gone bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gone = gone
+}
+
+func (h *tenantHook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := time.Now()
+	body, err := io.ReadAll(r.Body)
+	if err != nil { // the sender hung up
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	if !strings.HasPrefix(string(body), "[") {
+		body = slices.Concat([]byte("["), body, []byte("]"))
+	}
+	var records []struct{ ID, Subject string }
+	if err := json.Unmarshal(body, &records); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.gone {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	for _, record := range records {
+		if strings.Contains(record.Subject, h.refused) {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+	}
+	for _, record := range records {
+		if _, again := h.arrived[record.ID]; !again {
+			h.arrived[record.ID] = at
+		}
+	}
+}
+
+// expect waits until all that was written has arrived.
+func (h *tenantHook) expect(t *testing.T, name string, written []write) {
+	t.Helper()
+	var took []time.Duration
+	eventually(t, wide, "all good changes arrive: "+name, func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		took = took[:0]
+		for _, w := range written {
+			if at, ok := h.arrived[w.id]; ok {
+				took = append(took, at.Sub(w.at))
+			}
+		}
+		if len(took) < len(written) {
+			return fmt.Errorf("%d of %d", len(took), len(written))
+		}
+		return nil
+	})
+	slices.Sort(took)
+	t.Logf("%s: p50 %v, p99 %v", name, took[len(took)/2], took[len(took)*99/100])
+}
+
+// expectTopic waits until all that was written is in the topic.
+func expectTopic(t *testing.T, broker *kafkatest.Broker, topic string, written []write) {
+	t.Helper()
+	read := topicReader(t, broker, cloudEvents, topic)
+	eventually(t, wide, "all good changes are in the topic", func() error {
+		stored := map[string]bool{}
+		for _, record := range read() {
+			stored[record.ID] = true
+		}
+		for _, w := range written {
+			if !stored[w.id] {
+				return errors.New("there is none of " + w.id)
+			}
+		}
+		return nil
+	})
+}
