@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 )
 
 // The range lies below the ephemeral ports of Linux (32768 and up) and of macOS and Windows (49152 and up). No
@@ -17,12 +18,18 @@ const (
 	last  = 32000
 )
 
-// Pick returns a port of 127.0.0.1 that nothing listens on at this moment. Another process may take it before the
+// picked has the ports that this process picked: tests run side by side, and the server of one may be down for a while.
+var picked sync.Map
+
+// Pick returns a port of 127.0.0.1 that nothing listens on at this moment, and never the same one again. Another process may take it before the
 // caller does, so a caller should be ready to try again with another one.
 func Pick() (int, error) {
 	const attempts = 100
 	for range attempts {
 		port := first + rand.IntN(last-first)
+		if _, before := picked.LoadOrStore(port, true); before {
+			continue
+		}
 		l, err := net.Listen("tcp", Addr(port))
 		if err != nil {
 			continue
