@@ -87,7 +87,9 @@ func Run(ctx context.Context, options Options) error {
 
 // state sends the letters that are in the state directory.
 func (r *replay) state(ctx context.Context) error {
-	letters, err := app.OpenDeadLetters(ctx, r.Config.StateDir, func(message string, err error) { r.Logger.Warn(message, "err", err) })
+	letters, err := app.OpenDeadLetters(ctx, r.Config.StateDir, func(message string, err error) {
+		r.Logger.Warn("the state directory", "state", message, "err", err)
+	})
 	if err != nil {
 		return err
 	}
