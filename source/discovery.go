@@ -17,8 +17,12 @@ import (
 // ErrMissing is returned for a resource that the API server does not serve, at present: a CRD may bring it.
 var ErrMissing = errors.New("the API server has no such resource")
 
-// errOtherVersion is returned with [ErrMissing] if the objects exist: another version of the resource is served.
-var errOtherVersion = errors.New("it is served in another version")
+// Beside [ErrMissing]: its objects exist, or may exist. Nothing is concluded absent then.
+var (
+	errOtherVersion = errors.New("it is served in another version")
+	errNotServed    = errors.New("its CustomResourceDefinition exists, and does not serve it")
+	errMayExist     = errors.New("whether its objects exist is not known")
+)
 
 // ErrScope is returned when a source with namespaces has a resource without.
 var ErrScope = errors.New("the resource is cluster-scoped, so that `namespaces` would never take effect: move it to a source of its own without `namespaces`")
@@ -54,7 +58,7 @@ func (c *Client) resolve(ctx context.Context, gvr schema.GroupVersionResource) (
 }
 
 // missing returns the error for a resource that discovery does not list in this version. Whether its objects are gone as
-// well depends on the group's other versions; if they cannot be read, that stays open. notFound is the 404 for this
+// well depends on the group's other versions, and on its CustomResourceDefinition; if these cannot be read, that stays open. notFound is the 404 for this
 // version, if there was one. It proves nothing by itself: a load balancer without API servers sends it too.
 func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, hint string, notFound error) error {
 	missing := fmt.Errorf("%w: %s%s", ErrMissing, delta.ResourceName(gvr), hint)
@@ -78,7 +82,30 @@ func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, h
 			return fmt.Errorf("%w (%w: %s)", missing, errOtherVersion, delta.ResourceName(other))
 		}
 	}
+	if !strings.Contains(gvr.Group, ".") { // no CRD can bring it
+		return missing
+	}
+	exists, err := c.hasCRD(ctx, gvr.GroupResource())
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		return fmt.Errorf("%w (%w: %s)", missing, errMayExist, err.Error()) // not wrapped: it is no forbidden watch
+	case err != nil:
+		return fmt.Errorf("look for the CustomResourceDefinition of %s: %w", delta.ResourceName(gvr), err)
+	case exists:
+		return fmt.Errorf("%w (%w)", missing, errNotServed)
+	}
 	return missing
+}
+
+// hasCRD reports whether a resource has a CustomResourceDefinition. Its objects exist as long as that does, served or not: the
+// API server deletes them before it. It reads a list, since an empty one is certain, unlike a 404.
+func (c *Client) hasCRD(ctx context.Context, resource schema.GroupResource) (bool, error) {
+	var list metav1.PartialObjectMetadataList
+	request := c.rest.Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").
+		Param("fieldSelector", "metadata.name="+resource.String()).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+	err := c.getJSON(ctx, request, "PartialObjectMetadataList", &list)
+	return len(list.Items) > 0, err
 }
 
 // versions lists the versions of a group that are served; none if there is no such group. It reads the list of all groups:
@@ -105,8 +132,13 @@ func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	return versions, nil
 }
 
-// isGone reports whether the resource does not exist in any version, so that its objects do not exist either.
-func isGone(err error) bool { return errors.Is(err, ErrMissing) && !errors.Is(err, errOtherVersion) }
+// isGone reports whether the resource certainly does not exist, so that its objects do not exist either.
+func isGone(err error) bool { return isAbsent(err) && !errors.Is(err, errMayExist) }
+
+// isAbsent reports whether the resource does not exist as far as is known.
+func isAbsent(err error) bool {
+	return errors.Is(err, ErrMissing) && !errors.Is(err, errOtherVersion) && !errors.Is(err, errNotServed)
+}
 
 // discover reads what a group version holds. client-go's discovery client turns a 403 or 404 for "v1" into an empty
 // list, as if Pods had ceased to exist.

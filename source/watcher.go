@@ -84,7 +84,7 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 	if err == nil {
 		return found, true
 	}
-	w.absent = w.absent || isGone(err)
+	w.absent = w.absent || isAbsent(err)
 	if ctx.Err() == nil {
 		w.health.failed(err)
 	}

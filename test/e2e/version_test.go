@@ -15,10 +15,16 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestVersionNoLongerServed stops serving the watched version of a CRD for a while. Its objects exist, so nothing is
-// said to be deleted, and nothing is repeated when the version is served again.
+// TestVersionNoLongerServed stops serving the watched version of a CRD for a while: one of two, and the only one. Its
+// objects exist, so nothing is said to be deleted, and nothing is repeated when the version is served again.
 func TestVersionNoLongerServed(t *testing.T) {
 	t.Parallel()
+	t.Run("one of two", func(t *testing.T) { versionNoLongerServed(t, true, "version.example.com/v2/sprockets") })
+	t.Run("the only one", func(t *testing.T) { versionNoLongerServed(t, false, "its CustomResourceDefinition exists") })
+}
+
+// versionNoLongerServed stops serving v1; v2 is served throughout or not at all. The log then has a reason.
+func versionNoLongerServed(t *testing.T, v2 bool, reason string) {
 	config := plane(t).Config()
 	namespace := newNamespace(t, "version")
 	client, err := dynamic.NewForConfig(config)
@@ -38,7 +44,7 @@ func TestVersionNoLongerServed(t *testing.T) {
 		"spec": map[string]any{
 			"group": "version.example.com", "scope": "Namespaced",
 			"names":    map[string]any{"plural": "sprockets", "singular": "sprocket", "kind": "Sprocket", "listKind": "SprocketList"},
-			"versions": []any{version("v1", true, false), version("v2", true, true)},
+			"versions": []any{version("v1", true, false), version("v2", v2, true)},
 		},
 	}}
 	eventually(t, wide, "the CRD is created", func() error { // that of a run before may still be going
@@ -59,7 +65,7 @@ func TestVersionNoLongerServed(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			versions := []any{version("v1", v1, false), version("v2", true, true)}
+			versions := []any{version("v1", v1, false), version("v2", v2, true)}
 			if err := unstructured.SetNestedSlice(current.Object, versions, "spec", "versions"); err != nil {
 				return err
 			}
@@ -67,12 +73,16 @@ func TestVersionNoLongerServed(t *testing.T) {
 			return err
 		})
 	}
-	sprockets := client.Resource(schema.GroupVersionResource{Group: "version.example.com", Version: "v2", Resource: "sprockets"}).Namespace(namespace)
+	written := "v1"
+	if v2 {
+		written = "v2"
+	}
+	sprockets := client.Resource(schema.GroupVersionResource{Group: "version.example.com", Version: written, Resource: "sprockets"}).Namespace(namespace)
 	write := func(name string) {
 		t.Helper()
 		eventually(t, wide, "the object is written", func() error {
 			_, err := sprockets.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "version.example.com/v2", "kind": "Sprocket", "metadata": map[string]any{"name": name},
+				"apiVersion": "version.example.com/" + written, "kind": "Sprocket", "metadata": map[string]any{"name": name},
 			}}, metav1.CreateOptions{})
 			return err
 		})
@@ -84,10 +94,15 @@ func TestVersionNoLongerServed(t *testing.T) {
 	read := hookReader(t, hook, cloudEvents)
 	wait(t, read, "before", "ADDED")
 	serve(false)
-	e.WaitLogged(wide, "", "version.example.com/v2/sprockets")
-	write("meanwhile")
+	e.WaitLogged(wide, "", reason)
+	if v2 {
+		write("meanwhile")
+	}
 	lasting(t, time.Second)
 	serve(true)
+	if !v2 {
+		write("meanwhile")
+	}
 	wait(t, read, "meanwhile", "ADDED")
 	e.WaitSettled(wide)
 	// The API server begins a new watch cache when it serves the version again: it may refuse the history.
