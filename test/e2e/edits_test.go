@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubeferry/kubeferry/test/load"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
@@ -16,6 +17,7 @@ import (
 func TestEditedConfiguration(t *testing.T) {
 	t.Parallel()
 	config := plane(t).Config()
+	accounts := schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"} // there are few in the whole cluster
 	shop, team := newNamespace(t, "shop"), newNamespace(t, "team")
 	both, glob := fmt.Sprintf("{include: [%s, %s]}", shop, team), fmt.Sprintf("{include: [%q]}", shop+"*")
 	tests := []struct{ name, before, after string }{
@@ -29,7 +31,7 @@ func TestEditedConfiguration(t *testing.T) {
 			app := func(value string) map[string]any {
 				return map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": value}}}
 			}
-			inShop, inTeam := objectsIn(t, config, load.ConfigMaps().GVR, shop), objectsIn(t, config, load.ConfigMaps().GVR, team)
+			inShop, inTeam := objectsIn(t, config, accounts, shop), objectsIn(t, config, accounts, team)
 			prefix := strings.ReplaceAll(tt.name, " ", "-") + "-"
 			inShop.Create(prefix+"stays", app("web"))
 			inShop.Create(prefix+"deleted", app("web"))
@@ -39,7 +41,7 @@ func TestEditedConfiguration(t *testing.T) {
 			text := func(source string) string {
 				return fmt.Sprintf(`
 stateDir: %q
-sources: [{%s, resources: [v1/configmaps]}]
+sources: [{%s, resources: [v1/serviceaccounts]}]
 pipelines:
 - {name: p, sink: hook, filters: [{expr: 'object.metadata.name.startsWith("%s")'}]}
 - {name: leaving, sink: leaving, onLeave: deleted, filters: [{expr: 'object.metadata.name.startsWith("%[3]s")'}]}
@@ -55,7 +57,7 @@ sinks: [{name: hook, webhook: {url: %[4]q}}, {name: leaving, webhook: {url: %[5]
 
 			e = startExporter(t, plane(t).KubeconfigFile(), text(tt.after))
 			e.WaitReady()
-			inShop.Patch(prefix+"stays", data("2"))
+			inShop.Patch(prefix+"stays", map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "2"}}})
 			for _, receiver := range []struct {
 				*webhooktest.Receiver
 				left []string
