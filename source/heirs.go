@@ -6,70 +6,92 @@ import (
 )
 
 // This file finds which watches go on with what the watches of the last run knew. The configuration may have been edited in
-// between: other selectors, other namespaces, another name of the source. Nothing that was known may be forgotten then, or
-// its deletion would never be sent.
+// between: other selectors or namespaces, sources renamed, split or merged, a pipeline that takes from another source. What a
+// pipeline had may not be forgotten then, or deletions would never be sent to it.
 
-// findHeirs returns, for each watch of the last run, the watches that go on with it: itself, where the configuration still
-// has it; else those of the same resource and an overlapping scope that are new, of several those whose selectors and source
-// are most alike; else one of the same resource, which adopts the objects. Without any it is forgotten.
-//
-// A watch has several heirs where a source of the whole cluster becomes one of plain namespaces.
-func findHeirs(watches []*watcher, kept map[string]Meta) (heirs map[string][]*watcher, forgotten map[string]Meta) {
-	heirs, forgotten = map[string][]*watcher{}, map[string]Meta{}
+// lastWatch is a watch of the last run, with the watches that go on with it.
+type lastWatch struct {
+	id string
+	Meta
+	heirs []*watcher
+}
+
+// findHeirs returns the watches of the last run, in the order of their ids. A watch that is still configured goes on with
+// itself. For each pipeline that had its objects and does not take from it any more, the watches of the same resource do that
+// the pipeline takes from: all that are new and may hold some of the objects, else the first. One without heirs is forgotten.
+func findHeirs(watches []*watcher, kept map[string]Meta) []*lastWatch {
+	var all []*lastWatch
 	for _, id := range slices.Sorted(maps.Keys(kept)) {
-		meta := kept[id]
-		best := 0
-		var found []*watcher
+		last := &lastWatch{id: id, Meta: kept[id]}
 		for _, w := range watches {
-			switch likeness := w.likeness(id, &meta, kept); {
-			case likeness > best:
-				best, found = likeness, []*watcher{w}
-			case likeness == best && likeness > adopts:
-				found = append(found, w)
+			if w.id == id {
+				last.heirs = append(last.heirs, w)
 			}
 		}
-		if best == 0 {
-			forgotten[id] = meta
+		for _, pipeline := range last.pipelines(watches) {
+			if slices.ContainsFunc(last.heirs, func(h *watcher) bool { return h.id == id && h.feeds(pipeline) }) {
+				continue
+			}
+			for _, heir := range last.heirsFor(pipeline, watches, kept) {
+				if !slices.Contains(last.heirs, heir) {
+					last.heirs = append(last.heirs, heir)
+				}
+			}
+		}
+		all = append(all, last)
+	}
+	return all
+}
+
+// pipelines returns those that the watch was for; older files list none.
+func (l *lastWatch) pipelines(watches []*watcher) (names []string) {
+	if l.Pipelines != nil {
+		return l.Pipelines
+	}
+	for _, w := range watches {
+		names = append(names, w.options.Pipelines...)
+	}
+	return names
+}
+
+// heirsFor returns watches of one source, since a pipeline takes a resource from one source only.
+func (l *lastWatch) heirsFor(pipeline string, watches []*watcher, kept map[string]Meta) (heirs []*watcher) {
+	var first []*watcher
+	for _, w := range watches {
+		if w.state.Resource != l.Resource || !w.feeds(pipeline) {
 			continue
 		}
-		heirs[id] = found
+		if first == nil {
+			first = []*watcher{w}
+		}
+		if _, continues := kept[w.id]; !continues && l.overlaps(w) {
+			heirs = append(heirs, w)
+		}
 	}
-	return heirs, forgotten
+	if heirs == nil {
+		return first
+	}
+	return heirs
 }
 
-// What makes a watch like one of the last run. The greater weighs more than the smaller ones together.
-const (
-	sameSource     = 1
-	sameSelectors  = 2
-	sameResource   = 4
-	adopts         = sameResource + sameSelectors + sameSource // at most, for a watch that is not new or covers other namespaces
-	overlaps       = 8
-	identicalWatch = 16
-)
-
-// likeness is 0 for a watch of another resource.
-func (w *watcher) likeness(id string, meta *Meta, kept map[string]Meta) int {
-	if meta.Resource != w.state.Resource {
-		return 0
-	}
-	if id == w.id {
-		return identicalWatch
-	}
-	likeness := sameResource
-	if _, continues := kept[w.id]; !continues && (meta.Namespace == w.state.Namespace || meta.Namespace == "" || w.state.Namespace == "") {
-		likeness += overlaps
-	}
-	if meta.sameSelectors(&w.state.Meta) {
-		likeness += sameSelectors
-	}
-	if meta.Source == w.options.Name {
-		likeness += sameSource
-	}
-	return likeness
+// overlaps reports whether the namespaces of two watches have some in common.
+func (l *lastWatch) overlaps(w *watcher) bool {
+	return l.Namespace == w.state.Namespace || l.Namespace == "" || w.state.Namespace == ""
 }
 
-// inherits reports whether w, one of the heirs of a watch, goes on with the watch's objects of a namespace: if it selects
-// them, or is the first of heirs that do not.
-func (w *watcher) inherits(heirs []*watcher, namespace string) bool {
-	return w.selects(namespace) || w == heirs[0] && !slices.ContainsFunc(heirs, func(h *watcher) bool { return h.selects(namespace) })
+// leaves returns the pipelines of w, an heir, for which w goes on with the objects of a namespace: all, if it selects the
+// namespace; else those for which no heir does, of which w is the first.
+func (l *lastWatch) leaves(w *watcher, namespace string) (to PipelineSet) {
+	if w.selects(namespace) {
+		return w.options.all()
+	}
+	for n, pipeline := range w.options.Pipelines {
+		feeding := slices.DeleteFunc(slices.Clone(l.heirs), func(h *watcher) bool { return !h.feeds(pipeline) })
+		if feeding[0] == w && !slices.ContainsFunc(feeding, func(h *watcher) bool { return h.selects(namespace) }) {
+			to |= 1 << n
+		}
+	}
+	return to
 }
+
+func (w *watcher) feeds(pipeline string) bool { return slices.Contains(w.options.Pipelines, pipeline) }

@@ -15,7 +15,7 @@ import (
 
 // open opens a watch where the next one has to begin, after whatever has to be read before.
 func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frames, error) {
-	if l.position() != "" || l.resumed {
+	if l.state.Position != "" {
 		if err := l.compare(ctx); err != nil {
 			return nil, err
 		}

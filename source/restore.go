@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -45,58 +44,70 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 	for _, s := range sources {
 		watches = append(watches, s.watches...)
 	}
-	heirs, forgotten := findHeirs(watches, kept)
 	for _, w := range watches {
 		w.store, w.state.known = store, newKnownSet(true, w.options.Previous)
-		if err := w.restore(store, kept, heirs); err != nil {
+	}
+	forgotten = map[string]Meta{}
+	inherited := map[*watcher][]*lastWatch{}
+	for _, last := range findHeirs(watches, kept) {
+		for _, w := range last.heirs {
+			inherited[w] = append(inherited[w], last)
+		}
+		if len(last.heirs) == 0 {
+			forgotten[last.id] = last.Meta
+		}
+	}
+	for w, from := range inherited {
+		if err := w.restore(store, from); err != nil {
 			return nil, err
 		}
 	}
 	return forgotten, nil
 }
 
-// restore begins where the watches that w is an heir of were in the last run.
-func (w *watcher) restore(store Store, kept map[string]Meta, heirs map[string][]*watcher) error {
-	var ids []string
-	for _, id := range slices.Sorted(maps.Keys(heirs)) {
-		if slices.Contains(heirs[id], w) {
-			ids = append(ids, id)
-		}
+// restore begins where watches of the last run were.
+func (w *watcher) restore(store Store, from []*lastWatch) error {
+	// Its own position, if it has one, holds for what it selects; what it adopts was not selected there, and is looked up.
+	own := slices.IndexFunc(from, func(l *lastWatch) bool { return l.id == w.id })
+	if own > 0 {
+		from[0], from[own] = from[own], from[0]
 	}
-	if len(ids) == 0 {
-		return nil
-	}
-	// Its own position, if it has one, holds for what it selects; what it only adopts is looked up.
-	last, own := kept[w.id]
-	if !own {
-		last = kept[ids[0]]
-		for _, id := range ids[1:] {
-			last.merge(kept[id])
+	last := from[0].Meta
+	if own < 0 {
+		for _, l := range from[1:] {
+			last.merge(l.Meta)
 		}
 	}
 	w.state.Position, w.state.Complete, w.state.Refused = last.Position, last.Complete, last.Refused
 	if last.Begun && last.Position == "" && !store.Clean() && w.options.Snapshot != SnapshotNever {
 		w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
 	}
-	w.state.Reselected = last.Reselected || !own || len(ids) > 1 || !last.sameSelection(&w.state.Meta)
+	w.state.Reselected = last.Reselected || own < 0 || len(from) > 1 || !last.sameSelection(&w.state.Meta)
 	w.state.Partial = last.Partial || w.state.Reselected
 	w.state.Unclean = last.Unclean || !store.Clean()
 	w.state.APIVersion, w.state.Kind = last.APIVersion, last.Kind
 	w.state.changed = true
 	w.resumed = w.state.Position != ""
 	lacks := w.state.Partial
-	for _, id := range ids {
-		meta := kept[id]
-		otherPolicy := meta.RetainPolicy != w.state.RetainPolicy
-		err := store.Known(id, func(object delta.Known) {
-			if !w.inherits(heirs[id], object.Namespace) {
+	for _, l := range from {
+		err := store.Known(l.id, func(object delta.Known) {
+			to := l.leaves(w, object.Namespace)
+			if to == 0 {
 				return
 			}
-			v := restoredViews(&object, &meta, w.options.Pipelines)
-			changed := id != w.id || uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due
+			v := restoredViews(&object, &l.Meta, w.options.Pipelines)
+			v.filtered |= w.options.all() &^ to
+			changed := l.id != w.id || uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due
+			if known, exists := w.known().objects[keyOfKnown(&object)]; exists {
+				v, changed = known.views.joined(v, own >= 0), true
+				// The older version, or a pipeline that has only that one would not get the change.
+				if own >= 0 || versionNumber(known.version.ResourceVersion()) < versionNumber(object.Version.ResourceVersion()) {
+					object.Version = known.version
+				}
+			}
 			needed := w.options.RetainFor&^v.filtered != 0
 			// What was cut out or redacted does not come back; and what is retained is found under the watch's own id only.
-			if object.Retained && (otherPolicy || id != w.id || !needed) {
+			if object.Retained && (l.RetainPolicy != w.state.RetainPolicy || l.id != w.id || !needed) {
 				object.Retained, changed = false, true
 			}
 			lacks = lacks || needed && !object.Retained
@@ -123,7 +134,7 @@ const severalPositions = "the configuration was edited, and with it the watches 
 
 // merge adds what is kept of another watch.
 func (m *Meta) merge(other Meta) {
-	m.Complete, m.Unclean, m.Refused = m.Complete && other.Complete, m.Unclean || other.Unclean, m.Refused+other.Refused
+	m.Complete, m.Unclean, m.Refused = m.Complete && other.Complete, m.Unclean || other.Unclean, cmp.Or(m.Refused, other.Refused)
 	if m.Position != other.Position {
 		m.Refused = severalPositions
 		if order, err := resourceversion.CompareResourceVersion(m.Position, other.Position); err == nil && order > 0 {

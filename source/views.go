@@ -30,6 +30,16 @@ func (v views) sent(to, passed PipelineSet) views {
 	return v
 }
 
+// joined returns the views of an object that several watches of the last run had. A pipeline has the object if any of them sent
+// it. keepDue is set if v is of the watch itself: then its snapshot is due as it was.
+func (v views) joined(other views, keepDue bool) views {
+	v.filtered &= other.filtered
+	if !keepDue {
+		v.due &= other.due
+	}
+	return v
+}
+
 // restoredViews returns the views of an object from the last commit, whose bits stand for the pipelines that meta lists,
 // for the present pipelines. A pipeline that was not there has nothing, and its snapshot is due.
 func restoredViews(object *delta.Known, meta *Meta, pipelines []string) views {

@@ -1,0 +1,179 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/source/sourcetest"
+)
+
+// configured is a source of one configuration: its name, its pipelines and what it includes.
+type configured struct {
+	name, pipelines, include string
+}
+
+// run starts the sources of a configuration on one memory, waits until they watch, and returns what each pipeline got until
+// the run is stopped.
+func (m *memory) run(t *testing.T, server *sourcetest.Server, during func(got func() map[string]string), sources ...configured) {
+	t.Helper()
+	client, err := NewClient(&rest.Config{Host: server.URL}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lives []*life
+	var made []*Source
+	for _, s := range sources {
+		l := &life{t: t, memory: m, names: strings.Fields(s.pipelines), got: map[string][]string{}}
+		options := Options{
+			Name: s.name, Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: SnapshotInitial, Pipelines: l.names,
+			Namespaces: delta.Namespaces{Include: strings.Fields(s.include)},
+			Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
+		}
+		l.source = New(client, options, l, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		lives, made = append(lives, l), append(made, l.source)
+	}
+	forgotten, err := Restore(m, made...)
+	if err != nil || len(forgotten) > 0 {
+		t.Fatalf("forgotten %v, %v", forgotten, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for _, l := range lives {
+		running.Go(func() { l.source.Run(ctx) })
+	}
+	for _, l := range lives {
+		l.watching(server.Version())
+	}
+	during(func() map[string]string {
+		got := map[string]string{}
+		for _, l := range lives {
+			for _, name := range l.names {
+				got[name] = strings.Join(l.sorted(name), " ")
+			}
+		}
+		return got
+	})
+	cancel()
+	running.Wait()
+	m.clean = true
+	for id := range m.meta {
+		delete(m.meta, id)
+		delete(m.known, id)
+	}
+	for _, l := range lives {
+		for _, w := range l.source.watches { // as the first commit of a run writes all that was inherited
+			w.state.changed = true
+			for key := range w.known().objects {
+				w.known().change(key)
+			}
+		}
+		m.commit(l.source.Capture())
+		l.source.Committed()
+	}
+}
+
+// Whatever is edited between two runs, a pipeline that has an object gets its deletion.
+func TestEditsOfSources(t *testing.T) {
+	tests := []struct {
+		name          string
+		before, after []configured
+		want          map[string]string // what was sent of things shop/a (deleted) and team/b (still there)
+	}{
+		{
+			"two become one",
+			[]configured{{"a", "p", "*"}, {"b", "q", "*"}},
+			[]configured{{"c", "p q", "*"}},
+			map[string]string{"p": "u11/14/DELETED", "q": "u11/14/DELETED"},
+		},
+		{
+			"two become one that keeps a name",
+			[]configured{{"a", "p", "*"}, {"b", "q", "*"}},
+			[]configured{{"b", "p q", "*"}},
+			map[string]string{"p": "u11/11/ADDED+s u11/14/DELETED u12/12/ADDED+s", "q": "u11/14/DELETED"},
+		},
+		{
+			"another source takes the name",
+			[]configured{{"a", "p", "*"}},
+			[]configured{{"a", "q", "team"}, {"b", "p", "team*"}},
+			map[string]string{"p": "u11/11/DELETED+i", "q": "u12/12/ADDED+s"},
+		},
+		{
+			"a pipeline moves from one source to another",
+			[]configured{{"a", "p r", "sho*"}, {"b", "q", "tea*"}},
+			[]configured{{"a", "r", "sho*"}, {"b", "p q", "tea*"}},
+			map[string]string{"p": "u11/11/DELETED+i u12/12/ADDED+s", "q": "", "r": "u11/14/DELETED"},
+		},
+		{
+			"one becomes two for two pipelines",
+			[]configured{{"a", "p q", "*"}},
+			[]configured{{"b", "p", "sho*"}, {"c", "q", "tea*"}},
+			map[string]string{"p": "u11/14/DELETED u12/12/DELETED+i+left", "q": "u11/11/DELETED+i"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			server, m := things(t, "shop/a", "team/b", "zoo/c"), newMemory() // 11 to 13
+			m.run(t, server, func(func() map[string]string) {}, tt.before...)
+			server.Away(func() { server.Write("shop/a", true) }) // 14
+			m.run(t, server, func(got func() map[string]string) {
+				eventually(t, func() string {
+					for name, text := range got() {
+						var of []string
+						for _, id := range strings.Fields(text) {
+							if !strings.HasPrefix(id, "u13/") {
+								of = append(of, id)
+							}
+						}
+						if text := strings.Join(of, " "); text != tt.want[name] {
+							return fmt.Sprintf("%s got  %s\nwant %s", name, text, tt.want[name])
+						}
+					}
+					return ""
+				})
+			}, tt.after...)
+		})
+	}
+}
+
+// A history that goes back while a gap is open is noticed before the state is read: its versions come again.
+func TestRollbackBehindARefusal(t *testing.T) {
+	server := things(t, "a", "b", "c") // 11 to 13
+	m := newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(13)
+	l.stop()
+	for id, text := range m.meta { // the last run was stopped behind the gap record
+		var meta Meta
+		if err := json.Unmarshal(text, &meta); err != nil {
+			t.Fatal(err)
+		}
+		meta.Refused = "expired"
+		m.meta[id], _ = json.Marshal(meta)
+	}
+	server.RollBack(11)
+	reported := make(chan error, 1)
+	front := before(t, server, func(http.ResponseWriter, *http.Request) bool { return false })
+	l = live(t, front, m, []string{"p"}, func(o *Options, _ *life) { o.OnRollback = func(err error) { reported <- err } })
+	select {
+	case err := <-reported:
+		if !strings.Contains(err.Error(), "gone back") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nothing reported")
+	}
+	l.expect("p")
+}
