@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,6 +34,9 @@ type Letter struct {
 
 // reasonAttempts is the reason of a record that failed as often as retry.attempts allows.
 const reasonAttempts = "attempts"
+
+// reasonRecovered is the reason of a record of which only an entry in a state file is left. No run has one.
+const reasonRecovered = "recovered"
 
 func deadReason(err *sinks.Error) string {
 	if err != nil && err.Permanent {
@@ -87,6 +91,23 @@ func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, v *outcome) {
 		} else {
 			log.Error("a record goes to the dead letter: it can never be delivered", "err", v.errs[n])
 		}
+	}
+}
+
+// Recovered makes the dead letter of an entry of the pipeline's log, from a file that cannot be used any more. epoch is the
+// file's.
+func (p *Pipeline) Recovered(e delta.Entry, epoch int) Letter {
+	options := p.options
+	options.Epoch = epoch
+	encoder := newEncoder(options)
+	record, _ := encoder.encode(nil, p.logged(e))
+	if e.Delta != nil && e.Delta.Bare {
+		record.Body = nil
+	}
+	return Letter{
+		Pipeline: options.Name, Sink: options.SinkName, Record: record, Reason: reasonRecovered,
+		Error:    cmp.Or(e.Unsendable, "recovered from a state file that was set aside"),
+		Attempts: e.Attempts, First: e.Failed, Last: e.Failed,
 	}
 }
 

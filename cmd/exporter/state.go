@@ -14,16 +14,17 @@ import (
 	"github.com/kubeferry/kubeferry/internal/app"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/replay"
 )
 
 func newState() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "state",
-		Short: "Look at a state directory, or drop the log of a removed pipeline",
+		Short: "Look at a state directory, drop the log of a removed pipeline, or read a file that was set aside",
 		Long: `state works on the stateDir of a configuration. The exporter that uses it must be stopped: a state directory has
 one owner at a time.`,
 	}
-	command.AddCommand(newStateShow(), newStateDrop())
+	command.AddCommand(newStateShow(), newStateDrop(), newStateRecover())
 	return command
 }
 
@@ -91,6 +92,32 @@ delivered. The log of a configured pipeline is refused.`,
 	if err := command.MarkFlagRequired("pipeline"); err != nil {
 		panic(err) // the flag was defined a line above
 	}
+	return command
+}
+
+func newStateRecover() *cobra.Command {
+	var file string
+	command := &cobra.Command{
+		Use:   "recover --config FILE ASIDE",
+		Short: "Write what can be read of a state file that was set aside",
+		Long: `recover reads a state file that was set aside, beside the one in stateDir, and writes the changes in it that were not
+delivered to the standard output, as dead letters. Keep them in a file, and send them:
+
+  exporter state recover --config FILE kubeferry.db.set-aside-20261122T064500 > letters.jsonl
+  exporter replay --config FILE letters.jsonl
+
+They are sent under the ids that they had, in the order that they had per object. What the exporter sent since is newer, so go by
+"sequence". What is damaged is named, and the exit code is 1; the rest is written all the same.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			loaded, err := loadQuietly(file)
+			if err != nil {
+				return err
+			}
+			return replay.Recover(loaded, args[0], command.OutOrStdout(), command.ErrOrStderr())
+		},
+	}
+	addConfigFlag(command, &file)
 	return command
 }
 

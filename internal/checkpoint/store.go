@@ -90,10 +90,23 @@ func Open(dir string, report func(message string, err error)) (*Store, error) {
 	case !errors.Is(err, errUnusable):
 		return nil, err
 	}
-	if err := setAside(path, "it cannot be used", err, report); err != nil {
+	var last Info
+	waiting, letters := uint64(0), uint64(0)
+	_ = Salvage(path, Salvaged{ // what cannot be read is not counted
+		Info:   func(info Info) { last = info },
+		Entry:  func(string, delta.Entry) error { waiting++; return nil },
+		Letter: func([]byte) error { letters++; return nil },
+	})
+	reason := "it cannot be used; " + left(waiting, letters) + " can be read: see `exporter state recover`"
+	if err := setAside(path, reason, err, report); err != nil {
 		return nil, err
 	}
-	return open(path, Info{})
+	return open(path, Info{Epoch: last.Epoch}) // else sequences would go back
+}
+
+// left counts what a file that is set aside holds.
+func left(waiting, letters uint64) string {
+	return fmt.Sprintf("%d undelivered entries and %d dead letters", waiting, letters)
 }
 
 // Renew closes the store, sets its file aside for the reason given, and opens an empty one.
@@ -105,10 +118,7 @@ func (s *Store) Renew(reason string, info Info, report func(message string, err 
 	if err := s.Close(); err != nil {
 		return nil, err
 	}
-	reason = fmt.Sprintf("%s; %d undelivered entries are in it", reason, waiting)
-	if letters := s.deadLetters.Entries; letters > 0 {
-		reason += fmt.Sprintf(", and %d dead letters", letters)
-	}
+	reason += "; " + left(waiting, s.deadLetters.Entries) + " are in it"
 	if err := setAside(s.path, reason, nil, report); err != nil {
 		return nil, err
 	}
