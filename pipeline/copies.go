@@ -3,26 +3,31 @@ package pipeline
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
 
 // copies finds what tools leave of a Secret in its annotations: its values, and copies of whole objects. It searches the
 // text, with the escapes of JSON and of URLs undone, and what is base64 in it. It parses nothing, so that malformed text
-// hides nothing, and its cost is bounded: when that is used up, everything counts as a copy.
+// hides nothing, and the comparisons are bounded: when those are used up, everything counts as a copy.
 type copies struct {
-	values map[string][]string // by their first minValue bytes
-	budget int                 // for the rest of an annotation
+	values map[string][]string // by their first minValue bytes; sorted, and none begins with another one
+	starts [1 << 10]uint64     // a bit for the hash of each of these first bytes: most places of a text need no more
+	budget int                 // comparisons left for an annotation
 	spaces *strings.Replacer   // removes white space, since texts are indented and broken into lines
+	base64 *strings.Replacer   // makes the ordinary base64 of that for URLs
 }
 
 const (
 	// minValue is how many bytes a value has, white space not counted, that is searched for. Shorter ones are in many texts
 	// by chance.
 	minValue = 4
-	// An annotation may take fewComparisons, and comparisonsPerByte, with values that begin like it somewhere. One of a long
-	// value counts for several. So all annotations of a Secret take a quarter of a second at most.
-	fewComparisons, comparisonsPerByte, comparedAtOnce = 1 << 10, 16, 1 << 10
+	// An annotation may take fewComparisons, and comparisonsPerByte, with values that begin like it somewhere. One of more
+	// than comparedAtOnce bytes counts for several. So the values in all annotations of a Secret, of 256 KiB, take about
+	// 10 ms at most: meanwhile the Secrets of other namespaces wait.
+	fewComparisons, comparisonsPerByte, comparedAtOnce = 16, 2, 256
 	// maxEscapes is how often what is escaped may be escaped again.
 	maxEscapes = 3
 )
@@ -32,6 +37,7 @@ func newCopies(data, stringData any) *copies {
 	c := &copies{
 		values: map[string][]string{},
 		spaces: strings.NewReplacer(" ", "", "\t", "", "\n", "", "\r", ""),
+		base64: strings.NewReplacer("-", "+", "_", "/"),
 	}
 	for _, members := range []any{data, stringData} {
 		values, _ := members.(map[string]any)
@@ -44,6 +50,9 @@ func newCopies(data, stringData any) *copies {
 			}
 		}
 	}
+	for start, values := range c.values {
+		c.values[start] = withoutLonger(values)
+	}
 	return c
 }
 
@@ -51,7 +60,27 @@ func (c *copies) add(value string) {
 	if value = c.spaces.Replace(value); len(value) >= minValue {
 		start := value[:minValue]
 		c.values[start] = append(c.values[start], value)
+		word, bit := placeOf(start)
+		c.starts[word] |= bit
 	}
+}
+
+// placeOf returns where in starts the first bytes of a text are.
+func placeOf(text string) (word int, bit uint64) {
+	hash := (uint32(text[0]) | uint32(text[1])<<8 | uint32(text[2])<<16 | uint32(text[3])<<24) * 0x9e3779b1 >> 16
+	return int(hash >> 6), 1 << (hash & 63)
+}
+
+// withoutLonger sorts values, and removes those that begin with another one: who finds them finds the shorter one.
+func withoutLonger(values []string) []string {
+	slices.Sort(values)
+	kept := values[:0]
+	for _, value := range values {
+		if len(kept) == 0 || !strings.HasPrefix(value, kept[len(kept)-1]) {
+			kept = append(kept, value)
+		}
+	}
+	return kept
 }
 
 // in reports whether an annotation holds a value, or what may be a copy of an object with data.
@@ -67,7 +96,7 @@ func (c *copies) in(text string) bool {
 		}
 		text = plain
 	}
-	text = strings.NewReplacer("-", "+", "_", "/").Replace(c.spaces.Replace(text)) // base64 for URLs has the former
+	text = c.base64.Replace(c.spaces.Replace(text))
 	for _, run := range strings.FieldsFunc(text, func(r rune) bool { return !isBase64(r) }) {
 		for range min(4, len(run)) { // what stands before it may look like base64 too
 			whole := run
@@ -75,7 +104,10 @@ func (c *copies) in(text string) bool {
 				whole = run[:len(run)-1]
 			}
 			decoded, err := base64.RawStdEncoding.DecodeString(whole)
-			if err != nil || c.inPlain(string(decoded)) || c.inPlain(unescaped(string(decoded))) {
+			if err != nil || c.inPlain(string(decoded)) {
+				return true
+			}
+			if plain := unescaped(string(decoded)); plain != string(decoded) && c.inPlain(plain) {
 				return true
 			}
 			run = run[1:]
@@ -92,14 +124,22 @@ func (c *copies) inPlain(text string) bool {
 	}
 	text = c.spaces.Replace(text)
 	for ; len(text) >= minValue; text = text[1:] {
-		for _, value := range c.values[text[:minValue]] {
-			c.budget -= 1 + len(value)/comparedAtOnce
-			if c.budget < 0 || strings.HasPrefix(text, value) {
-				return true
-			}
+		if word, bit := placeOf(text); c.starts[word]&bit != 0 && c.begins(text) {
+			return true
 		}
 	}
 	return false
+}
+
+// begins reports whether the text begins with a value, or the budget is used up. Only the last value that sorts before the
+// text can be one: another one between them would begin with that.
+func (c *copies) begins(text string) bool {
+	values := c.values[text[:minValue]]
+	after := sort.Search(len(values), func(n int) bool {
+		c.budget -= 1 + min(len(values[n]), len(text))/comparedAtOnce
+		return values[n] > text
+	})
+	return c.budget < 0 || after > 0 && strings.HasPrefix(text, values[after-1])
 }
 
 // hasMember reports whether there is what looks like a member of that name: in JSON, in YAML, or as Go prints a map.

@@ -272,29 +272,76 @@ func TestNoValueLeaves(t *testing.T) {
 	})
 }
 
-// TestSearchIsBounded: a Secret that is made to be expensive is redacted too much, rather than searched for minutes. What is
+// TestSearchFinds: values that begin alike, or with one another, are found in a text exactly where they are.
+func TestSearchFinds(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		values := rapid.SliceOfN(rapid.StringMatching(`[ab]{4,12}`), 1, 20).Draw(rt, "values")
+		text := rapid.StringMatching(`[abc]{0,40}`).Draw(rt, "text")
+		data := map[string]any{}
+		for n, value := range values {
+			data[fmt.Sprint(n)] = value
+		}
+		search := newCopies(nil, data)
+		search.budget = 1 << 20
+		for value := range maps.Values(data) { // base64 too, by chance
+			if decoded, err := base64.StdEncoding.DecodeString(value.(string)); err == nil && len(decoded) >= minValue {
+				values = append(values, string(decoded))
+			}
+		}
+		want := slices.ContainsFunc(values, func(value string) bool { return strings.Contains(text, value) })
+		if got := search.inPlain(text); got != want {
+			rt.Fatalf("%q in %q: got %v, want %v", values, text, got, want)
+		}
+	})
+}
+
+// TestSearchIsBounded: a Secret that is made to be expensive is redacted too much, rather than searched for long. What is
 // redacted depends on the annotation and the values alone, so that a version does not differ from the same one.
 func TestSearchIsBounded(t *testing.T) {
-	long := strings.Repeat("a", 200<<10)
-	many := map[string]string{}
+	const size = 256 << 10 // what the API server accepts of annotations, with their names
+	long := strings.Repeat("a", size)
+	many, alike := map[string]string{}, map[string]string{}
 	for n := range 50_000 {
 		many[fmt.Sprint(n)] = fmt.Sprintf("aaaaaaa%d", n)
 	}
+	for n := range 15 {
+		alike[fmt.Sprint(n)] = fmt.Sprint(long[:1000], "b", n)
+	}
+	one := func(text string) map[string]string { return map[string]string{"a": text} }
+	short := map[string]string{}
+	for n := range size / len("12345aaaa") {
+		short[fmt.Sprintf("%05d", n)] = "aaaa"
+	}
 	for name, c := range map[string]struct {
-		values  map[string]string
-		text    string
-		redacts bool
+		values, texts map[string]string
+		redacts       bool
 	}{
-		"many values that begin alike": {many, long, true},
-		"long values":                  {map[string]string{"a": long + "b", "b": long + "c", "c": long + "d"}, long, true},
-		"escapes":                      {many, strings.Repeat(`\\`, 100<<10), false},
-		"base64":                       {many, strings.Repeat("QUFB/+", 40<<10), false},
-		"members":                      {many, strings.Repeat("data ", 50<<10), false},
+		"many values that begin alike": {many, one(long), true},
+		"a few that begin alike":       {alike, one(long), true},
+		"ends of them":                 {alike, one(strings.Repeat(long[:999]+"c", size/1000)), true},
+		"long values":                  {map[string]string{"a": long + "b", "b": long + "c", "c": long + "d"}, one(long), true},
+		"short annotations":            {many, short, false},
+		"escapes":                      {many, one(strings.Repeat(`\\`, size/2)), false},
+		"base64":                       {many, one(strings.Repeat("QUFB/+", size/6)), false},
+		"members":                      {many, one(strings.Repeat("data ", size/5)), false},
 	} {
-		object := secretOf(t, "shop", "one", c.values, map[string]string{"a": c.text, "b": "kept"})
-		_, annotations := redactedSecret(t, NewRedactor([]byte("key"), "c"), object)
-		if isDigest(annotations["a"]) != c.redacts || annotations["b"] != "kept" {
-			t.Errorf("%s: redacted: %v, want %v, and %q", name, !c.redacts, c.redacts, annotations["b"])
+		data := map[string]any{}
+		for key, value := range c.values {
+			data[key] = coded(value)
+		}
+		search, compared := newCopies(data, nil), 0
+		for _, text := range c.texts {
+			if got := search.in(text); got != c.redacts {
+				t.Errorf("%s: redacted: %v, want %v", name, got, c.redacts)
+				break
+			}
+			compared += fewComparisons + comparisonsPerByte*len(text) - search.budget
+		}
+		if compared > 1<<20 { // of comparedAtOnce bytes at most, about 10 ns each
+			t.Errorf("%s: %d comparisons", name, compared)
+		}
+		if search.in("kept") {
+			t.Errorf("%s: another annotation is redacted", name)
 		}
 	}
 }
