@@ -37,7 +37,7 @@ func registerDeadLetters(registry prometheus.Registerer, dead *checkpoint.DeadLe
 	gauge("dead_letters", "Dead letters in the state directory.", func(s checkpoint.DeadLetterStatus) float64 { return float64(s.Entries) })
 	gauge("dead_letter_bytes", "Size of the dead letters in the state directory, bounded by deadLetters.maxBytes.",
 		func(s checkpoint.DeadLetterStatus) float64 { return float64(s.Bytes) })
-	gauge("dead_letters_full", "1 while a record waits because deadLetters.maxBytes leaves no room for its dead letter.",
+	gauge("dead_letters_full", "1 since a record waits because deadLetters.maxBytes leaves no room for its dead letter, until it finds some or letters are removed.",
 		func(s checkpoint.DeadLetterStatus) float64 {
 			if s.Full {
 				return 1

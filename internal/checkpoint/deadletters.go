@@ -99,7 +99,9 @@ type DeadLetters struct {
 	freshBytes     int64 // of both
 	// removable are to be removed by the next commit, and the commit in progress removes removing.
 	removable, removing []uint64
-	refused             bool
+	// refused is the size of the largest letter that found no room since letters were removed: that one still waits after
+	// smaller ones found room.
+	refused int
 }
 
 type freshLetter struct {
@@ -118,9 +120,13 @@ func NewDeadLetters(store *Store, committer *Committer, maxBytes int64) *DeadLet
 func (d *DeadLetters) Write(ctx context.Context, letter []byte) error {
 	f := &freshLetter{DeadLetter{Letter: letter}, make(chan error, 1)}
 	d.mu.Lock()
-	if d.refused = d.size.Bytes+d.freshBytes+int64(len(letter)) > d.maxBytes; d.refused {
+	if d.size.Bytes+d.freshBytes+int64(len(letter)) > d.maxBytes {
+		d.refused = max(d.refused, len(letter))
 		d.mu.Unlock()
 		return ErrDeadLettersFull
+	}
+	if len(letter) >= d.refused {
+		d.refused = 0
 	}
 	f.Seq = d.next
 	d.next++
@@ -153,7 +159,7 @@ type DeadLetterStatus struct {
 	Entries  uint64 `json:"entries"`
 	Bytes    int64  `json:"bytes"`
 	MaxBytes int64  `json:"maxBytes"`
-	// Full is set since a record found no room, until one finds some or letters are removed.
+	// Full is set since a record found no room, until it finds some or letters are removed.
 	Full bool `json:"full"`
 }
 
@@ -161,7 +167,7 @@ type DeadLetterStatus struct {
 func (d *DeadLetters) Status() DeadLetterStatus {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return DeadLetterStatus{Entries: d.size.Entries, Bytes: d.size.Bytes, MaxBytes: d.maxBytes, Full: d.refused}
+	return DeadLetterStatus{Entries: d.size.Entries, Bytes: d.size.Bytes, MaxBytes: d.maxBytes, Full: d.refused > 0}
 }
 
 // Capture implements [Participant].
@@ -181,8 +187,9 @@ func (d *DeadLetters) Committed(map[string]LogSize) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.size = d.store.DeadLetters()
-	d.refused = d.refused && len(d.removing) == 0
-	d.removing = nil
+	if len(d.removing) > 0 {
+		d.removing, d.refused = nil, 0
+	}
 	d.answer(nil)
 }
 

@@ -91,6 +91,52 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
+// A record whose letter found no room waits, although a smaller letter finds some.
+func TestDeadLettersFull(t *testing.T) {
+	d, _, _ := deadLetters(t, t.TempDir(), 10)
+	for _, c := range []struct {
+		letter     string
+		full, fits bool
+	}{
+		{`"aaaa"`, false, true},
+		{`"bbbbbb"`, true, false},
+		{`"ccc"`, true, false},
+		{`"d"`, true, true},
+	} {
+		err := d.Write(t.Context(), []byte(c.letter))
+		if full := d.Status().Full; full != c.full || (err == nil) != c.fits {
+			t.Errorf("after %s: full %v, %v", c.letter, full, err)
+		}
+	}
+	if err := d.Remove(t.Context(), []uint64{0}); err != nil {
+		t.Fatal(err)
+	}
+	if d.Status().Full {
+		t.Error("full after letters were removed")
+	}
+}
+
+// A letter that finds no room while another one is being written finds some when that fails.
+func TestDeadLettersFullUntilAFailure(t *testing.T) {
+	d, store, _ := deadLetters(t, t.TempDir(), 10)
+	store.entered, store.release = make(chan struct{}, 10), make(chan struct{})
+	store.set(errors.New("disk full"))
+	first := make(chan error)
+	go func() { first <- d.Write(t.Context(), []byte(`"aaaaaa"`)) }()
+	<-store.entered
+	if err := d.Write(t.Context(), []byte(`"bbb"`)); !errors.Is(err, checkpoint.ErrDeadLettersFull) || !d.Status().Full {
+		t.Errorf("got %v, full: %v", err, d.Status().Full)
+	}
+	close(store.release)
+	if err := <-first; err == nil {
+		t.Error("written to a full disk")
+	}
+	store.set(nil)
+	if err := d.Write(t.Context(), []byte(`"bbb"`)); err != nil || d.Status().Full {
+		t.Errorf("got %v, full: %v", err, d.Status().Full)
+	}
+}
+
 // A dead letter that cannot be written is an error, and takes no room of the bound.
 func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	d, store, _ := deadLetters(t, t.TempDir(), 10)
