@@ -187,7 +187,7 @@ func (w *watcher) previous(key objectKey, known knownObject) *delta.Object {
 	if object == nil {
 		return nil
 	}
-	// An older version of this program leaves what it does not know of in the file, and goes on.
+	// An older version of this program leaves the retained versions as they are when their objects change.
 	if version := object.Version(); !version.Equal(&known.version) {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Options say what a source watches.
+// Options are what a source watches.
 type Options struct {
 	Name      string
 	Resources []schema.GroupVersionResource

@@ -29,7 +29,7 @@ type Meta struct {
 	Position string `json:"position,omitempty"`
 	// Complete is set once a state was read to its end: from then on an object that a reading brings is a change.
 	Complete bool `json:"complete"`
-	// Begun is set while there is no position, and the first state is being sent. After a kill nobody knows how much of it
+	// Begun is set while there is no position, and the first state is being sent. After a kill it is unknown how much of it
 	// was.
 	Begun bool `json:"begun,omitempty"`
 	// Partial is set while namespaces are included that were not, and their objects have not all been read.
@@ -42,9 +42,10 @@ type Meta struct {
 	Refused string `json:"refused,omitempty"`
 	// Unclean is set if a run ended without a last commit, and not all of the history has been read that it may have
 	// sent beyond it.
-	Unclean      bool   `json:"unclean,omitempty"`
-	APIVersion   string `json:"apiVersion,omitempty"`
-	Kind         string `json:"kind,omitempty"`
+	Unclean    bool   `json:"unclean,omitempty"`
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	// The names of the members that differ from those of the fields are the format of the files in use.
 	RetainPolicy string `json:"kept,omitempty"`
 	// Pipelines are those that the bits of known objects stand for.
 	Pipelines []string `json:"takers,omitempty"`

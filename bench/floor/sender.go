@@ -20,7 +20,7 @@ type sender struct {
 
 	mu      sync.Mutex // guards what follows
 	filling *buffer
-	// due says that the linger ended in the middle of a line: the buffer goes with the line's end.
+	// due is set if the linger ended in the middle of a line: the buffer goes with the line's end.
 	due   bool
 	timer *time.Timer
 	full  chan *buffer

@@ -26,7 +26,7 @@ func open(ctx context.Context, client *http.Client, collection string, live bool
 	return get(ctx, client, collection, query)
 }
 
-// newest asks for the collection's resource version by a list of one object.
+// newest returns the collection's resource version by a list of one object.
 func newest(ctx context.Context, client *http.Client, collection string) (string, error) {
 	body, err := get(ctx, client, collection, url.Values{"limit": {"1"}})
 	if err != nil {

@@ -79,12 +79,12 @@ func TestDamagedLogEntry(t *testing.T) {
 			dir := t.TempDir()
 			logEntries(t, dir, 5)
 			damageEntry(t, dir, 2, test.damage)
-			delivered, buried, stats := deliverLog(t, dir, 4, 1)
+			delivered, written, stats := deliverLog(t, dir, 4, 1)
 			want := []string{"c/u0/0/ADDED", "c/u1/1/ADDED", "c/u3/3/ADDED", "c/u4/4/ADDED"}
 			if slices.Sort(delivered); !slices.Equal(delivered, want) {
 				t.Errorf("delivered %v, want %v", delivered, want)
 			}
-			letter := buried[0]
+			letter := written[0]
 			if letter.Record.ID != test.id || letter.Reason != string(sinks.ReasonEncode) || !strings.Contains(letter.Error, "entry 2 of the log cannot be read") || letter.Record.Body != nil {
 				t.Errorf("got the letter %+v, want one of %s", letter, test.id)
 			}
@@ -99,8 +99,8 @@ func TestDamagedLogEntry(t *testing.T) {
 func TestEntryLargerThanTheLogTakes(t *testing.T) {
 	dir := t.TempDir()
 	logEntries(t, dir, 2, bytes.Repeat([]byte("a"), 64<<20))
-	_, buried, _ := deliverLog(t, dir, 2, 1)
-	if letter := buried[0]; letter.Record.ID != "c/u2/2/ADDED" || letter.Record.Body != nil || !strings.Contains(letter.Error, "more than") {
+	_, written, _ := deliverLog(t, dir, 2, 1)
+	if letter := written[0]; letter.Record.ID != "c/u2/2/ADDED" || letter.Record.Body != nil || !strings.Contains(letter.Error, "more than") {
 		t.Errorf("got the letter %s: %s", letter.Record.ID, letter.Error)
 	}
 }
@@ -149,8 +149,8 @@ func damageEntry(t *testing.T, dir string, seq uint64, damage func([]byte) []byt
 	}
 }
 
-// deliverLog runs the pipeline p on the state in dir until so many records are delivered and buried, and stops.
-func deliverLog(t *testing.T, dir string, deliveries, deaths int) ([]string, []pipeline.Letter, pipeline.Stats) {
+// deliverLog runs the pipeline p on the state in dir until so many records are delivered and dead letters written, and stops.
+func deliverLog(t *testing.T, dir string, deliveries, deadLetters int) ([]string, []pipeline.Letter, pipeline.Stats) {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	client, err := source.NewClient(&rest.Config{Host: sourcetest.New(t).URL}, false)
@@ -187,8 +187,8 @@ func deliverLog(t *testing.T, dir string, deliveries, deaths int) ([]string, []p
 	if err := kept.finish(); err != nil {
 		t.Error(err)
 	}
-	if len(sink.ids) != deliveries || len(dead.all) != deaths {
-		t.Fatalf("%d delivered and %d buried, want %d and %d", len(sink.ids), len(dead.all), deliveries, deaths)
+	if len(sink.ids) != deliveries || len(dead.all) != deadLetters {
+		t.Fatalf("%d delivered and %d dead letters, want %d and %d", len(sink.ids), len(dead.all), deliveries, deadLetters)
 	}
 	if left := kept.store.Logs()["p"].Entries; left != 0 {
 		t.Errorf("%d entries are left in the log", left)

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Type says what happened to an object.
+// Type is what happened to an object.
 type Type string
 
 // The types of a delta, and of a gap.
@@ -74,7 +74,7 @@ type Delta struct {
 	Difference *Difference
 }
 
-// Difference is what a record says of the version before a MODIFIED, as its pipeline sends it.
+// Difference is what a record holds of the version before a MODIFIED, as its pipeline sends it.
 type Difference struct {
 	// Known is false if the version before is unknown; then nothing below is set.
 	Known bool
@@ -121,7 +121,7 @@ type Gap struct {
 	// From is the position before the gap, To the resource version of the list that closed it.
 	From, To string
 	Reason   string
-	// Unclean says that the last run ended without a last commit, so that an object first seen in that interval
+	// Unclean is set if the last run ended without a last commit, so that an object first seen in that interval
 	// and deleted meanwhile cannot be known.
 	Unclean  bool
 	Observed time.Time

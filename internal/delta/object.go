@@ -23,7 +23,7 @@ type Object struct {
 	raw       []byte
 	fields    fields
 	rewritten bool
-	// bare is the object without managedFields, once somebody asked for it.
+	// bare is the object without managedFields, once it was made.
 	bare atomic.Pointer[Object]
 }
 
@@ -96,7 +96,7 @@ func (o *Object) WithJSON(raw []byte) *Object {
 	return rewritten
 }
 
-// Rewritten reports whether [Object.WithJSON] made the object, so that its JSON does not tell its identity.
+// Rewritten reports whether [Object.WithJSON] made the object, so that its JSON may lack its identity.
 func (o *Object) Rewritten() bool { return o.rewritten }
 
 // JSON returns the object as the API server wrote it. It must not be modified.

@@ -36,7 +36,7 @@ type Entry struct {
 	Seq   uint64
 	Delta *Delta
 	Gap   *Gap
-	// Unsendable says why the delta may not leave as it is, and goes to the dead letter; empty if it may.
+	// Unsendable is why the delta may not leave as it is, and goes to the dead letter; empty if it may.
 	Unsendable string
 	// Attempts is how often it was sent, and Failed when that first failed.
 	Attempts int
@@ -49,7 +49,7 @@ type LogChange struct {
 	Append   []Entry
 	// Remove holds the numbers of settled entries.
 	Remove []uint64
-	// Redo says that commits failed, and may have reached the disk all the same: what they left, which is every entry
+	// Redo is set after commits failed, which may have reached the disk all the same: what they left, which is every entry
 	// from From on, goes before Append is applied.
 	Redo bool
 	From uint64

@@ -36,7 +36,7 @@ type kind struct {
 
 	// The cache's mutex guards these.
 	lastLookup           time.Time
-	found, clusterScoped bool // as discovery says
+	found, clusterScoped bool // from discovery
 	objects              map[cache.ObjectName]*entry
 	lists                int                // an object that the latest list did not hold was deleted
 	stop                 context.CancelFunc // ends run; nil before it has begun

@@ -143,7 +143,7 @@ func implementation(env *cel.Env, function string, args int) (functions.Function
 
 const chargeCall = "@charge"
 
-// charge is a call that costs as many steps as its argument says. It is how guardedCall charges the evaluation's tracker,
+// charge is a call that costs as many steps as its argument is. It is how guardedCall charges the evaluation's tracker,
 // which stops the evaluation beyond the limit.
 type charge struct{}
 

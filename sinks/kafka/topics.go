@@ -130,7 +130,7 @@ func fitting(template string) *regexp.Regexp {
 }
 
 // create makes topics with the brokers' num.partitions and default.replication.factor (KIP-464), and waits until
-// the transport knows them. The result has those that could not be made.
+// the transport has them. The result has those that could not be made.
 func (s *Sink) create(ctx context.Context, topics []string) (map[string]error, error) {
 	request := &kafka.CreateTopicsRequest{}
 	for _, topic := range topics {

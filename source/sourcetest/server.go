@@ -28,7 +28,7 @@ var (
 type Server struct {
 	*httptest.Server
 	// NoWatchList makes it turn watch-lists down, InStream refuse history inside the stream instead of by an HTTP
-	// answer, and PageSize cut pages shorter than asked for. They are set before the first request.
+	// answer, and PageSize cut pages shorter than the limit in the request. They are set before the first request.
 	NoWatchList, InStream bool
 	PageSize              int
 	// Data is the value of a field that every object has; without it there is none. It is set before the first request.

@@ -3,7 +3,7 @@
 // Kafka's own console consumer.
 //
 // It needs java (17 or newer) and the jars that pom.xml pins, which [Prepare] fetches with mvn the first time on a
-// machine. Without them a stand-in takes Kafka's place and the test's log says so, or the test is skipped if only Kafka
+// machine. Without them a stand-in takes Kafka's place and the test's log shows that, or the test is skipped if only Kafka
 // itself will do; where the environment has CI=true, that fails.
 package kafkatest
 

@@ -8,7 +8,7 @@ import (
 )
 
 // ReadConsole reads the first n records of a topic with the console consumer that comes with Kafka. Keys, values and
-// headers must not hold the control characters that it is told to separate them by.
+// headers must not hold the control characters that it separates them by.
 func (b *Broker) ReadConsole(ctx context.Context, topic string, n int) ([]Record, error) {
 	b.tb.Helper()
 	if b.java == nil {

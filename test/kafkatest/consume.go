@@ -22,9 +22,9 @@ type Record struct {
 	Compression string
 }
 
-// Consume reads topics from their beginning until done, which is asked after each fetch with everything read so far,
+// Consume reads topics from their beginning until done, which is called after each fetch with everything read so far,
 // returns true. Within a partition the records are in the order of their offsets. Topics may not exist yet. When ctx
-// ends first, the error says so and the records read so far are returned with it.
+// ends first, the error reports that and the records read so far are returned with it.
 func (b *Broker) Consume(ctx context.Context, done func(records []Record) bool, topics ...string) ([]Record, error) {
 	b.tb.Helper()
 	client := b.client(

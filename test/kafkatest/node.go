@@ -20,7 +20,7 @@ import (
 
 var errPortTaken = errors.New("port taken by another process")
 
-// newNodes makes what opts ask for, in directories below dir; nothing runs yet.
+// newNodes makes what opts require, in directories below dir; nothing runs yet.
 func newNodes(ctx context.Context, j *java, dir string, opts Options) ([]node, error) {
 	controller, err := freeport.Pick()
 	if err != nil {

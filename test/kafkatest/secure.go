@@ -56,7 +56,7 @@ func (o *Options) like(listener Listener) Listener {
 	return listener
 }
 
-// secure puts the certificates into dir, and adds what server.properties says of the listeners to p.
+// secure puts the certificates into dir, and adds the listeners of server.properties to p.
 func (o *Options) secure(dir string, p map[string]string) error {
 	s := o.Secure
 	keystore, truststore := filepath.Join(dir, "server.pem"), filepath.Join(dir, "clients.pem")

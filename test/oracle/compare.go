@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Snapshot says what is expected of the state that the oracle found at its start.
+// Snapshot is what is expected of the state that the oracle found at its start.
 type Snapshot int
 
 // The values of [Snapshot].
@@ -17,7 +17,7 @@ const (
 	SnapshotForbidden                 // no record is marked as snapshot
 )
 
-// CompareOptions say what to expect. The zero value suits a pipeline without filters that was started, with a
+// CompareOptions are what to expect. The zero value suits a pipeline without filters that was started, with a
 // snapshot, after the oracle and before the first write, and that never lost history.
 type CompareOptions struct {
 	Snapshot Snapshot
@@ -28,7 +28,7 @@ type CompareOptions struct {
 	// AllowUnclean accepts gaps of an exporter that was killed. What is due then is less: a deletion that was sent may be
 	// sent again, and one of an object that lived in the gap only cannot be known.
 	AllowUnclean bool
-	// AllowHoles accepts that the oracle itself lost history, so that its verdict is a mild one there.
+	// AllowHoles accepts that the oracle itself lost history, so that its report is a lenient one there.
 	AllowHoles bool
 
 	newest uint64 // that no gap goes beyond; 0 if it is not known
@@ -61,7 +61,7 @@ func (o *Oracle) WaitDelivered(ctx context.Context, got func() []Record, opts Co
 		if opts.AllowGaps {
 			newest, err := o.watches[0].newest(ctx)
 			if err != nil && ctx.Err() != nil && report != nil {
-				return report.Err() // which says more
+				return report.Err() // which has more detail
 			}
 			if err != nil {
 				return err

@@ -85,7 +85,7 @@ func (c *comparison) unexpected(r Record) string {
 	}
 	for _, hole := range w.history.holes {
 		if hole.contains(v) {
-			return "" // the oracle cannot know
+			return "" // the oracle has no basis for it
 		}
 	}
 	return "no watch saw it happen"

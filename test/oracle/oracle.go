@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Options say what to watch.
+// Options are what to watch.
 type Options struct {
 	// Cluster is the name that kubeferry is configured with, the first part of every id.
 	Cluster string

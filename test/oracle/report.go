@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Report is the verdict on what was delivered. The lists hold ids, each followed by the reason where it is not plain.
+// Report is the result of a comparison of what was delivered. The lists hold ids, each followed by the reason where it is not plain.
 type Report struct {
 	// Missing changes were due and did not arrive, neither themselves nor as what stands for them.
 	Missing []string
@@ -22,12 +22,12 @@ type Report struct {
 
 	// Expected is the number of changes that were due; the rest counts distinct ids that arrived.
 	Expected, Distinct, Snapshots, Inferred, Gaps int
-	// Holes is the number of times the oracle itself lost history; inside, the verdict is a mild one.
+	// Holes is the number of times the oracle itself lost history; inside, the report is a lenient one.
 	Holes        int
 	holesAllowed bool
 }
 
-// OK reports whether nothing is missing, unexpected or out of order, and the oracle knows it.
+// OK reports whether nothing is missing, unexpected or out of order, and the oracle could check that.
 func (r *Report) OK() bool {
 	return len(r.Missing)+len(r.Unexpected)+len(r.OutOfOrder) == 0 && (r.Holes == 0 || r.holesAllowed)
 }

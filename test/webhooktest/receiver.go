@@ -36,7 +36,7 @@ type Receiver struct {
 	changed  chan struct{} // closed and replaced with every request
 }
 
-// Start runs a receiver that ends with the test. It accepts everything until [Receiver.Use] says otherwise.
+// Start runs a receiver that ends with the test. It accepts everything until [Receiver.Use] changes that.
 func Start(tb testing.TB) *Receiver {
 	tb.Helper()
 	return start(tb, (*httptest.Server).Start)

@@ -32,22 +32,22 @@ type check struct {
 	Base, Value string
 	Ratio       string
 	Target      string
-	Verdict     verdict
+	Outcome     outcome
 }
 
-type verdict string
+type outcome string
 
 const (
-	met    verdict = "met"
-	missed verdict = "MISSED"
-	none   verdict = "" // nobody set a target
+	met    outcome = "met"
+	missed outcome = "MISSED"
+	none   outcome = "" // nobody set a target
 )
 
 func (c check) String() string {
-	return strings.Join(strings.Fields(fmt.Sprintf("%s: %s → %s  %s  %s %s", c.What, c.Base, c.Value, c.Ratio, c.Target, c.Verdict)), " ")
+	return strings.Join(strings.Fields(fmt.Sprintf("%s: %s → %s  %s  %s %s", c.What, c.Base, c.Value, c.Ratio, c.Target, c.Outcome)), " ")
 }
 
-// goal judges a number.
+// goal is a target for a number.
 type goal struct {
 	text string
 	met  func(float64) bool
@@ -61,7 +61,7 @@ func atLeast(bound float64, text string) *goal {
 	return &goal{text, func(v float64) bool { return v >= bound }}
 }
 
-func (g *goal) judge(v float64) (text string, found verdict) {
+func (g *goal) judge(v float64) (text string, found outcome) {
 	switch {
 	case g == nil:
 		return "", none
@@ -98,21 +98,21 @@ func (p labelled) against(what string, value func(sample) float64, g *goal) chec
 		What: what, Base: p.a + number(median(each(p.pair.a, value))), Value: p.b + number(median(each(p.pair.b, value))),
 		Ratio: fmt.Sprintf("%.2f", ratio),
 	}
-	c.Target, c.Verdict = g.judge(ratio)
+	c.Target, c.Outcome = g.judge(ratio)
 	return c
 }
 
 // bounded judges the median of the second side.
 func (p pair) bounded(what string, value func(sample) float64, bound float64, text string) check {
 	c := p.against(what, value, nil)
-	c.Target, c.Verdict = atMost(bound, text).judge(median(each(p.b, value)))
+	c.Target, c.Outcome = atMost(bound, text).judge(median(each(p.b, value)))
 	return c
 }
 
 // alone judges a number that has nothing beside it.
 func alone(what string, value float64, g *goal) check {
 	c := check{What: what, Value: number(value)}
-	c.Target, c.Verdict = g.judge(value)
+	c.Target, c.Outcome = g.judge(value)
 	return c
 }
 
@@ -146,7 +146,7 @@ func (r *results) publish(out io.Writer, file, plots string) (err error) {
 func (r *results) missed() bool {
 	for _, row := range r.Rows {
 		for _, c := range row.Checks {
-			if c.Verdict == missed {
+			if c.Outcome == missed {
 				return true
 			}
 		}
@@ -160,7 +160,7 @@ func (r *results) print(out io.Writer) {
 	for _, row := range r.Rows {
 		name := row.Name
 		for _, c := range row.Checks {
-			lines = append(lines, []string{name, c.What, c.Base, c.Value, c.Ratio, c.Target, string(c.Verdict)})
+			lines = append(lines, []string{name, c.What, c.Base, c.Value, c.Ratio, c.Target, string(c.Outcome)})
 			name = ""
 		}
 	}

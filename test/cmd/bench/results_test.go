@@ -27,11 +27,11 @@ func TestChecks(t *testing.T) {
 		got  check
 		want check
 	}{
-		{"met", of.against("x", cpuEach, atMost(2.2, "≤ 2.2")), check{What: "x", Base: "10.0", Value: "21.0", Ratio: "2.10", Target: "≤ 2.2", Verdict: met}},
-		{"missed", of.against("x", cpuEach, atMost(2, "≤ 2")), check{What: "x", Base: "10.0", Value: "21.0", Ratio: "2.10", Target: "≤ 2", Verdict: missed}},
+		{"met", of.against("x", cpuEach, atMost(2.2, "≤ 2.2")), check{What: "x", Base: "10.0", Value: "21.0", Ratio: "2.10", Target: "≤ 2.2", Outcome: met}},
+		{"missed", of.against("x", cpuEach, atMost(2, "≤ 2")), check{What: "x", Base: "10.0", Value: "21.0", Ratio: "2.10", Target: "≤ 2", Outcome: missed}},
 		{"no target", of.named("one", "two").against("x", cpuEach, nil), check{What: "x", Base: "one 10.0", Value: "two 21.0", Ratio: "2.10"}},
-		{"a bound", of.bounded("x", peak, 39, "≤ 39"), check{What: "x", Base: "20.0", Value: "40.0", Ratio: "2.00", Target: "≤ 39", Verdict: missed}},
-		{"at least", of.against("x", speed, atLeast(0.9, "≥ 0.9")), check{What: "x", Base: "1000", Value: "1000", Ratio: "1.00", Target: "≥ 0.9", Verdict: met}},
+		{"a bound", of.bounded("x", peak, 39, "≤ 39"), check{What: "x", Base: "20.0", Value: "40.0", Ratio: "2.00", Target: "≤ 39", Outcome: missed}},
+		{"at least", of.against("x", speed, atLeast(0.9, "≥ 0.9")), check{What: "x", Base: "1000", Value: "1000", Ratio: "1.00", Target: "≥ 0.9", Outcome: met}},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.name, tt.got, tt.want)
@@ -41,7 +41,7 @@ func TestChecks(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	r := results{Machine: "m", Scale: 1, Pairs: 3, Rows: []rowResult{{Name: "row", Checks: []check{
-		{What: "CPU, µs", Base: "1.00", Value: "12,345", Ratio: "2.00", Target: "≤ 2", Verdict: met}, {What: "RSS"},
+		{What: "CPU, µs", Base: "1.00", Value: "12,345", Ratio: "2.00", Target: "≤ 2", Outcome: met}, {What: "RSS"},
 	}}}}
 	var out bytes.Buffer
 	r.print(&out)

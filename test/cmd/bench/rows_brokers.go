@@ -81,9 +81,9 @@ func (l *lab) intoBroker(ctx context.Context, b broker) ([]check, error) {
 	sides := of.named("library", "")
 	// By CPU time and not by the clock: on a machine of few cores the API server and the broker set the pace.
 	core := sides.against("records per second of CPU", onCore, nil)
-	core.Target, core.Verdict = "≥ 40,000 or ≥ 0.8 × library", missed
+	core.Target, core.Outcome = "≥ 40,000 or ≥ 0.8 × library", missed
 	if median(each(of.b, onCore)) >= perCore || of.ratio(onCore) >= 0.8 {
-		core.Verdict = met
+		core.Outcome = met
 	}
 	return []check{core, sides.against("records/s, all on this machine", speed, nil), sides.against("peak RSS, MiB", peak, nil)}, nil
 }

@@ -67,7 +67,7 @@ func (l *lab) latencyChecks(name string, of [2][]delays, rate float64) []check {
 		differences[i] = millis(of[1][i].p99 - of[0][i].p99)
 	}
 	worst := check{What: name + ", p99, ms", Base: number(p99[0]), Value: number(p99[1]), Ratio: fmt.Sprintf("%+.1f", median(differences))}
-	worst.Target, worst.Verdict = atMost(15, "≤ floor + 15").judge(median(differences))
+	worst.Target, worst.Outcome = atMost(15, "≤ floor + 15").judge(median(differences))
 	return []check{
 		{What: name + ", p50, ms", Base: number(p50[0]), Value: number(p50[1]), Ratio: fmt.Sprintf("%+.1f", p50[1]-p50[0])},
 		worst,

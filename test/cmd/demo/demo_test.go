@@ -180,7 +180,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-func TestVerdict(t *testing.T) {
+func TestTallyCheck(t *testing.T) {
 	arrive := func(tally *tally, version int, kind string) {
 		r := &record{ID: fmt.Sprintf("demo/uid/%d/%s", version, kind), Subject: "/api/v1/namespaces/shop/configmaps/a"}
 		r.Data.Type = kind
@@ -191,15 +191,15 @@ func TestVerdict(t *testing.T) {
 	arrive(tally, 1, added)
 	arrive(tally, 2, modified) // before the answer to the patch
 	tally.expect(changeID("uid", "2", modified))
-	if err := tally.verdict(); err == nil {
-		t.Error("nothing was deleted, and the verdict does not say so")
+	if err := tally.check(); err == nil {
+		t.Error("nothing was deleted, and check returns no error")
 	}
 	tally.expect(changeID("uid", "", deleted))
 	if tally.complete() {
 		t.Error("complete without the deletion")
 	}
 	arrive(tally, 3, deleted)
-	if err := tally.verdict(); err != nil {
+	if err := tally.check(); err != nil {
 		t.Error(err)
 	}
 }

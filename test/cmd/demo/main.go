@@ -95,7 +95,7 @@ func show(ctx context.Context, length time.Duration, screen *screen) error {
 		return err
 	}
 	screen.say(tally.String())
-	return tally.verdict()
+	return tally.check()
 }
 
 // arrivalTimeout is how long the last changes may take to arrive.
@@ -129,7 +129,7 @@ func changeAndPrint(ctx context.Context, length time.Duration, cluster *cluster,
 			tick.Stop()
 			end, late = nil, time.After(arrivalTimeout)
 		case <-late:
-			return fmt.Errorf("%w\n%s", tally.verdict(), exporter.log())
+			return fmt.Errorf("%w\n%s", tally.check(), exporter.log())
 		case <-exporter.done():
 			return exporter.problem()
 		case <-ctx.Done():

@@ -100,8 +100,8 @@ func (t *tally) expect(id string) {
 
 func (t *tally) complete() bool { return len(t.pending) == 0 }
 
-// verdict is an error unless everything arrived, and something of every type.
-func (t *tally) verdict() error {
+// check returns an error unless everything arrived, and something of every type.
+func (t *tally) check() error {
 	if !t.complete() {
 		return fmt.Errorf("%d of %d changes have not arrived: %s", len(t.pending), t.made,
 			strings.Join(slices.Sorted(maps.Keys(t.pending)), " "))
@@ -186,7 +186,7 @@ func difference(before, after map[string]any) string {
 	return strings.Join(parts, ", ")
 }
 
-// short takes the part of a path away that says nothing to a reader.
+// short takes the part of a path away that is of no use to a reader.
 func short(path string) string {
 	if at := strings.LastIndex(path, "]."); at >= 0 {
 		return path[at+2:]

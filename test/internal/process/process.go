@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Options say what to run.
+// Options are what to run.
 type Options struct {
 	Path string
 	Args []string
@@ -90,7 +90,7 @@ func (p *Process) WaitReady(ctx context.Context, probe func(ctx context.Context)
 // Done is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait returns when the program has ended, with what [exec.Cmd.Wait] said of it.
+// Wait returns when the program has ended, with the error of [exec.Cmd.Wait].
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
