@@ -21,8 +21,8 @@ import (
 // a proxy before it may have none, and without a limit a connection that hangs would block a watch until the end.
 const answerTimeout = 90 * time.Second
 
-// markTimeout is how long a watch-list may send nothing before its end. Some aggregated API servers accept a watch-list and
-// never send the bookmark that closes its state.
+// markTimeout is how long to wait behind the last object of a watch-list's state for the next one, or for the bookmark that
+// closes the state. Some aggregated API servers accept a watch-list and never send that bookmark.
 const markTimeout = 30 * time.Second
 
 // bookmarkTimeout is how long a watch may send nothing once it has sent bookmarks. The API server sends one about once a
@@ -32,7 +32,7 @@ const bookmarkTimeout = 75 * time.Second
 var (
 	errNoAnswer    = errors.New("the API server did not answer in time")
 	errOverdue     = errors.New("the API server did not end the watch in time: the connection may be dead")
-	errNoMark      = errors.New("the watch-list has gone silent before the bookmark that ends its state")
+	errNoMark      = errors.New("the watch-list does not send the bookmark that ends its state")
 	errNoBookmarks = errors.New("the watch sends no bookmarks any more: the connection may be dead")
 )
 
@@ -160,14 +160,16 @@ type watchBody struct {
 func (b *watchBody) Read(p []byte) (int, error) {
 	limit, late := max(time.Until(b.end), b.client.timeout), errOverdue
 	switch {
-	case b.frames.initial && b.client.mark < limit:
-		limit, late = b.client.mark, errNoMark
+	case b.frames.initial && b.client.mark-b.frames.waited < limit:
+		limit, late = b.client.mark-b.frames.waited, errNoMark
 	case b.frames.bookmarks && b.client.bookmark < limit:
 		limit, late = b.client.bookmark, errNoBookmarks
 	}
 	b.timer.Reset(limit)
+	begun := time.Now()
 	n, err := b.ReadCloser.Read(p)
 	b.timer.Stop()
+	b.frames.waited += time.Since(begun)
 	if err != nil && errors.Is(context.Cause(b.ctx), errOverdue) {
 		err = late
 	}

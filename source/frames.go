@@ -36,6 +36,10 @@ type frames struct {
 	keepManagedFields bool
 	// initial is set until the bookmark that closes the state of a watch-list, bookmarks once another one has come.
 	initial, bookmarks bool
+	// changed is set once a change has come; a watch-list sends none before the objects of its state.
+	changed bool
+	// waited is how long the reads since the last object of the state took together. What is sent meanwhile does not shorten it.
+	waited time.Duration
 	// single ends the watch behind its first event.
 	single, received bool
 	// err is why the watch has ended. It is set before the reflector is notified of the end.
@@ -68,7 +72,12 @@ func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
 			return "", nil, f.end(err)
 		}
 		switch {
+		case e.kind == watch.Added:
+			if !f.changed {
+				f.waited = 0
+			}
 		case e.kind != watch.Bookmark:
+			f.changed = true
 		case !f.initial:
 			f.bookmarks = true
 		case !bytes.Contains(e.object.JSON(), []byte(metav1.InitialEventsAnnotationKey)):
