@@ -4,5 +4,8 @@
 // when a caller needs that: reading the few metadata fields that kubeferry itself needs takes one pass over the
 // bytes and builds no map.
 //
+// What a commit writes ([WatchChange], [LogChange], [Entry]) is here and not in package checkpoint, since source and
+// pipeline make it, and may not import that.
+//
 // The package imports apimachinery only, so that every other package may import it.
 package delta

@@ -1,10 +1,6 @@
 package delta
 
-import (
-	"time"
-)
-
-// This file has the types of what outlives the process.
+import "time"
 
 // Known is an object of a known set.
 type Known struct {
