@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -641,4 +642,43 @@ func clientFor(t *testing.T, server *sourcetest.Server) *Client {
 		t.Fatal(err)
 	}
 	return client
+}
+
+// One refusal is one gap. Another record of it is sent only for a reading that starts over at a later resource version.
+func TestReadingsOfOneGap(t *testing.T) {
+	server := things(t, "a", "b", "c", "d", "e")
+	var pages atomic.Int64
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("continue") == "" || pages.Add(1) > 3 {
+			return false
+		}
+		if pages.Load() == 2 {
+			server.Write("a", false) // 18
+		}
+		w.WriteHeader(http.StatusGone)
+		fmt.Fprint(w, expired)
+		return true
+	})
+	l := live(t, front, newMemory(), []string{"p"}, nil)
+	l.watching(15)
+	server.Away(func() { server.Write("a", false); server.Compact() })
+	l.watching(18)
+	var gaps []string
+	l.mu.Lock()
+	for _, g := range l.gaps {
+		gaps = append(gaps, g.From+"-"+g.To)
+	}
+	l.mu.Unlock()
+	if want := []string{"15-17", "15-18"}; !slices.Equal(gaps, want) {
+		t.Errorf("got gaps %v, want %v", gaps, want)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(l.source.watches[0].metrics.gaps)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if count := families[0].GetMetric()[0].GetCounter().GetValue(); count != 1 {
+		t.Errorf("%v gaps are counted, want 1", count)
+	}
 }

@@ -68,6 +68,7 @@ func (w *watcher) end(ctx context.Context, resourceVersion string) error {
 		w.advance(resourceVersion)
 		w.state.Unclean = unclean
 	})
+	w.lastGap = nil
 	w.health.completed()
 	return nil
 }
@@ -94,7 +95,7 @@ func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 		return err
 	}
 	w.absent, w.resumed, w.fill = true, false, false
-	w.reading, w.exact, w.lastRun = false, false, ""
+	w.reading, w.exact, w.lastRun, w.lastGap = false, false, "", nil
 	w.handler.Update(w.state.reset) // not before all are sent: else what is left would be forgotten
 	return nil
 }
@@ -102,9 +103,15 @@ func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 // historyGone is why the history of a resource that is gone cannot be had.
 const historyGone = "the resource is gone, and its history with it"
 
-// gap sends a gap record for the stretch from the position to a resource version, which is empty if it is unknown.
+// gap sends a gap record for the stretch from the position to a resource version, which is empty if it is unknown. A reading that
+// starts over sends another one only if it ends later: what it brings is not covered by the first.
 func (w *watcher) gap(ctx context.Context, to, reason string) error {
-	w.metrics.gaps.Inc()
+	switch {
+	case w.lastGap == nil:
+		w.metrics.gaps.Inc()
+	case w.lastGap.To == to:
+		return nil
+	}
 	w.at = time.Now()
 	g := &delta.Gap{
 		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace,
@@ -112,6 +119,7 @@ func (w *watcher) gap(ctx context.Context, to, reason string) error {
 		From: w.state.Position, To: to, Reason: reason, Unclean: w.state.Unclean, Observed: w.at,
 	}
 	refused := func() { w.state.Refused, w.state.changed = reason, true }
+	w.lastGap = g // an error means that ctx has ended
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error { return w.handler.Gap(ctx, g, refused) })
 }
 

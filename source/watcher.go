@@ -40,10 +40,11 @@ type watcher struct {
 	absent bool
 
 	// What follows is the process function's.
-	at      time.Time // when the event arrived that is being processed
-	reading bool      // between begin and end
-	exact   bool      // while the state at the position is read: it holds no changes, only what pipelines lack
-	lastRun string    // a resource version that the last run cannot have gone beyond
+	at      time.Time  // when the event arrived that is being processed
+	reading bool       // between begin and end
+	exact   bool       // while the state at the position is read: it holds no changes, only what pipelines lack
+	lastRun string     // a resource version that the last run cannot have gone beyond
+	lastGap *delta.Gap // the last record of the gap that is open, of this run
 }
 
 // watchBackoff ends where client-go's, which goes up to a minute, does not: a change should not wait that long once
