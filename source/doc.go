@@ -2,8 +2,8 @@
 //
 // # From the API server to a handler
 //
-// Each [Source] has one watch per resource and scope, and each watch a client-go Reflector, in whose goroutine all of it
-// happens but the reading of the connection:
+// Each [Source] has one watch per resource and scope, and each watch a client-go Reflector. One goroutine at a time does
+// all of it but the reading of the connection:
 //
 //	API server ─▶ frames ─▶ Reflector ─▶ store ─▶ follower ─▶ process ─▶ Handler
 //	              (bytes)   (retries)             (position)  (known set)

@@ -22,7 +22,8 @@ import (
 // empty, and the watch behind it goes on from the follower's own position. Only without a position, or once the server
 // refused it (410), does a watch begin with the whole state.
 //
-// All of it happens in the reflector's goroutine, so that a pipeline that blocks holds the watch back.
+// The reflector calls it from one goroutine at a time (list from one of its own, for which it waits), so that a pipeline that
+// blocks holds the watch back.
 type follower struct {
 	*watcher
 
@@ -58,7 +59,7 @@ func (l *follower) run(ctx context.Context) {
 	ctx, l.stop = context.WithCancel(ctx)
 	defer l.stop()
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: l.list, WatchFuncWithContext: l.openWatch}, l)
-	s := store{forward: func(e event) error { return l.forward(ctx, e) }}
+	s := eventStore{forward: func(e event) error { return l.forward(ctx, e) }}
 	cache.NewReflectorWithOptions(lw, nil, s, cache.ReflectorOptions{Backoff: &l.options.Backoff}).RunWithContext(ctx)
 }
 

@@ -10,35 +10,35 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// store is where a reflector puts what a watch sends: it passes each event on at once, and keeps nothing.
-type store struct{ forward func(e event) error }
+// eventStore is where a reflector puts what a watch sends: it passes each event on at once, and keeps nothing.
+type eventStore struct{ forward func(e event) error }
 
 var (
-	_ cache.ReflectorStore         = store{}
-	_ cache.ReflectorBookmarkStore = store{}
+	_ cache.ReflectorStore         = eventStore{}
+	_ cache.ReflectorBookmarkStore = eventStore{}
 )
 
 // Add implements [cache.ReflectorStore].
-func (s store) Add(o any) error { return s.take(watch.Added, o) }
+func (s eventStore) Add(o any) error { return s.take(watch.Added, o) }
 
 // Update implements [cache.ReflectorStore].
-func (s store) Update(o any) error { return s.take(watch.Modified, o) }
+func (s eventStore) Update(o any) error { return s.take(watch.Modified, o) }
 
 // Delete implements [cache.ReflectorStore].
-func (s store) Delete(o any) error { return s.take(watch.Deleted, o) }
+func (s eventStore) Delete(o any) error { return s.take(watch.Deleted, o) }
 
 // Bookmark implements [cache.ReflectorBookmarkStore].
-func (s store) Bookmark(resourceVersion string) error {
+func (s eventStore) Bookmark(resourceVersion string) error {
 	return s.forward(event{kind: watch.Bookmark, resourceVersion: resourceVersion})
 }
 
 // Replace implements [cache.ReflectorStore]; the follower's lists are empty.
-func (store) Replace([]any, string) error { return nil }
+func (eventStore) Replace([]any, string) error { return nil }
 
 // Resync implements [cache.ReflectorStore].
-func (store) Resync() error { return nil }
+func (eventStore) Resync() error { return nil }
 
-func (s store) take(kind watch.EventType, o any) error {
+func (s eventStore) take(kind watch.EventType, o any) error {
 	return s.forward(event{kind: kind, object: o.(*item).object})
 }
 
