@@ -13,6 +13,7 @@ type Slots struct {
 	mu      sync.Mutex // guards what follows, and the shares
 	free    int
 	shares  int
+	holding int      // shares that hold a slot
 	waiting []*Share // those with waiters, the one that got a slot last at the end
 }
 
@@ -89,7 +90,9 @@ func (s *Share) Release() {
 	}
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
-	s.held--
+	if s.held--; s.held == 0 {
+		s.slots.holding--
+	}
 	s.slots.free++
 	s.slots.grant()
 }
@@ -104,11 +107,13 @@ func (s *Slots) grant() {
 			}
 		}
 		next := s.waiting[n]
-		if s.free == 1 && next.held > 0 && s.shares > 1 {
+		if s.free == 1 && next.held > 0 && s.holding < s.shares {
 			return
 		}
 		s.free--
-		next.held++
+		if next.held++; next.held == 1 {
+			s.holding++
+		}
 		close(next.waiters[0])
 		next.waiters = next.waiters[1:]
 		s.waiting = slices.Delete(s.waiting, n, n+1)

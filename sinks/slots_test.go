@@ -19,7 +19,7 @@ func TestSlotsTurns(t *testing.T) {
 	}{
 		{name: "in order", holders: "aa", waiters: "bcd", release: "aa", want: "bc"},
 		{name: "each in turn", holders: "a", waiters: "bbbcc", release: "abcbc", want: "bcbcb"},
-		{name: "whoever holds the fewest", holders: "aaaa", waiters: "aaaabbbb", release: "abbaaa", want: "bbb-ab"},
+		{name: "whoever holds the fewest", holders: "aaaa", waiters: "aaaabbbb", release: "abbaaa", want: "bbbbaa"},
 		{name: "the last one is kept for others", holders: "aa", waiters: "aaaab", release: "aaaab", want: "baaa-"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -66,6 +66,19 @@ func TestSlotsTurns(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestSlotsAllInUse: the last slot is kept for a pipeline that holds none, and for nobody where each holds one.
+func TestSlotsAllInUse(t *testing.T) {
+	slots := NewSlots(3)
+	a, b := slots.Share(), slots.Share()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, share := range []*Share{a, b, a} {
+		if err := share.Acquire(ctx); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 
 // memory is a store that outlives the lives of a watch.
 type memory struct {
+	mu    sync.Mutex // while several sources run
 	meta  map[string][]byte
 	known map[string]map[string]delta.Known
 	clean bool
@@ -65,6 +66,8 @@ func (m *memory) Previous(id, namespace, name string) ([]byte, error) {
 }
 
 func (m *memory) commit(changes []delta.WatchChange) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, c := range changes {
 		m.meta[c.Watch] = c.Meta
 		if m.known[c.Watch] == nil {

@@ -170,7 +170,7 @@ func largeObjects(t *testing.T, count int) (*sourcetest.Server, []string) {
 // A tenant may make any number of large objects. What is retained of them for a difference stays within its bound, also at a
 // restart, and every difference is known.
 func TestVersionsBeforeAreBounded(t *testing.T) {
-	const objects, bound, most = 32, 8 << 20, 24 << 20
+	const objects, bound, most = 16, 2 << 20, 16 << 20
 	server, names := largeObjects(t, objects)
 	dir := t.TempDir()
 	r := runRetaining(t, server, dir, bound)
