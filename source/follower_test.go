@@ -678,7 +678,7 @@ func TestReadingsOfOneGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if count := families[0].GetMetric()[0].GetCounter().GetValue(); count != 1 {
-		t.Errorf("%v gaps are counted, want 1", count)
+	if count := families[0].GetMetric()[0].GetCounter().GetValue(); count != 2 {
+		t.Errorf("%v gaps are counted, want one for each record", count)
 	}
 }

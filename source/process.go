@@ -106,12 +106,10 @@ const historyGone = "the resource is gone, and its history with it"
 // gap sends a gap record for the stretch from the position to a resource version, which is empty if it is unknown. A reading that
 // starts over sends another one only if it ends later: what it brings is not covered by the first.
 func (w *watcher) gap(ctx context.Context, to, reason string) error {
-	switch {
-	case w.lastGap == nil:
-		w.metrics.gaps.Inc()
-	case w.lastGap.To == to:
+	if w.lastGap != nil && w.lastGap.To == to {
 		return nil
 	}
+	w.metrics.gaps.Inc()
 	w.at = time.Now()
 	g := &delta.Gap{
 		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace,

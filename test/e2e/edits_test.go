@@ -79,7 +79,7 @@ sinks: [{name: hook, webhook: {url: %[4]q}}, {name: leaving, webhook: {url: %[5]
 					return nil
 				})
 			}
-			e.WaitLogged(wide, "the configuration was edited", "deleted:1")
+			e.WaitLogged(wide, "the configuration was edited", "deleted:")
 			e.Stop()
 		})
 	}
