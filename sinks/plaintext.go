@@ -6,7 +6,7 @@ type Plaintext struct {
 }
 
 // CheckPlaintext reports credentials that are configured for a connection without TLS: a fault at path, with what to do
-// instead, or a warning if the user asked for it.
+// instead, or a warning if the configuration allows it.
 func (p *Plaintext) CheckPlaintext(faults *Faults, path, instead string) {
 	if p.InsecureCredentials {
 		faults.Warn("insecureCredentials", "credentials are sent without TLS, readable by anyone on the way")

@@ -69,7 +69,7 @@ func TestSlotsTurns(t *testing.T) {
 	}
 }
 
-// TestSlotsAllInUse: the last slot is kept for a pipeline that holds none, and for nobody where each holds one.
+// TestSlotsAllInUse: the last slot is kept for a pipeline that holds none, and not where each holds one.
 func TestSlotsAllInUse(t *testing.T) {
 	slots := NewSlots(3)
 	a, b := slots.Share(), slots.Share()

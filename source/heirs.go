@@ -79,9 +79,9 @@ func (l *lastWatch) overlaps(w *watcher) bool {
 	return l.Namespace == w.state.Namespace || l.Namespace == "" || w.state.Namespace == ""
 }
 
-// leaves returns the pipelines of w, an heir, for which w goes on with the objects of a namespace: all, if it selects the
+// pipelinesOf returns the pipelines of w, an heir, for which w goes on with the objects of a namespace: all, if it selects the
 // namespace; else those for which no heir does, of which w is the first.
-func (l *lastWatch) leaves(w *watcher, namespace string) (to PipelineSet) {
+func (l *lastWatch) pipelinesOf(w *watcher, namespace string) (to PipelineSet) {
 	if w.selects(namespace) {
 		return w.options.all()
 	}

@@ -45,7 +45,7 @@ func TestResourceOf(t *testing.T) {
 	}
 }
 
-// Events of a hundred kinds that do not exist take their requests from nobody else, and those of one kind take few.
+// Events of a hundred kinds that do not exist take no requests from others, and those of one kind take few.
 func TestForgedKinds(t *testing.T) {
 	server := sourcetest.New(t)
 	var requests atomic.Int32

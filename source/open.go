@@ -29,7 +29,7 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 	}
 	// A gap record names the resource version that closes the gap before the differences follow. The first page of a list
 	// has it; a watch-list sends it only at its end. Behind pages, too, what is not selected any more can be looked up.
-	if l.pagesOnly || l.state.Refused != "" || l.state.Reselected {
+	if l.pagesOnly || l.state.Refused != "" || l.state.Partial {
 		return l.watchAfterPages(ctx, options)
 	}
 	f, err := l.watchList(ctx, options)

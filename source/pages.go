@@ -140,7 +140,7 @@ func (l *follower) readPages(ctx context.Context, p page) error {
 			return err
 		}
 	}
-	if l.state.Reselected {
+	if l.state.Partial {
 		if err := l.settleUnselected(ctx, version); err != nil {
 			return err
 		}

@@ -64,7 +64,7 @@ func (w *watcher) end(ctx context.Context, resourceVersion string) error {
 	w.handler.Update(func() {
 		unclean := w.state.Unclean && w.exact // what happened since the position is not seen yet
 		w.reading, w.exact = false, false
-		w.state.Complete, w.state.Begun, w.state.Partial, w.state.Reselected, w.state.Refused = true, false, false, false, ""
+		w.state.Complete, w.state.Begun, w.state.Partial, w.state.Refused = true, false, false, ""
 		w.advance(resourceVersion)
 		w.state.Unclean = unclean
 	})

@@ -25,8 +25,8 @@ type Store interface {
 }
 
 // Restore makes sources begin where the last run ended. It must be called before Run, with all of them, and makes them
-// record what the next Capture returns. It returns what no source goes on with: the ids of watches of the last run whose
-// resource none of them has, with what was kept of each.
+// record what the next Capture returns. It returns the watches of the last run that have no heirs, by their ids: no
+// pipeline that had their objects takes their resource any more.
 func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err error) {
 	kept := map[string]Meta{}
 	err = store.Watches(func(id string, text []byte) error {
@@ -82,8 +82,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	if last.Begun && last.Position == "" && !store.Clean() && w.options.Snapshot != SnapshotNever {
 		w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
 	}
-	w.state.Reselected = last.Reselected || own < 0 || len(from) > 1 || !last.sameSelection(&w.state.Meta)
-	w.state.Partial = last.Partial || w.state.Reselected
+	w.state.Partial = last.Partial || own < 0 || len(from) > 1 || !last.sameSelection(&w.state.Meta)
 	w.state.Unclean = last.Unclean || !store.Clean()
 	w.state.APIVersion, w.state.Kind = last.APIVersion, last.Kind
 	w.state.changed = true
@@ -91,7 +90,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	lacks := w.state.Partial
 	for _, l := range from {
 		err := store.Known(l.id, func(object delta.Known) {
-			to := l.leaves(w, object.Namespace)
+			to := l.pipelinesOf(w, object.Namespace)
 			if to == 0 {
 				return
 			}
@@ -145,10 +144,7 @@ func (m *Meta) merge(other Meta) {
 
 // sameSelection reports whether two watches select the same objects within their scope.
 func (m *Meta) sameSelection(other *Meta) bool {
-	return m.sameSelectors(other) && slices.Equal(m.Namespaces.Include, other.Namespaces.Include) &&
+	return m.LabelSelector == other.LabelSelector && m.FieldSelector == other.FieldSelector &&
+		slices.Equal(m.Namespaces.Include, other.Namespaces.Include) &&
 		slices.Equal(m.Namespaces.Exclude, other.Namespaces.Exclude)
-}
-
-func (m *Meta) sameSelectors(other *Meta) bool {
-	return m.LabelSelector == other.LabelSelector && m.FieldSelector == other.FieldSelector
 }

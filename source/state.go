@@ -32,11 +32,9 @@ type Meta struct {
 	// Begun is set while there is no position, and the first state is being sent. After a kill it is unknown how much of it
 	// was.
 	Begun bool `json:"begun,omitempty"`
-	// Partial is set while namespaces are included that were not, and their objects have not all been read.
+	// Partial is set after the selection was edited, until a state was read to its end: the known set may lack objects that
+	// are selected now, and hold some that are not, which are looked up.
 	Partial bool `json:"partial,omitempty"`
-	// Reselected is set while the known set may hold objects that an edited configuration does not select any more, until
-	// they were looked up.
-	Reselected bool `json:"reselected,omitempty"`
 	// Refused is why the server refused the position, from the gap until the state that closes it is complete. Meanwhile
 	// the known set is ahead of the position: no watch may resume from there.
 	Refused string `json:"refused,omitempty"`
@@ -56,7 +54,7 @@ type Meta struct {
 // reset forgets everything but the known set.
 func (s *state) reset() {
 	s.Position, s.Complete = "", false
-	s.Begun, s.Partial, s.Reselected, s.Refused, s.Unclean = false, false, false, "", false
+	s.Begun, s.Partial, s.Refused, s.Unclean = false, false, "", false
 	s.changed = true
 }
 

@@ -40,7 +40,7 @@ type outcome string
 const (
 	met    outcome = "met"
 	missed outcome = "MISSED"
-	none   outcome = "" // nobody set a target
+	none   outcome = "" // no target is set
 )
 
 func (c check) String() string {
