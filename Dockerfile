@@ -14,6 +14,6 @@ FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /exporter /exporter
 USER 65532:65532
-EXPOSE 8080
+EXPOSE 8080 8443
 ENTRYPOINT ["/exporter"]
 CMD ["run", "--config", "/etc/kubeferry/kubeferry.yaml"]

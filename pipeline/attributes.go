@@ -56,10 +56,10 @@ func (e *encoder) attributes(record *sinks.Record, i *item) (list attributes) {
 }
 
 // sequence returns what orders the records of one subject as text: the epoch, and the resource version of a delta in
-// seventeen digits. It is empty for a gap, and where the resource version is not a number, as some aggregated API servers have
+// seventeen digits. It is empty for a notice, and where the resource version is not a number, as some aggregated API servers have
 // them.
 func (e *encoder) sequence(i *item) string {
-	if i.gap != nil {
+	if i.notice() {
 		return ""
 	}
 	version, err := i.delta.AsOf, error(nil)

@@ -2,59 +2,27 @@ package pipeline
 
 import (
 	"container/list"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// gapSize is what a gap counts towards the bound of the backlog.
-const gapSize = 1024
+// noticeSize is what a gap or a mark counts towards the bound of the backlog.
+const noticeSize = 1024
 
-// item is a delta or a gap that is not settled.
-type item struct {
-	delta *delta.Delta
-	gap   *delta.Gap
+// markName is in the queue's reference to marks, where the name of an object cannot be it.
+const markName = "/snapshot"
 
-	ref      delta.Ref
-	watch    string
-	observed time.Time
-	size     int64
-	attempts int
-	// failed is when the first attempt failed.
-	failed time.Time
-	// err is why the item cannot be sent as a record; it goes to the dead letter.
-	err error
-	// final is why the item can never be delivered, while its dead letter could not be written.
-	final *sinks.Error
-
-	settled bool
-	// seq is the item's number in the log, and logged is set once a commit has captured it.
-	seq    uint64
-	logged bool
-	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
-	buffered bool
-
-	arrival *list.Element // in the backlog's arrivals; nil while the item is parked or buffered
-}
-
-// newItem makes an item of a delta or, if g is not nil, of a gap.
-func newItem(d *delta.Delta, g *delta.Gap) *item {
-	if g != nil {
-		return &item{gap: g, ref: g.Ref(), watch: g.Watch, observed: g.Observed, size: gapSize}
-	}
-	return &item{delta: d, ref: d.Ref(), watch: d.Watch, observed: d.Observed, size: d.Size()}
-}
-
-// objectQueue is the pending items of one object, or of one collection for gaps. It is in the workqueue, in a batch, or in
+// objectQueue is the pending items of one object, or of one collection for notices. It is in the workqueue, in a batch, or in
 // its backoff; never in two of them, so that no two batches hold it.
 type objectQueue struct {
 	ref   delta.Ref
 	items []*item
-	// parked are behind the items, in the log only, and tail behind what is parked.
+	// items, parked and tail are the object's records, in this order; those that are parked are in the log only.
 	parked []parked
 	tail   []*item
 	// attempts and failed are those of the first parked item, if it has failed.
@@ -67,6 +35,8 @@ type objectQueue struct {
 	// isolated is set if a batch failed with this object in it while others succeeded: it is sent alone until it
 	// gets through.
 	isolated bool
+	// failedAlone is set if the last attempt failed in a call without other records.
+	failedAlone bool
 	// failing is set if the last attempt failed.
 	failing bool
 }
@@ -77,19 +47,22 @@ type order int
 const (
 	oldestFirst order = iota
 	newestFirst
-	// untriedFirst takes the newest object whose last attempt did not fail, or else the oldest.
+	// untriedFirst takes the newest object whose last attempt did not fail, of each namespace in turn, or else the oldest.
 	untriedFirst
+	// suspectFirst takes the oldest object that did not fail alone, or else the oldest: one that failed in a batch may be good.
+	suspectFirst
 )
 
 // backlog holds what is waiting. It is guarded by the pipeline's mutex, except for the queue.
 type backlog struct {
 	queue workqueue.TypedRateLimitingInterface[*objectQueue]
 	ready *readyQueue // inside queue
-	// first was taken from the queue and did not fit: at the end of the queue it might never find a batch that has room.
+	// first was taken from the queue and did not fit into the batch. It begins the next one: at the end of the queue it might
+	// never fit.
 	first   *objectQueue
 	limiter workqueue.TypedRateLimiter[*objectQueue]
 	objects map[delta.Ref]*objectQueue
-	// held are the items of a watch that wait behind its gap, by watch; the entry exists while the gap does.
+	// held are the items of a watch that wait behind its notice, by watch; the entry exists while the notice does.
 	held map[string][]*item
 	// failing are the objects whose last attempt failed.
 	failing  map[*objectQueue]struct{}
@@ -100,7 +73,7 @@ type backlog struct {
 func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	// The default limiter's overall bucket of 10/s would make a thousand failed objects wait for 90 s.
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[*objectQueue](retry.Initial, retry.Max)
-	objects := &readyQueue{ready: ready}
+	objects := &readyQueue{ready: ready, probed: map[string]struct{}{}}
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[*objectQueue]{
 		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[*objectQueue]{
 			Name: name,
@@ -116,7 +89,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	}
 }
 
-// add appends an item to its object, or behind the gap of its watch.
+// add appends an item to its object, or behind the notice of its watch.
 func (b *backlog) add(i *item) {
 	i.arrival = b.arrivals.PushBack(i)
 	if held, ok := b.held[i.watch]; ok {
@@ -127,7 +100,7 @@ func (b *backlog) add(i *item) {
 }
 
 func (b *backlog) enqueue(i *item) {
-	if i.gap != nil {
+	if i.notice() {
 		b.held[i.watch] = nil
 	}
 	o, ok := b.objects[i.ref]
@@ -149,8 +122,8 @@ func (b *backlog) enqueue(i *item) {
 func (b *backlog) remove(i *item) {
 	i.settled = true
 	b.arrivals.Remove(i.arrival)
-	if i.gap != nil {
-		b.releaseHeld(i.watch)
+	if i.notice() {
+		b.release(i)
 	}
 }
 
@@ -167,13 +140,18 @@ func (b *backlog) insertArrival(i *item) {
 	}
 }
 
-// releaseHeld lets the items behind a settled gap go, up to the next gap of the watch.
-func (b *backlog) releaseHeld(watch string) {
+// release lets the items behind a notice go, up to the next notice of the watch.
+func (b *backlog) release(i *item) {
+	if i.released {
+		return
+	}
+	i.released = true
+	watch := i.watch
 	held := b.held[watch]
 	delete(b.held, watch)
 	for n, i := range held {
 		b.enqueue(i)
-		if i.gap != nil {
+		if i.notice() {
 			b.held[watch] = held[n+1:]
 			return
 		}
@@ -194,7 +172,11 @@ func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 		delete(b.objects, o.ref)
 	case failed:
 		b.failing[o] = struct{}{}
-		b.queue.AddAfter(o, max(delay, b.limiter.When(o)))
+		wait := b.limiter.When(o)
+		if !o.isolated { // else those that failed in one batch meet again in the next, where one may hold up the others
+			wait -= time.Duration(0.2 * rand.Float64() * float64(wait))
+		}
+		b.queue.AddAfter(o, max(delay, wait))
 	default:
 		b.queue.Add(o) // enters the queue with Done
 	}
@@ -228,6 +210,8 @@ type readyQueue struct {
 	objects []*objectQueue
 	// order is which object Pop returns. The pipeline's mutex guards it: only take sets it, right before Pop.
 	order order
+	// probed are the namespaces that had their turn.
+	probed map[string]struct{}
 }
 
 // Touch implements [workqueue.Queue].
@@ -250,12 +234,9 @@ func (q *readyQueue) Pop() *objectQueue {
 	case newestFirst:
 		n = last
 	case untriedFirst:
-		for i, o := range slices.Backward(q.objects) {
-			if !o.failing {
-				n = i
-				break
-			}
-		}
+		n = q.untried()
+	case suspectFirst:
+		n = max(0, slices.IndexFunc(q.objects, func(o *objectQueue) bool { return !o.failedAlone }))
 	default:
 	}
 	o := q.objects[n]
@@ -267,4 +248,28 @@ func (q *readyQueue) Pop() *objectQueue {
 		q.objects = slices.Delete(q.objects, n, n+1)
 	}
 	return o
+}
+
+// untried returns the place of the next object in the order untriedFirst. Without turns, whoever makes new objects all the time
+// that the sink refuses would have all of the probes.
+func (q *readyQueue) untried() int {
+	newest := -1
+	for i, o := range slices.Backward(q.objects) {
+		if o.failing {
+			continue
+		}
+		if newest < 0 {
+			newest = i
+		}
+		if _, probed := q.probed[o.ref.Namespace]; !probed {
+			q.probed[o.ref.Namespace] = struct{}{}
+			return i
+		}
+	}
+	if newest < 0 {
+		return 0
+	}
+	clear(q.probed)
+	q.probed[q.objects[newest].ref.Namespace] = struct{}{}
+	return newest
 }

@@ -21,9 +21,16 @@ type breaker struct {
 	sent     time.Time // when the last probe went
 	next     time.Time // when the next may go
 	underway int       // probes that have no answer yet
-	// fresh is set if the next probe is of a ready object, and not a failed batch.
-	fresh bool
+	// ahead is set if the last probe was a candidate from the log, if there was one; fresh if the last one else was of a
+	// ready object, and not a failed batch.
+	ahead, fresh bool
+	// trials is how many single records are still to be sent after a reset, before full batches are.
+	trials int
 }
+
+// maxTrials is how many records are sent alone after a reset. They show which objects fail by themselves: a full batch with one
+// such object in it would trip the breaker again.
+const maxTrials = 16
 
 func newBreaker(retry Retry) breaker { return breaker{initial: min(retry.Initial, maxProbeInterval)} }
 
@@ -32,7 +39,8 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 	trippedNow = !b.tripped
 	switch {
 	case trippedNow:
-		b.tripped, b.since, b.interval, b.next, b.fresh = true, now, b.initial, now, false // the first probe is fresh
+		b.tripped, b.since, b.interval, b.next = true, now, b.initial, now
+		b.ahead, b.fresh = false, false
 		b.postpone(now.Add(b.pause()))
 	case probe:
 		b.interval = min(2*b.interval, maxProbeInterval)
@@ -44,9 +52,8 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 	return trippedNow
 }
 
-// probed counts a probe that is sent. The next need not wait for its answer: a sink that hangs would keep
-// that from coming for as long as its time-out. But probes do not follow in quick succession either: they would take all the
-// calls that may be under way at once.
+// probed counts a probe that is sent. The next does not wait for its result, which a sink that hangs delays until the time-out. But
+// while one is under way the interval is the longest, or probes would use up all concurrent calls.
 func (b *breaker) probed(now time.Time) {
 	if b.underway > 0 {
 		b.interval = maxProbeInterval
@@ -72,6 +79,8 @@ func (b *breaker) pause() time.Duration {
 // succeed resets the breaker and reports whether it was tripped.
 func (b *breaker) succeed() (resetNow bool) {
 	resetNow = b.tripped
-	b.tripped = false
+	if b.tripped {
+		b.tripped, b.trials = false, maxTrials
+	}
 	return resetNow
 }

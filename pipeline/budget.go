@@ -38,11 +38,11 @@ const (
 	paceTimeout = 250 * time.Millisecond
 )
 
-// pace keeps the reading of a snapshot to the speed of its delivery, if that is a good one.
+// pace delays a snapshot while more than maxAhead bytes of it wait, unless the sink is too slow.
 func (p *Pipeline) pace(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ahead := min(maxAhead, p.options.MaxBytes/2)
+	ahead := p.ahead()
 	if p.budget.memory <= ahead/2 {
 		p.budget.unpaced = false
 	}
@@ -58,6 +58,9 @@ func (p *Pipeline) pace(ctx context.Context) {
 		}
 	}
 }
+
+// ahead is how far a snapshot is read ahead in this pipeline.
+func (p *Pipeline) ahead() int64 { return min(maxAhead, p.options.MaxBytes/2) }
 
 // awaitFreed waits until memory may have been released, and returns false if ctx ends first. p.mu is held, but not
 // during the wait.
@@ -99,7 +102,7 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	return nil
 }
 
-// endTurn lets those behind an item that waits no more go on.
+// endTurn lets the callers go on that wait behind an item, once that no longer waits.
 func (p *Pipeline) endTurn(i *item) {
 	if p.budget.next == i {
 		p.budget.next = nil
@@ -123,8 +126,8 @@ func (p *Pipeline) tryReserve(i *item) bool {
 
 func (p *Pipeline) fits(size int64) bool { return p.budget.memory+size <= p.options.MaxBytes }
 
-// sizeOf is what an item of so many bytes counts. A larger one passes when no more than a quarter of the bound is taken: that
-// much may be of records that the sink refuses, and stay.
+// sizeOf returns what an item of so many bytes counts: at most three quarters of the bound, so that a larger one is admitted while
+// at most a quarter is in use. Records that the sink refuses may occupy that much for long.
 func (p *Pipeline) sizeOf(size int64) int64 {
 	return min(size, p.options.MaxBytes-p.options.MaxBytes/4)
 }

@@ -12,14 +12,14 @@ import (
 type Change struct {
 	pipeline *Pipeline
 	observed *delta.Delta
-	// prepared is observed with what is always on; nil until it is needed.
+	// prepared is observed without managedFields, redacted and enriched; nil until it is needed.
 	prepared    *delta.Delta
 	object, old map[string]any
 	// left is set if the object passed the filters before and does not now, and is sent as DELETED.
 	left bool
-	// spoiled is why nothing but the object's identity may leave, and undecided why a filter could not decide: the change
-	// goes to the dead letter.
-	spoiled, undecided error
+	// unsendable is why only the object's identity may leave, undecided why a filter has no result: either way the change goes to
+	// the dead letter.
+	unsendable, undecided error
 	// trace records for [Pipeline.Explain]; nil records nothing.
 	trace *trace
 }
@@ -30,7 +30,7 @@ func (c *Change) Type() string { return string(c.observed.Type) }
 // Snapshot reports whether the delta is of the state that was found at first.
 func (c *Change) Snapshot() bool { return c.observed.Snapshot }
 
-// Inferred reports whether the delta was worked out from a list.
+// Inferred reports whether the change was missed and the delta was found by comparing states.
 func (c *Change) Inferred() bool { return c.observed.Inferred }
 
 // Object returns the object, decoded. It must not be modified.
@@ -43,8 +43,8 @@ func (c *Change) decode(decoded *map[string]any, old bool) (map[string]any, erro
 	if *decoded != nil {
 		return *decoded, nil
 	}
-	if c.prepare(); c.spoiled != nil {
-		return nil, c.spoiled
+	if c.prepare(); c.unsendable != nil {
+		return nil, c.unsendable
 	}
 	object := c.prepared.Object
 	if old {
@@ -55,14 +55,14 @@ func (c *Change) decode(decoded *map[string]any, old bool) (map[string]any, erro
 	}
 	u, err := object.Unstructured()
 	if err != nil {
-		c.spoil(err)
+		c.markUnsendable(err)
 		return nil, err
 	}
 	*decoded = u.Object
 	return *decoded, nil
 }
 
-// prepare applies what is always on. What cannot be redacted is replaced by its identity.
+// prepare removes managedFields, redacts and enriches. An object that cannot be redacted is replaced by its identity.
 func (c *Change) prepare() {
 	if c.prepared != nil {
 		return
@@ -72,7 +72,7 @@ func (c *Change) prepare() {
 	options := &c.pipeline.options
 	object, err := clean(d.Resource, d.Object, options.KeepManagedFields, options.Redactor)
 	if err != nil {
-		c.spoil(err)
+		c.markUnsendable(err)
 		return
 	}
 	old := d.Old
@@ -103,14 +103,14 @@ func clean(resource schema.GroupVersionResource, object *delta.Object, keepManag
 	return redactor.Secret(object)
 }
 
-// spoil makes a change one for the dead letter, of which no more than the object's identity may leave.
-func (c *Change) spoil(err error) {
+// markUnsendable makes a change one for the dead letter, of which no more than the object's identity may leave.
+func (c *Change) markUnsendable(err error) {
 	bare := *c.observed
 	bare.Object, bare.Old, bare.Bare = bare.Object.Identity(), nil, true
 	if c.left {
 		bare.Type = delta.Deleted
 	}
-	c.prepared, c.spoiled = &bare, err
+	c.prepared, c.unsendable = &bare, err
 }
 
 var _ expr.Identified = (*Change)(nil)

@@ -21,7 +21,7 @@ const (
 // event adds the attributes of a CloudEvent.
 func (e *encoder) event(list *attributes, record *sinks.Record, i *item) {
 	eventType, subject := eventTypes[delta.Type(record.Fields.Type)], record.Key
-	knative := e.profile == ProfileKnative && i.delta != nil // a gap is the same in every profile
+	knative := e.profile == ProfileKnative && i.delta != nil // notices are the same in every profile
 	if knative {
 		eventType, subject = knativeTypes[i.delta.Type], knativeSubject(i.delta)
 	}
@@ -60,6 +60,7 @@ var (
 		delta.Modified: "dev.kubeferry.resource.modified",
 		delta.Deleted:  "dev.kubeferry.resource.deleted",
 		delta.GapType:  "dev.kubeferry.gap",
+		delta.MarkType: "dev.kubeferry.snapshot",
 	}
 	knativeTypes = map[delta.Type]string{
 		delta.Added:    "dev.knative.apiserver.resource.add",

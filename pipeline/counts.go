@@ -3,9 +3,11 @@ package pipeline
 import (
 	"maps"
 	"time"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Counts has every delta once at each station, so that
+// Counts counts each delta once per stage, so that
 //
 //	Received + Restored = Filtered + Delivered + Dead + Waiting
 //
@@ -19,15 +21,24 @@ type Counts struct {
 	Dead map[string]uint64 `json:"dead"`
 	// Waiting counts the deltas that are not settled.
 	Waiting uint64 `json:"waiting"`
-	// Gaps are counted apart from the deltas.
+	// Gaps and marks of snapshots are counted apart from the deltas.
 	GapsWaiting uint64 `json:"gapsWaiting"`
 	GapsSettled uint64 `json:"-"`
 	// successes counts all that was acknowledged.
 	successes uint64
+	// snapshots are those that are under way, by watch.
+	snapshots map[string]snapshotCount
+}
+
+// snapshotCount counts the records of snapshots of one watch, marks included.
+type snapshotCount struct {
+	waiting int
+	died    bool // since the last one started
 }
 
 func (c *Counts) take(i *item) {
-	if i.gap != nil {
+	c.countSnapshot(i, 1, false)
+	if i.notice() {
 		c.GapsWaiting++
 		return
 	}
@@ -35,15 +46,39 @@ func (c *Counts) take(i *item) {
 	c.Waiting++
 }
 
+// countSnapshot counts an item, if it is of a snapshot, as taken or, with -1, as settled.
+func (c *Counts) countSnapshot(i *item, more int, died bool) {
+	switch {
+	case i.mark != nil, i.delta != nil && i.delta.Snapshot:
+		s := c.snapshots[i.watch]
+		if i.mark != nil && i.mark.Phase == delta.Started && more > 0 {
+			s.died = false
+		}
+		s.waiting += more
+		s.died = s.died || died
+		c.snapshots[i.watch] = s
+	}
+}
+
+// spoilSnapshot makes the snapshot of a watch count as incomplete.
+func (c *Counts) spoilSnapshot(watch string) {
+	s := c.snapshots[watch]
+	s.died = true
+	c.snapshots[watch] = s
+}
+
 // settle counts an item that was delivered or, with a reason, written to the dead letter.
 func (c *Counts) settle(i *item, deadReason string) {
 	if deadReason == "" {
 		c.successes++
 	}
+	c.countSnapshot(i, -1, deadReason != "")
 	switch {
 	case i.gap != nil:
 		c.GapsWaiting--
 		c.GapsSettled++
+	case i.mark != nil:
+		c.GapsWaiting--
 	case deadReason != "":
 		c.Waiting--
 		c.Dead[deadReason]++
@@ -53,11 +88,14 @@ func (c *Counts) settle(i *item, deadReason string) {
 	}
 }
 
-// restoredGap corrects the count of restored deltas for an entry of the log that turns out to be a gap.
-func (c *Counts) restoredGap() {
-	c.Restored--
-	c.Waiting--
-	c.GapsWaiting++
+// restored corrects the counts for an entry of the log of the last run, once it is read: all of them count as deltas before.
+func (c *Counts) restored(i *item) {
+	c.countSnapshot(i, 1, false)
+	if i.notice() {
+		c.Restored--
+		c.Waiting--
+		c.GapsWaiting++
+	}
 }
 
 // Stats is a consistent view of a pipeline.
@@ -73,7 +111,7 @@ type Stats struct {
 	// GateOpen is false while the sink as a whole is thought to fail, since ClosedSince.
 	GateOpen    bool      `json:"-"`
 	ClosedSince time.Time `json:"closedSince,omitzero"`
-	// LastError is the text of the last failure; it may be over.
+	// LastError is the text of the last failure, also after later successes.
 	LastError string `json:"lastError,omitempty"`
 	// Beat is when the dispatcher last ran.
 	Beat time.Time `json:"-"`
@@ -87,7 +125,7 @@ func (p *Pipeline) Stats() Stats {
 		Counts: p.counts, Bytes: p.budget.memory + p.budget.buffered, OnDisk: p.log.behind, LogBytes: p.log.bytes,
 		GateOpen: !p.breaker.tripped, LastError: p.lastErr, Beat: p.beat,
 	}
-	s.Dead = maps.Clone(s.Dead)
+	s.Dead, s.snapshots = maps.Clone(s.Dead), nil
 	if p.breaker.tripped {
 		s.ClosedSince = p.breaker.since
 	}

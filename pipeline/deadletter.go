@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -30,6 +31,18 @@ type Letter struct {
 	Last     time.Time `json:"lastFailure"`
 	// Record as it was, or would have been, sent. Its body is missing if it could not be made.
 	Record sinks.Record `json:"record"`
+}
+
+// Encode returns the letter as JSON that can be read inside other JSON. A body that is nested too deeply for that, as a tenant's
+// custom resource may be, is left out: else the record could never be settled, or the letters behind it not be read.
+func (l Letter) Encode() ([]byte, error) {
+	encoded, err := json.Marshal(l)
+	if err == nil && json.Valid(slices.Concat([]byte("[[[["), encoded, []byte("]]]]"))) {
+		return encoded, nil
+	}
+	l.Record.Body = nil
+	l.Error += " (the body is nested too deeply to be kept)"
+	return json.Marshal(l)
 }
 
 // reasonAttempts is the reason of a record that failed as often as retry.attempts allows.
@@ -111,7 +124,7 @@ func (p *Pipeline) Recovered(e delta.Entry, epoch int) Letter {
 	}
 }
 
-// LogOnly is the dead letter where no sink is configured: the error line that every dead letter gets is all.
+// LogOnly is used without a state directory and without a sink for dead letters: the error line is all that is kept.
 type LogOnly struct{}
 
 // Write does nothing.
@@ -125,12 +138,13 @@ const letterType = "DEAD"
 type SinkLetters struct {
 	Sink    sinks.Sink
 	Slots   *sinks.Share // nil for no bound
+	Permit  Permit       // nil permits all
 	Timeout time.Duration
 }
 
 // Write returns once the sink has acknowledged the letter.
 func (s SinkLetters) Write(ctx context.Context, letter Letter) error {
-	body, err := json.Marshal(letter)
+	body, err := letter.Encode()
 	if err != nil {
 		return err
 	}
@@ -140,6 +154,11 @@ func (s SinkLetters) Write(ctx context.Context, letter Letter) error {
 		return err
 	}
 	defer s.Slots.Release()
+	ctx, leave, err := enter(ctx, s.Permit)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	return s.Sink.Deliver(ctx, []sinks.Record{{
@@ -149,7 +168,8 @@ func (s SinkLetters) Write(ctx context.Context, letter Letter) error {
 	}})
 }
 
-// DecodeLetter reads a letter as [SinkLetters] writes it. Its record's DedupID is the one it was first sent with.
+// DecodeLetter reads a letter as [SinkLetters] writes it. Its record's DedupID is the one it was first sent with, without
+// the id of a snapshot.
 func DecodeLetter(data []byte) (Letter, error) {
 	var letter Letter
 	if err := json.Unmarshal(data, &letter); err != nil {

@@ -2,9 +2,14 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // failingFirst refuses the first letters.
@@ -43,3 +48,23 @@ type undecided struct{}
 
 func (undecided) Pass(*Change) (bool, error) { return false, errors.New("no such key") }
 func (undecided) OfObject() bool             { return false }
+
+// A record that is nested as deeply as the API server allows leaves a letter that can be read among others.
+func TestLetterOfADeepObject(t *testing.T) {
+	for _, depth := range []int{9_990, 10_000, 10_003} {
+		body := strings.Repeat("[", depth) + strings.Repeat("]", depth)
+		encoded, err := Letter{Pipeline: "p", Record: sinks.Record{ID: "c/u/1/ADDED", Body: []byte(body)}}.Encode()
+		if err != nil {
+			t.Fatalf("%d levels: %v", depth, err)
+		}
+		letter, err := DecodeLetter(encoded)
+		kept := string(letter.Record.Body) == body
+		if err != nil || letter.Record.ID != "c/u/1/ADDED" || kept != (depth < 10_000) || kept == strings.Contains(letter.Error, "too deeply") {
+			t.Errorf("%d levels: kept %v, %q, %v", depth, kept, letter.Error, err)
+		}
+		var all []struct{ Letter json.RawMessage }
+		if err := json.Unmarshal(fmt.Appendf(nil, `[{"letter":%s}]`, encoded), &all); err != nil {
+			t.Errorf("%d levels: %v", depth, err)
+		}
+	}
+}

@@ -19,6 +19,8 @@ type batch struct {
 	probe bool
 	// order is which ready objects the batch takes.
 	order order
+	// ahead is set if the record is of a candidate from beyond the log's cursor.
+	ahead bool
 	// tries counts the calls so far.
 	tries int
 	// mark is the number of deliveries that had succeeded when the batch was first sent, or last failed.
@@ -31,12 +33,11 @@ type batch struct {
 	closed bool
 }
 
-// batches are those of the past, for their memory: sinks keep nothing of a record. For each delta that saves more than what
-// is left to allocate for it.
+// batches pools batches for reuse, since sinks keep nothing of a record. It saves more than half of the allocations for a delta.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// maxArena is the largest arena that is kept; a larger one was made for a large object. One that has grown to hold a batch
-// of Kafka's default size is larger than that.
+// maxArena is the largest arena that is kept; a larger one was made for a large object. append grows an arena beyond its content,
+// so this is four times Kafka's default batch.
 const maxArena = 4 << 20
 
 func newBatch() *batch { return batches.Get().(*batch) } //nolint:forcetypeassert // as above
@@ -54,7 +55,7 @@ func (p *Pipeline) recycle(b *batch) {
 	batches.Put(b)
 }
 
-// beatInterval bounds how long the dispatcher sleeps, so that its beat shows that it runs.
+// beatInterval bounds how long the dispatcher sleeps, so that /healthz can see that it runs.
 const beatInterval = 2 * time.Second
 
 // dispatch gathers batches and hands them to the workers until ctx ends.
@@ -150,10 +151,20 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 			b.order = newestFirst
 		}
 	}
-	p.fill(b, p.options.Limits.MaxRecords)
+	most := p.options.Limits.MaxRecords
+	if p.breaker.trials > 0 {
+		if b.order, most = untriedFirst, 1; p.breaker.trials%2 == 0 {
+			b.order = suspectFirst
+		}
+	}
+	p.fill(b, most)
 	if len(b.items) == 0 {
 		p.recycle(b)
 		return nil, wait
+	}
+	if p.breaker.trials > 0 {
+		p.breaker.trials--
+		b.closed = true
 	}
 	return b, 0
 }
@@ -164,11 +175,15 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	if d := p.breaker.next.Sub(now); d > 0 {
 		return nil, d
 	}
-	p.breaker.fresh = !p.breaker.fresh
 	b := newBatch()
 	b.order = untriedFirst
-	if p.breaker.fresh || len(p.retries) == 0 {
-		p.fill(b, 1)
+	if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
+		p.fillAhead(b)
+	}
+	if len(b.items) == 0 {
+		if p.breaker.fresh = !p.breaker.fresh; p.breaker.fresh || len(p.retries) == 0 {
+			p.fill(b, 1)
+		}
 	}
 	if len(b.items) == 0 {
 		p.recycle(b)
@@ -199,9 +214,9 @@ func (p *Pipeline) linger(ctx context.Context, b *batch) {
 	timer := time.NewTimer(min(lingerPollInterval, limits.Linger))
 	defer timer.Stop()
 	defer p.signal() // a wake-up that was taken, or not given, here may have been meant for next
-	defer p.enough.Store(0)
+	defer p.wakeAt.Store(0)
 	for over := false; !over && !p.full(b); {
-		p.enough.Store(int64(min(wakeThreshold, limits.MaxRecords-len(b.records))))
+		p.wakeAt.Store(int64(min(wakeThreshold, limits.MaxRecords-len(b.records))))
 		select {
 		case <-p.wake:
 		case <-timer.C:
@@ -221,16 +236,16 @@ func (p *Pipeline) full(b *batch) bool {
 	return b.closed || len(b.records) >= p.options.Limits.MaxRecords || b.bytes >= p.options.Limits.MaxBytes || b.alone()
 }
 
-// alone reports whether the batch holds something that must not have company.
+// alone reports whether the batch holds an isolated object, which is sent alone.
 func (b *batch) alone() bool {
 	return len(b.objects) > 0 && b.objects[len(b.objects)-1].isolated
 }
 
-// nextObject returns the ready object that the batch takes next, nil if there is none. Objects that are sent alone wait aside
-// while as many calls as may be are for such objects. A batch that has one comes between others. p.mu is held.
+// nextObject returns the ready object that the batch takes next, nil if there is none. Isolated objects wait in p.isolated while
+// mayIsolate is false, and only every second batch begins with one of them. p.mu is held.
 func (p *Pipeline) nextObject(b *batch) *objectQueue {
 	first := len(b.records) == 0
-	if p.isolatedNext = first && b.order != untriedFirst && !p.isolatedNext; p.isolatedNext {
+	if p.isolatedNext = first && b.order < untriedFirst && !p.isolatedNext; p.isolatedNext {
 		if o := p.takeIsolated(); o != nil {
 			return o
 		}
@@ -241,7 +256,7 @@ func (p *Pipeline) nextObject(b *batch) *objectQueue {
 		case o == nil && first:
 			return p.takeIsolated()
 		case o != nil && o.isolated && !p.mayIsolate():
-			p.isolated = append(p.isolated, o)
+			p.isolated.push(o)
 		default:
 			return o
 		}
@@ -250,13 +265,10 @@ func (p *Pipeline) nextObject(b *batch) *objectQueue {
 
 // takeIsolated returns an object that waited aside, nil if there is none or it has to go on waiting.
 func (p *Pipeline) takeIsolated() *objectQueue {
-	if len(p.isolated) == 0 || !p.mayIsolate() {
+	if !p.mayIsolate() {
 		return nil
 	}
-	o := p.isolated[0]
-	p.isolated[0] = nil
-	p.isolated = p.isolated[1:]
-	return o
+	return p.isolated.pop()
 }
 
 // fill takes ready objects from the queue into the batch, up to most records. What does not fit begins the next one. p.mu
@@ -282,14 +294,9 @@ func (p *Pipeline) fill(b *batch, most int) {
 			if len(b.records) == most || taken > 0 && (limits.OnePerKey || o.isolated) {
 				break
 			}
-			record, arena := p.encoder.encode(b.arena, i)
-			grown := b.bytes + int64(record.Size())
-			if grown > limits.MaxBytes && len(b.records) > 0 {
+			if !p.appendRecord(b, o, i) {
 				break
 			}
-			p.budget.encoded += int64(len(arena) - len(b.arena))
-			b.bytes, b.arena = grown, arena
-			b.objects, b.items, b.records = append(b.objects, o), append(b.items, i), append(b.records, record)
 			taken++
 		}
 		o.inFlight = taken > 0
@@ -298,4 +305,17 @@ func (p *Pipeline) fill(b *batch, most int) {
 			return
 		}
 	}
+}
+
+// appendRecord adds an item to the batch, and reports whether there was room for it. p.mu is held.
+func (p *Pipeline) appendRecord(b *batch, o *objectQueue, i *item) bool {
+	record, arena := p.encoder.encode(b.arena, i)
+	grown := b.bytes + int64(record.Size())
+	if grown > p.options.Limits.MaxBytes && len(b.records) > 0 {
+		return false
+	}
+	p.budget.encoded += int64(len(arena) - len(b.arena))
+	b.bytes, b.arena = grown, arena
+	b.objects, b.items, b.records = append(b.objects, o), append(b.items, i), append(b.records, record)
+	return true
 }

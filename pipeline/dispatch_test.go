@@ -234,7 +234,7 @@ func TestArenaOfAFullBatchIsKept(t *testing.T) {
 		e := newEncoder(Options{Name: "test", Cluster: "c", Format: FormatCloudEvents})
 		var arena []byte
 		for n := 0; ; n++ {
-			record, grown := e.encode(arena, newItem(sized(t, fmt.Sprint("o", n), 1, size), nil))
+			record, grown := e.encode(arena, newItem(delta.Entry{Delta: sized(t, fmt.Sprint("o", n), 1, size)}))
 			if len(grown) > 1000<<10 {
 				break
 			}

@@ -107,13 +107,13 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 	}
 	shaped, err := shown.shape(ctx)
 	e.DeadLetter = err
-	if judged.undecided != nil && shown.spoiled == nil {
+	if judged.undecided != nil && shown.unsendable == nil {
 		e.DeadLetter = fmt.Errorf("filters[%d]: %w", recorded.evaluated[len(recorded.evaluated)-1], err)
 	}
 	for i, version := range recorded.versions {
 		e.Versions = append(e.Versions, withoutRedacted(p.options.Transforms[i:], version))
 	}
-	e.Record, _ = p.encoder.encode(nil, newItem(shaped, nil))
+	e.Record, _ = p.encoder.encode(nil, newItem(delta.Entry{Delta: shaped}))
 	return e
 }
 

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -144,6 +145,118 @@ func TestRefusedObjectsHoldUpOnlyThemselves(t *testing.T) {
 	}
 }
 
+// A tenant who makes new objects all the time that the sink refuses, for good or not, does not keep the few changes of another
+// namespace waiting.
+func TestNewRefusedObjectsHoldUpNoOtherNamespace(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		bad  func(context.Context) error
+		// rates are per second.
+		good, refused float64
+		perRecord     bool
+	}{
+		{"refused, beside a few", refuse, 0.2, 20, false},
+		{"refused, beside some", refuse, 5, 20, false},
+		{"refused for good, beside a few", rejected, 0.2, 20, true},
+		{"refused for good, beside some", rejected, 5, 20, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &tenants{bad: test.bad, perRecord: test.perRecord, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				p, stop := launch(sink, &letters{}, func(o *Options) {
+					o.MaxBytes = 64 << 20
+					o.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
+					o.Limits = sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 8, Timeout: 10 * time.Second}
+				})
+				defer stop()
+				sent := map[string]time.Time{}
+				begun := time.Now()
+				for bad, good := 0, 0; time.Since(begun) < 2*time.Minute; time.Sleep(10 * time.Millisecond) {
+					for passed := time.Since(begun).Seconds(); float64(bad) < passed*test.refused; bad++ {
+						mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", bad), bad+1))
+					}
+					for passed := time.Since(begun).Seconds() - 10; float64(good) < passed*test.good; good++ {
+						name := fmt.Sprint("good-", good)
+						sent[name] = time.Now()
+						mustTake(t, p, change(t, name, 10_000+good))
+					}
+				}
+				time.Sleep(15 * time.Second)
+				sink.mu.Lock()
+				defer sink.mu.Unlock()
+				var waits []time.Duration
+				for name, at := range sent {
+					took, ok := sink.took[name]
+					if !ok {
+						took = time.Now()
+					}
+					waits = append(waits, took.Sub(at))
+				}
+				slices.Sort(waits)
+				p99 := waits[len(waits)*99/100]
+				t.Logf("%d of %d arrived, p50 %v, p99 %v, %d calls", len(sink.took), len(sent), waits[len(waits)/2], p99, sink.calls)
+				if p99 > 15*time.Second {
+					t.Errorf("the p99 of good changes is %v", p99)
+				}
+			})
+		})
+	}
+}
+
+// A tenant's records that the sink refuses for good do not stop a pipeline that has no log, also not when they fill its memory.
+func TestRefusedForGoodWithoutALog(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		reason sinks.Reason
+		within time.Duration
+	}{
+		{"too large", sinks.ReasonTooLarge, time.Second},
+		{"rejected", sinks.ReasonRejected, 2 * time.Minute}, // as fast as probes find out
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bad := func(context.Context) error { return sinks.Permanent(test.reason, errDown) }
+				sink := &tenants{bad: bad, perRecord: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				p, stop := launch(sink, &letters{}, func(o *Options) {
+					o.MaxBytes = 256 << 10
+					o.Limits.Timeout = 10 * time.Second
+				})
+				defer stop()
+				mustTake(t, p, change(t, "first", 1))
+				drain(t, p)
+				begun := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				defer cancel()
+				for n := range 60 {
+					if err := p.Delta(ctx, largeChange(t, fmt.Sprint("bad-", n), n+2, 16<<10)); err != nil {
+						t.Fatalf("%d were taken: %v", n, err)
+					}
+				}
+				mustTake(t, p, change(t, "good", 100))
+				drain(t, p)
+				if took := sink.took["good"].Sub(begun); took > test.within {
+					t.Errorf("a change of another object arrived after %v", took)
+				}
+			})
+		})
+	}
+}
+
+func rejected(context.Context) error {
+	return sinks.Permanent(sinks.ReasonTooLarge, errDown)
+}
+
+// changeIn is change in another namespace.
+func changeIn(t testing.TB, namespace, name string, version int) *delta.Delta {
+	d := change(t, name, version)
+	object, err := delta.NewObject(bytes.Replace(d.Object.JSON(), []byte(`"shop"`), fmt.Appendf(nil, "%q", namespace), 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Object = object
+	return d
+}
+
 // A sink that is away gets no more than its probes, however many objects it refused before.
 func TestSinkThatIsAwayGetsProbesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -180,53 +293,109 @@ func TestSinkThatIsAwayGetsProbesOnly(t *testing.T) {
 	})
 }
 
-// Large objects that the sink refuses leave room for the others, also when the backlog has spilled, and after a restart: what
-// waits for its backoff is kept in the log only.
-func TestLargeRefusedObjectsLeaveRoom(t *testing.T) {
-	for _, restart := range []bool{false, true} {
-		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				sink := &tenants{bad: refuse, away: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
-				b := newLogbook()
-				const memory, bad, good = 640 << 10, 60, 3000
-				adjust := func(o *Options) {
-					spilling(b, memory, 1<<30)(o)
-					o.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
-					o.Limits = sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 8, Timeout: 10 * time.Second}
-				}
-				p, stop := launch(sink, &letters{}, adjust)
-				endCommits := b.every(p)
-				for n := range bad {
-					mustTake(t, p, largeChange(t, fmt.Sprint("bad-", n), n+1, 9000))
-				}
-				for n := range good {
-					mustTake(t, p, change(t, fmt.Sprint("good-", n), 10_000+n))
-				}
-				if restart {
+// Objects that the sink refuses leave room for the others, also when the backlog has spilled, and after a restart: what waits
+// for its backoff is kept in the log only, and what lies in the log behind them is tried too.
+func TestRefusedObjectsLeaveRoom(t *testing.T) {
+	for _, test := range []struct{ memory, bad, size int }{
+		{640 << 10, 60, 9000},
+		{512 << 10, 1000, 3000},
+		{2 << 20, 1000, 3000},
+	} {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d of %d B in %d KiB, restart %t", test.bad, test.size, test.memory>>10, restart), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					sink := &tenants{bad: refuse, away: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+					b := newLogbook()
+					adjust := func(o *Options) {
+						spilling(b, int64(test.memory), 1<<30)(o)
+						o.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
+						o.Limits = sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 8, Timeout: 10 * time.Second}
+					}
+					p, stop := launch(sink, &letters{}, adjust)
+					endCommits := b.commits(p, 200*time.Millisecond)
+					const early, late = 3000, 50 * 20
+					for n := range test.bad {
+						mustTake(t, p, largeChange(t, fmt.Sprint("bad-", n), n+1, test.size))
+					}
+					for n := range early {
+						mustTake(t, p, change(t, fmt.Sprint("good-", n), 10_000+n))
+					}
+					time.Sleep(time.Minute)
+					sink.mu.Lock()
+					if sink.calls > 8+45 { // one with each call that it takes at once, and the probes
+						t.Errorf("%d calls in the first minute", sink.calls)
+					}
+					sink.mu.Unlock()
+					if restart {
+						endCommits()
+						stop()
+						b.commit(p)
+						p, stop = launch(sink, &letters{}, adjust)
+						endCommits = b.commits(p, 200*time.Millisecond)
+					}
+					sink.mu.Lock()
+					sink.away = false
+					sink.mu.Unlock()
+					began := time.Now()
+					sent := map[string]time.Time{}
+					for n := range late {
+						name := fmt.Sprint("late-", n)
+						sent[name] = time.Now()
+						mustTake(t, p, change(t, name, 20_000+n))
+						time.Sleep(20 * time.Millisecond)
+					}
+					time.Sleep(10 * time.Second)
+					sink.mu.Lock()
+					if len(sink.took) < early+late {
+						t.Errorf("%d of %d good changes arrived; %+v", len(sink.took), early+late, p.Stats())
+					}
+					var worst, last time.Duration
+					for name, took := range sink.took {
+						if at, ok := sent[name]; ok {
+							worst = max(worst, took.Sub(at))
+						} else {
+							last = max(last, took.Sub(began))
+						}
+					}
+					t.Logf("what waited arrived within %v, what came later took up to %v; %d calls", last, worst, sink.calls)
+					sink.bad = func(context.Context) error { return nil }
+					sink.mu.Unlock()
+					time.Sleep(time.Minute)
 					endCommits()
+					settled(t, p, b)
 					stop()
-					b.commit(p)
-					p, stop = launch(sink, &letters{}, adjust)
-					endCommits = b.every(p)
-				}
-				sink.mu.Lock()
-				sink.away = false
-				sink.mu.Unlock()
-				time.Sleep(10 * time.Second)
-				sink.mu.Lock()
-				if len(sink.took) < good {
-					t.Errorf("%d of %d good changes arrived; %+v", len(sink.took), good, p.Stats())
-				}
-				sink.bad = func(context.Context) error { return nil }
-				sink.mu.Unlock()
-				time.Sleep(time.Minute)
-				endCommits()
-				settled(t, p, b)
-				stop()
-				if len(sink.took) != good+bad {
-					t.Errorf("%d of %d changes arrived", len(sink.took), good+bad)
-				}
+					if len(sink.took) != test.bad+early+late {
+						t.Errorf("%d of %d changes arrived", len(sink.took), test.bad+early+late)
+					}
+				})
 			})
+		}
+	}
+}
+
+// An object that failed in one batch with refused ones does not meet them again after each backoff, where few other changes
+// show that the sink works.
+func TestBackoffsOfABatchPart(t *testing.T) {
+	for ms := 10; ms < 200; ms += 10 {
+		synctest.Test(t, func(t *testing.T) {
+			sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: time.Millisecond}
+			p, stop := launch(sink, &letters{}, func(o *Options) {
+				o.Retry = Retry{Initial: 10 * time.Millisecond, Max: 10 * time.Second}
+				o.Limits = sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 2, Timeout: time.Second}
+			})
+			defer stop()
+			for _, name := range []string{"bad-1", "good", "bad-2"} {
+				mustTake(t, p, change(t, name, 1))
+			}
+			for n := 0; n < 30_000/ms; n++ {
+				mustTake(t, p, change(t, fmt.Sprint("other-", n), n+2))
+				time.Sleep(time.Duration(ms) * time.Millisecond)
+			}
+			sink.mu.Lock()
+			defer sink.mu.Unlock()
+			if _, ok := sink.took["good"]; !ok {
+				t.Errorf("did not arrive in 30 s beside a change every %d ms", ms)
+			}
 		})
 	}
 }

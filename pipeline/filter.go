@@ -51,8 +51,8 @@ func (f ChangedFilter) Pass(c *Change) (bool, error) {
 		return true, nil
 	}
 	// As the pipeline may see them: the version before may have been kept redacted, or without managedFields.
-	if c.prepare(); c.spoiled != nil {
-		return false, c.spoiled
+	if c.prepare(); c.unsendable != nil {
+		return false, c.unsendable
 	}
 	if c.prepared.Old == nil {
 		return true, nil
@@ -83,18 +83,18 @@ func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
 		return false, p.sends(delta.Deleted) // its last state is not known: it follows what was sent of the object
 	}
 	passes, takes = true, true
-	comes := !before && p.options.OnLeave == OnLeaveDeleted && c.observed.Type == delta.Modified
+	reappears := !before && p.options.OnLeave == OnLeaveDeleted && c.observed.Type == delta.Modified
 	for i, filter := range p.options.Filters {
 		if !passes || !takes && !(filter.OfObject() && p.sends(delta.Deleted)) {
 			continue // its result changes nothing
 		}
-		if _, ofTypes := filter.(TypesFilter); comes && !ofTypes && !filter.OfObject() {
+		if _, ofTypes := filter.(TypesFilter); reappears && !ofTypes && !filter.OfObject() {
 			continue // the receiver has a DELETED of it, and must see that it is back, whatever changed
 		}
 		c.trace.filter(i)
 		passed, err := filter.Pass(c)
 		switch {
-		case c.spoiled != nil: // it cannot be read, or not be redacted: no filter can decide
+		case c.unsendable != nil: // it cannot be read, or not be redacted: no filter can decide
 			return before, takes
 		case err != nil:
 			c.undecided = err

@@ -77,9 +77,9 @@ func (e *encoder) encode(b []byte, i *item) (sinks.Record, []byte) {
 	return record, b
 }
 
-// formatOf is the format of an item's record. A gap has no object to send, and is json instead of raw.
+// formatOf is the format of an item's record. A notice has no object to send, and is json instead of raw.
 func (e *encoder) formatOf(i *item) Format {
-	if e.format == FormatRaw && i.gap != nil {
+	if e.format == FormatRaw && i.notice() {
 		return FormatJSON
 	}
 	return e.format
@@ -92,25 +92,36 @@ func (e *encoder) record(i *item) sinks.Record {
 		Key: i.ref.Path(),
 		Fields: sinks.Fields{
 			Cluster: e.cluster, Group: resource.Group, Version: resource.Version, Resource: resource.Resource,
-			Type: string(delta.GapType), // a gap has no kind, namespace or name: placeholders give "_"
 		},
 	}
-	if i.gap != nil {
-		record.DedupID = i.gap.ID(e.idCluster)
-	} else {
+	// A notice has no kind or name, and a gap no namespace: placeholders give "_".
+	switch {
+	case i.gap != nil:
+		record.DedupID, record.Fields.Type = i.gap.ID(e.idCluster), string(delta.GapType)
+	case i.mark != nil:
+		record.DedupID, record.Fields.Type = i.mark.ID(e.idCluster), string(delta.MarkType)
+		record.Key, record.Fields.Namespace = i.mark.Ref().Path(), i.mark.Namespace
+	default:
 		record.DedupID = i.delta.ID(e.idCluster)
 		object, fields := i.delta.Object, &record.Fields
 		fields.Kind, fields.Namespace, fields.Name, fields.UID = object.Kind(), object.Namespace(), object.Name(), string(object.UID())
 		fields.Type = string(i.delta.Type)
 	}
-	record.ID = record.DedupID[len(e.pipeline)+1:] // one string for both
+	id := len(record.DedupID)
+	if i.delta != nil && i.delta.SnapshotID != "" {
+		record.DedupID += "/" + i.delta.SnapshotID
+	}
+	record.ID = record.DedupID[len(e.pipeline)+1 : id] // one string for both
 	return record
 }
 
 // appendData writes the members of the data object.
 func appendData(b []byte, i *item) []byte {
-	if i.gap != nil {
+	switch {
+	case i.gap != nil:
 		return appendGap(b, i.gap)
+	case i.mark != nil:
+		return appendMark(b, i.mark)
 	}
 	d := i.delta
 	b = append(b, `"type":"`...)

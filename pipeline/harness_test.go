@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -93,6 +94,13 @@ func (s *script) storedIDs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.stored...)
+}
+
+// overlapping are the keys that two calls at once had.
+func (s *script) overlapping() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.overlaps)
 }
 
 // letters collects dead letters.

@@ -2,14 +2,15 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// This file is the way in: what is always on, filters, transforms and the difference are applied before a delta waits.
-// So what waits, in memory or in the log, is what will be sent, and nothing unredacted is ever kept.
+// This file takes deltas in. Redaction, enrichment, filters, transforms and the difference are applied before a delta waits, so
+// the backlog and the log hold what will be sent, and nothing unredacted.
 
-// Ticket is room for one delta or gap. Call Take or Cancel exactly once. The zero value is for none.
+// Ticket is room for one delta, gap or mark. Call Take or Cancel exactly once. The zero value is for none.
 type Ticket struct {
 	item     *item
 	filtered bool
@@ -23,18 +24,77 @@ func (t Ticket) Passes() bool { return t.passes }
 // object: its filters let the previous version pass. Reserve blocks while the backlog is full, and returns an error only
 // when ctx ends first.
 func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticket, error) {
-	c := &Change{pipeline: p, observed: d}
-	passes, takes := p.applyFilters(c, had)
-	if !takes {
+	if isLarge(d) {
+		select {
+		case p.large <- struct{}{}:
+			defer func() { <-p.large }()
+		case <-ctx.Done():
+			return Ticket{}, context.Cause(ctx)
+		}
+	}
+	i, passes := p.prepare(ctx, d, had)
+	if i == nil {
 		return Ticket{filtered: true, passes: passes}, nil
 	}
-	shaped, err := c.shape(ctx)
 	if d.Snapshot {
 		p.pace(ctx)
 	}
-	i := newItem(shaped, nil)
-	i.err = err
 	return Ticket{item: i, passes: passes}, p.reserve(ctx, i)
+}
+
+// Offer is Reserve for a snapshot that others must not wait for: it returns false at once if there is no room for it. A snapshot
+// takes no more than a part of the memory, and nothing on disk: what is not read of it costs nothing.
+func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket, bool) {
+	i, passes := p.prepare(ctx, d, had)
+	if i == nil {
+		return Ticket{filtered: true, passes: passes}, true
+	}
+	i.size = p.sizeOf(i.size)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.budget.next != nil || p.log.behind > 0 || p.budget.memory > p.ahead() || !p.fits(i.size) {
+		return Ticket{}, false
+	}
+	p.budget.memory += i.size
+	return Ticket{item: i, passes: passes}, true
+}
+
+// Room waits until most of what an Offer found in its way is delivered. It returns an error only when ctx ends first.
+func (p *Pipeline) Room(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.budget.next != nil || p.log.behind > 0 || p.budget.memory > min(p.ahead()*3/4, p.options.MaxBytes/4) {
+		if !p.awaitFreed(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// largeObject is from what size in bytes an object counts as large. Decoded, one can take a hundred times its size, and its
+// difference takes as much as the object; each watch may have one. So a pipeline takes large objects one at a time, from the
+// filters until there is room for the item, and all pipelines together decode one at a time.
+const largeObject = 128 << 10
+
+func isLarge(d *delta.Delta) bool {
+	return len(d.Object.JSON()) > largeObject || d.Old != nil && len(d.Old.JSON()) > largeObject
+}
+
+// prepare makes the item of a delta, nil if the filters keep it back.
+func (p *Pipeline) prepare(ctx context.Context, d *delta.Delta, had bool) (i *item, passes bool) {
+	if p.options.Large != nil && isLarge(d) {
+		p.options.Large.Lock()
+		defer p.options.Large.Unlock()
+	}
+	c := &Change{pipeline: p, observed: d}
+	passes, takes := p.applyFilters(c, had)
+	if !takes {
+		return nil, passes
+	}
+	shaped, err := c.shape(ctx)
+	i = newItem(delta.Entry{Delta: shaped})
+	i.err = err
+	return i, passes
 }
 
 // Passes reports whether the filters let a delta's object pass; nothing is handed over.
@@ -48,8 +108,31 @@ func (p *Pipeline) AnnouncesLeaving() bool { return p.options.OnLeave == OnLeave
 
 // ReserveGap makes room for a gap; the deltas of its watch that follow wait until it is settled.
 func (p *Pipeline) ReserveGap(ctx context.Context, g *delta.Gap) (Ticket, error) {
-	i := newItem(nil, g)
+	i := newItem(delta.Entry{Gap: g})
 	return Ticket{item: i}, p.reserve(ctx, i)
+}
+
+// OfferMark makes room for a mark of a snapshot, or returns false at once if there is none; the deltas of its watch that follow
+// wait until it is settled.
+func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
+	i := newItem(delta.Entry{Mark: m})
+	i.size = p.sizeOf(i.size)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Ticket{item: i}, p.budget.next == nil && p.tryReserve(i)
+}
+
+// Settled waits until all records of snapshots of a watch are settled, marks included, and reports whether one of them went to the
+// dead letter or past its mark since the last snapshot started. It returns an error only when ctx ends first.
+func (p *Pipeline) Settled(ctx context.Context, watch string) (died bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.log.behind > 0 && p.log.cursor < p.options.Logged.Next || p.counts.snapshots[watch].waiting > 0 {
+		if !p.awaitFreed(ctx) {
+			return false, context.Cause(ctx)
+		}
+	}
+	return p.counts.snapshots[watch].died, nil
 }
 
 // Take hands over what the ticket was made for. It never blocks.
@@ -66,6 +149,40 @@ func (p *Pipeline) Take(t Ticket) {
 	}
 	p.counts.take(t.item)
 	p.place(t.item)
+}
+
+// place puts a taken item where it belongs.
+func (p *Pipeline) place(i *item) {
+	l := &p.log
+	i.seq = l.next
+	l.next++
+	if p.options.Log != nil {
+		if len(l.fresh) >= l.sweep { // what was settled meanwhile need not be kept for the commit
+			l.fresh = slices.DeleteFunc(l.fresh, func(i *item) bool { return i.settled })
+			l.sweep = max(1024, 2*len(l.fresh))
+		}
+		l.fresh = append(l.fresh, i)
+	}
+	if l.behind > 0 && !i.buffered { // what is before it went to the log since the room was reserved
+		p.budget.memory -= i.size
+		p.budget.buffered += i.size
+		i.buffered = true
+	}
+	if !i.buffered {
+		p.backlog.add(i)
+		return
+	}
+	if l.behind == 0 {
+		l.cursor, l.lastRead = i.seq, i.observed
+	}
+	l.behind++
+	l.unwritten = append(l.unwritten, i)
+	if l.cursor >= l.written {
+		l.wakeReader()
+	}
+	if p.budget.buffered > maxBuffered/2 {
+		p.options.Log.Commit()
+	}
 }
 
 // Cancel gives the room back.

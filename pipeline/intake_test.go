@@ -6,8 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -350,5 +355,65 @@ func TestDifferencesApply(t *testing.T) {
 		if got, want := withoutNulls(decodeValue(rt, applied)), withoutNulls(decodeValue(rt, object)); !reflect.DeepEqual(got, want) {
 			rt.Errorf("merge patch %s\nof %s\nmakes %s\nwant  %s", text, old, applied, object)
 		}
+	})
+}
+
+// oneAtATime is a filter that records how many objects are being filtered.
+type oneAtATime struct{ now, most *atomic.Int32 }
+
+func (f oneAtATime) Pass(*Change) (bool, error) {
+	defer f.now.Add(-1)
+	if now := f.now.Add(1); now > f.most.Load() {
+		f.most.Store(now)
+	}
+	for range 10 { // no sleep: the clock of the bubble stands while a goroutine waits for a mutex
+		runtime.Gosched()
+	}
+	return true, nil
+}
+
+func (oneAtATime) OfObject() bool { return true }
+
+// Large objects of all watches and pipelines are decoded one at a time, and one that waits for room in a pipeline holds up no
+// other pipeline.
+func TestLargeObjectsOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		filter := oneAtATime{new(atomic.Int32), new(atomic.Int32)}
+		shared := new(sync.Mutex)
+		away := &tenants{away: true, took: map[string]time.Time{}}
+		well := &tenants{took: map[string]time.Time{}}
+		var pipelines []*Pipeline
+		for _, sink := range []*tenants{away, well} {
+			p, stop := launch(sink, &letters{}, func(o *Options) {
+				o.MaxBytes, o.Large, o.Filters = 1<<20, shared, []Filter{filter}
+			})
+			defer stop()
+			pipelines = append(pipelines, p)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var watches sync.WaitGroup
+		for watch := range 6 {
+			watches.Go(func() {
+				for n := range 5 {
+					_ = pipelines[0].Delta(ctx, largeChange(t, fmt.Sprintf("a-%d-%d", watch, n), n+1, largeObject))
+				}
+			})
+			watches.Go(func() {
+				for n := range 5 {
+					mustTake(t, pipelines[1], largeChange(t, fmt.Sprintf("b-%d-%d", watch, n), n+1, largeObject))
+				}
+			})
+		}
+		time.Sleep(10 * time.Second)
+		well.mu.Lock()
+		if len(well.took) != 30 {
+			t.Errorf("%d of 30 objects arrived beside a pipeline that is full", len(well.took))
+		}
+		well.mu.Unlock()
+		if most := filter.most.Load(); most != 1 {
+			t.Errorf("%d large objects at once", most)
+		}
+		cancel()
+		watches.Wait()
 	})
 }

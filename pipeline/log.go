@@ -42,7 +42,7 @@ type logState struct {
 	bytes   int64
 	// fresh are the items that no commit has captured, captured those that one is writing.
 	fresh, captured []*item
-	// redo is set if commits failed: what they may have left in the log, from written on, must go.
+	// redo is set if commits failed: the next one removes what they may have left in the log, from written on.
 	redo bool
 	// unwritten are the items of the buffer, in order: those behind the cursor that no commit has written.
 	unwritten []*item
@@ -56,7 +56,12 @@ type logState struct {
 	returning []*objectQueue
 	// returned counts the failing records that were read back and not tried yet.
 	returned int
-	wake     chan struct{}
+	// candidate is what the next probe from beyond the cursor sends; nil if there is none.
+	candidate *item
+	// taken are the numbers of the entries beyond the cursor that such probes took: false while one is under way, and true
+	// once it is settled.
+	taken map[uint64]bool
+	wake  chan struct{}
 }
 
 func (l *logState) wakeReader() {
@@ -70,43 +75,9 @@ func (l *logState) wakeReader() {
 func (p *Pipeline) restore(logged Logged) {
 	p.log = logState{
 		next: logged.Next, written: logged.Next, behind: logged.Entries, bytes: logged.Bytes,
-		wake: make(chan struct{}, 1), lastRead: p.now(),
+		wake: make(chan struct{}, 1), lastRead: p.now(), taken: map[uint64]bool{},
 	}
 	p.counts.Restored, p.counts.Waiting = logged.Entries, logged.Entries // gaps among them are counted when they are read
-}
-
-// place puts a taken item where it belongs.
-func (p *Pipeline) place(i *item) {
-	l := &p.log
-	i.seq = l.next
-	l.next++
-	if p.options.Log != nil {
-		if len(l.fresh) >= l.sweep { // what was settled meanwhile need not be kept for the commit
-			l.fresh = slices.DeleteFunc(l.fresh, func(i *item) bool { return i.settled })
-			l.sweep = max(1024, 2*len(l.fresh))
-		}
-		l.fresh = append(l.fresh, i)
-	}
-	if l.behind > 0 && !i.buffered { // what is before it went to the log since the room was reserved
-		p.budget.memory -= i.size
-		p.budget.buffered += i.size
-		i.buffered = true
-	}
-	if !i.buffered {
-		p.backlog.add(i)
-		return
-	}
-	if l.behind == 0 {
-		l.cursor, l.lastRead = i.seq, i.observed
-	}
-	l.behind++
-	l.unwritten = append(l.unwritten, i)
-	if l.cursor >= l.written {
-		l.wakeReader()
-	}
-	if p.budget.buffered > maxBuffered/2 {
-		p.options.Log.Commit()
-	}
 }
 
 // Capture returns what happened to the log since the last call, for a commit to write. It is called while no delta is
@@ -129,7 +100,7 @@ func (p *Pipeline) Capture() delta.LogChange {
 		}
 		change.Append = append(change.Append, delta.Entry{
 			Unsendable: unsendable,
-			Seq:        i.seq, Delta: i.delta, Gap: i.gap, Attempts: i.attempts, Failed: i.failed,
+			Seq:        i.seq, Delta: i.delta, Gap: i.gap, Mark: i.mark, Attempts: i.attempts, Failed: i.failed,
 		})
 	}
 	clear(l.fresh)
@@ -201,18 +172,23 @@ func (p *Pipeline) readBack(ctx context.Context) {
 	for {
 		p.readParked(ctx)
 		p.mu.Lock()
-		cursor, ready := p.log.cursor, p.readable()
+		cursor, written, ready := p.log.cursor, p.log.written, p.readable()
 		p.mu.Unlock()
 		var entries []delta.Entry
+		var err error
 		if ready {
-			var err error
 			entries, err = p.options.Log.Read(cursor, readChunk)
-			if err != nil {
-				p.logger.Error("cannot read the log; what is in it waits", "err", err)
-				p.pauseReading(ctx)
-			}
+		} else {
+			err = p.lookAhead(ctx)
+		}
+		if err != nil {
+			p.logger.Error("cannot read the log; what is in it waits", "err", err)
+			p.pauseReading(ctx)
 		}
 		p.mu.Lock()
+		if ready && err == nil && (len(entries) == 0 || entries[0].Seq >= written) { // probes took what was left
+			p.log.cursor = max(p.log.cursor, written)
+		}
 		p.admit(entries)
 		p.admitUnwritten()
 		ready = ready && len(entries) > 0 && p.readable()
@@ -240,7 +216,9 @@ func (p *Pipeline) pauseReading(ctx context.Context) {
 // readable reports whether something is on disk, and half of the memory is free for it. What did not fit when it was read waits
 // until it does: else it would be read over and over.
 func (p *Pipeline) readable() bool {
-	return p.log.behind > 0 && p.log.cursor < p.log.written && p.budget.memory <= p.options.MaxBytes/2 && p.fits(p.log.nextSize)
+	settled, taken := p.log.taken[p.log.cursor]
+	return p.log.behind > 0 && p.log.cursor < p.log.written && p.budget.memory <= p.options.MaxBytes/2 && p.fits(p.log.nextSize) &&
+		(settled || !taken)
 }
 
 // admit puts entries of the log into the backlog, as far as there is room.
@@ -249,14 +227,25 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 		if e.Seq >= p.log.written { // of a commit that has not called Committed, or never will
 			break
 		}
-		if !p.load(p.logged(e)) {
-			return
+		settled, taken := p.log.taken[e.Seq]
+		if settled {
+			p.log.cursor = e.Seq + 1
+			continue
 		}
-		if e.Gap != nil && e.Seq < p.options.Logged.Next {
-			p.counts.restoredGap()
+		if taken { // settleAhead wakes the reader
+			p.log.cursor = e.Seq
+			break
+		}
+		i := p.logged(e)
+		if !p.load(i) {
+			break
+		}
+		if e.Seq < p.options.Logged.Next {
+			p.counts.restored(i)
 		}
 	}
 	p.park()
+	p.forgetTaken()
 	if p.log.behind == 0 {
 		p.announceFreed()
 	}
@@ -282,7 +271,7 @@ func (p *Pipeline) load(i *item) bool {
 
 // logged makes an item of an entry.
 func (p *Pipeline) logged(e delta.Entry) *item {
-	i := newItem(e.Delta, e.Gap)
+	i := newItem(e)
 	i.seq, i.logged, i.attempts, i.failed = e.Seq, true, e.Attempts, e.Failed
 	if e.Unsendable != "" {
 		i.err = errors.New(e.Unsendable)

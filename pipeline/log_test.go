@@ -23,6 +23,7 @@ import (
 type logbook struct {
 	mu      sync.Mutex
 	entries map[uint64]delta.Entry
+	order   []uint64 // of the entries, and of some that were removed
 	bytes   map[uint64]int64
 	next    uint64
 	readErr error
@@ -48,8 +49,9 @@ func (b *logbook) Read(from uint64, maxBytes int) (entries []delta.Entry, err er
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	total := 0
-	for _, seq := range slices.Sorted(maps.Keys(b.entries)) {
-		if seq < from {
+	first, _ := slices.BinarySearch(b.order, from)
+	for _, seq := range b.order[first:] {
+		if _, ok := b.entries[seq]; !ok {
 			continue
 		}
 		if total += int(b.bytes[seq]); total > maxBytes && len(entries) > 0 {
@@ -76,10 +78,10 @@ func (b *logbook) write(p *Pipeline) bool {
 		return false
 	}
 	remove := change.Remove
-	for seq := range b.entries {
-		if change.Redo && seq >= change.From {
-			remove = append(remove, seq)
-		}
+	if change.Redo {
+		first, _ := slices.BinarySearch(b.order, change.From)
+		remove = append(remove, b.order[first:]...)
+		b.order = b.order[:first]
 	}
 	for _, seq := range remove {
 		delete(b.entries, seq)
@@ -87,7 +89,8 @@ func (b *logbook) write(p *Pipeline) bool {
 	}
 	for _, e := range change.Append {
 		b.entries[e.Seq] = e
-		b.bytes[e.Seq] = gapSize
+		b.order = append(b.order, e.Seq)
+		b.bytes[e.Seq] = noticeSize
 		if e.Delta != nil {
 			b.bytes[e.Seq] = e.Delta.Size()
 		}
@@ -133,11 +136,14 @@ func (b *logbook) lie() {
 }
 
 // every commits whenever asked to, and otherwise every millisecond, until stop.
-func (b *logbook) every(p *Pipeline) (stop func()) {
+func (b *logbook) every(p *Pipeline) (stop func()) { return b.commits(p, time.Millisecond) }
+
+// commits commits whenever asked to, and otherwise at intervals, until stop.
+func (b *logbook) commits(p *Pipeline, interval time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		ticker := time.NewTicker(time.Millisecond)
+		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
 		for {
 			select {

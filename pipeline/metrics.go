@@ -63,8 +63,7 @@ func (m *Metrics) forPipeline(p *Pipeline) *metrics {
 	return own
 }
 
-// delivered takes no time below zero, which a clock that was set back since the last run leads to: the sum of a
-// histogram may not go down.
+// delivered counts a negative duration as zero: after the clock was set back, the sum of the histogram would go down.
 func (m *metrics) delivered(after time.Duration) { m.seconds.Observe(max(0, after.Seconds())) }
 
 func (m *metrics) failed(reason sinks.Reason) {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -17,71 +18,80 @@ import (
 // the same object, the backlog keeps its bound, and the counts balance at every moment.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		seed := rapid.Uint64().Draw(rt, "seed of the sink")
+		seed := rapid.Uint64().Draw(rt, "seed of the sink and of the pauses")
 		weights := map[string]int{
 			"accept": rapid.IntRange(1, 10).Draw(rt, "accept"), "down": rapid.IntRange(0, 3).Draw(rt, "down"),
 			"partly": rapid.IntRange(0, 5).Draw(rt, "partly"), "refuse": rapid.IntRange(0, 2).Draw(rt, "refuse"),
 		}
-		sink := &script{}
-		sink.set(faulty(seed, weights))
-		dead := &letters{}
 		maxBytes := int64(rapid.SampledFrom([]int{1, 4 << 10, 64 << 10}).Draw(rt, "bound"))
-		p := start(t, sink, dead, func(o *Options) {
-			o.MaxBytes = maxBytes
-			o.Limits = sinks.Limits{
-				MaxRecords:  rapid.IntRange(1, 8).Draw(rt, "records"),
-				MaxBytes:    int64(rapid.SampledFrom([]int{1, 2000, 1 << 20}).Draw(rt, "bytes")),
-				Linger:      time.Duration(rapid.IntRange(0, 1).Draw(rt, "linger")) * time.Millisecond,
-				Concurrency: rapid.IntRange(1, 4).Draw(rt, "concurrency"), Timeout: time.Second,
-				OnePerKey: rapid.Bool().Draw(rt, "one per key"),
-			}
-			o.Retry = Retry{Initial: 100 * time.Microsecond, Max: time.Millisecond, Attempts: rapid.SampledFrom([]int{0, 0, 2}).Draw(rt, "attempts")}
-		})
+		limits := sinks.Limits{
+			MaxRecords:  rapid.IntRange(1, 8).Draw(rt, "records"),
+			MaxBytes:    int64(rapid.SampledFrom([]int{1, 2000, 1 << 20}).Draw(rt, "bytes")),
+			Linger:      time.Duration(rapid.IntRange(0, 1).Draw(rt, "linger")) * time.Millisecond,
+			Concurrency: rapid.IntRange(1, 4).Draw(rt, "concurrency"), Timeout: time.Second,
+			OnePerKey: rapid.Bool().Draw(rt, "one per key"),
+		}
+		attempts := rapid.SampledFrom([]int{0, 0, 2}).Draw(rt, "attempts")
 		objects := rapid.IntRange(1, 10).Draw(rt, "objects")
 		total := rapid.IntRange(1, 200).Draw(rt, "deltas")
-		var want []string
-		stop := make(chan struct{})
-		var watching sync.WaitGroup
-		watching.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+		outage := time.Duration(rapid.IntRange(0, 5).Draw(rt, "ms")) * time.Millisecond
+
+		// With a fake clock, since probes of a tripped circuit breaker are 1.5 s apart.
+		passed := t.Run("", inBubble(func(t *testing.T) {
+			sink, dead := &script{}, &letters{}
+			p, stop := launch(sink, dead, func(o *Options) {
+				o.MaxBytes, o.Limits = maxBytes, limits
+				o.Retry = Retry{Initial: 100 * time.Microsecond, Max: time.Millisecond, Attempts: attempts}
+			})
+			defer stop()
+			observe := func() {
 				if s := p.Stats(); !s.Balanced() || s.Bytes > max(maxBytes, 1) {
 					t.Errorf("bound %d: %+v", maxBytes, s)
-					return
 				}
-				time.Sleep(100 * time.Microsecond)
 			}
-		})
-		for version := 1; version <= total; version++ {
-			d := change(t, fmt.Sprint("o", version%objects), version)
-			want = append(want, d.ID("c"))
-			mustTake(t, p, d)
-		}
-		time.Sleep(time.Duration(rapid.IntRange(0, 5).Draw(rt, "ms")) * time.Millisecond)
-		sink.set(nil) // every outage ends
-		drain(t, p)
-		close(stop)
-		watching.Wait()
+			answer := faulty(seed, weights)
+			sink.set(func(call int, batch []sinks.Record) error {
+				observe()
+				return answer(call, batch)
+			})
+			var want []string
+			random := rand.New(rand.NewPCG(seed, 2))
+			for version := 1; version <= total; version++ {
+				d := change(t, fmt.Sprint("o", version%objects), version)
+				want = append(want, d.ID("c"))
+				mustTake(t, p, d)
+				observe()
+				if random.IntN(3) == 0 { // so that retries and the linger end between any two deltas
+					time.Sleep(time.Duration(random.IntN(300)) * time.Microsecond)
+				}
+			}
+			time.Sleep(outage)
+			sink.set(func(int, []sinks.Record) error { observe(); return nil }) // every outage ends
+			drain(t, p)
 
-		stored := sink.storedIDs()
-		checkOrder(t, stored)
-		settled := map[string]int{}
-		for _, id := range append(stored, dead.ids()...) {
-			settled[id]++
-		}
-		for _, id := range want {
-			if settled[id] != 1 { // this sink never acknowledges without telling
-				rt.Fatalf("%s was settled %d times", id, settled[id])
+			stored := sink.storedIDs()
+			checkOrder(t, stored)
+			settled := map[string]int{}
+			for _, id := range append(stored, dead.ids()...) {
+				settled[id]++
 			}
-		}
-		if len(sink.overlaps) > 0 {
-			rt.Fatalf("two calls held the same object: %v", sink.overlaps)
+			for _, id := range want {
+				if settled[id] != 1 { // this sink never acknowledges without telling
+					t.Fatalf("%s was settled %d times", id, settled[id])
+				}
+			}
+			if len(sink.overlaps) > 0 {
+				t.Fatalf("two calls held the same object: %v", sink.overlaps)
+			}
+		}))
+		if !passed {
+			rt.FailNow()
 		}
 	})
+}
+
+func inBubble(f func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) { synctest.Test(t, f) }
 }
 
 // faulty answers calls by chance, keeping the rule that nothing is acknowledged after a failure of the same key.

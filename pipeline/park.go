@@ -33,12 +33,9 @@ func (p *Pipeline) park() {
 	if p.budget.memory <= p.options.MaxBytes/4 || p.log.bytes >= p.options.MaxDiskBytes {
 		return
 	}
-	if p.breaker.tripped && p.log.behind > 0 && p.budget.memory > p.options.MaxBytes/2 {
-		p.takeApart()
-	}
 	var heads int64 // bytes of the failing records in memory
 	for o := range p.backlog.failing {
-		if o.inFlight || len(o.items) > 0 && o.items[0].gap != nil {
+		if o.inFlight || len(o.items) > 0 && o.items[0].notice() {
 			continue
 		}
 		switch {
@@ -74,7 +71,7 @@ func (p *Pipeline) parkHead(o *objectQueue) int64 {
 		return 0
 	}
 	i := o.items[0]
-	if i.gap != nil || !i.logged || i.seq >= p.log.written || i.final != nil {
+	if i.notice() || !i.logged || i.seq >= p.log.written || i.final != nil {
 		return 0
 	}
 	o.parked = append([]parked{p.unload(i)}, o.parked...)
@@ -83,25 +80,7 @@ func (p *Pipeline) parkHead(o *objectQueue) int64 {
 	return i.size
 }
 
-// takeApart ends the batches that failed as a whole. While nothing gets through, and no memory is left to read what follows
-// them, they may be all that the sink refuses.
-func (p *Pipeline) takeApart() {
-	for _, b := range p.retries {
-		for n, o := range b.objects {
-			if n > 0 && o == b.objects[n-1] {
-				continue
-			}
-			o.failing, o.isolated = true, true
-			p.tried(o)
-			p.backlog.done(o, true, 0)
-		}
-		p.recycle(b)
-	}
-	clear(p.retries)
-	p.retries = p.retries[:0]
-}
-
-// tried counts a failing record that was read back as tried, so that others may be read.
+// tried notes that a failing record was read back and tried; then the next may be read.
 func (p *Pipeline) tried(o *objectQueue) {
 	if o.returned {
 		o.returned = false
@@ -135,7 +114,7 @@ func (p *Pipeline) unload(i *item) parked {
 func (p *Pipeline) readParked(ctx context.Context) {
 	for {
 		p.mu.Lock()
-		full := p.log.returned > 0 && p.budget.memory > p.options.MaxBytes/2
+		full := p.log.returned > 0 && p.budget.memory > p.options.MaxBytes*3/8 // less than the rest of the log needs to be read
 		if len(p.log.returning) == 0 || full || ctx.Err() != nil {
 			p.mu.Unlock()
 			return

@@ -51,13 +51,18 @@ type Options struct {
 	Limits       sinks.Limits
 	// Slots bounds the calls of a sink that several pipelines share; nil for no bound.
 	Slots *sinks.Share
+	// Permit is asked before each call of the sink; nil permits all.
+	Permit Permit
 	// DeadLetter takes the records that can never be delivered.
 	DeadLetter DeadLetter
+	// Large is held while a large object is filtered and transformed, to bound memory. The pipelines of a program share it; nil
+	// is no bound.
+	Large sync.Locker
 }
 
 // Retry is how a failed object is tried again.
 type Retry struct {
-	// Initial is the first delay; it doubles up to Max.
+	// Initial is the first delay; it doubles up to Max. Each is shorter by chance, by up to a fifth.
 	Initial time.Duration `yaml:"initial" doc:"delay before the second attempt; it doubles with each further one"`
 	Max     time.Duration `yaml:"max" doc:"longest delay between two attempts"`
 	// Attempts after which a record goes to the dead letter; 0 means as long as it takes.
@@ -74,12 +79,13 @@ type Pipeline struct {
 
 	// wake wakes the dispatcher when something changed: a ready object, the breaker, a batch to retry.
 	wake chan struct{}
-	// enough is how many ready objects wake the dispatcher.
-	enough atomic.Int64
+	// wakeAt is how many ready objects wake the dispatcher.
+	wakeAt atomic.Int64
 	// drained wakes Drain when nothing is waiting.
 	drained chan struct{}
 	batches chan *batch
 	slots   chan struct{}
+	large   chan struct{} // has room for one: the large object that is on its way in
 
 	mu      sync.Mutex // guards what follows
 	backlog *backlog
@@ -90,15 +96,18 @@ type Pipeline struct {
 	failedBatches int
 	failedAlone   map[delta.Ref]struct{}
 	lastSuccess   time.Time
-	// provenAt is when an isolated object last failed while others got through.
-	provenAt time.Time
-	// isolated are ready objects that are sent alone, and wait until fewer such calls are under way; isolatedCalls counts those.
-	isolated      []*objectQueue
+	// largest is the size of the largest record that was delivered.
+	largest int
+	// recordsBlamedAt is when an isolated object last failed while others got through.
+	recordsBlamedAt time.Time
+	// isolatedCalls counts the calls under way of isolated objects.
+	isolated      isolatedQueue
 	isolatedCalls int
 	// newestNext and isolatedNext are set if the next batch is of that kind.
 	newestNext, isolatedNext bool
 	budget                   memoryBudget
 	log                      logState
+	scan                     scan // of the reader of the log only
 	counts                   Counts
 	beat                     time.Time // when the dispatcher last went round
 	lastErr                  string
@@ -115,14 +124,15 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		drained: make(chan struct{}, 1),
 		batches: make(chan *batch),
 		slots:   make(chan struct{}, options.Limits.Concurrency),
-		counts:  Counts{Dead: map[string]uint64{}},
+		large:   make(chan struct{}, 1),
+		counts:  Counts{Dead: map[string]uint64{}, snapshots: map[string]snapshotCount{}},
 	}
 	p.beat = p.now()
 	p.lastSuccess = p.beat
 	p.refused, p.failedAlone = map[delta.Ref]struct{}{}, map[delta.Ref]struct{}{}
 	p.breaker = newBreaker(options.Retry)
 	p.backlog = newBacklog(options.Name, options.Retry, func(queued int) {
-		if int64(queued) >= p.enough.Load() {
+		if int64(queued) >= p.wakeAt.Load() {
 			p.signal()
 		}
 	})

@@ -1,7 +1,7 @@
 package pipeline
 
 import (
-	"context"
+	"slices"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -9,7 +9,9 @@ import (
 )
 
 // maxRefused is how many different objects may be refused for good with nothing delivered between before the sink is
-// blamed: a receiver that answers 400 to everything is misconfigured.
+// blamed: a receiver that answers 400 to everything is misconfigured. Once sources wait for room, a probe that is refused goes to
+// the dead letter: nothing else could come that would show that the sink works, and whoever filled the memory with such records
+// would stop the pipeline.
 const maxRefused = 10
 
 // failedRun is how many batches, or different objects that are sent alone, may fail with nothing delivered between before the
@@ -22,81 +24,9 @@ const (
 // maxWholeTries is how often a batch that only the sink was blamed for is sent as it was.
 const maxWholeTries = 3
 
-// result of one record.
-type result int
-
-const (
-	delivered result = iota
-	failed           // stays at the head of its object
-	dead             // to the dead letter
-)
-
-// outcome is what becomes of a batch after a call.
-type outcome struct {
-	results []result
-	errs    []*sinks.Error
-	// keep is set if the batch stays together and is tried again as it was.
-	keep bool
-	// isolate is set if its objects are sent alone until they get through.
-	isolate bool
-	// delay is the least that what failed waits.
-	delay time.Duration
-}
-
-// deliver sends a batch and settles what can be settled.
-func (p *Pipeline) deliver(ctx context.Context, b *batch) {
-	errs := p.send(ctx, b)
-	v := p.decide(b, errs, ctx.Err() != nil)
-	p.writeDeadLetters(ctx, b, v)
-	p.settle(b, v)
-}
-
-// send hands the records to the sink, except for those that could not be made, and returns an error for each.
-func (p *Pipeline) send(ctx context.Context, b *batch) []*sinks.Error {
-	errs := make([]*sinks.Error, len(b.items))
-	var records []sinks.Record
-	var indices []int
-	for n, i := range b.items {
-		switch {
-		case i.err != nil:
-			errs[n] = sinks.Classify(sinks.Permanent(sinks.ReasonEncode, i.err))
-		case i.final != nil: // only its letter is missing
-			errs[n] = i.final
-		default:
-			indices, records = append(indices, n), append(records, b.records[n])
-		}
-	}
-	if len(records) == 0 {
-		return errs
-	}
-	for n, err := range sinks.PerRecord(p.call(ctx, b, records), len(records)) {
-		errs[indices[n]] = sinks.Classify(err)
-	}
-	return errs
-}
-
-// call makes one Deliver call once the sink has a slot for it. The wait is no part of the attempt: the time-out begins
-// after it, and so does what the pipeline compares a failure with. If ctx ends first, nothing was sent.
-func (p *Pipeline) call(ctx context.Context, b *batch, records []sinks.Record) error {
-	if err := p.options.Slots.Acquire(ctx); err != nil {
-		return err
-	}
-	defer p.options.Slots.Release()
-
-	p.mu.Lock()
-	if b.tries == 0 {
-		b.mark = p.counts.successes
-	}
-	p.mu.Unlock()
-	b.tries++
-	ctx, cancel := context.WithTimeout(ctx, p.options.Limits.Timeout)
-	defer cancel()
-	return p.options.Sink.Deliver(ctx, records)
-}
-
-// decide decides what the errors of a call mean, and trips or resets the breaker. It is the one place that decides whose fault a
-// failure is; the package's documentation gives the rule.
-func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping bool) *outcome {
+// decide classifies the result of a call, and trips or resets the breaker. It is the only place that decides whether the sink or
+// the records are to blame; doc.go has the rule.
+func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	v := &outcome{results: results(b, errs), errs: errs}
@@ -105,19 +35,25 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping bool) *outcome
 	if probe {
 		p.breaker.answered()
 	}
-	if stopping { // cancelled by us, which proves nothing about the sink; what was acknowledged still counts
+	if stopping || cut { // cancelled by us, which proves nothing about the sink; what was acknowledged still counts
 		for n := range v.results {
 			v.results[n] = min(v.results[n], failed)
+		}
+		// Else it is sent once more as it was: the sink may have it, and then knows it again.
+		v.cancelled, v.keep = true, !stopping && !slices.Contains(v.results, delivered)
+		if v.keep {
+			b.tries--
 		}
 		return v
 	}
 
-	var acknowledged, refused, passing int
+	var acknowledged, refused, transient int
 	var first *sinks.Error
 	for n, err := range errs {
 		switch {
 		case err == nil:
 			acknowledged++
+			p.largest = max(p.largest, b.records[n].Size())
 			continue
 		case b.items[n].err != nil || b.items[n].final != nil:
 			continue // it was not sent
@@ -126,7 +62,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping bool) *outcome
 		case err.Permanent:
 			refused++
 		default:
-			passing++
+			transient++
 			v.delay = max(v.delay, min(err.RetryAfter, sinks.MaxRetryAfter))
 		}
 		if first == nil {
@@ -144,20 +80,20 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping bool) *outcome
 		clear(p.failedAlone)
 		p.failedBatches, p.lastSuccess = 0, p.now()
 		p.resetBreaker()
-	case refused+passing == 0: // nothing was sent
-	case passing == 0 && (p.addRefused(b, errs) < maxRefused || others):
+	case refused+transient == 0: // nothing was sent
+	case transient == 0 && (p.addRefused(b, errs) < maxRefused || others || probe && p.budget.full):
 		if probe {
 			p.breaker.fail(p.now(), 0, true)
 		}
-	case passing == 0:
+	case transient == 0:
 		p.tripBreaker(first, 0, probe)
 		v.keep = true
 	case b.alone() && !others && p.onlyFailures(b):
 		p.tripBreaker(first, v.delay, probe)
 		v.isolate = true
-	case b.alone(), v.delay == 0 && (others || p.mixed()):
+	case b.alone(), v.delay == 0 && (others || p.blameObjects()):
 		if b.alone() && others {
-			p.provenAt = p.now()
+			p.recordsBlamedAt = p.now()
 		}
 		v.keep = b.tries < 2 && len(b.items) > 1
 		v.isolate = !v.keep
@@ -215,22 +151,25 @@ func (p *Pipeline) countAttempts(b *batch, v *outcome) {
 	}
 }
 
-// addRefused notes the objects that were refused for good, and returns how many there are since the last success.
+// addRefused notes the objects that were refused for good, and returns how many there are since the last success. A record that
+// is too large, and larger than all that were delivered, says nothing about the sink: anyone can make such objects.
 func (p *Pipeline) addRefused(b *batch, errs []*sinks.Error) int {
 	for n, err := range errs {
-		if err != nil && err.Permanent && b.items[n].err == nil {
+		if err != nil && err.Permanent && b.items[n].err == nil &&
+			(err.Reason != sinks.ReasonTooLarge || p.largest == 0 || b.records[n].Size() <= p.largest) {
 			p.refused[b.items[n].ref] = struct{}{}
 		}
 	}
 	return len(p.refused)
 }
 
-// mixed counts a batch that failed with no success beside it, and reports whether its objects are to blame all the same: just
-// now an isolated object failed while others got through, and this batch is among the first to fail since a success. When a sink
-// goes away, no isolated object fails beside others.
-func (p *Pipeline) mixed() bool {
+// blameObjects counts a batch that failed while nothing was delivered, and reports whether its objects are to blame all the same:
+// the breaker was just reset, or an isolated object failed in the last failedFor while others were delivered, and fewer than
+// failedRun batches failed since. When a sink goes away, no isolated object fails while others are delivered.
+func (p *Pipeline) blameObjects() bool {
 	p.failedBatches++
-	return !p.breaker.tripped && p.now().Sub(p.provenAt) < failedFor && p.failedBatches < failedRun
+	justNow := p.breaker.trials > 0 || p.now().Sub(p.recordsBlamedAt) < failedFor
+	return !p.breaker.tripped && justNow && p.failedBatches < failedRun
 }
 
 // onlyFailures counts an object that failed alone, and reports whether nothing but such failures has happened for a while.
@@ -243,12 +182,13 @@ func (p *Pipeline) onlyFailures(b *batch) bool {
 func (p *Pipeline) tripBreaker(err *sinks.Error, retryAfter time.Duration, probe bool) {
 	if p.breaker.fail(p.now(), retryAfter, probe) {
 		p.logger.Warn("the sink fails; trying again with single records until one gets through", "err", err)
+		p.log.wakeReader() // to find a candidate
 	} else {
 		p.logger.Debug("the sink still fails", "err", err)
 	}
 }
 
-// resetBreaker resets the breaker if it is tripped. Objects that probed in vain go into their own backoff; batches stay as they were.
+// resetBreaker resets the breaker if it is tripped. Objects whose probes failed are isolated; batches wait for their retry.
 func (p *Pipeline) resetBreaker() {
 	trippedFor := p.now().Sub(p.breaker.since)
 	if !p.breaker.succeed() {
@@ -275,10 +215,16 @@ func (p *Pipeline) resetBreaker() {
 func (p *Pipeline) settle(b *batch, v *outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer p.announceDrained()
 	now := p.now()
 	if b.alone() {
 		p.isolatedCalls--
 	}
+	if b.ahead {
+		p.settleAhead(b, v)
+		return
+	}
+	p.releaseBehindMarks(b, v)
 	if v.keep {
 		b.due = now.Add(max(v.delay, p.options.Retry.Initial))
 		p.retries = append(p.retries, b)
@@ -289,13 +235,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		if v.results[n] == failed {
 			continue
 		}
-		reason := ""
-		if v.results[n] == dead {
-			reason = deadReason(v.errs[n])
-		} else {
-			p.metrics.delivered(now.Sub(i.observed))
-		}
-		p.counts.settle(i, reason)
+		p.countSettled(i, v.results[n], v.errs[n])
 		p.backlog.remove(i)
 		p.release(i)
 		p.forget(i)
@@ -305,16 +245,49 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		for ; n < len(b.objects) && b.objects[n] == o; n++ {
 			anyFailed = anyFailed || v.results[n] == failed
 		}
-		p.logFailing(o, anyFailed, v.errs[n-1])
+		if !v.cancelled || !anyFailed {
+			p.logFailing(o, anyFailed, v.errs[n-1])
+			o.failedAlone = anyFailed && len(b.items) == 1
+		}
 		o.isolated = anyFailed && (o.isolated || v.isolate)
 		p.tried(o)
 		p.backlog.done(o, anyFailed, v.delay)
 	}
 	p.recycle(b)
+}
+
+// countSettled counts an item that was delivered or is dead.
+func (p *Pipeline) countSettled(i *item, r result, err *sinks.Error) {
+	reason := ""
+	if r == dead {
+		reason = deadReason(err)
+	} else {
+		p.metrics.delivered(p.now().Sub(i.observed))
+	}
+	p.counts.settle(i, reason)
+}
+
+// announceDrained wakes Drain when nothing is waiting.
+func (p *Pipeline) announceDrained() {
 	if p.counts.Waiting+p.counts.GapsWaiting == 0 {
 		select {
 		case p.drained <- struct{}{}:
 		default:
+		}
+	}
+}
+
+// releaseBehindMarks lets what waits behind a mark go if the mark is refused by itself, as one is whose topic does not exist: it
+// goes where placeholders of an object lead to `_`. It is tried again, and its snapshot does not count as complete.
+func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
+	for n, i := range b.items {
+		if i.mark == nil || v.results[n] != failed || i.released || v.errs[n] == nil {
+			continue
+		}
+		switch reason := v.errs[n].Reason; {
+		case b.objects[n].isolated, v.isolate, reason == sinks.ReasonNotFound, reason == sinks.ReasonUnauthorized:
+			p.counts.spoilSnapshot(i.watch)
+			p.backlog.release(i)
 		}
 	}
 }

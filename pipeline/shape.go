@@ -10,14 +10,14 @@ import (
 
 // shape makes what will wait, and be sent. The error is why it can only go to the dead letter.
 func (c *Change) shape(ctx context.Context) (*delta.Delta, error) {
-	if c.prepare(); c.spoiled == nil {
+	if c.prepare(); c.unsendable == nil {
 		shaped, err := c.transformed(ctx)
 		if err == nil {
 			return shaped, c.undecided
 		}
-		c.spoil(err)
+		c.markUnsendable(err)
 	}
-	return c.prepared, c.spoiled
+	return c.prepared, c.unsendable
 }
 
 func (c *Change) transformed(ctx context.Context) (*delta.Delta, error) {
@@ -38,8 +38,8 @@ func (c *Change) transformed(ctx context.Context) (*delta.Delta, error) {
 			return nil, err
 		}
 		if differs && old != nil {
-			// A value that is worked out of what the version before has not, of its own version before for example, is not
-			// known there: then neither is the difference.
+			// A transform may fail on the previous version, which lacks a field or whose own previous version is not kept: then the
+			// difference is unknown.
 			if old, err = c.transform(ctx, true); err != nil {
 				old = nil
 			}

@@ -113,8 +113,7 @@ func isCertificate(err error) bool {
 	return errors.As(err, &certErr)
 }
 
-// Advise returns a failure to connect with what to do about it: login if the peer refuses the credentials, address if it
-// is not there.
+// Advise appends advice to a connection error: login if the peer refuses the credentials, address if it cannot be reached.
 func Advise(err error, login, address string) error {
 	class := Classify(err)
 	advice := ""

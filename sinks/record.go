@@ -10,9 +10,10 @@ import (
 type Record struct {
 	// ID names the change; it is the same each time the change is sent, in every pipeline.
 	ID string `json:"id"`
-	// DedupID is "<pipeline>/<ID>": what transports deduplicate by, so that two pipelines may share a stream.
+	// DedupID is "<pipeline>/<ID>": what transports deduplicate by, so that two pipelines may share a stream. In a snapshot its
+	// id follows.
 	DedupID string `json:"-"`
-	// Key is the REST path of the object (of the collection for a gap). Order is promised per key.
+	// Key is the REST path of the object (of the collection for a gap or a mark). Order is promised per key.
 	Key string `json:"key"`
 	// ContentType of Body.
 	ContentType string `json:"contentType"`
@@ -66,6 +67,6 @@ type Fields struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
-	// Type is ADDED, MODIFIED, DELETED or GAP.
+	// Type is ADDED, MODIFIED, DELETED, GAP or SNAPSHOT.
 	Type string `json:"type,omitempty"`
 }

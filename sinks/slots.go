@@ -20,7 +20,7 @@ type Slots struct {
 // NewSlots returns n free slots.
 func NewSlots(n int) *Slots { return &Slots{free: n} }
 
-// Share returns what one pipeline takes slots by; nil if s is nil.
+// Share returns the share of one more pipeline; nil if s is nil.
 func (s *Slots) Share() *Share {
 	if s == nil {
 		return nil

@@ -21,23 +21,23 @@ import (
 // a proxy before it may have none, and without a limit a connection that hangs would block a watch until the end.
 const answerTimeout = 90 * time.Second
 
-// markTimeout is how long to wait behind the last object of a watch-list's state for the next one, or for the bookmark that
+// initialEventsTimeout is how long to wait behind the last object of a watch-list's state for the next one, or for the bookmark that
 // closes the state. Some aggregated API servers accept a watch-list and never send that bookmark.
-const markTimeout = 30 * time.Second
+const initialEventsTimeout = 30 * time.Second
 
 // bookmarkTimeout is how long a watch may send nothing once it has sent bookmarks. The API server sends one about once a
 // minute, and its watch cache remembers about 75 seconds.
 const bookmarkTimeout = 75 * time.Second
 
 var (
-	errNoAnswer    = errors.New("the API server did not answer in time")
-	errOverdue     = errors.New("the API server did not end the watch in time: the connection may be dead")
-	errNoMark      = errors.New("the watch-list does not send the bookmark that ends its state")
-	errNoBookmarks = errors.New("the watch sends no bookmarks any more: the connection may be dead")
+	errNoAnswer           = errors.New("the API server did not answer in time")
+	errOverdue            = errors.New("the API server did not end the watch in time: the connection may be dead")
+	errNoInitialEventsEnd = errors.New("the watch-list does not send the bookmark that ends its state")
+	errNoBookmarks        = errors.New("the watch sends no bookmarks any more: the connection may be dead")
 )
 
-// Client talks to one API server. It has no rate limit: one that requests share would make the list that closes a gap wait for
-// discovery, and the API server has limits of its own. Only [Kinds] needs one.
+// Client sends requests to one API server. It has no client-side rate limit: with a shared one, the list that closes a gap would
+// wait behind discovery requests, and the API server limits its clients itself. Only [Kinds] has one.
 type Client struct {
 	rest     rest.Interface
 	timeout  time.Duration // see answerTimeout, and so on
@@ -61,7 +61,7 @@ func NewClient(config *rest.Config, keepManagedFields bool) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the REST client: %w", err)
 	}
-	return &Client{rest: restClient, timeout: answerTimeout, mark: markTimeout, bookmark: bookmarkTimeout, keepManagedFields: keepManagedFields}, nil
+	return &Client{rest: restClient, timeout: answerTimeout, mark: initialEventsTimeout, bookmark: bookmarkTimeout, keepManagedFields: keepManagedFields}, nil
 }
 
 var errTooLarge = errors.New("the answer is too large")
@@ -119,8 +119,8 @@ type collection struct {
 	metadataOnly  bool // for lists: the objects are PartialObjectMetadata
 }
 
-// watch opens a watch. It lives until it is closed, ctx ends, or the server ends it after the options' time-out. Without
-// that end nothing is certain about what the watch did not send, and it is an error.
+// watch opens a watch. It stays open until it is closed, ctx ends, or the server ends it after the options' time-out. If the
+// server does not, events may be missing: that is an error.
 func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*frames, error) {
 	options.Watch = true
 	timeout := time.Duration(*options.TimeoutSeconds) * time.Second
@@ -161,7 +161,7 @@ func (b *watchBody) Read(p []byte) (int, error) {
 	limit, late := max(time.Until(b.end), b.client.timeout), errOverdue
 	switch {
 	case b.frames.initial && b.client.mark-b.frames.waited < limit:
-		limit, late = b.client.mark-b.frames.waited, errNoMark
+		limit, late = b.client.mark-b.frames.waited, errNoInitialEventsEnd
 	case b.frames.bookmarks && b.client.bookmark < limit:
 		limit, late = b.client.bookmark, errNoBookmarks
 	}

@@ -129,7 +129,7 @@ func TestWatchIsGivenUpWhenItIsOverdue(t *testing.T) {
 	if e, err := w.next(); err != nil || e.kind != watch.Added {
 		t.Errorf("got %+v, %v", e, err)
 	}
-	if _, err := w.next(); !errors.Is(err, errOverdue) || wasCut(err) {
+	if _, err := w.next(); !errors.Is(err, errOverdue) || isDisconnect(err) {
 		t.Errorf("got %v, want %v", err, errOverdue)
 	}
 }
@@ -150,13 +150,13 @@ func TestWatchListWaitsForItsMark(t *testing.T) {
 		forever  string
 		want     error
 	}{
-		"objects, then the mark":       {pause: markTimeout * 2 / 3, once: []string{added, added, added, added, mark}},
-		"late changes before the mark": {pause: markTimeout / 4, once: []string{added, modified, added, mark}},
+		"objects, then the mark":       {pause: initialEventsTimeout * 2 / 3, once: []string{added, added, added, added, mark}},
+		"late changes before the mark": {pause: initialEventsTimeout / 4, once: []string{added, modified, added, mark}},
 		"a handler that blocks":        {handling: time.Hour, pause: time.Second, once: []string{added, modified, added, mark}},
-		"nothing":                      {pause: 2 * markTimeout, once: []string{added}, want: errNoMark},
-		"changes":                      {pause: markTimeout / 5, once: []string{added}, forever: modified, want: errNoMark},
-		"changes and new objects":      {pause: markTimeout / 5, once: []string{added, modified}, forever: added, want: errNoMark},
-		"bookmarks":                    {pause: markTimeout / 5, once: []string{added}, forever: bookmark, want: errNoMark},
+		"nothing":                      {pause: 2 * initialEventsTimeout, once: []string{added}, want: errNoInitialEventsEnd},
+		"changes":                      {pause: initialEventsTimeout / 5, once: []string{added}, forever: modified, want: errNoInitialEventsEnd},
+		"changes and new objects":      {pause: initialEventsTimeout / 5, once: []string{added, modified}, forever: added, want: errNoInitialEventsEnd},
+		"bookmarks":                    {pause: initialEventsTimeout / 5, once: []string{added}, forever: bookmark, want: errNoInitialEventsEnd},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestPagesOfLargeObjects(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"5","continue":%q},"items":[`, next)
 		for n := from; n < to; n++ {
-			_, _ = fmt.Fprintf(w, `%.*s{"metadata":{"name":"%d","uid":"u","resourceVersion":"5"},"data":%q}`, min(n-from, 1), ",", n, large)
+			_, _ = fmt.Fprintf(w, `%.*s{"metadata":{"name":"%d","uid":"u","resourceVersion":"5"},"data":"%s"}`, min(n-from, 1), ",", n, large)
 		}
 		_, _ = fmt.Fprint(w, "]}")
 	})

@@ -24,47 +24,35 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 		}
 		d.Inferred = true
 	case exists && old.version.Equal(&version):
-		return w.unchanged(ctx, object)
+		w.unchanged(object, old)
+		return nil
 	case exists:
 		return w.modified(ctx, object, old, live)
 	case w.reading && !live:
 		d.Snapshot = !w.state.Complete || w.exact
 		d.Inferred = !d.Snapshot
+		d.SnapshotID = w.firstSnapshot()
 	}
 	return w.emit(ctx, d, w.options.all(), views{filtered: w.options.all()}, w.recordVersion(object))
 }
 
-// modified handles a known object in another version. While the state is read, the object is part of the snapshot of
-// those pipelines that are due one, and no change.
+// modified handles a known object in another version. A snapshot that has not reached it gets that version: what the server
+// lists of the object may be an earlier one.
 func (w *watcher) modified(ctx context.Context, object *delta.Object, old knownObject, live bool) error {
 	d := &delta.Delta{Type: delta.Modified, Object: object, Old: w.previous(keyOf(object), old), Inferred: w.reading && !live}
-	to := w.options.all()
-	if w.reading && w.options.Snapshot != SnapshotNever {
-		to &^= old.due
-	}
-	err := w.emit(ctx, d, to, old.views, w.recordVersion(object))
-	if err != nil || !w.reading {
+	if err := w.emit(ctx, d, w.options.all(), old.views, w.recordVersion(object)); err != nil {
 		return err
 	}
-	return w.unchanged(ctx, object)
+	return w.emitDue(ctx, object)
 }
 
-// unchanged handles an object in its known version. Only the pipelines that are due a snapshot get it.
-func (w *watcher) unchanged(ctx context.Context, object *delta.Object) error {
-	old, _ := w.known().find(object)
+// unchanged handles an object in its known version.
+func (w *watcher) unchanged(object *delta.Object, old knownObject) {
 	record := func(v views) { w.record(object, v, nil) }
-	if old.retained == nil && w.options.RetainFor&^(old.filtered&^old.due) != 0 { // it was not needed until now
+	if old.retained == nil && w.options.RetainFor&^old.filtered != 0 { // it was not needed until now
 		record = w.recordVersion(object)
 	}
-	if !w.reading || old.due == 0 {
-		w.handler.Update(func() { record(old.views) })
-		return nil
-	}
-	d := &delta.Delta{Type: delta.Added, Object: object, Snapshot: true}
-	return w.emit(ctx, d, old.due, old.views, func(v views) {
-		v.due = 0
-		record(v)
-	})
+	w.handler.Update(func() { record(old.views) })
 }
 
 // deleted handles a live DELETED, which is sent even if the object was never known.
@@ -129,11 +117,13 @@ func versionNumber(resourceVersion string) uint64 {
 
 // emit sends a delta to the pipelines in to. v are the views of its object before, and record gets those after.
 func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v views, record func(views)) error {
-	recipients := Recipients{
-		Pipelines: to, Have: w.options.all() &^ v.filtered,
-		RecordOnly: d.Snapshot && w.options.Snapshot == SnapshotNever,
-	}
-	err := w.send(ctx, d, recipients, func(passed PipelineSet) { record(v.sent(to, passed)) })
+	recipients := Recipients{Pipelines: to, Have: w.options.all() &^ v.filtered, RecordOnly: d.Snapshot && w.silent(to)}
+	err := w.send(ctx, d, recipients, func(passed PipelineSet) {
+		if d.Snapshot {
+			w.state.countSnapshot(passed)
+		}
+		record(v.sent(to, passed))
+	})
 	if err == nil && !recipients.RecordOnly {
 		w.metrics.seen[d.Type].Inc()
 	}
@@ -150,18 +140,24 @@ func (w *watcher) send(ctx context.Context, d *delta.Delta, to Recipients, recor
 	})
 }
 
-// recordVersion returns a function that records an object with what is to be retained of it: nothing if the filters of all
-// pipelines that need it keep the object back.
+// recordVersion returns a function that records an object with what is to be retained of it.
 func (w *watcher) recordVersion(object *delta.Object) func(views) {
+	retain := w.retain(object)
+	return func(v views) { w.record(object, v, retain(v)) }
+}
+
+// retain returns a function that returns what is to be retained of an object: nothing if the filters of all pipelines that
+// need it keep the object back.
+func (w *watcher) retain(object *delta.Object) func(views) []byte {
 	var packed []byte
 	if w.options.Retain != nil {
 		packed = pack(w.options.Retain(w.collection.resource, object))
 	}
-	return func(v views) {
+	return func(v views) []byte {
 		if w.options.RetainFor&^v.filtered == 0 {
-			packed = nil
+			return nil
 		}
-		w.record(object, v, packed)
+		return packed
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // ErrMissing is returned for a resource that the API server does not serve, at present: a CRD may bring it.
 var ErrMissing = errors.New("the API server has no such resource")
 
-// Beside [ErrMissing]: its objects exist, or may exist. Nothing is concluded absent then.
+// Wrapped together with [ErrMissing]: the objects of the resource exist or may exist, so no deletion is inferred.
 var (
 	errOtherVersion = errors.New("it is served in another version")
 	errNotServed    = errors.New("its CustomResourceDefinition exists, and does not serve it")
@@ -57,9 +57,9 @@ func (c *Client) resolve(ctx context.Context, gvr schema.GroupVersionResource) (
 	return resolved{}, c.missing(ctx, gvr, suggestion(gvr, list.APIResources), nil)
 }
 
-// missing returns the error for a resource that discovery does not list in this version. Whether its objects are gone as
-// well depends on the group's other versions, and on its CustomResourceDefinition; if these cannot be read, that stays open. notFound is the 404 for this
-// version, if there was one. It proves nothing by itself: a load balancer without API servers sends it too.
+// missing returns the error for a resource that discovery does not list in this version. Its objects may still exist under another
+// version of the group, or as long as its CustomResourceDefinition exists; if neither can be read, the error says so. notFound is
+// the 404 for this version, if there was one. It proves nothing: a load balancer without API servers returns it too.
 func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, hint string, notFound error) error {
 	missing := fmt.Errorf("%w: %s%s", ErrMissing, delta.ResourceName(gvr), hint)
 	versions, err := c.versions(ctx, gvr.Group)

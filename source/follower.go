@@ -17,10 +17,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// follower reads a collection through every interruption. It is the ListerWatcher of a client-go Reflector, which opens
-// watches, opens them again, and backs off. A Reflector lists for many reasons that lose nothing; so every list is answered
-// empty, and the watch behind it goes on from the follower's own position. Only without a position, or once the server
-// refused it (410), does a watch begin with the whole state.
+// follower keeps watching a collection across errors. It is the ListerWatcher of a client-go Reflector, which opens watches,
+// reopens them, and backs off. A Reflector lists again after many errors that lose no events; so list returns an empty list, and
+// the next watch resumes from the follower's own position. Only without a position, or once the server refused it (410), does a
+// watch begin with the whole state.
 //
 // The reflector calls it from one goroutine at a time (list from one of its own, for which it waits), so that a pipeline that
 // blocks holds the watch back.
@@ -44,15 +44,15 @@ type follower struct {
 	stop context.CancelFunc
 }
 
-// errGone is returned when the resource does not exist any more, and the process function has handled that.
+// errGone ends the attempt to open a watch of a resource that no longer exists; run returns next.
 var errGone = errors.New("the resource is gone")
 
 // errEmpty is reported when a watch has ended at once, and the one before it too.
 var errEmpty = errors.New("the watch ends as soon as it is opened: what answers may not be an API server")
 
-// lasting is how long a watch must last to count as a good one if it sends nothing. The reflector, too, backs off behind a
-// watch that was shorter and empty.
-const lasting = time.Second
+// minWatchDuration is how long a watch without events must stay open to count as successful. The Reflector, too, backs off after
+// a shorter one.
+const minWatchDuration = time.Second
 
 // run follows until ctx ends or the resource is gone.
 func (l *follower) run(ctx context.Context) {
@@ -95,7 +95,8 @@ func (l *follower) openWatch(ctx context.Context, options metav1.ListOptions) (w
 		return nil, err
 	}
 	l.received = false
-	timer := time.AfterFunc(lasting, l.confirm)
+	l.wakeSnapshots()
+	timer := time.AfterFunc(minWatchDuration, l.confirm)
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
 	return &endingWatch{
 		Interface: watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), f, reporter),
@@ -133,8 +134,8 @@ func (l *follower) notFound(ctx context.Context, err error) error {
 	return errGone
 }
 
-// opened reports a watch that was opened, to resume or to read the state. One behind an empty watch is reported only once
-// it has sent something, or lasted.
+// opened reports to health that a watch was opened, to resume or to read the state. After an empty watch it waits for the first
+// event or minWatchDuration.
 func (l *follower) opened(resumed bool) {
 	l.confirm = sync.OnceFunc(func() { l.health.opened(resumed) })
 	if !l.lastWatchEmpty {
@@ -142,17 +143,17 @@ func (l *follower) opened(resumed bool) {
 	}
 }
 
-// ended handles the end of a watch. That a watch just ends, as every one does in time, is no failure.
+// ended handles the end of a watch. The API server ends every watch after its time-out, so an end alone is no failure.
 func (l *follower) ended(f *frames) {
-	empty := !l.received && time.Since(f.opened) < lasting
+	empty := !l.received && time.Since(f.opened) < minWatchDuration
 	switch err := f.err; {
 	case err == nil:
 	case isRefusal(err) && l.position() != "":
 		l.refuse(err)
-	case errors.Is(err, errNoMark):
+	case errors.Is(err, errNoInitialEventsEnd):
 		l.logger.Info("the watch-list does not end; reading pages instead", "err", err)
 		l.pagesOnly = true
-	case !wasCut(err):
+	case !isDisconnect(err):
 		l.health.failed(err)
 	case empty && l.lastWatchEmpty:
 		l.health.failed(errEmpty)
@@ -160,15 +161,4 @@ func (l *follower) ended(f *frames) {
 		l.endedCleanly = errors.Is(err, io.EOF)
 	}
 	l.lastWatchEmpty = empty
-}
-
-// forward processes an event. The reflector goes on after an error; an event behind one that was not processed would move
-// the position past it.
-func (l *follower) forward(ctx context.Context, e event) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	l.confirm() // before the event, which may complete the state
-	l.received = true
-	return l.process(ctx, e)
 }

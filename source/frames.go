@@ -21,9 +21,12 @@ import (
 // frameBuffer is how much is read at once. With less, HTTP/2 acknowledges more often, each time with a packet.
 const frameBuffer = 32 << 10
 
-// maxFrame is the longest line that is read: client-go's clients refuse half of it, and etcd a tenth. What goes on beyond
-// is no watch, and would fill the memory.
+// maxFrame is the longest line that is read: twice what client-go accepts, and over ten times the largest object in etcd. A
+// longer line does not come from an API server, and would fill the memory.
 const maxFrame = 32 << 20
+
+// maxKeptLine is the largest buffer for a line that is kept for the next one.
+const maxKeptLine = 256 << 10
 
 // frames decodes a watch: a stream of lines, each a frame {"type":"ADDED","object":{…}}. client-go's own decoder reads a
 // frame twice and copies it three times; this one copies the object once, out of the buffer and without managedFields.
@@ -38,9 +41,9 @@ type frames struct {
 	initial, bookmarks bool
 	// changed is set once a change has come; a watch-list sends none before the objects of its state.
 	changed bool
-	// waited is how long the reads since the last object of the state took together. What is sent meanwhile does not shorten it.
+	// waited is the total time of the reads since the last object of the state. Other events do not reset it.
 	waited time.Duration
-	// single ends the watch behind its first event.
+	// single ends the watch after its first event.
 	single, received bool
 	// err is why the watch has ended. It is set before the reflector is notified of the end.
 	err error
@@ -96,7 +99,7 @@ func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
 // again; but not after a watch that has lasted, whatever ended it.
 func (f *frames) end(err error) error {
 	f.err = err
-	if time.Since(f.opened) >= lasting || wasCut(err) && !f.initial {
+	if time.Since(f.opened) >= minWatchDuration || isDisconnect(err) && !f.initial {
 		return io.EOF
 	}
 	return errBackOff
@@ -105,14 +108,14 @@ func (f *frames) end(err error) error {
 // Close implements [watch.Decoder].
 func (f *frames) Close() { _ = f.body.Close() }
 
-// readError is an error of the stream; every other one is of what it carries.
+// readError is an error of the connection, as opposed to one of the data.
 type readError struct{ err error }
 
 func (e *readError) Error() string { return e.err.Error() }
 func (e *readError) Unwrap() error { return e.err }
 
-// wasCut reports whether an error means no more than that a stream ended.
-func wasCut(err error) bool {
+// isDisconnect reports whether an error means no more than that a stream ended.
+func isDisconnect(err error) bool {
 	var read *readError
 	return errors.As(err, &read) && (errors.Is(read.err, errNoBookmarks) || errors.Is(read.err, io.EOF) || errors.Is(read.err, io.ErrUnexpectedEOF) ||
 		utilnet.IsProbableEOF(read.err) || utilnet.IsTimeout(read.err))
@@ -127,7 +130,11 @@ func (f *frames) next() (event, error) {
 			return event{}, err
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
-			return f.decode(line)
+			e, err := f.decode(line)
+			if cap(f.long) > maxKeptLine { // the object is a copy, and may wait for long
+				f.long = nil
+			}
+			return e, err
 		}
 	}
 }
@@ -146,7 +153,7 @@ func (f *frames) line() ([]byte, error) {
 		case err == nil:
 			return f.long, nil
 		case errors.Is(err, io.EOF):
-			return nil, cutShort(f.long)
+			return nil, endOfStream(f.long)
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, &readError{err}
 		case len(f.long) > maxFrame:
@@ -155,8 +162,8 @@ func (f *frames) line() ([]byte, error) {
 	}
 }
 
-// cutShort returns the error for the end of the stream behind a line without its end.
-func cutShort(line []byte) error {
+// endOfStream returns the error for the end of the stream behind a line without its end.
+func endOfStream(line []byte) error {
 	switch line = bytes.TrimSpace(line); {
 	case len(line) == 0:
 		return &readError{io.EOF}
@@ -177,8 +184,8 @@ var (
 	frameMiddle = []byte(`","object":`)
 )
 
-// decode reads a frame, without a pass of its own if it is written the way Go's encoder does it. What lies between its
-// braces is checked by reading the object.
+// decode splits a frame into type and object. A frame as Go's encoder writes it is split without parsing it; parsing the object
+// checks its syntax.
 func (f *frames) decode(line []byte) (event, error) {
 	if rest, ok := bytes.CutPrefix(line, frameStart); ok {
 		eventType, object, ok := bytes.Cut(rest, frameMiddle)

@@ -19,6 +19,22 @@ type Handler interface {
 	Update(change func())
 	// Commit returns once everything sent so far is committed, or with an error when ctx has ended.
 	Commit(ctx context.Context) error
+	// Recipient returns one of the pipelines, for its snapshots.
+	Recipient(pipeline int) Recipient
+}
+
+// Recipient is one pipeline, as its snapshots see it. Several goroutines may call it.
+type Recipient interface {
+	// Offer is [Handler.Delta] for a record of a snapshot, but it never blocks: it sends nothing and returns false while the
+	// pipeline holds much that is not delivered. have is set if the pipeline has the object.
+	Offer(ctx context.Context, d *delta.Delta, have bool, record func(passed bool)) bool
+	// OfferMark is Offer for a mark. What follows in the watch waits until the mark is settled.
+	OfferMark(m *delta.Mark, record func()) bool
+	// Room waits until an offer may succeed. An error means that ctx has ended.
+	Room(ctx context.Context) error
+	// Settled waits until all records of snapshots of a watch are settled, and reports whether one of them went to the dead
+	// letter. An error means that ctx has ended.
+	Settled(ctx context.Context, watch string) (died bool, err error)
 }
 
 // Recipients are the pipelines that a delta is for.

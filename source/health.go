@@ -180,7 +180,7 @@ func (h *health) active(at time.Time, position string, known int) {
 	h.mu.Unlock()
 }
 
-// handOver runs a call of the handler, so that one that blocks shows.
+// handOver calls the handler, and records since when, so that status can report a handler that blocks.
 func (h *health) handOver(ctx context.Context, at time.Time, call func(context.Context) error) error {
 	h.mu.Lock()
 	h.handing = at

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// This file finds which watches go on with what the watches of the last run knew. The configuration may have been edited in
-// between: other selectors or namespaces, sources renamed, split or merged, a pipeline that takes from another source. What a
-// pipeline had may not be forgotten then, or deletions would never be sent to it.
+// This file assigns the known sets of the last run to the watches of this one. The configuration may have been edited in between:
+// other selectors or namespaces, sources renamed, split or merged, a pipeline that takes from another source. If the objects that
+// a pipeline had were dropped, their deletions would never be sent to it.
 
 // lastWatch is a watch of the last run, with the watches that go on with it.
 type lastWatch struct {
@@ -16,9 +16,9 @@ type lastWatch struct {
 	heirs []*watcher
 }
 
-// findHeirs returns the watches of the last run, in the order of their ids. A watch that is still configured goes on with
-// itself. For each pipeline that had its objects and does not take from it any more, the watches of the same resource do that
-// the pipeline takes from: all that are new and may hold some of the objects, else the first. One without heirs is forgotten.
+// findHeirs returns the watches of the last run, sorted by id, each with its heirs. A watch that is still configured inherits from
+// itself. For each pipeline that had its objects and no longer takes from it, the heirs are the watches of the same resource that
+// the pipeline takes from: all new ones whose namespaces overlap, else the first. A watch without heirs is dropped.
 func findHeirs(watches []*watcher, kept map[string]Meta) []*lastWatch {
 	var all []*lastWatch
 	for _, id := range slices.Sorted(maps.Keys(kept)) {

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// kindsPerSecond are looked for, after the first kindsAtOnce.
+	// kindsPerSecond and kindsAtOnce are the rate and the burst of look-ups in discovery.
 	kindsPerSecond = 2
 	kindsAtOnce    = 40
-	// maxAbsent kinds are remembered, each for absentFor.
+	// maxAbsent bounds the kinds that are known not to exist; each is looked up again after absentFor.
 	maxAbsent = 1000
 	absentFor = 30 * time.Second
 )

@@ -2,6 +2,7 @@ package source
 
 import (
 	"maps"
+	"math/bits"
 	"strings"
 	"unique"
 
@@ -15,6 +16,10 @@ import (
 type knownSet struct {
 	objects map[objectKey]knownObject
 	round   uint32 // counts the times that the whole state was read
+	// due counts, for each pipeline, the objects that its snapshot has not reached.
+	due [MaxPipelines]int
+	// transient are the pipelines whose due objects are not committed: a snapshot on demand begins anew after a restart.
+	transient PipelineSet
 
 	// changed are the objects that differ from the last commit; nil if nothing is committed.
 	changed map[objectKey]struct{}
@@ -24,7 +29,7 @@ type knownSet struct {
 	// previous holds what is retained of the objects, and writing is what of it the commit in progress writes.
 	previous *PreviousVersions
 	writing  []*retained
-	// inFile is what is retained of each object that is in the state directory since an earlier run.
+	// inFile stands for every version that an earlier run retained and that only the state directory has.
 	inFile *retained
 }
 
@@ -70,9 +75,17 @@ func (k *knownSet) find(object *delta.Object) (found knownObject, ok bool) {
 // put makes object the known version and marks it as seen in this round. packed is what is to be retained of it; if that is
 // nil, what is retained of the same version stays.
 func (k *knownSet) put(object *delta.Object, v views, packed []byte) {
-	key := keyOf(object).own()
+	k.set(keyOf(object).own(), knownObject{version: object.Version(), round: k.round, views: v}, packed)
+}
+
+// review gives a known object other views, and records what is to be retained of it, as put does. It does not count as seen.
+func (k *knownSet) review(key objectKey, v views, packed []byte) {
+	old := k.objects[key]
+	k.set(key.own(), knownObject{version: old.version, round: old.round, views: v}, packed)
+}
+
+func (k *knownSet) set(key objectKey, next knownObject, packed []byte) {
 	old, existed := k.objects[key]
-	next := knownObject{version: object.Version(), round: k.round, views: v}
 	same := existed && old.version.Equal(&next.version)
 	switch {
 	case packed != nil:
@@ -83,16 +96,48 @@ func (k *knownSet) put(object *delta.Object, v views, packed []byte) {
 	if old.retained != next.retained {
 		k.previous.release(old.retained)
 	}
+	k.countDue(old.due, next.due)
 	k.objects[key] = next
-	if !same || old.views != v || next.retained != old.retained {
+	if !same || k.committedViews(old) != k.committedViews(next) || next.retained != old.retained {
 		k.change(key)
 	}
 }
 
 func (k *knownSet) remove(key objectKey) {
-	k.previous.release(k.objects[key].retained)
+	old := k.objects[key]
+	k.previous.release(old.retained)
+	k.countDue(old.due, 0)
 	delete(k.objects, key)
 	k.change(key.own())
+}
+
+// committedViews are what commits write of an object's views.
+func (k *knownSet) committedViews(object knownObject) views {
+	object.due &^= k.transient
+	return object.views
+}
+
+// begin makes every object due for a pipeline.
+func (k *knownSet) begin(pipeline int, transient bool) {
+	k.transient &^= 1 << pipeline
+	if transient {
+		k.transient |= 1 << pipeline
+	}
+	for key, object := range k.objects {
+		object.due |= 1 << pipeline
+		k.set(key, object, nil)
+	}
+}
+
+func (k *knownSet) countDue(before, after PipelineSet) {
+	for changed := before ^ after; changed != 0; changed &= changed - 1 {
+		n := bits.TrailingZeros64(uint64(changed))
+		if after.Has(n) {
+			k.due[n]++
+		} else {
+			k.due[n]--
+		}
+	}
 }
 
 // change makes the next commit write an object. The set must own the key.
@@ -109,6 +154,7 @@ func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 	if object.Retained {
 		restored.retained = k.inFile
 	}
+	k.countDue(k.objects[key].due, v.due)
 	k.objects[key] = restored
 	if changed {
 		k.change(key)
@@ -125,7 +171,7 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 		}
 		known := delta.Known{
 			Namespace: key.namespace.Value(), Name: key.name, Version: object.version,
-			Filtered: uint64(object.filtered), Due: uint64(object.due),
+			Filtered: uint64(object.filtered), Due: uint64(k.committedViews(object).due),
 		}
 		if object.retained != nil {
 			packed, stored := k.previous.packed(object.retained)

@@ -16,7 +16,7 @@ import (
 // open opens a watch where the next one has to begin, after whatever has to be read before.
 func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frames, error) {
 	if l.state.Position != "" {
-		if err := l.compare(ctx); err != nil {
+		if err := l.checkRollback(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -27,8 +27,8 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 		}
 		l.refuse(err)
 	}
-	// A gap record names the resource version that closes the gap before the differences follow. The first page of a list
-	// has it; a watch-list sends it only at its end. Behind pages, too, what is not selected any more can be looked up.
+	// A gap record is sent before the differences and names the resource version that closes the gap: the first page of a list has
+	// it, a watch-list sends it only at its end. Objects that are no longer selected can be looked up only after pages, too.
 	if l.pagesOnly || l.state.Refused != "" || l.state.Partial {
 		return l.watchAfterPages(ctx, options)
 	}
@@ -41,10 +41,10 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 	return f, err
 }
 
-// compare compares the position with the server's present one, by the smallest list there is (a quorum read). A server
-// whose history went back accepts a future position, and leaves out what happens up to it. So no watch goes on before the
-// comparison, even if a slow server costs it the history meanwhile: that is a gap, and reported.
-func (l *follower) compare(ctx context.Context) error {
+// checkRollback returns an error if the position is ahead of the server's resource version, which the smallest possible list
+// returns (a quorum read). A server that was restored from a backup accepts a position from its future and silently omits the
+// changes up to it. So every watch waits for this check, even if its history expires meanwhile: that is reported as a gap.
+func (l *follower) checkRollback(ctx context.Context) error {
 	if l.rolledBack != nil {
 		return l.rolledBack
 	}
@@ -117,6 +117,8 @@ func (l *follower) watch(ctx context.Context, options metav1.ListOptions) (*fram
 func (l *follower) refuse(err error) {
 	l.logger.Warn("the API server refuses the history since the position: a gap; the difference follows",
 		"resourceVersion", l.state.Position, "err", err)
+	l.mu.Lock()
+	defer l.unlock()
 	l.fill = false
 	l.handler.Update(func() { l.state.Refused, l.state.changed = err.Error(), true })
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/jsonscan"
 )
 
 // pageSize is client-go's default: a page of large Pods is about 3 MB.
@@ -58,14 +59,47 @@ func (c *collection) list(ctx context.Context, options metav1.ListOptions) (page
 }
 
 // parsePage cuts a list into its objects. Items of built-in resources come without apiVersion and kind; they get those of
-// the list, whose kind ends in "List".
+// the list, whose kind ends in "List". encoding/json does not read a list whose objects are nested as deeply as the API server
+// allows: one such object would keep all watches of its resource from being opened.
 func parsePage(body []byte) (page, error) {
 	var list struct {
 		metav1.TypeMeta
 		Metadata metav1.ListMeta
-		Items    []json.RawMessage
 	}
-	if err := json.Unmarshal(body, &list); err != nil {
+	var items [][]byte
+	s := jsonscan.NewScanner(body)
+	read := func(into any) error {
+		value, err := s.Value()
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(value, into)
+	}
+	err := s.Object(func(key []byte) error {
+		switch string(key) {
+		case "apiVersion":
+			return read(&list.APIVersion)
+		case "kind":
+			return read(&list.Kind)
+		case "metadata":
+			return read(&list.Metadata)
+		case "items":
+			if s.Peek() != '[' { // null
+				return s.Skip()
+			}
+			return s.Array(func() error {
+				item, err := s.Value()
+				items = append(items, item)
+				return err
+			})
+		default:
+			return s.Skip()
+		}
+	})
+	if err == nil {
+		err = s.End()
+	}
+	if err != nil {
 		return page{}, err
 	}
 	if list.Metadata.ResourceVersion == "" {
@@ -73,7 +107,7 @@ func parsePage(body []byte) (page, error) {
 	}
 	p := page{resourceVersion: list.Metadata.ResourceVersion, next: list.Metadata.Continue}
 	head := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, list.APIVersion, strings.TrimSuffix(list.Kind, "List"))
-	for _, item := range list.Items {
+	for _, item := range items {
 		object, err := newItem(item, head)
 		if err != nil {
 			return page{}, err

@@ -115,7 +115,7 @@ func (v *PreviousVersions) committed(written []*retained) {
 	v.announceEnd()
 }
 
-// failed is called when a commit could not be written. From then on a full disk costs versions, and holds no watch back.
+// failed is called when a commit could not be written. Until one succeeds, versions may be lost, and no watch waits.
 func (v *PreviousVersions) failed() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -167,6 +167,7 @@ func TestNewPipelinesGetDeletionsOfWhatTheyHave(t *testing.T) {
 		if got := l.sorted("new"); slices.Contains(got, "u11/11/DELETED+i") {
 			t.Errorf("%s: new got %v", snapshot, got)
 		}
+		l.snapshotsDone()
 		l.stop()
 		l = live(t, server, m, []string{"old", "new"}, filters)
 		l.watching(15)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -15,10 +14,12 @@ import (
 
 // process handles one event of a watch, or one object of a page. Its error means that ctx has ended.
 func (w *watcher) process(ctx context.Context, e event) error {
+	w.mu.Lock()
+	defer w.unlock()
 	w.at = time.Now()
 	switch object := e.object; {
 	case e.kind == watch.Bookmark && w.reading: // the only one inside a state is the one that closes it
-		return w.end(ctx, e.resourceVersion)
+		return w.complete(ctx, e.resourceVersion)
 	case e.kind == watch.Bookmark:
 		w.handler.Update(func() { w.advance(e.resourceVersion) })
 		return nil
@@ -32,11 +33,12 @@ func (w *watcher) process(ctx context.Context, e event) error {
 	}
 }
 
-// begin starts a reading of the state: what follows, up to end, are the objects of the whole collection, and changes to
-// them. exact is set if it is the state at the position; resourceVersion is that of the state. In a gap, what was sent before
-// is committed first, so that what is inferred is inferred the same way after a crash. A first state is committed as begun, so
-// that after a crash there is a gap: an object may have been sent and deleted of which no commit holds anything.
+// begin starts reading the state: up to end, the events are the objects of the collection and changes to them. exact is set if
+// it is the state at the position; resourceVersion is that of the state. Two cases are committed first. In a gap, so that a
+// restart infers the same deltas. And a first state, as begun: after a crash its objects may have been sent without a commit that
+// names them, so the next run reports a gap.
 func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool) error {
+	w.mu.Lock()
 	w.handler.Update(func() {
 		w.reading, w.exact = true, exact
 		w.known().beginRound()
@@ -44,17 +46,28 @@ func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool)
 			w.state.Begun, w.state.changed = true, true
 		}
 	})
-	if w.state.Refused == "" && !w.state.Begun {
-		return nil
+	var err error
+	if w.state.Refused != "" || w.state.Begun {
+		err = w.handler.Commit(ctx)
 	}
-	if err := w.handler.Commit(ctx); err != nil || w.state.Refused == "" {
-		return err
+	if err == nil && w.state.Refused != "" {
+		err = w.gap(ctx, resourceVersion, w.state.Refused)
 	}
-	return w.gap(ctx, resourceVersion, w.state.Refused)
+	w.unlock()
+	if err == nil && w.state.Position == "" {
+		err = w.beginFirstSnapshots(ctx)
+	}
+	return err
 }
 
-// end completes a state.
+// end completes a state that was read in pages.
 func (w *watcher) end(ctx context.Context, resourceVersion string) error {
+	w.mu.Lock()
+	defer w.unlock()
+	return w.complete(ctx, resourceVersion)
+}
+
+func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
 	if !w.exact {
 		if err := w.deleteUnseen(ctx, versionNumber(resourceVersion)); err != nil {
 			return err
@@ -73,15 +86,19 @@ func (w *watcher) end(ctx context.Context, resourceVersion string) error {
 	return nil
 }
 
-// abandon ends a reading whose state stays incomplete: what follows are changes since the position.
+// abandon stops reading a state before its end; the events that follow are changes since the position.
 func (w *watcher) abandon() {
+	w.mu.Lock()
+	defer w.unlock()
 	w.handler.Update(func() { w.reading, w.exact = false, false })
 }
 
-// gone handles a resource that does not exist any more, according to discovery: it took all of its objects along.
+// gone handles a resource that no longer exists, according to discovery: all of its objects are deleted.
 // endedCleanly is set if the server ended the watch itself just before: if every known object was deleted by then, nothing
 // was missed.
 func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
+	w.mu.Lock()
+	defer w.unlock()
 	missed := w.state.Refused != "" || w.state.Position != "" && !(endedCleanly && w.known().len() == 0)
 	if missed {
 		w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
@@ -120,21 +137,3 @@ func (w *watcher) gap(ctx context.Context, to, reason string) error {
 	w.lastGap = g // an error means that ctx has ended
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error { return w.handler.Gap(ctx, g, refused) })
 }
-
-// advance moves the position. Inside a state the resource versions are in no order, and mean nothing.
-func (w *watcher) advance(resourceVersion string) {
-	if !w.reading && resourceVersion != "" {
-		w.state.Position = resourceVersion
-		w.state.Unclean = w.state.Unclean && !w.caughtUp()
-	}
-	w.state.changed = true
-	w.health.active(w.at, w.state.Position, w.known().len())
-}
-
-// caughtUp reports whether the position is past everything that the last run can have sent.
-func (w *watcher) caughtUp() bool {
-	order, err := resourceversion.CompareResourceVersion(w.state.Position, w.lastRun)
-	return w.lastRun == "" || err != nil || order >= 0
-}
-
-func (w *watcher) known() *knownSet { return w.state.known }

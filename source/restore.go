@@ -45,7 +45,7 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 		watches = append(watches, s.watches...)
 	}
 	for _, w := range watches {
-		w.store, w.state.known = store, newKnownSet(true, w.options.Previous)
+		w.store, w.state.known, w.state.Refused = store, newKnownSet(true, w.options.Previous), w.options.HistoryLost
 	}
 	forgotten = map[string]Meta{}
 	inherited := map[*watcher][]*lastWatch{}
@@ -88,6 +88,8 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	w.state.changed = true
 	w.resumed = w.state.Position != ""
 	lacks := w.state.Partial
+	var due PipelineSet
+	whole := w.restoreSnapshots(from, own >= 0)
 	for _, l := range from {
 		err := store.Known(l.id, func(object delta.Known) {
 			to := l.pipelinesOf(w, object.Namespace)
@@ -110,10 +112,8 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 				object.Retained, changed = false, true
 			}
 			lacks = lacks || needed && !object.Retained
-			if w.resumed && w.options.Snapshot == SnapshotAlways {
-				v.due = w.options.all()
-			}
-			lacks = lacks || v.due != 0
+			v.due &^= whole // until they begin
+			due |= v.due
 			w.state.known.restore(&object, v, changed)
 		})
 		if err != nil {
@@ -122,6 +122,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	}
 	w.health.active(time.Time{}, w.state.Position, w.state.known.len())
 	w.fill = w.resumed && lacks
+	w.restoreDue(due)
 	return nil
 }
 

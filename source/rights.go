@@ -2,10 +2,8 @@ package source
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
@@ -38,32 +36,20 @@ func (w *watcher) checkRights(ctx context.Context) {
 	}
 }
 
-// missingRight returns the first of the verbs that the API server does not grant, or an empty string. It needs a right that
-// every authenticated client has, by the ClusterRole system:basic-user.
+// missingRight returns the first of the verbs that the API server does not grant, or an empty string.
 func (c *collection) missingRight(ctx context.Context, verbs []string) (string, error) {
 	for _, verb := range verbs {
-		review, err := c.review(verb)
-		if err != nil {
-			return "", err
-		}
-		request := c.client.rest.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").
-			SetHeader("Content-Type", "application/json").Body(review)
-		var answer struct{ Status struct{ Allowed bool } }
-		if err := c.client.getJSON(ctx, request, "SelfSubjectAccessReview", &answer); err != nil {
-			return "", err
-		}
-		if !answer.Status.Allowed {
-			return verb, nil
+		if granted, err := c.client.Granted(ctx, c.attributes(verb)); err != nil || !granted {
+			return verb, err
 		}
 	}
 	return "", nil
 }
 
-// review returns a SelfSubjectAccessReview as JSON; the types of k8s.io/api would add 20 MB. Its attributes are those by which
-// the API server authorizes the requests themselves (requestinfo.go): a selector of one name makes it a request for that name,
-// which a rule with resourceNames may grant. An authorizer may grant requests by their other selectors, too; servers
-// before Kubernetes 1.31 know no selectors, neither in requests nor in reviews, and ignore them.
-func (c *collection) review(verb string) ([]byte, error) {
+// attributes are those by which the API server authorizes the requests themselves (requestinfo.go). An authorizer may grant
+// requests by their other selectors, too; servers before Kubernetes 1.31 know no selectors, neither in requests nor in
+// reviews, and ignore them.
+func (c *collection) attributes(verb string) map[string]any {
 	attributes := map[string]any{
 		"namespace": c.namespace, "verb": verb,
 		"group": c.resource.Group, "version": c.resource.Version, "resource": c.resource.Resource,
@@ -72,17 +58,10 @@ func (c *collection) review(verb string) ([]byte, error) {
 		attributes["labelSelector"] = map[string]string{"rawSelector": c.labelSelector}
 	}
 	if c.fieldSelector != "" {
-		selector, err := fields.ParseSelector(c.fieldSelector)
-		if err != nil {
-			return nil, err
-		}
-		if name, ok := selector.RequiresExactMatch("metadata.name"); ok {
-			attributes["name"] = name
-		}
 		attributes["fieldSelector"] = map[string]string{"rawSelector": c.fieldSelector}
 	}
-	return json.Marshal(map[string]any{
-		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-		"spec": map[string]any{"resourceAttributes": attributes},
-	})
+	if name := selectedName(c.fieldSelector); name != "" {
+		attributes["name"] = name
+	}
+	return attributes
 }

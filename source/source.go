@@ -26,6 +26,9 @@ type Options struct {
 	Snapshot                     Snapshot
 	// Pipelines are the names of those that deltas are sent to, at most [MaxPipelines]; a [PipelineSet] has a bit for each.
 	Pipelines []string
+	// Filters identify the filters of each pipeline; nil if they are always the same. A snapshot that a restart interrupts begins
+	// anew if they have changed.
+	Filters []string
 	// Retain returns what to retain of an object, so that its next change carries the previous version; nil for nothing.
 	// Retain itself is nil if no pipeline needs it.
 	Retain func(resource schema.GroupVersionResource, object *delta.Object) *delta.Object
@@ -35,6 +38,9 @@ type Options struct {
 	Previous *PreviousVersions
 	// RetainPolicy identifies how Retain decides: what was retained under another policy is dropped, and read once more.
 	RetainPolicy string
+	// HistoryLost is why nothing is known of what pipelines were sent before this run; empty if that is known, or there was nothing.
+	// A watch without a position then begins with a gap record.
+	HistoryLost string
 	// OnRollback is called when the API server's history has gone back behind a position, as after a restore
 	// of etcd. The watch stays closed. It may be nil.
 	OnRollback func(error)
@@ -44,6 +50,13 @@ type Options struct {
 
 // all are the pipelines of the source.
 func (o *Options) all() PipelineSet { return 1<<len(o.Pipelines) - 1 }
+
+func (o *Options) filters(pipeline int) string {
+	if o.Filters == nil {
+		return ""
+	}
+	return o.Filters[pipeline]
+}
 
 // Source is a named set of watches that share scope and selectors.
 type Source struct {
@@ -81,6 +94,7 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 	return &watcher{
 		id: digest(&s.options, resource, scope.namespace), collection: c,
 		namespaces: scope.namespaces, options: &s.options, handler: handler, metrics: metrics, logger: logger,
+		wake: make(chan struct{}, 1), ended: map[int]SnapshotStatus{},
 		health: &health{
 			resource: resource, metrics: metrics, logger: logger,
 			current: WatchStatus{
@@ -96,9 +110,11 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 	}
 }
 
-// Check finds out from discovery whether the configuration fits the resources. Only what is certainly wrong is an error, one
-// that wraps [ErrScope] for each resource; a resource that does not exist yet, or a server that does not answer, is
-// Run's affair.
+// Name of the source.
+func (s *Source) Name() string { return s.options.Name }
+
+// Check compares the configuration with discovery. It returns an error that wraps [ErrScope] for each resource that is certainly
+// wrong; a resource that does not exist yet, or a server that does not answer, is left to Run.
 func (s *Source) Check(ctx context.Context) error {
 	if s.options.Namespaces.All() {
 		return nil

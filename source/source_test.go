@@ -31,6 +31,7 @@ type recorder struct {
 	mu     sync.Mutex
 	deltas []*delta.Delta
 	gaps   []*delta.Gap
+	marks  []*delta.Mark
 	order  []string       // ids, and "gap"
 	state  map[string]any // name → uid/version, according to the deltas
 	wrong  []string       // what breaks the rules of a history
@@ -93,6 +94,26 @@ func (r *recorder) Gap(_ context.Context, g *delta.Gap, record func()) error {
 	r.order = append(r.order, "gap")
 	return nil
 }
+
+// recorder has one pipeline, which always has room.
+func (r *recorder) Recipient(int) Recipient { return roomy{r} }
+
+type roomy struct{ *recorder }
+
+func (r roomy) Offer(ctx context.Context, d *delta.Delta, _ bool, record func(bool)) bool {
+	return r.recorder.Delta(ctx, d, Recipients{Pipelines: 1}, func(passed PipelineSet) { record(passed.Has(0)) }) == nil
+}
+
+func (r roomy) OfferMark(m *delta.Mark, record func()) bool {
+	r.Update(record)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.marks = append(r.marks, m)
+	return true
+}
+
+func (roomy) Room(context.Context) error                    { return nil }
+func (roomy) Settled(context.Context, string) (bool, error) { return false, nil }
 
 // shortID is uid/version/TYPE with a letter for each flag.
 func shortID(d *delta.Delta) string {

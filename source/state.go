@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -47,6 +48,8 @@ type Meta struct {
 	RetainPolicy string `json:"kept,omitempty"`
 	// Pipelines are those that the bits of known objects stand for.
 	Pipelines []string `json:"takers,omitempty"`
+	// Snapshots are those that are not complete, by pipeline.
+	Snapshots map[string]PendingSnapshot `json:"snapshots,omitempty"`
 	// Served is in older files only, which have no bits for it: the pipelines that had their whole snapshot.
 	Served []string `json:"served,omitempty"`
 }
@@ -55,6 +58,29 @@ type Meta struct {
 func (s *state) reset() {
 	s.Position, s.Complete = "", false
 	s.Begun, s.Partial, s.Refused, s.Unclean = false, false, "", false
+	s.Snapshots = nil
+	s.changed = true
+}
+
+// setSnapshot, countSnapshot and dropSnapshot are called inside the handler's calls.
+func (s *state) setSnapshot(pipeline string, snapshot PendingSnapshot) {
+	if s.Snapshots == nil {
+		s.Snapshots = map[string]PendingSnapshot{}
+	}
+	s.Snapshots[pipeline], s.changed = snapshot, true
+}
+
+func (s *state) countSnapshot(passed PipelineSet) {
+	for n, pipeline := range s.Pipelines {
+		if snapshot, pending := s.Snapshots[pipeline]; pending && passed.Has(n) {
+			snapshot.Count++
+			s.Snapshots[pipeline] = snapshot
+		}
+	}
+}
+
+func (s *state) dropSnapshot(pipeline string) {
+	delete(s.Snapshots, pipeline)
 	s.changed = true
 }
 
@@ -111,3 +137,21 @@ func (s *Source) WatchIDs() []string {
 	}
 	return ids
 }
+
+// advance moves the position. Inside a state the resource versions are in no order, and mean nothing.
+func (w *watcher) advance(resourceVersion string) {
+	if !w.reading && resourceVersion != "" {
+		w.state.Position = resourceVersion
+		w.state.Unclean = w.state.Unclean && !w.caughtUp()
+	}
+	w.state.changed = true
+	w.health.active(w.at, w.state.Position, w.known().len())
+}
+
+// caughtUp reports whether the position is past everything that the last run can have sent.
+func (w *watcher) caughtUp() bool {
+	order, err := resourceversion.CompareResourceVersion(w.state.Position, w.lastRun)
+	return w.lastRun == "" || err != nil || order >= 0
+}
+
+func (w *watcher) known() *knownSet { return w.state.known }

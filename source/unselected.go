@@ -12,6 +12,8 @@ import (
 // deleted, or are only not selected any more. The metadata of what exists now, read without selectors, shows which. The
 // resource version is that of the state: what the watch reports behind it comes later.
 func (l *follower) settleUnselected(ctx context.Context, resourceVersion string) error {
+	l.mu.Lock()
+	defer l.unlock()
 	namespaces := map[string]bool{}
 	for key := range l.known().unseen {
 		if l.collection.namespace == "" {

@@ -30,6 +30,12 @@ func (v views) sent(to, passed PipelineSet) views {
 	return v
 }
 
+// served returns the views after a pipeline's snapshot reached the object.
+func (v views) served(pipeline int) views {
+	v.due &^= 1 << pipeline
+	return v
+}
+
 // joined returns the views of an object that several watches of the last run had. A pipeline has the object if any of them sent
 // it. keepDue is set if v is of the watch itself: then its snapshot is due as it was.
 func (v views) joined(other views, keepDue bool) views {

@@ -32,29 +32,39 @@ type watcher struct {
 	logger     *slog.Logger
 	store      Store // the state directory; nil without one
 
+	// mu is held while the process function compares and sends, and while a snapshot does. It is taken before the handler's
+	// locks, and guards what follows.
+	mu sync.Mutex
+	// sending are the pipelines whose snapshots have a goroutine, and wake starts those that have none.
+	sending PipelineSet
+	wake    chan struct{}
+	// moved is closed when the process function has done something; nil if nothing waits for that.
+	moved chan struct{}
+	// ended are the last snapshots that were completed, by pipeline.
+	ended map[int]SnapshotStatus
+
 	state *state // what a commit captures; it changes only inside the handler's calls
-	// What follows was found at the start, and counts once.
+	// Set by Restore, and used once.
 	resumed bool // the position is the last run's
-	fill    bool // the state at the position has to be read: a pipeline lacks some of it
+	fill    bool // the state at the position has to be read: the known set lacks some of it
 	// absent is set once discovery had no such resource: the objects that are found when it comes are new.
 	absent bool
 
 	// What follows is the process function's.
 	at      time.Time  // when the event arrived that is being processed
 	reading bool       // between begin and end
-	exact   bool       // while the state at the position is read: it holds no changes, only what pipelines lack
+	exact   bool       // while the state at the position is read: it holds no changes, only what the known set lacks
 	lastRun string     // a resource version that the last run cannot have gone beyond
 	lastGap *delta.Gap // the last record of the gap that is open, of this run
 }
 
-// watchBackoff ends where client-go's, which goes up to a minute, does not: a change should not wait that long once
-// the API server is back.
+// watchBackoff grows to 8 s. client-go's grows to a minute, too long to wait once the API server is back.
 func watchBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: 8 * time.Second, Jitter: 0.5}
 }
 
-// digest names a watch, in the ids of gap records and in the checkpoint. It depends on what by the configuration the
-// watch selects, but for globs of namespaces, which may change without making it another watch.
+// digest returns the id of a watch, for gap records and the checkpoint. It covers the source's name, resource,
+// namespace and selectors as configured: editing globs or exclusions of namespaces does not make it another watch.
 func digest(options *Options, resource schema.GroupVersionResource, namespace string) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{
 		options.Name, delta.ResourceName(resource), namespace, options.LabelSelector, options.FieldSelector,
@@ -99,16 +109,28 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 func (w *watcher) observe(ctx context.Context, found resolved) {
 	// Errors reach the log through health, once each; client-go would add lines of its own.
 	ctx = klog.NewContext(ctx, logr.Discard())
+	w.mu.Lock()
 	w.handler.Update(func() {
 		w.state.setKind(found.kind)
 		if w.absent && w.options.Snapshot == SnapshotNever { // what is found now did not exist when the source started
 			w.state.Complete = true
 		}
 	})
-	checking, stop := context.WithCancel(ctx)
-	var checks sync.WaitGroup
-	checks.Go(func() { w.checkRights(checking) })
+	w.unlock()
+	beside, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { w.checkRights(beside) })
+	running.Go(func() { w.runSnapshots(beside) })
 	(&follower{watcher: w}).run(ctx)
 	stop()
-	checks.Wait()
+	running.Wait()
+}
+
+// unlock ends what mu is held for.
+func (w *watcher) unlock() {
+	if w.moved != nil {
+		close(w.moved)
+		w.moved = nil
+	}
+	w.mu.Unlock()
 }

@@ -52,6 +52,6 @@ Start with a file like config.example.yaml:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(), newValidate(), newSchema(), newExplain(), newReplay(), newState(), newVersion())
+	root.AddCommand(newRun(), newValidate(), newSchema(), newRBAC(), newExplain(), newReplay(), newSnapshot(), newState(), newVersion())
 	return root
 }

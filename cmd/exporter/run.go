@@ -40,9 +40,13 @@ API server and without its sinks, and says in its log, on /status and in its met
 		},
 	}
 	addConfigFlag(command, &file)
-	command.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig `file`; default: KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount")
-	command.Flags().StringVar(&kubeContext, "context", "", "the kubeconfig's context to use; default: its current one")
+	addClusterFlags(command, &kubeconfig, &kubeContext)
 	return command
+}
+
+func addClusterFlags(command *cobra.Command, kubeconfig, kubeContext *string) {
+	command.Flags().StringVar(kubeconfig, "kubeconfig", "", "the kubeconfig `file`; default: KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount")
+	command.Flags().StringVar(kubeContext, "context", "", "the kubeconfig's context to use; default: its current one")
 }
 
 // clusterConfig finds the API server as kubectl does, or by the Pod's ServiceAccount.

@@ -13,7 +13,7 @@ import (
 )
 
 func newValidate() *cobra.Command {
-	var file, envFile string
+	var file, envFile, kubeconfig, kubeContext string
 	var connecting, allowUnset bool
 	command := &cobra.Command{
 		Use: "validate --config FILE",
@@ -30,9 +30,10 @@ In CI, the variables and files that the exporter's Pod has may be missing. --env
 docker run does; they win over those of the environment. With --allow-unset a value with a ${NAME} that is not set, or a
 ${file:/path} that is not there, is taken for right without checking it, and a warning names it.
 
-With --connect it also connects to every sink, logs in, and looks for the topic, the stream or the endpoint, without
-sending a record. It says of each what is wrong and what to do, and exits 1 if there is anything. Run it where the
-exporter will run: names, routes, rights and files are those of this machine.`,
+With --connect it also checks that the API server serves every resource and grants every right, and it connects to
+every sink, logs in, and looks for the topic, the stream or the endpoint, without sending a record. It prints a line for
+each, with what is wrong and what to do, and exits 1 if there is anything. Run it where the exporter will run: names,
+routes, rights and files are those of this machine.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			variables := map[string]string{}
@@ -60,13 +61,18 @@ exporter will run: names, routes, rights and files are those of this machine.`,
 			if !connecting {
 				return nil
 			}
-			return app.Connect(command.Context(), loaded.Sinks, versionName(), command.OutOrStdout(), warnings(command.ErrOrStderr()))
+			cluster, err := clusterConfig(kubeconfig, kubeContext)
+			if err != nil {
+				return err
+			}
+			return app.Connect(command.Context(), loaded, cluster, versionName(), command.OutOrStdout(), warnings(command.ErrOrStderr()))
 		},
 	}
 	addConfigFlag(command, &file)
 	command.Flags().StringVar(&envFile, "env-file", "", "read environment variables from a `file` of lines KEY=VALUE")
 	command.Flags().BoolVar(&allowUnset, "allow-unset", false, "do not check values with variables that are not set, or files that are not there")
-	command.Flags().BoolVar(&connecting, "connect", false, "also connect to every sink and check it, without sending a record")
+	command.Flags().BoolVar(&connecting, "connect", false, "also check resources and rights at the API server, and every sink, without sending a record")
+	addClusterFlags(command, &kubeconfig, &kubeContext)
 	command.MarkFlagsMutuallyExclusive("connect", "allow-unset")
 	return command
 }

@@ -19,7 +19,7 @@ import (
 type Probes struct {
 	// Healthy returns an error if the process makes no progress and should be restarted.
 	Healthy func() error
-	// Ready returns an error while something that can be opened has not its state yet.
+	// Ready returns an error until every watch that can be opened has read its state, and while the state directory cannot be written.
 	Ready func() error
 	// Status returns what /status shows as JSON.
 	Status func() any

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/admin"
 	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/replication"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/source"
 )
@@ -56,7 +57,18 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if err != nil {
 		return err
 	}
-	state, err := openState(ctx, loaded, client, fail, logger)
+	var replica *replica
+	if loaded.LeaderElection != nil {
+		replica, err = standBy(ctx, loaded, cluster, client, health, registry, &running, fail, logger)
+		if err != nil && ctx.Err() != nil {
+			logger.Info("stopped", "err", err)
+			return failureOf(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	state, err := openState(ctx, loaded, client, replica, fail, logger)
 	if err != nil && ctx.Err() != nil {
 		logger.Info("stopped", "err", err)
 		return nil
@@ -93,10 +105,16 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	}
 	if state.dead != nil {
 		registerDeadLetters(registry, state.dead)
-		socket := serveControl(ctx, loaded.StateDir, state.dead, logger)
+		socket := serveControl(ctx, loaded.StateDir, state.dead, sources, logger)
 		running.onStop("socket in the state directory", socket.close)
 	}
 	health.running.Store(&parts{sources, opened, pipelines, state})
+	if replica != nil {
+		if err := replica.serve(ctx, state.store); err != nil {
+			return err
+		}
+		running.onStop("lease", func(context.Context) { replica.handOver() })
+	}
 
 	var lastCommit error
 	running.onStop("commits", func(context.Context) { lastCommit = state.finish() })
@@ -110,6 +128,9 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		delivering.Wait()
 	})
 	running.onStop("backlogs", func(context.Context) {
+		if replica != nil && replica.stopDelivering() {
+			return
+		}
 		drainAll(pipelines, loaded.Shutdown.Grace, loaded.StateDir != "", logger)
 	})
 	if enricher != nil {
@@ -127,11 +148,20 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if lastCommit != nil {
 		return &FailureError{fmt.Errorf("the last commit: %w", lastCommit)}
 	}
-	var failure *FailureError
-	if errors.As(context.Cause(ctx), &failure) {
-		return failure
+	if err := failureOf(ctx); err != nil {
+		return err
 	}
 	logger.Info("stopped")
+	return nil
+}
+
+// failureOf returns why the program ends by itself; nil if a signal ended it.
+func failureOf(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	var failure *FailureError
+	if errors.As(cause, &failure) || errors.Is(cause, replication.ErrOtherCluster) {
+		return cause
+	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/source"
 )
 
 // A running exporter owns its state directory. What a command needs of it goes through a socket in that directory, which only
@@ -38,10 +39,13 @@ type control struct {
 }
 
 // serveControl listens. Where the file system has no sockets, the exporter runs without.
-func serveControl(ctx context.Context, stateDir string, dead *checkpoint.DeadLetters, logger *slog.Logger) *control {
+func serveControl(ctx context.Context, stateDir string, dead *checkpoint.DeadLetters, sources []*source.Source, logger *slog.Logger) *control {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+deadLettersPath, func(w http.ResponseWriter, r *http.Request) { readDeadLetters(w, r, dead) })
 	mux.HandleFunc("DELETE "+deadLettersPath, func(w http.ResponseWriter, r *http.Request) { removeDeadLetters(w, r, dead) })
+	demand := &snapshots{sources: sources}
+	mux.HandleFunc("GET "+snapshotsPath, demand.serve)
+	mux.HandleFunc("POST "+snapshotsPath, demand.serve)
 	c := &control{logger: logger, server: &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}}
@@ -52,7 +56,7 @@ func serveControl(ctx context.Context, stateDir string, dead *checkpoint.DeadLet
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
-		logger.Warn("no socket in the state directory: `exporter replay` works only while the exporter is stopped", "err", err)
+		logger.Warn("no socket in the state directory: `exporter replay` works only while the exporter is stopped, and `exporter snapshot` does not", "err", err)
 		return c
 	}
 	c.serving.Go(func() {
@@ -106,12 +110,9 @@ type DeadLetterStore interface {
 
 // OpenDeadLetters opens the dead letters of a state directory: those of the exporter that runs on it, or the file.
 func OpenDeadLetters(ctx context.Context, stateDir string, report func(message string, err error)) (DeadLetterStore, error) {
-	path := filepath.Join(stateDir, socketName)
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}
-	if connection, err := dial(ctx, "", ""); err == nil {
-		return &runningLetters{http.Client{Transport: &http.Transport{DialContext: dial}}}, connection.Close()
+	running := newRunning(stateDir)
+	if connection, err := running.dial(ctx, "", ""); err == nil {
+		return &runningLetters{running}, connection.Close()
 	}
 	if _, err := os.Stat(stateDir); err != nil { // it is not made for nothing
 		return nil, err
@@ -135,10 +136,10 @@ func (l *storedLetters) Remove(_ context.Context, seqs []uint64) error {
 }
 
 // runningLetters are those of a running exporter.
-type runningLetters struct{ client http.Client }
+type runningLetters struct{ *running }
 
 func (l *runningLetters) Read(ctx context.Context, from uint64) (letters []checkpoint.DeadLetter, err error) {
-	answer, err := l.request(ctx, http.MethodGet, "?from="+strconv.FormatUint(from, 10), nil)
+	answer, err := l.request(ctx, http.MethodGet, deadLettersPath+"?from="+strconv.FormatUint(from, 10), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -150,28 +151,45 @@ func (l *runningLetters) Remove(ctx context.Context, seqs []uint64) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.request(ctx, http.MethodDelete, "", body)
+	_, err = l.request(ctx, http.MethodDelete, deadLettersPath, body)
 	return err
-}
-
-func (l *runningLetters) request(ctx context.Context, method, query string, body []byte) (answer []byte, err error) {
-	request, err := http.NewRequestWithContext(ctx, method, "http://exporter"+deadLettersPath+query, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	response, err := l.client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	answer, err = io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("the running exporter answers %s: %s", response.Status, bytes.TrimSpace(answer))
-	}
-	return answer, err
 }
 
 func (l *runningLetters) Close() error {
 	l.client.CloseIdleConnections()
 	return nil
+}
+
+// running is the exporter that runs on a state directory, by its socket.
+type running struct {
+	path   string
+	client http.Client
+}
+
+func newRunning(stateDir string) *running {
+	r := &running{path: filepath.Join(stateDir, socketName)}
+	r.client.Transport = &http.Transport{DialContext: r.dial}
+	return r
+}
+
+func (r *running) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", r.path)
+}
+
+// request returns the body of the response; another status than 200 is an error.
+func (r *running) request(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://exporter"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	response, err := r.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("the running exporter returned %s: %s", response.Status, bytes.TrimSpace(content))
+	}
+	return content, err
 }

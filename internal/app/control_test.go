@@ -47,7 +47,7 @@ func runningState(t *testing.T, dir string, maxDead int64) (*state, *pipeline.Pi
 		Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 	}
-	s.equip(&options, config.Backlog{Overflow: config.OverflowSpill, MaxDiskBytes: 1 << 30})
+	s.setLog(&options, config.Backlog{Overflow: config.OverflowSpill, MaxDiskBytes: 1 << 30})
 	p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), logger)
 	if err := s.begin(nil, []*pipeline.Pipeline{p}); err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func runningState(t *testing.T, dir string, maxDead int64) (*state, *pipeline.Pi
 	ctx, stop := context.WithCancel(context.Background())
 	var delivering sync.WaitGroup
 	delivering.Go(func() { p.Run(ctx) })
-	socket := serveControl(ctx, dir, s.dead, logger)
+	socket := serveControl(ctx, dir, s.dead, nil, logger)
 	t.Cleanup(func() {
 		stop()
 		delivering.Wait()

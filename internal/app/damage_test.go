@@ -157,7 +157,7 @@ func deliverLog(t *testing.T, dir string, deliveries, deadLetters int) ([]string
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, func(err error) { t.Errorf("the run failed: %v", err) }, logger)
+	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, func(err error) { t.Errorf("the run failed: %v", err) }, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func deliverLog(t *testing.T, dir string, deliveries, deadLetters int) ([]string
 		Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 	}
-	kept.equip(&options, config.Backlog{Overflow: config.OverflowSpill, MaxDiskBytes: 1 << 30})
+	kept.setLog(&options, config.Backlog{Overflow: config.OverflowSpill, MaxDiskBytes: 1 << 30})
 	p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), logger)
 	if err := kept.begin(nil, []*pipeline.Pipeline{p}); err != nil {
 		t.Fatal(err)

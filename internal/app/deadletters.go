@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -22,7 +21,7 @@ func (s *state) deadLetters() pipeline.DeadLetter {
 type stateLetters struct{ dead *checkpoint.DeadLetters }
 
 func (l stateLetters) Write(ctx context.Context, letter pipeline.Letter) error {
-	encoded, err := json.Marshal(letter)
+	encoded, err := letter.Encode()
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ type fanOut struct {
 
 var _ source.Handler = (*fanOut)(nil)
 
-// equip sets what a source needs of its pipelines.
-func (f *fanOut) equip(options *source.Options) {
+// setPipelines sets the options that depend on the pipelines: their names, and what is retained for them.
+func (f *fanOut) setPipelines(options *source.Options) {
 	retention := &pipeline.Retention{}
 	for n, p := range f.pipelines {
 		options.Pipelines = append(options.Pipelines, p.Name())
@@ -72,6 +72,39 @@ func (f *fanOut) Gap(ctx context.Context, g *delta.Gap, record func()) error {
 	}
 	f.take(tickets, record)
 	return nil
+}
+
+// Recipient implements [source.Handler].
+func (f *fanOut) Recipient(n int) source.Recipient { return recipient{f, f.pipelines[n]} }
+
+// recipient is one pipeline of a source.
+type recipient struct {
+	fan *fanOut
+	*pipeline.Pipeline
+}
+
+// Offer implements [source.Recipient].
+func (r recipient) Offer(ctx context.Context, d *delta.Delta, have bool, record func(passed bool)) bool {
+	ticket, ok := r.Pipeline.Offer(ctx, d, have)
+	if ok {
+		r.fan.Update(func() {
+			r.Take(ticket)
+			record(ticket.Passes())
+		})
+	}
+	return ok
+}
+
+// OfferMark implements [source.Recipient].
+func (r recipient) OfferMark(m *delta.Mark, record func()) bool {
+	ticket, ok := r.Pipeline.OfferMark(m)
+	if ok {
+		r.fan.Update(func() {
+			r.Take(ticket)
+			record()
+		})
+	}
+	return ok
 }
 
 func (f *fanOut) cancel(tickets []pipeline.Ticket) {

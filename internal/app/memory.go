@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -17,8 +18,12 @@ const (
 	roomShare = 40 // percent
 )
 
-// tuneCollector keeps the collector's pace to that, from now on. GOGC in the environment overrides it.
+// tuneCollector keeps the collector's pace to that, from now on. GOGC in the environment overrides it. GOMEMLIMIT is the
+// container's limit as a rule, as in deploy/base: an eighth of it is left to what Go does not count.
 func tuneCollector() {
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		debug.SetMemoryLimit(limit - limit/8)
+	}
 	if os.Getenv("GOGC") != "" {
 		return
 	}
@@ -60,8 +65,8 @@ func afterCollection(f func()) {
 	runtime.SetFinalizer(&unreferenced{}, again)
 }
 
-// returnMemory gives the memory that a snapshot or an outage took back to the system once it is quiet, until ctx ends. The
-// runtime would keep it as long as it thinks that the next one is near.
+// returnMemory returns memory to the operating system when little is allocated, after a snapshot or an outage, until ctx ends. The
+// runtime would return it more slowly.
 func returnMemory(ctx context.Context) {
 	var q quiet
 	ticker := time.NewTicker(quietInterval)
@@ -88,7 +93,7 @@ const (
 	worthwhile = 64 << 20
 )
 
-// quiet finds out when it is time.
+// quiet decides when to return memory.
 type quiet struct{ last, returned uint64 }
 
 // observe takes the sum of what was ever allocated, and what lives, once in an interval.

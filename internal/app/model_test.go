@@ -143,7 +143,7 @@ func (w *world) start(rt *rapid.T, number int) {
 		rt.Fatal(err)
 	}
 	loaded := &config.Config{Cluster: "c", StateDir: w.dir}
-	r.kept, err = openState(context.Background(), loaded, client, func(err error) { rt.Errorf("the run failed: %v", err) }, logger)
+	r.kept, err = openState(context.Background(), loaded, client, nil, func(err error) { rt.Errorf("the run failed: %v", err) }, logger)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func (w *world) start(rt *rapid.T, number int) {
 		}
 		options := l.options
 		spill, maxDisk := options.Spill, options.MaxDiskBytes
-		r.kept.equip(&options, config.Backlog{})
+		r.kept.setLog(&options, config.Backlog{})
 		options.Spill, options.MaxDiskBytes = spill, maxDisk
 		p := pipeline.New(options, metrics, logger)
 		r.pipelines = append(r.pipelines, p)
@@ -173,7 +173,7 @@ func (w *world) start(rt *rapid.T, number int) {
 			OnRollback: func(err error) { rt.Errorf("rollback: %v", err) },
 			Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1 << 20, Factor: 1},
 		}
-		handlers[name].equip(&options)
+		handlers[name].setPipelines(&options)
 		r.sources = append(r.sources, source.New(client, options, handlers[name], sourceMetrics, logger))
 	}
 	if err := r.kept.restore(r.sources); err != nil {
@@ -356,8 +356,18 @@ func (w *world) heal(rt *rapid.T) {
 			if l.joins > w.restarts {
 				continue
 			}
+			for _, from := range w.run.sources {
+				for _, s := range from.Snapshots(l.name, "") {
+					if !s.Done { // it may not have begun
+						return fmt.Sprintf("%s: a snapshot is pending: %+v", l.name, s)
+					}
+				}
+			}
 			if missing := w.arrived(l); missing != "" {
 				return fmt.Sprintf("%s: %s has not arrived: %v\n%+v", l.name, missing, l.sink.ids(), w.run.sources[0].Status())
+			}
+			if open := l.sink.openSnapshot(); open != "" {
+				return fmt.Sprintf("%s: snapshot %s is not completed: %v", l.name, open, l.sink.ids())
 			}
 		}
 		return ""
@@ -431,9 +441,14 @@ func (w *world) check(rt *rapid.T) {
 		ended := map[string]bool{}    // uids whose deletion arrived
 		state := map[string]arrival{} // by object: what exists
 		repeated := 0
+		marked := consumer{}
 		for _, a := range l.sink.all() {
+			marked.take(a)
+			if a.kind == "SNAPSHOT" {
+				continue
+			}
 			if stored[a.id] {
-				if a.kind != "GAP" {
+				if a.kind != "GAP" && !a.snapshot { // one that begins anew sends what the former one sent
 					repeated++
 				}
 				continue
@@ -492,6 +507,7 @@ func (w *world) check(rt *rapid.T) {
 			}
 		}
 		for _, resource := range l.sources {
+			marked.check(w.server.State(schema.GroupVersionResource{Version: "v1", Resource: resource}), resource, fail)
 			want := w.server.State(schema.GroupVersionResource{Version: "v1", Resource: resource})
 			for _, o := range want {
 				key := o.Resource + "/" + o.Name
@@ -517,6 +533,64 @@ func changeIDs(history []sourcetest.Change) (ids []string) {
 		ids = append(ids, c.ID())
 	}
 	return ids
+}
+
+// consumer goes by the marks of snapshots: at the end of one it drops what it has and did not see.
+type consumer map[string]*table // by resource
+
+type table struct {
+	objects   map[string]arrival
+	seen      map[string]bool // since the snapshot started
+	id        string          // of the snapshot under way
+	completed int
+}
+
+func (c consumer) take(a arrival) {
+	t := c[a.resource]
+	if t == nil {
+		t = &table{objects: map[string]arrival{}}
+		c[a.resource] = t
+	}
+	switch {
+	case a.kind == "SNAPSHOT" && a.phase == "started":
+		if t.id != a.mark {
+			t.id, t.seen = a.mark, map[string]bool{}
+		}
+	case a.kind == "SNAPSHOT":
+		if t.id != a.mark {
+			return // completed before, and sent again
+		}
+		for name := range t.objects {
+			if !t.seen[name] {
+				delete(t.objects, name)
+			}
+		}
+		t.id = ""
+		t.completed++
+	case a.kind == "GAP":
+	default:
+		if t.seen != nil {
+			t.seen[a.name] = true
+		}
+		if a.order < t.objects[a.name].order {
+			return
+		}
+		t.objects[a.name] = a // with its DELETED, so that an earlier version that is sent again does not count
+	}
+}
+
+// check wants to have what exists, and no more, and no snapshot under way.
+func (c consumer) check(want map[string]sourcetest.Object, resource string, fail func(string, ...any)) {
+	t := c[resource]
+	if t == nil || t.completed == 0 || t.id != "" {
+		fail("no snapshot of %s was completed: %+v", resource, t)
+		return
+	}
+	for _, o := range want {
+		if got := t.objects[o.Name]; got.uid != o.UID() || got.version != o.Version || got.kind == "DELETED" {
+			fail("who goes by the marks has %s of %s, want %s/%d", got.id, o.Name, o.UID(), o.Version)
+		}
+	}
 }
 
 // disk is a store that can fail.
@@ -566,6 +640,7 @@ type arrival struct {
 	snapshot, inferred            bool
 	compared                      bool // with the version before
 	gap                           gapRange
+	mark, phase                   string // the snapshot's id, and which end it is
 }
 
 func (a arrival) String() string {
@@ -631,6 +706,23 @@ func (s *script) ids() (ids []string) {
 	return ids
 }
 
+// openSnapshot returns a snapshot that was the last to start of its resource, and is not completed.
+func (s *script) openSnapshot() string {
+	open := map[string]string{}
+	for _, a := range s.all() {
+		switch {
+		case a.phase == "started" && !slices.ContainsFunc(s.all(), func(b arrival) bool { return b.mark == a.mark && b.phase == "completed" }):
+			open[a.resource] = a.mark
+		case a.phase == "started":
+			delete(open, a.resource)
+		}
+	}
+	for _, id := range open {
+		return id
+	}
+	return ""
+}
+
 func (s *script) all() []arrival {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -671,6 +763,10 @@ func readArrival(r sinks.Record) arrival {
 		a.gap.from, _ = strconv.Atoi(from)
 		a.gap.to, _ = strconv.Atoi(to)
 		a.gap.unclean = strings.Contains(string(r.Body), `"unclean":true`)
+		return a
+	}
+	if a.kind == "SNAPSHOT" {
+		a.mark, a.phase, _ = strings.Cut(parts[2], "-")
 		return a
 	}
 	a.version, _ = strconv.Atoi(parts[2])

@@ -2,6 +2,7 @@ package app
 
 import (
 	"log/slog"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -22,6 +23,7 @@ func NewDryPipelines(loaded *config.Config, redactionKey []byte, enricher pipeli
 // newPipelines makes the configured pipelines; none runs yet.
 func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKey []byte, enricher pipeline.Enricher, state *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
 	redactor := pipeline.NewRedactor(redactionKey, loaded.Cluster)
+	large := new(sync.Mutex)
 	var pipelines []*pipeline.Pipeline
 	for _, c := range loaded.Pipelines {
 		sink := opened[c.Sink]
@@ -38,6 +40,7 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 			Retry:             c.Retry,
 			Sink:              sink, SinkName: c.Sink, Limits: sink.Limits, Slots: sink.slots.Share(),
 			DeadLetter: state.deadLetters(),
+			Large:      large,
 		}
 		if c.Enrich == config.EnrichInvolvedObject {
 			options.Enricher = enricher
@@ -46,9 +49,9 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 			options.Redactor = redactor
 		}
 		if letters, ok := opened[c.DeadLetter]; ok {
-			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Slots: letters.slots.Share(), Timeout: letters.Limits.Timeout}
+			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Slots: letters.slots.Share(), Permit: state.permit, Timeout: letters.Limits.Timeout}
 		}
-		state.equip(&options, c.Backlog)
+		state.setLog(&options, c.Backlog)
 		pipelines = append(pipelines, pipeline.New(options, metrics, logger))
 	}
 	return pipelines

@@ -65,7 +65,7 @@ func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes 
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, func(err error) { t.Errorf("the run failed: %v", err) }, logger)
+	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, func(err error) { t.Errorf("the run failed: %v", err) }, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes 
 		Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 	}
-	kept.equip(&options, config.Backlog{})
+	kept.setLog(&options, config.Backlog{})
 	p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), logger)
 	run.pipeline = p
 	handler := &fanOut{committer: kept.committer, pipelines: []*pipeline.Pipeline{p}}
@@ -84,7 +84,7 @@ func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes 
 		Name: "things", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: source.SnapshotInitial,
 		Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1 << 20, Factor: 1}, Previous: source.NewPreviousVersions(maxBytes),
 	}
-	handler.equip(&from)
+	handler.setPipelines(&from)
 	s := source.New(client, from, handler, source.NewMetrics(prometheus.NewRegistry()), logger)
 	if err := kept.restore([]*source.Source{s}); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,9 +20,11 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 	previous := source.NewPreviousVersions(int64(loaded.Previous.MaxBytes))
 	for _, c := range loaded.Sources {
 		fan := &fanOut{committer: state.committer}
+		var filters []string
 		for n, p := range loaded.Pipelines {
 			if slices.Contains(p.Sources, c.Name) {
 				fan.pipelines = append(fan.pipelines, pipelines[n])
+				filters = append(filters, filterDigest(p.Filters))
 			}
 		}
 		if len(fan.pipelines) == 0 {
@@ -32,15 +36,25 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 		options := source.Options{
 			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,
 			LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
-			Snapshot: source.Snapshot(c.Snapshot), OnRollback: state.rollback, Previous: previous,
+			Filters:  filters,
+			Snapshot: source.Snapshot(c.Snapshot), OnRollback: state.rollback, Previous: previous, HistoryLost: state.historyLost,
 		}
-		fan.equip(&options)
+		fan.setPipelines(&options)
 		made = append(made, source.New(client, options, fan, metrics, logger))
 	}
 	if err := state.restore(made); err != nil {
 		return nil, fmt.Errorf("restore the sources: %w", err)
 	}
 	return made, nil
+}
+
+// filterDigest identifies filters.
+func filterDigest(filters []config.Filter) string {
+	sum := sha256.New()
+	for _, f := range filters {
+		fmt.Fprintf(sum, "%v %v %v %q %v\n", f.Types, f.Namespaces, f.Changed, f.Expr, f.OnError)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:6])
 }
 
 // checkSources finds resources that do not fit their source's namespaces, as far as the API server answers soon.

@@ -28,24 +28,23 @@ type state struct {
 	logger    *slog.Logger
 	fail      context.CancelCauseFunc
 
+	// permit lets deliveries begin; nil without replicas.
+	permit pipeline.Permit
+	// historyLost is why there is no state although another replica had one; empty if there is, or nobody had.
+	historyLost string
+
 	rolledBack atomic.Bool
 	stop       func() // the commits, and waits for the one under way
 }
 
 // openState opens the state directory, if there is one, and makes sure that it is of this cluster: it waits for the
 // API server, since the logs of another cluster must not go out under this one's name.
-func openState(ctx context.Context, loaded *config.Config, client *source.Client, fail context.CancelCauseFunc, logger *slog.Logger) (*state, error) {
+func openState(ctx context.Context, loaded *config.Config, client *source.Client, replica *replica, fail context.CancelCauseFunc, logger *slog.Logger) (*state, error) {
 	s := &state{committer: checkpoint.NewCommitter(nil, logger), logger: logger, fail: fail, stop: func() {}}
 	if loaded.StateDir == "" {
 		return s, nil
 	}
-	report := func(message string, err error) {
-		if err != nil {
-			logger.Error(message, "err", err)
-		} else {
-			logger.Error(message)
-		}
-	}
+	report := reportTo(logger)
 	store, err := checkpoint.Open(loaded.StateDir, report)
 	if err != nil {
 		return nil, &FailureError{err}
@@ -63,6 +62,12 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 	if uid != "" {
 		store.Bind(uid)
 	}
+	if replica != nil {
+		if store, err = replica.begin(store); err != nil {
+			return nil, err
+		}
+		s.permit, s.historyLost = replica.gate, replica.historyLost
+	}
 	s.store = store
 	s.committer = checkpoint.NewCommitter(store, logger)
 	s.dead = checkpoint.NewDeadLetters(store, s.committer, int64(loaded.DeadLetters.MaxBytes))
@@ -73,6 +78,17 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 		}
 	}
 	return s, nil
+}
+
+// reportTo returns a function that logs what package checkpoint reports.
+func reportTo(logger *slog.Logger) func(message string, err error) {
+	return func(message string, err error) {
+		if err != nil {
+			logger.Error(message, "err", err)
+		} else {
+			logger.Error(message)
+		}
+	}
 }
 
 // identify reads the cluster's identity, and waits until the API server answers. Without the right to it, it is empty.
@@ -97,12 +113,12 @@ func identify(ctx context.Context, client *source.Client, logger *slog.Logger) (
 	}
 }
 
-// equip gives a pipeline its log.
-func (s *state) equip(options *pipeline.Options, backlog config.Backlog) {
+// setLog sets the options of a pipeline's log.
+func (s *state) setLog(options *pipeline.Options, backlog config.Backlog) {
 	if s.store == nil {
 		return
 	}
-	options.Epoch = s.store.Info().Epoch
+	options.Epoch, options.Permit = s.store.Info().Epoch, s.permit
 	options.Log = pipelineLog{s, options.Name}
 	log := s.store.Logs()[options.Name]
 	options.Logged = pipeline.Logged{Entries: log.Entries, Bytes: log.Bytes, Next: log.Next}
@@ -231,7 +247,7 @@ func (s *state) finish() error {
 	return s.committer.Finish()
 }
 
-// close lets go of the state directory.
+// close closes the state directory.
 func (s *state) close() {
 	if s.store == nil {
 		return

@@ -12,15 +12,16 @@ import (
 	"github.com/kubeferry/kubeferry/source"
 )
 
-// stalledAfter is how long a pipeline's dispatcher may not go round before the process counts as stuck; it does so
-// every two seconds even when it has nothing to do. A call of a sink may take as long beyond its time-out.
+// stalledAfter is how long a dispatcher may not run, or a sink's call go on after its time-out, before /healthz fails. An idle
+// dispatcher runs every two seconds.
 const stalledAfter = 30 * time.Second
 
 // health answers the probes, from before the program's parts are made.
 type health struct {
 	version, cluster string
 	started          time.Time
-	running          atomic.Pointer[parts] // nil while the program starts
+	replica          atomic.Pointer[replica] // nil without leaderElection
+	running          atomic.Pointer[parts]   // nil while the program starts, or stands by
 }
 
 // parts are what the program is made of.
@@ -55,6 +56,9 @@ func (h *health) healthy() error {
 
 func (h *health) ready() error {
 	running := h.running.Load()
+	if replica := h.replica.Load(); running == nil && replica != nil {
+		return replica.ready()
+	}
 	if running == nil {
 		return errors.New("starting: waiting for the API server")
 	}
@@ -86,6 +90,8 @@ type status struct {
 	Version string    `json:"version"`
 	Cluster string    `json:"cluster"`
 	Started time.Time `json:"started"`
+	// Replica is this process among those that share a Lease; nil without leaderElection.
+	Replica *replicaStatus `json:"replica,omitempty"`
 	// StateError is why the state directory cannot be written, if so.
 	StateError string `json:"stateError,omitempty"`
 	// DeadLetters are those of the pipelines without a sink for them; nil without a state directory.
@@ -103,6 +109,9 @@ type pipelineStatus struct {
 
 func (h *health) status() status {
 	s := status{Version: h.version, Cluster: h.cluster, Started: h.started}
+	if replica := h.replica.Load(); replica != nil {
+		s.Replica = replica.status()
+	}
 	running := h.running.Load()
 	if running == nil {
 		return s

@@ -41,8 +41,16 @@ func (s *Store) Commit(c *Commit) (err error) {
 		}
 	}()
 	sizes, deadLetters := maps.Clone(s.sizes), s.deadLetters
+	info := s.info
+	if c.Info != nil {
+		info = *c.Info
+	}
+	var changes *recorder
+	if s.tap != nil {
+		changes, info.Replica = &recorder{}, s.info.Replica.next()
+	}
 	err = s.db.Update(func(tx *bolt.Tx) error {
-		watches, logs := tx.Bucket(watchesBucket), tx.Bucket(logsBucket)
+		meta, watches, logs := changes.of(tx, metaBucket), changes.of(tx, watchesBucket), changes.of(tx, logsBucket)
 		for _, id := range c.DropWatches {
 			if err := watches.DeleteBucket([]byte(id)); err != nil {
 				return err
@@ -68,26 +76,30 @@ func (s *Store) Commit(c *Commit) (err error) {
 		}
 		if !c.DeadLetters.empty() {
 			var err error
-			if deadLetters, err = writeDeadLetters(tx, &c.DeadLetters); err != nil {
+			if deadLetters, err = writeDeadLetters(tx, meta, &c.DeadLetters); err != nil {
 				return err
 			}
 		}
-		if c.Info != nil {
-			return putJSON(tx.Bucket(metaBucket), metaKey, c.Info)
+		if c.Info != nil || changes != nil {
+			return putJSON(meta, metaKey, info)
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("commit to %s: %w", s.path, err)
+		err = fmt.Errorf("commit to %s: %w", s.path, err)
+		if s.tap != nil {
+			s.tap(nil, nil, err)
+		}
+		return err
 	}
-	s.sizes, s.deadLetters = sizes, deadLetters
-	if c.Info != nil {
-		s.info = *c.Info
+	s.sizes, s.deadLetters, s.info = sizes, deadLetters, info
+	if s.tap != nil {
+		s.tap(info.Replica, changes.end(), nil)
 	}
 	return nil
 }
 
-func writeWatch(watches *bolt.Bucket, change *delta.WatchChange) error {
+func writeWatch(watches *bucket, change *delta.WatchChange) error {
 	id := []byte(change.Watch)
 	watch, err := watches.CreateBucketIfNotExists(id)
 	if err != nil {
@@ -131,15 +143,15 @@ func writeWatch(watches *bolt.Bucket, change *delta.WatchChange) error {
 }
 
 // previousVersions returns the bucket of what is retained of a watch's objects, which is made when there is the first; or nil.
-func previousVersions(watch *bolt.Bucket, change *delta.WatchChange) (*bolt.Bucket, error) {
+func previousVersions(watch *bucket, change *delta.WatchChange) (*bucket, error) {
 	if !slices.ContainsFunc(change.Put, func(k delta.Known) bool { return k.Retained }) {
-		return watch.Bucket(previousBucket), nil
+		return watch.in(previousBucket), nil
 	}
 	return watch.CreateBucketIfNotExists(previousBucket)
 }
 
 // writePrevious writes what is retained of an object, before its known version is written.
-func writePrevious(previous, known *bolt.Bucket, key []byte, k *delta.Known) error {
+func writePrevious(previous, known *bucket, key []byte, k *delta.Known) error {
 	switch {
 	case previous == nil:
 		return nil
@@ -158,7 +170,7 @@ func writePrevious(previous, known *bolt.Bucket, key []byte, k *delta.Known) err
 	return nil
 }
 
-func writeLog(logs *bolt.Bucket, change *delta.LogChange, entries encodedEntries, sizes map[string]LogSize) error {
+func writeLog(logs *bucket, change *delta.LogChange, entries encodedEntries, sizes map[string]LogSize) error {
 	name := []byte(change.Pipeline)
 	log, err := logs.CreateBucketIfNotExists(name)
 	if err != nil {
@@ -214,13 +226,13 @@ func writeLog(logs *bolt.Bucket, change *delta.LogChange, entries encodedEntries
 }
 
 // truncate removes the entries from a number on.
-func truncate(log *bolt.Bucket, from uint64, size *LogSize) error {
+func truncate(log *bucket, from uint64, size *LogSize) error {
 	cursor := log.Cursor()
 	// A cursor is not to be moved on behind what it deleted.
 	for key, value := cursor.Seek(seqKey(from)); key != nil; key, value = cursor.Seek(seqKey(from)) {
 		size.Entries--
 		size.Bytes -= int64(len(key) + len(value))
-		if err := cursor.Delete(); err != nil {
+		if err := log.Delete(key); err != nil {
 			return err
 		}
 	}

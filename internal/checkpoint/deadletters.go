@@ -28,12 +28,11 @@ type DeadLetterChange struct {
 func (c *DeadLetterChange) empty() bool { return len(c.Append)+len(c.Remove) == 0 }
 
 // writeDeadLetters returns how much there is after a change. The numbers are beside info: older versions wrote none.
-func writeDeadLetters(tx *bolt.Tx, change *DeadLetterChange) (size LogSize, err error) {
-	meta := tx.Bucket(metaBucket)
-	letters, err := tx.CreateBucketIfNotExists(deadLettersKey)
-	if err != nil {
+func writeDeadLetters(tx *bolt.Tx, meta *bucket, change *DeadLetterChange) (size LogSize, err error) {
+	if _, err := tx.CreateBucketIfNotExists(deadLettersKey); err != nil {
 		return size, err
 	}
+	letters := meta.to.of(tx, deadLettersKey)
 	if text := meta.Get(deadLettersKey); text != nil {
 		if err := json.Unmarshal(text, &size); err != nil {
 			return size, err

@@ -27,6 +27,7 @@ type head struct {
 	Watch    string                       `json:"w,omitempty"`
 	Observed int64                        `json:"o"` // Unix nanoseconds
 	Snapshot bool                         `json:"s,omitempty"`
+	Of       string                       `json:"y,omitempty"` // SnapshotID
 	Inferred bool                         `json:"i,omitempty"`
 	Unknown  bool                         `json:"u,omitempty"`
 	Bare     bool                         `json:"b,omitempty"`
@@ -35,11 +36,12 @@ type head struct {
 	Failed   int64                        `json:"f,omitempty"`
 	Error    string                       `json:"e,omitempty"`
 	Gap      *delta.Gap                   `json:"g,omitempty"`
+	Mark     *delta.Mark                  `json:"k,omitempty"`
 	// Identity is set if the object was rewritten, so that its JSON may lack it. For any other object Copy is the same, in case
 	// that its JSON cannot be read any more; older files have none.
 	Identity *identity `json:"n,omitempty"`
 	Copy     *identity `json:"c,omitempty"`
-	// Sum is the checksum of what stands behind the head; older files have none.
+	// Sum is the checksum of the bytes after the head, uncompressed; older files have none.
 	Sum uint32 `json:"m,omitempty"`
 	// Difference is set if the delta has one. Its OldObject and Patch, each with its length before it, stand before the
 	// object's JSON.
@@ -83,7 +85,7 @@ const maxObject = 64 << 20
 func sum(object []byte) uint32 { return crc32.Checksum(object, crc32.MakeTable(crc32.Castagnoli)) }
 
 func encodeEntry(e *delta.Entry) ([]byte, error) {
-	h := head{Attempts: e.Attempts, Gap: e.Gap, Error: e.Unsendable}
+	h := head{Attempts: e.Attempts, Gap: e.Gap, Mark: e.Mark, Error: e.Unsendable}
 	if !e.Failed.IsZero() {
 		h.Failed = e.Failed.UnixNano()
 	}
@@ -91,6 +93,7 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 	if d := e.Delta; d != nil {
 		h.Type, h.Resource, h.Watch, h.Observed = d.Type, &d.Resource, d.Watch, d.Observed.UnixNano()
 		h.Snapshot, h.Inferred, h.Unknown, h.Bare, h.AsOf = d.Snapshot, d.Inferred, d.FinalStateUnknown, d.Bare, d.AsOf
+		h.Of = d.SnapshotID
 		if object = h.pack(d); len(object) > maxObject { // it could not be read back
 			h.Error = fmt.Sprintf("it takes %d bytes, more than the %d that the log takes", len(object), maxObject)
 			h.Identity, h.Copy, h.Difference, h.Bare = identityOf(d.Object), nil, nil, true
@@ -209,11 +212,11 @@ func decodeEntry(seq uint64, data []byte) (delta.Entry, error) {
 	if err != nil {
 		return delta.Entry{}, err
 	}
-	e := delta.Entry{Seq: seq, Gap: h.Gap, Attempts: h.Attempts, Unsendable: h.Error}
+	e := delta.Entry{Seq: seq, Gap: h.Gap, Mark: h.Mark, Attempts: h.Attempts, Unsendable: h.Error}
 	if h.Failed != 0 {
 		e.Failed = time.Unix(0, h.Failed)
 	}
-	if h.Gap != nil {
+	if h.Gap != nil || h.Mark != nil {
 		return e, nil
 	}
 	if size, err := s2.DecodedLen(compressed); err != nil || size > maxObject || h.Resource == nil {
@@ -233,7 +236,7 @@ func decodeEntry(seq uint64, data []byte) (delta.Entry, error) {
 	e.Delta = &delta.Delta{
 		Type: h.Type, Resource: *h.Resource, Watch: h.Watch, Object: object, Observed: time.Unix(0, h.Observed),
 		Snapshot: h.Snapshot, Inferred: h.Inferred, FinalStateUnknown: h.Unknown, Bare: h.Bare, AsOf: h.AsOf,
-		Difference: diff,
+		Difference: diff, SnapshotID: h.Of,
 	}
 	return e, nil
 }

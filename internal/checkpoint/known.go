@@ -12,10 +12,9 @@ import (
 
 var errKnown = errors.New("malformed known object")
 
-// A known object is <namespace>/<name> → a byte for how the rest is encoded, the resource version and the uid:
-// compact where they are a number and a UUID, as text where they are not. What flags of the first byte announce comes in
-// between: with knownDue Due, then with knownMore Filtered and the length of Previous, which is 0: only older versions wrote
-// Previous here. Now it is in a bucket of its own under the same key, so that only who needs it reads it.
+// A known object is <namespace>/<name> → a first byte, then, if its flag is set, Due (knownDue), then Filtered and the length of
+// Previous (knownMore), then the resource version and the uid: packed if they are a number and a UUID (knownCompact), else as text
+// (knownText). Only older versions wrote a Previous here; now the length is 0, and it is under the same key in previousBucket.
 const (
 	knownCompact = 1
 	knownText    = 2

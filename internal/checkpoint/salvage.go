@@ -78,7 +78,7 @@ func Salvage(path string, to Salvaged) error {
 	})
 }
 
-// readable runs a function that reads a damaged file: what bbolt makes of pages that make no sense is an error.
+// readable runs a function that reads a damaged file, and returns a panic of bbolt as an error.
 func readable(read func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -49,6 +49,8 @@ type Store struct {
 	// sizes are the logs' as of the last commit, by pipeline.
 	sizes       map[string]LogSize
 	deadLetters LogSize
+	// tap is called with each commit; see Lead.
+	tap func(*Stamp, []Changes, error)
 }
 
 // Info is what the file holds about its last run.
@@ -62,6 +64,8 @@ type Info struct {
 	Clean bool `json:"clean"`
 	// RolledBack is set if the last run found the API server's history gone back: the file is of no use any more.
 	RolledBack bool `json:"rolledBack,omitempty"`
+	// Replica is set once replicas share the state.
+	Replica *Stamp `json:"replica,omitempty"`
 }
 
 // LogSize is how much a log holds.
@@ -84,24 +88,29 @@ func Open(dir string, report func(message string, err error)) (*Store, error) {
 	switch {
 	case err == nil && s.info.RolledBack:
 		return s.Renew("the API server's history went back; ids carry a new epoch from here on",
-			Info{ClusterUID: s.info.ClusterUID, Epoch: s.info.Epoch + 1}, report)
+			Info{ClusterUID: s.info.ClusterUID, Epoch: s.info.Epoch + 1, Replica: s.info.Replica}, report)
 	case err == nil:
 		return s, nil
 	case !errors.Is(err, errUnusable):
 		return nil, err
 	}
 	var last Info
-	waiting, letters := uint64(0), uint64(0)
-	_ = Salvage(path, Salvaged{ // what cannot be read is not counted
-		Info:   func(info Info) { last = info },
-		Entry:  func(string, delta.Entry) error { waiting++; return nil },
-		Letter: func([]byte) error { letters++; return nil },
-	})
-	reason := "it cannot be used; " + left(waiting, letters) + " can be read: see `exporter state recover`"
+	_ = Salvage(path, Salvaged{Info: func(info Info) { last = info }})
+	reason := "it cannot be used; " + whatIsLeft(path) + " can be read: see `exporter state recover`"
 	if err := setAside(path, reason, err, report); err != nil {
 		return nil, err
 	}
 	return open(path, Info{Epoch: last.Epoch}) // else sequences would go back
+}
+
+// whatIsLeft counts what can be read of a file that cannot be used.
+func whatIsLeft(path string) string {
+	waiting, letters := uint64(0), uint64(0)
+	_ = Salvage(path, Salvaged{ // what cannot be read is not counted
+		Entry:  func(string, delta.Entry) error { waiting++; return nil },
+		Letter: func([]byte) error { letters++; return nil },
+	})
+	return left(waiting, letters)
 }
 
 // left counts what a file that is set aside holds.
@@ -253,7 +262,7 @@ func fileSize(path string) int64 {
 // sizeKey is where a log's size is kept, beside its bucket: names of pipelines hold no slash.
 func sizeKey(pipeline []byte) []byte { return append([]byte("size/"), pipeline...) }
 
-func putJSON(b *bolt.Bucket, key []byte, value any) error {
+func putJSON(b interface{ Put(key, value []byte) error }, key []byte, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -267,10 +276,10 @@ func (s *Store) Info() Info { return s.info }
 // Clean reports whether the last run ended with a last commit.
 func (s *Store) Clean() bool { return s.info.Clean }
 
-// Bind notes whose state this is, in the first commit.
+// Bind sets the cluster that the state belongs to; the first commit writes it.
 func (s *Store) Bind(clusterUID string) { s.info.ClusterUID = clusterUID }
 
-// Close lets go of the file.
+// Close closes the file.
 func (s *Store) Close() error { return s.db.Close() }
 
 // Watches calls yield with the id and meta of each watch.
@@ -306,7 +315,7 @@ func (s *Store) Known(id string, yield func(delta.Known)) error {
 	})
 }
 
-// ascending returns a function that reports whether a key is there, for keys in ascending order.
+// ascending returns a function that reports whether the cursor's bucket has a key. Its calls must be in ascending order.
 func ascending(cursor *bolt.Cursor) func(key []byte) bool {
 	at, _ := cursor.First()
 	return func(key []byte) bool {

@@ -29,8 +29,11 @@ type Config struct {
 	DeadLetters DeadLetters `yaml:"deadLetters" doc:"the records that can never be delivered, kept in stateDir for the pipelines without a deadLetter"`
 	Redaction   Redaction   `yaml:"redaction" doc:"the key of the digests that redacted values become"`
 	Server      Server      `yaml:"server" doc:"the HTTP server of metrics and probes"`
-	Log         Log         `yaml:"log" doc:"the program's own log, on standard error"`
-	Shutdown    Shutdown    `yaml:"shutdown" doc:"how the program ends"`
+	// LeaderElection and Replication are nil for a single replica.
+	LeaderElection *LeaderElection `yaml:"leaderElection" doc:"one of several replicas leads, and the others hold a copy of its state; needs stateDir and replication"`
+	Replication    *Replication    `yaml:"replication" doc:"how a leader sends its state to the others; needs leaderElection"`
+	Log            Log             `yaml:"log" doc:"the program's own log, on standard error"`
+	Shutdown       Shutdown        `yaml:"shutdown" doc:"how the program ends"`
 }
 
 // Source is a named set of watches that share scope and selectors.
@@ -140,6 +143,23 @@ type Redaction struct {
 // Server is the HTTP server of metrics and probes.
 type Server struct {
 	Listen string `yaml:"listen" doc:"address of /metrics, /healthz, /readyz and /status, as host:port or :port"`
+}
+
+// LeaderElection is how replicas decide which of them leads.
+type LeaderElection struct {
+	LeaseName string `yaml:"leaseName" required:"true" doc:"name of the Lease: each deployment has its own"`
+	// LeaseNamespace is that of the Lease; the default, the Pod's, is filled in when the program starts.
+	LeaseNamespace string        `yaml:"leaseNamespace" doc:"namespace of the Lease; default the Pod's, or the kubeconfig's"`
+	LeaseDuration  time.Duration `yaml:"leaseDuration" doc:"how long a leader leads behind its last renewal, in whole seconds, at least 3s; after it another one takes over"`
+	RenewDeadline  time.Duration `yaml:"renewDeadline" doc:"how long a leader tries to renew at a stretch; less than leaseDuration"`
+	RetryPeriod    time.Duration `yaml:"retryPeriod" doc:"pause between renewals, and between attempts; less than renewDeadline"`
+	StaleWait      time.Duration `yaml:"staleWait" doc:"how long a replica whose copy is older than the last leader's state waits for a newer one before it leads"`
+}
+
+// Replication is how a leader serves its standbys.
+type Replication struct {
+	Listen    string `yaml:"listen" doc:"address at which a leader serves the others, as host:port or :port"`
+	Advertise string `yaml:"advertise" doc:"address at which the others reach this one: ${POD_IP}:8443; default what it listens on, which must then name a host"`
 }
 
 // Log is the program's own log.

@@ -30,4 +30,10 @@ func (p *Pipeline) setDefaults() {
 	p.RedactSecrets = true
 }
 
+func (e *LeaderElection) setDefaults() {
+	e.LeaseDuration, e.RenewDeadline, e.RetryPeriod, e.StaleWait = 10*time.Second, 7*time.Second, time.Second, 30*time.Second
+}
+
+func (r *Replication) setDefaults() { r.Listen = ":8443" }
+
 func (f *Filter) setDefaults() { f.OnError = pipeline.OnErrorPass }

@@ -17,6 +17,8 @@ type Fault struct {
 	// Path of the value, as in pipelines[1].sink; empty for the file as a whole.
 	Path    string
 	Message string
+	// Unset is set if the value was not checked, because of a variable or a file that is not there ([Options].AllowUnset).
+	Unset bool
 }
 
 // String is "config.yaml:12: pipelines[1].sink: message".
@@ -43,23 +45,27 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxFaults keeps the work on a file that is wrong throughout, one of another program perhaps, in bounds.
+// maxFaults bounds the work on a file that is not a configuration of kubeferry at all.
 const maxFaults = 1000
 
 // faultList gathers the faults of one file.
 type faultList struct {
 	file   string
 	faults Faults
-	// broken holds the paths whose values are not what the file means, so that nothing can be concluded from them.
+	// broken holds the paths whose values could not be decoded; later checks skip them.
 	broken []string
 }
 
-// add reports a fault at a place of the file. A fault that is seen at each use of an alias is reported once.
+// add reports a fault at a place of the file.
 func (l *faultList) add(line, column int, path, message string) {
-	fault := Fault{l.file, line, column, path, message}
-	key := lastStep(path)
+	l.report(Fault{File: l.file, Line: line, Column: column, Path: path, Message: message})
+}
+
+// report adds a fault. One that is seen at each use of an alias is reported once.
+func (l *faultList) report(fault Fault) {
+	key := lastStep(fault.Path)
 	same := func(f Fault) bool {
-		return f.Line == line && f.Column == column && f.Message == message && lastStep(f.Path) == key
+		return f.Line == fault.Line && f.Column == fault.Column && f.Message == fault.Message && lastStep(f.Path) == key
 	}
 	if len(l.faults) < maxFaults && !slices.ContainsFunc(l.faults, same) {
 		l.faults = append(l.faults, fault)

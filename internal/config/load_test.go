@@ -187,7 +187,7 @@ func TestEmptyBlocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		config, _, err := Parse(text, "config.yaml", testOptions(map[string]string{"KAFKA_PASSWORD": "x", "NATS_PASSWORD": "x", "HOOK_PASSWORD": "x"}))
+		config, _, err := Parse(text, "config.yaml", testOptions(map[string]string{"KAFKA_PASSWORD": "x", "NATS_PASSWORD": "x", "HOOK_PASSWORD": "x", "POD_IP": "10.0.0.1"}))
 		var faults Faults
 		if errors.As(err, &faults) {
 			for _, fault := range faults {

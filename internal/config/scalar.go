@@ -37,7 +37,10 @@ func (d *decoder) scalar(n *node, path string, v reflect.Value, enum []string) {
 	}
 	switch {
 	case n.missing != nil:
-		d.warnings.add(n.line, n.column, path, fmt.Sprintf("not checked: %v", n.missing))
+		d.warnings.report(Fault{
+			File: d.warnings.file, Line: n.line, Column: n.column, Path: path,
+			Message: fmt.Sprintf("not checked: %v", n.missing), Unset: true,
+		})
 		d.faults.setBroken(path)
 		if t.Kind() == reflect.String && len(enum) == 0 {
 			v.SetString(n.text) // what is beside it may need it not to be empty

@@ -21,6 +21,7 @@ func (v *validator) all() {
 	v.sources()
 	v.sinks()
 	v.pipelines()
+	v.replicas()
 	v.warnUnused()
 }
 

@@ -9,13 +9,15 @@ import (
 // Type is what happened to an object.
 type Type string
 
-// The types of a delta, and of a gap.
+// The types of a delta, of a gap, and of a mark.
 const (
 	Added    Type = "ADDED"
 	Modified Type = "MODIFIED"
 	Deleted  Type = "DELETED"
 	// GapType marks a [Gap]; no delta has it.
 	GapType Type = "GAP"
+	// MarkType marks a [Mark]; no delta has it.
+	MarkType Type = "SNAPSHOT"
 )
 
 // Types lists the types of a delta.
@@ -55,9 +57,12 @@ type Delta struct {
 	Object *Object
 	// Observed is when kubeferry first saw the change.
 	Observed time.Time
-	// Snapshot marks a delta of the state that a watch found when the pipeline was new to it.
+	// Snapshot marks a delta of the state that exists, sent because a pipeline does not have it or asked for it.
 	Snapshot bool
-	// Inferred marks a delta worked out by comparing a list with the known set, because the change was missed.
+	// SnapshotID is the [Mark.Snapshot] of the marks around the delta; empty if there are none. Transports do not deduplicate
+	// between snapshots: what one of them drops would be missing between the marks.
+	SnapshotID string
+	// Inferred marks a delta that was found by comparing a state with the known set, because the change itself was missed.
 	Inferred bool
 	// FinalStateUnknown marks a DELETED whose last state was missed: its Object holds what was known before, at the
 	// least the object's identity.
@@ -67,8 +72,8 @@ type Delta struct {
 	// AsOf is set on an inferred DELETED: the resource version by which the object was gone. The object's own changes,
 	// which may have been sent beyond the last known one, all come before it, and those of a successor after it.
 	AsOf uint64
-	// Old is the version before, pinned when the change was observed; nil if there is none, if nothing of this watch
-	// needs one, or if it is unknown.
+	// Old is the previous version as of the observation; nil if there is none, if no pipeline of the watch needs it, or if it is
+	// unknown.
 	Old *Object
 	// Difference is what a MODIFIED carries of the version before; nil if the pipeline sends none.
 	Difference *Difference
@@ -108,8 +113,8 @@ func (d *Delta) Size() int64 {
 // overhead is about what a Delta, its Object and their places in queues and maps take beside the JSON.
 const overhead = 768
 
-// Gap is a stretch of history that the API server refused to give (410). The net difference follows as inferred
-// deltas.
+// Gap is a stretch of history that cannot be read: the API server refused it (410), its resource is gone, the first state was
+// interrupted by a kill, or watches with different positions were merged. The net difference follows as inferred deltas.
 type Gap struct {
 	// Watch is a digest that names the watch: resource, scope and selectors of its source.
 	Watch    string
@@ -118,7 +123,7 @@ type Gap struct {
 	Namespace     string
 	LabelSelector string
 	FieldSelector string
-	// From is the position before the gap, To the resource version of the list that closed it.
+	// From is the position before the gap, To the resource version of the state that closes it; empty if unknown.
 	From, To string
 	Reason   string
 	// Unclean is set if the last run ended without a last commit, so that an object first seen in that interval
@@ -134,3 +139,37 @@ func (g *Gap) ID(cluster string) string {
 
 // Ref returns the collection that the gap is about.
 func (g *Gap) Ref() Ref { return Ref{Resource: g.Resource, Namespace: g.Namespace} }
+
+// Phase is which end of a snapshot a [Mark] stands at.
+type Phase string
+
+// The phases.
+const (
+	Started   Phase = "started"
+	Completed Phase = "completed"
+)
+
+// Mark stands before or behind the records of a snapshot of one watch, in one pipeline.
+type Mark struct {
+	// Watch names the watch, as [Gap.Watch] does.
+	Watch    string
+	Resource schema.GroupVersionResource
+	// Namespace of a watch of one namespace, else empty.
+	Namespace string
+	// Snapshot is the snapshot's id.
+	Snapshot string
+	Phase    Phase
+	// Count is how many objects the snapshot had, once it is completed.
+	Count uint64
+	// Incomplete is set if a record of the snapshot went to the dead letter.
+	Incomplete bool
+	Observed   time.Time
+}
+
+// ID is <cluster>/<watch digest>/<snapshot>-<phase>/SNAPSHOT.
+func (m *Mark) ID(cluster string) string {
+	return cluster + "/" + m.Watch + "/" + m.Snapshot + "-" + string(m.Phase) + "/" + string(MarkType)
+}
+
+// Ref returns the collection that the mark is about.
+func (m *Mark) Ref() Ref { return Ref{Resource: m.Resource, Namespace: m.Namespace} }

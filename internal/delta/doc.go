@@ -1,4 +1,4 @@
-// Package delta is kubeferry's vocabulary: what a change is, which object it is about, and how it is named.
+// Package delta has the types that all packages share: a change, the object that it is about, and its id.
 //
 // A [Delta] is one observed change of one object. Its [Object] is the JSON that the API server sent, decoded only
 // when a caller needs that: reading the few metadata fields that kubeferry itself needs takes one pass over the

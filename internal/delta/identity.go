@@ -32,7 +32,7 @@ func NewVersion(uid types.UID, resourceVersion string) Version {
 	return Version{uid: packed, number: number}
 }
 
-// PackedVersion is the version that [Version.Packed] gave the parts of.
+// PackedVersion is the reverse of [Version.Packed].
 func PackedVersion(uid [16]byte, number uint64) Version { return Version{uid: uid, number: number} }
 
 // Packed gives the parts, and reports whether the version has that form.

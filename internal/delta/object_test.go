@@ -19,7 +19,7 @@ func pod(t testing.TB) []byte {
 		strings.Repeat(`{"name":"KEY","value":"a value with \"quotes\" and \u00e9scapes"},`, 20) +
 		`{"name":"LAST","value":"1"}],"resources":{"limits":{"cpu":"500m"}},"ready":true,"restartCount":0,"x":-1.5e-3,"y":null}`
 	managed := `[{"manager":"kubelet","operation":"Update","fieldsV1":{` +
-		strings.Repeat(`"f:metadata":{"f:labels":{".":{},"f:app":{}}},`, 40) + `"f:z":{}}}]`
+		strings.Repeat(`"f:metadata":{"f:labels":{".":{},"f:app":{}}},"k:{\"type\":\"Ready\"}":{".":{}},`, 30) + `"f:z":{}}}]`
 	raw := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-0","namespace":"shop","uid":"4f0c1e10-1267-466d-aa8d-59513e0e4c45",` +
 		`"resourceVersion":"235","labels":{"app":"web"},"managedFields":` + managed + `},"spec":{"containers":[` + container + `]},"status":{"phase":"Running"}}` + "\n"
 	if !json.Valid([]byte(raw)) {
@@ -37,6 +37,19 @@ func TestObjectMetadata(t *testing.T) {
 	want := []string{"v1", "Pod", "shop", "web-0", "4f0c1e10-1267-466d-aa8d-59513e0e4c45", "235"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Keys that are not looked at are not decoded: those of managedFields hold escapes.
+func TestObjectAllocations(t *testing.T) {
+	raw := pod(t)
+	allocations := testing.AllocsPerRun(100, func() {
+		if _, err := delta.NewObject(raw); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocations > 20 {
+		t.Errorf("got %v allocations", allocations)
 	}
 }
 

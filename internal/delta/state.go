@@ -26,12 +26,13 @@ type WatchChange struct {
 	Meta []byte
 }
 
-// Entry is a delta or a gap in a pipeline's log. One of Delta and Gap is set.
+// Entry is a delta, a gap or a mark in a pipeline's log. One of Delta, Gap and Mark is set.
 type Entry struct {
 	// Seq orders the entries of a log.
 	Seq   uint64
 	Delta *Delta
 	Gap   *Gap
+	Mark  *Mark
 	// Unsendable is why the delta may not leave as it is, and goes to the dead letter; empty if it may.
 	Unsendable string
 	// Attempts is how often it was sent, and Failed when that first failed.

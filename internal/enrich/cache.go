@@ -18,17 +18,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 const (
-	// maxKinds are watched or looked for at most: an Event can name any kind.
+	// maxKinds bounds the kinds that are watched or looked up: an Event can name any kind.
 	maxKinds = 100
-	// A kind may be replaced idleFor after its last Lookup: more than maxKinds would else replace each other all the time.
+	// idleFor is how long after its last Lookup a kind may be replaced: with less, more than maxKinds would keep replacing each other.
 	idleFor = 10 * time.Minute
 	// deletedFor is how long a deleted object is kept, since Events about its end arrive after the end.
 	deletedFor = 5 * time.Minute
+	// warningsAtOnce is the burst of warnings about kinds that cannot be read; after it there is one a minute.
+	warningsAtOnce = 10
 )
 
 // Resolver finds the resource of a kind by discovery, and whether its objects have namespaces.
@@ -42,6 +45,7 @@ type Cache struct {
 	client   metadata.Interface
 	logger   *slog.Logger
 	added    chan *kind // in kinds, and not watched yet
+	warnings flowcontrol.RateLimiter
 
 	// Tests set these before the first Lookup.
 	maxKinds int
@@ -58,8 +62,9 @@ type Cache struct {
 func New(resolver Resolver, client metadata.Interface, maxBytes int64, registry prometheus.Registerer, logger *slog.Logger) *Cache {
 	c := &Cache{
 		resolver: resolver, client: client, logger: logger, added: make(chan *kind, maxKinds), maxKinds: maxKinds,
-		backoff: wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 7, Cap: time.Minute},
-		now:     time.Now, kinds: map[schema.GroupKind]*kind{}, store: store{maxBytes: maxBytes, deletedFor: deletedFor},
+		warnings: flowcontrol.NewTokenBucketRateLimiter(1./60, warningsAtOnce),
+		backoff:  wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 7, Cap: time.Minute},
+		now:      time.Now, kinds: map[schema.GroupKind]*kind{}, store: store{maxBytes: maxBytes, deletedFor: deletedFor},
 	}
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeferry_enrichment_bytes", Help: "Memory that the metadata of objects takes that Events may be about, as it counts towards enrichment.maxBytes.",

@@ -453,6 +453,23 @@ func TestKindsThatCannotBe(t *testing.T) {
 	}
 }
 
+// TestFewWarnings: kinds that do not exist, of which an Event can name any number, are few lines in the log.
+func TestFewWarnings(t *testing.T) {
+	c, told := run(t, &server{}, nil)
+	const kinds = 3 * warningsAtOnce
+	for n := range kinds {
+		forged := thing("a", "a1")
+		forged.Kind = fmt.Sprint("Nothing", n)
+		c.misses(forged)
+	}
+	eventually(t, "all are looked for", func() bool {
+		return told.count("WARN"+cannotBeRead)+told.count("DEBUG"+cannotBeRead) >= kinds
+	})
+	if n := told.count("WARN" + cannotBeRead); n != warningsAtOnce {
+		t.Errorf("%d warnings, want %d", n, warningsAtOnce)
+	}
+}
+
 // TestKindsMakeRoom: a kind that does not exist makes room for another at once, one that does only when it is idle.
 func TestKindsMakeRoom(t *testing.T) {
 	s := &server{objects: []*metav1.PartialObjectMetadata{object("a", "a1", "one")}}

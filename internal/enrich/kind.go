@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	// pageSize of lists: no more than one page is in memory beside what the store keeps.
-	pageSize = 500
+	// pageSize of lists: no more than one page is in memory beside what the store keeps. An object may have 256 KiB of
+	// annotations, and whoever may create Events chooses which kinds are read.
+	pageSize = 100
 	// listTimeout ends a list of which no page arrives any more, as behind a proxy that hangs.
 	listTimeout = 10 * time.Minute
 )
@@ -141,7 +142,7 @@ func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 	return w, err
 }
 
-// report logs that the kind can be read, or cannot: the first time as a warning.
+// report logs that the kind can be read, or cannot: the first time as a warning, unless there were many.
 func (k *kind) report(ctx context.Context, err error) {
 	logger, level, hint := k.cache.logger.With("kind", k.Kind, "group", k.Group), slog.LevelWarn, "trying again"
 	switch {
@@ -153,7 +154,7 @@ func (k *kind) report(ctx context.Context, err error) {
 		}
 		k.readable, k.failing = true, false
 		return
-	case k.failing:
+	case k.failing, !apierrors.IsForbidden(err) && !k.cache.warnings.TryAccept():
 		level = slog.LevelDebug
 	}
 	if apierrors.IsForbidden(err) {

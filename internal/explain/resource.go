@@ -13,7 +13,7 @@ import (
 	"github.com/kubeferry/kubeferry/pipeline"
 )
 
-// checkResource makes sure that --resource can be that of an object, and makes no Secret pass for something else.
+// checkResource returns an error if --resource cannot be that of the object: a Secret must not be shown as another resource.
 func (x *explainer) checkResource(object *delta.Object) error {
 	if x.Resource == "" {
 		return nil
@@ -24,7 +24,7 @@ func (x *explainer) checkResource(object *delta.Object) error {
 	return nil
 }
 
-// isSecret takes a kind that is not quite right for one as well: nothing of it must be shown.
+// isSecret ignores case: a misspelled Secret must not be shown either.
 func isSecret(o *delta.Object) bool {
 	return o.APIVersion() == "v1" && strings.EqualFold(o.Kind(), "Secret")
 }

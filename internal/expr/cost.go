@@ -15,10 +15,10 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// cel-go charges a call after it ran, by its overload; one without a model of its cost, or whose overload is unknown
-// because most of an object is dyn, as one step. That does not bound an evaluation over a hostile object: one call may
-// compare each pair of items, or build a text as long as two texts multiplied. So guard charges such calls before they run,
-// and sizeCosts charges the calls that cel-go has no model of by the size of their arguments.
+// cel-go charges a call after it ran. It charges one step if it has no cost model for the overload, or does not know the overload,
+// since most of an object is dyn. A hostile object could exploit that: one call may compare each pair of items, or build a string
+// as long as the product of two. So guard charges such calls before they run, and sizeCosts charges the others without a model by
+// the size of their arguments.
 
 // sizeCosts implements [cost.ActualCostEstimator] for the calls that cel-go has no model of.
 type sizeCosts struct {

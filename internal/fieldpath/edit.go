@@ -20,8 +20,8 @@ func (p Path) Exists(object map[string]any) bool {
 	return exists
 }
 
-// Replace puts what replace returns in the place of every match, of which it gets the path without [*]. It stops at the first error and returns it; then
-// some matches may have been replaced.
+// Replace replaces the value of every match by what replace returns for it and its path, which has indices and names for [*]. It
+// stops at the first error; then some matches may have been replaced.
 func (p Path) Replace(object map[string]any, replace func(at Path, value any) (any, error)) error {
 	w := walker{steps: p.steps, visit: func(at place) error {
 		value, err := replace(Path{steps: slices.Clone(at.steps)}, at.value())

@@ -28,7 +28,7 @@ func (e encoding) ofTheRecord(err error) bool {
 	}
 }
 
-// keyless reports whether records are refused for want of a key, as compacted topics do: a fault of the configuration.
+// keyless reports whether records are refused because they have no key, as compacted topics do: a configuration error.
 // A broker checks little else in a record (Kafka's LogValidator), so every refusal under key: none counts as that; older
 // brokers answer InvalidMessage.
 func (e encoding) keyless(err error) bool {

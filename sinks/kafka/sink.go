@@ -39,8 +39,9 @@ type Sink struct {
 	transport *kafka.Transport
 	end       context.CancelFunc // closes every connection
 	inFlight  chan struct{}      // semaphore
-	creating  chan struct{}      // held while topics are counted and created
-	turn      atomic.Uint32      // of key: none
+	creating  chan struct{}      // held while topics are counted and created; guards made
+	made      map[string]time.Time
+	turn      atomic.Uint32 // of key: none
 
 	mu        sync.Mutex // guards what follows
 	refreshed time.Time  // when the pool of connections was given up
@@ -72,6 +73,7 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 		end:       end,
 		inFlight:  make(chan struct{}, maxInFlight),
 		creating:  make(chan struct{}, 1),
+		made:      map[string]time.Time{},
 	}, nil
 }
 
@@ -102,7 +104,7 @@ func (s *Sink) Close(context.Context) error {
 	return nil
 }
 
-// refreshFor has the metadata read anew by the next call, if err is of a kind that this may mend.
+// refreshFor makes the next call read the metadata again if that may help against err.
 func (s *Sink) refreshFor(err error) {
 	switch reasonOf(err) {
 	case sinks.ReasonUnreachable, sinks.ReasonUnavailable, sinks.ReasonTimeout:

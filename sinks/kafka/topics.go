@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 
@@ -84,15 +85,30 @@ func (s *Sink) createSome(ctx context.Context, topics []string) (map[string]erro
 	case <-ctx.Done():
 		return nil, transient(fmt.Errorf("create topics: %w", ctx.Err()))
 	}
-	existing, err := s.countTopics(ctx)
+	names, err := s.fittingTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
+	// Brokers hear of new topics with some delay, and the metadata may be older still.
+	for topic, at := range s.made {
+		if time.Since(at) > madeFor {
+			delete(s.made, topic)
+		} else {
+			names[topic] = struct{}{}
+		}
+	}
+	existing := len(names)
 	room := min(max(s.config.MaxTopics-existing, 0), len(topics))
 	failed := map[string]error{}
 	if room > 0 {
+		for _, topic := range topics[:room] {
+			s.made[topic] = time.Now()
+		}
 		if failed, err = s.create(ctx, topics[:room]); err != nil {
 			return nil, err
+		}
+		for topic := range failed {
+			delete(s.made, topic)
 		}
 	}
 	for _, topic := range topics[room:] {
@@ -102,20 +118,24 @@ func (s *Sink) createSome(ctx context.Context, topics []string) (map[string]erro
 	return failed, nil
 }
 
-// countTopics returns how many topics fit the template, whoever made them: so the bound holds across restarts, and for
+// madeFor is how long a topic counts that this sink has created, whether or not the metadata has it.
+const madeFor = time.Minute
+
+// fittingTopics returns the topics that fit the template, whoever made them: so the bound holds across restarts, and for
 // several sinks of one template.
-func (s *Sink) countTopics(ctx context.Context) (n int, err error) {
+func (s *Sink) fittingTopics(ctx context.Context) (map[string]struct{}, error) {
 	response, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
 	if err != nil {
-		return 0, transient(fmt.Errorf("read metadata from %s: %w", s.brokers, err))
+		return nil, transient(fmt.Errorf("read metadata from %s: %w", s.brokers, err))
 	}
+	names := map[string]struct{}{}
 	fits := fitting(s.config.Topic)
 	for _, topic := range response.Topics {
 		if !topic.Internal && fits.MatchString(topic.Name) {
-			n++
+			names[topic.Name] = struct{}{}
 		}
 	}
-	return n, nil
+	return names, nil
 }
 
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)

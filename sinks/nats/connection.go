@@ -132,8 +132,7 @@ func (c *Config) logIn(o *nats.Options) error {
 	return err
 }
 
-// credentials tries the file out: nats.go reads it only while it logs in, and what is wrong with it then looks like a
-// failure of the connection.
+// credentials checks the file: nats.go reads it only at login, where a fault in it looks like a connection error.
 func credentials(o *nats.Options, path string) error {
 	if err := nats.UserCredentials(path)(o); err != nil {
 		return err

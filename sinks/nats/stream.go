@@ -27,7 +27,7 @@ const (
 	defaultDuplicates = 10 * time.Minute
 )
 
-// stream makes sure of the stream at start or before the first record, and again after one was missing or made anew.
+// stream checks the stream, or creates it: at start or before the first record, and again after it was missing or recreated.
 type stream struct {
 	Stream  // without a name if the user named none
 	subject string
@@ -65,8 +65,8 @@ func (s *Sink) prepare(ctx context.Context) {
 	}
 }
 
-// ensure creates the stream or looks at it. It fails only if the stream is to be created and cannot be, or can never
-// acknowledge: to publish, no right to look is needed.
+// ensure creates the stream or checks it. It fails only if the stream cannot be created, or can never acknowledge: a user may
+// publish without the right to read the stream's configuration.
 func (s *stream) ensure(ctx context.Context, js jetstream.JetStream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

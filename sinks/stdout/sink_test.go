@@ -29,21 +29,30 @@ type reader struct {
 	t       *testing.T
 	in, out *os.File
 	done    chan struct{}
+	hangs   bool
+	stopped chan struct{}
+	resume  chan struct{}
 
-	mu     sync.Mutex // held while hanging; guards stored
+	mu     sync.Mutex // guards stored
 	stored []sinktest.Stored
-	hangs  bool
 }
+
+// Lines that the tests write to the reader, beside what the sink writes.
+const (
+	mark = `"mark"`
+	stop = `"stop"` // reading, until resume
+)
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	r := &reader{t: t, done: make(chan struct{})}
+	r := &reader{t: t, done: make(chan struct{}), stopped: make(chan struct{}), resume: make(chan struct{})}
 	var err error
 	if r.in, r.out, err = os.Pipe(); err != nil {
 		t.Fatal(err)
 	}
 	go r.read()
 	t.Cleanup(func() {
+		r.mend()
 		_ = r.out.Close()
 		<-r.done
 		_ = r.in.Close()
@@ -59,18 +68,23 @@ func (r *reader) read() {
 		if err != nil {
 			return
 		}
-		r.mu.Lock()
-		if line = bytes.TrimSpace(line); len(line) > 0 {
+		line = bytes.TrimSpace(line)
+		switch {
+		case len(line) == 0:
+		case string(line) == stop:
+			r.stopped <- struct{}{}
+			<-r.resume
+		default:
+			r.mu.Lock()
 			r.stored = append(r.stored, sinktest.Stored{Body: line})
+			r.mu.Unlock()
 		}
-		r.mu.Unlock()
 	}
 }
 
 // lines waits until the reader has everything that was written, which ends with a line of this test's.
 func (r *reader) lines() []sinktest.Stored {
 	r.t.Helper()
-	const mark = `"mark"`
 	if _, err := r.out.WriteString(mark + "\n"); err != nil {
 		r.t.Fatal(err)
 	}
@@ -88,10 +102,13 @@ func (r *reader) lines() []sinktest.Stored {
 	return nil
 }
 
-// hang stops the reader and fills the pipe.
+// hang stops the reader and fills the pipe, which a reader that is still on its way to its next line would empty again.
 func (r *reader) hang() {
 	r.t.Helper()
-	r.mu.Lock()
+	if _, err := r.out.WriteString(stop + "\n"); err != nil {
+		r.t.Fatal(err)
+	}
+	<-r.stopped
 	r.hangs = true
 	for _, size := range []int{1 << 20, 1} { // the second fills what is left of the last page
 		_ = r.out.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
@@ -109,7 +126,7 @@ func (r *reader) hang() {
 func (r *reader) mend() {
 	if r.hangs {
 		r.hangs = false
-		r.mu.Unlock()
+		r.resume <- struct{}{}
 	}
 }
 

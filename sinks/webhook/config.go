@@ -31,7 +31,7 @@ type Config struct {
 	Auth        *Auth             `yaml:"auth" doc:"how to authenticate"`
 	Signature   *Signature        `yaml:"signature" doc:"sign each request as Standard Webhooks do"`
 	Compression string            `yaml:"compression" doc:"none or gzip; a signature covers the body before compression"`
-	// PermanentStatuses of a single record send it to the dead letter; of an array, they have it taken apart.
+	// A status in PermanentStatuses sends a single record to the dead letter; an array is sent again in halves.
 	PermanentStatuses []int `yaml:"permanentStatuses" doc:"the statuses that say of a record that it can never be taken, so that it goes to the dead letter; every other one is tried again"`
 }
 

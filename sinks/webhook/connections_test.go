@@ -1,14 +1,17 @@
 package webhook
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kubeferry/kubeferry/sinks"
@@ -17,67 +20,121 @@ import (
 
 // TestConnections counts connections: one for each call under way and no more, over HTTP/1.1, and one for all over
 // HTTP/2, with any answers.
+//
+// It has a fake clock: net/http does not use a connection again whose goroutines were not scheduled for 50 ms.
 func TestConnections(t *testing.T) {
-	ca := sinktest.NewAuthority(t)
-	caFile := write(t, "ca.pem", ca.PEM())
-	const workers = 8
 	for _, test := range []struct {
 		name  string
-		tls   *tls.Config
 		proto int
 		conns int
 	}{
-		{"HTTP/1.1", nil, 1, workers},
-		{"HTTP/2", ca.ServerConfig("127.0.0.1"), 2, 1},
+		{"HTTP/1.1", 1, callers},
+		{"HTTP/2", 2, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newReceiver(t, test.tls)
-			sink := open(t, func(c *Config) {
-				c.URL, c.Concurrency = r.url(), workers
-				if test.tls != nil {
-					c.TLS = &sinks.TLS{CAFile: caFile}
+			synctest.Test(t, func(t *testing.T) {
+				if conns, proto := countConnections(t, test.proto); conns != test.conns || proto != test.proto {
+					t.Errorf("got %d connections of HTTP/%d, want %d", conns, proto, test.conns)
 				}
 			})
-			for n := range 20 {
-				if err := sink.Deliver(t.Context(), records(1, fmt.Sprint("alone", n))); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if r.conns != 1 {
-				t.Errorf("got %d connections for requests one after the other, want 1", r.conns)
-			}
-			// All workers are in a request at the same moment, then go on as they like.
-			var together sync.WaitGroup
-			together.Add(workers)
-			r.setAnswer(func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
-				switch {
-				case strings.Contains(string(body), "/1/"):
-					together.Done()
-					together.Wait()
-				case strings.Contains(string(body), "/7/"):
-					w.WriteHeader(http.StatusServiceUnavailable)
-					return false
-				}
-				return true
-			})
-			var wg sync.WaitGroup
-			for worker := range workers {
-				wg.Go(func() {
-					for n := range 50 {
-						err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord(fmt.Sprint("w", worker), n+1)})
-						if (err != nil) != (n+1 == 7) {
-							t.Errorf("worker %d, request %d: %v", worker, n, err)
-						}
-					}
-				})
-			}
-			wg.Wait()
-			if r.conns != test.conns || r.requests[0].ProtoMajor != test.proto {
-				t.Errorf("got %d connections of %s, want %d", r.conns, r.requests[0].Proto, test.conns)
-			}
 		})
 	}
 }
+
+const callers = 8
+
+func countConnections(t *testing.T, wanted int) (conns, proto int) {
+	network := newPipes()
+	var serverTLS *tls.Config
+	var clientTLS *sinks.TLS
+	if wanted == 2 {
+		ca := sinktest.NewAuthority(t)
+		serverTLS, clientTLS = ca.ServerConfig("127.0.0.1"), &sinks.TLS{CAFile: write(t, "ca.pem", ca.PEM())}
+		serverTLS.SessionTicketsDisabled = true // written while the client writes too, they would wait for each other for ever
+	}
+	r := newReceiverOn(t, serverTLS, network)
+	sink := open(t, func(c *Config) { c.URL, c.TLS, c.Concurrency = r.url(), clientTLS, callers })
+	sink.client.Transport.(*http.Transport).DialContext = network.dial
+	for n := range 20 {
+		if err := sink.Deliver(t.Context(), records(1, fmt.Sprint("alone", n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.conns != 1 {
+		t.Errorf("got %d connections for requests one after the other, want 1", r.conns)
+	}
+	// All callers are in a request at the same moment, then go on as they like.
+	var together sync.WaitGroup
+	together.Add(callers)
+	r.setAnswer(func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
+		switch {
+		case strings.Contains(string(body), "/1/"):
+			together.Done()
+			together.Wait()
+		case strings.Contains(string(body), "/7/"):
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return false
+		}
+		return true
+	})
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			for n := range 50 {
+				err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord(fmt.Sprint("w", caller), n+1)})
+				if (err != nil) != (n+1 == 7) {
+					t.Errorf("caller %d, request %d: %v", caller, n, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return r.conns, r.requests[0].ProtoMajor
+}
+
+// pipes is a network in memory, as a fake clock needs it.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	close  func()
+}
+
+func newPipes() *pipes {
+	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	p.close = sync.OnceFunc(func() { close(p.closed) })
+	return p
+}
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case p.conns <- server:
+		return client, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Accept implements [net.Listener].
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (p *pipes) Close() error {
+	p.close()
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (*pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // TestFewStreams: a server that allows one HTTP/2 stream at a time gets more connections, and one that sends each
 // connection away after a while is reconnected to.

@@ -42,11 +42,12 @@ type receiver struct {
 
 func newReceiver(t *testing.T, tlsConfig *tls.Config) *receiver {
 	t.Helper()
-	r := &receiver{
-		t: t, tls: tlsConfig, addr: "127.0.0.1:0",
-		poisoned: map[string]bool{}, failing: map[string]bool{}, mended: make(chan struct{}),
-	}
-	r.start()
+	return newReceiverOn(t, tlsConfig, listen(t, "127.0.0.1:0"))
+}
+
+func newReceiverOn(t *testing.T, tlsConfig *tls.Config, listener net.Listener) *receiver {
+	r := &receiver{t: t, tls: tlsConfig, poisoned: map[string]bool{}, failing: map[string]bool{}, mended: make(chan struct{})}
+	r.serve(listener)
 	t.Cleanup(func() {
 		r.mend()
 		r.server.Close()
@@ -54,12 +55,16 @@ func newReceiver(t *testing.T, tlsConfig *tls.Config) *receiver {
 	return r
 }
 
-func (r *receiver) start() {
-	r.t.Helper()
-	listener, err := net.Listen("tcp", r.addr)
+func listen(t *testing.T, addr string) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", addr)
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
+	return listener
+}
+
+func (r *receiver) serve(listener net.Listener) {
 	r.addr = listener.Addr().String()
 	r.server = &httptest.Server{Listener: listener, EnableHTTP2: r.tls != nil, Config: &http.Server{
 		Handler:  http.HandlerFunc(r.handle),
@@ -226,7 +231,7 @@ func (r *receiver) peer(config func() sinks.Config, secrets ...string) *sinktest
 		Mend: func() {
 			r.mend()
 			if away {
-				r.start()
+				r.serve(listen(r.t, r.addr))
 				away = false
 			}
 		},

@@ -31,7 +31,11 @@ type Server struct {
 	// answer, and PageSize cut pages shorter than the limit in the request. They are set before the first request.
 	NoWatchList, InStream bool
 	PageSize              int
-	// Data is the value of a field that every object has; without it there is none. It is set before the first request.
+	// Inconsistent makes the answer to an expired continue token hold another one, for the rest of the present state, as a real
+	// server does.
+	Inconsistent bool
+	// Data is the value of a field that every object has, without what JSON escapes; without it there is none. It is set
+	// before the first request.
 	Data func(Object) string
 
 	away sync.RWMutex // locked while the server takes no request
@@ -48,6 +52,7 @@ type Server struct {
 	denials  int  // requests to answer with denial
 	denial   int
 	refusals int // 410s sent
+	pages    int // requests to list
 }
 
 // Object is one version of an object.
@@ -67,7 +72,7 @@ func (s *Server) json(o Object) string {
 	}
 	data := ""
 	if s.Data != nil {
-		data = fmt.Sprintf(`,"data":%q`, s.Data(o))
+		data = fmt.Sprintf(`,"data":"%s"`, s.Data(o))
 	}
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","managedFields":[{"manager":"m"}]}%s}`,
 		kind, o.Name, o.Namespace, o.UID(), o.Version, data)
@@ -165,6 +170,13 @@ func (s *Server) Refusals() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refusals
+}
+
+// Pages counts the requests to list.
+func (s *Server) Pages() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pages
 }
 
 // Cut ends every watch, in the middle of a line if asked.
@@ -317,6 +329,7 @@ func statusObject(code int, reason metav1.StatusReason) metav1.Status {
 // what comes after that key, as of that version. It expires once that version is forgotten.
 func (s *Server) list(w http.ResponseWriter, in collection, exact, token string) {
 	version, after := s.version, ""
+	s.pages++
 	if token != "" {
 		exact, after, _ = strings.Cut(token, "/")
 	}
@@ -325,7 +338,12 @@ func (s *Server) list(w http.ResponseWriter, in collection, exact, token string)
 	}
 	if version < s.states {
 		s.refusals++
-		status(w, http.StatusGone, metav1.StatusReasonExpired)
+		answer := statusObject(http.StatusGone, metav1.StatusReasonExpired)
+		if s.Inconsistent && token != "" {
+			answer.Continue = fmt.Sprintf("%d/%s", s.version, after)
+		}
+		w.WriteHeader(http.StatusGone)
+		_ = json.NewEncoder(w).Encode(answer)
 		return
 	}
 	state := s.at(version, in.resource)

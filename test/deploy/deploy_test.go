@@ -37,7 +37,8 @@ func TestManifestsAgree(t *testing.T) {
 	for _, name := range []string{"base", "example"} {
 		t.Run(name, func(t *testing.T) {
 			m := render(t, name)
-			checkRights(t, m)
+			checkRights(t, m, filepath.Join("..", "..", "deploy", name, "kubeferry.yaml"))
+			checkReplicas(t, m)
 			pod := m.deployment.Spec.Template.Spec
 			if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace < m.loaded.Shutdown.Grace+closing {
 				t.Errorf("terminationGracePeriodSeconds is %v, but the program may take %v", grace, m.loaded.Shutdown.Grace+closing)
@@ -55,49 +56,6 @@ func TestManifestsAgree(t *testing.T) {
 				t.Error("no GOMEMLIMIT from limits.memory")
 			}
 		})
-	}
-}
-
-// checkRights wants list and watch of what the configuration names, list of CRDs where that holds a custom resource, and a look
-// at one namespace where there is a state directory: nothing less and nothing more.
-func checkRights(t *testing.T, m *manifests) {
-	t.Helper()
-	var granted, needed []string
-	if m.loaded.StateDir != "" {
-		needed = append(needed, "/namespaces") // to tell the cluster by
-	}
-	for _, rule := range m.role.Rules {
-		if slices.Equal(rule.Resources, []string{"namespaces"}) && slices.Equal(rule.Verbs, []string{"get"}) &&
-			slices.Equal(rule.ResourceNames, []string{metav1.NamespaceSystem}) && m.loaded.StateDir != "" {
-			granted = append(granted, "/namespaces")
-			continue
-		}
-		if slices.Equal(rule.Resources, []string{"customresourcedefinitions"}) && slices.Equal(rule.Verbs, []string{"list"}) {
-			granted = append(granted, "apiextensions.k8s.io/customresourcedefinitions")
-			continue
-		}
-		if !slices.Equal(slices.Sorted(slices.Values(rule.Verbs)), []string{"list", "watch"}) || len(rule.ResourceNames) > 0 {
-			t.Errorf("got rule %+v, want list and watch", rule)
-		}
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				granted = append(granted, group+"/"+resource)
-			}
-		}
-	}
-	for _, source := range m.loaded.Sources {
-		for _, resource := range source.Resources {
-			needed = append(needed, resource.Group+"/"+resource.Resource)
-		}
-	}
-	custom := func(name string) bool { return strings.Contains(name, ".") }
-	if slices.ContainsFunc(needed, custom) {
-		needed = append(needed, "apiextensions.k8s.io/customresourcedefinitions")
-	}
-	slices.Sort(granted)
-	slices.Sort(needed)
-	if !slices.Equal(granted, needed) {
-		t.Errorf("the ClusterRole grants %v, the configuration needs %v", granted, needed)
 	}
 }
 
@@ -146,37 +104,76 @@ func testPodSecurity(t *testing.T, plane *controlplane.ControlPlane, m *manifest
 	}
 }
 
-// onAnyPort makes a configuration listen where several exporters can.
-func onAnyPort(file string) string {
-	return strings.Replace(file, `{listen: ":8080"}`, `{listen: "127.0.0.1:0"}`, 1)
+// replace is strings.Replace for what must be there once.
+func replace(t *testing.T, text, from, to string) string {
+	t.Helper()
+	if strings.Count(text, from) != 1 {
+		t.Fatalf("the configuration has %q %d times", from, strings.Count(text, from))
+	}
+	return strings.Replace(text, from, to, 1)
 }
 
-func testBase(t *testing.T, plane *controlplane.ControlPlane, m *manifests, binary string) {
-	account, err := plane.ServiceAccountConfig(t.Context(), m.deployment.Namespace, m.deployment.Spec.Template.Spec.ServiceAccountName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bus := natstest.Start(t, nil)
-	e := start(t, binary, onAnyPort(m.file), account, "CLUSTER_NAME=test", "NATS_URL="+bus.URL())
-	e.await(t, "/readyz", "ready", isReady)
+// onAnyPort makes a configuration listen where several exporters can.
+func onAnyPort(t *testing.T, file string) string {
+	t.Helper()
+	return replace(t, file, `{listen: ":8080"}`, `{listen: "127.0.0.1:0"}`)
+}
 
-	var wanted []string
-	for _, source := range m.loaded.Sources {
-		for _, resource := range source.Resources {
-			wanted = append(wanted, live(t.Context(), t, plane.Config(), resource)...)
+// testBase runs the two replicas, and kills the one that leads.
+func testBase(t *testing.T, plane *controlplane.ControlPlane, m *manifests, binary string) {
+	bus := natstest.Start(t, nil)
+	run := func() *exporter {
+		account, err := plane.ServiceAccountConfig(t.Context(), m.deployment.Namespace, m.deployment.Spec.Template.Spec.ServiceAccountName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := replace(t, onAnyPort(t, m.file), "/var/lib/kubeferry", t.TempDir())
+		file = replace(t, file, `{listen: ":8443", advertise: "[${POD_IP}]:8443"}`, `{listen: "127.0.0.1:0"}`)
+		file = replace(t, file, "{leaseName: kubeferry}", "{leaseName: kubeferry, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}")
+		return start(t, binary, file, account, "CLUSTER_NAME=test", "NATS_URL="+bus.URL(), "POD_IP=127.0.0.1", "POD_NAMESPACE="+m.deployment.Namespace)
+	}
+	arrive := func() {
+		t.Helper()
+		var wanted []string
+		for _, source := range m.loaded.Sources {
+			for _, resource := range source.Resources {
+				wanted = append(wanted, live(t.Context(), t, plane.Config(), resource)...)
+			}
+		}
+		awaitAll(t, func(ctx context.Context) [][]byte {
+			messages, err := bus.ReadAll(ctx, "KUBEFERRY")
+			if err != nil {
+				return nil // the stream comes with the first record
+			}
+			var bodies [][]byte
+			for _, message := range messages {
+				bodies = append(bodies, message.Data)
+			}
+			return bodies
+		}, wanted)
+	}
+	leads := func(_ int, body string) bool { return strings.Contains(body, `"role": "leader"`) }
+	leader, standby := run(), run()
+	leader.await(t, "/readyz", "ready", isReady)
+	standby.await(t, "/readyz", "ready", isReady)
+	if _, body, err := leader.ask(t.Context(), "/status"); err != nil || !leads(0, string(body)) {
+		leader, standby = standby, leader
+	}
+	leader.await(t, "/status", "one leads", leads)
+	standby.await(t, "/status", "the other has its state", func(_ int, body string) bool {
+		return strings.Contains(body, `"role": "standby"`) && strings.Contains(body, `"inSync": true`)
+	})
+	testReplicaAlerts(t, leader, standby)
+	arrive()
+	leader.process.Kill()
+	standby.await(t, "/status", "the other leads", leads)
+	standby.await(t, "/readyz", "ready", isReady)
+	arrive()
+	for _, line := range standby.lines(t) {
+		if line["level"] == "ERROR" {
+			t.Errorf("the log of the new leader: %v", line)
 		}
 	}
-	awaitAll(t, func(ctx context.Context) [][]byte {
-		messages, err := bus.ReadAll(ctx, "KUBEFERRY")
-		if err != nil {
-			return nil // the stream comes with the first record
-		}
-		var bodies [][]byte
-		for _, message := range messages {
-			bodies = append(bodies, message.Data)
-		}
-		return bodies
-	}, wanted)
 }
 
 // accepted reads what a receiver has.
@@ -260,7 +257,7 @@ func testExample(t *testing.T, plane *controlplane.ControlPlane, binary string) 
 	file := strings.NewReplacer(
 		"https://hooks.example.com/kubernetes", receiver.URL(), "/etc/kubeferry-hook/secret", secret,
 		"/var/lib/kubeferry", t.TempDir(),
-	).Replace(onAnyPort(m.file))
+	).Replace(onAnyPort(t, m.file))
 	e := start(t, binary, file, account)
 	e.await(t, "/readyz", "ready although the CRD is missing", isReady)
 	e.await(t, "/status", "the missing CRD is named", func(_ int, body string) bool {

@@ -1,10 +1,11 @@
 package deploy_test
 
 import (
-	"io/fs"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/kafka"
 	"github.com/kubeferry/kubeferry/sinks/webhook"
+	"github.com/kubeferry/kubeferry/test/internal/alerts"
 )
 
 // TestDocs: what the documentation shows works, and what it points to is there.
@@ -50,30 +52,58 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// TestSecurityPage: the tests that docs/security.md names exist.
-func TestSecurityPage(t *testing.T) {
+// TestAlertsPage: docs/operations.md lists the rules of deploy/alerts.yaml.
+func TestAlertsPage(t *testing.T) {
 	root := filepath.Join("..", "..")
-	tests := map[string]bool{}
-	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(read(t, path), -1) {
-			tests[found[1]] = true
-		}
-		return nil
-	})
+	rules, err := alerts.Load(filepath.Join(root, "deploy", "alerts.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(read(t, filepath.Join(root, "docs", "security.md")), -1)
-	if len(named) < 20 {
-		t.Errorf("the page names %d tests", len(named))
-	}
-	for _, name := range named {
-		if !tests[name] {
-			t.Errorf("docs/security.md names %s, which is not there", name)
+	var want []string
+	for _, rule := range rules {
+		row := fmt.Sprintf("| `%s` | `%s` |", rule.Alert, rule.Expr)
+		if rule.For > 0 {
+			row = fmt.Sprintf("| `%s` | `%s` for %v |", rule.Alert, rule.Expr, rule.For)
 		}
+		want = append(want, row)
+	}
+	got := regexp.MustCompile("(?m)^\\| `Kubeferry[^|]*\\|[^|]*\\|").FindAllString(read(t, filepath.Join(root, "docs", "operations.md")), -1)
+	if !slices.Equal(got, want) {
+		t.Errorf("docs/operations.md has\n%s\ndeploy/alerts.yaml has\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestSecurityPage: the tests that docs/security.md names exist, in the packages that it names.
+func TestSecurityPage(t *testing.T) {
+	root := filepath.Join("..", "..")
+	page := read(t, filepath.Join(root, "docs", "security.md"))
+	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	var tests map[string]bool // of the package that was named last
+	named := map[string]int{}
+	directory := ""
+	for _, found := range regexp.MustCompile("`([a-z0-9/]+)`|\\b(Test[A-Z]\\w+)").FindAllStringSubmatch(page, -1) {
+		if path := found[1]; path != "" {
+			files, err := filepath.Glob(filepath.Join(root, path, "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(files) > 0 {
+				directory, tests = path, map[string]bool{}
+			}
+			for _, file := range files {
+				for _, match := range function.FindAllStringSubmatch(read(t, file), -1) {
+					tests[match[1]] = true
+				}
+			}
+			continue
+		}
+		named[directory]++
+		if !tests[found[2]] {
+			t.Errorf("docs/security.md names %s, which is not in %q", found[2], directory)
+		}
+	}
+	if named["test/e2e"] < 10 || named["pipeline"] < 5 {
+		t.Errorf("the page names %v tests", named)
 	}
 }
 

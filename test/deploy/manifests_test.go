@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,6 +34,9 @@ type manifests struct {
 	objects    []*unstructured.Unstructured
 	deployment appsv1.Deployment
 	role       rbacv1.ClusterRole
+	lease      coordinationv1.Lease // these two are without a name where there is one replica
+	budget     policyv1.PodDisruptionBudget
+	network    networkingv1.NetworkPolicy
 	// file is the configuration in the ConfigMap that the Deployment mounts.
 	file string
 	// loaded is what it means with the environment of the Deployment.
@@ -59,6 +65,12 @@ func render(t *testing.T, name string) *manifests {
 			convert(t, object, &m.deployment)
 		case "ClusterRole":
 			convert(t, object, &m.role)
+		case "Lease":
+			convert(t, object, &m.lease)
+		case "PodDisruptionBudget":
+			convert(t, object, &m.budget)
+		case "NetworkPolicy":
+			convert(t, object, &m.network)
 		case "ConfigMap":
 			var configMap corev1.ConfigMap
 			convert(t, object, &configMap)
@@ -75,7 +87,11 @@ func render(t *testing.T, name string) *manifests {
 		Kinds: []sinks.Kind{nats.Kind(), webhook.Kind()},
 		Getenv: func(name string) (string, bool) {
 			for _, variable := range m.container().Env {
-				if variable.Name == name {
+				switch {
+				case variable.Name != name:
+				case variable.ValueFrom != nil && variable.ValueFrom.FieldRef != nil && variable.ValueFrom.FieldRef.FieldPath == "status.podIP":
+					return "10.0.0.1", true
+				default:
 					return variable.Value, true
 				}
 			}

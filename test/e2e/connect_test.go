@@ -15,8 +15,8 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestValidateConnect runs the command against real servers: what each is like is in the line of its sink, and none gets
-// a record.
+// TestValidateConnect runs the command against real servers: what each resource, right and sink is like is in its line, and no
+// sink gets a record.
 func TestValidateConnect(t *testing.T) {
 	t.Parallel()
 	binary := raceBinary(t)
@@ -36,8 +36,14 @@ func TestValidateConnect(t *testing.T) {
 	if err := os.WriteFile(tokenFile, []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	namespace := newNamespace(t, "connect")
+	account, err := plane(t).ServiceAccountConfig(t.Context(), namespace, "exporter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	grantOne(t, plane(t).Config(), namespace, "", "configmaps")
 	file := writeConfig(t, dir, fmt.Sprintf(`
-sources: [{name: all, resources: [v1/configmaps]}]
+sources: [{name: all, resources: [v1/configmaps, v1/secrets, v1/secret], namespaces: {include: [%[9]s]}}]
 pipelines: [{name: p, sink: good}]
 sinks:
   - {name: good, webhook: {url: %[1]q, insecureCredentials: true, auth: {bearerTokenFile: %[2]q}}}
@@ -50,8 +56,9 @@ sinks:
   - {name: file, file: {path: %[8]q}}
   - {name: nowhere, file: {path: /no/such/directory/f}}
   - {name: out, stdout: {}}
-`, good.URL(), tokenFile, denying.URL(), plain.URL(), secure.URL(), bus.URL(), freeport.Addr(port), filepath.Join(dir, "out.jsonl")))
-	out, err := exec.CommandContext(within(t, wide), binary, "validate", "--connect", "--config", file).CombinedOutput()
+`, good.URL(), tokenFile, denying.URL(), plain.URL(), secure.URL(), bus.URL(), freeport.Addr(port), filepath.Join(dir, "out.jsonl"), namespace))
+	out, err := exec.CommandContext(within(t, wide), binary, "validate", "--connect", "--config", file,
+		"--kubeconfig", writeKubeconfig(t, account)).CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("got %v, want exit code 1", err)
@@ -61,7 +68,8 @@ sinks:
 	for sink, want := range map[string]string{
 		"good": "", "plain": "", "bus": "", "file": "", "out": "",
 		"denying": "check auth and headers", "stranger": "x509: ", "lost": "OTHER", "away": freeport.Addr(port),
-		"nowhere": "/no/such/directory",
+		"nowhere":       "/no/such/directory",
+		"v1/configmaps": "", "v1/secrets": "", "v1/secret": "did you mean v1/secrets?",
 	} {
 		found := false
 		for line := range strings.Lines(text) {
@@ -77,7 +85,7 @@ sinks:
 			t.Errorf("there is no line for %s", sink)
 		}
 	}
-	if !strings.Contains(text, "5 of 10 sinks cannot be delivered to") || strings.Contains(text, token) {
+	if !strings.Contains(text, "8 of 16 checks failed") || strings.Contains(text, token) {
 		t.Errorf("got %s", text)
 	}
 	for _, r := range []*webhooktest.Receiver{good, denying, plain, secure} {

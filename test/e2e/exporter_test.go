@@ -39,11 +39,16 @@ type exporter struct {
 // adjust changes how the program is run.
 func startExporter(tb testing.TB, kubeconfig, config string, adjust ...func(*process.Options)) *exporter {
 	tb.Helper()
+	return runExporter(tb, kubeconfig, writeConfig(tb, tb.TempDir(), config), adjust...)
+}
+
+// runExporter is startExporter with a whole configuration file.
+func runExporter(tb testing.TB, kubeconfig, file string, adjust ...func(*process.Options)) *exporter {
+	tb.Helper()
 	e := &exporter{tb: tb}
 	binary := raceBinary(tb)
 	dir := tb.TempDir()
 	e.log, e.stdout = filepath.Join(dir, "log"), filepath.Join(dir, "stdout")
-	file := writeConfig(tb, dir, config)
 	options := process.Options{
 		Path: binary, Args: []string{"run", "--config", file, "--kubeconfig", kubeconfig}, Log: e.log, Stdout: e.stdout,
 	}

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -91,7 +93,8 @@ func TestRightsTakenAway(t *testing.T) {
 }
 
 // TestRevokedRightShows takes the right to one of two resources away while its watch goes on, which the API server does not
-// end. The probe and the metric follow, and the other watch stays ready. With the right the next opening makes it ready again.
+// end. The probe, the metric and the alert follow, and the other watch stays ready. With the right the next opening makes it
+// ready again.
 func TestRevokedRightShows(t *testing.T) {
 	t.Parallel()
 	config := plane(t).Config()
@@ -105,8 +108,14 @@ func TestRevokedRightShows(t *testing.T) {
 	proxy, kubeconfig := proxyOf(t, account)
 	proxy.Come()
 	hook := webhooktest.Start(t)
-	e := startExporter(t, kubeconfig, hookConfig("[v1/configmaps, v1/events]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
+	e := startExporter(t, kubeconfig, fmt.Sprintf("stateDir: %q\n", t.TempDir())+
+		hookConfig("[v1/configmaps, v1/events]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
 	e.WaitReady()
+	checkAlerts(t, e.Metrics())
+	server := newPrometheus(t, documentedAlerts(t))
+	if fired := server.Hold(e.Metrics(), 10*time.Minute); len(fired) > 0 {
+		t.Errorf("%q fired before anything happened", fired)
+	}
 	restarts := e.Metrics().sum("kubeferry_watch_restarts_total")
 	expect := func(ready float64, probe int) {
 		t.Helper()
@@ -120,7 +129,15 @@ func TestRevokedRightShows(t *testing.T) {
 		})
 	}
 	grants.Delete("events")
+	revoked := time.Now()
 	expect(0, http.StatusServiceUnavailable)
+	if took := time.Since(revoked); took > time.Minute {
+		t.Errorf("it took %v", took)
+	}
+	const alert = `KubeferryWatchNotReady{resource="v1/events"}`
+	if fired := server.Hold(e.Metrics(), 10*time.Minute); !slices.Equal(fired, []string{alert}) {
+		t.Errorf("%q fired without the right, want %s", fired, alert)
+	}
 	e.WaitLogged(wide, "forbidden to watch", "Role in namespace "+namespace, "events")
 	objectsIn(t, config, events, namespace).Create("late", map[string]any{
 		"reason": "Test", "type": "Normal", "involvedObject": map[string]any{"kind": "Pod", "namespace": namespace, "name": "none"},
@@ -138,6 +155,9 @@ func TestRevokedRightShows(t *testing.T) {
 	bind(grants, namespace, "events")
 	proxy.Cut()
 	expect(1, http.StatusOK)
+	if firing := server.Scrape(e.Metrics()); len(firing) > 0 {
+		t.Errorf("%q fires with the right", firing)
+	}
 }
 
 // grantOne lets the ServiceAccount exporter list and watch one resource in its namespace, by a role and a binding of the

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -192,6 +193,25 @@ func (b *Broker) CreateTopicWith(name string, partitions int, settings map[strin
 	if err != nil {
 		b.tb.Fatalf("create topic %q: %v", name, err)
 	}
+}
+
+// CountTopics returns how many topics have names with a prefix.
+func (b *Broker) CountTopics(prefix string) (n int) {
+	b.tb.Helper()
+	ctx, cancel := context.WithTimeout(b.tb.Context(), startTimeout)
+	defer cancel()
+	client := b.client()
+	defer client.Close()
+	topics, err := kadm.NewClient(client).ListTopics(ctx)
+	if err != nil {
+		b.tb.Fatalf("list topics: %v", err)
+	}
+	for name := range topics {
+		if strings.HasPrefix(name, prefix) {
+			n++
+		}
+	}
+	return n
 }
 
 // start starts nodes side by side: brokers are ready only once the controller is.

@@ -25,7 +25,7 @@ func InstallWidgets(ctx context.Context, config *rest.Config) error {
 		return fmt.Errorf("create CRD %s: %w", widgets, err)
 	}
 	err = poll(ctx, func() error { // Established comes a little before the server serves it
-		_, err := client.Resource(Widgets().GVR).List(ctx, metav1.ListOptions{Limit: 1})
+		_, err := client.Resource(Widgets().GVR).Namespace(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})
 		return err
 	})
 	if err != nil {

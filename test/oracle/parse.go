@@ -21,12 +21,31 @@ type payload struct {
 		Resource string `json:"resource"`
 	} `json:"resource"`
 	Object    *object `json:"object"`
-	Snapshot  bool    `json:"snapshot"`
+	Snapshot  bool    `json:"-"`
 	Inferred  bool    `json:"inferred"`
 	Namespace string  `json:"namespace"` // of a gap
 	From      string  `json:"from"`      // of a gap
 	To        string  `json:"to"`        // empty where the resource is gone
 	Unclean   bool    `json:"unclean"`
+	Phase     string  `json:"phase"` // of a mark, and what follows
+	Count     int     `json:"count"`
+	Complete  bool    `json:"complete"`
+	of        string  // the member "snapshot" of a mark
+}
+
+// UnmarshalJSON reads a member that is a text in marks, and true in other records.
+func (p *payload) UnmarshalJSON(text []byte) error {
+	type plain payload
+	members := struct {
+		*plain
+		Snapshot any `json:"snapshot"`
+	}{plain: (*plain)(p)}
+	if err := json.Unmarshal(text, &members); err != nil {
+		return err
+	}
+	p.Snapshot = members.Snapshot == true
+	p.of, _ = members.Snapshot.(string)
+	return nil
 }
 
 type object struct {
@@ -62,8 +81,11 @@ func ParseCloudEvent(body []byte) (Record, error) {
 		return r, err
 	}
 	want := "dev.kubeferry.resource." + strings.ToLower(r.Type)
-	if r.Type == Gap {
+	switch r.Type {
+	case Gap:
 		want = "dev.kubeferry.gap"
+	case Mark:
+		want = "dev.kubeferry.snapshot"
 	}
 	switch {
 	case e.SpecVersion != "1.0":
@@ -82,12 +104,12 @@ func ParseJSON(body []byte) (Record, error) {
 		ID       string `json:"id"`
 		Subject  string `json:"subject"`
 		Sequence string `json:"sequence"`
-		payload
 	}
-	if err := json.Unmarshal(body, &e); err != nil {
+	var data payload
+	if err := errors.Join(json.Unmarshal(body, &e), json.Unmarshal(body, &data)); err != nil {
 		return Record{}, fmt.Errorf("parse record: %w", err)
 	}
-	return assemble(e.ID, e.Subject, e.Sequence, e.payload)
+	return assemble(e.ID, e.Subject, e.Sequence, data)
 }
 
 // ParseRaw reads a record of format raw: the bare object, and the headers beside it. Of a gap the body is that of
@@ -172,6 +194,17 @@ func assemble(id, subject, sequence string, data payload) (Record, error) {
 	if r.Type == Gap {
 		r.From, r.To, r.Unclean = data.From, data.To, data.Unclean
 		if data.Namespace != r.Namespace {
+			fault("namespace %q beside subject %q", data.Namespace, subject)
+		}
+		return r, errors.Join(faults...)
+	}
+
+	if r.Type == Mark {
+		r.Phase, r.Of, r.Count, r.Complete = data.Phase, data.of, data.Count, data.Complete
+		if version != r.Of+"-"+r.Phase || r.Of == "" || r.Phase != "started" && r.Phase != "completed" {
+			fault("phase %q of snapshot %q", r.Phase, r.Of)
+		}
+		if data.Namespace != r.Namespace || r.Name != "" {
 			fault("namespace %q beside subject %q", data.Namespace, subject)
 		}
 		return r, errors.Join(faults...)

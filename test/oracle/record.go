@@ -13,6 +13,7 @@ const (
 	Modified = "MODIFIED"
 	Deleted  = "DELETED"
 	Gap      = "GAP"
+	Mark     = "SNAPSHOT"
 )
 
 // Record is what a pipeline delivered, reduced to what can be judged without looking into the object.
@@ -31,6 +32,10 @@ type Record struct {
 	// where the resource is gone, which an oracle cannot judge.
 	From, To string
 	Unclean  bool
+	// Of a mark: which end of which snapshot, with how many objects, and whether all of them arrived.
+	Phase, Of string
+	Count     int
+	Complete  bool
 }
 
 // id is the id that a change has by contract.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -23,6 +24,8 @@ type Request struct {
 	Time    time.Time
 	// Status is what was answered; 0 if the request got no answer.
 	Status int
+
+	hidden bool // there are only marks in it
 }
 
 // Receiver is an HTTP server on loopback. Its methods may be called from any goroutine.
@@ -33,6 +36,7 @@ type Receiver struct {
 	mu       sync.Mutex // guards what follows
 	behavior Behavior
 	requests []*Request
+	marks    []Record
 	changed  chan struct{} // closed and replaced with every request
 }
 
@@ -95,6 +99,13 @@ func (r *Receiver) Accepted() []Record {
 	return records
 }
 
+// Marks returns the accepted records that stand around snapshots. No other method returns them.
+func (r *Receiver) Marks() []Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.marks)
+}
+
 // Changed is closed with the next request. Take it before looking at the requests, then nothing is missed.
 func (r *Receiver) Changed() <-chan struct{} {
 	r.mu.Lock()
@@ -112,7 +123,9 @@ func (r *Receiver) serve(w http.ResponseWriter, hr *http.Request) {
 		return
 	}
 	req.Body = body
-	req.Records = split(req.Header, body)
+	var marks []Record
+	req.Records, marks = split(req.Header, body)
+	req.hidden = len(req.Records) == 0 && len(marks) > 0
 
 	r.mu.Lock()
 	answer := r.behavior(req)
@@ -142,6 +155,11 @@ func (r *Receiver) serve(w http.ResponseWriter, hr *http.Request) {
 		panic(http.ErrAbortHandler)
 	default:
 		req.Status = answer.Status
+		if answer.Status/100 == 2 {
+			r.mu.Lock()
+			r.marks = append(r.marks, marks...)
+			r.mu.Unlock()
+		}
 		// Before it is sent: whoever got the answer finds the request here.
 		r.remember(req)
 		if answer.RetryAfter > 0 {
@@ -171,7 +189,9 @@ func (r *Receiver) last(hr *http.Request, d time.Duration) bool {
 func (r *Receiver) remember(req *Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.requests = append(r.requests, req)
+	if !req.hidden {
+		r.requests = append(r.requests, req)
+	}
 	close(r.changed)
 	r.changed = make(chan struct{})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strings"
 )
 
 // Record is one record of a request's body.
@@ -13,9 +14,19 @@ type Record struct {
 	Body json.RawMessage
 }
 
-// split takes a body apart: an array has many records, anything else is one.
-func split(header http.Header, body []byte) []Record {
-	body = bytes.TrimSpace(body)
+// split takes a body apart: an array has many records, anything else is one. Marks of snapshots are returned apart.
+func split(header http.Header, body []byte) (records, marks []Record) {
+	for _, r := range parts(header, bytes.TrimSpace(body)) {
+		if strings.HasSuffix(r.ID, "/SNAPSHOT") {
+			marks = append(marks, r)
+		} else {
+			records = append(records, r)
+		}
+	}
+	return records, marks
+}
+
+func parts(header http.Header, body []byte) []Record {
 	if len(body) == 0 {
 		return nil
 	}

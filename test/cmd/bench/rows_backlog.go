@@ -25,7 +25,7 @@ func (l *lab) floorSide(n int, path string) side {
 
 // The targets of existing Events: times the floor's CPU time, and MiB.
 const (
-	eventsTarget = 2.2
+	eventsTarget = 2.0
 	eventsMemory = 80
 )
 
@@ -51,7 +51,7 @@ func backlogPods(ctx context.Context, l *lab) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.backlogChecks("backlog, Pods", of, 3.5, 120), nil
+	return l.backlogChecks("backlog, Pods", of, 2.0, 120), nil
 }
 
 // backlogChecks compares the CPU time with the floor's, and the memory with a bound in MiB.

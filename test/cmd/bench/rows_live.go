@@ -119,7 +119,7 @@ func live(ctx context.Context, l *lab) ([]check, error) {
 	l.point(plotCPU, "live, Events", "floor", median(each(of.a, cpuEach)))
 	l.point(plotCPU, "live, Events", "kubeferry", median(each(of.b, cpuEach)))
 	return []check{
-		of.against("CPU per change, µs", cpuEach, atMost(1.4, "≤ 1.4 × floor")),
+		of.against("CPU per change, µs", cpuEach, atMost(1.5, "≤ 1.5 × floor")),
 		of.against("peak RSS, MiB", peak, nil),
 		of.against("changes/s", speed, nil),
 	}, nil

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubeferry/kubeferry/internal/app"
+)
+
+func newSnapshot() *cobra.Command {
+	var file string
+	var request app.SnapshotRequest
+	command := &cobra.Command{
+		Use:   "snapshot --config FILE --pipeline P",
+		Short: "Have the running exporter send what exists to one pipeline",
+		Long: `snapshot has the exporter that runs on the configuration's stateDir send to one pipeline what exists now, as ADDED with
+"snapshot": true, between two records of type dev.kubeferry.snapshot. Changes go on meanwhile. The command goes through the
+socket in stateDir, so it runs where the exporter does, with kubectl exec for example, and waits for the end.
+
+The exit code is 1 if a record went to the dead letter. Interrupted, the command ends and the snapshot goes on. If the exporter
+is restarted, the snapshot begins anew under another id.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			loaded, err := loadQuietly(file)
+			if err != nil {
+				return err
+			}
+			if loaded.StateDir == "" {
+				return errors.New("there is no stateDir: a snapshot goes through the socket in it")
+			}
+			request.StateDir = loaded.StateDir
+			out := &snapshotProgress{out: command.OutOrStdout()}
+			if f, ok := out.out.(*os.File); ok {
+				info, err := f.Stat()
+				out.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+			}
+			err = app.Snapshot(command.Context(), request, out.show)
+			out.end()
+			if err != nil {
+				return &app.FailureError{Err: err}
+			}
+			return nil
+		},
+	}
+	addConfigFlag(command, &file)
+	command.Flags().StringVar(&request.Pipeline, "pipeline", "", "the pipeline that gets the snapshot")
+	command.Flags().StringVar(&request.Source, "source", "", "only of this source")
+	command.Flags().StringVar(&request.Resource, "resource", "", "only of this resource, as it is in the file: apps/v1/deployments")
+	_ = command.MarkFlagRequired("pipeline") // it exists
+	return command
+}
+
+// snapshotProgress shows at a terminal how far snapshots are, and at the end what was sent.
+type snapshotProgress struct {
+	out      io.Writer
+	terminal bool
+	last     []app.SnapshotStatus
+}
+
+func (p *snapshotProgress) show(all []app.SnapshotStatus) {
+	p.last = all
+	if !p.terminal {
+		return
+	}
+	var sent uint64
+	left := 0
+	for _, s := range all {
+		sent, left = sent+s.Sent, left+s.Left
+	}
+	fmt.Fprintf(p.out, "\r\x1b[K%d sent, %d left", sent, left)
+}
+
+func (p *snapshotProgress) end() {
+	if p.terminal {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+	for _, s := range p.last {
+		end := fmt.Sprintf("%d left", s.Left)
+		switch {
+		case s.Done && s.Complete:
+			end = "complete"
+		case s.Done:
+			end = "not complete"
+		}
+		where := s.Resource
+		if s.Namespace != "" {
+			where += " in " + s.Namespace
+		}
+		fmt.Fprintf(p.out, "%s (source %s): %d sent, %s\n", where, s.Source, s.Sent, end)
+	}
+}

@@ -1,0 +1,135 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/kubeferry/kubeferry/source"
+)
+
+// snapshotsPath begins snapshots with POST, and reads how far they are with GET. The parameters are pipeline, source and
+// resource; the last two may be empty.
+const snapshotsPath = "/snapshots"
+
+// snapshots serves requests for snapshots on demand.
+type snapshots struct {
+	sources []*source.Source
+	mu      sync.Mutex // one request at a time: it checks all watches before it begins with one
+}
+
+func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
+	pipeline, from, resource := r.FormValue("pipeline"), r.FormValue("source"), r.FormValue("resource")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var chosen []*source.Source
+	for _, one := range s.sources {
+		if from == "" || from == one.Name() {
+			chosen = append(chosen, one)
+		}
+	}
+	if r.Method == http.MethodPost {
+		if err := requestSnapshots(chosen, pipeline, resource); err != nil {
+			http.Error(w, err.Error()+describe(chosen, pipeline, resource), http.StatusConflict)
+			return
+		}
+	}
+	_ = json.NewEncoder(w).Encode(statuses(chosen, pipeline, resource)) // the client went away
+}
+
+func requestSnapshots(chosen []*source.Source, pipeline, resource string) error {
+	for _, try := range []bool{true, false} { // all of them, or none
+		watches := 0
+		for _, one := range chosen {
+			n, err := one.RequestSnapshot(pipeline, resource, try)
+			if err != nil {
+				return err
+			}
+			watches += n
+		}
+		if watches == 0 {
+			return fmt.Errorf("the pipeline %q takes no such resource from the running exporter's sources", pipeline)
+		}
+	}
+	return nil
+}
+
+func statuses(chosen []*source.Source, pipeline, resource string) []source.SnapshotStatus {
+	all := []source.SnapshotStatus{}
+	for _, one := range chosen {
+		all = append(all, one.Snapshots(pipeline, resource)...)
+	}
+	return all
+}
+
+// describe is how far the snapshots are that are under way.
+func describe(chosen []*source.Source, pipeline, resource string) (text string) {
+	for _, s := range statuses(chosen, pipeline, resource) {
+		if !s.Done {
+			text += fmt.Sprintf("; %s of source %q: %d sent, %d left", s.Resource, s.Source, s.Sent, s.Left)
+		}
+	}
+	return text
+}
+
+// SnapshotRequest is what a snapshot on demand is of.
+type SnapshotRequest struct {
+	StateDir, Pipeline string
+	Source, Resource   string // empty for all
+}
+
+// SnapshotStatus is how far one snapshot is.
+type SnapshotStatus = source.SnapshotStatus
+
+// Snapshot has the exporter that runs on a state directory send a snapshot, and calls progress every now and then until all
+// records are delivered. It returns an error if one of them went to the dead letter.
+func Snapshot(ctx context.Context, request SnapshotRequest, progress func([]SnapshotStatus)) error {
+	exporter := newRunning(request.StateDir)
+	defer exporter.client.CloseIdleConnections()
+	query := url.Values{"pipeline": {request.Pipeline}, "source": {request.Source}, "resource": {request.Resource}}
+	var found []source.SnapshotStatus
+	for method := http.MethodPost; ; method = http.MethodGet {
+		content, err := exporter.request(ctx, method, snapshotsPath+"?"+query.Encode(), nil)
+		if method == http.MethodPost && errors.As(err, new(*net.OpError)) {
+			return fmt.Errorf("no exporter runs on %s: %w", request.StateDir, err)
+		}
+		if method == http.MethodGet && err != nil && ctx.Err() == nil {
+			return fmt.Errorf("the exporter ended: the snapshot begins anew when it runs again: %w", err)
+		}
+		if err == nil {
+			err = json.Unmarshal(content, &found)
+		}
+		if err != nil {
+			return err
+		}
+		progress(found)
+		if done, incomplete := ended(found); done && incomplete > 0 {
+			return fmt.Errorf("%d snapshots are not complete: records went to the dead letter", incomplete)
+		} else if done {
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("the snapshot goes on without this command: %w", context.Cause(ctx))
+		}
+	}
+}
+
+func ended(all []source.SnapshotStatus) (done bool, incomplete int) {
+	for _, s := range all {
+		if !s.Done {
+			return false, 0
+		}
+		if !s.Complete {
+			incomplete++
+		}
+	}
+	return true, incomplete
+}

@@ -1,0 +1,265 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/kubeferry/kubeferry/internal/durable"
+)
+
+// copySuffix is of a copy that is not whole. A standby that is killed may leave one; the next copy replaces it.
+const copySuffix = ".copy"
+
+// Replica is the state directory of a standby: a copy of the leader's state, and the copy that will take its place.
+type Replica struct {
+	path   string
+	report func(message string, err error)
+
+	mu   sync.Mutex // guards what follows
+	db   *bolt.DB   // nil for none
+	info Info       // of db
+	next *bolt.DB   // the copy that is not whole; nil for none
+	// unusable is why the file in the directory cannot be used; it is set aside when a copy takes its place.
+	unusable error
+}
+
+// OpenReplica opens a state directory to follow a leader. What is in it is not changed before a copy of the leader's state is
+// whole.
+func OpenReplica(dir string, report func(message string, err error)) (*Replica, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	r := &Replica{path: filepath.Join(dir, fileName), report: report}
+	switch _, err := os.Stat(r.path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return r, nil
+	case err != nil:
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	err := verify(r.path)
+	if errors.Is(err, errUnusable) {
+		report("the copy of the leader's state cannot be used; waiting for another", err)
+		r.unusable = err
+		return r, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.db, err = openReplica(r.path); err != nil {
+		return nil, err
+	}
+	err = r.db.View(func(tx *bolt.Tx) error {
+		if tx.Bucket(metaBucket) == nil {
+			return nil // nothing was committed
+		}
+		return getJSON(tx.Bucket(metaBucket), metaKey, &r.info)
+	})
+	if err == nil && r.info.Format > format {
+		err = fmt.Errorf("%s has format %d, and this version of kubeferry reads format %d only: start the version that wrote it; %s", r.path, r.info.Format, format, leftAlone)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.db.Close())
+	}
+	return r, nil
+}
+
+func openReplica(path string) (*bolt.DB, error) {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{
+		Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, PreLoadFreelist: true,
+	})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		err = ErrLocked
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return db, nil
+}
+
+// Info returns what the copy holds about the leader's run. It is the zero value for an empty one.
+func (r *Replica) Info() Info {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.info
+}
+
+// BeginCopy begins a copy that replaces the one in the directory once it is whole.
+func (r *Replica) BeginCopy() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.dropCopy(); err != nil {
+		return err
+	}
+	db, err := openReplica(r.path + copySuffix)
+	if err != nil {
+		return err
+	}
+	db.NoSync = true // nobody reads it before it is whole
+	r.next = db
+	return nil
+}
+
+// dropCopy removes a copy that is not whole.
+func (r *Replica) dropCopy() error {
+	if r.next != nil {
+		_ = r.next.Close() // it is removed
+		r.next = nil
+	}
+	if err := os.Remove(r.path + copySuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Apply writes changes in one transaction: to the copy that was begun, or to the one in the directory. stamp is of their last
+// commit, nil while they are ranges.
+func (r *Replica) Apply(changes []Changes) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	db, info := r.db, Info{}
+	if r.next != nil {
+		db = r.next
+	}
+	if db == nil {
+		return errors.New("changes without a copy")
+	}
+	err := guarded(func() error {
+		return db.Update(func(tx *bolt.Tx) error {
+			for _, c := range changes {
+				if err := c.apply(tx); err != nil {
+					return err
+				}
+			}
+			if r.next != nil {
+				return nil
+			}
+			return getJSON(tx.Bucket(metaBucket), metaKey, &info)
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("write the copy of the leader's state: %w", err)
+	}
+	if r.next == nil {
+		r.info = info
+	}
+	return nil
+}
+
+// guarded makes bbolt's panic on a damaged page an error.
+func guarded(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("damaged: %v", p)
+		}
+	}()
+	return f()
+}
+
+// EndCopy makes the copy that was begun the one in the directory. The former file is set aside if it holds what is waiting
+// nowhere else.
+func (r *Replica) EndCopy() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next == nil {
+		return errors.New("no copy was begun")
+	}
+	var info Info
+	err := guarded(func() error {
+		return r.next.View(func(tx *bolt.Tx) error {
+			for _, name := range [][]byte{metaBucket, watchesBucket, logsBucket} {
+				if tx.Bucket(name) == nil {
+					return fmt.Errorf("%w: it has no %s", errChanges, name)
+				}
+			}
+			return getJSON(tx.Bucket(metaBucket), metaKey, &info)
+		})
+	})
+	switch {
+	case err != nil:
+		return err
+	case info.Format > format:
+		return fmt.Errorf("the leader's state has format %d, and this version of kubeferry reads format %d only", info.Format, format)
+	case info.Replica == nil || info.Replica.Lineage == "":
+		return fmt.Errorf("%w: no stamp", errChanges)
+	}
+	if err := r.next.Sync(); err != nil {
+		return fmt.Errorf("write the copy of the leader's state: %w", err)
+	}
+	r.next.NoSync = false
+	if err := r.makeRoom(&info); err != nil {
+		return err
+	}
+	if err := os.Rename(r.path+copySuffix, r.path); err != nil {
+		return err
+	}
+	if r.db != nil {
+		_ = r.db.Close() // nothing was written to it, and its file is gone
+	}
+	r.db, r.next, r.info, r.unusable = r.next, nil, info, nil
+	_ = durable.SyncDir(filepath.Dir(r.path)) // else a loss of power may bring the old file back, which is as good
+	return nil
+}
+
+// makeRoom sets the file in the directory aside if it holds undelivered entries or dead letters that the new one may lack.
+func (r *Replica) makeRoom(next *Info) error {
+	if r.unusable != nil {
+		return setAside(r.path, "it cannot be used; "+whatIsLeft(r.path)+" can be read: see `exporter state recover`", r.unusable, r.report)
+	}
+	if r.db == nil || r.info.Format == 0 || next.Epoch == r.info.Epoch && r.info.Replica != nil && next.Replica.Includes(*r.info.Replica) {
+		return nil
+	}
+	waiting, letters, err := r.waiting()
+	if err != nil || waiting+letters == 0 {
+		return err
+	}
+	return setAside(r.path, "another replica leads, and did not have its last commits; "+left(waiting, letters)+" are in it", nil, r.report)
+}
+
+func (r *Replica) waiting() (entries, letters uint64, err error) {
+	err = r.db.View(func(tx *bolt.Tx) error {
+		logs, meta := tx.Bucket(logsBucket), tx.Bucket(metaBucket)
+		if logs == nil {
+			return nil
+		}
+		var size LogSize
+		if meta.Get(deadLettersKey) != nil {
+			if err := getJSON(meta, deadLettersKey, &size); err != nil {
+				return err
+			}
+		}
+		letters = size.Entries
+		return logs.ForEachBucket(func(name []byte) error {
+			err := getJSON(logs, sizeKey(name), &size)
+			entries += size.Entries
+			return err
+		})
+	})
+	return entries, letters, err
+}
+
+// Close lets go of the directory, and drops a copy that is not whole.
+func (r *Replica) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.dropCopy()
+	if r.db != nil {
+		err = errors.Join(err, r.db.Close())
+		r.db = nil
+	}
+	return err
+}
+
+func getJSON(b *bolt.Bucket, key []byte, value any) error {
+	if b == nil {
+		return fmt.Errorf("%w: no %s", errChanges, key)
+	}
+	return json.Unmarshal(b.Get(key), value)
+}

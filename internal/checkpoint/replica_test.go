@@ -1,0 +1,334 @@
+package checkpoint_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// tapped is what a leader's store sends.
+type tapped struct {
+	stamps  []checkpoint.Stamp
+	changes [][]checkpoint.Changes
+	err     error
+}
+
+func (l *tapped) tap(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
+	if err != nil {
+		l.err = err
+		return
+	}
+	l.stamps, l.changes = append(l.stamps, *stamp), append(l.changes, changes)
+}
+
+func openReplica(t testing.TB, dir string) (*checkpoint.Replica, *[]string) {
+	t.Helper()
+	var reports []string
+	r, err := checkpoint.OpenReplica(dir, func(message string, err error) { reports = append(reports, fmt.Sprint(message, err)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r, &reports
+}
+
+// someCommit changes watches, logs and dead letters of a store, small numbers of each, so that keys come again.
+func someCommit(t testing.TB, random *rand.Rand, seq *uint64) *checkpoint.Commit {
+	c := &checkpoint.Commit{}
+	pick := func(n int) int { return random.IntN(n) }
+	for w := range 3 {
+		if pick(2) == 0 {
+			continue
+		}
+		change := delta.WatchChange{Watch: fmt.Sprint("w", w), Meta: fmt.Appendf(nil, `{"position":"%d"}`, pick(1000))}
+		for range pick(20) {
+			k := delta.Known{Namespace: "n", Name: fmt.Sprint(pick(40)), Version: delta.NewVersion("u", fmt.Sprint(pick(1000)))}
+			if pick(3) == 0 {
+				k.Retained, k.Previous = true, []byte(strings.Repeat("x", pick(300)))
+			}
+			if pick(4) == 0 {
+				change.Remove = append(change.Remove, delta.Known{Namespace: "n", Name: k.Name})
+			} else if !slices.ContainsFunc(change.Put, func(o delta.Known) bool { return o.Name == k.Name }) {
+				change.Put = append(change.Put, k)
+			}
+		}
+		c.Watches = append(c.Watches, change)
+	}
+	for p := range 2 {
+		change := delta.LogChange{Pipeline: fmt.Sprint("p", p)}
+		for range pick(5) {
+			*seq++
+			change.Append = append(change.Append, entry(t, *seq))
+		}
+		for range pick(5) {
+			change.Remove = append(change.Remove, uint64(pick(int(*seq)+1)))
+		}
+		if pick(10) == 0 {
+			change.Redo, change.From = true, uint64(pick(int(*seq)+1))
+			change.Append = nil
+		}
+		if !change.Empty() {
+			c.Logs = append(c.Logs, change)
+		}
+	}
+	if pick(3) == 0 {
+		*seq++
+		c.DeadLetters.Append = []checkpoint.DeadLetter{{Seq: *seq, Letter: []byte(`{"a":1}`)}}
+		c.DeadLetters.Remove = []uint64{uint64(pick(int(*seq) + 1))}
+	}
+	return c
+}
+
+// content is all that a file holds.
+func content(t testing.TB, path string) []string {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var lines []string
+	var walk func(path string, b *bolt.Bucket) error
+	walk = func(path string, b *bolt.Bucket) error {
+		lines = append(lines, path+"/")
+		return b.ForEach(func(key, value []byte) error {
+			if value == nil {
+				return walk(path+"/"+string(key), b.Bucket(key))
+			}
+			lines = append(lines, fmt.Sprintf("%s/%q=%q", path, key, value))
+			return nil
+		})
+	}
+	err = db.View(func(tx *bolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bolt.Bucket) error { return walk(string(name), b) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+// TestCopyEqualsTheState copies a state in small ranges while commits change it, and follows further ones: what is in the copy is what
+// is in the leader's file, key by key.
+func TestCopyEqualsTheState(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		leaderDir, standbyDir := t.TempDir(), t.TempDir()
+		s, _ := open(t, leaderDir)
+		seq := uint64(0)
+		commit := func() {
+			t.Helper()
+			c := someCommit(t, random, &seq)
+			if err := s.Commit(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 5 {
+			commit()
+		}
+		sent := &tapped{}
+		s.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(7), sent.tap)
+		commit()
+		r, reports := openReplica(t, standbyDir)
+		if err := r.BeginCopy(); err != nil {
+			t.Fatal(err)
+		}
+		applied := len(sent.changes)
+		catchUp := func() {
+			t.Helper()
+			for ; applied < len(sent.changes); applied++ {
+				if err := r.Apply(sent.changes[applied]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for at, first := checkpoint.Range(nil), true; first || at != nil; first = false {
+			catchUp()
+			for range random.IntN(3) { // on disk before the range is read, and sent behind it
+				commit()
+			}
+			changes, next, _, err := s.ReadRange(at, 1+random.IntN(2000))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Apply([]checkpoint.Changes{changes}); err != nil {
+				t.Fatal(err)
+			}
+			at = next
+		}
+		catchUp()
+		if err := r.EndCopy(); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			commit()
+			catchUp()
+		}
+		if got, want := r.Info().Replica, sent.stamps[len(sent.stamps)-1]; got == nil || got.Compare(want) != 0 || got.Lineage != "l" || got.Term != 7 {
+			t.Errorf("the copy is at %+v, want %+v", got, want)
+		}
+		if err := errors.Join(r.Close(), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		got, want := content(t, filepath.Join(standbyDir, "kubeferry.db")), content(t, filepath.Join(leaderDir, "kubeferry.db"))
+		if !slices.Equal(got, want) {
+			t.Fatalf("seed %d: the copy differs:\n%s\nwant:\n%s", seed, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		if len(*reports) > 0 {
+			t.Error(*reports)
+		}
+		copied, _ := open(t, standbyDir) // a leader's start finds nothing wrong with it
+		if copied.Info().Replica.Commit != sent.stamps[len(sent.stamps)-1].Commit {
+			t.Errorf("%+v", copied.Info())
+		}
+	}
+}
+
+// TestFileIsReplaced replaces a former file by a copy. It is kept beside the new one if it holds what the new one may lack.
+func TestFileIsReplaced(t *testing.T) {
+	log := []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 1)}}}
+	for _, test := range []struct {
+		name          string
+		former, newer checkpoint.Stamp // each gets one commit more
+		epoch         int
+		waiting       bool
+		aside         bool
+	}{
+		{"an earlier commit of the term", checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 5}, checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 9}, 0, true, false},
+		{
+			"the next leader had it",
+			checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 5},
+			checkpoint.Stamp{Lineage: "l", Term: 4, Commit: 9, Began: []checkpoint.TermStart{{4, 6}}},
+			0, true, false,
+		},
+		{
+			"the next leader did not have it",
+			checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 6},
+			checkpoint.Stamp{Lineage: "l", Term: 4, Commit: 9, Began: []checkpoint.TermStart{{4, 6}}},
+			0, true, true,
+		},
+		{
+			"nothing waits in it",
+			checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 6},
+			checkpoint.Stamp{Lineage: "l", Term: 4, Commit: 9, Began: []checkpoint.TermStart{{4, 6}}},
+			0, false, false,
+		},
+		{"of another lineage", checkpoint.Stamp{Lineage: "k", Term: 3, Commit: 5}, checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 9}, 0, true, true},
+		{"of another epoch", checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 5}, checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 9}, 1, true, true},
+		{"of a single replica", checkpoint.Stamp{}, checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 9}, 0, true, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			former, leader := t.TempDir(), t.TempDir()
+			write := func(dir string, stamp checkpoint.Stamp, epoch int, logs []delta.LogChange) *checkpoint.Store {
+				s, _ := open(t, dir)
+				if stamp.Lineage != "" {
+					s.Lead(stamp, new(tapped).tap)
+				}
+				info := s.Info()
+				info.Epoch = epoch
+				if err := s.Commit(&checkpoint.Commit{Info: &info, Logs: logs}); err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			logs := log
+			if !test.waiting {
+				logs = nil
+			}
+			if err := write(former, test.former, 0, logs).Close(); err != nil {
+				t.Fatal(err)
+			}
+			s := write(leader, test.newer, test.epoch, nil)
+			r, reports := openReplica(t, former)
+			copyAll(t, s, r)
+			aside, err := filepath.Glob(filepath.Join(former, "*.set-aside-*"))
+			if err != nil || len(aside) > 1 || len(aside) == 1 != test.aside || len(*reports) != len(aside) {
+				t.Fatalf("set aside: %v %v, reports %v", aside, err, *reports)
+			}
+			if test.aside && !strings.Contains((*reports)[0], "1 undelivered entries") {
+				t.Error(*reports)
+			}
+			if r.Info().Replica.Lineage != "l" {
+				t.Errorf("%+v", r.Info())
+			}
+		})
+	}
+}
+
+func copyAll(t testing.TB, s *checkpoint.Store, r *checkpoint.Replica) {
+	t.Helper()
+	err := r.BeginCopy()
+	for at, first := checkpoint.Range(nil), true; err == nil && (first || at != nil); first = false {
+		var changes checkpoint.Changes
+		if changes, at, _, err = s.ReadRange(at, 100); err == nil {
+			err = r.Apply([]checkpoint.Changes{changes})
+		}
+	}
+	if err = errors.Join(err, r.EndCopy()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCopyThatIsNotWhole is dropped, and the former one is as it was.
+func TestCopyThatIsNotWhole(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, t.TempDir())
+	s.Lead(checkpoint.Stamp{Lineage: "l", Term: 2}, new(tapped).tap)
+	if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 1)}}}}); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := openReplica(t, dir)
+	copyAll(t, s, r)
+	before := *r.Info().Replica
+	if err := r.BeginCopy(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Apply([]checkpoint.Changes{{'x'}}); err == nil {
+		t.Error("changes that make no sense are applied")
+	}
+	if err := r.EndCopy(); err == nil {
+		t.Error("half a copy is whole")
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, _ = openReplica(t, dir)
+	if got := r.Info().Replica; got == nil || got.Compare(before) != 0 {
+		t.Errorf("the former copy is at %+v, want %+v", got, before)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*.copy")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+}
+
+// TestDamagedReplica counts as empty, and is set aside when a copy takes its place.
+func TestDamagedReplica(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "kubeferry.db"), []byte(strings.Repeat("damage", 3000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := open(t, t.TempDir())
+	s.Lead(checkpoint.Stamp{Lineage: "l", Term: 2}, new(tapped).tap)
+	if err := s.Commit(&checkpoint.Commit{}); err != nil {
+		t.Fatal(err)
+	}
+	r, reports := openReplica(t, dir)
+	if r.Info().Replica != nil {
+		t.Errorf("%+v", r.Info())
+	}
+	copyAll(t, s, r)
+	aside, err := filepath.Glob(filepath.Join(dir, "*.set-aside-*"))
+	if err != nil || len(aside) != 1 || len(*reports) != 2 {
+		t.Errorf("set aside: %v %v; %v", aside, err, *reports)
+	}
+}

@@ -1,0 +1,74 @@
+package checkpoint
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Stamp is which commit of which history a file holds, where replicas share a state.
+type Stamp struct {
+	// Lineage is random, made with an empty state.
+	Lineage string `json:"lineage"`
+	// Term is the number of the leader that wrote the commit; each has a higher one than those before.
+	Term uint64 `json:"term"`
+	// Commit counts the commits of the lineage.
+	Commit uint64 `json:"commit"`
+	// Began has an item for each of the latest terms, the last one included.
+	Began []TermStart `json:"began,omitempty"`
+	// RedactionKey is the key that the first leader made, where none is configured.
+	RedactionKey []byte `json:"redactionKey,omitempty"`
+}
+
+// TermStart is the commit that a leader began with.
+type TermStart struct {
+	Term  uint64 `json:"term"`
+	After uint64 `json:"after"`
+}
+
+// maxTerms is how many terms a stamp remembers.
+const maxTerms = 16
+
+// Begin returns the stamp that a new leader begins with.
+func (s Stamp) Begin(term uint64) Stamp {
+	s.Term = term
+	s.Began = append(slices.Clone(s.Began), TermStart{term, s.Commit})
+	s.Began = s.Began[max(0, len(s.Began)-maxTerms):]
+	return s
+}
+
+// next is the stamp of the next commit.
+func (s *Stamp) next() *Stamp {
+	next := *s
+	next.Commit++
+	return &next
+}
+
+// Compare orders the commits of one lineage.
+func (s Stamp) Compare(other Stamp) int {
+	return cmp.Or(cmp.Compare(s.Term, other.Term), cmp.Compare(s.Commit, other.Commit))
+}
+
+// Includes reports whether all that the other commit wrote is certainly part of this history.
+func (s Stamp) Includes(other Stamp) bool {
+	if s.Lineage != other.Lineage || s.Compare(other) < 0 {
+		return false
+	}
+	if s.Term == other.Term {
+		return true
+	}
+	for n, began := range s.Began {
+		if began.Term > other.Term { // the first leader after it
+			return other.Commit <= began.After && (n > 0 || len(s.Began) < maxTerms)
+		}
+	}
+	return false
+}
+
+// Lead makes each commit carry a stamp, the first one the next after begin. tap is called with each commit, in their order,
+// after it is on disk. After an error, when what is on disk is not certain, it gets only that.
+func (s *Store) Lead(begin Stamp, tap func(stamp *Stamp, changes []Changes, err error)) {
+	s.info.Replica, s.tap = &begin, tap
+}
+
+// Unclean makes the store one whose last run did not end with a last commit.
+func (s *Store) Unclean() { s.info.Clean = false }

@@ -1,0 +1,55 @@
+package config
+
+import (
+	"net"
+	"time"
+)
+
+// replicas checks what several replicas need.
+func (v *validator) replicas() {
+	e, r := v.config.LeaderElection, v.config.Replication
+	switch {
+	case e == nil && r == nil:
+		return
+	case e == nil:
+		v.fault("replication", "needs leaderElection")
+		return
+	case r == nil:
+		v.fault("leaderElection", "needs replication: without it a replica that takes over has no state")
+		return
+	case v.config.StateDir == "":
+		v.fault("leaderElection", "needs stateDir: without it there is no state to take over")
+	}
+	v.leaseTimes(e)
+	host, _, err := net.SplitHostPort(r.Listen)
+	if err != nil {
+		v.fault("replication.listen", "must be an address, as host:port or :port%s", v.detail("replication.listen", err))
+	}
+	switch _, _, invalid := net.SplitHostPort(r.Advertise); {
+	case r.Advertise == "" && err == nil && (host == "" || net.ParseIP(host).IsUnspecified()):
+		v.fault("replication.advertise", "is required, as listen names no host: ${POD_IP}:8443")
+	case r.Advertise != "" && invalid != nil:
+		v.fault("replication.advertise", "must be an address, as host:port%s", v.detail("replication.advertise", invalid))
+	}
+}
+
+func (v *validator) leaseTimes(e *LeaderElection) {
+	const at = "leaderElection"
+	if e.LeaseName == "" && v.has(at+".leaseName") {
+		v.fault(at+".leaseName", "must not be empty")
+	}
+	if e.LeaseDuration < 3*time.Second || e.LeaseDuration%time.Second != 0 {
+		v.fault(at+".leaseDuration", "must be at least 3s, in whole seconds")
+	}
+	if e.RenewDeadline >= e.LeaseDuration {
+		v.fault(at+".renewDeadline", "must be less than leaseDuration")
+	}
+	// client-go waits up to 1.2 times as long.
+	if e.RetryPeriod < 100*time.Millisecond || e.RetryPeriod*6/5 >= e.RenewDeadline {
+		v.fault(at+".retryPeriod", "must be at least 100ms, and with a fifth more be less than renewDeadline")
+	}
+	// The watch cache of an API server remembers 75 s.
+	if e.StaleWait < 0 || e.LeaseDuration+e.StaleWait > 70*time.Second {
+		v.warn(at+".staleWait", "with leaseDuration is more than 70s: the API server may have forgotten what a late replica needs, which then sends a gap record")
+	}
+}

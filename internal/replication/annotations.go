@@ -1,0 +1,80 @@
+package replication
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// The annotations of the Lease.
+const (
+	prefix = "kubeferry.dev/"
+	// annotationCluster and annotationClusterUID are whose state it is.
+	annotationCluster    = prefix + "cluster"
+	annotationClusterUID = prefix + "cluster-uid"
+	annotationLineage    = prefix + "lineage"
+	annotationEpoch      = prefix + "epoch"
+	// annotationTerm is the leader's.
+	annotationTerm = prefix + "term"
+	// annotationCommit is <term>/<commit>, the newest that a standby has acknowledged; the leader's own while none is in sync. It has
+	// a term of its own because a leader that dies before its first commit leaves states of the term before.
+	annotationCommit = prefix + "commit"
+	// annotationAddress and annotationCertificate are where standbys connect to, and the SHA-256 of the certificate there.
+	annotationAddress     = prefix + "address"
+	annotationCertificate = prefix + "certificate-sha256"
+	// annotationReleased is the term of the leader that gave the Lease up, and holds nothing over any more.
+	annotationReleased = prefix + "released"
+)
+
+// record is what the annotations of a Lease say.
+type record struct {
+	cluster, clusterUID string
+	claim               Claim // with the term of the commit
+	term                uint64
+	endpoint            Endpoint
+	released            uint64
+}
+
+// Endpoint is where a leader serves its standbys.
+type Endpoint struct {
+	Address string
+	// Certificate is the SHA-256 of the server's certificate, in hexadecimal.
+	Certificate string
+}
+
+// readRecord reads the annotations of a Lease. What makes no sense counts as nothing: then everybody is behind it, or nobody.
+func readRecord(lease *coordinationv1.Lease) record {
+	a := lease.Annotations
+	number := func(text string) uint64 {
+		n, _ := strconv.ParseUint(text, 10, 64)
+		return n
+	}
+	term, commit, _ := strings.Cut(a[annotationCommit], "/")
+	return record{
+		cluster: a[annotationCluster], clusterUID: a[annotationClusterUID],
+		claim: Claim{
+			Lineage: a[annotationLineage], Epoch: int(min(number(a[annotationEpoch]), 999)),
+			Term: number(term), Commit: number(commit),
+		},
+		term: number(a[annotationTerm]), released: number(a[annotationReleased]),
+		endpoint: Endpoint{a[annotationAddress], a[annotationCertificate]},
+	}
+}
+
+// write replaces the annotations of a Lease.
+func (r *record) write(lease *coordinationv1.Lease) {
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	for name, value := range map[string]string{
+		annotationCluster: r.cluster, annotationClusterUID: r.clusterUID,
+		annotationLineage: r.claim.Lineage, annotationEpoch: strconv.Itoa(r.claim.Epoch), annotationTerm: strconv.FormatUint(r.term, 10),
+		annotationCommit:  fmt.Sprintf("%d/%d", r.claim.Term, r.claim.Commit),
+		annotationAddress: r.endpoint.Address, annotationCertificate: r.endpoint.Certificate,
+		annotationReleased: strconv.FormatUint(r.released, 10),
+	} {
+		lease.Annotations[name] = value
+	}
+}

@@ -1,0 +1,77 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Authenticator makes and checks the tokens by which a standby shows that it has the leader's ServiceAccount.
+type Authenticator interface {
+	// Token returns a token for an audience.
+	Token(ctx context.Context, audience string) (string, error)
+	// Check returns why a token is not one of this process's ServiceAccount for the audience; nil if it is one.
+	Check(ctx context.Context, audience, token string) error
+}
+
+// audience is what a standby's token is made for, so that it is worth nothing to anybody but the leader whose certificate that is.
+func audience(certificate string) string { return "kubeferry:" + certificate }
+
+// serviceAccount authenticates through the API server.
+type serviceAccount struct {
+	client          kubernetes.Interface
+	namespace, name string
+}
+
+// errRefused means that a token is not one of the ServiceAccount.
+var errRefused = errors.New("the token is refused")
+
+// NewAuthenticator returns one for the ServiceAccount that the client uses. Any other user is an error.
+func NewAuthenticator(ctx context.Context, client kubernetes.Interface) (Authenticator, error) {
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("find out which ServiceAccount this is: %w", err)
+	}
+	name := review.Status.UserInfo.Username
+	parts := strings.Split(name, ":")
+	if len(parts) != 4 || !strings.HasPrefix(name, "system:serviceaccount:") {
+		return nil, fmt.Errorf("replicas need a ServiceAccount to recognize each other, and this is the user %q", name)
+	}
+	return &serviceAccount{client, parts[2], parts[3]}, nil
+}
+
+// Token implements [Authenticator].
+func (a *serviceAccount) Token(ctx context.Context, audience string) (string, error) {
+	seconds := int64(600) // the shortest that the API server makes
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}, ExpirationSeconds: &seconds}}
+	answer, err := a.client.CoreV1().ServiceAccounts(a.namespace).CreateToken(ctx, a.name, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("request a token: %w", err)
+	}
+	return answer.Status.Token, nil
+}
+
+// Check implements [Authenticator].
+func (a *serviceAccount) Check(ctx context.Context, audience, token string) error {
+	if token == "" {
+		return fmt.Errorf("%w: there is none", errRefused)
+	}
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{audience}}}
+	answer, err := a.client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
+	want := "system:serviceaccount:" + a.namespace + ":" + a.name
+	switch {
+	case err != nil:
+		return fmt.Errorf("review a token: %w", err)
+	case !answer.Status.Authenticated || !slices.Contains(answer.Status.Audiences, audience):
+		return fmt.Errorf("%w: it is not valid for this leader", errRefused)
+	case answer.Status.User.Username != want:
+		return fmt.Errorf("%w: it is that of %q, not of %q", errRefused, answer.Status.User.Username, want)
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+// Package replication lets several replicas of the program share one state, of which one leads and delivers.
+//
+// # Roles
+//
+// All of them run for one Lease. The leader watches, delivers and commits. A standby watches nothing and delivers nothing: it holds
+// a copy of the leader's state. After a commit is on the leader's disk it is sent to every standby; the leader waits for none of
+// them. A copy that is late by some commits is the state of some commits ago, as after a crash: the API server gives what
+// happened since, and what was acknowledged since is sent again under the same ids.
+//
+// # The copy
+//
+// A standby connects to the address in the Lease. It gets ranges of keys, each read in a short transaction, and between them the commits
+// meanwhile. Changes are puts and removes of keys: applied twice they are the same as once, and a range is never older than a commit
+// that was sent before it. So at the end the copy equals some commit, which the leader names; then it takes the place of the
+// former copy, and each commit is applied in one transaction and acknowledged. A connection that breaks means a new copy, in a
+// file of its own. A standby for which too much waits is dropped, and so are all when a commit of the leader fails.
+//
+// # Who may lead
+//
+// Each commit has a stamp: a lineage (random, made with an empty state), the term of the leader that wrote it, and a number that grows. The
+// Lease says in annotations which lineage, epoch, term and number the newest copy has that the leader knows of: that of a
+// standby in sync, else its own. Term and number compare in that order; another lineage or a lower epoch is older. A Lease is free when
+// its leader gave it up, or did not renew it for its duration. Then a replica that is not older than the Lease takes it at once, an
+// older one after staleWait, an empty one after five minutes: [Lease] checks that in the update that takes it, and the new term is
+// one more than any that it knows. A Lease without annotations was made by hand, perhaps in place of another that a leader still
+// counts on: it is free once it was seen for its duration, and the term behind it is a random number higher.
+//
+// # When a leader must stop
+//
+// A Lease is valid for its duration from before its last renewal was sent, by the larger of monotonic and wall time. When one
+// second is left, [Gate] cancels the deliveries under way and lets none begin. The leader goes on when the Lease is renewed, if
+// nobody else held it meanwhile. If somebody did, the process ends, and starts again as a standby.
+//
+// A leader that is stopped lets the deliveries under way end, writes a last commit, waits for a standby to acknowledge it, gives the
+// Lease up and closes the connections. To a standby a closed connection means that it reads the Lease at once.
+//
+// # The connection
+//
+// TLS with a certificate that the leader makes at its start and whose SHA-256 is in the Lease. A standby shows a token of its
+// ServiceAccount that was requested for that SHA-256 as audience, so it is worth nothing elsewhere, and the leader has the API server
+// review it. Whoever may write the Lease can name another leader; docs/security.md says what that means.
+package replication

@@ -1,0 +1,122 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/leaderelection"
+)
+
+// Timing is of client-go's leader election.
+type Timing struct {
+	// LeaseDuration is how long a Lease is valid behind a renewal; RenewDeadline is how long renewals are tried before the election
+	// begins anew, and RetryPeriod the pause between them.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// Election takes the Lease when it may be taken, and renews it.
+type Election struct {
+	lease  *Lease
+	timing Timing
+	logger *slog.Logger
+
+	led  chan struct{} // closed once this process leads
+	once sync.Once
+	wake chan struct{}
+}
+
+// NewElection makes an election; nothing is read before Run.
+func NewElection(lease *Lease, timing Timing, logger *slog.Logger) *Election {
+	return &Election{lease: lease, timing: timing, logger: logger, led: make(chan struct{}), wake: make(chan struct{}, 1)}
+}
+
+// Led is closed once this process leads.
+func (e *Election) Led() <-chan struct{} { return e.led }
+
+// TryNow makes Run read the Lease at once, as when the leader has closed its connection.
+func (e *Election) TryNow() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run reads the Lease until it may be taken, takes it, and renews it until ctx ends or another process has led since. A Lease
+// that cannot be renewed in time is renewed later, if it never changed hands.
+func (e *Election) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-e.lease.Lost():
+			cancel()
+		case <-stop:
+		}
+	}()
+	for ctx.Err() == nil {
+		if !e.lease.Status().Leading && !e.awaitFree(ctx) {
+			break
+		}
+		if err := e.elect(ctx); err != nil {
+			return err
+		}
+	}
+	return e.lease.Status().Err
+}
+
+// awaitFree returns true once the Lease may be taken.
+func (e *Election) awaitFree(ctx context.Context) bool {
+	// Twice as often as a leader renews, so that a renewal is seen soon: the Lease ends a duration behind that.
+	ticker := time.NewTicker(e.timing.RetryPeriod / 2)
+	defer ticker.Stop()
+	failed := false
+	for {
+		_, _, err := e.lease.Get(ctx)
+		status := e.lease.Status()
+		missing := apierrors.IsNotFound(err)
+		if status.Err == nil && (err == nil || missing) && (status.Leading || status.Waiting == nil) {
+			return true
+		}
+		if err != nil && status.Err == nil && !failed && ctx.Err() == nil {
+			e.logger.Warn("cannot read the Lease; trying again", "lease", e.lease.Describe(), "err", err)
+		}
+		failed = err != nil
+		select {
+		case <-ticker.C:
+		case <-e.wake:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// elect runs client-go's election until it gives up.
+func (e *Election) elect(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Another one may be faster: then the Lease must be read as above.
+	limit := time.AfterFunc(2*e.timing.RetryPeriod, func() {
+		if !e.lease.Status().Leading {
+			cancel()
+		}
+	})
+	defer limit.Stop()
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: e.lease, LeaseDuration: e.timing.LeaseDuration, RenewDeadline: e.timing.RenewDeadline, RetryPeriod: e.timing.RetryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { e.once.Do(func() { close(e.led) }) },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	elector.Run(ctx)
+	return nil
+}

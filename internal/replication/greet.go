@@ -1,0 +1,88 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+)
+
+const (
+	// helloTimeout bounds a connection before it is known whose it is.
+	helloTimeout = 5 * time.Second
+	// maxStrangers bounds the connections of which it is not known, and maxReviews how many tokens are checked at once.
+	maxStrangers = 32
+	maxReviews   = 4
+)
+
+// greet makes sure that a connection is that of a replica.
+func (l *Leader) greet(ctx context.Context, conn net.Conn) error {
+	if !l.addStranger(conn) {
+		return net.ErrClosed
+	}
+	defer l.removeStranger(conn)
+	_ = conn.SetDeadline(time.Now().Add(helloTimeout)) // fails with the connection
+	var h hello
+	if err := readHello(conn, &h); err != nil {
+		return fmt.Errorf("no hello: %w", err)
+	}
+	select {
+	case l.reviews <- struct{}{}:
+		defer func() { <-l.reviews }()
+	case <-time.After(helloTimeout):
+		return errors.New("too many connections")
+	}
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	_ = conn.SetDeadline(time.Now().Add(helloTimeout))
+	if err := l.auth.Check(ctx, audience(l.certificate), h.Token); err != nil {
+		_ = writeHello(conn, welcome{Refused: "the token is refused"})
+		return err
+	}
+	if !slices.Contains(h.Protocols, protocol) {
+		_ = writeHello(conn, welcome{Refused: fmt.Sprintf("this leader speaks protocol %d", protocol)})
+		return fmt.Errorf("a standby that speaks protocols %v only", h.Protocols)
+	}
+	if err := writeHello(conn, welcome{Protocol: protocol}); err != nil {
+		return err
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+// addStranger closes the oldest one beyond the bound, so that idle connections keep no standby out.
+func (l *Leader) addStranger(conn net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	if len(l.strangers) >= maxStrangers {
+		cut(l.strangers[0])
+		l.strangers = l.strangers[1:]
+	}
+	l.strangers = append(l.strangers, conn)
+	return true
+}
+
+func (l *Leader) removeStranger(conn net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.strangers = slices.DeleteFunc(l.strangers, func(other net.Conn) bool { return other == conn })
+}
+
+// refuse logs the first connection that is refused for a reason. Any Pod may connect as often as it likes.
+func (l *Leader) refuse(conn net.Conn, err error) {
+	kind := "other"
+	if errors.Is(err, errRefused) {
+		kind = "token"
+	}
+	l.mu.Lock()
+	first := !l.refused[kind] && !l.closed
+	l.refused[kind] = true
+	l.mu.Unlock()
+	if first {
+		l.logger.Warn("a connection to the port for standbys is refused; further ones are not logged", "address", conn.RemoteAddr().String(), "err", err)
+	}
+}

@@ -1,0 +1,349 @@
+package replication
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// LeaseClient reads and writes the Lease, as the typed client does.
+type LeaseClient interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (*coordinationv1.Lease, error)
+	Create(ctx context.Context, lease *coordinationv1.Lease, options metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Update(ctx context.Context, lease *coordinationv1.Lease, options metav1.UpdateOptions) (*coordinationv1.Lease, error)
+}
+
+// LeaseOptions make a [Lease].
+type LeaseOptions struct {
+	Client          LeaseClient
+	Name, Namespace string
+	// Identity is random per process.
+	Identity string
+	// Cluster and ClusterUID are the configured name, and the uid of kube-system; the uid is empty if it is not known.
+	Cluster, ClusterUID string
+	// Duration is how long the Lease is valid behind a renewal, in whole seconds.
+	Duration time.Duration
+	// StaleWait is how long a replica with an older state than the last leader's leaves a free Lease to others.
+	StaleWait time.Duration
+	// Claim returns what this replica holds.
+	Claim func() Claim
+	Now   func() time.Time // nil: time.Now
+}
+
+var (
+	// ErrLost means that another replica leads, or has led, since this one did.
+	ErrLost = errors.New("another replica leads")
+	// ErrOtherCluster means that the Lease is that of an exporter of another cluster.
+	ErrOtherCluster = errors.New("the Lease belongs to another cluster")
+	errNotYet       = errors.New("the Lease may not be taken yet")
+)
+
+// Lease is the lock that client-go's leader election works on. It takes a Lease only for a state that is new enough: that is
+// checked in the update that takes it, which fails if the Lease has changed since.
+type Lease struct {
+	options LeaseOptions
+
+	mu sync.Mutex // guards what follows
+	// seen is the Lease as last read or written, nil if it does not exist; since is when that one was first seen.
+	seen  *coordinationv1.Lease
+	since time.Time
+	// lastRead is when it was last read.
+	lastRead time.Time
+	read     bool // some answer came
+	changes  int  // how often the holder changed
+	// leading is set once this process took the Lease. renewed is when its last renewal was sent.
+	leading bool
+	term    uint64
+	before  Claim // what the Lease said of the state when this process took it
+	behind  bool  // whether that was newer than this one's
+	renewed time.Time
+	// published is the claim that the last renewal wrote.
+	published Claim
+	endpoint  Endpoint
+	lost      error
+	onLost    chan struct{} // closed once lost is set
+}
+
+var _ resourcelock.Interface = (*Lease)(nil)
+
+// NewLease makes the lock.
+func NewLease(options LeaseOptions) *Lease {
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	return &Lease{options: options, onLost: make(chan struct{})}
+}
+
+// Identity implements [resourcelock.Interface].
+func (l *Lease) Identity() string { return l.options.Identity }
+
+// Describe implements [resourcelock.Interface].
+func (l *Lease) Describe() string { return l.options.Namespace + "/" + l.options.Name }
+
+// RecordEvent implements [resourcelock.Interface].
+func (l *Lease) RecordEvent(string) {}
+
+// Get implements [resourcelock.Interface].
+func (l *Lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	lease, err := l.options.Client.Get(ctx, l.options.Name, metav1.GetOptions{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case apierrors.IsNotFound(err):
+		l.observe(nil)
+		return nil, nil, err
+	case err != nil:
+		return nil, nil, err
+	}
+	l.observe(lease)
+	if l.lost != nil {
+		return nil, nil, l.lost
+	}
+	found := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)
+	if !l.leading && l.takeable() == nil {
+		found.HolderIdentity = "" // so that it is taken, by whatever clock client-go goes
+	}
+	raw, err := json.Marshal(lease)
+	return found, raw, err
+}
+
+// observe notes a Lease as it is; l.mu is held.
+func (l *Lease) observe(lease *coordinationv1.Lease) {
+	now := l.options.Now()
+	before := l.seen
+	if !l.read || (lease == nil) != (before == nil) || lease != nil && (lease.UID != before.UID || lease.ResourceVersion != before.ResourceVersion) {
+		l.since = now
+	}
+	// An API server that was away is no reason to take the Lease: its leader could not renew it, and gets the time for that.
+	if elapsed(l.lastRead, now) > l.options.Duration/2 {
+		l.since = now
+	}
+	l.lastRead = now
+	if l.read && holder(lease) != "" && holder(lease) != holder(before) {
+		l.changes++
+	}
+	l.seen, l.read = lease, true
+	r, lost := record{}, l.lost
+	if lease != nil {
+		r = readRecord(lease)
+	}
+	switch {
+	case lost != nil:
+	case l.leading && r.term == 0 && elapsed(l.renewed, now) > l.options.Duration:
+		lost = fmt.Errorf("%w: %s was made anew, and another may have held the one before", ErrLost, l.Describe())
+	case lease == nil:
+	case r.cluster != "" && r.cluster != l.options.Cluster:
+		lost = fmt.Errorf("%w: %s is that of cluster %q, and this is %q: give each its own leaseName", ErrOtherCluster, l.Describe(), r.cluster, l.options.Cluster)
+	case r.clusterUID != "" && l.options.ClusterUID != "" && r.clusterUID != l.options.ClusterUID:
+		lost = fmt.Errorf("%w: the uid of kube-system in %s is %s, and here %s", ErrOtherCluster, l.Describe(), r.clusterUID, l.options.ClusterUID)
+	case l.leading && (holder(lease) != "" && holder(lease) != l.options.Identity || r.term > l.term):
+		lost = fmt.Errorf("%w: %s is held by %q in term %d", ErrLost, l.Describe(), holder(lease), r.term)
+	case !l.leading && holder(lease) == l.options.Identity: // the answer to the update that took it was lost
+		l.leading, l.term = true, r.term
+	}
+	if lost != nil && l.lost == nil {
+		l.lost = lost
+		close(l.onLost)
+	}
+}
+
+func holder(lease *coordinationv1.Lease) string {
+	if lease == nil || lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+// takeable returns nil if this replica may take the Lease that was last seen, else for how long it may not; l.mu is held.
+//
+// The Lease is free when its leader gave it up, or has not renewed it for as long as it is valid. One without annotations was made
+// anew: a leader may be at work that has not noticed. So it counts as if it were held.
+func (l *Lease) takeable() error {
+	valid := l.options.Duration
+	if l.seen == nil {
+		return l.free(valid, Claim{})
+	}
+	r := readRecord(l.seen)
+	if d := l.seen.Spec.LeaseDurationSeconds; holder(l.seen) != "" && d != nil {
+		valid = max(valid, time.Duration(*d)*time.Second)
+	}
+	if holder(l.seen) == "" && r.term != 0 && r.released == r.term {
+		valid = 0
+	}
+	return l.free(valid, r.claim)
+}
+
+func (l *Lease) free(valid time.Duration, claim Claim) error {
+	left := valid + l.options.Claim().patience(claim, l.options.StaleWait) - elapsed(l.since, l.options.Now())
+	if left > 0 {
+		return fmt.Errorf("%w: not for %v, unless it is given up", errNotYet, left.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// elapsed is how long ago a moment was, by the larger of monotonic and wall time: a machine that slept has not counted the
+// one, and one whose clock was set back has not counted the other.
+func elapsed(since, now time.Time) time.Duration {
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
+}
+
+// Create implements [resourcelock.Interface].
+func (l *Lease) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.options.Name, Namespace: l.options.Namespace}}
+	return l.hold(lease, &ler, func() (*coordinationv1.Lease, error) {
+		return l.options.Client.Create(ctx, lease, metav1.CreateOptions{})
+	})
+}
+
+// Update implements [resourcelock.Interface].
+func (l *Lease) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
+	l.mu.Lock()
+	lease := l.seen.DeepCopy()
+	l.mu.Unlock()
+	if lease == nil {
+		return errors.New("the Lease was not read")
+	}
+	return l.hold(lease, &ler, func() (*coordinationv1.Lease, error) {
+		return l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})
+	})
+}
+
+// hold takes or renews the Lease, if this replica may.
+func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElectionRecord, write func() (*coordinationv1.Lease, error)) error {
+	before, claim := readRecord(lease), l.options.Claim()
+	l.mu.Lock()
+	leading, term, err := l.leading, l.term, l.lost
+	if err == nil && !leading {
+		term, err = max(before.term, before.claim.Term, claim.Term)+1, l.takeable()
+		if before.term == 0 { // if it was deleted others may have led, and no term comes twice
+			term += mathrand.Uint64N(1 << 32)
+		}
+	}
+	r := record{
+		cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: claim, term: term, endpoint: l.endpoint,
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(ler)
+	r.write(lease)
+	sent := l.options.Now()
+	written, err := write() // without the mutex: whoever asks for how long the Lease is valid must not wait for the API server
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !leading {
+		l.leading, l.term, l.before, l.behind = true, term, before.claim, claim.behind(before.claim)
+		l.changes++
+	}
+	l.seen, l.since, l.renewed, l.published = written, sent, sent, claim
+	return nil
+}
+
+// Release gives the Lease up. Nothing may be handed over any more, and the election must have ended.
+func (l *Lease) Release(ctx context.Context) error {
+	for {
+		now := metav1.NewTime(l.options.Now())
+		nobody := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now} // as client-go writes it
+		l.mu.Lock()
+		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
+		r := record{cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, term: l.term, released: l.term}
+		l.renewed = time.Time{}
+		l.mu.Unlock()
+		if !leading || err != nil {
+			return err
+		}
+		r.claim = l.options.Claim()
+		lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&nobody)
+		r.write(lease)
+		_, err = l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		if _, _, err := l.Get(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// SetEndpoint sets where the leader serves standbys, for the next renewal.
+func (l *Lease) SetEndpoint(e Endpoint) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.endpoint = e
+}
+
+// Leader returns where the present leader serves standbys, if it is another process.
+func (l *Lease) Leader() (e Endpoint, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := holder(l.seen); h == "" || h == l.options.Identity {
+		return Endpoint{}, false
+	}
+	e = readRecord(l.seen).endpoint
+	return e, e.Address != ""
+}
+
+// Lost is closed once this process may not lead any more.
+func (l *Lease) Lost() <-chan struct{} { return l.onLost }
+
+// LeaseStatus is what a replica knows of the Lease.
+type LeaseStatus struct {
+	Leading bool
+	Term    uint64
+	// Before is what the Lease said of the last leader's state when this process took it, and Behind is set if that was newer than
+	// this one's.
+	Before Claim
+	Behind bool
+	// Holder is the identity of who holds it.
+	Holder string
+	// Changes counts how often the holder changed as this process saw it.
+	Changes int
+	// Err is [ErrLost] or [ErrOtherCluster] once this process may not lead any more.
+	Err error
+	// Waiting is why a Lease may not be taken yet.
+	Waiting error
+}
+
+// Status returns what is known of the Lease.
+func (l *Lease) Status() LeaseStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := LeaseStatus{
+		Leading: l.leading, Term: l.term, Before: l.before, Behind: l.behind, Holder: holder(l.seen), Changes: l.changes, Err: l.lost,
+	}
+	switch {
+	case l.leading:
+	case l.read:
+		s.Waiting = l.takeable()
+	default:
+		s.Waiting = fmt.Errorf("%w: it was not read", errNotYet)
+	}
+	return s
+}
+
+// Left returns for how long deliveries may go on: until a second before the Lease may be another's. That is counted from before
+// the last renewal was sent, since the time of the answer says nothing about when the API server wrote it. It is 0 until
+// the Lease names the lineage and the epoch of what would be delivered.
+func (l *Lease) Left() time.Duration {
+	claim := l.options.Claim()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leading || l.lost != nil || l.renewed.IsZero() ||
+		claim.Lineage == "" || claim.Lineage != l.published.Lineage || claim.Epoch != l.published.Epoch {
+		return 0
+	}
+	return l.options.Duration - margin - elapsed(l.renewed, l.options.Now())
+}

@@ -1,0 +1,348 @@
+package replication_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/kubeferry/kubeferry/internal/replication"
+)
+
+// leases is an API server that holds one Lease. test/e2e runs the real one; here the clock is ours.
+type leases struct {
+	mu      sync.Mutex
+	lease   *coordinationv1.Lease
+	version int
+	away    bool
+	// lostAnswer makes the next write take effect although its sender gets an error.
+	lostAnswer bool
+}
+
+var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+
+func (l *leases) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.away:
+		return nil, errors.New("away")
+	case l.lease == nil:
+		return nil, apierrors.NewNotFound(leaseResource, "l")
+	}
+	return l.lease.DeepCopy(), nil
+}
+
+func (l *leases) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lease != nil {
+		return nil, apierrors.NewAlreadyExists(leaseResource, "l")
+	}
+	return l.put(lease, types.UID("uid"+strconv.Itoa(l.version)))
+}
+
+func (l *leases) Update(_ context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.lease == nil:
+		return nil, apierrors.NewNotFound(leaseResource, "l")
+	case lease.ResourceVersion != l.lease.ResourceVersion || lease.UID != l.lease.UID:
+		return nil, apierrors.NewConflict(leaseResource, "l", errors.New("it has changed"))
+	}
+	return l.put(lease, l.lease.UID)
+}
+
+func (l *leases) put(lease *coordinationv1.Lease, uid types.UID) (*coordinationv1.Lease, error) {
+	if l.away {
+		return nil, errors.New("away")
+	}
+	if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil && *seconds <= 0 {
+		return nil, apierrors.NewBadRequest("spec.leaseDurationSeconds: must be greater than 0")
+	}
+	l.version++
+	l.lease = lease.DeepCopy()
+	l.lease.UID, l.lease.ResourceVersion = uid, strconv.Itoa(l.version)
+	if l.lostAnswer {
+		l.lostAnswer = false
+		return nil, errors.New("the answer is lost")
+	}
+	return l.lease.DeepCopy(), nil
+}
+
+// edit changes the Lease as somebody with kubectl does.
+func (l *leases) edit(change func(*coordinationv1.Lease)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.version++
+	l.lease = l.lease.DeepCopy()
+	l.lease.ResourceVersion = strconv.Itoa(l.version)
+	change(l.lease)
+}
+
+// world is an API server and a clock.
+type world struct {
+	leases
+	now time.Time
+}
+
+const duration = 10 * time.Second
+
+// candidate is a process that wants the Lease.
+type candidate struct {
+	*replication.Lease
+	world *world
+	name  string
+	claim replication.Claim
+}
+
+func (w *world) candidate(name string, claim replication.Claim) *candidate {
+	c := &candidate{world: w, name: name, claim: claim}
+	c.Lease = replication.NewLease(replication.LeaseOptions{
+		Client: &w.leases, Name: "l", Namespace: "n", Identity: name, Cluster: "c", ClusterUID: "u", Duration: duration, StaleWait: 30 * time.Second,
+		Claim: func() replication.Claim { return c.claim }, Now: func() time.Time { return w.now },
+	})
+	return c
+}
+
+// try does what client-go does at each attempt, and reports whether the Lease is held behind it.
+func (c *candidate) try() bool {
+	ctx := context.Background()
+	now := metav1.NewTime(c.world.now)
+	wanted := resourcelock.LeaderElectionRecord{HolderIdentity: c.name, LeaseDurationSeconds: int(duration / time.Second), RenewTime: now, AcquireTime: now}
+	found, _, err := c.Get(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return c.Create(ctx, wanted) == nil
+	case err != nil || found.HolderIdentity != "" && found.HolderIdentity != c.name:
+		return false
+	}
+	return c.Update(ctx, wanted) == nil
+}
+
+// taken lets time pass until the candidate has the Lease, and returns how long that took.
+func (c *candidate) taken(t *testing.T) time.Duration {
+	t.Helper()
+	begun := c.world.now
+	for !c.try() {
+		if c.world.now = c.world.now.Add(time.Second); c.world.now.Sub(begun) > 10*time.Minute {
+			t.Fatalf("%s has not got the Lease", c.name)
+		}
+	}
+	return c.world.now.Sub(begun)
+}
+
+func newWorld() *world { return &world{now: time.Unix(1e9, 0)} }
+
+func state(lineage string, epoch int, term, commit uint64) replication.Claim {
+	return replication.Claim{Lineage: lineage, Epoch: epoch, Term: term, Commit: commit}
+}
+
+// TestWhoMayLead has a leader of a state die, and others with other states take over.
+func TestWhoMayLead(t *testing.T) {
+	last := state("l", 1, 4, 100)
+	for _, test := range []struct {
+		name     string
+		claim    replication.Claim
+		released bool
+		want     time.Duration
+		behind   bool
+	}{
+		{"at the Lease", last, false, duration, false},
+		{"beyond it", state("l", 1, 4, 101), false, duration, false},
+		{"of a later term", state("l", 1, 5, 3), false, duration, false},
+		{"of a later epoch", state("l", 2, 1, 3), false, duration, false},
+		{"one commit behind", state("l", 1, 4, 99), false, duration + 30*time.Second, true},
+		{"of an earlier term", state("l", 1, 3, 500), false, duration + 30*time.Second, true},
+		{"of an earlier epoch", state("l", 0, 4, 500), false, duration + 30*time.Second, true},
+		{"of another lineage", state("k", 1, 9, 500), false, duration + 30*time.Second, true},
+		{"empty", replication.Claim{}, false, duration + 5*time.Minute, true},
+		{"given up", last, true, 0, false},
+		{"given up, one commit behind", state("l", 1, 4, 99), true, 30 * time.Second, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld()
+			leader := w.candidate("leader", state("l", 1, 4, 90))
+			leader.taken(t)
+			leader.claim = last
+			if !leader.try() {
+				t.Fatal("no renewal")
+			}
+			if test.released {
+				if err := leader.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			next := w.candidate("next", test.claim)
+			if got := next.taken(t); got != test.want {
+				t.Errorf("taken after %v, want %v", got, test.want)
+			}
+			status := next.Status()
+			if want := max(leader.Status().Term, test.claim.Term) + 1; status.Term != want || status.Behind != test.behind || status.Before != last {
+				t.Errorf("%+v, want term %d, behind %v", status, want, test.behind)
+			}
+			if leader.try() {
+				t.Error("the former leader has the Lease again")
+			}
+			if !test.released && !errors.Is(leader.Status().Err, replication.ErrLost) {
+				t.Errorf("the former leader has not noticed: %+v", leader.Status())
+			}
+		})
+	}
+}
+
+// TestLeaseMadeAnew is taken only after it was seen for as long as a leader may count on the one before.
+func TestLeaseMadeAnew(t *testing.T) {
+	for name, make := range map[string]func(w *world){
+		"deleted": func(w *world) { w.lease = nil },
+		"deleted and made by hand": func(w *world) {
+			w.lease = nil
+			if _, err := w.Create(context.Background(), &coordinationv1.Lease{}, metav1.CreateOptions{}); err != nil {
+				panic(err)
+			}
+		},
+		"without its holder": func(w *world) { w.edit(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			leader := w.candidate("leader", state("l", 0, 1, 1))
+			if got := leader.taken(t); got != duration {
+				t.Errorf("the first one waits for %v", got)
+			}
+			standby := w.candidate("standby", state("l", 0, 1, 1))
+			standby.try()
+			make(w)
+			if standby.try() {
+				t.Fatal("a standby takes the Lease at once")
+			}
+			if !leader.try() || leader.Left() <= 0 || leader.Status().Err != nil {
+				t.Fatalf("the leader does not take it again: %+v", leader.Status())
+			}
+			term := leader.Status().Term
+			make(w)
+			if got := standby.taken(t); got != duration {
+				t.Errorf("a standby takes it after %v", got)
+			}
+			if name != "without its holder" { // else nothing says which term was the last
+				return
+			}
+			if standby.Status().Term <= term {
+				t.Errorf("term %d behind %d", standby.Status().Term, term)
+			}
+		})
+	}
+}
+
+// TestTakenByHand makes the leader stop at once, and the others wait.
+func TestTakenByHand(t *testing.T) {
+	w := newWorld()
+	leader := w.candidate("leader", state("l", 0, 1, 1))
+	leader.taken(t)
+	standby := w.candidate("standby", state("l", 0, 1, 1))
+	standby.try()
+	somebody := "somebody"
+	w.edit(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &somebody })
+	if leader.try() || leader.Left() > 0 || !errors.Is(leader.Status().Err, replication.ErrLost) {
+		t.Errorf("%+v", leader.Status())
+	}
+	select {
+	case <-leader.Lost():
+	default:
+		t.Error("Lost is not closed")
+	}
+	if got := standby.taken(t); got != duration {
+		t.Errorf("taken after %v", got)
+	}
+}
+
+// TestValidity is counted from before the renewal was sent, and a Lease that never changed hands is renewed after its end.
+func TestValidity(t *testing.T) {
+	w := newWorld()
+	leader := w.candidate("leader", state("l", 0, 1, 1))
+	if leader.Left() != 0 {
+		t.Error("valid before it was taken")
+	}
+	leader.taken(t)
+	if got := leader.Left(); got != duration-time.Second {
+		t.Errorf("%v left, want a second less than the duration", got)
+	}
+	w.away = true
+	w.now = w.now.Add(duration)
+	if leader.try() || leader.Left() > 0 || leader.Status().Err != nil {
+		t.Errorf("%v left, %+v", leader.Left(), leader.Status())
+	}
+	w.away = false
+	w.now = w.now.Add(time.Minute)
+	if !leader.try() || leader.Left() <= 0 {
+		t.Errorf("it does not go on: %+v", leader.Status())
+	}
+	leader.claim.Epoch++
+	if leader.Left() > 0 {
+		t.Error("valid before the Lease names the epoch")
+	}
+	if !leader.try() || leader.Left() <= 0 {
+		t.Error("not valid though the Lease names the epoch")
+	}
+}
+
+// TestServerWasAway gives the leader the time to renew: the others do not take the Lease as soon as the API server is back.
+func TestServerWasAway(t *testing.T) {
+	w := newWorld()
+	leader, standby := w.candidate("leader", state("l", 0, 1, 1)), w.candidate("standby", state("l", 0, 1, 1))
+	leader.taken(t)
+	standby.try()
+	w.away = true
+	for range 30 {
+		w.now = w.now.Add(time.Second)
+		if leader.try() || standby.try() {
+			t.Fatal("taken from a server that is away")
+		}
+	}
+	w.away = false
+	if standby.try() {
+		t.Error("a standby takes the Lease as soon as the API server is back")
+	}
+	if !leader.try() {
+		t.Errorf("the leader does not go on: %+v", leader.Status())
+	}
+}
+
+// TestAnswerIsLost when the Lease is taken: the next attempt finds that it is held.
+func TestAnswerIsLost(t *testing.T) {
+	w := newWorld()
+	first := w.candidate("first", state("l", 0, 1, 1))
+	first.taken(t)
+	next := w.candidate("next", state("l", 0, 1, 1))
+	for range duration / time.Second {
+		next.try()
+		w.now = w.now.Add(time.Second)
+	}
+	w.lostAnswer = true
+	if next.try() || next.Left() > 0 {
+		t.Error("taken without an answer")
+	}
+	if !next.try() || next.Left() <= 0 || next.Status().Term != first.Status().Term+1 {
+		t.Errorf("%+v", next.Status())
+	}
+}
+
+// TestOtherCluster ends the process.
+func TestOtherCluster(t *testing.T) {
+	w := newWorld()
+	w.candidate("first", state("l", 0, 1, 1)).taken(t)
+	w.edit(func(l *coordinationv1.Lease) { l.Annotations["kubeferry.dev/cluster-uid"] = "other" })
+	next := w.candidate("next", state("l", 0, 1, 1))
+	if next.try() || !errors.Is(next.Status().Err, replication.ErrOtherCluster) {
+		t.Errorf("%+v", next.Status())
+	}
+}

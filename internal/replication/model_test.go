@@ -1,0 +1,198 @@
+package replication_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"pgregory.net/rapid"
+
+	"github.com/kubeferry/kubeferry/internal/replication"
+)
+
+// process is one replica in the model. What it holds is its claim, and how many changes are in it.
+type process struct {
+	*candidate
+	held      int // changes that its last commit covers
+	delivered int // changes that it has delivered as a leader
+	leading   bool
+	inSync    bool
+	acked     replication.Claim // as a leader: the newest that a standby has
+}
+
+// TestModel is the protocol: whatever happens to processes, API server, network and Lease,
+//
+//   - no two processes may deliver at the same time,
+//   - each leader begins at or before what was delivered, so that nothing is skipped,
+//   - a term has one leader,
+//   - a replica that is older than the Lease takes it only when it was free for staleWait.
+//
+// A process tries for the Lease whenever the model lets it: that it is slow, frozen or cut off is that it does not.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		var processes []*process
+		made, delivered, changes := 0, 0, 0
+		terms, renewed := map[uint64]string{}, w.now
+		start := func(claim replication.Claim, held int) *process {
+			made++
+			p := &process{held: held, delivered: held}
+			p.candidate = w.candidate(fmt.Sprint("p", made), claim)
+			own := p.candidate
+			p.Lease = replication.NewLease(replication.LeaseOptions{
+				Client: &w.leases, Name: "l", Identity: own.name, Cluster: "c", Duration: duration, StaleWait: 30 * time.Second,
+				Claim: func() replication.Claim {
+					if p.leading && p.acked != (replication.Claim{}) {
+						return p.acked
+					}
+					return own.claim
+				},
+				Now: func() time.Time { return w.now },
+			})
+			return p
+		}
+		for range rapid.IntRange(2, 3).Draw(t, "processes") {
+			processes = append(processes, start(replication.Claim{}, 0))
+		}
+		pick := func(t *rapid.T) *process { return rapid.SampledFrom(processes).Draw(t, "process") }
+		leader := func(t *rapid.T) *process {
+			for _, p := range processes {
+				if p.leading && p.Left() > 0 {
+					return p
+				}
+			}
+			t.Skip("none leads")
+			return nil
+		}
+		begin := func(t *rapid.T, p *process) {
+			status := p.Status()
+			if other, taken := terms[status.Term]; taken {
+				t.Fatalf("%s and %s lead in term %d", other, p.name, status.Term)
+			}
+			terms[status.Term] = p.name
+			if free := w.now.Sub(renewed); status.Behind && status.Before != (replication.Claim{}) && free < 30*time.Second {
+				t.Fatalf("%s leads %v behind the last renewal, and its state is older than the Lease", p.name, free)
+			}
+			if p.held > delivered {
+				t.Fatalf("%s begins at %d, and %d were delivered", p.name, p.held, delivered)
+			}
+			if p.claim.Lineage == "" {
+				p.claim = replication.Claim{Lineage: "l" + p.name}
+				p.held = 0 // a snapshot and, where there was a leader, gap records
+			}
+			p.leading, p.delivered = true, p.held
+			p.claim.Term, p.claim.Commit = status.Term, p.claim.Commit+1
+			p.try() // names the lineage
+		}
+		try := func(t *rapid.T) {
+			p := pick(t)
+			if p.Status().Err != nil {
+				t.Skip("it has ended")
+			}
+			held := p.try()
+			if held && !p.leading {
+				begin(t, p)
+			}
+			if held {
+				renewed = w.now
+			}
+		}
+		copyTo := func(p, standby *process) {
+			standby.claim, standby.held, standby.inSync = p.claim, p.held, true
+			p.acked = p.claim
+		}
+		// Most of what may go wrong does so around a leader with a standby.
+		for !processes[0].try() {
+			w.now = w.now.Add(time.Second)
+		}
+		begin(t, processes[0])
+		copyTo(processes[0], processes[1])
+		processes[1].try()
+		t.Repeat(map[string]func(*rapid.T){
+			"time passes": func(t *rapid.T) {
+				w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 1, 3, 12, 45, 400}).Draw(t, "seconds")) * time.Second)
+			},
+			"a process tries":   try,
+			"another one tries": try,
+			"one waits for it": func(t *rapid.T) {
+				p := pick(t)
+				for range rapid.SampledFrom([]int{5, 11, 45, 320}).Draw(t, "seconds") {
+					if p.Status().Err == nil && !p.leading && p.try() {
+						begin(t, p)
+						renewed = w.now
+					}
+					w.now = w.now.Add(time.Second)
+				}
+			},
+			"a change is delivered": func(t *rapid.T) {
+				p := leader(t)
+				changes++
+				p.delivered = changes
+				delivered = max(delivered, p.delivered)
+			},
+			"the leader commits": func(t *rapid.T) {
+				p := leader(t)
+				p.held = p.delivered
+				p.claim.Commit++
+			},
+			"a standby has the last commit": func(t *rapid.T) {
+				p, standby := leader(t), pick(t)
+				if standby.leading {
+					t.Skip("it leads")
+				}
+				copyTo(p, standby)
+			},
+			"the standbys are gone": func(t *rapid.T) { leader(t).acked = replication.Claim{} },
+			"the leader hands over": func(t *rapid.T) {
+				p := leader(t)
+				p.held = p.delivered
+				p.claim.Commit++
+				p.acked = replication.Claim{}
+				if w.away || p.Release(t.Context()) != nil {
+					t.Skip("the API server is away")
+				}
+				processes = remove(processes, p)
+				processes = append(processes, start(p.claim, p.held))
+			},
+			"a process dies": func(t *rapid.T) {
+				p := pick(t)
+				claim, held := p.claim, p.held
+				if rapid.Bool().Draw(t, "with its disk") {
+					claim, held = replication.Claim{}, 0
+				}
+				processes = append(remove(processes, p), start(claim, held))
+			},
+			"the API server goes and comes": func(*rapid.T) { w.away = !w.away },
+			"the Lease is deleted":          func(*rapid.T) { w.lease = nil },
+			"the Lease is taken by hand": func(t *rapid.T) {
+				if w.lease == nil {
+					t.Skip("there is none")
+				}
+				name := rapid.SampledFrom([]string{"", "somebody"}).Draw(t, "holder")
+				w.edit(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &name })
+			},
+			"": func(t *rapid.T) {
+				var may []string
+				for _, p := range processes {
+					if p.Left() > 0 {
+						may = append(may, p.name)
+					}
+				}
+				if len(may) > 1 {
+					t.Fatalf("%v may deliver at the same time", may)
+				}
+			},
+		})
+	})
+}
+
+func remove(from []*process, gone *process) []*process {
+	var kept []*process
+	for _, p := range from {
+		if p != gone {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}

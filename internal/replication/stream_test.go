@@ -1,0 +1,327 @@
+package replication_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/replication"
+)
+
+// tokens stands for the API server: a token is its audience behind a prefix. test/e2e uses the real one.
+type tokens struct{ account string }
+
+func (a tokens) Token(_ context.Context, audience string) (string, error) {
+	return a.account + " " + audience, nil
+}
+
+func (a tokens) Check(_ context.Context, audience, token string) error {
+	if token != "ours "+audience {
+		return errors.New("refused")
+	}
+	return nil
+}
+
+// leading is a leader with a store.
+type leading struct {
+	t      *testing.T
+	store  *checkpoint.Store
+	leader *replication.Leader
+	log    *lockedBuffer
+	seq    uint64
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func lead(t *testing.T) *leading {
+	t.Helper()
+	store, err := checkpoint.Open(t.TempDir(), func(message string, err error) { t.Error(message, err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	l := &leading{t: t, store: store, log: &lockedBuffer{}}
+	l.leader, err = replication.Listen(t.Context(), "127.0.0.1:0", tokens{}, slog.New(slog.NewTextHandler(l.log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.leader.Close)
+	serving := false
+	store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(1), func(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
+		if serving {
+			l.leader.Committed(stamp, changes, err)
+		}
+	})
+	l.commit(1)
+	serving = true
+	l.leader.Serve(store, store.Info().Replica.Commit) // a standby of an idle leader gets no further commit
+	return l
+}
+
+// commit writes n objects.
+func (l *leading) commit(n int) {
+	l.t.Helper()
+	change := delta.WatchChange{Watch: "w", Meta: []byte(`{}`)}
+	for range n {
+		l.seq++
+		change.Put = append(change.Put, delta.Known{Namespace: "n", Name: fmt.Sprint(l.seq), Version: delta.NewVersion("u", "1")})
+	}
+	if err := l.store.Commit(&checkpoint.Commit{Watches: []delta.WatchChange{change}}); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// follow starts a standby of the leader, which ends with the test.
+func follow(t *testing.T, to *leading, copied replication.Copy, account string) *replication.Standby {
+	t.Helper()
+	w := newWorld()
+	holder := "leader"
+	w.lease = &coordinationv1.Lease{}
+	w.lease.Spec.HolderIdentity = &holder
+	w.lease.Annotations = map[string]string{
+		"kubeferry.dev/address": to.leader.Address(), "kubeferry.dev/certificate-sha256": to.leader.Certificate(),
+	}
+	c := w.candidate("standby", replication.Claim{})
+	c.try()
+	logger := slog.New(slog.NewTextHandler(to.log, nil))
+	election := replication.NewElection(c.Lease, replication.Timing{}, logger)
+	s := replication.NewStandby(c.Lease, election, copied, tokens{account}, 20*time.Millisecond, logger)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return s
+}
+
+func replicaIn(t *testing.T, dir string) *checkpoint.Replica {
+	t.Helper()
+	r, err := checkpoint.OpenReplica(dir, func(message string, err error) { t.Log(message, err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// TestStandbyFollows copies a state while commits go on, and is there with each of them.
+func TestStandbyFollows(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Run("", func(t *testing.T) {
+		l := lead(t)
+		l.commit(20_000) // several ranges
+		dir := t.TempDir()
+		r := replicaIn(t, dir)
+		s := follow(t, l, r, "ours")
+		for range 100 {
+			l.commit(10)
+		}
+		eventually(t, "in sync", func() bool { return l.leader.Standbys().InSync == 1 && s.Status().InSync })
+		for range 20 {
+			l.commit(10)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if !l.leader.AwaitAck(ctx) {
+			t.Fatal("the last commit is not acknowledged")
+		}
+		if got, want := r.Info().Replica.Commit, l.store.Info().Replica.Commit; got != want {
+			t.Errorf("the copy is at commit %d, want %d", got, want)
+		}
+		l.leader.Close()
+		eventually(t, "it notices that the leader is gone", func() bool { return !s.Status().InSync })
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		copied, err := checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer copied.Close()
+		n := uint64(0)
+		if err := copied.Known("w", func(delta.Known) { n++ }); err != nil || n != l.seq {
+			t.Errorf("%d objects in the copy, want %d; %v", n, l.seq, err)
+		}
+	})
+}
+
+// TestTwoStandbys are each in sync, and one that ends is no more.
+func TestTwoStandbys(t *testing.T) {
+	l := lead(t)
+	for n := range 2 {
+		follow(t, l, replicaIn(t, t.TempDir()), "ours")
+		eventually(t, "in sync", func() bool { return l.leader.Standbys().InSync == n+1 })
+	}
+}
+
+// slowCopy takes nothing once it is whole.
+type slowCopy struct {
+	*checkpoint.Replica
+	mu    sync.Mutex
+	whole bool
+	until chan struct{}
+}
+
+func (c *slowCopy) EndCopy() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.whole = true
+	return c.Replica.EndCopy()
+}
+
+func (c *slowCopy) Apply(changes []checkpoint.Changes) error {
+	c.mu.Lock()
+	whole := c.whole
+	c.mu.Unlock()
+	if whole {
+		<-c.until
+	}
+	return c.Replica.Apply(changes)
+}
+
+// TestSlowStandby is dropped when too much waits for it: the leader waits for nobody. It begins anew.
+func TestSlowStandby(t *testing.T) {
+	l := lead(t)
+	slow := &slowCopy{Replica: replicaIn(t, t.TempDir()), until: make(chan struct{})}
+	follow(t, l, slow, "ours")
+	goOn := sync.OnceFunc(func() { close(slow.until) })
+	t.Cleanup(goOn)
+	eventually(t, "in sync", func() bool { return l.leader.Standbys().InSync == 1 })
+	large := delta.WatchChange{Watch: "w", Meta: []byte(`"` + strings.Repeat("x", 4<<20) + `"`)}
+	for range 40 {
+		if err := l.store.Commit(&checkpoint.Commit{Watches: []delta.WatchChange{large}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "dropped", func() bool { return strings.Contains(l.log.String(), "the standby is too slow") })
+	goOn()
+	eventually(t, "in sync again", func() bool { return l.leader.Standbys().InSync == 1 })
+}
+
+// TestStrangers are refused, bounded, and logged once.
+func TestStrangers(t *testing.T) {
+	l := lead(t)
+	follow(t, l, replicaIn(t, t.TempDir()), "another's")
+	eventually(t, "refused", func() bool { return strings.Contains(l.log.String(), "is refused") })
+	var idle []net.Conn
+	for range 200 {
+		conn, err := net.Dial("tcp", l.leader.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		idle = append(idle, conn)
+	}
+	follow(t, l, replicaIn(t, t.TempDir()), "ours")
+	eventually(t, "a standby gets through", func() bool { return l.leader.Standbys().InSync == 1 })
+	if n := strings.Count(l.log.String(), "a connection to the port for standbys is refused"); n > 2 {
+		t.Errorf("%d lines in the log", n)
+	}
+	// The oldest were closed to make room.
+	_ = idle[0].SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := idle[0].Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !strings.Contains(fmt.Sprint(err), "reset") {
+		t.Errorf("the oldest idle connection: %v", err)
+	}
+}
+
+// TestGate lets deliveries in while it is open, cancels them when it shuts, and lets none in for good once it is closed.
+func TestGate(t *testing.T) {
+	var mu sync.Mutex
+	left := time.Duration(0)
+	set := func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		left = d
+	}
+	g := replication.NewGate(func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return left
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { g.Run(ctx, func(bool) {}) })
+	defer running.Wait()
+	defer cancel()
+
+	short, cancelShort := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancelShort()
+	if _, _, err := g.Enter(short); err == nil {
+		t.Fatal("it lets a delivery in while it is shut")
+	}
+	set(100 * time.Millisecond)
+	call, leave, err := g.Enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(0)
+	<-call.Done()
+	if !leave() {
+		t.Error("it did not cut the delivery short")
+	}
+	set(time.Hour)
+	if _, leave, err = g.Enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		g.Close(t.Context())
+	}()
+	select {
+	case <-closed:
+		t.Fatal("closed while a delivery is under way")
+	case <-time.After(50 * time.Millisecond):
+	}
+	if leave() {
+		t.Error("closing cuts a delivery short")
+	}
+	<-closed
+	again, cancelAgain := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancelAgain()
+	if _, _, err := g.Enter(again); err == nil {
+		t.Error("it lets a delivery in after it was closed")
+	}
+}

@@ -1,0 +1,159 @@
+package pipeline
+
+import (
+	"context"
+	"hash/maphash"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// While the breaker is tripped and memory is taken, the log is not read on: all that is in memory may be what the sink
+// refuses. So every second probe is a candidate from beyond the cursor: the first delta there of an object that has none in
+// memory. It takes no room in the backlog. One that fails stays in the log, as if it had not been read; one that gets through
+// is skipped when the cursor comes to it.
+
+// maxScanned bounds the objects of which the numbers of candidates are kept; each takes about 40 bytes.
+const maxScanned = 50_000
+
+// scan is what is known of the log beyond the cursor. Only the reader of the log uses it.
+type scan struct {
+	// end is up to where the log was scanned.
+	end uint64
+	// firsts are the numbers of the first deltas of objects there.
+	firsts []uint64
+	// seen has a hash of each object there, and of each watch with a notice.
+	seen map[uint64]struct{}
+	seed maphash.Seed
+}
+
+// note takes note of entries that were read from the end of the scan on, up to a number. Behind a notice, nothing of its watch
+// may be sent before it.
+func (s *scan) note(entries []delta.Entry, written uint64) {
+	for _, e := range entries {
+		if e.Seq >= written {
+			break
+		}
+		s.end = e.Seq + 1
+		if e.Delta == nil {
+			if e.Gap != nil || e.Mark != nil {
+				s.seen[maphash.Comparable(s.seed, newItem(e).watch)] = struct{}{}
+			}
+			continue
+		}
+		object := maphash.Comparable(s.seed, e.Delta.Ref())
+		_, seen := s.seen[object]
+		_, behindNotice := s.seen[maphash.Comparable(s.seed, e.Delta.Watch)]
+		s.seen[object] = struct{}{}
+		if !seen && !behindNotice && e.Unsendable == "" {
+			s.firsts = append(s.firsts, e.Seq)
+		}
+	}
+	if len(entries) == 0 || entries[len(entries)-1].Seq >= written {
+		s.end = written
+	}
+}
+
+// lookAhead finds the next candidate, if one is needed.
+func (p *Pipeline) lookAhead(ctx context.Context) error {
+	s := &p.scan
+	for ctx.Err() == nil {
+		p.mu.Lock()
+		l := &p.log
+		cursor, written := l.cursor, l.written
+		needed := p.breaker.tripped && l.candidate == nil && l.behind > 0 && cursor < written && !p.readable()
+		p.mu.Unlock()
+		if !needed {
+			return nil
+		}
+		if s.end <= cursor { // all of it was read meanwhile
+			*s = scan{end: cursor, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
+		}
+		if s.end >= written || len(s.seen) >= maxScanned {
+			return p.chooseCandidate(cursor)
+		}
+		entries, err := p.options.Log.Read(s.end, readChunk)
+		if err != nil {
+			return err
+		}
+		s.note(entries, written)
+	}
+	return nil
+}
+
+// chooseCandidate reads one of the entries that were found, by chance, rather a new one than an old one: changes that were
+// not tried yet are at the end, and none may be good among the last.
+func (p *Pipeline) chooseCandidate(cursor uint64) error {
+	s := &p.scan
+	passed, _ := slices.BinarySearch(s.firsts, cursor)
+	s.firsts = s.firsts[passed:]
+	for count := len(s.firsts); count > 0; count-- {
+		at := count - 1 - int(float64(count)*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
+		entries, err := p.options.Log.Read(s.firsts[at], 1)
+		if err != nil {
+			return err
+		}
+		if len(entries) > 0 && entries[0].Seq == s.firsts[at] && entries[0].Delta != nil {
+			i := p.logged(entries[0])
+			p.mu.Lock()
+			usable := p.usable(i)
+			if usable {
+				p.log.candidate = i
+				p.signal()
+			}
+			p.mu.Unlock()
+			if usable {
+				return nil
+			}
+		}
+		s.firsts = slices.Delete(s.firsts, at, at+1)
+	}
+	return nil
+}
+
+// usable reports whether a delta beyond the cursor may be sent now. p.mu is held.
+func (p *Pipeline) usable(i *item) bool {
+	_, taken := p.log.taken[i.seq]
+	_, held := p.backlog.held[i.watch]
+	return i.seq >= p.log.cursor && !taken && !held && p.backlog.objects[i.ref] == nil
+}
+
+// fillAhead fills a probe with the candidate, if there is one. p.mu is held.
+func (p *Pipeline) fillAhead(b *batch) {
+	i := p.log.candidate
+	if i == nil {
+		return
+	}
+	p.log.candidate = nil
+	p.log.wakeReader() // to find the next
+	if p.usable(i) {
+		p.log.taken[i.seq] = false
+		b.ahead = p.appendRecord(b, &objectQueue{ref: i.ref}, i)
+	}
+}
+
+// settleAhead settles a probe that came from beyond the cursor. p.mu is held.
+func (p *Pipeline) settleAhead(b *batch, v *outcome) {
+	l, i := &p.log, b.items[0]
+	if v.keep || v.results[0] == failed {
+		delete(l.taken, i.seq)
+	} else {
+		if i.seq < p.options.Logged.Next { // else it was counted when it was taken
+			p.counts.countSnapshot(i, 1, false)
+		}
+		p.countSettled(i, v.results[0], v.errs[0])
+		p.forget(i)
+		l.taken[i.seq] = true
+		l.behind--
+	}
+	p.recycle(b)
+	l.wakeReader()
+}
+
+// forgetTaken forgets the probes that the cursor has passed. p.mu is held.
+func (p *Pipeline) forgetTaken() {
+	maps.DeleteFunc(p.log.taken, func(seq uint64, _ bool) bool { return seq < p.log.cursor })
+}

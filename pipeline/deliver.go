@@ -1,0 +1,89 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// result of one record.
+type result int
+
+const (
+	delivered result = iota
+	failed           // stays at the head of its object
+	dead             // to the dead letter
+)
+
+// outcome is what becomes of a batch after a call.
+type outcome struct {
+	results []result
+	errs    []*sinks.Error
+	// keep is set if the batch stays together and is tried again as it was.
+	keep bool
+	// cancelled is set if it was us who ended the call.
+	cancelled bool
+	// isolate is set if its objects are sent alone until they get through.
+	isolate bool
+	// delay is the least that what failed waits.
+	delay time.Duration
+}
+
+// deliver sends a batch and settles what can be settled.
+func (p *Pipeline) deliver(ctx context.Context, b *batch) {
+	errs, cut := p.send(ctx, b)
+	v := p.decide(b, errs, ctx.Err() != nil, cut)
+	p.writeDeadLetters(ctx, b, v)
+	p.settle(b, v)
+}
+
+// send hands the records to the sink, except for those that could not be made, and returns an error for each. cut is set if the
+// permit to deliver ended the call.
+func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut bool) {
+	errs = make([]*sinks.Error, len(b.items))
+	var records []sinks.Record
+	var indices []int
+	for n, i := range b.items {
+		switch {
+		case i.err != nil:
+			errs[n] = sinks.Classify(sinks.Permanent(sinks.ReasonEncode, i.err))
+		case i.final != nil: // only its letter is missing
+			errs[n] = i.final
+		default:
+			indices, records = append(indices, n), append(records, b.records[n])
+		}
+	}
+	if len(records) == 0 {
+		return errs, false
+	}
+	cut, err := p.call(ctx, b, records)
+	for n, err := range sinks.PerRecord(err, len(records)) {
+		errs[indices[n]] = sinks.Classify(err)
+	}
+	return errs, cut && err != nil
+}
+
+// call makes one Deliver call once the sink has a slot for it. The wait is no part of the attempt: the time-out begins
+// after it, and so does what the pipeline compares a failure with. If ctx ends first, nothing was sent.
+func (p *Pipeline) call(ctx context.Context, b *batch, records []sinks.Record) (cut bool, err error) {
+	if err := p.options.Slots.Acquire(ctx); err != nil {
+		return false, err
+	}
+	defer p.options.Slots.Release()
+	ctx, leave, err := enter(ctx, p.options.Permit)
+	if err != nil {
+		return false, err
+	}
+	defer func() { cut = leave() }()
+
+	p.mu.Lock()
+	if b.tries == 0 {
+		b.mark = p.counts.successes
+	}
+	p.mu.Unlock()
+	b.tries++
+	ctx, cancel := context.WithTimeout(ctx, p.options.Limits.Timeout)
+	defer cancel()
+	return false, p.options.Sink.Deliver(ctx, records)
+}

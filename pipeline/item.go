@@ -1,0 +1,57 @@
+package pipeline
+
+import (
+	"container/list"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// item is a delta, a gap or a mark that is not settled. Gaps and marks are notices: what follows in their watch waits until they
+// are settled.
+type item struct {
+	delta *delta.Delta
+	gap   *delta.Gap
+	mark  *delta.Mark
+
+	ref      delta.Ref
+	watch    string
+	observed time.Time
+	size     int64
+	attempts int
+	// failed is when the first attempt failed.
+	failed time.Time
+	// err is why the item cannot be sent as a record; it goes to the dead letter.
+	err error
+	// final is why the item can never be delivered, while its dead letter could not be written.
+	final *sinks.Error
+
+	settled bool
+	// released is set on a notice that holds nothing back any more, although it is not settled.
+	released bool
+	// seq is the item's number in the log, and logged is set once a commit has captured it.
+	seq    uint64
+	logged bool
+	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
+	buffered bool
+
+	arrival *list.Element // in the backlog's arrivals; nil while the item is parked or buffered
+}
+
+// newItem makes an item of what an entry holds.
+func newItem(e delta.Entry) *item {
+	switch d, g, m := e.Delta, e.Gap, e.Mark; {
+	case g != nil:
+		return &item{gap: g, ref: g.Ref(), watch: g.Watch, observed: g.Observed, size: noticeSize}
+	case m != nil:
+		ref := m.Ref()
+		ref.Name = markName // a gap need not wait behind a mark that is refused
+		return &item{mark: m, ref: ref, watch: m.Watch, observed: m.Observed, size: noticeSize}
+	default:
+		return &item{delta: d, ref: d.Ref(), watch: d.Watch, observed: d.Observed, size: d.Size()}
+	}
+}
+
+// notice reports whether the item is no delta.
+func (i *item) notice() bool { return i.delta == nil }

@@ -1,0 +1,117 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Whatever changes of refused objects wait in memory and in the log, in whatever order, and whether or not the process is
+// restarted: the changes of all others arrive, and in the end all of them, in order per object.
+func TestModelOfRefusedObjects(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		rapid.SyncTest(rt, func(rt *rapid.T) {
+			sink, b := &script{}, newLogbook()
+			refuse := refuseBad(rapid.Bool().Draw(rt, "per record"))
+			sink.set(refuse)
+			if rapid.Bool().Draw(rt, "away") {
+				sink.set(func(int, []sinks.Record) error { return errDown })
+			}
+			maxBytes := int64(rapid.SampledFrom([]int{32 << 10, 64 << 10, 256 << 10}).Draw(rt, "memory"))
+			limits := sinks.Limits{
+				MaxRecords: rapid.SampledFrom([]int{1, 5, 100}).Draw(rt, "records"), MaxBytes: 1 << 20,
+				Concurrency: rapid.IntRange(1, 4).Draw(rt, "concurrency"), Timeout: time.Second,
+			}
+			adjust := func(o *Options) {
+				spilling(b, maxBytes, 1<<30)(o)
+				o.Retry = Retry{Initial: 10 * time.Millisecond, Max: 10 * time.Second}
+				o.Limits = limits
+			}
+			p, stop := launch(sink, &letters{}, adjust)
+			defer func() { stop() }()
+			var good, all []string
+			take := func(name string, size int) (id string) {
+				d := largeChange(t, name, len(all)+1, size)
+				if err := p.Delta(context.Background(), d); err != nil {
+					rt.Fatal(err)
+				}
+				all = append(all, d.ID("c"))
+				return d.ID("c")
+			}
+			for range rapid.IntRange(1, 4).Draw(rt, "runs") {
+				objects, refused := rapid.IntRange(1, 100).Draw(rt, "objects"), rapid.Bool().Draw(rt, "refused")
+				for range rapid.IntRange(1, 100).Draw(rt, "changes") {
+					size := rapid.SampledFrom([]int{1, 1000, 5000}).Draw(rt, "size")
+					if refused {
+						take(fmt.Sprint("bad-", len(all)%objects), size)
+					} else {
+						good = append(good, take(fmt.Sprint("good-", len(all)%objects), size))
+					}
+				}
+				b.commit(p)
+				if rapid.Bool().Draw(rt, "restart") {
+					stop()
+					b.commit(p)
+					p, stop = launch(sink, &letters{}, adjust)
+				}
+				time.Sleep(time.Duration(rapid.IntRange(0, 3000).Draw(rt, "ms")) * time.Millisecond)
+			}
+			check := func() {
+				b.commit(p)
+				if s := p.Stats(); !s.Balanced() || s.Bytes > maxBytes+maxBuffered || len(sink.overlapping()) > 0 {
+					rt.Fatalf("%+v, overlaps %v", s, sink.overlapping())
+				}
+			}
+			sink.set(refuse)
+			for n := 0; ; n++ { // beside new ones, without which a sink that refuses all that is left looks as if it were away
+				stored := sink.storedIDs()
+				missing := slices.DeleteFunc(slices.Clone(good), func(id string) bool { return slices.Contains(stored, id) })
+				if len(missing) == 0 {
+					break
+				}
+				if n == 20*60 {
+					rt.Fatalf("%d of %d good ones are missing, as %v; %+v", len(missing), len(good), missing[0], p.Stats())
+				}
+				take(fmt.Sprint("new-", n), 1)
+				time.Sleep(50 * time.Millisecond)
+				check()
+			}
+			sink.set(nil)
+			for deadline := time.Now().Add(time.Minute); p.Stats().Waiting > 0 && time.Now().Before(deadline); check() {
+				time.Sleep(50 * time.Millisecond)
+			}
+			settled(t, p, b)
+			stored := sink.storedIDs()
+			checkOrder(t, stored)
+			slices.Sort(stored)
+			slices.Sort(all)
+			if !slices.Equal(stored, all) {
+				rt.Fatalf("got %d records of %d", len(stored), len(all))
+			}
+		})
+	})
+}
+
+// refuseBad refuses the records of objects named bad-…, or the whole calls with such a record.
+func refuseBad(perRecord bool) func(int, []sinks.Record) error {
+	return func(_ int, batch []sinks.Record) error {
+		time.Sleep(time.Millisecond)
+		errs := make([]error, len(batch))
+		for n, record := range batch {
+			if strings.Contains(record.Key, "/bad-") {
+				if !perRecord {
+					return errDown
+				}
+				errs[n] = errDown
+			}
+		}
+		return &sinks.BatchError{Errs: errs}
+	}
+}

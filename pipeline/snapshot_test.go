@@ -1,0 +1,216 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+func snapshotOf(t testing.TB, name string, version int) *delta.Delta {
+	d := change(t, name, version)
+	d.Type, d.Snapshot, d.SnapshotID = delta.Added, true, "s1"
+	return d
+}
+
+func markOf(phase delta.Phase) *delta.Mark {
+	return &delta.Mark{Watch: "w", Resource: pods, Snapshot: "s1", Phase: phase, Observed: time.Now()}
+}
+
+// What follows the first mark waits until it is delivered, and Settled waits until the records of the snapshot are.
+func TestMarksEncloseTheirRecords(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		t.Run(fmt.Sprint("one dies ", dies), func(t *testing.T) {
+			var mu sync.Mutex
+			markArrives, recordArrives := false, false
+			sink := &script{}
+			sink.set(func(_ int, batch []sinks.Record) error {
+				mu.Lock()
+				defer mu.Unlock()
+				errs := make([]error, len(batch))
+				for n, r := range batch {
+					switch {
+					case r.Fields.Type == "SNAPSHOT" && !markArrives, r.Fields.Name == "late" && !recordArrives:
+						errs[n] = errDown
+					case r.Fields.Name == "late" && dies:
+						errs[n] = sinks.Permanent(sinks.ReasonRejected, errors.New("400"))
+					}
+				}
+				return &sinks.BatchError{Errs: errs}
+			})
+			p := start(t, sink, &letters{}, nil)
+			offerMark(t, p, delta.Started)
+			for _, name := range []string{"a", "late"} {
+				ticket, ok := p.Offer(t.Context(), snapshotOf(t, name, 5), false)
+				if !ok {
+					t.Fatal("no room")
+				}
+				p.Take(ticket)
+			}
+			settled := make(chan bool, 1)
+			go func() {
+				died, err := p.Settled(context.Background(), "w")
+				if err != nil {
+					t.Error(err)
+				}
+				settled <- died
+			}()
+			eventually(t, "an attempt", func() bool { return p.Stats().LastError != "" })
+			if got := sink.storedIDs(); len(got) > 0 {
+				t.Errorf("%q came before the mark", got)
+			}
+			mu.Lock()
+			markArrives = true
+			mu.Unlock()
+			eventually(t, "the mark and the other record", func() bool { return len(sink.storedIDs()) == 2 })
+			select {
+			case <-settled:
+				t.Error("settled before a record was")
+			default:
+			}
+			mu.Lock()
+			recordArrives = true
+			mu.Unlock()
+			if died := <-settled; died != dies {
+				t.Errorf("got died %v, want %v", died, dies)
+			}
+			offerMark(t, p, delta.Completed)
+			drain(t, p)
+			got := sink.storedIDs()
+			if got[0] != "c/w/s1-started/SNAPSHOT" || got[len(got)-1] != "c/w/s1-completed/SNAPSHOT" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+func offerMark(t testing.TB, p *Pipeline, phase delta.Phase) {
+	t.Helper()
+	ticket, ok := p.OfferMark(markOf(phase))
+	if !ok {
+		t.Fatal("no room")
+	}
+	p.Take(ticket)
+}
+
+// A snapshot takes a part of the memory only, whatever its pipeline has: live changes always find room.
+func TestSnapshotLeavesRoom(t *testing.T) {
+	open := make(chan struct{})
+	sink := &script{answer: func(int, []sinks.Record) error { <-open; return nil }}
+	p := start(t, sink, &letters{}, func(o *Options) { o.MaxBytes = 64 << 10 })
+	taken := 0
+	for {
+		ticket, ok := p.Offer(t.Context(), snapshotOf(t, fmt.Sprint("o", taken), 5), false)
+		if !ok {
+			break
+		}
+		p.Take(ticket)
+		taken++
+	}
+	if bytes := p.Stats().Bytes; bytes < 30<<10 || bytes > 34<<10 {
+		t.Errorf("the snapshot takes %d of 65536 bytes", bytes)
+	}
+	mustTake(t, p, change(t, "live", 9)) // finds room at once
+	waiting := make(chan error, 1)
+	go func() { waiting <- p.Room(context.Background()) }()
+	close(open)
+	if err := <-waiting; err != nil {
+		t.Fatal(err)
+	}
+	drain(t, p)
+	if got := sink.storedIDs(); len(got) != taken+1 {
+		t.Errorf("stored %d, want %d", len(got), taken+1)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Room(ended); err != nil {
+		t.Errorf("with all delivered: %v", err)
+	}
+}
+
+// Records of one version in two snapshots have one id, and another one for transports.
+func TestTransportIDsOfSnapshots(t *testing.T) {
+	var mu sync.Mutex
+	var ids []string
+	sink := &script{answer: func(_ int, batch []sinks.Record) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, r := range batch {
+			ids = append(ids, strings.TrimPrefix(r.DedupID, "test/"+r.ID))
+		}
+		return nil
+	}}
+	p := start(t, sink, &letters{}, nil)
+	for _, id := range []string{"", "s1", "s2"} {
+		d := snapshotOf(t, "a", 5)
+		d.SnapshotID = id
+		mustTake(t, p, d)
+	}
+	drain(t, p)
+	if !slices.Equal(ids, []string{"", "/s1", "/s2"}) {
+		t.Errorf("got %q", ids)
+	}
+}
+
+// A mark that is refused by itself, since the topic that it goes to does not exist for example, holds nothing up.
+func TestRefusedMarkHoldsNothingUp(t *testing.T) {
+	var mu sync.Mutex
+	exists := false
+	sink := &script{answer: func(_ int, batch []sinks.Record) error {
+		mu.Lock()
+		defer mu.Unlock()
+		errs := make([]error, len(batch))
+		for n, r := range batch {
+			if r.Fields.Type == "SNAPSHOT" && !exists {
+				errs[n] = sinks.Transient(sinks.ReasonNotFound, errors.New("unknown topic"))
+			}
+		}
+		return &sinks.BatchError{Errs: errs}
+	}}
+	p := start(t, sink, &letters{}, nil)
+	offerMark(t, p, delta.Started)
+	ticket, _ := p.Offer(t.Context(), snapshotOf(t, "a", 5), false)
+	p.Take(ticket)
+	mustTake(t, p, change(t, "live", 9))
+	eventually(t, "the records", func() bool { return len(sink.storedIDs()) == 2 })
+	mu.Lock()
+	exists = true
+	mu.Unlock()
+	if died, err := p.Settled(t.Context(), "w"); !died || err != nil {
+		t.Errorf("got died %v, %v: what came before the mark is not between the marks", died, err)
+	}
+	drain(t, p)
+	offerMark(t, p, delta.Started) // of another one
+	if died, err := p.Settled(t.Context(), "w"); died || err != nil {
+		t.Errorf("the next one: got died %v, %v", died, err)
+	}
+	drain(t, p)
+}
+
+// Nor does it hold up a gap, and what follows that.
+func TestGapBehindARefusedMark(t *testing.T) {
+	sink := &script{answer: func(_ int, batch []sinks.Record) error {
+		errs := make([]error, len(batch))
+		for n, r := range batch {
+			if r.Fields.Type == "SNAPSHOT" {
+				errs[n] = sinks.Transient(sinks.ReasonNotFound, errors.New("unknown topic"))
+			}
+		}
+		return &sinks.BatchError{Errs: errs}
+	}}
+	p := start(t, sink, &letters{}, nil)
+	offerMark(t, p, delta.Started)
+	mustTake(t, p, change(t, "before", 5))
+	if err := p.Gap(t.Context(), &delta.Gap{Watch: "w", Resource: pods, From: "5", To: "9", Observed: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	mustTake(t, p, change(t, "behind", 9))
+	eventually(t, "the gap, and what is behind it", func() bool { return len(sink.storedIDs()) == 3 })
+}

@@ -1,0 +1,107 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// SnapshotStatus is how far a snapshot of one watch for one pipeline is, or how it ended.
+type SnapshotStatus struct {
+	Source    string `json:"source"`
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace,omitempty"`
+	// Snapshot is its id, which is in its marks; empty until it has begun.
+	Snapshot string `json:"snapshot,omitempty"`
+	// Sent and Left count objects. Sent are those that passed the filters.
+	Sent uint64 `json:"sent"`
+	Left int    `json:"left"`
+	// Done is set once the last mark was sent. Complete is false if a record went to the dead letter.
+	Done     bool `json:"done,omitempty"`
+	Complete bool `json:"complete,omitempty"`
+}
+
+// Errors of RequestSnapshot.
+var (
+	ErrSnapshotPending = errors.New("a snapshot is under way")
+	ErrNotWatching     = errors.New("the state was not read yet")
+)
+
+// RequestSnapshot begins snapshots of the watches of a resource, or of all if it is empty, for a pipeline, and returns how many
+// watches there are: none if the pipeline takes nothing of it from this source. It begins all of them or none; with try it only
+// checks. One call at a time may be made.
+func (s *Source) RequestSnapshot(pipeline, resource string, try bool) (watches int, err error) {
+	n := slices.Index(s.options.Pipelines, pipeline)
+	if n < 0 {
+		return 0, nil
+	}
+	for _, w := range s.watches {
+		if w.matches(resource) {
+			watches++
+			err = errors.Join(err, w.mayRequest(pipeline))
+		}
+	}
+	if err != nil || try {
+		return watches, err
+	}
+	for _, w := range s.watches {
+		if w.matches(resource) {
+			w.request(n)
+		}
+	}
+	return watches, nil
+}
+
+// Snapshots returns the snapshots for a pipeline that are pending, and the last that was completed of each other watch.
+func (s *Source) Snapshots(pipeline, resource string) (all []SnapshotStatus) {
+	n := slices.Index(s.options.Pipelines, pipeline)
+	for _, w := range s.watches {
+		if n >= 0 && w.matches(resource) {
+			all = append(all, w.snapshotStatus(n)...)
+		}
+	}
+	return all
+}
+
+func (w *watcher) matches(resource string) bool {
+	return resource == "" || resource == delta.ResourceName(w.collection.resource)
+}
+
+func (w *watcher) mayRequest(pipeline string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var err error
+	if _, pending := w.state.Snapshots[pipeline]; pending {
+		err = ErrSnapshotPending
+	} else if !w.state.Complete {
+		err = ErrNotWatching
+	}
+	if err != nil {
+		err = fmt.Errorf("source %q: %s: %w", w.options.Name, delta.ResourceName(w.collection.resource), err)
+	}
+	return err
+}
+
+func (w *watcher) request(n int) {
+	w.mu.Lock()
+	defer w.unlock()
+	delete(w.ended, n)
+	w.handler.Update(func() { w.state.setSnapshot(w.options.Pipelines[n], PendingSnapshot{OnDemand: true}) })
+	w.wakeSnapshots()
+}
+
+func (w *watcher) snapshotStatus(n int) []SnapshotStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	status, known := w.ended[n]
+	if pending, ok := w.state.Snapshots[w.options.Pipelines[n]]; ok {
+		status, known = SnapshotStatus{Snapshot: pending.ID, Sent: pending.Count, Left: w.known().due[n]}, true
+	}
+	if !known {
+		return nil
+	}
+	status.Source, status.Resource, status.Namespace = w.options.Name, delta.ResourceName(w.collection.resource), w.collection.namespace
+	return []SnapshotStatus{status}
+}

@@ -1,0 +1,387 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// This file sends what exists to one pipeline, beside the changes of a watch that has its state: to a pipeline that is new, and
+// at every start to all if that is configured. The objects are listed page by page, and each is sent if it is in its known
+// version. In another version there is a change that the watch has not brought yet, or has brought since the list was made:
+// with that change the process function sends the object (emitDue). So the records of each object keep their order, nothing is
+// read twice, and the watch waits for no snapshot. What is left to send is kept with the objects (views.due), in the state
+// directory too.
+
+// PendingSnapshot is what is kept of a snapshot that is not complete.
+type PendingSnapshot struct {
+	// ID is in its marks; empty until it has begun.
+	ID string `json:"id,omitempty"`
+	// Count is how many objects were sent.
+	Count uint64 `json:"count,omitempty"`
+	// Filters are the pipeline's, as [Options.Filters] has them.
+	Filters string `json:"filters,omitempty"`
+	// Unmarked is set if it has no marks.
+	Unmarked bool `json:"unmarked,omitempty"`
+	// OnDemand is set if it was requested of a running exporter: a restart begins it anew.
+	OnDemand bool `json:"onDemand,omitempty"`
+}
+
+// wakeSnapshots starts the snapshots that were added.
+func (w *watcher) wakeSnapshots() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// runSnapshots sends the snapshots that are pending, once the watch was opened, until ctx ends.
+func (w *watcher) runSnapshots(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return
+		}
+		for n := range w.options.Pipelines {
+			if w.claim(n) {
+				running.Go(func() { w.runSnapshot(ctx, n) })
+			}
+		}
+	}
+}
+
+// claim reports whether a pipeline has a snapshot that nothing sends yet.
+func (w *watcher) claim(n int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, pending := w.state.Snapshots[w.options.Pipelines[n]]
+	if !pending || w.sending.Has(n) {
+		return false
+	}
+	w.sending |= 1 << n
+	return true
+}
+
+// runSnapshot sends a snapshot to its end, or until ctx ends.
+func (w *watcher) runSnapshot(ctx context.Context, n int) {
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.sending &^= 1 << n
+	}()
+	if w.beginSnapshot(ctx, n) != nil {
+		return // ctx has ended
+	}
+	page := metav1.ListOptions{Limit: pageSize} // of the newest state: an older one may lack a change that the watch has brought
+	backoff := w.options.Backoff
+	err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		again := w.repeating()
+		err := w.offerAll(ctx, n, &page)
+		left := w.due(n)
+		if err != nil && ctx.Err() == nil {
+			w.logger.Warn("a snapshot was interrupted; it goes on with what is left",
+				"pipeline", w.options.Pipelines[n], "left", left, "err", err)
+		}
+		return err == nil && (!again || left == 0), nil
+	})
+	if err == nil {
+		_ = w.completeSnapshot(ctx, n) // an error means that ctx has ended
+	}
+}
+
+// beginFirstSnapshots begins the snapshots of a watch without a position, whose objects are sent as they are read.
+func (w *watcher) beginFirstSnapshots(ctx context.Context) error {
+	if w.options.Snapshot == SnapshotNever {
+		return nil
+	}
+	for n, pipeline := range w.options.Pipelines {
+		w.mu.Lock()
+		if _, pending := w.state.Snapshots[pipeline]; !pending {
+			w.handler.Update(func() { w.state.setSnapshot(pipeline, PendingSnapshot{}) })
+		}
+		w.unlock()
+		err := w.health.handOver(ctx, time.Now(), func(ctx context.Context) error { return w.beginSnapshot(ctx, n) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstSnapshot returns an id for the objects of a first state, which go to several pipelines at once.
+func (w *watcher) firstSnapshot() string {
+	if w.state.Position != "" {
+		return ""
+	}
+	return w.state.Snapshots[w.options.Pipelines[0]].ID
+}
+
+// beginSnapshot sends the first mark, unless that was sent, and makes all known objects due. What becomes known later is sent as a
+// change, behind the mark.
+func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
+	pipeline := w.options.Pipelines[n]
+	begin := func() bool {
+		if w.state.Snapshots[pipeline].ID != "" {
+			return true
+		}
+		m := w.mark(delta.Started, newSnapshotID())
+		return w.offerMark(n, m, func() {
+			onDemand := w.state.Snapshots[pipeline].OnDemand
+			w.known().begin(n, onDemand)
+			w.state.setSnapshot(pipeline, PendingSnapshot{ID: m.Snapshot, Filters: w.options.filters(n), OnDemand: onDemand})
+		})
+	}
+	return w.untilRoom(ctx, n, begin)
+}
+
+// completeSnapshot sends the last mark, once all records of the snapshot are settled.
+func (w *watcher) completeSnapshot(ctx context.Context, n int) error {
+	if err := w.awaitServed(ctx, n); err != nil {
+		return err
+	}
+	died, err := w.handler.Recipient(n).Settled(ctx, w.id)
+	if err != nil {
+		return err
+	}
+	return w.untilRoom(ctx, n, func() bool {
+		pipeline := w.options.Pipelines[n]
+		snapshot := w.state.Snapshots[pipeline]
+		if snapshot.ID == "" { // the resource is gone
+			return true
+		}
+		m := w.mark(delta.Completed, snapshot.ID)
+		m.Count, m.Incomplete = snapshot.Count, died
+		return w.offerMark(n, m, func() {
+			w.ended[n] = SnapshotStatus{Snapshot: snapshot.ID, Sent: snapshot.Count, Done: true, Complete: !died}
+			w.state.dropSnapshot(pipeline)
+		})
+	})
+}
+
+func (w *watcher) mark(phase delta.Phase, id string) *delta.Mark {
+	return &delta.Mark{
+		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace, Snapshot: id, Phase: phase,
+		Observed: time.Now(),
+	}
+}
+
+func newSnapshotID() string { return strings.ToLower(rand.Text()[:16]) }
+
+func (w *watcher) offerMark(n int, m *delta.Mark, record func()) bool {
+	if w.silent(1<<n) || w.state.Snapshots[w.options.Pipelines[n]].Unmarked {
+		w.handler.Update(record)
+		return true
+	}
+	return w.handler.Recipient(n).OfferMark(m, record)
+}
+
+// untilRoom calls try, which must not block, until it returns true, and waits between for room in a pipeline.
+func (w *watcher) untilRoom(ctx context.Context, n int, try func() bool) error {
+	for {
+		w.mu.Lock()
+		done := try()
+		w.unlock()
+		if done {
+			return nil
+		}
+		if err := w.handler.Recipient(n).Room(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// offerAll lists the objects from a page on, and sends those that are due. After an error, page is where to go on.
+func (w *watcher) offerAll(ctx context.Context, n int, page *metav1.ListOptions) error {
+	for w.due(n) > 0 {
+		p, err := w.collection.list(ctx, *page)
+		if isRefusal(err) { // it took longer than the server remembers: the other pages are of a later state, which is as good
+			page.Continue = continueLater(err)
+		}
+		if err != nil {
+			return err
+		}
+		for _, object := range p.objects {
+			if err := w.offer(ctx, n, object); err != nil {
+				return err
+			}
+		}
+		*page = metav1.ListOptions{Limit: p.limit, Continue: p.next}
+		if p.next == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// continueLater returns the token with which a refused list goes on; if there is none, it begins again.
+func continueLater(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return ""
+	}
+	return status.Status().Continue
+}
+
+// offer sends a listed object, if it is due in this version, and waits until there is room for it.
+func (w *watcher) offer(ctx context.Context, n int, object *delta.Object) error {
+	if err := w.options.Previous.await(ctx); err != nil {
+		return err
+	}
+	var err error
+	return cmp.Or(w.untilRoom(ctx, n, func() (sent bool) {
+		sent, err = w.tryOffer(ctx, n, object)
+		return sent || err != nil
+	}), err)
+}
+
+// tryOffer sends a listed object, if it is due in this version. It returns false if there is no room for it.
+func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (sent bool, err error) {
+	old, exists := w.known().find(object)
+	version := object.Version()
+	if !exists || !old.due.Has(n) || !old.version.Equal(&version) {
+		return true, nil
+	}
+	retain := func(views) []byte { return nil }
+	if old.retained == nil && w.options.RetainFor.Has(n) {
+		retain = w.retain(object)
+	}
+	record := func(v views) { w.known().review(keyOf(object), v, retain(v)) }
+	w.at = time.Now()
+	d := w.snapshotOf(object, n)
+	if w.silent(1 << n) {
+		return true, w.emit(ctx, d, 1<<n, old.views, func(v views) { record(v.served(n)) })
+	}
+	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
+	sent = w.handler.Recipient(n).Offer(ctx, d, !old.filtered.Has(n), func(passed bool) {
+		var to PipelineSet
+		if passed {
+			to = 1 << n
+		}
+		w.state.countSnapshot(to)
+		record(old.sent(1<<n, to).served(n))
+	})
+	if sent {
+		w.metrics.seen[d.Type].Inc()
+	}
+	return sent, nil
+}
+
+// repeating reports whether the changes may be those that a killed run has sent.
+func (w *watcher) repeating() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.Unclean
+}
+
+// emitDue sends an object that has just changed to the pipelines whose snapshot has not reached it. Not while changes may be
+// repeated: the version may be older than what was sent. Then the list is read once more.
+func (w *watcher) emitDue(ctx context.Context, object *delta.Object) error {
+	if w.state.Unclean {
+		return nil
+	}
+	for n := range w.options.Pipelines {
+		old, _ := w.known().find(object)
+		if !old.due.Has(n) {
+			continue
+		}
+		err := w.emit(ctx, w.snapshotOf(object, n), 1<<n, old.views, func(v views) { w.record(object, v.served(n), nil) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watcher) snapshotOf(object *delta.Object, n int) *delta.Delta {
+	return &delta.Delta{
+		Type: delta.Added, Object: object, Snapshot: true, SnapshotID: w.state.Snapshots[w.options.Pipelines[n]].ID,
+	}
+}
+
+// silent reports whether snapshots for some pipelines are recorded only.
+func (w *watcher) silent(to PipelineSet) bool {
+	for n, pipeline := range w.options.Pipelines {
+		if to.Has(n) && w.state.Snapshots[pipeline].OnDemand {
+			return false
+		}
+	}
+	return w.options.Snapshot == SnapshotNever
+}
+
+// awaitServed waits until no object is due any more. What the list did not bring comes with changes.
+func (w *watcher) awaitServed(ctx context.Context, n int) error {
+	for {
+		w.mu.Lock()
+		served := w.state.Complete && w.known().due[n] == 0
+		if !served && w.moved == nil {
+			w.moved = make(chan struct{})
+		}
+		moved := w.moved
+		w.mu.Unlock()
+		if served {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// due returns how many objects a snapshot has not reached.
+func (w *watcher) due(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.known().due[n]
+}
+
+// restoreSnapshots goes on with the snapshots of the watches of the last run, of which the first is the watch itself if own is
+// set. It returns the pipelines whose snapshots begin: those that did not have the objects, those for which it is not certain any
+// more what was sent, or what of, and all if they get a snapshot at every start.
+func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineSet) {
+	last := from
+	if own {
+		last = from[:1]
+	}
+	goesOn := own && !w.state.Partial && w.state.Refused != firstStateInterrupted
+	for n, pipeline := range w.options.Pipelines {
+		has := func(l *lastWatch) bool { return l.Pipelines == nil || slices.Contains(l.Pipelines, pipeline) }
+		pending := func(l *lastWatch) bool { _, pending := l.Snapshots[pipeline]; return pending }
+		switch snapshot := from[0].Snapshots[pipeline]; {
+		case w.resumed && w.options.Snapshot == SnapshotAlways:
+			begin |= 1 << n
+		case goesOn && snapshot.ID != "" && !snapshot.OnDemand && snapshot.Filters == w.options.filters(n):
+			w.state.setSnapshot(pipeline, snapshot)
+		case slices.ContainsFunc(from, pending), !slices.ContainsFunc(last, has):
+			begin |= 1 << n
+		}
+		if begin.Has(n) {
+			w.state.setSnapshot(pipeline, PendingSnapshot{OnDemand: goesOn && from[0].Snapshots[pipeline].OnDemand})
+		}
+	}
+	return begin
+}
+
+// restoreDue adds snapshots of those objects only that an edited configuration adds to what pipelines have. They have no marks,
+// since what is not between them exists all the same.
+func (w *watcher) restoreDue(due PipelineSet) {
+	for n, pipeline := range w.options.Pipelines {
+		if _, pending := w.state.Snapshots[pipeline]; due.Has(n) && !pending {
+			w.state.setSnapshot(pipeline, PendingSnapshot{ID: newSnapshotID(), Filters: w.options.filters(n), Unmarked: true})
+		}
+	}
+}

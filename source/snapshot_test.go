@@ -1,0 +1,215 @@
+package source
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// markTexts describes the marks of a pipeline: the phase, what it says, and how many records were before it. Ids are numbered.
+func (l *life) markTexts(name string) (texts []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := []string{}
+	for n, m := range l.marks[name] {
+		if !slices.Contains(ids, m.Snapshot) {
+			ids = append(ids, m.Snapshot)
+		}
+		text := fmt.Sprintf("%s %d at %d", m.Phase, slices.Index(ids, m.Snapshot), l.marked[name][n])
+		if m.Phase == delta.Completed {
+			text += fmt.Sprint(" count ", m.Count)
+		}
+		if m.Incomplete {
+			text += " incomplete"
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+func (l *life) expectMarks(name string, want ...string) {
+	l.t.Helper()
+	eventually(l.t, func() string {
+		if got := l.markTexts(name); !slices.Equal(got, want) {
+			return fmt.Sprintf("%s got  %q\nwant %q", name, got, want)
+		}
+		return ""
+	})
+}
+
+// Marks stand around the first state, around what a pipeline that is new gets, and around nothing else.
+func TestMarks(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"old"}, nil)
+	l.expectMarks("old", "started 0 at 0", "completed 0 at 2 count 2")
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, nil)
+	l.expectMarks("new", "started 0 at 0", "completed 0 at 2 count 2")
+	l.watching(12)
+	l.expectMarks("old")
+	l.stop()
+	server.Write("a", true)
+	server.Write("b", true) // 14
+	l = live(t, server, m, []string{"old"}, nil)
+	l.watching(14)
+	l.stop()
+	// One that comes back has to know that nothing exists any more.
+	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.died = true })
+	l.expectMarks("new", "started 0 at 0", "completed 0 at 0 count 0 incomplete")
+	l.watching(14)
+	l.expectMarks("old")
+	l.expect("new")
+}
+
+// A snapshot that goes on after a restart is the same one: only so do its marks enclose all of it.
+func TestMarksAcrossRestarts(t *testing.T) {
+	server, m := things(t, "a", "b", "c"), newMemory()
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(13)
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.room = map[string]int{"new": 2} })
+	l.expect("new", "u11/11/ADDED+s", "u12/12/ADDED+s")
+	l.expectMarks("new", "started 0 at 0")
+	l.capture()
+	l.crash()
+	first := l
+	l = live(t, server, m, []string{"old", "new"}, nil)
+	l.expectMarks("new", "completed 0 at 1 count 3")
+	if before, after := first.marks["new"][0].Snapshot, l.marks["new"][0].Snapshot; before != after {
+		t.Errorf("began as %s, and ended as %s", before, after)
+	}
+	l.expect("new", "u13/13/ADDED+s")
+}
+
+// Edited filters make it another snapshot: what passed the former ones is no part of it.
+func TestFiltersEditedDuringASnapshot(t *testing.T) {
+	server, m := things(t, "a", "b", "c"), newMemory()
+	filters := func(of string) func(*Options, *life) {
+		return func(o *Options, l *life) {
+			o.Filters = []string{"same", of}
+			if of == "first" {
+				l.room = map[string]int{"new": 2}
+			}
+		}
+	}
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(13)
+	l.snapshotsDone()
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, filters("first"))
+	l.expect("new", "u11/11/ADDED+s", "u12/12/ADDED+s")
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, filters("second"))
+	l.expectMarks("new", "started 0 at 0", "completed 0 at 3 count 3")
+}
+
+// After a kill in the first state it is not known what was sent: another snapshot begins, with all objects.
+func TestMarksAfterAKillInTheFirstState(t *testing.T) {
+	server, m := things(t, "a", "b", "c"), newMemory()
+	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 2 })
+	eventually(t, func() string { return map[bool]string{false: "not yet"}[len(l.sorted("p")) == 2] })
+	l.capture()
+	l.crash()
+	first := l
+	l = live(t, server, m, []string{"p"}, nil)
+	l.expectMarks("p", "started 0 at 1", "completed 0 at 4 count 3")
+	l.expectSet("p", "gap -13", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s")
+	if before, after := first.marks["p"][0].Snapshot, l.marks["p"][0].Snapshot; before == after {
+		t.Error("the same snapshot began twice")
+	}
+}
+
+// A pipeline that is new and takes nothing of its snapshot stops the watch for no other one.
+func TestSlowSnapshotStopsNoOther(t *testing.T) {
+	server, m := things(t, "a", "b", "c", "d", "e"), newMemory() // 11 to 15
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(15)
+	l.stop()
+	l = live(t, server, m, []string{"old", "slow", "quick"}, func(_ *Options, l *life) { l.room = map[string]int{"slow": 1} })
+	l.expectSet("quick", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED+s", "u15/15/ADDED+s")
+	server.Write("f", false) // 16
+	server.Write("e", true)  // 17
+	l.expect("old", "u16/16/ADDED", "u15/17/DELETED")
+	l.capture()
+	l.crash()
+
+	// Its progress is kept, and nothing is sent to the others again.
+	l = live(t, server, m, []string{"old", "slow", "quick"}, func(_ *Options, l *life) { l.room = map[string]int{"slow": 1} })
+	l.expect("slow", "u12/12/ADDED+s")
+	server.Write("c", false) // 18
+	l.expect("old", "u13/18/MODIFIED")
+	l.capture()
+	l.crash()
+	server.Write("g", false) // 19, while away
+	l = live(t, server, m, []string{"old", "slow", "quick"}, nil)
+	l.expectSet("slow", "u14/14/ADDED+s", "u19/19/ADDED")
+	l.snapshotsDone()
+	l.expect("old", "u19/19/ADDED")
+	l.expect("quick", "u19/19/ADDED")
+	if len(l.gaps) > 0 {
+		t.Errorf("got gaps %+v", l.gaps)
+	}
+}
+
+// What changes while a snapshot runs comes with its change if the snapshot has not reached it.
+func TestChangesDuringASnapshot(t *testing.T) {
+	server, m := things(t, "changed", "deleted", "recreated", "same"), newMemory() // 11 to 14
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(14)
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.room = map[string]int{"new": 0} })
+	l.watching(14)
+	for _, name := range []string{"changed", "deleted", "recreated"} {
+		server.Write(name, name != "changed") // 15 to 17
+	}
+	server.Write("recreated", false) // 18
+	server.Write("new", false)       // 19
+	l.watching(19)
+	l.mu.Lock()
+	l.room = nil
+	l.mu.Unlock()
+	l.snapshotsDone()
+	got := l.sorted("new")
+	want := []string{"u11/15/ADDED+s", "u11/15/MODIFIED", "u12/16/DELETED", "u13/17/DELETED", "u14/14/ADDED+s", "u18/18/ADDED", "u19/19/ADDED"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+// A list that takes longer than the server remembers goes on with its next page.
+func TestSnapshotContinuesARefusedList(t *testing.T) {
+	var names []string
+	for n := range 9 {
+		names = append(names, fmt.Sprint("o", n))
+	}
+	server, m := things(t, names...), newMemory() // 11 to 19
+	server.Inconsistent = true
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(19)
+	l.stop()
+	pages := server.Pages()
+	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.room = map[string]int{"new": 4} })
+	eventually(t, func() string {
+		if got := l.sorted("new"); len(got) != 4 {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	server.Write("tick", false) // 20
+	server.CompactStates()
+	l.mu.Lock()
+	l.room = nil
+	l.mu.Unlock()
+	l.snapshotsDone()
+	got := slices.DeleteFunc(l.sorted("new"), func(id string) bool { return !strings.HasSuffix(id, "+s") })
+	if len(got) != 9 || len(slices.Compact(got)) != 9 {
+		t.Errorf("got %v", got)
+	}
+	// One list compares the position; nine objects and the tick are four pages, and one request is refused.
+	if n := server.Pages() - pages; n > 6 {
+		t.Errorf("got %d requests", n)
+	}
+}

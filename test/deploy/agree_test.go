@@ -1,0 +1,162 @@
+package deploy_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/kubeferry/kubeferry/test/internal/programs"
+)
+
+// checkRights wants what `exporter rbac` prints for the configuration: nothing less and nothing more.
+func checkRights(t *testing.T, m *manifests, file string) {
+	t.Helper()
+	binary, err := programs.Exporter().Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := m.deployment.Spec.Template.Spec
+	printed, err := exec.CommandContext(t.Context(), binary, "rbac", "--config", file,
+		"--namespace", m.deployment.Namespace, "--service-account", pod.ServiceAccountName).Output()
+	if err != nil {
+		t.Fatalf("exporter rbac: %v", err)
+	}
+	var needed []*unstructured.Unstructured
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(printed), 1024); ; {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		needed = append(needed, object)
+	}
+	if got, want := rights(t, m.objects), rights(t, needed); len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("the manifests grant\n%s\nexporter rbac prints\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// rights are those of Roles, ClusterRoles and bindings, one for each verb on each resource, in an order of their own.
+func rights(t *testing.T, objects []*unstructured.Unstructured) (found []string) {
+	t.Helper()
+	for _, object := range objects {
+		in := fmt.Sprintf("%s %s/%s", object.GetKind(), object.GetNamespace(), object.GetName())
+		switch object.GetKind() {
+		case "Role", "ClusterRole":
+			var role rbacv1.ClusterRole
+			convert(t, object, &role)
+			for _, rule := range role.Rules {
+				names := rule.ResourceNames
+				if len(names) == 0 {
+					names = []string{"*"}
+				}
+				for _, group := range rule.APIGroups {
+					for _, plural := range rule.Resources {
+						for _, name := range names {
+							for _, verb := range rule.Verbs {
+								found = append(found, fmt.Sprintf("%s: %s %s/%s %s", in, verb, group, plural, name))
+							}
+						}
+					}
+				}
+			}
+		case "RoleBinding", "ClusterRoleBinding":
+			var binding rbacv1.ClusterRoleBinding
+			convert(t, object, &binding)
+			for _, subject := range binding.Subjects {
+				found = append(found, fmt.Sprintf("%s: %v to %v", in, binding.RoleRef, subject))
+			}
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// checkReplicas compares what the Pods need to be replicas, or to be one, with the configuration.
+func checkReplicas(t *testing.T, m *manifests) {
+	t.Helper()
+	spec := m.deployment.Spec
+	pod, container := spec.Template.Spec, m.container()
+	state := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool {
+		return slices.ContainsFunc(container.VolumeMounts, func(at corev1.VolumeMount) bool {
+			return at.Name == v.Name && at.MountPath == m.loaded.StateDir && !at.ReadOnly
+		})
+	})
+	if state < 0 {
+		t.Fatalf("no volume is mounted at %s", m.loaded.StateDir)
+	}
+	logs := int64(m.loaded.DeadLetters.MaxBytes)
+	for _, p := range m.loaded.Pipelines {
+		logs += int64(p.Backlog.MaxDiskBytes)
+	}
+	if m.loaded.LeaderElection == nil {
+		if *spec.Replicas != 1 || spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || pod.Volumes[state].PersistentVolumeClaim == nil {
+			t.Errorf("got %d replicas, %s, volume %v: want one replica with a claim", *spec.Replicas, spec.Strategy.Type, pod.Volumes[state])
+		}
+		if m.lease.Name != "" || m.budget.Name != "" {
+			t.Error("a Lease or a PodDisruptionBudget for one replica")
+		}
+		return
+	}
+	one, none := intstr.FromInt32(1), intstr.FromInt32(0)
+	if rolling := spec.Strategy.RollingUpdate; *spec.Replicas != 2 || rolling == nil || *rolling.MaxSurge != one || *rolling.MaxUnavailable != none {
+		t.Errorf("got %d replicas, %+v: want two, maxSurge 1, maxUnavailable 0", *spec.Replicas, spec.Strategy)
+	}
+	// While a standby copies the state there are two of it.
+	volume, requested := pod.Volumes[state].EmptyDir, container.Resources.Requests[corev1.ResourceEphemeralStorage]
+	switch {
+	case volume == nil || volume.SizeLimit == nil:
+		t.Error("no emptyDir with a sizeLimit")
+	case volume.SizeLimit.Value() < 2*logs+1<<30 || requested.Cmp(*volume.SizeLimit) < 0:
+		t.Errorf("sizeLimit %v, requests %v: want at least twice %v, and 1Gi", volume.SizeLimit, &requested, resource.NewQuantity(logs, resource.BinarySI))
+	}
+	port := slices.IndexFunc(container.Ports, func(p corev1.ContainerPort) bool { return p.Name == "replication" })
+	if port < 0 || fmt.Sprint(":", container.Ports[port].ContainerPort) != m.loaded.Replication.Listen {
+		t.Errorf("the container's ports are %v, but the program listens on %s for standbys", container.Ports, m.loaded.Replication.Listen)
+	}
+	if want := "[10.0.0.1]" + m.loaded.Replication.Listen; m.loaded.Replication.Advertise != want {
+		t.Errorf("it advertises %s, want %s", m.loaded.Replication.Advertise, want)
+	}
+	if m.lease.Name != m.loaded.LeaderElection.LeaseName || m.lease.Namespace != m.deployment.Namespace || m.loaded.LeaderElection.LeaseNamespace != "" {
+		t.Errorf("the Lease is %s/%s, the configuration has %+v", m.lease.Namespace, m.lease.Name, m.loaded.LeaderElection)
+	}
+	if len(m.lease.Annotations) > 0 || m.lease.Spec.HolderIdentity != nil {
+		t.Error("the manifest of the Lease has what the leader writes")
+	}
+	labels := spec.Selector.MatchLabels
+	spread := pod.TopologySpreadConstraints
+	if len(spread) != 1 || spread[0].TopologyKey != corev1.LabelHostname || fmt.Sprint(spread[0].LabelSelector.MatchLabels) != fmt.Sprint(labels) {
+		t.Errorf("spread by %+v", spread)
+	}
+	if m.budget.Spec.MaxUnavailable == nil || *m.budget.Spec.MaxUnavailable != one || fmt.Sprint(m.budget.Spec.Selector.MatchLabels) != fmt.Sprint(labels) {
+		t.Errorf("the PodDisruptionBudget is %+v", m.budget.Spec)
+	}
+	// A port that is open to all has no `from`, and the other one the Pods themselves.
+	open := map[string]string{}
+	for _, rule := range m.network.Spec.Ingress {
+		for _, port := range rule.Ports {
+			open[port.Port.String()] = "all"
+			if len(rule.From) == 1 && rule.From[0].PodSelector != nil && rule.From[0].NamespaceSelector == nil {
+				open[port.Port.String()] = fmt.Sprint(rule.From[0].PodSelector.MatchLabels)
+			}
+		}
+	}
+	if want := fmt.Sprint(map[string]string{"http": "all", "replication": fmt.Sprint(labels)}); fmt.Sprint(open) != want {
+		t.Errorf("the NetworkPolicy opens %v, want %s", open, want)
+	}
+}

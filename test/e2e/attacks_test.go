@@ -1,0 +1,460 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/test/internal/programs"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/natstest"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestTenantWhoseRecordsHang has a receiver hang on all records of one tenant, whose pipeline shares the sink with another one.
+// The records of that arrive, and at their first attempt: they have one.
+func TestTenantWhoseRecordsHang(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
+	hook := startTenantHook(t, bad)
+	hook.answer(0)
+	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+shutdown: {grace: 1s}
+sources:
+  - {name: bad, resources: [v1/configmaps], namespaces: {include: [%s]}}
+  - {name: good, resources: [v1/configmaps], namespaces: {include: [%s]}}
+pipelines:
+  - {name: bad, sources: [bad], sink: shared}
+  - {name: good, sources: [good], sink: shared, retry: {attempts: 1}}
+sinks: [{name: shared, webhook: {url: %q, concurrency: 3, timeout: 15s}}]
+`, bad, good, hook.server.URL))
+	e.WaitReady()
+	writeMany(t, objectsIn(t, config, configMaps, bad), "bad", 60, 0, data("hangs"))
+	written := writeMany(t, objectsIn(t, config, configMaps, good), "good", 4*goodRate, goodRate, data("taken"))
+	if p99 := hook.expect(t, "beside records that hang", written); p99 > maxDelay {
+		t.Errorf("the p99 of good changes is %v, want at most %v", p99, maxDelay)
+	}
+	if dead := e.Metrics().sum("kubeferry_records_dead_total", "pipeline=good"); dead != 0 {
+		t.Errorf("%v records died that never were in a request", dead)
+	}
+	e.Kill()
+}
+
+// TestTenantFillsTheDeadLetters has a receiver refuse the records of one tenant for good, until there is no room for more dead
+// letters. The others arrive; what waits is reported, and nothing of it is lost.
+func TestTenantFillsTheDeadLetters(t *testing.T) {
+	t.Parallel()
+	const bound, refused = 16 << 20, 24
+	config := plane(t).Config()
+	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
+	hook := startTenantHook(t, bad)
+	hook.answer(http.StatusBadRequest)
+	text := fmt.Sprintf(`
+stateDir: %q
+deadLetters: {maxBytes: %d}
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s, %s]}}]
+pipelines: [{name: p, sink: hook}]
+sinks: [{name: hook, webhook: {url: %q}}]
+`, filepath.Join(t.TempDir(), "state"), bound, bad, good, hook.server.URL)
+	e := startExporter(t, plane(t).KubeconfigFile(), text, plain(t)) // it reads and writes many megabytes
+	e.WaitReady()
+	poisoned := writeMany(t, objectsIn(t, config, configMaps, bad), "bad", refused, 0, data(noise(900<<10)))
+	hook.expect(t, "beside dead letters", writeMany(t, objectsIn(t, config, configMaps, good), "good", 3*goodRate, goodRate, data("taken")))
+	e.WaitLogged(wide, "cannot write a dead letter; the record waits", "deadLetters.maxBytes")
+	m := e.Metrics()
+	if bytes, full := m.sum("kubeferry_dead_letter_bytes"), m.sum("kubeferry_dead_letters_full"); full != 1 || bytes > bound {
+		t.Errorf("full: %v, with %v bytes", full, bytes)
+	}
+	hook.expect(t, "beside dead letters that wait", writeMany(t, objectsIn(t, config, configMaps, good), "late", 3*goodRate, goodRate, data("taken")))
+	hook.answer(http.StatusOK)
+	file := writeConfig(t, t.TempDir(), text)
+	binary, err := programs.Exporter().Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 2*wide, "replay sends all of it", func() error {
+		if output, code := runProgram(t, binary, "replay", "--config", file); code != 0 {
+			t.Fatalf("exit code %d and\n%s", code, output)
+		}
+		hook.mu.Lock()
+		defer hook.mu.Unlock()
+		for _, w := range poisoned {
+			if _, ok := hook.arrived[w.id]; !ok {
+				return errors.New("there is none of " + w.id)
+			}
+		}
+		return nil
+	})
+}
+
+// TestTenantFillsTheStream has a tenant write more than a stream of deploy/base takes, with its size made small. The unread
+// records of others stay in it, what waits is reported, and all of it arrives once the stream has room.
+func TestTenantFillsTheStream(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
+	bus := natstest.Start(t, nil)
+	base := baseConfig(t, bus.URL())
+	sink := base.content["sinks"].([]any)[0].(map[string]any)
+	stream := sink["nats"].(map[string]any)["stream"].(map[string]any)
+	stream["maxBytes"] = "1Mi"
+	base.content["sources"] = []any{map[string]any{
+		"name": "s", "resources": []any{"v1/configmaps"}, "namespaces": map[string]any{"include": []any{bad, good}},
+	}}
+	delete(base.content["pipelines"].([]any)[0].(map[string]any), "sources")
+	e := base.run(t)
+	e.WaitReady()
+	objectsIn(t, config, configMaps, good).Create("unread", data("1"))
+	e.WaitSettled(wide)
+	writeMany(t, objectsIn(t, config, configMaps, bad), "bad", 40, 0, data(noise(100<<10)))
+	objectsIn(t, config, configMaps, good).Create("late", data("1"))
+	e.WaitGate(wide, "stream", false)
+	name := stream["name"].(string)
+	stored := func() (names []string) {
+		messages, err := bus.ReadAll(within(t, wide), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages {
+			if name := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]; name != "_" { // that of a snapshot's marks
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	if names := stored(); !slices.Contains(names, "unread") || slices.Contains(names, "late") {
+		t.Errorf("the stream holds %q", names)
+	}
+	larger := bus.StreamInfo(t.Context(), name).Config
+	larger.MaxBytes = 64 << 20
+	bus.UpdateStream(t.Context(), larger)
+	e.WaitSettled(2 * wide)
+	if names := stored(); len(names) != 42 || !slices.Contains(names, "late") {
+		t.Errorf("the stream holds %q", names)
+	}
+}
+
+// TestForgedKinds has a tenant write Events about hundreds of kinds that do not exist. The API server gets few requests for
+// them and the log few lines; Events about objects that exist have their metadata, and watches are opened as ever.
+func TestForgedKinds(t *testing.T) {
+	t.Parallel()
+	const forged = 300
+	config := plane(t).Config()
+	namespace := newNamespace(t, "forged")
+	gateway, kubeconfig := gatewayOf(t, config)
+	hook := webhooktest.Start(t)
+	e := startExporter(t, kubeconfig, fmt.Sprintf(`
+sources: [{name: s, resources: [v1/events, v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: hook, format: json, enrich: involvedObject}]
+sinks: [{name: hook, webhook: {url: %q}}]
+`, namespace, hook.URL()))
+	e.WaitReady()
+	configs := objectsIn(t, config, configMaps, namespace)
+	r := &reporter{t: t, namespace: namespace, events: objectsIn(t, config, events, namespace), hook: hook}
+	known := configs.Create("known", map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "known"}}})
+	isKnown := func(about map[string]any) bool { return fmt.Sprint(about["labels"]) == "map[app:known]" }
+	r.until(known, isKnown)
+
+	discoveries := func() (n int) {
+		for _, request := range gateway.Requests() {
+			if request.Path == "/apis" {
+				n++
+			}
+		}
+		return n
+	}
+	before, begun := discoveries(), time.Now()
+	writeAll(t, r.events, forged, func(n int) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": fmt.Sprint("forged-", n)},
+			"involvedObject": map[string]any{
+				"apiVersion": fmt.Sprintf("group-%d.example.com/v1", n), "kind": fmt.Sprint("Forged", n), "name": "none", "uid": "none", "namespace": namespace,
+			},
+		}}
+	})
+	if _, about := r.report(known); !isKnown(about) {
+		t.Errorf("an Event about a kind that was known gets %v", about)
+	}
+	gateway.Cut()
+	reopened := time.Now()
+	configs.Create("after", data("1"))
+	wait(t, hookReader(t, hook, plainJSON), "after", oracle.Added)
+	if took := time.Since(reopened); took > 10*time.Second {
+		t.Errorf("a watch was open again after %v", took)
+	}
+	elapsed := time.Since(begun)
+	if n, most := discoveries()-before, 40+int(2*elapsed.Seconds())+20; n > most {
+		t.Errorf("%d requests in %v for kinds that do not exist, want at most %d", n, elapsed, most)
+	}
+	warnings := 0
+	for _, line := range e.Logged("cannot be read") {
+		if line["level"] == "WARN" {
+			warnings++
+		}
+	}
+	if warnings > 20 {
+		t.Errorf("%d warnings", warnings)
+	}
+}
+
+// writeAll creates objects as fast as the server takes them.
+func writeAll(t *testing.T, in *objects, n int, object func(n int) *unstructured.Unstructured) {
+	t.Helper()
+	var workers sync.WaitGroup
+	for worker := range 8 {
+		workers.Go(func() {
+			for i := worker; i < n; i += 8 {
+				if _, err := in.client.Create(t.Context(), object(i), metav1.CreateOptions{}); err != nil {
+					t.Errorf("create: %v", err)
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// TestLargeObjectsBeforeADeadSink has objects of six bytes of JSON for each byte that the API server counts wait for a sink that
+// is away. They count in full towards the bound of a backlog, and one that finds no room in memory is not read from the log
+// over and over.
+func TestLargeObjectsBeforeADeadSink(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	small, large := newNamespace(t, "spins"), newNamespace(t, "counts")
+	hook := webhooktest.Start(t)
+	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
+	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+stateDir: %q
+shutdown: {grace: 1s}
+sources:
+  - {name: spins, resources: [v1/configmaps], namespaces: {include: [%s]}}
+  - {name: counts, resources: [v1/configmaps], namespaces: {include: [%s]}}
+pipelines:
+  - {name: spins, sources: [spins], sink: hook, backlog: {maxBytes: 2Mi}}
+  - {name: counts, sources: [counts], sink: hook, backlog: {maxBytes: 16Mi, overflow: block}}
+sinks: [{name: hook, webhook: {url: %q}}]
+`, t.TempDir(), small, large, hook.URL()), plain(t))
+	e.WaitReady()
+	objectsIn(t, config, configMaps, small).Create("first", data(noise(900<<10)))
+	client := protobufClient(t)
+	for n := range 6 {
+		for _, namespace := range []string{small, large}[min(n/3, 1):] {
+			_, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large-", n)}, Data: map[string]string{"value": strings.Repeat("<", 1<<20-64)},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, wide, "the one is on disk, and the source of the other waits", func() error {
+		s := e.Status()
+		if s.Pipelines[0].Waiting != 4 || s.Pipelines[0].OnDisk == 0 || !s.Watches[0].Blocked && !s.Watches[1].Blocked {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	before := e.Metrics().sum("process_cpu_seconds_total")
+	const watched = 2 * time.Second
+	lasting(t, watched)
+	if used := e.Metrics().sum("process_cpu_seconds_total") - before; used > 0.5 {
+		t.Errorf("it used %.1f s of CPU in %v before a sink that is away", used, watched)
+	}
+	if waiting := e.Status().Pipelines[1].Waiting; waiting != 2 {
+		t.Errorf("%d objects of 6 MiB wait in 16 MiB of memory", waiting)
+	}
+	e.Kill()
+}
+
+// TestDeeplyNestedObject has a tenant make a custom resource that is nested as deeply as the API server allows, more deeply than
+// JSON libraries read around it, and whose record is refused. Objects of others arrive, also from watches that are opened
+// again, and the dead letters of others are replayed.
+func TestDeeplyNestedObject(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	if err := load.InstallWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	deep, good := newNamespace(t, "0-deep"), newNamespace(t, "good") // the first of a list
+	widgets := objectsIn(t, config, load.Widgets().GVR, good)
+	proxy, kubeconfig := proxyOf(t, config)
+	proxy.Come()
+	hook := webhooktest.Start(t)
+	hook.Use(webhooktest.Status(http.StatusBadRequest))
+	text := fmt.Sprintf("stateDir: %q\n", filepath.Join(t.TempDir(), "state")) +
+		hookConfig("[example.com/v1/widgets]", fmt.Sprintf("{include: [%s, %s*]}, snapshot: never", deep, good), hook.URL())
+	e := startExporter(t, kubeconfig, text)
+	e.WaitReady()
+	createRaw(t, "/apis/example.com/v1/namespaces/"+deep+"/widgets",
+		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"deep"},"spec":`+strings.Repeat("[", 9_999)+strings.Repeat("]", 9_999)+`}`)
+	defer deleteRaw(t, "/apis/example.com/v1/namespaces/"+deep+"/widgets/deep") // no other client can read a list that has it
+	widgets.Create("before", map[string]any{"spec": map[string]any{"size": 1}})
+	for _, name := range []string{"deep", "before"} {
+		e.WaitLogged(wide, "a record goes to the dead letter", "name:"+name)
+	}
+	hook.Use(webhooktest.Accept())
+	proxy.Cut()
+	widgets.Create("after", map[string]any{"spec": map[string]any{"size": 1}})
+	read := hookReader(t, hook, cloudEvents)
+	wait(t, read, "after", oracle.Added)
+
+	output, code := runToEnd(t, "replay", "--config", writeConfig(t, t.TempDir(), text))
+	if code != 1 || !strings.Contains(output, "delivered 1 dead letters, 1 are left") {
+		t.Errorf("replay: exit code %d and\n%s", code, output)
+	}
+	wait(t, read, "before", oracle.Added)
+}
+
+// TestOddNames has a tenant create a Role, whose name may hold nearly everything: none of it becomes another header, subject,
+// path or line.
+func TestOddNames(t *testing.T) {
+	t.Parallel()
+	const odd = "odd\r\nX-Injected: yes\r\n\r\n\x00 *.>$ \u202e\"} {\n"
+	config := plane(t).Config()
+	namespace := newNamespace(t, "odd")
+	bare, binary := webhooktest.Start(t), webhooktest.Start(t)
+	bus := natstest.Start(t, nil)
+	file := filepath.Join(t.TempDir(), "out.jsonl")
+	text := fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [rbac.authorization.k8s.io/v1/roles], namespaces: {include: [%s]}}]
+pipelines:
+  - {name: bare, sink: bare, format: raw}
+  - {name: binary, sink: binary, format: cloudevents-binary, profile: knative}
+  - {name: jetstream, sink: bus, diff: jsonPatch}
+  - {name: file, sink: file, format: json}
+sinks:
+  - {name: bare, webhook: {url: %q}}
+  - {name: binary, webhook: {url: %q}}
+  - {name: bus, nats: {urls: [%q], subject: "k8s.{cluster}.{group}.{resource}.{namespace}.{name}", stream: {name: ODD, create: true}}}
+  - {name: file, file: {path: %q}}
+`, filepath.Join(t.TempDir(), "state"), namespace, bare.URL(), binary.URL(), bus.URL(), file)
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	roles := objectsIn(t, config, schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, namespace)
+	roles.Create(odd, nil)
+	written := lineReader(t, file, oracle.ParseJSON)
+	arrived := func(n int) {
+		t.Helper()
+		eventually(t, wide, "all arrive", func() error {
+			if lines := written(); len(lines) < n {
+				return fmt.Errorf("%d lines", len(lines))
+			}
+			return nil
+		})
+		e.WaitSettled(wide)
+	}
+	arrived(1)
+	e.Stop()
+	e = startExporter(t, plane(t).KubeconfigFile(), text) // which reads it from the state directory
+	e.WaitReady()
+	roles.Create("after", nil)
+	arrived(2)
+
+	for name, hook := range map[string]*webhooktest.Receiver{"raw": bare, "binary": binary} {
+		for _, r := range hook.Requests() {
+			if r.Header.Get("X-Injected") != "" || r.Path != "/" || r.Status != http.StatusOK {
+				t.Errorf("%s: %d %s %v", name, r.Status, r.Path, r.Header)
+			}
+		}
+		if n := len(hook.Accepted()); n != 2 {
+			t.Errorf("%s: %d records, want 2", name, n)
+		}
+	}
+	stored, err := bus.ReadAll(within(t, wide), "ODD")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range stored {
+		if strings.Count(m.Subject, ".") != 5 || strings.ContainsAny(m.Subject, " *>\r\n") || m.Header.Get("X-Injected") != "" {
+			t.Errorf("subject %q, header %v", m.Subject, m.Header)
+		}
+	}
+	stored = slices.DeleteFunc(stored, func(m natstest.Message) bool { return strings.HasSuffix(m.Subject, "._") }) // a snapshot's marks
+	lines := written()
+	if len(stored) != 2 || len(lines) != 2 || lines[0].Name != odd {
+		t.Errorf("%d messages, %d lines: %+v", len(stored), len(lines), lines)
+	}
+}
+
+// createRaw creates an object of JSON that is sent as it is.
+func createRaw(t *testing.T, path, body string) {
+	t.Helper()
+	request := protobufClient(t).CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Content-Type", "application/json").Body([]byte(body))
+	if err := request.Do(t.Context()).Error(); err != nil {
+		t.Fatalf("%s: %.300v", path, err)
+	}
+}
+
+func deleteRaw(t *testing.T, path string) {
+	t.Helper()
+	if _, err := protobufClient(t).CoreV1().RESTClient().Delete().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(t.Context()); err != nil {
+		t.Errorf("%s: %.300v", path, err)
+	}
+}
+
+// TestHeldConnections has a Pod hold hundreds of connections to the admin port, with requests that never end: the probes
+// answer, most of the connections are closed at once, and the others soon.
+func TestHeldConnections(t *testing.T) {
+	t.Parallel()
+	const held, most = 300, 64
+	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: out}]
+sinks: [{name: out, stdout: {}}]
+`, newNamespace(t, "held")))
+	e.WaitReady()
+	var dialer net.Dialer
+	conns := make([]net.Conn, held)
+	for n := range conns {
+		conn, err := dialer.DialContext(t.Context(), "tcp", e.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = conn.Write([]byte("GET /metrics HTTP/1.1\r\nHost: held\r\nX-Slow: "))
+		conns[n] = conn
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		begun := time.Now()
+		if code, body := e.Get(path); code != http.StatusOK || time.Since(begun) > 2*time.Second {
+			t.Errorf("%s: %d after %v: %s", path, code, time.Since(begun), body)
+		}
+	}
+	open := func() (n int) {
+		for _, conn := range conns {
+			_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+			var timeout net.Error
+			if _, err := conn.Read(make([]byte, 1)); errors.As(err, &timeout) && timeout.Timeout() {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, 3*time.Second, "most are closed at once", func() error {
+		if n := open(); n > most {
+			return fmt.Errorf("%d are open", n)
+		}
+		return nil
+	})
+	eventually(t, wide, "all are closed", func() error {
+		if n := open(); n > 0 {
+			return fmt.Errorf("%d are open", n)
+		}
+		return nil
+	})
+}

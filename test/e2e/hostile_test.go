@@ -1,0 +1,346 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/test/internal/process"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/natstest"
+)
+
+// TestHostileObjects runs the configuration of deploy/base, with `diff: jsonPatch`, a custom resource and Secrets besides, under
+// the environment of its Deployment. A tenant makes the most expensive objects that the API server takes, and changes all of
+// them, while the sink takes records and while it is away. The exporter stays below the memory limit of the Deployment, and
+// other objects arrive.
+func TestHostileObjects(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	if err := load.InstallWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	bus := natstest.Start(t, nil)
+	good := newNamespace(t, "good")
+	arrived := subscribeTo(t, bus, good)
+	base := baseConfig(t, bus.URL())
+	base.content["pipelines"].([]any)[0].(map[string]any)["diff"] = "jsonPatch"
+	source := base.content["sources"].([]any)[0].(map[string]any)
+	source["resources"] = append(source["resources"].([]any), "example.com/v1/widgets", "v1/secrets")
+	e := base.run(t)
+	e.WaitReady()
+	objects := objectsIn(t, config, configMaps, good)
+	check := func(name string) {
+		t.Helper()
+		objects.Create(name, data("1"))
+		arrived.wait(t, name, "ADDED")
+	}
+	check("before")
+
+	// Versions before: more than previous.maxBytes of them, in many namespaces.
+	objects.Create("first", data(noise(100<<10)))
+	arrived.wait(t, "first", "ADDED")
+	h := hostileIn(t, config)
+	h.fill(t, 8, 9)
+	objects.Patch("first", map[string]any{"metadata": map[string]any{"labels": map[string]any{"changed": "yes"}}})
+	if body := arrived.wait(t, "first", "MODIFIED"); !strings.Contains(body, `"oldObjectKnown":false`) {
+		t.Errorf("what was retained first is still in memory: %.200s", body)
+	}
+
+	h.write(t, 0)
+	h.write(t, 1)
+	check("changed")
+	t.Logf("while the sink takes records: %d MiB", peakMemory(t, e)>>20)
+	bus.Stop()
+	h.write(t, 2)
+	e.WaitLogged(2*wide, "the backlog is full")
+	if code, body := e.Get("/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz: %d %s", code, body)
+	}
+	bus.Restart()
+	arrived = subscribeTo(t, bus, good)
+	check("back")
+	peak := peakMemory(t, e)
+	t.Logf("at most %d of %d MiB", peak>>20, base.limit>>20)
+	if peak >= base.limit {
+		t.Errorf("the exporter took %d MiB, its limit is %d MiB", peak>>20, base.limit>>20)
+	}
+	e.Kill() // the records that the bus never takes are dead letters, and the others may be many
+}
+
+// base is deploy/base, to be run on this machine.
+type base struct {
+	// limit is the container's memory limit in bytes.
+	limit   int64
+	env     []string
+	content map[string]any // of the configuration
+}
+
+// baseConfig reads deploy/base, and makes it one replica without a state.
+func baseConfig(t *testing.T, natsURL string) *base {
+	t.Helper()
+	dir := filepath.Join("..", "..", "deploy", "base")
+	var deployment appsv1.Deployment
+	if err := yaml.UnmarshalStrict([]byte(read(t, filepath.Join(dir, "deployment.yaml"))), &deployment); err != nil {
+		t.Fatal(err)
+	}
+	container := deployment.Spec.Template.Spec.Containers[0]
+	b := &base{limit: container.Resources.Limits.Memory().Value()}
+	for _, variable := range container.Env {
+		value := variable.Value
+		switch {
+		case variable.Name == "NATS_URL":
+			value = natsURL
+		case strings.HasPrefix(variable.Name, "POD_"):
+			continue // for replicas
+		case variable.ValueFrom != nil && variable.ValueFrom.ResourceFieldRef.Resource == "limits.memory":
+			value = strconv.FormatInt(b.limit, 10)
+		case variable.ValueFrom != nil:
+			t.Fatalf("%s has its value from elsewhere", variable.Name)
+		}
+		b.env = append(b.env, variable.Name+"="+value)
+	}
+	if err := yaml.Unmarshal([]byte(read(t, filepath.Join(dir, "kubeferry.yaml"))), &b.content); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"stateDir", "leaderElection", "replication", "deadLetters"} {
+		delete(b.content, key)
+	}
+	delete(b.content["pipelines"].([]any)[0].(map[string]any), "backlog")
+	b.content["server"] = map[string]any{"listen": "127.0.0.1:0"}
+	return b
+}
+
+func (b *base) run(t *testing.T) *exporter {
+	t.Helper()
+	text, err := json.Marshal(b.content) // which is YAML too
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeferry.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return runExporter(t, plane(t).KubeconfigFile(), file, plain(t), func(o *process.Options) { o.Env = b.env })
+}
+
+// peakMemory is the most that the exporter has had in memory, in bytes.
+func peakMemory(t *testing.T, e *exporter) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.process.Pid()))
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("there is no /proc, so that memory cannot be measured")
+	}
+	_, after, found := strings.Cut(string(text), "VmHWM:")
+	fields := strings.Fields(after)
+	if err != nil || !found || len(fields) < 1 {
+		t.Fatalf("the exporter's memory: %v %s", err, text)
+	}
+	kilobytes, err := strconv.ParseInt(fields[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kilobytes << 10
+}
+
+// arrivals are the records of one namespace's ConfigMaps.
+type arrivals struct {
+	mu     sync.Mutex // guards what follows
+	bodies map[string]string
+}
+
+func subscribeTo(t *testing.T, bus *natstest.Server, namespace string) *arrivals {
+	t.Helper()
+	a := &arrivals{bodies: map[string]string{}}
+	conn, err := nats.Connect(bus.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	_, err = conn.Subscribe("k8s.*.core.configmaps."+namespace+".*", func(m *nats.Msg) {
+		var e event
+		_ = json.Unmarshal(m.Data, &e)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.bodies[e.Data.Type+" "+e.Data.Object.Metadata.Name] = string(m.Data)
+	})
+	if err == nil {
+		err = conn.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a *arrivals) wait(t *testing.T, name, typ string) (body string) {
+	t.Helper()
+	eventually(t, 2*wide, typ+" of "+name, func() error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		var ok bool
+		if body, ok = a.bodies[typ+" "+name]; !ok {
+			return errors.New("it is not there")
+		}
+		return nil
+	})
+	return body
+}
+
+// hostile writes expensive objects in namespaces of its own.
+type hostile struct {
+	client    *kubernetes.Clientset
+	widgets   *objects
+	namespace string
+}
+
+func hostileIn(t *testing.T, config *rest.Config) *hostile {
+	t.Helper()
+	namespace := newNamespace(t, "hostile")
+	return &hostile{client: protobufClient(t), widgets: objectsIn(t, config, load.Widgets().GVR, namespace), namespace: namespace}
+}
+
+// protobufClient writes objects that are larger as JSON than a request may be.
+func protobufClient(t *testing.T) *kubernetes.Clientset {
+	t.Helper()
+	config := plane(t).Config()
+	config.QPS, config.ContentType, config.WarningHandler = -1, "application/vnd.kubernetes.protobuf", rest.NoWarnings{}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// fill creates ConfigMaps of nearly a megabyte that cannot be compressed.
+func (h *hostile) fill(t *testing.T, namespaces, each int) {
+	t.Helper()
+	value := noise(950 << 10)
+	var writing sync.WaitGroup
+	for range namespaces {
+		namespace := newNamespace(t, "full")
+		writing.Go(func() {
+			for n := range each {
+				_, err := h.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("full-", n)}, Data: map[string]string{"value": value},
+				}, metav1.CreateOptions{})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writing.Wait()
+}
+
+// write creates the objects, or changes all of them: nothing that can differ between two rounds is the same.
+func (h *hostile) write(t *testing.T, round int) {
+	t.Helper()
+	letter := "<>"[round%2 : round%2+1] // six bytes of JSON each
+	name := "ab"[round%2 : round%2+1]
+	escaped := func(n int) string { return strings.Repeat(letter, n) }
+	var writing sync.WaitGroup
+	write := func(what string, create func(ctx context.Context) error, update func(ctx context.Context) error) {
+		writing.Go(func() {
+			err := create(t.Context())
+			if apierrors.IsAlreadyExists(err) {
+				err = update(t.Context())
+			}
+			if err != nil {
+				t.Errorf("%s: %.300v", what, err)
+			}
+		})
+	}
+	for n := range 6 {
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large-", n)}, Data: map[string]string{"value": escaped(1<<20 - 64)}}
+		api := h.client.CoreV1().ConfigMaps(h.namespace)
+		write("ConfigMap", created(api.Create, o), updated(api.Update, o))
+	}
+	for n := range 2 {
+		o := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Name:        fmt.Sprint("large-", n),
+			Annotations: map[string]string{"example.com/a": escaped(200 << 10)},
+		}, Data: map[string][]byte{"value": []byte(escaped(1<<20 - 64))}}
+		api := h.client.CoreV1().Secrets(h.namespace)
+		write("Secret", created(api.Create, o), updated(api.Update, o))
+	}
+	for n := range 2 {
+		o := &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large-", n)}, Type: "Warning", Message: escaped(1_400_000),
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: h.namespace, Name: "none"},
+		}
+		api := h.client.CoreV1().Events(h.namespace)
+		write("Event", created(api.Create, o), updated(api.Update, o))
+	}
+	for what, spec := range map[string]corev1.PodSpec{
+		"long-": podOf(corev1.EnvVar{Name: "A", Value: escaped(1_400_000)}),
+		"many-": podOf(repeated(corev1.EnvVar{Name: name}, 190_000)...),
+	} {
+		labels := map[string]string{"a": "b"}
+		template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}
+		selector, meta := &metav1.LabelSelector{MatchLabels: labels}, metav1.ObjectMeta{Name: what + "0"}
+		apps := h.client.AppsV1()
+		d := &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: new(int32), Selector: selector, Template: template}}
+		write("Deployment", created(apps.Deployments(h.namespace).Create, d), updated(apps.Deployments(h.namespace).Update, d))
+		s := &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: new(int32), Selector: selector, Template: template}}
+		write("StatefulSet", created(apps.StatefulSets(h.namespace).Create, s), updated(apps.StatefulSets(h.namespace).Update, s))
+		ds := &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}}
+		write("DaemonSet", created(apps.DaemonSets(h.namespace).Create, ds), updated(apps.DaemonSets(h.namespace).Update, ds))
+	}
+	// A JSON Patch would repeat the long key for each item.
+	spec := map[string]any{"spec": map[string]any{strings.Repeat("k", 50<<10): repeated[any](int64(round), 10_000)}}
+	if round == 0 {
+		h.widgets.Create("long", spec)
+	} else {
+		h.widgets.Patch("long", spec)
+	}
+	writing.Wait()
+}
+
+func created[T any](create func(context.Context, *T, metav1.CreateOptions) (*T, error), object *T) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := create(ctx, object, metav1.CreateOptions{})
+		return err
+	}
+}
+
+func updated[T any](update func(context.Context, *T, metav1.UpdateOptions) (*T, error), object *T) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := update(ctx, object, metav1.UpdateOptions{})
+		return err
+	}
+}
+
+func podOf(env ...corev1.EnvVar) corev1.PodSpec {
+	return corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyAlways, DNSPolicy: corev1.DNSDefault, TerminationGracePeriodSeconds: new(int64),
+		Containers: []corev1.Container{{
+			Name: "c", Image: "none", ImagePullPolicy: corev1.PullAlways, TerminationMessagePolicy: corev1.TerminationMessageReadFile, Env: env,
+		}},
+	}
+}
+
+func repeated[T any](value T, n int) []T {
+	values := make([]T, n)
+	for i := range values {
+		values[i] = value
+	}
+	return values
+}

@@ -1,0 +1,237 @@
+package e2e_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+)
+
+// involvedKinds are the kinds that Events are about for which `exporter rbac` grants for `enrich`.
+var involvedKinds = map[string]string{
+	"nodes": "v1/Node", "persistentvolumeclaims": "v1/PersistentVolumeClaim", "pods": "v1/Pod", "services": "v1/Service",
+	"daemonsets": "apps/v1/DaemonSet", "deployments": "apps/v1/Deployment", "replicasets": "apps/v1/ReplicaSet",
+	"statefulsets": "apps/v1/StatefulSet", "horizontalpodautoscalers": "autoscaling/v2/HorizontalPodAutoscaler",
+	"cronjobs": "batch/v1/CronJob", "jobs": "batch/v1/Job", "poddisruptionbudgets": "policy/v1/PodDisruptionBudget",
+}
+
+// TestLeastRights runs the exporter with the rights that `exporter rbac` prints for a configuration, and no other: it misses
+// none. Then it takes one rule away at a time: each is needed.
+func TestLeastRights(t *testing.T) {
+	t.Parallel()
+	one, two := newNamespace(t, "least"), newNamespace(t, "least")
+	absent := unique("gadgets") // no CRD defines it
+	reportInvolved(t, one)
+	for name, test := range map[string]struct {
+		config string
+		needed []string // resources, once for each rule; those in one item are taken away together
+		unseen []string // resources that are granted and not used yet
+	}{
+		"the whole cluster": {
+			"sources: [{name: s, resources: [v1/limitranges, apps/v1/daemonsets]}]", // few, in a cluster that other tests fill
+			[]string{"limitranges", "daemonsets"},
+			nil,
+		},
+		"two namespaces": {
+			fmt.Sprintf("sources: [{name: s, resources: [v1/secrets], namespaces: {include: [%s, %s]}}]", one, two),
+			[]string{"secrets", "secrets"},
+			nil,
+		},
+		"one object": {
+			fmt.Sprintf("sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}, fieldSelector: metadata.name=one}]", one),
+			[]string{"configmaps"},
+			nil,
+		},
+		"a resource that is not served, and a state directory": {
+			fmt.Sprintf("stateDir: %q\nsources: [{name: s, resources: [kubeferry.test/v1/%s], namespaces: {include: [%s]}}]", t.TempDir(), absent, one),
+			[]string{"customresourcedefinitions", "namespaces"},
+			[]string{absent},
+		},
+		"enrich": {
+			fmt.Sprintf("sources: [{name: s, resources: [v1/events], namespaces: {include: [%s, default]}}]", one),
+			[]string{"events", "events", strings.Join(slices.Sorted(maps.Keys(involvedKinds)), " ")},
+			nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			enrich, kinds := "", 0
+			if name == "enrich" {
+				enrich, kinds = ", enrich: involvedObject", len(involvedKinds)
+			}
+			config := test.config + fmt.Sprintf("\npipelines: [{name: p, sink: out%s}]\nsinks: [{name: out, stdout: {}}]\n", enrich)
+			roles := printedRights(t, config)
+			var found []string
+			for _, right := range roles {
+				found = append(found, right.resource)
+			}
+			want := append(strings.Fields(strings.Join(test.needed, " ")), test.unseen...)
+			slices.Sort(want)
+			if slices.Sort(found); !slices.Equal(found, want) {
+				t.Errorf("got rules for %v, want %v", found, want)
+			}
+
+			e := startExporter(t, grant(t, roles), config)
+			eventually(t, wide, "nothing is missing", func() error { return missingRights(e, kinds) })
+			e.Stop()
+			taken := 0 // of two rules for the same resource, first one and then the other
+			for n, needed := range test.needed {
+				if taken++; n == 0 || test.needed[n-1] != needed {
+					taken = 0
+				}
+				resources := strings.Fields(needed)
+				e := startExporter(t, grant(t, less(roles, resources, taken)), config)
+				eventually(t, wide, "a missing right is reported: "+needed, func() error {
+					err := missingRights(e, kinds)
+					for _, resource := range resources {
+						if err == nil || !strings.Contains(err.Error(), resource) {
+							return fmt.Errorf("%s: got %w", resource, err)
+						}
+					}
+					return nil
+				})
+				e.Stop()
+			}
+		})
+	}
+}
+
+// missingRights returns what an exporter reports to be missing; nil once every watch is open, or waits for its resource to be
+// served, and so many kinds that Events are about can be read.
+func missingRights(e *exporter, kinds int) error {
+	var errs []error
+	for _, w := range e.Status().Watches {
+		if !w.Ready || strings.Contains(w.Error, "forbidden") || strings.Contains(w.Error, "not known") {
+			errs = append(errs, fmt.Errorf("%s in %s: %s %s", w.Resource, w.Namespace, w.State, w.Error))
+		}
+	}
+	for _, line := range append(e.Logged("cannot tell whether the state directory"), e.Logged("that Events are about cannot be read")...) {
+		errs = append(errs, fmt.Errorf("%v %v", line["err"], line["rule"]))
+	}
+	if known := len(e.Logged("that Events are about are known")); known < kinds {
+		errs = append(errs, fmt.Errorf("%d of %d kinds are known", known, kinds))
+	}
+	return errors.Join(errs...)
+}
+
+// reportInvolved makes an Event about an object of each kind in involvedKinds.
+func reportInvolved(t *testing.T, namespace string) {
+	t.Helper()
+	for resource, kind := range involvedKinds {
+		n := strings.LastIndex(kind, "/")
+		in, about := namespace, map[string]any{"apiVersion": kind[:n], "kind": kind[n+1:], "name": "x", "namespace": namespace, "uid": "u"}
+		if resource == "nodes" { // as the kubelet reports
+			in = "default"
+			delete(about, "namespace")
+			about["uid"] = "x"
+		}
+		objectsIn(t, plane(t).Config(), events, in).Create(unique(resource), map[string]any{"involvedObject": about, "reason": "Tested", "type": "Normal"})
+	}
+}
+
+// right is what a rule grants on one resource.
+type right struct {
+	namespace, resource string
+	rule                map[string]any
+}
+
+// printedRights returns the rights that `exporter rbac` prints for a configuration.
+func printedRights(t *testing.T, config string) (rights []right) {
+	t.Helper()
+	file := writeConfig(t, t.TempDir(), config)
+	out, err := exec.CommandContext(t.Context(), raceBinary(t), "rbac", "--config", file).Output()
+	if err != nil {
+		t.Fatalf("exporter rbac: %v", err)
+	}
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096)
+	for {
+		var role struct {
+			Metadata struct{ Namespace string }
+			Rules    []map[string]any
+		}
+		if err := documents.Decode(&role); errors.Is(err, io.EOF) {
+			return rights
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule["resources"].([]any) {
+				one := maps.Clone(rule)
+				one["resources"] = []any{resource}
+				rights = append(rights, right{role.Metadata.Namespace, resource.(string), one})
+			}
+		}
+	}
+}
+
+// less returns rights without those to some resources: the nth for each.
+func less(rights []right, resources []string, n int) (rest []right) {
+	seen := map[string]int{}
+	for _, r := range rights {
+		if !slices.Contains(resources, r.resource) || seen[r.resource] != n {
+			rest = append(rest, r)
+		}
+		seen[r.resource]++
+	}
+	return rest
+}
+
+// grant gives rights to a new ServiceAccount and returns its kubeconfig, once the API server acts on them.
+func grant(t *testing.T, rights []right) (kubeconfig string) {
+	t.Helper()
+	config, name := plane(t).Config(), unique("least")
+	account, err := plane(t).ServiceAccountConfig(t.Context(), "default", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string][]any{}
+	for _, r := range rights {
+		of[r.namespace] = append(of[r.namespace], r.rule)
+	}
+	for namespace, rules := range of {
+		kind, resources := "Role", "roles"
+		if namespace == "" {
+			kind, resources = "ClusterRole", "clusterroles"
+		}
+		group := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
+		objectsIn(t, config, group.WithResource(resources), namespace).Create(name, map[string]any{"rules": rules})
+		bindings := strings.TrimSuffix(resources, "s") + "bindings"
+		objectsIn(t, config, group.WithResource(bindings), namespace).Create(name, map[string]any{
+			"roleRef":  map[string]any{"apiGroup": group.Group, "kind": kind, "name": name},
+			"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": "default", "name": name}},
+		})
+	}
+	client, err := kubernetes.NewForConfig(account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, wide, "the API server acts on the rights", func() error {
+		for _, r := range rights {
+			review := &authorizationv1.SelfSubjectAccessReview{}
+			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+				Namespace: r.namespace, Resource: r.resource,
+				Group: r.rule["apiGroups"].([]any)[0].(string), Verb: r.rule["verbs"].([]any)[0].(string),
+			}
+			if names, ok := r.rule["resourceNames"].([]any); ok {
+				review.Spec.ResourceAttributes.Name = names[0].(string)
+			}
+			answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+			if err != nil || !answer.Status.Allowed {
+				return fmt.Errorf("%s: %+v, %w", r.resource, answer.Status, err)
+			}
+		}
+		return nil
+	})
+	return writeKubeconfig(t, account)
+}

@@ -1,0 +1,544 @@
+package e2e_test
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// leaseDuration is that of the replicas in these tests.
+const leaseDuration = 3 * time.Second
+
+// replicas are exporters that share a Lease, each with a state directory of its own.
+type replicas struct {
+	tb         testing.TB
+	namespace  string
+	kubeconfig string
+	config     string // what is the same for all
+	running    []*member
+	made       int
+}
+
+// member is one of them.
+type member struct {
+	*exporter
+	dir string
+}
+
+// newReplicas prepares replicas that run as a ServiceAccount of the namespace with no more rights than they need.
+func newReplicas(tb testing.TB, namespace, config string) *replicas {
+	tb.Helper()
+	account, err := plane(tb).ServiceAccountConfig(tb.Context(), namespace, "exporter")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	grantReplicas(tb, plane(tb).Config(), namespace)
+	return &replicas{tb: tb, namespace: namespace, kubeconfig: writeKubeconfig(tb, account), config: config}
+}
+
+// grantReplicas gives the ServiceAccount exporter of a namespace what deploy/base does, and what its sources need.
+func grantReplicas(tb testing.TB, config *rest.Config, namespace string) {
+	tb.Helper()
+	rbac := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
+	rule := func(group, resource string, verbs ...any) any {
+		return map[string]any{"apiGroups": []any{group}, "resources": []any{resource}, "verbs": verbs}
+	}
+	subjects := []any{map[string]any{"kind": "ServiceAccount", "namespace": namespace, "name": "exporter"}}
+	objectsIn(tb, config, rbac.WithResource("roles"), namespace).Create("replicas", map[string]any{"rules": []any{
+		rule("coordination.k8s.io", "leases", "get", "create", "update"),
+		rule("", "serviceaccounts/token", "create"),
+		rule("", "configmaps", "list", "watch"),
+		rule("apps", "deployments", "list", "watch"),
+	}})
+	objectsIn(tb, config, rbac.WithResource("rolebindings"), namespace).Create("replicas", map[string]any{
+		"roleRef": map[string]any{"apiGroup": rbac.Group, "kind": "Role", "name": "replicas"}, "subjects": subjects,
+	})
+	objectsIn(tb, config, rbac.WithResource("clusterroles"), "").Create(namespace, map[string]any{"rules": []any{
+		rule("authentication.k8s.io", "tokenreviews", "create"),
+		rule("", "namespaces", "get"),
+	}})
+	objectsIn(tb, config, rbac.WithResource("clusterrolebindings"), "").Create(namespace, map[string]any{
+		"roleRef": map[string]any{"apiGroup": rbac.Group, "kind": "ClusterRole", "name": namespace}, "subjects": subjects,
+	})
+}
+
+// Start starts a replica with an empty state directory.
+func (r *replicas) Start() *member {
+	r.tb.Helper()
+	return r.StartIn(r.tb.TempDir())
+}
+
+// StartIn starts a replica with a state directory.
+func (r *replicas) StartIn(dir string) *member {
+	r.tb.Helper()
+	r.made++
+	m := &member{dir: dir}
+	m.exporter = startExporter(r.tb, r.kubeconfig, fmt.Sprintf(`
+stateDir: %q
+leaderElection: {leaseName: kubeferry, leaseNamespace: %s, leaseDuration: %v, renewDeadline: 2s, retryPeriod: 500ms, staleWait: 30s}
+replication: {listen: "127.0.0.1:0"}
+`, dir, r.namespace, leaseDuration)+r.config)
+	r.running = append(r.running, m)
+	return m
+}
+
+// Leader waits until one of those that run leads and is ready, and returns it and the others.
+func (r *replicas) Leader() (leader *member, others []*member) {
+	r.tb.Helper()
+	eventually(r.tb, wide, "one replica leads", func() error {
+		leader, others = nil, nil
+		for _, m := range r.running {
+			switch code, body := m.Get("/readyz"); {
+			case m.Metrics().sum("kubeferry_leader") != 1:
+				others = append(others, m)
+			case code != http.StatusOK:
+				return fmt.Errorf("the leader is not ready: %s", body)
+			case leader != nil:
+				return fmt.Errorf("two lead")
+			default:
+				leader = m
+			}
+		}
+		if leader == nil {
+			return fmt.Errorf("none of %d", len(r.running))
+		}
+		return nil
+	})
+	return leader, others
+}
+
+// WaitInSync returns when all that run are ready: one leads, and the others have its state.
+func (r *replicas) WaitInSync() (leader *member, others []*member) {
+	r.tb.Helper()
+	leader, others = r.Leader()
+	for _, m := range others {
+		m.WaitReady()
+	}
+	return leader, others
+}
+
+// Remove takes a replica that has ended, or is about to, out of those that run.
+func (r *replicas) Remove(gone *member) {
+	kept := r.running[:0]
+	for _, m := range r.running {
+		if m != gone {
+			kept = append(kept, m)
+		}
+	}
+	r.running = kept
+}
+
+// Ends returns when a replica has ended by itself, as one that finds that another leads, with exit code 1.
+func (m *member) Ends(d time.Duration) {
+	m.tb.Helper()
+	select {
+	case <-m.process.Done():
+	case <-time.After(d):
+		m.tb.Fatalf("it has not ended within %v", d)
+	}
+	m.ended = true
+	var exit *exec.ExitError
+	if err := m.process.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		m.tb.Errorf("it ended with %v, want exit code 1", err)
+	}
+}
+
+func replicasConfig(namespace, url string) string {
+	return hookConfig("[v1/configmaps, apps/v1/deployments]", "{include: ["+namespace+"]}", url)
+}
+
+// TestLeaderKilled kills the leader with -9 under a load and removes its state directory, several times. The standby goes on,
+// and the replacement starts empty.
+func TestLeaderKilled(t *testing.T) {
+	const kills = 4
+	config := plane(t).Config()
+	namespace := newNamespace(t, "standby")
+	kinds := []load.Resource{load.ConfigMaps(), load.Deployments()}
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	r := newReplicas(t, namespace, replicasConfig(namespace, hook.URL()))
+	r.Start()
+	r.Leader()
+	r.Start()
+	r.WaitInSync()
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: 41, Rate: 200})
+	read := hookReader(t, hook, cloudEvents)
+	var killed []time.Time
+	for range kills {
+		leader, _ := r.WaitInSync()
+		more(t, read, 100)
+		killed = append(killed, time.Now())
+		leader.ended = true
+		leader.process.Kill()
+		if err := os.RemoveAll(leader.dir); err != nil {
+			t.Fatal(err)
+		}
+		r.Remove(leader)
+		r.Start()
+	}
+	r.WaitInSync()
+	more(t, read, 100)
+	result := running.End()
+	report := expectAll(t, watched, result, read, oracle.CompareOptions{})
+	t.Log(report)
+	if report.Gaps > 0 {
+		t.Errorf("%d gaps", report.Gaps)
+	}
+	for n, pause := range longestPauses(hook, killed, leaseDuration) {
+		t.Logf("kill %d: the longest pause behind it took %v", n, pause)
+		if pause > leaseDuration+2*time.Second {
+			t.Errorf("kill %d: a pause of %v, want at most %v", n, pause, leaseDuration+2*time.Second)
+		}
+	}
+	leader, others := r.WaitInSync()
+	if n := leader.Metrics().sum("kubeferry_standbys_in_sync"); n != float64(len(others)) {
+		t.Errorf("%v standbys in sync, want %d", n, len(others))
+	}
+	if n := others[0].Metrics().sum("kubeferry_leader"); n != 0 {
+		t.Errorf("kubeferry_leader is %v at a standby", n)
+	}
+	for _, m := range r.running {
+		if aside, err := filepath.Glob(filepath.Join(m.dir, "*.set-aside-*")); err != nil || len(aside) > 0 {
+			t.Errorf("set aside: %v %v", aside, err)
+		}
+	}
+}
+
+// TestLeaderStopped sends SIGTERM to the leader under a load, several times: it hands over.
+func TestLeaderStopped(t *testing.T) {
+	const stops = 4
+	config := plane(t).Config()
+	namespace := newNamespace(t, "handover")
+	kinds := []load.Resource{load.ConfigMaps(), load.Deployments()}
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	r := newReplicas(t, namespace, replicasConfig(namespace, hook.URL()))
+	r.Start()
+	r.Leader()
+	r.Start()
+	r.WaitInSync()
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: 42, Rate: 200})
+	read := hookReader(t, hook, cloudEvents)
+	var stopped []time.Time
+	for range stops {
+		leader, _ := r.WaitInSync()
+		more(t, read, 50)
+		leader.checkLedgers()
+		stopped = append(stopped, time.Now())
+		leader.Stop()
+		leader.WaitLogged(wide, "a standby has the last commit")
+		r.Remove(leader)
+		r.Start()
+	}
+	r.WaitInSync()
+	more(t, read, 50)
+	report := expectAll(t, watched, running.End(), read, oracle.CompareOptions{})
+	t.Log(report)
+	if len(report.Duplicates) > 20 || report.Gaps > 0 {
+		t.Errorf("%d records repeated, %d gaps", len(report.Duplicates), report.Gaps)
+	}
+	for n, pause := range longestPauses(hook, stopped, leaseDuration) {
+		t.Logf("stop %d: the longest pause behind it took %v", n, pause)
+		if pause > 1500*time.Millisecond {
+			t.Errorf("stop %d: a pause of %v, want at most 1.5s", n, pause)
+		}
+	}
+}
+
+// longestPauses returns the longest time without an accepted record within d behind each of some moments.
+func longestPauses(hook *webhooktest.Receiver, moments []time.Time, d time.Duration) []time.Duration {
+	var found []time.Duration
+	arrivals := hookArrivals(hook)
+	for _, moment := range moments {
+		longest, last := time.Duration(0), moment
+		for _, a := range arrivals {
+			if a.at.After(moment) && last.Before(moment.Add(d)) {
+				longest, last = max(longest, a.at.Sub(last)), a.at
+			}
+		}
+		found = append(found, longest.Round(time.Millisecond))
+	}
+	return found
+}
+
+// TestLeaderFrozen stops the leader's process for several times the Lease's duration. Another one leads meanwhile; when it goes on, it
+// finds that and ends.
+func TestLeaderFrozen(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "frozen")
+	kinds := []load.Resource{load.ConfigMaps(), load.Deployments()}
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	r := newReplicas(t, namespace, replicasConfig(namespace, hook.URL()))
+	r.Start()
+	r.Leader()
+	r.Start()
+	frozen, _ := r.WaitInSync()
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: 43, Rate: 200})
+	read := hookReader(t, hook, cloudEvents)
+	more(t, read, 100)
+	frozen.process.Signal(syscall.SIGSTOP)
+	r.Remove(frozen)
+	r.Leader()
+	more(t, read, 200)
+	frozen.process.Signal(syscall.SIGCONT)
+	frozen.Ends(wide)
+	r.StartIn(frozen.dir) // as the kubelet does
+	r.WaitInSync()
+	report := expectAll(t, watched, running.End(), read, oracle.CompareOptions{})
+	t.Log(report)
+	if report.Gaps > 0 {
+		t.Errorf("%d gaps", report.Gaps)
+	}
+}
+
+// TestServerAwayFromReplicas cuts both replicas off from the API server for several times the Lease's duration, and deletes the Lease
+// once it is back: nobody restarts, and nothing is lost.
+func TestServerAwayFromReplicas(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "cutoff")
+	kinds := []load.Resource{load.ConfigMaps(), load.Deployments()}
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	r := newReplicas(t, namespace, replicasConfig(namespace, hook.URL()))
+	account, err := plane(t).ServiceAccountConfig(t.Context(), namespace, "exporter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, kubeconfig := proxyOf(t, account)
+	server.Come()
+	r.kubeconfig = kubeconfig
+	r.Start()
+	r.Leader()
+	r.Start()
+	leader, _ := r.WaitInSync()
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: 44, Rate: 200})
+	read := hookReader(t, hook, cloudEvents)
+	more(t, read, 100)
+	server.Leave()
+	leader.WaitLogged(wide, "the Lease could not be renewed in time")
+	lasting(t, 2*leaseDuration)
+	server.Come()
+	if again, _ := r.Leader(); again != leader {
+		t.Error("another one leads, though the Lease never changed hands")
+	}
+	more(t, read, 200)
+	leases := objectsIn(t, config, schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, namespace)
+	leader, _ = r.WaitInSync()
+	leases.Delete("kubeferry")
+	eventually(t, wide, "the leader makes it anew", func() error {
+		_, err := leases.client.Get(t.Context(), "kubeferry", metav1.GetOptions{})
+		return err
+	})
+	if again, _ := r.WaitInSync(); again != leader {
+		t.Error("another one leads")
+	}
+	more(t, read, 100)
+	report := expectAll(t, watched, running.End(), read, oracle.CompareOptions{})
+	t.Log(report)
+	if report.Gaps > 0 {
+		t.Errorf("%d gaps", report.Gaps)
+	}
+}
+
+// TestOlderCopyWaits kills the standby and, later, the leader, and starts the one with the older copy first: it leaves the Lease to the
+// one with the newer state. A third, empty one does so as well.
+func TestOlderCopyWaits(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "older")
+	kinds := []load.Resource{load.ConfigMaps(), load.Deployments()}
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	r := newReplicas(t, namespace, replicasConfig(namespace, hook.URL()))
+	r.Start()
+	r.Leader()
+	r.Start()
+	leader, others := r.WaitInSync()
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: 45, Rate: 200})
+	read := hookReader(t, hook, cloudEvents)
+	more(t, read, 100)
+	older := others[0]
+	older.Kill()
+	more(t, read, 200)
+	eventually(t, wide, "the leader has no standby", func() error {
+		if n := leader.Metrics().sum("kubeferry_standbys_in_sync"); n != 0 {
+			return fmt.Errorf("%v", n)
+		}
+		return nil
+	})
+	lasting(t, time.Second) // the Lease says so
+	leader.Kill()
+	r.running = nil
+	empty := r.Start()
+	late := r.StartIn(older.dir)
+	lasting(t, leaseDuration+time.Second)
+	for name, m := range map[string]*member{"empty": empty, "older": late} {
+		if m.Metrics().sum("kubeferry_leader") != 0 {
+			t.Errorf("the %s one leads", name)
+		}
+	}
+	newer := r.StartIn(leader.dir)
+	if now, _ := r.WaitInSync(); now != newer {
+		t.Error("another one leads than the one with the newest state")
+	}
+	report := expectAll(t, watched, running.End(), read, oracle.CompareOptions{})
+	t.Log(report)
+	if report.Gaps > 0 {
+		t.Errorf("%d gaps", report.Gaps)
+	}
+}
+
+// TestLeaderKilledWhileTheSinkIsDown kills the leader with -9, and removes its directory, while its log holds what the sink does not
+// take, most of it on disk only. The standby delivers all of it, in order.
+func TestLeaderKilledWhileTheSinkIsDown(t *testing.T) {
+	const changes = 3000
+	config := plane(t).Config()
+	namespace := newNamespace(t, "sinkdown")
+	kinds := []load.Resource{load.ConfigMaps()}
+	hook := webhooktest.Start(t)
+	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	r := newReplicas(t, namespace, fmt.Sprintf(`
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: hook, backlog: {maxBytes: 512Ki}}]
+sinks: [{name: hook, webhook: {url: %q}}]
+`, namespace, hook.URL()))
+	r.Start()
+	r.Leader()
+	r.Start()
+	leader, _ := r.WaitInSync()
+	done := runLoad(t, config, load.Options{
+		Resources: kinds, Namespaces: []string{namespace}, Objects: 200, Operations: changes, Size: 2 << 10, Seed: 46, Concurrency: 8,
+	})
+	leader.WaitWaiting(3*wide, changes)
+	lasting(t, commitInterval)
+	r.WaitInSync()
+	leader.Kill()
+	if err := os.RemoveAll(leader.dir); err != nil {
+		t.Fatal(err)
+	}
+	r.Remove(leader)
+	next, _ := r.Leader()
+	if restored := next.Metrics().sum("kubeferry_deltas_restored_total"); restored < changes {
+		t.Errorf("%v restored, want the whole log", restored)
+	}
+	r.Start()
+	r.WaitInSync()
+	hook.Use(webhooktest.Accept())
+	report := expectAll(t, watched, done, hookReader(t, hook, cloudEvents), oracle.CompareOptions{Snapshot: oracle.SnapshotForbidden})
+	t.Log(report)
+	if report.Gaps > 0 || len(report.Duplicates) > 0 {
+		t.Errorf("%d gaps, %d duplicates", report.Gaps, len(report.Duplicates))
+	}
+}
+
+// TestStrangersAtTheStandbysPort connects to a leader's port as whoever can reach it may: without a token, with one of the same
+// ServiceAccount that was not made for this leader, and with one of another ServiceAccount that was.
+func TestStrangersAtTheStandbysPort(t *testing.T) {
+	config := plane(t).Config()
+	namespace := newNamespace(t, "strangers")
+	hook := webhooktest.Start(t)
+	r := newReplicas(t, namespace, replicasConfig(namespace, hook.URL()))
+	r.Start()
+	leader, _ := r.Leader()
+	leases := objectsIn(t, config, schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, namespace)
+	var address, certificate string
+	eventually(t, wide, "the leader is in the Lease", func() error {
+		lease, err := leases.client.Get(t.Context(), "kubeferry", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		address, certificate = lease.GetAnnotations()["kubeferry.dev/address"], lease.GetAnnotations()["kubeferry.dev/certificate-sha256"]
+		if address == "" {
+			return errors.New("no address")
+		}
+		return nil
+	})
+	if _, err := plane(t).ServiceAccountConfig(t.Context(), namespace, "another"); err != nil {
+		t.Fatal(err)
+	}
+	audience := "kubeferry:" + certificate
+	for name, test := range map[string]struct {
+		token   string
+		welcome bool
+	}{
+		"no token":                  {"", false},
+		"not a token":               {"token", false},
+		"for the API server":        {tokenFor(t, namespace, "exporter", ""), false},
+		"for another leader":        {tokenFor(t, namespace, "exporter", audience+"0"), false},
+		"of another ServiceAccount": {tokenFor(t, namespace, "another", audience), false},
+		"of a replica":              {tokenFor(t, namespace, "exporter", audience), true},
+	} {
+		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // as a stranger does
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(wide)); err != nil {
+			t.Fatal(err)
+		}
+		hello, err := json.Marshal(map[string]any{"protocols": []int{1}, "token": test.token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(append(binary.BigEndian.AppendUint32([]byte{'H'}, uint32(len(hello))), hello...)); err != nil {
+			t.Fatal(err)
+		}
+		head := make([]byte, 5)
+		if _, err := io.ReadFull(conn, head); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		answer := make([]byte, binary.BigEndian.Uint32(head[1:]))
+		if _, err := io.ReadFull(conn, answer); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if welcome := !strings.Contains(string(answer), "refused"); welcome != test.welcome {
+			t.Errorf("%s: the answer is %s", name, answer)
+		}
+		if more, err := io.Copy(io.Discard, io.LimitReader(conn, 1)); !test.welcome && more > 0 {
+			t.Errorf("%s: something follows the refusal, %v", name, err)
+		}
+	}
+	if lines := leader.Logged("a connection to the port for standbys is refused"); len(lines) != 1 {
+		t.Errorf("%d lines in the log: %v", len(lines), lines)
+	}
+}
+
+// tokenFor requests a token of a ServiceAccount for an audience; empty for the API server's.
+func tokenFor(tb testing.TB, namespace, account, audience string) string {
+	tb.Helper()
+	client, err := kubernetes.NewForConfig(plane(tb).Config())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	request := &authenticationv1.TokenRequest{}
+	if audience != "" {
+		request.Spec.Audiences = []string{audience}
+	}
+	answer, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(tb.Context(), account, request, metav1.CreateOptions{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return answer.Status.Token
+}

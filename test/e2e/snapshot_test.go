@@ -1,0 +1,156 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// marksOf are the marks that a receiver accepted.
+func marksOf(t *testing.T, hook *webhooktest.Receiver) []oracle.Record {
+	t.Helper()
+	var marks []oracle.Record
+	for _, record := range hook.Marks() {
+		m, err := oracle.ParseCloudEvent(record.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		marks = append(marks, m)
+	}
+	return marks
+}
+
+// expectMarks waits for the phases of the marks that a receiver accepted, and returns them.
+func expectMarks(t *testing.T, hook *webhooktest.Receiver, phases ...string) (marks []oracle.Record) {
+	t.Helper()
+	eventually(t, wide, fmt.Sprintf("the marks %q", phases), func() error {
+		marks = marksOf(t, hook)
+		var got []string
+		for _, m := range marks {
+			got = append(got, m.Phase)
+		}
+		if strings.Join(got, " ") != strings.Join(phases, " ") {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	})
+	return marks
+}
+
+// TestSnapshots follows a pipeline from its first start over a removal from the file, with what was deleted meanwhile, to
+// snapshots on demand, one of which a restart interrupts. Each stands between its marks.
+func TestSnapshots(t *testing.T) {
+	t.Parallel()
+	config := plane(t).Config()
+	namespace := newNamespace(t, "snapshots")
+	objects := objectsIn(t, config, configMaps, namespace)
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		objects.Create(name, data("1"))
+	}
+	hook, other := webhooktest.Start(t), webhooktest.Start(t)
+	dir := t.TempDir()
+	text := func(pipelines string) string {
+		return fmt.Sprintf(`
+stateDir: %q
+shutdown: {grace: 1s}
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [%s]
+sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
+`, dir, namespace, pipelines, hook.URL(), other.URL())
+	}
+	filter := `filters: [{expr: 'object.metadata.name != "kube-root-ca.crt"'}]`
+	both := text("{name: p, sink: hook, " + filter + "}, {name: q, sink: other}")
+	file := writeConfig(t, t.TempDir(), both)
+	read := hookReader(t, hook, cloudEvents)
+
+	e := startExporter(t, plane(t).KubeconfigFile(), both)
+	marks := expectMarks(t, hook, "started", "completed")
+	if last := marks[1]; last.Of != marks[0].Of || last.Count != 3 || !last.Complete || last.Namespace != namespace {
+		t.Errorf("got %+v", marks)
+	}
+	e.Stop()
+
+	e = startExporter(t, plane(t).KubeconfigFile(), text("{name: q, sink: other}"))
+	e.WaitReady()
+	objects.Delete("c")
+	e.WaitSettled(wide)
+	e.Stop()
+	before := len(read())
+	e = startExporter(t, plane(t).KubeconfigFile(), both)
+	marks = expectMarks(t, hook, "started", "completed", "started", "completed")
+	if last := marks[3]; last.Of != marks[2].Of || last.Of == marks[0].Of || last.Count != 2 || !last.Complete {
+		t.Errorf("after it came back: got %+v", marks)
+	}
+	for _, name := range []string{"a", "b"} {
+		if got := of(read()[before:], name); len(got) != 1 || got[0] != "ADDED snapshot" {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+
+	// On demand, while the receiver takes nothing: a second one is refused.
+	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
+	type end struct {
+		output string
+		code   int
+	}
+	ended := make(chan end, 1)
+	go func() {
+		output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
+		ended <- end{output, code}
+	}()
+	eventually(t, wide, "the snapshot begins", func() error {
+		if _, body := e.Get("/status"); !strings.Contains(body, `"gapsWaiting": 1`) {
+			return fmt.Errorf("got %s", body)
+		}
+		return nil
+	})
+	output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p", "--resource", "v1/configmaps")
+	if code != 1 || !strings.Contains(output, "a snapshot is under way") || !strings.Contains(output, "left") {
+		t.Errorf("a second one: exit code %d and\n%s", code, output)
+	}
+	objects.Patch("a", data("2"))
+	e.Stop()
+	if first := <-ended; first.code != 1 || !strings.Contains(first.output, "begins anew") {
+		t.Errorf("after the stop: exit code %d and\n%s", first.code, first.output)
+	}
+	hook.Use(webhooktest.Accept())
+	e = startExporter(t, plane(t).KubeconfigFile(), both)
+	eventually(t, wide, "the snapshot that begins anew", func() error {
+		marks := marksOf(t, hook)
+		last := marks[len(marks)-1]
+		if len(marks) < 6 || last.Phase != "completed" || last.Count != 2 || !last.Complete {
+			return fmt.Errorf("got %+v", marks)
+		}
+		return nil
+	})
+	if got := strings.Join(of(read(), "a"), ", "); !strings.Contains(got, "MODIFIED") || !strings.HasSuffix(got, "ADDED snapshot") {
+		t.Errorf("a: got %s", got)
+	}
+
+	output, code = runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
+	if code != 0 || !strings.Contains(output, "v1/configmaps in "+namespace+" (source s): 2 sent, complete") {
+		t.Errorf("exit code %d and\n%s", code, output)
+	}
+	// A record that dies leaves it incomplete.
+	hook.Use(webhooktest.WhenID(func(id string) bool { return !strings.HasSuffix(id, "/SNAPSHOT") },
+		webhooktest.Answer{Status: http.StatusRequestEntityTooLarge}, webhooktest.Accept()))
+	output, code = runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
+	if code != 1 || !strings.Contains(output, "2 sent, not complete") {
+		t.Errorf("with dead letters: exit code %d and\n%s", code, output)
+	}
+	if marks := marksOf(t, hook); marks[len(marks)-1].Complete {
+		t.Errorf("the last mark says that it is complete: %+v", marks)
+	}
+	if output, code = runToEnd(t, "snapshot", "--config", file, "--pipeline", "p", "--resource", "v1/pods"); code != 1 || !strings.Contains(output, "takes no such resource") {
+		t.Errorf("of another resource: exit code %d and\n%s", code, output)
+	}
+	e.Stop()
+	if output, code = runToEnd(t, "snapshot", "--config", file, "--pipeline", "p"); code != 1 || !strings.Contains(output, "no exporter runs") {
+		t.Errorf("without an exporter: exit code %d and\n%s", code, output)
+	}
+}
