@@ -32,9 +32,9 @@ type objectQueue struct {
 	returned bool
 	// inFlight is set while a batch holds it.
 	inFlight bool
-	// isolated is set if a batch failed with this object in it while others succeeded: it is sent alone until it
-	// gets through.
-	isolated bool
+	// apart is set if a call failed as a whole with this object in it while others succeeded: until it gets through, its namespace is
+	// suspect. If the call had objects of this namespace only, it is isolated: sent alone.
+	apart, isolated bool
 	// failedAlone is set if the last attempt failed in a call without other records.
 	failedAlone bool
 	// failing is set if the last attempt failed.
@@ -46,7 +46,6 @@ type order int
 
 const (
 	oldestFirst order = iota
-	newestFirst
 	// untriedFirst takes the newest object whose last attempt did not fail, of each namespace in turn, or else the oldest.
 	untriedFirst
 	// suspectFirst takes the oldest object that did not fail alone, or else the oldest: one that failed in a batch may be good.
@@ -65,7 +64,9 @@ type backlog struct {
 	// held are the items of a watch that wait behind its notice, by watch; the entry exists while the notice does.
 	held map[string][]*item
 	// failing are the objects whose last attempt failed.
-	failing  map[*objectQueue]struct{}
+	failing map[*objectQueue]struct{}
+	// suspects counts the objects that make a namespace suspect.
+	suspects map[string]int
 	arrivals list.List // of *item: all in memory, in order of arrival
 }
 
@@ -86,6 +87,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	return &backlog{
 		queue: queue, ready: objects, limiter: limiter,
 		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, failing: map[*objectQueue]struct{}{},
+		suspects: map[string]int{},
 	}
 }
 
@@ -183,6 +185,22 @@ func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 	b.queue.Done(o)
 }
 
+// setApart sets whether an object makes its namespace suspect.
+func (b *backlog) setApart(o *objectQueue, apart bool) {
+	switch namespace := o.ref.Namespace; {
+	case apart && !o.apart:
+		b.suspects[namespace]++
+	case !apart && o.apart:
+		if b.suspects[namespace]--; b.suspects[namespace] == 0 {
+			delete(b.suspects, namespace)
+		}
+	}
+	o.apart = apart
+}
+
+// suspect reports whether the namespace of an object is suspect.
+func (b *backlog) suspect(o *objectQueue) bool { return b.suspects[o.ref.Namespace] > 0 }
+
 // take returns the next ready object in an order, nil if there is none.
 func (b *backlog) take(by order) *objectQueue {
 	if o := b.first; o != nil {
@@ -228,11 +246,8 @@ func (q *readyQueue) Len() int { return len(q.objects) }
 
 // Pop implements [workqueue.Queue].
 func (q *readyQueue) Pop() *objectQueue {
-	last := len(q.objects) - 1
 	n := 0
 	switch q.order {
-	case newestFirst:
-		n = last
 	case untriedFirst:
 		n = q.untried()
 	case suspectFirst:

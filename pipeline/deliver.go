@@ -24,8 +24,8 @@ type outcome struct {
 	keep bool
 	// cancelled is set if it was us who ended the call.
 	cancelled bool
-	// isolate is set if its objects are sent alone until they get through.
-	isolate bool
+	// apart is set if its objects are sent apart until they get through: with others of their namespace, or alone if there were none.
+	apart bool
 	// delay is the least that what failed waits.
 	delay time.Duration
 }

@@ -21,6 +21,8 @@ type batch struct {
 	order order
 	// ahead is set if the record is of a candidate from beyond the log's cursor.
 	ahead bool
+	// apart is set if all objects are of one suspect namespace.
+	apart bool
 	// tries counts the calls so far.
 	tries int
 	// mark is the number of deliveries that had succeeded when the batch was first sent, or last failed.
@@ -68,19 +70,32 @@ func (p *Pipeline) dispatch(ctx context.Context) {
 		if b == nil {
 			return
 		}
-		if b.alone() {
-			p.mu.Lock()
-			p.isolatedCalls++
-			p.mu.Unlock()
-		}
+		p.mu.Lock()
+		p.countCall(b, 1)
+		p.mu.Unlock()
 		p.batches <- b // a worker is free, since we hold its slot
 	}
 }
 
-// mayIsolate reports whether another isolated record may be sent: at most half of the calls are for objects that fail, so
-// that a sink which hangs on them still takes the others.
-func (p *Pipeline) mayIsolate() bool {
-	return p.isolatedCalls < max(1, p.options.Limits.Concurrency/2)
+// maySendApart reports whether another batch of a suspect namespace may be sent, and maySendAlone whether it may hold an isolated
+// object: at most three quarters of the calls are for the former, and half for the latter, so that a sink which hangs on them still
+// takes the others.
+func (p *Pipeline) maySendApart() bool {
+	return p.apartCalls < max(1, p.options.Limits.Concurrency*3/4)
+}
+
+func (p *Pipeline) maySendAlone() bool {
+	return p.maySendApart() && p.aloneCalls < max(1, p.options.Limits.Concurrency/2)
+}
+
+// countCall counts a call that begins, or with -1 one that has ended. p.mu is held.
+func (p *Pipeline) countCall(b *batch, n int) {
+	if b.apart {
+		p.apartCalls += n
+	}
+	if b.alone() {
+		p.aloneCalls += n
+	}
 }
 
 func (p *Pipeline) awaitSlot(ctx context.Context) bool {
@@ -133,6 +148,9 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 	}
 	wait := beatInterval
 	for n, b := range p.retries {
+		if b.apart && !p.maySendApart() {
+			continue
+		}
 		if d := b.due.Sub(now); d > 0 {
 			wait = min(wait, d)
 			continue
@@ -144,13 +162,6 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 		return nil, wait
 	}
 	b := newBatch()
-	if len(p.backlog.failing) > 0 {
-		// The oldest may be refused as those that fail are. Every second batch takes the newest, so that the others need not
-		// wait until all of these were tried.
-		if p.newestNext = !p.newestNext; p.newestNext {
-			b.order = newestFirst
-		}
-	}
 	most := p.options.Limits.MaxRecords
 	if p.breaker.trials > 0 {
 		if b.order, most = untriedFirst, 1; p.breaker.trials%2 == 0 {
@@ -241,34 +252,53 @@ func (b *batch) alone() bool {
 	return len(b.objects) > 0 && b.objects[len(b.objects)-1].isolated
 }
 
-// nextObject returns the ready object that the batch takes next, nil if there is none. Isolated objects wait in p.isolated while
-// mayIsolate is false, and only every second batch begins with one of them. p.mu is held.
+// nextObject returns the object that the batch takes next, nil if there is none. Every second batch is of a suspect namespace, if one
+// waits. p.mu is held.
 func (p *Pipeline) nextObject(b *batch) *objectQueue {
-	first := len(b.records) == 0
-	if p.isolatedNext = first && b.order < untriedFirst && !p.isolatedNext; p.isolatedNext {
-		if o := p.takeIsolated(); o != nil {
+	if len(b.records) > 0 && b.apart {
+		o := p.apart.next(b.objects[0].ref.Namespace)
+		b.closed = o == nil
+		return o
+	}
+	if len(b.records) > 0 {
+		return p.takeReady(b)
+	}
+	b.apart = false
+	if p.apartNext = b.order == oldestFirst && !p.apartNext; p.apartNext {
+		if o := p.beginApart(b); o != nil {
 			return o
 		}
 	}
-	for {
-		o := p.backlog.take(b.order)
-		switch {
-		case o == nil && first:
-			return p.takeIsolated()
-		case o != nil && o.isolated && !p.mayIsolate():
-			p.isolated.push(o)
-		default:
-			return o
-		}
+	if o := p.takeReady(b); o != nil {
+		return o
 	}
+	return p.beginApart(b)
 }
 
-// takeIsolated returns an object that waited aside, nil if there is none or it has to go on waiting.
-func (p *Pipeline) takeIsolated() *objectQueue {
-	if !p.mayIsolate() {
+// beginApart begins a batch of a suspect namespace, if one may be sent.
+func (p *Pipeline) beginApart(b *batch) *objectQueue {
+	if !p.maySendApart() {
 		return nil
 	}
-	return p.isolated.pop()
+	o := p.apart.begin(p.maySendAlone())
+	b.apart = o != nil
+	return o
+}
+
+// takeReady takes objects from the queue until one may be in the batch. Those of suspect namespaces wait in p.apart, unless a single
+// record is chosen among all.
+func (p *Pipeline) takeReady(b *batch) *objectQueue {
+	for {
+		o := p.backlog.take(b.order)
+		if o == nil || !p.backlog.suspect(o) {
+			return o
+		}
+		if b.order != oldestFirst && (p.maySendAlone() || !o.isolated && p.maySendApart()) {
+			b.apart = true
+			return o
+		}
+		p.apart.push(o)
+	}
 }
 
 // fill takes ready objects from the queue into the batch, up to most records. What does not fit begins the next one. p.mu
@@ -278,10 +308,6 @@ func (p *Pipeline) fill(b *batch, most int) {
 	for len(b.records) < most && b.bytes < limits.MaxBytes && !b.closed && !b.alone() {
 		o := p.nextObject(b)
 		if o == nil {
-			return
-		}
-		if o.isolated && len(b.records) > 0 {
-			b.closed, p.backlog.first = true, o
 			return
 		}
 		if len(o.items) == 0 {
@@ -301,7 +327,12 @@ func (p *Pipeline) fill(b *batch, most int) {
 		}
 		o.inFlight = taken > 0
 		if taken == 0 { // too large for what is left
-			b.closed, p.backlog.first = true, o
+			b.closed = true
+			if b.apart {
+				p.apart.push(o)
+			} else {
+				p.backlog.first = o
+			}
 			return
 		}
 	}

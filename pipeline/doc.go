@@ -14,11 +14,13 @@
 // pipeline compares with what else succeeded. If nothing has since the batch was sent (or last failed), the sink is
 // blamed, and the circuit breaker trips. While it is tripped, single records of changing objects probe the sink, and one
 // success resets it. If something else did succeed, the batch is blamed: it is sent once more as it was, since a
-// receiver may have stored it and may deduplicate it as a whole, then its objects are isolated: sent alone, each in its
-// own backoff. So a sink that is down gets few calls, and a poisoned record holds up its own object only.
+// receiver may have stored it and may deduplicate it as a whole, then its objects are sent apart, each after its own backoff:
+// their namespaces are suspect, and share no batch with others. If a batch of one namespace fails, its objects are isolated: sent
+// alone. So a sink that is down gets few calls, and a poisoned record holds up its own object only; while it is found, its own
+// namespace.
 //
 // Two cases are mixed. For 5 s after an isolated object failed while others were delivered, and for the first 16 records after a
-// reset, up to nine failing batches in a row are themselves to blame: the same objects may be in them. And ten isolated objects
+// reset, up to nine failing calls in a row are themselves to blame: the same objects may be in them. And ten isolated objects
 // that fail blame the sink, once nothing was delivered for 5 s; so do ten objects in a row that are refused for good. A delay that
 // the peer requests (Retry-After) blames the sink, unless an isolated object failed.
 //

@@ -145,6 +145,52 @@ func TestRefusedObjectsHoldUpOnlyThemselves(t *testing.T) {
 	}
 }
 
+// When the first changes of another namespace come after a thousand refused objects, they arrive soon: the time to find out does not
+// depend on how many are refused, nor on how long a call takes.
+func TestRefusedObjectsAreToldFromAnotherNamespace(t *testing.T) {
+	for _, latency := range []time.Duration{5 * time.Millisecond, 40 * time.Millisecond, 200 * time.Millisecond} {
+		for _, perRecord := range []bool{false, true} {
+			t.Run(fmt.Sprintf("latency %v, per record %t", latency, perRecord), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: latency, perRecord: perRecord}
+					p, stop := launch(sink, &letters{}, func(o *Options) {
+						o.MaxBytes = 64 << 20
+						o.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
+						o.Limits = sinks.Limits{MaxRecords: 25, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 8, Timeout: 10 * time.Second}
+					})
+					defer stop()
+					for n := range 1000 {
+						mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1))
+						time.Sleep(5 * time.Millisecond)
+					}
+					sent := map[string]time.Time{}
+					for n := range 50 * 6 {
+						name := fmt.Sprint("good-", n)
+						sent[name] = time.Now()
+						mustTake(t, p, change(t, name, 10_000+n))
+						time.Sleep(20 * time.Millisecond)
+					}
+					time.Sleep(5 * time.Second)
+					sink.mu.Lock()
+					defer sink.mu.Unlock()
+					var worst time.Duration
+					for name, at := range sent {
+						took, ok := sink.took[name]
+						if !ok {
+							t.Errorf("%s did not arrive", name)
+						}
+						worst = max(worst, took.Sub(at))
+					}
+					t.Logf("within %v, %d calls", worst, sink.calls)
+					if worst > 5*time.Second {
+						t.Errorf("a change took %v", worst)
+					}
+				})
+			})
+		}
+	}
+}
+
 // A tenant who makes new objects all the time that the sink refuses, for good or not, does not keep the few changes of another
 // namespace waiting.
 func TestNewRefusedObjectsHoldUpNoOtherNamespace(t *testing.T) {

@@ -92,25 +92,25 @@ type Pipeline struct {
 	breaker breaker
 	retries []*batch               // failed as a whole, in the order of their failure
 	refused map[delta.Ref]struct{} // objects refused for good since the last success
-	// failedBatches counts the batches, and failedAlone holds the objects that are sent alone, that failed since the last success.
-	failedBatches int
-	failedAlone   map[delta.Ref]struct{}
-	lastSuccess   time.Time
+	// failedCalls counts the calls that failed since the last success, and failedAlone holds the objects that failed alone.
+	failedCalls int
+	failedAlone map[delta.Ref]struct{}
+	lastSuccess time.Time
 	// largest is the size of the largest record that was delivered.
 	largest int
 	// recordsBlamedAt is when an isolated object last failed while others got through.
 	recordsBlamedAt time.Time
-	// isolatedCalls counts the calls under way of isolated objects.
-	isolated      isolatedQueue
-	isolatedCalls int
-	// newestNext and isolatedNext are set if the next batch is of that kind.
-	newestNext, isolatedNext bool
-	budget                   memoryBudget
-	log                      logState
-	scan                     scan // of the reader of the log only
-	counts                   Counts
-	beat                     time.Time // when the dispatcher last went round
-	lastErr                  string
+	// apartCalls counts the calls under way of suspect namespaces, aloneCalls those of isolated objects among them; apartNext is set
+	// if the last batch was of such a namespace.
+	apart                  apartQueue
+	apartCalls, aloneCalls int
+	apartNext              bool
+	budget                 memoryBudget
+	log                    logState
+	scan                   scan // of the reader of the log only
+	counts                 Counts
+	beat                   time.Time // when the dispatcher last went round
+	lastErr                string
 }
 
 // New makes a pipeline; nothing is delivered before Run.
@@ -130,6 +130,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	p.beat = p.now()
 	p.lastSuccess = p.beat
 	p.refused, p.failedAlone = map[delta.Ref]struct{}{}, map[delta.Ref]struct{}{}
+	p.apart.names = map[string]*namespaceQueue{}
 	p.breaker = newBreaker(options.Retry)
 	p.backlog = newBacklog(options.Name, options.Retry, func(queued int) {
 		if int64(queued) >= p.wakeAt.Load() {

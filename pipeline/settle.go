@@ -14,7 +14,7 @@ import (
 // would stop the pipeline.
 const maxRefused = 10
 
-// failedRun is how many batches, or different objects that are sent alone, may fail with nothing delivered between before the
+// failedRun is how many calls, or different objects that are sent alone, may fail with nothing delivered between before the
 // sink is blamed although some objects are known to fail by themselves; failedFor is how long, for objects that are sent alone.
 const (
 	failedRun = 10
@@ -78,7 +78,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 	case acknowledged > 0:
 		clear(p.refused)
 		clear(p.failedAlone)
-		p.failedBatches, p.lastSuccess = 0, p.now()
+		p.failedCalls, p.lastSuccess = 0, p.now()
 		p.resetBreaker()
 	case refused+transient == 0: // nothing was sent
 	case transient == 0 && (p.addRefused(b, errs) < maxRefused || others || probe && p.budget.full):
@@ -90,13 +90,13 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		v.keep = true
 	case b.alone() && !others && p.onlyFailures(b):
 		p.tripBreaker(first, v.delay, probe)
-		v.isolate = true
+		v.apart = true
 	case b.alone(), v.delay == 0 && (others || p.blameObjects()):
 		if b.alone() && others {
 			p.recordsBlamedAt = p.now()
 		}
 		v.keep = b.tries < 2 && len(b.items) > 1
-		v.isolate = !v.keep
+		v.apart = !v.keep
 		if probe {
 			p.breaker.fail(p.now(), 0, true)
 		}
@@ -165,16 +165,17 @@ func (p *Pipeline) addRefused(b *batch, errs []*sinks.Error) int {
 
 // blameObjects counts a batch that failed while nothing was delivered, and reports whether its objects are to blame all the same:
 // the breaker was just reset, or an isolated object failed in the last failedFor while others were delivered, and fewer than
-// failedRun batches failed since. When a sink goes away, no isolated object fails while others are delivered.
+// failedRun calls failed since. When a sink goes away, no isolated object fails while others are delivered.
 func (p *Pipeline) blameObjects() bool {
-	p.failedBatches++
+	p.failedCalls++
 	justNow := p.breaker.trials > 0 || p.now().Sub(p.recordsBlamedAt) < failedFor
-	return !p.breaker.tripped && justNow && p.failedBatches < failedRun
+	return !p.breaker.tripped && justNow && p.failedCalls < failedRun
 }
 
 // onlyFailures counts an object that failed alone, and reports whether nothing but such failures has happened for a while.
 func (p *Pipeline) onlyFailures(b *batch) bool {
 	p.failedAlone[b.items[0].ref] = struct{}{}
+	p.failedCalls++
 	return len(p.failedAlone) >= failedRun && p.now().Sub(p.lastSuccess) > failedFor
 }
 
@@ -183,6 +184,9 @@ func (p *Pipeline) tripBreaker(err *sinks.Error, retryAfter time.Duration, probe
 	if p.breaker.fail(p.now(), retryAfter, probe) {
 		p.logger.Warn("the sink fails; trying again with single records until one gets through", "err", err)
 		p.log.wakeReader() // to find a candidate
+		for _, o := range p.apart.takeAll() {
+			p.backlog.requeue(o) // probes choose among all
+		}
 	} else {
 		p.logger.Debug("the sink still fails", "err", err)
 	}
@@ -203,6 +207,7 @@ func (p *Pipeline) resetBreaker() {
 		}
 		o := b.objects[0]
 		o.isolated = true // another one got through where it did not
+		p.backlog.setApart(o, true)
 		p.tried(o)
 		p.backlog.done(o, true, 0)
 		p.recycle(b)
@@ -217,9 +222,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 	defer p.mu.Unlock()
 	defer p.announceDrained()
 	now := p.now()
-	if b.alone() {
-		p.isolatedCalls--
-	}
+	p.countCall(b, -1)
 	if b.ahead {
 		p.settleAhead(b, v)
 		return
@@ -240,6 +243,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		p.release(i)
 		p.forget(i)
 	}
+	oneNamespace := !slices.ContainsFunc(b.objects, func(o *objectQueue) bool { return o.ref.Namespace != b.objects[0].ref.Namespace })
 	for n := 0; n < len(b.objects); {
 		o, anyFailed := b.objects[n], false
 		for ; n < len(b.objects) && b.objects[n] == o; n++ {
@@ -249,7 +253,8 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 			p.logFailing(o, anyFailed, v.errs[n-1])
 			o.failedAlone = anyFailed && len(b.items) == 1
 		}
-		o.isolated = anyFailed && (o.isolated || v.isolate)
+		o.isolated = anyFailed && (o.isolated || v.apart && oneNamespace)
+		p.backlog.setApart(o, anyFailed && (o.apart || v.apart))
 		p.tried(o)
 		p.backlog.done(o, anyFailed, v.delay)
 	}
@@ -285,7 +290,7 @@ func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
 			continue
 		}
 		switch reason := v.errs[n].Reason; {
-		case b.objects[n].isolated, v.isolate, reason == sinks.ReasonNotFound, reason == sinks.ReasonUnauthorized:
+		case b.objects[n].isolated, v.apart, reason == sinks.ReasonNotFound, reason == sinks.ReasonUnauthorized:
 			p.counts.spoilSnapshot(i.watch)
 			p.backlog.release(i)
 		}

@@ -23,9 +23,8 @@ import (
 const (
 	// goodRate is how many changes per second the tenant makes whose records are taken.
 	goodRate = 50
-	// maxDelay bounds the p99 of the time that they take beside those of another tenant. 5 s is the aim; it takes about ten until
-	// a thousand refused objects are found.
-	maxDelay = 15 * time.Second
+	// maxDelay bounds the p99 of the time that they take beside those of another tenant.
+	maxDelay = 5 * time.Second
 	// maxTopics bounds how many topics are made of names that a tenant chooses.
 	maxTopics = 5
 )
