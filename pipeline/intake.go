@@ -135,6 +135,13 @@ func (p *Pipeline) Settled(ctx context.Context, watch string) (died bool, err er
 	return p.counts.snapshots[watch].died, nil
 }
 
+// Died reports whether a record of a snapshot of a watch went to the dead letter since the last one started, or since New.
+func (p *Pipeline) Died(watch string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counts.snapshots[watch].died
+}
+
 // Take hands over what the ticket was made for. It never blocks.
 func (p *Pipeline) Take(t Ticket) {
 	p.mu.Lock()

@@ -36,7 +36,7 @@ func (m *memory) run(t *testing.T, server *sourcetest.Server, during func(got fu
 	var lives []*life
 	var made []*Source
 	for _, s := range sources {
-		l := &life{t: t, memory: m, names: strings.Fields(s.pipelines), got: map[string][]string{}}
+		l := &life{t: t, memory: m, names: strings.Fields(s.pipelines), got: map[string][]string{}, transport: map[string]string{}}
 		options := Options{
 			Name: s.name, Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: SnapshotInitial, Pipelines: l.names,
 			Namespaces: delta.Namespaces{Include: strings.Fields(s.include)},
@@ -177,4 +177,76 @@ func TestRollbackBehindARefusal(t *testing.T) {
 		t.Error("nothing reported")
 	}
 	l.expect("p")
+}
+
+// stoppedAt makes the last run of a source end at an earlier position than it did, as one does that a full backlog held back.
+func (m *memory) stoppedAt(t *testing.T, source, position string, forget ...string) {
+	t.Helper()
+	for id, text := range m.meta {
+		var meta Meta
+		if err := json.Unmarshal(text, &meta); err != nil {
+			t.Fatal(err)
+		}
+		if meta.Source != source {
+			continue
+		}
+		meta.Position = position
+		m.meta[id], _ = json.Marshal(meta)
+		for _, name := range forget {
+			delete(m.known[id], name)
+		}
+	}
+}
+
+// A watch that goes on with what others had does so from its own position only if that was theirs: what happened between the two
+// would be missing without a gap record, or what was sent beyond its own would pass for what is not selected any more.
+func TestAdoptedAtAnotherPosition(t *testing.T) {
+	for _, behind := range []string{"a", "b"} {
+		t.Run(behind+" was behind", func(t *testing.T) {
+			server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+			before := []configured{{"a", "p", "sho*"}, {"b", "q", "tea*"}}
+			m.run(t, server, func(func() map[string]string) {}, before...)
+			server.Away(func() {
+				server.Write("shop/a", false) // 13
+				server.Write("shop/a", false) // 14
+				server.Write("shop/n", false) // 15
+			})
+			m.run(t, server, func(got func() map[string]string) {
+				eventually(t, func() string {
+					if text := got()["p"]; !strings.Contains(text, "u15/15/ADDED") {
+						return text
+					}
+					return ""
+				})
+			}, before...)
+			if behind == "a" {
+				m.stoppedAt(t, "a", "12", "shop/n")
+				for id, known := range m.known {
+					if k, ok := known["shop/a"]; ok {
+						k.Version = delta.NewVersion("u11", "11")
+						m.known[id]["shop/a"] = k
+					}
+				}
+				m.stoppedAt(t, "b", "15")
+			} else {
+				m.stoppedAt(t, "a", "15")
+				m.stoppedAt(t, "b", "12")
+			}
+			m.run(t, server, func(got func() map[string]string) {
+				eventually(t, func() string {
+					text := got()["p"]
+					if !strings.Contains(text, "gap 12-15") {
+						return "no gap: " + text
+					}
+					if strings.Contains(text, "left") || strings.Contains(text, "DELETED") {
+						t.Fatalf("what exists and is selected was sent as deleted: %s", text)
+					}
+					if behind == "a" && (!strings.Contains(text, "u11/14/MODIFIED+i") || !strings.Contains(text, "u15/15/ADDED")) {
+						return text
+					}
+					return ""
+				})
+			}, configured{"b", "p q", "sho* tea*"})
+		})
+	}
 }

@@ -18,7 +18,8 @@ type SnapshotStatus struct {
 	// Sent and Left count objects. Sent are those that passed the filters.
 	Sent uint64 `json:"sent"`
 	Left int    `json:"left"`
-	// Done is set once the last mark was sent. Complete is false if a record went to the dead letter.
+	// Done is set once the last mark was sent, or the resource is gone. Complete is false then, and if a record went to the dead
+	// letter.
 	Done     bool `json:"done,omitempty"`
 	Complete bool `json:"complete,omitempty"`
 }
@@ -90,6 +91,15 @@ func (w *watcher) request(n int) {
 	delete(w.ended, n)
 	w.handler.Update(func() { w.state.setSnapshot(w.options.Pipelines[n], PendingSnapshot{OnDemand: true}) })
 	w.wakeSnapshots()
+}
+
+// endSnapshots ends the snapshots of a resource that is gone, before they are forgotten.
+func (w *watcher) endSnapshots() {
+	for n, pipeline := range w.options.Pipelines {
+		if pending, ok := w.state.Snapshots[pipeline]; ok {
+			w.ended[n] = SnapshotStatus{Snapshot: pending.ID, Sent: pending.Count, Done: true}
+		}
+	}
 }
 
 func (w *watcher) snapshotStatus(n int) []SnapshotStatus {

@@ -2,8 +2,11 @@ package source
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // request asks for a snapshot of things, for the pipeline p.
@@ -94,4 +97,64 @@ func TestSnapshotOnDemandAcrossARestart(t *testing.T) {
 			t.Error("it has the same id")
 		}
 	}
+}
+
+// A snapshot that is requested when the last one was completed, and its goroutine has not ended yet, is noticed at that end.
+func TestSnapshotRightBehindAnother(t *testing.T) {
+	server, m := things(t, "a"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(11)
+	l.snapshotsDone()
+	l.stop() // nothing but the test handles what follows
+	w := l.source.watches[0]
+	l.request()
+	if !w.claim(0) {
+		t.Fatal("no snapshot to begin")
+	}
+	w.mu.Lock()
+	l.Update(func() { w.state.dropSnapshot("p") }) // it is completed
+	w.mu.Unlock()
+	l.request()
+	<-w.wake
+	if w.claim(0) {
+		t.Fatal("two goroutines send snapshots to one pipeline")
+	}
+	w.unclaim(0)
+	select {
+	case <-w.wake:
+	default:
+		t.Fatal("nothing begins the next one")
+	}
+	if !w.claim(0) {
+		t.Error("the next one cannot begin")
+	}
+}
+
+// One whose resource goes ends, and is not complete. One that an edit interrupts is sent all the same, also where others are not.
+func TestSnapshotOnDemandIsInterrupted(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	never := func(o *Options, _ *life) { o.Snapshot = SnapshotNever }
+	l := live(t, server, m, []string{"p"}, never)
+	l.watching(12)
+	l.snapshotsDone()
+	l.setRoom(map[string]int{"p": 1})
+	l.request()
+	l.expectMarks("p", "started 0 at 0")
+	l.stop()
+	l = live(t, server, m, []string{"p"}, func(o *Options, l *life) {
+		never(o, l)
+		o.Namespaces = delta.Namespaces{Include: []string{"n*"}}
+	})
+	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s")
+	l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2")
+	l.setRoom(map[string]int{"p": 1})
+	l.request()
+	eventually(t, func() string { return map[bool]string{false: "not yet"}[len(l.sorted("p")) == 3] })
+	server.SetMissing(true)
+	eventually(t, func() string {
+		if s := l.source.Snapshots("p", ""); len(s) != 1 || !s[0].Done || s[0].Complete || s[0].Sent != 1 {
+			return fmt.Sprintf("got %+v", s)
+		}
+		return ""
+	})
 }

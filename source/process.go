@@ -81,7 +81,7 @@ func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
 		w.advance(resourceVersion)
 		w.state.Unclean = unclean
 	})
-	w.lastGap = nil
+	w.lastGap, w.edit = nil, ""
 	w.health.completed()
 	return nil
 }
@@ -112,7 +112,8 @@ func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 		return err
 	}
 	w.absent, w.resumed, w.fill = true, false, false
-	w.reading, w.exact, w.lastRun, w.lastGap = false, false, "", nil
+	w.reading, w.exact, w.lastRun, w.lastGap, w.edit = false, false, "", nil, ""
+	w.endSnapshots()
 	w.handler.Update(w.state.reset) // not before all are sent: else what is left would be forgotten
 	return nil
 }

@@ -67,22 +67,23 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 
 // restore begins where watches of the last run were.
 func (w *watcher) restore(store Store, from []*lastWatch) error {
-	// Its own position, if it has one, holds for what it selects; what it adopts was not selected there, and is looked up.
+	// What it adopts was perhaps not selected at its own position, and is looked up.
 	own := slices.IndexFunc(from, func(l *lastWatch) bool { return l.id == w.id })
 	if own > 0 {
 		from[0], from[own] = from[own], from[0]
 	}
 	last := from[0].Meta
-	if own < 0 {
-		for _, l := range from[1:] {
-			last.merge(l.Meta)
-		}
+	for _, l := range from[1:] {
+		last.merge(l.Meta)
 	}
 	w.state.Position, w.state.Complete, w.state.Refused = last.Position, last.Complete, last.Refused
 	if last.Begun && last.Position == "" && !store.Clean() && w.options.Snapshot != SnapshotNever {
 		w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
 	}
 	w.state.Partial = last.Partial || own < 0 || len(from) > 1 || !last.sameSelection(&w.state.Meta)
+	if w.state.Partial {
+		w.edit = newSnapshotID()
+	}
 	w.state.Unclean = last.Unclean || !store.Clean()
 	w.state.APIVersion, w.state.Kind = last.APIVersion, last.Kind
 	w.state.changed = true
@@ -102,7 +103,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 			if known, exists := w.known().objects[keyOfKnown(&object)]; exists {
 				v, changed = known.views.joined(v, own >= 0), true
 				// The older version, or a pipeline that has only that one would not get the change.
-				if own >= 0 || versionNumber(known.version.ResourceVersion()) < versionNumber(object.Version.ResourceVersion()) {
+				if versionNumber(known.version.ResourceVersion()) < versionNumber(object.Version.ResourceVersion()) {
 					object.Version = known.version
 				}
 			}
@@ -134,7 +135,8 @@ const severalPositions = "the configuration was edited, and with it the watches 
 
 // merge adds what is kept of another watch.
 func (m *Meta) merge(other Meta) {
-	m.Complete, m.Unclean, m.Refused = m.Complete && other.Complete, m.Unclean || other.Unclean, cmp.Or(m.Refused, other.Refused)
+	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
+	m.Unclean, m.Refused = m.Unclean || other.Unclean, cmp.Or(m.Refused, other.Refused)
 	if m.Position != other.Position {
 		m.Refused = severalPositions
 		if order, err := resourceversion.CompareResourceVersion(m.Position, other.Position); err == nil && order > 0 {

@@ -31,6 +31,8 @@ type PendingSnapshot struct {
 	Count uint64 `json:"count,omitempty"`
 	// Filters are the pipeline's, as [Options.Filters] has them.
 	Filters string `json:"filters,omitempty"`
+	// Incomplete is set if one of its records went to the dead letter.
+	Incomplete bool `json:"incomplete,omitempty"`
 	// Unmarked is set if it has no marks.
 	Unmarked bool `json:"unmarked,omitempty"`
 	// OnDemand is set if it was requested of a running exporter: a restart begins it anew.
@@ -75,27 +77,36 @@ func (w *watcher) claim(n int) bool {
 	return true
 }
 
+// unclaim ends the sending. The pipeline's next snapshot may have been requested since this one was completed.
+func (w *watcher) unclaim(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sending &^= 1 << n
+	w.wakeSnapshots()
+}
+
 // runSnapshot sends a snapshot to its end, or until ctx ends.
 func (w *watcher) runSnapshot(ctx context.Context, n int) {
-	defer func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.sending &^= 1 << n
-	}()
+	defer w.unclaim(n)
 	if w.beginSnapshot(ctx, n) != nil {
 		return // ctx has ended
 	}
 	page := metav1.ListOptions{Limit: pageSize} // of the newest state: an older one may lack a change that the watch has brought
-	backoff := w.options.Backoff
+	backoff, again := w.options.Backoff, false
 	err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		again := w.repeating()
+		again = again || w.repeating()
 		err := w.offerAll(ctx, n, &page)
 		left := w.due(n)
-		if err != nil && ctx.Err() == nil {
-			w.logger.Warn("a snapshot was interrupted; it goes on with what is left",
-				"pipeline", w.options.Pipelines[n], "left", left, "err", err)
+		if err != nil {
+			if ctx.Err() == nil {
+				w.logger.Warn("a snapshot was interrupted; it goes on with what is left",
+					"pipeline", w.options.Pipelines[n], "left", left, "err", err)
+			}
+			return false, nil
 		}
-		return err == nil && (!again || left == 0), nil
+		done := !again || left == 0
+		again = false
+		return done, nil
 	})
 	if err == nil {
 		_ = w.completeSnapshot(ctx, n) // an error means that ctx has ended
@@ -121,12 +132,13 @@ func (w *watcher) beginFirstSnapshots(ctx context.Context) error {
 	return nil
 }
 
-// firstSnapshot returns an id for the objects of a first state, which go to several pipelines at once.
-func (w *watcher) firstSnapshot() string {
-	if w.state.Position != "" {
-		return ""
+// readingID returns an id for the objects that the reading of a state adds, which go to several pipelines at once. Those that an
+// edited selection adds may have been sent before they were left out: a transport would drop them as seen.
+func (w *watcher) readingID() string {
+	if w.state.Position == "" {
+		return w.state.Snapshots[w.options.Pipelines[0]].ID
 	}
-	return w.state.Snapshots[w.options.Pipelines[0]].ID
+	return w.edit
 }
 
 // beginSnapshot sends the first mark, unless that was sent, and makes all known objects due. What becomes known later is sent as a
@@ -163,12 +175,22 @@ func (w *watcher) completeSnapshot(ctx context.Context, n int) error {
 			return true
 		}
 		m := w.mark(delta.Completed, snapshot.ID)
-		m.Count, m.Incomplete = snapshot.Count, died
+		m.Count, m.Incomplete = snapshot.Count, died || snapshot.Incomplete
 		return w.offerMark(n, m, func() {
-			w.ended[n] = SnapshotStatus{Snapshot: snapshot.ID, Sent: snapshot.Count, Done: true, Complete: !died}
+			w.ended[n] = SnapshotStatus{Snapshot: snapshot.ID, Sent: snapshot.Count, Done: true, Complete: !m.Incomplete}
 			w.state.dropSnapshot(pipeline)
 		})
 	})
+}
+
+// incomplete returns the pipelines of whose snapshots a record went to the dead letter.
+func (w *watcher) incomplete() (died PipelineSet) {
+	for n, pipeline := range w.options.Pipelines {
+		if snapshot, pending := w.state.Snapshots[pipeline]; pending && (snapshot.Incomplete || w.handler.Recipient(n).Died(w.id)) {
+			died |= 1 << n
+		}
+	}
+	return died
 }
 
 func (w *watcher) mark(phase delta.Phase, id string) *delta.Mark {
@@ -370,7 +392,7 @@ func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineS
 			begin |= 1 << n
 		}
 		if begin.Has(n) {
-			w.state.setSnapshot(pipeline, PendingSnapshot{OnDemand: goesOn && from[0].Snapshots[pipeline].OnDemand})
+			w.state.setSnapshot(pipeline, PendingSnapshot{OnDemand: from[0].Snapshots[pipeline].OnDemand})
 		}
 	}
 	return begin

@@ -114,6 +114,7 @@ func (r roomy) OfferMark(m *delta.Mark, record func()) bool {
 
 func (roomy) Room(context.Context) error                    { return nil }
 func (roomy) Settled(context.Context, string) (bool, error) { return false, nil }
+func (roomy) Died(string) bool                              { return false }
 
 // shortID is uid/version/TYPE with a letter for each flag.
 func shortID(d *delta.Delta) string {

@@ -2,6 +2,7 @@ package source
 
 import (
 	"encoding/json"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -16,6 +17,8 @@ type state struct {
 
 	changed  bool // since the last capture
 	captured bool // by the commit in progress
+	// incomplete are the pipelines of whose snapshots a record went to the dead letter, as of the last capture.
+	incomplete PipelineSet
 }
 
 // Meta is what is kept of a watch beside its known set, as JSON.
@@ -84,6 +87,19 @@ func (s *state) dropSnapshot(pipeline string) {
 	s.changed = true
 }
 
+// meta returns what a commit writes.
+func (s *state) meta() Meta {
+	meta := s.Meta
+	meta.Snapshots = maps.Clone(meta.Snapshots)
+	for n, pipeline := range s.Pipelines {
+		if snapshot, pending := meta.Snapshots[pipeline]; pending {
+			snapshot.Incomplete = s.incomplete.Has(n)
+			meta.Snapshots[pipeline] = snapshot
+		}
+	}
+	return meta
+}
+
 func (s *state) setKind(kind schema.GroupVersionKind) {
 	s.APIVersion, s.Kind = kind.ToAPIVersionAndKind()
 }
@@ -97,11 +113,12 @@ func (s *state) kind() schema.GroupVersionKind {
 func (s *Source) Capture() []delta.WatchChange {
 	var changes []delta.WatchChange
 	for _, w := range s.watches {
-		if !w.state.changed && len(w.state.known.changed) == 0 {
+		incomplete := w.incomplete()
+		if !w.state.changed && incomplete == w.state.incomplete && len(w.state.known.changed) == 0 {
 			continue
 		}
-		w.state.changed, w.state.captured = false, true
-		meta, err := json.Marshal(w.state.Meta)
+		w.state.changed, w.state.captured, w.state.incomplete = false, true, incomplete
+		meta, err := json.Marshal(w.state.meta())
 		if err != nil {
 			panic(err) // a struct of strings
 		}

@@ -45,8 +45,9 @@ type watcher struct {
 
 	state *state // what a commit captures; it changes only inside the handler's calls
 	// Set by Restore, and used once.
-	resumed bool // the position is the last run's
-	fill    bool // the state at the position has to be read: the known set lacks some of it
+	resumed bool   // the position is the last run's
+	edit    string // an id for what an edited configuration adds; empty if it was not edited
+	fill    bool   // the state at the position has to be read: the known set lacks some of it
 	// absent is set once discovery had no such resource: the objects that are found when it comes are new.
 	absent bool
 

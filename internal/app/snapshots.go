@@ -88,7 +88,7 @@ type SnapshotRequest struct {
 type SnapshotStatus = source.SnapshotStatus
 
 // Snapshot has the exporter that runs on a state directory send a snapshot, and calls progress every now and then until all
-// records are delivered. It returns an error if one of them went to the dead letter.
+// records are delivered. It returns an error if one of them went to the dead letter, or the resource is gone.
 func Snapshot(ctx context.Context, request SnapshotRequest, progress func([]SnapshotStatus)) error {
 	exporter := newRunning(request.StateDir)
 	defer exporter.client.CloseIdleConnections()
@@ -110,7 +110,7 @@ func Snapshot(ctx context.Context, request SnapshotRequest, progress func([]Snap
 		}
 		progress(found)
 		if done, incomplete := ended(found); done && incomplete > 0 {
-			return fmt.Errorf("%d snapshots are not complete: records went to the dead letter", incomplete)
+			return fmt.Errorf("%d snapshots are not complete: records went to the dead letter, or the resource is gone", incomplete)
 		} else if done {
 			return nil
 		}

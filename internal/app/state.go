@@ -159,12 +159,12 @@ func (s *state) begin(sources []*source.Source, pipelines []*pipeline.Pipeline) 
 		return nil
 	}
 	var watches []string
+	for _, p := range pipelines { // before the sources, which capture whether a record died that is not in the log any more
+		s.committer.Register(pipelineState{p})
+	}
 	for _, from := range sources {
 		watches = append(watches, from.WatchIDs()...)
 		s.committer.Register(sourceState{from})
-	}
-	for _, p := range pipelines {
-		s.committer.Register(pipelineState{p})
 	}
 	if err := s.committer.Begin(); err != nil {
 		return err
