@@ -10,10 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -28,9 +26,9 @@ func checkRights(t *testing.T, m *manifests, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := m.deployment.Spec.Template.Spec
+	pod := m.workload.Spec.Template.Spec
 	printed, err := exec.CommandContext(t.Context(), binary, "rbac", "--config", file,
-		"--namespace", m.deployment.Namespace, "--service-account", pod.ServiceAccountName).Output()
+		"--namespace", m.workload.Namespace, "--service-account", pod.ServiceAccountName).Output()
 	if err != nil {
 		t.Fatalf("exporter rbac: %v", err)
 	}
@@ -87,43 +85,52 @@ func rights(t *testing.T, objects []*unstructured.Unstructured) (found []string)
 	return slices.Compact(found)
 }
 
-// checkReplicas compares what the Pods need to be replicas, or to be one, with the configuration.
+// checkReplicas compares what the Pods need to be replicas with the configuration.
 func checkReplicas(t *testing.T, m *manifests) {
 	t.Helper()
-	spec := m.deployment.Spec
+	spec := m.workload.Spec
 	pod, container := spec.Template.Spec, m.container()
-	state := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool {
-		return slices.ContainsFunc(container.VolumeMounts, func(at corev1.VolumeMount) bool {
-			return at.Name == v.Name && at.MountPath == m.loaded.StateDir && !at.ReadOnly
-		})
-	})
-	if state < 0 {
-		t.Fatalf("no volume is mounted at %s", m.loaded.StateDir)
-	}
-	logs := int64(m.loaded.DeadLetters.MaxBytes)
-	for _, p := range m.loaded.Pipelines {
-		logs += int64(p.Backlog.MaxDiskBytes)
-	}
-	if m.loaded.LeaderElection == nil {
-		if *spec.Replicas != 1 || spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || pod.Volumes[state].PersistentVolumeClaim == nil {
-			t.Errorf("got %d replicas, %s, volume %v: want one replica with a claim", *spec.Replicas, spec.Strategy.Type, pod.Volumes[state])
+	mounted := ""
+	for _, mount := range container.VolumeMounts {
+		if mount.MountPath == m.loaded.StateDir && !mount.ReadOnly {
+			mounted = mount.Name
 		}
-		if m.lease.Name != "" || m.budget.Name != "" {
-			t.Error("a Lease or a PodDisruptionBudget for one replica")
-		}
-		return
-	}
-	one, none := intstr.FromInt32(1), intstr.FromInt32(0)
-	if rolling := spec.Strategy.RollingUpdate; *spec.Replicas != 2 || rolling == nil || *rolling.MaxSurge != one || *rolling.MaxUnavailable != none {
-		t.Errorf("got %d replicas, %+v: want two, maxSurge 1, maxUnavailable 0", *spec.Replicas, spec.Strategy)
 	}
 	// While a standby copies the state there are two of it.
-	volume, requested := pod.Volumes[state].EmptyDir, container.Resources.Requests[corev1.ResourceEphemeralStorage]
-	switch {
-	case volume == nil || volume.SizeLimit == nil:
-		t.Error("no emptyDir with a sizeLimit")
-	case volume.SizeLimit.Value() < 2*logs+1<<30 || requested.Cmp(*volume.SizeLimit) < 0:
-		t.Errorf("sizeLimit %v, requests %v: want at least twice %v, and 1Gi", volume.SizeLimit, &requested, resource.NewQuantity(logs, resource.BinarySI))
+	needed := int64(1 << 30)
+	for _, p := range m.loaded.Pipelines {
+		needed += 2 * int64(p.Backlog.MaxDiskBytes)
+	}
+	needed += 2 * int64(m.loaded.DeadLetters.MaxBytes)
+	if *spec.Replicas != 2 {
+		t.Errorf("got %d replicas, want two", *spec.Replicas)
+	}
+	one, none := intstr.FromInt32(1), intstr.FromInt32(0)
+	if m.claims == nil {
+		if rolling := spec.Strategy.RollingUpdate; rolling == nil || *rolling.MaxSurge != one || *rolling.MaxUnavailable != none {
+			t.Errorf("got %+v: want maxSurge 1, maxUnavailable 0", spec.Strategy)
+		}
+		volume := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool {
+			return v.Name == mounted && v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil
+		})
+		requested := container.Resources.Requests[corev1.ResourceEphemeralStorage]
+		switch {
+		case volume < 0:
+			t.Errorf("no emptyDir with a sizeLimit is mounted at %s", m.loaded.StateDir)
+		case pod.Volumes[volume].EmptyDir.SizeLimit.Value() < needed || requested.Cmp(*pod.Volumes[volume].EmptyDir.SizeLimit) < 0:
+			t.Errorf("sizeLimit %v, requests %v: want at least %d", pod.Volumes[volume].EmptyDir.SizeLimit, &requested, needed)
+		}
+	} else {
+		claim := slices.IndexFunc(m.claims, func(c corev1.PersistentVolumeClaim) bool { return c.Name == mounted })
+		switch {
+		case claim < 0:
+			t.Errorf("no claim is mounted at %s", m.loaded.StateDir)
+		case m.claims[claim].Spec.Resources.Requests.Storage().Value() < needed:
+			t.Errorf("the claim requests %v, want at least %d", m.claims[claim].Spec.Resources.Requests.Storage(), needed)
+		}
+		if pod.SecurityContext.FSGroup == nil || *pod.SecurityContext.FSGroup != *pod.SecurityContext.RunAsUser {
+			t.Errorf("fsGroup is %v: the program cannot write to its volume", pod.SecurityContext.FSGroup)
+		}
 	}
 	port := slices.IndexFunc(container.Ports, func(p corev1.ContainerPort) bool { return p.Name == "replication" })
 	if port < 0 || fmt.Sprint(":", container.Ports[port].ContainerPort) != m.loaded.Replication.Listen {
@@ -132,7 +139,7 @@ func checkReplicas(t *testing.T, m *manifests) {
 	if want := "[10.0.0.1]" + m.loaded.Replication.Listen; m.loaded.Replication.Advertise != want {
 		t.Errorf("it advertises %s, want %s", m.loaded.Replication.Advertise, want)
 	}
-	if m.lease.Name != m.loaded.LeaderElection.LeaseName || m.lease.Namespace != m.deployment.Namespace || m.loaded.LeaderElection.LeaseNamespace != "" {
+	if m.lease.Name != m.loaded.LeaderElection.LeaseName || m.lease.Namespace != m.workload.Namespace || m.loaded.LeaderElection.LeaseNamespace != "" {
 		t.Errorf("the Lease is %s/%s, the configuration has %+v", m.lease.Namespace, m.lease.Name, m.loaded.LeaderElection)
 	}
 	if len(m.lease.Annotations) > 0 || m.lease.Spec.HolderIdentity != nil {

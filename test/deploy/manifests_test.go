@@ -31,15 +31,18 @@ import (
 
 // manifests are what a kustomization renders to.
 type manifests struct {
-	objects    []*unstructured.Unstructured
-	deployment appsv1.Deployment
-	role       rbacv1.ClusterRole
-	lease      coordinationv1.Lease // these two are without a name where there is one replica
-	budget     policyv1.PodDisruptionBudget
-	network    networkingv1.NetworkPolicy
-	// file is the configuration in the ConfigMap that the Deployment mounts.
+	objects []*unstructured.Unstructured
+	// workload is the Deployment or StatefulSet: its metadata, and those fields that both have.
+	workload appsv1.Deployment
+	// claims are the StatefulSet's volumeClaimTemplates; nil of a Deployment.
+	claims  []corev1.PersistentVolumeClaim
+	role    rbacv1.ClusterRole
+	lease   coordinationv1.Lease
+	budget  policyv1.PodDisruptionBudget
+	network networkingv1.NetworkPolicy
+	// file is the configuration in the ConfigMap that the Pods mount.
 	file string
-	// loaded is what it means with the environment of the Deployment.
+	// loaded is what it means with the environment of the Pods.
 	loaded *config.Config
 }
 
@@ -62,7 +65,12 @@ func render(t *testing.T, name string) *manifests {
 		m.objects = append(m.objects, object)
 		switch object.GetKind() {
 		case "Deployment":
-			convert(t, object, &m.deployment)
+			convert(t, object, &m.workload)
+		case "StatefulSet":
+			var set appsv1.StatefulSet
+			convert(t, object, &set)
+			m.workload.ObjectMeta, m.claims = set.ObjectMeta, set.Spec.VolumeClaimTemplates
+			m.workload.Spec.Replicas, m.workload.Spec.Selector, m.workload.Spec.Template = set.Spec.Replicas, set.Spec.Selector, set.Spec.Template
 		case "ClusterRole":
 			convert(t, object, &m.role)
 		case "Lease":
@@ -77,7 +85,7 @@ func render(t *testing.T, name string) *manifests {
 			configMaps[configMap.Name] = configMap
 		}
 	}
-	for _, volume := range m.deployment.Spec.Template.Spec.Volumes {
+	for _, volume := range m.workload.Spec.Template.Spec.Volumes {
 		if volume.Name == "config" {
 			m.file = configMaps[volume.ConfigMap.Name].Data["kubeferry.yaml"]
 		}
@@ -112,7 +120,7 @@ func convert(t *testing.T, from *unstructured.Unstructured, to any) {
 }
 
 func (m *manifests) container() *corev1.Container {
-	return &m.deployment.Spec.Template.Spec.Containers[0]
+	return &m.workload.Spec.Template.Spec.Containers[0]
 }
 
 // apply does what `kubectl apply --server-side -k` does, as strictly as the API server can.
