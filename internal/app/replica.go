@@ -40,7 +40,7 @@ type replica struct {
 	// committed is the stamp of the last commit and its epoch, once this process leads.
 	committed atomic.Pointer[ledCommit]
 	leader    atomic.Pointer[replication.Leader] // nil until this process leads
-	// historyLost is why a leader that begins empty knows nothing of what was delivered.
+	// historyLost is why a leader that begins empty does not have what was delivered.
 	historyLost string
 
 	fail    context.CancelCauseFunc
@@ -254,7 +254,7 @@ func (r *replica) stopDelivering() bool {
 	return true
 }
 
-// handOver gives the Lease up behind the last commit, once a standby has it or after a while, and then closes the connections.
+// handOver gives the Lease up after the last commit, once a standby has it or after a while, and then closes the connections.
 func (r *replica) handOver() {
 	r.release.Do(func() {
 		leader := r.leader.Load()

@@ -44,7 +44,7 @@ type Endpoint struct {
 	Certificate string
 }
 
-// readRecord reads the annotations of a Lease. What makes no sense counts as nothing: then everybody is behind it, or nobody.
+// readRecord reads the annotations of a Lease. What makes no sense counts as missing.
 func readRecord(lease *coordinationv1.Lease) record {
 	a := lease.Annotations
 	number := func(text string) uint64 {

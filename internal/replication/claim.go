@@ -26,7 +26,7 @@ const emptyWait = 5 * time.Minute
 // patience returns how long the holder of a claim leaves a free Lease to others, who may have a newer state.
 func (c Claim) patience(lease Claim, staleWait time.Duration) time.Duration {
 	switch {
-	case lease.Lineage == "": // nobody has led yet
+	case lease.Lineage == "": // there was no leader yet
 		return 0
 	case c.Lineage == "":
 		return emptyWait

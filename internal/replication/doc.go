@@ -18,18 +18,18 @@
 // # Who may lead
 //
 // Each commit has a stamp: a lineage (random, made with an empty state), the term of the leader that wrote it, and a number that grows. The
-// Lease says in annotations which lineage, epoch, term and number the newest copy has that the leader knows of: that of a
+// Lease says in annotations which lineage, epoch, term and number the newest copy has that the leader has seen: that of a
 // standby in sync, else its own. Term and number compare in that order; another lineage or a lower epoch is older. A Lease is free when
 // its leader gave it up, or did not renew it for its duration. Then a replica that is not older than the Lease takes it at once, an
 // older one after staleWait, an empty one after five minutes: [Lease] checks that in the update that takes it, and the new term is
-// one more than any that it knows. A Lease without annotations was made by hand, perhaps in place of another that a leader still
-// counts on: it is free once it was seen for its duration, and the term behind it is a random number higher.
+// one more than any that it has seen. A Lease without annotations was made by hand, perhaps in place of another that a leader still
+// counts on: it is free once it was seen for its duration, and the next term is higher by a random number.
 //
 // # When a leader must stop
 //
 // A Lease is valid for its duration from before its last renewal was sent, by the larger of monotonic and wall time. When one
 // second is left, [Gate] cancels the deliveries under way and lets none begin. The leader goes on when the Lease is renewed, if
-// nobody else held it meanwhile. If somebody did, the process ends, and starts again as a standby.
+// no other replica held it meanwhile. If one did, the process ends, and starts again as a standby.
 //
 // A leader that is stopped lets the deliveries under way end, writes a last commit, waits for a standby to acknowledge it, gives the
 // Lease up and closes the connections. To a standby a closed connection means that it reads the Lease at once.

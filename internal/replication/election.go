@@ -13,7 +13,7 @@ import (
 
 // Timing is of client-go's leader election.
 type Timing struct {
-	// LeaseDuration is how long a Lease is valid behind a renewal; RenewDeadline is how long renewals are tried before the election
+	// LeaseDuration is how long a Lease is valid after a renewal; RenewDeadline is how long renewals are tried before the election
 	// begins anew, and RetryPeriod the pause between them.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
@@ -72,7 +72,7 @@ func (e *Election) Run(ctx context.Context) error {
 
 // awaitFree returns true once the Lease may be taken.
 func (e *Election) awaitFree(ctx context.Context) bool {
-	// Twice as often as a leader renews, so that a renewal is seen soon: the Lease ends a duration behind that.
+	// Twice as often as a leader renews, so that a renewal is seen soon: the Lease ends a duration after that.
 	ticker := time.NewTicker(e.timing.RetryPeriod / 2)
 	defer ticker.Stop()
 	failed := false

@@ -29,7 +29,7 @@ type Gate struct {
 	fenced  int // how often it was shut
 }
 
-// NewGate makes a gate that is shut. may returns how long deliveries may go on, which is asked before each.
+// NewGate makes a gate that is shut. may returns how long deliveries may go on; it is called before each.
 func NewGate(may func() (left time.Duration)) *Gate {
 	return &Gate{may: may, changed: make(chan struct{})}
 }

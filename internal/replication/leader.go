@@ -43,7 +43,7 @@ type Leader struct {
 	closed    bool
 }
 
-// Listen begins to listen; nobody is served before [Leader.Serve].
+// Listen begins to listen; connections wait until [Leader.Serve].
 func Listen(ctx context.Context, address string, auth Authenticator, logger *slog.Logger) (*Leader, error) {
 	certificate, sum, err := newCertificate()
 	if err != nil {
@@ -209,7 +209,7 @@ func (l *Leader) readAcks(s *standby) error {
 	}
 }
 
-// Standbys is what a leader knows of those that follow it.
+// Standbys is the state of the standbys that follow a leader.
 type Standbys struct {
 	Connected int
 	InSync    int

@@ -30,7 +30,7 @@ type LeaseOptions struct {
 	Identity string
 	// Cluster and ClusterUID are the configured name, and the uid of kube-system; the uid is empty if it is not known.
 	Cluster, ClusterUID string
-	// Duration is how long the Lease is valid behind a renewal, in whole seconds.
+	// Duration is how long the Lease is valid after a renewal, in whole seconds.
 	Duration time.Duration
 	// StaleWait is how long a replica with an older state than the last leader's leaves a free Lease to others.
 	StaleWait time.Duration
@@ -238,7 +238,7 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(ler)
 	r.write(lease)
 	sent := l.options.Now()
-	written, err := write() // without the mutex: whoever asks for how long the Lease is valid must not wait for the API server
+	written, err := write() // without the mutex: a check of the Lease must not wait for the API server
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 func (l *Lease) Release(ctx context.Context) error {
 	for {
 		now := metav1.NewTime(l.options.Now())
-		nobody := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now} // as client-go writes it
+		released := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now} // as client-go writes it
 		l.mu.Lock()
 		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
 		r := record{cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, term: l.term, released: l.term}
@@ -266,7 +266,7 @@ func (l *Lease) Release(ctx context.Context) error {
 			return err
 		}
 		r.claim = l.options.Claim()
-		lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&nobody)
+		lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&released)
 		r.write(lease)
 		_, err = l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})
 		if !apierrors.IsConflict(err) {
@@ -299,7 +299,7 @@ func (l *Lease) Leader() (e Endpoint, ok bool) {
 // Lost is closed once this process may not lead any more.
 func (l *Lease) Lost() <-chan struct{} { return l.onLost }
 
-// LeaseStatus is what a replica knows of the Lease.
+// LeaseStatus is what a replica has seen of the Lease.
 type LeaseStatus struct {
 	Leading bool
 	Term    uint64

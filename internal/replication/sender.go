@@ -95,7 +95,7 @@ func cut(conn net.Conn) {
 // send sends the copy, with the commits meanwhile between its parts, and then each commit.
 //
 // A part is read in a transaction that begins after the last commit was sent, so it is no older than what was sent before; and
-// what is both in it and in a commit behind it is the same.
+// what is both in it and in a later commit is the same.
 func (s *standby) send(ctx context.Context, source Source) error {
 	out := bufio.NewWriterSize(deadlineWriter{s.conn}, 64<<10)
 	sent, newest := s.base, uint64(0)

@@ -67,7 +67,7 @@ func readFrame(r io.Reader, most int) (kind byte, content []byte, err error) {
 	if uint64(size) > uint64(most) {
 		return 0, nil, fmt.Errorf("%w: %d bytes", errFrame, size)
 	}
-	// In steps, so that a false length takes no memory that nobody fills.
+	// In steps, so that a false length takes no memory.
 	for len(content) < int(size) {
 		from := len(content)
 		content = slices.Grow(content, min(int(size)-from, 1<<20))[:from+min(int(size)-from, 1<<20)]
