@@ -34,6 +34,7 @@ type Counts struct {
 type snapshotCount struct {
 	waiting int
 	died    bool // since the last one started
+	refused bool // so was a mark: there is no place for marks
 }
 
 func (c *Counts) take(i *item) {
@@ -52,7 +53,7 @@ func (c *Counts) countSnapshot(i *item, more int, died bool) {
 	case i.mark != nil, i.delta != nil && i.delta.Snapshot:
 		s := c.snapshots[i.watch]
 		if i.mark != nil && i.mark.Phase == delta.Started && more > 0 {
-			s.died = false
+			s.died, s.refused = false, false
 		}
 		s.waiting += more
 		s.died = s.died || died

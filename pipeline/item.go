@@ -30,6 +30,8 @@ type item struct {
 	settled bool
 	// released is set on a notice that holds nothing back any more, although it is not settled.
 	released bool
+	// releasedAt is the number of deliveries that had succeeded by then.
+	releasedAt uint64
 	// seq is the item's number in the log, and logged is set once a commit has captured it.
 	seq    uint64
 	logged bool

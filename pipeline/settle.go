@@ -29,6 +29,9 @@ const maxWholeTries = 3
 func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !stopping && !cut {
+		p.refuseMarks(b, errs)
+	}
 	v := &outcome{results: results(b, errs), errs: errs}
 	probe := b.probe
 	b.probe = false
@@ -282,16 +285,38 @@ func (p *Pipeline) announceDrained() {
 	}
 }
 
-// releaseBehindMarks lets what waits behind a mark go if the mark is refused by itself, as one is whose topic does not exist: it
-// goes where placeholders of an object lead to `_`. It is tried again, and its snapshot does not count as complete.
+// noPlace reports whether an error says that there is no place for a record, or no right to it. A mark goes where placeholders of
+// an object lead to `_`, so it may be the only record that fails like that.
+func noPlace(err *sinks.Error) bool {
+	return err != nil && (err.Reason == sinks.ReasonNotFound || err.Reason == sinks.ReasonUnauthorized)
+}
+
+// refuseMarks makes the errors of marks permanent for which there is no place, while there is one for other records: something
+// got through since the mark was first refused, or the first mark of the same snapshot went to the dead letter like that.
+func (p *Pipeline) refuseMarks(b *batch, errs []*sinks.Error) {
+	for n, i := range b.items {
+		if i.mark == nil || !noPlace(errs[n]) {
+			continue
+		}
+		s := p.counts.snapshots[i.watch]
+		if i.released && p.counts.successes > i.releasedAt || s.refused {
+			err := *errs[n]
+			err.Permanent, s.refused = true, true
+			errs[n], p.counts.snapshots[i.watch] = &err, s
+		}
+	}
+}
+
+// releaseBehindMarks lets what waits behind a mark go if there is no place for it, or it fails by itself. It is tried again, and its
+// snapshot does not count as complete.
 func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
 	for n, i := range b.items {
 		if i.mark == nil || v.results[n] != failed || i.released || v.errs[n] == nil {
 			continue
 		}
-		switch reason := v.errs[n].Reason; {
-		case b.objects[n].isolated, v.apart, reason == sinks.ReasonNotFound, reason == sinks.ReasonUnauthorized:
+		if b.objects[n].isolated || v.apart || noPlace(v.errs[n]) {
 			p.counts.spoilSnapshot(i.watch)
+			i.releasedAt = p.counts.successes
 			p.backlog.release(i)
 		}
 	}

@@ -159,39 +159,73 @@ func TestTransportIDsOfSnapshots(t *testing.T) {
 	}
 }
 
-// A mark that is refused by itself, since the topic that it goes to does not exist for example, holds nothing up.
-func TestRefusedMarkHoldsNothingUp(t *testing.T) {
-	var mu sync.Mutex
-	exists := false
-	sink := &script{answer: func(_ int, batch []sinks.Record) error {
-		mu.Lock()
-		defer mu.Unlock()
-		errs := make([]error, len(batch))
-		for n, r := range batch {
-			if r.Fields.Type == "SNAPSHOT" && !exists {
-				errs[n] = sinks.Transient(sinks.ReasonNotFound, errors.New("unknown topic"))
-			}
+// noPlaceForMarks answers as a broker whose topics for marks do not exist.
+func noPlaceForMarks(_ int, batch []sinks.Record) error {
+	errs := make([]error, len(batch))
+	for n, r := range batch {
+		if r.Fields.Type == "SNAPSHOT" {
+			errs[n] = sinks.Transient(sinks.ReasonNotFound, errors.New("unknown topic"))
 		}
-		return &sinks.BatchError{Errs: errs}
-	}}
-	p := start(t, sink, &letters{}, nil)
+	}
+	return &sinks.BatchError{Errs: errs}
+}
+
+// A mark for which there is no place, since the topic that it goes to does not exist for example, holds nothing up, and goes to the
+// dead letter: else its snapshot would have no end, and nor would a stop.
+func TestRefusedMarkHoldsNothingUp(t *testing.T) {
+	sink, dead := &script{answer: noPlaceForMarks}, &letters{}
+	p := start(t, sink, dead, nil)
 	offerMark(t, p, delta.Started)
 	ticket, _ := p.Offer(t.Context(), snapshotOf(t, "a", 5), false)
 	p.Take(ticket)
 	mustTake(t, p, change(t, "live", 9))
 	eventually(t, "the records", func() bool { return len(sink.storedIDs()) == 2 })
-	mu.Lock()
-	exists = true
-	mu.Unlock()
 	if died, err := p.Settled(t.Context(), "w"); !died || err != nil {
-		t.Errorf("got died %v, %v: what came before the mark is not between the marks", died, err)
+		t.Errorf("got died %v, %v", died, err)
 	}
+	offerMark(t, p, delta.Completed) // nothing comes after it
 	drain(t, p)
-	offerMark(t, p, delta.Started) // of another one
+	if got := dead.ids(); !slices.Equal(got, []string{"c/w/s1-started/SNAPSHOT", "c/w/s1-completed/SNAPSHOT"}) {
+		t.Errorf("got the dead letters %q", got)
+	}
+	for _, letter := range dead.got {
+		if letter.Reason != string(sinks.ReasonNotFound) || len(letter.Record.Body) == 0 {
+			t.Errorf("got %+v", letter)
+		}
+	}
+	sink.set(nil) // now there is
+	offerMark(t, p, delta.Started)
 	if died, err := p.Settled(t.Context(), "w"); died || err != nil {
 		t.Errorf("the next one: got died %v, %v", died, err)
 	}
 	drain(t, p)
+}
+
+// One that comes while there is no place for any record waits until there is.
+func TestMarkOfASinkThatRefusesAll(t *testing.T) {
+	for _, reason := range []sinks.Reason{sinks.ReasonNotFound, sinks.ReasonUnauthorized} {
+		sink, dead := &script{}, &letters{}
+		p := start(t, sink, dead, nil)
+		mustTake(t, p, change(t, "before", 4))
+		drain(t, p)
+		sink.set(func(int, []sinks.Record) error { return sinks.Transient(reason, errors.New("no")) })
+		offerMark(t, p, delta.Started)
+		ticket, _ := p.Offer(t.Context(), snapshotOf(t, "a", 5), false)
+		p.Take(ticket)
+		sink.mu.Lock()
+		calls := sink.calls
+		sink.mu.Unlock()
+		eventually(t, "more attempts", func() bool {
+			sink.mu.Lock()
+			defer sink.mu.Unlock()
+			return sink.calls > calls+4
+		})
+		sink.set(nil)
+		drain(t, p)
+		if got := dead.ids(); len(got) > 0 || len(sink.storedIDs()) != 3 {
+			t.Errorf("%s: stored %q, dead %q", reason, sink.storedIDs(), got)
+		}
+	}
 }
 
 // Nor does it hold up a gap, and what follows that.
