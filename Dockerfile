@@ -16,4 +16,4 @@ COPY --from=build /exporter /exporter
 USER 65532:65532
 EXPOSE 8080 8443
 ENTRYPOINT ["/exporter"]
-CMD ["run", "--config", "/etc/kubeferry/kubeferry.yaml"]
+CMD ["run"]

@@ -49,9 +49,11 @@ Start with a file like config.example.yaml:
 
   exporter validate --config kubeferry.yaml
   exporter run --config kubeferry.yaml --kubeconfig ~/.kube/config`,
+		Version:       versionName(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetVersionTemplate("kubeferry {{.Version}}\n")
 	root.AddCommand(newRun(), newValidate(), newSchema(), newRBAC(), newExplain(), newReplay(), newSnapshot(), newState(), newVersion())
 	return root
 }

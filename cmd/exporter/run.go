@@ -12,7 +12,7 @@ import (
 )
 
 func newRun() *cobra.Command {
-	var file, kubeconfig, kubeContext string
+	var file, logLevel, logFormat, kubeconfig, kubeContext string
 	command := &cobra.Command{
 		Use:   "run --config FILE",
 		Short: "Watch the cluster and deliver its changes",
@@ -28,6 +28,9 @@ API server and without its sinks, and says in its log, on /status and in its met
 			if err != nil {
 				return err
 			}
+			if err := loaded.Log.Override(logLevel, logFormat); err != nil {
+				return err
+			}
 			logger := app.NewLogger(loaded.Log, command.ErrOrStderr())
 			for _, warning := range warnings {
 				logger.Warn("configuration", "warning", warning.String())
@@ -40,6 +43,8 @@ API server and without its sinks, and says in its log, on /status and in its met
 		},
 	}
 	addConfigFlag(command, &file)
+	command.Flags().StringVar(&logLevel, "log-level", "", "debug, info, warn or error, in place of the file's log.level")
+	command.Flags().StringVar(&logFormat, "log-format", "", "json or text, in place of the file's log.format")
 	addClusterFlags(command, &kubeconfig, &kubeContext)
 	return command
 }

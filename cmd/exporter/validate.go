@@ -88,8 +88,5 @@ func warnings(w io.Writer) *slog.Logger {
 }
 
 func addConfigFlag(command *cobra.Command, file *string) {
-	command.Flags().StringVarP(file, "config", "c", "", "the configuration `file`")
-	if err := command.MarkFlagRequired("config"); err != nil {
-		panic(err) // the flag was defined a line above
-	}
+	command.Flags().StringVarP(file, "config", "c", "/etc/kubeferry/kubeferry.yaml", "the configuration `file`; the default is where the image expects it")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -11,17 +12,30 @@ import (
 // version is set by the linker: -X main.version=v1.2.3.
 var version string
 
+const platform = runtime.GOOS + "/" + runtime.GOARCH
+
 func newVersion() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	command := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(command.OutOrStdout(), "kubeferry %s (%s, %s/%s)\n",
-				versionName(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			switch output {
+			case "json":
+				encoder := json.NewEncoder(command.OutOrStdout())
+				encoder.SetIndent("", "  ")
+				return encoder.Encode(map[string]string{"version": versionName(), "goVersion": runtime.Version(), "platform": platform})
+			case "text":
+				_, err := fmt.Fprintf(command.OutOrStdout(), "kubeferry %s (%s, %s)\n", versionName(), runtime.Version(), platform)
+				return err
+			default:
+				return fmt.Errorf("--output: %q is neither text nor json", output)
+			}
 		},
 	}
+	command.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return command
 }
 
 // versionName is the linker's, else the module's, else the commit's.

@@ -40,6 +40,7 @@ func Listen(ctx context.Context, address string, metrics prometheus.Gatherer, pr
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", probe(probes.Healthy))
+	mux.HandleFunc("GET /livez", probe(probes.Healthy)) // as the API server calls it
 	mux.HandleFunc("GET /readyz", probe(probes.Ready))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -48,7 +49,7 @@ func Listen(ctx context.Context, address string, metrics prometheus.Gatherer, pr
 		_ = encoder.Encode(probes.Status()) // the client went away
 	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "kubeferry: /metrics /healthz /readyz /status")
+		fmt.Fprintln(w, "kubeferry: /metrics /healthz /livez /readyz /status")
 	})
 	return &Server{listener: listener, server: &http.Server{
 		Handler:           mux,

@@ -1,6 +1,10 @@
 package config
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -166,6 +170,18 @@ type Replication struct {
 type Log struct {
 	Level  string `yaml:"level" enum:"debug|info|warn|error" doc:"least severe level that is logged"`
 	Format string `yaml:"format" enum:"json|text" doc:"form of the lines"`
+}
+
+// Override sets what is not empty, as flags of the command line do.
+func (l *Log) Override(level, format string) error {
+	if levels := []string{"", "debug", "info", "warn", "error"}; !slices.Contains(levels, level) {
+		return fmt.Errorf("--log-level: %q is none of %s", level, strings.Join(levels[1:], " "))
+	}
+	if formats := []string{"", "json", "text"}; !slices.Contains(formats, format) {
+		return fmt.Errorf("--log-format: %q is none of %s", format, strings.Join(formats[1:], " "))
+	}
+	l.Level, l.Format = cmp.Or(level, l.Level), cmp.Or(format, l.Format)
+	return nil
 }
 
 // Shutdown is how the program ends.

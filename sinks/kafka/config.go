@@ -64,8 +64,10 @@ var (
 
 	scramAlgorithms = map[string]scram.Algorithm{saslSCRAM256: scram.SHA256, saslSCRAM512: scram.SHA512}
 
+	// The numbers are Kafka's own spelling.
 	requiredAcks = map[string]kafka.RequiredAcks{
 		"all": kafka.RequireAll, "one": kafka.RequireOne, "none": kafka.RequireNone,
+		"-1": kafka.RequireAll, "1": kafka.RequireOne, "0": kafka.RequireNone,
 	}
 
 	compressions = map[string]kafka.Compression{
@@ -83,7 +85,7 @@ type Config struct {
 	Brokers      []string `yaml:"brokers" doc:"addresses to find the cluster by, host:port; the port defaults to 9092"`
 	Topic        string   `yaml:"topic" doc:"topic, with placeholders such as {group} and {resource}"`
 	Key          string   `yaml:"key" doc:"key of a message: object (its REST path), uid, namespace or none"`
-	RequiredAcks string   `yaml:"requiredAcks" doc:"who must have a record before it counts as delivered: all (in-sync replicas), one (the leader) or none"`
+	RequiredAcks string   `yaml:"requiredAcks" doc:"who must have a record before it counts as delivered: all (in-sync replicas), one (the leader) or none; Kafka's -1, 1 and 0 mean the same"`
 	Compression  string   `yaml:"compression" doc:"compression of a batch: none, gzip, snappy, lz4 or zstd"`
 	SASL         *SASL    `yaml:"sasl" doc:"how to log in"`
 	Tombstones   bool     `yaml:"tombstones" doc:"after a DELETED record also send its key without a value, so that a compacted topic forgets the object"`
@@ -93,7 +95,7 @@ type Config struct {
 
 // SASL are the keys of the sasl section.
 type SASL struct {
-	Mechanism    string `yaml:"mechanism" doc:"plain, scram-sha-256 or scram-sha-512"`
+	Mechanism    string `yaml:"mechanism" doc:"plain, scram-sha-256 or scram-sha-512; capitals mean the same"`
 	Username     string `yaml:"username" doc:"name to log in with"`
 	Password     string `yaml:"password" doc:"password to log in with"`
 	PasswordFile string `yaml:"passwordFile" doc:"file with the password; read again for each connection"`
@@ -140,9 +142,6 @@ func (c *Config) Validate() []sinks.Fault {
 	c.validateTopic(&faults)
 	faults.FailIf(c.MaxTopics < 1, "maxTopics", "must be at least 1")
 	faults.FailIf(!slices.Contains(keys, c.Key), "key", "%q is none of %s", c.Key, strings.Join(keys, " "))
-	if _, ok := requiredAcks[c.RequiredAcks]; !ok {
-		faults.Fail("requiredAcks", "%q is none of all one none", c.RequiredAcks)
-	}
 	if _, ok := compressions[c.Compression]; !ok {
 		faults.Fail("compression", "%q is none of none gzip snappy lz4 zstd", c.Compression)
 	}
@@ -157,10 +156,12 @@ func (c *Config) Validate() []sinks.Fault {
 
 	faults.WarnIf(c.Key == keyNone, "key",
 		"without a key the records of one object go to different partitions: their order is lost, and compaction is impossible")
-	switch c.RequiredAcks {
-	case "none":
+	switch acks, ok := requiredAcks[c.RequiredAcks]; {
+	case !ok:
+		faults.Fail("requiredAcks", "%q is none of all one none, nor of Kafka's -1 1 0", c.RequiredAcks)
+	case acks == kafka.RequireNone:
 		faults.Warn("requiredAcks", "with none a record counts as delivered once it is sent: records can be lost without notice")
-	case "one":
+	case acks == kafka.RequireOne:
 		faults.Warn("requiredAcks", "with one a record is lost if its leader fails before a replica has it")
 	}
 	faults.WarnIf(c.Batch.MaxBytes > maxRecord, "batch.maxBytes",
@@ -195,7 +196,7 @@ func (c *Config) validateTopic(faults *sinks.Faults) {
 }
 
 func (s *SASL) validate(faults *sinks.Faults) {
-	faults.FailIf(!slices.Contains(mechanisms, s.Mechanism), "sasl.mechanism",
+	faults.FailIf(!slices.Contains(mechanisms, strings.ToLower(s.Mechanism)), "sasl.mechanism",
 		"%q is none of %s", s.Mechanism, strings.Join(mechanisms, " "))
 	faults.FailIf(s.Username == "", "sasl.username", "a username is needed")
 	faults.FailIf((s.Password == "") == (s.PasswordFile == ""), "sasl.password", "set either password or passwordFile")

@@ -31,8 +31,8 @@ func TestValidate(t *testing.T) {
 		{"no topic", `{brokers: [a], topic: ""}`, []string{"topic: needed"}},
 		{"dots", `{brokers: [a], topic: ".."}`, []string{"topic: no name"}},
 		{"long", `{brokers: [a], topic: "` + strings.Repeat("x", 250) + `"}`, []string{"topic: longer than 249"}},
-		{"words", `{brokers: [a], key: name, requiredAcks: "1", compression: brotli}`, []string{
-			`key: "name" is none of`, `requiredAcks: "1" is none of`, `compression: "brotli" is none of`,
+		{"words", `{brokers: [a], key: name, requiredAcks: "2", compression: brotli}`, []string{
+			`key: "name" is none of`, `compression: "brotli" is none of`, `requiredAcks: "2" is none of`,
 		}},
 		{"sasl", `{brokers: [a], tls: {}, sasl: {mechanism: gssapi}}`, []string{
 			"sasl.mechanism: gssapi", "sasl.username: needed", "sasl.password: either",
@@ -45,6 +45,8 @@ func TestValidate(t *testing.T) {
 		{"promises given up", `{brokers: [a], key: none, requiredAcks: none, topic: "{type}.{name}"}`, []string{
 			"!topic: {type}", "!topic: {name}", "!key: order is lost", "!requiredAcks: lost without notice",
 		}},
+		{"Kafka's spellings", `{brokers: [a], requiredAcks: -1, tls: {}, sasl: {mechanism: SCRAM-SHA-512, username: u, password: p}}`, nil},
+		{"Kafka's 1", `{brokers: [a], requiredAcks: 1}`, []string{"!requiredAcks: leader"}},
 		{"one", `{brokers: [a], requiredAcks: one, batch: {maxRecords: 10, maxBytes: 2000000, linger: 0s}}`, []string{"!requiredAcks: leader", "!batch.maxBytes: message.max.bytes"}},
 		{"topics made by tenants", `{brokers: [a], topic: "{kind}.{namespace}", createTopics: true, maxTopics: 7}`, []string{"!createTopics: until 7 (maxTopics) exist"}},
 		{"topics made by their owner", `{brokers: [a], topic: "{cluster}.{group}.{version}.{resource}.{kind}", createTopics: true}`, nil},

@@ -56,7 +56,7 @@ shutdown: {grace: 2s}
 	if grown > 48<<20 {
 		t.Errorf("resident memory grew by %.1f MiB", grown/(1<<20))
 	}
-	for _, path := range []string{"/healthz", "/readyz", "/status", "/metrics"} {
+	for _, path := range []string{"/healthz", "/livez", "/readyz", "/status", "/metrics"} {
 		started := time.Now()
 		if code, body := e.Get(path); code != http.StatusOK {
 			t.Errorf("%s: %d %s", path, code, body)
