@@ -31,7 +31,7 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 	case w.reading && !live:
 		d.Snapshot = !w.state.Complete || w.exact
 		d.Inferred = !d.Snapshot
-		d.SnapshotID = w.readingID()
+		d.SnapshotID, d.AsOf = w.readingID(), w.addedAsOf(object)
 	}
 	return w.emit(ctx, d, w.options.all(), views{filtered: w.options.all()}, w.recordVersion(object))
 }

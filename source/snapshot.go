@@ -141,6 +141,16 @@ func (w *watcher) readingID() string {
 	return w.edit
 }
 
+// addedAsOf returns the sequence of an object that the reading of a state adds, or 0 for its own version. Where the configuration was
+// edited, an edit before that left the object out may have sent its DELETED, as of the position then.
+func (w *watcher) addedAsOf(object *delta.Object) uint64 {
+	version := versionNumber(object.ResourceVersion())
+	if w.edit == "" || version == 0 {
+		return 0
+	}
+	return max(version, versionNumber(w.state.Position)+1)
+}
+
 // beginSnapshot sends the first mark, unless that was sent, and makes all known objects due. What becomes known later is sent as a
 // change, behind the mark.
 func (w *watcher) beginSnapshot(ctx context.Context, n int) error {

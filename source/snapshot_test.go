@@ -273,26 +273,31 @@ func TestDeadRecordBeforeARestart(t *testing.T) {
 	l.expectMarks("new", "completed 0 at 1 count 3 incomplete")
 }
 
-// What an edit adds may have been sent before another edit left it out: it needs an id that transports have not seen.
-func TestTransportIDsOfWhatAnEditAdds(t *testing.T) {
+// What an edit adds may have been sent before another edit left it out: it needs an id that transports have not seen, and a sequence
+// behind that of the DELETED.
+func TestWhatAnEditAddsAgain(t *testing.T) {
 	server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
 	selecting := func(globs ...string) func(*Options, *life) {
 		return func(o *Options, _ *life) { o.Namespaces = delta.Namespaces{Include: globs} }
 	}
-	for _, globs := range [][]string{{"shop*", "team*"}, {"shop*"}, {"shop*", "team*"}} {
+	for n, globs := range [][]string{{"shop*", "team*"}, {"shop*"}, {"shop*", "team*"}} {
 		l := live(t, server, m, []string{"p"}, selecting(globs...))
 		l.watching(12)
 		l.snapshotsDone()
 		l.stop()
-		if got := l.got["p"]; len(got) > 0 && slices.Contains(got, "u12/12/ADDED+s") == (l.transport["u12/12/ADDED+s"] == "") {
-			t.Errorf("with %q: got %q, and %q", globs, got, l.transport)
+		added, deleted := l.deltas["u12/12/ADDED+s"], l.deltas["u12/12/DELETED+i+left"]
+		switch {
+		case n == 0 && (added == nil || added.SnapshotID == "" || added.AsOf != 0),
+			n == 1 && (deleted == nil || deleted.AsOf != 12),
+			n == 2 && (added == nil || added.SnapshotID == "" || added.AsOf <= 12):
+			t.Errorf("with %q: got added %+v, deleted %+v", globs, added, deleted)
 		}
 	}
 	l := live(t, server, m, []string{"p"}, selecting("shop*", "team*"))
 	l.watching(12)
 	server.Write("team/c", false)
 	l.expect("p", "u13/13/ADDED")
-	if id := l.transport["u13/13/ADDED"]; id != "" {
-		t.Errorf("a change has %q", id)
+	if d := l.deltas["u13/13/ADDED"]; d.SnapshotID != "" || d.AsOf != 0 {
+		t.Errorf("got %+v", d)
 	}
 }

@@ -106,18 +106,18 @@ type life struct {
 	names  []string
 	end    func()
 
-	commits   sync.RWMutex
-	mu        sync.Mutex
-	got       map[string][]string // by pipeline
-	gaps      []*delta.Gap
-	marks     map[string][]*delta.Mark // by pipeline
-	marked    map[string][]int         // how many records each had before it
-	transport map[string]string        // the ids of their snapshots or readings
-	died      bool
-	after     int // blocks after that many deltas; 0 never does
-	handed    int
-	room      map[string]int                                   // how many more snapshot records a pipeline has room for; without an entry any number
-	passes    func(pipeline string, object *delta.Object) bool // the pipelines' filters; nil pass everything
+	commits sync.RWMutex
+	mu      sync.Mutex
+	got     map[string][]string // by pipeline
+	gaps    []*delta.Gap
+	marks   map[string][]*delta.Mark // by pipeline
+	marked  map[string][]int         // how many records each had before it
+	deltas  map[string]*delta.Delta  // by their texts
+	died    bool
+	after   int // blocks after that many deltas; 0 never does
+	handed  int
+	room    map[string]int                                   // how many more snapshot records a pipeline has room for; without an entry any number
+	passes  func(pipeline string, object *delta.Object) bool // the pipelines' filters; nil pass everything
 }
 
 func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, adjust func(*Options, *life)) *life {
@@ -132,7 +132,7 @@ func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, ad
 		OnRollback: func(err error) { t.Errorf("rollback: %v", err) },
 	}
 	options.Pipelines = names
-	l := &life{t: t, memory: m, names: names, got: map[string][]string{}, transport: map[string]string{}}
+	l := &life{t: t, memory: m, names: names, got: map[string][]string{}, deltas: map[string]*delta.Delta{}}
 	if adjust != nil {
 		adjust(&options, l)
 	}
@@ -198,7 +198,7 @@ func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record 
 			}
 			if !to.RecordOnly {
 				l.got[name] = append(l.got[name], text)
-				l.transport[text] = d.SnapshotID
+				l.deltas[text] = d
 			}
 		}
 		record(passed)
