@@ -120,7 +120,7 @@ func logEntries(t *testing.T, dir string, count int, data ...[]byte) {
 			value = data[n-count]
 		}
 		object, err := delta.NewObject(fmt.Appendf(nil,
-			`{"apiVersion":"v1","kind":"Thing","metadata":{"name":"o%d","namespace":"ns","uid":"u%d","resourceVersion":"%d"},"data":%q}`, n, n, n, value))
+			`{"apiVersion":"v1","kind":"Thing","metadata":{"name":"o%d","namespace":"ns","uid":"u%d","resourceVersion":"%d"},"data":"%s"}`, n, n, n, value))
 		if err != nil {
 			t.Fatal(err)
 		}

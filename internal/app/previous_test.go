@@ -150,14 +150,15 @@ func (r *retentionRun) live(most uint64) {
 	}
 }
 
-// largeObjects is a server with objects of a megabyte that does not compress.
+// largeObjects is a server with objects of half a megabyte that does not compress.
 func largeObjects(t *testing.T, count int) (*sourcetest.Server, []string) {
+	noise := make([]byte, 3<<17)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
+	text := base64.StdEncoding.EncodeToString(noise)
 	server := sourcetest.New(t)
 	server.Data = func(o sourcetest.Object) string {
-		random := rand.NewChaCha8([32]byte{byte(o.Created), byte(o.Created >> 8)})
-		data := make([]byte, 3<<18)
-		_, _ = random.Read(data) // never fails
-		return base64.StdEncoding.EncodeToString(data)
+		at := o.Created << 10 % len(text)
+		return text[at:] + text[:at]
 	}
 	var names []string
 	for n := range count {
@@ -170,7 +171,7 @@ func largeObjects(t *testing.T, count int) (*sourcetest.Server, []string) {
 // A tenant may make any number of large objects. What is retained of them for a difference stays within its bound, also at a
 // restart, and every difference is known.
 func TestVersionsBeforeAreBounded(t *testing.T) {
-	const objects, bound, most = 16, 2 << 20, 16 << 20
+	const objects, bound, most = 20, 1 << 20, 10 << 20
 	server, names := largeObjects(t, objects)
 	dir := t.TempDir()
 	r := runRetaining(t, server, dir, bound)
@@ -195,9 +196,9 @@ func TestVersionsBeforeAreBounded(t *testing.T) {
 func TestVersionsBeforeThatDoNotFit(t *testing.T) {
 	const objects = 20
 	server, names := largeObjects(t, objects)
-	r := runRetaining(t, server, "", 5<<20)
+	r := runRetaining(t, server, "", 5<<19)
 	r.expect(objects, 0)
-	r.live(24 << 20)
+	r.live(12 << 20)
 	for _, name := range names {
 		server.Write(name, false)
 	}
@@ -230,7 +231,7 @@ func TestNothingIsRetainedOfFilteredObjects(t *testing.T) {
 			t.Fatalf("got %+v", r.pipeline.Stats().Counts)
 		}
 	}
-	r.live(24 << 20)
+	r.live(12 << 20)
 	server.Write(names[0], false)
 	server.Write(names[39], false)
 	r.expect(2, 1)
