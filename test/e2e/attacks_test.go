@@ -27,7 +27,7 @@ import (
 // TestTenantWhoseRecordsHang has a receiver hang on all records of one tenant, whose pipeline shares the sink with another one.
 // The records of that arrive, and at their first attempt: they have one.
 func TestTenantWhoseRecordsHang(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
 	hook := startTenantHook(t, bad)
@@ -57,7 +57,7 @@ sinks: [{name: shared, webhook: {url: %q, concurrency: 3, timeout: 15s}}]
 // TestTenantFillsTheDeadLetters has a receiver refuse the records of one tenant for good, until there is no room for more dead
 // letters. The others arrive; what waits is reported, and nothing of it is lost.
 func TestTenantFillsTheDeadLetters(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const bound, refused = 16 << 20, 24
 	config := plane(t).Config()
 	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
@@ -104,7 +104,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 // TestTenantFillsTheStream has a tenant write more than a stream of deploy/base takes, with its size made small. The unread
 // records of others stay in it, what waits is reported, and all of it arrives once the stream has room.
 func TestTenantFillsTheStream(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
 	bus := natstest.Start(t, nil)
@@ -151,7 +151,7 @@ func TestTenantFillsTheStream(t *testing.T) {
 // TestForgedKinds has a tenant write Events about hundreds of kinds that do not exist. The API server gets few requests for
 // them and the log few lines; Events about objects that exist have their metadata, and watches are opened as ever.
 func TestForgedKinds(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const forged = 300
 	config := plane(t).Config()
 	namespace := newNamespace(t, "forged")
@@ -232,7 +232,7 @@ func writeAll(t *testing.T, in *objects, n int, object func(n int) *unstructured
 // is away. They count in full towards the bound of a backlog, and one that finds no room in memory is not read from the log
 // over and over.
 func TestLargeObjectsBeforeADeadSink(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	small, large := newNamespace(t, "spins"), newNamespace(t, "counts")
 	hook := webhooktest.Start(t)
@@ -284,7 +284,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 // JSON libraries read around it, and whose record is refused. Objects of others arrive, also from watches that are opened
 // again, and the dead letters of others are replayed.
 func TestDeeplyNestedObject(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -322,7 +322,7 @@ func TestDeeplyNestedObject(t *testing.T) {
 // TestOddNames has a tenant create a Role, whose name may hold nearly everything: none of it becomes another header, subject,
 // path or line.
 func TestOddNames(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const odd = "odd\r\nX-Injected: yes\r\n\r\n\x00 *.>$ \u202e\"} {\n"
 	config := plane(t).Config()
 	namespace := newNamespace(t, "odd")
@@ -410,7 +410,7 @@ func deleteRaw(t *testing.T, path string) {
 // TestHeldConnections has a Pod hold hundreds of connections to the admin port, with requests that never end: the probes
 // answer, most of the connections are closed at once, and the others soon.
 func TestHeldConnections(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const held, most = 300, 64
 	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
 sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]

@@ -14,7 +14,7 @@ import (
 // TestBacklogBlocksTheWatch fills a small backlog before a dead sink: the watch is held back instead of the memory
 // filled, the probes answer, and what was held back arrives later.
 func TestBacklogBlocksTheWatch(t *testing.T) {
-	t.Parallel()
+	disturbing(t)
 	const bound, size = 512 << 10, 24 << 10
 	config := plane(t).Config()
 	namespace := newNamespace(t, "backlog")

@@ -14,7 +14,7 @@ import (
 // TestBrokersKilled kills a NATS server and a Kafka broker for 5 s in the middle of a load: nothing is lost, each sink
 // is back soon after its server, and JetStream stores nothing twice.
 func TestBrokersKilled(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "brokers")
 	kinds := []load.Resource{load.ConfigMaps(), load.Deployments()}

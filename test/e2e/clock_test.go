@@ -20,7 +20,7 @@ import (
 // program reads the kernel's clock without any library that could be replaced. So the state is moved instead, which is what a clock set
 // back between two runs looks like. Within a run Go's durations come from the monotonic clock.
 func TestClockSetBack(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "clock")
 	kinds := []load.Resource{load.ConfigMaps()}

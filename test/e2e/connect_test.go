@@ -18,7 +18,7 @@ import (
 // TestValidateConnect runs the command against real servers: what each resource, right and sink is like is in its line, and no
 // sink gets a record.
 func TestValidateConnect(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	binary := raceBinary(t)
 	good, denying, plain := webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t)
 	denying.Use(webhooktest.Status(http.StatusUnauthorized))

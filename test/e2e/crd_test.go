@@ -19,6 +19,7 @@ import (
 // while. With `snapshot: never` the objects of a CRD that appears are news all the same: they did not exist at the
 // start.
 func TestCRDComesAndGoes(t *testing.T) {
+	disturbing(t)
 	for _, snapshot := range []string{"initial", "never"} {
 		t.Run("snapshot "+snapshot, func(t *testing.T) { crdComesAndGoes(t, snapshot) })
 	}
@@ -125,6 +126,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 // TestCRDComesWhileCutOff has the CRD and an object of it come while the exporter, which has found that there was none,
 // does not look. `snapshot: never` is about what existed before, and this did not.
 func TestCRDComesWhileCutOff(t *testing.T) {
+	disturbing(t)
 	config := plane(t).Config()
 	if err := load.RemoveWidgets(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -174,6 +176,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 // with a load on what is left all the while: every object of the CRD has its DELETED, what came after is there, and the
 // other watch misses nothing.
 func TestCRDGoneUnderLoad(t *testing.T) {
+	disturbing(t)
 	config := plane(t).Config()
 	if err := load.RemoveWidgets(t.Context(), config); err != nil {
 		t.Fatal(err)

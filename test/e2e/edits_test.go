@@ -15,7 +15,7 @@ import (
 // deleted meanwhile is sent as DELETED; of what exists and is not selected any more, only a pipeline with `onLeave: deleted`
 // gets one; and nothing that both files select is sent twice.
 func TestEditedConfiguration(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	accounts := schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"} // there are few in the whole cluster
 	shop, team := newNamespace(t, "shop"), newNamespace(t, "team")

@@ -19,8 +19,9 @@ import (
 )
 
 // TestEnrich reports Events about objects of several kinds and checks the metadata of those objects in the records. The
-// exporter may read ConfigMaps, Nodes, Pods and Widgets, and no Secrets. It changes CRDs, so it does not run in parallel.
+// exporter may read ConfigMaps, Nodes, Pods and Widgets, and no Secrets.
 func TestEnrich(t *testing.T) {
+	beside(t)
 	config := plane(t).Config()
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func faultLoad(namespace string) load.Options {
 
 // TestReceiverComesLate starts the exporter before its receiver.
 func TestReceiverComesLate(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "late")
 	hook := webhooktest.Start(t)
@@ -58,9 +58,10 @@ func TestReceiverComesLate(t *testing.T) {
 
 // TestPoisonedRecord has one record that fails for ever: it holds its own object back, and no other.
 func TestPoisonedRecord(t *testing.T) {
+	t.Parallel()
 	for _, batch := range []int{1, 20} {
 		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
-			t.Parallel()
+			beside(t)
 			config := plane(t).Config()
 			namespace := newNamespace(t, "poison")
 			objects := objectsIn(t, config, configMaps, namespace)
@@ -139,7 +140,7 @@ func readLetters(tb testing.TB, file string) []letter {
 
 // TestTooLargeForTheReceiver has one record in a batch refused with 413.
 func TestTooLargeForTheReceiver(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "large")
 	objects := objectsIn(t, config, configMaps, namespace)
@@ -190,7 +191,7 @@ sinks:
 // TestBrokersComeLate starts the exporter before Kafka and NATS, and then sends them an object that is larger than
 // they take.
 func TestBrokersComeLate(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "brokers")
 	objects := objectsIn(t, config, configMaps, namespace)

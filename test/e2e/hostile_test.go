@@ -32,7 +32,7 @@ import (
 // them, while the sink takes records and while it is away. The exporter stays below the memory limit of the Deployment, and
 // other objects arrive.
 func TestHostileObjects(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
 		t.Fatal(err)

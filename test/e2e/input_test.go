@@ -14,7 +14,7 @@ import (
 
 // TestFiveMistakes gets five messages, each with its line and path, and no more.
 func TestFiveMistakes(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	file := filepath.Join(t.TempDir(), "bad.yaml")
 	text := `cluster: test
 sources:
@@ -57,7 +57,7 @@ sinks:
 
 // TestCommandLine: unknown commands, files and contexts end with exit code 2.
 func TestCommandLine(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	good := writeConfig(t, t.TempDir(), `
 sources: [{name: s, resources: [v1/pods]}]
 pipelines: [{name: p, sink: out}]
@@ -98,7 +98,7 @@ sinks: [{name: out, stdout: {}}]
 
 // TestClusterComesLate starts the exporter before its API server.
 func TestClusterComesLate(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "away")
 	objects := objectsIn(t, config, configMaps, namespace)
@@ -129,7 +129,7 @@ func TestClusterComesLate(t *testing.T) {
 
 // TestForbiddenResource names what is missing for each resource, and serves the others.
 func TestForbiddenResource(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "forbidden")
 	account, err := plane(t).ServiceAccountConfig(t.Context(), namespace, "exporter")

@@ -87,6 +87,7 @@ sinks:
 // TestKilledWhileCatchingUp kills the exporter with -9 while it reads its log back for a receiver that has returned and is
 // slow: an entry stays in the log until it is acknowledged, however far the reading is ahead.
 func TestKilledWhileCatchingUp(t *testing.T) {
+	beside(t)
 	const (
 		changes  = 1500
 		bound    = 512 << 10

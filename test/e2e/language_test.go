@@ -77,6 +77,7 @@ func expectReceived(tb testing.TB, hook *webhooktest.Receiver, want ...string) {
 // Filters, transforms and differences on a real API server, through a crash and through a gap: which pipeline
 // received which object outlives the process, and so does the version before.
 func TestFiltersAndDifferencesOutliveTheProcess(t *testing.T) {
+	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "language")
 	maps := objectsIn(t, config, configMaps, namespace)

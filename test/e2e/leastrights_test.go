@@ -65,7 +65,7 @@ func TestLeastRights(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			beside(t)
 			enrich, kinds := "", 0
 			if name == "enrich" {
 				enrich, kinds = ", enrich: involvedObject", len(involvedKinds)

@@ -5,6 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +17,18 @@ import (
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
-// shared is the control plane that the tests share.
+// shared is the control plane of the tests that leave it as it is, and of those that run when nothing else does.
 var shared *controlplane.ControlPlane
+
+// rough is the control plane of the tests that call disturbing. The first of them starts it.
+var rough struct {
+	sync.Mutex // held by the test that disturbs it
+	plane      *controlplane.ControlPlane
+	holder     atomic.Value // that test's name
+}
+
+// places bounds how many tests run beside each other. Most of them wait most of the time.
+var places = make(chan struct{}, 4)
 
 func TestMain(m *testing.M) {
 	assets.Must(controlplane.Prepare, kafkatest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build)
@@ -24,15 +37,52 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if err := flag.Set("test.parallel", "3"); err != nil { // most tests that may run side by side wait most of the time
+	if err := flag.Set("test.parallel", "1000"); err != nil { // beside and disturbing bound it
 		panic(err)
 	}
 	code := m.Run()
 	shared.Stop()
+	if rough.plane != nil {
+		rough.plane.Stop()
+	}
 	os.Exit(code)
 }
 
-func plane(testing.TB) *controlplane.ControlPlane { return shared }
+// beside lets a test run beside others, once there is a place for it.
+func beside(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	begun := time.Now()
+	places <- struct{}{}
+	t.Cleanup(func() { <-places })
+	t.Logf("waited %v for a place", time.Since(begun).Round(time.Millisecond))
+}
+
+// disturbing lets a test run beside others with a control plane that it may disturb, or whose objects it reads all, and waits
+// for its turn with it.
+func disturbing(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	begun := time.Now()
+	rough.Lock()
+	t.Cleanup(rough.Unlock)
+	t.Logf("waited %v for its turn", time.Since(begun).Round(time.Millisecond))
+	rough.holder.Store(t.Name())
+	if rough.plane == nil {
+		var err error
+		if rough.plane, err = controlplane.Start(context.Background(), controlplane.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// plane returns the control plane of a test.
+func plane(tb testing.TB) *controlplane.ControlPlane {
+	if name, _, _ := strings.Cut(tb.Name(), "/"); name == rough.holder.Load() {
+		return rough.plane
+	}
+	return shared
+}
 
 // raceBinary is the path of the exporter with the race detector.
 func raceBinary(tb testing.TB) string {

@@ -21,6 +21,7 @@ import (
 
 // TestMainJob sends one load through eleven pipelines, to every kind of sink and in every format.
 func TestMainJob(t *testing.T) {
+	disturbing(t)
 	config := plane(t).Config()
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 // TestNamespaceRemoved removes a namespace with everything in it, as the namespace controller does: every DELETED
 // arrives, as it happened, and the other watches go on.
 func TestNamespaceRemoved(t *testing.T) {
+	disturbing(t)
 	for name, include := range map[string]string{"a watch for each": "%[1]s-stays, %[1]s-goes", "one watch": "'%s-*'"} {
 		t.Run(name, func(t *testing.T) {
 			config := plane(t).Config()

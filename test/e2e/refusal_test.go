@@ -27,6 +27,7 @@ var refused = statusOf(apierrors.NewResourceExpired("too old resource version"))
 // TestHistoryRefused has a watch refused under a load in each of the ways there are: one gap record, and everything else
 // as if nothing had been.
 func TestHistoryRefused(t *testing.T) {
+	disturbing(t)
 	inStream, err := json.Marshal(map[string]any{"type": "ERROR", "object": refused})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +44,7 @@ func TestHistoryRefused(t *testing.T) {
 		{"by the API server", load.Events(), nil},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { // not parallel: it compacts
+		t.Run(tt.name, func(t *testing.T) {
 			config := plane(t).Config()
 			namespace := newNamespace(t, "refused")
 			gateway, kubeconfig := gatewayOf(t, config)
@@ -101,7 +102,8 @@ func TestHistoryRefused(t *testing.T) {
 
 // TestCompactedWhileWatching compacts etcd again and again under watches that are open, of Events too, which no watch
 // cache stands before. They have the history that is compacted already: no gap, and every change.
-func TestCompactedWhileWatching(t *testing.T) { // not parallel: it compacts
+func TestCompactedWhileWatching(t *testing.T) {
+	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "compacted")
 	hook := webhooktest.Start(t)
@@ -193,6 +195,7 @@ func more(tb testing.TB, read reader, n int) {
 // TestContinueTokenExpires compacts etcd between two pages of the state that closes a gap: the reading begins anew, and
 // leads to the right end all the same.
 func TestContinueTokenExpires(t *testing.T) {
+	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "token")
 	gateway, kubeconfig := gatewayOf(t, config)

@@ -30,6 +30,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 
 // TestAPIServerKilled kills the API server in the middle of a load, twice.
 func TestAPIServerKilled(t *testing.T) {
+	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "killed")
 	kinds := []load.Resource{load.Deployments(), load.ConfigMaps(), load.Events()}
@@ -81,6 +82,7 @@ func TestAPIServerKilled(t *testing.T) {
 // TestGapThenDifferences takes history away while the exporter is cut off: what it sends then is a gap, and only
 // after it the net difference.
 func TestGapThenDifferences(t *testing.T) {
+	disturbing(t)
 	tests := []struct {
 		name   string
 		gvr    schema.GroupVersionResource
@@ -192,6 +194,7 @@ func unknownFinalStates(hook *webhooktest.Receiver) int {
 
 // TestGapBeforeDifferencesThroughFailures holds the gap back with everything after it.
 func TestGapBeforeDifferencesThroughFailures(t *testing.T) {
+	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "gapfail")
 	objects := objectsIn(t, config, configMaps, namespace)
@@ -261,7 +264,7 @@ func TestGapBeforeDifferencesThroughFailures(t *testing.T) {
 
 // TestNothingIsInferredFromErrors takes rights and the API server away; what happened meanwhile then arrives as it happened.
 func TestNothingIsInferredFromErrors(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "errors")
 	account, err := plane(t).ServiceAccountConfig(t.Context(), namespace, "exporter")
@@ -363,7 +366,7 @@ func grantWatch(tb testing.TB, config *rest.Config, namespace, account string) f
 
 // TestPagesOfAList reads more than a page from a server that has no watch-list.
 func TestPagesOfAList(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	old := controlplane.ForTest(t, controlplane.Options{APIServerFlags: []string{"--feature-gates=WatchList=false"}})
 	config := old.Config()
 	if err := load.CreateNamespaces(t.Context(), config, "pages"); err != nil {

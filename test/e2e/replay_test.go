@@ -13,7 +13,7 @@ import (
 // TestReplay has a receiver refuse records, and replays them from the state directory: while the exporter runs, and after it
 // has stopped.
 func TestReplay(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "replay")
 	objects := objectsIn(t, config, configMaps, namespace)

@@ -19,6 +19,7 @@ import (
 // what exists in a new epoch. So whoever keeps the highest sequence per subject goes on with the restored cluster, although
 // its resource versions are lower.
 func TestEtcdRestored(t *testing.T) {
+	beside(t)
 	c := controlplane.ForTest(t, controlplane.Options{})
 	config := c.Config()
 	hook := webhooktest.Start(t)

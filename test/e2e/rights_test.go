@@ -21,7 +21,7 @@ import (
 // then once more, with the exporter killed and started without the right. What happened meanwhile arrives as it
 // happened, and the other watch goes on.
 func TestRightsTakenAway(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "rights")
 	account, err := plane(t).ServiceAccountConfig(t.Context(), namespace, "exporter")
@@ -37,7 +37,8 @@ func TestRightsTakenAway(t *testing.T) {
 	kinds := []load.Resource{load.ConfigMaps(), load.Deployments()}
 	hook := webhooktest.Start(t)
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
-	text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) +
+	dir := t.TempDir()
+	text := fmt.Sprintf("stateDir: %q\n", dir) +
 		hookConfig("[v1/configmaps, apps/v1/deployments]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
 	e := startExporter(t, kubeconfig, text)
 	e.WaitReady()
@@ -69,7 +70,7 @@ func TestRightsTakenAway(t *testing.T) {
 		})
 	}
 	more(t, of("configmaps"), 20)
-	lasting(t, commitInterval) // a killed exporter goes on from a position, not from its snapshot
+	watchCommits(t, dir).Wait(2) // a killed exporter goes on from a position, not from its snapshot
 
 	for _, kill := range []bool{false, true} {
 		grants["configmaps"].Delete("configmaps")
@@ -96,7 +97,7 @@ func TestRightsTakenAway(t *testing.T) {
 // end. The probe, the metric and the alert follow, and the other watch stays ready. With the right the next opening makes it
 // ready again.
 func TestRevokedRightShows(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "revoked")
 	account, err := plane(t).ServiceAccountConfig(t.Context(), namespace, "exporter")

@@ -14,7 +14,7 @@ import (
 
 // TestNamespaces selects namespaces in every way there is, and looks at who gets what.
 func TestNamespaces(t *testing.T) {
-	t.Parallel()
+	disturbing(t)
 	config := plane(t).Config()
 	id := unique("x")
 	names := []string{"shop-" + id, "team-a-" + id, "team-b-" + id, "team-secret-" + id, "other-" + id}
@@ -102,7 +102,7 @@ func TestNamespaces(t *testing.T) {
 
 // TestSelectors lets objects enter and leave what the API server selects.
 func TestSelectors(t *testing.T) {
-	t.Parallel()
+	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "select")
 	objects := objectsIn(t, config, configMaps, namespace)
@@ -154,7 +154,7 @@ sinks:
 
 // TestSnapshotNever: what exists at the start is not sent, and its later changes are.
 func TestSnapshotNever(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "never")
 	objects := objectsIn(t, config, configMaps, namespace)
@@ -186,7 +186,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 
 // TestClusterScopedBesideNamespaces refuses what would never take effect.
 func TestClusterScopedBesideNamespaces(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	output, code := runToEnd(t, "run", "--kubeconfig", plane(t).KubeconfigFile(), "--config", writeConfig(t, t.TempDir(), `
 sources:
   - {name: mixed, resources: [v1/pods, v1/nodes, v1/persistentvolumes], namespaces: {include: ["team-*"]}}

@@ -22,7 +22,7 @@ import (
 // TestSecrets plants values in a Secret, in every place that kubectl and other tools leave them, and looks for them in everything that
 // leaves the exporter.
 func TestSecrets(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "secrets")
 	objects := objectsIn(t, config, secrets, namespace)

@@ -18,7 +18,7 @@ import (
 // TestShutdownKeepsWhatIsLeft stops the exporter while its sink is dead, and starts it again: nothing is lost, and
 // nothing that was acknowledged is repeated.
 func TestShutdownKeepsWhatIsLeft(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "term")
 	kinds := []load.Resource{load.ConfigMaps()}
@@ -53,7 +53,7 @@ func TestShutdownKeepsWhatIsLeft(t *testing.T) {
 // TestSecondSignal sends SIGTERM while the sink hangs, so that the exporter would drain for the whole grace period, and
 // sends it again: the exporter ends at once, by the signal, and the next start delivers everything.
 func TestSecondSignal(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "twice")
 	kinds := []load.Resource{load.ConfigMaps()}

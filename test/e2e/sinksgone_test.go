@@ -24,6 +24,7 @@ import (
 // meanwhile, and has etcd compacted again and again: with spill every single change arrives, memory stays small, and
 // JetStream stores nothing twice.
 func TestSinkGoneForTheWholeLoad(t *testing.T) {
+	disturbing(t)
 	l := goneLoad{operations: 1500, rate: 250, size: 8 << 10, bound: 2 << 20, every: 500 * time.Millisecond}
 	if soaking() {
 		l = goneLoad{operations: 20000, size: 2 << 10, bound: 8 << 20, every: 5 * time.Second}

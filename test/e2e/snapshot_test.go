@@ -44,7 +44,7 @@ func expectMarks(t *testing.T, hook *webhooktest.Receiver, phases ...string) (ma
 // TestSnapshots follows a pipeline from its first start over a removal from the file, with what was deleted meanwhile, to
 // snapshots on demand, one of which a restart interrupts. Each stands between its marks.
 func TestSnapshots(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "snapshots")
 	objects := objectsIn(t, config, configMaps, namespace)

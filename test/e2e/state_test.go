@@ -38,6 +38,7 @@ func plain(tb testing.TB) func(*process.Options) {
 // TestAwayPastCompaction stops the exporter while objects are created, changed, deleted and created again, and has the
 // history forgotten: it gets exactly the net difference, behind one gap record, and nothing for what stayed.
 func TestAwayPastCompaction(t *testing.T) {
+	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "away")
 	maps := objectsIn(t, config, configMaps, namespace)
@@ -189,7 +190,7 @@ sinks:
 
 // TestOneHotObject changes a single object as fast as the server takes it: every change arrives, in order.
 func TestOneHotObject(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	changes := 1500
 	if soaking() {
 		changes = 20000
@@ -221,8 +222,9 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 100}}}]
 // is killed, and goes on where the last commit was once there is room again; or the sink comes back, and it is ready
 // again by itself once it has delivered what there is no room for.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	t.Run("killed", func(t *testing.T) {
-		t.Parallel()
+		beside(t)
 		full := fillDisk(t, limitedFiles())
 		full.exporter.Kill()
 		full.hook.Use(webhooktest.Accept())
@@ -231,7 +233,7 @@ func TestFullDisk(t *testing.T) {
 		e.WaitReady()
 	})
 	t.Run("delivered", func(t *testing.T) {
-		t.Parallel()
+		beside(t)
 		limit := limitedFiles()
 		if os.Getuid() == 0 {
 			limit = smallDisk()
@@ -317,7 +319,7 @@ func smallDisk() func(string) func(*process.Options) {
 
 // TestStateDirectoryThatCannotBeUsed gives clear errors and leaves everything as it was.
 func TestStateDirectoryThatCannotBeUsed(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	namespace := newNamespace(t, "dir")
 	hook := webhooktest.Start(t)
 	dir := t.TempDir()

@@ -18,7 +18,7 @@ import (
 // TestStateFileCutShort cuts the state file of a killed exporter off at several places. Either all of it was there, or
 // the file is set aside as it was, the log reports it, and what exists is sent from the beginning: no loss in silence.
 func TestStateFileCutShort(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "cut")
 	kinds := []load.Resource{load.ConfigMaps()}
@@ -103,7 +103,7 @@ func TestStateFileCutShort(t *testing.T) {
 // TestStateDirectoryReadOnly gives the exporter a state directory that cannot be written: it ends with a clear error
 // before it delivers anything, and leaves everything as it was for a start that can write.
 func TestStateDirectoryReadOnly(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "readonly")
 	kinds := []load.Resource{load.ConfigMaps()}

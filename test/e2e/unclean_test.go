@@ -16,17 +16,20 @@ import (
 // TestKilledAndHistoryRefused kills the exporter with -9 under a load, and has etcd compacted while it is away: what it
 // has stored then is older than what it sent. It reports so, and what it infers is in order for whoever goes by the sequence.
 func TestKilledAndHistoryRefused(t *testing.T) {
+	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "unclean")
 	kinds := []load.Resource{load.Events()} // etcd itself serves their watches
 	hook := webhooktest.Start(t)
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
-	text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) + hookConfig("[v1/events]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	dir := t.TempDir()
+	text := fmt.Sprintf("stateDir: %q\n", dir) + hookConfig("[v1/events]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
 	read := hookReader(t, hook, cloudEvents)
 	e := startExporter(t, plane(t).KubeconfigFile(), text)
 	e.WaitReady()
-	lasting(t, commitInterval) // before the first commit there is no history to refuse
+	committed := watchCommits(t, dir)
 	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Seed: 31})
+	committed.Wait(2) // before the first there is no history to refuse
 
 	var kills []time.Time
 	// A commit just before the kill leaves nothing to be behind with: again, then.
@@ -52,7 +55,7 @@ func TestKilledAndHistoryRefused(t *testing.T) {
 			return nil
 		})
 		e.WaitReady()
-		lasting(t, commitInterval) // else the same gap is told once more
+		committed.Wait(2) // else the same gap is told once more
 	}
 	report := expectAll(t, watched, running.End(), read, oracle.CompareOptions{AllowGaps: true, AllowUnclean: true})
 	t.Logf("killed %d times; %s", len(kills), report)

@@ -18,7 +18,7 @@ import (
 // TestVersionNoLongerServed stops serving the watched version of a CRD for a while: one of two, and the only one. Its
 // objects exist, so nothing is said to be deleted, and nothing is repeated when the version is served again.
 func TestVersionNoLongerServed(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	t.Run("one of two", func(t *testing.T) { versionNoLongerServed(t, true, "version.example.com/v2/sprockets") })
 	t.Run("the only one", func(t *testing.T) { versionNoLongerServed(t, false, "its CustomResourceDefinition exists") })
 }

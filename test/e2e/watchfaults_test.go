@@ -33,6 +33,7 @@ func statusOf(err apierrors.APIStatus) *metav1.Status {
 // TestWatchStartFails lets every attempt to open a watch fail for a while, and has the exporter killed and started again
 // meanwhile: that is no loss of history, so nothing is read again, no gap is sent, and every change arrives.
 func TestWatchStartFails(t *testing.T) {
+	t.Parallel()
 	lasts := 3 * time.Second // at least, until attempts have failed before and after the kill
 	if soaking() {
 		lasts = 30 * time.Second
@@ -50,14 +51,15 @@ func TestWatchStartFails(t *testing.T) {
 		"403":                   {Status: statusOf(forbidden)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			beside(t)
 			config := plane(t).Config()
 			namespace := newNamespace(t, "start")
 			gateway, kubeconfig := gatewayOf(t, config)
 			hook := webhooktest.Start(t)
 			kinds := []load.Resource{load.ConfigMaps(), load.Deployments()}
 			watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
-			text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) +
+			dir := t.TempDir()
+			text := fmt.Sprintf("stateDir: %q\n", dir) +
 				hookConfig("[v1/configmaps, apps/v1/deployments]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
 			e := startExporter(t, kubeconfig, text)
 			e.WaitReady()
@@ -73,7 +75,7 @@ func TestWatchStartFails(t *testing.T) {
 				})
 			}
 			arrived(40)
-			lasting(t, commitInterval) // a killed exporter goes on from a position, not from its snapshot
+			watchCommits(t, dir).Wait(2) // a killed exporter goes on from a position, not from its snapshot
 			before := len(gateway.Requests())
 			gateway.Use(watches("configmaps", fault))
 			gateway.Cut()
@@ -122,7 +124,7 @@ func TestWatchStartFails(t *testing.T) {
 
 // TestWatchCutInMidLine breaks every watch in the middle of a line, a few changes after it began, for a whole load.
 func TestWatchCutInMidLine(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "midline")
 	gateway, kubeconfig := gatewayOf(t, config)
