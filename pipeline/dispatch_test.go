@@ -230,7 +230,7 @@ func cpu(t testing.TB) time.Duration {
 // The memory of a batch of the Kafka sink's default size is used again.
 func TestArenaOfAFullBatchIsKept(t *testing.T) {
 	kept, dropped := 0, 0
-	for size := 300; size < 20_000; size += 137 {
+	for size := 300; size < 20_000; size += 557 {
 		e := newEncoder(Options{Name: "test", Cluster: "c", Format: FormatCloudEvents})
 		var arena []byte
 		for n := 0; ; n++ {

@@ -82,6 +82,7 @@ func hang(ctx context.Context) error {
 // Records that a sink refuses, or hangs on, cost their own objects and no others: beside a thousand such objects, fifty
 // good changes a second all arrive within 5 s.
 func TestRefusedObjectsHoldUpOnlyThemselves(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		bad     int
@@ -194,6 +195,7 @@ func TestRefusedObjectsAreToldFromAnotherNamespace(t *testing.T) {
 // A tenant who makes new objects all the time that the sink refuses, for good or not, does not keep the few changes of another
 // namespace waiting.
 func TestNewRefusedObjectsHoldUpNoOtherNamespace(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name string
 		bad  func(context.Context) error
@@ -342,6 +344,7 @@ func TestSinkThatIsAwayGetsProbesOnly(t *testing.T) {
 // Objects that the sink refuses leave room for the others, also when the backlog has spilled, and after a restart: what waits
 // for its backoff is kept in the log only, and what lies in the log behind them is tried too.
 func TestRefusedObjectsLeaveRoom(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct{ memory, bad, size int }{
 		{640 << 10, 60, 9000},
 		{512 << 10, 1000, 3000},
@@ -349,6 +352,7 @@ func TestRefusedObjectsLeaveRoom(t *testing.T) {
 	} {
 		for _, restart := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d of %d B in %d KiB, restart %t", test.bad, test.size, test.memory>>10, restart), func(t *testing.T) {
+				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					sink := &tenants{bad: refuse, away: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
 					b := newLogbook()
@@ -461,6 +465,7 @@ func largeChange(t testing.TB, name string, version, size int) *delta.Delta {
 // A sink that goes away in the middle of a load gets what was under way, the first probes, and then one in a second and a half:
 // calls that fail beside the last successes do not make it look like one that refuses some objects only.
 func TestOutageBeginsWithFewCalls(t *testing.T) {
+	t.Parallel()
 	for round := range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: time.Duration(1+round) * time.Millisecond, spread: true}
