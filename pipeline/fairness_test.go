@@ -296,7 +296,11 @@ func rejected(context.Context) error {
 
 // changeIn is change in another namespace.
 func changeIn(t testing.TB, namespace, name string, version int) *delta.Delta {
-	d := change(t, name, version)
+	return inNamespace(t, change(t, name, version), namespace)
+}
+
+// inNamespace puts the object of a delta into another namespace.
+func inNamespace(t testing.TB, d *delta.Delta, namespace string) *delta.Delta {
 	object, err := delta.NewObject(bytes.Replace(d.Object.JSON(), []byte(`"shop"`), fmt.Appendf(nil, "%q", namespace), 1))
 	if err != nil {
 		t.Fatal(err)

@@ -172,6 +172,11 @@ func drain(t testing.TB, p *Pipeline) {
 	if s := p.Stats(); !s.Balanced() || s.Bytes != 0 || !s.Oldest.IsZero() {
 		t.Fatalf("the counts do not balance: %+v", s)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if left := p.apart.takeAll(); len(left)+len(p.backlog.suspects)+len(p.backlog.failing)+p.apartCalls+p.aloneCalls > 0 {
+		t.Fatalf("%d objects are apart, suspects %v, %d failing, %d and %d calls", len(left), p.backlog.suspects, len(p.backlog.failing), p.apartCalls, p.aloneCalls)
+	}
 }
 
 func eventually(t testing.TB, what string, condition func() bool) {

@@ -33,6 +33,7 @@ func TestModel(t *testing.T) {
 		}
 		attempts := rapid.SampledFrom([]int{0, 0, 2}).Draw(rt, "attempts")
 		objects := rapid.IntRange(1, 10).Draw(rt, "objects")
+		namespaces := rapid.IntRange(1, 4).Draw(rt, "namespaces")
 		total := rapid.IntRange(1, 200).Draw(rt, "deltas")
 		outage := time.Duration(rapid.IntRange(0, 5).Draw(rt, "ms")) * time.Millisecond
 
@@ -57,7 +58,8 @@ func TestModel(t *testing.T) {
 			var want []string
 			random := rand.New(rand.NewPCG(seed, 2))
 			for version := 1; version <= total; version++ {
-				d := change(t, fmt.Sprint("o", version%objects), version)
+				object := version % objects
+				d := changeIn(t, fmt.Sprint("n", object%namespaces), fmt.Sprint("o", object), version)
 				want = append(want, d.ID("c"))
 				mustTake(t, p, d)
 				observe()

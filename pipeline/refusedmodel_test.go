@@ -37,8 +37,9 @@ func TestModelOfRefusedObjects(t *testing.T) {
 			p, stop := launch(sink, &letters{}, adjust)
 			defer func() { stop() }()
 			var good, all []string
-			take := func(name string, size int) (id string) {
+			take := func(namespace, name string, size int) (id string) {
 				d := largeChange(t, name, len(all)+1, size)
+				d = inNamespace(t, d, namespace)
 				if err := p.Delta(context.Background(), d); err != nil {
 					rt.Fatal(err)
 				}
@@ -47,12 +48,13 @@ func TestModelOfRefusedObjects(t *testing.T) {
 			}
 			for range rapid.IntRange(1, 4).Draw(rt, "runs") {
 				objects, refused := rapid.IntRange(1, 100).Draw(rt, "objects"), rapid.Bool().Draw(rt, "refused")
+				namespace := rapid.SampledFrom([]string{"shop", "tenant", "other", ""}).Draw(rt, "namespace")
 				for range rapid.IntRange(1, 100).Draw(rt, "changes") {
 					size := rapid.SampledFrom([]int{1, 1000, 5000}).Draw(rt, "size")
 					if refused {
-						take(fmt.Sprint("bad-", len(all)%objects), size)
+						take(namespace, fmt.Sprint("bad-", namespace, len(all)%objects), size)
 					} else {
-						good = append(good, take(fmt.Sprint("good-", len(all)%objects), size))
+						good = append(good, take(namespace, fmt.Sprint("good-", namespace, len(all)%objects), size))
 					}
 				}
 				b.commit(p)
@@ -79,7 +81,7 @@ func TestModelOfRefusedObjects(t *testing.T) {
 				if n == 20*60 {
 					rt.Fatalf("%d of %d good ones are missing, as %v; %+v", len(missing), len(good), missing[0], p.Stats())
 				}
-				take(fmt.Sprint("new-", n), 1)
+				take("shop", fmt.Sprint("new-", n), 1)
 				time.Sleep(50 * time.Millisecond)
 				check()
 			}
