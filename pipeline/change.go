@@ -33,6 +33,18 @@ func (c *Change) Snapshot() bool { return c.observed.Snapshot }
 // Inferred reports whether the change was missed and the delta was found by comparing states.
 func (c *Change) Inferred() bool { return c.observed.Inferred }
 
+// Brief implements [expr.Metered].
+func (c *Change) Brief() bool {
+	return c.trace == nil && c.pipeline.steps.exhausted(c.observed.Object.Namespace())
+}
+
+// Spent implements [expr.Metered].
+func (c *Change) Spent(steps uint64) {
+	if c.trace == nil {
+		c.pipeline.steps.spend(c.observed.Object.Namespace(), steps)
+	}
+}
+
 // Object returns the object, decoded. It must not be modified.
 func (c *Change) Object() (map[string]any, error) { return c.decode(&c.object, false) }
 
@@ -113,7 +125,10 @@ func (c *Change) markUnsendable(err error) {
 	c.prepared, c.unsendable = &bare, err
 }
 
-var _ expr.Identified = (*Change)(nil)
+var (
+	_ expr.Identified = (*Change)(nil)
+	_ expr.Metered    = (*Change)(nil)
+)
 
 // Resource is the resource of the object.
 func (c *Change) Resource() schema.GroupVersionResource { return c.observed.Resource }

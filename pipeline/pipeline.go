@@ -86,6 +86,7 @@ type Pipeline struct {
 	batches chan *batch
 	slots   chan struct{}
 	large   chan struct{} // has room for one: the large object that is on its way in
+	steps   stepBudget
 
 	mu      sync.Mutex // guards what follows
 	backlog *backlog

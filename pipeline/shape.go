@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
 )
 
 // shape makes what will wait, and be sent. The error is why it can only go to the dead letter.
@@ -87,6 +88,14 @@ type versionInput struct {
 	object         map[string]any
 	old            bool
 }
+
+var _ expr.Metered = versionInput{}
+
+// Brief implements [expr.Metered].
+func (v versionInput) Brief() bool { return v.change.Brief() }
+
+// Spent implements [expr.Metered].
+func (v versionInput) Spent(steps uint64) { v.change.Spent(steps) }
 
 func (v versionInput) Object() (map[string]any, error) { return v.object, nil }
 

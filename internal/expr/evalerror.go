@@ -34,11 +34,6 @@ func (p *Program) evalError(at ast.Expr, reason string) *EvalError {
 // explain makes an EvalError of cel-go's error. The messages of cel-go quote values ("no such key: …", "invalid RFC 3339
 // timestamp …"), so none is passed on: the reason is made of the expression's own text.
 func (p *Program) explain(err error) error {
-	if tooExpensive(err) {
-		failed := p.evalError(p.ast.Expr(), tooMuch())
-		failed.TooExpensive = true
-		return failed
-	}
 	at := p.ast.Expr()
 	var failed *types.Err
 	if errors.As(err, &failed) {
@@ -58,6 +53,16 @@ func (p *Program) explain(err error) error {
 func tooExpensive(err error) bool {
 	var cancelled interpreter.EvalCancelledError
 	return errors.As(err, &cancelled)
+}
+
+func (p *Program) tooMuch(brief bool) error {
+	reason := tooMuch()
+	if brief {
+		reason = fmt.Sprintf("it costs too much: more than %d steps, after others on objects of the namespace that took as many as a namespace may", BriefLimit)
+	}
+	failed := p.evalError(p.ast.Expr(), reason)
+	failed.TooExpensive = true
+	return failed
 }
 
 func tooMuch() string { return fmt.Sprintf("it costs too much: more than %d steps", costLimit) }

@@ -30,6 +30,15 @@ type Identified interface {
 	Identity() Identity
 }
 
+// Metered is an [Input] whose evaluations share a budget with those of others.
+type Metered interface {
+	Input
+	// Brief reports whether the evaluation may take no more than [BriefLimit] steps.
+	Brief() bool
+	// Spent is called with the steps that the evaluation took.
+	Spent(steps uint64)
+}
+
 // activation looks the variables up in an Input, for one evaluation.
 type activation struct {
 	in       Input

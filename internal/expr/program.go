@@ -27,6 +27,7 @@ type Program struct {
 	text    string
 	ast     *ast.AST
 	program cel.Program
+	brief   cel.Program // with briefLimit
 	reads   []Read
 	// identityOnly is set if the expression reads nothing of object but its identity.
 	identityOnly bool
@@ -48,9 +49,14 @@ func Compile(text string, kind Kind) (*Program, error) {
 	p.reads = readsOf(p.ast)
 	p.identityOnly = !p.readsAny(Read.needsDecoding)
 	p.objectOnly = !p.readsAny(Read.dependsOnChange)
-	p.program, err = env.Program(checked,
-		cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(newSizeCosts()), cel.CustomDecoratorV2(guard(env)))
-	if err != nil { // a constant that is no regular expression, for example
+	limited := func(limit uint64) (cel.Program, error) {
+		return env.Program(checked,
+			cel.EvalOptions(cel.OptOptimize), cel.CostLimit(limit), cel.CostTracking(newSizeCosts()), cel.CustomDecoratorV2(guard(env)))
+	}
+	if p.program, err = limited(costLimit); err != nil { // a constant that is no regular expression, for example
+		return nil, fmt.Errorf("cannot be evaluated: %w", err)
+	}
+	if p.brief, err = limited(BriefLimit); err != nil {
 		return nil, fmt.Errorf("cannot be evaluated: %w", err)
 	}
 	return p, nil
@@ -102,12 +108,23 @@ func (p *Program) run(ctx context.Context, in Input) (ref.Val, error) {
 	}
 	// Not ContextEval, which costs as much again as the evaluation of a simple condition: the cost limit ends what takes long.
 	vars := activation{in: in, identity: p.identityOnly}
-	result, _, err := p.program.Eval(&vars)
+	program := p.program
+	metered, ok := in.(Metered)
+	brief := ok && metered.Brief()
+	if brief {
+		program = p.brief
+	}
+	result, details, err := program.Eval(&vars)
+	if cost := details.ActualCost(); ok && cost != nil {
+		metered.Spent(*cost)
+	}
 	switch {
 	case err == nil:
 		return result, nil
 	case vars.err != nil:
 		return nil, vars.err
+	case tooExpensive(err):
+		return nil, p.tooMuch(brief)
 	default:
 		return nil, p.explain(err)
 	}

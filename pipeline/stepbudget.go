@@ -1,0 +1,58 @@
+package pipeline
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/expr"
+)
+
+// Filters and transforms run where a watch hands its changes over, one after another. So whoever makes changes of which each takes
+// an expression 100 ms, which is ten a second of a small object, would delay the changes of all namespaces without end. Each
+// namespace has a budget for such evaluations. When it is used up, they are brief: what does not cost much has its result, and what
+// does goes to the dead letter, as beyond the limit of a single evaluation.
+const (
+	// maxSteps is how many steps, in evaluations that are not brief, a namespace may spend at once: about a second.
+	maxSteps = 10_000_000
+	// stepsPerSecond is how many it gets back.
+	stepsPerSecond = 2_000_000
+)
+
+// stepBudget is what each namespace has spent. The zero value is nothing.
+type stepBudget struct {
+	mu    sync.Mutex // guards spent
+	spent map[string]spentSteps
+}
+
+type spentSteps struct {
+	steps float64
+	at    time.Time
+}
+
+// after returns what is left of the steps spent at a time.
+func (s spentSteps) after(now time.Time) float64 {
+	return max(0, s.steps-now.Sub(s.at).Seconds()*stepsPerSecond)
+}
+
+func (b *stepBudget) exhausted(namespace string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.spent[namespace].after(time.Now()) >= maxSteps
+}
+
+func (b *stepBudget) spend(namespace string, steps uint64) {
+	if steps <= expr.BriefLimit {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if _, ok := b.spent[namespace]; !ok { // namespaces come and go
+		maps.DeleteFunc(b.spent, func(_ string, s spentSteps) bool { return s.after(now) == 0 })
+	}
+	if b.spent == nil {
+		b.spent = map[string]spentSteps{}
+	}
+	b.spent[namespace] = spentSteps{b.spent[namespace].after(now) + float64(steps), now}
+}

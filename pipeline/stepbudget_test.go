@@ -1,0 +1,78 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/expr"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
+)
+
+// Whoever makes many changes that are expensive in an expression has them stopped early, and nobody else: no other namespace, nor
+// what is cheap in his own.
+func TestExpensiveChangesOfANamespace(t *testing.T) {
+	pairs := `object.pad.split("").all(x, object.pad.split("").all(y, x == y))`
+	value, err := expr.Compile(pairs, expr.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := fieldpath.Parse("metadata.labels.same")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, adjust := range map[string]func(*Options){
+		"filter":    func(o *Options) { o.Filters = []Filter{exprFilter(t, pairs, OnErrorDrop)} },
+		"transform": func(o *Options) { o.Transforms = []Transform{SetTransform{{Path: path, Value: value}}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink, dead := &script{}, &letters{}
+				p, stop := launch(sink, dead, adjust)
+				defer stop()
+				version := 0
+				// take returns whether the expression had a result, and otherwise whether it was stopped early.
+				take := func(namespace string, size int) (result, early bool) {
+					t.Helper()
+					version++
+					d := inNamespace(t, largeChange(t, fmt.Sprint("o-", version), version, size), namespace)
+					if err := p.Delta(context.Background(), d); err != nil {
+						t.Fatal(err)
+					}
+					drain(t, p)
+					dead.mu.Lock()
+					defer dead.mu.Unlock()
+					if n := len(dead.got); n > 0 && dead.got[n-1].Record.ID == d.ID("c") {
+						return false, strings.Contains(dead.got[n-1].Error, "more than 10000 steps")
+					}
+					return true, false
+				}
+				const cheap, medium, expensive = 10, 100, 5000
+				for n := range 60 {
+					result, early := take("tenant", expensive)
+					if result || early != (n > maxSteps/1_000_000) {
+						t.Fatalf("change %d: result %t, stopped early %t", n, result, early)
+					}
+				}
+				if result, _ := take("tenant", cheap); !result {
+					t.Error("a cheap change of the tenant has no result")
+				}
+				if result, _ := take("shop", medium); !result {
+					t.Error("a change of another namespace has no result")
+				}
+				time.Sleep(maxSteps / stepsPerSecond * time.Second)
+				if result, _ := take("tenant", medium); !result {
+					t.Error("a change of the tenant has no result later")
+				}
+				time.Sleep(time.Second)
+				take("other", medium)
+				if n := len(p.steps.spent); n != 1 {
+					t.Errorf("%d namespaces are known, although two have all that they may spend", n)
+				}
+			})
+		})
+	}
+}
