@@ -125,7 +125,7 @@ func (w *watchState) Capture(c *checkpoint.Commit) {
 	}
 }
 
-func (*watchState) Committed(map[string]checkpoint.LogSize) {}
+func (*watchState) Committed(map[string]delta.LogSize) {}
 
 func (*watchState) Failed() { panic("the disk failed") }
 
@@ -137,7 +137,7 @@ func (p logState) Capture(c *checkpoint.Commit) {
 	}
 }
 
-func (p logState) Committed(logs map[string]checkpoint.LogSize) {
+func (p logState) Committed(logs map[string]delta.LogSize) {
 	p.Pipeline.Committed(logs[p.Name()].Bytes)
 }
 

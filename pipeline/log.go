@@ -17,14 +17,6 @@ type Log interface {
 	Commit()
 }
 
-// Logged is how much a log holds.
-type Logged struct {
-	Entries uint64
-	Bytes   int64
-	// Next is the number after the last entry ever written.
-	Next uint64
-}
-
 // logState is the state of the log. The pipeline's mutex guards it.
 //
 // Every item has a number, in the order in which the pipeline took it. Up to a point, the cursor, what is not settled
@@ -72,7 +64,7 @@ func (l *logState) wakeReader() {
 }
 
 // restore begins with what the log holds, all of it behind the cursor.
-func (p *Pipeline) restore(logged Logged) {
+func (p *Pipeline) restore(logged delta.LogSize) {
 	p.log = logState{
 		next: logged.Next, written: logged.Next, behind: logged.Entries, bytes: logged.Bytes,
 		wake: make(chan struct{}, 1), lastRead: p.now(), taken: map[uint64]bool{},

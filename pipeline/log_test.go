@@ -112,10 +112,10 @@ func (b *logbook) commit(p *Pipeline) bool {
 	return written
 }
 
-func (b *logbook) logged() Logged {
+func (b *logbook) logged() delta.LogSize {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := Logged{Entries: uint64(len(b.entries)), Next: b.next}
+	l := delta.LogSize{Entries: uint64(len(b.entries)), Next: b.next}
 	for _, n := range b.bytes {
 		l.Bytes += n
 	}

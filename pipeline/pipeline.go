@@ -41,7 +41,7 @@ type Options struct {
 	// Log is where the backlog outlives the process; nil keeps it in memory only.
 	Log Log
 	// Logged is what the log holds at start.
-	Logged Logged
+	Logged delta.LogSize
 	// Spill keeps deltas beyond MaxBytes in the log only, up to MaxDiskBytes.
 	Spill        bool
 	MaxDiskBytes int64

@@ -159,7 +159,7 @@ func TestGoneForAMomentIsNoGap(t *testing.T) {
 // The program stops while the objects of a resource that is gone are being reported.
 func TestStoppedWhileGone(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory()
-	never := func(o *Options, _ *life) { o.Snapshot = SnapshotNever }
+	never := func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever }
 	l := live(t, server, m, []string{"p"}, func(o *Options, l *life) { never(o, l); l.after = 1 })
 	l.watching(12)
 	server.SetMissing(true) // one DELETED is taken, the other blocks

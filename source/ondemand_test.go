@@ -26,7 +26,7 @@ func (l *life) setRoom(room map[string]int) {
 // A snapshot on demand sends what exists, beside changes, which are sent as ever; and once more what changes before the snapshot
 // has reached it.
 func TestSnapshotOnDemand(t *testing.T) {
-	for _, mode := range []Snapshot{SnapshotInitial, SnapshotNever} {
+	for _, mode := range []delta.Snapshot{delta.SnapshotInitial, delta.SnapshotNever} {
 		t.Run(string(mode), func(t *testing.T) {
 			server, m := things(t, "changed", "deleted", "recreated", "same"), newMemory() // 11 to 14
 			l := live(t, server, m, []string{"p", "other"}, func(o *Options, _ *life) { o.Snapshot = mode })

@@ -106,7 +106,7 @@ func TestInferredDeletedGoesToThePipelinesThatHaveTheObject(t *testing.T) {
 func TestRecordedObjectsPassToo(t *testing.T) {
 	server, m := things(t, "mine", "none"), newMemory() // 11, 12
 	silent := func(o *Options, l *life) {
-		o.Snapshot = SnapshotNever
+		o.Snapshot = delta.SnapshotNever
 		l.passes = func(_ string, object *delta.Object) bool { return object.Name() == "mine" }
 	}
 	l := live(t, server, m, []string{"p", "q"}, silent)
@@ -151,7 +151,7 @@ func BenchmarkPrevious(b *testing.B) {
 
 // A pipeline that is new gets no DELETED of an object that it never had; those of a recorded snapshot count as sent.
 func TestNewPipelinesGetDeletionsOfWhatTheyHave(t *testing.T) {
-	for _, snapshot := range []Snapshot{SnapshotInitial, SnapshotNever} {
+	for _, snapshot := range []delta.Snapshot{delta.SnapshotInitial, delta.SnapshotNever} {
 		server, m := things(t, "a", "b", "none"), newMemory() // 11 to 13
 		filters := func(o *Options, l *life) {
 			o.Snapshot = snapshot

@@ -77,7 +77,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		last.merge(l.Meta)
 	}
 	w.state.Position, w.state.Complete, w.state.Refused = last.Position, last.Complete, last.Refused
-	if last.Begun && last.Position == "" && !store.Clean() && w.options.Snapshot != SnapshotNever {
+	if last.Begun && last.Position == "" && !store.Clean() && w.options.Snapshot != delta.SnapshotNever {
 		w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
 	}
 	w.state.Partial = last.Partial || own < 0 || len(from) > 1 || !last.sameSelection(&w.state.Meta)

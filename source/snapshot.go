@@ -115,7 +115,7 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 
 // beginFirstSnapshots begins the snapshots of a watch without a position, whose objects are sent as they are read.
 func (w *watcher) beginFirstSnapshots(ctx context.Context) error {
-	if w.options.Snapshot == SnapshotNever {
+	if w.options.Snapshot == delta.SnapshotNever {
 		return nil
 	}
 	for n, pipeline := range w.options.Pipelines {
@@ -350,7 +350,7 @@ func (w *watcher) silent(to PipelineSet) bool {
 			return false
 		}
 	}
-	return w.options.Snapshot == SnapshotNever
+	return w.options.Snapshot == delta.SnapshotNever
 }
 
 // awaitServed waits until no object is due any more. What the list did not bring comes with changes.
@@ -394,7 +394,7 @@ func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineS
 		has := func(l *lastWatch) bool { return l.Pipelines == nil || slices.Contains(l.Pipelines, pipeline) }
 		pending := func(l *lastWatch) bool { _, pending := l.Snapshots[pipeline]; return pending }
 		switch snapshot := from[0].Snapshots[pipeline]; {
-		case w.resumed && w.options.Snapshot == SnapshotAlways:
+		case w.resumed && w.options.Snapshot == delta.SnapshotAlways:
 			begin |= 1 << n
 		case goesOn && snapshot.ID != "" && !snapshot.OnDemand && snapshot.Filters == w.options.filters(n):
 			w.state.setSnapshot(pipeline, snapshot)

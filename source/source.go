@@ -23,7 +23,7 @@ type Options struct {
 	Namespaces delta.Namespaces
 	// LabelSelector and FieldSelector are applied by the API server.
 	LabelSelector, FieldSelector string
-	Snapshot                     Snapshot
+	Snapshot                     delta.Snapshot
 	// Pipelines are the names of those that deltas are sent to, at most [MaxPipelines]; a [PipelineSet] has a bit for each.
 	Pipelines []string
 	// Filters identify the filters of each pipeline; nil if they are always the same. A snapshot that a restart interrupts begins

@@ -146,7 +146,7 @@ func run(t testing.TB, server *sourcetest.Server, handler Handler, adjust func(*
 func runWith(t testing.TB, client *Client, handler Handler, adjust func(*Options)) *Source {
 	t.Helper()
 	options := Options{
-		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: SnapshotInitial, Pipelines: []string{"recorder"},
+		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial, Pipelines: []string{"recorder"},
 		Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
 	}
 	if adjust != nil {
@@ -271,7 +271,7 @@ func TestRefusalMakesAGapAndTheNetDifference(t *testing.T) {
 func TestSnapshotNeverIsSilent(t *testing.T) {
 	server, r := sourcetest.New(t), &recorder{}
 	server.Write("a", false)
-	source := run(t, server, r, func(o *Options) { o.Snapshot = SnapshotNever })
+	source := run(t, server, r, func(o *Options) { o.Snapshot = delta.SnapshotNever })
 	eventually(t, func() string {
 		if s := source.Status()[0]; s.Known != 1 {
 			return fmt.Sprintf("got %+v", s)

@@ -127,7 +127,7 @@ func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, ad
 		t.Fatal(err)
 	}
 	options := Options{
-		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: SnapshotInitial,
+		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial,
 		Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
 		OnRollback: func(err error) { t.Errorf("rollback: %v", err) },
 	}
@@ -467,10 +467,10 @@ func TestSnapshotSlowerThanCompaction(t *testing.T) {
 }
 
 func TestSnapshotModesAcrossRestarts(t *testing.T) {
-	for mode, want := range map[Snapshot][]string{
-		SnapshotInitial: {"u12/14/MODIFIED"},
-		SnapshotNever:   {"u12/14/MODIFIED"},
-		SnapshotAlways:  {"u11/13/ADDED+s", "u12/14/ADDED+s", "u12/14/MODIFIED"},
+	for mode, want := range map[delta.Snapshot][]string{
+		delta.SnapshotInitial: {"u12/14/MODIFIED"},
+		delta.SnapshotNever:   {"u12/14/MODIFIED"},
+		delta.SnapshotAlways:  {"u11/13/ADDED+s", "u12/14/ADDED+s", "u12/14/MODIFIED"},
 	} {
 		t.Run(string(mode), func(t *testing.T) {
 			server, m := things(t, "a", "b"), newMemory()
@@ -480,7 +480,7 @@ func TestSnapshotModesAcrossRestarts(t *testing.T) {
 			server.Write("a", false) // 13
 			l.watching(13)
 			first := []string{"u11/11/ADDED+s", "u11/13/MODIFIED", "u12/12/ADDED+s"}
-			if mode == SnapshotNever {
+			if mode == delta.SnapshotNever {
 				first = []string{"u11/13/MODIFIED"}
 			}
 			if got := l.sorted("p"); !slices.Equal(got, first) {
@@ -500,7 +500,7 @@ func TestSnapshotModesAcrossRestarts(t *testing.T) {
 
 func TestNeverRecordsForNewPipelinesToo(t *testing.T) {
 	server, m := things(t, "a"), newMemory()
-	adjust := func(o *Options, _ *life) { o.Snapshot = SnapshotNever }
+	adjust := func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever }
 	l := live(t, server, m, []string{"old"}, adjust)
 	l.watching(11)
 	l.stop()

@@ -113,7 +113,7 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 	w.mu.Lock()
 	w.handler.Update(func() {
 		w.state.setKind(found.kind)
-		if w.absent && w.options.Snapshot == SnapshotNever { // what is found now did not exist when the source started
+		if w.absent && w.options.Snapshot == delta.SnapshotNever { // what is found now did not exist when the source started
 			w.state.Complete = true
 		}
 	})

@@ -21,9 +21,9 @@ import (
 // noDisk takes every commit at once.
 type noDisk struct{}
 
-func (noDisk) Commit(*checkpoint.Commit) error     { return nil }
-func (noDisk) Logs() map[string]checkpoint.LogSize { return nil }
-func (noDisk) Info() checkpoint.Info               { return checkpoint.Info{} }
+func (noDisk) Commit(*checkpoint.Commit) error { return nil }
+func (noDisk) Logs() map[string]delta.LogSize  { return nil }
+func (noDisk) Info() checkpoint.Info           { return checkpoint.Info{} }
 
 // moments counts what was handed over, and looks in each commit whether the pipelines have just as much.
 type moments struct {
@@ -42,7 +42,7 @@ func (m *moments) Capture(*checkpoint.Commit) {
 	}
 }
 
-func (*moments) Committed(map[string]checkpoint.LogSize) {}
+func (*moments) Committed(map[string]delta.LogSize) {}
 
 func (*moments) Failed() {}
 

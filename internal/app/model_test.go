@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/source"
@@ -169,7 +170,7 @@ func (w *world) start(rt *rapid.T, number int) {
 	sourceMetrics := source.NewMetrics(prometheus.NewRegistry())
 	for name, resource := range map[string]schema.GroupVersionResource{sourceA: sourcetest.Things, sourceB: sourcetest.Gadgets} {
 		options := source.Options{
-			Name: name, Resources: []schema.GroupVersionResource{resource}, Snapshot: source.SnapshotInitial,
+			Name: name, Resources: []schema.GroupVersionResource{resource}, Snapshot: delta.SnapshotInitial,
 			OnRollback: func(err error) { rt.Errorf("rollback: %v", err) },
 			Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1 << 20, Factor: 1},
 		}
@@ -235,7 +236,7 @@ func (w *world) Capture(*checkpoint.Commit) {
 	}
 }
 
-func (w *world) Committed(map[string]checkpoint.LogSize) {
+func (w *world) Committed(map[string]delta.LogSize) {
 	for _, l := range w.lines {
 		l.sink.committed()
 	}
@@ -630,8 +631,8 @@ func (d *disk) Commit(c *checkpoint.Commit) error {
 	}
 }
 
-func (d *disk) Logs() map[string]checkpoint.LogSize { return d.store.Logs() }
-func (d *disk) Info() checkpoint.Info               { return d.store.Info() }
+func (d *disk) Logs() map[string]delta.LogSize { return d.store.Logs() }
+func (d *disk) Info() checkpoint.Info          { return d.store.Info() }
 
 // arrival is a record that a sink acknowledged.
 type arrival struct {

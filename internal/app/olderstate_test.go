@@ -177,7 +177,7 @@ func deliverOlder(t *testing.T, server *sourcetest.Server, dir string, redactor 
 	}
 	handler := &fanOut{committer: kept.committer, pipelines: pipelines}
 	options := source.Options{
-		Name: "things", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: source.SnapshotInitial,
+		Name: "things", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial,
 		Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1 << 20, Factor: 1},
 	}
 	handler.setPipelines(&options)

@@ -81,7 +81,7 @@ func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes 
 	run.pipeline = p
 	handler := &fanOut{committer: kept.committer, pipelines: []*pipeline.Pipeline{p}}
 	from := source.Options{
-		Name: "things", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: source.SnapshotInitial,
+		Name: "things", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial,
 		Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1 << 20, Factor: 1}, Previous: source.NewPreviousVersions(maxBytes),
 	}
 	handler.setPipelines(&from)

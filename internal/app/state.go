@@ -120,8 +120,7 @@ func (s *state) setLog(options *pipeline.Options, backlog config.Backlog) {
 	}
 	options.Epoch, options.Permit = s.store.Info().Epoch, s.permit
 	options.Log = pipelineLog{s, options.Name}
-	log := s.store.Logs()[options.Name]
-	options.Logged = pipeline.Logged{Entries: log.Entries, Bytes: log.Bytes, Next: log.Next}
+	options.Logged = s.store.Logs()[options.Name]
 	options.Spill = backlog.Overflow == config.OverflowSpill
 	options.MaxDiskBytes = int64(backlog.MaxDiskBytes)
 }
@@ -204,7 +203,7 @@ func (s sourceState) Capture(c *checkpoint.Commit) {
 	c.Watches = append(c.Watches, s.Source.Capture()...)
 }
 
-func (s sourceState) Committed(map[string]checkpoint.LogSize) { s.Source.Committed() }
+func (s sourceState) Committed(map[string]delta.LogSize) { s.Source.Committed() }
 
 type pipelineState struct{ *pipeline.Pipeline }
 
@@ -214,7 +213,7 @@ func (p pipelineState) Capture(c *checkpoint.Commit) {
 	}
 }
 
-func (p pipelineState) Committed(logs map[string]checkpoint.LogSize) {
+func (p pipelineState) Committed(logs map[string]delta.LogSize) {
 	p.Pipeline.Committed(logs[p.Name()].Bytes)
 }
 

@@ -170,7 +170,7 @@ func writePrevious(previous, known *bucket, key []byte, k *delta.Known) error {
 	return nil
 }
 
-func writeLog(logs *bucket, change *delta.LogChange, entries encodedEntries, sizes map[string]LogSize) error {
+func writeLog(logs *bucket, change *delta.LogChange, entries encodedEntries, sizes map[string]delta.LogSize) error {
 	name := []byte(change.Pipeline)
 	log, err := logs.CreateBucketIfNotExists(name)
 	if err != nil {
@@ -178,7 +178,7 @@ func writeLog(logs *bucket, change *delta.LogChange, entries encodedEntries, siz
 	}
 	log.FillPercent = 0.9 // entries are appended
 	// The file's own number counts, not the one in memory: a commit may have reached the disk though it failed.
-	size := LogSize{}
+	size := delta.LogSize{}
 	if text := logs.Get(sizeKey(name)); text != nil {
 		if err := json.Unmarshal(text, &size); err != nil {
 			return err
@@ -226,7 +226,7 @@ func writeLog(logs *bucket, change *delta.LogChange, entries encodedEntries, siz
 }
 
 // truncate removes the entries from a number on.
-func truncate(log *bucket, from uint64, size *LogSize) error {
+func truncate(log *bucket, from uint64, size *delta.LogSize) error {
 	cursor := log.Cursor()
 	// A cursor is not to be moved on behind what it deleted.
 	for key, value := cursor.Seek(seqKey(from)); key != nil; key, value = cursor.Seek(seqKey(from)) {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 const (
@@ -28,7 +30,7 @@ type Participant interface {
 	// Before the next call follows exactly one of Committed or Failed.
 	Capture(c *Commit)
 	// Committed is called when what Capture added last is on disk.
-	Committed(logs map[string]LogSize)
+	Committed(logs map[string]delta.LogSize)
 	// Failed is called when what Capture added last could not be written. It may be on disk nevertheless, as when only the
 	// last sync failed. The next Capture adds it anew, without what has come to nothing meanwhile: a disk that is full
 	// may have room for that. It is called while nothing is being handed over.
@@ -56,7 +58,7 @@ type Committer struct {
 // writer is what a committer needs of a [Store].
 type writer interface {
 	Commit(c *Commit) error
-	Logs() map[string]LogSize
+	Logs() map[string]delta.LogSize
 	Info() Info
 }
 

@@ -88,7 +88,7 @@ func (c *counter) Failed() {
 	c.entries = append(c.captured, c.entries...)
 }
 
-func (c *counter) Committed(map[string]checkpoint.LogSize) {
+func (c *counter) Committed(map[string]delta.LogSize) {
 	if !c.open {
 		c.t.Error("a Committed without a Capture")
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	bolt "go.etcd.io/bbolt"
 )
 
@@ -28,7 +29,7 @@ type DeadLetterChange struct {
 func (c *DeadLetterChange) empty() bool { return len(c.Append)+len(c.Remove) == 0 }
 
 // writeDeadLetters returns how much there is after a change. The numbers are beside info: older versions wrote none.
-func writeDeadLetters(tx *bolt.Tx, meta *bucket, change *DeadLetterChange) (size LogSize, err error) {
+func writeDeadLetters(tx *bolt.Tx, meta *bucket, change *DeadLetterChange) (size delta.LogSize, err error) {
 	if _, err := tx.CreateBucketIfNotExists(deadLettersKey); err != nil {
 		return size, err
 	}
@@ -60,7 +61,7 @@ func writeDeadLetters(tx *bolt.Tx, meta *bucket, change *DeadLetterChange) (size
 }
 
 // DeadLetters returns how much there is.
-func (s *Store) DeadLetters() LogSize { return s.deadLetters }
+func (s *Store) DeadLetters() delta.LogSize { return s.deadLetters }
 
 // ReadDeadLetters returns dead letters from a number on, at least one if there is one, then up to maxBytes.
 func (s *Store) ReadDeadLetters(from uint64, maxBytes int) (read []DeadLetter, err error) {
@@ -90,8 +91,8 @@ type DeadLetters struct {
 	committer *Committer
 	maxBytes  int64
 
-	mu   sync.Mutex // guards what follows
-	size LogSize    // as of the last commit
+	mu   sync.Mutex    // guards what follows
+	size delta.LogSize // as of the last commit
 	next uint64
 	// fresh wait for a commit, and writing are those that one writes.
 	fresh, writing []*freshLetter
@@ -182,7 +183,7 @@ func (d *DeadLetters) Capture(c *Commit) {
 }
 
 // Committed implements [Participant].
-func (d *DeadLetters) Committed(map[string]LogSize) {
+func (d *DeadLetters) Committed(map[string]delta.LogSize) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.size = d.store.DeadLetters()

@@ -34,7 +34,7 @@ func (b *book) Capture(c *checkpoint.Commit) {
 	}
 }
 
-func (b *book) Committed(map[string]checkpoint.LogSize) {
+func (b *book) Committed(map[string]delta.LogSize) {
 	b.written, b.redo, b.removing = b.capturing, false, nil
 }
 

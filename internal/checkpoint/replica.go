@@ -12,6 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/durable"
 )
 
@@ -229,7 +230,7 @@ func (r *Replica) waiting() (entries, letters uint64, err error) {
 		if logs == nil {
 			return nil
 		}
-		var size LogSize
+		var size delta.LogSize
 		if meta.Get(deadLettersKey) != nil {
 			if err := getJSON(meta, deadLettersKey, &size); err != nil {
 				return err

@@ -47,8 +47,8 @@ type Store struct {
 	path string
 	info Info
 	// sizes are the logs' as of the last commit, by pipeline.
-	sizes       map[string]LogSize
-	deadLetters LogSize
+	sizes       map[string]delta.LogSize
+	deadLetters delta.LogSize
 	// tap is called with each commit; see Lead.
 	tap func(*Stamp, []Changes, error)
 }
@@ -66,14 +66,6 @@ type Info struct {
 	RolledBack bool `json:"rolledBack,omitempty"`
 	// Replica is set once replicas share the state.
 	Replica *Stamp `json:"replica,omitempty"`
-}
-
-// LogSize is how much a log holds.
-type LogSize struct {
-	Entries uint64 `json:"entries"`
-	Bytes   int64  `json:"bytes"`
-	// Next is the number after the last entry ever appended.
-	Next uint64 `json:"next"`
 }
 
 // Open opens the state directory, exclusively. A file that is certainly damaged, or from before the API server's history went
@@ -164,7 +156,7 @@ func open(path string, info Info) (s *Store, err error) {
 	if db, err = compact(db, path, options); err != nil {
 		return nil, err
 	}
-	s = &Store{db: db, path: path, sizes: map[string]LogSize{}}
+	s = &Store{db: db, path: path, sizes: map[string]delta.LogSize{}}
 	if err := s.load(info); err != nil {
 		_ = db.Close() // nothing was written
 		return nil, err
@@ -225,7 +217,7 @@ func (s *Store) load(fresh Info) error {
 			}
 		}
 		return logs.ForEachBucket(func(name []byte) error {
-			var size LogSize
+			var size delta.LogSize
 			if err := json.Unmarshal(logs.Get(sizeKey(name)), &size); err != nil {
 				return fmt.Errorf("%w: %w", errUnusable, err)
 			}
@@ -350,7 +342,7 @@ func (s *Store) Previous(id, namespace, name string) (packed []byte, err error) 
 }
 
 // Logs returns the logs' sizes, by pipeline.
-func (s *Store) Logs() map[string]LogSize { return s.sizes }
+func (s *Store) Logs() map[string]delta.LogSize { return s.sizes }
 
 // ReadLog returns the entries of a pipeline's log from a number on, at least one if there is one, then up to maxBytes
 // as they are on disk. One that is damaged is an entry for the dead letter.

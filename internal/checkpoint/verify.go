@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 )
@@ -120,7 +121,7 @@ func checkWatch(watch *bolt.Bucket) error {
 // checkLog compares a log with its stored size: a number for the next entry that is too small would have new
 // entries replace old ones.
 func checkLog(log *bolt.Bucket, text []byte) error {
-	var size LogSize
+	var size delta.LogSize
 	if err := json.Unmarshal(text, &size); err != nil {
 		return fmt.Errorf("%w: damaged: the size of a log: %w", errUnusable, err)
 	}

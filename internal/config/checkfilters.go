@@ -1,11 +1,7 @@
 package config
 
 import (
-	"slices"
-
-	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
-	"github.com/kubeferry/kubeferry/pipeline"
 )
 
 // filters checks that each filter of a pipeline has one condition with something in it, and compiles the expressions.
@@ -37,22 +33,5 @@ func (v *validator) filters(p *Pipeline, at string) {
 			v.namespaces(*n, path+".namespaces")
 		}
 		filter.Program = v.expression(path+".expr", filter.Expr, expr.Filter)
-	}
-}
-
-// onLeave warns if no filter decides by the object alone, or the records that onLeave makes are filtered.
-func (v *validator) onLeave(p *Pipeline, at string) {
-	if p.OnLeave != pipeline.OnLeaveDeleted {
-		return
-	}
-	decides := func(f Filter) bool {
-		return f.Expr != "" && (f.Program == nil || f.Program.ObjectOnly())
-	}
-	noDeleted := func(f Filter) bool { return f.Types != nil && !slices.Contains(f.Types, delta.Deleted) }
-	switch {
-	case !slices.ContainsFunc(p.Filters, decides):
-		v.warn(at+".onLeave", "has no effect: only an expr that reads object and resource and nothing else can say that an object leaves, and the filters have none")
-	case slices.ContainsFunc(p.Filters, noDeleted):
-		v.warn(at+".onLeave", "has no effect: an object that leaves is announced as DELETED, which the filters do not let pass")
 	}
 }

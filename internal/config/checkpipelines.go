@@ -14,16 +14,16 @@ func (v *validator) pipelines() {
 	for i := range c.Pipelines {
 		p, at := &c.Pipelines[i], index("pipelines", i)
 		v.pipelineSources(p, at)
-		v.enrich(p, at)
 		v.filters(p, at)
-		v.onLeave(p, at)
 		v.transforms(p, at)
 		v.form(p, at)
 		v.delivery(p, at)
 		v.backlog(p, at+".backlog")
 		v.retry(p, at)
 	}
-	v.enrichment()
+	if v.config.Enrichment.MaxBytes < 1<<20 {
+		v.fault("enrichment.maxBytes", "must be at least 1Mi")
+	}
 	if v.config.Previous.MaxBytes < 1<<20 {
 		v.fault("previous.maxBytes", "must be at least 1Mi")
 	}
@@ -62,40 +62,19 @@ func (v *validator) pipelineSources(p *Pipeline, at string) {
 
 // overlaps looks for objects that would reach a pipeline twice.
 func (v *validator) overlaps(at string, taken []int) {
-	type watch struct {
-		resource schema.GroupVersionResource
-		source   int
-		shown    string
-	}
-	var seen []watch
+	through := map[schema.GroupVersionResource]int{} // the first source that has it
 	for _, source := range taken {
 		for i, resource := range v.config.Sources[source].Resources {
-			shown := v.shown(index(index("sources", source)+".resources", i))
-			for _, other := range seen {
-				switch {
-				case resource.Resource == "": // it could not be read
-				case other.resource == resource && other.source != source:
-					v.fault(at, "%s comes through both %q and %q; a pipeline takes every source unless it lists some",
-						shown, v.sourceNames[other.source].shown, v.sourceNames[source].shown)
-				case other.resource != resource && sameObjects(other.resource, resource):
-					v.warn(at, "%s and %s are the same objects: each change arrives twice", other.shown, shown)
-				}
+			first, ok := through[resource]
+			switch {
+			case !ok:
+				through[resource] = source
+			case first != source && resource.Resource != "": // else it could not be read
+				v.fault(at, "%s comes through both %q and %q; a pipeline takes every source unless it lists some",
+					v.shown(index(index("sources", source)+".resources", i)), v.sourceNames[first].shown, v.sourceNames[source].shown)
 			}
-			seen = append(seen, watch{resource, source, shown})
 		}
 	}
-}
-
-// sameObjects reports whether two resources show the same objects in different versions or groups.
-func sameObjects(a, b schema.GroupVersionResource) bool {
-	if a.Resource != b.Resource {
-		return false
-	}
-	return a.Group == b.Group || isEvents(a) && isEvents(b)
-}
-
-func isEvents(r schema.GroupVersionResource) bool {
-	return r.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
 }
 
 // secrets warns about Secrets that a pipeline takes.

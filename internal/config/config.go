@@ -47,18 +47,8 @@ type Source struct {
 	Namespaces    delta.Namespaces              `yaml:"namespaces" doc:"the namespaces to watch; default all. Not for cluster-scoped resources"`
 	LabelSelector string                        `yaml:"labelSelector" doc:"label selector that the API server applies: app=web,tier!=cache"`
 	FieldSelector string                        `yaml:"fieldSelector" doc:"field selector that the API server applies: type=Warning"`
-	Snapshot      Snapshot                      `yaml:"snapshot" enum:"initial|never|always" doc:"what a pipeline gets of the objects that exist already. initial: each of them once, the first time the pipeline sees the watch; never: nothing, they are learned silently; always: each of them at every start"`
+	Snapshot      delta.Snapshot                `yaml:"snapshot" enum:"initial|never|always" doc:"what a pipeline gets of the objects that exist already. initial: each of them once, the first time the pipeline sees the watch; never: nothing, they are learned silently; always: each of them at every start"`
 }
-
-// Snapshot is what a pipeline gets of the objects that exist already.
-type Snapshot string
-
-// The values of [Snapshot].
-const (
-	SnapshotInitial Snapshot = "initial"
-	SnapshotNever   Snapshot = "never"
-	SnapshotAlways  Snapshot = "always"
-)
 
 // Pipeline takes deltas from sources through filters and a format to one sink.
 type Pipeline struct {

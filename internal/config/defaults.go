@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 )
 
@@ -18,7 +19,7 @@ func (c *Config) setDefaults() {
 	c.Shutdown.Grace = 20 * time.Second
 }
 
-func (s *Source) setDefaults() { s.Snapshot = SnapshotInitial }
+func (s *Source) setDefaults() { s.Snapshot = delta.SnapshotInitial }
 
 func (p *Pipeline) setDefaults() {
 	p.OnLeave = pipeline.OnLeaveIgnore

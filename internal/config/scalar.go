@@ -47,7 +47,7 @@ func (d *decoder) scalar(n *node, path string, v reflect.Value, enum []string) {
 		}
 	case n.isNull():
 		d.faults.addBroken(n, path, "has no value")
-	case n.kind != yaml.ScalarNode || !n.expanded && !tagFits(n, t):
+	case n.kind != yaml.ScalarNode || !n.expanded && !tagFits(n, t) && !slices.Contains(enum, n.text):
 		d.faults.addBroken(n, path, "must be %s, not %s%s", typeNoun(t), nodeNoun(n), scalarHint(n, t))
 	case len(enum) > 0 && !slices.Contains(enum, n.text):
 		d.faults.addBroken(n, path, "must be one of %s, not %s", strings.Join(enum, ", "), shown(n))

@@ -65,3 +65,14 @@ func (n Namespaces) Match(namespace string) bool {
 
 // IsGlob reports whether the pattern is more than a plain name.
 func IsGlob(pattern string) bool { return strings.ContainsAny(pattern, `*?[\`) }
+
+// Snapshot is what becomes of the objects that a watch finds when it begins.
+type Snapshot string
+
+// The modes of a snapshot. Without a state directory every start is a first one, so that initial and always are
+// the same.
+const (
+	SnapshotInitial Snapshot = "initial" // each is sent as ADDED, once to each pipeline
+	SnapshotAlways  Snapshot = "always"  // at every start, after catching up
+	SnapshotNever   Snapshot = "never"   // they are recorded only
+)

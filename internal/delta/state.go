@@ -54,3 +54,11 @@ type LogChange struct {
 
 // Empty reports whether nothing happened.
 func (c *LogChange) Empty() bool { return len(c.Append)+len(c.Remove) == 0 && !c.Redo }
+
+// LogSize is how much a pipeline's log holds.
+type LogSize struct {
+	Entries uint64 `json:"entries"`
+	Bytes   int64  `json:"bytes"`
+	// Next is the number after the last entry ever appended.
+	Next uint64 `json:"next"`
+}

@@ -28,7 +28,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,22 +46,11 @@ const (
 	keyNone      = "none"
 )
 
-// SASL mechanisms.
-const (
-	saslPlain    = "plain"
-	saslSCRAM256 = "scram-sha-256"
-	saslSCRAM512 = "scram-sha-512"
-)
-
 // maxTopic is the longest name that a topic may have (org.apache.kafka.common.internals.Topic.MAX_NAME_LENGTH).
 const maxTopic = 249
 
 var (
-	keys = []string{keyObject, keyUID, keyNamespace, keyNone}
-
-	mechanisms = []string{saslPlain, saslSCRAM256, saslSCRAM512}
-
-	scramAlgorithms = map[string]scram.Algorithm{saslSCRAM256: scram.SHA256, saslSCRAM512: scram.SHA512}
+	scramAlgorithms = map[string]scram.Algorithm{"scram-sha-256": scram.SHA256, "scram-sha-512": scram.SHA512}
 
 	// The numbers are Kafka's own spelling.
 	requiredAcks = map[string]kafka.RequiredAcks{
@@ -84,9 +72,9 @@ type Config struct {
 
 	Brokers      []string `yaml:"brokers" doc:"addresses to find the cluster by, host:port; the port defaults to 9092"`
 	Topic        string   `yaml:"topic" doc:"topic, with placeholders such as {group} and {resource}"`
-	Key          string   `yaml:"key" doc:"key of a message: object (its REST path), uid, namespace or none"`
-	RequiredAcks string   `yaml:"requiredAcks" doc:"who must have a record before it counts as delivered: all (in-sync replicas), one (the leader) or none; Kafka's -1, 1 and 0 mean the same"`
-	Compression  string   `yaml:"compression" doc:"compression of a batch: none, gzip, snappy, lz4 or zstd"`
+	Key          string   `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message: object (its REST path), uid, namespace or none"`
+	RequiredAcks string   `yaml:"requiredAcks" enum:"all|one|none|-1|1|0" doc:"who must have a record before it counts as delivered: all (in-sync replicas), one (the leader) or none; Kafka's -1, 1 and 0 mean the same"`
+	Compression  string   `yaml:"compression" enum:"none|gzip|snappy|lz4|zstd" doc:"compression of a batch: none, gzip, snappy, lz4 or zstd"`
 	SASL         *SASL    `yaml:"sasl" doc:"how to log in"`
 	Tombstones   bool     `yaml:"tombstones" doc:"after a DELETED record also send its key without a value, so that a compacted topic forgets the object"`
 	CreateTopics bool     `yaml:"createTopics" doc:"create missing topics with the brokers' default settings"`
@@ -95,7 +83,7 @@ type Config struct {
 
 // SASL are the keys of the sasl section.
 type SASL struct {
-	Mechanism    string `yaml:"mechanism" doc:"plain, scram-sha-256 or scram-sha-512; capitals mean the same"`
+	Mechanism    string `yaml:"mechanism" required:"true" enum:"plain|scram-sha-256|scram-sha-512|PLAIN|SCRAM-SHA-256|SCRAM-SHA-512" doc:"plain, scram-sha-256 or scram-sha-512; capitals mean the same"`
 	Username     string `yaml:"username" doc:"name to log in with"`
 	Password     string `yaml:"password" doc:"password to log in with"`
 	PasswordFile string `yaml:"passwordFile" doc:"file with the password; read again for each connection"`
@@ -141,10 +129,6 @@ func (c *Config) Validate() []sinks.Fault {
 	}
 	c.validateTopic(&faults)
 	faults.FailIf(c.MaxTopics < 1, "maxTopics", "must be at least 1")
-	faults.FailIf(!slices.Contains(keys, c.Key), "key", "%q is none of %s", c.Key, strings.Join(keys, " "))
-	if _, ok := compressions[c.Compression]; !ok {
-		faults.Fail("compression", "%q is none of none gzip snappy lz4 zstd", c.Compression)
-	}
 	faults.FailIf(c.Tombstones && (c.Key == keyNamespace || c.Key == keyNone), "tombstones",
 		"a tombstone needs a key that names one object: object or uid, not %s", c.Key)
 	if c.SASL != nil {
@@ -156,12 +140,10 @@ func (c *Config) Validate() []sinks.Fault {
 
 	faults.WarnIf(c.Key == keyNone, "key",
 		"without a key the records of one object go to different partitions: their order is lost, and compaction is impossible")
-	switch acks, ok := requiredAcks[c.RequiredAcks]; {
-	case !ok:
-		faults.Fail("requiredAcks", "%q is none of all one none, nor of Kafka's -1 1 0", c.RequiredAcks)
-	case acks == kafka.RequireNone:
+	switch requiredAcks[c.RequiredAcks] {
+	case kafka.RequireNone:
 		faults.Warn("requiredAcks", "with none a record counts as delivered once it is sent: records can be lost without notice")
-	case acks == kafka.RequireOne:
+	case kafka.RequireOne:
 		faults.Warn("requiredAcks", "with one a record is lost if its leader fails before a replica has it")
 	}
 	faults.WarnIf(c.Batch.MaxBytes > maxRecord, "batch.maxBytes",
@@ -196,8 +178,6 @@ func (c *Config) validateTopic(faults *sinks.Faults) {
 }
 
 func (s *SASL) validate(faults *sinks.Faults) {
-	faults.FailIf(!slices.Contains(mechanisms, strings.ToLower(s.Mechanism)), "sasl.mechanism",
-		"%q is none of %s", s.Mechanism, strings.Join(mechanisms, " "))
 	faults.FailIf(s.Username == "", "sasl.username", "a username is needed")
 	faults.FailIf((s.Password == "") == (s.PasswordFile == ""), "sasl.password", "set either password or passwordFile")
 }

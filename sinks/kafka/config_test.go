@@ -31,11 +31,8 @@ func TestValidate(t *testing.T) {
 		{"no topic", `{brokers: [a], topic: ""}`, []string{"topic: needed"}},
 		{"dots", `{brokers: [a], topic: ".."}`, []string{"topic: no name"}},
 		{"long", `{brokers: [a], topic: "` + strings.Repeat("x", 250) + `"}`, []string{"topic: longer than 249"}},
-		{"words", `{brokers: [a], key: name, requiredAcks: "2", compression: brotli}`, []string{
-			`key: "name" is none of`, `compression: "brotli" is none of`, `requiredAcks: "2" is none of`,
-		}},
-		{"sasl", `{brokers: [a], tls: {}, sasl: {mechanism: gssapi}}`, []string{
-			"sasl.mechanism: gssapi", "sasl.username: needed", "sasl.password: either",
+		{"sasl", `{brokers: [a], tls: {}, sasl: {mechanism: plain}}`, []string{
+			"sasl.username: needed", "sasl.password: either",
 		}},
 		{"two passwords", `{brokers: [a], tls: {}, sasl: {mechanism: scram-sha-256, username: u, password: p, passwordFile: /p}}`, []string{"sasl.password: either"}},
 		{"plain without TLS", `{brokers: [a], sasl: {mechanism: plain, username: u, password: p}}`, []string{"sasl: set tls, or set insecureCredentials"}},

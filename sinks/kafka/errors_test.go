@@ -68,7 +68,7 @@ func TestReason(t *testing.T) {
 
 // TestKeyless has records without a key refused: without one configured, that is no record's fault.
 func TestKeyless(t *testing.T) {
-	for _, key := range keys {
+	for _, key := range []string{keyObject, keyUID, keyNamespace, keyNone} {
 		e := encoding{key: key}
 		for _, code := range []kafka.Error{kafka.InvalidRecord, kafka.InvalidMessage, kafka.MessageSizeTooLarge} {
 			err := fmt.Errorf("kafka.(*Client).Produce: %w", code)

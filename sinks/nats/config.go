@@ -50,11 +50,8 @@ type Config struct {
 	TokenFile    string   `yaml:"tokenFile" doc:"file with the token to log in with"`
 }
 
-// What a full stream drops.
-const (
-	discardOld = "old"
-	discardNew = "new"
-)
+// discardNew is what a full stream drops instead of old records.
+const discardNew = "new"
 
 // Stream are the keys of the stream section.
 type Stream struct {
@@ -180,8 +177,6 @@ func (c *Config) validateStream(faults *sinks.Faults) {
 		"none of them takes all of %s", pattern(c.Subject))
 	faults.FailIf(s.MaxAge < 0, "stream.maxAge", "must not be negative")
 	faults.FailIf(s.MaxBytes < 0, "stream.maxBytes", "must not be negative")
-	faults.FailIf(s.Discard != "" && s.Discard != discardOld && s.Discard != discardNew, "stream.discard",
-		"%q is none of old new", s.Discard)
 	faults.FailIf(s.Replicas < 0 || s.Replicas > 5, "stream.replicas", "must be 1 to 5")
 	faults.FailIf(s.Duplicates < 0 || 0 < s.Duplicates && s.Duplicates < 100*time.Millisecond, "stream.duplicates",
 		"must be at least 100ms")

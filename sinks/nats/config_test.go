@@ -48,7 +48,6 @@ func TestValidate(t *testing.T) {
 			"stream.name: cannot hold",
 			"!stream.subjects: none of them", "stream.maxBytes: negative", "stream.replicas: 1 to 5", "stream.duplicates: maxAge",
 		}},
-		{"discard", `{urls: [a], stream: {name: S, discard: oldest}}`, []string{`stream.discard: "oldest" is none of old new`}},
 		{"no name", `{urls: [a], stream: {create: true}}`, []string{"stream.name: needs a name"}},
 		{"short window", `{urls: [a], stream: {name: S, duplicates: 10s}}`, []string{"!stream.duplicates: stored twice"}},
 		{"other subjects", `{urls: [a], stream: {name: S, subjects: [k8s.prod.>]}}`, []string{"!stream.subjects: k8s.*.*.*.*.*"}},

@@ -26,11 +26,11 @@ type Config struct {
 	sinks.Plaintext `yaml:",inline"`
 
 	URL         string            `yaml:"url" doc:"where to send to: an absolute http or https URL"`
-	Method      string            `yaml:"method" doc:"POST, PUT or PATCH"`
+	Method      string            `yaml:"method" enum:"POST|PUT|PATCH" doc:"POST, PUT or PATCH"`
 	Headers     map[string]string `yaml:"headers" doc:"headers to add to each request"`
 	Auth        *Auth             `yaml:"auth" doc:"how to authenticate"`
 	Signature   *Signature        `yaml:"signature" doc:"sign each request as Standard Webhooks do"`
-	Compression string            `yaml:"compression" doc:"none or gzip; a signature covers the body before compression"`
+	Compression string            `yaml:"compression" enum:"none|gzip" doc:"none or gzip; a signature covers the body before compression"`
 	// A status in PermanentStatuses sends a single record to the dead letter; an array is sent again in halves.
 	PermanentStatuses []int `yaml:"permanentStatuses" doc:"the statuses that say of a record that it can never be taken, so that it goes to the dead letter; every other one is tried again"`
 }
@@ -54,10 +54,7 @@ type Signature struct {
 	PreviousSecretFile string `yaml:"previousSecretFile" doc:"file with the secret before; while it exists, requests carry both signatures"`
 }
 
-const (
-	compressionNone = "none"
-	compressionGzip = "gzip"
-)
+const compressionGzip = "gzip"
 
 // NewConfig returns the defaults. Each record is a request of its own, because that is what most receivers expect:
 // with batch.maxRecords over 1 every body is a JSON array.
@@ -69,7 +66,7 @@ func NewConfig() *Config {
 			Timeout:     10 * time.Second,
 		},
 		Method:      http.MethodPost,
-		Compression: compressionNone,
+		Compression: "none",
 		PermanentStatuses: []int{
 			http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
 		},
@@ -88,11 +85,6 @@ func (c *Config) Validate() []sinks.Fault {
 	faults := sinks.Faults(c.Common.Validate())
 	target, fault := parseURL(c.URL)
 	faults.FailIf(fault != "", "url", "%s", fault)
-	if !slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodPatch}, c.Method) {
-		faults.Fail("method", "%q is none of POST, PUT, PATCH", c.Method)
-	}
-	faults.FailIf(c.Compression != compressionNone && c.Compression != compressionGzip, "compression",
-		"%q is neither none nor gzip", c.Compression)
 	names := slices.Sorted(maps.Keys(c.Headers))
 	for i, name := range names {
 		value := c.Headers[name]

@@ -24,8 +24,6 @@ func TestValidate(t *testing.T) {
 		{"other scheme", func(c *Config) { c.URL = "ftp://example.com" }, []string{"url"}},
 		{"user in url", func(c *Config) { c.URL = "https://u:p@example.com" }, []string{"url"}},
 		{"fragment", func(c *Config) { c.URL = "https://example.com/#x" }, []string{"url"}},
-		{"method", func(c *Config) { c.Method = "GET" }, []string{"method"}},
-		{"compression", func(c *Config) { c.Compression = "zstd" }, []string{"compression"}},
 		{"own header", func(c *Config) { c.Headers = map[string]string{"content-TYPE": "x"} }, []string{"headers.content-TYPE"}},
 		{"own ce header", func(c *Config) { c.Headers = map[string]string{"Ce-Id": "x"} }, []string{"headers.Ce-Id"}},
 		{"own raw header", func(c *Config) { c.Headers = map[string]string{"Kubeferry-Id": "x"} }, []string{"headers.Kubeferry-Id"}},

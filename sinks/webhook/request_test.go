@@ -26,7 +26,7 @@ import (
 // arrive within the sink's time-out.
 func TestBodiesAreNotMixed(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
-		for _, zip := range []string{compressionNone, compressionGzip} {
+		for _, zip := range []string{"none", compressionGzip} {
 			t.Run(fmt.Sprintf("http2 %v %s", h2, zip), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { bodiesAreNotMixed(t, h2, zip) })
 			})
