@@ -44,9 +44,6 @@ type follower struct {
 	stop context.CancelFunc
 }
 
-// errGone ends the attempt to open a watch of a resource that no longer exists; run returns next.
-var errGone = errors.New("the resource is gone")
-
 // errEmpty is reported when a watch has ended at once, and the one before it too.
 var errEmpty = errors.New("the watch ends as soon as it is opened: what answers may not be an API server")
 
@@ -121,17 +118,14 @@ func (w *endingWatch) Stop() {
 	w.ended()
 }
 
-// notFound handles a 404: it returns errGone if discovery confirms that the resource does not exist.
+// notFound handles a 404. If discovery confirms that the resource does not exist, run ends.
 func (l *follower) notFound(ctx context.Context, err error) error {
 	_, discoveryErr := l.collection.client.resolve(ctx, l.collection.resource)
-	if !isGone(discoveryErr) {
-		return cmp.Or(discoveryErr, err)
+	if isGone(discoveryErr) {
+		_ = l.gone(ctx, l.endedCleanly) // an error means that ctx has ended
+		l.stop()
 	}
-	if err := l.gone(ctx, l.endedCleanly); err != nil {
-		return err
-	}
-	l.stop()
-	return errGone
+	return cmp.Or(discoveryErr, err)
 }
 
 // opened reports to health that a watch was opened, to resume or to read the state. After an empty watch it waits for the first

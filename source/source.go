@@ -2,8 +2,6 @@ package source
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"sync"
@@ -112,21 +110,6 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 
 // Name of the source.
 func (s *Source) Name() string { return s.options.Name }
-
-// Check compares the configuration with discovery. It returns an error that wraps [ErrScope] for each resource that is certainly
-// wrong; a resource that does not exist yet, or a server that does not answer, is left to Run.
-func (s *Source) Check(ctx context.Context) error {
-	if s.options.Namespaces.All() {
-		return nil
-	}
-	var errs []error
-	for _, resource := range s.options.Resources {
-		if found, err := s.client.resolve(ctx, resource); err == nil && !found.namespaced {
-			errs = append(errs, fmt.Errorf("source %q: %s: %w", s.options.Name, delta.ResourceName(resource), ErrScope))
-		}
-	}
-	return errors.Join(errs...)
-}
 
 // Run watches until ctx ends, and returns when every watch has ended.
 func (s *Source) Run(ctx context.Context) {

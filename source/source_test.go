@@ -377,20 +377,11 @@ func TestBlockedHandler(t *testing.T) {
 	})
 }
 
-func TestCheckFindsClusterScopedResources(t *testing.T) {
+func TestNearResourceIsSuggested(t *testing.T) {
 	server := sourcetest.New(t)
 	client, err := NewClient(&rest.Config{Host: server.URL}, false)
 	if err != nil {
 		t.Fatal(err)
-	}
-	options := Options{Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Namespaces: delta.Namespaces{Include: []string{"a"}}}
-	s := New(client, options, &recorder{}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	if err := s.Check(t.Context()); err != nil {
-		t.Errorf("things have namespaces: %v", err)
-	}
-	s.options.Resources = []schema.GroupVersionResource{{Version: "v1", Resource: "absent"}}
-	if err := s.Check(t.Context()); err != nil {
-		t.Errorf("a resource that does not exist yet: %v", err)
 	}
 	if _, err := client.resolve(t.Context(), schema.GroupVersionResource{Version: "v1", Resource: "thing"}); !errors.Is(err, ErrMissing) ||
 		!strings.Contains(err.Error(), "did you mean v1/things?") {

@@ -97,9 +97,6 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		return &FailureError{err}
 	}
 	source.RegisterGauges(registry, sources)
-	if err := checkSources(ctx, sources); err != nil {
-		return err
-	}
 	if err := state.begin(sources, pipelines); err != nil {
 		return &FailureError{err}
 	}

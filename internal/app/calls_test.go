@@ -32,7 +32,7 @@ func (h hanging) Deliver(context.Context, []sinks.Record) error {
 // A delivery that goes on long after its time-out makes the probe fail, and one that is late by less does not.
 func TestHealthOfHangingSink(t *testing.T) {
 	sink := hanging{entered: make(chan struct{}), release: make(chan struct{})}
-	calls := newCalls(sink)
+	calls := &calls{Sink: sink}
 	health := &health{}
 	health.running.Store(&parts{sinks: map[string]OpenSink{"hook": {Sink: calls, calls: calls}}})
 	server, err := admin.Listen(t.Context(), "127.0.0.1:0", prometheus.NewRegistry(), health.probes(), slog.New(slog.DiscardHandler))

@@ -35,7 +35,7 @@ func OpenSinks(ctx context.Context, configured []config.Sink, userAgent string, 
 			CloseSinks(ctx, opened, logger)
 			return nil, fmt.Errorf("open sink %q: %w", c.Name, err)
 		}
-		limits, calls := c.Config.Limits(), newCalls(sink)
+		limits, calls := c.Config.Limits(), &calls{Sink: sink}
 		opened[c.Name] = OpenSink{Sink: calls, Limits: limits, calls: calls, slots: sinks.NewSlots(limits.Concurrency)}
 	}
 	return opened, nil

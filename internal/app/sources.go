@@ -1,10 +1,8 @@
 package app
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -55,15 +53,4 @@ func filterDigest(filters []config.Filter) string {
 		fmt.Fprintf(sum, "%v %v %v %q %v\n", f.Types, f.Namespaces, f.Changed, f.Expr, f.OnError)
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:6])
-}
-
-// checkSources finds resources that do not fit their source's namespaces, as far as the API server answers soon.
-func checkSources(ctx context.Context, sources []*source.Source) error {
-	ctx, cancel := context.WithTimeout(ctx, CloseTimeout)
-	defer cancel()
-	var errs []error
-	for _, s := range sources {
-		errs = append(errs, s.Check(ctx))
-	}
-	return errors.Join(errs...)
 }

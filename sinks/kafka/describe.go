@@ -14,14 +14,13 @@ func (c *Config) Describe(r *sinks.Record) sinks.Destination {
 	if err != nil {
 		return sinks.Destination{Place: "no topic", Err: err}
 	}
-	how := newReader(encoding{key: c.Key, tombstones: c.Tombstones}, nil)
-	how.encode(r, false)
+	how := encoding{key: c.Key, tombstones: c.Tombstones}
 	d := sinks.Destination{Place: "topic " + topic, Body: r.Body}
 	d.Key, _ = how.keyOf(r)
 	if how.tombstone(r) {
 		d.Place += ", and a tombstone behind it"
 	}
-	for _, header := range how.record.Headers {
+	for _, header := range how.message(r, false).Headers {
 		d.Headers = append(d.Headers, sinks.Header{Name: header.Key, Value: string(header.Value)})
 	}
 	return d

@@ -85,13 +85,3 @@ func reasonOfCode(code kafka.Error) sinks.Reason {
 		return sinks.ReasonUnavailable
 	}
 }
-
-// ofTheTopic reports whether err would fail any record for the same topic, and those for others not.
-func ofTheTopic(err error) bool {
-	var code kafka.Error
-	if errors.As(err, &code) {
-		return code == kafka.TopicAuthorizationFailed || code == kafka.InvalidTopic || code == kafka.PolicyViolation ||
-			reasonOfCode(code) == sinks.ReasonNotFound
-	}
-	return errors.Is(err, protocol.ErrNoTopic)
-}

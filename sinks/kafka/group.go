@@ -61,7 +61,6 @@ func (s *Sink) groups(ctx context.Context, batch []sinks.Record, errs []error) [
 			errs[i] = err
 		case topic.err != nil:
 			errs[i], missing = topic.err, topic.err
-			s.topics.note(topics[i], topic.err)
 		default:
 			p := place{topics[i], s.choose(&batch[i], topic.ids)}
 			g := places[p]
@@ -132,16 +131,14 @@ func (g *group) produce(ctx context.Context, records []*sinks.Record) error {
 	if len(records) == 1 && s.sizeOf(records[0]) > maxRequest {
 		return kafka.MessageSizeTooLarge
 	}
-	reader := newReader(s.encoding, records)
-	defer reader.stop()
 	response, err := s.client.Produce(ctx, &kafka.ProduceRequest{
 		Topic: g.topic, Partition: g.partition, RequiredAcks: requiredAcks[s.config.RequiredAcks],
-		Compression: compressions[s.config.Compression], Records: reader,
+		Compression: compressions[s.config.Compression], Records: kafka.NewRecordReader(s.messages(records)...),
 	})
 	if err == nil && response != nil { // with requiredAcks none there is no answer
 		err = response.Error
 	}
-	if s.topics.note(g.topic, err); err == nil || s.ofTheRecord(err) {
+	if err == nil || s.ofTheRecord(err) {
 		return err
 	}
 	if s.keyless(err) {

@@ -1,11 +1,8 @@
 package kafka
 
 import (
-	"errors"
-	"io"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/segmentio/kafka-go"
 
@@ -74,100 +71,52 @@ func (e encoding) sizeOf(r *sinks.Record) int {
 	return size
 }
 
-var errStopped = errors.New("the call that these records belong to has ended")
-
-// reader encodes the records of one request while kafka-go writes it. kafka-go does that in a goroutine of its own,
-// which may run on after a cancelled Produce has returned, when the records must not be read any more. So each is
-// copied under a lock, and stop ends it.
-type reader struct {
-	encoding
-
-	mu      sync.Mutex // guards what follows
-	stopped bool
-	records []*sinks.Record
-	next    int
-	after   bool // the tombstone of records[next-1] is due
-
-	record kafka.Record
-	buf    []byte
-	names  []string
-}
-
-func newReader(e encoding, records []*sinks.Record) *reader {
-	return &reader{encoding: e, records: records}
-}
-
-// stop drops the records. Nothing reads them once stop has returned.
-func (r *reader) stop() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stopped, r.records = true, nil
-}
-
-// ReadRecord implements [kafka.RecordReader]: the record is valid until the next call.
-func (r *reader) ReadRecord() (*kafka.Record, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.stopped:
-		return nil, errStopped
-	case r.after:
-		r.after = false
-		r.encode(r.records[r.next-1], true)
-		return &r.record, nil
-	case r.next == len(r.records):
-		return nil, io.EOF
-	}
-	record := r.records[r.next]
-	r.next++
-	r.after = r.tombstone(record)
-	r.encode(record, false)
-	return &r.record, nil
-}
-
-// encode fills r.record. A tombstone has the key and the id, and no value.
-func (r *reader) encode(record *sinks.Record, tombstone bool) {
-	r.buf = slices.Grow(r.buf[:0], r.sizeOf(record))
-	r.record = kafka.Record{Headers: r.record.Headers[:0]}
-	if key, ok := r.keyOf(record); ok {
-		r.record.Key = kafka.NewBytes(r.copy(key))
-	}
-	if tombstone {
-		r.header(headerID, record.DedupID)
-		return
-	}
-	start := len(r.buf)
-	r.buf = append(r.buf, record.Body...)
-	r.record.Value = kafka.NewBytes(r.buf[start:len(r.buf):len(r.buf)])
-
-	if record.ContentType != "" {
-		r.header(headerContentType, record.ContentType)
-	}
-	for _, name := range r.sorted(record.Headers) {
-		if name != headerContentType || record.ContentType == "" {
-			r.header(name, record.Headers[name])
+// messages encodes the records of one request, each tombstone behind its record. They are copies: kafka-go writes them in a
+// goroutine of its own, which may run on after a cancelled Produce has returned, when the records must not be read any more.
+func (e encoding) messages(records []*sinks.Record) []kafka.Record {
+	messages := make([]kafka.Record, 0, len(records))
+	for _, r := range records {
+		messages = append(messages, e.message(r, false))
+		if e.tombstone(r) {
+			messages = append(messages, e.message(r, true))
 		}
 	}
-	for _, name := range r.sorted(record.Attributes) {
-		r.header(attributePrefix+name, record.Attributes[name])
+	return messages
+}
+
+// message encodes a record. A tombstone has the key and the id, and no value.
+func (e encoding) message(r *sinks.Record, tombstone bool) (m kafka.Record) {
+	buf := make([]byte, 0, e.sizeOf(r)) // one allocation for all of it
+	copied := func(text string) []byte {
+		start := len(buf)
+		buf = append(buf, text...)
+		return buf[start:len(buf):len(buf)] // never nil, which is not empty to Kafka
 	}
-	r.header(headerID, record.DedupID)
-}
-
-// sorted returns the names of values in order; they are valid until the next call.
-func (r *reader) sorted(values map[string]string) []string {
-	r.names = slices.AppendSeq(r.names[:0], maps.Keys(values))
-	slices.Sort(r.names)
-	return r.names
-}
-
-func (r *reader) header(name, value string) {
-	r.record.Headers = append(r.record.Headers, kafka.Header{Key: name, Value: r.copy(value)})
-}
-
-// copy returns text as bytes that are valid as long as r.record; never nil, which is not empty to Kafka.
-func (r *reader) copy(text string) []byte {
-	start := len(r.buf)
-	r.buf = append(r.buf, text...)
-	return r.buf[start:len(r.buf):len(r.buf)]
+	m.Headers = make([]kafka.Header, 0, len(r.Headers)+len(r.Attributes)+2)
+	header := func(name, value string) {
+		m.Headers = append(m.Headers, kafka.Header{Key: name, Value: copied(value)})
+	}
+	if key, ok := e.keyOf(r); ok {
+		m.Key = kafka.NewBytes(copied(key))
+	}
+	if tombstone {
+		header(headerID, r.DedupID)
+		return m
+	}
+	start := len(buf)
+	buf = append(buf, r.Body...)
+	m.Value = kafka.NewBytes(buf[start:len(buf):len(buf)])
+	if r.ContentType != "" {
+		header(headerContentType, r.ContentType)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
+		if name != headerContentType || r.ContentType == "" {
+			header(name, r.Headers[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
+		header(attributePrefix+name, r.Attributes[name])
+	}
+	header(headerID, r.DedupID)
+	return m
 }

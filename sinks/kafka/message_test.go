@@ -2,9 +2,7 @@ package kafka
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -104,7 +102,7 @@ func TestWire(t *testing.T) {
 			records = append(records, r)
 			bound += e.sizeOf(r)
 		}
-		set := protocol.RecordSet{Version: 2, Records: newReader(e, records)}
+		set := protocol.RecordSet{Version: 2, Records: kafka.NewRecordReader(e.messages(records)...)}
 		var b bytes.Buffer
 		if _, err := set.WriteTo(&b); err != nil {
 			t.Fatal(err)
@@ -115,24 +113,16 @@ func TestWire(t *testing.T) {
 	}
 }
 
-func TestReader(t *testing.T) {
+func TestMessages(t *testing.T) {
 	records := []*sinks.Record{
 		{Key: "/a", DedupID: "p/1", ContentType: "application/json", Body: []byte("{}"), Headers: map[string]string{"ce_b": "2", "ce_a": "1"}},
 		{Key: "/a", DedupID: "p/2", Body: []byte("gone"), Fields: sinks.Fields{Type: "DELETED"}},
 		{Key: "/b", DedupID: "p/3"},
 		{Key: "/b", DedupID: "p/4", ContentType: "application/json", Body: []byte("{}"), Attributes: map[string]string{"id": "4", "a": "100% ä"}},
 	}
-	r := newReader(encoding{key: keyObject, tombstones: true}, records)
 	var got []string
-	for {
-		record, err := r.ReadRecord()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, show(t, record))
+	for _, message := range (encoding{key: keyObject, tombstones: true}).messages(records) {
+		got = append(got, show(t, &message))
 	}
 	want := []string{
 		`"/a" "{}" content-type=application/json ce_a=1 ce_b=2 kubeferry-dedup-id=p/1`,
@@ -145,14 +135,8 @@ func TestReader(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 
-	r = newReader(encoding{key: keyNone}, records)
-	record, err := r.ReadRecord()
-	if err != nil || record.Key != nil {
-		t.Errorf("got key %v, error %v, want neither", record.Key, err)
-	}
-	r.stop()
-	if _, err := r.ReadRecord(); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("after stop: got %v, want an error", err)
+	if message := (encoding{key: keyNone}).message(records[0], false); message.Key != nil {
+		t.Errorf("got key %v, want none", message.Key)
 	}
 }
 

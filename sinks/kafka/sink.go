@@ -33,7 +33,6 @@ type Sink struct {
 	fixedTopic string // the topic, if it has no placeholder
 	brokers    string
 	log        *slog.Logger
-	topics     topicLog
 
 	client    *kafka.Client
 	transport *kafka.Transport
@@ -62,7 +61,6 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 		fixedTopic: fixed(topic),
 		brokers:    strings.Join(c.Brokers, ","),
 		log:        env.Logger,
-		topics:     topicLog{log: env.Logger, failing: map[string]struct{}{}},
 		client: &kafka.Client{
 			Addr: kafka.TCP(c.Brokers...),
 			// It goes to the brokers too, which wait half of it for replicas; without it, 500 ms.

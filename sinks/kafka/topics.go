@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -190,33 +188,4 @@ func topicOf(template sinks.Template, r *sinks.Record) (string, error) {
 			fmt.Errorf("kafka: %.300q is no name for a topic (1 to %d characters)", topic, maxTopic))
 	}
 	return topic, nil
-}
-
-// maxFailing bounds what is kept where each object has a topic of its own.
-const maxFailing = 1000
-
-// topicLog warns once of a topic that takes nothing. The pipeline gets the error of each record, and has no notion of topics.
-type topicLog struct {
-	log *slog.Logger
-
-	mu      sync.Mutex // guards what follows
-	failing map[string]struct{}
-}
-
-// note takes the result of a request for the topic.
-func (l *topicLog) note(topic string, err error) {
-	if err != nil && !ofTheTopic(err) {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, known := l.failing[topic]
-	switch {
-	case err == nil && known:
-		delete(l.failing, topic)
-		l.log.Info("topic takes records again", "topic", topic)
-	case err != nil && !known && len(l.failing) < maxFailing:
-		l.failing[topic] = struct{}{}
-		l.log.Warn("topic takes no records; those for it wait", "topic", topic, "err", err)
-	}
 }

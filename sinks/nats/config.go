@@ -172,15 +172,8 @@ func (c *Config) validateLogin(faults *sinks.Faults) {
 func (c *Config) validateStream(faults *sinks.Faults) {
 	s := c.Stream
 	faults.FailIf(s.Name == "", "stream.name", "the stream needs a name")
-	faults.FailIf(strings.ContainsAny(s.Name, " \t\r\n.*>/\\"), "stream.name", `%q cannot hold blanks, '.', '*', '>', '/' or '\'`, s.Name)
 	faults.WarnIf(len(s.Subjects) > 0 && !covered(s.Subjects, c.Subject), "stream.subjects",
 		"none of them takes all of %s", pattern(c.Subject))
-	faults.FailIf(s.MaxAge < 0, "stream.maxAge", "must not be negative")
-	faults.FailIf(s.MaxBytes < 0, "stream.maxBytes", "must not be negative")
-	faults.FailIf(s.Replicas < 0 || s.Replicas > 5, "stream.replicas", "must be 1 to 5")
-	faults.FailIf(s.Duplicates < 0 || 0 < s.Duplicates && s.Duplicates < 100*time.Millisecond, "stream.duplicates",
-		"must be at least 100ms")
-	faults.FailIf(s.MaxAge > 0 && s.Duplicates > s.MaxAge, "stream.duplicates", "must not be longer than maxAge")
 	faults.WarnIf(0 < s.Duplicates && s.Duplicates < 2*time.Minute, "stream.duplicates",
 		"what is sent again after %v is stored twice: make it longer than the longest outage to survive without doubles", s.Duplicates)
 }

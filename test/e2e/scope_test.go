@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"net/http"
 	"os/exec"
 	"slices"
 	"strings"
@@ -184,18 +185,21 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	}
 }
 
-// TestClusterScopedBesideNamespaces refuses what would never take effect.
+// TestClusterScopedBesideNamespaces does not watch what the namespaces would never take effect on, and is not ready.
 func TestClusterScopedBesideNamespaces(t *testing.T) {
 	beside(t)
-	output, code := runToEnd(t, "run", "--kubeconfig", plane(t).KubeconfigFile(), "--config", writeConfig(t, t.TempDir(), `
+	e := startExporter(t, plane(t).KubeconfigFile(), `
 sources:
-  - {name: mixed, resources: [v1/pods, v1/nodes, v1/persistentvolumes], namespaces: {include: ["team-*"]}}
+  - {name: mixed, resources: [v1/pods, v1/nodes], namespaces: {include: ["team-*"]}}
 pipelines: [{name: p, sink: out}]
 sinks: [{name: out, stdout: {}}]
-`))
-	if code != 2 || !strings.Contains(output, "v1/nodes") || !strings.Contains(output, "v1/persistentvolumes") ||
-		!strings.Contains(output, "cluster-scoped") || !strings.Contains(output, "mixed") || strings.Contains(output, "v1/pods") {
-		t.Errorf("exit code %d and\n%s", code, output)
+`)
+	line := e.WaitLogged(wide, "the resource is not watched")
+	if text := fmt.Sprint(line); !strings.Contains(text, "v1/nodes") || !strings.Contains(text, "cluster-scoped") || !strings.Contains(text, "mixed") {
+		t.Errorf("got %v", line)
+	}
+	if code, body := e.Get("/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "v1/nodes: refused") {
+		t.Errorf("readyz: got %d %s", code, body)
 	}
 }
 

@@ -182,35 +182,6 @@ func testKafkaRecords(run func(name string, test func(t *testing.T, server *kafk
 		deliverAll(t, first, batch)
 	})
 
-	run("a missing topic is one line in the log", func(t *testing.T, broker *kafkaServer) {
-		broker.CreateTopic("lines.here", 1)
-		sink, log := openLogged(t, kafkaConfig("lines.{resource}", broker.Addr()))
-		for n := range 5 {
-			var batch []sinks.Record
-			for i := range 20 {
-				r := sinktest.NewRecord(fmt.Sprintf("object-%d-%d", n, i), 1)
-				r.Fields.Resource = []string{"here", "gone"}[i%2]
-				batch = append(batch, r)
-			}
-			for i, err := range sinks.PerRecord(sink.Deliver(t.Context(), batch), len(batch)) {
-				if class := sinks.Classify(err); i%2 == 1 && (class == nil || class.Reason != sinks.ReasonNotFound) {
-					t.Errorf("record %d: got %v, want not_found", i, class)
-				}
-			}
-		}
-		const warning, again = `msg="topic takes no records; those for it wait" topic=lines.gone`, `msg="topic takes records again" topic=lines.gone`
-		if strings.Count(log.String(), warning) != 1 || strings.Count(log.String(), "level=WARN") != 1 {
-			t.Errorf("want %q once and nothing else:\n%s", warning, log)
-		}
-		broker.CreateTopic("lines.gone", 1)
-		gone := sinktest.NewRecord("a", 1)
-		gone.Fields.Resource = "gone"
-		deliverAll(t, sink, []sinks.Record{gone})
-		if strings.Count(log.String(), again) != 1 {
-			t.Errorf("want %q once:\n%s", again, log)
-		}
-	})
-
 	run("an unknown topic passes", func(t *testing.T, broker *kafkaServer) {
 		sink := openSink(t, kafkaConfig("unknown", broker.Addr()))
 		err := sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1)})
