@@ -133,7 +133,7 @@ func TestSnapshotRightBehindAnother(t *testing.T) {
 // One whose resource goes ends, and is not complete. One that an edit interrupts is sent all the same, also where others are not.
 func TestSnapshotOnDemandIsInterrupted(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory()
-	never := func(o *Options, _ *life) { o.Snapshot = SnapshotNever }
+	never := func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever }
 	l := live(t, server, m, []string{"p"}, never)
 	l.watching(12)
 	l.snapshotsDone()
