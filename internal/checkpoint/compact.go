@@ -18,14 +18,14 @@ const (
 
 // compact gives the space back that deliveries freed: a bbolt file never shrinks by itself. It returns the database
 // to use, which is the old one if there is nothing to gain or the disk has no room for the copy.
-func compact(db *bolt.DB, path string, options *bolt.Options) (*bolt.DB, error) {
+func compact(db *bolt.DB, path string) (*bolt.DB, error) {
 	free, size := int64(db.Stats().FreePageN)*int64(db.Info().PageSize), fileSize(path)
 	if size < compactFrom || free < size/2 {
 		return db, nil
 	}
 	smaller := path + ".compacting"
 	_ = os.Remove(smaller) // of a start that was interrupted; if it cannot be removed, opening it fails
-	target, err := bolt.Open(smaller, 0o600, options)
+	target, err := openFile(smaller)
 	if err != nil {
 		return db, nil //nolint:nilerr // costs disk, nothing else
 	}

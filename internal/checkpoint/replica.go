@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	bolt "go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/durable"
@@ -54,7 +53,7 @@ func OpenReplica(dir string, report func(message string, err error)) (*Replica, 
 	if err != nil {
 		return nil, err
 	}
-	if r.db, err = openReplica(r.path); err != nil {
+	if r.db, err = openFile(r.path); err != nil {
 		return nil, err
 	}
 	err = r.db.View(func(tx *bolt.Tx) error {
@@ -72,19 +71,6 @@ func OpenReplica(dir string, report func(message string, err error)) (*Replica, 
 	return r, nil
 }
 
-func openReplica(path string) (*bolt.DB, error) {
-	db, err := bolt.Open(path, 0o600, &bolt.Options{
-		Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, PreLoadFreelist: true,
-	})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		err = ErrLocked
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	return db, nil
-}
-
 // Info returns what the copy holds about the leader's run. It is the zero value for an empty one.
 func (r *Replica) Info() Info {
 	r.mu.Lock()
@@ -99,7 +85,7 @@ func (r *Replica) BeginCopy() error {
 	if err := r.dropCopy(); err != nil {
 		return err
 	}
-	db, err := openReplica(r.path + copySuffix)
+	db, err := openFile(r.path + copySuffix)
 	if err != nil {
 		return err
 	}

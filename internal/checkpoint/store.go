@@ -140,20 +140,14 @@ func open(path string, info Info) (s *Store, err error) {
 	if err := verify(path); err != nil {
 		return nil, err
 	}
-	options := &bolt.Options{
-		Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, PreLoadFreelist: true,
-	}
-	if err := begin(path, options); err != nil {
+	if err := begin(path); err != nil {
 		return nil, fmt.Errorf("begin %s: %w", path, err)
 	}
-	db, err := bolt.Open(path, 0o600, options)
-	switch {
-	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, fmt.Errorf("%s: %w", path, ErrLocked)
-	case err != nil:
-		return nil, fmt.Errorf("open %s: %w", path, err)
+	db, err := openFile(path)
+	if err != nil {
+		return nil, err
 	}
-	if db, err = compact(db, path, options); err != nil {
+	if db, err = compact(db, path); err != nil {
 		return nil, err
 	}
 	s = &Store{db: db, path: path, sizes: map[string]delta.LogSize{}}
@@ -164,10 +158,24 @@ func open(path string, info Info) (s *Store, err error) {
 	return s, nil
 }
 
+// openFile opens a file for writing.
+func openFile(path string) (*bolt.DB, error) {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{
+		Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, PreLoadFreelist: true,
+	})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		err = ErrLocked
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return db, nil
+}
+
 // begin makes an empty file if there is none. bbolt makes one of no bytes and then writes it: a start that is killed
 // in between, or finds the disk full, would leave what looks like a file that was cut short. So it is made
 // under another name, and gets its own only if no other process was faster.
-func begin(path string, options *bolt.Options) error {
+func begin(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -177,7 +185,7 @@ func begin(path string, options *bolt.Options) error {
 	}
 	defer os.RemoveAll(scratch) // a link to the file is left
 	name := filepath.Join(scratch, fileName)
-	db, err := bolt.Open(name, 0o600, options)
+	db, err := openFile(name)
 	if err != nil {
 		return err
 	}

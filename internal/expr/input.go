@@ -1,6 +1,8 @@
 package expr
 
 import (
+	"maps"
+
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -114,20 +116,9 @@ func (e *InputError) Unwrap() error { return e.cause }
 
 // object is an object with the fields of the identity that are not empty.
 func (id Identity) object() map[string]any {
-	metadata := make(map[string]string, 4)
-	object := map[string]any{"metadata": metadata}
-	if id.APIVersion != "" {
-		object["apiVersion"] = id.APIVersion
-	}
-	if id.Kind != "" {
-		object["kind"] = id.Kind
-	}
-	for _, field := range [][2]string{
-		{"name", id.Name}, {"namespace", id.Namespace}, {"uid", id.UID}, {"resourceVersion", id.ResourceVersion},
-	} {
-		if field[1] != "" {
-			metadata[field[0]] = field[1]
-		}
-	}
+	metadata := map[string]string{"name": id.Name, "namespace": id.Namespace, "uid": id.UID, "resourceVersion": id.ResourceVersion}
+	maps.DeleteFunc(metadata, func(_, value string) bool { return value == "" })
+	object := map[string]any{"metadata": metadata, "apiVersion": id.APIVersion, "kind": id.Kind}
+	maps.DeleteFunc(object, func(_ string, value any) bool { return value == "" })
 	return object
 }
