@@ -99,6 +99,21 @@ func TestSnapshotOnDemandAcrossARestart(t *testing.T) {
 	}
 }
 
+// Also if it was killed before a commit that has the marks.
+func TestSnapshotOnDemandKilledAtItsStart(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(12)
+	l.snapshotsDone()
+	l.capture()
+	l.setRoom(map[string]int{"p": 0})
+	l.request()
+	l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2", "started 1 at 2")
+	l.crash()
+	l = live(t, server, m, []string{"p"}, nil)
+	l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2")
+}
+
 // A snapshot that is requested when the last one was completed, and its goroutine has not ended yet, is noticed at that end.
 func TestSnapshotRightBehindAnother(t *testing.T) {
 	server, m := things(t, "a"), newMemory()

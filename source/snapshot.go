@@ -88,7 +88,7 @@ func (w *watcher) unclaim(n int) {
 // runSnapshot sends a snapshot to its end, or until ctx ends.
 func (w *watcher) runSnapshot(ctx context.Context, n int) {
 	defer w.unclaim(n)
-	if w.beginSnapshot(ctx, n) != nil {
+	if w.secureRequest(ctx, n) != nil || w.beginSnapshot(ctx, n) != nil {
 		return // ctx has ended
 	}
 	page := metav1.ListOptions{Limit: pageSize} // of the newest state: an older one may lack a change that the watch has brought
@@ -111,6 +111,17 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 	if err == nil {
 		_ = w.completeSnapshot(ctx, n) // an error means that ctx has ended
 	}
+}
+
+// secureRequest commits the request for a snapshot on demand, before anything of it is sent: after a kill it has to begin anew.
+func (w *watcher) secureRequest(ctx context.Context, n int) error {
+	w.mu.Lock()
+	requested := w.state.Snapshots[w.options.Pipelines[n]].OnDemand
+	w.mu.Unlock()
+	if !requested {
+		return nil
+	}
+	return w.handler.Commit(ctx)
 }
 
 // beginFirstSnapshots begins the snapshots of a watch without a position, whose objects are sent as they are read.

@@ -259,7 +259,7 @@ func (w *world) balance(rt *rapid.T) {
 }
 
 func (w *world) step(rt *rapid.T, name *rapid.Generator[string]) {
-	switch step := rapid.IntRange(0, 19).Draw(rt, "step"); step {
+	switch step := rapid.IntRange(0, 20).Draw(rt, "step"); step {
 	case 0, 1, 2, 3:
 		for range rapid.IntRange(1, 12).Draw(rt, "writes") {
 			w.server.Write(name.Draw(rt, "name"), rapid.IntRange(0, 3).Draw(rt, "delete") == 0)
@@ -291,6 +291,11 @@ func (w *world) step(rt *rapid.T, name *rapid.Generator[string]) {
 		w.run.kept.committer.RequestCommit()
 	case 15, 16, 17, 18:
 		_ = w.commit() // the disk may refuse
+	case 20: // it may be refused: the state is not read, or another one is under way; and it waits while its watch is blocked
+		name := w.lines[rapid.IntRange(0, len(w.lines)-1).Draw(rt, "snapshot of")].name
+		for _, from := range w.run.sources {
+			w.run.watching.Go(func() { _, _ = from.RequestSnapshot(name, "", false) })
+		}
 	case 19: // let something happen, whatever it is
 		w.happen()
 	}
