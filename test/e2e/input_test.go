@@ -69,7 +69,7 @@ sinks: [{name: out, stdout: {}}]
 		code int
 		says string
 	}{
-		{[]string{"run"}, 2, "config"},
+		{[]string{"run"}, 2, "/etc/kubeferry/kubeferry.yaml: cannot be read"},
 		{[]string{"rn"}, 2, "rn"},
 		{[]string{"run", "--config", good, "--kubeconfig", "/nowhere/kubeconfig"}, 2, "/nowhere/kubeconfig"},
 		{[]string{"run", "--config", good, "--kubeconfig", plane(t).KubeconfigFile(), "--context", "nope"}, 2, "nope"},
