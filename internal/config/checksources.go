@@ -46,6 +46,17 @@ func (v *validator) namespaces(n delta.Namespaces, at string) {
 	}
 	if i := slices.Index(n.Exclude, "*"); i >= 0 {
 		v.fault(index(at+".exclude", i), "excludes every namespace")
+		return
+	}
+	for i, include := range n.Include {
+		j := slices.IndexFunc(n.Exclude, func(exclude string) bool {
+			matched, _ := path.Match(exclude, include)
+			return exclude == include || matched && !delta.IsGlob(include)
+		})
+		if j >= 0 {
+			v.fault(index(at+".include", i), "%s is excluded again by %s, so it never selects anything",
+				v.shown(index(at+".include", i)), v.shown(index(at+".exclude", j)))
+		}
 	}
 }
 
