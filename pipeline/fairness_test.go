@@ -202,11 +202,14 @@ func TestNewRefusedObjectsHoldUpNoOtherNamespace(t *testing.T) {
 		// rates are per second.
 		good, refused float64
 		perRecord     bool
+		concurrency   int
 	}{
-		{"refused, beside a few", refuse, 0.2, 20, false},
-		{"refused, beside some", refuse, 5, 20, false},
-		{"refused for good, beside a few", rejected, 0.2, 20, true},
-		{"refused for good, beside some", rejected, 5, 20, true},
+		{"refused, beside a few", refuse, 0.2, 20, false, 8},
+		{"refused, beside some", refuse, 5, 20, false, 8},
+		{"refused, two calls at once", refuse, 25, 100, false, 2},
+		{"refused, one call at a time", refuse, 25, 100, false, 1},
+		{"refused for good, beside a few", rejected, 0.2, 20, true, 8},
+		{"refused for good, beside some", rejected, 5, 20, true, 8},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -214,7 +217,7 @@ func TestNewRefusedObjectsHoldUpNoOtherNamespace(t *testing.T) {
 				p, stop := launch(sink, &letters{}, func(o *Options) {
 					o.MaxBytes = 64 << 20
 					o.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
-					o.Limits = sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 8, Timeout: 10 * time.Second}
+					o.Limits = sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: test.concurrency, Timeout: 10 * time.Second}
 				})
 				defer stop()
 				sent := map[string]time.Time{}
