@@ -9,8 +9,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kubeferry/kubeferry/internal/delta"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // DeadLetter is a record that can never be delivered, as JSON.

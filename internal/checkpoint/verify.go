@@ -11,9 +11,10 @@ import (
 	"os"
 	"runtime/debug"
 
-	"github.com/kubeferry/kubeferry/internal/delta"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // errUnusable marks a file that is certainly damaged. What may pass, and what another version of this program may read, is
