@@ -161,7 +161,7 @@ func (a *attacker) hang(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		a.patch(ctx, widgets, "hangs", fmt.Sprintf(`{"spec":{"n":%d}}`, n))
 	}
-	a.patch(a.t.Context(), widgets, "hangs", `{"metadata":{"finalizers":null}}`)
+	a.patch(context.WithoutCancel(ctx), widgets, "hangs", `{"metadata":{"finalizers":null}}`)
 }
 
 func (a *attacker) recreate(ctx context.Context) {
