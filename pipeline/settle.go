@@ -307,14 +307,14 @@ func (p *Pipeline) refuseMarks(b *batch, errs []*sinks.Error) {
 	}
 }
 
-// releaseBehindMarks lets what waits behind a mark go if there is no place for it, or it fails by itself. It is tried again, and its
+// releaseBehindMarks lets what waits behind a mark go if there is no place for it, or it fails alone. It is tried again, and its
 // snapshot does not count as complete.
 func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
 	for n, i := range b.items {
 		if i.mark == nil || v.results[n] != failed || i.released || v.errs[n] == nil {
 			continue
 		}
-		if b.objects[n].isolated || v.apart || noPlace(v.errs[n]) {
+		if b.objects[n].isolated || noPlace(v.errs[n]) {
 			p.counts.spoilSnapshot(i.watch)
 			i.releasedAt = p.counts.successes
 			p.backlog.release(i)

@@ -541,7 +541,7 @@ func changeIDs(history []sourcetest.Change) (ids []string) {
 	return ids
 }
 
-// consumer goes by the marks of snapshots: at the end of one it drops what it has and did not see.
+// consumer goes by the marks of snapshots: at the end of one that is complete it drops what it has and did not see.
 type consumer map[string]*table // by resource
 
 type table struct {
@@ -567,7 +567,7 @@ func (c consumer) take(a arrival) {
 			return // completed before, and sent again
 		}
 		for name := range t.objects {
-			if !t.seen[name] {
+			if a.complete && !t.seen[name] {
 				delete(t.objects, name)
 			}
 		}
@@ -647,6 +647,7 @@ type arrival struct {
 	compared                      bool // with the version before
 	gap                           gapRange
 	mark, phase                   string // the snapshot's id, and which end it is
+	complete                      bool   // of the latter end
 }
 
 func (a arrival) String() string {
@@ -773,6 +774,7 @@ func readArrival(r sinks.Record) arrival {
 	}
 	if a.kind == "SNAPSHOT" {
 		a.mark, a.phase, _ = strings.Cut(parts[2], "-")
+		a.complete = strings.Contains(string(r.Body), `"complete":true`)
 		return a
 	}
 	a.version, _ = strconv.Atoi(parts[2])
