@@ -36,7 +36,7 @@ func TestDocs(t *testing.T) {
 	}
 
 	for _, name := range []string{
-		"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/filters.md", "docs/formats.md", "docs/operations.md",
+		"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/consumers.md", "docs/filters.md", "docs/formats.md", "docs/operations.md",
 		"docs/performance.md", "docs/security.md", "docs/sinks.md", "docs/transforms.md",
 	} {
 		for n, part := range strings.Split(read(t, filepath.Join(root, name)), "](") {
