@@ -23,7 +23,8 @@ values. Then it shows the record. It needs no cluster and no sink, and touches n
 The data of Secrets are shown as digests, and so is what a transform redacts.
 
 An object is taken as ADDED, or as MODIFIED if --old has the version before; what looks at the version before needs it.
-It exits 0 whether or not anything would be sent, and 2 if the configuration or an object cannot be read.`,
+It exits 0 whether or not anything would be sent, with --exit-code 1 if nothing would; and 2 if the configuration or an object
+cannot be read.`,
 		Example: `  exporter explain --config kubeferry.yaml pod.yaml
   kubectl get deployment web -o yaml | exporter explain --config kubeferry.yaml
   kubectl get pods -A -o json | exporter explain -c kubeferry.yaml --pipeline audit -o json | jq '.pipelines[].answer'
@@ -54,6 +55,9 @@ It exits 0 whether or not anything would be sent, and 2 if the configuration or 
 	f.StringArrayVar(&options.Pipelines, "pipeline", nil, "explain the pipeline of this `name` only; may be repeated")
 	f.StringVar(&options.Resource, "resource", "", "the `resource` of the objects, where it cannot be guessed from the kind: example.com/v1/mice")
 	f.StringVarP(&options.Output, "output", "o", "text", "text, or json: one value for each object")
+	f.BoolVar(&options.ExitCode, "exit-code", false, "exit 1 if nothing would be sent")
+	completePipelines(command, &file)
+	completeResources(command, &file)
 	return command
 }
 

@@ -45,5 +45,6 @@ What cannot be delivered is kept for the next replay, and the exit code is 1.`,
 	}
 	addConfigFlag(command, &file)
 	command.Flags().StringVar(&only, "pipeline", "", "replay the letters of this pipeline only; the others stay")
+	completePipelines(command, &file)
 	return command
 }

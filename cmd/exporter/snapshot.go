@@ -51,6 +51,8 @@ is restarted, the snapshot begins anew under another id.`,
 	command.Flags().StringVar(&request.Source, "source", "", "only of this source")
 	command.Flags().StringVar(&request.Resource, "resource", "", "only of this resource, as it is in the file: apps/v1/deployments")
 	_ = command.MarkFlagRequired("pipeline") // it exists
+	completePipelines(command, &file)
+	completeResources(command, &file)
 	return command
 }
 

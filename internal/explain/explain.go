@@ -39,7 +39,9 @@ type Options struct {
 	Snapshot bool
 	// Output is text or json.
 	Output string
-	Now    func() time.Time
+	// ExitCode makes it an error if nothing would be sent.
+	ExitCode bool
+	Now      func() time.Time
 }
 
 // Run explains the objects of a file, or of stdin for "-". Errors at run time are of type [app.FailureError].
@@ -52,11 +54,13 @@ func Run(ctx context.Context, options Options, path string, stdin io.Reader, out
 	if err != nil {
 		return err
 	}
+	sent := false
 	for i, change := range changes {
 		answer, err := x.explain(ctx, change)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
+		sent = sent || slices.ContainsFunc(answer.Pipelines, func(p pipelineAnswer) bool { return p.Sent })
 		switch {
 		case err != nil:
 		case options.Output == "json":
@@ -70,6 +74,9 @@ func Run(ctx context.Context, options Options, path string, stdin io.Reader, out
 		if err != nil {
 			return &app.FailureError{Err: err}
 		}
+	}
+	if options.ExitCode && !sent {
+		return &app.FailureError{Err: errors.New("nothing would be sent")}
 	}
 	return nil
 }
