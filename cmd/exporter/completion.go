@@ -1,35 +1,19 @@
 package main
 
 import (
-	"slices"
-
 	"github.com/spf13/cobra"
 
 	"github.com/kubeferry/kubeferry/internal/config"
-	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // completePipelines has the shell complete --pipeline with the pipelines of the configuration.
 func completePipelines(command *cobra.Command, file *string) {
-	complete(command, "pipeline", file, func(loaded *config.Config) (names []string) {
-		for _, p := range loaded.Pipelines {
-			names = append(names, p.Name)
-		}
-		return names
-	})
+	complete(command, "pipeline", file, (*config.Config).PipelineNames)
 }
 
 // completeResources has the shell complete --resource with the resources of the configuration.
 func completeResources(command *cobra.Command, file *string) {
-	complete(command, "resource", file, func(loaded *config.Config) (names []string) {
-		for _, s := range loaded.Sources {
-			for _, r := range s.Resources {
-				names = append(names, delta.ResourceName(r))
-			}
-		}
-		slices.Sort(names)
-		return slices.Compact(names)
-	})
+	complete(command, "resource", file, (*config.Config).ResourceNames)
 }
 
 func complete(command *cobra.Command, flag string, file *string, values func(*config.Config) []string) {

@@ -162,6 +162,25 @@ type Log struct {
 	Format string `yaml:"format" enum:"json|text" doc:"form of the lines"`
 }
 
+// PipelineNames returns the names of the pipelines, in the order of the file.
+func (c *Config) PipelineNames() (names []string) {
+	for _, p := range c.Pipelines {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// ResourceNames returns the resources of all sources, each once, sorted.
+func (c *Config) ResourceNames() (names []string) {
+	for _, s := range c.Sources {
+		for _, r := range s.Resources {
+			names = append(names, delta.ResourceName(r))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // Override sets what is not empty, as flags of the command line do.
 func (l *Log) Override(level, format string) error {
 	if levels := []string{"", "debug", "info", "warn", "error"}; !slices.Contains(levels, level) {

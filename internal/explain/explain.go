@@ -105,10 +105,7 @@ func newExplainer(options Options) (x *explainer, err error) {
 			return nil, fmt.Errorf("--resource: %w", err)
 		}
 	}
-	var names []string
-	for _, p := range x.Config.Pipelines {
-		names = append(names, p.Name)
-	}
+	names := x.Config.PipelineNames()
 	for _, name := range x.Pipelines {
 		if !slices.Contains(names, name) {
 			return nil, fmt.Errorf("--pipeline: no pipeline named %q; there are: %s", name, strings.Join(names, ", "))
