@@ -31,7 +31,7 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 	case w.reading && !live:
 		d.Snapshot = !w.state.Complete || w.exact
 		d.Inferred = !d.Snapshot
-		d.SnapshotID, d.AsOf = w.readingID(), w.addedAsOf(object)
+		d.SnapshotID = w.readingID()
 	}
 	return w.emit(ctx, d, w.options.all(), views{filtered: w.options.all()}, w.recordVersion(object))
 }
@@ -132,11 +132,15 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 
 func (w *watcher) send(ctx context.Context, d *delta.Delta, to Recipients, record func(passed PipelineSet)) error {
 	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
+	edited := w.order(d)
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error {
 		if err := w.options.Previous.await(ctx); err != nil {
 			return err
 		}
-		return w.handler.Delta(ctx, d, to, record)
+		return w.handler.Delta(ctx, d, to, func(passed PipelineSet) {
+			w.state.Edited = edited
+			record(passed)
+		})
 	})
 }
 

@@ -77,6 +77,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		last.merge(l.Meta)
 	}
 	w.state.Position, w.state.Complete, w.state.Refused = last.Position, last.Complete, last.Refused
+	w.state.Edited = last.Edited
 	if last.Begun && last.Position == "" && !store.Clean() && w.options.Snapshot != delta.SnapshotNever {
 		w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
 	}
@@ -136,6 +137,7 @@ const severalPositions = "the configuration was edited, and with it the watches 
 // merge adds what is kept of another watch.
 func (m *Meta) merge(other Meta) {
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
+	m.Edited = max(m.Edited, other.Edited)
 	m.Unclean, m.Refused = m.Unclean || other.Unclean, cmp.Or(m.Refused, other.Refused)
 	if m.Position != other.Position {
 		m.Refused = severalPositions

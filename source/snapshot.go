@@ -152,16 +152,6 @@ func (w *watcher) readingID() string {
 	return w.edit
 }
 
-// addedAsOf returns the sequence of an object that the reading of a state adds, or 0 for its own version. Where the configuration was
-// edited, an edit before that left the object out may have sent its DELETED, as of the position then.
-func (w *watcher) addedAsOf(object *delta.Object) uint64 {
-	version := versionNumber(object.ResourceVersion())
-	if w.edit == "" || version == 0 {
-		return 0
-	}
-	return max(version, versionNumber(w.state.Position)+1)
-}
-
 // beginSnapshot sends the first mark, unless that was sent, and makes all known objects due. What becomes known later is sent as a
 // change, behind the mark.
 func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
@@ -308,6 +298,7 @@ func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (se
 		return true, w.emit(ctx, d, 1<<n, old.views, func(v views) { record(v.served(n)) })
 	}
 	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
+	w.order(d)
 	sent = w.handler.Recipient(n).Offer(ctx, d, !old.filtered.Has(n), func(passed bool) {
 		var to PipelineSet
 		if passed {

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -273,31 +274,81 @@ func TestDeadRecordBeforeARestart(t *testing.T) {
 	l.expectMarks("new", "completed 0 at 1 count 3 incomplete")
 }
 
-// What an edit adds may have been sent before another edit left it out: it needs an id that transports have not seen, and a sequence
-// behind that of the DELETED.
-func TestWhatAnEditAddsAgain(t *testing.T) {
+// What an edit adds may have been sent before another edit left it out: it needs an id that transports have not seen. And the
+// sequences rise from edit to edit, though the position does not.
+func TestWhatEditsTakeAndAddAgain(t *testing.T) {
 	server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
-	selecting := func(globs ...string) func(*Options, *life) {
-		return func(o *Options, _ *life) { o.Namespaces = delta.Namespaces{Include: globs} }
-	}
-	for n, globs := range [][]string{{"shop*", "team*"}, {"shop*"}, {"shop*", "team*"}} {
+	var last uint64
+	for n := range 6 {
+		globs := []string{"shop*", "team*"}[:2-n%2]
 		l := live(t, server, m, []string{"p"}, selecting(globs...))
 		l.watching(12)
 		l.snapshotsDone()
 		l.stop()
-		added, deleted := l.deltas["u12/12/ADDED+s"], l.deltas["u12/12/DELETED+i+left"]
-		switch {
-		case n == 0 && (added == nil || added.SnapshotID == "" || added.AsOf != 0),
-			n == 1 && (deleted == nil || deleted.AsOf != 12),
-			n == 2 && (added == nil || added.SnapshotID == "" || added.AsOf <= 12):
-			t.Errorf("with %q: got added %+v, deleted %+v", globs, added, deleted)
+		d := l.deltas[[]string{"u12/12/ADDED+s", "u12/12/DELETED+i+left"}[n%2]]
+		if d == nil || d.Type == delta.Added && d.SnapshotID == "" {
+			t.Fatalf("with %q: got %+v", globs, l.got["p"])
 		}
+		if n == 0 && sequence(d) != 12 || n > 0 && !after(d, last) {
+			t.Errorf("with %q: %s has the sequence %d, and what was sent before it %d", globs, shortID(d), sequence(d), last)
+		}
+		last = sequence(d)
 	}
 	l := live(t, server, m, []string{"p"}, selecting("shop*", "team*"))
 	l.watching(12)
-	server.Write("team/c", false)
-	l.expect("p", "u13/13/ADDED")
-	if d := l.deltas["u13/13/ADDED"]; d.SnapshotID != "" || d.AsOf != 0 {
-		t.Errorf("got %+v", d)
+	got := []string{"u12/12/ADDED+s"}
+	l.expect("p", got...)
+	last = sequence(l.deltas[got[0]])
+	for _, change := range []struct {
+		remove bool
+		want   string
+	}{{false, "u12/13/MODIFIED"}, {true, "u12/14/DELETED"}, {false, "u15/15/ADDED"}} { // fewer changes than edits
+		server.Write("team/b", change.remove)
+		got = append(got, change.want)
+		l.expect("p", got...)
+		l.mu.Lock()
+		d := l.deltas[change.want]
+		l.mu.Unlock()
+		if !after(d, last) || d.SnapshotID != "" {
+			t.Errorf("%s has the sequence %d, and what was sent before it %d", change.want, sequence(d), last)
+		}
+		last = sequence(d)
 	}
+}
+
+// A killed run has sent changes beyond the position that it left. The DELETED of what an edit takes out comes after them by
+// sequence, and so do changes that are sent again, and what comes next.
+func TestSequenceOfAnEditAfterAKill(t *testing.T) {
+	server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+	l := live(t, server, m, []string{"p"}, selecting("shop*", "team*"))
+	l.watching(12)
+	l.snapshotsDone()
+	l.capture()
+	server.Write("team/b", false)
+	server.Write("shop/a", false)
+	l.expect("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u12/13/MODIFIED", "u11/14/MODIFIED")
+	l.crash()
+	l = live(t, server, m, []string{"p"}, selecting("shop*"))
+	server.Write("shop/a", false)
+	l.expect("p", "u12/12/DELETED+i+left", "u11/14/MODIFIED", "u11/15/MODIFIED")
+	if d := l.deltas["u12/12/DELETED+i+left"]; sequence(d) < 14 {
+		t.Errorf("the DELETED has the sequence %d, and what the killed run sent 13", sequence(d))
+	}
+	if one, next := l.deltas["u11/14/MODIFIED"], l.deltas["u11/15/MODIFIED"]; !after(next, sequence(one)) {
+		t.Errorf("got the sequences %d and %d", sequence(one), sequence(next))
+	}
+}
+
+func selecting(globs ...string) func(*Options, *life) {
+	return func(o *Options, _ *life) { o.Namespaces = delta.Namespaces{Include: globs} }
+}
+
+// sequence returns what orders a delta among those of its object.
+func sequence(d *delta.Delta) uint64 {
+	return cmp.Or(d.AsOf, versionNumber(d.Object.ResourceVersion()))
+}
+
+// after reports whether a delta comes after one with a sequence: of two with the same the DELETED is the later.
+func after(d *delta.Delta, last uint64) bool {
+	return sequence(d) > last || sequence(d) == last && d.Type == delta.Deleted
 }

@@ -39,6 +39,8 @@ type Meta struct {
 	// Partial is set after the selection was edited, until a state was read to its end: the known set may lack objects that
 	// are selected now, and hold some that are not, which are looked up.
 	Partial bool `json:"partial,omitempty"`
+	// Edited is the highest sequence of what was sent because the selection was edited, and of changes below it that followed.
+	Edited uint64 `json:"edited,omitempty"`
 	// Refused is why the server refused the position, from the gap until the state that closes it is complete. Meanwhile
 	// the known set is ahead of the position: no watch may resume from there.
 	Refused string `json:"refused,omitempty"`

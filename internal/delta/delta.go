@@ -69,9 +69,9 @@ type Delta struct {
 	FinalStateUnknown bool
 	// Bare marks a delta whose Object was cut down to its identity, since nothing else of it may leave.
 	Bare bool
-	// AsOf takes the place of the resource version in the sequence. It is set on what an edited configuration adds, which comes
-	// after the DELETED of an edit before, and on an inferred DELETED: the resource version by which the object was gone. The object's own changes,
-	// which may have been sent beyond the last known one, all come before it, and those of a successor after it.
+	// AsOf takes the place of the resource version in the sequence. It is set on an inferred DELETED: the resource version by which
+	// the object was gone. The object's own changes, which may have been sent beyond the last known one, all come before it, and
+	// those of a successor after it. And it is set on what would otherwise come before a delta that an edited configuration made.
 	AsOf uint64
 	// Old is the previous version as of the observation; nil if there is none, if no pipeline of the watch needs it, or if it is
 	// unknown.
