@@ -62,9 +62,6 @@ func OpenReplica(dir string, report func(message string, err error)) (*Replica, 
 		}
 		return getJSON(tx.Bucket(metaBucket), metaKey, &r.info)
 	})
-	if err == nil && r.info.Format > format {
-		err = fmt.Errorf("%s has format %d, and this version of kubeferry reads format %d only: start the version that wrote it; %s", r.path, r.info.Format, format, leftAlone)
-	}
 	if err != nil {
 		return nil, errors.Join(err, r.db.Close())
 	}

@@ -147,12 +147,12 @@ func open(path string, info Info) (s *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if db, err = compact(db, path); err != nil {
-		return nil, err
-	}
 	s = &Store{db: db, path: path, sizes: map[string]delta.LogSize{}}
 	if err := s.load(info); err != nil {
 		_ = db.Close() // nothing was written
+		return nil, err
+	}
+	if s.db, err = compact(db, path); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -204,16 +204,13 @@ func begin(path string) error {
 
 // load reads what the last run left.
 func (s *Store) load(fresh Info) error {
-	err := s.db.View(func(tx *bolt.Tx) error {
+	err := s.db.View(func(tx *bolt.Tx) (err error) {
 		meta := tx.Bucket(metaBucket)
 		if meta == nil {
 			return nil // new
 		}
-		if err := json.Unmarshal(meta.Get(metaKey), &s.info); err != nil {
-			return fmt.Errorf("%w: %w", errUnusable, err)
-		}
-		if s.info.Format != format {
-			return fmt.Errorf("%s has format %d, and this version of kubeferry reads format %d only: start the version that wrote it; %s", s.path, s.info.Format, format, leftAlone)
+		if s.info, err = readInfo(meta, s.path); err != nil {
+			return err
 		}
 		logs := tx.Bucket(logsBucket)
 		if logs == nil || tx.Bucket(watchesBucket) == nil {
@@ -249,6 +246,17 @@ func (s *Store) load(fresh Info) error {
 		}
 		return putJSON(tx.Bucket(metaBucket), metaKey, s.info)
 	})
+}
+
+// readInfo returns an error, too, if the file has another format.
+func readInfo(meta *bolt.Bucket, path string) (info Info, err error) {
+	if err := json.Unmarshal(meta.Get(metaKey), &info); err != nil {
+		return info, fmt.Errorf("%w: %w", errUnusable, err)
+	}
+	if info.Format != format {
+		return info, fmt.Errorf("%s has format %d, and this version of kubeferry reads format %d only: start the version that wrote it; %s", path, info.Format, format, leftAlone)
+	}
+	return info, nil
 }
 
 func fileSize(path string) int64 {

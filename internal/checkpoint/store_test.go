@@ -200,12 +200,19 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 
 // A file that may be whole is not touched: a start that cannot read it fails, and says what to do.
 func TestWhatMayPassIsNotSetAside(t *testing.T) {
-	newer := t.TempDir()
-	s, _ := open(t, newer)
-	fill(t, s)
-	if err := errors.Join(s.Commit(&checkpoint.Commit{Info: &checkpoint.Info{Format: 99}}), s.Close()); err != nil {
-		t.Fatal(err)
+	setInfo := func(info string) func(*bolt.Tx) error {
+		return func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("meta"), []byte(info)) }
 	}
+	newer := setInfo(`{"format":99}`)
+	known := func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte("watches")).Bucket([]byte("w1")).Bucket([]byte("known")).Put([]byte("/a"), []byte{9, 9})
+	}
+	logs := func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("logs")) }
+	grow := func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucket([]byte("large"))
+		return errors.Join(err, b.Put([]byte("large"), make([]byte, 8<<20)))
+	}
+	shrink := func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("large")) }
 	notAFile := t.TempDir()
 	if err := os.Mkdir(filepath.Join(notAFile, "kubeferry.db"), 0o700); err != nil {
 		t.Fatal(err)
@@ -215,7 +222,11 @@ func TestWhatMayPassIsNotSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct{ dir, want string }{
-		"another format":             {newer, "has format 99"},
+		"another format":             {changed(t, newer), "has format 99"},
+		"one with other objects":     {changed(t, newer, known), "has format 99"},
+		"one with other buckets":     {changed(t, newer, logs), "has format 99"},
+		"one that is mostly free":    {changed(t, newer, grow, shrink), "has format 99"},
+		"an unknown format":          {changed(t, setInfo(`{}`), known), "has format 0"},
 		"a directory":                {notAFile, "is a directory"},
 		"an error of the filesystem": {loop, "too many levels of symbolic links"},
 	} {
@@ -231,6 +242,28 @@ func TestWhatMayPassIsNotSetAside(t *testing.T) {
 			}
 		})
 	}
+}
+
+// changed returns the directory of a file that was changed in transactions.
+func changed(t *testing.T, changes ...func(*bolt.Tx) error) string {
+	t.Helper()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	fill(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(filepath.Join(dir, "kubeferry.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range changes {
+		err = errors.Join(err, db.Update(change))
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // fill commits watches with known sets and logs, in several commits, so that pages are used again.

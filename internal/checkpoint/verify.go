@@ -63,6 +63,11 @@ func verify(path string) (err error) {
 		if size := tx.Size(); info.Size() < size {
 			return fmt.Errorf("%w: cut short: %d bytes of %d", errUnusable, info.Size(), size)
 		}
+		if meta := tx.Bucket(metaBucket); meta != nil { // else it is new
+			if _, err := readInfo(meta, path); err != nil {
+				return err // another format may have what looks like damage below
+			}
+		}
 		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 			switch {
 			case bytes.Equal(name, watchesBucket):
