@@ -9,6 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -52,9 +53,9 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		}
 		return
 	}
-	if n.isNull() && v.Kind() != reflect.Struct {
-		// Not the same as no key at all: tls: would be plaintext, and a pipeline whose sources are all commented out would
-		// take every source.
+	if n.isNull() && (v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[delta.Namespaces]()) {
+		// Not the same as no key at all: tls: would be plaintext, and where all below namespaces: or sources: is commented out, all
+		// would be taken.
 		advice := "fill it in"
 		if v.Kind() == reflect.Pointer {
 			advice = fmt.Sprintf("write %s: {} to use it with its defaults", strings.TrimPrefix(lastStep(path), "."))
@@ -72,7 +73,7 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		}
 		d.value(n, path, v.Elem(), enum)
 	case reflect.Struct:
-		// A null is a section without keys. Where no key is required, that is the same as no section.
+		// Another null is a section without keys. Where no key is required, that is the same as no section.
 		if n.isNull() || d.is(n, path, yaml.MappingNode, v.Type()) {
 			d.structure(n, path, v)
 		}

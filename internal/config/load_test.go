@@ -257,6 +257,11 @@ func TestEmptySection(t *testing.T) {
 			t.Errorf("tls: %s: got %v, want %s", null, faults, want)
 		}
 	}
+	// Where the globs below it are commented out, a source would watch every namespace.
+	faults := faultsOf(t, strings.Replace(minimal, "resources:", "namespaces: , resources:", 1), nil)
+	if len(faults) != 1 || faults[0].Path != "sources[0].namespaces" || !strings.HasPrefix(faults[0].Message, "is empty: ") {
+		t.Errorf("namespaces: got %v", faults)
+	}
 	config, _ := parse(t, with("{}"), nil)
 	if config.Sinks[0].Config.(*fakeKafka).TLS == nil {
 		t.Error("tls: {} does not use TLS")
