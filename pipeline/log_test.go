@@ -294,6 +294,35 @@ func TestRestartDeliversTheLogFirst(t *testing.T) {
 	}
 }
 
+// What waits was filtered and transformed before an edit; its format is the new one.
+func TestWhatWaitsThroughAnEdit(t *testing.T) {
+	sink, b := &script{}, newLogbook()
+	sink.set(func(int, []sinks.Record) error { return errDown })
+	p, stop := launch(sink, &letters{}, spilling(b, 4<<10, 1<<30))
+	defer stop()
+	d := change(t, "o", 1)
+	mustTake(t, p, d)
+	b.commit(p)
+	stop()
+
+	var body string
+	sink.set(func(_ int, batch []sinks.Record) error {
+		body = string(batch[0].Body)
+		return nil
+	})
+	p, stop = launch(sink, &letters{}, func(o *Options) {
+		spilling(b, 4<<10, 1<<30)(o)
+		o.Format, o.Filters, o.Transforms = FormatRaw, []Filter{TypesFilter{delta.Added}}, []Transform{RenameTransform{renaming(t, "spec", "renamed")}}
+	})
+	defer stop()
+	defer b.every(p)()
+	settled(t, p, b)
+	stop()
+	if want := string(d.Object.JSON()); body != want {
+		t.Errorf("got %s, want %s", body, want)
+	}
+}
+
 // A log that cannot be read holds its part back until it can, and is not given up.
 func TestLogThatCannotBeRead(t *testing.T) {
 	sink, b := &script{}, newLogbook()
