@@ -299,6 +299,13 @@ func TestWhatEditsTakeAndAddAgain(t *testing.T) {
 	got := []string{"u12/12/ADDED+s"}
 	l.expect("p", got...)
 	last = sequence(l.deltas[got[0]])
+	l.request()
+	l.snapshotsDone()
+	got = append(got, "u11/11/ADDED+s", "u12/12/ADDED+s")
+	l.expect("p", got...)
+	if d := l.deltas[got[2]]; sequence(d) < last {
+		t.Errorf("a snapshot has the sequence %d, and what was sent before it %d", sequence(d), last)
+	}
 	for _, change := range []struct {
 		remove bool
 		want   string
@@ -336,6 +343,34 @@ func TestSequenceOfAnEditAfterAKill(t *testing.T) {
 	}
 	if one, next := l.deltas["u11/14/MODIFIED"], l.deltas["u11/15/MODIFIED"]; !after(next, sequence(one)) {
 		t.Errorf("got the sequences %d and %d", sequence(one), sequence(next))
+	}
+}
+
+// What the same edit infers of a name that came back keeps its order, too.
+func TestSequenceOfWhatWasRecreatedBeforeAnEdit(t *testing.T) {
+	server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+	l := live(t, server, m, []string{"p"}, selecting("shop*", "team*"))
+	l.watching(12)
+	l.snapshotsDone()
+	l.capture()
+	l.crash()
+	server.Write("team/b", true)  // 13
+	server.Write("team/b", false) // 14
+	server.Compact()              // 15
+	l = live(t, server, m, []string{"p"}, selecting("shop*", "team*", "other*"))
+	l.expect("p", "gap 12-15", "u12/12/DELETED+i", "u14/14/ADDED+i")
+	if deleted, added := l.deltas["u12/12/DELETED+i"], l.deltas["u14/14/ADDED+i"]; sequence(deleted) < 14 || !after(added, sequence(deleted)) {
+		t.Errorf("got the sequences %d and %d", sequence(deleted), sequence(added))
+	}
+}
+
+// Watches that become one had edits of their own.
+func TestMergedMeta(t *testing.T) {
+	m := Meta{Position: "5", Edited: 3}
+	m.merge(Meta{Position: "5", Edited: 7})
+	m.merge(Meta{Position: "5", Edited: 4})
+	if m.Edited != 7 || m.Refused != "" {
+		t.Errorf("got %+v", m)
 	}
 }
 

@@ -225,7 +225,8 @@ func (l lifeRecipient) Offer(_ context.Context, d *delta.Delta, _ bool, record f
 		}
 		l.room[name]--
 	}
-	l.got[name] = append(l.got[name], l.text(d))
+	text := l.text(d)
+	l.got[name], l.deltas[text] = append(l.got[name], text), d
 	record(l.passes == nil || l.passes(name, d.Object))
 	return true
 }
