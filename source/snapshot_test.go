@@ -333,7 +333,7 @@ func TestSequenceOfAnEditAfterAKill(t *testing.T) {
 	l.capture()
 	server.Write("team/b", false)
 	server.Write("shop/a", false)
-	l.expect("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u12/13/MODIFIED", "u11/14/MODIFIED")
+	l.expectSet("p", "u11/11/ADDED+s", "u11/14/MODIFIED", "u12/12/ADDED+s", "u12/13/MODIFIED")
 	l.crash()
 	l = live(t, server, m, []string{"p"}, selecting("shop*"))
 	server.Write("shop/a", false)
