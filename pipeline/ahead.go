@@ -16,6 +16,9 @@ import (
 // memory. It takes no room in the backlog. One that fails stays in the log, as if it had not been read; one that gets through
 // is skipped when the cursor comes to it.
 
+// maxSuspects is how many candidates of suspect namespaces are passed over for one of another.
+const maxSuspects = 8
+
 // maxScanned bounds the objects of which the numbers of candidates are kept; each takes about 40 bytes.
 const maxScanned = 50_000
 
@@ -85,12 +88,15 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 }
 
 // chooseCandidate reads one of the entries that were found, by chance, rather a new one than an old one: changes that were
-// not tried yet are at the end, and none may be good among the last.
+// not tried yet are at the end, and none may be good among the last. A suspect namespace has the candidate only if all of several
+// that were read are of such.
 func (p *Pipeline) chooseCandidate(cursor uint64) error {
 	s := &p.scan
 	passed, _ := slices.BinarySearch(s.firsts, cursor)
 	s.firsts = s.firsts[passed:]
-	for count := len(s.firsts); count > 0; count-- {
+	suspects := 0
+	for len(s.firsts) > 0 {
+		count := len(s.firsts)
 		at := count - 1 - int(float64(count)*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
 		entries, err := p.options.Log.Read(s.firsts[at], 1)
 		if err != nil {
@@ -100,6 +106,11 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 			i := p.logged(entries[0])
 			p.mu.Lock()
 			usable := p.usable(i)
+			if usable && suspects < maxSuspects && p.backlog.suspects[i.ref.Namespace] > 0 {
+				p.mu.Unlock()
+				suspects++
+				continue
+			}
 			if usable {
 				p.log.candidate = i
 				p.signal()

@@ -74,7 +74,8 @@ type backlog struct {
 func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	// The default limiter's overall bucket of 10/s would make a thousand failed objects wait for 90 s.
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[*objectQueue](retry.Initial, retry.Max)
-	objects := &readyQueue{ready: ready, probed: map[string]struct{}{}}
+	suspects := map[string]int{}
+	objects := &readyQueue{ready: ready, probed: map[string]struct{}{}, suspects: suspects}
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[*objectQueue]{
 		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[*objectQueue]{
 			Name: name,
@@ -87,7 +88,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	return &backlog{
 		queue: queue, ready: objects, limiter: limiter,
 		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, failing: map[*objectQueue]struct{}{},
-		suspects: map[string]int{},
+		suspects: suspects,
 	}
 }
 
@@ -230,6 +231,8 @@ type readyQueue struct {
 	order order
 	// probed are the namespaces that had their turn.
 	probed map[string]struct{}
+	// suspects are the backlog's, which the pipeline's mutex guards: it is held during Pop.
+	suspects map[string]int
 }
 
 // Touch implements [workqueue.Queue].
@@ -265,12 +268,13 @@ func (q *readyQueue) Pop() *objectQueue {
 	return o
 }
 
-// untried returns the place of the next object in the order untriedFirst. Without turns, whoever makes new objects all the time
-// that the sink refuses would have all of the probes.
+// untried returns the place of the next object in the order untriedFirst: of a namespace that is not suspect, if there is one. Without
+// turns, whoever makes new objects all the time that the sink refuses would have all of the probes.
 func (q *readyQueue) untried() int {
 	newest := -1
+	clean := slices.ContainsFunc(q.objects, func(o *objectQueue) bool { return !o.failing && q.suspects[o.ref.Namespace] == 0 })
 	for i, o := range slices.Backward(q.objects) {
-		if o.failing {
+		if o.failing || clean && q.suspects[o.ref.Namespace] > 0 {
 			continue
 		}
 		if newest < 0 {

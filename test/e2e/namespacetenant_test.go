@@ -25,7 +25,6 @@ import (
 // many managers, that hang in their deletion, are recreated at once, come in floods, hold odd JSON, or are expensive in a filter's
 // expression. Every change arrives, in order, and those of another namespace within 5 s.
 func TestTenantOfOneNamespace(t *testing.T) {
-	t.Parallel()
 	config := plane(t).Config()
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
 		t.Fatal(err)
