@@ -162,7 +162,7 @@ const (
 // readBack moves items from the log into memory as there is room, until ctx ends.
 func (p *Pipeline) readBack(ctx context.Context) {
 	for {
-		p.readParked(ctx)
+		more := p.readParked(ctx)
 		p.mu.Lock()
 		cursor, written, ready := p.log.cursor, p.log.written, p.readable()
 		p.mu.Unlock()
@@ -185,7 +185,7 @@ func (p *Pipeline) readBack(ctx context.Context) {
 		p.admitUnwritten()
 		ready = ready && len(entries) > 0 && p.readable()
 		p.mu.Unlock()
-		if ready && ctx.Err() == nil {
+		if (ready || more) && ctx.Err() == nil {
 			continue
 		}
 		select {

@@ -110,32 +110,32 @@ func (p *Pipeline) unload(i *item) parked {
 	return parked{i.seq, i.observed}
 }
 
-// readParked reads what was parked of the objects that go on.
-func (p *Pipeline) readParked(ctx context.Context) {
-	for {
-		p.mu.Lock()
-		full := p.log.returned > 0 && p.budget.memory > p.options.MaxBytes*3/8 // less than the rest of the log needs to be read
-		if len(p.log.returning) == 0 || full || ctx.Err() != nil {
-			p.mu.Unlock()
-			return
-		}
-		o := p.log.returning[0]
-		wanted := o.parked[:min(len(o.parked), loadItems)]
-		most := min(loadBytes, p.options.MaxBytes/2-p.budget.memory) // many may come back at once
+// readParked reads what was parked of one object that goes on, and reports whether another one may be read. The rest of the log is
+// read in turn: large objects that fail come back often.
+func (p *Pipeline) readParked(ctx context.Context) (more bool) {
+	p.mu.Lock()
+	full := p.log.returned > 0 && p.budget.memory > p.options.MaxBytes*3/8 // less than the rest of the log needs to be read
+	if len(p.log.returning) == 0 || full || ctx.Err() != nil {
 		p.mu.Unlock()
-
-		entries, err := p.readEntries(wanted, most)
-		if err != nil {
-			p.logger.Error("cannot read what waits in the log; it goes on waiting",
-				"resource", delta.ResourceName(o.ref.Resource), "namespace", o.ref.Namespace, "name", o.ref.Name, "err", err)
-			p.pauseReading(ctx)
-			return
-		}
-		p.mu.Lock()
-		p.log.returning = p.log.returning[1:]
-		p.comeBack(o, entries)
-		p.mu.Unlock()
+		return false
 	}
+	o := p.log.returning[0]
+	wanted := o.parked[:min(len(o.parked), loadItems)]
+	most := min(loadBytes, p.options.MaxBytes/2-p.budget.memory) // many may come back at once
+	p.mu.Unlock()
+
+	entries, err := p.readEntries(wanted, most)
+	if err != nil {
+		p.logger.Error("cannot read what waits in the log; it goes on waiting",
+			"resource", delta.ResourceName(o.ref.Resource), "namespace", o.ref.Namespace, "name", o.ref.Name, "err", err)
+		p.pauseReading(ctx)
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.log.returning = p.log.returning[1:]
+	p.comeBack(o, entries)
+	return len(p.log.returning) > 0
 }
 
 // readEntries reads of the entries that are wanted until they have so many bytes, but at least one.

@@ -108,8 +108,9 @@ func (e *exporter) WaitAnswered(code string, n float64) {
 // checkLedgers compares what each pipeline took with what became of it, in one scrape.
 func (e *exporter) checkLedgers() {
 	e.tb.Helper()
-	m := e.Metrics()
-	for _, p := range e.Status().Pipelines {
+	pipelines := e.Status().Pipelines
+	m := e.Metrics() // after the status: the metrics of what it lists exist
+	for _, p := range pipelines {
 		label := "pipeline=" + p.Name
 		get := func(name string) float64 { return m.sum("kubeferry_"+name, label) }
 		in := get("deltas_received_total") + get("deltas_restored_total")
