@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"maps"
@@ -11,13 +12,14 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// While the breaker is tripped and memory is taken, the log is not read on: all that is in memory may be what the sink
-// refuses. So every second probe is a candidate from beyond the cursor: the first delta there of an object that has none in
-// memory. It takes no room in the backlog. One that fails stays in the log, as if it had not been read; one that gets through
-// is skipped when the cursor comes to it.
+// While memory is taken, the log is not read on: all that is in memory may be what the sink refuses. So while the breaker is
+// tripped every second probe is a candidate from beyond the cursor: the first delta there of an object that has none in
+// memory. While it is not, and there are suspect namespaces, candidates of others are sent one by one. A candidate takes no room in
+// the backlog. One that fails stays in the log, as if it had not been read; one that gets through is skipped when the cursor comes
+// to it.
 
-// maxSuspects is how many candidates of suspect namespaces are passed over for one of another.
-const maxSuspects = 8
+// maxDraws is how many candidates of suspect namespaces are passed over for one of another.
+const maxDraws = 32
 
 // maxScanned bounds the objects of which the numbers of candidates are kept; each takes about 40 bytes.
 const maxScanned = 50_000
@@ -26,11 +28,16 @@ const maxScanned = 50_000
 type scan struct {
 	// end is up to where the log was scanned.
 	end uint64
-	// firsts are the numbers of the first deltas of objects there.
-	firsts []uint64
+	// firsts are the first deltas of objects there.
+	firsts []scanned
 	// seen has a hash of each object there, and of each watch with a notice.
 	seen map[uint64]struct{}
 	seed maphash.Seed
+}
+
+type scanned struct {
+	seq       uint64
+	namespace string
 }
 
 // note takes note of entries that were read from the end of the scan on, up to a number. Behind a notice, nothing of its watch
@@ -52,7 +59,7 @@ func (s *scan) note(entries []delta.Entry, written uint64) {
 		_, behindNotice := s.seen[maphash.Comparable(s.seed, e.Delta.Watch)]
 		s.seen[object] = struct{}{}
 		if !seen && !behindNotice && e.Unsendable == "" {
-			s.firsts = append(s.firsts, e.Seq)
+			s.firsts = append(s.firsts, scanned{e.Seq, e.Delta.Ref().Namespace})
 		}
 	}
 	if len(entries) == 0 || entries[len(entries)-1].Seq >= written {
@@ -67,7 +74,8 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		p.mu.Lock()
 		l := &p.log
 		cursor, written := l.cursor, l.written
-		needed := p.breaker.tripped && l.candidate == nil && l.behind > 0 && cursor < written && !p.readable()
+		wanted := p.breaker.tripped || len(p.backlog.suspects) > 0
+		needed := wanted && l.candidate == nil && l.behind > 0 && cursor < written && !p.readable()
 		p.mu.Unlock()
 		if !needed {
 			return nil
@@ -88,29 +96,25 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 }
 
 // chooseCandidate reads one of the entries that were found, by chance, rather a new one than an old one: changes that were
-// not tried yet are at the end, and none may be good among the last. A suspect namespace has the candidate only if all of several
-// that were read are of such.
+// not tried yet are at the end, and none may be good among the last.
 func (p *Pipeline) chooseCandidate(cursor uint64) error {
 	s := &p.scan
-	passed, _ := slices.BinarySearch(s.firsts, cursor)
+	passed, _ := slices.BinarySearchFunc(s.firsts, cursor, func(e scanned, cursor uint64) int { return cmp.Compare(e.seq, cursor) })
 	s.firsts = s.firsts[passed:]
-	suspects := 0
 	for len(s.firsts) > 0 {
-		count := len(s.firsts)
-		at := count - 1 - int(float64(count)*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
-		entries, err := p.options.Log.Read(s.firsts[at], 1)
+		at := p.draw()
+		if at < 0 {
+			return nil
+		}
+		seq := s.firsts[at].seq
+		entries, err := p.options.Log.Read(seq, 1)
 		if err != nil {
 			return err
 		}
-		if len(entries) > 0 && entries[0].Seq == s.firsts[at] && entries[0].Delta != nil {
+		if len(entries) > 0 && entries[0].Seq == seq && entries[0].Delta != nil {
 			i := p.logged(entries[0])
 			p.mu.Lock()
 			usable := p.usable(i)
-			if usable && suspects < maxSuspects && p.backlog.suspects[i.ref.Namespace] > 0 {
-				p.mu.Unlock()
-				suspects++
-				continue
-			}
 			if usable {
 				p.log.candidate = i
 				p.signal()
@@ -125,6 +129,24 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 	return nil
 }
 
+// draw returns which of the entries that were found is the next candidate, rather one whose namespace is not suspect; -1 for none: one
+// that is suspect is only sent as a probe.
+func (p *Pipeline) draw() (at int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	firsts := p.scan.firsts
+	for range maxDraws {
+		at = len(firsts) - 1 - int(float64(len(firsts))*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
+		if p.backlog.suspects[firsts[at].namespace] == 0 {
+			return at
+		}
+	}
+	if p.breaker.tripped {
+		return at
+	}
+	return -1
+}
+
 // usable reports whether a delta beyond the cursor may be sent now. p.mu is held.
 func (p *Pipeline) usable(i *item) bool {
 	_, taken := p.log.taken[i.seq]
@@ -132,7 +154,7 @@ func (p *Pipeline) usable(i *item) bool {
 	return i.seq >= p.log.cursor && !taken && !held && p.backlog.objects[i.ref] == nil
 }
 
-// fillAhead fills a probe with the candidate, if there is one. p.mu is held.
+// fillAhead fills a batch with the candidate, if there is one. p.mu is held.
 func (p *Pipeline) fillAhead(b *batch) {
 	i := p.log.candidate
 	if i == nil {
@@ -146,7 +168,7 @@ func (p *Pipeline) fillAhead(b *batch) {
 	}
 }
 
-// settleAhead settles a probe that came from beyond the cursor. p.mu is held.
+// settleAhead settles a batch that came from beyond the cursor. p.mu is held.
 func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 	l, i := &p.log, b.items[0]
 	if v.keep || v.results[0] == failed {

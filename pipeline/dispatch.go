@@ -162,6 +162,13 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 		return nil, wait
 	}
 	b := newBatch()
+	if p.aheadNext = !p.aheadNext; p.aheadNext { // what is in memory has its turn too: it makes room when it is sent, or was tried
+		p.fillAhead(b)
+	}
+	if b.ahead {
+		b.closed = true
+		return b, 0
+	}
 	most := p.options.Limits.MaxRecords
 	if p.breaker.trials > 0 {
 		if b.order, most = untriedFirst, 1; p.breaker.trials%2 == 0 {
@@ -170,6 +177,9 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 	}
 	p.fill(b, most)
 	if len(b.items) == 0 {
+		p.fillAhead(b)
+	}
+	if len(b.items) == 0 {
 		p.recycle(b)
 		return nil, wait
 	}
@@ -177,6 +187,7 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 		p.breaker.trials--
 		b.closed = true
 	}
+	b.closed = b.closed || b.ahead
 	return b, 0
 }
 

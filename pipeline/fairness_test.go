@@ -430,6 +430,57 @@ func TestRefusedObjectsLeaveRoom(t *testing.T) {
 	}
 }
 
+// Large objects that the sink refuses, and that come first in a log after a restart, leave room for the changes of another namespace:
+// these are sent from beyond the log's cursor until it passes the others.
+func TestLargeRefusedObjectsFirstInTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: 100 * time.Millisecond}
+		b := newLogbook()
+		adjust := func(o *Options) {
+			spilling(b, 2<<20, 1<<30)(o)
+			o.Retry = Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
+			o.Limits = sinks.Limits{MaxRecords: 1, MaxBytes: 1 << 20, Concurrency: 8, Timeout: 10 * time.Second}
+		}
+		p, stop := launch(sink, &letters{}, adjust)
+		endCommits := b.commits(p, 200*time.Millisecond)
+		for n := range 40 {
+			mustTake(t, p, inNamespace(t, largeChange(t, fmt.Sprint("bad-", n), n+1, 28<<10), "tenant"))
+		}
+		time.Sleep(time.Second)
+		endCommits()
+		stop()
+		b.commit(p)
+		p, stop = launch(sink, &letters{}, adjust)
+		defer stop()
+		defer b.commits(p, 200*time.Millisecond)()
+		time.Sleep(10 * time.Second)
+		sent := map[string]time.Time{}
+		for n := range 50 * 10 {
+			name := fmt.Sprint("good-", n)
+			sent[name] = time.Now()
+			mustTake(t, p, change(t, name, 10_000+n))
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		var waits []time.Duration
+		for name, at := range sent {
+			if took, ok := sink.took[name]; ok {
+				waits = append(waits, took.Sub(at))
+			}
+		}
+		slices.Sort(waits)
+		if len(waits) < len(sent) {
+			t.Fatalf("%d of %d arrived", len(waits), len(sent))
+		}
+		t.Logf("p50 %v, p99 %v, %d calls", waits[len(waits)/2], waits[len(waits)*99/100], sink.calls)
+		if p99 := waits[len(waits)*99/100]; p99 > 5*time.Second {
+			t.Errorf("the p99 of good changes is %v", p99)
+		}
+	})
+}
+
 // An object that failed in one batch with refused ones does not meet them again after each backoff, where few other changes
 // show that the sink works.
 func TestBackoffsOfABatchPart(t *testing.T) {

@@ -106,6 +106,7 @@ type Pipeline struct {
 	apart                  apartQueue
 	apartCalls, aloneCalls int
 	apartNext              bool
+	aheadNext              bool // the next batch is a candidate from beyond the log's cursor, if there is one
 	budget                 memoryBudget
 	log                    logState
 	scan                   scan // of the reader of the log only
