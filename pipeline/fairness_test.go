@@ -164,13 +164,7 @@ func TestRefusedObjectsAreToldFromAnotherNamespace(t *testing.T) {
 						mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1))
 						time.Sleep(5 * time.Millisecond)
 					}
-					sent := map[string]time.Time{}
-					for n := range 50 * 6 {
-						name := fmt.Sprint("good-", n)
-						sent[name] = time.Now()
-						mustTake(t, p, change(t, name, 10_000+n))
-						time.Sleep(20 * time.Millisecond)
-					}
+					sent := takeGood(t, p, 50*6)
 					time.Sleep(5 * time.Second)
 					sink.mu.Lock()
 					defer sink.mu.Unlock()
@@ -300,6 +294,18 @@ func rejected(context.Context) error {
 // changeIn is change in another namespace.
 func changeIn(t testing.TB, namespace, name string, version int) *delta.Delta {
 	return inNamespace(t, change(t, name, version), namespace)
+}
+
+// takeGood hands fifty changes a second over that the sink takes, and returns when each was.
+func takeGood(t testing.TB, p *Pipeline, count int) map[string]time.Time {
+	sent := map[string]time.Time{}
+	for n := range count {
+		name := fmt.Sprint("good-", n)
+		sent[name] = time.Now()
+		mustTake(t, p, change(t, name, 10_000+n))
+		time.Sleep(20 * time.Millisecond)
+	}
+	return sent
 }
 
 // inNamespace puts the object of a delta into another namespace.
@@ -454,13 +460,7 @@ func TestLargeRefusedObjectsFirstInTheLog(t *testing.T) {
 		defer stop()
 		defer b.commits(p, 200*time.Millisecond)()
 		time.Sleep(10 * time.Second)
-		sent := map[string]time.Time{}
-		for n := range 50 * 10 {
-			name := fmt.Sprint("good-", n)
-			sent[name] = time.Now()
-			mustTake(t, p, change(t, name, 10_000+n))
-			time.Sleep(20 * time.Millisecond)
-		}
+		sent := takeGood(t, p, 50*10)
 		time.Sleep(10 * time.Second)
 		sink.mu.Lock()
 		defer sink.mu.Unlock()

@@ -138,7 +138,7 @@ func (b *logbook) lie() {
 // every commits whenever asked to, and otherwise every millisecond, until stop.
 func (b *logbook) every(p *Pipeline) (stop func()) { return b.commits(p, time.Millisecond) }
 
-// commits commits whenever asked to, and otherwise at intervals, until stop.
+// commits commits on request, and otherwise at intervals, until stop.
 func (b *logbook) commits(p *Pipeline, interval time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

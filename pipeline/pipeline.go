@@ -51,7 +51,7 @@ type Options struct {
 	Limits       sinks.Limits
 	// Slots bounds the calls of a sink that several pipelines share; nil for no bound.
 	Slots *sinks.Share
-	// Permit is asked before each call of the sink; nil permits all.
+	// Permit is entered before each call of the sink; nil permits all.
 	Permit Permit
 	// DeadLetter takes the records that can never be delivered.
 	DeadLetter DeadLetter

@@ -12,7 +12,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
 
-// Whoever makes many changes that are expensive in an expression has them stopped early, and nobody else: no other namespace, nor
+// Whoever makes many changes that are expensive in an expression has them stopped early, and no one else: no other namespace, nor
 // what is cheap in his own.
 func TestExpensiveChangesOfANamespace(t *testing.T) {
 	pairs := `object.pad.split("").all(x, object.pad.split("").all(y, x == y))`

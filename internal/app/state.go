@@ -30,7 +30,7 @@ type state struct {
 
 	// permit lets deliveries begin; nil without replicas.
 	permit pipeline.Permit
-	// historyLost is why there is no state although another replica had one; empty if there is, or nobody had.
+	// historyLost is why there is no state although another replica had one; empty if there is state, or no replica had any.
 	historyLost string
 
 	rolledBack atomic.Bool

@@ -86,7 +86,7 @@ func (r *Replica) BeginCopy() error {
 	if err != nil {
 		return err
 	}
-	db.NoSync = true // nobody reads it before it is whole
+	db.NoSync = true // a file that is not complete is never opened
 	r.next = db
 	return nil
 }

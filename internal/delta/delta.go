@@ -57,7 +57,7 @@ type Delta struct {
 	Object *Object
 	// Observed is when kubeferry first saw the change.
 	Observed time.Time
-	// Snapshot marks a delta of the state that exists, sent because a pipeline does not have it or asked for it.
+	// Snapshot marks a delta of the state that exists, sent because a pipeline does not have it, or a snapshot was requested.
 	Snapshot bool
 	// SnapshotID is the [Mark.Snapshot] of the marks around the delta; empty if there are none. Transports do not deduplicate
 	// between snapshots: what one of them drops would be missing between the marks.

@@ -80,7 +80,7 @@ func (l *leases) put(lease *coordinationv1.Lease, uid types.UID) (*coordinationv
 	return l.lease.DeepCopy(), nil
 }
 
-// edit changes the Lease as somebody with kubectl does.
+// edit changes the Lease as `kubectl edit` does.
 func (l *leases) edit(change func(*coordinationv1.Lease)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -221,7 +221,7 @@ func (c *slowCopy) Apply(changes []checkpoint.Changes) error {
 	return c.Replica.Apply(changes)
 }
 
-// TestSlowStandby is dropped when too much waits for it: the leader waits for nobody. It begins anew.
+// TestSlowStandby is dropped when too much waits for it: the leader does not wait. It begins a new copy.
 func TestSlowStandby(t *testing.T) {
 	l := lead(t)
 	slow := &slowCopy{Replica: replicaIn(t, t.TempDir()), until: make(chan struct{})}
