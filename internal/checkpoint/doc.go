@@ -15,5 +15,6 @@
 //	logs/<pipeline>/...   sequence number → entry
 //	deadLetters           number → letter
 //
-// A file that cannot be used is set aside under another name and never deleted.
+// Before bbolt opens the file for writing, every page in use is read and checked (pages.go). A file that is certainly damaged is
+// set aside under another name and never deleted.
 package checkpoint

@@ -45,6 +45,9 @@ func OpenReplica(dir string, report func(message string, err error)) (*Replica, 
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	err := verify(r.path)
+	if err == nil {
+		err = r.open()
+	}
 	if errors.Is(err, errUnusable) {
 		report("the copy of the leader's state cannot be used; waiting for another", err)
 		r.unusable = err
@@ -53,19 +56,28 @@ func OpenReplica(dir string, report func(message string, err error)) (*Replica, 
 	if err != nil {
 		return nil, err
 	}
-	if r.db, err = openFile(r.path); err != nil {
-		return nil, err
+	return r, nil
+}
+
+// open opens the file, which is verified.
+func (r *Replica) open() error {
+	db, err := openFile(r.path)
+	if err != nil {
+		return err
 	}
-	err = r.db.View(func(tx *bolt.Tx) error {
-		if tx.Bucket(metaBucket) == nil {
-			return nil // nothing was committed
-		}
-		return getJSON(tx.Bucket(metaBucket), metaKey, &r.info)
+	err = guarded(r.path, func() error {
+		return db.View(func(tx *bolt.Tx) error {
+			if tx.Bucket(metaBucket) == nil {
+				return nil // nothing was committed
+			}
+			return getJSON(tx.Bucket(metaBucket), metaKey, &r.info)
+		})
 	})
 	if err != nil {
-		return nil, errors.Join(err, r.db.Close())
+		return errors.Join(err, db.Close())
 	}
-	return r, nil
+	r.db = db
+	return nil
 }
 
 // Info returns what the copy holds about the leader's run. It is the zero value for an empty one.
@@ -115,7 +127,7 @@ func (r *Replica) Apply(changes []Changes) error {
 	if db == nil {
 		return errors.New("changes without a copy")
 	}
-	err := guarded(func() error {
+	err := guarded(r.path, func() error {
 		return db.Update(func(tx *bolt.Tx) error {
 			for _, c := range changes {
 				if err := c.apply(tx); err != nil {
@@ -137,16 +149,6 @@ func (r *Replica) Apply(changes []Changes) error {
 	return nil
 }
 
-// guarded makes bbolt's panic on a damaged page an error.
-func guarded(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("damaged: %v", p)
-		}
-	}()
-	return f()
-}
-
 // EndCopy makes the copy that was begun the one in the directory. The former file is set aside if it holds what is waiting
 // nowhere else.
 func (r *Replica) EndCopy() error {
@@ -156,7 +158,7 @@ func (r *Replica) EndCopy() error {
 		return errors.New("no copy was begun")
 	}
 	var info Info
-	err := guarded(func() error {
+	err := guarded(r.path, func() error {
 		return r.next.View(func(tx *bolt.Tx) error {
 			for _, name := range [][]byte{metaBucket, watchesBucket, logsBucket} {
 				if tx.Bucket(name) == nil {

@@ -311,24 +311,45 @@ func TestCopyThatIsNotWhole(t *testing.T) {
 	}
 }
 
-// TestDamagedReplica counts as empty, and is set aside when a copy takes its place.
+// A copy that is damaged counts as empty, and is set aside when a copy takes its place.
 func TestDamagedReplica(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "kubeferry.db"), []byte(strings.Repeat("damage", 3000)), 0o600); err != nil {
+	files := map[string][]byte{"text": []byte(strings.Repeat("damage", 3000))}
+	whole := t.TempDir()
+	filled, _ := open(t, whole)
+	fill(t, filled)
+	if err := filled.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, _ := open(t, t.TempDir())
-	s.Lead(checkpoint.Stamp{Lineage: "l", Term: 2}, new(tapped).tap)
-	if err := s.Commit(&checkpoint.Commit{}); err != nil {
-		t.Fatal(err)
+	for _, at := range []int{15, 16 + 7, 16 + 11, 16 + 15} {
+		content, err := os.ReadFile(filepath.Join(whole, "kubeferry.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for page := 2 * os.Getpagesize(); page < len(content); page += os.Getpagesize() {
+			content[page+at] ^= 4
+		}
+		files[fmt.Sprint("byte ", at, " of each page")] = content
 	}
-	r, reports := openReplica(t, dir)
-	if r.Info().Replica != nil {
-		t.Errorf("%+v", r.Info())
-	}
-	copyAll(t, s, r)
-	aside, err := filepath.Glob(filepath.Join(dir, "*.set-aside-*"))
-	if err != nil || len(aside) != 1 || len(*reports) != 2 {
-		t.Errorf("set aside: %v %v; %v", aside, err, *reports)
+	for name, content := range files {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "kubeferry.db"), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, _ := open(t, t.TempDir())
+			s.Lead(checkpoint.Stamp{Lineage: "l", Term: 2}, new(tapped).tap)
+			if err := s.Commit(&checkpoint.Commit{}); err != nil {
+				t.Fatal(err)
+			}
+			r, reports := openReplica(t, dir)
+			if r.Info().Replica != nil {
+				t.Errorf("%+v", r.Info())
+			}
+			copyAll(t, s, r)
+			aside, err := filepath.Glob(filepath.Join(dir, "*.set-aside-*"))
+			if err != nil || len(aside) != 1 || len(*reports) != 2 {
+				t.Errorf("set aside: %v %v; %v", aside, err, *reports)
+			}
+		})
 	}
 }

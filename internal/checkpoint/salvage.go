@@ -5,10 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
-	"slices"
-
-	bolt "go.etcd.io/bbolt"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -23,68 +19,91 @@ type Salvaged struct {
 	Letter func(letter []byte) error
 }
 
+// maxReported bounds how much of a damaged file is named.
+const maxReported = 10
+
 // Salvage reads what can be read of a state file that was set aside. It leaves the file alone. Its error joins what could not be
 // read: each page that is damaged hides what is behind it in its bucket.
 func Salvage(path string, to Salvaged) error {
-	var db *bolt.DB
-	err := readable(func() (err error) {
-		db, err = bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
-		return err
+	var damage []error
+	more := 0
+	note := func(err error) error {
+		if len(damage) < maxReported {
+			damage = append(damage, err)
+		} else {
+			more++
+		}
+		return nil
+	}
+	err := readPages(path, note, func(f *pageFile, root storedBucket) error {
+		found, err := f.read(root, true, func(_, _ []byte) error { return nil })
+		if err != nil {
+			return err
+		}
+		top := map[string]storedBucket{}
+		for _, b := range found {
+			top[b.name] = b
+		}
+		return errors.Join(salvageInfo(f, top, to), salvageLogs(f, top, to), salvageLetters(f, top, to))
 	})
-	if err != nil {
+	if err != nil && len(damage) == 0 {
 		return fmt.Errorf("nothing of %s can be read: %w", path, err)
 	}
-	defer db.Close()
-	return db.View(func(tx *bolt.Tx) error {
-		var names [][]byte
-		damage := []error{
-			readable(func() error {
-				var info Info
-				err := json.Unmarshal(tx.Bucket(metaBucket).Get(metaKey), &info)
-				if err == nil && to.Info != nil {
-					to.Info(info)
-				}
-				return err
-			}),
-			readable(func() error {
-				return tx.Bucket(logsBucket).ForEachBucket(func(name []byte) error {
-					names = append(names, slices.Clone(name))
-					return nil
-				})
-			}),
-		}
-		for _, name := range names {
-			damage = append(damage, readable(func() error {
-				return tx.Bucket(logsBucket).Bucket(name).ForEach(func(key, value []byte) error {
-					if len(key) != 8 || to.Entry == nil {
-						return nil
-					}
-					seq := binary.BigEndian.Uint64(key)
-					entry, err := decodeEntry(seq, value)
-					if err != nil {
-						entry = damagedEntry(seq, value, err)
-					}
-					return to.Entry(string(name), entry)
-				})
-			}))
-		}
-		return errors.Join(append(damage, readable(func() error {
-			letters := tx.Bucket(deadLettersKey)
-			if letters == nil || to.Letter == nil {
-				return nil
-			}
-			return letters.ForEach(func(_, letter []byte) error { return to.Letter(letter) })
-		}))...)
-	})
+	if more > 0 {
+		damage = append(damage, fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(append(damage, err)...)
 }
 
-// readable runs a function that reads a damaged file, and returns a panic of bbolt as an error.
-func readable(read func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("damaged: %v", r)
+func salvageInfo(f *pageFile, top map[string]storedBucket, to Salvaged) error {
+	meta, ok := top[string(metaBucket)]
+	if !ok {
+		return f.damage("no information on the last run")
+	}
+	_, err := f.read(meta, true, func(key, value []byte) error {
+		var info Info
+		if string(key) != string(metaKey) || to.Info == nil {
+			return nil
 		}
-	}()
-	return read()
+		if err := json.Unmarshal(value, &info); err != nil {
+			return f.damage("%v", err)
+		}
+		to.Info(info)
+		return nil
+	})
+	return err
+}
+
+func salvageLogs(f *pageFile, top map[string]storedBucket, to Salvaged) error {
+	logs, ok := top[string(logsBucket)]
+	if !ok {
+		return f.damage("no logs")
+	}
+	all, err := f.read(logs, true, func(_, _ []byte) error { return nil })
+	for _, log := range all {
+		if err != nil {
+			return err
+		}
+		_, err = f.read(log, true, func(key, value []byte) error {
+			if len(key) != 8 || to.Entry == nil {
+				return nil
+			}
+			seq := binary.BigEndian.Uint64(key)
+			entry, err := decodeEntry(seq, value)
+			if err != nil {
+				entry = damagedEntry(seq, value, err)
+			}
+			return to.Entry(log.name, entry)
+		})
+	}
+	return err
+}
+
+func salvageLetters(f *pageFile, top map[string]storedBucket, to Salvaged) error {
+	letters, ok := top[string(deadLettersKey)]
+	if !ok || to.Letter == nil {
+		return nil
+	}
+	_, err := f.read(letters, true, func(_, letter []byte) error { return to.Letter(letter) })
+	return err
 }

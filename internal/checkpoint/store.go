@@ -86,13 +86,15 @@ func Open(dir string, report func(message string, err error)) (*Store, error) {
 	case !errors.Is(err, errUnusable):
 		return nil, err
 	}
-	var last Info
-	_ = Salvage(path, Salvaged{Info: func(info Info) { last = info }})
-	reason := "it cannot be used; " + whatIsLeft(path) + " can be read: see `exporter state recover`"
+	epoch, readErr := epochBehind(dir)
+	if readErr != nil {
+		return nil, fmt.Errorf("read the epoch of a damaged state file: %w; %s", errors.Join(readErr, err), leftAlone)
+	}
+	reason := fmt.Sprintf("it cannot be used; %s can be read: see `exporter state recover`; the epoch is %d", whatIsLeft(path), epoch)
 	if err := setAside(path, reason, err, report); err != nil {
 		return nil, err
 	}
-	return open(path, Info{Epoch: last.Epoch}) // else sequences would go back
+	return open(path, Info{Epoch: epoch})
 }
 
 // whatIsLeft counts what can be read of a file that cannot be used.
@@ -126,8 +128,11 @@ func (s *Store) Renew(reason string, info Info, report func(message string, err 
 	return open(s.path, info)
 }
 
+// asideInfix is between the name of a file that is set aside and the time.
+const asideInfix = ".set-aside-"
+
 func setAside(path, reason string, cause error, report func(message string, err error)) error {
-	aside := fmt.Sprintf("%s.set-aside-%s", path, time.Now().UTC().Format("20060102T150405.000000000"))
+	aside := fmt.Sprintf("%s%s%s", path, asideInfix, time.Now().UTC().Format("20060102T150405.000000000"))
 	if err := os.Rename(path, aside); err != nil {
 		return fmt.Errorf("set the state file aside (%s): %w", reason, errors.Join(cause, err))
 	}
@@ -148,20 +153,26 @@ func open(path string, info Info) (s *Store, err error) {
 		return nil, err
 	}
 	s = &Store{db: db, path: path, sizes: map[string]delta.LogSize{}}
-	if err := s.load(info); err != nil {
+	err = guarded(path, func() (err error) {
+		if err = s.load(info); err == nil {
+			s.db, err = compact(db, path)
+		}
+		return err
+	})
+	if err != nil {
 		_ = db.Close() // nothing was written
-		return nil, err
-	}
-	if s.db, err = compact(db, path); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
 // openFile opens a file for writing.
-func openFile(path string) (*bolt.DB, error) {
-	db, err := bolt.Open(path, 0o600, &bolt.Options{
-		Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, PreLoadFreelist: true,
+func openFile(path string) (db *bolt.DB, err error) {
+	err = guarded(path, func() (err error) {
+		db, err = bolt.Open(path, 0o600, &bolt.Options{
+			Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, PreLoadFreelist: true,
+		})
+		return err
 	})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		err = ErrLocked
@@ -209,7 +220,7 @@ func (s *Store) load(fresh Info) error {
 		if meta == nil {
 			return nil // new
 		}
-		if s.info, err = readInfo(meta, s.path); err != nil {
+		if s.info, err = readInfo(meta.Get(metaKey), s.path); err != nil {
 			return err
 		}
 		logs := tx.Bucket(logsBucket)
@@ -249,8 +260,8 @@ func (s *Store) load(fresh Info) error {
 }
 
 // readInfo returns an error, too, if the file has another format.
-func readInfo(meta *bolt.Bucket, path string) (info Info, err error) {
-	if err := json.Unmarshal(meta.Get(metaKey), &info); err != nil {
+func readInfo(text []byte, path string) (info Info, err error) {
+	if err := json.Unmarshal(text, &info); err != nil {
 		return info, fmt.Errorf("%w: %w", errUnusable, err)
 	}
 	if info.Format != format {

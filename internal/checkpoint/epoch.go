@@ -1,0 +1,76 @@
+package checkpoint
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// infoPattern matches an [Info] as it is in a file, its key before it. In the JSON of an object it would be escaped.
+var infoPattern = regexp.MustCompile(`meta\{"format":\d+,"clusterUID":"[^"]*","epoch":(\d+),"clean":(?:true|false)(,"rolledBack":true)?`)
+
+const (
+	// unreadableEpochs is how many epochs a file may have seen that does not show its own. Each is a restore of etcd.
+	unreadableEpochs = 100
+	maxEpoch         = 999 // of the three digits in a sequence
+)
+
+// epochBehind returns an epoch that is not before any that was in use in a state directory, whatever is damaged: sequences would
+// go back.
+func epochBehind(dir string) (epoch int, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	unreadable := 0
+	for _, e := range entries {
+		if e.Name() != fileName && !strings.HasPrefix(e.Name(), fileName+asideInfix) {
+			continue
+		}
+		highest, found, err := highestEpoch(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return 0, err
+		}
+		epoch = max(epoch, highest)
+		if !found {
+			unreadable++
+		}
+	}
+	return min(epoch+unreadable*unreadableEpochs, maxEpoch), nil
+}
+
+// highestEpoch returns the highest epoch that a file shows in any of its pages, used or free.
+func highestEpoch(path string) (epoch int, found bool, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, false, err
+	}
+	defer file.Close()
+	const overlap = 1 << 10 // more than a match takes
+	buffer, kept := make([]byte, 1<<20), 0
+	for {
+		n, err := io.ReadFull(file, buffer[kept:])
+		text := buffer[:kept+n]
+		for _, match := range infoPattern.FindAllSubmatch(text, -1) {
+			number, err := strconv.Atoi(string(match[1]))
+			if err != nil {
+				continue // more digits than a number has
+			}
+			if len(match[2]) > 0 { // the next start would have begun another
+				number++
+			}
+			epoch, found = max(epoch, number), true
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return epoch, found, nil
+		}
+		if err != nil {
+			return 0, false, err
+		}
+		kept = copy(buffer, text[len(text)-overlap:])
+	}
+}
