@@ -140,46 +140,6 @@ func checkNothingLeft(t *testing.T, dir string) {
 	}
 }
 
-func TestRow(t *testing.T) {
-	const id = "demo/0dff195a-5440-485e-a3b8-7db457092287/206/MODIFIED"
-	for _, test := range []struct {
-		name  string
-		width int
-		color bool
-		want  string
-	}{
-		{"file", 0, false, "12:00:00.000  MODIFIED  widgets shop/gear-1           " + id + "      spec.size 1 → 2, spec.color red → green"},
-		{"wide", 160, true, "12:00:00.000  \x1b[33mMODIFIED\x1b[0m  widgets shop/gear-1           " + id + "      spec.size 1 → 2, spec.color red → green"},
-		{"usual", 120, false, "12:00:00.000  MODIFIED  widgets shop/gear-1           0dff195…/206    spec.size 1 → 2, spec.color red → green"},
-		{"narrow", 80, false, "12:00:00  MODIFIED  widgets shop/gear-1           0dff195…/206    spec.size 1 →…"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			var out bytes.Buffer
-			s := &screen{out: &out, color: test.color, width: func() int { return test.width }}
-			s.row("12:00:00.000", yellow, modified, "widgets shop/gear-1", id, "spec.size 1 → 2, spec.color red → green")
-			if got := strings.TrimSuffix(out.String(), "\n"); got != test.want {
-				t.Errorf("got  %q\nwant %q", got, test.want)
-			}
-		})
-	}
-}
-
-func TestDifference(t *testing.T) {
-	before := map[string]any{
-		"metadata": map[string]any{"resourceVersion": "1", "labels": map[string]any{"old": "yes"}},
-		"spec":     map[string]any{"replicas": 1.0, "containers": []any{map[string]any{"image": "a:1"}}},
-	}
-	after := map[string]any{
-		"metadata": map[string]any{"resourceVersion": "2", "labels": map[string]any{"new": "yes"}},
-		"spec":     map[string]any{"replicas": 2.0, "containers": []any{map[string]any{"image": "a:2"}}},
-		"status":   map[string]any{"observedGeneration": 2.0},
-	}
-	const want = "+ metadata.labels.new yes, - metadata.labels.old, image a:1 → a:2, spec.replicas 1 → 2"
-	if got := difference(before, after); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
 func TestTallyCheck(t *testing.T) {
 	arrive := func(tally *tally, version int, kind string) {
 		r := &record{ID: fmt.Sprintf("demo/uid/%d/%s", version, kind), Subject: "/api/v1/namespaces/shop/configmaps/a"}

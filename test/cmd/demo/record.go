@@ -1,13 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubeferry/kubeferry/internal/table"
 )
 
 // The types of records that the demo expects.
@@ -28,7 +30,8 @@ type record struct {
 			Resource string `json:"resource"`
 		} `json:"resource"`
 		Object   map[string]any `json:"object"`
-		Snapshot bool           `json:"snapshot"`
+		Snapshot any            `json:"snapshot"` // true, or the name of the snapshot that a mark is of
+		Phase    string         `json:"phase"`
 	} `json:"data"`
 }
 
@@ -46,7 +49,7 @@ func (r *record) object() string {
 	metadata, _ := r.Data.Object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
 	if name == "" {
-		return r.Subject
+		return cmp.Or(r.Data.Resource.Resource, r.Subject)
 	}
 	if namespace, _ := metadata["namespace"].(string); namespace != "" {
 		name = namespace + "/" + name
@@ -133,89 +136,21 @@ func (t *tally) summarize(r *record) string {
 	t.changes[r.Subject]++
 	switch r.Data.Type {
 	case added:
-		if r.Data.Snapshot {
-			return "snapshot: " + describe(r.Data.Object)
+		if r.Data.Snapshot == true {
+			return "snapshot: " + table.Describe(r.Data.Object)
 		}
-		return describe(r.Data.Object)
+		return table.Describe(r.Data.Object)
 	case modified:
 		if before == nil {
-			return describe(r.Data.Object)
+			return table.Describe(r.Data.Object)
 		}
-		return difference(before, r.Data.Object)
+		return table.Difference(before, r.Data.Object)
 	case deleted:
 		n := t.changes[r.Subject] - 1
 		delete(t.last, r.Subject)
 		delete(t.changes, r.Subject)
 		return fmt.Sprintf("after %d records", n)
 	default:
-		return ""
-	}
-}
-
-// describe names what makes an object recognizable.
-func describe(object map[string]any) string {
-	var parts []string
-	for path, value := range leaves(object) {
-		switch {
-		case path == "spec.replicas", strings.HasSuffix(path, ".image"), strings.HasPrefix(path, "data."), path == "spec.size":
-			parts = append(parts, fmt.Sprintf("%s %s", short(path), value))
-		}
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, ", ")
-}
-
-// difference lists the fields that differ, but for those that always do.
-func difference(before, after map[string]any) string {
-	was, is := maps.Collect(leaves(before)), maps.Collect(leaves(after))
-	paths := maps.Clone(was)
-	maps.Copy(paths, is)
-	var parts []string
-	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		switch {
-		case was[path] == is[path], path == "metadata.resourceVersion", path == "metadata.generation",
-			strings.HasPrefix(path, "status."):
-		case was[path] == "":
-			parts = append(parts, fmt.Sprintf("+ %s %s", short(path), is[path]))
-		case is[path] == "":
-			parts = append(parts, "- "+short(path))
-		default:
-			parts = append(parts, fmt.Sprintf("%s %s → %s", short(path), was[path], is[path]))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-// short takes the part of a path away that is of no use to a reader.
-func short(path string) string {
-	if at := strings.LastIndex(path, "]."); at >= 0 {
-		return path[at+2:]
-	}
-	return path
-}
-
-// leaves yields the paths of an object's scalars with their values as text.
-func leaves(object map[string]any) func(yield func(string, string) bool) {
-	return func(yield func(string, string) bool) { walk("", object, yield) }
-}
-
-func walk(path string, value any, yield func(string, string) bool) bool {
-	switch value := value.(type) {
-	case map[string]any:
-		for key, v := range value {
-			if !walk(strings.TrimPrefix(path+"."+key, "."), v, yield) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		for n, v := range value {
-			if !walk(path+"["+strconv.Itoa(n)+"]", v, yield) {
-				return false
-			}
-		}
-		return true
-	default:
-		return yield(path, fmt.Sprint(value))
+		return r.Data.Phase
 	}
 }

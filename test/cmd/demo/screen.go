@@ -5,33 +5,20 @@ import (
 	"io"
 	"os"
 	"strings"
-	"unicode/utf8"
 
-	"golang.org/x/term"
+	"github.com/kubeferry/kubeferry/internal/table"
 )
 
-// screen prints for people: aligned columns, cut to the terminal's width, in color where there is one.
+// screen prints for people: the changes in a table, the rest between its lines.
 type screen struct {
 	out   io.Writer
-	color bool
-	width func() int // of the terminal; 0 if there is none
+	table *table.Table
 }
 
 var _ io.Writer = (*screen)(nil)
 
 func newScreen(out *os.File) *screen {
-	fd := int(out.Fd())
-	terminal := term.IsTerminal(fd)
-	return &screen{
-		out:   out,
-		color: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-		width: func() int {
-			if width, _, err := term.GetSize(fd); terminal && err == nil {
-				return width
-			}
-			return 0
-		},
-	}
+	return &screen{out, table.New(out, table.Column{Name: "ID", Width: 58, Short: shortID, ShortWidth: 14})}
 }
 
 // Write prints the progress of others.
@@ -42,7 +29,7 @@ func (s *screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *screen) say(text string) { fmt.Fprintln(s.out, s.paint(dim, "demo: "+text)) }
+func (s *screen) say(text string) { fmt.Fprintln(s.out, s.table.Paint(table.Dim, "demo: "+text)) }
 
 func (s *screen) hints(address, nats, kubeconfig string) {
 	fmt.Fprintf(s.out, `
@@ -53,30 +40,11 @@ func (s *screen) hints(address, nats, kubeconfig string) {
   end         Ctrl-C
 
 `, nats, streamName, address, address, kubeconfig, namespace)
-	s.row("TIME", "", "TYPE", "OBJECT", "ID", "WHAT")
+	s.table.Header()
 }
 
 func (s *screen) record(r *record, summary string) {
-	colors := map[string]string{added: green, modified: yellow, deleted: red}
-	s.row(r.Time.Local().Format("15:04:05.000"), colors[r.Data.Type], r.Data.Type, r.object(), r.ID, summary)
-}
-
-// row prints one line. A terminal that is not wide gets less of the id, then of the time, and summaries that are cut.
-func (s *screen) row(time, color, kind, object, id, summary string) {
-	const wide, narrow = 150, 100
-	width, timeWidth, idWidth := s.width(), 12, 58
-	if 0 < width && width < wide {
-		id, idWidth = shortID(id), 14
-	}
-	if 0 < width && width < narrow {
-		time, timeWidth = cut(time, 8, ""), 8
-	}
-	head := fmt.Sprintf("%-*s  ", timeWidth, time)
-	tail := fmt.Sprintf("  %-28s  %-*s  ", object, idWidth, id)
-	if used := utf8.RuneCountInString(head) + 8 + utf8.RuneCountInString(tail); width > 0 {
-		summary = cut(summary, width-used, "…")
-	}
-	fmt.Fprintln(s.out, strings.TrimRight(head+s.paint(color, fmt.Sprintf("%-8s", kind))+tail+summary, " "))
+	s.table.Row(r.Time, r.Data.Type, r.object(), r.ID, summary)
 }
 
 // shortID leaves what the other columns do not show: the beginning of the uid, and the resource version.
@@ -86,30 +54,5 @@ func shortID(id string) string {
 		return id
 	}
 	uid, resourceVersion := parts[len(parts)-3], parts[len(parts)-2]
-	return cut(uid, 8, "…") + "/" + resourceVersion
-}
-
-// cut shortens text to width runes, the mark among them.
-func cut(text string, width int, mark string) string {
-	runes := []rune(text)
-	if len(runes) <= width {
-		return text
-	}
-	return string(runes[:max(width-utf8.RuneCountInString(mark), 0)]) + mark
-}
-
-// The colors, as ANSI sequences.
-const (
-	dim    = "\x1b[2m"
-	red    = "\x1b[31m"
-	green  = "\x1b[32m"
-	yellow = "\x1b[33m"
-	reset  = "\x1b[0m"
-)
-
-func (s *screen) paint(color, text string) string {
-	if !s.color || color == "" {
-		return text
-	}
-	return color + text + reset
+	return uid[:min(7, len(uid))] + "…/" + resourceVersion
 }
