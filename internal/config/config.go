@@ -43,7 +43,7 @@ type Config struct {
 // Source is a named set of watches that share scope and selectors.
 type Source struct {
 	Name          string                        `yaml:"name" required:"true" doc:"name that pipelines refer to"`
-	Resources     []schema.GroupVersionResource `yaml:"resources" required:"true" doc:"<group>/<version>/<resource>, or <version>/<resource> for the core group: apps/v1/deployments, v1/pods"`
+	Resources     []schema.GroupVersionResource `yaml:"resources" required:"true" doc:"<group>/<version>/<resource>, or <version>/<resource> for the core group: apps/v1/deployments, v1/pods; deployments.v1.apps is the same"`
 	Namespaces    delta.Namespaces              `yaml:"namespaces" doc:"the namespaces to watch; default all. Not for cluster-scoped resources"`
 	LabelSelector string                        `yaml:"labelSelector" doc:"label selector that the API server applies: app=web,tier!=cache"`
 	FieldSelector string                        `yaml:"fieldSelector" doc:"field selector that the API server applies: type=Warning"`

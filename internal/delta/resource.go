@@ -3,17 +3,25 @@ package delta
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ParseResource reads a resource as it is written in the configuration: "apps/v1/deployments", or "v1/pods" for
-// the core group.
+// dotted is the form "deployments.v1.apps", or "pods.v1" for the core group.
+var dotted = regexp.MustCompile(`^([^./]+)\.(v\d[^./]*)(?:\.([^/]*))?$`)
+
+// ParseResource reads a resource as it is written in the configuration: "apps/v1/deployments" or "deployments.v1.apps", or
+// "v1/pods" or "pods.v1" for the core group.
 func ParseResource(text string) (schema.GroupVersionResource, error) {
 	var gvr schema.GroupVersionResource
-	switch parts := strings.Split(text, "/"); len(parts) {
+	parts := strings.Split(text, "/")
+	if found := dotted.FindStringSubmatch(text); found != nil {
+		parts = slices.DeleteFunc([]string{found[3], found[2], found[1]}, func(part string) bool { return part == "" })
+	}
+	switch len(parts) {
 	case 2:
 		gvr.Version, gvr.Resource = parts[0], parts[1]
 	case 3:
