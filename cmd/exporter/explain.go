@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/kubeferry/kubeferry/internal/explain"
 )
@@ -64,9 +65,5 @@ cannot be read.`,
 // isTerminal reports whether a stream is a terminal.
 func isTerminal(w any) bool {
 	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return ok && term.IsTerminal(int(file.Fd()))
 }

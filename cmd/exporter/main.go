@@ -45,8 +45,10 @@ func newRoot() *cobra.Command {
 		Long: `kubeferry watches the resources that a YAML file names and delivers every change to Kafka, NATS, webhooks,
 files or standard output: at least once, in order per object, under an id that stays the same.
 
-Start with a file like config.example.yaml:
+See what changes in your cluster, write a file, and run it:
 
+  exporter tail
+  exporter init deployments --sink stdout -o kubeferry.yaml
   exporter validate --config kubeferry.yaml
   exporter run --config kubeferry.yaml --kubeconfig ~/.kube/config`,
 		Version:       versionName(),
@@ -54,6 +56,6 @@ Start with a file like config.example.yaml:
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("kubeferry {{.Version}}\n")
-	root.AddCommand(newRun(), newValidate(), newSchema(), newRBAC(), newExplain(), newReplay(), newSnapshot(), newState(), newVersion())
+	root.AddCommand(newTail(), newInit(), newRun(), newValidate(), newSchema(), newRBAC(), newExplain(), newReplay(), newSnapshot(), newState(), newVersion())
 	return root
 }

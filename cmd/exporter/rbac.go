@@ -2,12 +2,10 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeferry/kubeferry/internal/config"
 	"github.com/kubeferry/kubeferry/internal/rbac"
 )
 
@@ -29,15 +27,9 @@ controllers write Events about; --involved names others. Who may list Secrets ma
   exporter rbac --config kubeferry.yaml --involved pods,deployments.apps`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			loaded, doubts, err := config.Load(file, config.Options{Kinds: kinds(), AllowUnset: true})
+			loaded, err := loadPartly(file, "the rights may depend on it")
 			if err != nil {
 				return err
-			}
-			for _, doubt := range doubts {
-				harmless := doubt.Path == "cluster" || strings.HasPrefix(doubt.Path, "sinks") || strings.HasPrefix(doubt.Path, "replication")
-				if doubt.Unset && !harmless {
-					return fmt.Errorf("%v; the rights may depend on it", doubt)
-				}
 			}
 			about := rbac.Involved()
 			if command.Flags().Changed("involved") {

@@ -39,7 +39,7 @@ API server and without its sinks, and says in its log, on /status and in its met
 			if err != nil {
 				return err
 			}
-			return app.Run(command.Context(), loaded, cluster, versionName(), logger)
+			return app.Run(command.Context(), loaded, cluster, versionName(), nil, logger)
 		},
 	}
 	addConfigFlag(command, &file)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -33,11 +32,7 @@ is restarted, the snapshot begins anew under another id.`,
 				return errors.New("there is no stateDir: a snapshot goes through the socket in it")
 			}
 			request.StateDir = loaded.StateDir
-			out := &snapshotProgress{out: command.OutOrStdout()}
-			if f, ok := out.out.(*os.File); ok {
-				info, err := f.Stat()
-				out.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
-			}
+			out := &snapshotProgress{out: command.OutOrStdout(), terminal: isTerminal(command.OutOrStdout())}
 			err = app.Snapshot(command.Context(), request, out.show)
 			out.end()
 			if err != nil {

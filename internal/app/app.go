@@ -21,8 +21,9 @@ import (
 )
 
 // Run is the whole program. It makes the parts, runs them until ctx ends, and stops them in reverse order: watches, then
-// pipelines with what waits in them, deliveries, the last commit, connections.
-func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, version string, logger *slog.Logger) error {
+// pipelines with what waits in them, deliveries, the last commit, connections. ready is called once every watch that can be
+// opened has read its state; it may be nil.
+func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, version string, ready func(), logger *slog.Logger) error {
 	logger.Info("starting", "version", version, "cluster", loaded.Cluster, "server", cluster.Host)
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -34,23 +35,11 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	admin.RegisterClientGo(registry)
 	health := &health{version: version, cluster: loaded.Cluster, started: time.Now()}
-	server, err := admin.Listen(ctx, loaded.Server.Listen, registry, health.probes(), logger)
-	if err != nil {
-		return &FailureError{err}
+	if loaded.Server.Listen != "" { // no file may leave it empty
+		if err := serve(ctx, loaded.Server.Listen, registry, health, &running, fail, logger); err != nil {
+			return err
+		}
 	}
-	logger.Info("serving metrics and probes", "address", server.Address())
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := server.Serve(); err != nil {
-			fail(&FailureError{err})
-		}
-	})
-	running.onStop("server of metrics and probes", func(ctx context.Context) {
-		if err := server.Close(ctx); err != nil {
-			logger.Warn("close the server of metrics and probes", "err", err)
-		}
-		serving.Wait()
-	})
 
 	keepManagedFields := slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.KeepManagedFields })
 	client, err := source.NewClient(cluster, keepManagedFields)
@@ -137,6 +126,9 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		watching.Go(func() { s.Run(ctx) })
 	}
 	watching.Go(func() { returnMemory(ctx) })
+	if ready != nil {
+		watching.Go(func() { health.whenReady(ctx, ready) })
+	}
 	running.onStop("watches", func(context.Context) { watching.Wait() }) // they end with ctx
 
 	<-ctx.Done()
@@ -149,6 +141,28 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		return err
 	}
 	logger.Info("stopped")
+	return nil
+}
+
+// serve serves metrics and probes until the program stops.
+func serve(ctx context.Context, address string, registry *prometheus.Registry, health *health, running *lifecycle, fail context.CancelCauseFunc, logger *slog.Logger) error {
+	server, err := admin.Listen(ctx, address, registry, health.probes(), logger)
+	if err != nil {
+		return &FailureError{err}
+	}
+	logger.Info("serving metrics and probes", "address", server.Address())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(); err != nil {
+			fail(&FailureError{err})
+		}
+	})
+	running.onStop("server of metrics and probes", func(ctx context.Context) {
+		if err := server.Close(ctx); err != nil {
+			logger.Warn("close the server of metrics and probes", "err", err)
+		}
+		serving.Wait()
+	})
 	return nil
 }
 

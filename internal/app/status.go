@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -15,6 +16,9 @@ import (
 // stalledAfter is how long a dispatcher may not run, or a sink's call go on after its time-out, before /healthz fails. An idle
 // dispatcher runs every two seconds.
 const stalledAfter = 30 * time.Second
+
+// readyInterval is how often whenReady looks.
+const readyInterval = 20 * time.Millisecond
 
 // health answers the probes, from before the program's parts are made.
 type health struct {
@@ -71,6 +75,18 @@ func (h *health) ready() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// whenReady calls a function once the program is ready, unless ctx ends before.
+func (h *health) whenReady(ctx context.Context, call func()) {
+	for h.ready() != nil {
+		select {
+		case <-time.After(readyInterval):
+		case <-ctx.Done():
+			return
+		}
+	}
+	call()
 }
 
 func notReady(w *source.WatchStatus) error {

@@ -39,7 +39,7 @@ type pipelineAnswer struct {
 	Sources    []sourceAnswer          `json:"sources,omitempty"`
 	Filters    []pipeline.FilterAnswer `json:"filters,omitempty"`
 	Transforms []transformAnswer       `json:"transforms,omitempty"`
-	Record     *record                 `json:"record,omitempty"`
+	Record     *Record                 `json:"record,omitempty"`
 }
 
 type transformAnswer struct {
@@ -49,8 +49,8 @@ type transformAnswer struct {
 	Diff []string `json:"diff,omitempty"`
 }
 
-// record is the record that is sent, and where it goes.
-type record struct {
+// Record is a record that a sink would send, and where it would go.
+type Record struct {
 	ID          string          `json:"id"`
 	DedupID     string          `json:"dedupId"`
 	Key         string          `json:"key"`

@@ -81,7 +81,8 @@ func (x *explainer) conclude(answer *pipelineAnswer, sink string, e *pipeline.Ex
 	}
 	err := e.DeadLetter
 	if err == nil {
-		answer.Record, err = x.record(sink, &e.Record)
+		n := slices.IndexFunc(x.Config.Sinks, func(s config.Sink) bool { return s.Name == sink })
+		answer.Record, err = NewRecord(x.Config.Sinks[n], &e.Record) // the configuration is valid
 	}
 	if err != nil {
 		answer.DeadLetter, answer.Answer = true, "goes to the dead letter: "+err.Error()
@@ -126,10 +127,8 @@ func (x *explainer) findSource(answer *pipelineAnswer, names []string, d *delta.
 	return false, nil
 }
 
-// record returns where the record goes, and in which form. An error is why it cannot be sent.
-func (x *explainer) record(sinkName string, r *sinks.Record) (*record, error) {
-	n := slices.IndexFunc(x.Config.Sinks, func(s config.Sink) bool { return s.Name == sinkName })
-	sink := x.Config.Sinks[n] // the configuration is valid
+// NewRecord returns where a record goes, and in which form. An error is why it cannot be sent.
+func NewRecord(sink config.Sink, r *sinks.Record) (*Record, error) {
 	d := sinks.Destination{Place: "sink " + sink.Name, Body: r.Body, Headers: sinks.SortedHeaders(r.Headers)}
 	if describer, ok := sink.Config.(sinks.Describer); ok {
 		d = describer.Describe(r)
@@ -137,7 +136,7 @@ func (x *explainer) record(sinkName string, r *sinks.Record) (*record, error) {
 	if d.Err != nil {
 		return nil, d.Err
 	}
-	return &record{
+	return &Record{
 		ID: r.ID, DedupID: r.DedupID, Key: r.Key, MessageKey: d.Key, Sink: sink.Name, Destination: d.Place,
 		ContentType: r.ContentType, Headers: d.Headers, Bytes: len(d.Body), Body: d.Body,
 	}, nil

@@ -122,7 +122,7 @@ func shortened(text string) string {
 	return text
 }
 
-func (t *textWriter) record(r *record) {
+func (t *textWriter) record(r *Record) {
 	t.item("record", "%s", r.ID)
 	t.item("  key", "%s", r.Key)
 	t.item("  to", "%s (sink %s, %d bytes)", r.Destination, r.Sink, r.Bytes)

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/internal/app"
+	"github.com/kubeferry/kubeferry/internal/starter"
+)
+
+func newInit() *cobra.Command {
+	var output, kubeconfig, kubeContext string
+	answers := starter.Answers{}
+	command := &cobra.Command{
+		Use:   "init [RESOURCE…]",
+		Short: "Write a first configuration file",
+		Long: `init writes a configuration file with comments, to the standard output or to a new file: no file is overwritten. At a
+terminal, and without resources, it asks for what it needs.
+
+Resources have the names that kubectl takes. Names like apps/v1/deployments need no cluster; others are looked up in the one of
+the kubeconfig.`,
+		Example: `  exporter init -o kubeferry.yaml
+  exporter init apps/v1/deployments v1/configmaps > kubeferry.yaml
+  exporter init deploy,pods -n shop --sink nats --address nats://nats:4222 --cluster prod-eu-1 -o kubeferry.yaml
+  exporter init widgets.example.com --sink kafka --address kafka-0:9092,kafka-1:9092 --state-dir /var/lib/kubeferry`,
+		RunE: func(command *cobra.Command, args []string) error {
+			answers.Resources = args
+			if len(args) == 0 {
+				if !isTerminal(command.InOrStdin()) {
+					return errors.New("name the resources to watch: exporter init apps/v1/deployments v1/configmaps")
+				}
+				if err := answers.Prompt(command.InOrStdin(), command.ErrOrStderr()); err != nil {
+					return err
+				}
+			}
+			file, err := starter.Write(command.Context(), answers, kinds(), func() (*rest.Config, error) { return clusterConfig(kubeconfig, kubeContext) })
+			if err != nil {
+				return err
+			}
+			if output == "" {
+				_, err = command.OutOrStdout().Write(file)
+				return err
+			}
+			if err := writeNew(output, file); err != nil {
+				return &app.FailureError{Err: err}
+			}
+			fmt.Fprintf(command.ErrOrStderr(), "wrote %[1]s; see what it would send: exporter tail --config %[1]s\n", output)
+			return nil
+		},
+		ValidArgsFunction: completeServed(&kubeconfig, &kubeContext),
+	}
+	f := command.Flags()
+	f.StringSliceVarP(&answers.Namespaces, "namespace", "n", nil, "watch these `namespaces` only: names or globs, joined by commas")
+	f.StringVar(&answers.Sink, "sink", "stdout", "`kind` of sink: kafka, nats, webhook, file or stdout")
+	f.StringVar(&answers.Address, "address", "", "`address` of the sink: brokers, URLs or a path")
+	f.StringVar(&answers.Cluster, "cluster", "my-cluster", "`name` of the cluster, which is part of every id")
+	f.StringVar(&answers.StateDir, "state-dir", "", "`directory` for the state, which makes restarts lose nothing")
+	f.StringVarP(&output, "output", "o", "", "the `file` to write; it must not exist")
+	addClusterFlags(command, &kubeconfig, &kubeContext)
+	return command
+}
+
+// writeNew writes a file that does not exist yet.
+func writeNew(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	return errors.Join(err, file.Close())
+}

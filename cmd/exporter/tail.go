@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/tail"
+)
+
+func newTail() *cobra.Command {
+	var file, kubeconfig, kubeContext string
+	var all bool
+	options := tail.Options{Version: versionName()}
+	command := &cobra.Command{
+		Use:   "tail [RESOURCE…]",
+		Short: "Show the changes of a cluster as they happen",
+		Long: `tail shows what changes in a cluster: a line for each change, with the fields that differ. It needs a kubeconfig and
+no file, and changes nothing. Ctrl-C ends it.
+
+Resources have the names that kubectl takes: pods, deploy, deployments.apps, deployments.v1.apps, apps/v1/deployments. Without
+one it shows every resource that you may list and watch, but Events, Leases, Endpoints and EndpointSlices, which change most.
+
+With --config it shows what a pipeline of that file would send: through its sources, filters and transforms, and with --output
+json or yaml in its format, with the place where each record would go. Nothing is sent, and no state directory is touched.
+
+The data of Secrets are shown as digests. Where the version before is not known, since it did not pass the filter or found no
+room in memory, a MODIFIED shows the object in place of the difference.`,
+		Example: `  exporter tail
+  exporter tail deploy,pods -n shop
+  exporter tail pods -l app=web --types DELETED
+  exporter tail deployments --filter 'object.spec.replicas > 3' --snapshot
+  exporter tail v1/events --field-selector type=Warning --for 10m
+  exporter tail widgets.example.com -o json | jq -r .object.metadata.name
+  exporter tail --config kubeferry.yaml --pipeline audit -o yaml`,
+		RunE: func(command *cobra.Command, args []string) error {
+			options.Resources, options.Out, options.Err = args, command.OutOrStdout(), command.ErrOrStderr()
+			switch {
+			case file != "" && len(args) > 0:
+				return errors.New("resources do not go with --config: they are those of the file")
+			case file == "" && options.Pipeline != "":
+				return errors.New("--pipeline needs the --config that has it")
+			case options.For < 0:
+				return errors.New("--for must not be negative")
+			case file != "":
+				var err error
+				if options.Config, err = loadPartly(file, "what the pipeline sends may depend on it"); err != nil {
+					return err
+				}
+			}
+			cluster, err := clusterConfig(kubeconfig, kubeContext)
+			if err != nil {
+				return err
+			}
+			return tail.Run(command.Context(), options, cluster)
+		},
+		ValidArgsFunction: completeServed(&kubeconfig, &kubeContext),
+	}
+	f := command.Flags()
+	f.StringSliceVarP(&options.Namespaces, "namespace", "n", nil, "show these `namespaces` only: names or globs, joined by commas")
+	f.BoolVarP(&all, "all-namespaces", "A", false, "show all namespaces, as without --namespace")
+	f.StringVarP(&options.Selector, "selector", "l", "", "show objects with these `labels` only: app=web,tier!=cache")
+	f.StringVar(&options.FieldSelector, "field-selector", "", "show objects with these `fields` only: metadata.name=web")
+	f.StringVar(&options.Filter, "filter", "", "show changes only for which this CEL `expression` is true, or fails; as expr in a configuration")
+	f.StringSliceVar(&options.Types, "types", nil, "show these `types` of changes only: ADDED, MODIFIED, DELETED")
+	f.BoolVar(&options.Snapshot, "snapshot", false, "first show what exists")
+	f.DurationVar(&options.For, "for", 0, "end after this `time`, such as 10m")
+	f.StringVarP(&options.Output, "output", "o", "table", "table, json (a line for each change) or yaml (a document for each)")
+	f.StringVarP(&file, "config", "c", "", "show what a pipeline of this configuration `file` would send")
+	f.StringVar(&options.Pipeline, "pipeline", "", "the `name` of that pipeline, where there are several")
+	addClusterFlags(command, &kubeconfig, &kubeContext)
+	completePipelines(command, &file)
+	command.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	for _, flag := range []string{"namespace", "all-namespaces", "selector", "field-selector", "filter", "types"} {
+		command.MarkFlagsMutuallyExclusive("config", flag)
+	}
+	return command
+}
+
+// loadPartly loads a configuration whose variables and files may be missing where only sinks, replicas and the program itself
+// depend on them. risk says why others may not be.
+func loadPartly(file, risk string) (*config.Config, error) {
+	loaded, doubts, err := config.Load(file, config.Options{Kinds: kinds(), AllowUnset: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, doubt := range doubts {
+		section, _, _ := strings.Cut(doubt.Path, ".")
+		section, _, _ = strings.Cut(section, "[")
+		switch section {
+		case "cluster", "sinks", "replication", "redaction":
+		default:
+			if doubt.Unset {
+				return nil, fmt.Errorf("%v; %s", doubt, risk)
+			}
+		}
+	}
+	return loaded, nil
+}

@@ -1,0 +1,63 @@
+package resources
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/source"
+)
+
+func served(group, version, plural string, others ...string) source.Served {
+	gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: plural}
+	return source.Served{GroupVersionResource: gvr, Names: append([]string{plural}, others...), Namespaced: true}
+}
+
+func TestFind(t *testing.T) {
+	c := &Catalog{failed: []string{"metrics.k8s.io/v1beta1"}, served: []source.Served{
+		served("", "v1", "events", "event", "ev"),
+		served("", "v1", "services", "service", "svc"),
+		served("apps", "v1", "deployments", "deployment", "deploy"),
+		served("apps", "v1beta1", "deployments", "deployment", "deploy"),
+		served("events.k8s.io", "v1", "events", "event", "ev"),
+		served("serving.knative.dev", "v1", "services", "service", "ksvc"),
+		served("example.com", "v1", "widgets", "widget", "", "wd"),
+	}}
+	for name, want := range map[string]string{
+		"deployments": "apps/v1/deployments", "deploy": "apps/v1/deployments", "Deployment": "apps/v1/deployments",
+		"deployments.apps": "apps/v1/deployments", "deploy.v1.apps": "apps/v1/deployments", "deployments.v1beta1.apps": "apps/v1beta1/deployments",
+		"apps/v1/deployments": "apps/v1/deployments", "apps/v1beta1/deploy": "apps/v1beta1/deployments",
+		"ev.events.k8s.io": "events.k8s.io/v1/events", "events.v1.events.k8s.io": "events.k8s.io/v1/events", "v1/events": "v1/events", "events.v1.": "v1/events",
+		"events.v1": "v1/events", "ksvc": "serving.knative.dev/v1/services", "widgets.example.com": "example.com/v1/widgets",
+		"wd, deploy,widget": "example.com/v1/widgets apps/v1/deployments",
+		"events":            `"events" stands for v1/events and for events.k8s.io/v1/events: name one of them`,
+		"service":           `"service" stands for v1/services and for serving.knative.dev/v1/services: name one of them`,
+		"deployments.batch": `the API server has no resource "deployments.batch" that can be watched; did you mean apps/v1beta1/deployments?; not all could be read: metrics.k8s.io/v1beta1 failed`,
+		"deploymets":        `the API server has no resource "deploymets" that can be watched; did you mean deployments?; not all could be read: metrics.k8s.io/v1beta1 failed`,
+		"":                  `the API server has no resource "" that can be watched`,
+		"apps/v2/deploy":    `no resource "apps/v2/deploy" that can be watched; did you mean apps/`,
+	} {
+		found, err := c.Find([]string{name})
+		var names []string
+		for _, s := range found {
+			names = append(names, delta.ResourceName(s.GroupVersionResource))
+		}
+		got := strings.Join(names, " ")
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want && (err == nil || !strings.Contains(got, want)) {
+			t.Errorf("%q: got  %s\nwant %s", name, got, want)
+		}
+	}
+	for _, name := range c.Names() {
+		if _, err := c.Find([]string{name}); err != nil {
+			t.Errorf("completion offers %q: %v", name, err)
+		}
+	}
+	if names := strings.Join(c.Names(), " "); names != "v1/events v1/services deployments events.k8s.io/v1/events serving.knative.dev/v1/services widgets" {
+		t.Errorf("got %s", names)
+	}
+}

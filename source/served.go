@@ -1,0 +1,64 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Served is a resource that can be watched, in one version.
+type Served struct {
+	schema.GroupVersionResource
+	// Names are its plural, its singular, its kind in lower case, and its short names.
+	Names      []string
+	Namespaced bool
+}
+
+// Served lists the resources that can be watched, each version of a group behind those that the API server prefers. failed are the
+// group versions that cannot be read, as where an aggregated API server is away.
+func (c *Client) Served(ctx context.Context) (served []Served, failed []string, err error) {
+	versions, err := c.versions(ctx, "")
+	if err != nil {
+		return nil, nil, fmt.Errorf("discover the resources: %w", err)
+	}
+	groups := []metav1.APIGroup{{}}
+	for _, version := range versions {
+		groups[0].Versions = append(groups[0].Versions, metav1.GroupVersionForDiscovery{Version: version})
+	}
+	var list metav1.APIGroupList
+	if err := c.getJSON(ctx, c.rest.Get().AbsPath("/apis"), "APIGroupList", &list); err != nil {
+		return nil, nil, fmt.Errorf("discover the resources: %w", err)
+	}
+	var all []schema.GroupVersion
+	for _, group := range append(groups, list.Groups...) {
+		for _, version := range group.Versions {
+			all = append(all, schema.GroupVersion{Group: group.Name, Version: version.Version})
+		}
+	}
+	lists, errs := make([]*metav1.APIResourceList, len(all)), make([]error, len(all))
+	var reading sync.WaitGroup
+	for n, gv := range all {
+		reading.Go(func() { lists[n], errs[n] = c.discover(ctx, gv) })
+	}
+	reading.Wait()
+	for n, gv := range all {
+		if errs[n] != nil {
+			failed = append(failed, gv.String())
+			continue
+		}
+		for _, r := range lists[n].APIResources {
+			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
+				continue
+			}
+			served = append(served, Served{
+				gv.WithResource(r.Name), append([]string{r.Name, r.SingularName, strings.ToLower(r.Kind)}, r.ShortNames...), r.Namespaced,
+			})
+		}
+	}
+	return served, failed, ctx.Err()
+}
