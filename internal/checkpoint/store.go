@@ -371,8 +371,9 @@ func (s *Store) Previous(id, namespace, name string) (packed []byte, err error) 
 // Logs returns the logs' sizes, by pipeline.
 func (s *Store) Logs() map[string]delta.LogSize { return s.sizes }
 
-// ReadLog returns the entries of a pipeline's log from a number on, at least one if there is one, then up to maxBytes
-// as they are on disk. One that is damaged is an entry for the dead letter.
+// ReadLog returns the entries of a pipeline's log from a number on, at least one if there is one, until they
+// take maxBytes of memory: what takes a hundred bytes on disk may be a megabyte of the same letter. One that is damaged is an entry for
+// the dead letter.
 func (s *Store) ReadLog(pipeline string, from uint64, maxBytes int) (entries []delta.Entry, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		log := tx.Bucket(logsBucket).Bucket([]byte(pipeline))
@@ -380,16 +381,16 @@ func (s *Store) ReadLog(pipeline string, from uint64, maxBytes int) (entries []d
 			return nil
 		}
 		cursor, total := log.Cursor(), 0
-		for key, value := cursor.Seek(seqKey(from)); key != nil; key, value = cursor.Next() {
-			if total += len(value); total > maxBytes && len(entries) > 0 {
-				return nil
-			}
+		for key, value := cursor.Seek(seqKey(from)); key != nil && (total < maxBytes || len(entries) == 0); key, value = cursor.Next() {
 			seq := binary.BigEndian.Uint64(key)
 			entry, err := decodeEntry(seq, value)
 			if err != nil {
 				entry = damagedEntry(seq, value, err)
 			}
-			entries = append(entries, entry)
+			entries, total = append(entries, entry), total+len(value)
+			if entry.Delta != nil {
+				total += int(entry.Delta.Size())
+			}
 		}
 		return nil
 	})

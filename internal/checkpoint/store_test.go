@@ -123,6 +123,30 @@ func TestCommitSurvives(t *testing.T) {
 	}
 }
 
+// Megabytes of the same letter take hundreds of bytes on disk: what is read at once is bounded by what it takes in memory.
+func TestReadLogBoundsMemory(t *testing.T) {
+	s, _ := open(t, t.TempDir())
+	object, err := delta.NewObject(fmt.Appendf(nil, `{"metadata":{"name":"large"},"data":{"a":%q}}`, strings.Repeat("<", 2<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := delta.LogChange{Pipeline: "p"}
+	for seq := range uint64(20) {
+		large := entry(t, seq)
+		large.Delta.Object = object
+		change.Append = append(change.Append, large)
+	}
+	if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
+		t.Fatal(err)
+	}
+	if size := s.Logs()["p"].Bytes; size > 1<<20 {
+		t.Fatalf("they take %d bytes on disk", size)
+	}
+	if entries, err := s.ReadLog("p", 0, 1<<20); err != nil || len(entries) != 1 {
+		t.Errorf("got %d entries, %v, want one", len(entries), err)
+	}
+}
+
 func sameEntry(a, b delta.Entry) bool {
 	da, db := *a.Delta, *b.Delta
 	sameObject := bytes.Equal(da.Object.JSON(), db.Object.JSON())

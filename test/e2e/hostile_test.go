@@ -85,6 +85,60 @@ func TestHostileObjects(t *testing.T) {
 	e.Kill() // the records that the bus never takes are dead letters, and the others may be many
 }
 
+// TestHostileObjectsInTheLog has a tenant make objects that are megabytes of the same letter while the sink is away: they take next to
+// nothing on disk. When the sink is back, they are not all read at once: the exporter of deploy/base, with its state directory, stays
+// below its memory limit.
+func TestHostileObjectsInTheLog(t *testing.T) {
+	beside(t)
+	config := plane(t).Config()
+	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
+	hook := startTenantHook(t, "none")
+	hook.away(true)
+	base := baseConfig(t, "nats://none:4222")
+	base.content["stateDir"] = t.TempDir()
+	base.content["sources"] = []any{map[string]any{
+		"name": "s", "resources": []any{"v1/configmaps"}, "namespaces": map[string]any{"include": []any{bad, good}},
+	}}
+	pipeline := base.content["pipelines"].([]any)[0].(map[string]any)
+	pipeline["diff"], pipeline["sources"] = "jsonPatch", []any{"s"}
+	base.content["sinks"] = []any{map[string]any{"name": "bus", "webhook": map[string]any{"url": hook.server.URL}}}
+	base.content["cluster"] = clusterName
+	e := base.run(t)
+	e.WaitReady()
+	const count = 120
+	client := protobufClient(t)
+	var writing sync.WaitGroup
+	for worker := range 4 {
+		writing.Go(func() {
+			for n := worker; n < count; n += 4 {
+				_, err := client.CoreV1().ConfigMaps(bad).Create(t.Context(), &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large-", n)}, Data: map[string]string{"value": strings.Repeat("<", 1<<20-64)},
+				}, metav1.CreateOptions{})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writing.Wait()
+	written := writeMany(t, objectsIn(t, config, configMaps, good), "good", 10, 0, data("taken"))
+	eventually(t, 2*wide, "they wait", func() error {
+		if p := e.Status().Pipelines[0]; p.Waiting < uint64(count+len(written)) || p.OnDisk == 0 {
+			return fmt.Errorf("%+v", p)
+		}
+		return nil
+	})
+	t.Logf("while the sink is away: %d MiB", peakMemory(t, e)>>20)
+	hook.away(false)
+	hook.expect(t, "what waited behind large objects", written)
+	e.WaitSettled(2 * wide)
+	peak := peakMemory(t, e)
+	t.Logf("at most %d of %d MiB", peak>>20, base.limit>>20)
+	if peak >= base.limit {
+		t.Errorf("the exporter took %d MiB, its limit is %d MiB", peak>>20, base.limit>>20)
+	}
+}
+
 // base is deploy/base, to be run on this machine.
 type base struct {
 	// limit is the container's memory limit in bytes.
