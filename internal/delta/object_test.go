@@ -3,9 +3,11 @@ package delta_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -37,6 +39,27 @@ func TestObjectMetadata(t *testing.T) {
 	want := []string{"v1", "Pod", "shop", "web-0", "4f0c1e10-1267-466d-aa8d-59513e0e4c45", "235"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The names of Roles have no bound.
+func TestLongNames(t *testing.T) {
+	named := func(name string) string {
+		object, err := delta.NewObject(fmt.Appendf(nil, `{"metadata":{"name":%q}}`, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return object.Name()
+	}
+	for _, n := range []int{253, 1024} {
+		if name := strings.Repeat("ä", n/2); named(name) != name {
+			t.Errorf("a name of %d bytes is another one", n)
+		}
+	}
+	long := strings.Repeat("xä", 30_000)
+	a, b := named(long+"a"), named(long+"b")
+	if len(a) > 1024 || !utf8.ValidString(a) || !strings.HasPrefix(a, long[:900]) || a == b || a != named(long+"a") {
+		t.Errorf("got %q and %q", a, b)
 	}
 }
 

@@ -1,7 +1,10 @@
 package delta
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/kubeferry/kubeferry/internal/jsonscan"
 )
@@ -49,7 +52,9 @@ func (f *fields) metadata(s *jsonscan.Scanner, data []byte) error {
 	return s.Object(func(key []byte) error {
 		switch string(key) {
 		case "name":
-			return textInto(s, &f.name)
+			err := textInto(s, &f.name)
+			f.name = boundedName(f.name)
+			return err
 		case "namespace":
 			return textInto(s, &f.namespace)
 		case "uid":
@@ -95,4 +100,18 @@ func textInto(s *jsonscan.Scanner, target *string) error {
 	text, err := s.Text()
 	*target = string(text)
 	return err
+}
+
+// maxName is how long a name may be. Most have up to 253 bytes, but those of Roles have no bound of their own: whoever may create
+// them could fill the memory with names of nearly a megabyte, and one of 32 KiB can be no key in the state file.
+const maxName = 1024
+
+// boundedName returns a name as it is, or cut, with a hash of all of it.
+func boundedName(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	hash := sha256.Sum256([]byte(name))
+	suffix := "~" + hex.EncodeToString(hash[:])
+	return strings.ToValidUTF8(name[:maxName-len(suffix)], "") + suffix
 }

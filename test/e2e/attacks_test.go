@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -388,6 +389,61 @@ sinks:
 	lines := written()
 	if len(stored) != 2 || len(lines) != 2 || lines[0].Name != odd {
 		t.Errorf("%d messages, %d lines: %+v", len(stored), len(lines), lines)
+	}
+}
+
+// TestLongNames has a tenant create Roles whose names are longer than a key of the state file may be, and than a name in a subject:
+// they arrive, the state is written, and the end of one is found after a restart.
+func TestLongNames(t *testing.T) {
+	beside(t)
+	config := plane(t).Config()
+	namespace := newNamespace(t, "long")
+	hook := webhooktest.Start(t)
+	bus := natstest.Start(t, nil)
+	text := fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [rbac.authorization.k8s.io/v1/roles], namespaces: {include: [%s]}}]
+pipelines:
+  - {name: hook, sink: hook, diff: jsonPatch}
+  - {name: bus, sink: bus, format: cloudevents-binary}
+sinks:
+  - {name: hook, webhook: {url: %q}}
+  - {name: bus, nats: {urls: [%q], stream: {name: LONG, create: true}}}
+`, filepath.Join(t.TempDir(), "state"), namespace, hook.URL(), bus.URL())
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	roles := objectsIn(t, config, schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, namespace)
+	arrived := func(object *unstructured.Unstructured, typ string) {
+		t.Helper()
+		eventually(t, wide, typ+" arrives", func() error {
+			for _, record := range hook.Accepted() {
+				var event struct{ ID string }
+				if err := json.Unmarshal(record.Body, &event); err != nil {
+					return err
+				}
+				if strings.HasPrefix(event.ID, clusterName+"/"+string(object.GetUID())+"/") && strings.HasSuffix(event.ID, "/"+typ) {
+					return nil
+				}
+			}
+			return errors.New("it does not")
+		})
+		e.WaitSettled(wide)
+	}
+	long := strings.Repeat("x", 40<<10)
+	first, second := roles.Create(long+"1", nil), roles.Create(long+"2", nil)
+	arrived(first, oracle.Added)
+	arrived(second, oracle.Added)
+	e.Stop()
+	roles.Delete(long + "1")
+	after := roles.Create("after", nil)
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	arrived(first, oracle.Deleted)
+	arrived(after, oracle.Added)
+	roles.Patch(long+"2", map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}})
+	arrived(second, oracle.Modified)
+	if dead := e.Metrics().sum("kubeferry_records_dead_total"); dead != 0 {
+		t.Errorf("%v records died", dead)
 	}
 }
 
