@@ -75,6 +75,9 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		l := &p.log
 		cursor, written := l.cursor, l.written
 		wanted := p.breaker.tripped || len(p.backlog.suspects) > 0
+		if i := l.candidate; i != nil && p.backlog.hadProbe(i.ref.Namespace) && s.end < written {
+			l.candidate = nil // what was written since may be of a namespace that had no probe yet
+		}
 		needed := wanted && l.candidate == nil && l.behind > 0 && cursor < written && !p.readable()
 		p.mu.Unlock()
 		if !needed {
@@ -129,22 +132,25 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 	return nil
 }
 
-// draw returns which of the entries that were found is the next candidate, rather one whose namespace is not suspect; -1 for none: one
-// that is suspect is only sent as a probe.
+// draw returns which of the entries that were found is the next candidate, rather one whose namespace is not suspect, and had no probe
+// yet; -1 for none: one that is suspect is only sent as a probe.
 func (p *Pipeline) draw() (at int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	firsts := p.scan.firsts
+	firsts, best := p.scan.firsts, -1
 	for range maxDraws {
 		at = len(firsts) - 1 - int(float64(len(firsts))*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
-		if p.backlog.suspects[firsts[at].namespace] == 0 {
-			return at
+		if namespace := firsts[at].namespace; p.backlog.suspects[namespace] == 0 {
+			best = at
+			if !p.backlog.hadProbe(namespace) {
+				break
+			}
 		}
 	}
-	if p.breaker.tripped {
+	if best < 0 && p.breaker.tripped {
 		return at
 	}
-	return -1
+	return best
 }
 
 // usable reports whether a delta beyond the cursor may be sent now. p.mu is held.
@@ -163,6 +169,9 @@ func (p *Pipeline) fillAhead(b *batch) {
 	p.log.candidate = nil
 	p.log.wakeReader() // to find the next
 	if p.usable(i) {
+		if b.probe {
+			p.backlog.probed[i.ref.Namespace] = struct{}{}
+		}
 		p.log.taken[i.seq] = false
 		b.ahead = p.appendRecord(b, &objectQueue{ref: i.ref}, i)
 	}

@@ -41,17 +41,6 @@ type objectQueue struct {
 	failing bool
 }
 
-// order is which ready object comes next.
-type order int
-
-const (
-	oldestFirst order = iota
-	// untriedFirst takes the newest object whose last attempt did not fail, of each namespace in turn, or else the oldest.
-	untriedFirst
-	// suspectFirst takes the oldest object that did not fail alone, or else the oldest: one that failed in a batch may be good.
-	suspectFirst
-)
-
 // backlog holds what is waiting. It is guarded by the pipeline's mutex, except for the queue.
 type backlog struct {
 	queue workqueue.TypedRateLimitingInterface[*objectQueue]
@@ -67,6 +56,10 @@ type backlog struct {
 	failing map[*objectQueue]struct{}
 	// suspects counts the objects that make a namespace suspect.
 	suspects map[string]int
+	// probed are the namespaces that had a probe since the breaker tripped, or since all of them had one. unprobed is set if something
+	// came of another one: that is the next probe.
+	probed   map[string]struct{}
+	unprobed bool
 	arrivals list.List // of *item: all in memory, in order of arrival
 }
 
@@ -74,8 +67,8 @@ type backlog struct {
 func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	// The default limiter's overall bucket of 10/s would make a thousand failed objects wait for 90 s.
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[*objectQueue](retry.Initial, retry.Max)
-	suspects := map[string]int{}
-	objects := &readyQueue{ready: ready, probed: map[string]struct{}{}, suspects: suspects}
+	suspects, probed := map[string]int{}, map[string]struct{}{}
+	objects := &readyQueue{ready: ready, probed: probed, suspects: suspects}
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[*objectQueue]{
 		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[*objectQueue]{
 			Name: name,
@@ -88,7 +81,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	return &backlog{
 		queue: queue, ready: objects, limiter: limiter,
 		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, failing: map[*objectQueue]struct{}{},
-		suspects: suspects,
+		suspects: suspects, probed: probed,
 	}
 }
 
@@ -118,6 +111,7 @@ func (b *backlog) enqueue(i *item) {
 	}
 	if !ok { // else whatever holds the object, a batch or its backoff, puts it back into the queue
 		b.queue.Add(o)
+		b.unprobed = b.unprobed || !b.hadProbe(i.ref.Namespace)
 	}
 }
 
@@ -202,8 +196,15 @@ func (b *backlog) setApart(o *objectQueue, apart bool) {
 // suspect reports whether the namespace of an object is suspect.
 func (b *backlog) suspect(o *objectQueue) bool { return b.suspects[o.ref.Namespace] > 0 }
 
-// take returns the next ready object in an order, nil if there is none.
-func (b *backlog) take(by order) *objectQueue {
+// hadProbe reports whether a namespace had its turn.
+func (b *backlog) hadProbe(namespace string) bool {
+	_, ok := b.probed[namespace]
+	return ok
+}
+
+// take returns the next ready object, nil if there is none: the oldest or, for a probe, the newest whose last attempt did not fail, of
+// each namespace in turn.
+func (b *backlog) take(probe bool) *objectQueue {
 	if o := b.first; o != nil {
 		b.first = nil
 		return o
@@ -211,7 +212,7 @@ func (b *backlog) take(by order) *objectQueue {
 	if b.queue.Len() == 0 {
 		return nil
 	}
-	b.ready.order = by
+	b.ready.probe, b.unprobed = probe, b.unprobed && !probe
 	o, _ := b.queue.Get() // nil at shutdown
 	return o
 }
@@ -227,11 +228,10 @@ func (b *backlog) requeue(o *objectQueue) {
 type readyQueue struct {
 	ready   func(queued int)
 	objects []*objectQueue
-	// order is which object Pop returns. The pipeline's mutex guards it: only take sets it, right before Pop.
-	order order
-	// probed are the namespaces that had their turn.
-	probed map[string]struct{}
-	// suspects are the backlog's, which the pipeline's mutex guards: it is held during Pop.
+	// probe is set if Pop returns an object for a probe. The pipeline's mutex guards it: only take sets it, right before Pop.
+	probe bool
+	// probed and suspects are the backlog's, which the pipeline's mutex guards: it is held during Pop.
+	probed   map[string]struct{}
 	suspects map[string]int
 }
 
@@ -250,12 +250,8 @@ func (q *readyQueue) Len() int { return len(q.objects) }
 // Pop implements [workqueue.Queue].
 func (q *readyQueue) Pop() *objectQueue {
 	n := 0
-	switch q.order {
-	case untriedFirst:
+	if q.probe {
 		n = q.untried()
-	case suspectFirst:
-		n = max(0, slices.IndexFunc(q.objects, func(o *objectQueue) bool { return !o.failedAlone }))
-	default:
 	}
 	o := q.objects[n]
 	switch n {
@@ -268,7 +264,7 @@ func (q *readyQueue) Pop() *objectQueue {
 	return o
 }
 
-// untried returns the place of the next object in the order untriedFirst: of a namespace that is not suspect, if there is one. Without
+// untried returns the place of the next object for a probe: of a namespace that is not suspect, if there is one. Without
 // turns, whoever makes new objects all the time that the sink refuses would have all of the probes.
 func (q *readyQueue) untried() int {
 	newest := -1

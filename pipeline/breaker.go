@@ -24,13 +24,7 @@ type breaker struct {
 	// ahead is set if the last probe was a candidate from the log, if there was one; fresh if the last one else was of a
 	// ready object, and not a failed batch.
 	ahead, fresh bool
-	// trials is how many single records are still to be sent after a reset, before full batches are.
-	trials int
 }
-
-// maxTrials is how many records are sent alone after a reset. They show which objects fail by themselves: a full batch with one
-// such object in it would trip the breaker again.
-const maxTrials = 16
 
 func newBreaker(retry Retry) breaker { return breaker{initial: min(retry.Initial, maxProbeInterval)} }
 
@@ -78,9 +72,6 @@ func (b *breaker) pause() time.Duration {
 
 // succeed resets the breaker and reports whether it was tripped.
 func (b *breaker) succeed() (resetNow bool) {
-	resetNow = b.tripped
-	if b.tripped {
-		b.tripped, b.trials = false, maxTrials
-	}
+	resetNow, b.tripped = b.tripped, false
 	return resetNow
 }

@@ -17,8 +17,6 @@ type batch struct {
 	bytes   int64
 	// probe is set if the batch is sent to see whether the breaker can be reset.
 	probe bool
-	// order is which ready objects the batch takes.
-	order order
 	// ahead is set if the record is of a candidate from beyond the log's cursor.
 	ahead bool
 	// apart is set if all objects are of one suspect namespace.
@@ -169,13 +167,7 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 		b.closed = true
 		return b, 0
 	}
-	most := p.options.Limits.MaxRecords
-	if p.breaker.trials > 0 {
-		if b.order, most = untriedFirst, 1; p.breaker.trials%2 == 0 {
-			b.order = suspectFirst
-		}
-	}
-	p.fill(b, most)
+	p.fill(b, p.options.Limits.MaxRecords)
 	if len(b.items) == 0 {
 		p.fillAhead(b)
 	}
@@ -183,24 +175,28 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 		p.recycle(b)
 		return nil, wait
 	}
-	if p.breaker.trials > 0 {
-		p.breaker.trials--
-		b.closed = true
-	}
 	b.closed = b.closed || b.ahead
 	return b, 0
 }
 
-// pickProbe returns one record of a ready object, or a batch that failed, in turn. An object that was not tried goes first,
-// the newest of them: behind a thousand objects that the sink refuses it would wait for an hour.
+// pickProbe returns one record of a ready object, or of a candidate, or a batch that failed, in turn. An object that was not tried goes
+// first, the newest of them: behind a thousand objects that the sink refuses it would wait for an hour. What comes of a namespace that
+// had no probe yet does not wait for its turn.
 func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	if d := p.breaker.next.Sub(now); d > 0 {
 		return nil, d
 	}
 	b := newBatch()
-	b.order = untriedFirst
-	if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
+	b.probe = true
+	switch i := p.log.candidate; {
+	case i != nil && !p.backlog.hadProbe(i.ref.Namespace):
 		p.fillAhead(b)
+	case p.backlog.unprobed:
+		p.fill(b, 1)
+	default:
+		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
+			p.fillAhead(b)
+		}
 	}
 	if len(b.items) == 0 {
 		if p.breaker.fresh = !p.breaker.fresh; p.breaker.fresh || len(p.retries) == 0 {
@@ -275,7 +271,7 @@ func (p *Pipeline) nextObject(b *batch) *objectQueue {
 		return p.takeReady(b)
 	}
 	b.apart = false
-	if p.apartNext = b.order == oldestFirst && !p.apartNext; p.apartNext {
+	if p.apartNext = !b.probe && !p.apartNext; p.apartNext {
 		if o := p.beginApart(b); o != nil {
 			return o
 		}
@@ -300,11 +296,11 @@ func (p *Pipeline) beginApart(b *batch) *objectQueue {
 // record is chosen among all.
 func (p *Pipeline) takeReady(b *batch) *objectQueue {
 	for {
-		o := p.backlog.take(b.order)
+		o := p.backlog.take(b.probe)
 		if o == nil || !p.backlog.suspect(o) {
 			return o
 		}
-		if b.order != oldestFirst && (p.maySendAlone() || !o.isolated && p.maySendApart()) {
+		if b.probe && (p.maySendAlone() || !o.isolated && p.maySendApart()) {
 			b.apart = true
 			return o
 		}

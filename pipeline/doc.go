@@ -19,9 +19,8 @@
 // alone. So a sink that is down gets few calls, and a poisoned record holds up its own object only; while it is found, its own
 // namespace.
 //
-// Two cases are mixed. For 5 s after an isolated object failed while others were delivered, and for the first 16 records after a
-// reset, up to nine failing calls in a row are themselves to blame: the same objects may be in them. And ten isolated objects
-// that fail blame the sink, once nothing was delivered for 5 s; so do ten objects in a row that are refused for good. A delay that
+// Two cases are mixed. For 5 s after an isolated object failed while others were delivered, and after a reset, up to nine failing
+// calls in a row are themselves to blame: the same objects may be in them. And ten isolated objects that fail blame the sink, once nothing was delivered for 5 s; so do ten objects in a row that are refused for good. A delay that
 // the peer requests (Retry-After) blames the sink, unless an isolated object failed.
 //
 // # Files

@@ -167,11 +167,11 @@ func (p *Pipeline) addRefused(b *batch, errs []*sinks.Error) int {
 }
 
 // blameObjects counts a batch that failed while nothing was delivered, and reports whether its objects are to blame all the same:
-// the breaker was just reset, or an isolated object failed in the last failedFor while others were delivered, and fewer than
+// in the last failedFor the breaker was reset, or an isolated object failed while others were delivered, and fewer than
 // failedRun calls failed since. When a sink goes away, no isolated object fails while others are delivered.
 func (p *Pipeline) blameObjects() bool {
 	p.failedCalls++
-	justNow := p.breaker.trials > 0 || p.now().Sub(p.recordsBlamedAt) < failedFor
+	justNow := p.now().Sub(p.recordsBlamedAt) < failedFor
 	return !p.breaker.tripped && justNow && p.failedCalls < failedRun
 }
 
@@ -201,6 +201,8 @@ func (p *Pipeline) resetBreaker() {
 	if !p.breaker.succeed() {
 		return
 	}
+	clear(p.backlog.probed)
+	p.recordsBlamedAt = p.now() // what failed before may fail now by itself
 	p.logger.Info("the sink takes records again", "after", trippedFor.Round(time.Millisecond))
 	kept := p.retries[:0]
 	for _, b := range p.retries {
