@@ -17,13 +17,16 @@ GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)/gofumpt
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)$$($(GO) env GOOS)" != 0linux ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test soak test-unit lint fmt fuzz bench bench-micro bench-sinks assets compile schema clean notes
+.PHONY: help build image demo test soak test-unit lint fmt fuzz bench bench-micro bench-sinks assets compile schema clean notes
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/exporter, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/exporter ./cmd/exporter
+
+image: ## Write dist/kubeferry-image.tar, the container image, without Docker; PUSH=REGISTRY/kubeferry:TAG pushes it
+	@cd test && $(GO) run ./cmd/image -version $(VERSION) -o ../dist/kubeferry-image.tar -push "$(PUSH)"
 
 demo: ## Show it at work on a real API server and a NATS server; Ctrl-C ends it, DEMO_FOR=10s too
 	@echo "building the demo"

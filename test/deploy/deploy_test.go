@@ -74,6 +74,7 @@ func TestInCluster(t *testing.T) {
 	}
 	t.Run("pod security", func(t *testing.T) { testPodSecurity(t, plane, base) })
 	t.Run("base", func(t *testing.T) { testBase(t, plane, base, binary) })
+	t.Run("image", func(t *testing.T) { testImage(t, plane, base) })
 	t.Run("forbidden", func(t *testing.T) { testForbidden(t, plane, base, binary) })
 	t.Run("example", func(t *testing.T) { testExample(t, plane, binary) })
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/assets"
+	"github.com/kubeferry/kubeferry/test/internal/image"
 	"github.com/kubeferry/kubeferry/test/internal/process"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
@@ -31,7 +32,7 @@ type exporter struct {
 }
 
 func TestMain(m *testing.M) {
-	assets.Must(controlplane.Prepare, programs.Exporter().Build)
+	assets.Must(controlplane.Prepare, programs.Exporter().Build, image.Prepare)
 	os.Exit(m.Run())
 }
 
@@ -46,13 +47,18 @@ func start(t *testing.T, binary, file string, account *rest.Config, env ...strin
 	if err := controlplane.WriteKubeconfig(kubeconfig, account); err != nil {
 		t.Fatal(err)
 	}
-	e := &exporter{log: filepath.Join(dir, "log")}
-	var err error
-	e.process, err = process.Start(process.Options{
+	return run(t, process.Options{
 		Path: binary, Args: []string{"run", "--config", configuration, "--kubeconfig", kubeconfig},
-		Env: env, Log: e.log,
+		Env: env, Log: filepath.Join(dir, "log"),
 	})
-	if err != nil {
+}
+
+// run runs the exporter until the test ends. It returns when the exporter answers.
+func run(t *testing.T, options process.Options) *exporter {
+	t.Helper()
+	e := &exporter{log: options.Log}
+	var err error
+	if e.process, err = process.Start(options); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -9,13 +9,14 @@ import (
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/assets"
+	"github.com/kubeferry/kubeferry/test/internal/image"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/natstest"
 )
 
 func main() {
-	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, controlplane.Prepare)
+	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, image.Prepare, controlplane.Prepare)
 	dir := ""
 	if err == nil {
 		dir, err = controlplane.Assets()

@@ -1,0 +1,316 @@
+package deploy_test
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"maps"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/image"
+	"github.com/kubeferry/kubeferry/test/internal/process"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestImageIsTheDockerfiles: what `make image` writes is the image that the Dockerfile describes, for both platforms, and
+// twice the same.
+func TestImageIsTheDockerfiles(t *testing.T) {
+	first, err := image.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := image.Build(t.Context(), image.Built, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := filepath.Join(t.TempDir(), "image.tar")
+	if err := image.Write(again, image.Built, second); err != nil {
+		t.Fatal(err)
+	}
+	if fileContent(t, first) != fileContent(t, second) {
+		t.Error("built twice, the image is not the same")
+	}
+
+	index := builtImage(t)
+	if err := validate.Index(index); err != nil {
+		t.Error(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dockerfile := fileContent(t, filepath.Join("..", "..", "Dockerfile"))
+	_, stage, _ := strings.Cut(dockerfile, "FROM scratch\n")
+	var platforms []string
+	for _, descriptor := range manifest.Manifests {
+		platforms = append(platforms, descriptor.Platform.String())
+		img, err := index.Image(descriptor.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := config.OS + "/" + config.Architecture; got != descriptor.Platform.String() {
+			t.Errorf("the image for %v says it is for %s", descriptor.Platform, got)
+		}
+		ports := slices.Sorted(maps.Keys(config.Config.ExposedPorts))
+		got := fmt.Sprintf("USER %s\nEXPOSE %s\nENTRYPOINT [%q]\nCMD [%q]\n", config.Config.User,
+			strings.ReplaceAll(strings.Join(ports, " "), "/tcp", ""), strings.Join(config.Config.Entrypoint, " "), strings.Join(config.Config.Cmd, " "))
+		if !strings.HasSuffix(stage, got) {
+			t.Errorf("the image has\n%s\nbut the Dockerfile ends in\n%s", got, stage)
+		}
+		if version := config.Config.Labels["org.opencontainers.image.version"]; version != image.Built {
+			t.Errorf("the label of the version is %q", version)
+		}
+	}
+	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(platforms, want) {
+		t.Errorf("the image is for %v, want %v", platforms, want)
+	}
+}
+
+// TestImageIsPushed: a registry has the image under the same digest.
+func TestImageIsPushed(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	address, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := name.ParseReference(address.Host + "/kubeferry:v1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := builtImage(t)
+	if err := image.Push(t.Context(), index, to); err != nil {
+		t.Fatal(err)
+	}
+	pushed, err := remote.Index(to, remote.WithContext(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, got := digest(t, index), digest(t, pushed); want != got {
+		t.Errorf("the registry has %s, want %s", got, want)
+	}
+}
+
+// testImage runs the image as a Pod does: its own files and nothing else, its user, no right to write but to the volume,
+// its entry point without arguments, and the API server's address and the ServiceAccount's token where a Pod has them.
+func testImage(t *testing.T, plane *controlplane.ControlPlane, m *manifests) {
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		const why = "only root on Linux can run a program with another root directory"
+		if os.Getenv("CI") == "true" {
+			t.Fatal(why)
+		}
+		t.Skip(why)
+	}
+	img, config := imageFor(t, builtImage(t), runtime.GOARCH)
+	root := t.TempDir()
+	unpack(t, mutate.Extract(img), root)
+
+	account, err := plane.ServiceAccountConfig(t.Context(), m.workload.Namespace, m.workload.Spec.Template.Spec.ServiceAccountName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := url.Parse(account.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiver := webhooktest.Start(t)
+	const serviceAccount = "var/run/secrets/kubernetes.io/serviceaccount/"
+	writeFile(t, root, serviceAccount+"token", account.BearerToken)
+	writeFile(t, root, serviceAccount+"ca.crt", string(account.CAData))
+	writeFile(t, root, serviceAccount+"namespace", m.workload.Namespace)
+	writeFile(t, root, "etc/kubeferry/kubeferry.yaml", fmt.Sprintf(`cluster: test
+stateDir: /var/lib/kubeferry
+sources:
+  - {name: all, resources: [v1/configmaps], namespaces: {exclude: [kube-system]}}
+pipelines:
+  - {name: hook, sink: hook}
+sinks:
+  - name: hook
+    webhook: {url: %q}
+server: {listen: "127.0.0.1:0"}
+`, receiver.URL()))
+	volume := filepath.Join(root, "var/lib/kubeferry")
+	if err := os.MkdirAll(volume, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(volume, 65532, 65532); err != nil {
+		t.Fatal(err)
+	}
+	before := listFiles(t, root, volume)
+
+	// chroot replaces itself by the program, which so gets the signals.
+	args := slices.Concat([]string{"--userspec=" + config.Config.User, root}, config.Config.Entrypoint, config.Config.Cmd)
+	e := run(t, process.Options{
+		Path: "chroot", Args: args, Log: filepath.Join(t.TempDir(), "log"),
+		Env: []string{"KUBERNETES_SERVICE_HOST=" + server.Hostname(), "KUBERNETES_SERVICE_PORT=" + server.Port()},
+	})
+	e.await(t, "/readyz", "the image is ready", isReady)
+	awaitAll(t, accepted(receiver), live(t.Context(), t, plane.Config(), schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}))
+	e.process.Stop(30 * time.Second)
+	if err := e.process.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+	if after := listFiles(t, root, volume); !slices.Equal(before, after) {
+		t.Errorf("files of the image before: %v, after: %v", before, after)
+	}
+	if len(listFiles(t, volume, "")) < 2 {
+		t.Error("nothing is in the state directory")
+	}
+}
+
+// imageFor returns the image for an architecture, with its configuration.
+func imageFor(t *testing.T, index v1.ImageIndex, arch string) (v1.Image, *v1.ConfigFile) {
+	t.Helper()
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(manifest.Manifests, func(d v1.Descriptor) bool { return d.Platform.Architecture == arch })
+	if at < 0 {
+		t.Fatalf("the image is not for %s", arch)
+	}
+	img, err := index.Image(manifest.Manifests[at].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img, config
+}
+
+// builtImage reads the archive that image.Prepare wrote.
+func builtImage(t *testing.T) v1.ImageIndex {
+	t.Helper()
+	path, err := image.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	dir := t.TempDir()
+	unpack(t, file, dir)
+	outer, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := outer.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(manifest.Manifests) != 1 {
+		t.Fatalf("the archive has %d images, want 1", len(manifest.Manifests))
+	}
+	index, err := outer.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+// unpack writes the files of an archive, with their modes.
+func unpack(t *testing.T, archive io.Reader, dir string) {
+	t.Helper()
+	for r := tar.NewReader(archive); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, filepath.FromSlash(header.Name))
+		if header.Typeflag == tar.TypeDir {
+			err = os.MkdirAll(path, fs.FileMode(header.Mode))
+		} else {
+			var content []byte
+			if content, err = io.ReadAll(r); err == nil {
+				if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+					err = os.WriteFile(path, content, fs.FileMode(header.Mode))
+				}
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func writeFile(t *testing.T, root, name, content string) {
+	t.Helper()
+	path := filepath.Join(root, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listFiles lists what lies under root but under except, each with its size and time.
+func listFiles(t *testing.T, root, except string) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if path == except {
+			return fs.SkipDir
+		}
+		info, err := entry.Info()
+		files = append(files, fmt.Sprint(path, info.Mode(), info.Size(), info.ModTime()))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func fileContent(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func digest(t *testing.T, index v1.ImageIndex) string {
+	t.Helper()
+	hash, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash.String()
+}

@@ -1,0 +1,256 @@
+// Package image builds the container image of the exporter without a container engine: the image that the Dockerfile
+// describes, for every platform at once. The same commit, built with the same version of Go, gives the same digest.
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+
+	"github.com/kubeferry/kubeferry/test/internal/programs"
+)
+
+// Architectures are the platforms of the image. All of them are linux.
+var Architectures = []string{"amd64", "arm64"}
+
+const source = "https://github.com/kubeferry/kubeferry"
+
+// Build returns the image of this checkout for all architectures. version is what `exporter version` prints.
+func Build(ctx context.Context, version string, log io.Writer) (v1.ImageIndex, error) {
+	root, err := programs.Root()
+	if err != nil {
+		return nil, err
+	}
+	// Times in the image are the commit's, so that building it again gives the same image.
+	created, revision := time.Unix(0, 0).UTC(), ""
+	if out, err := git(ctx, root, "log", "-1", "--format=%ct %H"); err == nil {
+		seconds, hash, _ := strings.Cut(out, " ")
+		unix, err := strconv.ParseInt(seconds, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("the commit's time: %w", err)
+		}
+		created, revision = time.Unix(unix, 0).UTC(), hash
+	}
+
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range Architectures {
+		fmt.Fprintf(log, "building the image for linux/%s\n", arch)
+		program, err := buildExporter(ctx, root, arch, version)
+		if err != nil {
+			return nil, err
+		}
+		files, err := layer(program, created)
+		if err != nil {
+			return nil, err
+		}
+		img, err := mutate.AppendLayers(mutate.MediaType(mutate.ConfigMediaType(empty.Image, types.OCIConfigJSON), types.OCIManifestSchema1), files)
+		if err != nil {
+			return nil, err
+		}
+		config := &v1.ConfigFile{
+			OS: "linux", Architecture: arch, Created: v1.Time{Time: created},
+			// The same as in the Dockerfile, which a test compares.
+			Config: v1.Config{
+				User:         "65532:65532",
+				ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8443/tcp": {}},
+				Entrypoint:   []string{"/exporter"},
+				Cmd:          []string{"run"},
+				Labels: map[string]string{
+					"org.opencontainers.image.title":       "kubeferry",
+					"org.opencontainers.image.description": "Sends every change of Kubernetes objects to Kafka, NATS and webhooks",
+					"org.opencontainers.image.source":      source,
+					"org.opencontainers.image.version":     version,
+					"org.opencontainers.image.revision":    revision,
+					"org.opencontainers.image.created":     created.Format(time.RFC3339),
+				},
+			},
+		}
+		layers, err := img.ConfigFile()
+		if err != nil {
+			return nil, err
+		}
+		config.RootFS, config.History = layers.RootFS, []v1.History{{Created: config.Created, CreatedBy: "make image"}}
+		if img, err = mutate.ConfigFile(img, config); err != nil {
+			return nil, err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add:        img,
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+		})
+	}
+	return index, nil
+}
+
+// Built is the version of the image that [Prepare] writes for tests.
+const Built = "v1.2.3"
+
+// Path returns the file that Prepare writes.
+func Path() (string, error) {
+	root, err := programs.Root()
+	return filepath.Join(root, "bin", "test", "image.tar"), err
+}
+
+// Prepare builds the image of this checkout for tests, to [Path].
+func Prepare(ctx context.Context, log io.Writer) error {
+	path, err := Path()
+	if err != nil {
+		return err
+	}
+	index, err := Build(ctx, Built, log)
+	if err != nil {
+		return err
+	}
+	return Write(index, Built, path)
+}
+
+// Write writes the image as a tar archive in the layout of the OCI image specification, under the name kubeferry:<version>.
+func Write(index v1.ImageIndex, version, path string) error {
+	dir, err := os.MkdirTemp("", "kubeferry-image-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	image, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	// The first name is that of the specification, the second the one that containerd and Docker read.
+	names := layout.WithAnnotations(map[string]string{
+		"org.opencontainers.image.ref.name": version,
+		"io.containerd.image.name":          "docker.io/library/kubeferry:" + version,
+	})
+	if err := image.AppendIndex(index, names); err != nil {
+		return err
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	if err := addDirectory(w, dir); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, archive.Bytes(), 0o644)
+}
+
+// Push pushes the image to a registry, with the credentials that `docker login` and the like keep.
+func Push(ctx context.Context, index v1.ImageIndex, to name.Reference) error {
+	if err := remote.WriteIndex(to, index, remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithContext(ctx)); err != nil {
+		return fmt.Errorf("push %s: %w", to, err)
+	}
+	return nil
+}
+
+// addDirectory adds the files of a directory in their order by name, without times and owners, so that the same image
+// makes the same archive. tar.Writer.AddFS would add both.
+func addDirectory(w *tar.Writer, dir string) error {
+	files := os.DirFS(dir)
+	return fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(files, name)
+		if err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}); err != nil {
+			return err
+		}
+		_, err = w.Write(content)
+		return err
+	})
+}
+
+// buildExporter builds the program as the Dockerfile does, and returns its bytes.
+func buildExporter(ctx context.Context, root, arch, version string) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "kubeferry-image-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	out := filepath.Join(dir, "exporter")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w -X main.version="+version, "-o", out, "./cmd/exporter")
+	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=", "GOWORK=off")
+	if text, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the exporter for linux/%s: %w: %s", arch, err, bytes.TrimSpace(text))
+	}
+	return os.ReadFile(out)
+}
+
+// layer returns the files of the image: the program, and the certificate authorities that it trusts.
+func layer(program []byte, modified time.Time) (v1.Layer, error) {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	add := func(name string, mode int64, content []byte) error {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content)), ModTime: modified}
+		if content == nil {
+			header.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err := w.Write(content)
+		return err
+	}
+	for _, dir := range []string{"etc/", "etc/ssl/", "etc/ssl/certs/"} {
+		if err := add(dir, 0o755, nil); err != nil {
+			return nil, err
+		}
+	}
+	if err := add("etc/ssl/certs/ca-certificates.crt", 0o444, authorities()); err != nil {
+		return nil, err
+	}
+	if err := add("exporter", 0o555, program); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	content := archive.Bytes()
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content)), nil
+	}, tarball.WithMediaType(types.OCILayer))
+}
+
+// authorities returns Mozilla's certificate authorities as PEM. Those with a constraint that PEM cannot express, such as
+// a date after which they are distrusted, are left out.
+func authorities() []byte {
+	var out bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint == nil {
+			_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a buffer returns no error
+		}
+	}
+	return out.Bytes()
+}
+
+func git(ctx context.Context, root string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "git", append([]string{"-C", root}, args...)...).Output()
+	return strings.TrimSpace(string(out)), err
+}
