@@ -44,12 +44,17 @@ type Endpoint struct {
 	Certificate string
 }
 
+// maxNumber is far beyond what terms and commits get to. There is room above it: one more than a forged one must be higher.
+const maxNumber = 1 << 62
+
 // readRecord reads the annotations of a Lease. What makes no sense counts as missing.
 func readRecord(lease *coordinationv1.Lease) record {
 	a := lease.Annotations
 	number := func(text string) uint64 {
-		n, _ := strconv.ParseUint(text, 10, 64)
-		return n
+		if n, _ := strconv.ParseUint(text, 10, 64); n <= maxNumber {
+			return n
+		}
+		return 0
 	}
 	term, commit, _ := strings.Cut(a[annotationCommit], "/")
 	return record{

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Authenticator makes and checks the tokens by which a standby shows that it has the leader's ServiceAccount.
+// Authenticator makes and checks the tokens by which a standby and a leader show each other that they have the same ServiceAccount.
 type Authenticator interface {
 	// Token returns a token for an audience.
 	Token(ctx context.Context, audience string) (string, error)
@@ -22,6 +22,10 @@ type Authenticator interface {
 
 // audience is what a standby's token is made for, so that it is worth nothing to anybody but the leader whose certificate that is.
 func audience(certificate string) string { return "kubeferry:" + certificate }
+
+// leaderAudience is what a leader's token is made for: whoever writes another certificate into the Lease has none. It differs
+// from a standby's, which would be sent back otherwise.
+func leaderAudience(certificate string) string { return "kubeferry-leader:" + certificate }
 
 // serviceAccount authenticates through the API server.
 type serviceAccount struct {

@@ -17,7 +17,7 @@ const (
 	maxReviews   = 4
 )
 
-// greet makes sure that a connection is that of a replica.
+// greet makes sure that a connection is that of a replica, and shows it that this is one.
 func (l *Leader) greet(ctx context.Context, conn net.Conn) error {
 	if !l.addStranger(conn) {
 		return net.ErrClosed
@@ -45,7 +45,11 @@ func (l *Leader) greet(ctx context.Context, conn net.Conn) error {
 		_ = writeHello(conn, welcome{Refused: fmt.Sprintf("this leader speaks protocol %d", protocol)})
 		return fmt.Errorf("a standby that speaks protocols %v only", h.Protocols)
 	}
-	if err := writeHello(conn, welcome{Protocol: protocol}); err != nil {
+	token, err := l.auth.Token(ctx, leaderAudience(l.certificate))
+	if err != nil {
+		return err
+	}
+	if err := writeHello(conn, welcome{Protocol: protocol, Token: token}); err != nil {
 		return err
 	}
 	return conn.SetDeadline(time.Time{})

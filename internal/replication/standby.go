@@ -138,7 +138,10 @@ func (s *Standby) connect(ctx context.Context, leader Endpoint) (net.Conn, error
 	case answer.Protocol != protocol:
 		err = fmt.Errorf("the leader speaks protocol %d, and this version %d", answer.Protocol, protocol)
 	default:
-		return conn, nil
+		if err = s.auth.Check(ctx, leaderAudience(leader.Certificate), answer.Token); err == nil {
+			return conn, nil
+		}
+		err = fmt.Errorf("who the Lease names as the leader is no replica: %w", err)
 	}
 	_ = conn.Close()
 	return nil, err

@@ -63,13 +63,18 @@ func (b *lockedBuffer) String() string {
 
 func lead(t *testing.T) *leading {
 	t.Helper()
+	return leadAs(t, tokens{"ours"})
+}
+
+func leadAs(t *testing.T, auth replication.Authenticator) *leading {
+	t.Helper()
 	store, err := checkpoint.Open(t.TempDir(), func(message string, err error) { t.Error(message, err) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	l := &leading{t: t, store: store, log: &lockedBuffer{}}
-	l.leader, err = replication.Listen(t.Context(), "127.0.0.1:0", tokens{}, slog.New(slog.NewTextHandler(l.log, nil)))
+	l.leader, err = replication.Listen(t.Context(), "127.0.0.1:0", auth, slog.New(slog.NewTextHandler(l.log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,6 +243,52 @@ func TestSlowStandby(t *testing.T) {
 	eventually(t, "dropped", func() bool { return strings.Contains(l.log.String(), "the standby is too slow") })
 	goOn()
 	eventually(t, "in sync again", func() bool { return l.leader.Standbys().InSync == 1 })
+}
+
+// TestForgedLeader is named by the Lease, and takes tokens without a look at them; but it has none of the replicas' ServiceAccount.
+func TestForgedLeader(t *testing.T) {
+	for name, forger := range map[string]replication.Authenticator{
+		"with a token of its own":         credulous{"another's"},
+		"which sends the standby's back":  &echo{},
+		"without the right to any tokens": credulous{""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := leadAs(t, forger)
+			s := follow(t, l, replicaIn(t, t.TempDir()), "ours")
+			eventually(t, "refused", func() bool { return strings.Contains(l.log.String(), "no replica") })
+			if s.Status().InSync {
+				t.Error("it has taken a state")
+			}
+		})
+	}
+}
+
+// credulous takes every token.
+type credulous struct{ account string }
+
+func (c credulous) Token(_ context.Context, audience string) (string, error) {
+	return c.account + " " + audience, nil
+}
+
+func (credulous) Check(context.Context, string, string) error { return nil }
+
+// echo has the tokens of those who came.
+type echo struct {
+	mu   sync.Mutex
+	last string
+}
+
+func (e *echo) Token(context.Context, string) (string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last, nil
+}
+
+func (e *echo) Check(_ context.Context, _, token string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last = token
+	return nil
 }
 
 // TestStrangers are refused, bounded, and logged once.

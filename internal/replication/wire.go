@@ -43,8 +43,10 @@ type hello struct {
 
 // welcome is what the leader answers.
 type welcome struct {
-	Protocol int    `json:"protocol,omitempty"`
-	Refused  string `json:"refused,omitempty"`
+	Protocol int `json:"protocol,omitempty"`
+	// Token is of the leader's ServiceAccount, for the audience of its own certificate.
+	Token   string `json:"token,omitempty"`
+	Refused string `json:"refused,omitempty"`
 }
 
 var errFrame = errors.New("a frame that makes no sense")

@@ -1,29 +1,27 @@
 package e2e_test
 
 import (
-	"crypto/tls"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/process"
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/natstest"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
@@ -33,12 +31,21 @@ const leaseDuration = 3 * time.Second
 
 // replicas are exporters that share a Lease, each with a state directory of its own.
 type replicas struct {
-	tb         testing.TB
-	namespace  string
-	kubeconfig string
-	config     string // what is the same for all
-	running    []*member
-	made       int
+	tb        testing.TB
+	namespace string
+	admin     *rest.Config
+	account   *rest.Config // of the replicas
+	config    string       // what is the same for all; REPLICA in it is the number of the replica, from 1 on
+	// starting, if set, is called before each starts, with its number, and may change what follows.
+	starting    func(number int)
+	kubeconfig  string
+	replication string
+	staleWait   time.Duration
+	adjust      []func(*process.Options)
+	rate        int // of changes, in startLoaded
+
+	running []*member
+	made    int
 }
 
 // member is one of them.
@@ -50,12 +57,20 @@ type member struct {
 // newReplicas prepares replicas that run as a ServiceAccount of the namespace with no more rights than they need.
 func newReplicas(tb testing.TB, namespace, config string) *replicas {
 	tb.Helper()
-	account, err := plane(tb).ServiceAccountConfig(tb.Context(), namespace, "exporter")
+	return newReplicasAt(tb, plane(tb), namespace, config)
+}
+
+func newReplicasAt(tb testing.TB, at *controlplane.ControlPlane, namespace, config string) *replicas {
+	tb.Helper()
+	account, err := at.ServiceAccountConfig(tb.Context(), namespace, "exporter")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	grantReplicas(tb, plane(tb).Config(), namespace)
-	return &replicas{tb: tb, namespace: namespace, kubeconfig: writeKubeconfig(tb, account), config: config}
+	grantReplicas(tb, at.Config(), namespace)
+	return &replicas{
+		tb: tb, namespace: namespace, admin: at.Config(), account: account, config: config,
+		kubeconfig: writeKubeconfig(tb, account), replication: `{listen: "127.0.0.1:0"}`, staleWait: 30 * time.Second, rate: 100,
+	}
 }
 
 // grantReplicas gives the ServiceAccount exporter of a namespace what deploy/base does, and what its sources need.
@@ -94,12 +109,15 @@ func (r *replicas) Start() *member {
 func (r *replicas) StartIn(dir string) *member {
 	r.tb.Helper()
 	r.made++
+	if r.starting != nil {
+		r.starting(r.made)
+	}
 	m := &member{dir: dir}
 	m.exporter = startExporter(r.tb, r.kubeconfig, fmt.Sprintf(`
 stateDir: %q
-leaderElection: {leaseName: kubeferry, leaseNamespace: %s, leaseDuration: %v, renewDeadline: 2s, retryPeriod: 500ms, staleWait: 30s}
-replication: {listen: "127.0.0.1:0"}
-`, dir, r.namespace, leaseDuration)+r.config)
+leaderElection: {leaseName: kubeferry, leaseNamespace: %s, leaseDuration: %v, renewDeadline: 2s, retryPeriod: 500ms, staleWait: %v}
+replication: %s
+`, dir, r.namespace, leaseDuration, r.staleWait, r.replication)+strings.ReplaceAll(r.config, "REPLICA", strconv.Itoa(r.made)), r.adjust...)
 	r.running = append(r.running, m)
 	return m
 }
@@ -165,8 +183,23 @@ func (m *member) Ends(d time.Duration) {
 	}
 }
 
+// SetAside returns the state files that the replicas have set aside.
+func (r *replicas) SetAside(members ...*member) []string {
+	r.tb.Helper()
+	var all []string
+	for _, m := range members {
+		aside, err := filepath.Glob(filepath.Join(m.dir, "*.set-aside-*"))
+		if err != nil {
+			r.tb.Fatal(err)
+		}
+		all = append(all, aside...)
+	}
+	return all
+}
+
+// replicasConfig has each replica send to a path of its own.
 func replicasConfig(namespace, url string) string {
-	return hookConfig("[v1/configmaps, apps/v1/deployments]", "{include: ["+namespace+"]}", url)
+	return hookConfig("[v1/configmaps, apps/v1/deployments]", "{include: ["+namespace+"]}", url+"/REPLICA")
 }
 
 // loaded are two replicas in sync, with a load on what they watch.
@@ -194,7 +227,7 @@ func startLoaded(tb testing.TB, prefix string, seed uint64, adjust ...func(*repl
 	l.Leader() // before there is another one to choose
 	l.Start()
 	l.WaitInSync()
-	l.writing = startLoad(tb, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: seed, Rate: 100})
+	l.writing = startLoad(tb, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: seed, Rate: l.rate})
 	l.read = hookReader(tb, l.hook, cloudEvents)
 	return l
 }
@@ -211,10 +244,22 @@ func (l *loaded) Expect() *oracle.Report {
 }
 
 // TestLeaderKilled kills the leader with -9 under a load and removes its state directory, several times. The standby goes on,
-// and the replacement starts empty.
+// and the replacement starts empty. The soak has ten kills under 400 changes/s.
 func TestLeaderKilled(t *testing.T) {
-	const kills = 3 // of the first leader, of its standby, and of one that started empty
-	r := startLoaded(t, "standby", 41)
+	kills := 3 // of the first leader, of its standby, and of one that started empty
+	bus, broker := natstest.Start(t, nil), kafkatest.Start(t)
+	broker.CreateTopic("standby", 3)
+	r := startLoaded(t, "standby", 41, func(r *replicas) {
+		if soaking() {
+			kills, r.rate = 10, 400
+		}
+		r.config = strings.NewReplacer(
+			"pipelines: [", "pipelines: [{name: jetstream, sink: bus}, {name: kafka, sink: log}, ",
+			"sinks: [", fmt.Sprintf(`sinks: [
+  {name: bus, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: STANDBY, create: true}}},
+  {name: log, kafka: {brokers: [%q], topic: standby}}, `, bus.URL(), broker.Addr()),
+		).Replace(r.config)
+	})
 	var killed []time.Time
 	for range kills {
 		leader, _ := r.WaitInSync()
@@ -228,26 +273,31 @@ func TestLeaderKilled(t *testing.T) {
 		r.Remove(leader)
 		r.Start()
 	}
-	r.WaitInSync()
+	leader, others := r.WaitInSync()
 	more(t, r.read, 100)
 	r.Expect()
+	leader.WaitWaiting(wide, 0)
+	for name, read := range map[string]reader{"JetStream": streamReader(t, bus, "STANDBY"), "Kafka": topicReader(t, broker, cloudEvents, "standby")} {
+		report := r.watched.Compare(read(), oracle.CompareOptions{})
+		t.Log(name, report)
+		if err := report.Err(); err != nil || report.Gaps > 0 {
+			t.Errorf("%s: %d gaps, %v", name, report.Gaps, err)
+		}
+	}
 	for n, pause := range longestPauses(r.hook, killed, leaseDuration) {
 		t.Logf("kill %d: the longest pause behind it took %v", n, pause)
 		if pause > leaseDuration+2*time.Second {
 			t.Errorf("kill %d: a pause of %v, want at most %v", n, pause, leaseDuration+2*time.Second)
 		}
 	}
-	leader, others := r.WaitInSync()
 	if n := leader.Metrics().sum("kubeferry_standbys_in_sync"); n != float64(len(others)) {
 		t.Errorf("%v standbys in sync, want %d", n, len(others))
 	}
 	if n := others[0].Metrics().sum("kubeferry_leader"); n != 0 {
 		t.Errorf("kubeferry_leader is %v at a standby", n)
 	}
-	for _, m := range r.running {
-		if aside, err := filepath.Glob(filepath.Join(m.dir, "*.set-aside-*")); err != nil || len(aside) > 0 {
-			t.Errorf("set aside: %v %v", aside, err)
-		}
+	if aside := r.SetAside(r.running...); len(aside) > 0 {
+		t.Errorf("set aside: %v", aside)
 	}
 }
 
@@ -295,52 +345,34 @@ func longestPauses(hook *webhooktest.Receiver, moments []time.Time, d time.Durat
 	return found
 }
 
-// TestLeaderFrozen stops the leader's process for several times the Lease's duration. Another one leads meanwhile; when it goes on, it
-// finds that and ends.
-func TestLeaderFrozen(t *testing.T) {
-	beside(t)
-	r := startLoaded(t, "frozen", 43)
-	frozen, _ := r.Leader()
-	more(t, r.read, 100)
-	frozen.process.Signal(syscall.SIGSTOP)
-	r.Remove(frozen)
-	r.Leader()
-	more(t, r.read, 100)
-	frozen.process.Signal(syscall.SIGCONT)
-	frozen.Ends(wide)
-	r.StartIn(frozen.dir) // as the kubelet does
-	r.WaitInSync()
-	r.Expect()
-}
-
 // TestServerAwayFromReplicas cuts both replicas off from the API server for several times the Lease's duration, and deletes the Lease
 // once it is back: nobody restarts, and nothing is lost.
 func TestServerAwayFromReplicas(t *testing.T) {
 	beside(t)
 	var server *proxy.TCP
 	r := startLoaded(t, "cutoff", 44, func(r *replicas) {
-		account, err := plane(t).ServiceAccountConfig(t.Context(), r.namespace, "exporter")
-		if err != nil {
-			t.Fatal(err)
-		}
-		server, r.kubeconfig = proxyOf(t, account)
+		server, r.kubeconfig = proxyOf(t, r.account)
 		server.Come()
 	})
 	leader, _ := r.Leader()
 	more(t, r.read, 100)
 	server.Leave()
+	begun := time.Now()
 	leader.WaitLogged(wide, "the Lease could not be renewed in time")
+	if soaking() {
+		lasting(t, time.Until(begun.Add(time.Minute)))
+	}
 	lasting(t, 2*leaseDuration)
 	server.Come()
 	if again, _ := r.Leader(); again != leader {
 		t.Error("another one leads, though the Lease never changed hands")
 	}
 	more(t, r.read, 100)
-	leases := objectsIn(t, plane(t).Config(), schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, r.namespace)
+	held := objectsIn(t, plane(t).Config(), leases, r.namespace)
 	leader, _ = r.WaitInSync()
-	leases.Delete("kubeferry")
+	held.Delete("kubeferry")
 	eventually(t, wide, "the leader makes it anew", func() error {
-		_, err := leases.client.Get(t.Context(), "kubeferry", metav1.GetOptions{})
+		_, err := held.client.Get(t.Context(), "kubeferry", metav1.GetOptions{})
 		return err
 	})
 	if again, _ := r.WaitInSync(); again != leader {
@@ -385,10 +417,14 @@ func TestOlderCopyWaits(t *testing.T) {
 }
 
 // TestLeaderKilledWhileTheSinkIsDown kills the leader with -9, and removes its directory, while its log holds what the sink does not
-// take, most of it on disk only. The standby delivers all of it, in order.
+// take, most of it on disk only. The standby delivers all of it, in order. In the soak that are 100 MB, the sink is down for three
+// minutes, and a leader dies in each.
 func TestLeaderKilledWhileTheSinkIsDown(t *testing.T) {
 	beside(t)
-	const changes = 1500
+	changes, size, kills, each := 1500, 2<<10, 1, time.Duration(0)
+	if soaking() {
+		changes, size, kills, each = 5000, 20<<10, 3, time.Minute
+	}
 	config := plane(t).Config()
 	namespace := newNamespace(t, "sinkdown")
 	kinds := []load.Resource{load.ConfigMaps()}
@@ -403,119 +439,34 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	r.Start()
 	r.Leader()
 	r.Start()
-	leader, _ := r.WaitInSync()
+	r.WaitInSync()
 	done := runLoad(t, config, load.Options{
-		Resources: kinds, Namespaces: []string{namespace}, Objects: 200, Operations: changes, Size: 2 << 10, Seed: 46, Concurrency: 8,
+		Resources: kinds, Namespaces: []string{namespace}, Objects: 200, Operations: changes, Size: size, Seed: 46, Concurrency: 8,
 	})
-	leader.WaitWaiting(3*wide, changes)
-	lasting(t, commitInterval)
-	r.WaitInSync()
-	leader.Kill()
-	if err := os.RemoveAll(leader.dir); err != nil {
-		t.Fatal(err)
+	for range kills {
+		begun := time.Now()
+		leader, _ := r.Leader()
+		leader.WaitWaiting(3*wide, uint64(changes))
+		lasting(t, commitInterval)
+		r.WaitInSync()
+		lasting(t, time.Until(begun.Add(each)))
+		t.Logf("%.0f bytes wait in the log", leader.Metrics().sum("kubeferry_log_bytes"))
+		leader.Kill()
+		if err := os.RemoveAll(leader.dir); err != nil {
+			t.Fatal(err)
+		}
+		r.Remove(leader)
+		next, _ := r.Leader()
+		if restored := next.Metrics().sum("kubeferry_deltas_restored_total"); restored < float64(changes) {
+			t.Errorf("%v restored, want the whole log", restored)
+		}
+		r.Start()
+		r.WaitInSync()
 	}
-	r.Remove(leader)
-	next, _ := r.Leader()
-	if restored := next.Metrics().sum("kubeferry_deltas_restored_total"); restored < changes {
-		t.Errorf("%v restored, want the whole log", restored)
-	}
-	r.Start()
-	r.WaitInSync()
 	hook.Use(webhooktest.Accept())
 	report := expectAll(t, watched, done, hookReader(t, hook, cloudEvents), oracle.CompareOptions{Snapshot: oracle.SnapshotForbidden})
 	t.Log(report)
 	if report.Gaps > 0 || len(report.Duplicates) > 0 {
 		t.Errorf("%d gaps, %d duplicates", report.Gaps, len(report.Duplicates))
 	}
-}
-
-// TestStrangersAtTheStandbysPort connects to a leader's port as whoever can reach it may: without a token, with one of the same
-// ServiceAccount that was not made for this leader, and with one of another ServiceAccount that was.
-func TestStrangersAtTheStandbysPort(t *testing.T) {
-	beside(t)
-	config := plane(t).Config()
-	namespace := newNamespace(t, "strangers")
-	hook := webhooktest.Start(t)
-	r := newReplicas(t, namespace, replicasConfig(namespace, hook.URL()))
-	r.Start()
-	leader, _ := r.Leader()
-	leases := objectsIn(t, config, schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, namespace)
-	var address, certificate string
-	eventually(t, wide, "the leader is in the Lease", func() error {
-		lease, err := leases.client.Get(t.Context(), "kubeferry", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		address, certificate = lease.GetAnnotations()["kubeferry.dev/address"], lease.GetAnnotations()["kubeferry.dev/certificate-sha256"]
-		if address == "" {
-			return errors.New("no address")
-		}
-		return nil
-	})
-	if _, err := plane(t).ServiceAccountConfig(t.Context(), namespace, "another"); err != nil {
-		t.Fatal(err)
-	}
-	audience := "kubeferry:" + certificate
-	for name, test := range map[string]struct {
-		token   string
-		welcome bool
-	}{
-		"no token":                  {"", false},
-		"not a token":               {"token", false},
-		"for the API server":        {tokenFor(t, namespace, "exporter", ""), false},
-		"for another leader":        {tokenFor(t, namespace, "exporter", audience+"0"), false},
-		"of another ServiceAccount": {tokenFor(t, namespace, "another", audience), false},
-		"of a replica":              {tokenFor(t, namespace, "exporter", audience), true},
-	} {
-		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // as a stranger does
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(wide)); err != nil {
-			t.Fatal(err)
-		}
-		hello, err := json.Marshal(map[string]any{"protocols": []int{1}, "token": test.token})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := conn.Write(append(binary.BigEndian.AppendUint32([]byte{'H'}, uint32(len(hello))), hello...)); err != nil {
-			t.Fatal(err)
-		}
-		head := make([]byte, 5)
-		if _, err := io.ReadFull(conn, head); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		answer := make([]byte, binary.BigEndian.Uint32(head[1:]))
-		if _, err := io.ReadFull(conn, answer); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if welcome := !strings.Contains(string(answer), "refused"); welcome != test.welcome {
-			t.Errorf("%s: the answer is %s", name, answer)
-		}
-		if more, err := io.Copy(io.Discard, io.LimitReader(conn, 1)); !test.welcome && more > 0 {
-			t.Errorf("%s: something follows the refusal, %v", name, err)
-		}
-	}
-	if lines := leader.Logged("a connection to the port for standbys is refused"); len(lines) != 1 {
-		t.Errorf("%d lines in the log: %v", len(lines), lines)
-	}
-}
-
-// tokenFor requests a token of a ServiceAccount for an audience; empty for the API server's.
-func tokenFor(tb testing.TB, namespace, account, audience string) string {
-	tb.Helper()
-	client, err := kubernetes.NewForConfig(plane(tb).Config())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	request := &authenticationv1.TokenRequest{}
-	if audience != "" {
-		request.Spec.Audiences = []string{audience}
-	}
-	answer, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(tb.Context(), account, request, metav1.CreateOptions{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return answer.Status.Token
 }
