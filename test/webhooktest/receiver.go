@@ -24,6 +24,8 @@ type Request struct {
 	Time    time.Time
 	// Status is what was answered; 0 if the request got no answer.
 	Status int
+	// Ended is when it was answered, or the sender gave up; zero while it is under way.
+	Ended time.Time
 
 	hidden bool // there are only marks in it
 }
@@ -115,6 +117,11 @@ func (r *Receiver) Changed() <-chan struct{} {
 
 func (r *Receiver) serve(w http.ResponseWriter, hr *http.Request) {
 	req := &Request{Method: hr.Method, Path: hr.URL.Path, Header: hr.Header.Clone(), Time: time.Now()}
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		req.Ended = time.Now()
+	}()
 	body, err := readBody(hr)
 	if err != nil { // the sender hung up, or sent no gzip
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -1,0 +1,222 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// turn is a stretch of requests of one replica.
+type turn struct {
+	replica  int
+	requests []webhooktest.Request
+}
+
+// turnsAt returns whose requests came, in the order in which they came.
+func turnsAt(tb testing.TB, hook *webhooktest.Receiver) []turn {
+	tb.Helper()
+	requests := hook.Requests()
+	slices.SortStableFunc(requests, func(a, b webhooktest.Request) int { return a.Time.Compare(b.Time) })
+	var turns []turn
+	for _, request := range requests {
+		replica, err := strconv.Atoi(strings.TrimPrefix(request.Path, "/"))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if n := len(turns); n == 0 || turns[n-1].replica != replica {
+			turns = append(turns, turn{replica: replica})
+		}
+		last := &turns[len(turns)-1]
+		last.requests = append(last.requests, request)
+	}
+	return turns
+}
+
+// expectTurns wants the replicas to have handed over in this order, each after the requests of the one before had ended.
+func expectTurns(tb testing.TB, hook *webhooktest.Receiver, want ...int) {
+	tb.Helper()
+	var got []int
+	var ended time.Time
+	for _, turn := range turnsAt(tb, hook) {
+		if begun := turn.requests[0].Time; begun.Before(ended) {
+			tb.Errorf("replica %d begins %v before the last request of the one before has ended", turn.replica, ended.Sub(begun))
+		}
+		for _, request := range turn.requests {
+			if request.Ended.IsZero() {
+				tb.Errorf("a request of replica %d has not ended", turn.replica)
+			}
+			if request.Ended.After(ended) {
+				ended = request.Ended
+			}
+		}
+		got = append(got, turn.replica)
+	}
+	if !slices.Equal(got, want) {
+		tb.Errorf("the replicas handed over in the order %v, want %v", got, want)
+	}
+}
+
+// underWay answers a replica's requests as a, those of the others at once, and counts the former.
+func underWay(hook *webhooktest.Receiver, replica int, a webhooktest.Answer) *atomic.Int64 {
+	var count atomic.Int64
+	hook.Use(func(r *webhooktest.Request) webhooktest.Answer {
+		if r.Path != fmt.Sprintf("/%d", replica) {
+			return webhooktest.Answer{Status: http.StatusOK}
+		}
+		count.Add(1)
+		return a
+	})
+	return &count
+}
+
+func waitUnderWay(tb testing.TB, count *atomic.Int64) {
+	tb.Helper()
+	eventually(tb, wide, "a batch is in flight", func() error {
+		if count.Load() == 0 {
+			return fmt.Errorf("none")
+		}
+		return nil
+	})
+}
+
+// TestLeaderFrozen stops the leader's process while batches are in flight, for several times the Lease's duration. The receiver takes
+// them after another one leads: they are repetitions then. When the process goes on, it finds that another one leads and ends.
+func TestLeaderFrozen(t *testing.T) {
+	beside(t)
+	frozenFor, takes := 2*leaseDuration, 2*leaseDuration
+	if soaking() {
+		frozenFor, takes = 20*time.Second, 10*time.Second
+	}
+	r := startLoaded(t, "frozen", 43)
+	frozen, _ := r.Leader()
+	more(t, r.read, 100)
+	waitUnderWay(t, underWay(r.hook, 1, webhooktest.Answer{Status: http.StatusOK, After: takes}))
+	frozen.process.Signal(syscall.SIGSTOP)
+	begun := time.Now()
+	r.Remove(frozen)
+	r.Leader()
+	more(t, r.read, 100)
+	lasting(t, time.Until(begun.Add(frozenFor)))
+	frozen.process.Signal(syscall.SIGCONT)
+	frozen.Ends(wide)
+	r.StartIn(frozen.dir) // as the kubelet does
+	r.WaitInSync()
+	report := r.Expect()
+
+	late := 0
+	turns := turnsAt(t, r.hook)
+	if len(turns) < 2 {
+		t.Fatalf("%d turns", len(turns))
+	}
+	second := turns[1].requests[0].Time
+	for _, turn := range turns {
+		for _, request := range turn.requests {
+			if turn.replica != 1 || request.Status == 0 || !request.Ended.After(second) {
+				continue
+			}
+			for _, record := range request.Records {
+				if late++; !slices.Contains(report.Duplicates, record.ID) {
+					t.Errorf("%s arrived late, and from the frozen one only", record.ID)
+				}
+			}
+		}
+	}
+	if late == 0 {
+		t.Error("no batch in flight arrived after the next one had begun")
+	}
+	t.Logf("%d records arrived late", late)
+}
+
+// TestLeaderCutOffFromTheServer cuts the leader off from the API server only, while batches hang at the receiver: they are
+// cancelled before the standby delivers, though that is connected all the time. When the leader is back, it finds that another one leads.
+func TestLeaderCutOffFromTheServer(t *testing.T) {
+	beside(t)
+	var server *proxy.TCP
+	r := startLoaded(t, "severed", 47, func(r *replicas) {
+		direct := r.kubeconfig
+		r.starting = func(number int) {
+			if r.kubeconfig = direct; number == 1 {
+				server, r.kubeconfig = proxyOf(t, r.account)
+				server.Come()
+			}
+		}
+	})
+	first, _ := r.Leader()
+	more(t, r.read, 100)
+	waitUnderWay(t, underWay(r.hook, 1, webhooktest.Answer{Hang: true}))
+	server.Stall()
+	r.Remove(first)
+	r.Leader()
+	more(t, r.read, 100)
+	server.Come() // what was held goes through: late renewals too
+	first.Ends(wide)
+	r.StartIn(first.dir)
+	r.WaitInSync()
+	r.Expect()
+	expectTurns(t, r.hook, 1, 2)
+}
+
+// TestLeaderCutOffFromItsStandby cuts the connection between the two without a word, until both have noticed: the leader leads on.
+// Once it is back the standby is in sync again. Then the leader dies in the first moment of another cut.
+func TestLeaderCutOffFromItsStandby(t *testing.T) {
+	beside(t)
+	var way *proxy.TCP
+	r := startLoaded(t, "asunder", 48, func(r *replicas) {
+		direct := r.replication
+		r.starting = func(number int) {
+			r.replication = direct
+			switch number {
+			case 1:
+				way = proxy.NewTCP(t, "")
+				r.replication = fmt.Sprintf(`{listen: "127.0.0.1:0", advertise: %q}`, way.Addr())
+			case 2:
+				leader, _ := r.Leader()
+				address, _ := leader.WaitLogged(wide, "serving standbys")["address"].(string)
+				way.ForwardTo(address)
+				way.Come()
+			}
+		}
+	})
+	leader, others := r.Leader()
+	way.Stall()
+	eventually(t, wide, "both have noticed", func() error {
+		if n := leader.Metrics().sum("kubeferry_standbys_in_sync"); n != 0 {
+			return fmt.Errorf("%v standbys in sync", n)
+		}
+		if code, _ := others[0].Get("/readyz"); code == http.StatusOK {
+			return fmt.Errorf("the standby is ready")
+		}
+		return nil
+	})
+	more(t, r.read, 100)
+	way.Come()
+	if again, _ := r.WaitInSync(); again != leader {
+		t.Error("another one leads")
+	}
+	eventually(t, wide, "so it is for the leader", func() error {
+		if n := leader.Metrics().sum("kubeferry_standbys_in_sync"); n != 1 {
+			return fmt.Errorf("%v standbys in sync", n)
+		}
+		return nil
+	})
+	more(t, r.read, 100) // the Lease says so
+	way.Stall()
+	more(t, r.read, 20)
+	leader.Kill()
+	r.Remove(leader)
+	r.Leader()
+	more(t, r.read, 100)
+	if report := r.Expect(); report.Inferred > 0 {
+		t.Errorf("%d inferred", report.Inferred)
+	}
+	expectTurns(t, r.hook, 1, 2)
+}
