@@ -127,6 +127,11 @@ func (r *Replica) Apply(changes []Changes) error {
 	if db == nil {
 		return errors.New("changes without a copy")
 	}
+	if r.next == nil {
+		if err := r.checkRoom(); err != nil {
+			return err
+		}
+	}
 	err := guarded(r.path, func() error {
 		return db.Update(func(tx *bolt.Tx) error {
 			for _, c := range changes {
@@ -145,6 +150,16 @@ func (r *Replica) Apply(changes []Changes) error {
 	}
 	if r.next == nil {
 		r.info = info
+	}
+	return nil
+}
+
+// checkRoom returns an error if no second copy would fit beside the one in the directory. A file never shrinks: one that filled the
+// disk would leave no room for any copy to come, however small the state is then.
+func (r *Replica) checkRoom() error {
+	size := fileSize(r.path)
+	if left, ok := room(filepath.Dir(r.path)); ok && left < size {
+		return fmt.Errorf("the copy of the leader's state takes %d bytes, and the disk has %d left, which another one beside it needs", size, left)
 	}
 	return nil
 }
