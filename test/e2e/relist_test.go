@@ -348,6 +348,12 @@ func TestNothingIsInferredFromErrors(t *testing.T) {
 // bindings to take that away again.
 func grantWatch(tb testing.TB, config *rest.Config, namespace, account string) func() *objects {
 	tb.Helper()
+	return grantWatchTo(tb, config, namespace, namespace, account)
+}
+
+// grantWatchTo is grantWatch for a ServiceAccount of another namespace.
+func grantWatchTo(tb testing.TB, config *rest.Config, namespace, home, account string) func() *objects {
+	tb.Helper()
 	rbac := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
 	objectsIn(tb, config, rbac.WithResource("roles"), namespace).Create("exporter", map[string]any{
 		"rules": []any{map[string]any{
@@ -358,7 +364,7 @@ func grantWatch(tb testing.TB, config *rest.Config, namespace, account string) f
 	return func() *objects {
 		bindings.Create("exporter", map[string]any{
 			"roleRef":  map[string]any{"apiGroup": rbac.Group, "kind": "Role", "name": "exporter"},
-			"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": namespace, "name": account}},
+			"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": home, "name": account}},
 		})
 		return bindings
 	}

@@ -1,0 +1,166 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestStandbyJoinsWhileMuchWaits starts a standby while a long log waits for one sink, and changes come for another: it is in sync in
+// the end, and the memory of both is bounded. In the soak 1 GiB waits, 1,000 changes come each second, and the leader's p99 is within
+// 50 ms of what it was alone.
+func TestStandbyJoinsWhileMuchWaits(t *testing.T) {
+	disturbing(t)
+	const size = 64 << 10
+	waiting, rate, alone := int64(24<<20), 100, time.Second
+	if soaking() {
+		waiting, rate, alone = 1<<30, 1000, 20*time.Second
+	}
+	config := plane(t).Config()
+	full, busy := newNamespace(t, "joinsfull"), newNamespace(t, "joinsbusy")
+	gone, hook := webhooktest.Start(t), webhooktest.Start(t)
+	gone.Use(webhooktest.Status(http.StatusServiceUnavailable))
+	kinds := []load.Resource{load.ConfigMaps()}
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{busy}})
+	r := newReplicas(t, full, fmt.Sprintf(`
+sources:
+  - {name: full, resources: [v1/configmaps], namespaces: {include: [%s]}}
+  - {name: busy, resources: [v1/configmaps], namespaces: {include: [%s]}}
+pipelines:
+  - {name: full, sources: [full], sink: gone, backlog: {maxBytes: 8Mi, maxDiskBytes: 4Gi}}
+  - {name: busy, sources: [busy], sink: hook}
+sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
+`, full, busy, gone.URL(), hook.URL()))
+	grantWatchTo(t, config, busy, full, "exporter")()
+	r.adjust = append(r.adjust, plain(t))
+	leaderAlone := r.Start()
+	r.Leader()
+	compactions := keepCompacting(t, 5*time.Second)
+	runLoad(t, config, load.Options{
+		Resources: kinds, Namespaces: []string{full}, Objects: 64, Operations: int(waiting / size), Size: size, Seed: 54, Concurrency: 8,
+	})
+	eventually(t, 3*wide, "all of it waits", func() error {
+		if n := leaderAlone.Metrics().sum("kubeferry_backlog_deltas", "pipeline=full"); n < float64(waiting/size) {
+			return fmt.Errorf("%v", n)
+		}
+		return nil
+	})
+	t.Logf("%.0f bytes wait in the log", leaderAlone.Metrics().sum("kubeferry_log_bytes"))
+	writing := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{busy}, Objects: 200, Seed: 55, Rate: rate, Concurrency: 16})
+	probes := startProbes(t, hook, busy)
+	lasting(t, alone)
+	before := probes.P99()
+	r.Start()
+	begun := time.Now()
+	standby := r.running[1]
+	eventually(t, 10*wide, "the standby is in sync", func() error {
+		if code, body := standby.Get("/readyz"); code != http.StatusOK {
+			return fmt.Errorf("%s", body)
+		}
+		return nil
+	})
+	took := time.Since(begun)
+	lasting(t, alone/4)
+	during := probes.P99()
+	t.Logf("in sync after %v; p99 alone %v, with a standby that joins %v", took.Round(time.Millisecond), before, during)
+	if soaking() && during > before+50*time.Millisecond {
+		t.Errorf("the leader's p99 is %v, alone %v", during, before)
+	}
+	for name, m := range map[string]*member{"leader": leaderAlone, "standby": standby} {
+		peak := peakRSS(t, m.exporter)
+		t.Logf("%s: peak RSS %d MiB", name, peak>>20)
+		if peak > 256<<20 {
+			t.Errorf("%s: peak RSS %d MiB, want at most 256", name, peak>>20)
+		}
+	}
+	done := writing.End()
+	compactions()
+	t.Log(expectAll(t, watched, done, hookReader(t, hook, cloudEvents), oracle.CompareOptions{Snapshot: oracle.SnapshotOptional, AllowEarlier: true}))
+
+	waits := leaderAlone.Metrics().sum("kubeferry_backlog_deltas", "pipeline=full")
+	leaderAlone.Kill()
+	r.Remove(leaderAlone)
+	r.Leader()
+	if restored := standby.Metrics().sum("kubeferry_deltas_restored_total", "pipeline=full"); restored != waits {
+		t.Errorf("%v restored, want %v", restored, waits)
+	}
+	standby.Kill() // else it drains
+}
+
+// probes change an object again and again, and measure until each change arrives.
+type probes struct {
+	tb   testing.TB
+	hook *webhooktest.Receiver
+	sent chan map[string]time.Time // by resource version; holds one
+	from int                       // of the requests that P99 has not seen
+}
+
+func startProbes(tb testing.TB, hook *webhooktest.Receiver, namespace string) *probes {
+	tb.Helper()
+	maps := objectsIn(tb, plane(tb).Config(), configMaps, namespace)
+	maps.Create("probe", data("0"))
+	p := &probes{tb: tb, hook: hook, sent: make(chan map[string]time.Time, 1)}
+	p.sent <- map[string]time.Time{}
+	ticker := time.NewTicker(20 * time.Millisecond)
+	stop, done := make(chan struct{}), make(chan struct{})
+	tb.Cleanup(func() {
+		close(stop)
+		<-done
+		ticker.Stop()
+	})
+	go func() {
+		defer close(done)
+		for n := 1; ; n++ {
+			select {
+			case <-ticker.C:
+			case <-stop:
+				return
+			}
+			begun := time.Now()
+			patch := fmt.Sprintf(`{"data": {"value": "%d"}}`, n)
+			patched, err := maps.client.Patch(context.WithoutCancel(tb.Context()), "probe", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			if err != nil {
+				tb.Error(err)
+				return
+			}
+			sent := <-p.sent
+			sent[patched.GetResourceVersion()] = begun
+			p.sent <- sent
+		}
+	}()
+	return p
+}
+
+// P99 is that of the probes that have arrived since the last call.
+func (p *probes) P99() time.Duration {
+	p.tb.Helper()
+	sent := <-p.sent
+	defer func() { p.sent <- sent }()
+	var all []time.Duration
+	requests := p.hook.Requests()
+	for _, request := range requests[p.from:] {
+		for _, record := range request.Records {
+			parts := strings.Split(record.ID, "/")
+			if begun, ok := sent[parts[max(0, len(parts)-2)]]; ok {
+				all = append(all, request.Time.Sub(begun))
+			}
+		}
+	}
+	p.from = len(requests)
+	if len(all) < 10 {
+		p.tb.Fatalf("%d probes have arrived", len(all))
+	}
+	slices.Sort(all)
+	return all[len(all)*99/100].Round(time.Millisecond)
+}
