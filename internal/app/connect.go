@@ -84,18 +84,11 @@ func checkRights(loaded *config.Config, client *source.Client) (checks []check) 
 		checks = append(checks, check{
 			"right of a " + rule.String(),
 			func(ctx context.Context) error {
-				for _, verb := range rule.Verbs {
-					granted, err := client.Granted(ctx, map[string]any{
-						"namespace": rule.Namespace, "group": rule.Group, "resource": rule.Resource, "name": rule.Name, "verb": verb,
-					})
-					if err != nil {
-						return err
-					}
-					if !granted {
-						return fmt.Errorf("%s is not granted; `exporter rbac` prints all rules that are needed", verb)
-					}
+				verb, err := rule.Missing(ctx, client)
+				if err == nil && verb != "" {
+					err = fmt.Errorf("%s is not granted; `exporter rbac` prints all rules that are needed", verb)
 				}
-				return nil
+				return err
 			},
 		})
 	}

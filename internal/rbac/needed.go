@@ -3,6 +3,7 @@ package rbac
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
@@ -81,6 +82,19 @@ func Needed(loaded *config.Config, involved []schema.GroupResource, others ...Ru
 		rules = append(rules, Rule{"", "", "namespaces", "kube-system", []string{"get"}})
 	}
 	return reduce(rules)
+}
+
+// Missing returns the first verb of the rule that the API server does not grant, or an empty string.
+func (r Rule) Missing(ctx context.Context, client *source.Client) (string, error) {
+	for _, verb := range r.Verbs {
+		granted, err := client.Granted(ctx, map[string]any{
+			"namespace": r.Namespace, "group": r.Group, "resource": r.Resource, "name": r.Name, "verb": verb,
+		})
+		if err != nil || !granted {
+			return verb, err
+		}
+	}
+	return "", nil
 }
 
 // reduce sorts rules, and removes those that another one includes.

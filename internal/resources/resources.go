@@ -41,17 +41,10 @@ func (c *Catalog) All() []source.Served {
 	return all
 }
 
-// Names returns a name of each resource that stands for no other one, for completion.
+// Names returns a name of each resource, for completion.
 func (c *Catalog) Names() (names []string) {
-	all := c.All()
-	for _, s := range all {
-		name := s.Resource
-		if slices.ContainsFunc(all, func(other source.Served) bool {
-			return other.GroupResource() != s.GroupResource() && slices.Contains(other.Names, name)
-		}) {
-			name = delta.ResourceName(s.GroupVersionResource)
-		}
-		names = append(names, name)
+	for _, s := range c.All() {
+		names = append(names, s.GroupResource().String())
 	}
 	return names
 }

@@ -18,23 +18,14 @@ type Table struct {
 	Out   io.Writer
 	Color bool
 	Width func() int // of the terminal; 0 if there is none
-	// Detail is a column before the last one.
-	Detail Column
+	// Detail names a column before the last one, which a terminal that is not wide has no room for; empty for none.
+	Detail string
 
 	objectWidth int
 }
 
-// Column is a column of a caller's own; it is left out if its width is 0.
-type Column struct {
-	Name  string
-	Width int
-	// Short returns a value for a terminal that is not wide, of at most ShortWidth runes; nil if the column is left out there.
-	Short      func(string) string
-	ShortWidth int
-}
-
 // New makes a table on an output, which may be a terminal.
-func New(out io.Writer, detail Column) *Table {
+func New(out io.Writer, detail string) *Table {
 	t := &Table{Out: out, Width: func() int { return 0 }, Detail: detail}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		t.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
@@ -47,13 +38,10 @@ func New(out io.Writer, detail Column) *Table {
 }
 
 // Header prints the names of the columns.
-func (t *Table) Header() { t.line("TIME", "TYPE", "OBJECT", t.Detail.Name, "WHAT") }
+func (t *Table) Header() { t.line("TIME", "TYPE", "OBJECT", t.Detail, "WHAT") }
 
 // Row prints a change.
 func (t *Table) Row(at time.Time, change, object, detail, what string) {
-	if t.Detail.Short != nil && t.narrower(150) {
-		detail = t.Detail.Short(detail)
-	}
 	t.line(at.Local().Format("15:04:05.000"), change, object, detail, what)
 }
 
@@ -64,18 +52,15 @@ func (t *Table) narrower(than int) bool {
 
 // line prints the columns. A terminal that is narrow gets less of the time, and the last column is cut to its width.
 func (t *Table) line(at, change, object, detail, what string) {
-	timeWidth, detailWidth := 12, t.Detail.Width
-	if t.narrower(150) {
-		detailWidth = t.Detail.ShortWidth
-	}
+	timeWidth := 12
 	if t.narrower(100) {
 		timeWidth, at = 8, cut(at, 8, "")
 	}
 	t.objectWidth = min(max(t.objectWidth, 28, utf8.RuneCountInString(object)), 48)
 	head := fmt.Sprintf("%-*s  ", timeWidth, at)
 	tail := fmt.Sprintf("  %-*s  ", t.objectWidth, plain(object))
-	if detailWidth > 0 {
-		tail += fmt.Sprintf("%-*s  ", detailWidth, plain(detail))
+	if t.Detail != "" && !t.narrower(150) {
+		tail += fmt.Sprintf("%-56s  ", plain(detail))
 	}
 	what = plain(what)
 	if width := t.Width(); width > 0 {

@@ -9,23 +9,22 @@ import (
 
 func TestRow(t *testing.T) {
 	const id = "demo/0dff195a-5440-485e-a3b8-7db457092287/206/MODIFIED"
-	detail := Column{Name: "ID", Width: 58, ShortWidth: 14, Short: func(string) string { return "0dff195…/206" }}
 	const what = "spec.size 1 → 2, spec.color red → green"
 	for _, test := range []struct {
 		name         string
 		width        int
 		color        bool
-		detail       Column
+		detail       string
 		object, what string
 		want         string
 	}{
-		{"file", 0, false, detail, "widgets shop/gear-1", what, "12:00:00.000  MODIFIED  widgets shop/gear-1           " + id + "      spec.size 1 → 2, spec.color red → green"},
-		{"wide", 160, true, detail, "widgets shop/gear-1", what, "12:00:00.000  \x1b[33mMODIFIED\x1b[0m  widgets shop/gear-1           " + id + "      spec.size 1 → 2, spec.color red → green"},
-		{"usual", 120, false, detail, "widgets shop/gear-1", what, "12:00:00.000  MODIFIED  widgets shop/gear-1           0dff195…/206    spec.size 1 → 2, spec.color red → green"},
-		{"narrow", 80, false, detail, "widgets shop/gear-1", what, "12:00:00  MODIFIED  widgets shop/gear-1           0dff195…/206    spec.size 1 →…"},
-		{"no detail", 80, false, Column{}, "widgets shop/gear-1", what, "12:00:00  MODIFIED  widgets shop/gear-1           spec.size 1 → 2, spec.color r…"},
-		{"long name", 0, false, Column{}, "pods shop/" + strings.Repeat("a", 40), "x", "12:00:00.000  MODIFIED  pods shop/" + strings.Repeat("a", 40) + "  x"},
-		{"control characters", 0, false, Column{}, "pods a", "a\x1b[31m\nb\u202e\u009b", "12:00:00.000  MODIFIED  pods a                        a\uFFFD[31m b\uFFFD\uFFFD"},
+		{"file", 0, false, "ID", "widgets shop/gear-1", what, "12:00:00.000  MODIFIED  widgets shop/gear-1           " + id + "    spec.size 1 → 2, spec.color red → green"},
+		{"wide", 160, true, "ID", "widgets shop/gear-1", what, "12:00:00.000  \x1b[33mMODIFIED\x1b[0m  widgets shop/gear-1           " + id + "    spec.size 1 → 2, spec.color red → green"},
+		{"usual", 120, false, "ID", "widgets shop/gear-1", what, "12:00:00.000  MODIFIED  widgets shop/gear-1           spec.size 1 → 2, spec.color red → green"},
+		{"narrow", 80, false, "ID", "widgets shop/gear-1", what, "12:00:00  MODIFIED  widgets shop/gear-1           spec.size 1 → 2, spec.color r…"},
+		{"no detail", 80, false, "", "widgets shop/gear-1", what, "12:00:00  MODIFIED  widgets shop/gear-1           spec.size 1 → 2, spec.color r…"},
+		{"long name", 0, false, "", "pods shop/" + strings.Repeat("a", 40), "x", "12:00:00.000  MODIFIED  pods shop/" + strings.Repeat("a", 40) + "  x"},
+		{"control characters", 0, false, "", "pods a", "a\x1b[31m\nb\u202e\u009b", "12:00:00.000  MODIFIED  pods a                        a\uFFFD[31m b\uFFFD\uFFFD"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out bytes.Buffer

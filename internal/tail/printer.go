@@ -20,6 +20,8 @@ import (
 
 // printer is the sink: it prints, and sends nothing.
 type printer struct {
+	sinks.Config // none: nothing validates it
+
 	out, err io.Writer
 	output   string
 	shown    *config.Sink // in whose place it is; nil for none
@@ -42,9 +44,9 @@ type writeError struct{ error }
 func (e *writeError) Unwrap() error { return e.error }
 
 func newPrinter(o Options, shown *config.Sink, end context.CancelCauseFunc) *printer {
-	var to table.Column
+	to := ""
 	if shown != nil {
-		to = table.Column{Name: "TO", Width: 48}
+		to = "TO"
 	}
 	p := &printer{
 		out: o.Out, err: o.Err, output: o.Output, shown: shown, end: end,
@@ -63,9 +65,6 @@ func (p *printer) header() error {
 	_, err := p.out.Write(p.text.Bytes())
 	return err
 }
-
-// Validate implements [sinks.Config].
-func (p *printer) Validate() []sinks.Fault { return nil }
 
 // Limits implements [sinks.Config]. A reader may take its time: it may be a pager.
 func (p *printer) Limits() sinks.Limits {

@@ -15,6 +15,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/internal/app"
@@ -62,11 +63,15 @@ func Run(ctx context.Context, o Options, cluster *rest.Config) error {
 	}
 	loaded, shown := o.Config, (*config.Sink)(nil)
 	if o.Config == nil {
-		loaded, err = o.made(ctx, cluster, client)
+		loaded, err = o.made(ctx, cluster)
 	} else {
-		shown, err = o.pick(ctx, client)
+		shown, err = o.pick()
 	}
 	if err != nil {
+		return err
+	}
+	o.prepare(loaded)
+	if err := o.checkRights(ctx, loaded, client); err != nil {
 		return err
 	}
 	ctx, end := context.WithCancelCause(ctx)
@@ -80,10 +85,15 @@ func Run(ctx context.Context, o Options, cluster *rest.Config) error {
 	if err := p.header(); err != nil {
 		return &app.FailureError{Err: err}
 	}
-	o.prepare(loaded, p)
+	loaded.Sinks = []config.Sink{{Name: loaded.Pipelines[0].Sink, Kind: "tail", Config: p}}
 	logger := app.NewLogger(config.Log{Level: "warn", Format: "text"}, o.Err)
 	err = app.Run(ctx, loaded, cluster, o.Version, func() {
-		fmt.Fprintln(o.Err, "watching "+watched(loaded)+"; Ctrl-C ends it")
+		names := loaded.ResourceNames()
+		text := strings.Join(names, ", ")
+		if len(names) > 5 {
+			text = fmt.Sprintf("%d resources", len(names))
+		}
+		fmt.Fprintln(o.Err, "watching "+text+"; Ctrl-C ends it")
 	}, logger)
 	var failed *writeError
 	if errors.As(context.Cause(ctx), &failed) && !errors.Is(failed, syscall.EPIPE) { // a closed pipe is how `| head` ends it
@@ -92,8 +102,8 @@ func Run(ctx context.Context, o Options, cluster *rest.Config) error {
 	return err
 }
 
-// prepare makes of a configuration one that keeps nothing, serves nothing and sends nothing.
-func (o *Options) prepare(loaded *config.Config, p *printer) {
+// prepare makes of a configuration one that keeps nothing and serves nothing.
+func (o *Options) prepare(loaded *config.Config) {
 	loaded.StateDir, loaded.Server.Listen = "", ""
 	loaded.LeaderElection, loaded.Replication = nil, nil
 	loaded.Shutdown.Grace = drainTimeout
@@ -108,11 +118,10 @@ func (o *Options) prepare(loaded *config.Config, p *printer) {
 	if o.Output == "table" { // it needs both versions, in a form that it can read
 		shown.Format, shown.Profile, shown.Diff = pipeline.FormatJSON, pipeline.ProfileKubeferry, pipeline.DiffOldObject
 	}
-	loaded.Sinks = []config.Sink{{Name: shown.Sink, Kind: "tail", Config: p}}
 }
 
 // pick leaves of the configuration the pipeline to show, and returns its sink.
-func (o *Options) pick(ctx context.Context, client *source.Client) (*config.Sink, error) {
+func (o *Options) pick() (*config.Sink, error) {
 	c := o.Config
 	n := slices.Index(c.PipelineNames(), o.Pipeline)
 	if o.Pipeline == "" && len(c.Pipelines) == 1 {
@@ -123,73 +132,39 @@ func (o *Options) pick(ctx context.Context, client *source.Client) (*config.Sink
 	}
 	c.Pipelines = c.Pipelines[n : n+1]
 	c.Sources = slices.DeleteFunc(c.Sources, func(s config.Source) bool { return !slices.Contains(c.Pipelines[0].Sources, s.Name) })
-	if key, err := app.FindRedactionKey(c.Redaction, c.StateDir); err != nil || len(key) == 0 {
-		c.Redaction = config.Redaction{} // that of the exporter cannot be read here
-	} else {
-		c.Redaction = config.Redaction{Key: string(key)}
+	if _, err := app.FindRedactionKey(c.Redaction, ""); err != nil { // that of the exporter cannot be read here
+		c.Redaction = config.Redaction{}
 	}
 	if !c.Pipelines[0].RedactSecrets {
 		fmt.Fprintln(o.Err, "the pipeline sends the data of Secrets as they are (redactSecrets: false); digests are shown here")
 	}
-	var access []source.Access
-	for _, s := range c.Sources {
-		options := source.Options{Resources: s.Resources, Namespaces: s.Namespaces, FieldSelector: s.FieldSelector}
-		access = append(access, options.Access()...)
-	}
-	missing, err := missingRights(ctx, client, access)
-	if err == nil && len(missing) > 0 {
-		err = forbidden(missing)
-	}
 	sink := slices.IndexFunc(c.Sinks, func(s config.Sink) bool { return s.Name == c.Pipelines[0].Sink })
-	return &c.Sinks[sink], err // the configuration is valid
+	return &c.Sinks[sink], nil // the configuration is valid
 }
 
 // busiest change all the time and are of interest to few: without a name they are left out.
 var busiest = []string{"endpoints", "endpointslices.discovery.k8s.io", "events", "events.events.k8s.io", "leases.coordination.k8s.io"}
 
 // made makes the configuration of what the options name.
-func (o *Options) made(ctx context.Context, cluster *rest.Config, client *source.Client) (*config.Config, error) {
+func (o *Options) made(ctx context.Context, cluster *rest.Config) (*config.Config, error) {
 	catalog, err := resources.Read(ctx, cluster)
 	if err != nil {
 		return nil, &app.FailureError{Err: err}
 	}
-	var chosen []source.Served
+	chosen := slices.DeleteFunc(catalog.All(), func(s source.Served) bool {
+		return slices.Contains(busiest, s.GroupResource().String()) || !s.Namespaced && len(o.Namespaces) > 0
+	})
 	if len(o.Resources) > 0 {
 		if chosen, err = catalog.Find(o.Resources); err != nil {
 			return nil, &app.FailureError{Err: err}
 		}
-	} else {
-		chosen = slices.DeleteFunc(catalog.All(), func(s source.Served) bool {
-			return slices.Contains(busiest, s.GroupResource().String()) || !s.Namespaced && len(o.Namespaces) > 0
-		})
 	}
-	var access []source.Access
+	var names []string
 	for _, s := range chosen {
 		if !s.Namespaced && len(o.Namespaces) > 0 {
 			return nil, fmt.Errorf("%s have no namespace: show them without --namespace", s.Resource)
 		}
-		options := source.Options{FieldSelector: o.FieldSelector, Namespaces: delta.Namespaces{Include: o.Namespaces}}
-		options.Resources = append(options.Resources, s.GroupVersionResource)
-		access = append(access, options.Access()...)
-	}
-	missing, err := missingRights(ctx, client, access)
-	if err != nil {
-		return nil, err
-	}
-	var names, left []string
-	for _, s := range chosen {
-		name := delta.ResourceName(s.GroupVersionResource)
-		if slices.ContainsFunc(missing, func(r rbac.Rule) bool { return r.Group == s.Group && r.Resource == s.Resource }) {
-			left = append(left, name)
-		} else {
-			names = append(names, name)
-		}
-	}
-	switch {
-	case len(left) > 0 && (len(o.Resources) > 0 || len(names) == 0):
-		return nil, forbidden(missing)
-	case len(left) > 0:
-		fmt.Fprintf(o.Err, "not shown, since you may not list and watch them: %s\n", strings.Join(left, ", "))
+		names = append(names, delta.ResourceName(s.GroupVersionResource))
 	}
 	return o.parse(names)
 }
@@ -219,75 +194,58 @@ func (o *Options) parse(names []string) (*config.Config, error) {
 	literal := strings.ReplaceAll(string(text), "${", "$${")
 	loaded, _, err := config.Parse([]byte(literal), "tail", config.Options{Kinds: []sinks.Kind{stdout.Kind()}})
 	var faults config.Faults
-	if errors.As(err, &faults) {
-		return nil, errors.New(inFlags(faults))
+	if errors.As(err, &faults) { // each names what it is about; the flags have no lines
+		var messages []string
+		for _, fault := range faults {
+			messages = append(messages, fault.Message)
+		}
+		err = errors.New(strings.Join(messages, "\n"))
 	}
 	return loaded, err
 }
 
-// inFlags writes faults of the configuration that was made as those of the flags that it was made of.
-func inFlags(faults config.Faults) string {
-	var lines []string
-	for _, fault := range faults {
-		place := fault.Path
-		for part, flag := range map[string]string{
-			"labelSelector": "--selector", "fieldSelector": "--field-selector", ".types": "--types", ".expr": "--filter", ".namespaces": "--namespace",
-		} {
-			if strings.Contains(fault.Path, part) {
-				place = flag
-			}
-		}
-		lines = append(lines, place+": "+fault.Message)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// missingRights returns the rights to watch that the API server does not grant. Where reviews of rights are forbidden, it returns none.
-func missingRights(ctx context.Context, client *source.Client, access []source.Access) ([]rbac.Rule, error) {
-	missing, errs := make([]*rbac.Rule, len(access)), make([]error, len(access))
+// checkRights returns an error if a right to watch is missing. Where no resource is named, it leaves out what is forbidden.
+func (o *Options) checkRights(ctx context.Context, loaded *config.Config, client *source.Client) error {
+	needed := slices.DeleteFunc(rbac.Needed(loaded, nil), func(r rbac.Rule) bool { return !slices.Contains(r.Verbs, "watch") })
+	missing, errs := make([]bool, len(needed)), make([]error, len(needed))
 	var checking sync.WaitGroup
-	for n, a := range access {
+	for n, rule := range needed {
 		checking.Go(func() {
-			rule := rbac.Rule{Namespace: a.Namespace, Group: a.Resource.Group, Resource: a.Resource.Resource, Name: a.Name, Verbs: []string{"list", "watch"}}
-			for _, verb := range rule.Verbs {
-				granted, err := client.Granted(ctx, map[string]any{
-					"namespace": rule.Namespace, "group": rule.Group, "resource": rule.Resource, "name": rule.Name, "verb": verb,
-				})
-				switch {
-				case apierrors.IsForbidden(err): // the watch itself will show it
-				case err != nil:
-					errs[n] = err
-				case !granted:
-					missing[n] = &rule
-				}
+			verb, err := rule.Missing(ctx, client)
+			if missing[n] = verb != "" && err == nil; !apierrors.IsForbidden(err) { // where reviews are forbidden, the watch will show it
+				errs[n] = err
 			}
 		})
 	}
 	checking.Wait()
-	var rules []rbac.Rule
-	for _, rule := range missing {
-		if rule != nil {
-			rules = append(rules, *rule)
-		}
-	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, &app.FailureError{Err: fmt.Errorf("check the rights: %w", err)}
+		return &app.FailureError{Err: fmt.Errorf("check the rights: %w", err)}
 	}
-	return rules, nil
-}
-
-// forbidden is the error of rights that are missing.
-func forbidden(missing []rbac.Rule) error {
-	lines := []string{"you may not list and watch all of this; what is missing is"}
-	everywhere := false
-	for _, rule := range missing {
+	lines, left := []string{"you may not list and watch all of this; what is missing is"}, []string{}
+	for n, rule := range needed {
+		if !missing[n] {
+			continue
+		}
 		lines = append(lines, "  a "+rule.String())
-		everywhere = everywhere || rule.Namespace == ""
+		loaded.Sources[0].Resources = slices.DeleteFunc(loaded.Sources[0].Resources, func(r schema.GroupVersionResource) bool {
+			forbidden := r.Group == rule.Group && r.Resource == rule.Resource
+			if forbidden {
+				left = append(left, delta.ResourceName(r))
+			}
+			return forbidden
+		})
 	}
-	if everywhere {
-		lines = append(lines, "With --namespace NAME the rights in that namespace are enough.")
+	switch {
+	case len(lines) == 1:
+	case len(o.Resources) > 0 || o.Config != nil || len(loaded.Sources[0].Resources) == 0:
+		if len(o.Namespaces) == 0 && o.Config == nil {
+			lines = append(lines, "With --namespace NAME the rights in that namespace are enough.")
+		}
+		return &app.FailureError{Err: errors.New(strings.Join(lines, "\n"))}
+	default:
+		fmt.Fprintf(o.Err, "not shown, since you may not list and watch them: %s\n", strings.Join(left, ", "))
 	}
-	return &app.FailureError{Err: errors.New(strings.Join(lines, "\n"))}
+	return nil
 }
 
 // Names returns names for resources of a cluster, for completion; none if they cannot be read.
@@ -297,17 +255,4 @@ func Names(ctx context.Context, cluster *rest.Config) []string {
 		return nil
 	}
 	return catalog.Names()
-}
-
-// watched says what is watched, and where.
-func watched(loaded *config.Config) string {
-	names := loaded.ResourceNames()
-	text := strings.Join(names, ", ")
-	if len(names) > 5 {
-		text = fmt.Sprintf("%d resources", len(names))
-	}
-	if len(loaded.Sources) == 1 && len(loaded.Sources[0].Namespaces.Include) > 0 {
-		text += " in " + strings.Join(loaded.Sources[0].Namespaces.Include, ", ")
-	}
-	return text
 }

@@ -18,7 +18,7 @@ type screen struct {
 var _ io.Writer = (*screen)(nil)
 
 func newScreen(out *os.File) *screen {
-	return &screen{out, table.New(out, table.Column{Name: "ID", Width: 58, Short: shortID, ShortWidth: 14})}
+	return &screen{out, table.New(out, "ID")}
 }
 
 // Write prints the progress of others.
@@ -45,14 +45,4 @@ func (s *screen) hints(address, nats, kubeconfig string) {
 
 func (s *screen) record(r *record, summary string) {
 	s.table.Row(r.Time, r.Data.Type, r.object(), r.ID, summary)
-}
-
-// shortID leaves what the other columns do not show: the beginning of the uid, and the resource version.
-func shortID(id string) string {
-	parts := strings.Split(id, "/")
-	if len(parts) < 4 {
-		return id
-	}
-	uid, resourceVersion := parts[len(parts)-3], parts[len(parts)-2]
-	return uid[:min(7, len(uid))] + "…/" + resourceVersion
 }
