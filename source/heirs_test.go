@@ -250,3 +250,52 @@ func TestAdoptedAtAnotherPosition(t *testing.T) {
 		})
 	}
 }
+
+// A killed run may have sent objects that no commit names. Where the file was edited since, and they are not selected any more, only
+// a gap record can say so. The history goes on behind it.
+func TestKilledAndEdited(t *testing.T) {
+	for name, tt := range map[string]struct {
+		include string
+		clean   bool
+		want    []string
+	}{
+		"killed and edited":         {include: "sho*", want: []string{"gap 12-15", "u11/15/MODIFIED", "u12/12/DELETED+i+left", "u14/14/ADDED"}},
+		"killed, names for a glob":  {include: "shop", want: []string{"gap 12-15", "u11/15/MODIFIED", "u12/12/DELETED+i+left", "u14/14/ADDED"}},
+		"killed":                    {include: "*", want: []string{"u11/15/MODIFIED", "u13/13/ADDED", "u14/14/ADDED"}},
+		"stopped and edited":        {include: "sho*", clean: true, want: []string{"u11/15/MODIFIED", "u12/12/DELETED+i+left", "u13/13/DELETED+i+left"}},
+		"stopped, names for a glob": {include: "shop", clean: true, want: []string{"u11/15/MODIFIED", "u12/12/DELETED+i+left", "u13/13/DELETED+i+left"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+			including := func(include string) func(*Options, *life) {
+				return func(o *Options, _ *life) { o.Namespaces = delta.Namespaces{Include: []string{include}} }
+			}
+			l := live(t, server, m, []string{"p"}, including("*"))
+			l.watching(12)
+			l.snapshotsDone()
+			l.capture()
+			server.Write("team/new", false) // 13
+			server.Write("shop/new", false) // 14
+			l.watching(14)
+			if tt.clean {
+				l.stop()
+			} else {
+				l.crash()
+			}
+			server.Away(func() { server.Write("shop/a", false) }) // 15
+			for range 2 {                                         // killed before the first commit, too
+				l = live(t, server, m, []string{"p"}, including(tt.include))
+				l.expectSet("p", tt.want...)
+				if len(l.gaps) > 0 && (!l.gaps[0].Unclean || l.gaps[0].Reason != killedAndEdited) {
+					t.Errorf("got %+v", l.gaps[0])
+				}
+				l.crash()
+				m.clean = tt.clean
+			}
+			l = live(t, server, m, []string{"p"}, including(tt.include))
+			l.expectSet("p", tt.want...)
+			l.stop()
+			live(t, server, m, []string{"p"}, including(tt.include)).watching(15)
+		})
+	}
+}

@@ -36,7 +36,7 @@ func (w *watcher) process(ctx context.Context, e event) error {
 // begin starts reading the state: up to end, the events are the objects of the collection and changes to them. exact is set if
 // it is the state at the position; resourceVersion is that of the state. Two cases are committed first. In a gap, so that a
 // restart infers the same deltas. And a first state, as begun: after a crash its objects may have been sent without a commit that
-// names them, so the next run reports a gap.
+// names them, so the next run reports a gap. A gap record for what is uncertain closes none: the history goes on behind it.
 func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool) error {
 	w.mu.Lock()
 	w.handler.Update(func() {
@@ -51,8 +51,12 @@ func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool)
 	if w.state.Refused != "" || w.state.Begun {
 		err = w.handler.Commit(ctx)
 	}
-	if err == nil && w.state.Refused != "" {
+	switch {
+	case err != nil:
+	case w.state.Refused != "":
 		err = w.gap(ctx, resourceVersion, w.state.Refused)
+	case w.state.Uncertain != "":
+		err = w.sendGap(ctx, cmp.Or(w.lastRun, resourceVersion), w.state.Uncertain, func() {})
 	}
 	w.unlock()
 	if err == nil && w.state.Position == "" {
@@ -128,14 +132,21 @@ func (w *watcher) gap(ctx context.Context, to, reason string) error {
 	if w.lastGap != nil && w.lastGap.To == to {
 		return nil
 	}
+	return w.sendGap(ctx, to, reason, func() { w.state.Refused = reason })
+}
+
+func (w *watcher) sendGap(ctx context.Context, to, reason string, record func()) error {
 	w.metrics.gaps.Inc()
 	w.at = time.Now()
-	g := &delta.Gap{
+	w.lastGap = &delta.Gap{
 		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace,
 		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector,
-		From: w.state.Position, To: to, Reason: reason, Unclean: w.state.Unclean, Observed: w.at,
+		From: w.state.Position, To: to, Reason: reason, Unclean: w.state.Unclean || w.state.Uncertain != "", Observed: w.at,
 	}
-	refused := func() { w.state.Refused, w.state.changed = reason, true }
-	w.lastGap = g // an error means that ctx has ended
-	return w.health.handOver(ctx, w.at, func(ctx context.Context) error { return w.handler.Gap(ctx, g, refused) })
+	return w.health.handOver(ctx, w.at, func(ctx context.Context) error { // an error means that ctx has ended
+		return w.handler.Gap(ctx, w.lastGap, func() {
+			record()
+			w.state.Uncertain, w.state.changed = "", true
+		})
+	})
 }

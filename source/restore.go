@@ -86,6 +86,11 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		w.edit = newSnapshotID()
 	}
 	w.state.Unclean = last.Unclean || !store.Clean()
+	w.state.Uncertain = last.Uncertain
+	edited := func(l *lastWatch) bool { return !l.sameSelection(&w.state.Meta) }
+	if w.state.Unclean && w.state.Position != "" && slices.ContainsFunc(from, edited) {
+		w.state.Uncertain = killedAndEdited
+	}
 	w.state.APIVersion, w.state.Kind = last.APIVersion, last.Kind
 	w.state.changed = true
 	w.resumed = w.state.Position != ""
@@ -131,6 +136,9 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 // firstStateInterrupted is why there is a gap before a watch that has no position.
 const firstStateInterrupted = "the last run was killed while it sent the first state: what it sent and was deleted since is not known"
 
+// killedAndEdited is why there is a gap though the history goes on.
+const killedAndEdited = "the last run was killed, and the configuration was edited since: what it sent first after its last commit, and is not selected any more, is not known"
+
 // severalPositions is why a watch that follows several others cannot go on from a position: each had its own.
 const severalPositions = "the configuration was edited, and with it the watches of the resource"
 
@@ -138,7 +146,7 @@ const severalPositions = "the configuration was edited, and with it the watches 
 func (m *Meta) merge(other Meta) {
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
 	m.Edited = max(m.Edited, other.Edited)
-	m.Unclean, m.Refused = m.Unclean || other.Unclean, cmp.Or(m.Refused, other.Refused)
+	m.Unclean, m.Refused, m.Uncertain = m.Unclean || other.Unclean, cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
 	if m.Position != other.Position {
 		m.Refused = severalPositions
 		if order, err := resourceversion.CompareResourceVersion(m.Position, other.Position); err == nil && order > 0 {
@@ -147,9 +155,9 @@ func (m *Meta) merge(other Meta) {
 	}
 }
 
-// sameSelection reports whether two watches select the same objects within their scope.
+// sameSelection reports whether two watches select the same objects.
 func (m *Meta) sameSelection(other *Meta) bool {
-	return m.LabelSelector == other.LabelSelector && m.FieldSelector == other.FieldSelector &&
+	return m.Namespace == other.Namespace && m.LabelSelector == other.LabelSelector && m.FieldSelector == other.FieldSelector &&
 		slices.Equal(m.Namespaces.Include, other.Namespaces.Include) &&
 		slices.Equal(m.Namespaces.Exclude, other.Namespaces.Exclude)
 }

@@ -46,7 +46,9 @@ type Meta struct {
 	Refused string `json:"refused,omitempty"`
 	// Unclean is set if a run ended without a last commit, and not all of the history has been read that it may have
 	// sent beyond it.
-	Unclean    bool   `json:"unclean,omitempty"`
+	Unclean bool `json:"unclean,omitempty"`
+	// Uncertain is why a gap record is due though history goes on: pipelines may have objects that nothing is known of.
+	Uncertain  string `json:"uncertain,omitempty"`
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
 	// The names of the members that differ from those of the fields are the format of the files in use.
@@ -62,7 +64,7 @@ type Meta struct {
 // reset forgets everything but the known set.
 func (s *state) reset() {
 	s.Position, s.Complete = "", false
-	s.Begun, s.Partial, s.Refused, s.Unclean = false, false, "", false
+	s.Begun, s.Partial, s.Refused, s.Unclean, s.Uncertain = false, false, "", false, ""
 	s.Snapshots = nil
 	s.changed = true
 }

@@ -1,13 +1,19 @@
 package e2e_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
@@ -83,4 +89,90 @@ sinks: [{name: hook, webhook: {url: %[4]q}}, {name: leaving, webhook: {url: %[5]
 			e.Stop()
 		})
 	}
+}
+
+// TestKilledAndEdited has a run send an object that no commit names, and be killed; the file is edited, and does not select the object
+// any more. A gap record says that something may be missing, and what happened since the last commit follows as it happened.
+func TestKilledAndEdited(t *testing.T) {
+	beside(t)
+	config := plane(t).Config()
+	namespace := newNamespace(t, "killed-edited")
+	accounts := objectsIn(t, config, schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, namespace)
+	app := func(value string) map[string]any {
+		return map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": value}}}
+	}
+	accounts.Create("stays", app("web"))
+	hook, dir := webhooktest.Start(t), t.TempDir()
+	text := func(selector string) string {
+		return fmt.Sprintf("stateDir: %q\nsources: [{name: s, resources: [v1/serviceaccounts], labelSelector: %q, namespaces: {include: [%s]}}]\n"+
+			"pipelines: [{name: p, sink: hook}]\nsinks: [{name: hook, webhook: {url: %q}}]\n", dir, selector, namespace, hook.URL())
+	}
+	read := hookReader(t, hook, raisedSequence)
+	e := startExporter(t, plane(t).KubeconfigFile(), text("app"))
+	e.WaitReady()
+	e.WaitSettled(wide)
+	first := accounts.Patch("stays", map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "0"}}})
+	committed := stateAt(t, dir, first.GetResourceVersion())
+	accounts.Create("unknown", app("db"))
+	accounts.Patch("stays", map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "1"}}})
+	accounts.Patch("stays", map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "2"}}})
+	eventually(t, wide, "what no commit names", func() error {
+		if got := of(read(), "stays"); len(got) != 4 || len(of(read(), "unknown")) != 1 {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	})
+	e.Kill()
+	if err := os.WriteFile(filepath.Join(dir, "kubeferry.db"), committed, 0o600); err != nil { // as if it had been killed sooner
+		t.Fatal(err)
+	}
+	before := len(read())
+
+	e = startExporter(t, plane(t).KubeconfigFile(), text("app=web"))
+	e.WaitReady()
+	eventually(t, wide, "a gap, and what happened", func() error {
+		records := read()[before:]
+		if got := of(records, "stays"); !slices.Equal(got, []string{"MODIFIED", "MODIFIED"}) {
+			return fmt.Errorf("got %q", got)
+		}
+		gaps := gapsOf(records)
+		if len(gaps) != 1 || !gaps[0].Unclean || gaps[0].From == "" {
+			return fmt.Errorf("got %+v", gaps)
+		}
+		if records[0].Type != oracle.Gap {
+			return errors.New("the gap record is not the first")
+		}
+		return nil
+	})
+	e.Stop()
+}
+
+// raisedSequence parses an event whose sequence may be behind its resource version, since an edit was sent before it.
+func raisedSequence(header http.Header, body []byte) (oracle.Record, error) {
+	record, err := cloudEvents(header, body)
+	if err != nil && strings.HasSuffix(err.Error(), ": the resource version is "+record.ResourceVersion) {
+		err = nil
+	}
+	return record, err
+}
+
+// stateAt returns the state file once a commit has a position, without a commit that is half written.
+func stateAt(t *testing.T, dir, position string) (content []byte) {
+	t.Helper()
+	path := filepath.Join(dir, "kubeferry.db")
+	eventually(t, wide, "a commit at "+position, func() error {
+		before, err := transaction(path)
+		if err != nil {
+			return err
+		}
+		if content, err = os.ReadFile(path); err != nil {
+			return err
+		}
+		after, err := transaction(path)
+		if err == nil && (after != before || !bytes.Contains(content, fmt.Appendf(nil, `"position":%q`, position))) {
+			err = fmt.Errorf("transactions %d and %d", before, after)
+		}
+		return err
+	})
+	return content
 }
