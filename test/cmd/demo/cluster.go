@@ -83,6 +83,27 @@ func startCluster(ctx context.Context, log io.Writer) (_ *cluster, err error) {
 
 func (c *cluster) kubeconfig() string { return c.plane.KubeconfigFile() }
 
+// account writes a kubeconfig for the replicas, which recognize each other by their ServiceAccount. In a cluster it has the few rights
+// that `exporter rbac` prints.
+func (c *cluster) account(ctx context.Context, kubeconfig string) error {
+	const name = "kubeferry"
+	config, err := c.plane.ServiceAccountConfig(ctx, namespace, name)
+	if err != nil {
+		return err
+	}
+	rbac := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
+	binding := &unstructured.Unstructured{Object: map[string]any{
+		"roleRef":  map[string]any{"apiGroup": rbac.Group, "kind": "ClusterRole", "name": "cluster-admin"},
+		"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": namespace, "name": name}},
+	}}
+	binding.SetGroupVersionKind(rbac.WithKind("ClusterRoleBinding"))
+	binding.SetName(name)
+	if _, err := c.client.Resource(rbac.WithResource("clusterrolebindings")).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("grant the replicas their rights: %w", err)
+	}
+	return controlplane.WriteKubeconfig(kubeconfig, config)
+}
+
 func (c *cluster) stop() { c.plane.Stop() }
 
 // script is what happens, over and over: every round ends with nothing left of it.

@@ -49,7 +49,7 @@ func TestEndsByItself(t *testing.T) {
 	for _, want := range []string{
 		"ADDED     deployments shop/api ", "snapshot: ", "ADDED     widgets shop/gear-1 ",
 		"spec.replicas 1 → 3", "image nginx:1.27 → nginx:1.28", "DELETED   configmaps shop/settings-1 ",
-		"/metrics", "/status", " 0 not arrived",
+		"/metrics", "/status", "the leader is killed", "the standby leads", " 0 not arrived",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output has no %q", want)

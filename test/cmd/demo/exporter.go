@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -17,8 +16,11 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
-// configuration is that of the exporter; its only argument is the address of the NATS server.
+// configuration is that of each replica; its arguments are the state directory and the address of the NATS server.
 const configuration = `cluster: demo
+stateDir: %q
+leaderElection: {leaseName: kubeferry, leaseNamespace: ` + namespace + `, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
+replication: {listen: "127.0.0.1:0"}
 sources:
   - name: all
     resources: [apps/v1/deployments, v1/configmaps, example.com/v1/widgets]
@@ -40,6 +42,7 @@ log: {format: json}
 // exporter is the program that all of this is about, as a child process.
 type exporter struct {
 	process *process.Process
+	dir     string
 	// address of its metrics.
 	address string
 }
@@ -52,8 +55,12 @@ func startExporter(ctx context.Context, dir, kubeconfig, natsURL string) (_ *exp
 	if err != nil {
 		return nil, err
 	}
-	config, log := filepath.Join(dir, "kubeferry.yaml"), filepath.Join(dir, "exporter.log")
-	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, natsURL), 0o600); err != nil {
+	state := filepath.Join(dir, "state")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	config, log := filepath.Join(dir, "kubeferry.yaml"), filepath.Join(dir, logFile)
+	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, state, natsURL), 0o600); err != nil {
 		return nil, err
 	}
 	p, err := process.Start(process.Options{
@@ -62,7 +69,7 @@ func startExporter(ctx context.Context, dir, kubeconfig, natsURL string) (_ *exp
 	if err != nil {
 		return nil, err
 	}
-	e := &exporter{process: p}
+	e := &exporter{process: p, dir: dir}
 	defer func() {
 		if err != nil {
 			e.stop()
@@ -71,12 +78,10 @@ func startExporter(ctx context.Context, dir, kubeconfig, natsURL string) (_ *exp
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	err = p.WaitReady(ctx, func(ctx context.Context) error {
-		address, err := addressIn(log)
-		if err != nil {
-			return err
+		if e.address == "" && !e.logged("serving metrics and probes") {
+			return errors.New("the exporter has not said where it listens")
 		}
-		e.address = address
-		return ask(ctx, "http://"+address+"/readyz")
+		return ask(ctx, "http://"+e.address+"/readyz")
 	})
 	if err != nil {
 		return nil, err
@@ -84,20 +89,31 @@ func startExporter(ctx context.Context, dir, kubeconfig, natsURL string) (_ *exp
 	return e, nil
 }
 
-// addressIn reads from the exporter's log where it listens.
-func addressIn(log string) (string, error) {
-	text, err := os.ReadFile(log)
+const logFile = "exporter.log"
+
+// logged reports whether its log has a message. It notes the address that the exporter serves its metrics at.
+func (e *exporter) logged(message string) bool {
+	text, err := os.ReadFile(filepath.Join(e.dir, logFile))
 	if err != nil {
-		return "", err
+		return false
 	}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
-		var line struct{ Msg, Address string }
-		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "serving metrics and probes" {
-			return line.Address, nil
+	for line := range bytes.Lines(text) {
+		var parsed struct{ Msg, Address string }
+		if json.Unmarshal(line, &parsed) != nil || parsed.Msg != message {
+			continue
 		}
+		if e.address == "" {
+			e.address = parsed.Address
+		}
+		return true
 	}
-	return "", errors.New("the exporter has not said where it listens")
+	return false
+}
+
+// kill ends the exporter as the loss of its node would.
+func (e *exporter) kill() error {
+	e.process.Kill()
+	return os.RemoveAll(e.dir)
 }
 
 func ask(ctx context.Context, url string) error {

@@ -1,5 +1,6 @@
 // Command demo shows kubeferry at work, with nothing but Go on the machine: it starts a real control plane and a NATS
-// server with JetStream, runs the exporter between them, changes objects, and prints the records as they arrive.
+// server with JetStream, runs two replicas of the exporter between them, changes objects, and prints the records as they arrive. After
+// a while it kills the replica that leads, and removes its state: the other one goes on, and no change is missing.
 // Ctrl-C ends it and removes everything. With -for, or DEMO_FOR in the environment, it ends by itself, and fails unless
 // every change has arrived.
 package main
@@ -12,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -77,21 +79,30 @@ func show(ctx context.Context, length time.Duration, screen *screen) error {
 	}
 	defer bus.stop()
 
-	screen.say("building and starting the exporter")
-	exporter, err := startExporter(ctx, dir, cluster.kubeconfig(), bus.url())
+	screen.say("building and starting the exporter, two replicas")
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := cluster.account(ctx, kubeconfig); err != nil {
+		return err
+	}
+	leader, err := startExporter(ctx, filepath.Join(dir, "one"), kubeconfig, bus.url())
 	if err != nil {
 		return err
 	}
-	defer exporter.stop()
+	defer leader.stop()
+	standby, err := startExporter(ctx, filepath.Join(dir, "two"), kubeconfig, bus.url()) // ready once it has the leader's state
+	if err != nil {
+		return err
+	}
+	defer standby.stop()
 	records, stopReading, err := bus.read(ctx)
 	if err != nil {
-		return errors.Join(err, exporter.problem())
+		return errors.Join(err, leader.problem())
 	}
 	defer stopReading()
 
-	screen.hints(exporter.address, bus.url(), cluster.kubeconfig())
+	screen.hints(leader.address, bus.url(), cluster.kubeconfig())
 	tally := newTally()
-	if err := changeAndPrint(ctx, length, cluster, exporter, records, tally, screen); err != nil {
+	if err := changeAndPrint(ctx, length, cluster, leader, standby, records, tally, screen); err != nil {
 		return err
 	}
 	screen.say(tally.String())
@@ -101,12 +112,18 @@ func show(ctx context.Context, length time.Duration, screen *screen) error {
 // arrivalTimeout is how long the last changes may take to arrive.
 const arrivalTimeout = 20 * time.Second
 
+// firstAct is how long the first replica leads, if there is no end.
+const firstAct = 15 * time.Second
+
 // changeAndPrint makes one change after the other and prints what arrives meanwhile; at the end it waits for what is
-// still on its way.
-func changeAndPrint(ctx context.Context, length time.Duration, cluster *cluster, exporter *exporter, records <-chan *record, tally *tally, screen *screen) error {
+// still on its way. Halfway it kills the leader.
+func changeAndPrint(ctx context.Context, length time.Duration, cluster *cluster, leader, standby *exporter, records <-chan *record, tally *tally, screen *screen) error {
 	pause := 700 * time.Millisecond
 	var end, late <-chan time.Time
+	var killed time.Time // zero until the leader is killed, and once the standby leads
+	kill := time.After(firstAct)
 	if length > 0 {
+		kill = time.After(length / 2)
 		end = time.After(length)
 		pause = max(min(pause, length/time.Duration(len(cluster.script)+2)), 10*time.Millisecond) // one whole round
 	}
@@ -116,25 +133,40 @@ func changeAndPrint(ctx context.Context, length time.Duration, cluster *cluster,
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
+		var arrived *record
+		var summary string
 		select {
 		case r := <-records:
-			screen.record(r, tally.summarize(r))
+			arrived, summary = r, tally.summarize(r)
 		case <-tick.C:
 			id, err := cluster.change(ctx)
 			if err != nil {
 				return err
 			}
 			tally.expect(id)
+		case <-kill:
+			screen.say("act two: the leader is killed with SIGKILL, and its state removed; the changes go on")
+			if err := leader.kill(); err != nil {
+				return err
+			}
+			killed, leader = time.Now(), standby
 		case <-end:
 			tick.Stop()
 			end, late = nil, time.After(arrivalTimeout)
 		case <-late:
-			return fmt.Errorf("%w\n%s", tally.check(), exporter.log())
-		case <-exporter.done():
-			return exporter.problem()
+			return fmt.Errorf("%w\n%s", tally.check(), leader.log())
+		case <-leader.done():
+			return leader.problem()
 		case <-ctx.Done():
 			screen.say(tally.String())
 			return fmt.Errorf("interrupted: %w", context.Cause(ctx))
+		}
+		if !killed.IsZero() && standby.logged("leading") {
+			screen.say(fmt.Sprintf("the standby leads, %.1f s after that; its metrics: curl -s http://%s/metrics", time.Since(killed).Seconds(), standby.address))
+			killed = time.Time{}
+		}
+		if arrived != nil {
+			screen.record(arrived, summary)
 		}
 		if late != nil && tally.complete() {
 			return nil
