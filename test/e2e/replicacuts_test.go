@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
@@ -219,4 +221,46 @@ func TestLeaderCutOffFromItsStandby(t *testing.T) {
 		t.Errorf("%d inferred", report.Inferred)
 	}
 	expectTurns(t, r.hook, 1, 2)
+}
+
+// TestEtcdCompactedWhileServerAway cuts both replicas off from the API server, and compacts etcd again and again meanwhile. Nobody
+// restarts; the API server has forgotten what happened to Events, which its watch cache does not hold: a gap record says so.
+func TestEtcdCompactedWhileServerAway(t *testing.T) {
+	disturbing(t)
+	config := plane(t).Config()
+	namespace := newNamespace(t, "forgotten")
+	kinds := []load.Resource{load.ConfigMaps(), load.Events()}
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	r := newReplicas(t, namespace, hookConfig("[v1/configmaps, v1/events]", "{include: ["+namespace+"]}", hook.URL()+"/REPLICA"))
+	var server *proxy.TCP
+	server, r.kubeconfig = proxyOf(t, r.account)
+	server.Come()
+	r.Start()
+	r.Leader()
+	r.Start()
+	leader, _ := r.WaitInSync()
+	writing := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: 56})
+	read := hookReader(t, hook, cloudEvents)
+	more(t, read, 100)
+	server.Leave()
+	compactions := keepCompacting(t, 500*time.Millisecond)
+	begun := time.Now()
+	leader.WaitLogged(wide, "the Lease could not be renewed in time")
+	if soaking() {
+		lasting(t, time.Until(begun.Add(time.Minute)))
+	}
+	lasting(t, leaseDuration)
+	n := compactions()
+	server.Come()
+	if again, _ := r.WaitInSync(); again != leader {
+		t.Error("another one leads, though the Lease never changed hands")
+	}
+	more(t, read, 100)
+	report := expectAll(t, watched, writing.End(), read, oracle.CompareOptions{AllowGaps: true})
+	t.Logf("%d compactions; %v", n, report)
+	if n < 2 || report.Gaps == 0 {
+		t.Errorf("%d compactions, %d gaps", n, report.Gaps)
+	}
+	expectTurns(t, hook, 1)
 }

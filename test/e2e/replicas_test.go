@@ -85,6 +85,7 @@ func grantReplicas(tb testing.TB, config *rest.Config, namespace string) {
 		rule("coordination.k8s.io", "leases", "get", "create", "update"),
 		rule("", "serviceaccounts/token", "create"),
 		rule("", "configmaps", "list", "watch"),
+		rule("", "events", "list", "watch"),
 		rule("apps", "deployments", "list", "watch"),
 	}})
 	objectsIn(tb, config, rbac.WithResource("rolebindings"), namespace).Create("replicas", map[string]any{
@@ -227,7 +228,7 @@ func startLoaded(tb testing.TB, prefix string, seed uint64, adjust ...func(*repl
 	l.Leader() // before there is another one to choose
 	l.Start()
 	l.WaitInSync()
-	l.writing = startLoad(tb, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: seed, Rate: l.rate})
+	l.writing = startLoad(tb, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Objects: 60, Seed: seed, Rate: l.rate, Concurrency: max(4, l.rate/20)})
 	l.read = hookReader(tb, l.hook, cloudEvents)
 	return l
 }
@@ -303,7 +304,10 @@ func TestLeaderKilled(t *testing.T) {
 
 // TestLeaderStopped sends SIGTERM to the leader under a load, several times: it hands over.
 func TestLeaderStopped(t *testing.T) {
-	const stops = 3
+	stops := 3
+	if soaking() {
+		stops = 10
+	}
 	r := startLoaded(t, "handover", 42)
 	var stopped []time.Time
 	for range stops {
@@ -318,7 +322,7 @@ func TestLeaderStopped(t *testing.T) {
 	}
 	r.WaitInSync()
 	more(t, r.read, 50)
-	if report := r.Expect(); len(report.Duplicates) > 5*stops {
+	if report := r.Expect(); len(report.Duplicates) > min(5*stops, 20) {
 		t.Errorf("%d records repeated", len(report.Duplicates))
 	}
 	for n, pause := range longestPauses(r.hook, stopped, leaseDuration) {
