@@ -21,7 +21,7 @@ type Served struct {
 
 // Served lists the resources that can be watched, each version of a group behind those that the API server prefers. failed are the
 // group versions that cannot be read, as where an aggregated API server is away.
-func (c *Client) Served(ctx context.Context) (served []Served, failed []string, err error) {
+func (c *Client) Served(ctx context.Context) (served []Served, failed []schema.GroupVersion, err error) {
 	versions, err := c.versions(ctx, "")
 	if err != nil {
 		return nil, nil, fmt.Errorf("discover the resources: %w", err)
@@ -48,7 +48,7 @@ func (c *Client) Served(ctx context.Context) (served []Served, failed []string, 
 	reading.Wait()
 	for n, gv := range all {
 		if errs[n] != nil {
-			failed = append(failed, gv.String())
+			failed = append(failed, gv)
 			continue
 		}
 		for _, r := range lists[n].APIResources {

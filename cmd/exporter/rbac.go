@@ -6,11 +6,12 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeferry/kubeferry/internal/app"
 	"github.com/kubeferry/kubeferry/internal/rbac"
 )
 
 func newRBAC() *cobra.Command {
-	var file string
+	var file, kubeconfig, kubeContext string
 	var involved []string
 	grant := rbac.Grant{}
 	command := &cobra.Command{
@@ -18,7 +19,7 @@ func newRBAC() *cobra.Command {
 		Short: "Print the Roles and bindings that a configuration needs",
 		Long: `rbac prints the rights that a run of a configuration needs, and no other, as YAML for kubectl: a Role in each
 namespace where namespaces.include holds plain names, else a ClusterRole, each with a binding to the ServiceAccount.
-It needs no cluster, and no variables and files but those that the rights depend on.
+It needs no cluster, unless resources have names such as deploy, and no variables and files but those that the rights depend on.
 
 A pipeline with enrich needs the resources that Events are about. By default these are the kinds that Kubernetes' own
 controllers write Events about; --involved names others. Who may list Secrets may read them: leave them out.`,
@@ -30,6 +31,15 @@ controllers write Events about; --involved names others. Who may list Secrets ma
 			loaded, err := loadPartly(file, "the rights may depend on it")
 			if err != nil {
 				return err
+			}
+			if len(loaded.Unresolved()) > 0 {
+				cluster, err := clusterConfig(kubeconfig, kubeContext)
+				if err != nil {
+					return err
+				}
+				if err := app.Resolve(command.Context(), loaded, cluster); err != nil {
+					return err
+				}
 			}
 			about := rbac.Involved()
 			if command.Flags().Changed("involved") {
@@ -44,6 +54,7 @@ controllers write Events about; --involved names others. Who may list Secrets ma
 		},
 	}
 	addConfigFlag(command, &file)
+	addClusterFlags(command, &kubeconfig, &kubeContext)
 	command.Flags().StringVar(&grant.Name, "name", "kubeferry", "`name` of the Roles, the ClusterRole and the bindings")
 	command.Flags().StringVarP(&grant.Namespace, "namespace", "n", "kubeferry", "`namespace` of the ServiceAccount")
 	command.Flags().StringVar(&grant.ServiceAccount, "service-account", "kubeferry", "`name` of the ServiceAccount that the exporter runs as")

@@ -41,6 +41,12 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		}
 	}
 
+	if err := resolveNames(ctx, loaded, cluster, logger); err != nil && ctx.Err() != nil {
+		logger.Info("stopped", "err", err)
+		return failureOf(ctx)
+	} else if err != nil {
+		return err
+	}
 	keepManagedFields := slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.KeepManagedFields })
 	client, err := source.NewClient(cluster, keepManagedFields)
 	if err != nil {

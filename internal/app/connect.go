@@ -29,6 +29,9 @@ type check struct {
 // Connect checks what a run depends on, all at once, and writes one line for each: every resource and every right at the API
 // server, and every sink, opened without sending a record.
 func Connect(ctx context.Context, loaded *config.Config, cluster *rest.Config, version string, out io.Writer, logger *slog.Logger) error {
+	if err := Resolve(ctx, loaded, cluster); err != nil {
+		return err
+	}
 	client, err := source.NewClient(cluster, false)
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -92,25 +91,17 @@ func reportTo(logger *slog.Logger) func(message string, err error) {
 }
 
 // identify reads the cluster's identity, and waits until the API server answers. Without the right to it, it is empty.
-func identify(ctx context.Context, client *source.Client, logger *slog.Logger) (string, error) {
-	for attempt := 0; ; attempt++ {
-		uid, err := client.ClusterUID(ctx)
-		switch {
-		case err == nil:
-			return uid, nil
-		case apierrors.IsForbidden(err):
+func identify(ctx context.Context, client *source.Client, logger *slog.Logger) (uid string, err error) {
+	err = untilAnswered(ctx, logger, func() error {
+		uid, err = client.ClusterUID(ctx)
+		if apierrors.IsForbidden(err) {
 			logger.Warn("cannot tell whether the state directory is of this cluster", "err", err,
 				"rule", `ClusterRole: {apiGroups: [""], resources: [namespaces], resourceNames: [kube-system], verbs: [get]}`)
-			return "", nil
-		case attempt == 0 && ctx.Err() == nil:
-			logger.Warn("waiting for the API server", "err", err)
+			return nil
 		}
-		select {
-		case <-time.After(min(time.Duration(attempt+1)*250*time.Millisecond, 3*time.Second)):
-		case <-ctx.Done():
-			return "", fmt.Errorf("stopped before the API server answered: %w", err)
-		}
-	}
+		return err
+	})
+	return uid, err
 }
 
 // setLog sets the options of a pipeline's log.

@@ -81,7 +81,9 @@ func (v *validator) overlaps(at string, taken []int) {
 func (v *validator) secrets(p *Pipeline, at string, taken []int) {
 	pipeline := parent(at)
 	takes := slices.ContainsFunc(taken, func(i int) bool {
-		return slices.Contains(v.config.Sources[i].Resources, schema.GroupVersionResource{Version: "v1", Resource: "secrets"})
+		return slices.ContainsFunc(v.config.Sources[i].Resources, func(r schema.GroupVersionResource) bool {
+			return r == schema.GroupVersionResource{Version: "v1", Resource: "secrets"} || r.Version == "" && (r.Resource == "secrets" || r.Resource == "secret")
+		})
 	})
 	switch {
 	case !p.RedactSecrets && takes:

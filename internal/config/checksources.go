@@ -24,6 +24,9 @@ func (v *validator) source(s *Source, at string) {
 		if first := slices.Index(s.Resources, resource); first < i && resource.Resource != "" {
 			v.fault(index(at+".resources", i), "%s is in this list already", v.shown(index(at+".resources", i)))
 		}
+		if resource.Version == "" && resource.Resource != "" {
+			v.warn(index(at+".resources", i), "the API server decides at each start what %s stands for, and in which version; a name such as apps/v1/deployments stays the same", v.shown(index(at+".resources", i)))
+		}
 	}
 	v.namespaces(s.Namespaces, at+".namespaces")
 	if _, err := labels.Parse(s.LabelSelector); err != nil {

@@ -43,7 +43,7 @@ type Config struct {
 // Source is a named set of watches that share scope and selectors.
 type Source struct {
 	Name          string                        `yaml:"name" required:"true" doc:"name that pipelines refer to"`
-	Resources     []schema.GroupVersionResource `yaml:"resources" required:"true" doc:"<group>/<version>/<resource>, or <version>/<resource> for the core group: apps/v1/deployments, v1/pods; deployments.v1.apps is the same"`
+	Resources     []schema.GroupVersionResource `yaml:"resources" required:"true" doc:"<group>/<version>/<resource>, or <version>/<resource> for the core group: apps/v1/deployments, v1/pods; deployments.v1.apps is the same. Other names that kubectl takes, such as deploy or widgets.example.com, are looked up at each start"`
 	Namespaces    delta.Namespaces              `yaml:"namespaces" doc:"the namespaces to watch; default all. Not for cluster-scoped resources"`
 	LabelSelector string                        `yaml:"labelSelector" doc:"label selector that the API server applies: app=web,tier!=cache"`
 	FieldSelector string                        `yaml:"fieldSelector" doc:"field selector that the API server applies: type=Warning"`
@@ -166,6 +166,18 @@ type Log struct {
 func (c *Config) PipelineNames() (names []string) {
 	for _, p := range c.Pipelines {
 		names = append(names, p.Name)
+	}
+	return names
+}
+
+// Unresolved returns the names of resources that the API server resolves; they have no version until then.
+func (c *Config) Unresolved() (names []string) {
+	for _, s := range c.Sources {
+		for _, r := range s.Resources {
+			if r.Version == "" && r.Resource != "" {
+				names = append(names, r.Resource)
+			}
+		}
 	}
 	return names
 }

@@ -101,6 +101,9 @@ func isNumber(t reflect.Type) bool {
 	return t != durationType && t != bytesType && (t.Kind() == reflect.Int || t.Kind() == reflect.Int64)
 }
 
+// kubectlName is a name of a resource that only the API server can resolve: deploy, widgets.example.com.
+var kubectlName = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z0-9.-]+)?$`)
+
 // set parses text into v. Its error may hold the text.
 func set(v reflect.Value, text string) error {
 	switch v.Type() {
@@ -114,6 +117,9 @@ func set(v reflect.Value, text string) error {
 		return err
 	case resourceType:
 		gvr, err := delta.ParseResource(text)
+		if err != nil && kubectlName.MatchString(text) {
+			gvr, err = schema.GroupVersionResource{Resource: text}, nil
+		}
 		v.Set(reflect.ValueOf(gvr))
 		return err
 	}

@@ -59,7 +59,7 @@ func TestSchemaAccepts(t *testing.T) {
 		"expr":        strings.Replace(minimal, "name: p,", `name: p, filters: [{expr: snapshot}, {expr: "!inferred", onError: deadLetter}],`, 1),
 		"transforms":  strings.Replace(minimal, "name: p,", `name: p, transforms: [{remove: [status]}, {set: {a.b: "'x'"}}, {rename: {a: b}}], filters: [{changed: [spec]}],`, 1),
 		"enrich":      strings.Replace(minimal, "name: p,", `name: p, enrich: involvedObject,`, 1) + "enrichment: {maxBytes: 2Mi}\n",
-		"dotted":      strings.Replace(minimal, "v1/pods", "deployments.v1.apps, pods.v1", 1),
+		"dotted":      strings.Replace(minimal, "v1/pods", "deployments.v1.apps, pods.v1, deploy, widgets.example.com", 1),
 		"null":        minimal + "redaction:\n",
 	} {
 		if err := check(t, schema, text); err != nil {
@@ -84,8 +84,8 @@ func TestSchemaRefuses(t *testing.T) {
 		{"cluster: c", "cluster: 5"},
 		{"cluster: c", "clutser: c"},
 		{"resources: [v1/pods]", "resources: []"},
-		{"resources: [v1/pods]", "resources: [pods.apps]"},
-		{"resources: [v1/pods]", "resources: [pods]"},
+		{"resources: [v1/pods]", "resources: [Pods]"},
+		{"resources: [v1/pods]", "resources: [/v1/pods]"},
 		{"resources: [v1/pods]", "resources: v1/pods"},
 		{"sink: out", "snk: out"},
 		{"sink: out", "sink: out, format: xml"},

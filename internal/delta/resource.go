@@ -44,8 +44,11 @@ func ParseResource(text string) (schema.GroupVersionResource, error) {
 	return gvr, nil
 }
 
-// ResourceName writes a resource as [ParseResource] reads it.
+// ResourceName writes a resource as [ParseResource] reads it. One without a version is a name that was not looked up yet.
 func ResourceName(gvr schema.GroupVersionResource) string {
+	if gvr.Version == "" {
+		return gvr.Resource
+	}
 	if gvr.Group == "" {
 		return gvr.Version + "/" + gvr.Resource
 	}

@@ -105,6 +105,9 @@ func newExplainer(options Options) (x *explainer, err error) {
 			return nil, fmt.Errorf("--resource: %w", err)
 		}
 	}
+	if unresolved := x.Config.Unresolved(); len(unresolved) > 0 {
+		return nil, fmt.Errorf("only the API server can resolve %s: write them as apps/v1/deployments; `exporter init %s` does", strings.Join(unresolved, ", "), strings.Join(unresolved, " "))
+	}
 	names := x.Config.PipelineNames()
 	for _, name := range x.Pipelines {
 		if !slices.Contains(names, name) {

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeferry/kubeferry/internal/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/source"
@@ -17,7 +19,7 @@ import (
 // Catalog is what an API server serves.
 type Catalog struct {
 	served []source.Served
-	failed []string // group versions that cannot be read
+	failed []schema.GroupVersion // cannot be read
 }
 
 // Read reads the catalog of an API server.
@@ -72,7 +74,10 @@ func (c *Catalog) find(name string) (source.Served, error) {
 		}
 	}
 	switch len(found) {
-	case 1:
+	case 1: // of a group that was read in part, another version may be the preferred one
+		if slices.ContainsFunc(c.failed, func(gv schema.GroupVersion) bool { return gv.Group == found[0].Group }) {
+			return source.Served{}, c.unknown(name)
+		}
 		return found[0], nil
 	case 0:
 		return source.Served{}, c.unknown(name)
@@ -82,6 +87,34 @@ func (c *Catalog) find(name string) (source.Served, error) {
 		fit = append(fit, delta.ResourceName(s.GroupVersionResource))
 	}
 	return source.Served{}, fmt.Errorf("%q stands for %s: name one of them", name, strings.Join(fit, " and for "))
+}
+
+// Resolve puts the resources in the place of their names in a configuration. It is an error if a pipeline would take one twice.
+func (c *Catalog) Resolve(loaded *config.Config) error {
+	for _, s := range loaded.Sources {
+		for n, r := range s.Resources {
+			if r.Version != "" {
+				continue
+			}
+			found, err := c.find(r.Resource)
+			if err != nil {
+				return fmt.Errorf("source %q: %w", s.Name, err)
+			}
+			s.Resources[n] = found.GroupVersionResource
+		}
+	}
+	for _, p := range loaded.Pipelines {
+		taken := map[schema.GroupVersionResource]bool{}
+		for _, s := range loaded.Sources {
+			for _, r := range s.Resources {
+				if slices.Contains(p.Sources, s.Name) && taken[r] {
+					return fmt.Errorf("pipeline %q takes %s twice, under two names", p.Name, delta.ResourceName(r))
+				}
+				taken[r] = taken[r] || slices.Contains(p.Sources, s.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // named reports whether a name stands for a resource.
@@ -109,7 +142,7 @@ func (c *Catalog) unknown(name string) error {
 		hint = fmt.Sprintf("; did you mean %s?", near)
 	}
 	if len(c.failed) > 0 {
-		hint += "; not all could be read: " + strings.Join(c.failed, ", ") + " failed"
+		hint += fmt.Sprintf("; %v cannot be read", c.failed)
 	}
 	return fmt.Errorf("the API server has no resource %q that can be watched%s", name, hint)
 }

@@ -65,7 +65,9 @@ func Run(ctx context.Context, o Options, cluster *rest.Config) error {
 	if o.Config == nil {
 		loaded, err = o.made(ctx, cluster)
 	} else {
-		shown, err = o.pick()
+		if shown, err = o.pick(); err == nil {
+			err = app.Resolve(ctx, loaded, cluster)
+		}
 	}
 	if err != nil {
 		return err

@@ -1,0 +1,73 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// TestNamesOfResources runs a configuration with the names that kubectl takes. They are looked up once the API server is there, and
+// the state is that of the same resources in full: what was deleted between two runs arrives.
+func TestNamesOfResources(t *testing.T) {
+	beside(t)
+	namespace := newNamespace(t, "names")
+	maps := objectsIn(t, plane(t).Config(), configMaps, namespace)
+	hook := webhooktest.Start(t)
+	dir := t.TempDir()
+	text := func(resources string) string {
+		return fmt.Sprintf("stateDir: %q\n", dir) + hookConfig(resources, fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	}
+	proxy, kubeconfig := proxyOf(t, plane(t).Config())
+	e := startExporter(t, kubeconfig, text("[cm, deployments.apps]"))
+	e.WaitLogged(wide, "waiting for the API server")
+	proxy.Come()
+	e.WaitReady()
+	e.WaitLogged(wide, "looked up the names of resources", "apps/v1/deployments v1/configmaps")
+	maps.Create("a", data("1"))
+	maps.Create("b", data("1"))
+	expectReceived(t, hook, "ADDED a", "ADDED b")
+	e.WaitSettled(wide)
+	e.Stop()
+	maps.Delete("a")
+	e = startExporter(t, kubeconfig, text("[v1/configmaps, apps/v1/deployments]"))
+	e.WaitReady()
+	expectReceived(t, hook, "ADDED a", "ADDED b", "DELETED a")
+	e.WaitSettled(wide)
+	e.Stop()
+	maps.Delete("b")
+	e = startExporter(t, kubeconfig, text("[configmap, deployments.v1.apps]"))
+	e.WaitReady()
+	expectReceived(t, hook, "ADDED a", "ADDED b", "DELETED a", "DELETED b")
+
+	rights := func(resources string) string {
+		t.Helper()
+		file := writeConfig(t, t.TempDir(), text(resources))
+		out, err := exec.CommandContext(within(t, wide), raceBinary(t), "rbac", "--config", file, "--kubeconfig", plane(t).KubeconfigFile()).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rules, _ := bytes.Cut(out, []byte("\n"))
+		return string(rules)
+	}
+	if short, full := rights("[cm, deploy]"), rights("[v1/configmaps, apps/v1/deployments]"); short != full || !strings.Contains(full, "configmaps") {
+		t.Errorf("got rights %s\nwant %s", short, full)
+	}
+	for resources, want := range map[string]string{
+		"[events]":            `source "s": "events" stands for v1/events and for events.k8s.io/v1/events: name one of them`,
+		"[cm, v1/configmaps]": `pipeline "p" takes v1/configmaps twice, under two names`,
+	} {
+		for _, command := range [][]string{{"run"}, {"validate", "--connect"}} {
+			file := writeConfig(t, t.TempDir(), strings.ReplaceAll(text(resources), dir, filepath.Join(t.TempDir(), "state")))
+			command := append(command, "--config", file, "--kubeconfig", plane(t).KubeconfigFile())
+			out, err := exec.CommandContext(within(t, wide), raceBinary(t), command...).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), want) {
+				t.Errorf("%s %s: %v %s", command[0], resources, err, out)
+			}
+		}
+	}
+}
