@@ -29,6 +29,7 @@ func rows() []row {
 		{name: "backlog-pods", title: "20,000 existing Pods of 7 KB, managedFields removed", run: backlogPods},
 		{name: "live", title: "creates, updates and deletes of Events as fast as the server takes them", run: live},
 		{name: "state-live", title: "the same, with a state directory against without", run: stateLive},
+		{name: "standby-live", title: "the same, a leader with one standby against one alone", run: standbyLive},
 		{name: "peer-live", title: "the same, OpenTelemetry Collector", peer: true, run: peerLive},
 		{name: "latency", title: "from a raw watch to the sink, at several rates, linger 5 ms", run: latency},
 		{name: "idle", title: "100,000 known objects in 10 resources, nothing happens", run: idle},

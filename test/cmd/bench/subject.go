@@ -58,6 +58,7 @@ type exporter struct {
 	stateDir  string // instead of a fresh one
 	sink      string // instead of the webhook: a line of the configuration
 	procs     int    // GOMAXPROCS; 0 leaves it alone
+	replicas  *replicas
 }
 
 // startExporter runs kubeferry with its defaults, but for what e sets.
@@ -78,7 +79,11 @@ func (l *lab) startExporter(e exporter) (*subject, error) {
 	if e.procs > 0 {
 		env = append(env, fmt.Sprintf("GOMAXPROCS=%d", e.procs))
 	}
-	s, err := l.start("exporter", env, "run", "--config", file, "--kubeconfig", l.plane.KubeconfigFile())
+	kubeconfig := l.plane.KubeconfigFile()
+	if e.replicas != nil {
+		kubeconfig = e.replicas.kubeconfig
+	}
+	s, err := l.start("exporter", env, "run", "--config", file, "--kubeconfig", kubeconfig)
 	if err == nil {
 		s.profile = profile
 	}
@@ -91,6 +96,9 @@ func (e exporter) configuration(url string) []byte {
 	fmt.Fprintf(&b, "cluster: bench\n")
 	if !e.stateless {
 		fmt.Fprintf(&b, "stateDir: %q\n", e.stateDir)
+	}
+	if e.replicas != nil {
+		b.WriteString(e.replicas.configuration())
 	}
 	fmt.Fprintf(&b, "sources:\n  - name: all\n    resources: %s\n", resources)
 	if e.namespace != "" {
