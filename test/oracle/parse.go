@@ -58,8 +58,11 @@ type object struct {
 }
 
 // ParseCloudEvent reads a record of format cloudevents (structured mode) and checks that its parts agree with each
-// other: the parts of the id, the type, the subject, the sequence and the object.
+// other, and with the schema: the parts of the id, the type, the subject, the sequence and the object.
 func ParseCloudEvent(body []byte) (Record, error) {
+	if err := validate(body); err != nil {
+		return Record{}, fmt.Errorf("parse CloudEvent: %w", err)
+	}
 	var e struct {
 		SpecVersion string          `json:"specversion"`
 		ID          string          `json:"id"`
@@ -98,8 +101,11 @@ func ParseCloudEvent(body []byte) (Record, error) {
 	return r, nil
 }
 
-// ParseJSON reads a record of format json and checks that its parts agree with each other.
+// ParseJSON reads a record of format json and checks that its parts agree with each other and with the schema.
 func ParseJSON(body []byte) (Record, error) {
+	if err := validate(body); err != nil {
+		return Record{}, fmt.Errorf("parse record: %w", err)
+	}
 	var e struct {
 		ID       string `json:"id"`
 		Subject  string `json:"subject"`

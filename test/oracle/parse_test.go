@@ -13,14 +13,16 @@ const (
 	data = `"type":"MODIFIED","resource":{"group":"apps","version":"v1","resource":"deployments"},` +
 		`"object":{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"4f0c","resourceVersion":"235"}},` +
 		`"inferred":true`
-	event = `{"specversion":"1.0","id":"eu/1/4f0c/235/MODIFIED","source":"/clusters/eu",` +
+	envelope = `"time":"2026-11-20T23:12:03.123456Z","datacontenttype":"application/json",`
+	event    = `{"specversion":"1.0","id":"eu/1/4f0c/235/MODIFIED","source":"/clusters/eu",` + envelope +
 		`"type":"dev.kubeferry.resource.modified","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` +
+		`"partitionkey":"/apis/apps/v1/namespaces/shop/deployments/web",` +
 		`"sequence":"00000000000000000235","data":{` + data + `}}`
 	plain = `{"id":"eu/1/4f0c/235/MODIFIED","cluster":"eu/1","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` +
-		`"sequence":"00000000000000000235",` + data + `}`
-	gap = `{"specversion":"1.0","id":"eu/abc/10-20/GAP","source":"/clusters/eu","type":"dev.kubeferry.gap",` +
-		`"subject":"/api/v1/namespaces/shop/pods","data":{"type":"GAP","namespace":"shop","from":"10","to":"20",` +
-		`"unclean":true,"resource":{"group":"","version":"v1","resource":"pods"}}}`
+		`"time":"2026-11-20T23:12:03.123456Z","sequence":"00000000000000000235",` + data + `}`
+	gap = `{"specversion":"1.0","id":"eu/abc/10-20/GAP","source":"/clusters/eu","type":"dev.kubeferry.gap",` + envelope +
+		`"subject":"/api/v1/namespaces/shop/pods","partitionkey":"/api/v1/namespaces/shop/pods",` +
+		`"data":{"type":"GAP","namespace":"shop","selectors":{},"from":"10","to":"20","reason":"Expired","unclean":true,"resource":{"group":"","version":"v1","resource":"pods"}}}`
 )
 
 func TestParse(t *testing.T) {
@@ -50,8 +52,9 @@ func TestParse(t *testing.T) {
 		}},
 		{
 			"cluster-scoped", oracle.ParseJSON,
-			`{"id":"eu/u/7/ADDED","subject":"/api/v1/namespaces/shop","sequence":"00000000000000000007","type":"ADDED","snapshot":true,` +
-				`"resource":{"version":"v1","resource":"namespaces"}}`,
+			`{"id":"eu/u/7/ADDED","cluster":"eu","subject":"/api/v1/namespaces/shop","time":"2026-11-20T23:12:03Z",` +
+				`"sequence":"00000000000000000007","type":"ADDED","snapshot":true,` +
+				`"resource":{"group":"","version":"v1","resource":"namespaces"},"object":{"metadata":{"name":"shop","uid":"u","resourceVersion":"7"}}}`,
 			oracle.Record{
 				ID: "eu/u/7/ADDED", Type: oracle.Added, Name: "shop", UID: "u", ResourceVersion: "7", Snapshot: true, Sequence: 7,
 				Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
@@ -98,6 +101,9 @@ func TestParseFindsContradictions(t *testing.T) {
 		{"epoch that the id does not have", `"000`, `"001`},
 		{"short sequence", `"00000000000000000235"`, `"235"`},
 		{"other specversion", `"1.0"`, `"0.3"`},
+		{"a time that is none", "T23:12", " 23:12"},
+		{"a member that the schema does not have", `"inferred":true`, `"inferred":true,"infered":true`},
+		{"an attribute that the schema does not have", `"source"`, `"origin":"x","source"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
