@@ -228,6 +228,35 @@ func TestMarkOfASinkThatRefusesAll(t *testing.T) {
 	}
 }
 
+// In a pipeline that has nothing else to send, nothing shows whether there is a place for other records. So the mark is tried as a
+// record that the sink as a whole refuses, until there is a place for it, or another record gets through.
+func TestRefusedMarkOfAnIdlePipeline(t *testing.T) {
+	for _, created := range []bool{true, false} {
+		sink, dead := &script{answer: noPlaceForMarks}, &letters{}
+		p := start(t, sink, dead, nil)
+		offerMark(t, p, delta.Started)
+		for _, attempts := range []int{3, 6} {
+			eventually(t, "more attempts", func() bool {
+				sink.mu.Lock()
+				defer sink.mu.Unlock()
+				return sink.calls >= attempts
+			})
+		}
+		if p.Stats().GateOpen || len(dead.ids()) > 0 {
+			t.Errorf("got %+v, dead %q", p.Stats(), dead.ids())
+		}
+		if created {
+			sink.set(nil)
+		} else {
+			mustTake(t, p, change(t, "other", 5))
+		}
+		drain(t, p)
+		if want := map[bool]int{false: 1}[created]; len(dead.ids()) != want || len(sink.storedIDs()) != 1 {
+			t.Errorf("stored %q, dead %q", sink.storedIDs(), dead.ids())
+		}
+	}
+}
+
 // Nor does it hold up a gap, and what follows that.
 func TestGapBehindARefusedMark(t *testing.T) {
 	sink := &script{answer: func(_ int, batch []sinks.Record) error {

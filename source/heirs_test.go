@@ -299,3 +299,30 @@ func TestKilledAndEdited(t *testing.T) {
 		})
 	}
 }
+
+// A watch that goes on with several, of which one was killed in its first state, begins behind a gap record.
+func TestOneOfSeveralWasKilledInItsFirstState(t *testing.T) {
+	for _, killed := range []string{"a", "b"} {
+		t.Run(killed, func(t *testing.T) {
+			server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+			m.run(t, server, func(func() map[string]string) {}, configured{"a", "p", "sho*"}, configured{"b", "q", "tea*"})
+			for id, text := range m.meta { // neither has a position
+				var meta Meta
+				if err := json.Unmarshal(text, &meta); err != nil {
+					t.Fatal(err)
+				}
+				meta.Position, meta.Complete, meta.Begun = "", false, meta.Source == killed
+				m.meta[id], _ = json.Marshal(meta)
+				clear(m.known[id])
+			}
+			m.clean = false
+			m.run(t, server, func(got func() map[string]string) {
+				for name, text := range got() {
+					if !strings.Contains(text, "gap -12") {
+						t.Errorf("%s got no gap: %s", name, text)
+					}
+				}
+			}, configured{"c", "p q", "*"})
+		})
+	}
+}

@@ -32,3 +32,15 @@ func TestRedactionKey(t *testing.T) {
 		t.Errorf("got %q without an error where it cannot be stored", key)
 	}
 }
+
+// A key that is not on the disk is not used: after a loss of power there would be another one. /dev/null takes every write, and
+// cannot be synced.
+func TestRedactionKeyIsSynced(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink(os.DevNull, filepath.Join(dir, "redaction.key.new")); err != nil {
+		t.Fatal(err)
+	}
+	if key, err := redactionKey(config.Redaction{}, dir); err == nil {
+		t.Errorf("got %q without an error where it cannot be synced", key)
+	}
+}
