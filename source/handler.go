@@ -17,6 +17,8 @@ type Handler interface {
 	Gap(ctx context.Context, g *delta.Gap, record func()) error
 	// Update runs a change of what commits capture, while none captures.
 	Update(change func())
+	// Exclusive runs f while nothing else changes what commits capture, and none captures. A call that blocks does not hold it up.
+	Exclusive(f func())
 	// Commit returns once everything sent so far is committed, or with an error when ctx has ended.
 	Commit(ctx context.Context) error
 	// Recipient returns one of the pipelines, for its snapshots.

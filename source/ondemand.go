@@ -41,7 +41,7 @@ func (s *Source) RequestSnapshot(pipeline, resource string, try bool) (watches i
 	for _, w := range s.watches {
 		if w.matches(resource) {
 			watches++
-			err = errors.Join(err, w.mayRequest(pipeline))
+			err = errors.Join(err, w.mayRequest(n))
 		}
 	}
 	if err != nil || try {
@@ -70,45 +70,65 @@ func (w *watcher) matches(resource string) bool {
 	return resource == "" || resource == delta.ResourceName(w.collection.resource)
 }
 
-func (w *watcher) mayRequest(pipeline string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var err error
-	if _, pending := w.state.Snapshots[pipeline]; pending {
-		err = ErrSnapshotPending
-	} else if !w.state.Complete {
-		err = ErrNotWatching
-	}
+func (w *watcher) mayRequest(n int) (err error) {
+	w.handler.Exclusive(func() {
+		if _, pending := w.state.Snapshots[w.options.Pipelines[n]]; pending || w.state.requested.Has(n) {
+			err = ErrSnapshotPending
+		} else if !w.state.Complete {
+			err = ErrNotWatching
+		}
+	})
 	if err != nil {
 		err = fmt.Errorf("source %q: %s: %w", w.options.Name, delta.ResourceName(w.collection.resource), err)
 	}
 	return err
 }
 
+// request has a snapshot begin when the watch takes it up: one that a full backlog blocks does so later.
 func (w *watcher) request(n int) {
-	w.mu.Lock()
-	defer w.unlock()
-	delete(w.ended, n)
-	w.handler.Update(func() { w.state.setSnapshot(w.options.Pipelines[n], PendingSnapshot{OnDemand: true}) })
+	w.handler.Exclusive(func() { w.state.requested, w.state.changed = w.state.requested|1<<n, true })
 	w.wakeSnapshots()
 }
 
-// endSnapshots ends the snapshots of a resource that is gone, before they are forgotten.
+// takeRequests makes the snapshots pending that were requested.
+func (w *watcher) takeRequests() {
+	w.mu.Lock()
+	defer w.unlock()
+	w.handler.Update(func() {
+		for n, pipeline := range w.options.Pipelines {
+			if w.state.requested.Has(n) {
+				delete(w.ended, n)
+				w.state.setSnapshot(pipeline, PendingSnapshot{OnDemand: true})
+			}
+		}
+		w.state.requested = 0
+	})
+}
+
+// endSnapshots ends the snapshots of a resource that is gone, before they are forgotten. It is called inside the handler's calls.
 func (w *watcher) endSnapshots() {
 	for n, pipeline := range w.options.Pipelines {
-		if pending, ok := w.state.Snapshots[pipeline]; ok {
+		if pending, ok := w.state.Snapshots[pipeline]; ok || w.state.requested.Has(n) {
 			w.ended[n] = SnapshotStatus{Snapshot: pending.ID, Sent: pending.Count, Done: true}
 		}
 	}
+	w.state.requested = 0
 }
 
 func (w *watcher) snapshotStatus(n int) []SnapshotStatus {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	status, known := w.ended[n]
-	if pending, ok := w.state.Snapshots[w.options.Pipelines[n]]; ok {
-		status, known = SnapshotStatus{Snapshot: pending.ID, Sent: pending.Count, Left: w.known().due[n]}, true
-	}
+	var status SnapshotStatus
+	var known bool
+	w.handler.Exclusive(func() {
+		pending, ok := w.state.Snapshots[w.options.Pipelines[n]]
+		switch {
+		case ok:
+			status, known = SnapshotStatus{Snapshot: pending.ID, Sent: pending.Count, Left: w.known().due[n]}, true
+		case w.state.requested.Has(n):
+			known = true
+		default:
+			status, known = w.ended[n]
+		}
+	})
 	if !known {
 		return nil
 	}

@@ -123,6 +123,7 @@ func TestSnapshotRightBehindAnother(t *testing.T) {
 	l.stop() // nothing but the test handles what follows
 	w := l.source.watches[0]
 	l.request()
+	w.takeRequests()
 	if !w.claim(0) {
 		t.Fatal("no snapshot to begin")
 	}
@@ -130,6 +131,7 @@ func TestSnapshotRightBehindAnother(t *testing.T) {
 	l.Update(func() { w.state.dropSnapshot("p") }) // it is completed
 	w.mu.Unlock()
 	l.request()
+	w.takeRequests()
 	<-w.wake
 	if w.claim(0) {
 		t.Fatal("two goroutines send snapshots to one pipeline")
@@ -172,4 +174,50 @@ func TestSnapshotOnDemandIsInterrupted(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// A request does not wait for a watch that a full backlog blocks, nor does the status. It is kept, and the snapshot begins when the
+// watch moves, or after a restart; if the resource goes first, it ends.
+func TestSnapshotRequestedOfABlockedWatch(t *testing.T) {
+	for _, next := range []string{"moves", "restarts", "goes"} {
+		t.Run(next, func(t *testing.T) {
+			server, m := things(t, "a", "b"), newMemory()
+			l := live(t, server, m, []string{"p"}, nil)
+			l.watching(12)
+			l.snapshotsDone()
+			l.mu.Lock()
+			l.after, l.released = l.handed, make(chan struct{})
+			l.mu.Unlock()
+			server.Write("a", false) // 13
+			eventually(t, func() string {
+				return map[bool]string{false: "not blocked"}[l.source.Status()[0].Blocked]
+			})
+			l.request()
+			if _, err := l.source.RequestSnapshot("p", "", true); !errors.Is(err, ErrSnapshotPending) {
+				t.Errorf("a second one: got %v", err)
+			}
+			if s := l.source.Snapshots("p", ""); len(s) != 1 || s[0].Done || s[0].Snapshot != "" {
+				t.Errorf("meanwhile: got %+v", s)
+			}
+			switch next {
+			case "moves":
+				close(l.released)
+				l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2", "started 1 at 3", "completed 1 at 5 count 2")
+			case "restarts":
+				l.capture()
+				l.crash()
+				l = live(t, server, m, []string{"p"}, nil)
+				eventually(t, func() string { return map[bool]string{false: "no snapshot"}[len(l.markTexts("p")) == 2] })
+			case "goes":
+				server.SetMissing(true)
+				close(l.released)
+				eventually(t, func() string {
+					if s := l.source.Snapshots("p", ""); len(s) != 1 || !s[0].Done {
+						return fmt.Sprintf("got %+v", s)
+					}
+					return ""
+				})
+			}
+		})
+	}
 }

@@ -118,8 +118,10 @@ func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 	}
 	w.absent, w.resumed, w.fill = true, false, false
 	w.reading, w.exact, w.lastRun, w.lastGap, w.edit = false, false, "", nil, ""
-	w.endSnapshots()
-	w.handler.Update(w.state.reset) // not before all are sent: else what is left would be forgotten
+	w.handler.Update(func() { // not before all are sent: else what is left would be forgotten
+		w.endSnapshots()
+		w.state.reset()
+	})
 	return nil
 }
 

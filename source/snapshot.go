@@ -57,6 +57,7 @@ func (w *watcher) runSnapshots(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		w.takeRequests()
 		for n := range w.options.Pipelines {
 			if w.claim(n) {
 				running.Go(func() { w.runSnapshot(ctx, n) })

@@ -46,6 +46,12 @@ func (r *recorder) Update(change func()) {
 	change()
 }
 
+func (r *recorder) Exclusive(do func()) {
+	r.commits.Lock()
+	defer r.commits.Unlock()
+	do()
+}
+
 func (*recorder) Commit(context.Context) error { return nil }
 
 func (r *recorder) Delta(ctx context.Context, d *delta.Delta, to Recipients, record func(PipelineSet)) error {

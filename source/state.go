@@ -15,6 +15,9 @@ type state struct {
 	Meta
 	known *knownSet
 
+	// requested are the pipelines of snapshots on demand that are not pending yet.
+	requested PipelineSet
+
 	changed  bool // since the last capture
 	captured bool // by the commit in progress
 	// incomplete are the pipelines of whose snapshots a record went to the dead letter, as of the last capture.
@@ -96,9 +99,16 @@ func (s *state) meta() Meta {
 	meta := s.Meta
 	meta.Snapshots = maps.Clone(meta.Snapshots)
 	for n, pipeline := range s.Pipelines {
-		if snapshot, pending := meta.Snapshots[pipeline]; pending {
+		snapshot, pending := meta.Snapshots[pipeline]
+		switch {
+		case pending:
 			snapshot.Incomplete = s.incomplete.Has(n)
 			meta.Snapshots[pipeline] = snapshot
+		case s.requested.Has(n):
+			if meta.Snapshots == nil {
+				meta.Snapshots = map[string]PendingSnapshot{}
+			}
+			meta.Snapshots[pipeline] = PendingSnapshot{OnDemand: true}
 		}
 	}
 	return meta

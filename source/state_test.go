@@ -106,18 +106,19 @@ type life struct {
 	names  []string
 	end    func()
 
-	commits sync.RWMutex
-	mu      sync.Mutex
-	got     map[string][]string // by pipeline
-	gaps    []*delta.Gap
-	marks   map[string][]*delta.Mark // by pipeline
-	marked  map[string][]int         // how many records each had before it
-	deltas  map[string]*delta.Delta  // by their texts
-	died    bool
-	after   int // blocks after that many deltas; 0 never does
-	handed  int
-	room    map[string]int                                   // how many more snapshot records a pipeline has room for; without an entry any number
-	passes  func(pipeline string, object *delta.Object) bool // the pipelines' filters; nil pass everything
+	commits  sync.RWMutex
+	mu       sync.Mutex
+	got      map[string][]string // by pipeline
+	gaps     []*delta.Gap
+	marks    map[string][]*delta.Mark // by pipeline
+	marked   map[string][]int         // how many records each had before it
+	deltas   map[string]*delta.Delta  // by their texts
+	died     bool
+	after    int           // blocks after that many deltas; 0 never does
+	released chan struct{} // what is blocked goes on once it is closed
+	handed   int
+	room     map[string]int                                   // how many more snapshot records a pipeline has room for; without an entry any number
+	passes   func(pipeline string, object *delta.Object) bool // the pipelines' filters; nil pass everything
 }
 
 func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, adjust func(*Options, *life)) *life {
@@ -158,6 +159,12 @@ func (l *life) Update(change func()) {
 	change()
 }
 
+func (l *life) Exclusive(do func()) {
+	l.commits.Lock()
+	defer l.commits.Unlock()
+	do()
+}
+
 func (l *life) Commit(context.Context) error {
 	l.capture()
 	return nil
@@ -178,8 +185,11 @@ func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record 
 	blocked := l.after > 0 && l.handed > l.after
 	l.mu.Unlock()
 	if blocked {
-		<-ctx.Done()
-		return ctx.Err()
+		select {
+		case <-l.released:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	l.Update(func() {
 		l.mu.Lock()

@@ -40,10 +40,9 @@ type watcher struct {
 	wake    chan struct{}
 	// moved is closed when the process function has done something; nil if nothing waits for that.
 	moved chan struct{}
-	// ended are the last snapshots that were completed, by pipeline.
-	ended map[int]SnapshotStatus
-
 	state *state // what a commit captures; it changes only inside the handler's calls
+	// ended are the last snapshots that were completed, by pipeline. It changes only there, too.
+	ended map[int]SnapshotStatus
 	// Set by Restore, and used once.
 	resumed bool   // the position is the last run's
 	edit    string // an id for what an edited configuration adds; empty if it was not edited

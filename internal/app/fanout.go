@@ -125,5 +125,8 @@ func (f *fanOut) take(tickets []pipeline.Ticket, record func()) {
 // Update implements [source.Handler].
 func (f *fanOut) Update(change func()) { f.committer.WithoutCapture(change) }
 
+// Exclusive implements [source.Handler].
+func (f *fanOut) Exclusive(do func()) { f.committer.Exclusive(do) }
+
 // Commit implements [source.Handler].
 func (f *fanOut) Commit(ctx context.Context) error { return f.committer.Commit(ctx) }

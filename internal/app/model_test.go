@@ -291,10 +291,10 @@ func (w *world) step(rt *rapid.T, name *rapid.Generator[string]) {
 		w.run.kept.committer.RequestCommit()
 	case 15, 16, 17, 18:
 		_ = w.commit() // the disk may refuse
-	case 20: // it may be refused: the state is not read, or another one is under way; and it waits while its watch is blocked
+	case 20: // it may be refused: the state is not read, or another one is under way
 		name := w.lines[rapid.IntRange(0, len(w.lines)-1).Draw(rt, "snapshot of")].name
 		for _, from := range w.run.sources {
-			w.run.watching.Go(func() { _, _ = from.RequestSnapshot(name, "", false) })
+			_, _ = from.RequestSnapshot(name, "", false)
 		}
 	case 19: // let something happen, whatever it is
 		w.happen()

@@ -82,6 +82,13 @@ func (c *Committer) WithoutCapture(f func()) {
 	}
 }
 
+// Exclusive runs f while nothing moves inside WithoutCapture, and no commit captures. f must be quick.
+func (c *Committer) Exclusive(f func()) {
+	c.capture.Lock()
+	defer c.capture.Unlock()
+	f()
+}
+
 // RequestCommit makes Run commit before the interval is over. It does not wait for the commit.
 func (c *Committer) RequestCommit() {
 	select {
