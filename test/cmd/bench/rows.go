@@ -35,5 +35,6 @@ func rows() []row {
 		{name: "idle", title: "100,000 known objects in 10 resources, nothing happens", run: idle},
 		{name: "restart", title: "start with 100,000 known objects, 10 of them changed meanwhile", run: restart},
 		{name: "million", title: "start with a checkpoint of 1,000,000 known objects", run: million},
+		{name: "standby-million", title: "a standby copies 1,000,000 known objects, and takes over", run: standbyMillion},
 	}
 }

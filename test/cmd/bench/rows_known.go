@@ -125,32 +125,37 @@ func restart(ctx context.Context, l *lab) ([]check, error) {
 	}, nil
 }
 
-func million(ctx context.Context, l *lab) ([]check, error) {
+// millionKnown prepares a checkpoint of 1,000,000 known objects. change makes a change that an exporter with it sends.
+func (l *lab) millionKnown(ctx context.Context, dir string) (e exporter, change func() error, err error) {
 	n := l.scaled(1_000_000)
 	if err := l.namespace(ctx, "million"); err != nil {
-		return nil, err
+		return e, nil, err
 	}
-	e := exporter{resources: []string{"v1/configmaps"}, selector: "bench=million"}
-	var err error
-	if e.stateDir, err = l.knownStateDir("million"); err != nil {
-		return nil, err
+	e = exporter{resources: []string{"v1/configmaps"}, selector: "bench=" + dir}
+	if e.stateDir, err = l.knownStateDir(dir); err != nil {
+		return e, nil, err
 	}
-	change := func() error {
+	change = func() error {
 		l.runs++
 		return l.send(ctx, write{
 			method: http.MethodPost, path: "/api/v1/namespaces/million/configmaps",
-			body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"change-%d","labels":{"bench":"million"}}}`, l.runs),
+			body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"change-%d","labels":{"bench":%q}}}`, l.runs, dir),
 		})
 	}
 	// The first run makes a checkpoint with a position, into which the known set is then written.
 	if err := change(); err != nil {
-		return nil, err
+		return e, nil, err
 	}
 	if _, err := l.backlog(ctx, cloudEvents, 1, func() (*subject, error) { return l.startExporter(e) }); err != nil {
-		return nil, err
+		return e, nil, err
 	}
 	l.say("    writing a checkpoint of %d known objects", n)
-	if err := inflate(e.stateDir, n); err != nil {
+	return e, change, inflate(e.stateDir, n)
+}
+
+func million(ctx context.Context, l *lab) ([]check, error) {
+	e, change, err := l.millionKnown(ctx, "million")
+	if err != nil {
 		return nil, err
 	}
 	var took, memory, cpu []float64

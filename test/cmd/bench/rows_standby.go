@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -100,4 +102,75 @@ func standbyLive(ctx context.Context, l *lab) ([]check, error) {
 		both.named("leader", "standby").against("CPU per change, µs", cpuEach, atMost(0.3, "≤ 0.3 × the leader")),
 		both.named("leader", "standby").against("peak RSS, MiB", peak, atMost(1, "≤ the leader's")),
 	}, nil
+}
+
+func standbyMillion(ctx context.Context, l *lab) ([]check, error) {
+	e, change, err := l.millionKnown(ctx, "standby")
+	if err != nil {
+		return nil, err
+	}
+	var copied, taken, memory []float64
+	for range l.pairs {
+		l.runs++
+		name := fmt.Sprintf("standby-%d", l.runs)
+		if err := l.namespace(ctx, name); err != nil {
+			return nil, err
+		}
+		if e.replicas, err = l.newReplicas(ctx, name); err != nil {
+			return nil, err
+		}
+		toCopy, toTake, peak, err := l.takeOver(ctx, e, change)
+		if err != nil {
+			return nil, err
+		}
+		l.say("    copied in %.2f s, taken over in %.2f s, %.1f MiB peak", toCopy.Seconds(), toTake.Seconds(), mebi(peak))
+		copied, taken, memory = append(copied, toCopy.Seconds()), append(taken, toTake.Seconds()), append(memory, mebi(peak))
+	}
+	return []check{
+		alone("copied after, s", median(copied), atMost(20, "≤ 20 s")),
+		alone("first record after the Lease is taken, s", median(taken), atMost(3, "≤ 3 s")),
+		alone("peak RSS of the standby, MiB", median(memory), nil),
+	}, nil
+}
+
+// takeOver starts a leader and an empty standby, and kills the leader once the standby is in sync. It returns how long the copy took,
+// and how long it took from the standby's Lease to its first record.
+func (l *lab) takeOver(ctx context.Context, e exporter, change func() error) (toCopy, toTake time.Duration, peak int64, err error) {
+	leader, err := l.startExporter(e)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer leader.stop()
+	if err := leader.waitReady(ctx); err != nil {
+		return 0, 0, 0, leader.explain(err)
+	}
+	e.stateDir = "" // one of its own
+	standby, err := l.startExporter(e)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer standby.stop()
+	if err := standby.waitReady(ctx); err != nil {
+		return 0, 0, 0, standby.explain(err)
+	}
+	toCopy = time.Since(standby.begun)
+	leader.process.Kill()
+	l.hook.expect(cloudEvents, false)
+	if err := change(); err != nil {
+		return 0, 0, 0, err
+	}
+	got, err := l.hook.wait(ctx, 1, standby.process.Done())
+	if err != nil {
+		return 0, 0, 0, standby.explain(err)
+	}
+	line, err := standby.logged(`"msg":"leading"`)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	var led struct{ Time time.Time }
+	if err := json.Unmarshal(line, &led); err != nil {
+		return 0, 0, 0, err
+	}
+	used, err := standby.usage()
+	return toCopy, got.last.Sub(led.Time), used.Peak, err
 }
