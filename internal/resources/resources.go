@@ -138,6 +138,9 @@ func (c *Catalog) unknown(name string) error {
 			hint = "; did you mean " + delta.ResourceName(s.GroupVersionResource) + "?"
 		}
 	}
+	if kind, object, slash := strings.Cut(name, "/"); slash && slices.Contains(known, kind) { // kubectl's form for one object
+		hint = fmt.Sprintf("; did you mean %s with the field selector metadata.name=%s?", kind, object)
+	}
 	if near := expr.Nearest(base, known); hint == "" && near != "" {
 		hint = fmt.Sprintf("; did you mean %s?", near)
 	}

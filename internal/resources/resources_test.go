@@ -38,6 +38,7 @@ func TestFind(t *testing.T) {
 		"events.v1": "v1/events", "ksvc": "serving.knative.dev/v1/services", "widgets.example.com": "example.com/v1/widgets",
 		"wd, deploy,widget": "example.com/v1/widgets apps/v1/deployments",
 		"jobs":              `no resource "jobs" that can be watched; did you mean batch/v1/jobs?; [metrics.k8s.io/v1beta1 batch/v2] cannot be read`,
+		"deploy/web":        `no resource "deploy/web" that can be watched; did you mean deploy with the field selector metadata.name=web?`,
 		"events":            `"events" stands for v1/events and for events.k8s.io/v1/events: name one of them`,
 		"service":           `"service" stands for v1/services and for serving.knative.dev/v1/services: name one of them`,
 		"deployments.batch": `the API server has no resource "deployments.batch" that can be watched; did you mean apps/v1beta1/deployments?; [metrics.k8s.io/v1beta1 batch/v2] cannot be read`,

@@ -164,6 +164,9 @@ func TestTail(t *testing.T) {
 			t.Errorf("no line is like %s", want)
 		}
 	}
+	if strings.Contains(lines, "\x1b") {
+		t.Error("colors, but no terminal")
+	}
 	if strings.Contains(lines, "planted") || strings.Contains(lines, "cGxhbnRlZ") {
 		t.Error("the data of the Secret are shown")
 	}
