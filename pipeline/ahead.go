@@ -14,7 +14,7 @@ import (
 
 // While memory is taken, the log is not read on: all that is in memory may be what the sink refuses. So while the breaker is
 // tripped every second probe is a candidate from beyond the cursor: the first delta there of an object that has none in
-// memory. While it is not, and there are suspect namespaces, candidates of others are sent one by one. A candidate takes no room in
+// memory, or the first notice of a watch; nothing behind that in its watch is one. While it is not, and there are suspect namespaces, candidates of others are sent one by one. A candidate takes no room in
 // the backlog. One that fails stays in the log, as if it had not been read; one that gets through is skipped when the cursor comes
 // to it.
 
@@ -28,7 +28,7 @@ const maxScanned = 50_000
 type scan struct {
 	// end is up to where the log was scanned.
 	end uint64
-	// firsts are the first deltas of objects there.
+	// firsts are the first deltas of objects there, and the first notices of watches.
 	firsts []scanned
 	// seen has a hash of each object there, and of each watch with a notice.
 	seen map[uint64]struct{}
@@ -37,29 +37,30 @@ type scan struct {
 
 type scanned struct {
 	seq       uint64
-	namespace string
+	namespace string // whose turn it is
 }
 
-// note takes note of entries that were read from the end of the scan on, up to a number. Behind a notice, nothing of its watch
-// may be sent before it.
-func (s *scan) note(entries []delta.Entry, written uint64) {
+// note takes note of entries that were read from the end of the scan on, up to a number, but for those that are taken. Behind a
+// notice, nothing of its watch may be sent before it.
+func (s *scan) note(entries []delta.Entry, written uint64, taken map[uint64]bool) {
 	for _, e := range entries {
 		if e.Seq >= written {
 			break
 		}
 		s.end = e.Seq + 1
-		if e.Delta == nil {
-			if e.Gap != nil || e.Mark != nil {
-				s.seen[maphash.Comparable(s.seed, newItem(e).watch)] = struct{}{}
-			}
+		if taken[e.Seq] { // and settled: a commit will remove it
 			continue
 		}
-		object := maphash.Comparable(s.seed, e.Delta.Ref())
+		i := newItem(e)
+		watch, object := maphash.Comparable(s.seed, i.watch), maphash.Comparable(s.seed, i.ref)
 		_, seen := s.seen[object]
-		_, behindNotice := s.seen[maphash.Comparable(s.seed, e.Delta.Watch)]
+		_, behindNotice := s.seen[watch]
 		s.seen[object] = struct{}{}
+		if i.notice() {
+			s.seen[watch] = struct{}{}
+		}
 		if !seen && !behindNotice && e.Unsendable == "" {
-			s.firsts = append(s.firsts, scanned{e.Seq, e.Delta.Ref().Namespace})
+			s.firsts = append(s.firsts, scanned{e.Seq, i.turn()})
 		}
 	}
 	if len(entries) == 0 || entries[len(entries)-1].Seq >= written {
@@ -75,15 +76,17 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		l := &p.log
 		cursor, written := l.cursor, l.written
 		wanted := p.breaker.tripped || len(p.backlog.suspects) > 0
-		if i := l.candidate; i != nil && p.backlog.hadProbe(i.ref.Namespace) && s.end < written {
+		if i := l.candidate; i != nil && p.backlog.turns[i.turn()] > 0 && s.end < written {
 			l.candidate = nil // what was written since may be of a namespace that had no probe yet
 		}
 		needed := wanted && l.candidate == nil && l.behind > 0 && cursor < written && !p.readable()
+		rescan := needed && l.rescan
+		l.rescan = l.rescan && !needed
 		p.mu.Unlock()
 		if !needed {
 			return nil
 		}
-		if s.end <= cursor { // all of it was read meanwhile
+		if s.end <= cursor || rescan { // all of it was read meanwhile, or what is behind a notice may be sent
 			*s = scan{end: cursor, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
 		}
 		if s.end >= written || len(s.seen) >= maxScanned {
@@ -93,7 +96,9 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.note(entries, written)
+		p.mu.Lock()
+		s.note(entries, written, l.taken)
+		p.mu.Unlock()
 	}
 	return nil
 }
@@ -114,7 +119,7 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 		if err != nil {
 			return err
 		}
-		if len(entries) > 0 && entries[0].Seq == seq && entries[0].Delta != nil {
+		if len(entries) > 0 && entries[0].Seq == seq {
 			i := p.logged(entries[0])
 			p.mu.Lock()
 			usable := p.usable(i)
@@ -133,18 +138,16 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 }
 
 // draw returns which of the entries that were found is the next candidate, rather one whose namespace is not suspect, and had no probe
-// yet; -1 for none: one that is suspect is only sent as a probe.
+// for long; -1 for none: one that is suspect is only sent as a probe.
 func (p *Pipeline) draw() (at int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	firsts, best := p.scan.firsts, -1
 	for range maxDraws {
 		at = len(firsts) - 1 - int(float64(len(firsts))*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
-		if namespace := firsts[at].namespace; p.backlog.suspects[namespace] == 0 {
+		namespace := firsts[at].namespace
+		if p.backlog.suspects[namespace] == 0 && (best < 0 || p.backlog.turns.before(namespace, firsts[best].namespace)) {
 			best = at
-			if !p.backlog.hadProbe(namespace) {
-				break
-			}
 		}
 	}
 	if best < 0 && p.breaker.tripped {
@@ -170,7 +173,7 @@ func (p *Pipeline) fillAhead(b *batch) {
 	p.log.wakeReader() // to find the next
 	if p.usable(i) {
 		if b.probe {
-			p.backlog.probed[i.ref.Namespace] = struct{}{}
+			p.backlog.turns.had(i.turn())
 		}
 		p.log.taken[i.seq] = false
 		b.ahead = p.appendRecord(b, &objectQueue{ref: i.ref}, i)
@@ -184,12 +187,13 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 		delete(l.taken, i.seq)
 	} else {
 		if i.seq < p.options.Logged.Next { // else it was counted when it was taken
-			p.counts.countSnapshot(i, 1, false)
+			p.counts.restored(i)
 		}
 		p.countSettled(i, v.results[0], v.errs[0])
 		p.forget(i)
 		l.taken[i.seq] = true
 		l.behind--
+		l.rescan = l.rescan || i.notice()
 	}
 	p.recycle(b)
 	l.wakeReader()

@@ -56,9 +56,8 @@ type backlog struct {
 	failing map[*objectQueue]struct{}
 	// suspects counts the objects that make a namespace suspect.
 	suspects map[string]int
-	// probed are the namespaces that had a probe since the breaker tripped, or since all of them had one. unprobed is set if something
-	// came of another one: that is the next probe.
-	probed   map[string]struct{}
+	// turns are of probes. unprobed is set if something came of a namespace that had none yet: that is the next probe.
+	turns    turns
 	unprobed bool
 	arrivals list.List // of *item: all in memory, in order of arrival
 }
@@ -67,8 +66,8 @@ type backlog struct {
 func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	// The default limiter's overall bucket of 10/s would make a thousand failed objects wait for 90 s.
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[*objectQueue](retry.Initial, retry.Max)
-	suspects, probed := map[string]int{}, map[string]struct{}{}
-	objects := &readyQueue{ready: ready, probed: probed, suspects: suspects}
+	suspects, turns := map[string]int{}, turns{}
+	objects := &readyQueue{ready: ready, turns: turns, suspects: suspects}
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[*objectQueue]{
 		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[*objectQueue]{
 			Name: name,
@@ -81,7 +80,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	return &backlog{
 		queue: queue, ready: objects, limiter: limiter,
 		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, failing: map[*objectQueue]struct{}{},
-		suspects: suspects, probed: probed,
+		suspects: suspects, turns: turns,
 	}
 }
 
@@ -111,7 +110,7 @@ func (b *backlog) enqueue(i *item) {
 	}
 	if !ok { // else whatever holds the object, a batch or its backoff, puts it back into the queue
 		b.queue.Add(o)
-		b.unprobed = b.unprobed || !b.hadProbe(i.ref.Namespace)
+		b.unprobed = b.unprobed || b.turns[i.turn()] == 0
 	}
 }
 
@@ -196,12 +195,6 @@ func (b *backlog) setApart(o *objectQueue, apart bool) {
 // suspect reports whether the namespace of an object is suspect.
 func (b *backlog) suspect(o *objectQueue) bool { return b.suspects[o.ref.Namespace] > 0 }
 
-// hadProbe reports whether a namespace had its turn.
-func (b *backlog) hadProbe(namespace string) bool {
-	_, ok := b.probed[namespace]
-	return ok
-}
-
 // take returns the next ready object, nil if there is none: the oldest or, for a probe, the newest whose last attempt did not fail, of
 // each namespace in turn.
 func (b *backlog) take(probe bool) *objectQueue {
@@ -212,7 +205,7 @@ func (b *backlog) take(probe bool) *objectQueue {
 	if b.queue.Len() == 0 {
 		return nil
 	}
-	b.ready.probe, b.unprobed = probe, b.unprobed && !probe
+	b.ready.probe = probe
 	o, _ := b.queue.Get() // nil at shutdown
 	return o
 }
@@ -230,8 +223,8 @@ type readyQueue struct {
 	objects []*objectQueue
 	// probe is set if Pop returns an object for a probe. The pipeline's mutex guards it: only take sets it, right before Pop.
 	probe bool
-	// probed and suspects are the backlog's, which the pipeline's mutex guards: it is held during Pop.
-	probed   map[string]struct{}
+	// turns and suspects are the backlog's, which the pipeline's mutex guards: it is held during Pop.
+	turns    turns
 	suspects map[string]int
 }
 
@@ -264,27 +257,53 @@ func (q *readyQueue) Pop() *objectQueue {
 	return o
 }
 
-// untried returns the place of the next object for a probe: of a namespace that is not suspect, if there is one. Without
-// turns, whoever makes new objects all the time that the sink refuses would have all of the probes.
+// untried returns the place of the next object for a probe: of a namespace that is not suspect, if there is one, and of those of the one
+// whose last probe is longest ago. Without turns, whoever makes new objects all the time that the sink refuses would have all of the
+// probes.
 func (q *readyQueue) untried() int {
-	newest := -1
+	next := -1
 	clean := slices.ContainsFunc(q.objects, func(o *objectQueue) bool { return !o.failing && q.suspects[o.ref.Namespace] == 0 })
 	for i, o := range slices.Backward(q.objects) {
 		if o.failing || clean && q.suspects[o.ref.Namespace] > 0 {
 			continue
 		}
-		if newest < 0 {
-			newest = i
-		}
-		if _, probed := q.probed[o.ref.Namespace]; !probed {
-			q.probed[o.ref.Namespace] = struct{}{}
-			return i
+		if next < 0 || q.turns.before(o.turn(), q.objects[next].turn()) {
+			next = i
 		}
 	}
-	if newest < 0 {
-		return 0
-	}
-	clear(q.probed)
-	q.probed[q.objects[newest].ref.Namespace] = struct{}{}
-	return newest
+	next = max(0, next)
+	q.turns.had(q.objects[next].turn())
+	return next
 }
+
+// noticeTurn stands for notices among the namespaces that take turns.
+const noticeTurn = "/notice"
+
+// turn is the namespace whose turn a probe of the item is.
+func (i *item) turn() string {
+	if i.notice() {
+		return noticeTurn
+	}
+	return i.ref.Namespace
+}
+
+func (o *objectQueue) turn() string {
+	if len(o.items) > 0 {
+		return o.items[0].turn()
+	}
+	return o.ref.Namespace
+}
+
+// turns are the numbers of the last probe of each namespace since the breaker tripped.
+type turns map[string]int
+
+func (t turns) had(namespace string) {
+	last := 0
+	for _, n := range t {
+		last = max(last, n)
+	}
+	t[namespace] = last + 1
+}
+
+// before reports whether the last probe of a was before that of b, or only b had one.
+func (t turns) before(a, b string) bool { return t[a] < t[b] }

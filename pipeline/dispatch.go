@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -189,9 +190,10 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	b := newBatch()
 	b.probe = true
 	switch i := p.log.candidate; {
-	case i != nil && !p.backlog.hadProbe(i.ref.Namespace):
+	case i != nil && p.backlog.turns[i.turn()] == 0:
 		p.fillAhead(b)
 	case p.backlog.unprobed:
+		p.backlog.unprobed = false
 		p.fill(b, 1)
 	default:
 		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
@@ -208,11 +210,26 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 		if len(p.retries) == 0 {
 			return nil, beatInterval
 		}
-		b, p.retries = p.retries[0], p.retries[1:]
+		b = p.takeRetry()
 	}
 	b.probe = true
 	p.breaker.probed(now)
 	return b, 0
+}
+
+// takeRetry returns a batch that failed, of each namespace in turn: one tenant may have dozens, and another a gap that all changes of
+// its watch wait for.
+func (p *Pipeline) takeRetry() *batch {
+	next := 0
+	for n, b := range p.retries {
+		if p.backlog.turns.before(b.items[0].turn(), p.retries[next].items[0].turn()) {
+			next = n
+		}
+	}
+	b := p.retries[next]
+	p.retries = slices.Delete(p.retries, next, next+1)
+	p.backlog.turns.had(b.items[0].turn())
+	return b
 }
 
 const (

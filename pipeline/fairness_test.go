@@ -444,6 +444,34 @@ func TestLargeRefusedObjectsFirstInTheLog(t *testing.T) {
 	}
 }
 
+// What follows a gap in its watch is not sent before it from beyond the log's cursor.
+func TestNothingOvertakesAGapInTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, b := &script{}, newLogbook()
+		sink.set(refuseBad(false))
+		p, stop := launch(sink, &letters{}, func(o *Options) {
+			tenantLimits(100, 2)(o)
+			spilling(b, 64<<10, 1<<30)(o)
+		})
+		defer stop()
+		defer b.commits(p, 200*time.Millisecond)()
+		for n := range 40 {
+			mustTake(t, p, inNamespace(t, largeChange(t, fmt.Sprint("bad-", n), n+1, 5000), "tenant"))
+		}
+		gap := &delta.Gap{Watch: "w", Resource: pods, From: "1", To: "90", Observed: time.Now()}
+		if err := p.Gap(t.Context(), gap); err != nil {
+			t.Fatal(err)
+		}
+		behind := change(t, "good", 100)
+		mustTake(t, p, behind)
+		time.Sleep(time.Minute)
+		stored := sink.storedIDs()
+		if want := []string{gap.ID("c"), behind.ID("c")}; !slices.Equal(stored, want) {
+			t.Errorf("got %q, want %q", stored, want)
+		}
+	})
+}
+
 // An object that failed in one batch with refused ones does not meet them again after each backoff, where few other changes
 // show that the sink works.
 func TestBackoffsOfABatchPart(t *testing.T) {
@@ -481,6 +509,27 @@ func largeChange(t testing.TB, name string, version, size int) *delta.Delta {
 	}
 	d.Object = object
 	return d
+}
+
+// One object that the sink refuses is no reason to blame the sink, however often it is tried and though nothing else happens for long.
+func TestOneRefusedObjectInAQuietCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+		p, stop := launch(sink, &letters{}, tenantLimits(100, 8))
+		defer stop()
+		mustTake(t, p, change(t, "bad-1", 1))
+		mustTake(t, p, change(t, "good-1", 1))
+		time.Sleep(time.Hour)
+		if s := p.Stats(); !s.GateOpen {
+			t.Errorf("the sink is blamed after %d calls: %s", sink.calls, s.LastError)
+		}
+		sent := map[string]time.Time{"good-2": time.Now()}
+		mustTake(t, p, change(t, "good-2", 2))
+		time.Sleep(10 * time.Second)
+		if waits := sink.waits(t, sent); waits[0] > 100*time.Millisecond {
+			t.Errorf("a change of another object took %v", waits[0])
+		}
+	})
 }
 
 // A sink that goes away in the middle of a load gets what was under way, the first probes, and then one in a second and a half:

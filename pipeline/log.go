@@ -53,7 +53,9 @@ type logState struct {
 	// taken are the numbers of the entries beyond the cursor that such probes took: false while one is under way, and true
 	// once it is settled.
 	taken map[uint64]bool
-	wake  chan struct{}
+	// rescan is set if what is beyond the cursor is to be scanned again for candidates.
+	rescan bool
+	wake   chan struct{}
 }
 
 func (l *logState) wakeReader() {

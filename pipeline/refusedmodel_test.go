@@ -10,11 +10,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// Whatever changes of refused objects wait in memory and in the log, in whatever order, and whether or not the process is
-// restarted: the changes of all others arrive, and in the end all of them, in order per object.
+// Whatever changes of refused objects and gaps wait in memory and in the log, in whatever order, and whether or not the process is
+// restarted: the changes of all others arrive, and in the end all of them, in order per object, and none before a gap that came first.
 func TestModelOfRefusedObjects(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rapid.SyncTest(rt, func(rt *rapid.T) {
@@ -46,7 +47,15 @@ func TestModelOfRefusedObjects(t *testing.T) {
 				all = append(all, d.ID("c"))
 				return d.ID("c")
 			}
-			for range rapid.IntRange(1, 4).Draw(rt, "runs") {
+			gaps := map[string]int{} // how many changes there were before each
+			for run := range rapid.IntRange(1, 4).Draw(rt, "runs") {
+				if rapid.Bool().Draw(rt, "gap") {
+					gap := &delta.Gap{Watch: "w", Resource: pods, From: fmt.Sprint(run), To: fmt.Sprint(run + 1), Observed: time.Now()}
+					if err := p.Gap(context.Background(), gap); err != nil {
+						rt.Fatal(err)
+					}
+					gaps[gap.ID("c")] = len(all)
+				}
 				objects, refused := rapid.IntRange(1, 100).Draw(rt, "objects"), rapid.Bool().Draw(rt, "refused")
 				namespace := rapid.SampledFrom([]string{"shop", "tenant", "other", ""}).Draw(rt, "namespace")
 				for range rapid.IntRange(1, 100).Draw(rt, "changes") {
@@ -91,6 +100,13 @@ func TestModelOfRefusedObjects(t *testing.T) {
 			}
 			settled(t, p, b)
 			stored := sink.storedIDs()
+			for gap, before := range gaps {
+				at := slices.Index(stored, gap)
+				if at < 0 || slices.ContainsFunc(stored[:max(at, 0)], func(id string) bool { return slices.Contains(all[before:], id) }) {
+					rt.Fatalf("%s is at %d of %q, and was taken behind %d changes", gap, at, stored, before)
+				}
+			}
+			stored = slices.DeleteFunc(stored, func(id string) bool { return strings.HasSuffix(id, "/GAP") })
 			checkOrder(t, stored)
 			slices.Sort(stored)
 			slices.Sort(all)

@@ -201,7 +201,7 @@ func (p *Pipeline) resetBreaker() {
 	if !p.breaker.succeed() {
 		return
 	}
-	clear(p.backlog.probed)
+	clear(p.backlog.turns)
 	p.recordsBlamedAt = p.now() // what failed before may fail now by itself
 	p.logger.Info("the sink takes records again", "after", trippedFor.Round(time.Millisecond))
 	kept := p.retries[:0]
@@ -245,6 +245,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		}
 		p.countSettled(i, v.results[n], v.errs[n])
 		p.backlog.remove(i)
+		p.log.rescan = p.log.rescan || i.notice()
 		p.release(i)
 		p.forget(i)
 	}
@@ -320,6 +321,7 @@ func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
 			p.counts.spoilSnapshot(i.watch)
 			i.releasedAt = p.counts.successes
 			p.backlog.release(i)
+			p.log.rescan = true
 		}
 	}
 }

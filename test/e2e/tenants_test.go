@@ -89,7 +89,7 @@ sinks:
 	e.WaitReady()
 	waited := slices.Clone(written)
 	for n, ready := 0, time.Now(); n < len(waited); n++ {
-		waited[n].at = ready // before, no change could arrive: the receiver was away, and then the exporter
+		waited[n].at = ready // until the restart no change could arrive; what does before this counts as less than nothing
 	}
 	if p99 := spilled.expect(t, "the backlog after a restart", waited); p99 > maxDelay {
 		t.Errorf("the p99 of what waited in the backlog is %v after the restart, want at most %v", p99, maxDelay)
