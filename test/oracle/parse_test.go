@@ -102,7 +102,7 @@ func TestParseFindsContradictions(t *testing.T) {
 		{"short sequence", `"00000000000000000235"`, `"235"`},
 		{"other specversion", `"1.0"`, `"0.3"`},
 		{"a time that is none", "T23:12", " 23:12"},
-		{"a member that the schema does not have", `"inferred":true`, `"inferred":true,"infered":true`},
+		{"a member that the schema does not have", `"inferred":true`, `"inferred":true,"supposed":true`},
 		{"an attribute that the schema does not have", `"source"`, `"origin":"x","source"`},
 	}
 	for _, tt := range tests {
