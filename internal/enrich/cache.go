@@ -44,7 +44,8 @@ type Cache struct {
 	resolver Resolver
 	client   metadata.Interface
 	logger   *slog.Logger
-	added    chan *kind // in kinds, and not watched yet
+	added    chan *kind    // in kinds, and not watched yet
+	pages    chan struct{} // that are being read
 	warnings flowcontrol.RateLimiter
 
 	// Tests set these before the first Lookup.
@@ -62,6 +63,7 @@ type Cache struct {
 func New(resolver Resolver, client metadata.Interface, maxBytes int64, registry prometheus.Registerer, logger *slog.Logger) *Cache {
 	c := &Cache{
 		resolver: resolver, client: client, logger: logger, added: make(chan *kind, maxKinds), maxKinds: maxKinds,
+		pages:    make(chan struct{}, maxPages),
 		warnings: flowcontrol.NewTokenBucketRateLimiter(1./60, warningsAtOnce),
 		backoff:  wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 7, Cap: time.Minute},
 		now:      time.Now, kinds: map[schema.GroupKind]*kind{}, store: store{maxBytes: maxBytes, deletedFor: deletedFor},

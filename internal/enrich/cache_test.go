@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -330,6 +331,42 @@ func TestLookupNeverWaits(t *testing.T) {
 	if len(idle.kinds) != 100 {
 		t.Errorf("%d kinds, want no more than 100", len(idle.kinds))
 	}
+}
+
+// Whoever may create Events chooses which kinds are read, and a page of one may take 25 MB: few are read at once, and one that hangs
+// does not keep the others waiting for long.
+func TestFewPagesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{hangs: true, objects: []*metav1.PartialObjectMetadata{object("a", "a1", "x")}}
+		c := New(s, s, 1<<20, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.Run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		known := func() (n int) {
+			for kind := range 20 {
+				ref := thing("a", "a1")
+				ref.Kind = fmt.Sprint("Thing", kind)
+				if !c.misses(ref) {
+					n++
+				}
+			}
+			return n
+		}
+		known()
+		synctest.Wait()
+		s.mu.Lock()
+		if len(s.resolved) != 20 || s.hung != maxPages {
+			t.Errorf("%d pages are read at once, of %d kinds", s.hung, len(s.resolved))
+		}
+		s.hangs = false
+		s.mu.Unlock()
+		time.Sleep(pageTimeout + time.Second)
+		if n := known(); n != 20-maxPages {
+			t.Errorf("%d kinds are known once the first pages have timed out", n)
+		}
+	})
 }
 
 // TestRemovedBeforeRun: what made room for another kind before Run is not looked for.

@@ -22,11 +22,12 @@ import (
 )
 
 const (
-	// pageSize of lists: no more than one page is in memory beside what the store keeps. An object may have 256 KiB of
-	// annotations, and whoever may create Events chooses which kinds are read.
+	// pageSize of lists, and maxPages of all kinds at once: no more is in memory beside what the store keeps. An object may have
+	// 256 KiB of annotations, and whoever may create Events chooses which kinds are read.
 	pageSize = 100
-	// listTimeout ends a list of which no page arrives any more, as behind a proxy that hangs.
-	listTimeout = 10 * time.Minute
+	maxPages = 2
+	// pageTimeout ends the read of a page that does not arrive, as behind a proxy that hangs, since others wait for it.
+	pageTimeout = time.Minute
 )
 
 // kind is one kind that Events were about, in whatever version. It keeps its objects in the cache's store, by a
@@ -105,11 +106,9 @@ func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 // list reads the collection page by page into the store. The list that it returns is empty, since the Reflector would
 // hold all of it in memory.
 func (k *kind) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
-	reading, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
 	k.update(func(*store) { k.lists++ })
 	for options, listed := (metav1.ListOptions{Limit: pageSize}), 0; ; {
-		page, err := k.resource.List(reading, options)
+		page, err := k.readPage(ctx, options)
 		if err != nil {
 			k.report(ctx, err)
 			if apierrors.IsNotFound(err) {
@@ -121,16 +120,33 @@ func (k *kind) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, 
 			}
 			return nil, err
 		}
-		for i := range page.Items {
-			k.put(&page.Items[i])
-		}
 		listed += len(page.Items)
-		if options.Continue = page.Continue; options.Continue == "" {
+		if options.Continue, page.Items = page.Continue, nil; options.Continue == "" {
 			k.update(func(s *store) { s.sweep(k, k.cache.now()) })
-			k.listed, page.Items = listed, nil
+			k.listed = listed
 			return page, nil
 		}
 	}
+}
+
+// readPage reads a page into the store, once fewer than maxPages are being read.
+func (k *kind) readPage(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	select {
+	case k.cache.pages <- struct{}{}:
+		defer func() { <-k.cache.pages }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	page, err := k.resource.List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	for i := range page.Items {
+		k.put(&page.Items[i])
+	}
+	return page, nil
 }
 
 // watch continues after a list.
