@@ -160,7 +160,7 @@ func TestStandbysDiskIsFull(t *testing.T) {
 	}
 }
 
-// ended returns whether a replica has ended by itself, as one that finds that the history went back.
+// endedByItself returns whether a replica has ended, as one that finds that the history went back.
 func (m *member) endedByItself() bool {
 	select {
 	case <-m.process.Done():
@@ -263,6 +263,9 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: gone, webhook: {url: %q}}]
 		}
 	}
 	expectState(t, config, records(), []schema.GroupVersionResource{configMaps}, namespace)
+	for _, m := range r.running {
+		m.Kill() // else it drains
+	}
 }
 
 // TestRolloutOfAnotherConfiguration starts a replica with a configuration that does not load, and then one that has another pipeline

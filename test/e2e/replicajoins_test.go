@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeferry/kubeferry/test/internal/process"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
@@ -64,6 +65,7 @@ sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
 	probes := startProbes(t, hook, busy)
 	lasting(t, alone)
 	before := probes.P99()
+	r.adjust = append(r.adjust, behindOthers)
 	standby := r.Start()
 	begun := time.Now()
 	memory := map[string]*anonymous{"leader": watchAnonymous(t, leaderAlone), "standby": watchAnonymous(t, standby)}
@@ -73,12 +75,12 @@ sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
 		}
 		return nil
 	})
-	took := time.Since(begun)
-	lasting(t, alone/4)
-	during := probes.P99()
-	t.Logf("in sync after %v; p99 alone %v, with a standby that joins %v", took.Round(time.Millisecond), before, during)
-	if soaking() && during > before+50*time.Millisecond {
-		t.Errorf("the leader's p99 is %v, alone %v", during, before)
+	took, during := time.Since(begun), probes.P99()
+	lasting(t, alone)
+	after := probes.P99()
+	t.Logf("in sync after %v; p99 before %v, while the standby joins %v, after %v", took.Round(time.Millisecond), before, during, after)
+	if soaking() && during > max(before, after)+50*time.Millisecond { // the machine may have got busier
+		t.Errorf("the leader's p99 is %v while a standby joins; before %v, after %v", during, before, after)
 	}
 	for name, m := range memory {
 		peak := m.most.Load()
@@ -99,6 +101,12 @@ sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
 		t.Errorf("%v restored, want %v", restored, waits)
 	}
 	standby.Kill() // else it drains
+}
+
+// behindOthers gives a program only the time that no other one wants, as if it ran on another node.
+func behindOthers(o *process.Options) {
+	o.Args = slices.Concat([]string{"-n", "19", o.Path}, o.Args)
+	o.Path = "nice"
 }
 
 // anonymous is the memory of a process without the pages of files: the state file is mapped, and what was read of it stays
@@ -173,25 +181,29 @@ func startProbes(tb testing.TB, hook *webhooktest.Receiver, namespace string) *p
 	return p
 }
 
-// P99 is that of the probes that have arrived since the last call.
+// P99 is that of the probes that have arrived since the last call, of which there must be some.
 func (p *probes) P99() time.Duration {
 	p.tb.Helper()
-	sent := <-p.sent
-	defer func() { p.sent <- sent }()
 	var all []time.Duration
-	requests := p.hook.Requests()
-	for _, request := range requests[p.from:] {
-		for _, record := range request.Records {
-			parts := strings.Split(record.ID, "/")
-			if begun, ok := sent[parts[max(0, len(parts)-2)]]; ok {
-				all = append(all, request.Time.Sub(begun))
+	var requests []webhooktest.Request
+	eventually(p.tb, wide, "probes arrive", func() error {
+		sent := <-p.sent
+		defer func() { p.sent <- sent }()
+		all, requests = nil, p.hook.Requests()
+		for _, request := range requests[p.from:] {
+			for _, record := range request.Records {
+				parts := strings.Split(record.ID, "/")
+				if begun, ok := sent[parts[max(0, len(parts)-2)]]; ok {
+					all = append(all, request.Time.Sub(begun))
+				}
 			}
 		}
-	}
+		if len(all) < 20 {
+			return fmt.Errorf("%d", len(all))
+		}
+		return nil
+	})
 	p.from = len(requests)
-	if len(all) < 10 {
-		p.tb.Fatalf("%d probes have arrived", len(all))
-	}
 	slices.Sort(all)
 	return all[len(all)*99/100].Round(time.Millisecond)
 }
