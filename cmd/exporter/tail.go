@@ -67,7 +67,7 @@ room in memory, a MODIFIED shows the object in place of the difference.`,
 	f.StringVar(&options.Filter, "filter", "", "show changes only for which this CEL `expression` is true, or fails; as expr in a configuration")
 	f.StringSliceVar(&options.Types, "types", nil, "show these `types` of changes only: ADDED, MODIFIED, DELETED")
 	f.BoolVar(&options.Snapshot, "snapshot", false, "first show what exists")
-	f.DurationVar(&options.For, "for", 0, "end after this `time`, such as 10m")
+	f.DurationVar(&options.For, "for", 0, "end after watching for this `time`, such as 10m")
 	f.StringVarP(&options.Output, "output", "o", "table", "table, json (a line for each change) or yaml (a document for each)")
 	f.StringVarP(&file, "config", "c", "", "show what a pipeline of this configuration `file` would send")
 	f.StringVar(&options.Pipeline, "pipeline", "", "the `name` of that pipeline, where there are several")

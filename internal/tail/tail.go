@@ -44,7 +44,7 @@ type Options struct {
 
 	Snapshot bool          // also what exists already
 	Output   string        // table, json or yaml
-	For      time.Duration // 0 for no end
+	For      time.Duration // from when all watches are open; 0 for no end
 	Version  string
 	Out, Err io.Writer
 }
@@ -78,11 +78,6 @@ func Run(ctx context.Context, o Options, cluster *rest.Config) error {
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	if o.For > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.For)
-		defer cancel()
-	}
 	p := newPrinter(o, shown, end)
 	if err := p.header(); err != nil {
 		return &app.FailureError{Err: err}
@@ -96,6 +91,9 @@ func Run(ctx context.Context, o Options, cluster *rest.Config) error {
 			text = fmt.Sprintf("%d resources", len(names))
 		}
 		fmt.Fprintln(o.Err, "watching "+text+"; Ctrl-C ends it")
+		if o.For > 0 {
+			time.AfterFunc(o.For, func() { end(nil) })
+		}
 	}, logger)
 	var failed *writeError
 	if errors.As(context.Cause(ctx), &failed) && !errors.Is(failed, syscall.EPIPE) { // a closed pipe is how `| head` ends it

@@ -46,15 +46,20 @@ func startTail(tb testing.TB, kubeconfig string, args ...string) *tailing {
 		}
 	})
 	eventually(tb, wide, "the watches are open", func() error {
+		ended := false
 		select {
 		case <-t.process.Done():
-			tb.Fatalf("it ended: %v", t.process.Wait())
+			ended = true
 		default:
 		}
-		if text := tail(t.errs, 10); !strings.Contains(text, "watching ") {
-			return errors.New(text)
+		text := tail(t.errs, 10)
+		switch {
+		case strings.Contains(text, "watching "):
+			return nil
+		case ended:
+			tb.Fatalf("it ended: %v", t.process.Wait())
 		}
-		return nil
+		return errors.New(text)
 	})
 	return t
 }
@@ -230,8 +235,8 @@ func TestTailEnds(t *testing.T) {
 	maps := objectsIn(t, plane(t).Config(), configMaps, namespace)
 	maps.Create("a", data("1"))
 	begun := time.Now()
-	short := startTail(t, kubeconfig, "cm", "-n", namespace, "--snapshot", "--for", "4s")
-	if err := short.process.Wait(); err != nil || time.Since(begun) < 4*time.Second {
+	short := startTail(t, kubeconfig, "cm", "-n", namespace, "--snapshot", "--for", "3s")
+	if err := short.process.Wait(); err != nil || time.Since(begun) < 3*time.Second {
 		t.Errorf("it ended after %v with %v", time.Since(begun), err)
 	}
 	short.Ended()
