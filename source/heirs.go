@@ -13,12 +13,14 @@ import (
 type lastWatch struct {
 	id string
 	Meta
-	heirs []*watcher
+	heirs   []*watcher
+	watches []*watcher // all of this run that are of its resource
 }
 
 // findHeirs returns the watches of the last run, sorted by id, each with its heirs. A watch that is still configured inherits from
 // itself. For each pipeline that had its objects and no longer takes from it, the heirs are the watches of the same resource that
-// the pipeline takes from: all new ones whose namespaces overlap, else the first. A watch without heirs is dropped.
+// the pipeline takes from: all new ones whose namespaces overlap, else the first. A watch without heirs is dropped. One that did not
+// get to look up what an edit left out may hold objects of any namespace: new watches inherit those even if it is still configured.
 func findHeirs(watches []*watcher, kept map[string]Meta) []*lastWatch {
 	var all []*lastWatch
 	for _, id := range slices.Sorted(maps.Keys(kept)) {
@@ -27,12 +29,13 @@ func findHeirs(watches []*watcher, kept map[string]Meta) []*lastWatch {
 			if w.id == id {
 				last.heirs = append(last.heirs, w)
 			}
+			if w.state.Resource == last.Resource {
+				last.watches = append(last.watches, w)
+			}
 		}
 		for _, pipeline := range last.pipelines(watches) {
-			if slices.ContainsFunc(last.heirs, func(h *watcher) bool { return h.id == id && h.feeds(pipeline) }) {
-				continue
-			}
-			for _, heir := range last.heirsFor(pipeline, watches, kept) {
+			continues := slices.ContainsFunc(last.heirs, func(h *watcher) bool { return h.id == id && h.feeds(pipeline) })
+			for _, heir := range last.heirsFor(pipeline, kept, continues) {
 				if !slices.Contains(last.heirs, heir) {
 					last.heirs = append(last.heirs, heir)
 				}
@@ -54,24 +57,32 @@ func (l *lastWatch) pipelines(watches []*watcher) (names []string) {
 	return names
 }
 
-// heirsFor returns watches of one source, since a pipeline takes a resource from one source only.
-func (l *lastWatch) heirsFor(pipeline string, watches []*watcher, kept map[string]Meta) (heirs []*watcher) {
-	var first []*watcher
-	for _, w := range watches {
-		if w.state.Resource != l.Resource || !w.feeds(pipeline) {
+// heirsFor returns watches of one source, since a pipeline takes a resource from one source only. continues is set if the watch itself
+// is configured for the pipeline.
+func (l *lastWatch) heirsFor(pipeline string, kept map[string]Meta, continues bool) (heirs []*watcher) {
+	var first, others []*watcher
+	for _, w := range l.watches {
+		if !w.feeds(pipeline) {
 			continue
 		}
 		if first == nil {
 			first = []*watcher{w}
 		}
-		if _, continues := kept[w.id]; !continues && l.overlaps(w) {
+		switch _, former := kept[w.id]; {
+		case former:
+		case l.overlaps(w):
 			heirs = append(heirs, w)
+		case l.Partial:
+			others = append(others, w)
 		}
 	}
-	if heirs == nil {
-		return first
+	switch {
+	case continues:
+		heirs = nil
+	case heirs == nil:
+		heirs = first
 	}
-	return heirs
+	return append(heirs, others...)
 }
 
 // overlaps reports whether the namespaces of two watches have some in common.
@@ -80,14 +91,16 @@ func (l *lastWatch) overlaps(w *watcher) bool {
 }
 
 // pipelinesOf returns the pipelines of w, an heir, for which w goes on with the objects of a namespace: all, if it selects the
-// namespace; else those for which no heir does, of which w is the first.
+// namespace; else those for which no watch does, and of whose heirs w is the first. A watch that selects it and is no heir sends the
+// objects as a snapshot.
 func (l *lastWatch) pipelinesOf(w *watcher, namespace string) (to PipelineSet) {
 	if w.selects(namespace) {
 		return w.options.all()
 	}
 	for n, pipeline := range w.options.Pipelines {
-		feeding := slices.DeleteFunc(slices.Clone(l.heirs), func(h *watcher) bool { return !h.feeds(pipeline) })
-		if feeding[0] == w && !slices.ContainsFunc(feeding, func(h *watcher) bool { return h.selects(namespace) }) {
+		feeds := func(h *watcher) bool { return h.feeds(pipeline) }
+		first := l.heirs[slices.IndexFunc(l.heirs, feeds)]
+		if first == w && !slices.ContainsFunc(l.watches, func(h *watcher) bool { return feeds(h) && h.selects(namespace) }) {
 			to |= 1 << n
 		}
 	}

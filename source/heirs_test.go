@@ -118,6 +118,12 @@ func TestEditsOfSources(t *testing.T) {
 			map[string]string{"p": "u11/11/DELETED+i u12/12/ADDED+s", "q": "", "r": "u11/14/DELETED"},
 		},
 		{
+			"a pipeline moves to a source of which one watch stays",
+			[]configured{{"a", "q", "*"}, {"b", "p", "team"}},
+			[]configured{{"b", "p q", "team shop"}},
+			map[string]string{"p": "u11/14/DELETED", "q": "u11/14/DELETED u12/12/ADDED+s"},
+		},
+		{
 			"one becomes two for two pipelines",
 			[]configured{{"a", "p q", "*"}},
 			[]configured{{"b", "p", "sho*"}, {"c", "q", "tea*"}},
