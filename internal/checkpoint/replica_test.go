@@ -267,6 +267,12 @@ func TestFileIsReplaced(t *testing.T) {
 
 func copyAll(t testing.TB, s *checkpoint.Store, r *checkpoint.Replica) {
 	t.Helper()
+	if err := tryCopy(s, r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tryCopy(s *checkpoint.Store, r *checkpoint.Replica) error {
 	err := r.BeginCopy()
 	for at, first := checkpoint.Range(nil), true; err == nil && (first || at != nil); first = false {
 		var changes checkpoint.Changes
@@ -274,8 +280,34 @@ func copyAll(t testing.TB, s *checkpoint.Store, r *checkpoint.Replica) {
 			err = r.Apply([]checkpoint.Changes{changes})
 		}
 	}
-	if err = errors.Join(err, r.EndCopy()); err != nil {
+	return errors.Join(err, r.EndCopy())
+}
+
+// TestCopyOfANewerFormat is refused, as at a rollout of a later version, and the former copy is as it was.
+func TestCopyOfANewerFormat(t *testing.T) {
+	s, _ := open(t, t.TempDir())
+	s.Lead(checkpoint.Stamp{Lineage: "l", Term: 2}, new(tapped).tap)
+	if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 1)}}}}); err != nil {
 		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	r, reports := openReplica(t, dir)
+	copyAll(t, s, r)
+	before := *r.Info().Replica
+	newer := s.Info()
+	newer.Format++
+	if err := s.Commit(&checkpoint.Commit{Info: &newer}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tryCopy(s, r); err == nil || !strings.Contains(err.Error(), "has format 2") {
+		t.Errorf("got %v, want an error that names the format", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, _ = openReplica(t, dir)
+	if got := r.Info().Replica; got == nil || got.Compare(before) != 0 || len(*reports) > 0 {
+		t.Errorf("the former copy is at %+v, want %+v; %v", got, before, *reports)
 	}
 }
 
