@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
@@ -153,4 +154,102 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	if output, code = runToEnd(t, "snapshot", "--config", file, "--pipeline", "p"); code != 1 || !strings.Contains(output, "no exporter runs") {
 		t.Errorf("without an exporter: exit code %d and\n%s", code, output)
 	}
+}
+
+// TestSnapshotsAreBroken kills the exporter in its first snapshot and in one on demand, and takes the CRD away in another. After a kill
+// a snapshot begins anew, and is complete; without its resource it ends, and is not.
+func TestSnapshotsAreBroken(t *testing.T) {
+	disturbing(t)
+	config := plane(t).Config()
+	if err := load.InstallWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	namespace := newNamespace(t, "broken")
+	objects := objectsIn(t, config, load.Widgets().GVR, namespace)
+	for _, name := range []string{"a", "b", "c"} {
+		objects.Create(name, map[string]any{"spec": map[string]any{"size": 1}})
+	}
+	hook := webhooktest.Start(t)
+	text := fmt.Sprintf("stateDir: %q\nshutdown: {grace: 1s}\n", t.TempDir()) +
+		hookConfig("[example.com/v1/widgets]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	file := writeConfig(t, t.TempDir(), text)
+	// begun waits for the first mark, which the receiver does not take.
+	begun := func(e *exporter) {
+		t.Helper()
+		eventually(t, wide, "a snapshot begins", func() error {
+			if _, body := e.Get("/status"); !strings.Contains(body, `"gapsWaiting": 1`) {
+				return fmt.Errorf("got %s", body)
+			}
+			return nil
+		})
+	}
+	complete := func(than int) {
+		t.Helper()
+		eventually(t, wide, "a complete snapshot", func() error {
+			marks := marksOf(t, hook)
+			if len(marks) < than+2 {
+				return fmt.Errorf("%d marks", len(marks))
+			}
+			first, last := marks[len(marks)-2], marks[len(marks)-1]
+			if first.Phase != "started" || last.Phase != "completed" || first.Of != last.Of || last.Count != 3 || !last.Complete {
+				return fmt.Errorf("got %+v", marks)
+			}
+			return nil
+		})
+	}
+	snapshot := func() (wait func(want string)) {
+		ended := make(chan string, 1)
+		go func() {
+			output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
+			ended <- fmt.Sprintf("exit code %d and\n%s", code, output)
+		}()
+		return func(want string) {
+			t.Helper()
+			if got := <-ended; !strings.HasPrefix(got, "exit code 1") || !strings.Contains(got, want) {
+				t.Errorf("got %s, want %q", got, want)
+			}
+		}
+	}
+	start := func() *exporter {
+		hook.Use(webhooktest.Accept())
+		return startExporter(t, plane(t).KubeconfigFile(), text)
+	}
+
+	down := webhooktest.Status(http.StatusServiceUnavailable)
+	hook.Use(down)
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	begun(e)
+	e.Kill()
+	e = start()
+	complete(0)
+	e.WaitReady()
+
+	before := len(marksOf(t, hook))
+	hook.Use(down)
+	wait := snapshot()
+	begun(e)
+	e.Kill()
+	wait("begins anew") // else the command may find the next run
+	e = start()
+	complete(before)
+	e.WaitReady()
+
+	hook.Use(down)
+	wait = snapshot()
+	begun(e)
+	if err := load.RemoveWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	wait("not complete")
+	hook.Use(webhooktest.Accept())
+	read := hookReader(t, hook, cloudEvents)
+	eventually(t, wide, "the objects are gone", func() error {
+		for _, name := range []string{"a", "b", "c"} {
+			if got := of(read(), name); len(got) == 0 || !strings.HasPrefix(got[len(got)-1], oracle.Deleted) {
+				return fmt.Errorf("%s: got %q", name, got)
+			}
+		}
+		return nil
+	})
+	e.Stop()
 }
