@@ -146,7 +146,7 @@ func (p *Pipeline) draw() (at int) {
 	for range maxDraws {
 		at = len(firsts) - 1 - int(float64(len(firsts))*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
 		namespace := firsts[at].namespace
-		if p.backlog.suspects[namespace] == 0 && (best < 0 || p.backlog.turns.before(namespace, firsts[best].namespace)) {
+		if p.backlog.suspects[namespace] == 0 && (best < 0 || p.backlog.turns[namespace] < p.backlog.turns[firsts[best].namespace]) {
 			best = at
 		}
 	}

@@ -244,7 +244,7 @@ func (q *readyQueue) Len() int { return len(q.objects) }
 func (q *readyQueue) Pop() *objectQueue {
 	n := 0
 	if q.probe {
-		n = q.untried()
+		n = q.nextProbe()
 	}
 	o := q.objects[n]
 	switch n {
@@ -257,21 +257,21 @@ func (q *readyQueue) Pop() *objectQueue {
 	return o
 }
 
-// untried returns the place of the next object for a probe: of a namespace that is not suspect, if there is one, and of those of the one
-// whose last probe is longest ago. Without turns, whoever makes new objects all the time that the sink refuses would have all of the
-// probes.
-func (q *readyQueue) untried() int {
+// nextProbe returns the place of the next object for a probe: of a namespace that is not suspect, if there is something untried of one;
+// of those, of the one whose last probe is longest ago; and of its objects the newest whose last attempt did not fail, or else the
+// oldest. Without turns, whoever makes objects all the time that the sink refuses would have all of the probes.
+func (q *readyQueue) nextProbe() int {
 	next := -1
 	clean := slices.ContainsFunc(q.objects, func(o *objectQueue) bool { return !o.failing && q.suspects[o.ref.Namespace] == 0 })
 	for i, o := range slices.Backward(q.objects) {
-		if o.failing || clean && q.suspects[o.ref.Namespace] > 0 {
+		if clean && q.suspects[o.ref.Namespace] > 0 {
 			continue
 		}
-		if next < 0 || q.turns.before(o.turn(), q.objects[next].turn()) {
+		turn := q.turns[o.turn()]
+		if next < 0 || turn < q.turns[q.objects[next].turn()] || turn == q.turns[q.objects[next].turn()] && q.objects[next].failing {
 			next = i
 		}
 	}
-	next = max(0, next)
 	q.turns.had(q.objects[next].turn())
 	return next
 }
@@ -304,6 +304,3 @@ func (t turns) had(namespace string) {
 	}
 	t[namespace] = last + 1
 }
-
-// before reports whether the last probe of a was before that of b, or only b had one.
-func (t turns) before(a, b string) bool { return t[a] < t[b] }

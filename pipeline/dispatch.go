@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -217,18 +218,22 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	return b, 0
 }
 
-// takeRetry returns a batch that failed, of each namespace in turn: one tenant may have dozens, and another a gap that all changes of
-// its watch wait for.
+// takeRetry returns a batch that failed: the one with the namespace whose last probe is longest ago. One tenant may have dozens, and
+// another a gap that all changes of its watch wait for.
 func (p *Pipeline) takeRetry() *batch {
-	next := 0
-	for n, b := range p.retries {
-		if p.backlog.turns.before(b.items[0].turn(), p.retries[next].items[0].turn()) {
-			next = n
+	turns := p.backlog.turns
+	last := func(b *batch) int {
+		first := slices.MinFunc(b.items, func(i, j *item) int { return cmp.Compare(turns[i.turn()], turns[j.turn()]) })
+		return turns[first.turn()]
+	}
+	b := slices.MinFunc(p.retries, func(a, b *batch) int { return cmp.Compare(last(a), last(b)) })
+	n := slices.Index(p.retries, b)
+	p.retries = slices.Delete(p.retries, n, n+1)
+	for n, i := range b.items {
+		if n == 0 || i.turn() != b.items[n-1].turn() {
+			turns.had(i.turn())
 		}
 	}
-	b := p.retries[next]
-	p.retries = slices.Delete(p.retries, next, next+1)
-	p.backlog.turns.had(b.items[0].turn())
 	return b
 }
 

@@ -444,6 +444,48 @@ func TestLargeRefusedObjectsFirstInTheLog(t *testing.T) {
 	}
 }
 
+// What waited in a log behind refused objects arrives soon after a restart, also when nothing new comes that would show that the sink
+// works.
+func TestBacklogBehindRefusedObjects(t *testing.T) {
+	t.Parallel()
+	for round := range 40 {
+		synctest.Test(t, func(t *testing.T) {
+			sink := &tenants{bad: refuse, away: true, took: map[string]time.Time{}, latency: time.Duration(1+round%5*5) * time.Millisecond, spread: true}
+			b := newLogbook()
+			adjust := func(o *Options) {
+				tenantLimits(25, 8)(o)
+				spilling(b, 4<<20, 1<<30)(o)
+			}
+			p, stop := launch(sink, &letters{}, adjust)
+			endCommits := b.commits(p, 200*time.Millisecond)
+			for n := range 1000 {
+				mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1))
+			}
+			sent := map[string]time.Time{}
+			for n := range 5 + 7*round {
+				name := fmt.Sprint("good-", n)
+				sent[name] = time.Now().Add(12 * time.Second) // when the sink is back
+				mustTake(t, p, largeChange(t, name, 10_000+n, 12<<10))
+			}
+			time.Sleep(10 * time.Second)
+			endCommits()
+			stop()
+			b.commit(p)
+			time.Sleep(2 * time.Second)
+			sink.mu.Lock()
+			sink.away = false
+			sink.mu.Unlock()
+			p, stop = launch(sink, &letters{}, adjust)
+			defer stop()
+			defer b.commits(p, 200*time.Millisecond)()
+			time.Sleep(2 * time.Minute)
+			if waits := sink.waits(t, sent); waits[len(waits)-1] > 5*time.Second {
+				t.Errorf("round %d: a change took %v", round, waits[len(waits)-1])
+			}
+		})
+	}
+}
+
 // What follows a gap in its watch is not sent before it from beyond the log's cursor.
 func TestNothingOvertakesAGapInTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
