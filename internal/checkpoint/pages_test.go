@@ -80,6 +80,8 @@ func TestFlippedBits(t *testing.T) {
 		if binary.NativeEndian.Uint64(whole[at:]) != uint64(id) || id%5 != 0 && id < len(whole)/page-8 {
 			continue // another page goes on in it, or it is like others
 		}
+		// Of a branch, or of a page that says where buckets are, all that is below may be lost.
+		entriesOnly := binary.NativeEndian.Uint16(whole[at+8:]) == isLeaf && binary.NativeEndian.Uint32(whole[at+headerSize:])&isBucket == 0
 		for offset := range headerSize + 2*elementSize {
 			flips++
 			flip := byte(1) << (flips % 8)
@@ -95,7 +97,7 @@ func TestFlippedBits(t *testing.T) {
 			}
 			read := 0
 			err := Salvage(path, Salvaged{Entry: func(string, delta.Entry) error { read++; return nil }})
-			if read < 90 && id < len(whole)/page-8 {
+			if read < 90 && entriesOnly {
 				t.Errorf("%s: %d entries can be read: %v", name, read, err)
 			}
 			if _, err := file.WriteAt(whole[at+offset:][:1], int64(at+offset)); err != nil {
