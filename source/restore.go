@@ -62,6 +62,14 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 			return nil, err
 		}
 	}
+	// A pipeline may have what the edits of another watch sent, from which it took the resource before.
+	for _, w := range watches {
+		for _, last := range kept {
+			if last.Resource == w.state.Resource && last.Edited > w.state.Edited {
+				w.state.Edited, w.state.changed = last.Edited, true
+			}
+		}
+	}
 	return forgotten, nil
 }
 
