@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
 	"github.com/kubeferry/kubeferry/test/load"
@@ -161,6 +162,73 @@ func TestWatchCutInMidLine(t *testing.T) {
 		for _, r := range relists(gateway.Requests()[before:], resource) {
 			t.Errorf("a relist: %+v", r)
 		}
+	}
+	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
+		t.Errorf("%v gaps", gaps)
+	}
+}
+
+// TestWatchThatIsSwallowed has a watch on a connection that answers pings and lets nothing else through, as a middlebox does that has
+// forgotten half of a connection. Once the watch has sent a bookmark, one that sends none for 75 s is opened again at its position.
+func TestWatchThatIsSwallowed(t *testing.T) {
+	t.Parallel() // it only waits: it takes no place of another test
+	config := plane(t).Config()
+	namespace := newNamespace(t, "swallowed")
+	gateway := proxy.NewHTTP2(t, config)
+	hook := webhooktest.Start(t)
+	kinds := []load.Resource{load.ConfigMaps()}
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	e := startExporter(t, writeKubeconfig(t, gateway.Config()), hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
+	e.WaitReady()
+
+	list, err := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first change is replaced by the bookmark that the API server may send before it.
+	bookmark := fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":%q}}}`, list.ResourceVersion)
+	before := len(gateway.Requests())
+	opened := func() (n int) {
+		for _, r := range gateway.Requests()[before:] {
+			if isWatch(r.Path, r.Query, "configmaps") && r.Status == http.StatusOK {
+				n++
+			}
+		}
+		return n
+	}
+	var swallowed atomic.Bool
+	gateway.Use(func(r *http.Request) *proxy.Fault {
+		if !isWatch(r.URL.Path, r.URL.Query(), "configmaps") || swallowed.Swap(true) {
+			return nil
+		}
+		return &proxy.Fault{Instead: bookmark, Swallow: true}
+	})
+	gateway.Cut()
+	var written atomic.Int64
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Seed: 22, Rate: 40, OnWrite: written.Store})
+	eventually(t, wide, "changes are made while the watch is open on the new connection", func() error {
+		if n := written.Load(); opened() == 0 || n < 100 {
+			return fmt.Errorf("%d changes", n)
+		}
+		return nil
+	})
+	done := running.End()
+	if n := len(hook.Accepted()); n > 0 {
+		t.Errorf("%d changes came through a connection that swallows them", n)
+	}
+	eventually(t, 5*wide, "the watch is opened again", func() error {
+		if n := opened(); n < 2 {
+			return fmt.Errorf("%d watches", n)
+		}
+		return nil
+	})
+	report := expectAll(t, watched, done, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
+	t.Log(report)
+	if len(report.Duplicates) > 0 {
+		t.Errorf("repeated: %v", report.Duplicates)
+	}
+	for _, r := range relists(gateway.Requests()[before:], "configmaps") {
+		t.Errorf("a relist: %+v", r)
 	}
 	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
 		t.Errorf("%v gaps", gaps)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"io"
 	"net"
@@ -21,10 +22,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// HTTP forwards requests to an API server with the credentials of its own configuration, over plain HTTP/1.1, so that
+// HTTP forwards requests to an API server with the credentials of its own configuration, so that
 // each watch has a connection of its own and a fault hits no other. Its methods may be called from any goroutine.
 type HTTP struct {
-	server *httptest.Server
+	server    *httptest.Server
+	authority []byte // that its certificate is of, as PEM; nil without TLS
 
 	mu       sync.Mutex // guards what follows
 	rule     Rule
@@ -52,6 +54,8 @@ type Fault struct {
 	Cut bool
 	// Instead is a line that takes the place of the next one, and ends the body.
 	Instead string
+	// Swallow keeps the body open behind Instead, and lets nothing through any more.
+	Swallow bool
 }
 
 // Request is one request that came.
@@ -64,8 +68,25 @@ type Request struct {
 	Status    int
 }
 
-// NewHTTP forwards to the API server of config until the test ends.
+// NewHTTP forwards to the API server of config until the test ends. It speaks HTTP/1.1 without TLS.
 func NewHTTP(tb testing.TB, config *rest.Config) *HTTP {
+	tb.Helper()
+	p := newHTTP(tb, config)
+	p.server.Start()
+	return p
+}
+
+// NewHTTP2 is NewHTTP with TLS and HTTP/2, as API servers have it: it answers pings whatever the fault is. It has no Reset.
+func NewHTTP2(tb testing.TB, config *rest.Config) *HTTP {
+	tb.Helper()
+	p := newHTTP(tb, config)
+	p.server.EnableHTTP2 = true
+	p.server.StartTLS()
+	p.authority = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
+	return p
+}
+
+func newHTTP(tb testing.TB, config *rest.Config) *HTTP {
 	tb.Helper()
 	target, err := url.Parse(config.Host)
 	if err != nil {
@@ -87,12 +108,12 @@ func NewHTTP(tb testing.TB, config *rest.Config) *HTTP {
 			state, _ := resp.Request.Context().Value(stateKey{}).(*state)
 			p.answered(state.request, resp.StatusCode)
 			if f := state.fault; f != nil && (f.Cut || f.Instead != "") {
-				resp.Body = &faultyBody{ReadCloser: resp.Body, fault: f, left: f.After}
+				resp.Body = &faultyBody{ReadCloser: resp.Body, fault: f, left: f.After, done: resp.Request.Context().Done()}
 			}
 			return nil
 		},
 	}
-	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, forward) }))
+	p.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, forward) }))
 	tb.Cleanup(func() {
 		p.server.CloseClientConnections()
 		p.server.Close()
@@ -101,7 +122,9 @@ func NewHTTP(tb testing.TB, config *rest.Config) *HTTP {
 }
 
 // Config leads a client here.
-func (p *HTTP) Config() *rest.Config { return &rest.Config{Host: p.server.URL} }
+func (p *HTTP) Config() *rest.Config {
+	return &rest.Config{Host: p.server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: p.authority}}
+}
 
 // Use sets the rule for requests from now on; nil forwards all of them.
 func (p *HTTP) Use(rule Rule) {
@@ -213,6 +236,7 @@ type faultyBody struct {
 	fault *Fault
 	left  int       // lines that may pass
 	rest  io.Reader // what comes then
+	done  <-chan struct{}
 }
 
 func (b *faultyBody) Read(p []byte) (int, error) {
@@ -233,6 +257,12 @@ func (b *faultyBody) Read(p []byte) (int, error) {
 		return n, err
 	case b.fault.Instead != "":
 		b.rest = strings.NewReader(b.fault.Instead + "\n")
+		if b.fault.Swallow {
+			b.rest = io.MultiReader(b.rest, readerFunc(func([]byte) (int, error) {
+				<-b.done
+				return 0, errCut
+			}))
+		}
 		return at, nil
 	default:
 		line := n - at
@@ -243,3 +273,7 @@ func (b *faultyBody) Read(p []byte) (int, error) {
 		return at + max(1, line/2), nil
 	}
 }
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -133,3 +133,37 @@ func TestHTTP(t *testing.T) {
 		})
 	}
 }
+
+// What is swallowed is not missed by whoever only looks at the connection.
+func TestSwallow(t *testing.T) {
+	p := proxy.NewHTTP2(t, &rest.Config{Host: lines(t).URL})
+	p.Use(func(*http.Request) *proxy.Fault { return &proxy.Fault{After: 1, Instead: "other", Swallow: true} })
+	client, err := rest.HTTPClientFor(p.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Config().Host+"/x?watch=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.ProtoMajor != 2 {
+		t.Errorf("the proxy speaks %s", resp.Proto)
+	}
+	body := bufio.NewReader(resp.Body)
+	for _, want := range []string{"line-0\n", "other\n"} {
+		if line, err := body.ReadString('\n'); err != nil || line != want {
+			t.Fatalf("got %q, %v, want %q", line, err, want)
+		}
+	}
+	time.AfterFunc(200*time.Millisecond, cancel)
+	if line, err := body.ReadString('\n'); !errors.Is(err, context.Canceled) || line != "" {
+		t.Errorf("got %q, %v, want nothing until the request is given up", line, err)
+	}
+}
