@@ -10,12 +10,13 @@ import (
 // though neither they nor the position have changed, and where a killed run has sent changes beyond the position. (Of two deltas
 // with the same sequence, a DELETED is the later.)
 
-// beginEdit sets the sequence of what the reading after an edit adds. It is called inside the handler's calls.
-func (w *watcher) beginEdit() {
+// beginEdit sets the sequence of what the reading of a state after an edit adds: behind what it takes out, which is as of the state.
+// It is called inside the handler's calls.
+func (w *watcher) beginEdit(resourceVersion string) {
 	if w.edit == "" {
 		return
 	}
-	sent := versionNumber(w.state.Position)
+	sent := versionNumber(resourceVersion)
 	if w.state.Unclean {
 		sent = max(sent, versionNumber(w.lastRun))
 	}

@@ -42,7 +42,7 @@ func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool)
 	w.handler.Update(func() {
 		w.reading, w.exact = true, exact
 		w.known().beginRound()
-		w.beginEdit()
+		w.beginEdit(resourceVersion)
 		if w.state.Position == "" {
 			w.state.Begun, w.state.changed = true, true
 		}

@@ -379,6 +379,34 @@ func selecting(globs ...string) func(*Options, *life) {
 }
 
 // sequence returns what orders a delta among those of its object.
+// What one watch took out, and another adds after the next edit, comes behind, even if a gap had the first read a newer state.
+func TestAddedByAnotherWatchBehindWhatIsTakenOut(t *testing.T) {
+	server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+	of := func(name, include string) func(*Options, *life) {
+		return func(o *Options, _ *life) {
+			o.Name, o.Namespaces = name, delta.Namespaces{Include: strings.Fields(include)}
+		}
+	}
+	l := live(t, server, m, []string{"p"}, of("s", "shop team"))
+	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s")
+	l.snapshotsDone()
+	server.Write("shop/a", false) // 13: the watches are at different positions
+	l.watching(13)
+	l.stop()
+	server.Write("shop/a", false) // 14
+	l = live(t, server, m, []string{"p"}, of("s", "shop"))
+	l.watching(14)
+	l.stop()
+	m.forget(l.source)
+	out := l.deltas["u12/12/DELETED+i+left"]
+	l = live(t, server, m, []string{"p"}, of("t", "shop team"))
+	l.expectSet("p", "u12/12/ADDED+s")
+	l.stop()
+	if in := l.deltas["u12/12/ADDED+s"]; out == nil || in == nil || !after(in, sequence(out)) {
+		t.Errorf("got %v and then %v", out, in)
+	}
+}
+
 func sequence(d *delta.Delta) uint64 {
 	return cmp.Or(d.AsOf, versionNumber(d.Object.ResourceVersion()))
 }

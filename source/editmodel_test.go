@@ -1,0 +1,291 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"pgregory.net/rapid"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/source/sourcetest"
+)
+
+// TestEditModel edits a configuration at random, between changes of objects, stops and kills. A run may end before it has read what an
+// edit requires, or amid that. Whatever the edits were, each pipeline
+// with `onLeave: deleted` ends with exactly the objects that its source selects (docs/operations.md), as far as it has no gap record
+// that says otherwise.
+func TestEditModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := &editWorld{t: t, server: sourcetest.New(rt), memory: newMemory(), consumers: map[string]*editConsumer{}}
+		for range rapid.IntRange(2, 6).Draw(rt, "runs") {
+			w.change(rt)
+			w.edit(rt)
+			w.run(rt)
+		}
+	})
+}
+
+// editWorld is a cluster, what the state directory holds, and what consumers have.
+type editWorld struct {
+	t         *testing.T
+	server    *sourcetest.Server
+	memory    *memory
+	sources   []configured
+	consumers map[string]*editConsumer // by pipeline
+}
+
+func (w *editWorld) change(rt *rapid.T) {
+	for range rapid.IntRange(0, 4).Draw(rt, "changes") {
+		name := rapid.SampledFrom([]string{"red", "blue", "green"}).Draw(rt, "namespace") + "/" + rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "name")
+		w.server.Write(name, rapid.Bool().Draw(rt, "deleted"))
+	}
+}
+
+// edit draws a configuration, perhaps the same as before.
+func (w *editWorld) edit(rt *rapid.T) {
+	if w.sources != nil && rapid.Bool().Draw(rt, "no edit") {
+		return
+	}
+	include := rapid.SampledFrom([]string{"red", "red blue", "red green", "re* bl*", "re*", "*"})
+	pipelines := rapid.SampledFrom([][]string{{"p q"}, {"p", "q"}, {"p"}, {"q"}, {"q", "p"}}).Draw(rt, "pipelines")
+	w.sources = nil
+	for n, names := range pipelines {
+		name := []string{"s", "t"}[n] + rapid.SampledFrom([]string{"", "-renamed"}).Draw(rt, "source")
+		w.sources = append(w.sources, configured{name, names, include.Draw(rt, "include")})
+	}
+}
+
+// run starts the sources, changes objects, checks what the consumers have, and stops or kills.
+func (w *editWorld) run(rt *rapid.T) {
+	client, err := NewClient(&rest.Config{Host: w.server.URL}, false)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	var lives []*life
+	var sources []*Source
+	for _, s := range w.sources {
+		l := &life{t: w.t, memory: w.memory, names: strings.Fields(s.pipelines), got: map[string][]string{}, deltas: map[string]*delta.Delta{}}
+		l.source = New(client, Options{
+			Name: s.name, Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial, Pipelines: l.names,
+			Namespaces: delta.Namespaces{Include: strings.Fields(s.include)},
+			Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
+		}, l, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		lives, sources = append(lives, l), append(sources, l.source)
+	}
+	if _, err := Restore(w.memory, sources...); err != nil {
+		rt.Fatal(err)
+	}
+	w.memory.clean = false
+	w.commit(lives) // the first of a run, which drops the watches of the last
+	for id := range w.memory.meta {
+		if !slices.ContainsFunc(sources, func(s *Source) bool { return slices.Contains(s.WatchIDs(), id) }) {
+			delete(w.memory.meta, id)
+			delete(w.memory.known, id)
+		}
+	}
+	settled, stopsAfter := rapid.Bool().Draw(rt, "settled"), 0 // at 0 deltas of a source it stops before anything is read
+	if !settled {
+		stopsAfter = rapid.IntRange(0, 3).Draw(rt, "stops after")
+	}
+	if settled || stopsAfter > 0 {
+		w.live(rt, lives, stopsAfter)
+	}
+	// A killed run committed what it had sent of an edit: what it sends as left, and the next edit selects again, is not sent again.
+	kill := (settled || stopsAfter == 0) && rapid.Bool().Draw(rt, "kill")
+	if !kill {
+		w.commit(lives)
+		w.memory.clean = true
+	}
+	for name, c := range w.consumers {
+		if !slices.ContainsFunc(lives, func(l *life) bool { return slices.Contains(l.names, name) }) {
+			c.doubt() // nothing is known of what it has
+		}
+	}
+	for n, l := range lives {
+		for _, name := range l.names {
+			c, ok := w.consumers[name]
+			if !ok {
+				c = &editConsumer{has: map[string]uint64{}, highest: map[string]uint64{}, deleted: map[string]bool{}, ids: map[string]bool{}, marked: map[string]map[string]bool{}}
+				w.consumers[name] = c
+			}
+			c.read(rt, name, l)
+			if settled {
+				c.check(rt, name, delta.Namespaces{Include: strings.Fields(w.sources[n].include)}, w.server.State(sourcetest.Things))
+			}
+		}
+	}
+}
+
+// live runs the sources until they have sent everything, or each until so many deltas, unless that is 0.
+func (w *editWorld) live(rt *rapid.T, lives []*life, stopsAfter int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	defer func() {
+		cancel()
+		running.Wait()
+	}()
+	for _, l := range lives {
+		l.after = stopsAfter
+		running.Go(func() { l.source.Run(ctx) })
+	}
+	w.await(rt, lives)
+	if stopsAfter == 0 {
+		w.commit(lives)
+		w.change(rt)
+		w.await(rt, lives)
+	}
+}
+
+func (w *editWorld) commit(lives []*life) {
+	for _, l := range lives {
+		l.capture()
+	}
+}
+
+// await waits until the sources have sent everything, or are where they stop.
+func (w *editWorld) await(rt *rapid.T, lives []*life) {
+	missing := func() string {
+		for _, l := range lives {
+			if l.blocked() {
+				continue
+			}
+			for _, s := range l.source.Status() {
+				if s.State != StateWatching || versionNumber(s.Position) < w.last(s.Namespace) {
+					return fmt.Sprintf("%+v", s)
+				}
+			}
+			for _, one := range l.source.watches {
+				if len(one.meta().Snapshots) > 0 {
+					return "a snapshot"
+				}
+			}
+		}
+		return ""
+	}
+	for deadline := time.Now().Add(10 * time.Second); missing() != ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			rt.Fatalf("at %d: %s", w.server.Version(), missing())
+		}
+	}
+}
+
+// blocked reports whether a delta waits at the place where the life stops.
+func (l *life) blocked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.after > 0 && l.handed > l.after
+}
+
+// last is the version of the last change in a namespace; empty is for all.
+func (w *editWorld) last(namespace string) (version uint64) {
+	for _, c := range w.server.History() {
+		if namespace == "" || c.Namespace == namespace {
+			version = uint64(c.Version)
+		}
+	}
+	return version
+}
+
+// meta is what the next commit writes.
+func (w *watcher) meta() (meta Meta) {
+	w.handler.Exclusive(func() { meta = w.state.meta() })
+	return meta
+}
+
+// editConsumer keeps, for each object, what has the highest sequence, as docs/consumers.md says.
+type editConsumer struct {
+	has      map[string]uint64 // the version of each object
+	highest  map[string]uint64 // the sequence
+	deleted  map[string]bool   // that one was a DELETED
+	ids      map[string]bool
+	unclean  bool                       // there was an unclean gap in this run
+	marked   map[string]map[string]bool // what came since the first mark of a snapshot
+	doubtful map[string]bool            // what it had at a gap, or when its pipeline was removed, and did not get since
+}
+
+// read takes what a run sent.
+func (c *editConsumer) read(rt *rapid.T, pipeline string, l *life) {
+	gaps, marks := l.gaps, l.marks[pipeline]
+	c.unclean = false
+	for n, text := range append(slices.Clone(l.got[pipeline]), "") {
+		for ; len(marks) > 0 && l.marked[pipeline][len(l.marks[pipeline])-len(marks)] == n; marks = marks[1:] {
+			c.mark(marks[0])
+		}
+		if strings.HasPrefix(text, "gap") {
+			if gaps[0].Unclean {
+				c.doubt()
+				c.unclean = true
+			}
+			gaps = gaps[1:]
+		} else if text != "" {
+			c.take(rt, pipeline, text, l.deltas[text])
+		}
+	}
+}
+
+// doubt has the consumer doubt all that it has, until it gets that again.
+func (c *editConsumer) doubt() {
+	c.doubtful = map[string]bool{}
+	for name := range c.has {
+		c.doubtful[name] = true
+	}
+}
+
+func (c *editConsumer) mark(m *delta.Mark) {
+	if m.Phase == delta.Started {
+		c.marked[m.Snapshot] = map[string]bool{}
+		return
+	}
+	maps.DeleteFunc(c.has, func(name string, _ uint64) bool {
+		covered := m.Namespace == "" || strings.HasPrefix(name, m.Namespace+"/")
+		return covered && !c.marked[m.Snapshot][name]
+	})
+}
+
+func (c *editConsumer) take(rt *rapid.T, pipeline, text string, d *delta.Delta) {
+	name := d.Object.Namespace() + "/" + d.Object.Name()
+	for _, marked := range c.marked {
+		marked[name] = true
+	}
+	at, again, deleted := sequence(d), c.ids[d.ID("")], d.Type == delta.Deleted
+	c.ids[d.ID("")] = true
+	if at < c.highest[name] || at == c.highest[name] && c.deleted[name] && !deleted {
+		if !again && !(c.unclean && d.Inferred && deleted) { // that one may be sent again under another id
+			rt.Fatalf("%s: %s has the sequence %d, and %s is at %d", pipeline, text, at, name, c.highest[name])
+		}
+		return
+	}
+	delete(c.doubtful, name)
+	c.highest[name], c.deleted[name] = at, deleted
+	if deleted {
+		delete(c.has, name)
+	} else {
+		c.has[name] = versionNumber(d.Object.ResourceVersion())
+	}
+}
+
+// check compares what the consumer has with what the source selects.
+func (c *editConsumer) check(rt *rapid.T, pipeline string, selected delta.Namespaces, state map[string]sourcetest.Object) {
+	for name, object := range state {
+		if got := c.has[name]; selected.Match(object.Namespace) && got != uint64(object.Version) {
+			rt.Errorf("%s has version %d of %s, want %d", pipeline, got, name, object.Version)
+		}
+	}
+	for name := range c.has {
+		object, exists := state[name]
+		if !c.doubtful[name] && (!exists || !selected.Match(object.Namespace)) {
+			rt.Errorf("%s has %s, which exists: %v, and is not selected; no gap record says so", pipeline, name, exists)
+		}
+	}
+}
