@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
@@ -223,10 +222,10 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 	l.mu.Lock()
 	leading, term, err := l.leading, l.term, l.lost
 	if err == nil && !leading {
-		term, err = max(before.term, before.claim.Term, claim.Term)+1, l.takeable()
-		if before.term == 0 { // if it was deleted others may have led, and no term comes twice
-			term += mathrand.Uint64N(1 << 32)
-		}
+		// Others may have led of whom neither the Lease nor the claim says anything: it was deleted, or etcd was restored. The clock
+		// puts the term above theirs too. A term that came twice would make two histories of one lineage look the same.
+		term = max(before.term, before.claim.Term, claim.Term, uint64(max(0, l.options.Now().UnixMicro()))) + 1
+		err = l.takeable()
 	}
 	r := record{
 		cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: claim, term: term, endpoint: l.endpoint,

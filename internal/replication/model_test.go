@@ -48,7 +48,10 @@ func TestModel(t *testing.T) {
 					}
 					return own.claim
 				},
-				Now: func() time.Time { return w.now },
+				Now: func() time.Time {
+					w.now = w.now.Add(time.Microsecond) // what two processes do takes time, and the clock is in the term
+					return w.now
+				},
 			})
 			return p
 		}
