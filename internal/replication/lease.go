@@ -62,7 +62,7 @@ type Lease struct {
 	// leading is set once this process took the Lease. renewed is when its last renewal was sent.
 	leading bool
 	term    uint64
-	before  Claim // what the Lease said of the state when this process took it
+	before  Claim // what the Lease said of the state when this process took it, or last tried to
 	behind  bool  // whether that was newer than this one's
 	renewed time.Time
 	// published is the claim that the last renewal wrote.
@@ -226,6 +226,7 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 		// puts the term above theirs too. A term that came twice would make two histories of one lineage look the same.
 		term = max(before.term, before.claim.Term, claim.Term, uint64(max(0, l.options.Now().UnixMicro()))) + 1
 		err = l.takeable()
+		l.before, l.behind = before.claim, claim.behind(before.claim) // now, since the answer may be lost
 	}
 	r := record{
 		cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: claim, term: term, endpoint: l.endpoint,
@@ -244,7 +245,7 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !leading {
-		l.leading, l.term, l.before, l.behind = true, term, before.claim, claim.behind(before.claim)
+		l.leading, l.term = true, term
 		l.changes++
 	}
 	l.seen, l.since, l.renewed, l.published = written, sent, sent, claim
@@ -261,7 +262,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		r := record{cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, term: l.term, released: l.term}
 		l.renewed = time.Time{}
 		l.mu.Unlock()
-		if !leading || err != nil {
+		if !leading || lease == nil || err != nil {
 			return err
 		}
 		r.claim = l.options.Claim()

@@ -349,8 +349,8 @@ func TestAnswerIsLost(t *testing.T) {
 	w := newWorld()
 	first := w.candidate("first", state("l", 0, 1, 1))
 	first.taken(t)
-	next := w.candidate("next", state("l", 0, 1, 1))
-	for range duration / time.Second {
+	next := w.candidate("next", state("l", 0, 1, 0))
+	for range (duration + 30*time.Second) / time.Second {
 		next.try()
 		w.now = w.now.Add(time.Second)
 	}
@@ -360,6 +360,23 @@ func TestAnswerIsLost(t *testing.T) {
 	}
 	if !next.try() || next.Left() <= 0 || next.Status().Term <= first.Status().Term {
 		t.Errorf("%+v", next.Status())
+	}
+	if status := next.Status(); status.Before != first.claim || !status.Behind {
+		t.Errorf("%+v, want the state of the leader before, and that this one's is older", status)
+	}
+}
+
+// TestReleaseDeleted gives up a Lease that is not there any more.
+func TestReleaseDeleted(t *testing.T) {
+	w := newWorld()
+	leader := w.candidate("leader", state("l", 0, 1, 1))
+	leader.taken(t)
+	w.lease = nil
+	if _, _, err := leader.Get(t.Context()); !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	if err := leader.Release(t.Context()); err != nil || leader.Left() > 0 || w.lease != nil {
+		t.Errorf("%v, %v left, %v", err, leader.Left(), w.lease)
 	}
 }
 
