@@ -56,9 +56,10 @@ func (s Stamp) Includes(other Stamp) bool {
 	if s.Term == other.Term {
 		return true
 	}
-	for n, began := range s.Began {
-		if began.Term > other.Term { // the first leader after it
-			return other.Commit <= began.After && (n > 0 || len(s.Began) < maxTerms)
+	for n := 1; n < len(s.Began); n++ {
+		// A term that is not among them was led from a copy of this history, and none of its commits came into it.
+		if s.Began[n-1].Term == other.Term {
+			return other.Commit <= s.Began[n].After
 		}
 	}
 	return false
