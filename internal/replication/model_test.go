@@ -34,6 +34,7 @@ func TestModel(t *testing.T) {
 		w := newWorld()
 		var processes []*process
 		made, delivered, changes := 0, 0, 0
+		var backup *coordinationv1.Lease
 		terms, renewed := map[uint64]string{}, w.now
 		start := func(claim replication.Claim, held int) *process {
 			made++
@@ -167,6 +168,13 @@ func TestModel(t *testing.T) {
 			"the API server goes and comes": func(*rapid.T) { w.away = !w.away },
 			"the next answer is lost":       func(*rapid.T) { w.lostAnswer = true },
 			"the Lease is deleted":          func(*rapid.T) { w.lease = nil },
+			"etcd is backed up":             func(*rapid.T) { backup = w.lease },
+			"etcd is restored": func(*rapid.T) {
+				w.now = w.now.Add(time.Minute) // it takes longer than a Lease is valid
+				if w.lease = backup; w.lease != nil {
+					w.edit(func(*coordinationv1.Lease) {})
+				}
+			},
 			"the Lease is taken by hand": func(t *rapid.T) {
 				if w.lease == nil {
 					t.Skip("there is none")
