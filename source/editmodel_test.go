@@ -101,9 +101,7 @@ func (w *editWorld) run(rt *rapid.T) {
 	if settled || stopsAfter > 0 {
 		w.live(rt, lives, stopsAfter)
 	}
-	// A killed run committed what it had sent of an edit: what it sends as left, and the next edit selects again, is not sent again.
-	kill := (settled || stopsAfter == 0) && rapid.Bool().Draw(rt, "kill")
-	if !kill {
+	if !rapid.Bool().Draw(rt, "kill") {
 		w.commit(lives)
 		w.memory.clean = true
 	}

@@ -306,6 +306,43 @@ func TestKilledAndEdited(t *testing.T) {
 	}
 }
 
+// A run that is killed behind the DELETED of what an edit left out has not committed it. If the next edit selects the objects again, they
+// are sent again; else their DELETED is.
+func TestKilledBehindWhatAnEditLeftOut(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before, less, after string
+		want                []string
+	}{
+		"back":                   {"*", "sho*", "*", []string{"gap 12-12", "u12/12/ADDED+s"}},
+		"back to two watches":    {"shop team", "shop", "shop team", []string{"gap 12-12", "u12/12/ADDED+s"}},
+		"back to another watch":  {"*", "shop", "*", []string{"gap 12-12", "u12/12/ADDED+s"}},
+		"not edited again":       {"*", "sho*", "sho*", []string{"u12/12/DELETED+i+left"}},
+		"another, that has less": {"*", "sho*", "sh*", []string{"gap 12-12", "u12/12/DELETED+i+left"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+			including := func(include string) func(*Options, *life) {
+				return func(o *Options, _ *life) { o.Namespaces = delta.Namespaces{Include: strings.Fields(include)} }
+			}
+			l := live(t, server, m, []string{"p"}, including(tt.before))
+			l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s")
+			l.snapshotsDone()
+			l.stop()
+			l = live(t, server, m, []string{"p"}, including(tt.less))
+			l.expect("p", "u12/12/DELETED+i+left")
+			l.crash()
+			m.forget(l.source)
+			out := l.deltas["u12/12/DELETED+i+left"]
+			l = live(t, server, m, []string{"p"}, including(tt.after))
+			l.expectSet("p", tt.want...)
+			l.stop()
+			if in := l.deltas["u12/12/ADDED+s"]; in != nil && !after(in, sequence(out)) {
+				t.Errorf("got %v and then %v", out, in)
+			}
+		})
+	}
+}
+
 // A watch that goes on with several, of which one was killed in its first state, begins behind a gap record.
 func TestOneOfSeveralWasKilledInItsFirstState(t *testing.T) {
 	for _, killed := range []string{"a", "b"} {

@@ -22,7 +22,7 @@ func (l *follower) settleUnselected(ctx context.Context, resourceVersion string)
 		}
 		namespaces[key.namespace.Value()] = true
 	}
-	deleted, left := 0, 0
+	left, there := map[objectKey]bool{}, 0
 	for namespace := range namespaces {
 		existing, err := l.existing(ctx, namespace)
 		if apierrors.IsForbidden(err) {
@@ -31,25 +31,36 @@ func (l *follower) settleUnselected(ctx context.Context, resourceVersion string)
 			return err
 		}
 		for key, old := range l.known().unseen {
-			if namespace != "" && key.namespace.Value() != namespace {
-				continue
-			}
-			if err != nil || existing[key] == old.version.UID() {
-				left++
-				if err := l.emitLeft(ctx, key, old, versionNumber(resourceVersion)); err != nil {
-					return err
-				}
-				continue
-			}
-			deleted++
-			if err := l.emitInferredDelete(ctx, key, old, versionNumber(resourceVersion)); err != nil {
-				return err
+			if namespace == "" || key.namespace.Value() == namespace {
+				left[key] = err != nil || existing[key] == old.version.UID()
 			}
 		}
 	}
-	if deleted+left > 0 {
-		l.logger.Warn("the configuration was edited: objects that were known are not selected any more", "deleted", deleted, "stillThere", left)
+	if len(left) == 0 {
+		return nil
 	}
+	// A kill leaves open which of the DELETEDs were sent. So they are due again: if the next run does not select them either, it sends
+	// their DELETED once more; if it selects them, a snapshot.
+	l.handler.Update(func() {
+		for key, old := range l.known().unseen {
+			old.due |= l.options.all() &^ old.filtered
+			l.known().review(key, old.views, nil)
+		}
+	})
+	if err := l.handler.Commit(ctx); err != nil {
+		return err
+	}
+	for key, old := range l.known().unseen {
+		send := l.emitInferredDelete
+		if left[key] {
+			send = l.emitLeft
+			there++
+		}
+		if err := send(ctx, key, old, versionNumber(resourceVersion)); err != nil {
+			return err
+		}
+	}
+	l.logger.Warn("the configuration was edited: objects that were known are not selected any more", "deleted", len(left)-there, "stillThere", there)
 	return nil
 }
 
