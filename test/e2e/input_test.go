@@ -19,7 +19,7 @@ func TestFiveMistakes(t *testing.T) {
 	text := `cluster: test
 sources:
   - name: s
-    resources: [apps/v1/deployments, deployments]
+    resources: [apps/v1/deployments, apps/v1/]
     labelSelector: "app in ("
 pipelines:
   - name: p

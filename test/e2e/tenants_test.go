@@ -1,8 +1,8 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -208,15 +208,8 @@ func (h *tenantHook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	if !strings.HasPrefix(string(body), "[") {
-		body = slices.Concat([]byte("["), body, []byte("]"))
-	}
-	var records []struct{ ID, Subject string }
-	if err := json.Unmarshal(body, &records); err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	refused := slices.ContainsFunc(records, func(r struct{ ID, Subject string }) bool { return strings.Contains(r.Subject, h.refused) })
+	records := identities(body)
+	refused := slices.ContainsFunc(records, func(r identity) bool { return strings.Contains(r.subject, h.refused) })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -236,10 +229,24 @@ func (h *tenantHook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, record := range records {
-		if _, again := h.arrived[record.ID]; !again {
-			h.arrived[record.ID] = at
+		if _, again := h.arrived[record.id]; !again {
+			h.arrived[record.id] = at
 		}
 	}
+}
+
+type identity struct{ id, subject string }
+
+// identities finds the events of a body. It decodes nothing: with the race detector a decoder takes seconds for megabytes, and the
+// receiver would be what a test measures.
+func identities(body []byte) (found []identity) {
+	for _, event := range bytes.Split(body, []byte(`"specversion":"1.0","id":"`))[1:] {
+		id, rest, _ := bytes.Cut(event, []byte(`"`))
+		_, rest, _ = bytes.Cut(rest, []byte(`"subject":"`))
+		subject, _, _ := bytes.Cut(rest, []byte(`"`))
+		found = append(found, identity{string(id), string(subject)})
+	}
+	return found
 }
 
 // expect waits until all that was written has arrived, and returns the p99 of how long that took.
