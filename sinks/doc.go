@@ -1,7 +1,7 @@
 // Package sinks is the contract between kubeferry's pipelines and the systems they deliver to.
 //
 // A sink is one package that provides a [Config] (what stands in the file under the sink's kind) and a [Sink]
-// (what delivers). cmd/exporter lists the kinds; nothing else has to change for a new one. Packages under sinks
+// (what delivers). cmd/exporter lists the kinds; nothing else has to change to run a new one. Packages under sinks
 // do not depend on Kubernetes: a [Record] is bytes with an id, a key and a few named [Fields].
 //
 // # Who decides what
