@@ -395,7 +395,10 @@ func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineS
 	goesOn := own && !w.state.Partial && w.state.Refused != firstStateInterrupted
 	for n, pipeline := range w.options.Pipelines {
 		has := func(l *lastWatch) bool { return l.Pipelines == nil || slices.Contains(l.Pipelines, pipeline) }
-		pending := func(l *lastWatch) bool { _, pending := l.Snapshots[pipeline]; return pending }
+		pending := func(l *lastWatch) bool {
+			snapshot, pending := l.Snapshots[pipeline]
+			return pending && !snapshot.Unmarked // of one without marks, what is due is all that it lacks
+		}
 		switch snapshot := from[0].Snapshots[pipeline]; {
 		case w.resumed && w.options.Snapshot == delta.SnapshotAlways:
 			begin |= 1 << n

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,14 @@ type memory struct {
 
 func newMemory() *memory {
 	return &memory{meta: map[string][]byte{}, known: map[string]map[string]delta.Known{}, clean: true}
+}
+
+func (m *memory) clone() *memory {
+	c := &memory{meta: maps.Clone(m.meta), known: map[string]map[string]delta.Known{}, clean: m.clean}
+	for id, known := range m.known {
+		c.known[id] = maps.Clone(known)
+	}
+	return c
 }
 
 func (m *memory) Clean() bool { return m.clean }
