@@ -325,10 +325,12 @@ func TestKilledBehindWhatAnEditLeftOut(t *testing.T) {
 			l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s")
 			l.snapshotsDone()
 			l.stop()
-			l = live(t, server, m, []string{"p"}, including(tt.less))
-			l.expect("p", "u12/12/DELETED+i+left")
-			l.crash()
-			m.forget(l.source)
+			for range 2 {
+				l = live(t, server, m, []string{"p"}, including(tt.less))
+				l.expect("p", "u12/12/DELETED+i+left")
+				l.crash()
+				m.forget(l.source)
+			}
 			out := l.deltas["u12/12/DELETED+i+left"]
 			l = live(t, server, m, []string{"p"}, including(tt.after))
 			l.expectSet("p", tt.want...)
