@@ -172,8 +172,8 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 		o.items = append(o.items, o.tail...)
 		o.parked, o.tail = nil, nil
 	}
-	if o.failing {
-		o.returned = true
+	if _, failing := p.backlog.failing[o]; failing {
+		o.returned = true // it would be parked again before it is tried
 		p.log.returned++
 	}
 	p.backlog.requeue(o)

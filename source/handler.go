@@ -6,7 +6,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Handler takes what a source observes. Each watch calls it from one goroutine, in order; several watches call it
+// Handler takes what a source observes. Each watch calls it in order, from one goroutine at a time; several watches call it
 // at once.
 type Handler interface {
 	// Delta sends a delta to those recipients whose filters it passes. It may block to hold its watch back. record is

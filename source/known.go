@@ -9,7 +9,8 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// knownSet is the objects of one watch that exist at its position. Only the process function of the watch changes it.
+// knownSet is the objects of one watch that exist at its position. The process function of the watch changes it, and its
+// snapshots, under watcher.mu.
 //
 // It is not a cache: for each object it holds the version, and which pipelines have the object, in about 100 bytes and
 // the object's name.

@@ -22,7 +22,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	}
 	return &Metrics{
 		seen:     counter("deltas_seen_total", "Changes observed, snapshots and inferred ones included.", "resource", "type"),
-		gaps:     counter("watch_gaps_total", "Stretches of history that the API server refused to give.", "resource"),
+		gaps:     counter("watch_gaps_total", "Gap records: stretches of history that the API server refused to give, or of which something may be missing.", "resource"),
 		restarts: counter("watch_restarts_total", "Watches opened after the first, for whatever reason the last one ended.", "resource"),
 	}
 }

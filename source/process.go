@@ -145,6 +145,8 @@ func (w *watcher) sendGap(ctx context.Context, to, reason string, record func())
 		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector,
 		From: w.state.Position, To: to, Reason: reason, Unclean: w.state.Unclean || w.state.Uncertain != "", Observed: w.at,
 	}
+	w.logger.Warn("a gap record is sent: of the history between two resource versions, something may be missing",
+		"from", w.lastGap.From, "to", to, "reason", reason)
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error { // an error means that ctx has ended
 		return w.handler.Gap(ctx, w.lastGap, func() {
 			record()

@@ -50,7 +50,7 @@ type watcher struct {
 	// absent is set once discovery had no such resource: the objects that are found when it comes are new.
 	absent bool
 
-	// What follows is the process function's.
+	// What follows is the process function's, but for at, which snapshots set too.
 	at      time.Time  // when the event arrived that is being processed
 	reading bool       // between begin and end
 	exact   bool       // while the state at the position is read: it holds no changes, only what the known set lacks
