@@ -235,7 +235,7 @@ func layer(program []byte, modified time.Time) (v1.Layer, error) {
 	content := archive.Bytes()
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(content)), nil
-	}, tarball.WithMediaType(types.OCILayer))
+	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching) // or each digest compresses anew
 }
 
 // authorities returns Mozilla's certificate authorities as PEM. Those with a constraint that PEM cannot express, such as
