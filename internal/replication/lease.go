@@ -222,7 +222,7 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 	l.mu.Lock()
 	leading, term, err := l.leading, l.term, l.lost
 	if err == nil && !leading {
-		// Others may have led of whom neither the Lease nor the claim says anything: it was deleted, or etcd was restored. The clock
+		// Others may have led that neither the Lease nor the claim names: it was deleted, or etcd was restored. The clock
 		// puts the term above theirs too. A term that came twice would make two histories of one lineage look the same.
 		term = max(before.term, before.claim.Term, claim.Term, uint64(max(0, l.options.Now().UnixMicro()))) + 1
 		err = l.takeable()

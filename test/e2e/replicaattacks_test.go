@@ -231,7 +231,7 @@ func (f *forger) serve(conn net.Conn) {
 	}
 }
 
-// TestForgedLease has somebody who may write Leases, and nothing else, name himself as the leader, with the highest term there is.
+// TestForgedLease: an account that may write Leases, and nothing else, writes itself into the Lease as the leader, with the highest term.
 // The leader ends, as it must; the standby gives its token away and takes nothing. That token opens nothing; and once the forger does
 // not renew, the replicas go on.
 func TestForgedLease(t *testing.T) {

@@ -223,7 +223,7 @@ func TestLeaderCutOffFromItsStandby(t *testing.T) {
 	expectTurns(t, r.hook, 1, 2)
 }
 
-// TestEtcdCompactedWhileServerAway cuts both replicas off from the API server, and compacts etcd again and again meanwhile. Nobody
+// TestEtcdCompactedWhileServerAway cuts both replicas off from the API server, and compacts etcd again and again meanwhile. Neither
 // restarts; the API server has forgotten what happened to Events, which its watch cache does not hold: a gap record says so.
 func TestEtcdCompactedWhileServerAway(t *testing.T) {
 	disturbing(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // published is the schema that consumers get, made strict: for them a member that it does not have is one of a later
-// version, here it is one that somebody forgot to describe.
+// version, here it is one that is not described.
 var published = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	root, err := programs.Root()
 	if err != nil {
