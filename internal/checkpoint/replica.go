@@ -128,7 +128,7 @@ func (r *Replica) Apply(changes []Changes) error {
 		return errors.New("changes without a copy")
 	}
 	if r.next == nil {
-		if err := r.checkRoom(); err != nil {
+		if err := r.checkRoom(changes); err != nil {
 			return err
 		}
 	}
@@ -154,12 +154,16 @@ func (r *Replica) Apply(changes []Changes) error {
 	return nil
 }
 
-// checkRoom returns an error if no second copy would fit beside the one in the directory. A file never shrinks: one that filled the
-// disk would leave no room for any copy to come, however small the state is then.
-func (r *Replica) checkRoom() error {
+// checkRoom returns an error if no second copy would fit beside the one in the directory once changes are written to it. A file never
+// shrinks: one that filled the disk would leave no room for any copy to come, however small the state is then.
+func (r *Replica) checkRoom(changes []Changes) error {
+	var grows int64
+	for _, c := range changes {
+		grows += 2 * int64(len(c)) // pages that are half full
+	}
 	size := fileSize(r.path)
-	if left, ok := room(filepath.Dir(r.path)); ok && left < size {
-		return fmt.Errorf("the copy of the leader's state takes %d bytes, and the disk has %d left, which another one beside it needs", size, left)
+	if left, ok := room(filepath.Dir(r.path)); ok && left < size+2*grows {
+		return fmt.Errorf("the copy of the leader's state takes %d bytes, changes add up to %d, and the disk has %d left, which another one beside it needs", size, grows, left)
 	}
 	return nil
 }
