@@ -34,7 +34,7 @@ room in memory, a MODIFIED shows the object in place of the difference.`,
   exporter tail pods -l app=web --types DELETED
   exporter tail deployments --filter 'object.spec.replicas > 3' --snapshot
   exporter tail v1/events --field-selector type=Warning --for 10m
-  exporter tail widgets.example.com -o json | jq -r .object.metadata.name
+  exporter tail widgets.example.com -o json
   exporter tail --config kubeferry.yaml --pipeline audit -o yaml`,
 		RunE: func(command *cobra.Command, args []string) error {
 			options.Resources, options.Out, options.Err = args, command.OutOrStdout(), command.ErrOrStderr()

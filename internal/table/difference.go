@@ -35,8 +35,8 @@ func Describe(object map[string]any) string {
 	return joined(parts)
 }
 
-// Difference lists the fields that differ. The resource version always does; counters and times that change with something
-// else are left out, unless they are all there is.
+// Difference lists the fields that differ. The resource version always does; counters, times and the annotation of kubectl apply, which
+// change with something else, are left out, unless they are all there is.
 func Difference(before, after map[string]any) string {
 	was, is := maps.Collect(leaves(before)), maps.Collect(leaves(after))
 	paths := maps.Clone(was)
@@ -57,7 +57,7 @@ func Difference(before, after map[string]any) string {
 			old, current = around(old, current)
 			text = fmt.Sprintf("%s %s → %s", short(path), shown(old), shown(current))
 		}
-		if strings.HasSuffix(path, "Time") || strings.HasSuffix(path, "eneration") {
+		if strings.HasSuffix(path, "Time") || strings.HasSuffix(path, "eneration") || strings.HasSuffix(path, "/last-applied-configuration") {
 			minor = append(minor, text)
 		} else {
 			parts = append(parts, text)

@@ -53,6 +53,11 @@ func TestDifference(t *testing.T) {
 			object{"metadata": object{"resourceVersion": "2", "generation": 2, "labels": object{"new": "yes"}}, "spec": object{"replicas": 2}, "status": object{"replicas": 1}},
 			"+ metadata.labels.new yes, - metadata.labels.old, spec.replicas 1 → 2, + status.replicas 1",
 		},
+		"kubectl apply": {
+			object{"metadata": object{"annotations": object{"kubectl.kubernetes.io/last-applied-configuration": "1"}}, "spec": object{"replicas": 1}},
+			object{"metadata": object{"annotations": object{"kubectl.kubernetes.io/last-applied-configuration": "2"}}, "spec": object{"replicas": 2}},
+			"spec.replicas 1 → 2",
+		},
 		"items by their names": {
 			object{"spec": object{"containers": []any{container("a", "a:1"), container("b", "b:1")}}},
 			object{"spec": object{"containers": []any{container("b", "b:2"), container("a", "a:1")}}},

@@ -32,7 +32,7 @@ type exporter struct {
 }
 
 func TestMain(m *testing.M) {
-	assets.Must(controlplane.Prepare, programs.Exporter().Build, image.Prepare)
+	assets.Must(controlplane.Prepare, programs.Exporter().Build, programs.Kubectl().Build, image.Prepare)
 	os.Exit(m.Run())
 }
 

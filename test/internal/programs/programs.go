@@ -43,6 +43,11 @@ func NATSCLI() Program {
 	return Program{name: "nats", module: "test/natstest/assets/natscli", pkg: "github.com/nats-io/natscli/nats"}
 }
 
+// Kubectl is the command line client of Kubernetes.
+func Kubectl() Program {
+	return Program{name: "kubectl", module: "test/deploy/assets/kubectl", pkg: "k8s.io/kubernetes/cmd/kubectl"}
+}
+
 // Path returns the path of the program. It fails if the program was not built.
 func (p Program) Path() (string, error) {
 	root, err := Root()

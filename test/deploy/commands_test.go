@@ -1,0 +1,245 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
+	"github.com/kubeferry/kubeferry/test/load"
+)
+
+// commands are what the docs show, without their comments, and what each has to print. They run in the order of their page, in one
+// directory for a page, with the programs that they name on the PATH.
+var commands = map[string]struct {
+	prints   string // what it has to print
+	streams  bool   // it goes on until Ctrl-C, while the objects of the cluster change
+	testedBy string // the package whose tests run it instead
+}{
+	"bin/exporter tail":                                                    {streams: true, prints: "shop/web"},
+	"bin/exporter tail deploy,pods -n shop":                                {streams: true, prints: "deployments shop/web"},
+	"bin/exporter tail pods -l app=web --types DELETED":                    {streams: true, prints: "DELETED"},
+	"bin/exporter init deploy,cm -o kubeferry.yaml":                        {prints: "wrote kubeferry.yaml"},
+	"bin/exporter tail --config kubeferry.yaml":                            {streams: true, prints: "deployments shop/web"},
+	"bin/exporter validate --config kubeferry.yaml --connect":              {prints: "kubeferry.yaml"},
+	"bin/exporter explain --config kubeferry.yaml pod.yaml":                {prints: "Pod"},
+	"bin/exporter run --config kubeferry.yaml --kubeconfig ~/.kube/config": {streams: true, prints: `"subject":"/apis/apps/v1/namespaces/shop/deployments/web"`},
+	"kubectl apply -k deploy/example":                                      {prints: "statefulset.apps/kubeferry created"},
+
+	"exporter tail": {streams: true, prints: "shop/web"},
+	"exporter tail deploy,pods -n shop,team-a":                                                                     {streams: true, prints: "pods shop/web-0"},
+	"exporter tail pods -l app=web --field-selector spec.nodeName=node-1":                                          {streams: true, prints: "pods shop/web-0"},
+	"exporter tail deployments --filter 'object.spec.replicas > 3' --snapshot":                                     {streams: true, prints: "deployments shop/web"},
+	"exporter tail v1/events --field-selector type=Warning --for 10m":                                              {streams: true, prints: "events shop/warning"},
+	"exporter tail widgets.example.com -o json":                                                                    {streams: true, prints: `"kind":"Widget"`},
+	"exporter init deploy,cm -n shop --sink nats --address nats://nats:4222 --cluster prod-eu-1 -o kubeferry.yaml": {prints: "wrote kubeferry.yaml"},
+	"exporter rbac --config kubeferry.yaml --namespace kubeferry --service-account kubeferry | kubectl apply -f -": {prints: "role.rbac.authorization.k8s.io/kubeferry created"},
+
+	"make build": {testedBy: "test/cmd/assets"}, // which builds the same program
+	"make demo":  {testedBy: "test/cmd/demo"},
+	"make test":  {testedBy: ".ci"},
+	"make image VERSION=TAG PUSH=REGISTRY/kubeferry:TAG": {testedBy: "test/deploy"},
+	"make bench": {testedBy: "test/cmd/bench"},
+	"make bench BENCHFLAGS='-run backlog-events'":                                                               {testedBy: "test/cmd/bench"},
+	"make bench BENCHFLAGS='-peers -plots docs/img -save results.json'":                                         {testedBy: "test/cmd/bench"},
+	"make bench BENCHFLAGS=\"-run 'backlog-events|backlog-pods|^live' -pairs 5 -exporter /path/to/a/checkout\"": {testedBy: "test/cmd/bench"},
+	"make bench-sinks":                        {testedBy: "test/bench"},
+	"go test -run '^$' -bench Watch ./source": {testedBy: "source"},
+}
+
+// command finds a line of an indented block that begins with a program.
+var command = regexp.MustCompile(`(?m)^    ((?:bin/exporter|exporter|kubectl|make|go|helm|docker|curl) .*)$`)
+
+// TestCommands: every command in the docs runs, as it stands there, on a cluster.
+func TestCommands(t *testing.T) {
+	plane := controlplane.ForTest(t, controlplane.Options{})
+	if err := load.CreateNamespaces(t.Context(), plane.Config(), "shop", "team-a", "kubeferry"); err != nil {
+		t.Fatal(err)
+	}
+	if err := load.InstallWidgets(t.Context(), plane.Config()); err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	kubeconfig, err := os.ReadFile(plane.KubeconfigFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(home, ".kube", "config"), string(kubeconfig))
+	bin := filepath.Join(home, "bin")
+	for name, program := range map[string]programs.Program{"exporter": programs.Exporter(), "kubectl": programs.Kubectl()} {
+		path, err := program.Path()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.MkdirAll(bin, 0o755), os.Symlink(path, filepath.Join(bin, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := append(os.Environ(), "HOME="+home, "KUBECONFIG=", "PATH="+bin+":"+os.Getenv("PATH"))
+	change(t, home, env)
+
+	root := filepath.Join("..", "..")
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := map[string]bool{}
+	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+		dir := t.TempDir()
+		if err := os.Symlink(bin, filepath.Join(dir, "bin")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(filepath.Join(root, "deploy"))); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "pod.yaml"), pod)
+		for _, found := range command.FindAllStringSubmatch(read(t, page), -1) {
+			line, _, _ := strings.Cut(found[1], "   # ")
+			line, _, _ = strings.Cut(line, "  #")
+			line = strings.TrimSpace(line)
+			wanted, known := commands[line]
+			if run[line] = true; !known {
+				t.Errorf("%s: no test runs %q", page, line)
+				continue
+			}
+			if wanted.testedBy != "" {
+				if _, err := os.Stat(filepath.Join(root, wanted.testedBy)); err != nil {
+					t.Error(err)
+				}
+				continue
+			}
+			t.Run(line, func(t *testing.T) {
+				shell := exec.CommandContext(t.Context(), "sh", "-c", "exec "+line)
+				if strings.Contains(line, "|") {
+					shell.Args[2] = line
+				}
+				shell.Dir, shell.Env = dir, env
+				until := ""
+				if wanted.streams {
+					until = wanted.prints
+				}
+				out, err := runUntil(t.Context(), shell, until)
+				if err != nil || !strings.Contains(out, wanted.prints) {
+					t.Errorf("%v, and it has to print %q:\n%s", err, wanted.prints, out)
+				}
+			})
+			if file := filepath.Join(dir, "kubeferry.yaml"); strings.Contains(line, "-o kubeferry.yaml") {
+				write(t, file, read(t, file)+"\nserver: {listen: \"127.0.0.1:0\"}\n") // other tests run beside this one
+			}
+		}
+	}
+	for line := range commands {
+		if !run[line] {
+			t.Errorf("the docs have no %q any more", line)
+		}
+	}
+}
+
+// runUntil runs a command to its end, or, once it has printed until, interrupts it as Ctrl-C does. It returns what it printed.
+func runUntil(ctx context.Context, command *exec.Cmd, until string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = reader.Close() }()
+	command.Stdout, command.Stderr = writer, writer
+	if err := errors.Join(command.Start(), writer.Close()); err != nil {
+		return "", err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = command.Process.Kill() })
+	defer stop()
+	var out bytes.Buffer
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := reader.Read(buffer)
+		out.Write(buffer[:n])
+		if until != "" && bytes.Contains(out.Bytes(), []byte(until)) {
+			until = ""
+			_ = command.Process.Signal(syscall.SIGINT) // it may have ended
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return out.String(), err
+		}
+	}
+	return out.String(), command.Wait()
+}
+
+const pod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, namespace: shop, labels: {app: web}}
+spec: {nodeName: node-1, containers: [{name: app, image: "nginx:1.27"}]}
+`
+
+// changing is a round of changes, which kubectl makes again and again: to a Deployment, a Pod, an Event and a Widget.
+const changing = `
+kubectl apply -f - <<END
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: %[1]d
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: app, image: "nginx:1.27"}]}}
+---
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: round, namespace: team-a}
+spec: {size: %[1]d}
+---
+apiVersion: v1
+kind: Event
+metadata: {name: warning, namespace: shop}
+involvedObject: {apiVersion: v1, kind: Pod, namespace: shop, name: web-0}
+type: Warning
+reason: Tested
+message: round %[1]d
+---
+%[2]s
+END
+kubectl delete pod web-0 -n shop --grace-period=0 --force
+`
+
+// change changes objects until the test ends.
+func change(t *testing.T, dir string, env []string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for round := 4; ctx.Err() == nil; round++ {
+			shell := exec.CommandContext(ctx, "sh", "-e", "-c", fmt.Sprintf(changing, round, pod))
+			shell.Dir, shell.Env, shell.WaitDelay = dir, env, time.Second
+			if out, err := shell.CombinedOutput(); err != nil && ctx.Err() == nil {
+				t.Errorf("change the cluster: %v\n%s", err, out)
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
