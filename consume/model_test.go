@@ -1,0 +1,312 @@
+package consume
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// world is a cluster, and an exporter that sends its changes under the promises of docs/formats.md to a consumer.
+type world struct {
+	t *rapid.T
+
+	version int
+	exists  map[string]state // by subject: the truth
+	sent    map[string]state // what the exporter knows and has sent
+
+	table   *Table
+	filter  *Filter
+	history []Record // what was sent; it may be repeated
+	passed  map[string]int
+	applied map[string]int
+	last    map[string]string // the place of the last record that the filter passed, by subject
+}
+
+type state struct{ uid, version int }
+
+var modelResource = Resource{Version: "v1", Resource: "configmaps"}
+
+func (w *world) subject(label string) string {
+	return fmt.Sprintf("/api/v1/namespaces/%s/configmaps/%s",
+		rapid.SampledFrom([]string{"m", "n"}).Draw(w.t, "namespace"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.t, label))
+}
+
+// change changes an object in the cluster: it returns the object, and what it was before.
+func (w *world) change() (subject string, before, now state) {
+	subject = w.subject("name")
+	before = w.exists[subject]
+	w.version++
+	switch {
+	case before.uid == 0:
+		w.exists[subject] = state{w.version, w.version}
+	case rapid.Bool().Draw(w.t, "delete"):
+		delete(w.exists, subject)
+	default:
+		w.exists[subject] = state{before.uid, w.version}
+	}
+	return subject, before, w.exists[subject]
+}
+
+// live sends a change as it happens.
+func (w *world) live() {
+	subject, before, now := w.change()
+	switch {
+	case before.uid == 0:
+		w.send(w.record(Added, subject, now, w.version))
+	case now.uid == 0:
+		w.send(w.record(Deleted, subject, state{before.uid, w.version}, w.version))
+	default:
+		w.send(w.record(Modified, subject, now, w.version))
+	}
+}
+
+func (w *world) record(typ Type, subject string, s state, sequence int) Record {
+	return Record{
+		ID: fmt.Sprintf("c/u%d/%d/%s", s.uid, s.version, typ), Cluster: "c", Subject: subject, Time: time.Unix(int64(w.version), 0),
+		Sequence: fmt.Sprintf("%020d", sequence), Type: typ, Resource: modelResource, Namespace: namespaceOf(subject),
+	}
+}
+
+// missed lets changes happen that nobody sends.
+func (w *world) missed() {
+	for range rapid.IntRange(0, 6).Draw(w.t, "missed") {
+		w.change()
+	}
+	w.version++ // of something else
+}
+
+// gap sends a gap and the difference.
+func (w *world) gap() {
+	from := w.version
+	w.missed()
+	w.send(Record{
+		ID: fmt.Sprintf("c/w/%d-%d/GAP", from, w.version), Cluster: "c", Subject: "/api/v1/configmaps", Type: Gap, Resource: modelResource,
+		From: fmt.Sprint(from), To: fmt.Sprint(w.version),
+	})
+	for subject, s := range w.sent {
+		now := w.exists[subject]
+		if now == s {
+			continue
+		}
+		if now.uid == s.uid {
+			w.send(w.inferred(Modified, subject, now, now.version))
+			continue
+		}
+		gone := w.version
+		if now.uid != 0 {
+			gone = now.version - 1
+		}
+		w.send(w.inferred(Deleted, subject, s, gone))
+	}
+	for subject, now := range w.exists {
+		if _, known := w.sent[subject]; !known {
+			w.send(w.inferred(Added, subject, now, now.version))
+		}
+	}
+}
+
+func (w *world) inferred(typ Type, subject string, s state, sequence int) Record {
+	r := w.record(typ, subject, s, sequence)
+	r.Inferred = true
+	return r
+}
+
+// snapshot sends what exists between marks. It may be abandoned, and a record of it may die.
+func (w *world) snapshot(namespace string, abandoned, dies bool) {
+	w.version++
+	mark := Record{
+		Cluster: "c", Subject: "/api/v1/configmaps", Type: Mark, Resource: modelResource, Namespace: namespace,
+		SnapshotID: fmt.Sprint("s", w.version), Phase: Started, ID: fmt.Sprintf("c/w/s%d-started/SNAPSHOT", w.version),
+	}
+	w.send(mark)
+	due := map[string]bool{}
+	for subject := range w.exists {
+		if namespace == "" || namespaceOf(subject) == namespace {
+			due[subject] = true
+		}
+	}
+	for subject := range due {
+		if rapid.Bool().Draw(w.t, "live") {
+			w.live()
+		}
+		s, ok := w.exists[subject]
+		if !ok || rapid.IntRange(0, 9).Draw(w.t, "dies") == 0 && dies {
+			mark.Complete = mark.Complete && !ok
+			continue
+		}
+		r := w.record(Added, subject, s, s.version)
+		r.Snapshot = true
+		w.send(r)
+	}
+	mark.ID, mark.Phase, mark.Complete = fmt.Sprintf("c/w/%s-completed/SNAPSHOT", mark.SnapshotID), Completed, !dies
+	if !abandoned {
+		w.send(mark)
+	}
+}
+
+// gone deletes the resource, and all objects with it: their DELETED have the sequence of their last change.
+func (w *world) gone() {
+	w.version++
+	for subject, s := range w.exists {
+		delete(w.exists, subject)
+		w.send(w.inferred(Deleted, subject, s, s.version))
+	}
+}
+
+// loss lets an exporter start without its state: what is gone meanwhile is not reported.
+func (w *world) loss() {
+	w.missed()
+	w.sent = map[string]state{}
+	w.history = nil // the process is gone
+	for _, namespace := range []string{"m", "n"} {
+		w.snapshot(namespace, false, false)
+	}
+	w.history = nil
+}
+
+// repeat sends one record again, or all from one on.
+func (w *world) repeat() {
+	if len(w.history) == 0 {
+		return
+	}
+	again := w.history[rapid.IntRange(0, len(w.history)-1).Draw(w.t, "from"):]
+	if rapid.Bool().Draw(w.t, "one") {
+		again = again[:1]
+	}
+	for _, r := range again {
+		w.deliver(r)
+	}
+}
+
+// send sends a record for the first time.
+func (w *world) send(r Record) {
+	w.history = append(w.history, r)
+	if s, ok := w.exists[r.Subject]; r.Type == Deleted {
+		delete(w.sent, r.Subject)
+	} else if r.IsChange() && ok {
+		w.sent[r.Subject] = s
+	}
+	w.deliver(r)
+}
+
+func (w *world) deliver(r Record) {
+	if verdict, _ := w.table.Apply(&r); verdict == New {
+		w.applied[r.ID]++
+		if w.applied[r.ID] > 1 {
+			w.t.Fatalf("applied twice: %s", r.ID)
+		}
+	}
+	if w.filter.Check(&r) != New {
+		return
+	}
+	w.passed[r.ID]++
+	if w.passed[r.ID] > 1 {
+		w.t.Fatalf("passed twice: %s", r.ID)
+	}
+	if r.IsChange() {
+		if place := r.Place(); place <= w.last[r.Subject] {
+			w.t.Fatalf("passed %s behind %s", place, w.last[r.Subject])
+		}
+		w.last[r.Subject] = r.Place()
+	}
+}
+
+// TestTable runs changes, repetitions, gaps, snapshots and losses of the exporter's state: the table is what exists, and the filter
+// passes nothing twice and nothing out of order.
+func TestTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{
+			t: t, exists: map[string]state{}, sent: map[string]state{}, table: NewTable(1000), filter: NewFilter(1000),
+			passed: map[string]int{}, applied: map[string]int{}, last: map[string]string{},
+		}
+		namespaces := rapid.SampledFrom([]string{"", "m", "n"})
+		actions := map[string]func(*rapid.T){
+			"live":      func(*rapid.T) { w.live() },
+			"more":      func(*rapid.T) { w.live() },
+			"gap":       func(*rapid.T) { w.gap() },
+			"snapshot":  func(t *rapid.T) { w.snapshot(namespaces.Draw(t, "of"), false, false) },
+			"abandoned": func(t *rapid.T) { w.snapshot(namespaces.Draw(t, "of"), true, false) },
+			"broken":    func(t *rapid.T) { w.snapshot(namespaces.Draw(t, "of"), false, true) },
+			"gone":      func(*rapid.T) { w.gone() },
+			"loss":      func(*rapid.T) { w.loss() },
+			"repeat":    func(*rapid.T) { w.repeat() },
+			"": func(t *rapid.T) {
+				for subject, want := range w.exists {
+					got, ok := w.table.Get(Key{"c", subject})
+					if !ok || got.UID() != fmt.Sprint("u", want.uid) || got.ResourceVersion() != fmt.Sprint(want.version) {
+						t.Fatalf("%s: got %q %v, want %+v", subject, got.ID, ok, want)
+					}
+				}
+				if w.table.Len() != len(w.exists) {
+					t.Fatalf("%d in the table, %d exist", w.table.Len(), len(w.exists))
+				}
+			},
+		}
+		t.Repeat(actions)
+	})
+}
+
+// TestOtherSnapshot ends a snapshot whose begin was not read, in the midst of another one: nothing is removed.
+func TestOtherSnapshot(t *testing.T) {
+	table := NewTable(10)
+	object := Record{ID: "c/u/1/ADDED", Cluster: "c", Subject: "s", Sequence: "1", Type: Added}
+	started := Record{ID: "c/w/a-started/SNAPSHOT", Cluster: "c", Type: Mark, Phase: Started, SnapshotID: "a"}
+	completed := Record{ID: "c/w/b-completed/SNAPSHOT", Cluster: "c", Type: Mark, Phase: Completed, SnapshotID: "b", Complete: true}
+	for _, r := range []Record{object, started, completed} {
+		if _, gone := table.Apply(&r); len(gone) > 0 || table.Len() != 1 {
+			t.Errorf("%s: %d gone, %d left", r.ID, len(gone), table.Len())
+		}
+	}
+	completed.ID, completed.SnapshotID = "c/w/a-completed/SNAPSHOT", "a"
+	if _, gone := table.Apply(&completed); len(gone) != 1 || gone[0].ID != object.ID || table.Len() != 0 {
+		t.Errorf("its own: %d gone, %d left", len(gone), table.Len())
+	}
+}
+
+// TestMemory shows the bounds: what is forgotten passes again, and nothing else.
+func TestMemory(t *testing.T) {
+	filter, table := NewFilter(2), NewTable(2)
+	at := func(name string, sequence int) *Record {
+		return &Record{ID: fmt.Sprintf("c/%s/%d/DELETED", name, sequence), Cluster: "c", Subject: name, Sequence: fmt.Sprintf("%020d", sequence), Type: Deleted}
+	}
+	for i := range 1000 {
+		for range 2 { // the second time it is a repetition
+			filter.Check(at(fmt.Sprint(i), i))
+			table.Apply(at(fmt.Sprint(i), i))
+		}
+	}
+	if n, m := len(filter.latest.entries), len(table.gone.entries); n != 2 || m != 2 {
+		t.Errorf("%d and %d remembered, want 2", n, m)
+	}
+	if v := filter.Check(at("999", 998)); v != Late {
+		t.Errorf("an older one: %v", v)
+	}
+	if v := filter.Check(at("0", 0)); v != New {
+		t.Errorf("a forgotten one: %v", v)
+	}
+}
+
+// TestWithoutSequence applies changes whose resource versions are not numbers: in the order of their arrival, and not again.
+func TestWithoutSequence(t *testing.T) {
+	table := NewTable(10)
+	r := func(version string, typ Type) *Record {
+		return &Record{ID: "c/u/" + version + "/" + string(typ), Cluster: "c", Subject: "s", Type: typ}
+	}
+	for _, step := range []struct {
+		record *Record
+		want   Verdict
+		count  int
+	}{
+		{r("x", Added), New, 1},
+		{r("y", Modified), New, 1},
+		{r("x", Added), Repeated, 1},
+		{r("z", Deleted), New, 0},
+		{r("y", Modified), Repeated, 0},
+	} {
+		if got, _ := table.Apply(step.record); got != step.want || table.Len() != step.count {
+			t.Errorf("%s: got %v and %d objects, want %v and %d", step.record.ID, got, table.Len(), step.want, step.count)
+		}
+	}
+}
