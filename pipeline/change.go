@@ -17,6 +17,8 @@ type Change struct {
 	object, old map[string]any
 	// left is set if the object passed the filters before and does not now, and is sent as DELETED.
 	left bool
+	// filteredBy is the index of the first filter that keeps the change back, if one does.
+	filteredBy int
 	// unsendable is why only the object's identity may leave, undecided why a filter has no result: either way the change goes to
 	// the dead letter.
 	unsendable, undecided error

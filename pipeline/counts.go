@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -24,6 +25,8 @@ type Counts struct {
 	// Gaps and marks of snapshots are counted apart from the deltas.
 	GapsWaiting uint64 `json:"gapsWaiting"`
 	GapsSettled uint64 `json:"-"`
+	// filteredBy are the parts of Filtered, by the index of the filter.
+	filteredBy []uint64
 	// successes counts all that was acknowledged.
 	successes uint64
 	// snapshots are those that are under way, by watch.
@@ -126,7 +129,7 @@ func (p *Pipeline) Stats() Stats {
 		Counts: p.counts, Bytes: p.budget.memory + p.budget.buffered, OnDisk: p.log.behind, LogBytes: p.log.bytes,
 		GateOpen: !p.breaker.tripped, LastError: p.lastErr, Beat: p.beat,
 	}
-	s.Dead, s.snapshots = maps.Clone(s.Dead), nil
+	s.Dead, s.filteredBy, s.snapshots = maps.Clone(s.Dead), slices.Clone(s.filteredBy), nil
 	if p.breaker.tripped {
 		s.ClosedSince = p.breaker.since
 	}

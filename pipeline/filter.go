@@ -80,12 +80,12 @@ const (
 // change that a filter cannot decide about goes to the dead letter.
 func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
 	if c.observed.Inferred && c.observed.Type == delta.Deleted {
-		return false, p.sends(delta.Deleted) // its last state is not known: it follows what was sent of the object
+		return false, p.sends(delta.Deleted, c) // its last state is not known: it follows what was sent of the object
 	}
 	passes, takes = true, true
 	reappears := !before && p.options.OnLeave == OnLeaveDeleted && c.observed.Type == delta.Modified
 	for i, filter := range p.options.Filters {
-		if !passes || !takes && !(filter.OfObject() && p.sends(delta.Deleted)) {
+		if !passes || !takes && !(filter.OfObject() && p.sends(delta.Deleted, nil)) {
 			continue // its result changes nothing
 		}
 		if _, ofTypes := filter.(TypesFilter); reappears && !ofTypes && !filter.OfObject() {
@@ -100,24 +100,28 @@ func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
 			c.undecided = err
 			return before, takes
 		case passed:
-		case filter.OfObject():
-			passes, takes = false, false
 		default:
-			takes = false
+			if takes {
+				c.filteredBy = i
+			}
+			passes, takes = passes && !filter.OfObject(), false
 		}
 	}
 	// An ADDED has no version before, but for one of a snapshot that is sent once more.
 	if !passes && before && p.options.OnLeave == OnLeaveDeleted && (c.observed.Type != delta.Added || c.observed.Snapshot) {
 		c.left = true
-		return false, p.sends(delta.Deleted)
+		return false, p.sends(delta.Deleted, c)
 	}
 	return passes, takes
 }
 
-// sends reports whether the filters for types let a type pass.
-func (p *Pipeline) sends(t delta.Type) bool {
-	for _, filter := range p.options.Filters {
+// sends reports whether the filters for types let a type pass. If one does not, it is the filter that c is filtered by; c may be nil.
+func (p *Pipeline) sends(t delta.Type, c *Change) bool {
+	for i, filter := range p.options.Filters {
 		if types, ok := filter.(TypesFilter); ok && !types.has(t) {
+			if c != nil {
+				c.filteredBy = i
+			}
 			return false
 		}
 	}

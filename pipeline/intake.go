@@ -14,6 +14,7 @@ import (
 type Ticket struct {
 	item     *item
 	filtered bool
+	filter   int // the index of the filter, if filtered
 	passes   bool
 }
 
@@ -32,9 +33,9 @@ func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticke
 			return Ticket{}, context.Cause(ctx)
 		}
 	}
-	i, passes := p.prepare(ctx, d, had)
+	i, passes, filter := p.prepare(ctx, d, had)
 	if i == nil {
-		return Ticket{filtered: true, passes: passes}, nil
+		return Ticket{filtered: true, filter: filter, passes: passes}, nil
 	}
 	if d.Snapshot {
 		p.pace(ctx)
@@ -45,9 +46,9 @@ func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticke
 // Offer is Reserve for a snapshot that others must not wait for: it returns false at once if there is no room for it. A snapshot
 // takes no more than a part of the memory, and nothing on disk: what is not read of it costs nothing.
 func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket, bool) {
-	i, passes := p.prepare(ctx, d, had)
+	i, passes, filter := p.prepare(ctx, d, had)
 	if i == nil {
-		return Ticket{filtered: true, passes: passes}, true
+		return Ticket{filtered: true, filter: filter, passes: passes}, true
 	}
 	i.size = p.sizeOf(i.size)
 	p.mu.Lock()
@@ -80,8 +81,8 @@ func isLarge(d *delta.Delta) bool {
 	return len(d.Object.JSON()) > largeObject || d.Old != nil && len(d.Old.JSON()) > largeObject
 }
 
-// prepare makes the item of a delta, nil if the filters keep it back.
-func (p *Pipeline) prepare(ctx context.Context, d *delta.Delta, had bool) (i *item, passes bool) {
+// prepare makes the item of a delta, nil if a filter keeps it back.
+func (p *Pipeline) prepare(ctx context.Context, d *delta.Delta, had bool) (i *item, passes bool, filter int) {
 	if p.options.Large != nil && isLarge(d) {
 		p.options.Large.Lock()
 		defer p.options.Large.Unlock()
@@ -89,12 +90,12 @@ func (p *Pipeline) prepare(ctx context.Context, d *delta.Delta, had bool) (i *it
 	c := &Change{pipeline: p, observed: d}
 	passes, takes := p.applyFilters(c, had)
 	if !takes {
-		return nil, passes
+		return nil, passes, c.filteredBy
 	}
 	shaped, err := c.shape(ctx)
 	i = newItem(delta.Entry{Delta: shaped})
 	i.err = err
-	return i, passes
+	return i, passes, 0
 }
 
 // Passes reports whether the filters let a delta's object pass; nothing is handed over.
@@ -149,6 +150,7 @@ func (p *Pipeline) Take(t Ticket) {
 	if t.filtered {
 		p.counts.Received++
 		p.counts.Filtered++
+		p.counts.filteredBy[t.filter]++
 		return
 	}
 	if t.item == nil {

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -101,14 +102,24 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	counter("deltas_received_total", "Deltas taken from the sources.", s.Received)
 	counter("deltas_restored_total", "Deltas taken from the log at start.", s.Restored)
-	counter("deltas_filtered_total", "Deltas that a filter kept back.", s.Filtered)
 	counter("records_delivered_total", "Deltas that the sink acknowledged.", s.Delivered)
 	counter("gaps_settled_total", "Gap records acknowledged by the sink or written to the dead letter.", s.GapsSettled)
 	gauge("backlog_deltas", "Deltas not settled yet. received + restored = filtered + delivered + dead + this.", float64(s.Waiting))
 	gauge("backlog_bytes", "Memory that the backlog takes, as it counts towards backlog.maxBytes.", float64(s.Bytes))
+	gauge("backlog_max_bytes", "backlog.maxBytes, the bound of backlog_bytes.", float64(c.pipeline.options.MaxBytes))
 	gauge("log_bytes", "Disk that the backlog's log takes.", float64(s.LogBytes))
+	if c.pipeline.options.Spill {
+		gauge("log_max_bytes", "backlog.maxDiskBytes, the bound of log_bytes where the backlog spills.", float64(c.pipeline.options.MaxDiskBytes))
+	}
 	gauge("gate_open", "1 unless the sink as a whole fails and only probes are sent.", gateOpen)
 	gauge("oldest_unsettled_seconds", "Age of the oldest change not settled; 0 if there is none.", oldest)
+	filtered := prometheus.NewDesc("kubeferry_deltas_filtered_total", "Deltas that a filter kept back, by the filter's place in the configuration: filters[0]. Without a label where there is no filter.", []string{"filter"}, labels)
+	for i, n := range s.filteredBy {
+		metrics <- prometheus.MustNewConstMetric(filtered, prometheus.CounterValue, float64(n), fmt.Sprintf("filters[%d]", i))
+	}
+	if len(s.filteredBy) == 0 {
+		metrics <- prometheus.MustNewConstMetric(filtered, prometheus.CounterValue, 0, "")
+	}
 	dead := prometheus.NewDesc("kubeferry_records_dead_total", "Deltas written to the dead letter.", []string{"reason"}, labels)
 	for _, reason := range deadReasons() {
 		metrics <- prometheus.MustNewConstMetric(dead, prometheus.CounterValue, float64(s.Dead[reason]), reason)

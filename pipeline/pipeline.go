@@ -127,7 +127,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		batches: make(chan *batch),
 		slots:   make(chan struct{}, options.Limits.Concurrency),
 		large:   make(chan struct{}, 1),
-		counts:  Counts{Dead: map[string]uint64{}, snapshots: map[string]snapshotCount{}},
+		counts:  Counts{Dead: map[string]uint64{}, filteredBy: make([]uint64, len(options.Filters)), snapshots: map[string]snapshotCount{}},
 	}
 	p.beat = p.now()
 	p.lastSuccess = p.beat

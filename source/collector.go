@@ -4,44 +4,41 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// RegisterGauges registers what is read off the state of the sources' watches at each scrape, per resource.
+// RegisterGauges registers what is read off the state of the sources' watches at each scrape.
 func RegisterGauges(registry prometheus.Registerer, sources []*Source) {
-	watches := map[string][]*watcher{}
+	watches := gauges{started: time.Now()}
 	for _, source := range sources {
-		for _, w := range source.watches {
-			resource := delta.ResourceName(w.collection.resource)
-			watches[resource] = append(watches[resource], w)
-		}
+		watches.watches = append(watches.watches, source.watches...)
 	}
-	started := time.Now()
-	for resource, watches := range watches {
-		gauge := func(name, help string, first float64, add func(sum float64, s WatchStatus) float64) {
-			options := prometheus.GaugeOpts{Name: "kubeferry_watch_" + name, Help: help, ConstLabels: prometheus.Labels{"resource": resource}}
-			registry.MustRegister(prometheus.NewGaugeFunc(options, func() float64 {
-				sum := first
-				for _, w := range watches {
-					sum = add(sum, w.health.status())
-				}
-				return sum
-			}))
+	registry.MustRegister(watches)
+}
+
+// gauges are the metrics of watches, each read at once.
+type gauges struct {
+	watches []*watcher
+	started time.Time
+}
+
+// Describe implements prometheus.Collector.
+func (g gauges) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, descs) }
+
+// Collect implements prometheus.Collector.
+func (g gauges) Collect(metrics chan<- prometheus.Metric) {
+	for _, w := range g.watches {
+		s := w.health.status()
+		gauge := func(name, help string, value float64) {
+			desc := prometheus.NewDesc("kubeferry_watch_"+name, help, watchLabels(), nil)
+			metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Source, s.Resource, s.Namespace)
 		}
-		gauge("last_activity_seconds", "Time since the API server last sent anything, bookmarks included, on the quietest watch of the resource; since the start of the process if never.", 0,
-			func(sum float64, s WatchStatus) float64 {
-				if s.LastActivity.IsZero() {
-					s.LastActivity = started
-				}
-				return max(sum, time.Since(s.LastActivity).Seconds())
-			})
-		gauge("known_objects", "Objects that exist at the position.", 0,
-			func(sum float64, s WatchStatus) float64 { return sum + float64(s.Known) })
-		gauge("blocked", "1 if a full backlog holds a watch of the resource back.", 0,
-			func(sum float64, s WatchStatus) float64 { return max(sum, number(s.Blocked)) })
-		gauge("ready", "1 if every watch of the resource has read its state (see /readyz).", 1,
-			func(sum float64, s WatchStatus) float64 { return min(sum, number(s.Ready)) })
+		if s.LastActivity.IsZero() {
+			s.LastActivity = g.started
+		}
+		gauge("last_activity_seconds", "Time since the API server last sent anything, bookmarks included; since the start of the process if never.", max(0, time.Since(s.LastActivity).Seconds()))
+		gauge("known_objects", "Objects that exist at the position.", float64(s.Known))
+		gauge("blocked", "1 if a full backlog holds the watch back.", number(s.Blocked))
+		gauge("ready", "1 if the watch has read its state (see /readyz).", number(s.Ready))
 	}
 }
 

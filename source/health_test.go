@@ -16,7 +16,7 @@ import (
 func TestFailuresAreLoggedOnce(t *testing.T) {
 	var lines strings.Builder
 	h := &health{
-		resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forResource(sourcetest.Things),
+		resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forWatch("things", sourcetest.Things, ""),
 		logger: slog.New(slog.NewTextHandler(&lines, nil)), current: WatchStatus{State: StateStarting},
 	}
 	forbidden := apierrors.NewForbidden(sourcetest.Things.GroupResource(), "", errors.New("not you"))
@@ -40,7 +40,7 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 func TestRightsDecideReadiness(t *testing.T) {
 	var lines strings.Builder
 	h := &health{
-		resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forResource(sourcetest.Things),
+		resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forWatch("things", sourcetest.Things, ""),
 		logger: slog.New(slog.NewTextHandler(&lines, nil)), current: WatchStatus{State: StateStarting},
 	}
 	expect := func(ready bool, state State, part string) {

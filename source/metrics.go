@@ -8,7 +8,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Metrics counts what all sources see, per resource.
+// Metrics counts what all sources see.
 type Metrics struct {
 	seen     *prometheus.CounterVec
 	gaps     *prometheus.CounterVec
@@ -22,8 +22,8 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	}
 	return &Metrics{
 		seen:     counter("deltas_seen_total", "Changes observed, snapshots and inferred ones included.", "resource", "type"),
-		gaps:     counter("watch_gaps_total", "Gap records: stretches of history that the API server refused to give, or of which something may be missing.", "resource"),
-		restarts: counter("watch_restarts_total", "Watches opened after the first, for whatever reason the last one ended.", "resource"),
+		gaps:     counter("watch_gaps_total", "Gap records: stretches of history that the API server refused to give, or of which something may be missing.", watchLabels()...),
+		restarts: counter("watch_restarts_total", "Times that the watch was opened after the first, for whatever reason the last one ended.", watchLabels()...),
 	}
 }
 
@@ -33,12 +33,15 @@ type watchMetrics struct {
 	gaps, restarts prometheus.Counter
 }
 
-func (m *Metrics) forResource(gvr schema.GroupVersionResource) *watchMetrics {
+// watchLabels are those of the metrics of a watch. The namespace is empty if it is of the whole cluster.
+func watchLabels() []string { return []string{"source", "resource", "namespace"} }
+
+func (m *Metrics) forWatch(source string, gvr schema.GroupVersionResource, namespace string) *watchMetrics {
 	name := delta.ResourceName(gvr)
 	w := &watchMetrics{
 		seen:     map[delta.Type]prometheus.Counter{},
-		gaps:     m.gaps.WithLabelValues(name),
-		restarts: m.restarts.WithLabelValues(name),
+		gaps:     m.gaps.WithLabelValues(source, name, namespace),
+		restarts: m.restarts.WithLabelValues(source, name, namespace),
 	}
 	for _, t := range delta.Types() {
 		w.seen[t] = m.seen.WithLabelValues(name, string(t))

@@ -112,7 +112,7 @@ func TestRightsAreReviewedInTurn(t *testing.T) {
 		w := &watcher{
 			collection: collection{client: client, resource: sourcetest.Things}, logger: logger,
 			health: &health{
-				resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forResource(sourcetest.Things),
+				resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forWatch("things", sourcetest.Things, ""),
 				logger: logger, current: WatchStatus{State: StateStarting},
 			},
 		}

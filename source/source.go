@@ -74,7 +74,7 @@ func New(client *Client, options Options, handler Handler, metrics *Metrics, log
 	s := &Source{options: options, client: client}
 	for _, resource := range options.Resources {
 		for _, scope := range scopes(options.Namespaces, options.FieldSelector) {
-			s.watches = append(s.watches, s.newWatch(resource, scope, handler, metrics.forResource(resource), logger))
+			s.watches = append(s.watches, s.newWatch(resource, scope, handler, metrics.forWatch(options.Name, resource, scope.namespace), logger))
 		}
 	}
 	return s

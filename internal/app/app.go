@@ -34,6 +34,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	admin.RegisterClientGo(registry)
+	registerBuild(registry, version)
 	health := &health{version: version, cluster: loaded.Cluster, started: time.Now()}
 	if loaded.Server.Listen != "" { // no file may leave it empty
 		if err := serve(ctx, loaded.Server.Listen, registry, health, &running, fail, logger); err != nil {

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeferry/kubeferry/internal/admin"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
@@ -99,6 +102,14 @@ func notReady(w *source.WatchStatus) error {
 		text += ": " + w.Error
 	}
 	return errors.New(text)
+}
+
+// registerBuild registers a metric of the build, as other exporters have it.
+func registerBuild(registry prometheus.Registerer, version string) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeferry_build_info", Help: "1; the labels have the version, and what built it.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+	}, func() float64 { return 1 }))
 }
 
 // status is what /status shows.

@@ -135,7 +135,7 @@ func TestRevokedRightShows(t *testing.T) {
 	if took := time.Since(revoked); took > time.Minute {
 		t.Errorf("it took %v", took)
 	}
-	const alert = `KubeferryWatchNotReady{resource="v1/events"}`
+	alert := fmt.Sprintf(`KubeferryWatchNotReady{namespace=%q, resource="v1/events", source="s"}`, namespace)
 	if fired := server.Hold(e.Metrics(), 10*time.Minute); !slices.Equal(fired, []string{alert}) {
 		t.Errorf("%q fired without the right, want %s", fired, alert)
 	}

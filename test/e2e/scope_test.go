@@ -99,6 +99,9 @@ func TestNamespaces(t *testing.T) {
 	if got := e.Metrics().sum("kubeferry_deltas_filtered_total", "pipeline=filtered"); got != 7 {
 		t.Errorf("%v deltas filtered, want 7", got)
 	}
+	if m := e.Metrics(); m.sum("kubeferry_watch_ready", "source=s0") < 1 || m.sum("kubeferry_watch_ready", "namespace=shop-"+id) < 1 || m.sum("kubeferry_build_info") != 1 {
+		t.Errorf("no metric of a source, of a namespace or of the build: %v", m)
+	}
 }
 
 // TestSelectors lets objects enter and leave what the API server selects.
