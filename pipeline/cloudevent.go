@@ -36,9 +36,13 @@ func (e *encoder) event(list *attributes, record *sinks.Record, i *item) {
 	list.add("sequence", e.sequence(i))
 	if knative {
 		list.add("apiversion", i.ref.Resource.GroupVersion().String())
+	}
+	if i.delta != nil { // routers match attributes only
 		list.add("kind", record.Fields.Kind)
 		list.add("name", record.Fields.Name)
 		list.add("namespace", record.Fields.Namespace)
+	}
+	if knative {
 		list.flag("snapshot", i.delta.Snapshot)
 		list.flag("inferred", i.delta.Inferred)
 		list.flag("finalstateunknown", i.delta.FinalStateUnknown)

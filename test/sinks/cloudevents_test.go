@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -59,17 +60,17 @@ func eventCases(t *testing.T) []eventCase {
 	}
 	webPath := "/apis/apps/v1/namespaces/shop/deployments/web"
 	rolePath := "/apis/rbac.authorization.k8s.io/v1/clusterroles/ops: \"Küche\" 100 & more"
-	webExtensions := func(more map[string]any) map[string]any {
-		for name, value := range map[string]any{"apiversion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"} {
-			more[name] = value
-		}
-		return more
+	ofWeb := func(attributes map[string]any) map[string]any {
+		maps.Copy(attributes, map[string]any{"kind": "Deployment", "namespace": "shop", "name": "web"})
+		return attributes
 	}
+	ofRole := common("test/77/9/DELETED", "deleted", rolePath, "00000000000000000009")
+	maps.Copy(ofRole, map[string]any{"kind": "ClusterRole", "name": "ops: \"Küche\" 100 & more"})
 	return []eventCase{
 		{
 			delta:      &delta.Delta{Type: delta.Added, Resource: deployments, Object: object(web), Snapshot: true},
-			attributes: common("test/4f0c/236/ADDED", "added", webPath, "00000000000000000236"),
-			knative:    webExtensions(map[string]any{"type": "dev.knative.apiserver.resource.add", "snapshot": true}),
+			attributes: ofWeb(common("test/4f0c/236/ADDED", "added", webPath, "00000000000000000236")),
+			knative:    map[string]any{"type": "dev.knative.apiserver.resource.add", "apiversion": "apps/v1", "snapshot": true},
 			data:       `{"type":"ADDED","resource":{"group":"apps","version":"v1","resource":"deployments"},"object":` + web + `,"snapshot":true}`,
 			object:     web,
 		},
@@ -78,19 +79,18 @@ func eventCases(t *testing.T) []eventCase {
 				Type: delta.Modified, Resource: deployments, Object: object(web),
 				Difference: &delta.Difference{Known: true, OldResourceVersion: "235", Patch: []byte(`[{"op":"remove","path":"/spec/x"}]`)},
 			},
-			attributes: common("test/4f0c/236/MODIFIED", "modified", webPath, "00000000000000000236"),
-			knative:    webExtensions(map[string]any{"type": "dev.knative.apiserver.resource.update"}),
+			attributes: ofWeb(common("test/4f0c/236/MODIFIED", "modified", webPath, "00000000000000000236")),
+			knative:    map[string]any{"type": "dev.knative.apiserver.resource.update", "apiversion": "apps/v1"},
 			data:       `{"type":"MODIFIED","resource":{"group":"apps","version":"v1","resource":"deployments"},"object":` + web + `,"patch":[{"op":"remove","path":"/spec/x"}],"oldResourceVersion":"235"}`,
 			object:     web,
 		},
 		{
 			delta:      &delta.Delta{Type: delta.Deleted, Resource: roles, Object: object(role), Inferred: true, FinalStateUnknown: true},
-			attributes: common("test/77/9/DELETED", "deleted", rolePath, "00000000000000000009"),
+			attributes: ofRole,
 			knative: map[string]any{
 				"type":       "dev.knative.apiserver.resource.delete",
 				"subject":    "/apis/rbac.authorization.k8s.io/v1/namespaces//clusterroles/ops: \"Küche\" 100 & more",
-				"apiversion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "ops: \"Küche\" 100 & more",
-				"inferred": true, "finalstateunknown": true,
+				"apiversion": "rbac.authorization.k8s.io/v1", "inferred": true, "finalstateunknown": true,
 			},
 			data:   `{"type":"DELETED","resource":{"group":"rbac.authorization.k8s.io","version":"v1","resource":"clusterroles"},"object":` + role + `,"inferred":true,"finalStateUnknown":true}`,
 			object: role,
