@@ -3,6 +3,7 @@ package pipeline
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,10 +27,11 @@ type tenants struct {
 	latency time.Duration
 	spread  bool
 
-	mu    sync.Mutex
-	calls int
-	away  bool
-	took  map[string]time.Time // by name of the object
+	mu      sync.Mutex
+	calls   int
+	away    bool
+	took    map[string]time.Time // by name of the object
+	refused int                  // of perRecord
 }
 
 func (s *tenants) Deliver(ctx context.Context, batch []sinks.Record) error {
@@ -55,6 +57,9 @@ func (s *tenants) Deliver(ctx context.Context, batch []sinks.Record) error {
 			if !s.perRecord {
 				return errs[n]
 			}
+			s.mu.Lock()
+			s.refused++
+			s.mu.Unlock()
 		}
 	}
 	s.mu.Lock()
@@ -71,6 +76,12 @@ func (s *tenants) Deliver(ctx context.Context, batch []sinks.Record) error {
 }
 
 func (*tenants) Close(context.Context) error { return nil }
+
+func (s *tenants) refusals() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
+}
 
 // waits returns how long changes took to arrive, in order, and reports those that did not.
 func (s *tenants) waits(t testing.TB, sent map[string]time.Time) (waits []time.Duration) {
@@ -264,6 +275,51 @@ func TestRefusedForGoodWithoutALog(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Records that the sink refuses for good, while there is no room for their dead letters, leave room for the others. They wait in the
+// log, and become dead letters once there is room for them, without being sent again.
+func TestRefusedForGoodWithoutRoomForLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &tenants{bad: rejected, perRecord: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+		b, dead := newLogbook(), &letters{fail: errors.New("no room")}
+		p, stop := launch(sink, dead, func(o *Options) {
+			tenantLimits(100, 8)(o)
+			spilling(b, 512<<10, 1<<30)(o)
+		})
+		defer stop()
+		endCommits := b.commits(p, 200*time.Millisecond)
+		defer endCommits()
+		const bad = 60
+		mustTake(t, p, change(t, "first", 100)) // else it could be the sink that fails
+		drain(t, p)
+		for n := range bad {
+			mustTake(t, p, largeChange(t, fmt.Sprint("bad-", n), n+1, 40<<10))
+		}
+		sent := takeGood(t, p, 20*50)
+		time.Sleep(10 * time.Second)
+		if waits := sink.waits(t, sent); waits[len(waits)-1] > 5*time.Second {
+			t.Error("that is too late")
+		}
+		before := sink.refusals()
+		dead.mu.Lock()
+		dead.fail = nil
+		dead.mu.Unlock()
+		time.Sleep(time.Minute)
+		endCommits()
+		settled(t, p, b)
+		if n := len(dead.ids()); n != bad {
+			t.Errorf("%d dead letters, want %d", n, bad)
+		}
+		if n := sink.refusals(); before != bad || n != bad {
+			t.Errorf("%d records were refused, and %d in the end, want %d", before, n, bad)
+		}
+		for _, letter := range dead.got {
+			if letter.Attempts != 1 || letter.First.IsZero() || letter.Reason != string(sinks.ReasonTooLarge) {
+				t.Errorf("%s: %d attempts, the first at %v, reason %s", letter.Record.ID, letter.Attempts, letter.First, letter.Reason)
+			}
+		}
+	})
 }
 
 func rejected(context.Context) error {

@@ -71,11 +71,11 @@ func (p *Pipeline) parkHead(o *objectQueue) int64 {
 		return 0
 	}
 	i := o.items[0]
-	if i.notice() || !i.logged || i.seq >= p.log.written || i.final != nil {
+	if i.notice() || !i.logged || i.seq >= p.log.written {
 		return 0
 	}
 	o.parked = append([]parked{p.unload(i)}, o.parked...)
-	o.attempts, o.failed = i.attempts, i.failed
+	o.attempts, o.failed, o.final = i.attempts, i.failed, i.final
 	o.items = nil
 	return i.size
 }
@@ -161,8 +161,8 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 	for n, e := range entries {
 		i := p.logged(e)
 		if n == 0 && !o.failed.IsZero() { // the log has an earlier count
-			i.attempts, i.failed = o.attempts, o.failed
-			o.attempts, o.failed = 0, time.Time{}
+			i.attempts, i.failed, i.final = o.attempts, o.failed, o.final
+			o.attempts, o.failed, o.final = 0, time.Time{}, nil
 		}
 		p.budget.memory += i.size - parkedSize
 		p.backlog.insertArrival(i)
