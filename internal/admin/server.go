@@ -51,8 +51,13 @@ func Listen(ctx context.Context, address string, metrics prometheus.Gatherer, pr
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "kubeferry: /metrics /healthz /livez /readyz /status")
 	})
-	return &Server{listener: listener, server: &http.Server{
-		Handler:           mux,
+	return &Server{listener: listener, server: NewHTTPServer(mux, logger)}, nil
+}
+
+// NewHTTPServer returns a server with time-outs and a bound on its connections.
+func NewHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
@@ -60,7 +65,7 @@ func Listen(ctx context.Context, address string, metrics prometheus.Gatherer, pr
 		MaxHeaderBytes:    16 << 10,
 		ConnState:         new(connections).changed,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-	}}, nil
+	}
 }
 
 func probe(check func() error) http.HandlerFunc {

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeferry/kubeferry/internal/admin"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/source"
 )
@@ -29,11 +30,18 @@ const (
 	deadLettersPath = "/deadletters"
 	// deadLetterChunk is how much is read at once.
 	deadLetterChunk = 1 << 20
+	// maxReads is how many answers with dead letters are in memory at once, and readTimeout is how long a client may take for one.
+	maxReads    = 2
+	readTimeout = 5 * time.Second
+	// maxRequest bounds the body of a request, which has the numbers of the dead letters of a chunk.
+	maxRequest = 1 << 20
 )
 
-// control serves the socket.
+// control serves the socket. Its clients hold up each other at most: connections, time and memory have bounds.
 type control struct {
 	server  *http.Server
+	dead    *checkpoint.DeadLetters
+	reads   chan struct{} // has a value for each answer with dead letters
 	serving sync.WaitGroup
 	logger  *slog.Logger
 }
@@ -41,14 +49,12 @@ type control struct {
 // serveControl listens. Where the file system has no sockets, the exporter runs without.
 func serveControl(ctx context.Context, stateDir string, dead *checkpoint.DeadLetters, sources []*source.Source, logger *slog.Logger) *control {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+deadLettersPath, func(w http.ResponseWriter, r *http.Request) { readDeadLetters(w, r, dead) })
-	mux.HandleFunc("DELETE "+deadLettersPath, func(w http.ResponseWriter, r *http.Request) { removeDeadLetters(w, r, dead) })
+	c := &control{server: admin.NewHTTPServer(mux, logger), dead: dead, reads: make(chan struct{}, maxReads), logger: logger}
+	mux.HandleFunc("GET "+deadLettersPath, c.readDeadLetters)
+	mux.HandleFunc("DELETE "+deadLettersPath, c.removeDeadLetters)
 	demand := &snapshots{sources: sources}
 	mux.HandleFunc("GET "+snapshotsPath, demand.serve)
 	mux.HandleFunc("POST "+snapshotsPath, demand.serve)
-	c := &control{logger: logger, server: &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-	}}
 	path := filepath.Join(stateDir, socketName)
 	_ = os.Remove(path) // of a process that was killed: the state directory is locked, so no other one serves it
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
@@ -70,32 +76,42 @@ func serveControl(ctx context.Context, stateDir string, dead *checkpoint.DeadLet
 func (c *control) close(ctx context.Context) {
 	if err := c.server.Shutdown(ctx); err != nil {
 		c.logger.Warn("close the socket in the state directory", "err", err)
+		_ = c.server.Close()
 	}
 	c.serving.Wait()
 }
 
-func readDeadLetters(w http.ResponseWriter, r *http.Request, dead *checkpoint.DeadLetters) {
-	from, err := strconv.ParseUint(r.FormValue("from"), 10, 64)
+func (c *control) readDeadLetters(w http.ResponseWriter, r *http.Request) {
+	select {
+	case c.reads <- struct{}{}:
+		defer func() { <-c.reads }()
+	case <-r.Context().Done():
+		return
+	}
+	from, err := strconv.ParseUint(r.URL.Query().Get("from"), 10, 64)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	letters, err := dead.Read(r.Context(), from, deadLetterChunk)
+	letters, err := c.dead.Read(r.Context(), from, deadLetterChunk)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout))
 	_ = json.NewEncoder(w).Encode(letters) // the client went away
 }
 
-func removeDeadLetters(w http.ResponseWriter, r *http.Request, dead *checkpoint.DeadLetters) {
+func (c *control) removeDeadLetters(w http.ResponseWriter, r *http.Request) {
 	var seqs []uint64
-	err := json.NewDecoder(r.Body).Decode(&seqs)
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&seqs)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if err := dead.Remove(r.Context(), seqs); err != nil {
+	err = c.dead.Remove(r.Context(), seqs)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // a commit may take long
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,9 +16,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -136,5 +141,94 @@ func TestDeadLettersUpToABound(t *testing.T) {
 	waiting(0)
 	if stats := p.Stats(); stats.Restored != 5 || stats.Dead[string(sinks.ReasonTooLarge)] != 5 {
 		t.Errorf("got %+v", stats.Counts)
+	}
+}
+
+// Clients of the socket that send half a request, a request without an end, or do not read the answer, are given up, and hold up
+// neither others for long nor the pipeline.
+func TestHeldSocket(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, p, _ := runningState(t, dir, 64<<20)
+	letter := fmt.Appendf(nil, "%q", strings.Repeat("x", 4<<20))
+	for range 3 {
+		if err := s.dead.Write(t.Context(), letter); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send := func(request string) net.Conn {
+		t.Helper()
+		conn, err := newRunning(dir).dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	const end = " HTTP/1.1\r\nHost: x\r\n"
+	first := send("GET /deadletters?from=0" + end)
+	for range 100 {
+		send("GET /deadletters?from=0" + end)
+	}
+	if err := first.SetReadDeadline(time.Now().Add(4 * time.Second)); err != nil { // before its request is given up
+		t.Fatal(err)
+	}
+	if n, err := first.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest of too many connections is open: %d, %v", n, err)
+	}
+	var slow []net.Conn
+	for range maxReads {
+		slow = append(slow, send("GET /deadletters?from=0"+end+"\r\n"))
+	}
+	endless := send("DELETE /deadletters" + end + "Transfer-Encoding: chunked\r\n\r\n")
+	ended := make(chan error, 1)
+	go func() {
+		numbers := strings.Repeat("1,", 1<<14)
+		for written := 0; ; written += len(numbers) {
+			if _, err := fmt.Fprintf(endless, "%x\r\n%s%s\r\n", len(numbers)+1-min(1, written), "["[min(1, written):], numbers); err != nil {
+				ended <- err
+				return
+			}
+			if written > 64<<20 {
+				ended <- nil
+				return
+			}
+		}
+	}()
+	if err := <-ended; err == nil {
+		t.Error("a request of 64 MiB was read")
+	}
+
+	letters, err := OpenDeadLetters(t.Context(), dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer letters.Close()
+	read, err := letters.Read(t.Context(), 0)
+	if err != nil || len(read) != 1 || !bytes.Equal(read[0].Letter, letter) {
+		t.Fatalf("%d letters, %v", len(read), err)
+	}
+	for _, conn := range slow {
+		if n, err := io.Copy(io.Discard, conn); n >= int64(len(letter)) {
+			t.Errorf("who read nothing for %v got %d bytes, %v", readTimeout, n, err)
+		}
+	}
+	object, err := delta.NewObject([]byte(`{"metadata":{"name":"o","namespace":"ns","uid":"u","resourceVersion":"1"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := &delta.Delta{Type: delta.Added, Resource: schema.GroupVersionResource{Version: "v1", Resource: "things"}, Watch: "w", Object: object}
+	ticket, err := p.Reserve(t.Context(), change, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Take(ticket)
+	for deadline := time.Now().Add(20 * time.Second); p.Stats().Dead[string(sinks.ReasonTooLarge)] != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the pipeline stands still: %+v", p.Stats().Counts)
+		}
 	}
 }

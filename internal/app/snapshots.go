@@ -21,13 +21,12 @@ const snapshotsPath = "/snapshots"
 // snapshots serves requests for snapshots on demand.
 type snapshots struct {
 	sources []*source.Source
-	mu      sync.Mutex // one request at a time: it checks all watches before it begins with one
+	mu      sync.Mutex // one begins snapshots at a time: it checks all watches before it begins with one
 }
 
 func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
-	pipeline, from, resource := r.FormValue("pipeline"), r.FormValue("source"), r.FormValue("resource")
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	query := r.URL.Query()
+	pipeline, from, resource := query.Get("pipeline"), query.Get("source"), query.Get("resource")
 	var chosen []*source.Source
 	for _, one := range s.sources {
 		if from == "" || from == one.Name() {
@@ -35,7 +34,7 @@ func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if r.Method == http.MethodPost {
-		if err := requestSnapshots(chosen, pipeline, resource); err != nil {
+		if err := s.request(chosen, pipeline, resource); err != nil {
 			http.Error(w, err.Error()+describe(chosen, pipeline, resource), http.StatusConflict)
 			return
 		}
@@ -43,7 +42,9 @@ func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(statuses(chosen, pipeline, resource)) // the client went away
 }
 
-func requestSnapshots(chosen []*source.Source, pipeline, resource string) error {
+func (s *snapshots) request(chosen []*source.Source, pipeline, resource string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, try := range []bool{true, false} { // all of them, or none
 		watches := 0
 		for _, one := range chosen {
