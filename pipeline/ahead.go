@@ -21,18 +21,51 @@ import (
 // maxDraws is how many candidates of suspect namespaces are passed over for one of another.
 const maxDraws = 32
 
-// maxScanned bounds the objects of which the numbers of candidates are kept; each takes about 40 bytes.
-const maxScanned = 50_000
+// scanBytes is how much of the log is scanned at most before the next candidate is chosen.
+const scanBytes = 8 << 20
+
+// maxFirsts is of how many objects of a namespace, and twice that, the numbers are kept: whoever fills the log with objects of
+// one namespace takes neither the memory nor the place of others.
+const maxFirsts = 1000
 
 // scan is what is known of the log beyond the cursor. Only the reader of the log uses it.
 type scan struct {
 	// end is up to where the log was scanned.
 	end uint64
-	// firsts are the first deltas of objects there, and the first notices of watches.
+	// firsts are the first deltas of objects there, and the first notices of watches, and kept is how many there are of each namespace.
 	firsts []scanned
-	// seen has a hash of each object there, and of each watch with a notice.
-	seen map[uint64]struct{}
+	kept   map[string]int
+	// seen has two bits for each object there, and for each watch with a notice. Who shares them with others is no candidate.
+	seen *[1 << 17]uint64
 	seed maphash.Seed
+}
+
+// mark takes note of an object or a watch, and reports whether it was noted before.
+func (s *scan) mark(what any) (before bool) {
+	before = true
+	s.bits(what, func(word *uint64, bit uint64) {
+		before = before && *word&bit != 0
+		*word |= bit
+	})
+	return before
+}
+
+func (s *scan) marked(what any) bool {
+	marked := true
+	s.bits(what, func(word *uint64, bit uint64) { marked = marked && *word&bit != 0 })
+	return marked
+}
+
+// bits calls f with the two bits of an object or a watch.
+func (s *scan) bits(what any, f func(word *uint64, bit uint64)) {
+	hash := maphash.Comparable(s.seed, what)
+	for _, half := range []uint64{hash >> 32, hash & math.MaxUint32} {
+		f(&s.seen[half/64%uint64(len(s.seen))], 1<<(half%64))
+	}
+}
+
+func newScan(from uint64) scan {
+	return scan{end: from, kept: map[string]int{}, seen: new([1 << 17]uint64), seed: maphash.MakeSeed()}
 }
 
 type scanned struct {
@@ -52,15 +85,12 @@ func (s *scan) note(entries []delta.Entry, written uint64, taken map[uint64]bool
 			continue
 		}
 		i := newItem(e)
-		watch, object := maphash.Comparable(s.seed, i.watch), maphash.Comparable(s.seed, i.ref)
-		_, seen := s.seen[object]
-		_, behindNotice := s.seen[watch]
-		s.seen[object] = struct{}{}
-		if i.notice() {
-			s.seen[watch] = struct{}{}
+		behindNotice := s.marked(i.watch)
+		if seen := s.mark(i.ref); !seen && !behindNotice && e.Unsendable == "" {
+			s.keep(scanned{e.Seq, i.turn()})
 		}
-		if !seen && !behindNotice && e.Unsendable == "" {
-			s.firsts = append(s.firsts, scanned{e.Seq, i.turn()})
+		if i.notice() {
+			s.mark(i.watch)
 		}
 	}
 	if len(entries) == 0 || entries[len(entries)-1].Seq >= written {
@@ -68,10 +98,28 @@ func (s *scan) note(entries []delta.Entry, written uint64, taken map[uint64]bool
 	}
 }
 
+// keep adds a candidate. Of a namespace with too many, every second one is forgotten.
+func (s *scan) keep(one scanned) {
+	s.firsts = append(s.firsts, one)
+	s.kept[one.namespace]++
+	if s.kept[one.namespace] <= 2*maxFirsts {
+		return
+	}
+	odd := false
+	s.firsts = slices.DeleteFunc(s.firsts, func(other scanned) bool {
+		if other.namespace != one.namespace {
+			return false
+		}
+		odd = !odd
+		return odd
+	})
+	s.kept[one.namespace] /= 2
+}
+
 // lookAhead finds the next candidate, if one is needed.
 func (p *Pipeline) lookAhead(ctx context.Context) error {
 	s := &p.scan
-	for ctx.Err() == nil {
+	for left := scanBytes; ctx.Err() == nil; left -= readChunk {
 		p.mu.Lock()
 		l := &p.log
 		cursor, written := l.cursor, l.written
@@ -87,9 +135,9 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 			return nil
 		}
 		if s.end <= cursor || rescan { // all of it was read meanwhile, or what is behind a notice may be sent
-			*s = scan{end: cursor, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
+			*s = newScan(cursor)
 		}
-		if s.end >= written || len(s.seen) >= maxScanned {
+		if s.end >= written || left <= 0 && len(s.firsts) > 0 {
 			return p.chooseCandidate(cursor)
 		}
 		entries, err := p.options.Log.Read(s.end, readChunk)
@@ -108,13 +156,16 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 func (p *Pipeline) chooseCandidate(cursor uint64) error {
 	s := &p.scan
 	passed, _ := slices.BinarySearchFunc(s.firsts, cursor, func(e scanned, cursor uint64) int { return cmp.Compare(e.seq, cursor) })
+	for _, one := range s.firsts[:passed] {
+		s.kept[one.namespace]--
+	}
 	s.firsts = s.firsts[passed:]
 	for len(s.firsts) > 0 {
 		at := p.draw()
 		if at < 0 {
 			return nil
 		}
-		seq := s.firsts[at].seq
+		seq, namespace := s.firsts[at].seq, s.firsts[at].namespace
 		entries, err := p.options.Log.Read(seq, 1)
 		if err != nil {
 			return err
@@ -133,6 +184,7 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 			}
 		}
 		s.firsts = slices.Delete(s.firsts, at, at+1)
+		s.kept[namespace]--
 	}
 	return nil
 }

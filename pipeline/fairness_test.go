@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -274,6 +276,66 @@ func TestRefusedForGoodWithoutALog(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Changes of others are found in the log, and tried, though a tenant's objects that the sink refuses lie before them in any number.
+func TestManyRefusedObjectsInTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &tenants{bad: refuse, away: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+		b := newLogbook()
+		p, stop := launch(sink, &letters{}, func(o *Options) {
+			tenantLimits(100, 8)(o)
+			spilling(b, 512<<10, 1<<30)(o)
+		})
+		defer stop()
+		endCommits := b.commits(p, 200*time.Millisecond)
+		defer endCommits()
+		const bad, good = 52_000, 50
+		for n := range bad {
+			mustTake(t, p, changeIn(t, "bad", fmt.Sprint("bad-", n), n+1))
+		}
+		for n := range good {
+			mustTake(t, p, changeIn(t, "good", fmt.Sprint("good-", n), bad+n+1))
+		}
+		time.Sleep(time.Minute)
+		sink.mu.Lock()
+		sink.away = false
+		sink.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		if len(sink.took) < good-3 { // a scan may take one object for another
+			t.Errorf("%d of %d good changes arrived; %+v", len(sink.took), good, p.Stats().Counts)
+		}
+	})
+}
+
+// However much of the log is looked at, what is kept of it is bounded, and has the first delta of each object of a small namespace.
+func TestScanIsBounded(t *testing.T) {
+	s := newScan(0)
+	var entries []delta.Entry
+	const many, few = 20_000, 10
+	for n := range many + few {
+		d := changeIn(t, "many", fmt.Sprint("o-", n), n+1)
+		if n%(many/few) == 7 {
+			d = changeIn(t, "few", fmt.Sprint("o-", n), n+1)
+		}
+		entries = append(entries, delta.Entry{Seq: uint64(2 * n), Delta: d}, delta.Entry{Seq: uint64(2*n + 1), Delta: d})
+	}
+	s.note(entries, math.MaxUint64, nil)
+	found := map[string]int{}
+	for n, one := range s.firsts {
+		found[one.namespace]++
+		if one.seq%2 != 0 || n > 0 && one.seq <= s.firsts[n-1].seq {
+			t.Fatalf("%d is not a first one, or not in order", one.seq)
+		}
+	}
+	if n := found["many"]; n < maxFirsts || n > 2*maxFirsts || found["few"] < few-1 || !maps.Equal(found, s.kept) {
+		t.Errorf("got %v, counted as %v", found, s.kept)
+	}
+	if first, last := s.firsts[0].seq, s.firsts[len(s.firsts)-1].seq; first > many/10 || last < 2*many-many/10 {
+		t.Errorf("only what is between %d and %d is kept", first, last)
 	}
 }
 
