@@ -35,10 +35,19 @@ func TestDocs(t *testing.T) {
 		t.Error("docs/sinks.md shows another verify than verify_test.go has")
 	}
 
-	for _, name := range []string{
-		"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/consumers.md", "docs/filters.md", "docs/formats.md", "docs/operations.md",
-		"docs/performance.md", "docs/security.md", "docs/sinks.md", "docs/transforms.md",
-	} {
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents := read(t, filepath.Join(root, "docs", "README.md"))
+	for _, page := range append(pages, filepath.Join(root, "README.md"), filepath.Join(root, "CHANGELOG.md"), filepath.Join(root, "CONTRIBUTING.md")) {
+		name, err := filepath.Rel(root, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if base := filepath.Base(page); filepath.Dir(name) == "docs" && base != "README.md" && !strings.Contains(contents, "]("+base+")") {
+			t.Errorf("docs/README.md does not point to %s", base)
+		}
 		for n, part := range strings.Split(read(t, filepath.Join(root, name)), "](") {
 			target, _, _ := strings.Cut(part, ")")
 			target, _, _ = strings.Cut(target, "#")

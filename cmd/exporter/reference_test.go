@@ -1,0 +1,218 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubeferry/kubeferry/internal/config"
+)
+
+var update = flag.Bool("update", false, "write docs/configuration.md")
+
+// jsonSchema is the part of a JSON Schema that the reference shows.
+type jsonSchema struct {
+	Description          string
+	Type                 any
+	Pattern              string
+	Enum                 []any
+	Default              any
+	AnyOf                []jsonSchema
+	Items                *jsonSchema
+	Properties           map[string]jsonSchema
+	AdditionalProperties json.RawMessage
+	Required             []string
+}
+
+// TestConfigurationPage: docs/configuration.md is what the schema says. `go test ./cmd/exporter -update` writes it.
+func TestConfigurationPage(t *testing.T) {
+	raw, err := config.Schema(kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole jsonSchema
+	if err := json.Unmarshal(raw, &whole); err != nil {
+		t.Fatal(err)
+	}
+	const path = "../../docs/configuration.md"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- what follows is made from the schema -->\n", "<!-- end -->\n"
+	before, rest, found := strings.Cut(string(page), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatal("the page has no place for the reference")
+	}
+	want := before + begin + reference(whole) + end + after
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if want != string(page) {
+		t.Error("docs/configuration.md is not what the schema says: run go test ./cmd/exporter -update")
+	}
+}
+
+// reference returns a section for each block at the top of the file and for each kind of sink.
+func reference(whole jsonSchema) string {
+	var page strings.Builder
+	section := func(title, about string, rows []row) {
+		fmt.Fprintf(&page, "\n## %s\n\n", title)
+		if about != "" {
+			fmt.Fprintf(&page, "%s.\n\n", sentence(about))
+		}
+		page.WriteString("| key | value | default | meaning |\n|---|---|---|---|\n")
+		for _, r := range rows {
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", r.key, r.value, r.standard, r.meaning)
+		}
+	}
+	var top []row
+	for _, name := range []string{"cluster", "stateDir"} {
+		top = append(top, rowOf(name, whole.Properties[name], slices.Contains(whole.Required, name)))
+	}
+	section("The top of the file", "", top)
+	order := []string{"sources", "pipelines", "sinks"}
+	for _, name := range slices.Sorted(maps.Keys(whole.Properties)) {
+		if !slices.Contains(order, name) && len(whole.Properties[name].Properties) > 0 {
+			order = append(order, name)
+		}
+	}
+	for _, name := range order {
+		block := whole.Properties[name]
+		if name == "sinks" {
+			sinkSections(block, section)
+		} else if block.Items != nil {
+			section("`"+name+"`, a list", block.Description, rowsOf("", *block.Items))
+		} else {
+			section("`"+name+"`", block.Description, rowsOf("", block))
+		}
+	}
+	return page.String()
+}
+
+// sinkSections adds the keys that all kinds of sink have, and then the others of each kind.
+func sinkSections(list jsonSchema, section func(title, about string, rows []row)) {
+	kinds := map[string][]row{}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(list.Items.Properties)) {
+		if kind := list.Items.Properties[name]; len(kind.Properties) > 0 {
+			names, kinds[name] = append(names, name), rowsOf("", kind)
+		}
+	}
+	common := []row{rowOf("name", list.Items.Properties["name"], true)}
+	for _, r := range slices.Clone(kinds[names[0]]) {
+		var standards []string
+		all := true
+		for _, name := range names {
+			n := slices.IndexFunc(kinds[name], func(other row) bool {
+				return other.key == r.key && other.meaning == r.meaning && other.value == r.value
+			})
+			if n < 0 {
+				all = false
+				break
+			}
+			standards = append(standards, kinds[name][n].standard)
+		}
+		if !all {
+			continue
+		}
+		if len(slices.Compact(slices.Clone(standards))) > 1 {
+			for n, name := range names {
+				standards[n] = name + " " + standards[n]
+			}
+			r.standard = strings.Join(standards, ", ")
+		}
+		common = append(common, row{"<kind>." + r.key, r.value, r.standard, r.meaning})
+		for _, name := range names {
+			kinds[name] = slices.DeleteFunc(kinds[name], func(other row) bool { return other.key == r.key })
+		}
+	}
+	section("`sinks`, a list", "each has a name and one of "+strings.Join(names, ", ")+"; every kind takes these keys", common)
+	for _, name := range names {
+		if len(kinds[name]) > 0 {
+			section("`sinks[]."+name+"`", "", kinds[name])
+		}
+	}
+}
+
+type row struct{ key, value, standard, meaning string }
+
+// rowsOf returns the keys of a block, those that are required first.
+func rowsOf(prefix string, block jsonSchema) (rows []row) {
+	names := slices.SortedFunc(maps.Keys(block.Properties), func(a, b string) int {
+		first := func(name string) int { return slices.Index([]string{"name"}, name) }
+		return cmp.Or(cmp.Compare(first(b), first(a)), strings.Compare(a, b))
+	})
+	for _, required := range []bool{true, false} {
+		for _, name := range names {
+			if slices.Contains(block.Required, name) != required {
+				continue
+			}
+			key := block.Properties[name]
+			rows = append(rows, rowOf(prefix+name, key, required))
+			rows = append(rows, rowsOf(prefix+name+".", key)...)
+			if key.Items != nil && len(key.Items.Properties) > 0 {
+				rows = append(rows, rowsOf(prefix+name+"[].", *key.Items)...)
+			}
+		}
+	}
+	return rows
+}
+
+func rowOf(key string, s jsonSchema, required bool) row {
+	standard := ""
+	switch {
+	case required:
+		standard = "required"
+	case s.Default != nil:
+		standard = fmt.Sprintf("`%v`", s.Default)
+	}
+	return row{key, value(s), standard, strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(sentence(s.Description))}
+}
+
+// value says what a key takes.
+func value(s jsonSchema) string {
+	switch {
+	case len(s.Enum) > 0:
+		var values []string
+		for _, v := range s.Enum {
+			values = append(values, fmt.Sprintf("`%v`", v))
+		}
+		return strings.Join(values, ", ")
+	case s.Items != nil && len(s.Items.Properties) > 0:
+		return "list"
+	case s.Items != nil:
+		return "list of " + value(*s.Items)
+	case len(s.Properties) > 0:
+		return "block"
+	case strings.Contains(s.Pattern, "KMGTPE"):
+		return "size"
+	case strings.Contains(s.Pattern, "ns|us"):
+		return "time"
+	case len(s.AnyOf) > 0:
+		return value(s.AnyOf[0])
+	case s.Type == "object":
+		return "map"
+	default:
+		return fmt.Sprint(s.Type)
+	}
+}
+
+// sentence begins with a capital, unless it begins with a word of the file.
+func sentence(text string) string {
+	text = strings.TrimSpace(text)
+	if text == "" || strings.Contains(strings.Fields(text)[0], ":") {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
