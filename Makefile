@@ -92,6 +92,7 @@ clean: ## Remove what was built in the tree
 
 notes:
 	@[ -n "$(RACE)" ] || { echo "NOTE: no C compiler, so the race detector is off"; [ "$$CI" != true ]; }
+	@command -v chromium >/dev/null || { echo "NOTE: no chromium, so the page is not tested"; [ "$$CI" != true ]; }
 	@command -v java >/dev/null || { echo "NOTE: no java, so a stand-in (kfake) takes the place of Kafka"; [ "$$CI" != true ]; }
 
 $(GOLANGCI_LINT):

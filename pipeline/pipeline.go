@@ -148,6 +148,9 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 // Name of the pipeline.
 func (p *Pipeline) Name() string { return p.options.Name }
 
+// SinkName is the name of the pipeline's sink.
+func (p *Pipeline) SinkName() string { return p.options.SinkName }
+
 // Run delivers until ctx ends, and returns when no delivery is under way.
 func (p *Pipeline) Run(ctx context.Context) {
 	defer p.backlog.queue.ShutDown()

@@ -11,6 +11,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // State is what a watch is doing.
@@ -41,12 +43,27 @@ type WatchStatus struct {
 	Position string `json:"position,omitempty"`
 	// LastActivity is when the API server last sent anything, bookmarks included.
 	LastActivity time.Time `json:"lastActivity,omitzero"`
-	// Blocked is set while a pipeline's full backlog stalls this watch.
-	Blocked bool `json:"blocked"`
+	// Blocked is set while a pipeline's full backlog stalls this watch, since BlockedSince.
+	Blocked      bool      `json:"blocked"`
+	BlockedSince time.Time `json:"blockedSince,omitzero"`
 	// Ready is set if the watch has read its state, its resource does not exist, or a full backlog stalls it; but not while
 	// the API server forbids the watch.
 	Ready bool `json:"ready"`
+	// Gaps counts the gap records of this run, and LastGaps are the last few, the newest first.
+	Gaps     int         `json:"gaps"`
+	LastGaps []GapStatus `json:"lastGaps,omitempty"`
 }
+
+// GapStatus is a gap record that was handed to the pipelines.
+type GapStatus struct {
+	Time   time.Time `json:"time"`
+	From   string    `json:"from"` // resource versions; empty if not known
+	To     string    `json:"to"`
+	Reason string    `json:"reason"`
+}
+
+// maxLastGaps bounds WatchStatus.LastGaps.
+const maxLastGaps = 5
 
 // blockedAfter is how long a handler may take before its watch counts as blocked.
 const blockedAfter = time.Second
@@ -180,6 +197,16 @@ func (h *health) active(at time.Time, position string, known int) {
 	h.mu.Unlock()
 }
 
+// gap records a gap record.
+func (h *health) gap(g *delta.Gap) {
+	h.metrics.gaps.Inc()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.current.Gaps++
+	last := append([]GapStatus{{g.Observed, g.From, g.To, g.Reason}}, h.current.LastGaps...)
+	h.current.LastGaps = last[:min(len(last), maxLastGaps)] // a new array: status returned the old one
+}
+
 // handOver calls the handler, and records since when, so that status can report a handler that blocks.
 func (h *health) handOver(ctx context.Context, at time.Time, call func(context.Context) error) error {
 	h.mu.Lock()
@@ -196,7 +223,9 @@ func (h *health) status() WatchStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	status := h.current
-	status.Blocked = !h.handing.IsZero() && time.Since(h.handing) > blockedAfter
+	if status.Blocked = !h.handing.IsZero() && time.Since(h.handing) > blockedAfter; status.Blocked {
+		status.BlockedSince = h.handing
+	}
 	status.Ready = h.complete || status.State == StateMissing || status.Blocked
 	if h.forbidden != nil {
 		status.State, status.Error, status.Ready = StateFailing, cmp.Or(status.Error, h.forbidden.Error()), false

@@ -138,13 +138,13 @@ func (w *watcher) gap(ctx context.Context, to, reason string) error {
 }
 
 func (w *watcher) sendGap(ctx context.Context, to, reason string, record func()) error {
-	w.metrics.gaps.Inc()
 	w.at = time.Now()
 	w.lastGap = &delta.Gap{
 		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace,
 		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector,
 		From: w.state.Position, To: to, Reason: reason, Unclean: w.state.Unclean || w.state.Uncertain != "", Observed: w.at,
 	}
+	w.health.gap(w.lastGap)
 	w.logger.Warn("a gap record is sent: of the history between two resource versions, something may be missing",
 		"from", w.lastGap.From, "to", to, "reason", reason)
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error { // an error means that ctx has ended

@@ -101,7 +101,8 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		socket := serveControl(ctx, loaded.StateDir, state.dead, sources, logger)
 		running.onStop("socket in the state directory", socket.close)
 	}
-	health.running.Store(&parts{sources, opened, pipelines, state})
+	rates := newRates(pipelines)
+	health.running.Store(&parts{sources, opened, pipelines, state, rates})
 	if replica != nil {
 		if err := replica.serve(ctx, state.store); err != nil {
 			return err
@@ -133,6 +134,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		watching.Go(func() { s.Run(ctx) })
 	}
 	watching.Go(func() { returnMemory(ctx) })
+	watching.Go(func() { rates.run(ctx) })
 	if ready != nil {
 		watching.Go(func() { health.whenReady(ctx, ready) })
 	}

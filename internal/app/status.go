@@ -37,10 +37,11 @@ type parts struct {
 	sinks     map[string]OpenSink
 	pipelines []*pipeline.Pipeline
 	state     *state
+	rates     *rates
 }
 
 func (h *health) probes() admin.Probes {
-	return admin.Probes{Healthy: h.healthy, Ready: h.ready, Status: func() any { return h.status() }}
+	return admin.Probes{Healthy: h.healthy, Ready: h.ready, Status: func(rates bool) any { return h.status(rates) }}
 }
 
 func (h *health) healthy() error {
@@ -117,6 +118,9 @@ type status struct {
 	Version string    `json:"version"`
 	Cluster string    `json:"cluster"`
 	Started time.Time `json:"started"`
+	Now     time.Time `json:"now"`
+	// Problems are what needs attention, in words.
+	Problems []string `json:"problems"`
 	// Replica is this process among those that share a Lease; nil without leaderElection.
 	Replica *replicaStatus `json:"replica,omitempty"`
 	// StateError is why the state directory cannot be written, if so.
@@ -129,13 +133,17 @@ type status struct {
 
 type pipelineStatus struct {
 	Name string `json:"name"`
+	Sink string `json:"sink"`
 	pipeline.Stats
 	// Gate is "open", or "closed" while the sink as a whole fails.
 	Gate string `json:"gate"`
+	// Rates are those of the last minutes, if they were requested.
+	Rates *pipelineRates `json:"rates,omitempty"`
 }
 
-func (h *health) status() status {
-	s := status{Version: h.version, Cluster: h.cluster, Started: h.started}
+func (h *health) status(rates bool) (s status) {
+	s = status{Version: h.version, Cluster: h.cluster, Started: h.started, Now: time.Now()}
+	defer func() { s.Problems = problems(&s) }()
 	if replica := h.replica.Load(); replica != nil {
 		s.Replica = replica.status()
 	}
@@ -154,11 +162,60 @@ func (h *health) status() status {
 		s.Watches = append(s.Watches, from.Status()...)
 	}
 	for _, p := range running.pipelines {
-		one := pipelineStatus{Name: p.Name(), Stats: p.Stats(), Gate: "open"}
+		one := pipelineStatus{Name: p.Name(), Sink: p.SinkName(), Stats: p.Stats(), Gate: "open"}
 		if !one.GateOpen {
 			one.Gate = "closed"
+		}
+		if rates {
+			one.Rates = running.rates.of(p)
 		}
 		s.Pipelines = append(s.Pipelines, one)
 	}
 	return s
+}
+
+// oldAfter is how long a change may wait before that is a problem; the alert has the same.
+const oldAfter = 5 * time.Minute
+
+// problems lists what needs attention.
+func problems(s *status) []string {
+	found := []string{} // not null in JSON
+	add := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	if s.StateError != "" {
+		add("%s", s.StateError)
+	}
+	if r := s.Replica; r != nil {
+		switch {
+		case r.Error != "":
+			add("replica: %s", r.Error)
+		case r.Role == "leader" && !r.Delivering:
+			add("the Lease could not be renewed in time: deliveries pause")
+		case r.Role == "leader" && r.StandbysInSync == 0:
+			add("no standby has the leader's state")
+		case r.Role == "standby" && !r.InSync:
+			add("this standby does not have the leader's state")
+		}
+	}
+	for _, w := range s.Watches {
+		switch {
+		case w.Blocked:
+			add("%v: held back by a full backlog", notReady(&w))
+		case !w.Ready || w.State == source.StateFailing || w.State == source.StateRefused:
+			add("%v", notReady(&w))
+		}
+	}
+	for _, p := range s.Pipelines {
+		switch {
+		case p.Gate == "closed":
+			add("pipeline %q: sink %s fails: %s", p.Name, p.Sink, p.LastError)
+		case !p.Oldest.IsZero() && s.Now.Sub(p.Oldest) > oldAfter:
+			add("pipeline %q: a change has waited for %v", p.Name, s.Now.Sub(p.Oldest).Truncate(time.Minute))
+		}
+	}
+	if d := s.DeadLetters; d != nil && d.Full {
+		add("no room for dead letters: replay them, or raise deadLetters.maxBytes")
+	} else if d != nil && d.Entries > 0 {
+		add("dead letters: %d, until `exporter replay` sends them", d.Entries)
+	}
+	return found
 }
