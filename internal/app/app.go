@@ -98,7 +98,8 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	}
 	if state.dead != nil {
 		registerDeadLetters(registry, state.dead)
-		socket := serveControl(ctx, loaded.StateDir, state.dead, sources, logger)
+		trace := &tracer{config: loaded, cluster: cluster, client: client, sources: sources, pipelines: pipelines, dead: state.dead, key: key}
+		socket := serveControl(ctx, loaded.StateDir, trace, logger)
 		running.onStop("socket in the state directory", socket.close)
 	}
 	rates := newRates(pipelines)

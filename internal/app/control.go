@@ -18,7 +18,6 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/admin"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
-	"github.com/kubeferry/kubeferry/source"
 )
 
 // A running exporter owns its state directory. What a command needs of it goes through a socket in that directory, which only
@@ -46,15 +45,22 @@ type control struct {
 	logger  *slog.Logger
 }
 
-// serveControl listens. Where the file system has no sockets, the exporter runs without.
-func serveControl(ctx context.Context, stateDir string, dead *checkpoint.DeadLetters, sources []*source.Source, logger *slog.Logger) *control {
+// serveControl serves what the commands need.
+func serveControl(ctx context.Context, stateDir string, t *tracer, logger *slog.Logger) *control {
 	mux := http.NewServeMux()
-	c := &control{server: admin.NewHTTPServer(mux, logger), dead: dead, reads: make(chan struct{}, maxReads), logger: logger}
+	c := &control{server: admin.NewHTTPServer(mux, logger), dead: t.dead, reads: make(chan struct{}, maxReads), logger: logger}
 	mux.HandleFunc("GET "+deadLettersPath, c.readDeadLetters)
 	mux.HandleFunc("DELETE "+deadLettersPath, c.removeDeadLetters)
-	demand := &snapshots{sources: sources}
+	demand := &snapshots{sources: t.sources}
 	mux.HandleFunc("GET "+snapshotsPath, demand.serve)
 	mux.HandleFunc("POST "+snapshotsPath, demand.serve)
+	mux.HandleFunc("GET "+tracePath, t.serve)
+	c.listen(ctx, stateDir)
+	return c
+}
+
+// listen begins to serve. Where the file system has no sockets, the exporter runs without.
+func (c *control) listen(ctx context.Context, stateDir string) {
 	path := filepath.Join(stateDir, socketName)
 	_ = os.Remove(path) // of a process that was killed: the state directory is locked, so no other one serves it
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
@@ -62,15 +68,14 @@ func serveControl(ctx context.Context, stateDir string, dead *checkpoint.DeadLet
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
-		logger.Warn("no socket in the state directory: `exporter replay` works only while the exporter is stopped, and `exporter snapshot` does not", "err", err)
-		return c
+		c.logger.Warn("no socket in the state directory: `exporter replay` works only while the exporter is stopped, and `exporter snapshot` and `exporter trace` do not", "err", err)
+		return
 	}
 	c.serving.Go(func() {
 		if err := c.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			logger.Warn("the socket in the state directory failed", "err", err)
+			c.logger.Warn("the socket in the state directory failed", "err", err)
 		}
 	})
-	return c
 }
 
 func (c *control) close(ctx context.Context) {

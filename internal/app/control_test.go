@@ -60,7 +60,7 @@ func runningState(t *testing.T, dir string, maxDead int64) (*state, *pipeline.Pi
 	ctx, stop := context.WithCancel(context.Background())
 	var delivering sync.WaitGroup
 	delivering.Go(func() { p.Run(ctx) })
-	socket := serveControl(ctx, dir, s.dead, nil, logger)
+	socket := serveControl(ctx, dir, &tracer{dead: s.dead}, logger)
 	t.Cleanup(func() {
 		stop()
 		delivering.Wait()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeferry/kubeferry/internal/admin"
 	"github.com/kubeferry/kubeferry/internal/config"
 	"github.com/kubeferry/kubeferry/source"
 )
@@ -29,10 +31,23 @@ func standBy(ctx context.Context, loaded *config.Config, cluster *rest.Config, c
 	running.onStop("lease", func(context.Context) { r.handOver() })
 	health.replica.Store(r)
 	r.register(registry)
-	if err := r.lead(ctx); err != nil {
+	// Whoever comes to the wrong replica is sent to the leader.
+	socket := &control{server: admin.NewHTTPServer(http.HandlerFunc(r.refer), logger), logger: logger}
+	socket.listen(ctx, loaded.StateDir)
+	err = r.lead(ctx)
+	closing, cancel := context.WithTimeout(context.Background(), CloseTimeout)
+	defer cancel()
+	socket.close(closing) // the leader serves its own
+	if err != nil {
 		return nil, lostError(err)
 	}
 	return r, nil
+}
+
+// refer answers commands while this process stands by.
+func (r *replica) refer(w http.ResponseWriter, _ *http.Request) {
+	holder, _, _ := strings.Cut(cmp.Or(r.lease.Status().Holder, "none"), "_")
+	http.Error(w, "this replica stands by, and knows no more than the state; run the command where the leader runs: "+holder, http.StatusConflict)
 }
 
 // podNamespaceFile is where a Pod finds its namespace.

@@ -136,7 +136,7 @@ type Redaction struct {
 
 // Server is the HTTP server of metrics and probes.
 type Server struct {
-	Listen string `yaml:"listen" doc:"address of /metrics, /healthz, /readyz and /status, and of the page at /, as host:port or :port"`
+	Listen string `yaml:"listen" doc:"address of /metrics, /healthz, /readyz and /status, as host:port or :port"`
 }
 
 // LeaderElection is how replicas decide which of them leads.

@@ -32,6 +32,15 @@ func Read(ctx context.Context, cluster *rest.Config) (*Catalog, error) {
 	return &Catalog{served, failed}, err
 }
 
+// Of makes a catalog of resources whose plurals alone are known.
+func Of(known []schema.GroupVersionResource) *Catalog {
+	c := &Catalog{}
+	for _, r := range known {
+		c.served = append(c.served, source.Served{GroupVersionResource: r, Names: []string{r.Resource}})
+	}
+	return c
+}
+
 // All returns each resource once, in the version that the API server prefers.
 func (c *Catalog) All() []source.Served {
 	var all []source.Served

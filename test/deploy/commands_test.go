@@ -46,6 +46,8 @@ var commands = map[string]struct {
 	"exporter init deploy,cm -n shop --sink nats --address nats://nats:4222 --cluster prod-eu-1 -o kubeferry.yaml": {prints: "wrote kubeferry.yaml"},
 	"exporter rbac --config kubeferry.yaml --namespace kubeferry --service-account kubeferry | kubectl apply -f -": {prints: "role.rbac.authorization.k8s.io/kubeferry created"},
 
+	"exporter trace --config kubeferry.yaml deploy shop/web": {testedBy: "test/e2e"},
+
 	"make build": {testedBy: "test/cmd/assets"}, // which builds the same program
 	"make demo":  {testedBy: "test/cmd/demo"},
 	"make test":  {testedBy: ".ci"},

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/internal/trace"
+)
+
+func newTrace() *cobra.Command {
+	var options trace.Options
+	command := &cobra.Command{
+		Use:   "trace --config FILE RESOURCE NAMESPACE/NAME",
+		Short: "Show what became of one object in the running exporter",
+		Long: `trace shows why a change did or did not arrive: what the API server has of the object now, the watch and its position, the
+last version that it handed on, and for each pipeline whether the object is filtered, waits and behind what, died and why, or is
+delivered. It goes through the socket in stateDir, so it runs where the exporter does, with kubectl exec for example.
+
+The exporter keeps nothing for this: of what was delivered it is not known when, and of an object that is gone only what waits
+or died. Filters are evaluated on the object as it is now.
+
+Resources have the names that kubectl takes. An object in no namespace is named NAME.`,
+		Example: `  exporter trace -c kubeferry.yaml deploy shop/web
+  exporter trace -c kubeferry.yaml nodes node-1
+  exporter trace -c kubeferry.yaml widgets.example.com shop/a -o json | jq '.pipelines[] | {pipeline, state, why}'`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(command *cobra.Command, args []string) error {
+			loaded, err := loadQuietly(options.File)
+			if err != nil {
+				return err
+			}
+			if loaded.StateDir == "" {
+				return errors.New("there is no stateDir: a trace goes through the socket in it")
+			}
+			options.StateDir, options.Resource, options.Object = loaded.StateDir, args[0], args[1]
+			return trace.Run(command.Context(), options, command.OutOrStdout())
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			loaded, _, err := config.Load(options.File, config.Options{Kinds: kinds(), AllowUnset: true})
+			if err != nil || len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return loaded.ResourceNames(), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	addConfigFlag(command, &options.File)
+	command.Flags().StringVarP(&options.Output, "output", "o", "text", "text or json")
+	return command
+}

@@ -1,0 +1,160 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// Waiting is what of one object waits in a pipeline, and behind what.
+type Waiting struct {
+	// Total counts the records, and Records are the first of them, in order.
+	Total   int             `json:"total"`
+	Records []WaitingRecord `json:"records"`
+	Behind  string          `json:"behind,omitempty"`
+	// Unsearched counts what waits on disk and was not searched for the object when the time was up.
+	Unsearched uint64 `json:"unsearched,omitempty"`
+}
+
+// WaitingRecord is a record that waits.
+type WaitingRecord struct {
+	Type            delta.Type `json:"type"`
+	ResourceVersion string     `json:"resourceVersion"`
+	// Observed is when the change was handed on.
+	Observed time.Time `json:"observed"`
+	// Attempts have failed, since FirstFailure.
+	Attempts     int       `json:"attempts"`
+	FirstFailure time.Time `json:"firstFailure,omitzero"`
+	OnDisk       bool      `json:"onDisk"`
+	seq          uint64
+}
+
+// maxWaitingRecords bounds Waiting.Records.
+const maxWaitingRecords = 20
+
+// Waiting finds what waits of an object. What is on disk is searched until ctx ends.
+func (p *Pipeline) Waiting(ctx context.Context, ref delta.Ref) (w Waiting, err error) {
+	cursor, written, behind := p.waitingInMemory(&w, ref)
+	inMemory := slices.Clone(w.Records)
+	for searched := uint64(0); cursor < written; {
+		entries, err := p.options.Log.Read(cursor, readChunk)
+		if err != nil {
+			return w, err
+		}
+		if len(entries) == 0 {
+			break
+		}
+		for _, e := range entries {
+			searched++
+			cursor = e.Seq + 1
+			known := slices.ContainsFunc(inMemory, func(r WaitingRecord) bool { return r.seq == e.Seq })
+			if e.Seq < written && e.Delta != nil && e.Delta.Ref() == ref && !known && !p.tookAhead(e.Seq) {
+				i := newItem(e)
+				i.attempts, i.failed = e.Attempts, e.Failed
+				if len(w.Records) < len(inMemory)+maxWaitingRecords {
+					w.add(i, true)
+				} else {
+					w.Total++
+				}
+			}
+		}
+		if ctx.Err() != nil {
+			w.Unsearched = max(behind, searched) - searched
+			break
+		}
+	}
+	slices.SortFunc(w.Records, func(a, b WaitingRecord) int { return cmp.Compare(a.seq, b.seq) })
+	w.Records = w.Records[:min(len(w.Records), maxWaitingRecords)]
+	if w.Total > 0 && w.Behind == "" {
+		w.Behind = fmt.Sprintf("what waits on disk: %d changes", behind)
+	}
+	return w, nil
+}
+
+func (w *Waiting) add(i *item, onDisk bool) {
+	w.Total++
+	w.Records = append(w.Records, WaitingRecord{i.delta.Type, i.delta.Object.ResourceVersion(), i.observed, i.attempts, i.failed, onDisk, i.seq})
+}
+
+func (p *Pipeline) tookAhead(seq uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.taken[seq]
+}
+
+// waitingInMemory adds what is in memory, and returns from and up to where the log has more, and how much that is.
+func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, behind uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for e := p.backlog.arrivals.Front(); e != nil; e = e.Next() {
+		if i := e.Value.(*item); i.delta != nil && i.ref == ref {
+			w.add(i, false)
+		}
+	}
+	for _, i := range p.log.unwritten {
+		if i.delta != nil && i.ref == ref {
+			w.add(i, false)
+		}
+	}
+	o := p.backlog.objects[ref]
+	cursor, written = p.log.cursor, p.log.written
+	if o != nil && len(o.parked) > 0 {
+		cursor = min(cursor, o.parked[0].seq)
+	}
+	w.Behind = p.waitsBehind(o, len(w.Records) > 0)
+	return cursor, written, p.log.behind
+}
+
+// waitsBehind returns what the first record of an object waits for; empty if it is on disk only.
+func (p *Pipeline) waitsBehind(o *objectQueue, inMemory bool) string {
+	sink := ""
+	if p.breaker.tripped {
+		sink = fmt.Sprintf("the sink, which fails since %s: %s", stamp(p.breaker.since), p.lastErr)
+	}
+	if o == nil && inMemory {
+		return strings.TrimSuffix("a gap record, or a mark of a snapshot, of its watch, which waits for "+sink, " which waits for ")
+	}
+	if o == nil {
+		return sink
+	}
+	attempts, failed := o.attempts, o.failed
+	if len(o.items) > 0 {
+		head := o.items[0]
+		if attempts, failed = head.attempts, head.failed; head.final != nil {
+			return "its own first record, which can never be delivered, and whose dead letter cannot be written: " + head.final.Error()
+		}
+	}
+	switch {
+	case sink != "":
+		return sink
+	case attempts > 0:
+		return fmt.Sprintf("its own first record, which failed %d times since %s and is tried again; the last error of the pipeline: %s", attempts, stamp(failed), p.lastErr)
+	case o.inFlight:
+		return "the answer of the sink: it is being sent"
+	}
+	return "its turn"
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// Judge is Explain for a running pipeline: it counts in no metric, and uses up nothing.
+func (p *Pipeline) Judge(ctx context.Context, d *delta.Delta, before bool, mask *Redactor) Explanation {
+	if p.options.Large != nil && isLarge(d) {
+		p.options.Large.Lock()
+		defer p.options.Large.Unlock()
+	}
+	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "unused"})
+	apart := &Pipeline{
+		options: p.options, encoder: p.encoder, logger: slog.New(slog.DiscardHandler), now: p.now,
+		metrics: &metrics{filterErrors: counter, hits: counter, misses: counter},
+	}
+	return apart.Explain(ctx, d, before, mask)
+}
