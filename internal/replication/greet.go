@@ -17,15 +17,20 @@ const (
 	maxReviews   = 4
 )
 
+// stranger is a connection of which it is not known whose it is.
+type stranger struct {
+	conn  net.Conn
+	heard chan struct{} // closed once nothing reads from it any more: only then a connection that was cut frees its file
+}
+
 // greet makes sure that a connection is that of a replica, and shows it that this is one.
-func (l *Leader) greet(ctx context.Context, conn net.Conn) error {
-	if !l.addStranger(conn) {
-		return net.ErrClosed
-	}
-	defer l.removeStranger(conn)
+func (l *Leader) greet(ctx context.Context, from *stranger) error {
+	conn := from.conn
 	_ = conn.SetDeadline(time.Now().Add(helloTimeout)) // fails with the connection
 	var h hello
-	if err := readHello(conn, &h); err != nil {
+	err := readHello(conn, &h)
+	close(from.heard)
+	if err != nil {
 		return fmt.Errorf("no hello: %w", err)
 	}
 	select {
@@ -55,25 +60,33 @@ func (l *Leader) greet(ctx context.Context, conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// addStranger closes the oldest one beyond the bound, so that idle connections keep no standby out.
-func (l *Leader) addStranger(conn net.Conn) bool {
+// addStranger closes the oldest one beyond the bound, so that idle connections keep no standby out, and returns when its file is
+// free. It returns nil if the leader is closed.
+func (l *Leader) addStranger(conn net.Conn) *stranger {
+	from := &stranger{conn, make(chan struct{})}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.closed {
-		return false
+		l.mu.Unlock()
+		return nil
 	}
+	var oldest *stranger
 	if len(l.strangers) >= maxStrangers {
-		cut(l.strangers[0])
+		oldest = l.strangers[0]
 		l.strangers = l.strangers[1:]
+		cut(oldest.conn)
 	}
-	l.strangers = append(l.strangers, conn)
-	return true
+	l.strangers = append(l.strangers, from)
+	l.mu.Unlock()
+	if oldest != nil {
+		<-oldest.heard
+	}
+	return from
 }
 
-func (l *Leader) removeStranger(conn net.Conn) {
+func (l *Leader) removeStranger(from *stranger) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.strangers = slices.DeleteFunc(l.strangers, func(other net.Conn) bool { return other == conn })
+	l.strangers = slices.DeleteFunc(l.strangers, func(other *stranger) bool { return other == from })
 }
 
 // refuse logs the first connection that is refused for a reason. Any Pod may connect as often as it likes.

@@ -33,9 +33,9 @@ type Leader struct {
 	running     sync.WaitGroup
 	reviews     chan struct{}
 
-	mu        sync.Mutex // guards what follows
-	source    Source     // nil before Serve
-	strangers []net.Conn // the oldest first
+	mu        sync.Mutex  // guards what follows
+	source    Source      // nil before Serve
+	strangers []*stranger // the oldest first
 	refused   map[string]bool
 	standbys  map[*standby]struct{}
 	last      uint64        // the number of the last commit
@@ -84,9 +84,14 @@ func (l *Leader) Serve(source Source, last uint64) {
 				time.Sleep(100 * time.Millisecond)
 				continue
 			}
+			from := l.addStranger(conn)
+			if from == nil {
+				_ = conn.Close()
+				continue
+			}
 			l.running.Go(func() {
 				defer conn.Close()
-				l.serve(ctx, conn)
+				l.serve(ctx, from)
 			})
 		}
 	})
@@ -98,8 +103,8 @@ func (l *Leader) Close() {
 	_ = l.listener.Close()
 	l.mu.Lock()
 	l.closed = true
-	for _, conn := range l.strangers {
-		cut(conn)
+	for _, from := range l.strangers {
+		cut(from.conn)
 	}
 	for s := range l.standbys {
 		cut(s.conn)
@@ -109,10 +114,16 @@ func (l *Leader) Close() {
 }
 
 // serve serves one connection.
-func (l *Leader) serve(ctx context.Context, conn net.Conn) {
+func (l *Leader) serve(ctx context.Context, from *stranger) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := l.greet(ctx, conn); err != nil {
+	conn := from.conn
+	err := l.greet(ctx, from)
+	if err != nil {
+		_ = conn.Close()
+	}
+	l.removeStranger(from)
+	if err != nil {
 		l.refuse(conn, err)
 		return
 	}
@@ -126,7 +137,7 @@ func (l *Leader) serve(ctx context.Context, conn net.Conn) {
 		acks <- l.readAcks(s)
 		cancel()
 	})
-	err := s.send(ctx, l.source)
+	err = s.send(ctx, l.source)
 	_ = conn.Close()
 	if ended := <-acks; err == nil || errors.Is(err, context.Canceled) {
 		err = ended

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -297,13 +298,17 @@ func TestStrangers(t *testing.T) {
 	follow(t, l, replicaIn(t, t.TempDir()), "another's")
 	eventually(t, "refused", func() bool { return strings.Contains(l.log.String(), "is refused") })
 	var idle []net.Conn
-	for range 200 {
+	before := openFiles(t)
+	for range 500 {
 		conn, err := net.Dial("tcp", l.leader.Address())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
 		idle = append(idle, conn)
+		if most := openFiles(t) - before - len(idle); most > 40 {
+			t.Fatalf("%d connections take the leader %d files", len(idle), most)
+		}
 	}
 	follow(t, l, replicaIn(t, t.TempDir()), "ours")
 	eventually(t, "a standby gets through", func() bool { return l.leader.Standbys().InSync == 1 })
@@ -315,6 +320,16 @@ func TestStrangers(t *testing.T) {
 	if _, err := idle[0].Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !strings.Contains(fmt.Sprint(err), "reset") {
 		t.Errorf("the oldest idle connection: %v", err)
 	}
+}
+
+// openFiles counts the files that the process has open, where there is a /proc.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return len(files)
 }
 
 // TestGate lets deliveries in while it is open, cancels them when it shuts, and lets none in for good once it is closed.
