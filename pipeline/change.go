@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -22,6 +24,7 @@ type Change struct {
 	// unsendable is why only the object's identity may leave, undecided why a filter has no result: either way the change goes to
 	// the dead letter.
 	unsendable, undecided error
+	began                 time.Time // of the last evaluation
 	// trace records for [Pipeline.Explain]; nil records nothing.
 	trace *trace
 }
@@ -37,13 +40,14 @@ func (c *Change) Inferred() bool { return c.observed.Inferred }
 
 // Brief implements [expr.Metered].
 func (c *Change) Brief() bool {
-	return c.trace == nil && c.pipeline.steps.exhausted(c.observed.Object.Namespace())
+	c.began = time.Now()
+	return c.trace == nil && c.pipeline.steps.exhausted(c.observed.Object.Namespace(), c.began)
 }
 
 // Spent implements [expr.Metered].
 func (c *Change) Spent(steps uint64) {
 	if c.trace == nil {
-		c.pipeline.steps.spend(c.observed.Object.Namespace(), steps)
+		c.pipeline.steps.spend(c.observed.Object.Namespace(), steps, c.began)
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 const (
 	// maxSteps is how many steps, in evaluations that are not brief, a namespace may spend at once: about a second.
 	maxSteps = 10_000_000
-	// stepsPerSecond is how many it gets back.
+	// stepsPerSecond is how many it gets back, but not while an evaluation lasts. On a slow or busy machine a million steps take
+	// half a second or more, and the budget would never be used up.
 	stepsPerSecond = 2_000_000
 )
 
@@ -32,16 +33,17 @@ type spentSteps struct {
 
 // after returns what is left of the steps spent at a time.
 func (s spentSteps) after(now time.Time) float64 {
-	return max(0, s.steps-now.Sub(s.at).Seconds()*stepsPerSecond)
+	return max(0, s.steps-max(0, now.Sub(s.at).Seconds())*stepsPerSecond)
 }
 
-func (b *stepBudget) exhausted(namespace string) bool {
+func (b *stepBudget) exhausted(namespace string, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.spent[namespace].after(time.Now()) >= maxSteps
+	return b.spent[namespace].after(now) >= maxSteps
 }
 
-func (b *stepBudget) spend(namespace string, steps uint64) {
+// spend notes the steps of an evaluation, and when that began.
+func (b *stepBudget) spend(namespace string, steps uint64, began time.Time) {
 	if steps <= expr.BriefLimit {
 		return
 	}
@@ -54,5 +56,5 @@ func (b *stepBudget) spend(namespace string, steps uint64) {
 	if b.spent == nil {
 		b.spent = map[string]spentSteps{}
 	}
-	b.spent[namespace] = spentSteps{b.spent[namespace].after(now) + float64(steps), now}
+	b.spent[namespace] = spentSteps{b.spent[namespace].after(began) + float64(steps), now}
 }

@@ -76,3 +76,23 @@ func TestExpensiveChangesOfANamespace(t *testing.T) {
 		})
 	}
 }
+
+// However slow the machine is, a namespace whose evaluations follow one another uses its budget up.
+func TestStepBudgetOfASlowMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const steps = 1_000_000
+		var b stepBudget
+		for n := range 30 {
+			began := time.Now()
+			if got, want := b.exhausted("tenant", began), n >= maxSteps/steps; got != want {
+				t.Fatalf("evaluation %d: exhausted %t, want %t", n, got, want)
+			}
+			time.Sleep(5 * time.Second)
+			b.spend("tenant", steps, began)
+		}
+		time.Sleep(30 * steps / stepsPerSecond * time.Second)
+		if b.exhausted("tenant", time.Now()) {
+			t.Error("nothing was given back")
+		}
+	})
+}
