@@ -40,12 +40,8 @@ func TestImageIsTheDockerfiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := image.Build(t.Context(), image.Built, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
 	second := filepath.Join(t.TempDir(), "image.tar")
-	if err := image.Write(again, image.Built, second); err != nil {
+	if err := image.Run(t.Context(), t.Output(), second); err != nil {
 		t.Fatal(err)
 	}
 	if fileContent(t, first) != fileContent(t, second) {
@@ -53,7 +49,7 @@ func TestImageIsTheDockerfiles(t *testing.T) {
 	}
 
 	index := builtImage(t)
-	if err := validate.Index(index); err != nil {
+	if err := validate.Index(index, validate.Fast); err != nil { // the program that wrote it has read the layers
 		t.Error(err)
 	}
 	manifest, err := index.IndexManifest()

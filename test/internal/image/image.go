@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -26,6 +28,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
 	"github.com/kubeferry/kubeferry/test/internal/programs"
@@ -111,20 +114,81 @@ func Path() (string, error) {
 	return filepath.Join(root, "bin", "test", "image.tar"), err
 }
 
-// Prepare builds the image of this checkout for tests, to [Path].
+// Prepare builds the image of this checkout for tests, to [Path], unless it is there.
 func Prepare(ctx context.Context, log io.Writer) error {
 	path, err := Path()
 	if err != nil {
 		return err
 	}
-	index, err := Build(ctx, Built, log)
+	if err := programs.Image().Build(ctx, log); err != nil {
+		return err
+	}
+	lock := flock.New(path + ".lock")
+	if err := lock.Lock(); err != nil {
+		return err
+	}
+	defer func() { _ = lock.Unlock() }()
+	want, err := inputs(ctx)
 	if err != nil {
 		return err
 	}
-	return Write(index, Built, path)
+	if have, err := os.ReadFile(path + ".inputs"); err == nil && string(have) == want {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+	}
+	if err := Run(ctx, log, path); err != nil {
+		return err
+	}
+	if have, err := inputs(ctx); err != nil || have != want { // somebody edits the checkout
+		return err
+	}
+	return os.WriteFile(path+".inputs", []byte(want), 0o644)
 }
 
-// Write writes the image as a tar archive in the layout of the OCI image specification, under the name kubeferry:<version>.
+// Run writes the image with the program that [Prepare] has built. A test's own process has the race detector, with which it takes long.
+func Run(ctx context.Context, log io.Writer, path string) error {
+	program, err := programs.Image().Path()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, program, "-version", Built, "-o", path)
+	cmd.Stdout, cmd.Stderr = io.Discard, log
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build the image: %w", err)
+	}
+	return nil
+}
+
+// inputs is a digest of what the image for tests is made of.
+func inputs(ctx context.Context) (string, error) {
+	root, err := programs.Root()
+	if err != nil {
+		return "", err
+	}
+	program, err := programs.Image().Path()
+	if err != nil {
+		return "", err
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	hash.Write(content)
+	for _, arch := range Architectures {
+		program, err := buildExporter(ctx, root, arch, Built)
+		if err != nil {
+			return "", err
+		}
+		hash.Write(program)
+	}
+	commit, _ := git(ctx, root, "log", "-1", "--format=%ct %H") // as in Build
+	return fmt.Sprintf("%x %s\n", hash.Sum(nil), commit), nil
+}
+
+// Write writes the image as a tar archive in the layout of the OCI image specification, under the name kubeferry:<version>, and checks
+// what it has written.
 func Write(index v1.ImageIndex, version, path string) error {
 	dir, err := os.MkdirTemp("", "kubeferry-image-")
 	if err != nil {
@@ -142,6 +206,13 @@ func Write(index v1.ImageIndex, version, path string) error {
 	})
 	if err := image.AppendIndex(index, names); err != nil {
 		return err
+	}
+	written, err := image.ImageIndex()
+	if err != nil {
+		return err
+	}
+	if err := validate.Index(written); err != nil {
+		return fmt.Errorf("what was written is not an image: %w", err)
 	}
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -185,14 +256,17 @@ func addDirectory(w *tar.Writer, dir string) error {
 	})
 }
 
-// buildExporter builds the program as the Dockerfile does, and returns its bytes.
+// buildExporter builds the program as the Dockerfile does, unless what was built before is up to date, and returns its bytes.
 func buildExporter(ctx context.Context, root, arch, version string) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "kubeferry-image-")
-	if err != nil {
+	out := filepath.Join(root, "bin", "image", "linux-"+arch)
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	out := filepath.Join(dir, "exporter")
+	lock := flock.New(out + ".lock")
+	if err := lock.Lock(); err != nil {
+		return nil, err
+	}
+	defer func() { _ = lock.Unlock() }()
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags", "-s -w -X main.version="+version, "-o", out, "./cmd/exporter")
 	build.Dir = root

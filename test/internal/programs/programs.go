@@ -33,6 +33,9 @@ func RaceExporter() Program {
 	return Program{name: "exporter-race", module: ".", pkg: "./cmd/exporter", race: true}
 }
 
+// Image is the program that builds the container image. It is built without the race detector, with which compressing takes long.
+func Image() Program { return Program{name: "image", module: "test", pkg: "./cmd/image"} }
+
 // NATSServer is a server that can be killed, which one inside the test process cannot.
 func NATSServer() Program {
 	return Program{name: "nats-server", module: "test", pkg: "github.com/nats-io/nats-server/v2"}
