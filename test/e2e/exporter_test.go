@@ -175,6 +175,12 @@ func (e *exporter) dump() {
 	}
 }
 
+// Slowed returns how long the exporter may take for what takes d on a machine that is not busy.
+func (e *exporter) Slowed(d time.Duration) time.Duration {
+	e.tb.Helper()
+	return timesOf(e.tb, e.process.Pid()).slowed(d)
+}
+
 // LogText is everything written to standard error so far.
 func (e *exporter) LogText() string {
 	text, err := os.ReadFile(e.log)

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -32,7 +33,7 @@ import (
 // them, while the sink takes records and while it is away. The exporter stays below the memory limit of the Deployment, and
 // other objects arrive.
 func TestHostileObjects(t *testing.T) {
-	beside(t)
+	disturbing(t)
 	config := plane(t).Config()
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -92,6 +93,7 @@ func TestHostileObjectsInTheLog(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
+	emptied(t, bad)
 	hook := startTenantHook(t, "none")
 	hook.away(true)
 	base := baseConfig(t, "nats://none:4222")
@@ -268,7 +270,28 @@ type hostile struct {
 func hostileIn(t *testing.T, config *rest.Config) *hostile {
 	t.Helper()
 	namespace := newNamespace(t, "hostile")
+	emptied(t, namespace)
 	return &hostile{client: protobufClient(t), widgets: objectsIn(t, config, load.Widgets().GVR, namespace), namespace: namespace}
+}
+
+// emptied deletes what a test has made in a namespace at its end: it would be in the way of the tests that read all objects.
+func emptied(t *testing.T, namespace string) {
+	t.Helper()
+	config := plane(t).Config()
+	t.Cleanup(func() {
+		for _, gvr := range []schema.GroupVersionResource{
+			configMaps, events, load.Widgets().GVR, configMaps.GroupVersion().WithResource("secrets"),
+			{Group: "apps", Version: "v1", Resource: "deployments"},
+			{Group: "apps", Version: "v1", Resource: "statefulsets"},
+			{Group: "apps", Version: "v1", Resource: "daemonsets"},
+		} {
+			in := objectsIn(t, config, gvr, namespace)
+			err := in.client.DeleteCollection(context.WithoutCancel(t.Context()), metav1.DeleteOptions{}, metav1.ListOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Errorf("delete all %s in %s: %v", gvr.Resource, namespace, err)
+			}
+		}
+	})
 }
 
 // protobufClient writes objects that are larger as JSON than a request may be.
@@ -290,6 +313,7 @@ func (h *hostile) fill(t *testing.T, namespaces, each int) {
 	var writing sync.WaitGroup
 	for range namespaces {
 		namespace := newNamespace(t, "full")
+		emptied(t, namespace)
 		writing.Go(func() {
 			for n := range each {
 				_, err := h.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{

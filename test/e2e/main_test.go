@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,12 +19,11 @@ import (
 // shared is the control plane of the tests that leave it as it is, and of those that run when nothing else does.
 var shared *controlplane.ControlPlane
 
-// rough is the control plane of the tests that call disturbing. The first of them starts it.
-var rough struct {
-	sync.Mutex // held by the test that disturbs it
-	plane      *controlplane.ControlPlane
-	holder     atomic.Value // that test's name
-}
+// rough holds the control planes that no test disturbs now; nil is one that is not started yet.
+var rough = make(chan *controlplane.ControlPlane, 2)
+
+// disturbed has the control planes of the tests that call disturbing, by their names.
+var disturbed sync.Map
 
 // places bounds how many tests run beside each other. Most of them wait most of the time.
 var places = make(chan struct{}, 4)
@@ -40,10 +38,15 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "1000"); err != nil { // beside and disturbing bound it
 		panic(err)
 	}
+	for range cap(rough) {
+		rough <- nil
+	}
 	code := m.Run()
 	shared.Stop()
-	if rough.plane != nil {
-		rough.plane.Stop()
+	for range cap(rough) {
+		if own := <-rough; own != nil {
+			own.Stop()
+		}
 	}
 	os.Exit(code)
 }
@@ -64,22 +67,23 @@ func disturbing(t *testing.T) {
 	t.Helper()
 	t.Parallel()
 	begun := time.Now()
-	rough.Lock()
-	t.Cleanup(rough.Unlock)
+	own := <-rough
+	t.Cleanup(func() { rough <- own })
 	t.Logf("waited %v for its turn", time.Since(begun).Round(time.Millisecond))
-	rough.holder.Store(t.Name())
-	if rough.plane == nil {
+	if own == nil {
 		var err error
-		if rough.plane, err = controlplane.Start(context.Background(), controlplane.Options{}); err != nil {
+		if own, err = controlplane.Start(context.Background(), controlplane.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	disturbed.Store(t.Name(), own)
 }
 
 // plane returns the control plane of a test.
 func plane(tb testing.TB) *controlplane.ControlPlane {
-	if name, _, _ := strings.Cut(tb.Name(), "/"); name == rough.holder.Load() {
-		return rough.plane
+	name, _, _ := strings.Cut(tb.Name(), "/")
+	if own, ok := disturbed.Load(name); ok {
+		return own.(*controlplane.ControlPlane)
 	}
 	return shared
 }
@@ -97,22 +101,30 @@ func raceBinary(tb testing.TB) string {
 // pollInterval is the shortest time between two calls of a condition.
 const pollInterval = 25 * time.Millisecond
 
-// eventually calls condition until it returns no error, for at most d. A condition that takes long is called less often:
-// else the wait itself would take the time of what it waits for.
+// eventually calls condition until it returns no error, for at most d on a machine that is not busy. A condition that takes long is
+// called less often: else the wait itself would take the time of what it waits for.
 func eventually(tb testing.TB, d time.Duration, what string, condition func() error) {
 	tb.Helper()
+	begun := time.Now()
 	deadline := time.NewTimer(d)
 	defer deadline.Stop()
+	var late processorTimes // when d was over
 	for {
-		begun := time.Now()
+		called := time.Now()
 		err := condition()
 		if err == nil {
 			return
 		}
 		select {
-		case <-time.After(min(max(pollInterval, 4*time.Since(begun)), time.Second)):
+		case <-time.After(min(max(pollInterval, 4*time.Since(called)), time.Second)):
 		case <-deadline.C:
-			tb.Fatalf("%s: not within %v: %v", what, d, err)
+			now := ownProcesses(tb)
+			if late == (processorTimes{}) {
+				late = now // and from here on it shows how busy the machine is
+			} else if took := time.Since(begun); took >= now.since(late).slowed(d) {
+				tb.Fatalf("%s: not within %v: %v", what, took, err)
+			}
+			deadline.Reset(d / 4)
 		case <-tb.Context().Done():
 			tb.Fatalf("%s: %v: %v", what, tb.Context().Err(), err)
 		}

@@ -60,7 +60,7 @@ sinks:
 	written := writeMany(t, objectsIn(t, config, configMaps, good), "good", 4*goodRate, goodRate, data("taken"))
 	cancel()
 	attacking.Wait()
-	expectSoon(t, written, alone, map[string]*tenantHook{"picky": picky})
+	expectSoon(t, e, written, alone, map[string]*tenantHook{"picky": picky})
 	if dead := e.Metrics().sum("kubeferry_records_dead_total", "pipeline=picky"); dead < 20 {
 		t.Errorf("%v changes were too expensive, which is no attack", dead)
 	}
