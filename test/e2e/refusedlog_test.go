@@ -8,6 +8,7 @@ import (
 // TestRefusedObjectsFirstInTheLog has 3 MB of records that the receiver refuses first in a log on disk, six times what the
 // backlog takes in memory, and good ones behind them. After a restart the good ones arrive, and those written then.
 func TestRefusedObjectsFirstInTheLog(t *testing.T) {
+	beside(t)
 	config := plane(t).Config()
 	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
 	hook := startTenantHook(t, bad)

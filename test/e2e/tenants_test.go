@@ -33,6 +33,7 @@ const (
 // 0.9 MB, those that waited in a backlog on disk over a restart, and those whose Kafka topic does not exist. Every change of
 // another tenant beside them arrives all the same, and within 5 s, also after a restart.
 func TestTenantWhoseRecordsAreRefused(t *testing.T) {
+	beside(t)
 	config := plane(t).Config()
 	bad, big, good := newNamespace(t, "bad"), newNamespace(t, "big"), newNamespace(t, "good")
 	broker := kafkatest.Start(t) // it makes no topics by itself
