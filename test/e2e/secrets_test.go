@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -169,6 +170,73 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 		}
 	}
 	e.WaitLogged(0, "configuration", "redactSecrets")
+}
+
+// TestTenantCopiesADigest has a tenant who reads the whole stream try values out: as the same Secret in his own namespace, in other
+// places of it, and with the digests that he has seen in place of values. No digest that he gets is one of another's Secret.
+func TestTenantCopiesADigest(t *testing.T) {
+	beside(t)
+	const right = "planted-and-guessed"
+	config := plane(t).Config()
+	good, bad := newNamespace(t, "good"), newNamespace(t, "bad")
+	hook := webhooktest.Start(t)
+	startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+sources: [{name: s, resources: [v1/secrets, v1/configmaps], namespaces: {include: [%s, %s]}}]
+pipelines: [{name: p, sink: hook, diff: jsonPatch}]
+sinks: [{name: hook, webhook: {url: %q}}]
+redaction: {key: "0123456789abcdef0123456789abcdef"}
+`, good, bad, hook.URL())).WaitReady()
+	digest := regexp.MustCompile(`redacted:[^"\\]+`)
+	// digestsOf returns those in the records of a Secret, once there are as many records.
+	digestsOf := func(uid string, records int) (digests []string) {
+		t.Helper()
+		eventually(t, wide, "the records of "+uid, func() error {
+			n := 0
+			digests = nil
+			for _, r := range hook.Accepted() {
+				if body := string(r.Body); strings.Contains(body, uid) {
+					n++
+					digests = append(digests, digest.FindAllString(body, -1)...)
+				}
+			}
+			if n < records {
+				return fmt.Errorf("%d of %d", n, records)
+			}
+			return nil
+		})
+		return digests
+	}
+	manifest := func(password, annotation string) map[string]any {
+		return map[string]any{
+			"metadata":   map[string]any{"annotations": map[string]any{"example.com/copy": annotation}},
+			"stringData": map[string]any{"password": password},
+		}
+	}
+	theirs := digestsOf(string(objectsIn(t, config, secrets, good).Create("db", manifest(right, right)).GetUID()), 1)
+	if len(theirs) != 2 || theirs[0] == theirs[1] {
+		t.Fatalf("a value has in two places the digests %q", theirs)
+	}
+	mine := objectsIn(t, config, secrets, bad)
+	var learned []string
+	for n, guess := range append([]string{right}, theirs...) {
+		name, annotation := []string{"db", "db-1", "db-2"}[n], "none"
+		if n == 0 { // what looks like a digest in an annotation stays as the tenant wrote it
+			annotation = guess
+		}
+		uid := string(mine.Create(name, manifest(guess, annotation)).GetUID())
+		mine.Patch(name, map[string]any{"stringData": map[string]any{"password": "another", "other": guess}})
+		mine.Patch(name, map[string]any{"stringData": map[string]any{"password": guess}})
+		mine.Delete(name)
+		learned = append(learned, digestsOf(uid, 4)...)
+	}
+	if len(learned) < 3*(1+2+2+1) {
+		t.Errorf("got the digests %q", learned)
+	}
+	for _, one := range theirs {
+		if slices.Contains(learned, one) {
+			t.Errorf("%q is a digest of the tenant's too: his guess shows as right, or a digest as a value", one)
+		}
+	}
 }
 
 // unpacked is the text of everything in a state directory but the redaction key, compressed or not: what waits and what is
