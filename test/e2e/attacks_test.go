@@ -56,8 +56,7 @@ sinks: [{name: shared, webhook: {url: %q, concurrency: 3, timeout: 15s}}]
 }
 
 // TestTenantFillsTheDeadLetters has a receiver refuse the records of one tenant for good, until there is no room for more dead
-// letters, and what waits for some is larger than half of the backlog's memory. The others arrive; what waits is reported, and
-// nothing of it is lost.
+// letters. The others arrive; what waits is reported, and nothing of it is lost.
 func TestTenantFillsTheDeadLetters(t *testing.T) {
 	beside(t)
 	const bound, refused = 16 << 20, 24
@@ -69,7 +68,7 @@ func TestTenantFillsTheDeadLetters(t *testing.T) {
 stateDir: %q
 deadLetters: {maxBytes: %d}
 sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s, %s]}}]
-pipelines: [{name: p, sink: hook, backlog: {maxBytes: 8Mi}}]
+pipelines: [{name: p, sink: hook}]
 sinks: [{name: hook, webhook: {url: %q}}]
 `, filepath.Join(t.TempDir(), "state"), bound, bad, good, hook.server.URL)
 	e := startExporter(t, plane(t).KubeconfigFile(), text, plain(t)) // it reads and writes many megabytes
