@@ -1,0 +1,66 @@
+// Command kafka keeps a table of what exists and a log of what happened, from a topic. Several of it, with one -group, share the partitions
+// and the database.
+package main
+
+import (
+	"context"
+	"flag"
+	"log"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kubeferry/kubeferry/consume"
+	"github.com/kubeferry/kubeferry/examples/go/store"
+)
+
+func main() {
+	brokers := flag.String("brokers", "localhost:9092", "host:port, comma-separated")
+	topic := flag.String("topic", "k8s", "topic")
+	group := flag.String("group", "table", "consumer group")
+	file := flag.String("db", "table.db", "SQLite database")
+	flag.Parse()
+	ctx := context.Background()
+	db, err := store.Open(ctx, *file)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Offsets are committed once what precedes them is stored, and partitions go to another member between two polls only.
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(*brokers, ",")...), kgo.ConsumerGroup(*group), kgo.ConsumeTopics(*topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for {
+		fetches := client.PollRecords(ctx, 1000)
+		fetches.EachError(func(_ string, _ int32, err error) { log.Print(err) }) // it tries again by itself
+		var arrivals []store.Arrival
+		fetches.EachRecord(func(m *kgo.Record) {
+			records, err := consume.Decode(header(m), m.Value)
+			if err != nil {
+				log.Fatal(err)
+			}
+			for _, r := range records { // none of a tombstone
+				arrivals = append(arrivals, store.Arrival{Record: r, Stream: int64(m.Partition), Position: m.Offset})
+			}
+		})
+		if err := db.Apply(ctx, arrivals); err != nil {
+			log.Fatal(err)
+		}
+		if err := client.CommitUncommittedOffsets(ctx); err != nil {
+			log.Print(err) // what is not committed comes again
+		}
+		client.AllowRebalance()
+	}
+}
+
+func header(m *kgo.Record) func(string) string {
+	return func(name string) string {
+		for _, h := range m.Headers {
+			if h.Key == name {
+				return string(h.Value)
+			}
+		}
+		return ""
+	}
+}

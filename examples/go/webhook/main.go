@@ -1,0 +1,87 @@
+// Command webhook keeps a table of what exists and a log of what happened, from signed webhooks.
+package main
+
+import (
+	"context"
+	"flag"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/kubeferry/kubeferry/consume"
+	"github.com/kubeferry/kubeferry/examples/go/store"
+)
+
+func main() {
+	listen := flag.String("listen", "localhost:8080", "host:port")
+	secretFile := flag.String("secret", "secret", "file with the whsec_… of the sink's signature.secretFile")
+	file := flag.String("db", "table.db", "SQLite database")
+	flag.Parse()
+	secret, err := os.ReadFile(*secretFile)
+	if err != nil {
+		log.Fatal(err)
+	}
+	webhook, err := standardwebhooks.NewWebhook(strings.TrimSpace(string(secret)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	r := &receiver{webhook: webhook}
+	if r.db, err = store.Open(context.Background(), *file); err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(http.ListenAndServe(*listen, r))
+}
+
+type receiver struct {
+	webhook *standardwebhooks.Webhook
+	db      *store.Store
+
+	mu   sync.Mutex // one request at a time: what arrives is numbered
+	last int64
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, 16<<20))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError) // it comes again
+		return
+	}
+	if err := r.webhook.Verify(body, req.Header); err != nil {
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+		return
+	}
+	records, err := consume.Decode(req.Header.Get, body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest) // it would not be better the next time: a dead letter
+		return
+	}
+	if err := r.store(req, records); err != nil {
+		log.Print(err)
+		http.Error(w, "cannot store it", http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent) // and only now
+}
+
+func (r *receiver) store(req *http.Request, records []consume.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == 0 {
+		last, err := r.db.Last(req.Context())
+		if err != nil {
+			return err
+		}
+		r.last = last
+	}
+	var arrivals []store.Arrival
+	for _, record := range records {
+		r.last++
+		arrivals = append(arrivals, store.Arrival{Record: record, Position: r.last})
+	}
+	return r.db.Apply(req.Context(), arrivals)
+}

@@ -1,0 +1,36 @@
+"""Keeps a table of what exists and a log of what happened, from a topic. Several of it, with one --group, share the partitions and
+the database."""
+
+import argparse
+
+from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka_event
+from confluent_kafka import Consumer
+
+from store import Store
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--brokers", default="localhost:9092")
+parser.add_argument("--topic", default="k8s")
+parser.add_argument("--group", default="table")
+parser.add_argument("--db", default="table.db")
+args = parser.parse_args()
+
+store = Store(args.db)
+consumer = Consumer({
+    "bootstrap.servers": args.brokers,
+    "group.id": args.group,
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,
+})
+consumer.subscribe([args.topic])
+while True:
+    arrivals = []
+    for message in consumer.consume(num_messages=500, timeout=1):
+        if message.error():
+            print(message.error(), flush=True)  # the client tries again by itself
+        elif message.value() is not None:  # a tombstone
+            event = from_kafka_event(KafkaMessage(dict(message.headers()), message.key(), message.value()))
+            arrivals.append((event, message.partition(), message.offset()))
+    if arrivals:
+        store.apply(arrivals)
+        consumer.commit(asynchronous=False)  # once it is stored; what is not committed comes again
