@@ -39,19 +39,22 @@ test: notes assets compile test-unit ## Run all tests, also those against real s
 
 soak: assets ## Run the long forms of the fault tests, which take minutes each
 	cd test && KUBEFERRY_SOAK=1 $(GO) test $(RACE) -count=1 -timeout 60m -v -run 'KilledTenTimes|LeaderKilled|LeaderStopped|LeaderFrozen|ServerAway|StandbyJoins|SinkGone|HotObject|WatchStartFails' ./e2e
+	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 30m -v -run TestExamples$$ ./examples
 	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run Soak ./bench
 
 test-unit: ## Run the tests that need no servers
 	$(GO) test $(RACE) $(TESTFLAGS) ./...
 
-lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Run vet, golangci-lint with the import rules, gofumpt, and check go.mod, in both modules
+lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Run vet, golangci-lint with the import rules, gofumpt, and check go.mod, in all modules
 	$(GO) vet ./...
 	cd test && $(GO) vet ./...
+	cd examples/go && $(GO) vet ./...
 	$(GOLANGCI_LINT) run ./...
 	cd test && $(GOLANGCI_LINT) run --config ../.golangci.yaml ./...
 	@unformatted=$$($(GOFUMPT) -l .); if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	$(GO) mod tidy -diff
 	cd test && $(GO) mod tidy -diff
+	cd examples/go && $(GO) mod tidy -diff
 
 fmt: $(GOLANGCI_LINT) $(GOFUMPT) ## Format the code and sort its imports
 	$(GOFUMPT) -w .
@@ -73,7 +76,7 @@ bench-micro: ## Run the benchmarks that need no servers
 bench-sinks: ## Compare each sink with its client library on real servers; takes minutes, and a quiet machine
 	cd test && KUBEFERRY_BENCH=1 $(GO) test -count=1 -timeout 30m -v ./bench
 
-assets: ## Fetch and build what the tests run: API server, etcd, Kafka, NATS, the exporter; minutes, once
+assets: ## Fetch and build what the tests run: API server, etcd, Kafka, NATS, the exporter, the examples; minutes, once
 	@echo "preparing what the tests run; the first time on a machine that takes minutes"
 	@cd test && $(GO) run ./cmd/assets
 

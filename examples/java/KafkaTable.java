@@ -20,7 +20,8 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  */
 public class KafkaTable {
     // A deleted object keeps its row, so that a late repetition does not bring it back. stream and position are where its last
-    // record stood: partition and offset.
+    // record stood: partition and offset. Each change is in the log once; read it in the order of subject and sequence, since
+    // some transports deliver late.
     static final String[] SCHEMA = {
         "PRAGMA journal_mode = WAL",
         """
@@ -72,7 +73,8 @@ public class KafkaTable {
         }
         db.setAutoCommit(false);
         Map<String, Object> config = Map.of("bootstrap.servers", args[0], "group.id", args[2],
-                "auto.offset.reset", "earliest", "enable.auto.commit", "false");
+                "auto.offset.reset", "earliest", "enable.auto.commit", "false",
+                "session.timeout.ms", "10000"); // after which another member gets the partitions of one that was killed
         try (var consumer = new KafkaConsumer<>(config, new StringDeserializer(), new CloudEventDeserializer())) {
             consumer.subscribe(List.of(args[1]));
             while (true) {
@@ -104,10 +106,11 @@ public class KafkaTable {
                 int newer = run(db, UPSERT, cluster, event.getSubject(), resource, metadata.path("namespace").asText(""),
                         metadata.get("uid").asText(), metadata.get("resourceVersion").asText(), order, type.equals("DELETED"),
                         data.get("object").toString(), stream, position);
-                if (newer > 0) {
-                    run(db, LOG, event.getId(), cluster, event.getSubject(), order, type, data.get("object").toString());
-                } else { // a repetition: the object exists nevertheless, which counts between the marks of a snapshot
+                if (newer == 0) { // the object exists nevertheless, which counts between the marks of a snapshot
                     run(db, SEEN, stream, position, cluster, event.getSubject(), stream, position);
+                }
+                if (newer > 0 || !data.path("snapshot").asBoolean()) { // a snapshot of a known state is no change
+                    run(db, LOG, event.getId(), cluster, event.getSubject(), order, type, data.get("object").toString());
                 }
             }
             case "GAP" -> run(db, LOG, event.getId(), cluster, event.getSubject(), order, type, data.toString());

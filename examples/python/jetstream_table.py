@@ -5,6 +5,7 @@ import asyncio
 
 import nats
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
+from nats.js.api import ConsumerConfig
 
 from store import Store
 
@@ -19,7 +20,9 @@ args = parser.parse_args()
 async def main():
     store = Store(args.db)
     connection = await nats.connect(args.url, max_reconnect_attempts=-1)
-    consumer = await connection.jetstream().pull_subscribe("", durable=args.durable, stream=args.stream)
+    # What is under way when this program is killed comes after ack_wait, behind later records.
+    config = ConsumerConfig(ack_wait=10, max_ack_pending=1000)
+    consumer = await connection.jetstream().pull_subscribe("", durable=args.durable, stream=args.stream, config=config)
     while True:
         try:
             messages = await consumer.fetch(500, timeout=1)

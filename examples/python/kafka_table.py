@@ -21,6 +21,7 @@ consumer = Consumer({
     "group.id": args.group,
     "auto.offset.reset": "earliest",
     "enable.auto.commit": False,
+    "session.timeout.ms": 10_000,  # after which another member gets the partitions of one that was killed
 })
 consumer.subscribe([args.topic])
 while True:

@@ -4,6 +4,7 @@ import json
 import sqlite3
 
 # A deleted object keeps its row, so that a late repetition does not bring it back. stream and position are where its last record stood.
+# Each change is in the log once; read it in the order of subject and sequence, since some transports deliver late.
 SCHEMA = """
 PRAGMA journal_mode = WAL;
 CREATE TABLE IF NOT EXISTS objects (
@@ -98,10 +99,11 @@ class Store:
         if row["type"] in ("ADDED", "MODIFIED", "DELETED"):
             metadata = data["object"]["metadata"]
             row.update(uid=metadata["uid"], version=metadata["resourceVersion"], namespace=metadata.get("namespace", ""))
-            if self.db.execute(UPSERT, row).rowcount > 0:
-                self.db.execute(LOG, row)
-            else:  # a repetition: the object exists nevertheless, which counts between the marks of a snapshot
+            newer = self.db.execute(UPSERT, row).rowcount > 0
+            if not newer:  # the object exists nevertheless, which counts between the marks of a snapshot
                 self.db.execute(SEEN, row)
+            if newer or not data.get("snapshot"):  # a snapshot of a known state is no change
+                self.db.execute(LOG, row)
         elif row["type"] == "GAP":
             self.db.execute(LOG, row)
         elif row["type"] == "SNAPSHOT" and data["phase"] == "started":

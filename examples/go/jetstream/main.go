@@ -33,7 +33,10 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	consumer, err := js.CreateOrUpdateConsumer(ctx, *stream, jetstream.ConsumerConfig{Durable: *durable, AckPolicy: jetstream.AckExplicitPolicy})
+	consumer, err := js.CreateOrUpdateConsumer(ctx, *stream, jetstream.ConsumerConfig{
+		Durable: *durable, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1000,
+		AckWait: 10 * time.Second, // what was under way when this program was killed comes after that, behind later records
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

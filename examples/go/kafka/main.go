@@ -7,6 +7,7 @@ import (
 	"flag"
 	"log"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -27,7 +28,8 @@ func main() {
 	}
 	// Offsets are committed once what precedes them is stored, and partitions go to another member between two polls only.
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(*brokers, ",")...), kgo.ConsumerGroup(*group), kgo.ConsumeTopics(*topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll())
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
+		kgo.SessionTimeout(10*time.Second)) // after which another member gets the partitions of one that was killed
 	if err != nil {
 		log.Fatal(err)
 	}

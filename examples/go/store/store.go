@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // schema: a deleted object keeps its row, so that a late repetition does not bring it back. stream and position are where its last
-// record stood.
+// record stood. Each change is in the log once; read it in the order of subject and sequence, since some transports deliver late.
 const schema = `
 CREATE TABLE IF NOT EXISTS objects (
   cluster TEXT, subject TEXT, resource TEXT, namespace TEXT, uid TEXT, version TEXT,
@@ -114,10 +115,12 @@ func change(ctx context.Context, tx *sql.Tx, a Arrival) error {
 	if err != nil {
 		return err
 	}
-	if newer, _ := result.RowsAffected(); newer > 0 {
-		_, err = tx.ExecContext(ctx, record, a.ID, a.Cluster, a.Subject, a.Sequence, a.Type, string(a.Object))
-	} else { // a repetition: the object exists nevertheless, which counts between the marks of a snapshot
+	newer, err := result.RowsAffected()
+	if err == nil && newer == 0 { // the object exists nevertheless, which counts between the marks of a snapshot
 		_, err = tx.ExecContext(ctx, seen, a.Stream, a.Position, a.Cluster, a.Subject, a.Stream, a.Position)
+	}
+	if err == nil && (newer > 0 || !a.Snapshot) { // a snapshot of a known state is no change
+		_, err = tx.ExecContext(ctx, record, a.ID, a.Cluster, a.Subject, a.Sequence, a.Type, string(a.Object))
 	}
 	return err
 }
@@ -129,12 +132,13 @@ func mark(ctx context.Context, tx *sql.Tx, a Arrival) error {
 	}
 	var begun int64
 	err := tx.QueryRowContext(ctx, end, a.Stream, a.Cluster, resource(a), a.Namespace, a.SnapshotID).Scan(&begun)
-	if err == sql.ErrNoRows || !a.Complete {
+	if errors.Is(err, sql.ErrNoRows) { // it is not known, or ended before
 		return nil
 	}
-	if err == nil {
-		_, err = tx.ExecContext(ctx, sweep, a.Stream, a.Cluster, resource(a), a.Namespace, a.Namespace, begun)
+	if err != nil || !a.Complete {
+		return err
 	}
+	_, err = tx.ExecContext(ctx, sweep, a.Stream, a.Cluster, resource(a), a.Namespace, a.Namespace, begun)
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/assets"
+	"github.com/kubeferry/kubeferry/test/internal/exampleprograms"
 	"github.com/kubeferry/kubeferry/test/internal/image"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
@@ -16,7 +17,8 @@ import (
 )
 
 func main() {
-	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, programs.Kubectl().Build, image.Prepare, controlplane.Prepare)
+	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, programs.Kubectl().Build, image.Prepare,
+		exampleprograms.Prepare, controlplane.Prepare)
 	dir := ""
 	if err == nil {
 		dir, err = controlplane.Assets()

@@ -51,6 +51,11 @@ func Kubectl() Program {
 	return Program{name: "kubectl", module: "test/deploy/assets/kubectl", pkg: "k8s.io/kubernetes/cmd/kubectl"}
 }
 
+// Example is a consumer of examples/go.
+func Example(name string) Program {
+	return Program{name: "example-" + name, module: "examples/go", pkg: "./" + name}
+}
+
 // Path returns the path of the program. It fails if the program was not built.
 func (p Program) Path() (string, error) {
 	root, err := Root()

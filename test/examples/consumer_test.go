@@ -1,0 +1,103 @@
+package examples_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/kubeferry/kubeferry/test/internal/exampleprograms"
+	"github.com/kubeferry/kubeferry/test/internal/process"
+)
+
+// consumer is one of the examples. It is killed and started again over the same database.
+type consumer struct {
+	t       *testing.T
+	name    string
+	options process.Options
+	db      string
+	process *process.Process
+}
+
+// newConsumer prepares an example in a language. database is how its argument of that name begins.
+func newConsumer(t *testing.T, language, program string, args ...string) *consumer {
+	t.Helper()
+	dir := t.TempDir()
+	c := &consumer{t: t, name: language + " " + program, db: filepath.Join(dir, "table.db")}
+	var command exampleprograms.Command
+	var err error
+	dash := "--"
+	switch language {
+	case "go":
+		dash = "-"
+		command.Path, err = exampleprograms.Go(program).Path()
+	case "python":
+		command, err = exampleprograms.Python(program + "_table.py")
+	case "java":
+		command, err = exampleprograms.Java()
+	}
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skipf("%s: %v", c.name, err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.options = process.Options{Path: command.Path, Args: command.Args, Dir: command.Dir, Log: filepath.Join(dir, "log")}
+	for i, arg := range append(args, "db", c.db) {
+		switch {
+		case i%2 == 1:
+			c.options.Args = append(c.options.Args, arg)
+		case language != "java":
+			c.options.Args = append(c.options.Args, dash+arg)
+		}
+	}
+	return c
+}
+
+// Start starts it. With the test it is killed.
+func (c *consumer) Start() {
+	c.t.Helper()
+	p, err := process.Start(c.options)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.process = p
+	c.t.Cleanup(func() {
+		p.Kill()
+		if c.t.Failed() {
+			c.t.Logf("log of %s:\n%s", c.name, p.LogTail())
+		}
+	})
+}
+
+// Restart kills it and starts it again. It must not have ended by itself.
+func (c *consumer) Restart() {
+	c.t.Helper()
+	select {
+	case <-c.process.Done():
+		c.t.Fatalf("%s ended by itself: %v", c.name, c.process.Wait())
+	default:
+	}
+	c.process.Kill()
+	c.Start()
+}
+
+// rows returns what a query finds in the database. Python reads it, so that the tests need no SQLite of their own.
+func (c *consumer) rows(query string) ([][]any, error) {
+	const script = `import json, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=60)
+with db:
+    print(json.dumps(db.execute(sys.argv[2]).fetchall()))`
+	cmd := exec.CommandContext(c.t.Context(), "python3", "-c", script, c.db, query)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", c.name, err, stderr.Bytes())
+	}
+	var rows [][]any
+	return rows, json.Unmarshal(out, &rows)
+}

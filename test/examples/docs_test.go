@@ -1,0 +1,87 @@
+package examples_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestConsumersPage: what docs/consumers.md shows is in an example, each rule names tests, and the tests that it names exist.
+func TestConsumersPage(t *testing.T) {
+	root := filepath.Join("..", "..")
+	page := read(t, filepath.Join(root, "docs", "consumers.md"))
+	example := squeeze(read(t, filepath.Join(root, "examples", "python", "store.py")))
+	blocks := strings.Split(page, "```")
+	if len(blocks) != 7 {
+		t.Errorf("%d blocks of code, want 3", len(blocks)/2)
+	}
+	for n := 1; n < len(blocks); n += 2 {
+		if code := squeeze(strings.TrimPrefix(blocks[n], "sql")); !strings.Contains(example, code) {
+			t.Errorf("examples/python/store.py has not:\n%s", blocks[n])
+		}
+	}
+
+	tests := map[string]bool{}
+	for _, pattern := range []string{"consume/*_test.go", "test/*/*_test.go"} {
+		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(read(t, file), -1) {
+				tests[found[1]] = true
+			}
+		}
+	}
+	named := regexp.MustCompile("`(Test\\w+)`")
+	for _, found := range named.FindAllStringSubmatch(page, -1) {
+		if !tests[found[1]] {
+			t.Errorf("there is no %s", found[1])
+		}
+	}
+	_, rules, _ := strings.Cut(page, "## The rules")
+	rules, _, _ = strings.Cut(rules, "\n## ")
+	items := regexp.MustCompile(`(?m)^\d\. `).Split(rules, -1)[1:]
+	if len(items) != 8 {
+		t.Errorf("%d rules, want 8", len(items))
+	}
+	for n, rule := range items {
+		if !named.MatchString(rule) {
+			t.Errorf("rule %d names no test", n+1)
+		}
+	}
+}
+
+// TestExamplesAreShort: each is 150 lines at most.
+func TestExamplesAreShort(t *testing.T) {
+	files := 0
+	for _, pattern := range []string{"go/*/*.go", "python/*.py", "java/*.java"} {
+		found, err := filepath.Glob(filepath.Join("..", "..", "examples", filepath.FromSlash(pattern)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range found {
+			files++
+			if n := strings.Count(read(t, file), "\n"); n > 150 {
+				t.Errorf("%s has %d lines", file, n)
+			}
+		}
+	}
+	if files != 9 {
+		t.Errorf("%d files, want 9", files)
+	}
+}
+
+// squeeze makes one blank of any.
+func squeeze(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,403 @@
+package examples_test
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/consume"
+	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/freeport"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/natstest"
+	"github.com/kubeferry/kubeferry/test/oracle"
+)
+
+const (
+	namespace = "shop"
+	topic     = "k8s"
+	// ghost is an object that a consumer has and that does not exist, as one is whose deletion was never sent.
+	ghost = "/api/v1/namespaces/shop/configmaps/ghost"
+)
+
+var watched = []load.Resource{load.ConfigMaps(), load.Events(), load.Widgets()}
+
+// TestExamples runs all examples under a load and a series of faults: of the exporters, of the brokers, of the cluster's history, of a CRD,
+// and of the examples themselves. At the end the table of each is what the API server lists, and no change is twice or out of order
+// in its log. The soak has 20,000 changes.
+func TestExamples(t *testing.T) {
+	changes := 3000
+	if os.Getenv("KUBEFERRY_SOAK") != "" {
+		changes = 20_000
+	}
+	plane, err := controlplane.Start(t.Context(), controlplane.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plane.Stop)
+	prepareCluster(t, plane.Config())
+	broker, bus := kafkatest.Start(t), natstest.StartCluster(t, 1)
+	broker.CreateTopic(topic, 1) // with the marks of snapshots, which are in the order of one partition
+
+	secret := filepath.Join(t.TempDir(), "secret")
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)
+	if err := os.WriteFile(secret, []byte("whsec_"+base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var consumers []*consumer
+	var hooks []string
+	for _, language := range []string{"go", "python"} {
+		port, err := freeport.Pick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hooks = append(hooks, freeport.Addr(port))
+		consumers = append(consumers,
+			newConsumer(t, language, "kafka", "brokers", broker.Addr(), "topic", topic, "group", language),
+			newConsumer(t, language, "jetstream", "url", bus.URLs()[0], "stream", topic, "durable", language),
+			newConsumer(t, language, "webhook", "listen", freeport.Addr(port), "secret", secret),
+		)
+	}
+	consumers = append(consumers, newConsumer(t, "java", "kafka", "brokers", broker.Addr(), "topic", topic, "group", "java"))
+
+	pipelines := []string{"kafka", "jetstream", "hook-go", "hook-python"}
+	both := newExporters(t, plane, namespace, fmt.Sprintf(`
+sources: [{name: s, resources: [v1/configmaps, v1/events, example.com/v1/widgets], namespaces: {include: [%s]}}]
+pipelines:
+  - {name: kafka, sink: kafka}
+  - {name: jetstream, sink: jetstream, format: cloudevents-binary}
+  - {name: hook-go, sink: hook-go}
+  - {name: hook-python, sink: hook-python}
+sinks:
+  - {name: kafka, kafka: {brokers: [%q], topic: %s}}
+  - {name: jetstream, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: %s, create: true}}}
+  - {name: hook-go, webhook: {url: "http://%s", signature: {secretFile: %q}, batch: {maxRecords: 100}}}
+  - {name: hook-python, webhook: {url: "http://%s", signature: {secretFile: %q}, batch: {maxRecords: 100}}}
+`, namespace, broker.Addr(), topic, bus.URLs()[0], topic, hooks[0], secret, hooks[1], secret))
+	both[0].Start()
+	leader(t, [2]*exporter{both[0], both[0]}, (*exporter).leads) // before there is another one to choose
+	both[1].Start()
+	leader(t, both, (*exporter).inSync)
+	eventually(t, "the stream", func() error {
+		_, err := bus.ReadAll(t.Context(), topic)
+		return err
+	})
+	for _, c := range consumers {
+		c.Start()
+	}
+
+	// Each fault has its share of the changes: the load waits where the faults have not come so far.
+	var written, allowed atomic.Int64
+	allowed.Store(int64(changes / 10))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := load.Run(t.Context(), plane.Config(), load.Options{
+			Resources: watched[:2], Namespaces: []string{namespace}, Objects: 200, Operations: changes, Concurrency: 8, Seed: 18,
+			OnWrite: func(done int64) {
+				written.Store(done)
+				for done >= allowed.Load() && done < int64(changes) && t.Context().Err() == nil {
+					time.Sleep(5 * time.Millisecond)
+				}
+			},
+		})
+		ended <- err
+	}()
+	step := 0
+	begun := time.Now()
+	next := func(fault string) {
+		t.Helper()
+		step++
+		eventually(t, "the load goes on", func() error {
+			if n := written.Load(); n < int64(changes*step/10) {
+				return fmt.Errorf("%d of %d", n, changes)
+			}
+			return nil
+		})
+		allowed.Store(int64(changes * (step + 1) / 10))
+		t.Logf("%v, %d changes: %s", time.Since(begun).Round(time.Second), written.Load(), fault)
+	}
+
+	next("the leader is killed, and another one leads")
+	killed, _ := leader(t, both, (*exporter).inSync)
+	killed.process.Kill()
+	killed.Start()
+
+	next("the examples are killed")
+	for _, c := range consumers {
+		c.Restart()
+	}
+
+	next("the brokers are killed")
+	bus.Kill(0)
+	broker.Restart()
+	bus.Revive(0)
+
+	next("snapshots on demand")
+	leads, _ := leader(t, both, (*exporter).inSync)
+	for _, pipeline := range pipelines {
+		if err := leads.snapshot(pipeline); err != nil {
+			t.Errorf("%s: %v", pipeline, err)
+		}
+	}
+
+	next("the exporters are killed, and the history is refused")
+	for _, e := range both {
+		e.process.Kill()
+	}
+	next("the history is compacted")
+	if _, err := plane.CompactEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := plane.RestartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range both {
+		e.Start()
+	}
+	leader(t, both, (*exporter).inSync)
+
+	next("the examples are killed, and miss that an object is gone")
+	for _, c := range consumers {
+		c.process.Kill()
+		c.plant(ghost)
+		c.Start()
+	}
+
+	next("the CRD is removed, and made again")
+	if err := load.RemoveWidgets(t.Context(), plane.Config()); err != nil {
+		t.Fatal(err)
+	}
+	if err := load.InstallWidgets(t.Context(), plane.Config()); err != nil {
+		t.Fatal(err)
+	}
+	createWidgets(t, plane.Config(), 10, 30)
+
+	next("the leader is killed again")
+	killed, _ = leader(t, both, (*exporter).inSync)
+	killed.process.Kill()
+	killed.Start()
+
+	next("the load ends")
+	allowed.Store(int64(changes))
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	leads, _ = leader(t, both, (*exporter).inSync)
+	for _, pipeline := range pipelines {
+		if err := leads.snapshot(pipeline); err != nil {
+			t.Errorf("%s: %v", pipeline, err)
+		}
+	}
+	t.Logf("%v: the load has ended", time.Since(begun).Round(time.Second))
+	want := listed(t, plane.Config())
+	delivered := map[string]sent{"kafka": sentTo(t, topicMessages(t, broker)), "jetstream": sentTo(t, streamMessages(t, bus))}
+	for _, c := range consumers {
+		_, program, _ := strings.Cut(c.name, " ")
+		eventually(t, c.name, func() error { return c.holds(want, delivered[program]) })
+		c.expectLog(program != "jetstream") // what was under way when it was killed comes later
+	}
+	t.Logf("%v: %d objects in all tables", time.Since(begun).Round(time.Second), len(want))
+}
+
+// prepareCluster makes a namespace with 20 widgets.
+func prepareCluster(t *testing.T, config *rest.Config) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), space, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := load.InstallWidgets(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	createWidgets(t, config, 0, 20)
+}
+
+// createWidgets creates those with the numbers from one to another.
+func createWidgets(t *testing.T, config *rest.Config, from, to int) {
+	t.Helper()
+	for n := from; n < to; n++ {
+		_, err := load.Run(t.Context(), config, load.Options{
+			Resources: []load.Resource{load.Widgets()}, Namespaces: []string{namespace}, Objects: 1, Operations: 1, Prefix: fmt.Sprint("w", n),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// listed is what the API server lists: the subject, uid and version of each object.
+func listed(t *testing.T, config *rest.Config) []string {
+	t.Helper()
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, resource := range watched {
+		list, err := client.Resource(resource.GVR).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		prefix := "/apis/" + resource.GVR.GroupVersion().String()
+		if resource.GVR.Group == "" {
+			prefix = "/api/" + resource.GVR.Version
+		}
+		for _, item := range list.Items {
+			subject := fmt.Sprintf("%s/namespaces/%s/%s/%s", prefix, namespace, resource.GVR.Resource, item.GetName())
+			all = append(all, strings.Join([]string{subject, string(item.GetUID()), item.GetResourceVersion()}, " "))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// plant puts an object into the table.
+func (c *consumer) plant(subject string) {
+	c.t.Helper()
+	_, err := c.rows(fmt.Sprintf(`INSERT INTO objects (cluster, subject, resource, namespace, uid, version, sequence, deleted, object, stream, position)
+VALUES ('examples', '%s', 'v1/configmaps', '%s', 'u', '1', '%020d', 0, '{}', 0, 0) RETURNING 1`, subject, namespace, 1))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// sent are the records that a transport has: those of each id, but for the ones of snapshots, which may be of a state that is known.
+type sent map[string][]consume.Record
+
+// message is what a transport has.
+type message struct {
+	header func(string) string
+	body   []byte
+}
+
+func sentTo(t *testing.T, messages []message) sent {
+	t.Helper()
+	records := sent{}
+	marks := 0
+	for _, m := range messages {
+		decoded, err := consume.Decode(m.header, m.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range decoded {
+			switch {
+			case r.Type == consume.Mark:
+				marks++
+			case !r.Snapshot:
+				records[r.ID] = append(records[r.ID], r)
+			}
+		}
+	}
+	t.Logf("%d records were sent, of %d changes, and %d marks", len(messages), len(records), marks)
+	return records
+}
+
+func topicMessages(t *testing.T, broker *kafkatest.Broker) (messages []message) {
+	t.Helper()
+	records, err := broker.ReadAll(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		messages = append(messages, message{func(name string) string { return r.Headers[name] }, r.Value})
+	}
+	return messages
+}
+
+func streamMessages(t *testing.T, bus *natstest.Cluster) (messages []message) {
+	t.Helper()
+	stored, err := bus.ReadAll(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range stored {
+		messages = append(messages, message{m.Header.Get, m.Data})
+	}
+	return messages
+}
+
+// holds is an error unless the table is what exists, and the log has all that was sent.
+func (c *consumer) holds(want []string, sent sent) error {
+	rows, err := c.rows(`SELECT subject, uid, version FROM objects WHERE NOT deleted ORDER BY 1`)
+	if err != nil {
+		return err
+	}
+	var got []string
+	for _, row := range rows {
+		got = append(got, fmt.Sprint(row[0], " ", row[1], " ", row[2]))
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		missing := slices.DeleteFunc(slices.Clone(want), func(s string) bool { return slices.Contains(got, s) })
+		surplus := slices.DeleteFunc(slices.Clone(got), func(s string) bool { return slices.Contains(want, s) })
+		return fmt.Errorf("%d in the table, %d exist; missing are %.5q, surplus %.5q", len(got), len(want), missing, surplus)
+	}
+	rows, err = c.rows(`SELECT id FROM log`)
+	if err != nil {
+		return err
+	}
+	logged := map[string]bool{}
+	for _, row := range rows {
+		logged[row[0].(string)] = true
+	}
+	for id := range sent {
+		if !logged[id] {
+			return fmt.Errorf("%d in the log, %d were sent; missing is %s", len(logged), len(sent), id)
+		}
+	}
+	return nil
+}
+
+// expectLog checks that no change is twice in the log, and none behind a later one of its object; and that it has a gap of each resource
+// whose history was refused.
+func (c *consumer) expectLog(inOrder bool) {
+	c.t.Helper()
+	rows, err := c.rows(`SELECT id, subject, sequence, type FROM log ORDER BY n`)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ids, last, gaps := map[string]bool{}, map[string][2]string{}, map[string]bool{}
+	for _, row := range rows {
+		id, subject, sequence, typ := row[0].(string), row[1].(string), row[2].(string), row[3].(string)
+		if ids[id] {
+			c.t.Errorf("%s: twice in the log: %s", c.name, id)
+		}
+		ids[id] = true
+		if typ == oracle.Gap {
+			gaps[subject[strings.LastIndex(subject, "/")+1:]] = true
+			continue
+		}
+		if typ == oracle.Deleted {
+			sequence += "D" // the later one of two
+		}
+		if before := last[subject]; inOrder && sequence <= before[0] {
+			c.t.Errorf("%s: %s with sequence %s comes behind %s with %s", c.name, id, sequence, before[1], before[0])
+		}
+		last[subject] = [2]string{sequence, id}
+	}
+	for _, resource := range []string{"configmaps", "events", "widgets"} {
+		if !gaps[resource] {
+			c.t.Errorf("%s: no gap of %s: its history was refused", c.name, resource)
+		}
+	}
+	c.t.Logf("%s: %d in the log", c.name, len(rows))
+}

@@ -1,0 +1,149 @@
+package examples_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/process"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
+)
+
+// exporter is one of two replicas.
+type exporter struct {
+	t       *testing.T
+	file    string
+	options process.Options
+	process *process.Process
+}
+
+// newExporters prepares two replicas that run as a ServiceAccount of a namespace, with all rights.
+func newExporters(t *testing.T, plane *controlplane.ControlPlane, namespace, config string) [2]*exporter {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(plane.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, err := plane.ServiceAccountConfig(t.Context(), namespace, "exporter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "exporter"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "exporter"}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := programs.Exporter().Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var both [2]*exporter
+	for i := range both {
+		dir := t.TempDir()
+		kubeconfig, file := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "kubeferry.yaml")
+		if err := controlplane.WriteKubeconfig(kubeconfig, account); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf(`
+cluster: examples
+stateDir: %q
+shutdown: {grace: 5s}
+leaderElection: {leaseName: kubeferry, leaseNamespace: %s, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms, staleWait: 5s}
+replication: {listen: "127.0.0.1:0"}
+server: {listen: "127.0.0.1:0"}
+`, filepath.Join(dir, "state"), namespace) + config
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		both[i] = &exporter{t: t, file: file, options: process.Options{
+			Path: binary, Args: []string{"run", "--config", file, "--kubeconfig", kubeconfig}, Log: filepath.Join(dir, "log"),
+		}}
+	}
+	return both
+}
+
+func (e *exporter) Start() {
+	e.t.Helper()
+	p, err := process.Start(e.options)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.process = p
+	e.t.Cleanup(func() {
+		p.Stop(20 * time.Second)
+		if e.t.Failed() {
+			e.t.Logf("log of %s:\n%s", e.file, p.LogTail())
+		}
+	})
+}
+
+var serving = regexp.MustCompile(`"msg":"serving metrics and probes[^}]*"address":"([^"]+)"`)
+
+// get sends a request to the HTTP server of the last run.
+func (e *exporter) get(path string) (int, string) {
+	log, err := os.ReadFile(e.options.Log)
+	addresses := serving.FindAllSubmatch(log, -1)
+	if err != nil || len(addresses) == 0 {
+		return 0, ""
+	}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + string(addresses[len(addresses)-1][1]) + path)
+	if err != nil {
+		return 0, ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}
+
+// leads reports whether it is the leader, and ready.
+func (e *exporter) leads() bool {
+	_, metrics := e.get("/metrics")
+	code, _ := e.get("/readyz")
+	return strings.Contains(metrics, "\nkubeferry_leader 1\n") && code == http.StatusOK
+}
+
+// inSync reports whether it has a standby that has its state.
+func (e *exporter) inSync() bool {
+	_, metrics := e.get("/metrics")
+	return e.leads() && strings.Contains(metrics, "\nkubeferry_standbys_in_sync 1\n")
+}
+
+// snapshot runs `exporter snapshot` for a pipeline.
+func (e *exporter) snapshot(pipeline string) error {
+	out, err := exec.CommandContext(e.t.Context(), e.options.Path, "snapshot", "--config", e.file, "--pipeline", pipeline).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// leader waits until one of the two leads.
+func leader(t *testing.T, both [2]*exporter, ready func(e *exporter) bool) (leader, other *exporter) {
+	t.Helper()
+	eventually(t, "a replica leads", func() error {
+		for i, e := range both {
+			if ready(e) {
+				leader, other = e, both[1-i]
+				return nil
+			}
+		}
+		return fmt.Errorf("none does:\n%s\n%s", both[0].process.LogTail(), both[1].process.LogTail())
+	})
+	return leader, other
+}
