@@ -32,9 +32,11 @@ const maxFirsts = 1000
 type scan struct {
 	// end is up to where the log was scanned.
 	end uint64
-	// firsts are the first deltas of objects there, and the first notices of watches, and kept is how many there are of each namespace.
-	firsts []scanned
-	kept   map[string]int
+	// firsts are the first deltas of objects there, and the first notices of watches, in order. waiting are those that cannot be
+	// sent at present: they are in flight, or something of their object or watch is in memory. kept counts both by namespace.
+	firsts, waiting []scanned
+	kept            map[string]int
+	draws           int
 	// seen has two bits for each object there, and for each watch with a notice. Who shares them with others is no candidate.
 	seen *[1 << 17]uint64
 	seed maphash.Seed
@@ -110,10 +112,20 @@ func (s *scan) keep(one scanned) {
 		if other.namespace != one.namespace {
 			return false
 		}
-		odd = !odd
+		if odd = !odd; odd {
+			s.kept[one.namespace]--
+		}
 		return odd
 	})
-	s.kept[one.namespace] /= 2
+}
+
+// comeBack puts those that were waiting among the candidates again: now and then, and when there are no others.
+func (s *scan) comeBack() {
+	if s.draws++; s.draws%maxDraws == 0 || len(s.firsts) == 0 {
+		s.firsts = append(s.firsts, s.waiting...)
+		s.waiting = nil
+		slices.SortFunc(s.firsts, func(a, b scanned) int { return cmp.Compare(a.seq, b.seq) })
+	}
 }
 
 // lookAhead finds the next candidate, if one is needed.
@@ -155,22 +167,24 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 // not tried yet are at the end, and none may be good among the last.
 func (p *Pipeline) chooseCandidate(cursor uint64) error {
 	s := &p.scan
+	s.comeBack()
 	passed, _ := slices.BinarySearchFunc(s.firsts, cursor, func(e scanned, cursor uint64) int { return cmp.Compare(e.seq, cursor) })
 	for _, one := range s.firsts[:passed] {
 		s.kept[one.namespace]--
 	}
 	s.firsts = s.firsts[passed:]
-	for len(s.firsts) > 0 {
+	for tries := 0; len(s.firsts) > 0 && tries < maxDraws; tries++ {
 		at := p.draw()
 		if at < 0 {
 			return nil
 		}
-		seq, namespace := s.firsts[at].seq, s.firsts[at].namespace
-		entries, err := p.options.Log.Read(seq, 1)
+		one := s.firsts[at]
+		entries, err := p.options.Log.Read(one.seq, 1)
 		if err != nil {
 			return err
 		}
-		if len(entries) > 0 && entries[0].Seq == seq {
+		there := len(entries) > 0 && entries[0].Seq == one.seq
+		if there {
 			i := p.logged(entries[0])
 			p.mu.Lock()
 			usable := p.usable(i)
@@ -178,13 +192,18 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 				p.log.candidate = i
 				p.signal()
 			}
+			there = !p.log.taken[one.seq] // else it is settled
 			p.mu.Unlock()
 			if usable {
 				return nil
 			}
 		}
 		s.firsts = slices.Delete(s.firsts, at, at+1)
-		s.kept[namespace]--
+		if there {
+			s.waiting = append(s.waiting, one)
+		} else {
+			s.kept[one.namespace]--
+		}
 	}
 	return nil
 }

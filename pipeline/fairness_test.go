@@ -339,6 +339,26 @@ func TestScanIsBounded(t *testing.T) {
 	}
 }
 
+// A candidate that is in flight while the next one is chosen is a candidate again once it has failed.
+func TestFailedCandidateComesBack(t *testing.T) {
+	b := newLogbook()
+	b.entries[7], b.order = delta.Entry{Seq: 7, Delta: changeIn(t, "shop", "good", 1)}, []uint64{7}
+	p, stop := launch(&script{}, &letters{}, nil)
+	stop()
+	p.options.Log, p.log.taken, p.breaker.tripped = b, map[uint64]bool{7: false}, true
+	p.scan = newScan(0)
+	p.scan.note([]delta.Entry{b.entries[7]}, math.MaxUint64, nil)
+	for range 2 {
+		if err := p.chooseCandidate(0); err != nil || p.log.candidate != nil {
+			t.Fatalf("got %v, %v, while it is in flight", p.log.candidate, err)
+		}
+	}
+	delete(p.log.taken, 7)
+	if err := p.chooseCandidate(0); err != nil || p.log.candidate == nil || p.log.candidate.seq != 7 {
+		t.Errorf("got %v, %v", p.log.candidate, err)
+	}
+}
+
 // Records that the sink refuses for good, while there is no room for their dead letters, leave room for the others. They wait in the
 // log, and become dead letters once there is room for them, without being sent again.
 func TestRefusedForGoodWithoutRoomForLetters(t *testing.T) {
