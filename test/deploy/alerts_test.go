@@ -16,7 +16,7 @@ import (
 // exporter are in test/e2e.
 func testReplicaAlerts(t *testing.T, leader, standby *exporter) {
 	t.Helper()
-	rules, err := alerts.Load(filepath.Join("..", "..", "deploy", "alerts.yaml"))
+	rules, err := alerts.Load(filepath.Join("..", "..", "deploy", "chart", "files", "alerts.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,6 +47,8 @@ var commands = map[string]struct {
 	"exporter rbac --config kubeferry.yaml --namespace kubeferry --service-account kubeferry | kubectl apply -f -": {prints: "role.rbac.authorization.k8s.io/kubeferry created"},
 
 	"exporter trace --config kubeferry.yaml deploy shop/web": {testedBy: "test/e2e"},
+	"helm upgrade --install audit deploy/chart --namespace audit --create-namespace --values values.yaml": {prints: "NAME: audit"},
+	"kubectl label namespace audit pod-security.kubernetes.io/enforce=restricted":                         {prints: "namespace/audit labeled"},
 
 	"make build": {testedBy: "test/cmd/assets"}, // which builds the same program
 	"make demo":  {testedBy: "test/cmd/demo"},
@@ -79,7 +81,7 @@ func TestCommands(t *testing.T) {
 	}
 	write(t, filepath.Join(home, ".kube", "config"), string(kubeconfig))
 	bin := filepath.Join(home, "bin")
-	for name, program := range map[string]programs.Program{"exporter": programs.Exporter(), "kubectl": programs.Kubectl()} {
+	for name, program := range map[string]programs.Program{"exporter": programs.Exporter(), "kubectl": programs.Kubectl(), "helm": programs.Helm()} {
 		path, err := program.Path()
 		if err != nil {
 			t.Fatal(err)
@@ -106,6 +108,7 @@ func TestCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, filepath.Join(dir, "pod.yaml"), pod)
+		write(t, filepath.Join(dir, "values.yaml"), documentedValues(t))
 		for _, found := range command.FindAllStringSubmatch(read(t, page), -1) {
 			line, _, _ := strings.Cut(found[1], "   # ")
 			line, _, _ = strings.Cut(line, "  #")

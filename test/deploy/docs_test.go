@@ -61,10 +61,10 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// TestAlertsPage: docs/operations.md lists the rules of deploy/alerts.yaml.
+// TestAlertsPage: docs/operations.md lists the rules of deploy/chart/files/alerts.yaml.
 func TestAlertsPage(t *testing.T) {
 	root := filepath.Join("..", "..")
-	rules, err := alerts.Load(filepath.Join(root, "deploy", "alerts.yaml"))
+	rules, err := alerts.Load(filepath.Join(root, "deploy", "chart", "files", "alerts.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +76,15 @@ func TestAlertsPage(t *testing.T) {
 		}
 		want = append(want, row)
 	}
-	got := regexp.MustCompile("(?m)^\\| `Kubeferry[^|]*\\|[^|]*\\|").FindAllString(read(t, filepath.Join(root, "docs", "operations.md")), -1)
+	page := read(t, filepath.Join(root, "docs", "operations.md"))
+	for _, rule := range rules {
+		if !strings.Contains(page, "\n### "+rule.Alert+"\n") || !strings.HasSuffix(rule.Annotations["runbook_url"], "/docs/operations.md#"+strings.ToLower(rule.Alert)) {
+			t.Errorf("%s has no heading in docs/operations.md, or its runbook_url is another one", rule.Alert)
+		}
+	}
+	got := regexp.MustCompile("(?m)^\\| `Kubeferry[^|]*\\|[^|]*\\|").FindAllString(page, -1)
 	if !slices.Equal(got, want) {
-		t.Errorf("docs/operations.md has\n%s\ndeploy/alerts.yaml has\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("docs/operations.md has\n%s\nthe rules are\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

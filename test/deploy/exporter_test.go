@@ -32,7 +32,7 @@ type exporter struct {
 }
 
 func TestMain(m *testing.M) {
-	assets.Must(controlplane.Prepare, programs.Exporter().Build, programs.Kubectl().Build, image.Prepare)
+	assets.Must(controlplane.Prepare, programs.Exporter().Build, programs.Kubectl().Build, programs.Helm().Build, image.Prepare)
 	os.Exit(m.Run())
 }
 

@@ -29,7 +29,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks/webhook"
 )
 
-// manifests are what a kustomization renders to.
+// manifests are what a kustomization or a chart renders to.
 type manifests struct {
 	objects []*unstructured.Unstructured
 	// workload is the Deployment or StatefulSet: its metadata, and those fields that both have.
@@ -54,15 +54,23 @@ func render(t *testing.T, name string) *manifests {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &manifests{}
-	configMaps := map[string]corev1.ConfigMap{}
+	var objects []*unstructured.Unstructured
 	for _, resource := range resources.Resources() {
 		content, err := resource.Map()
 		if err != nil {
 			t.Fatal(err)
 		}
-		object := &unstructured.Unstructured{Object: content}
-		m.objects = append(m.objects, object)
+		objects = append(objects, &unstructured.Unstructured{Object: content})
+	}
+	return readManifests(t, path, objects)
+}
+
+// readManifests sorts rendered objects, and loads their configuration.
+func readManifests(t *testing.T, path string, objects []*unstructured.Unstructured) *manifests {
+	t.Helper()
+	m := &manifests{objects: objects}
+	configMaps := map[string]corev1.ConfigMap{}
+	for _, object := range objects {
 		switch object.GetKind() {
 		case "Deployment":
 			convert(t, object, &m.workload)
@@ -91,6 +99,7 @@ func render(t *testing.T, name string) *manifests {
 		}
 	}
 	var warnings config.Faults
+	var err error
 	m.loaded, warnings, err = config.Parse([]byte(m.file), path, config.Options{
 		Kinds: []sinks.Kind{nats.Kind(), webhook.Kind()},
 		Getenv: func(name string) (string, bool) {

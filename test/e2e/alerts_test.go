@@ -12,7 +12,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
-// prometheus scrapes an exporter and evaluates deploy/alerts.yaml.
+// prometheus scrapes an exporter and evaluates the rules of the chart.
 type prometheus struct {
 	*alerts.Evaluator
 	tb testing.TB
@@ -29,7 +29,7 @@ func documentedAlerts(tb testing.TB) []alerts.Rule {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	rules, err := alerts.Load(filepath.Join(root, "deploy", "alerts.yaml"))
+	rules, err := alerts.Load(filepath.Join(root, "deploy", "chart", "files", "alerts.yaml"))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Command assets fetches and builds what the tests need and must not fetch or build while their clocks run: the API
-// server and etcd, Kafka, the NATS server and its command, kubectl, the exporter. It takes minutes the first time on a machine. It
+// server and etcd, Kafka, the NATS server and its command, kubectl, Helm, the exporter. It takes minutes the first time on a machine. It
 // prints the directory of the API server and etcd: `KUBEBUILDER_ASSETS=$(go run ./cmd/assets)` suits envtest as well.
 package main
 
@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, programs.Kubectl().Build, image.Prepare,
+	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, programs.Kubectl().Build, programs.Helm().Build, image.Prepare,
 		exampleprograms.Prepare, controlplane.Prepare)
 	dir := ""
 	if err == nil {

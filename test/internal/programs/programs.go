@@ -56,6 +56,11 @@ func Example(name string) Program {
 	return Program{name: "example-" + name, module: "examples/go", pkg: "./" + name}
 }
 
+// Helm is the command line of the Helm project.
+func Helm() Program {
+	return Program{name: "helm", module: "test/deploy/assets/helm", pkg: "helm.sh/helm/v4/cmd/helm"}
+}
+
 // Path returns the path of the program. It fails if the program was not built.
 func (p Program) Path() (string, error) {
 	root, err := Root()

@@ -1,0 +1,306 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubeferry/kubeferry/test/internal/programs"
+)
+
+var chart = filepath.Join("..", "..", "deploy", "chart")
+
+// helm runs the helm command, and returns what it prints. values are the text of a values file.
+func helm(ctx context.Context, t *testing.T, values string, args ...string) (string, error) {
+	t.Helper()
+	path, err := programs.Helm().Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if values != "" {
+		args = append(args, "--values", "-")
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+dir, "HELM_CONFIG_HOME="+dir, "HELM_DATA_HOME="+dir)
+	cmd.Stdin = strings.NewReader(values)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("helm %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// renderChart renders the chart as `helm template` does.
+func renderChart(t *testing.T, release, namespace, values string) *manifests {
+	t.Helper()
+	text, err := helm(t.Context(), t, values, "template", release, chart, "--namespace", namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return readManifests(t, chart, decode(t, []byte(text)))
+}
+
+// all switches on what is off by default.
+const all = `
+podMonitor: {enabled: true, labels: {team: platform}}
+prometheusRule: {enabled: true}
+dashboard: {enabled: true}
+networkPolicy: {metricsFrom: [{namespaceSelector: {}}], egress: [{ports: [{protocol: TCP, port: 443}]}]}
+env: [{name: CLUSTER_NAME, value: test}, {name: NATS_URL, value: "nats://bus:4222"}, {name: TOKEN, valueFrom: {secretKeyRef: {name: bus, key: token}}}]
+envFrom: [{secretRef: {name: more}}]
+volumes: [{name: hook, secret: {secretName: hook}}]
+volumeMounts: [{name: hook, mountPath: /etc/hook, readOnly: true}]
+imagePullSecrets: [{name: registry}]
+image: {repository: registry.example.com/kubeferry, tag: v1, pullPolicy: IfNotPresent}
+serviceAccount: {create: false, name: existing}
+podAnnotations: {note: "yes"}
+podLabels: {team: platform}
+nodeSelector: {kubernetes.io/os: linux}
+tolerations: [{key: infra, operator: Exists}]
+priorityClassName: system-cluster-critical
+resources: {limits: {memory: 1Gi}, requests: {cpu: "1"}}
+`
+
+func TestChartLint(t *testing.T) {
+	for _, values := range []string{"", all, "persistence: {enabled: true}", "replicas: 1\nleaderElection: false"} {
+		if out, err := helm(t.Context(), t, values, "lint", "--strict", chart); err != nil {
+			t.Errorf("%s\n%s%v", values, out, err)
+		}
+	}
+}
+
+// TestChartIsBase: the chart's default values make the Deployment and the configuration of deploy/base.
+func TestChartIsBase(t *testing.T) {
+	base, made := render(t, "base"), renderChart(t, "kubeferry", "kubeferry", "")
+	if !reflect.DeepEqual(made.loaded, base.loaded) {
+		t.Errorf("the chart's configuration is\n%s\ndeploy/base has\n%s", made.file, base.file)
+	}
+	spec := func(m *manifests) any {
+		for _, object := range m.objects {
+			if object.GetKind() == "Deployment" {
+				return plain(object.Object["spec"])
+			}
+		}
+		return nil
+	}
+	if got, want := spec(made), spec(base); want == nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("the chart's Deployment is\n%v\ndeploy/base has\n%v", got, want)
+	}
+	checkRights(t, made, writeConfig(t, made.file))
+	checkReplicas(t, made)
+}
+
+// plain returns a copy without what differs by intent: the label of the release, and the digest in the ConfigMap's name.
+func plain(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		copied := map[string]any{}
+		for k, v := range value {
+			if k != "app.kubernetes.io/instance" {
+				copied[k] = plain(v)
+			}
+		}
+		return copied
+	case []any:
+		var copied []any
+		for _, v := range value {
+			copied = append(copied, plain(v))
+		}
+		return copied
+	case string:
+		if strings.HasPrefix(value, "kubeferry-config-") {
+			return "kubeferry-config"
+		}
+		return value
+	case int64, int, float64:
+		return fmt.Sprint(value)
+	}
+	return value
+}
+
+func writeConfig(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeferry.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestChartRights: the rights that the chart derives from sources are those that `exporter rbac` prints.
+func TestChartRights(t *testing.T) {
+	for name, sources := range map[string]string{
+		"thirty kinds": `[{name: s, resources: [v1/pods, v1/services, v1/configmaps, v1/secrets, v1/nodes, v1/namespaces, v1/events, v1/endpoints,
+			v1/serviceaccounts, v1/persistentvolumes, v1/persistentvolumeclaims, v1/resourcequotas, v1/limitranges, apps/v1/deployments,
+			apps/v1/statefulsets, apps/v1/daemonsets, apps/v1/replicasets, batch/v1/jobs, batch/v1/cronjobs, autoscaling/v2/horizontalpodautoscalers,
+			networking.k8s.io/v1/ingresses, networking.k8s.io/v1/networkpolicies, policy/v1/poddisruptionbudgets, storage.k8s.io/v1/storageclasses,
+			rbac.authorization.k8s.io/v1/roles, rbac.authorization.k8s.io/v1/clusterroles, coordination.k8s.io/v1/leases,
+			gateway.networking.k8s.io/v1/httproutes, cert-manager.io/v1/certificates, example.com/v1/widgets]}]`,
+		"dotted":                     `[{name: s, resources: [deployments.v1.apps, pods.v1, widgets.v1beta1.example.com]}]`,
+		"namespaces":                 `[{name: s, resources: [v1/pods, example.com/v1/widgets], namespaces: {include: [web, team-a, team-b], exclude: ["team-[^a-b]", "s?p", "x.y*"]}}]`,
+		"globs":                      `[{name: s, resources: [v1/pods], namespaces: {include: [shop, "team-*"]}}]`,
+		"the release's own":          `[{name: s, resources: [v1/pods, coordination.k8s.io/v1/leases], namespaces: {include: [audit]}}]`,
+		"one object":                 `[{name: s, resources: [v1/configmaps], fieldSelector: "metadata.name=web,metadata.namespace!=x"}]`,
+		"one object and all":         `[{name: s, resources: [v1/configmaps], fieldSelector: metadata.name==web}, {name: t, resources: [v1/configmaps], namespaces: {include: [shop]}}, {name: u, resources: [v1/configmaps], labelSelector: a=b}]`,
+		"one object and a namespace": `[{name: s, resources: [v1/configmaps], fieldSelector: metadata.name=web, namespaces: {include: [shop]}}, {name: t, resources: [v1/configmaps], namespaces: {include: [shop, other]}, labelSelector: a=b}]`,
+		"many namespaces":            `[{name: s, resources: [v1/pods], namespaces: {include: [a, b, c, d, e, f, g, h, i, j, k, l, m, nn, o, p, q, r, s, t, u, v]}}]`,
+	} {
+		pipelines := "pipelines: [{name: p, sink: bus, sources: [s]}"
+		for _, source := range []string{"t", "u"} { // a pipeline of its own: each takes a resource from one source
+			if strings.Contains(sources, "name: "+source) {
+				pipelines += fmt.Sprintf(", {name: %s, sink: bus, sources: [%[1]s]}", source)
+			}
+		}
+		for option, more := range map[string]string{
+			"":                      pipelines + "]",
+			", and Lease elsewhere": pipelines + "]\n  leaderElection: {leaseName: mine, leaseNamespace: leases}",
+			", enriched":            pipelines + ", {name: q, sink: bus, enrich: involvedObject}]",
+		} {
+			if option == ", enriched" && name != "thirty kinds" {
+				continue // it needs Events
+			}
+			t.Run(name+option, func(t *testing.T) {
+				t.Parallel()
+				m := renderChart(t, "audit", "audit", fmt.Sprintf("config:\n  sources: %s\n  %s\n", strings.ReplaceAll(sources, "\t", ""), more))
+				checkRights(t, m, writeConfig(t, m.file))
+			})
+		}
+	}
+}
+
+// TestChartSizes: disk and memory follow from the configuration, and so does the time to stop.
+func TestChartSizes(t *testing.T) {
+	for _, test := range []struct {
+		name, values string
+		disk, memory string
+		grace        int64
+	}{
+		{"defaults", "config: {pipelines: [{name: p, sink: bus}], deadLetters: {maxBytes: null}}", "24064Mi", "512Mi", 40},
+		{
+			"set", "config: {pipelines: [{name: p, sink: bus, backlog: {maxBytes: 1Gi, maxDiskBytes: 2000000000}}, {name: q, sink: bus, diff: jsonPatch, backlog: {maxDiskBytes: 1.5Gi}}], shutdown: {grace: 1m30s}}",
+			"8935Mi", "2688Mi", 110,
+		},
+		{"alone", "replicas: 1\nleaderElection: false\nconfig: {pipelines: [{name: p, sink: bus, backlog: {maxDiskBytes: 5Gi}}]}", "6912Mi", "512Mi", 40},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := renderChart(t, "kubeferry", "kubeferry", test.values)
+			resources, volumes := m.container().Resources, m.workload.Spec.Template.Spec.Volumes
+			disk := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil })
+			if got := volumes[disk].EmptyDir.SizeLimit.String(); got != test.disk || resources.Requests.StorageEphemeral().String() != test.disk {
+				t.Errorf("sizeLimit %s, requests %s, want %s", got, resources.Requests.StorageEphemeral(), test.disk)
+			}
+			if got := resources.Limits.Memory().String(); got != test.memory {
+				t.Errorf("memory %s, want %s", got, test.memory)
+			}
+			if got := *m.workload.Spec.Template.Spec.TerminationGracePeriodSeconds; got != test.grace {
+				t.Errorf("terminationGracePeriodSeconds %d, want %d", got, test.grace)
+			}
+		})
+	}
+	m := renderChart(t, "kubeferry", "kubeferry", "persistence: {enabled: true}")
+	checkReplicas(t, m)
+}
+
+// TestChartValues: all that can be switched on arrives, and a number stays one.
+func TestChartValues(t *testing.T) {
+	m := renderChart(t, "audit", "ops", all+"config: {sinks: [{name: bus, nats: {urls: [\"${NATS_URL}\"], subject: k8s, batch: {maxRecords: 1000000}}}]}\n")
+	pod, container := m.workload.Spec.Template.Spec, m.container()
+	if !strings.Contains(m.file, "maxRecords: 1000000\n") {
+		t.Errorf("the configuration is\n%s", m.file)
+	}
+	if pod.ServiceAccountName != "existing" || container.Image != "registry.example.com/kubeferry:v1" || len(pod.Volumes) != 3 || len(container.VolumeMounts) != 3 ||
+		len(container.EnvFrom) != 1 || container.Env[2].ValueFrom.SecretKeyRef.Name != "bus" || pod.Tolerations[0].Key != "infra" {
+		t.Errorf("the Pod is %+v", pod)
+	}
+	if container.Resources.Limits.Memory().String() != "1Gi" || container.Resources.Requests.Cpu().String() != "1" || container.Resources.Requests.StorageEphemeral().String() != "4Gi" {
+		t.Errorf("the resources are %+v", container.Resources)
+	}
+	if len(m.network.Spec.Egress) != 2 || len(m.network.Spec.Ingress[0].From) != 1 {
+		t.Errorf("the NetworkPolicy is %+v", m.network.Spec)
+	}
+	kinds := names(m.objects)
+	for _, want := range []string{"PodMonitor ops/audit-kubeferry", "PrometheusRule ops/audit-kubeferry", "ConfigMap ops/audit-kubeferry-dashboard"} {
+		if !slices.Contains(kinds, want) {
+			t.Errorf("there is no %s in %q", want, kinds)
+		}
+	}
+	if slices.ContainsFunc(kinds, func(k string) bool { return strings.HasPrefix(k, "ServiceAccount ") }) {
+		t.Error("a ServiceAccount is made although one is named")
+	}
+	checkRights(t, m, writeConfig(t, m.file))
+}
+
+// names are the kinds, namespaces and names of objects.
+func names(objects []*unstructured.Unstructured) (names []string) {
+	for _, object := range objects {
+		names = append(names, fmt.Sprintf("%s %s/%s", object.GetKind(), object.GetNamespace(), object.GetName()))
+	}
+	return names
+}
+
+// TestChartReleases: what two releases make is not the same, whether they differ in their names or in their namespaces.
+func TestChartReleases(t *testing.T) {
+	seen := map[string]string{}
+	const values = "config: {sources: [{name: s, resources: [v1/pods], namespaces: {include: [shop]}}, {name: nodes, resources: [v1/nodes]}]}\n" + all
+	for _, release := range []string{"a/kubeferry", "a/audit", "b/kubeferry", "a-kubeferry/b", "a/kubeferry-b"} {
+		namespace, name, _ := strings.Cut(release, "/")
+		m := renderChart(t, name, namespace, strings.Replace(values, "create: false, name: existing", "create: true", 1))
+		for _, name := range names(m.objects) {
+			if other, ok := seen[name]; ok {
+				t.Errorf("%s is in %s and in %s", name, other, release)
+			}
+			seen[name] = release
+		}
+		selected := fmt.Sprint(m.workload.Namespace, m.workload.Spec.Selector.MatchLabels)
+		if other, ok := seen[selected]; ok {
+			t.Errorf("%s and %s select the same Pods", other, release)
+		}
+		seen[selected] = release
+	}
+}
+
+// documentedValues are those in docs/operations.md.
+func documentedValues(t *testing.T) string {
+	t.Helper()
+	_, section, found := strings.Cut(read(t, filepath.Join("..", "..", "docs", "operations.md")), "\n## Helm\n")
+	_, values, shown := strings.Cut(section, "```yaml\n")
+	values, _, closed := strings.Cut(values, "```")
+	if !found || !shown || !closed {
+		t.Fatal("docs/operations.md shows no values")
+	}
+	return values
+}
+
+func TestChartDocumentedValues(t *testing.T) {
+	m := renderChart(t, "audit", "audit", documentedValues(t))
+	checkRights(t, m, writeConfig(t, m.file))
+}
+
+// TestChartRefuses: a mistake in the values is reported before anything is applied.
+func TestChartRefuses(t *testing.T) {
+	for values, want := range map[string]string{
+		"replica: 3":               "replica",
+		"replicas: two":            "replicas",
+		"config: {sources: []}":    "sources",
+		"config: {sinks: null}":    "sinks",
+		"leaderElection: false":    "several replicas",
+		"config: {stateDir: null}": "leaderElection needs config.stateDir",
+		"config: {sources: [{name: s, resources: [deploy]}]}": "config.sources[0].resources[0]: write deploy in full",
+	} {
+		if out, err := helm(t.Context(), t, values, "template", "kubeferry", chart); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v %.200s, want an error with %q", values, err, out, want)
+		}
+	}
+}
