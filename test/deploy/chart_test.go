@@ -230,6 +230,7 @@ func TestChartValues(t *testing.T) {
 	if len(m.network.Spec.Egress) != 2 || len(m.network.Spec.Ingress[0].From) != 1 {
 		t.Errorf("the NetworkPolicy is %+v", m.network.Spec)
 	}
+	checkRules(t, m.objects, "ops/audit-kubeferry")
 	kinds := names(m.objects)
 	for _, want := range []string{"PodMonitor ops/audit-kubeferry", "PrometheusRule ops/audit-kubeferry", "ConfigMap ops/audit-kubeferry-dashboard"} {
 		if !slices.Contains(kinds, want) {

@@ -165,6 +165,7 @@ func testBase(t *testing.T, plane *controlplane.ControlPlane, m *manifests, bina
 		return strings.Contains(body, `"role": "standby"`) && strings.Contains(body, `"inSync": true`)
 	})
 	testReplicaAlerts(t, leader, standby)
+	testMetrics(t, leader)
 	arrive()
 	leader.process.Kill()
 	standby.await(t, "/status", "the other leads", leads)

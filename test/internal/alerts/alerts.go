@@ -120,3 +120,19 @@ func (e *Evaluator) Series(rule Rule) (names []string, err error) {
 	slices.Sort(names)
 	return names, nil
 }
+
+// Metrics returns the names of the metrics that an expression selects.
+func Metrics(expr string) (names []string, err error) {
+	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
+	if err != nil {
+		return nil, err
+	}
+	for _, selector := range parser.ExtractSelectors(parsed) {
+		for _, m := range selector {
+			if m.Name == model.MetricNameLabel {
+				names = append(names, m.Value)
+			}
+		}
+	}
+	return names, nil
+}
