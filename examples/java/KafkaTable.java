@@ -109,7 +109,8 @@ public class KafkaTable {
                 if (newer == 0) { // the object exists nevertheless, which counts between the marks of a snapshot
                     run(db, SEEN, stream, position, cluster, event.getSubject(), stream, position);
                 }
-                if (newer > 0 || !data.path("snapshot").asBoolean()) { // a snapshot of a known state is no change
+                // What was worked out from a list, or is of a snapshot, is no change where the state was known.
+                if (newer > 0 || !data.path("snapshot").asBoolean() && !data.path("inferred").asBoolean()) {
                     run(db, LOG, event.getId(), cluster, event.getSubject(), order, type, data.get("object").toString());
                 }
             }

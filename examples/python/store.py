@@ -102,7 +102,8 @@ class Store:
             newer = self.db.execute(UPSERT, row).rowcount > 0
             if not newer:  # the object exists nevertheless, which counts between the marks of a snapshot
                 self.db.execute(SEEN, row)
-            if newer or not data.get("snapshot"):  # a snapshot of a known state is no change
+            # What was worked out from a list, or is of a snapshot, is no change where the state was known.
+            if newer or not (data.get("snapshot") or data.get("inferred")):
                 self.db.execute(LOG, row)
         elif row["type"] == "GAP":
             self.db.execute(LOG, row)

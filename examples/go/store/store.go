@@ -119,7 +119,8 @@ func change(ctx context.Context, tx *sql.Tx, a Arrival) error {
 	if err == nil && newer == 0 { // the object exists nevertheless, which counts between the marks of a snapshot
 		_, err = tx.ExecContext(ctx, seen, a.Stream, a.Position, a.Cluster, a.Subject, a.Stream, a.Position)
 	}
-	if err == nil && (newer > 0 || !a.Snapshot) { // a snapshot of a known state is no change
+	// What was worked out from a list, or is of a snapshot, is no change where the state was known.
+	if err == nil && (newer > 0 || !a.Snapshot && !a.Inferred) {
 		_, err = tx.ExecContext(ctx, record, a.ID, a.Cluster, a.Subject, a.Sequence, a.Type, string(a.Object))
 	}
 	return err
