@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubeferry/kubeferry/internal/config"
-	"github.com/kubeferry/kubeferry/internal/tail"
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/cmd/exporter/tail"
 )
 
 // completePipelines has the shell complete --pipeline with the pipelines of the configuration.

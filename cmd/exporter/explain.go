@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/kubeferry/kubeferry/internal/explain"
+	"github.com/kubeferry/kubeferry/cmd/exporter/explain"
 )
 
 func newExplain() *cobra.Command {

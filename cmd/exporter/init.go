@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeferry/kubeferry/internal/app"
-	"github.com/kubeferry/kubeferry/internal/starter"
+	"github.com/kubeferry/kubeferry/cmd/exporter/app"
+	"github.com/kubeferry/kubeferry/cmd/exporter/starter"
 )
 
 func newInit() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubeferry/kubeferry/internal/app"
+	"github.com/kubeferry/kubeferry/cmd/exporter/app"
 )
 
 // Exit codes.

@@ -7,7 +7,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 )
 
 func TestMain(m *testing.M) {

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeferry/kubeferry/internal/app"
-	"github.com/kubeferry/kubeferry/internal/rbac"
+	"github.com/kubeferry/kubeferry/cmd/exporter/app"
+	"github.com/kubeferry/kubeferry/cmd/exporter/rbac"
 )
 
 func newRBAC() *cobra.Command {

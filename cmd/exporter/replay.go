@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubeferry/kubeferry/internal/app"
-	"github.com/kubeferry/kubeferry/internal/replay"
+	"github.com/kubeferry/kubeferry/cmd/exporter/app"
+	"github.com/kubeferry/kubeferry/cmd/exporter/replay"
 )
 
 func newReplay() *cobra.Command {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubeferry/kubeferry/internal/app"
-	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/cmd/exporter/app"
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 )
 
 func newRun() *cobra.Command {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubeferry/kubeferry/internal/app"
-	"github.com/kubeferry/kubeferry/internal/config"
+	"github.com/kubeferry/kubeferry/cmd/exporter/app"
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 )
 
 func newSchema() *cobra.Command {

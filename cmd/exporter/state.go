@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubeferry/kubeferry/internal/app"
+	"github.com/kubeferry/kubeferry/cmd/exporter/app"
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/cmd/exporter/replay"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
-	"github.com/kubeferry/kubeferry/internal/config"
-	"github.com/kubeferry/kubeferry/internal/replay"
 )
 
 func newState() *cobra.Command {

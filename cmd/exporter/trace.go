@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubeferry/kubeferry/internal/config"
-	"github.com/kubeferry/kubeferry/internal/trace"
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/cmd/exporter/trace"
 )
 
 func newTrace() *cobra.Command {

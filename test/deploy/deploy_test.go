@@ -29,7 +29,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// closing is what the program may take after shutdown.grace; see internal/app/app.go.
+// closing is what the program may take after shutdown.grace; see cmd/exporter/app/app.go.
 const closing = 10 * time.Second
 
 // TestManifestsAgree checks what the API server does not check.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubeferry/kubeferry/internal/table"
+	"github.com/kubeferry/kubeferry/cmd/exporter/table"
 )
 
 // The types of records that the demo expects.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/kubeferry/kubeferry/internal/table"
+	"github.com/kubeferry/kubeferry/cmd/exporter/table"
 )
 
 // screen prints for people: the changes in a table, the rest between its lines.

@@ -1,0 +1,104 @@
+package app
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/pipeline"
+)
+
+// NewDryPipelines makes the configured pipelines as a run does, but without sinks, logs and metrics: nothing can be handed to
+// them. They can explain what they would make of a change.
+func NewDryPipelines(loaded *config.Config, redactionKey []byte, enricher pipeline.Enricher) []*pipeline.Pipeline {
+	unopened := map[string]OpenSink{}
+	for _, sink := range loaded.Sinks {
+		unopened[sink.Name] = OpenSink{Limits: sink.Config.Limits()}
+	}
+	return newPipelines(loaded, unopened, redactionKey, enricher, &state{}, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+}
+
+// newPipelines makes the configured pipelines; none runs yet.
+func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKey []byte, enricher pipeline.Enricher, state *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
+	redactor := pipeline.NewRedactor(redactionKey, loaded.Cluster)
+	large := new(sync.Mutex)
+	var pipelines []*pipeline.Pipeline
+	for _, c := range loaded.Pipelines {
+		sink := opened[c.Sink]
+		options := pipeline.Options{
+			Name: c.Name, Cluster: loaded.Cluster,
+			Filters:           filters(c.Filters),
+			OnLeave:           c.OnLeave,
+			Transforms:        transforms(c.Transforms, redactor),
+			Diff:              c.Diff,
+			KeepManagedFields: c.KeepManagedFields,
+			Format:            c.Format,
+			Profile:           c.Profile,
+			MaxBytes:          int64(c.Backlog.MaxBytes),
+			Retry:             c.Retry,
+			Sink:              sink, SinkName: c.Sink, Limits: sink.Limits, Slots: sink.slots.Share(),
+			DeadLetter: state.deadLetters(),
+			Large:      large,
+		}
+		if c.Enrich == config.EnrichInvolvedObject {
+			options.Enricher = enricher
+		}
+		if c.RedactSecrets {
+			options.Redactor = redactor
+		}
+		if letters, ok := opened[c.DeadLetter]; ok {
+			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Slots: letters.slots.Share(), Permit: state.permit, Timeout: letters.Limits.Timeout}
+		}
+		state.setLog(&options, c.Backlog)
+		pipelines = append(pipelines, pipeline.New(options, metrics, logger))
+	}
+	return pipelines
+}
+
+func filters(configured []config.Filter) []pipeline.Filter {
+	var filters []pipeline.Filter
+	for _, f := range configured {
+		if f.Types != nil {
+			filters = append(filters, pipeline.TypesFilter(f.Types))
+		}
+		if f.Namespaces != nil {
+			filters = append(filters, pipeline.NamespacesFilter(*f.Namespaces))
+		}
+		if f.Program != nil {
+			filters = append(filters, pipeline.NewExprFilter(f.Program, f.OnError))
+		}
+		if f.Changed != nil {
+			filters = append(filters, pipeline.ChangedFilter(f.Changed))
+		}
+	}
+	return filters
+}
+
+func transforms(configured []config.Transform, redactor *pipeline.Redactor) []pipeline.Transform {
+	var transforms []pipeline.Transform
+	for _, t := range configured {
+		switch {
+		case t.Remove != nil:
+			transforms = append(transforms, pipeline.RemoveTransform(t.Remove))
+		case t.Keep != nil:
+			transforms = append(transforms, pipeline.KeepTransform(t.Keep))
+		case t.Redact != nil:
+			transforms = append(transforms, pipeline.RedactTransform{Redactor: redactor, Paths: t.Redact})
+		case t.Set != nil:
+			var set pipeline.SetTransform
+			for _, a := range t.Set {
+				set = append(set, a.Assignment)
+			}
+			transforms = append(transforms, set)
+		case t.Rename != nil:
+			var rename pipeline.RenameTransform
+			for _, m := range t.Rename {
+				rename = append(rename, m.Move)
+			}
+			transforms = append(transforms, rename)
+		}
+	}
+	return transforms
+}

@@ -1,0 +1,55 @@
+package app
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/internal/durable"
+)
+
+const redactionKeyFile = "redaction.key" // in the state directory
+
+// FindRedactionKey returns the key of the digests: the configured one, or that in the state directory. It is empty if
+// there is none yet.
+func FindRedactionKey(c config.Redaction, stateDir string) ([]byte, error) {
+	switch {
+	case c.Key != "":
+		return []byte(c.Key), nil
+	case c.KeyFile != "":
+		key, err := os.ReadFile(c.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read redaction.keyFile: %w", err)
+		}
+		if key = bytes.TrimRight(key, "\r\n"); len(key) == 0 {
+			return nil, fmt.Errorf("redaction.keyFile: %s is empty", c.KeyFile)
+		}
+		return key, nil
+	case stateDir != "":
+		key, err := os.ReadFile(filepath.Join(stateDir, redactionKeyFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return key, err
+	default:
+		return nil, nil
+	}
+}
+
+// redactionKey returns the key, or makes one, which is stored in the state directory or lasts as long as the process.
+func redactionKey(c config.Redaction, stateDir string) ([]byte, error) {
+	key, err := FindRedactionKey(c, stateDir)
+	if err != nil || len(key) > 0 {
+		return key, err
+	}
+	key = []byte(rand.Text())
+	if stateDir == "" {
+		return key, nil
+	}
+	return key, durable.WriteFile(filepath.Join(stateDir, redactionKeyFile), key)
+}

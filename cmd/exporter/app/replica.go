@@ -1,0 +1,279 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/internal/durable"
+	"github.com/kubeferry/kubeferry/internal/replication"
+	"github.com/kubeferry/kubeferry/source"
+)
+
+// handOverTimeout bounds each wait of a planned hand-over: for the deliveries under way, and for a standby that has the last commit.
+const handOverTimeout = 2 * time.Second
+
+// replica is this process among the replicas that share a Lease: first a standby, then perhaps the leader.
+type replica struct {
+	config   *config.Config
+	auth     replication.Authenticator
+	lease    *replication.Lease
+	election *replication.Election
+	standby  *replication.Standby
+	gate     *replication.Gate
+	logger   *slog.Logger
+
+	copied *checkpoint.Replica
+	// committed is the stamp of the last commit and its epoch, once this process leads.
+	committed atomic.Pointer[ledCommit]
+	leader    atomic.Pointer[replication.Leader] // nil until this process leads
+	// historyLost is why a leader that begins empty does not have what was delivered.
+	historyLost string
+
+	fail    context.CancelCauseFunc
+	stop    context.CancelFunc // the election and the gate
+	running sync.WaitGroup
+	release sync.Once
+}
+
+// ledCommit is a commit of a leader.
+type ledCommit struct {
+	stamp *checkpoint.Stamp
+	epoch int
+}
+
+// newReplica makes a standby, and waits for the API server.
+func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config, client *source.Client, fail context.CancelCauseFunc, logger *slog.Logger) (*replica, error) {
+	options := loaded.LeaderElection
+	limited := rest.CopyConfig(cluster)
+	limited.Timeout = max(time.Second, options.RenewDeadline/2) // one request that hangs must not cost the Lease
+	limited.QPS, limited.Burst = 50, 100
+	api, err := kubernetes.NewForConfig(limited)
+	if err != nil {
+		return nil, err
+	}
+	r := &replica{config: loaded, fail: fail, logger: logger, stop: func() {}}
+	uid, err := identify(ctx, client, logger)
+	if err != nil {
+		return nil, err
+	}
+	if r.auth, err = replication.NewAuthenticator(ctx, api); err != nil {
+		return nil, err
+	}
+	if r.copied, err = checkpoint.OpenReplica(loaded.StateDir, reportTo(r.logger)); err != nil {
+		return nil, &FailureError{err}
+	}
+	r.lease = replication.NewLease(replication.LeaseOptions{
+		Client: api.CoordinationV1().Leases(options.LeaseNamespace), Name: options.LeaseName, Namespace: options.LeaseNamespace,
+		Identity: identity(), Cluster: loaded.Cluster, ClusterUID: uid, Duration: options.LeaseDuration, StaleWait: options.StaleWait, Claim: r.claim,
+	})
+	timing := replication.Timing{LeaseDuration: options.LeaseDuration, RenewDeadline: options.RenewDeadline, RetryPeriod: options.RetryPeriod}
+	r.election = replication.NewElection(r.lease, timing, logger)
+	r.standby = replication.NewStandby(r.lease, r.election, r.copied, r.auth, options.RetryPeriod, logger)
+	r.gate = replication.NewGate(r.lease.Left)
+	return r, nil
+}
+
+// identity is random, so that a process that is started again is another one; the Pod's name before it is for people.
+func identity() string {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "kubeferry"
+	}
+	return name + "_" + rand.Text()
+}
+
+// claim is which state this process holds; as a leader, the newest that a standby has, or its own while none is in sync.
+func (r *replica) claim() replication.Claim {
+	if led := r.committed.Load(); led != nil {
+		c := replication.Claim{Lineage: led.stamp.Lineage, Epoch: led.epoch, Term: led.stamp.Term, Commit: led.stamp.Commit}
+		if leader := r.leader.Load(); leader != nil {
+			if found := leader.Standbys(); found.InSync > 0 {
+				c.Commit = found.Acked
+			}
+		}
+		return c
+	}
+	info := r.copied.Info()
+	if info.Replica == nil {
+		return replication.Claim{Epoch: info.Epoch}
+	}
+	return replication.Claim{Lineage: info.Replica.Lineage, Epoch: info.Epoch, Term: info.Replica.Term, Commit: info.Replica.Commit}
+}
+
+// lead returns once this process leads. Until then it follows whoever does.
+func (r *replica) lead(ctx context.Context) error {
+	electing, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	ended := make(chan error, 1)
+	r.running.Go(func() { ended <- r.election.Run(electing) })
+	following, stopFollowing := context.WithCancel(ctx)
+	var follower sync.WaitGroup
+	follower.Go(func() { r.standby.Run(following) })
+	r.logger.Info("standing by", "lease", r.lease.Describe(), "identity", r.lease.Identity())
+	var err error
+	select {
+	case <-r.election.Led():
+	case err = <-ended:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	stopFollowing()
+	follower.Wait()
+	err = errors.Join(err, r.copied.Close())
+	if err != nil {
+		return err
+	}
+	status := r.lease.Status()
+	r.logger.Info("leading", "lease", r.lease.Describe(), "term", status.Term)
+	r.running.Go(func() {
+		if err := <-ended; err != nil {
+			r.fail(lostError(err))
+		}
+	})
+	r.running.Go(func() {
+		r.gate.Run(electing, func(open bool) {
+			if open {
+				r.logger.Info("the Lease is valid: delivering")
+			} else {
+				r.logger.Warn("the Lease could not be renewed in time: deliveries pause until it is")
+			}
+		})
+	})
+	return nil
+}
+
+// lostError is how the process ends when another one leads.
+func lostError(err error) error {
+	if errors.Is(err, replication.ErrOtherCluster) {
+		return err // a mistake in the configuration
+	}
+	return &FailureError{err}
+}
+
+// begin makes the store of a leader one whose commits are stamped, and sent to the standbys.
+func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
+	status, info := r.lease.Status(), store.Info()
+	if info.Epoch < status.Before.Epoch {
+		var err error
+		store, err = store.Renew(fmt.Sprintf("it is of epoch %d, and the last leader's was %d: the API server's history went back meanwhile", info.Epoch, status.Before.Epoch),
+			checkpoint.Info{ClusterUID: info.ClusterUID, Epoch: status.Before.Epoch}, reportTo(r.logger))
+		if err != nil {
+			return nil, &FailureError{err}
+		}
+		info = store.Info()
+	}
+	if status.Behind {
+		store.Unclean()
+		r.logger.Error("this replica leads with a state that is older than the last leader's: no newer one came in time",
+			"state", fmt.Sprintf("%+v", r.claim()), "last", fmt.Sprintf("%+v", status.Before))
+	}
+	stamp := checkpoint.Stamp{Lineage: rand.Text()}
+	switch {
+	case info.Replica != nil:
+		stamp = *info.Replica
+	case status.Before.Lineage != "":
+		r.historyLost = "no copy of the last leader's state was left"
+	}
+	stamp = stamp.Begin(status.Term)
+	if err := r.shareRedactionKey(&stamp); err != nil {
+		return nil, &FailureError{err}
+	}
+	epoch := info.Epoch
+	r.committed.Store(&ledCommit{&stamp, epoch})
+	store.Lead(stamp, func(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
+		if err == nil {
+			r.committed.Store(&ledCommit{stamp, epoch})
+		}
+		if leader := r.leader.Load(); leader != nil {
+			leader.Committed(stamp, changes, err)
+		}
+	})
+	return store, nil
+}
+
+// shareRedactionKey makes the key, where none is configured, part of the state.
+func (r *replica) shareRedactionKey(stamp *checkpoint.Stamp) error {
+	c := r.config.Redaction
+	if c.Key != "" || c.KeyFile != "" {
+		return nil
+	}
+	if len(stamp.RedactionKey) == 0 {
+		key, err := redactionKey(c, r.config.StateDir)
+		stamp.RedactionKey = key
+		return err
+	}
+	if key, err := FindRedactionKey(c, r.config.StateDir); err != nil || bytes.Equal(key, stamp.RedactionKey) {
+		return err
+	}
+	return durable.WriteFile(filepath.Join(r.config.StateDir, redactionKeyFile), stamp.RedactionKey)
+}
+
+// serve lets standbys connect. The first commit must be written.
+func (r *replica) serve(ctx context.Context, store *checkpoint.Store) error {
+	leader, err := replication.Listen(ctx, r.config.Replication.Listen, r.auth, r.logger)
+	if err != nil {
+		return &FailureError{err}
+	}
+	r.leader.Store(leader) // it gets each commit from here on
+	leader.Serve(store, r.committed.Load().stamp.Commit)
+	advertised := r.config.Replication.Advertise
+	if advertised == "" {
+		advertised = leader.Address()
+	}
+	r.lease.SetEndpoint(replication.Endpoint{Address: advertised, Certificate: leader.Certificate()})
+	r.logger.Info("serving standbys", "address", leader.Address(), "advertised", advertised)
+	return nil
+}
+
+// lost reports whether another process leads.
+func (r *replica) lost() bool { return r.lease.Status().Err != nil }
+
+// stopDelivering lets no more deliveries begin, and waits for those under way, if another replica goes on with what waits; else it
+// returns false at once.
+func (r *replica) stopDelivering() bool {
+	if leader := r.leader.Load(); !r.lost() && (leader == nil || leader.Standbys().InSync == 0) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
+	defer cancel()
+	r.gate.Close(ctx)
+	return true
+}
+
+// handOver gives the Lease up after the last commit, once a standby has it or after a while, and then closes the connections.
+func (r *replica) handOver() {
+	r.release.Do(func() {
+		leader := r.leader.Load()
+		if leader != nil && !r.lost() {
+			ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
+			if leader.AwaitAck(ctx) {
+				r.logger.Info("a standby has the last commit")
+			}
+			cancel()
+		}
+		r.stop()
+		r.running.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
+		defer cancel()
+		if err := r.lease.Release(ctx); err != nil && !errors.Is(err, replication.ErrLost) {
+			r.logger.Warn("cannot give the Lease up; it ends by itself", "err", err)
+		}
+		if leader != nil {
+			leader.Close()
+		}
+	})
+}

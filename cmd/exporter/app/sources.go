@@ -1,0 +1,56 @@
+package app
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/source"
+)
+
+// newSources makes the configured sources; nothing is watched yet.
+func newSources(loaded *config.Config, client *source.Client, pipelines []*pipeline.Pipeline, state *state, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
+	var made []*source.Source
+	previous := source.NewPreviousVersions(int64(loaded.Previous.MaxBytes))
+	for _, c := range loaded.Sources {
+		fan := &fanOut{committer: state.committer}
+		var filters []string
+		for n, p := range loaded.Pipelines {
+			if slices.Contains(p.Sources, c.Name) {
+				fan.pipelines = append(fan.pipelines, pipelines[n])
+				filters = append(filters, filterDigest(p.Filters))
+			}
+		}
+		if len(fan.pipelines) == 0 {
+			continue // it would watch for no pipeline
+		}
+		if len(fan.pipelines) > source.MaxPipelines {
+			return nil, fmt.Errorf("source %q: %d pipelines take from it; at most %d can: make another source of the same resources", c.Name, len(fan.pipelines), source.MaxPipelines)
+		}
+		options := source.Options{
+			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,
+			LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
+			Filters:  filters,
+			Snapshot: c.Snapshot, OnRollback: state.rollback, Previous: previous, HistoryLost: state.historyLost,
+		}
+		fan.setPipelines(&options)
+		made = append(made, source.New(client, options, fan, metrics, logger))
+	}
+	if err := state.restore(made); err != nil {
+		return nil, fmt.Errorf("restore the sources: %w", err)
+	}
+	return made, nil
+}
+
+// filterDigest identifies filters.
+func filterDigest(filters []config.Filter) string {
+	sum := sha256.New()
+	for _, f := range filters {
+		fmt.Fprintf(sum, "%v %v %v %q %v\n", f.Types, f.Namespaces, f.Changed, f.Expr, f.OnError)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:6])
+}

@@ -1,0 +1,249 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/source"
+)
+
+// state joins the checkpoint to sources and pipelines. Without a state directory its store is nil, and its committer writes
+// nothing.
+type state struct {
+	store     *checkpoint.Store
+	committer *checkpoint.Committer
+	dead      *checkpoint.DeadLetters // nil without a store
+	logger    *slog.Logger
+	fail      context.CancelCauseFunc
+
+	// permit lets deliveries begin; nil without replicas.
+	permit pipeline.Permit
+	// historyLost is why there is no state although another replica had one; empty if there is state, or no replica had any.
+	historyLost string
+
+	rolledBack atomic.Bool
+	stop       func() // the commits, and waits for the one under way
+}
+
+// openState opens the state directory, if there is one, and makes sure that it is of this cluster: it waits for the
+// API server, since the logs of another cluster must not go out under this one's name.
+func openState(ctx context.Context, loaded *config.Config, client *source.Client, replica *replica, fail context.CancelCauseFunc, logger *slog.Logger) (*state, error) {
+	s := &state{committer: checkpoint.NewCommitter(nil, logger), logger: logger, fail: fail, stop: func() {}}
+	if loaded.StateDir == "" {
+		return s, nil
+	}
+	report := reportTo(logger)
+	store, err := checkpoint.Open(loaded.StateDir, report)
+	if err != nil {
+		return nil, &FailureError{err}
+	}
+	uid, err := identify(ctx, client, logger)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	if known := store.Info().ClusterUID; known != "" && uid != "" && known != uid {
+		store, err = store.Renew("it is another cluster's", checkpoint.Info{}, report)
+		if err != nil {
+			return nil, &FailureError{err}
+		}
+	}
+	if uid != "" {
+		store.Bind(uid)
+	}
+	if replica != nil {
+		if store, err = replica.begin(store); err != nil {
+			return nil, err
+		}
+		s.permit, s.historyLost = replica.gate, replica.historyLost
+	}
+	s.store = store
+	s.committer = checkpoint.NewCommitter(store, logger)
+	s.dead = checkpoint.NewDeadLetters(store, s.committer, int64(loaded.DeadLetters.MaxBytes))
+	for name, log := range store.Logs() {
+		if log.Entries > 0 && !slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Name == name }) {
+			logger.Warn("the state directory holds the log of a pipeline that is not configured any more; it is kept until `exporter state drop` is told to drop it",
+				"pipeline", name, "entries", log.Entries, "bytes", log.Bytes)
+		}
+	}
+	return s, nil
+}
+
+// reportTo returns a function that logs what package checkpoint reports.
+func reportTo(logger *slog.Logger) func(message string, err error) {
+	return func(message string, err error) {
+		if err != nil {
+			logger.Error(message, "err", err)
+		} else {
+			logger.Error(message)
+		}
+	}
+}
+
+// identify reads the cluster's identity, and waits until the API server answers. Without the right to it, it is empty.
+func identify(ctx context.Context, client *source.Client, logger *slog.Logger) (uid string, err error) {
+	err = untilAnswered(ctx, logger, func() error {
+		uid, err = client.ClusterUID(ctx)
+		if apierrors.IsForbidden(err) {
+			logger.Warn("cannot tell whether the state directory is of this cluster", "err", err,
+				"rule", `ClusterRole: {apiGroups: [""], resources: [namespaces], resourceNames: [kube-system], verbs: [get]}`)
+			return nil
+		}
+		return err
+	})
+	return uid, err
+}
+
+// setLog sets the options of a pipeline's log.
+func (s *state) setLog(options *pipeline.Options, backlog config.Backlog) {
+	if s.store == nil {
+		return
+	}
+	options.Epoch, options.Permit = s.store.Info().Epoch, s.permit
+	options.Log = pipelineLog{s, options.Name}
+	options.Logged = s.store.Logs()[options.Name]
+	options.Spill = backlog.Overflow == config.OverflowSpill
+	options.MaxDiskBytes = int64(backlog.MaxDiskBytes)
+}
+
+// pipelineLog is one pipeline's part of the store.
+type pipelineLog struct {
+	state *state
+	name  string
+}
+
+func (l pipelineLog) Read(from uint64, maxBytes int) ([]delta.Entry, error) {
+	return l.state.store.ReadLog(l.name, from, maxBytes)
+}
+
+func (l pipelineLog) Commit() { l.state.committer.RequestCommit() }
+
+// restore makes the sources begin where the last run ended.
+func (s *state) restore(sources []*source.Source) error {
+	if s.store == nil {
+		return nil
+	}
+	forgotten, err := source.Restore(s.store, sources...)
+	for id, watch := range forgotten {
+		objects := 0
+		err = errors.Join(err, s.store.Known(id, func(delta.Known) { objects++ }))
+		s.logger.Warn("no pipeline that had these objects takes their resource any more: what was known of them is forgotten, and no deletion will be sent",
+			"source", watch.Source, "resource", watch.Resource, "namespace", watch.Namespace, "objects", objects)
+	}
+	return err
+}
+
+// begin writes the first commit and begins to write the others.
+func (s *state) begin(sources []*source.Source, pipelines []*pipeline.Pipeline) error {
+	if s.store == nil {
+		return nil
+	}
+	var watches []string
+	for _, p := range pipelines { // before the sources, which capture whether a record died that is not in the log any more
+		s.committer.Register(pipelineState{p})
+	}
+	for _, from := range sources {
+		watches = append(watches, from.WatchIDs()...)
+		s.committer.Register(sourceState{from})
+	}
+	if err := s.committer.Begin(); err != nil {
+		return err
+	}
+	if err := s.forgetOthers(watches); err != nil { // what the present ones inherited is written
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.committer.Run(ctx) })
+	s.stop = func() {
+		cancel()
+		running.Wait()
+	}
+	return nil
+}
+
+// forgetOthers drops the watches that the configuration does not have any more.
+func (s *state) forgetOthers(watches []string) error {
+	var others []string
+	err := s.store.Watches(func(id string, _ []byte) error {
+		if !slices.Contains(watches, id) {
+			others = append(others, id)
+		}
+		return nil
+	})
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	return s.store.Commit(&checkpoint.Commit{DropWatches: others})
+}
+
+// sourceState and pipelineState make sources and pipelines participants of the commit.
+type sourceState struct{ *source.Source }
+
+func (s sourceState) Capture(c *checkpoint.Commit) {
+	c.Watches = append(c.Watches, s.Source.Capture()...)
+}
+
+func (s sourceState) Committed(map[string]delta.LogSize) { s.Source.Committed() }
+
+type pipelineState struct{ *pipeline.Pipeline }
+
+func (p pipelineState) Capture(c *checkpoint.Commit) {
+	if change := p.Pipeline.Capture(); !change.Empty() {
+		c.Logs = append(c.Logs, change)
+	}
+}
+
+func (p pipelineState) Committed(logs map[string]delta.LogSize) {
+	p.Pipeline.Committed(logs[p.Name()].Bytes)
+}
+
+// rollback ends the program: the state is of no use, and the next start begins a new one.
+func (s *state) rollback(err error) {
+	if s.rolledBack.Swap(true) {
+		return // another watch found it as well
+	}
+	next := "the next start begins with a snapshot"
+	if s.store != nil {
+		next = "the next start sets the state aside and begins anew, under ids with a new epoch"
+	}
+	if err := s.committer.RolledBack(); err != nil {
+		s.logger.Error("cannot note that the API server's history went back", "err", err)
+	}
+	s.fail(&FailureError{fmt.Errorf("%w; %s", err, next)})
+}
+
+// err returns why the state cannot be written, if so.
+func (s *state) err() error {
+	if err := s.committer.Err(); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	return nil
+}
+
+// finish writes the last commit. Sources and pipelines must have stopped.
+func (s *state) finish() error {
+	s.stop()
+	return s.committer.Finish()
+}
+
+// close closes the state directory.
+func (s *state) close() {
+	if s.store == nil {
+		return
+	}
+	s.stop()
+	if err := s.store.Close(); err != nil {
+		s.logger.Warn("close the state directory", "err", err)
+	}
+}

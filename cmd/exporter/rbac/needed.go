@@ -1,0 +1,131 @@
+// Package rbac makes the Roles and ClusterRoles of a configuration: the rights that a run of it needs, and no other.
+package rbac
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/source"
+)
+
+// Rule grants verbs on a resource: in a namespace, or in the whole cluster if that is empty; on one object if Name is set, else
+// on all.
+type Rule struct {
+	Namespace, Group, Resource, Name string
+	Verbs                            []string
+}
+
+// Involved are the resources whose kinds Kubernetes' own controllers write Events about.
+func Involved() []schema.GroupResource {
+	return []schema.GroupResource{
+		{Resource: "nodes"},
+		{Resource: "persistentvolumeclaims"},
+		{Resource: "pods"},
+		{Resource: "services"},
+		{Group: "apps", Resource: "daemonsets"},
+		{Group: "apps", Resource: "deployments"},
+		{Group: "apps", Resource: "replicasets"},
+		{Group: "apps", Resource: "statefulsets"},
+		{Group: "autoscaling", Resource: "horizontalpodautoscalers"},
+		{Group: "batch", Resource: "cronjobs"},
+		{Group: "batch", Resource: "jobs"},
+		{Group: "policy", Resource: "poddisruptionbudgets"},
+	}
+}
+
+// Replicas returns the rules by which replicas elect a leader, and recognize each other by their ServiceAccount; none without
+// leaderElection. A creation has no name that a rule could restrict.
+func Replicas(loaded *config.Config, grant Grant) []Rule {
+	e := loaded.LeaderElection
+	if e == nil {
+		return nil
+	}
+	namespace := cmp.Or(e.LeaseNamespace, grant.Namespace)
+	return []Rule{
+		{namespace, "coordination.k8s.io", "leases", e.LeaseName, []string{"get", "update"}},
+		{namespace, "coordination.k8s.io", "leases", "", []string{"create"}},
+		{grant.Namespace, "", "serviceaccounts/token", grant.ServiceAccount, []string{"create"}},
+		{"", "authentication.k8s.io", "tokenreviews", "", []string{"create"}},
+	}
+}
+
+// Needed returns the rules that a configuration needs beside some others, each once. involved are the resources that its Events are
+// about; they count only if a pipeline enriches Events.
+func Needed(loaded *config.Config, involved []schema.GroupResource, others ...Rule) []Rule {
+	rules := others
+	for _, c := range loaded.Sources {
+		used := slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return slices.Contains(p.Sources, c.Name) })
+		if !used {
+			continue // it is not watched
+		}
+		options := source.Options{Resources: c.Resources, Namespaces: c.Namespaces, FieldSelector: c.FieldSelector}
+		for _, access := range options.Access() {
+			r := access.Resource
+			rules = append(rules, Rule{access.Namespace, r.Group, r.Resource, access.Name, []string{"list", "watch"}})
+			if !builtIn(r.Group) { // to find out whether a resource that is not served any more was deleted
+				crd := r.GroupResource().String()
+				rules = append(rules, Rule{"", "apiextensions.k8s.io", "customresourcedefinitions", crd, []string{"list"}})
+			}
+		}
+	}
+	if slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Enrich == config.EnrichInvolvedObject }) {
+		for _, r := range involved {
+			rules = append(rules, Rule{"", r.Group, r.Resource, "", []string{"list", "watch"}})
+		}
+	}
+	if loaded.StateDir != "" { // its uid identifies the cluster
+		rules = append(rules, Rule{"", "", "namespaces", "kube-system", []string{"get"}})
+	}
+	return reduce(rules)
+}
+
+// Missing returns the first verb of the rule that the API server does not grant, or an empty string.
+func (r Rule) Missing(ctx context.Context, client *source.Client) (string, error) {
+	for _, verb := range r.Verbs {
+		granted, err := client.Granted(ctx, map[string]any{
+			"namespace": r.Namespace, "group": r.Group, "resource": r.Resource, "name": r.Name, "verb": verb,
+		})
+		if err != nil || !granted {
+			return verb, err
+		}
+	}
+	return "", nil
+}
+
+// reduce sorts rules, and removes those that another one includes.
+func reduce(rules []Rule) []Rule {
+	slices.SortFunc(rules, func(a, b Rule) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource),
+			cmp.Compare(a.Name, b.Name), slices.Compare(a.Verbs, b.Verbs))
+	})
+	var kept []Rule
+	for _, rule := range rules { // what includes a rule is before it: an empty namespace and an empty name sort first
+		if !slices.ContainsFunc(kept, func(other Rule) bool { return other.includes(rule) }) {
+			kept = append(kept, rule)
+		}
+	}
+	return kept
+}
+
+func (r Rule) includes(other Rule) bool {
+	return r.Group == other.Group && r.Resource == other.Resource && slices.Equal(r.Verbs, other.Verbs) &&
+		(r.Namespace == "" || r.Namespace == other.Namespace) && (r.Name == "" || r.Name == other.Name)
+}
+
+// builtIn reports whether an API group is Kubernetes' own, and so never defined by a CustomResourceDefinition. Groups that end
+// in .k8s.io may also be of CRDs, such as gateway.networking.k8s.io.
+func builtIn(group string) bool {
+	switch group {
+	case "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io",
+		"authorization.k8s.io", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
+		"flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io",
+		"rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "storagemigration.k8s.io":
+		return true
+	}
+	return !strings.Contains(group, ".")
+}

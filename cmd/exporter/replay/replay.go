@@ -1,0 +1,176 @@
+// Package replay sends dead letters again.
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/kubeferry/kubeferry/cmd/exporter/app"
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Options are what a replay needs.
+type Options struct {
+	// Config is the configuration, whose pipelines name the sinks.
+	Config *config.Config
+	// Path is a file of dead letters; empty for those in the state directory, which are in a file as well if an earlier
+	// version wrote them.
+	Path string
+	// Pipeline is the only one whose letters are sent; empty for all.
+	Pipeline string
+	// UserAgent names the program and its version to peers.
+	UserAgent string
+	// Out takes the summary.
+	Out    io.Writer
+	Logger *slog.Logger
+}
+
+// replay is one run of the command.
+type replay struct {
+	Options
+	opened map[string]app.OpenSink
+	// blocked are the objects of which a letter failed: nothing behind it is sent.
+	blocked         map[string]bool
+	delivered, left int
+}
+
+// olderFile is where earlier versions kept dead letters in the state directory.
+const olderFile = "dead.jsonl"
+
+// removeTimeout is how long a full disk may keep letters from being removed.
+const removeTimeout = 30 * time.Second
+
+// Run sends the letters one by one, in the order in which they were written, and keeps what is left. It returns an
+// [app.FailureError].
+func Run(ctx context.Context, options Options) error {
+	opened, err := app.OpenSinks(ctx, options.Config.Sinks, options.UserAgent, options.Logger)
+	if err != nil {
+		return &app.FailureError{Err: err}
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.Background(), app.CloseTimeout)
+		defer cancel()
+		app.CloseSinks(closing, opened, options.Logger)
+	}()
+	r := &replay{Options: options, opened: opened, blocked: map[string]bool{}}
+	path := r.Path
+	if path == "" {
+		path = filepath.Join(r.Config.StateDir, olderFile)
+	}
+	err = r.file(ctx, path)
+	if err == nil && r.Path == "" {
+		err = r.state(ctx)
+	}
+	if err != nil {
+		return &app.FailureError{Err: fmt.Errorf("%w; no letter is lost, those delivered may be sent again", err)}
+	}
+	if r.delivered+r.left == 0 {
+		_, err := fmt.Fprintf(r.Out, "no dead letters in %s\n", cmp.Or(r.Path, r.Config.StateDir))
+		return err
+	}
+	fmt.Fprintf(r.Out, "delivered %d dead letters, %d are left\n", r.delivered, r.left)
+	if r.left > 0 && r.Pipeline == "" {
+		return &app.FailureError{Err: fmt.Errorf("%d dead letters could not be delivered", r.left)}
+	}
+	return nil
+}
+
+// state sends the letters that are in the state directory.
+func (r *replay) state(ctx context.Context) error {
+	letters, err := app.OpenDeadLetters(ctx, r.Config.StateDir, func(message string, err error) {
+		r.Logger.Warn("the state directory", "state", message, "err", err)
+	})
+	if err != nil {
+		return err
+	}
+	defer letters.Close()
+	for from := uint64(0); ; {
+		read, err := letters.Read(ctx, from)
+		if err != nil || len(read) == 0 {
+			return err
+		}
+		var sent []uint64
+		for _, letter := range read {
+			if r.deliver(ctx, letter.Letter) {
+				sent = append(sent, letter.Seq)
+			}
+			from = letter.Seq + 1
+		}
+		if len(sent) == 0 {
+			continue
+		}
+		if err := remove(ctx, letters, sent); err != nil {
+			return err
+		}
+	}
+}
+
+// remove removes letters that were sent, even if ctx has ended.
+func remove(ctx context.Context, letters app.DeadLetterStore, sent []uint64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	return letters.Remove(ctx, sent)
+}
+
+// deliver sends a letter, and reports whether it is delivered. If not, it stays.
+func (r *replay) deliver(ctx context.Context, text []byte) bool {
+	letter, err := pipeline.DecodeLetter(text)
+	if err == nil && r.Pipeline != "" && letter.Pipeline != r.Pipeline {
+		r.left++
+		return false
+	}
+	key := letter.Pipeline + " " + letter.Record.Key
+	if err == nil && !r.blocked[key] {
+		if err = r.send(ctx, &letter); err == nil {
+			r.delivered++
+			return true
+		}
+		r.blocked[key] = true
+	}
+	if err != nil {
+		r.Logger.Warn("a dead letter stays", "pipeline", letter.Pipeline, "id", letter.Record.ID, "err", err)
+	}
+	r.left++
+	return false
+}
+
+func (r *replay) send(ctx context.Context, letter *pipeline.Letter) error {
+	n := slices.IndexFunc(r.Config.Pipelines, func(p config.Pipeline) bool { return p.Name == letter.Pipeline })
+	if n < 0 {
+		return fmt.Errorf("there is no pipeline %q in the configuration", letter.Pipeline)
+	}
+	if len(letter.Record.Body) == 0 {
+		return errors.New("it has no body: the record could not be made")
+	}
+	sink := r.opened[r.Config.Pipelines[n].Sink]
+	ctx, cancel := context.WithTimeout(ctx, sink.Limits.Timeout)
+	defer cancel()
+	return sinks.PerRecord(sink.Deliver(ctx, []sinks.Record{replayed(letter.Record)}), 1)[0]
+}
+
+// replayed marks a record, whose maps it changes: a CloudEvent by an extension attribute, other JSON by a member, a bare object by a header.
+func replayed(record sinks.Record) sinks.Record {
+	record.DedupID = fmt.Sprintf("%s/replayed-%d", record.DedupID, time.Now().UnixNano())
+	switch {
+	case record.Attributes != nil:
+		record.Attributes["replayed"] = "true"
+		return record
+	case record.Headers["kubeferry-id"] != "":
+		record.Headers["kubeferry-replayed"] = "true"
+		return record
+	}
+	if rest, ok := bytes.CutPrefix(record.Body, []byte("{")); ok {
+		record.Body = append([]byte(`{"replayed":true,`), rest...)
+	}
+	return record
+}

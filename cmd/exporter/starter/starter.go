@@ -1,0 +1,122 @@
+// Package starter writes a first configuration file, with comments that say what else there is.
+package starter
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed" // the template
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/template"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/cmd/exporter/resources"
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+//go:embed kubeferry.yaml.tmpl
+var text string
+
+// Answers are what the file depends on.
+type Answers struct {
+	Resources  []string // as kubectl names them
+	Namespaces []string // none for all
+	Sink       string   // a kind of sink
+	Address    string   // of the sink
+	Cluster    string
+	StateDir   string // none if it is empty
+}
+
+// needed says what the address of a kind of sink is.
+var needed = map[string]string{
+	"kafka":   "the brokers' addresses, as kafka-0:9092,kafka-1:9092",
+	"nats":    "the servers' URLs, as nats://nats:4222",
+	"webhook": "the URL, as https://hooks.example.com/kubernetes",
+	"file":    "the path of the file",
+	"stdout":  "",
+}
+
+// Prompt reads answers from a person. An empty line takes what stands in brackets.
+func (a *Answers) Prompt(in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	ask := func(question, preset string) string {
+		fmt.Fprintf(out, "%s [%s]: ", question, preset)
+		lines.Scan()
+		return cmp.Or(strings.TrimSpace(lines.Text()), preset)
+	}
+	a.Resources = []string{ask("Resources to watch, as kubectl names them", "deployments,configmaps")}
+	a.Sink = ask("Sink: kafka, nats, webhook, file or stdout", a.Sink)
+	if needed[a.Sink] != "" && a.Address == "" {
+		_, example, _ := strings.Cut(needed[a.Sink], ", as ")
+		a.Address = ask("Address: "+needed[a.Sink], cmp.Or(example, "changes.jsonl"))
+	}
+	a.Cluster = ask("Name of this cluster, which becomes part of every id", a.Cluster)
+	return lines.Err()
+}
+
+// Write returns the file, which is a valid configuration. Names of resources that are not whole, such as deploy, are looked up in the
+// cluster that the function returns.
+func Write(ctx context.Context, a Answers, kinds []sinks.Kind, cluster func() (*rest.Config, error)) ([]byte, error) {
+	what, ok := needed[a.Sink]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("--sink is %q; there are kafka, nats, webhook, file and stdout", a.Sink)
+	case what != "" && a.Address == "":
+		return nil, fmt.Errorf("a sink %s needs --address: %s", a.Sink, what)
+	case what == "" && a.Address != "":
+		return nil, fmt.Errorf("a sink %s has no --address", a.Sink)
+	}
+	var err error
+	if a.Resources, err = whole(ctx, a.Resources, cluster); err != nil {
+		return nil, err
+	}
+	quoted := func(values any) (string, error) { // JSON is YAML, too
+		raw, err := delta.EncodeJSON(values)
+		return string(raw), err
+	}
+	list := func(text string) []string { return strings.Split(text, ",") }
+	parsed, err := template.New("file").Funcs(template.FuncMap{"quoted": quoted, "list": list}).Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	var file bytes.Buffer
+	if err := parsed.Execute(&file, a); err != nil {
+		return nil, err
+	}
+	_, _, err = config.Parse(file.Bytes(), "init", config.Options{Kinds: kinds, AllowUnset: true})
+	return file.Bytes(), err
+}
+
+// whole returns resources as apps/v1/deployments.
+func whole(ctx context.Context, names []string, cluster func() (*rest.Config, error)) (found []string, err error) {
+	names = strings.Split(strings.Join(names, ","), ",")
+	incomplete := slices.ContainsFunc(names, func(name string) bool {
+		gvr, err := delta.ParseResource(name)
+		found = append(found, delta.ResourceName(gvr))
+		return err != nil
+	})
+	if !incomplete {
+		return found, nil
+	}
+	connection, err := cluster()
+	if err != nil {
+		return nil, fmt.Errorf("to look up %s: %w; or write it as apps/v1/deployments", strings.Join(names, ","), err)
+	}
+	catalog, err := resources.Read(ctx, connection)
+	if err != nil {
+		return nil, fmt.Errorf("to look up %s: %w; or write it as apps/v1/deployments", strings.Join(names, ","), err)
+	}
+	served, err := catalog.Find(names)
+	found = nil
+	for _, s := range served {
+		found = append(found, delta.ResourceName(s.GroupVersionResource))
+	}
+	return found, err
+}

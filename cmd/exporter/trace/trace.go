@@ -1,0 +1,152 @@
+// Package trace shows what became of one object in a running exporter.
+package trace
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/kubeferry/kubeferry/cmd/exporter/app"
+)
+
+// Options are what a trace is of.
+type Options struct {
+	// File is the configuration, and StateDir what it says.
+	File, StateDir string
+	// Resource is a name that kubectl takes, and Object NAMESPACE/NAME, or NAME.
+	Resource, Object string
+	// Output is text or json.
+	Output string
+}
+
+// Run writes the trace. Errors at run time are of type [app.FailureError].
+func Run(ctx context.Context, options Options, out io.Writer) error {
+	if options.Output != "text" && options.Output != "json" {
+		return fmt.Errorf("--output is %q; there are text and json", options.Output)
+	}
+	namespace, name, err := app.SplitObject(options.Object)
+	if err != nil {
+		return err
+	}
+	trace, err := app.RequestTrace(ctx, options.StateDir, options.Resource, namespace, name)
+	if err != nil {
+		return &app.FailureError{Err: err}
+	}
+	addExpressions(trace, options.File)
+	if options.Output == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(trace)
+	}
+	return writeText(out, trace)
+}
+
+// addExpressions sets the conditions of expressions as the file has them: the exporter does not return its own, in which a secret may
+// stand for a ${…}. A file that was edited since its start may have others.
+func addExpressions(trace *app.Trace, file string) {
+	var written struct {
+		Pipelines []struct {
+			Name    string
+			Filters []struct{ Expr string }
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || yaml.Unmarshal(text, &written) != nil {
+		return
+	}
+	for n := range trace.Pipelines {
+		filter := trace.Pipelines[n].Filter
+		for _, p := range written.Pipelines {
+			if filter != nil && filter.Kind == "expr" && p.Name == trace.Pipelines[n].Pipeline && filter.Index < len(p.Filters) {
+				filter.Condition = p.Filters[filter.Index].Expr
+			}
+		}
+	}
+}
+
+func writeText(out io.Writer, t *app.Trace) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	name := t.Name
+	if t.Namespace != "" {
+		name = t.Namespace + "/" + name
+	}
+	fmt.Fprintf(w, "%s %s\n", t.Resource, name)
+	switch {
+	case t.NowError != "":
+		fmt.Fprintf(w, "now\tcannot be read: %s\n", line(t.NowError))
+	default:
+		fmt.Fprintf(w, "now\t%s\n", cmp.Or(t.Now, "does not exist"))
+	}
+	for _, watch := range t.Watches {
+		s := watch.Watch
+		where := "source " + s.Source
+		if s.Namespace != "" {
+			where += ", namespace " + s.Namespace
+		}
+		fmt.Fprintf(w, "watch\t%s: %s, position %s", where, s.State, cmp.Or(s.Position, "none"))
+		if !s.LastActivity.IsZero() {
+			fmt.Fprintf(w, ", last heard %s", stamp(s.LastActivity))
+		}
+		if watch.Known {
+			fmt.Fprintf(w, "; has version %s", watch.ResourceVersion)
+		} else {
+			fmt.Fprint(w, "; does not have it")
+		}
+		if s.Error != "" {
+			fmt.Fprintf(w, "; %s", line(s.Error))
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w, "\nPIPELINE\tSTATE\tWHY")
+	for _, p := range t.Pipelines {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Pipeline, p.State, line(p.Why))
+		if f := p.Filter; f != nil {
+			fmt.Fprintf(w, "\t\tfilters[%d] %s: %s\n", f.Index, f.Kind, line(f.Condition))
+			for _, read := range f.Reads {
+				fmt.Fprintf(w, "\t\t  %s is %s\n", read.Place, cmp.Or(line(string(read.Value)), "absent"))
+			}
+		}
+		if p.Waiting == nil {
+			continue
+		}
+		for _, r := range p.Waiting.Records {
+			text := fmt.Sprintf("%s %s, handed on %s", r.Type, r.ResourceVersion, stamp(r.Observed))
+			if r.Attempts > 0 {
+				text += fmt.Sprintf(", failed %d times since %s", r.Attempts, stamp(r.FirstFailure))
+			}
+			if r.OnDisk {
+				text += ", on disk"
+			}
+			fmt.Fprintf(w, "\t\t  %s\n", text)
+		}
+		if more := p.Waiting.Total - len(p.Waiting.Records); more > 0 {
+			fmt.Fprintf(w, "\t\t  and %d more\n", more)
+		}
+	}
+	for _, note := range t.Notes {
+		fmt.Fprintf(w, "note: %s\n", line(note))
+	}
+	return w.Flush()
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// line is text that may come from anywhere, in one line and without what a terminal would obey.
+func line(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || unicode.IsSpace(r) {
+			return r
+		}
+		return '\uFFFD'
+	}, text)
+	return strings.Join(strings.Fields(text), " ")
+}
