@@ -26,7 +26,11 @@ async def main():
     while True:
         try:
             messages = await consumer.fetch(500, timeout=1)
-        except nats.errors.TimeoutError:  # there are none, or the server is away
+        except asyncio.TimeoutError:  # there are none, or the server is away
+            continue
+        except nats.errors.Error as error:  # the client connects again by itself
+            print(error, flush=True)
+            await asyncio.sleep(1)
             continue
         # The binding to NATS has the headers of that to HTTP.
         events = [from_http_event(HTTPMessage(dict(m.headers), m.data)) for m in messages]

@@ -73,16 +73,22 @@ func (c *consumer) Start() {
 	})
 }
 
-// Restart kills it and starts it again. It must not have ended by itself.
+// Restart kills it and starts it again.
 func (c *consumer) Restart() {
+	c.t.Helper()
+	c.expectRunning()
+	c.process.Kill()
+	c.Start()
+}
+
+// expectRunning fails the test if it ended by itself.
+func (c *consumer) expectRunning() {
 	c.t.Helper()
 	select {
 	case <-c.process.Done():
 		c.t.Fatalf("%s ended by itself: %v", c.name, c.process.Wait())
 	default:
 	}
-	c.process.Kill()
-	c.Start()
 }
 
 // rows returns what a query finds in the database. Python reads it, so that the tests need no SQLite of their own.

@@ -181,6 +181,7 @@ sinks:
 
 	next("the examples are killed, and miss that an object is gone")
 	for _, c := range consumers {
+		c.expectRunning()
 		c.process.Kill()
 		c.plant(ghost)
 		c.Start()
@@ -216,7 +217,10 @@ sinks:
 	delivered := map[string]sent{"kafka": sentTo(t, topicMessages(t, broker)), "jetstream": sentTo(t, streamMessages(t, bus))}
 	for _, c := range consumers {
 		_, program, _ := strings.Cut(c.name, " ")
-		eventually(t, c.name, func() error { return c.holds(want, delivered[program]) })
+		eventually(t, c.name, func() error {
+			c.expectRunning()
+			return c.holds(want, delivered[program])
+		})
 		c.expectLog(program != "jetstream") // what was under way when it was killed comes later
 	}
 	t.Logf("%v: %d objects in all tables", time.Since(begun).Round(time.Second), len(want))
@@ -417,6 +421,7 @@ func (c *consumer) holds(want []string, sent sent) error {
 // whose history was refused.
 func (c *consumer) expectLog(inOrder bool) {
 	c.t.Helper()
+	c.expectRunning()
 	rows, err := c.rows(`SELECT id, subject, sequence, type FROM log ORDER BY n`)
 	if err != nil {
 		c.t.Fatal(err)
