@@ -21,6 +21,7 @@ const (
 type stranger struct {
 	conn  net.Conn
 	heard chan struct{} // closed once nothing reads from it any more: only then a connection that was cut frees its file
+	gone  chan struct{} // closed when it was cut to make room: it waits for no review
 }
 
 // greet makes sure that a connection is that of a replica, and shows it that this is one.
@@ -36,6 +37,8 @@ func (l *Leader) greet(ctx context.Context, from *stranger) error {
 	select {
 	case l.reviews <- struct{}{}:
 		defer func() { <-l.reviews }()
+	case <-from.gone:
+		return net.ErrClosed
 	case <-time.After(helloTimeout):
 		return errors.New("too many connections")
 	}
@@ -63,7 +66,7 @@ func (l *Leader) greet(ctx context.Context, from *stranger) error {
 // addStranger closes the oldest one beyond the bound, so that idle connections keep no standby out, and returns when its file is
 // free. It returns nil if the leader is closed.
 func (l *Leader) addStranger(conn net.Conn) *stranger {
-	from := &stranger{conn, make(chan struct{})}
+	from := &stranger{conn, make(chan struct{}), make(chan struct{})}
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -74,6 +77,7 @@ func (l *Leader) addStranger(conn net.Conn) *stranger {
 		oldest = l.strangers[0]
 		l.strangers = l.strangers[1:]
 		cut(oldest.conn)
+		close(oldest.gone)
 	}
 	l.strangers = append(l.strangers, from)
 	l.mu.Unlock()
