@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
@@ -44,14 +45,15 @@ type Endpoint struct {
 	Certificate string
 }
 
-// maxNumber is far beyond what terms and commits get to. There is room above it: one more than a forged one must be higher.
-const maxNumber = 1 << 62
+// maxAhead is how far terms and commits may be ahead of the clock in microseconds, which terms are made from: thousands of years.
+const maxAhead = 1 << 60
 
-// readRecord reads the annotations of a Lease. What makes no sense counts as missing.
-func readRecord(lease *coordinationv1.Lease) record {
+// readRecord reads the annotations of a Lease. What makes no sense counts as missing. The bound rises with the clock, so that one more
+// than the highest term that was forged makes sense a microsecond later.
+func readRecord(lease *coordinationv1.Lease, now time.Time) record {
 	a := lease.Annotations
 	number := func(text string) uint64 {
-		if n, _ := strconv.ParseUint(text, 10, 64); n <= maxNumber {
+		if n, _ := strconv.ParseUint(text, 10, 64); n <= clockTerm(now)+maxAhead {
 			return n
 		}
 		return 0
@@ -67,6 +69,9 @@ func readRecord(lease *coordinationv1.Lease) record {
 		endpoint: Endpoint{a[annotationAddress], a[annotationCertificate]},
 	}
 }
+
+// clockTerm returns a clock's time as a term.
+func clockTerm(now time.Time) uint64 { return uint64(max(0, now.UnixMicro())) }
 
 // write replaces the annotations of a Lease.
 func (r *record) write(lease *coordinationv1.Lease) {

@@ -133,7 +133,7 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	l.seen, l.read = lease, true
 	r, lost := record{}, l.lost
 	if lease != nil {
-		r = readRecord(lease)
+		r = readRecord(lease, now)
 	}
 	switch {
 	case lost != nil:
@@ -171,7 +171,7 @@ func (l *Lease) takeable() error {
 	if l.seen == nil {
 		return l.free(valid, Claim{})
 	}
-	r := readRecord(l.seen)
+	r := readRecord(l.seen, l.options.Now())
 	if d := l.seen.Spec.LeaseDurationSeconds; holder(l.seen) != "" && d != nil {
 		valid = max(valid, time.Duration(*d)*time.Second)
 	}
@@ -218,13 +218,13 @@ func (l *Lease) Update(ctx context.Context, ler resourcelock.LeaderElectionRecor
 
 // hold takes or renews the Lease, if this replica may.
 func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElectionRecord, write func() (*coordinationv1.Lease, error)) error {
-	before, claim := readRecord(lease), l.options.Claim()
+	before, claim := readRecord(lease, l.options.Now()), l.options.Claim()
 	l.mu.Lock()
 	leading, term, err := l.leading, l.term, l.lost
 	if err == nil && !leading {
 		// Others may have led that neither the Lease nor the claim names: it was deleted, or etcd was restored. The clock
 		// puts the term above theirs too. A term that came twice would make two histories of one lineage look the same.
-		term = max(before.term, before.claim.Term, claim.Term, uint64(max(0, l.options.Now().UnixMicro()))) + 1
+		term = max(before.term, before.claim.Term, claim.Term, clockTerm(l.options.Now())) + 1
 		err = l.takeable()
 		l.before, l.behind = before.claim, claim.behind(before.claim) // now, since the answer may be lost
 	}
@@ -292,7 +292,7 @@ func (l *Lease) Leader() (e Endpoint, ok bool) {
 	if h := holder(l.seen); h == "" || h == l.options.Identity {
 		return Endpoint{}, false
 	}
-	e = readRecord(l.seen).endpoint
+	e = readRecord(l.seen, l.options.Now()).endpoint
 	return e, e.Address != ""
 }
 

@@ -3,6 +3,7 @@ package replication_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strconv"
 	"sync"
 	"testing"
@@ -267,6 +268,47 @@ func TestTermsGrow(t *testing.T) {
 	}
 	if term != 1<<60+2 {
 		t.Errorf("the last term is %d, want two above what the Lease and the state say", term)
+	}
+}
+
+// TestForgedTerms has somebody write the term that a leader is in, up to the highest that counts, and beyond. The terms that follow
+// rise all the same, and the state of their leaders counts.
+func TestForgedTerms(t *testing.T) {
+	start := uint64(newWorld().now.UnixMicro())
+	// A leader takes the Lease at the earliest a duration later.
+	for _, forged := range []uint64{1 << 60, start + uint64(duration.Microseconds()) + 1<<60, start + 1<<61, 1<<62 - 1, 1 << 62, 1<<62 + 1, math.MaxUint64 - 1, math.MaxUint64} {
+		t.Run(strconv.FormatUint(forged, 10), func(t *testing.T) {
+			w := newWorld()
+			w.candidate("first", state("l", 0, 1, 1)).taken(t)
+			w.edit(func(l *coordinationv1.Lease) {
+				l.Annotations["kubeferry.dev/term"] = strconv.FormatUint(forged, 10)
+				l.Annotations["kubeferry.dev/commit"] = strconv.FormatUint(forged, 10) + "/1"
+			})
+			var term uint64
+			for n := range 4 {
+				next := w.candidate("next-"+strconv.Itoa(n), state("l", 0, term, 1))
+				next.taken(t)
+				if got := next.Status().Term; got <= term {
+					t.Fatalf("term %d after %d", got, term)
+				} else {
+					term = got
+				}
+				w.now = w.now.Add(time.Microsecond)
+				next.claim = state("l", 0, term, 1)
+				if !next.try() {
+					t.Fatalf("no renewal: %+v", next.Status())
+				}
+				behind := w.candidate("behind", state("l", 0, term-1, 9))
+				if got := behind.taken(t); got != duration+30*time.Second {
+					t.Fatalf("one that is behind leads after %v: what the Lease says of the leader's state counts as missing", got)
+				}
+				if got := behind.Status().Term; got <= term {
+					t.Fatalf("term %d after %d", got, term)
+				} else {
+					term = got
+				}
+			}
+		})
 	}
 }
 
