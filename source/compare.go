@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -133,6 +134,9 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 func (w *watcher) send(ctx context.Context, d *delta.Delta, to Recipients, record func(passed PipelineSet)) error {
 	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
 	edited := w.order(d)
+	if w.state.Unclean {
+		d.SnapshotID = cmp.Or(d.SnapshotID, w.state.Repetition)
+	}
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error {
 		if err := w.options.Previous.await(ctx); err != nil {
 			return err

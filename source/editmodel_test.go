@@ -43,6 +43,15 @@ type editWorld struct {
 	memory    *memory
 	sources   []configured
 	consumers map[string]*editConsumer // by pipeline
+	filters   map[string]string        // by pipeline, as editFilters has them
+	ended     uint64                   // the server's version when the last run ended
+}
+
+// editFilters are the filters that a pipeline may have.
+var editFilters = map[string]func(*delta.Object) bool{
+	"all":  func(*delta.Object) bool { return true },
+	"a":    func(o *delta.Object) bool { return o.Name() == "a" },
+	"even": func(o *delta.Object) bool { return versionNumber(o.ResourceVersion())%2 == 0 },
 }
 
 func (w *editWorld) change(rt *rapid.T) {
@@ -55,6 +64,13 @@ func (w *editWorld) change(rt *rapid.T) {
 // edit draws a configuration, perhaps the same as before.
 func (w *editWorld) edit(rt *rapid.T) {
 	if w.sources != nil && rapid.Bool().Draw(rt, "no edit") {
+		return
+	}
+	w.filters = map[string]string{}
+	for _, pipeline := range []string{"p", "q"} {
+		w.filters[pipeline] = rapid.SampledFrom([]string{"all", "all", "a", "even"}).Draw(rt, "filter")
+	}
+	if w.sources != nil && rapid.Bool().Draw(rt, "only filters") {
 		return
 	}
 	include := rapid.SampledFrom([]string{"red", "red blue", "red green", "re* bl*", "re*", "*"})
@@ -75,9 +91,14 @@ func (w *editWorld) run(rt *rapid.T) {
 	var lives []*life
 	var sources []*Source
 	for _, s := range w.sources {
-		l := &life{t: w.t, memory: w.memory, names: strings.Fields(s.pipelines), got: map[string][]string{}, deltas: map[string]*delta.Delta{}}
+		l := &life{t: w.t, memory: w.memory, names: strings.Fields(s.pipelines), got: map[string][]string{}, deltas: map[string]*delta.Delta{}, onLeave: true}
+		l.passes = func(pipeline string, object *delta.Object) bool { return editFilters[w.filters[pipeline]](object) }
+		var filters []string
+		for _, name := range l.names {
+			filters = append(filters, w.filters[name])
+		}
 		l.source = New(client, Options{
-			Name: s.name, Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial, Pipelines: l.names,
+			Name: s.name, Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial, Pipelines: l.names, Filters: filters,
 			Namespaces: delta.Namespaces{Include: strings.Fields(s.include)},
 			Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
 		}, l, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
@@ -117,12 +138,16 @@ func (w *editWorld) run(rt *rapid.T) {
 				c = &editConsumer{has: map[string]uint64{}, highest: map[string]uint64{}, deleted: map[string]bool{}, ids: map[string]bool{}, marked: map[string]map[string]bool{}}
 				w.consumers[name] = c
 			}
+			if c.filter != w.filters[name] {
+				c.filter, c.filtered = w.filters[name], w.ended
+			}
 			c.read(rt, name, l)
 			if settled {
 				c.check(rt, name, delta.Namespaces{Include: strings.Fields(w.sources[n].include)}, w.server.State(sourcetest.Things))
 			}
 		}
 	}
+	w.ended = uint64(w.server.Version())
 }
 
 // live runs the sources until they have sent everything, or each until so many deltas, unless that is 0.
@@ -207,6 +232,8 @@ type editConsumer struct {
 	highest  map[string]uint64 // the sequence
 	deleted  map[string]bool   // that one was a DELETED
 	ids      map[string]bool
+	filter   string                     // of its pipeline
+	filtered uint64                     // the version up to which all was seen when that was edited
 	unclean  bool                       // there was an unclean gap in this run
 	marked   map[string]map[string]bool // what came since the first mark of a snapshot
 	doubtful map[string]bool            // what it had at a gap, or when its pipeline was removed, and did not get since
@@ -275,14 +302,19 @@ func (c *editConsumer) take(rt *rapid.T, pipeline, text string, d *delta.Delta) 
 
 // check compares what the consumer has with what the source selects.
 func (c *editConsumer) check(rt *rapid.T, pipeline string, selected delta.Namespaces, state map[string]sourcetest.Object) {
+	passes := func(name string, object sourcetest.Object) bool {
+		identity := delta.NewIdentity(schema.GroupVersionKind{}, object.Namespace, name[strings.Index(name, "/")+1:], "", fmt.Sprint(object.Version))
+		return editFilters[c.filter](identity)
+	}
 	for name, object := range state {
-		if got := c.has[name]; selected.Match(object.Namespace) && got != uint64(object.Version) {
+		if got := c.has[name]; selected.Match(object.Namespace) && passes(name, object) && got != uint64(object.Version) && uint64(object.Version) > c.filtered {
 			rt.Errorf("%s has version %d of %s, want %d", pipeline, got, name, object.Version)
 		}
 	}
 	for name := range c.has {
 		object, exists := state[name]
-		if !c.doubtful[name] && (!exists || !selected.Match(object.Namespace)) {
+		left := exists && (!selected.Match(object.Namespace) || !passes(name, object) && uint64(object.Version) > c.filtered)
+		if !c.doubtful[name] && (!exists || left) {
 			rt.Errorf("%s has %s, which exists: %v, and is not selected; no gap record says so", pipeline, name, exists)
 		}
 	}

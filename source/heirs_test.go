@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -300,6 +301,201 @@ func TestKilledAndEdited(t *testing.T) {
 			l.stop()
 			live(t, server, m, []string{"p"}, including(tt.include)).watching(15)
 		})
+	}
+}
+
+// filtering sets the filter of a pipeline that announces what leaves.
+func filtering(name string) func(*Options, *life) {
+	return func(o *Options, l *life) {
+		o.Filters, l.onLeave = []string{name}, true
+		l.passes = func(_ string, object *delta.Object) bool { return strings.Contains(name, object.Name()) }
+	}
+}
+
+// So may objects that the edited filters of their pipeline keep back.
+func TestKilledAndFiltersEdited(t *testing.T) {
+	for name, tt := range map[string]struct {
+		filter       string
+		clean, older bool
+		want         []string
+	}{
+		"killed and edited":       {filter: "b", want: []string{"gap 12-15", "u11/14/DELETED"}},
+		"killed":                  {filter: "abc", want: []string{"u11/14/MODIFIED", "u13/13/ADDED", "u13/15/DELETED"}},
+		"stopped and edited":      {filter: "b", clean: true, want: []string{"u13/15/DELETED"}},
+		"killed an older version": {filter: "abc", older: true, want: []string{"gap 12-15", "u11/14/MODIFIED", "u13/13/ADDED", "u13/15/DELETED"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "a", "b"), newMemory() // 11 and 12
+			l := live(t, server, m, []string{"p"}, filtering("abc"))
+			l.watching(12)
+			l.snapshotsDone()
+			l.capture()
+			server.Write("c", false) // 13
+			server.Write("a", false) // 14
+			l.watching(14)
+			if tt.clean {
+				l.stop()
+			} else {
+				l.crash()
+			}
+			for id, text := range m.meta {
+				if tt.older {
+					m.meta[id] = bytes.Replace(text, []byte(`"filters"`), []byte(`"unknown"`), 1)
+				}
+			}
+			server.Away(func() { server.Write("c", true) }) // 15
+			for range 2 {                                   // the first is killed before its first commit
+				l = live(t, server, m.clone(), []string{"p"}, filtering(tt.filter))
+				l.expectSet("p", tt.want...)
+				if len(l.gaps) > 0 && (!l.gaps[0].Unclean || l.gaps[0].Reason != killedAndEdited) {
+					t.Errorf("got %+v", l.gaps[0])
+				}
+				for _, d := range l.deltas {
+					if len(l.gaps) > 0 && (sequence(d) < 15 || d.SnapshotID == "") {
+						t.Errorf("%s comes with the sequence %d and the transport id %q, and the last run may have sent 15", shortID(d), sequence(d), d.SnapshotID)
+					}
+				}
+				l.crash()
+			}
+		})
+	}
+}
+
+// A snapshot of what edited filters let pass again comes behind the DELETED of when they did not, though it is of the same version.
+func TestSequenceOfWhatPassesAgain(t *testing.T) {
+	for _, name := range []string{"on demand", "removed and added"} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "a", "b"), newMemory() // 11 and 12
+			l := live(t, server, m, []string{"p"}, filtering("ab"))
+			l.watching(12)
+			l.snapshotsDone()
+			l.stop()
+			server.Write("b", false) // 13
+			l = live(t, server, m, []string{"p"}, filtering("a"))
+			l.expect("p", "u12/13/DELETED")
+			left := l.deltas["u12/13/DELETED"]
+			l.stop()
+			if name != "on demand" {
+				l = live(t, server, m, []string{"other"}, nil)
+				l.watching(13)
+				l.stop()
+			}
+			l = live(t, server, m, []string{"p"}, filtering("ab"))
+			if name == "on demand" {
+				l.watching(13)
+				if _, err := l.source.RequestSnapshot("p", "", false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.expectSet("p", "u11/11/ADDED+s", "u12/13/ADDED+s")
+			if back := l.deltas["u12/13/ADDED+s"]; !after(back, sequence(left)) {
+				t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
+			}
+			server.Write("b", false) // 14
+			l.expectSet("p", "u11/11/ADDED+s", "u12/13/ADDED+s", "u12/14/MODIFIED")
+			if next, back := l.deltas["u12/14/MODIFIED"], l.deltas["u12/13/ADDED+s"]; !after(next, sequence(back)) {
+				t.Errorf("got the sequences %d and %d", sequence(back), sequence(next))
+			}
+		})
+	}
+}
+
+// A run killed in its first state has sent some of it, and the pipeline takes from a source that sends no snapshots now.
+func TestKilledInItsFirstStateAndNeverASnapshot(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	l := live(t, server, m, []string{"p"}, nil)
+	l.expect("p", "u11/11/ADDED+s")
+	l.crash()
+	server.Write("a", true) // 12
+	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Name, o.Snapshot = "silent", delta.SnapshotNever })
+	l.expect("p", "gap -12")
+	l.watching(12)
+	l.stop()
+	m.forget(l.source)
+	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Name, o.Snapshot = "silent", delta.SnapshotNever })
+	l.watching(12)
+	l.expect("p")
+}
+
+// Sequences that a killed run raised are not in its last commit. What the next one takes out comes behind them all the same.
+func TestRaisedSequencesOfAKilledRun(t *testing.T) {
+	server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+	l := live(t, server, m, []string{"p"}, selecting("*"))
+	l.watching(12)
+	l.snapshotsDone()
+	l.stop()
+	l = live(t, server, m, []string{"p"}, selecting("shop*"))
+	l.expect("p", "u12/12/DELETED+i+left")
+	server.Write("shop/a", false) // 13
+	server.Write("shop/a", false) // 14
+	l.watching(14)
+	last := l.deltas["u11/14/MODIFIED"]
+	l.crash()
+	if sequence(last) <= 14 {
+		t.Fatalf("the sequence %d was not raised", sequence(last))
+	}
+	l = live(t, server, m, []string{"p"}, selecting("team*"))
+	l.expectSet("p", "gap 12-14", "u11/11/DELETED+i+left", "u12/12/ADDED+s")
+	if out := l.deltas["u11/11/DELETED+i+left"]; !after(out, sequence(last)) {
+		t.Errorf("the DELETED has the sequence %d, and what the killed run sent %d", sequence(out), sequence(last))
+	}
+}
+
+// Also where the killed run only added something, or went on behind a gap record for an edit.
+func TestSequencesOfAnEditAreCommittedFirst(t *testing.T) {
+	for name, filters := range map[string][]string{"more selected": nil, "filters, after a kill": {"else"}} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+			first, next := selecting("shop*"), selecting("*")
+			if filters != nil {
+				first, next = nil, func(o *Options, _ *life) { o.Filters = filters }
+			}
+			l := live(t, server, m, []string{"p"}, first)
+			l.watching(12)
+			l.snapshotsDone()
+			l.stop()
+			m.clean = filters == nil
+			server.Write("team/b", false) // 13
+			l = live(t, server, m, []string{"p"}, next)
+			l.watching(13)
+			l.crash()
+			server.Write("shop/a", false) // 14
+			if meta := m.only(t); meta.Edited <= 12 {
+				t.Errorf("the commit has %+v", meta)
+			}
+		})
+	}
+}
+
+// A resource that no source takes any more may come back, and with it what an edit took out before.
+func TestSequencesOfAResourceThatComesBack(t *testing.T) {
+	server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+	gadgets := func(o *Options, _ *life) { o.Resources = []schema.GroupVersionResource{sourcetest.Gadgets} }
+	l := live(t, server, m, []string{"p"}, selecting("*"))
+	l.watching(12)
+	l.snapshotsDone()
+	l.stop()
+	server.Write("shop/a", false) // 13
+	l = live(t, server, m, []string{"p"}, selecting("shop*"))
+	l.expectSet("p", "u11/13/MODIFIED", "u12/12/DELETED+i+left")
+	out := l.deltas["u12/12/DELETED+i+left"]
+	l.stop()
+	for range 2 {
+		l = live(t, server, m, []string{"p"}, gadgets)
+		l.watching(13)
+		l.stop()
+		m.forget(l.source)
+	}
+	l = live(t, server, m, []string{"p"}, selecting("*"))
+	l.expectSet("p", "u11/13/ADDED+s", "u12/12/ADDED+s")
+	if in := l.deltas["u12/12/ADDED+s"]; !after(in, sequence(out)) {
+		t.Errorf("the DELETED has the sequence %d, and what comes back %d", sequence(out), sequence(in))
+	}
+	l.snapshotsDone()
+	l.stop()
+	m.forget(l.source)
+	if meta := m.only(t); len(meta.Former) != 1 || meta.Former["v1/gadgets"] == 0 {
+		t.Errorf("got %+v", meta)
 	}
 }
 

@@ -19,6 +19,9 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 		if err := l.checkRollback(ctx); err != nil {
 			return nil, err
 		}
+		if err := l.gapForUncertain(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if l.position() != "" {
 		f, err := l.resume(ctx, options)

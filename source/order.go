@@ -2,6 +2,8 @@ package source
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -21,6 +23,53 @@ func (w *watcher) beginEdit(resourceVersion string) {
 		sent = max(sent, versionNumber(w.lastRun))
 	}
 	w.state.Edited, w.state.changed = max(w.state.Edited, sent)+1, true
+}
+
+// maxRaised is more changes than a run sends with raised sequences beyond its last commit, or beyond the copy of a replica that takes
+// over.
+const maxRaised = 1 << 20
+
+// raiseEdited makes sequences begin behind all that a killed run can have sent. What it committed last includes the sequence that an edit
+// began with; each change behind that, at most, took another one, until the resource versions were beyond them.
+func (m *Meta) raiseEdited() {
+	if m.Edited > 0 && m.Edited >= versionNumber(m.Position) {
+		m.Edited += maxRaised
+	}
+}
+
+// continueSequences makes each watch begin behind what others sent of its resource, where its pipelines may have that.
+func continueSequences(watches []*watcher, kept map[string]Meta) {
+	edited, sent := map[string]uint64{}, map[string]uint64{}
+	for _, last := range kept {
+		edited[last.Resource] = max(edited[last.Resource], last.Edited)
+		sent[last.Resource] = max(sent[last.Resource], last.Edited, versionNumber(last.Position))
+		for resource, highest := range last.Former {
+			sent[resource] = max(sent[resource], highest)
+		}
+	}
+	former := maps.Clone(sent)
+	maps.DeleteFunc(former, func(_ string, highest uint64) bool { return highest == 0 })
+	for _, w := range watches {
+		delete(former, w.state.Resource)
+	}
+	for _, w := range watches {
+		resource := w.state.Resource
+		least := edited[resource] // pipelines that took the resource from another watch may have what its edits sent
+		if added := func(pipeline string) bool { return !w.had(kept, pipeline) }; sent[resource] > 0 && slices.ContainsFunc(w.options.Pipelines, added) {
+			least = sent[resource] + 1 // and those that are new here may have been there before
+		}
+		w.state.Edited, w.state.Former, w.state.changed = max(w.state.Edited, least), former, true
+	}
+}
+
+// had reports whether a pipeline took the resource in the last run.
+func (w *watcher) had(kept map[string]Meta, pipeline string) bool {
+	for _, last := range kept {
+		if last.Resource == w.state.Resource && (last.Pipelines == nil || slices.Contains(last.Pipelines, pipeline)) {
+			return true
+		}
+	}
+	return false
 }
 
 // order gives a delta that would come before what an edit has sent a sequence behind that. It returns what the next one has to come

@@ -34,9 +34,9 @@ func (w *watcher) process(ctx context.Context, e event) error {
 }
 
 // begin starts reading the state: up to end, the events are the objects of the collection and changes to them. exact is set if
-// it is the state at the position; resourceVersion is that of the state. Two cases are committed first. In a gap, so that a
+// it is the state at the position; resourceVersion is that of the state. Three cases are committed first. In a gap, so that a
 // restart infers the same deltas. And a first state, as begun: after a crash its objects may have been sent without a commit that
-// names them, so the next run reports a gap. A gap record for what is uncertain closes none: the history goes on behind it.
+// names them, so the next run reports a gap. And the sequence that an edit begins with, which the next run must not go below.
 func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool) error {
 	w.mu.Lock()
 	w.handler.Update(func() {
@@ -48,15 +48,13 @@ func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool)
 		}
 	})
 	var err error
-	if w.state.Refused != "" || w.state.Begun {
+	if w.state.Refused != "" || w.state.Begun || w.edit != "" {
 		err = w.handler.Commit(ctx)
 	}
 	switch {
 	case err != nil:
 	case w.state.Refused != "":
 		err = w.gap(ctx, resourceVersion, w.state.Refused)
-	case w.state.Uncertain != "":
-		err = w.sendGap(ctx, cmp.Or(w.lastRun, resourceVersion), w.state.Uncertain, func() {})
 	}
 	w.unlock()
 	if err == nil && w.state.Position == "" {
@@ -135,6 +133,21 @@ func (w *watcher) gap(ctx context.Context, to, reason string) error {
 		return nil
 	}
 	return w.sendGap(ctx, to, reason, func() { w.state.Refused = reason })
+}
+
+// gapForUncertain sends the gap record that is due though history goes on, if one is. It closes none. What follows has a
+// sequence behind all that the last run can have sent: a filter may keep back now what it let pass then.
+func (w *watcher) gapForUncertain(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.unlock()
+	if w.state.Uncertain == "" || w.state.Refused != "" { // that has a gap record itself
+		return nil
+	}
+	w.handler.Update(func() { w.state.Edited, w.state.changed = max(w.state.Edited, versionNumber(w.lastRun)), true })
+	if err := w.handler.Commit(ctx); err != nil {
+		return err
+	}
+	return w.sendGap(ctx, w.lastRun, w.state.Uncertain, func() {})
 }
 
 func (w *watcher) sendGap(ctx context.Context, to, reason string, record func()) error {

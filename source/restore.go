@@ -34,6 +34,9 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 		if err := json.Unmarshal(text, &meta); err != nil {
 			return fmt.Errorf("what is kept of the watch %s: %w", id, err)
 		}
+		if !store.Clean() {
+			meta.raiseEdited()
+		}
 		kept[id] = meta
 		return nil
 	})
@@ -62,14 +65,7 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 			return nil, err
 		}
 	}
-	// A pipeline may have what the edits of another watch sent, from which it took the resource before.
-	for _, w := range watches {
-		for _, last := range kept {
-			if last.Resource == w.state.Resource && last.Edited > w.state.Edited {
-				w.state.Edited, w.state.changed = last.Edited, true
-			}
-		}
-	}
+	continueSequences(watches, kept)
 	return forgotten, nil
 }
 
@@ -86,7 +82,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	}
 	w.state.Position, w.state.Complete, w.state.Refused = last.Position, last.Complete, last.Refused
 	w.state.Edited = last.Edited
-	if last.Begun && last.Position == "" && !store.Clean() && w.options.Snapshot != delta.SnapshotNever {
+	if last.Begun && last.Position == "" && !store.Clean() {
 		w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
 	}
 	w.state.Partial = last.Partial || own < 0 || len(from) > 1 || !last.sameSelection(&w.state.Meta)
@@ -94,16 +90,17 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		w.edit = newSnapshotID()
 	}
 	w.state.Unclean = last.Unclean || !store.Clean()
-	w.state.Uncertain = last.Uncertain
-	edited := func(l *lastWatch) bool { return !l.sameSelection(&w.state.Meta) }
+	w.state.Uncertain, w.state.Repetition = last.Uncertain, last.Repetition
+	edited := func(l *lastWatch) bool { return !l.sameSelection(&w.state.Meta) || w.filtersDiffer(l) }
 	if w.state.Unclean && w.state.Position != "" && slices.ContainsFunc(from, edited) {
-		w.state.Uncertain = killedAndEdited
+		w.state.Uncertain, w.state.Repetition = killedAndEdited, newSnapshotID()
 	}
 	w.state.APIVersion, w.state.Kind = last.APIVersion, last.Kind
 	w.state.changed = true
 	w.resumed = w.state.Position != ""
 	lacks := w.state.Partial
 	var due PipelineSet
+	highest := versionNumber(w.state.Position)
 	whole := w.restoreSnapshots(from, own >= 0)
 	for _, l := range from {
 		err := store.Known(l.id, func(object delta.Known) {
@@ -129,11 +126,15 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 			lacks = lacks || needed && !object.Retained
 			v.due &^= whole // until they begin
 			due |= v.due
+			highest = max(highest, versionNumber(object.Version.ResourceVersion()))
 			w.state.known.restore(&object, v, changed)
 		})
 		if err != nil {
 			return err
 		}
+	}
+	if slices.ContainsFunc(from, w.filtersDiffer) {
+		w.state.Edited = max(w.state.Edited, highest) + 1
 	}
 	w.health.active(time.Time{}, w.state.Position, w.state.known.len())
 	w.fill = w.resumed && lacks
@@ -143,6 +144,17 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 
 // firstStateInterrupted is why there is a gap before a watch that has no position.
 const firstStateInterrupted = "the last run was killed while it sent the first state: what it sent and was deleted since is not known"
+
+// filtersDiffer reports whether a pipeline had other filters in a watch of the last run.
+func (w *watcher) filtersDiffer(last *lastWatch) bool {
+	for n, pipeline := range last.Pipelines {
+		now := slices.Index(w.options.Pipelines, pipeline)
+		if now >= 0 && w.options.Filters != nil && (n >= len(last.Filters) || last.Filters[n] != w.options.Filters[now]) {
+			return true
+		}
+	}
+	return false
+}
 
 // killedAndEdited is why there is a gap though the history goes on.
 const killedAndEdited = "the last run was killed, and the configuration was edited since: what it sent first after its last commit, and is not selected any more, is not known"
@@ -155,6 +167,7 @@ func (m *Meta) merge(other Meta) {
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
 	m.Edited = max(m.Edited, other.Edited)
 	m.Unclean, m.Refused, m.Uncertain = m.Unclean || other.Unclean, cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
+	m.Repetition = cmp.Or(m.Repetition, other.Repetition)
 	if m.Position != other.Position {
 		m.Refused = severalPositions
 		if order, err := resourceversion.CompareResourceVersion(m.Position, other.Position); err == nil && order > 0 {

@@ -24,8 +24,8 @@ type Options struct {
 	Snapshot                     delta.Snapshot
 	// Pipelines are the names of those that deltas are sent to, at most [MaxPipelines]; a [PipelineSet] has a bit for each.
 	Pipelines []string
-	// Filters identify the filters of each pipeline; nil if they are always the same. A snapshot that a restart interrupts begins
-	// anew if they have changed.
+	// Filters identify the filters of each pipeline; nil if they are always the same. If they have changed, a snapshot that a restart
+	// interrupts begins anew, and after a kill there is a gap record.
 	Filters []string
 	// Retain returns what to retain of an object, so that its next change carries the previous version; nil for nothing.
 	// Retain itself is nil if no pipeline needs it.
@@ -103,7 +103,7 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 		state: &state{known: newKnownSet(false, s.options.Previous), Meta: Meta{
 			Source: s.options.Name, Resource: delta.ResourceName(resource), Namespace: scope.namespace, Namespaces: scope.namespaces,
 			LabelSelector: s.options.LabelSelector, FieldSelector: scope.fieldSelector,
-			RetainPolicy: s.options.RetainPolicy, Pipelines: s.options.Pipelines,
+			RetainPolicy: s.options.RetainPolicy, Pipelines: s.options.Pipelines, Filters: s.options.Filters,
 		}},
 	}
 }

@@ -42,8 +42,10 @@ type Meta struct {
 	// Partial is set after the selection was edited, until a state was read to its end: the known set may lack objects that
 	// are selected now, and hold some that are not, which are looked up.
 	Partial bool `json:"partial,omitempty"`
-	// Edited is the highest sequence of what was sent because the selection was edited, and of changes below it that followed.
+	// Edited is the highest sequence of what was sent because the configuration was edited, and of changes below it that followed.
 	Edited uint64 `json:"edited,omitempty"`
+	// Former has, for each resource that has no watch any more, the highest sequence that was sent of it: it may come back.
+	Former map[string]uint64 `json:"former,omitempty"`
 	// Refused is why the server refused the position, from the gap until the state that closes it is complete. Meanwhile
 	// the known set is ahead of the position: no watch may resume from there.
 	Refused string `json:"refused,omitempty"`
@@ -51,13 +53,18 @@ type Meta struct {
 	// sent beyond it.
 	Unclean bool `json:"unclean,omitempty"`
 	// Uncertain is why a gap record is due though history goes on: pipelines may have objects that nothing is known of.
-	Uncertain  string `json:"uncertain,omitempty"`
+	Uncertain string `json:"uncertain,omitempty"`
+	// Repetition is in the ids for transports of the changes that an unclean watch repeats after an edit: their first sending may
+	// have been under other filters.
+	Repetition string `json:"repetition,omitempty"`
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
 	// The names of the members that differ from those of the fields are the format of the files in use.
 	RetainPolicy string `json:"kept,omitempty"`
 	// Pipelines are those that the bits of known objects stand for.
 	Pipelines []string `json:"takers,omitempty"`
+	// Filters are those of each pipeline, as [Options.Filters] has them; older files have none.
+	Filters []string `json:"filters,omitempty"`
 	// Snapshots are those that are not complete, by pipeline.
 	Snapshots map[string]PendingSnapshot `json:"snapshots,omitempty"`
 	// Served is in older files only, which have no bits for it: the pipelines that had their whole snapshot.
@@ -67,7 +74,7 @@ type Meta struct {
 // reset forgets everything but the known set.
 func (s *state) reset() {
 	s.Position, s.Complete = "", false
-	s.Begun, s.Partial, s.Refused, s.Unclean, s.Uncertain = false, false, "", false, ""
+	s.Begun, s.Partial, s.Refused, s.Unclean, s.Uncertain, s.Repetition = false, false, "", false, "", ""
 	s.Snapshots = nil
 	s.changed = true
 }

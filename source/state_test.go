@@ -128,6 +128,7 @@ type life struct {
 	handed   int
 	room     map[string]int                                   // how many more snapshot records a pipeline has room for; without an entry any number
 	passes   func(pipeline string, object *delta.Object) bool // the pipelines' filters; nil pass everything
+	onLeave  bool                                             // pipelines get only what passes, and a DELETED of what no longer does
 }
 
 func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, adjust func(*Options, *life)) *life {
@@ -208,21 +209,41 @@ func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record 
 			if !to.Pipelines.Has(n) {
 				continue
 			}
-			if l.passes == nil || l.passes(name, d.Object) {
+			sent, passes := l.filter(name, d, to.Have.Has(n))
+			if passes {
 				passed |= 1 << n
 			}
-			text := l.text(d)
+			if sent == nil || to.RecordOnly {
+				continue
+			}
+			text := l.text(sent)
 			if to.Left {
 				text += "+left"
 			}
-			if !to.RecordOnly {
-				l.got[name] = append(l.got[name], text)
-				l.deltas[text] = d
-			}
+			l.got[name] = append(l.got[name], text)
+			l.deltas[text] = sent
 		}
 		record(passed)
 	})
 	return nil
+}
+
+// filter returns what a pipeline gets of a delta, and whether its filters let the object pass.
+func (l *life) filter(pipeline string, d *delta.Delta, had bool) (sent *delta.Delta, passes bool) {
+	passes = l.passes == nil || l.passes(pipeline, d.Object)
+	switch {
+	case !l.onLeave:
+		return d, passes
+	case d.Type == delta.Deleted && d.Inferred:
+		return d, false
+	case passes:
+		return d, true
+	case had && (d.Type != delta.Added || d.Snapshot):
+		left := *d
+		left.Type = delta.Deleted
+		return &left, false
+	}
+	return nil, false
 }
 
 func (l *life) Recipient(n int) Recipient { return lifeRecipient{l, n} }
@@ -232,7 +253,7 @@ type lifeRecipient struct {
 	n int
 }
 
-func (l lifeRecipient) Offer(_ context.Context, d *delta.Delta, _ bool, record func(bool)) bool {
+func (l lifeRecipient) Offer(_ context.Context, d *delta.Delta, have bool, record func(bool)) bool {
 	l.commits.RLock()
 	defer l.commits.RUnlock()
 	l.mu.Lock()
@@ -244,9 +265,12 @@ func (l lifeRecipient) Offer(_ context.Context, d *delta.Delta, _ bool, record f
 		}
 		l.room[name]--
 	}
-	text := l.text(d)
-	l.got[name], l.deltas[text] = append(l.got[name], text), d
-	record(l.passes == nil || l.passes(name, d.Object))
+	sent, passes := l.filter(name, d, have)
+	if sent != nil {
+		text := l.text(sent)
+		l.got[name], l.deltas[text] = append(l.got[name], text), sent
+	}
+	record(passes)
 	return true
 }
 
