@@ -67,6 +67,9 @@ func readPages(path string, damaged func(error) error, read func(f *pageFile, ro
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%s: %w", path, ErrLocked)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum):
+		if readErr := readMeta(path); readErr != nil {
+			return fmt.Errorf("open %s: %w; %s", path, errors.Join(readErr, err), leftAlone)
+		}
 		return fmt.Errorf("%w: %w", errUnusable, err)
 	case errors.Is(err, errUnusable), errors.Is(err, errFault):
 		return err

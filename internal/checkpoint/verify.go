@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 
@@ -30,7 +29,7 @@ func verify(path string) (err error) {
 	case err == nil && info.Mode().IsRegular() && info.Size() < smallest: // begin leaves none like that
 		return fmt.Errorf("%w: cut short: %d bytes are left", errUnusable, info.Size())
 	}
-	if err := readMeta(path); err != nil { // bbolt takes what cannot be read for something else than a database
+	if err := readMeta(path); err != nil {
 		return fmt.Errorf("open %s: %w; %s", path, err, leftAlone)
 	}
 	return readPages(path, func(err error) error { return err }, func(f *pageFile, root storedBucket) error {
@@ -63,13 +62,14 @@ func verify(path string) (err error) {
 	})
 }
 
+// readMeta reads what bbolt reads first, in the same way: bbolt does not return the error of that.
 func readMeta(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	_, err = io.ReadFull(file, make([]byte, smallest))
+	_, err = file.ReadAt(make([]byte, smallest), 0)
 	return err
 }
 
