@@ -40,12 +40,15 @@ func (m *Meta) raiseEdited() {
 // continueSequences makes each watch begin behind what others sent of its resource, where its pipelines may have that.
 func continueSequences(watches []*watcher, kept map[string]Meta) {
 	edited, sent := map[string]uint64{}, map[string]uint64{}
+	pipelines, had := map[string][]string{}, map[string][]string{} // of a resource: in the last run, and ever
 	for _, last := range kept {
 		edited[last.Resource] = max(edited[last.Resource], last.Edited)
 		sent[last.Resource] = max(sent[last.Resource], last.Edited, versionNumber(last.Position))
 		for resource, highest := range last.Former {
 			sent[resource] = max(sent[resource], highest)
 		}
+		pipelines[last.Resource] = append(pipelines[last.Resource], last.Pipelines...)
+		had[last.Resource] = append(append(had[last.Resource], last.Pipelines...), last.FormerPipelines...)
 	}
 	former := maps.Clone(sent)
 	maps.DeleteFunc(former, func(_ string, highest uint64) bool { return highest == 0 })
@@ -54,22 +57,18 @@ func continueSequences(watches []*watcher, kept map[string]Meta) {
 	}
 	for _, w := range watches {
 		resource := w.state.Resource
+		_, stayed := pipelines[resource]
 		least := edited[resource] // pipelines that took the resource from another watch may have what its edits sent
-		if added := func(pipeline string) bool { return !w.had(kept, pipeline) }; sent[resource] > 0 && slices.ContainsFunc(w.options.Pipelines, added) {
-			least = sent[resource] + 1 // and those that are new here may have been there before
+		if slices.ContainsFunc(w.options.Pipelines, func(pipeline string) bool {
+			return !stayed || slices.Contains(had[resource], pipeline) && !slices.Contains(pipelines[resource], pipeline)
+		}) && sent[resource] > 0 {
+			least = sent[resource] + 1 // it was there before, and so was what it sent
 		}
+		gone := slices.DeleteFunc(slices.Clone(had[resource]), func(pipeline string) bool { return slices.Contains(w.options.Pipelines, pipeline) })
+		slices.Sort(gone)
+		w.state.FormerPipelines = slices.Compact(gone)
 		w.state.Edited, w.state.Former, w.state.changed = max(w.state.Edited, least), former, true
 	}
-}
-
-// had reports whether a pipeline took the resource in the last run.
-func (w *watcher) had(kept map[string]Meta, pipeline string) bool {
-	for _, last := range kept {
-		if last.Resource == w.state.Resource && (last.Pipelines == nil || slices.Contains(last.Pipelines, pipeline)) {
-			return true
-		}
-	}
-	return false
 }
 
 // order gives a delta that would come before what an edit has sent a sequence behind that. It returns what the next one has to come

@@ -63,6 +63,8 @@ type Meta struct {
 	RetainPolicy string `json:"kept,omitempty"`
 	// Pipelines are those that the bits of known objects stand for.
 	Pipelines []string `json:"takers,omitempty"`
+	// FormerPipelines are those that took the resource before, and may come back.
+	FormerPipelines []string `json:"formerTakers,omitempty"`
 	// Filters are those of each pipeline, as [Options.Filters] has them; older files have none.
 	Filters []string `json:"filters,omitempty"`
 	// Snapshots are those that are not complete, by pipeline.

@@ -153,8 +153,8 @@ func ParseRaw(encoded func(name string) string, body []byte) (Record, error) {
 const epochs = 100_000_000_000_000_000
 
 // parseSequence reads twenty digits: three of the epoch, which the id carries behind the cluster's name unless it is 0, and
-// seventeen of the resource version. Only an inferred DELETED may have a later one than in its id, which names the last
-// known version.
+// seventeen of the resource version. Only an inferred DELETED, whose id names the last known version, may have a later one, and what comes
+// in a snapshot to a pipeline that was edited.
 func parseSequence(text string, r Record) (uint64, error) {
 	sequence, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -170,7 +170,7 @@ func parseSequence(text string, r Record) (uint64, error) {
 		return 0, errors.New("it does not sort as text")
 	case strconv.FormatUint(sequence/epochs, 10) != cmp.Or(epoch, "0"):
 		return 0, fmt.Errorf("the epoch in the id is %q", epoch)
-	case of < version, of > version && !(r.Inferred && r.Type == Deleted):
+	case of < version, of > version && !r.Snapshot && !(r.Inferred && r.Type == Deleted):
 		return 0, fmt.Errorf("the resource version is %d", version)
 	}
 	return sequence, nil
