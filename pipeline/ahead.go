@@ -37,37 +37,27 @@ type scan struct {
 	firsts, waiting []scanned
 	kept            map[string]int
 	draws           int
-	// seen has two bits for each object there, and for each watch with a notice. Who shares them with others is no candidate.
+	// seen has two bits for each object there. Who shares them with others is no candidate.
 	seen *[1 << 17]uint64
 	seed maphash.Seed
+	// noticed are the watches with a notice there: all of such a watch waits for it.
+	noticed map[string]bool
 }
 
-// mark takes note of an object or a watch, and reports whether it was noted before.
-func (s *scan) mark(what any) (before bool) {
+// mark takes note of an object, and reports whether it was noted before.
+func (s *scan) mark(object delta.Ref) (before bool) {
 	before = true
-	s.bits(what, func(word *uint64, bit uint64) {
+	hash := maphash.Comparable(s.seed, object)
+	for _, half := range []uint64{hash >> 32, hash & math.MaxUint32} {
+		word, bit := &s.seen[half/64%uint64(len(s.seen))], uint64(1)<<(half%64)
 		before = before && *word&bit != 0
 		*word |= bit
-	})
+	}
 	return before
 }
 
-func (s *scan) marked(what any) bool {
-	marked := true
-	s.bits(what, func(word *uint64, bit uint64) { marked = marked && *word&bit != 0 })
-	return marked
-}
-
-// bits calls f with the two bits of an object or a watch.
-func (s *scan) bits(what any, f func(word *uint64, bit uint64)) {
-	hash := maphash.Comparable(s.seed, what)
-	for _, half := range []uint64{hash >> 32, hash & math.MaxUint32} {
-		f(&s.seen[half/64%uint64(len(s.seen))], 1<<(half%64))
-	}
-}
-
 func newScan(from uint64) scan {
-	return scan{end: from, kept: map[string]int{}, seen: new([1 << 17]uint64), seed: maphash.MakeSeed()}
+	return scan{end: from, kept: map[string]int{}, seen: new([1 << 17]uint64), seed: maphash.MakeSeed(), noticed: map[string]bool{}}
 }
 
 type scanned struct {
@@ -87,12 +77,10 @@ func (s *scan) note(entries []delta.Entry, written uint64, taken map[uint64]bool
 			continue
 		}
 		i := newItem(e)
-		behindNotice := s.marked(i.watch)
-		if seen := s.mark(i.ref); !seen && !behindNotice && e.Unsendable == "" {
+		behindNotice := s.noticed[i.watch]
+		s.noticed[i.watch] = behindNotice || i.notice()
+		if seen := !i.notice() && s.mark(i.ref); !seen && !behindNotice && e.Unsendable == "" {
 			s.keep(scanned{e.Seq, i.turn()})
-		}
-		if i.notice() {
-			s.mark(i.watch)
 		}
 	}
 	if len(entries) == 0 || entries[len(entries)-1].Seq >= written {

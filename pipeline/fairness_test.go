@@ -339,6 +339,30 @@ func TestScanIsBounded(t *testing.T) {
 	}
 }
 
+// However many objects there are, the first notice of each watch is a candidate, and nothing behind it: what takes an object for
+// another one holds up no whole watch.
+func TestNoticesInAFullScan(t *testing.T) {
+	s := newScan(0)
+	for n := range s.seen {
+		s.seen[n] = math.MaxUint64
+	}
+	notice := func(seq uint64, watch string) delta.Entry {
+		return delta.Entry{Seq: seq, Gap: &delta.Gap{Watch: watch, Resource: pods}}
+	}
+	s.note([]delta.Entry{notice(0, "a"), notice(1, "a"), notice(2, "b")}, math.MaxUint64, nil)
+	*s.seen = *newScan(0).seen
+	behind, other := changeIn(t, "shop", "behind", 1), changeIn(t, "shop", "other", 1)
+	behind.Watch, other.Watch = "a", "c"
+	s.note([]delta.Entry{{Seq: 3, Delta: behind}, {Seq: 4, Delta: other}}, math.MaxUint64, nil)
+	var found []uint64
+	for _, one := range s.firsts {
+		found = append(found, one.seq)
+	}
+	if !slices.Equal(found, []uint64{0, 2, 4}) {
+		t.Errorf("the candidates are %v", found)
+	}
+}
+
 // A candidate that is in flight while the next one is chosen is a candidate again once it has failed.
 func TestFailedCandidateComesBack(t *testing.T) {
 	b := newLogbook()
