@@ -19,7 +19,7 @@ import (
 func start(t *testing.T) string {
 	t.Helper()
 	well := func() error { return nil }
-	probes := Probes{Healthy: well, Ready: well, Status: func(bool) any { return nil }}
+	probes := Probes{Healthy: well, Ready: well, Status: func() any { return nil }, Page: func() any { return nil }}
 	server, err := Listen(t.Context(), "127.0.0.1:0", prometheus.NewRegistry(), probes, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

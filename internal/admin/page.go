@@ -19,9 +19,9 @@ import (
 	"time"
 )
 
-// The page at / shows the status for people: as tables that are rendered here, and then kept up to date by a script that reads
-// /status. Both show values in the same way. Some of the values come from tenants and receivers: html/template escapes them here,
-// the script sets them as text, and the Content-Security-Policy lets nothing run but that script.
+// The page at / shows the status for people, as tables. Its script reads the page again every two seconds and replaces what
+// changed. Some of the values come from tenants and receivers: html/template escapes them, and the Content-Security-Policy lets
+// nothing run but that script.
 
 //go:embed page.html
 var pageText string
@@ -35,6 +35,22 @@ type tableOf struct {
 // column shows the member Key of a row. As is how, and the class of its cells.
 type column struct{ Title, Key, As string }
 
+// graph is the ledger of a pipeline as a bar, or its rates as lines, in a box that is 100 wide. Text says the same in words.
+type graph struct {
+	Text   string
+	Height int
+	Bars   []bar
+	Lines  []line
+}
+
+type (
+	bar struct {
+		Class    string
+		X, Width float64
+	}
+	line struct{ Class, Points string }
+)
+
 func tables() []tableOf {
 	return []tableOf{
 		{"Replicas", "replica", []column{
@@ -43,8 +59,8 @@ func tables() []tableOf {
 			{"Lease", "lease", ""},
 			{"Term", "term", "count"},
 			{"Delivers", "delivering", ""},
-			{"Standbys", "standbys", "count"},
-			{"In sync", "standbysInSync", "count"},
+			{"Standbys", "standbys", ""},
+			{"In sync", "standbysInSync", ""},
 			{"Has the state", "inSync", ""},
 			{"Copy behind, s", "lagSeconds", "count"},
 			{"Error", "error", "prose"},
@@ -73,7 +89,7 @@ func tables() []tableOf {
 			{"Error", "error", "prose"},
 		}},
 		{"Dead letters in the state directory", "deadLetters", []column{
-			{"State", "", "state"}, {"Letters", "entries", "count"}, {"Size", "bytes", "bytes"}, {"Bound", "maxBytes", "bytes"},
+			{"State", "full", "state"}, {"Letters", "entries", "count"}, {"Size", "bytes", "bytes"}, {"Bound", "maxBytes", "bytes"},
 		}},
 		{"Last gaps", "gaps", []column{
 			{"Resource", "resource", ""}, {"Namespace", "namespace", ""}, {"Source", "source", ""}, {"Ago", "time", "age"}, {"From", "from", "position"}, {"To", "to", "position"}, {"Reason", "reason", "prose"},
@@ -85,11 +101,11 @@ func tables() []tableOf {
 type object = map[string]any
 
 // newPage returns the handler of the page.
-func newPage(status func(rates bool) any) http.HandlerFunc {
-	page := template.Must(template.New("page").Funcs(template.FuncMap{"about": about, "rows": rows, "cell": cell}).Parse(pageText))
+func newPage(status func() any) http.HandlerFunc {
+	page := template.Must(template.New("page").Funcs(template.FuncMap{"about": about, "rows": rows, "cell": cell, "tone": tone}).Parse(pageText))
 	return func(w http.ResponseWriter, _ *http.Request) {
 		var decoded object
-		encoded, err := json.Marshal(status(true))
+		encoded, err := json.Marshal(status())
 		if err == nil {
 			err = json.Unmarshal(encoded, &decoded)
 		}
@@ -129,7 +145,20 @@ func about(status object) string {
 // rows returns the rows of a table.
 func rows(t tableOf, status object) []object {
 	switch t.List {
-	case "replica", "deadLetters":
+	case "replica":
+		one, ok := status["replica"].(object)
+		if !ok {
+			return nil
+		}
+		if one["role"] == "leader" {
+			delete(one, "inSync")
+		} else {
+			for _, ofLeader := range []string{"delivering", "standbys", "standbysInSync"} {
+				delete(one, ofLeader)
+			}
+		}
+		return []object{one}
+	case "deadLetters":
 		if one, ok := status[t.List].(object); ok {
 			return []object{one}
 		}
@@ -160,15 +189,20 @@ func objects(list any) (found []object) {
 	return found
 }
 
-// cell shows one value.
-func cell(c column, row, status object) any {
-	value := row[c.Key]
-	number, _ := value.(float64)
+// shown is what a cell shows, and how.
+type shown struct {
+	As    string
+	Value any
+}
+
+func cell(c column, row, status object) shown { return shown{c.As, c.show(row[c.Key], row, status)} }
+
+func (c column) show(value any, row, status object) any {
 	switch c.As {
 	case "count":
-		return count(number)
+		return count(number(value))
 	case "bytes":
-		return sizeText(number)
+		return sizeText(number(value))
 	case "age":
 		return age(value, status["now"])
 	case "state":
@@ -176,7 +210,7 @@ func cell(c column, row, status object) any {
 	case "ledger":
 		return ledger(row)
 	case "line":
-		return rate(value)
+		return rates(value)
 	}
 	switch value {
 	case nil, "":
@@ -187,6 +221,11 @@ func cell(c column, row, status object) any {
 		return "no"
 	}
 	return value
+}
+
+func number(value any) float64 {
+	n, _ := value.(float64)
+	return n
 }
 
 func count(n float64) string {
@@ -226,58 +265,93 @@ func age(from, now any) string {
 	}
 }
 
-func state(value any, row object) template.HTML {
-	text, _ := value.(string)
+func state(value any, row object) string {
 	switch {
 	case row["blocked"] == true:
-		text = "blocked"
-	case row["full"] == true:
-		text = "full"
-	case text == "":
-		text = "kept"
+		return "blocked"
+	case value == true:
+		return "full"
+	case value == false:
+		return "kept"
 	}
-	tone := map[string]string{
-		"watching": "good", "open": "good", "leader": "good", "standby": "good", "failing": "bad", "refused": "bad", "closed": "bad", "full": "bad",
-		"blocked": "wait", "reading": "wait", "starting": "wait", "missing": "wait",
-	}[text]
-	return template.HTML(fmt.Sprintf(`<b class="%s">%s</b>`, tone, template.HTMLEscapeString(text)))
+	return fmt.Sprint(value)
 }
 
-// ledger shows what became of a pipeline's deltas, in words: the bar is the script's, as is the line of the rates.
-func ledger(row object) string {
-	var parts, reasons []string
-	dead, byReason := 0.0, object{}
-	if of, ok := row["dead"].(object); ok {
-		byReason = of
+// tone is the class of a state.
+func tone(state string) string {
+	switch state {
+	case "watching", "open", "leader", "standby":
+		return "good"
+	case "failing", "refused", "closed", "full":
+		return "bad"
+	case "blocked", "reading", "starting", "missing":
+		return "wait"
 	}
+	return ""
+}
+
+// ledger shows what became of a pipeline's deltas.
+func ledger(row object) *graph {
+	var reasons []string
+	dead, total := 0.0, 0.0
+	byReason, _ := row["dead"].(object)
 	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
-		if n, _ := byReason[reason].(float64); n > 0 {
+		if n := number(byReason[reason]); n > 0 {
 			dead += n
 			reasons = append(reasons, reason+" "+count(n))
 		}
 	}
+	var parts []string
+	g := &graph{Height: 1}
 	for _, name := range []string{"delivered", "waiting", "dead", "filtered"} {
-		n, _ := row[name].(float64)
-		switch {
-		case name == "dead" && dead > 0:
-			parts = append(parts, "dead "+count(dead)+" ("+strings.Join(reasons, ", ")+")")
-		case n > 0:
-			parts = append(parts, name+" "+count(n))
+		n := number(row[name])
+		text := name + " " + count(n)
+		if name == "dead" {
+			n, text = dead, "dead "+count(dead)+" ("+strings.Join(reasons, ", ")+")"
+		}
+		if n > 0 {
+			total += n
+			parts = append(parts, text)
+			g.Bars = append(g.Bars, bar{Class: name, Width: n})
 		}
 	}
-	return cmp.Or(strings.Join(parts, " · "), "nothing yet")
+	g.Text = cmp.Or(strings.Join(parts, " · "), "nothing yet")
+	all := 0.0
+	for n := range g.Bars {
+		g.Bars[n].Width = max(1.5, 100*g.Bars[n].Width/total) // so that a few are seen
+		all += g.Bars[n].Width
+	}
+	x := 0.0
+	for n := range g.Bars {
+		g.Bars[n].X, g.Bars[n].Width = x, g.Bars[n].Width*100/all
+		x += g.Bars[n].Width
+	}
+	return g
 }
 
-func rate(value any) string {
-	rates, _ := value.(object)
-	delivered, _ := rates["delivered"].([]any)
-	step, _ := rates["stepSeconds"].(float64)
-	if len(delivered) < 2 || step == 0 {
-		return "–"
+// rates shows what passed the filters of a pipeline, and what its sink took; nil if too little is counted.
+func rates(value any) *graph {
+	of, _ := value.(object)
+	delivered, _ := of["delivered"].([]any)
+	taken, _ := of["taken"].([]any)
+	if len(delivered) < 2 {
+		return nil
 	}
-	last, _ := delivered[len(delivered)-1].(float64)
-	if last /= step; last < 10 {
-		return fmt.Sprintf("%.1f delivered/s", last)
+	top := 1.0
+	for _, n := range slices.Concat(delivered, taken) {
+		top = max(top, number(n))
 	}
-	return count(last) + " delivered/s"
+	points := func(counts []any) string {
+		var b strings.Builder
+		for n, c := range counts {
+			fmt.Fprintf(&b, "%.1f,%.1f ", 100-100*float64(len(counts)-1-n)/(number(of["steps"])-1), 19-18*number(c)/top)
+		}
+		return b.String()
+	}
+	last := number(delivered[len(delivered)-1]) / number(of["stepSeconds"])
+	text := count(last)
+	if last < 10 {
+		text = fmt.Sprintf("%.1f", last)
+	}
+	return &graph{Text: text + " delivered/s", Height: 20, Lines: []line{{"taken", points(taken)}, {"delivered", points(delivered)}}}
 }

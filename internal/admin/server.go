@@ -21,8 +21,8 @@ type Probes struct {
 	Healthy func() error
 	// Ready returns an error until every watch that can be opened has read its state, and while the state directory cannot be written.
 	Ready func() error
-	// Status returns what /status shows as JSON; with rates, also the rates of the last minutes.
-	Status func(rates bool) any
+	// Status returns what /status shows as JSON, and Page what / shows: the same and the rates of the last minutes.
+	Status, Page func() any
 }
 
 // Server is the HTTP server.
@@ -42,16 +42,13 @@ func Listen(ctx context.Context, address string, metrics prometheus.Gatherer, pr
 	mux.HandleFunc("GET /healthz", probe(probes.Healthy))
 	mux.HandleFunc("GET /livez", probe(probes.Healthy)) // as the API server calls it
 	mux.HandleFunc("GET /readyz", probe(probes.Ready))
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
-		rates := r.URL.Query().Has("rates")
-		if !rates { // else there are many numbers
-			encoder.SetIndent("", "  ")
-		}
-		_ = encoder.Encode(probes.Status(rates)) // the client went away
+		encoder.SetIndent("", "  ")
+		_ = encoder.Encode(probes.Status()) // the client went away
 	})
-	mux.HandleFunc("GET /{$}", newPage(probes.Status))
+	mux.HandleFunc("GET /{$}", newPage(probes.Page))
 	return &Server{listener: listener, server: NewHTTPServer(mux, logger)}, nil
 }
 

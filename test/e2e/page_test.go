@@ -292,3 +292,35 @@ sinks:
 		t.Error("a value of an object is on the page")
 	}
 }
+
+// TestPageOfReplicas looks at the page of a leader, and of a standby, which has no pipelines. Each shows what is of its role.
+func TestPageOfReplicas(t *testing.T) {
+	beside(t)
+	b := startBrowser(t)
+	namespace := newNamespace(t, "page")
+	r := newReplicas(t, namespace, hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), webhooktest.Start(t).URL()))
+	r.Start()
+	r.Start()
+	leader, others := r.WaitInSync()
+	b.size(1400, 900, "light")
+	row := func() string {
+		t.Helper()
+		return strings.Join(eval[[]string](b, "[...document.querySelectorAll('#replica tbody tr > *')].slice(4, 8).map((e) => e.innerText)"), " ")
+	}
+	for _, tt := range []struct {
+		role, want string
+		of         *member
+	}{{"leader", "yes 1 1 –", leader}, {"standby", "– – – yes", others[0]}} {
+		b.do(chromedp.Navigate("http://" + tt.of.address + "/"))
+		b.see("#live", "live")
+		b.see("#problems", "Nothing needs attention")
+		b.see("#replica", tt.role, namespace+"/kubeferry")
+		if got := row(); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.role, got, tt.want)
+		}
+		if got := eval[bool](b, "document.querySelector('#pipelines').hidden"); got != (tt.role == "standby") {
+			t.Errorf("%s: the pipelines are hidden: %v", tt.role, got)
+		}
+		b.screenshot("page-" + tt.role)
+	}
+}

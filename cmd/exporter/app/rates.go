@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,24 +18,25 @@ const (
 type rates struct {
 	pipelines []*pipeline.Pipeline
 	mu        sync.Mutex // guards what follows
-	last      []pipeline.Counts
 	steps     []pipelineRates
 }
 
 // pipelineRates are the counts of one pipeline, the oldest step first.
 type pipelineRates struct {
-	StepSeconds int `json:"stepSeconds"`
+	StepSeconds float64 `json:"stepSeconds"`
 	// Steps is how many there are in the end.
 	Steps int `json:"steps"`
 	// Taken passed the filters.
 	Taken     []uint64 `json:"taken"`
 	Delivered []uint64 `json:"delivered"`
+
+	last pipeline.Counts
 }
 
 func newRates(pipelines []*pipeline.Pipeline) *rates {
-	r := &rates{pipelines: pipelines, steps: make([]pipelineRates, len(pipelines))}
+	r := &rates{pipelines: pipelines}
 	for _, p := range pipelines {
-		r.last = append(r.last, p.Stats().Counts)
+		r.steps = append(r.steps, pipelineRates{StepSeconds: rateStep.Seconds(), Steps: rateSteps, last: p.Stats().Counts})
 	}
 	return r
 }
@@ -57,23 +59,19 @@ func (r *rates) step() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for n, p := range r.pipelines {
-		now, last, s := p.Stats().Counts, r.last[n], &r.steps[n]
-		s.Taken = append(s.Taken, now.Received-now.Filtered-(last.Received-last.Filtered))
-		s.Delivered = append(s.Delivered, now.Delivered-last.Delivered)
+		now, s := p.Stats().Counts, &r.steps[n]
+		s.Taken = append(s.Taken, now.Received-now.Filtered-(s.last.Received-s.last.Filtered))
+		s.Delivered = append(s.Delivered, now.Delivered-s.last.Delivered)
 		if old := len(s.Taken) - rateSteps; old > 0 {
 			s.Taken, s.Delivered = s.Taken[old:], s.Delivered[old:]
 		}
-		r.last[n] = now
+		s.last = now
 	}
 }
 
-func (r *rates) of(p *pipeline.Pipeline) *pipelineRates {
+// current returns the rates of each pipeline. Steps may be added behind its slices meanwhile.
+func (r *rates) current() []pipelineRates {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for n := range r.pipelines {
-		if r.pipelines[n] == p { // what is behind the lengths may be appended to meanwhile
-			return &pipelineRates{int(rateStep.Seconds()), rateSteps, r.steps[n].Taken, r.steps[n].Delivered}
-		}
-	}
-	return nil
+	return slices.Clone(r.steps)
 }

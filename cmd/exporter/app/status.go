@@ -41,7 +41,7 @@ type parts struct {
 }
 
 func (h *health) probes() admin.Probes {
-	return admin.Probes{Healthy: h.healthy, Ready: h.ready, Status: func(rates bool) any { return h.status(rates) }}
+	return admin.Probes{Healthy: h.healthy, Ready: h.ready, Status: func() any { return h.status() }, Page: func() any { return h.page() }}
 }
 
 func (h *health) healthy() error {
@@ -137,11 +137,11 @@ type pipelineStatus struct {
 	pipeline.Stats
 	// Gate is "open", or "closed" while the sink as a whole fails.
 	Gate string `json:"gate"`
-	// Rates are those of the last minutes, if they were requested.
+	// Rates are those of the last minutes, on the page only.
 	Rates *pipelineRates `json:"rates,omitempty"`
 }
 
-func (h *health) status(rates bool) (s status) {
+func (h *health) status() (s status) {
 	s = status{Version: h.version, Cluster: h.cluster, Started: h.started, Now: time.Now()}
 	defer func() { s.Problems = problems(&s) }()
 	if replica := h.replica.Load(); replica != nil {
@@ -166,10 +166,18 @@ func (h *health) status(rates bool) (s status) {
 		if !one.GateOpen {
 			one.Gate = "closed"
 		}
-		if rates {
-			one.Rates = running.rates.of(p)
-		}
 		s.Pipelines = append(s.Pipelines, one)
+	}
+	return s
+}
+
+// page returns the status with the rates.
+func (h *health) page() status {
+	s := h.status()
+	if running := h.running.Load(); running != nil && s.Pipelines != nil { // it may have begun to run after status
+		for n, rates := range running.rates.current() {
+			s.Pipelines[n].Rates = &rates
+		}
 	}
 	return s
 }
