@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -17,8 +18,9 @@ type memoryBudget struct {
 	// encoded is what the records of all batches take beside the items that they are made of. Over half of the backlog's
 	// bound no further batch is begun.
 	encoded int64
-	// next waits for more memory than is usually released at once; later ones wait behind it.
-	next *item
+	// queue are the items that wait for memory, in order: one may need more than is usually released at once. Items of more than half of
+	// the bound are not in it: they might wait for what is never released.
+	queue []*item
 	// freed is closed and replaced when memory was released and a caller waits for it.
 	freed   chan struct{}
 	waiting int
@@ -83,13 +85,14 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.endTurn(i)
-	for (p.budget.next != nil && p.budget.next != i) || !p.tryReserve(i) {
+	queues := i.size <= p.options.MaxBytes/2
+	for queues && len(p.budget.queue) > 0 && p.budget.queue[0] != i || !p.tryReserve(i) {
 		if !p.budget.full {
 			p.budget.full = true
 			p.logger.Warn("the backlog is full; its sources wait until something is delivered", "waiting", p.counts.Waiting)
 		}
-		if p.budget.next == nil && i.size <= p.options.MaxBytes/2 { // a larger one might wait for what is never released
-			p.budget.next = i
+		if queues && !slices.Contains(p.budget.queue, i) {
+			p.budget.queue = append(p.budget.queue, i)
 		}
 		if !p.awaitFreed(ctx) {
 			return context.Cause(ctx)
@@ -104,8 +107,8 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 
 // endTurn lets the callers go on that wait behind an item, once that no longer waits.
 func (p *Pipeline) endTurn(i *item) {
-	if p.budget.next == i {
-		p.budget.next = nil
+	if n := slices.Index(p.budget.queue, i); n >= 0 {
+		p.budget.queue = slices.Delete(p.budget.queue, n, n+1)
 		p.announceFreed()
 	}
 }
