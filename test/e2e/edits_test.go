@@ -113,7 +113,7 @@ func TestKilledAndEdited(t *testing.T) {
 	e.WaitReady()
 	e.WaitSettled(wide)
 	first := accounts.Patch("stays", map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "0"}}})
-	committed := stateAt(t, dir, first.GetResourceVersion())
+	committed := stateAt(t, dir, first.GetResourceVersion()) // behind it, all is settled
 	accounts.Create("unknown", app("db"))
 	accounts.Patch("stays", map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "1"}}})
 	accounts.Patch("stays", map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "2"}}})
@@ -157,7 +157,7 @@ func raisedSequence(header http.Header, body []byte) (oracle.Record, error) {
 	return record, err
 }
 
-// stateAt returns the state file once it has a position.
+// stateAt returns the state file once its last commit has a position, and nothing waits there.
 func stateAt(t *testing.T, dir, position string) (content []byte) {
 	t.Helper()
 	path := filepath.Join(dir, "kubeferry.db")
@@ -173,13 +173,14 @@ func stateAt(t *testing.T, dir, position string) (content []byte) {
 		if err != nil || after != before {
 			return fmt.Errorf("transactions %d and %d: %w", before, after, err)
 		}
-		return stateHas(t, content, fmt.Sprintf(`"position":%q`, position))
+		return settledAt(t, content, position)
 	})
 	return content
 }
 
-// stateHas looks for a text among what the last commit of a state file has. Other pages may hold what a commit is about to write.
-func stateHas(t *testing.T, content []byte, text string) error {
+// settledAt reports whether the last commit of a state file has a position, and nothing in the logs of pipelines. Other pages may hold
+// what a commit is about to write.
+func settledAt(t *testing.T, content []byte, position string) error {
 	path := filepath.Join(t.TempDir(), "copy.db")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return err
@@ -196,15 +197,22 @@ func stateHas(t *testing.T, content []byte, text string) error {
 			if value == nil {
 				return look(b.Bucket(key))
 			}
-			found = found || bytes.Contains(value, []byte(text))
+			found = found || bytes.Contains(value, []byte(fmt.Sprintf(`"position":%q`, position)))
 			return nil
 		})
 	}
-	err = db.View(func(tx *bolt.Tx) error {
-		return tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return look(b) })
+	return db.View(func(tx *bolt.Tx) error {
+		logs := tx.Bucket([]byte("logs"))
+		err := logs.ForEachBucket(func(pipeline []byte) error {
+			if first, _ := logs.Bucket(pipeline).Cursor().First(); first != nil {
+				return fmt.Errorf("something waits in the log of %s", pipeline)
+			}
+			return nil
+		})
+		err = errors.Join(err, tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return look(b) }))
+		if err == nil && !found {
+			err = errors.New("it is at another position")
+		}
+		return err
 	})
-	if err == nil && !found {
-		err = errors.New("there is none")
-	}
-	return err
 }
