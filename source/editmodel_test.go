@@ -59,6 +59,9 @@ func (w *editWorld) change(rt *rapid.T) {
 		name := rapid.SampledFrom([]string{"red", "blue", "green"}).Draw(rt, "namespace") + "/" + rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "name")
 		w.server.Write(name, rapid.Bool().Draw(rt, "deleted"))
 	}
+	if rapid.IntRange(0, 3).Draw(rt, "compact") == 0 {
+		w.server.Compact()
+	}
 }
 
 // edit draws a configuration, perhaps the same as before.

@@ -564,3 +564,33 @@ func TestOneOfSeveralWasKilledInItsFirstState(t *testing.T) {
 		})
 	}
 }
+
+// An object that was made anew in a gap has an inferred DELETED and ADDED in one state. The ADDED has the higher sequence, also while
+// sequences are raised.
+func TestSequencesOfWhatWasMadeAnewInAGap(t *testing.T) {
+	for name, filter := range map[string]string{"filters edited": "b", "not edited": "ab"} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "a", "b"), newMemory() // 11 and 12
+			l := live(t, server, m, []string{"p"}, filtering("ab"))
+			l.watching(12)
+			l.snapshotsDone()
+			l.capture()
+			server.Write("a", false) // 13
+			l.watching(13)
+			l.crash()
+			server.Away(func() {
+				server.Write("b", true)  // 14
+				server.Write("b", false) // 15
+				server.Write("a", false) // 16
+				server.Compact()         // 17
+			})
+			l = live(t, server, m, []string{"p"}, filtering(filter))
+			ofA := map[string]string{"b": "u11/16/DELETED+i", "ab": "u11/16/MODIFIED+i"}[filter]
+			l.expectSet("p", "gap 12-17", ofA, "u12/12/DELETED+i", "u15/15/ADDED+i")
+			gone, anew := l.deltas["u12/12/DELETED+i"], l.deltas["u15/15/ADDED+i"]
+			if !after(anew, sequence(gone)) {
+				t.Errorf("the DELETED has the sequence %d, and the ADDED behind it %d", sequence(gone), sequence(anew))
+			}
+		})
+	}
+}

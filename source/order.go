@@ -83,7 +83,7 @@ func (w *watcher) order(d *delta.Delta) (edited uint64) {
 	switch deleted := d.Type == delta.Deleted; {
 	case deleted && w.reading && w.edit != "":
 		least-- // what the same edit adds comes behind it
-	case !deleted && !w.reading && !d.Snapshot:
+	case !deleted && !(w.reading && w.edit != "") && !d.Snapshot:
 		least++
 	}
 	if sequence == 0 || sequence >= least {

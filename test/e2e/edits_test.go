@@ -216,3 +216,50 @@ func settledAt(t *testing.T, content []byte, position string) error {
 		return err
 	})
 }
+
+// TestMadeAnewInAGapBehindAnEdit has a run killed, an object deleted and made anew, the history compacted and a filter edited. The
+// ADDED has a higher sequence than the DELETED before it: of two with the same one a consumer takes the DELETED.
+func TestMadeAnewInAGapBehindAnEdit(t *testing.T) {
+	disturbing(t)
+	config := plane(t).Config()
+	namespace := newNamespace(t, "anew")
+	events := objectsIn(t, config, schema.GroupVersionResource{Version: "v1", Resource: "events"}, namespace)
+	body := map[string]any{"reason": "Test", "type": "Normal", "involvedObject": map[string]any{"kind": "Pod", "namespace": namespace, "name": "none"}}
+	hook, dir := webhooktest.Start(t), t.TempDir()
+	text := func(other string) string {
+		return fmt.Sprintf("stateDir: %q\nsources: [{name: s, resources: [v1/events], namespaces: {include: [%s]}}]\n"+
+			"pipelines: [{name: p, sink: hook, filters: [{expr: 'object.metadata.name != %q'}]}]\nsinks: [{name: hook, webhook: {url: %q}}]\n",
+			dir, namespace, other, hook.URL())
+	}
+	read := hookReader(t, hook, raisedSequence)
+	events.Create("a", body)
+	e := startExporter(t, plane(t).KubeconfigFile(), text("x"))
+	e.WaitReady()
+	wait(t, read, "a", oracle.Added)
+	stateAt(t, dir, events.Create("b", body).GetResourceVersion())
+	e.Kill()
+	events.Delete("a")
+	events.Create("a", body)
+	if _, err := plane(t).CompactEtcd(within(t, wide)); err != nil {
+		t.Fatal(err)
+	}
+	before := len(read())
+	e = startExporter(t, plane(t).KubeconfigFile(), text("y"))
+	e.WaitReady()
+	eventually(t, wide, "a once more", func() error {
+		if got := of(read()[before:], "a"); len(got) != 2 {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	})
+	sequences := map[string]uint64{}
+	for _, record := range read()[before:] {
+		if record.Name == "a" {
+			sequences[record.Type] = record.Sequence
+		}
+	}
+	if sequences[oracle.Added] <= sequences[oracle.Deleted] {
+		t.Errorf("got %v", sequences)
+	}
+	e.Stop()
+}

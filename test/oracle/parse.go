@@ -171,7 +171,7 @@ func parseSequence(text string, r Record) (uint64, error) {
 	case strconv.FormatUint(sequence/epochs, 10) != cmp.Or(epoch, "0"):
 		return 0, fmt.Errorf("the epoch in the id is %q", epoch)
 	case of < version, of > version && !r.Snapshot && !(r.Inferred && r.Type == Deleted):
-		return 0, fmt.Errorf("the resource version is %d", version)
+		return sequence, fmt.Errorf("the resource version is %d", version)
 	}
 	return sequence, nil
 }
