@@ -28,7 +28,7 @@ pipelines:
   - {name: jetstream, sink: jetstream, backlog: {maxBytes: 128Ki}}
   - {name: kafka, sink: kafka, backlog: {maxBytes: 128Ki}}
 sinks:
-  - {name: jetstream, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: KILLED, create: true}}}
+  - {name: jetstream, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: KILLED, create: true}, timeout: 5s}}
   - {name: kafka, kafka: {brokers: [%q], topic: killed, timeout: 5s}}
 `, t.TempDir(), namespace, bus.URL(), broker.Addr()))
 	e.WaitReady()
