@@ -69,7 +69,7 @@ func (w *world) record(typ Type, subject string, s state, sequence int) Record {
 	}
 }
 
-// missed lets changes happen that nobody sends.
+// missed makes changes of which no record is sent.
 func (w *world) missed() {
 	for range rapid.IntRange(0, 6).Draw(w.t, "missed") {
 		w.change()

@@ -10,7 +10,7 @@ import (
 // A stranger that said hello and is cut to make room waits for no review: else those that wait are as many as connect.
 func TestCutStrangerWaitsForNoReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Leader{reviews: make(chan struct{})} // which nobody ends
+		l := &Leader{reviews: make(chan struct{})} // no review ends
 		connect := func() (*stranger, net.Conn) {
 			standby, conn := net.Pipe()
 			t.Cleanup(func() { _ = standby.Close() })

@@ -271,7 +271,7 @@ func TestTermsGrow(t *testing.T) {
 	}
 }
 
-// TestForgedTerms has somebody write the term that a leader is in, up to the highest that counts, and beyond. The terms that follow
+// TestForgedTerms forges the term that a leader is in, up to the highest that counts, and beyond. The terms that follow
 // rise all the same, and the state of their leaders counts.
 func TestForgedTerms(t *testing.T) {
 	start := uint64(newWorld().now.UnixMicro())

@@ -168,7 +168,7 @@ sinks:
 	}
 }
 
-// TestTraceOfAStandby asks a standby, which has no watches: it names the leader, to other commands too.
+// TestTraceOfAStandby runs trace where a standby runs, which has no watches: the answer names the leader, for other commands too.
 func TestTraceOfAStandby(t *testing.T) {
 	beside(t)
 	namespace := newNamespace(t, "standby")

@@ -140,7 +140,7 @@ func Prepare(ctx context.Context, log io.Writer) error {
 	if err := Run(ctx, log, path); err != nil {
 		return err
 	}
-	if have, err := inputs(ctx); err != nil || have != want { // somebody edits the checkout
+	if have, err := inputs(ctx); err != nil || have != want { // the checkout was edited meanwhile
 		return err
 	}
 	return os.WriteFile(path+".inputs", []byte(want), 0o644)
