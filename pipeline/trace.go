@@ -117,7 +117,7 @@ func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, 
 func (p *Pipeline) waitsBehind(o *objectQueue, inMemory bool) string {
 	sink := ""
 	if p.breaker.tripped {
-		sink = fmt.Sprintf("the sink, which fails since %s: %s", stamp(p.breaker.since), p.lastErr)
+		sink = fmt.Sprintf("the sink, which fails since %s: %s", Stamp(p.breaker.since), p.lastErr)
 	}
 	if o == nil && inMemory {
 		return strings.TrimSuffix("a gap record, or a mark of a snapshot, of its watch, which waits for "+sink, " which waits for ")
@@ -136,14 +136,15 @@ func (p *Pipeline) waitsBehind(o *objectQueue, inMemory bool) string {
 	case sink != "":
 		return sink
 	case attempts > 0:
-		return fmt.Sprintf("its own first record, which failed %d times since %s and is tried again; the last error of the pipeline: %s", attempts, stamp(failed), p.lastErr)
+		return fmt.Sprintf("its own first record, which failed %d times since %s and is tried again; the last error of the pipeline: %s", attempts, Stamp(failed), p.lastErr)
 	case o.inFlight:
 		return "the answer of the sink: it is being sent"
 	}
 	return "its turn"
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+// Stamp is how people are shown a time.
+func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Judge is Explain for a running pipeline: it counts in no metric, and uses up nothing.
 func (p *Pipeline) Judge(ctx context.Context, d *delta.Delta, before bool, mask *Redactor) Explanation {

@@ -191,11 +191,11 @@ func (t *tracer) conclude(ctx context.Context, one *PipelineTrace, trace *Trace,
 	switch {
 	case one.Waiting != nil && one.Waiting.Total > 0:
 		first := one.Waiting.Records[0]
-		set("waiting", "%d records, from %s %s on, handed on at %s; behind %s", one.Waiting.Total, first.Type, first.ResourceVersion, first.Observed.UTC().Format(time.RFC3339), one.Waiting.Behind)
+		set("waiting", "%d records, from %s %s on, handed on at %s; behind %s", one.Waiting.Total, first.Type, first.ResourceVersion, pipeline.Stamp(first.Observed), one.Waiting.Behind)
 	case one.Waiting != nil:
 		set("unknown", "the log holds more than can be searched: %d changes were not", one.Waiting.Unsearched)
 	case one.Dead > 0:
-		set("dead", "%d dead letters, the last of %s at %s (%s): %s", one.Dead, one.LastDead.ID, one.LastDead.Time.UTC().Format(time.RFC3339), one.LastDead.Reason, one.LastDead.Error)
+		set("dead", "%d dead letters, the last of %s at %s (%s): %s", one.Dead, one.LastDead.ID, pipeline.Stamp(one.LastDead.Time), one.LastDead.Reason, one.LastDead.Error)
 	case watch == nil && leftOut != "":
 		set("not watched", "the namespaces of source %q leave %q out", leftOut, trace.Namespace)
 	case watch == nil:
@@ -224,7 +224,7 @@ func (t *tracer) conclude(ctx context.Context, one *PipelineTrace, trace *Trace,
 func watchText(w *source.WatchTrace) string {
 	text := string(w.Watch.State)
 	if w.Watch.Blocked {
-		text += ", held back by a full backlog since " + w.Watch.BlockedSince.UTC().Format(time.RFC3339)
+		text += ", held back by a full backlog since " + pipeline.Stamp(w.Watch.BlockedSince)
 	}
 	if w.Watch.Error != "" {
 		text += ": " + w.Watch.Error

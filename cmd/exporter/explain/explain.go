@@ -85,7 +85,7 @@ func Run(ctx context.Context, options Options, path string, stdin io.Reader, out
 type explainer struct {
 	Options
 	pipelines []*pipeline.Pipeline // in the order of the configuration
-	written   writtenConfig
+	written   Written
 	redactor  *pipeline.Redactor
 	keyNote   string                      // why digests are not those of the exporter; empty if they are
 	resource  schema.GroupVersionResource // Options.Resource
@@ -114,11 +114,7 @@ func newExplainer(options Options) (x *explainer, err error) {
 			return nil, fmt.Errorf("--pipeline: no pipeline named %q; there are: %s", name, strings.Join(names, ", "))
 		}
 	}
-	file, err := os.ReadFile(x.File)
-	if err == nil {
-		err = yaml.Unmarshal(file, &x.written)
-	}
-	if err != nil || len(x.written.Pipelines) != len(x.Config.Pipelines) { // it was valid when it was loaded
+	if x.written, err = ReadWritten(x.File); err != nil || len(x.written.Pipelines) != len(x.Config.Pipelines) { // it was valid when it was loaded
 		return nil, fmt.Errorf("%s: has changed meanwhile", x.File)
 	}
 	key, keyNote := redactionKey(x.Config)
@@ -127,11 +123,29 @@ func newExplainer(options Options) (x *explainer, err error) {
 	return x, nil
 }
 
-// writtenConfig has the filters and transforms as the file has them: what ${…} stands for may be secret.
-type writtenConfig struct {
-	Pipelines []struct {
-		Filters    []struct{ Expr string }
-		Transforms []map[string]any // of one key
+// Written has the filters and transforms as the file has them: what ${…} stands for may be secret.
+type Written struct{ Pipelines []WrittenPipeline }
+
+// WrittenPipeline is a pipeline of the file.
+type WrittenPipeline struct {
+	Name       string
+	Filters    []struct{ Expr string }
+	Transforms []map[string]any // of one key
+}
+
+// ReadWritten reads a file that was valid when it was loaded.
+func ReadWritten(file string) (w Written, err error) {
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = yaml.Unmarshal(text, &w)
+	}
+	return w, err
+}
+
+// SetCondition sets the condition of an expression, which is the filter at an index.
+func (w *WrittenPipeline) SetCondition(index int, f *pipeline.FilterAnswer) {
+	if f.Kind == "expr" && index < len(w.Filters) {
+		f.Condition = w.Filters[index].Expr
 	}
 }
 

@@ -56,10 +56,8 @@ func (x *explainer) explainPipeline(ctx context.Context, index int, d *delta.Del
 
 	e := p.Explain(ctx, d, had, x.redactor)
 	written := x.written.Pipelines[index]
-	for i := range min(len(e.Filters), len(written.Filters)) {
-		if e.Filters[i].Kind == "expr" {
-			e.Filters[i].Condition = written.Filters[i].Expr
-		}
+	for i := range e.Filters {
+		written.SetCondition(i, &e.Filters[i])
 	}
 	answer.Filters = e.Filters
 	answer.Transforms = transforms(written.Transforms, e.Versions)

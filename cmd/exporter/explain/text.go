@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/kubeferry/kubeferry/cmd/exporter/table"
 	"github.com/kubeferry/kubeferry/pipeline"
 )
 
@@ -90,7 +91,7 @@ func (t *textWriter) filter(index int, f *pipeline.FilterAnswer) {
 	case !f.Passed:
 		answer = "no"
 	}
-	t.item(fmt.Sprintf("filters[%d]", index), "%-3s  %s: %s", answer, f.Kind, singleLine(f.Condition))
+	t.item(fmt.Sprintf("filters[%d]", index), "%-3s  %s: %s", answer, f.Kind, table.Line(f.Condition))
 	if f.Error != "" {
 		t.item("", "     %s", f.Error)
 	}
@@ -110,12 +111,10 @@ func valueText(raw json.RawMessage) string {
 	return shortened(string(raw))
 }
 
-func singleLine(text string) string { return strings.Join(strings.Fields(text), " ") }
-
 // shortened returns text in one line of at most 100 characters. The rest of a value is in the record.
 func shortened(text string) string {
 	const most = 100
-	text = singleLine(text)
+	text = table.Line(text)
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"
 	}

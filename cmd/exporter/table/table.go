@@ -83,6 +83,9 @@ func plain(text string) string {
 	}, text)
 }
 
+// Line returns text that may come from anywhere in one line, without control characters and superfluous space.
+func Line(text string) string { return strings.Join(strings.Fields(plain(text)), " ") }
+
 // cut shortens text to width runes, the mark among them.
 func cut(text string, width int, mark string) string {
 	runes := []rune(text)

@@ -7,15 +7,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"strings"
+	"slices"
 	"text/tabwriter"
-	"time"
-	"unicode"
-
-	"gopkg.in/yaml.v3"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/app"
+	"github.com/kubeferry/kubeferry/cmd/exporter/explain"
+	"github.com/kubeferry/kubeferry/cmd/exporter/table"
+	"github.com/kubeferry/kubeferry/pipeline"
 )
 
 // Options are what a trace is of.
@@ -54,21 +52,11 @@ func Run(ctx context.Context, options Options, out io.Writer) error {
 // addExpressions sets the conditions of expressions as the file has them: the exporter does not return its own, in which a secret may
 // stand for a ${…}. A file that was edited since its start may have others.
 func addExpressions(trace *app.Trace, file string) {
-	var written struct {
-		Pipelines []struct {
-			Name    string
-			Filters []struct{ Expr string }
-		}
-	}
-	if text, err := os.ReadFile(file); err != nil || yaml.Unmarshal(text, &written) != nil {
-		return
-	}
-	for n := range trace.Pipelines {
-		filter := trace.Pipelines[n].Filter
-		for _, p := range written.Pipelines {
-			if filter != nil && filter.Kind == "expr" && p.Name == trace.Pipelines[n].Pipeline && filter.Index < len(p.Filters) {
-				filter.Condition = p.Filters[filter.Index].Expr
-			}
+	written, err := explain.ReadWritten(file)
+	for _, p := range trace.Pipelines {
+		at := slices.IndexFunc(written.Pipelines, func(w explain.WrittenPipeline) bool { return w.Name == p.Pipeline })
+		if err == nil && p.Filter != nil && at >= 0 {
+			written.Pipelines[at].SetCondition(p.Filter.Index, &p.Filter.FilterAnswer)
 		}
 	}
 }
@@ -82,7 +70,7 @@ func writeText(out io.Writer, t *app.Trace) error {
 	fmt.Fprintf(w, "%s %s\n", t.Resource, name)
 	switch {
 	case t.NowError != "":
-		fmt.Fprintf(w, "now\tcannot be read: %s\n", line(t.NowError))
+		fmt.Fprintf(w, "now\tcannot be read: %s\n", table.Line(t.NowError))
 	default:
 		fmt.Fprintf(w, "now\t%s\n", cmp.Or(t.Now, "does not exist"))
 	}
@@ -94,7 +82,7 @@ func writeText(out io.Writer, t *app.Trace) error {
 		}
 		fmt.Fprintf(w, "watch\t%s: %s, position %s", where, s.State, cmp.Or(s.Position, "none"))
 		if !s.LastActivity.IsZero() {
-			fmt.Fprintf(w, ", last heard %s", stamp(s.LastActivity))
+			fmt.Fprintf(w, ", last heard %s", pipeline.Stamp(s.LastActivity))
 		}
 		if watch.Known {
 			fmt.Fprintf(w, "; has version %s", watch.ResourceVersion)
@@ -102,26 +90,26 @@ func writeText(out io.Writer, t *app.Trace) error {
 			fmt.Fprint(w, "; does not have it")
 		}
 		if s.Error != "" {
-			fmt.Fprintf(w, "; %s", line(s.Error))
+			fmt.Fprintf(w, "; %s", table.Line(s.Error))
 		}
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w, "\nPIPELINE\tSTATE\tWHY")
 	for _, p := range t.Pipelines {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Pipeline, p.State, line(p.Why))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Pipeline, p.State, table.Line(p.Why))
 		if f := p.Filter; f != nil {
-			fmt.Fprintf(w, "\t\tfilters[%d] %s: %s\n", f.Index, f.Kind, line(f.Condition))
+			fmt.Fprintf(w, "\t\tfilters[%d] %s: %s\n", f.Index, f.Kind, table.Line(f.Condition))
 			for _, read := range f.Reads {
-				fmt.Fprintf(w, "\t\t  %s is %s\n", read.Place, cmp.Or(line(string(read.Value)), "absent"))
+				fmt.Fprintf(w, "\t\t  %s is %s\n", read.Place, cmp.Or(table.Line(string(read.Value)), "absent"))
 			}
 		}
 		if p.Waiting == nil {
 			continue
 		}
 		for _, r := range p.Waiting.Records {
-			text := fmt.Sprintf("%s %s, handed on %s", r.Type, r.ResourceVersion, stamp(r.Observed))
+			text := fmt.Sprintf("%s %s, handed on %s", r.Type, r.ResourceVersion, pipeline.Stamp(r.Observed))
 			if r.Attempts > 0 {
-				text += fmt.Sprintf(", failed %d times since %s", r.Attempts, stamp(r.FirstFailure))
+				text += fmt.Sprintf(", failed %d times since %s", r.Attempts, pipeline.Stamp(r.FirstFailure))
 			}
 			if r.OnDisk {
 				text += ", on disk"
@@ -133,20 +121,7 @@ func writeText(out io.Writer, t *app.Trace) error {
 		}
 	}
 	for _, note := range t.Notes {
-		fmt.Fprintf(w, "note: %s\n", line(note))
+		fmt.Fprintf(w, "note: %s\n", table.Line(note))
 	}
 	return w.Flush()
-}
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// line is text that may come from anywhere, in one line and without what a terminal would obey.
-func line(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) || unicode.IsSpace(r) {
-			return r
-		}
-		return '\uFFFD'
-	}, text)
-	return strings.Join(strings.Fields(text), " ")
 }
