@@ -42,7 +42,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		for n := range v.results {
 			v.results[n] = min(v.results[n], failed)
 		}
-		// Else it is sent once more as it was: the sink may have it, and then knows it again.
+		// Else it is sent once more as it was: the sink may have it, and then recognizes it.
 		v.cancelled, v.keep = true, !stopping && !slices.Contains(v.results, delivered)
 		if v.keep {
 			b.tries--

@@ -95,7 +95,7 @@ func TestTransforms(t *testing.T) {
 			SetTransform{{path(t, "metadata.labels.at"), program(t, `object.spec.node + "/" + type`)}},
 			`{"metadata":{},"spec":{"node":"n1"}}`, `{"metadata":{"labels":{"at":"n1/MODIFIED"}},"spec":{"node":"n1"}}`, "",
 		},
-		"set an expression that fails": {SetTransform{{path(t, "a"), program(t, "object.b.c")}}, `{"b":"s3cret"}`, "", `set a: expression, at 1:9: there is no field "c"; ask with has(object.b.c) first`},
+		"set an expression that fails": {SetTransform{{path(t, "a"), program(t, "object.b.c")}}, `{"b":"s3cret"}`, "", `set a: expression, at 1:9: there is no field "c"; check with has(object.b.c) first`},
 		"set through a string":         {SetTransform{{path(t, "a.b"), program(t, `"s3cret"`)}}, `{"a":"s3cret"}`, "", "set a.b: a is a string, not a map"},
 	} {
 		t.Run(name, func(t *testing.T) {

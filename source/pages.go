@@ -143,7 +143,7 @@ func (l *follower) watchAfterPages(ctx context.Context, options metav1.ListOptio
 	}
 	if position != "" && p.resourceVersion != position {
 		// The server ignores resourceVersionMatch. What changed since would pass for what was there before.
-		return nil, apierrors.NewResourceExpired(fmt.Sprintf("asked for the state at %s, got that at %s", position, p.resourceVersion))
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("requested the state at %s, got that at %s", position, p.resourceVersion))
 	}
 	l.opened(false)
 	l.confirm()

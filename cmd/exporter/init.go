@@ -19,7 +19,7 @@ func newInit() *cobra.Command {
 		Use:   "init [RESOURCE…]",
 		Short: "Write a first configuration file",
 		Long: `init writes a configuration file with comments, to the standard output or to a new file: no file is overwritten. At a
-terminal, and without resources, it asks for what it needs.
+terminal, and without resources, it prompts for what it needs.
 
 Resources have the names that kubectl takes. Names like apps/v1/deployments need no cluster; others are looked up in the one of
 the kubeconfig.`,

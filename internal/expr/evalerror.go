@@ -42,7 +42,7 @@ func (p *Program) explain(err error) error {
 	if missing := missingField(at, err); missing != nil {
 		reason := fmt.Sprintf("there is no field %q", missing.AsSelect().FieldName())
 		if text, err := cel.ExprToString(missing, p.ast.SourceInfo()); err == nil {
-			reason += fmt.Sprintf("; ask with has(%s) first", text)
+			reason += fmt.Sprintf("; check with has(%s) first", text)
 		}
 		return p.evalError(missing, reason)
 	}

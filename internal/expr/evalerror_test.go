@@ -16,11 +16,11 @@ func TestEvalErrors(t *testing.T) {
 		"map": map[string]any{"secret-key": "secret-v"}, "metadata": map[string]any{"labels": map[string]any{"x": "secret-x"}},
 	}}
 	for text, want := range map[string]string{
-		`object.metadata.labels.app == "x"`:                        `1:23: there is no field "app"; ask with has(object.metadata.labels.app) first`,
-		`object.spec.x.y == 1`:                                     `1:7: there is no field "spec"; ask with has(object.spec) first`,
-		`object.a.x == 1`:                                          `1:9: there is no field "x"; ask with has(object.a.x) first`,
-		`oldObject.spec == 1`:                                      `1:10: there is no field "spec"; ask with has(oldObject.spec) first`,
-		`object.list.exists(x, x.foo == 1)`:                        `1:24: there is no field "foo"; ask with has(x.foo) first`,
+		`object.metadata.labels.app == "x"`:                        `1:23: there is no field "app"; check with has(object.metadata.labels.app) first`,
+		`object.spec.x.y == 1`:                                     `1:7: there is no field "spec"; check with has(object.spec) first`,
+		`object.a.x == 1`:                                          `1:9: there is no field "x"; check with has(object.a.x) first`,
+		`oldObject.spec == 1`:                                      `1:10: there is no field "spec"; check with has(oldObject.spec) first`,
+		`object.list.exists(x, x.foo == 1)`:                        `1:24: there is no field "foo"; check with has(x.foo) first`,
 		`object.map[object.a] == 1`:                                `1:11`,
 		`object[object.a] == 3`:                                    `1:7`,
 		`object.list[7] == 1`:                                      `1:12`,
@@ -66,8 +66,8 @@ func TestEvalErrors(t *testing.T) {
 		`object.list.exists(x, x.startsWith("a"))`:                 `1:35`,
 		`object.?nope.value() == object.a`:                         `1:19`,
 		`object.map[object.a].foo == 1`:                            `1:21`,
-		`object.a[object.nope] == 1`:                               `1:16: there is no field "nope"; ask with has(object.nope) first`,
-		`object.metadata.annotations["x"] == "y"`:                  `1:16: there is no field "annotations"; ask with has(object.metadata.annotations) first`,
+		`object.a[object.nope] == 1`:                               `1:16: there is no field "nope"; check with has(object.nope) first`,
+		`object.metadata.annotations["x"] == "y"`:                  `1:16: there is no field "annotations"; check with has(object.metadata.annotations) first`,
 	} {
 		p := compile(t, text, Filter)
 		got, err := p.Pass(context.Background(), in)

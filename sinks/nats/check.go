@@ -70,7 +70,7 @@ func (s *stream) check(ctx context.Context, link *link) (err error) {
 	case is(err, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrNoResponders):
 		return sinks.Transient(sinks.ReasonUnavailable, fmt.Errorf("JetStream is not enabled for this user: enable it, or set jetstream: false: %w", err))
 	case is(err, context.DeadlineExceeded, nats.ErrTimeout, nats.ErrPermissionViolation):
-		s.log.Warn("stream cannot be checked: JetStream does not answer, or this user may not ask", "err", err)
+		s.log.Warn("stream cannot be checked: JetStream does not answer, or this user has no right to request it", "err", err)
 		return nil // to publish, no right to look is needed
 	default:
 		return transient(fmt.Errorf("look for stream %q: %w", s.Name, err))

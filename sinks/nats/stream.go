@@ -171,7 +171,7 @@ func (s *stream) inspect(ctx context.Context, js jetstream.JetStream, found *jet
 	}
 	switch found.Retention {
 	case jetstream.InterestPolicy:
-		log.Warn("stream acknowledges and does not store what no consumer asks for", "retention", found.Retention)
+		log.Warn("stream acknowledges and does not store what matches no consumer", "retention", found.Retention)
 	case jetstream.WorkQueuePolicy:
 		log.Warn("stream gives each record to one consumer and drops it then", "retention", found.Retention)
 	case jetstream.LimitsPolicy:

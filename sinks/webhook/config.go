@@ -137,7 +137,7 @@ func warnOfShort(faults *sinks.Faults, key, file string) {
 	}
 	var s secrets
 	if s.addKey(key, file) == nil && len(s.signing[0]) < leastSecret {
-		faults.Warn(key, "the secret has fewer than the %d bytes that Standard Webhooks asks for: make one by openssl rand -base64 32", leastSecret)
+		faults.Warn(key, "the secret has fewer than the %d bytes that Standard Webhooks requires: make one by openssl rand -base64 32", leastSecret)
 	}
 }
 

@@ -179,7 +179,7 @@ func (s *Server) Pages() int {
 	return s.pages
 }
 
-// Cut ends every watch, in the middle of a line if asked.
+// Cut ends every watch, in the middle of a line if requested.
 func (s *Server) Cut(inLine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

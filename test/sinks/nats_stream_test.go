@@ -112,7 +112,7 @@ func TestStreamWarnings(t *testing.T) {
 			stream: jetstream.StreamConfig{MaxMsgsPerSubject: 7, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true},
 		},
 		{name: "duplicates", stream: jetstream.StreamConfig{Duplicates: time.Minute}, warns: []string{"duplicate window", "wanted=10m0s"}},
-		{name: "interest", stream: jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, warns: []string{"does not store what no consumer asks for"}},
+		{name: "interest", stream: jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, warns: []string{"does not store what matches no consumer"}},
 		{name: "work queue", stream: jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, warns: []string{"to one consumer and drops it"}},
 		{name: "memory", stream: jetstream.StreamConfig{Storage: jetstream.MemoryStorage}, warns: []string{"loses what it holds"}},
 		{name: "subjects", stream: jetstream.StreamConfig{Subjects: []string{"test"}}, warns: []string{"may not take every record", "subjects=p17.test needed=p17.*"}},

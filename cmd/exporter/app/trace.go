@@ -32,7 +32,7 @@ const tracePath = "/trace"
 // traceTime bounds how long the API server is waited for, how long the dead letters are searched, and how long all logs are.
 const traceTime = 5 * time.Second
 
-// Trace is what the running exporter has of one object. Nothing is kept for it: what was delivered and is gone is not known.
+// Trace is what the running exporter has of one object. The exporter keeps nothing for it: it has no record of objects that are delivered and deleted.
 type Trace struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
@@ -127,9 +127,9 @@ func (t *tracer) resolve(ctx context.Context, name string) (schema.GroupVersionR
 
 func (t *tracer) trace(ctx context.Context, ref delta.Ref) (*Trace, error) {
 	trace := &Trace{Resource: delta.ResourceName(ref.Resource), Namespace: ref.Namespace, Name: ref.Name, Watches: []source.WatchTrace{}}
-	asking, cancel := context.WithTimeout(ctx, traceTime)
+	limited, cancel := context.WithTimeout(ctx, traceTime)
 	defer cancel()
-	object, err := t.client.Find(asking, ref)
+	object, err := t.client.Find(limited, ref)
 	switch {
 	case err != nil:
 		trace.NowError = err.Error()
@@ -143,7 +143,7 @@ func (t *tracer) trace(ctx context.Context, ref delta.Ref) (*Trace, error) {
 	for _, s := range t.sources {
 		for _, w := range s.Trace(ref) {
 			if w.Covers && !w.Known && object != nil {
-				if err := s.Selects(asking, &w, ref); err != nil {
+				if err := s.Selects(limited, &w, ref); err != nil {
 					trace.Notes = append(trace.Notes, fmt.Sprintf("whether the selectors of source %q select it cannot be read: %v", s.Name(), err))
 				}
 			}

@@ -47,7 +47,7 @@ type Source struct {
 	Namespaces    delta.Namespaces              `yaml:"namespaces" doc:"the namespaces to watch; default all. Not for cluster-scoped resources"`
 	LabelSelector string                        `yaml:"labelSelector" doc:"label selector that the API server applies: app=web,tier!=cache"`
 	FieldSelector string                        `yaml:"fieldSelector" doc:"field selector that the API server applies: type=Warning"`
-	Snapshot      delta.Snapshot                `yaml:"snapshot" enum:"initial|never|always" doc:"what a pipeline gets of the objects that exist already. initial: each of them once, the first time the pipeline sees the watch; never: nothing, they are learned silently; always: each of them at every start"`
+	Snapshot      delta.Snapshot                `yaml:"snapshot" enum:"initial|never|always" doc:"what a pipeline gets of the objects that exist already. initial: each of them once, the first time the pipeline sees the watch; never: none of them, only later changes; always: each of them at every start"`
 }
 
 // Pipeline takes deltas from sources through filters and a format to one sink.
@@ -114,7 +114,7 @@ type Sink struct {
 
 // Enrichment bounds what is kept of the objects that Events are about.
 type Enrichment struct {
-	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of metadata held in memory for all pipelines; beyond it, what was not asked for the longest goes; at least 1Mi"`
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of metadata held in memory for all pipelines; beyond it, the object not used for longest is dropped; at least 1Mi"`
 }
 
 // Previous bounds what is kept in memory of the versions before.

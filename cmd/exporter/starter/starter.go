@@ -46,18 +46,18 @@ var needed = map[string]string{
 // Prompt reads answers from a person. An empty line takes what stands in brackets.
 func (a *Answers) Prompt(in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
-	ask := func(question, preset string) string {
+	prompt := func(question, preset string) string {
 		fmt.Fprintf(out, "%s [%s]: ", question, preset)
 		lines.Scan()
 		return cmp.Or(strings.TrimSpace(lines.Text()), preset)
 	}
-	a.Resources = []string{ask("Resources to watch, as kubectl names them", "deployments,configmaps")}
-	a.Sink = ask("Sink: kafka, nats, webhook, file or stdout", a.Sink)
+	a.Resources = []string{prompt("Resources to watch, as kubectl names them", "deployments,configmaps")}
+	a.Sink = prompt("Sink: kafka, nats, webhook, file or stdout", a.Sink)
 	if needed[a.Sink] != "" && a.Address == "" {
 		_, example, _ := strings.Cut(needed[a.Sink], ", as ")
-		a.Address = ask("Address: "+needed[a.Sink], cmp.Or(example, "changes.jsonl"))
+		a.Address = prompt("Address: "+needed[a.Sink], cmp.Or(example, "changes.jsonl"))
 	}
-	a.Cluster = ask("Name of this cluster, which becomes part of every id", a.Cluster)
+	a.Cluster = prompt("Name of this cluster, which becomes part of every id", a.Cluster)
 	return lines.Err()
 }
 
