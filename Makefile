@@ -2,8 +2,10 @@
 # control plane, linters) is kept in the user's cache directory, outside the tree.
 
 GO       ?= go
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+VERSION  ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo devel)
 FUZZTIME ?= 10s
+# Of the programs of a release.
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # A test that waits for real servers may take its time; one that hangs shall still say where.
 TESTFLAGS ?= -timeout 30m
 
@@ -17,7 +19,7 @@ GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)/gofumpt
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)$$($(GO) env GOOS)" != 0linux ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image demo test soak test-unit lint fmt fuzz bench bench-micro bench-sinks assets compile schema clean notes
+.PHONY: help build image release demo test soak test-unit lint fmt fuzz bench bench-micro bench-sinks assets compile schema clean notes
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +29,9 @@ build: ## Build bin/exporter, a static binary
 
 image: ## Write dist/kubeferry-image.tar, the container image, without Docker; PUSH=REGISTRY/kubeferry:TAG pushes it
 	@cd test && $(GO) run ./cmd/image -version $(VERSION) -o ../dist/kubeferry-image.tar -push "$(PUSH)"
+
+release: ## Write programs, image, chart, bills of materials and checksums to dist/VERSION, the same for the same commit; PLATFORMS
+	@cd test && $(GO) run ./cmd/release -version $(VERSION) -platforms "$(PLATFORMS)" -o ../dist/$(VERSION)
 
 demo: ## Show it at work on a real API server and a NATS server; Ctrl-C ends it, DEMO_FOR=10s too
 	@echo "building the demo"

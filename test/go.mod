@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/kubeferry/kubeferry => ../
 
 require (
+	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/IBM/sarama v1.45.2
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0

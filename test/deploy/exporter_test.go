@@ -19,9 +19,9 @@ import (
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/assets"
-	"github.com/kubeferry/kubeferry/test/internal/image"
 	"github.com/kubeferry/kubeferry/test/internal/process"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
+	"github.com/kubeferry/kubeferry/test/internal/release"
 )
 
 // exporter is the real program, with the rights of a kubeconfig and nothing else.
@@ -32,7 +32,7 @@ type exporter struct {
 }
 
 func TestMain(m *testing.M) {
-	assets.Must(controlplane.Prepare, programs.Exporter().Build, programs.Kubectl().Build, programs.Helm().Build, image.Prepare)
+	assets.Must(controlplane.Prepare, programs.Exporter().Build, programs.Kubectl().Build, programs.Helm().Build, release.Prepare)
 	os.Exit(m.Run())
 }
 

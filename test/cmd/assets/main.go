@@ -10,14 +10,14 @@ import (
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/assets"
 	"github.com/kubeferry/kubeferry/test/internal/exampleprograms"
-	"github.com/kubeferry/kubeferry/test/internal/image"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
+	"github.com/kubeferry/kubeferry/test/internal/release"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/natstest"
 )
 
 func main() {
-	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, programs.Kubectl().Build, programs.Helm().Build, image.Prepare,
+	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, programs.Kubectl().Build, programs.Helm().Build, release.Prepare,
 		exampleprograms.Prepare, controlplane.Prepare)
 	dir := ""
 	if err == nil {

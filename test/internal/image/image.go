@@ -6,7 +6,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -45,21 +44,12 @@ func Build(ctx context.Context, version string, log io.Writer) (v1.ImageIndex, e
 	if err != nil {
 		return nil, err
 	}
-	// Times in the image are the commit's, so that building it again gives the same image.
-	created, revision := time.Unix(0, 0).UTC(), ""
-	if out, err := git(ctx, root, "log", "-1", "--format=%ct %H"); err == nil {
-		seconds, hash, _ := strings.Cut(out, " ")
-		unix, err := strconv.ParseInt(seconds, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("the commit's time: %w", err)
-		}
-		created, revision = time.Unix(unix, 0).UTC(), hash
-	}
+	created, revision := Commit(ctx, root)
 
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range Architectures {
 		fmt.Fprintf(log, "building the image for linux/%s\n", arch)
-		program, err := buildExporter(ctx, root, arch, version)
+		program, err := Program(ctx, root, "linux", arch, version)
 		if err != nil {
 			return nil, err
 		}
@@ -103,88 +93,6 @@ func Build(ctx context.Context, version string, log io.Writer) (v1.ImageIndex, e
 		})
 	}
 	return index, nil
-}
-
-// Built is the version of the image that [Prepare] writes for tests.
-const Built = "v1.2.3"
-
-// Path returns the file that Prepare writes.
-func Path() (string, error) {
-	root, err := programs.Root()
-	return filepath.Join(root, "bin", "test", "image.tar"), err
-}
-
-// Prepare builds the image of this checkout for tests, to [Path], unless it is there.
-func Prepare(ctx context.Context, log io.Writer) error {
-	path, err := Path()
-	if err != nil {
-		return err
-	}
-	if err := programs.Image().Build(ctx, log); err != nil {
-		return err
-	}
-	lock := flock.New(path + ".lock")
-	if err := lock.Lock(); err != nil {
-		return err
-	}
-	defer func() { _ = lock.Unlock() }()
-	want, err := inputs(ctx)
-	if err != nil {
-		return err
-	}
-	if have, err := os.ReadFile(path + ".inputs"); err == nil && string(have) == want {
-		if _, err := os.Stat(path); err == nil {
-			return nil
-		}
-	}
-	if err := Run(ctx, log, path); err != nil {
-		return err
-	}
-	if have, err := inputs(ctx); err != nil || have != want { // the checkout was edited meanwhile
-		return err
-	}
-	return os.WriteFile(path+".inputs", []byte(want), 0o644)
-}
-
-// Run writes the image with the program that [Prepare] has built. A test's own process has the race detector, with which it takes long.
-func Run(ctx context.Context, log io.Writer, path string) error {
-	program, err := programs.Image().Path()
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, program, "-version", Built, "-o", path)
-	cmd.Stdout, cmd.Stderr = io.Discard, log
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("build the image: %w", err)
-	}
-	return nil
-}
-
-// inputs is a digest of what the image for tests is made of.
-func inputs(ctx context.Context) (string, error) {
-	root, err := programs.Root()
-	if err != nil {
-		return "", err
-	}
-	program, err := programs.Image().Path()
-	if err != nil {
-		return "", err
-	}
-	content, err := os.ReadFile(program)
-	if err != nil {
-		return "", err
-	}
-	hash := sha256.New()
-	hash.Write(content)
-	for _, arch := range Architectures {
-		program, err := buildExporter(ctx, root, arch, Built)
-		if err != nil {
-			return "", err
-		}
-		hash.Write(program)
-	}
-	commit, _ := git(ctx, root, "log", "-1", "--format=%ct %H") // as in Build
-	return fmt.Sprintf("%x %s\n", hash.Sum(nil), commit), nil
 }
 
 // Write writes the image as a tar archive in the layout of the OCI image specification, under the name kubeferry:<version>, and checks
@@ -256,9 +164,9 @@ func addDirectory(w *tar.Writer, dir string) error {
 	})
 }
 
-// buildExporter builds the program as the Dockerfile does, unless what was built before is up to date, and returns its bytes.
-func buildExporter(ctx context.Context, root, arch, version string) ([]byte, error) {
-	out := filepath.Join(root, "bin", "image", "linux-"+arch)
+// Program builds the exporter of a checkout as the Dockerfile does, unless what was built before is up to date, and returns its bytes.
+func Program(ctx context.Context, root, goos, arch, version string) ([]byte, error) {
+	out := filepath.Join(root, "bin", "image", goos+"-"+arch)
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return nil, err
 	}
@@ -270,9 +178,9 @@ func buildExporter(ctx context.Context, root, arch, version string) ([]byte, err
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags", "-s -w -X main.version="+version, "-o", out, "./cmd/exporter")
 	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=", "GOWORK=off")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+arch, "GOFLAGS=", "GOWORK=off")
 	if text, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the exporter for linux/%s: %w: %s", arch, err, bytes.TrimSpace(text))
+		return nil, fmt.Errorf("build the exporter for %s/%s: %w: %s", goos, arch, err, bytes.TrimSpace(text))
 	}
 	return os.ReadFile(out)
 }
@@ -324,7 +232,11 @@ func authorities() []byte {
 	return out.Bytes()
 }
 
-func git(ctx context.Context, root string, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "git", append([]string{"-C", root}, args...)...).Output()
-	return strings.TrimSpace(string(out)), err
+// Commit returns the time and the hash of the commit. Times in what is released are the commit's, so that building it again gives the
+// same bytes. Without git there is neither.
+func Commit(ctx context.Context, root string) (created time.Time, revision string) {
+	out, _ := exec.CommandContext(ctx, "git", "-C", root, "log", "-1", "--format=%ct %H").Output()
+	seconds, revision, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	unix, _ := strconv.ParseInt(seconds, 10, 64)
+	return time.Unix(unix, 0).UTC(), revision
 }

@@ -33,8 +33,8 @@ func RaceExporter() Program {
 	return Program{name: "exporter-race", module: ".", pkg: "./cmd/exporter", race: true}
 }
 
-// Image is the program that builds the container image. It is built without the race detector, with which compressing takes long.
-func Image() Program { return Program{name: "image", module: "test", pkg: "./cmd/image"} }
+// Release is the program that writes a release. It is built without the race detector, with which compressing takes long.
+func Release() Program { return Program{name: "release", module: "test", pkg: "./cmd/release"} }
 
 // NATSServer is a server that can be killed, which one inside the test process cannot.
 func NATSServer() Program {
