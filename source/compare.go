@@ -13,7 +13,7 @@ import (
 
 // present handles an object that exists. live is set if the server reported a change of it.
 func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) error {
-	old, exists := w.known().find(object)
+	old, exists := w.known().find(keyOf(object))
 	version := object.Version()
 	d := &delta.Delta{Type: delta.Added, Object: object}
 	switch {
@@ -50,7 +50,7 @@ func (w *watcher) modified(ctx context.Context, object *delta.Object, old knownO
 // unchanged handles an object in its known version.
 func (w *watcher) unchanged(object *delta.Object, old knownObject) {
 	record := func(v views) { w.record(object, v, nil) }
-	if old.retained == nil && w.options.RetainFor&^old.filtered != 0 { // it was not needed until now
+	if !old.retained && w.options.RetainFor&^old.filtered != 0 { // it was not needed until now
 		record = w.recordVersion(object)
 	}
 	w.handler.Update(func() { record(old.views) })
@@ -58,7 +58,7 @@ func (w *watcher) unchanged(object *delta.Object, old knownObject) {
 
 // deleted handles a live DELETED, which is sent even if the object was never known.
 func (w *watcher) deleted(ctx context.Context, object *delta.Object) error {
-	old, exists := w.known().find(object)
+	old, exists := w.known().find(keyOf(object))
 	version := object.Version()
 	exists = exists && old.version.SameObject(&version)
 	v := views{filtered: w.options.all()}
@@ -176,10 +176,10 @@ func (w *watcher) record(object *delta.Object, v views, packed []byte) {
 
 // previous returns the known version of an object, as it was retained; nil if it was not, or cannot be read.
 func (w *watcher) previous(key objectKey, known knownObject) *delta.Object {
-	if known.retained == nil {
+	if !known.retained {
 		return nil
 	}
-	packed, stored := w.options.Previous.packed(known.retained)
+	_, packed, stored := w.options.Previous.find(w.known(), key)
 	if packed == nil && stored && w.store != nil {
 		var err error
 		if packed, err = w.store.Previous(w.id, key.namespace.Value(), key.name); err != nil {

@@ -78,7 +78,7 @@ func (m *memory) run(t *testing.T, server *sourcetest.Server, during func(got fu
 	for _, l := range lives {
 		for _, w := range l.source.watches { // as the first commit of a run writes all that was inherited
 			w.state.changed = true
-			for key := range w.known().objects {
+			for key := range w.known().all {
 				w.known().change(key)
 			}
 		}

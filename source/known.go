@@ -12,10 +12,10 @@ import (
 // knownSet is the objects of one watch that exist at its position. The process function of the watch changes it, and its
 // snapshots, under watcher.mu.
 //
-// It is not a cache: for each object it holds the version, and which pipelines have the object, in about 100 bytes and
-// the object's name.
+// It is not a cache: for each object it holds the version, and which pipelines have the object.
 type knownSet struct {
-	objects map[objectKey]knownObject
+	objects map[unique.Handle[string]]*knownTable // by namespace; none is empty
+	count   int
 	round   uint32 // counts the times that the whole state was read
 	// due counts, for each pipeline, the objects that its snapshot has not reached.
 	due [MaxPipelines]int
@@ -27,11 +27,10 @@ type knownSet struct {
 	// captured are those that the commit in progress writes.
 	captured map[objectKey]struct{}
 
-	// previous holds what is retained of the objects, and writing is what of it the commit in progress writes.
+	// previous has what is retained of the objects, and writing is what of it the commit in progress writes.
 	previous *PreviousVersions
+	versions map[objectKey]*retained // guarded by previous.mu
 	writing  []*retained
-	// inFile stands for every version that an earlier run retained and that only the state directory has.
-	inFile *retained
 }
 
 // objectKey names an object. Many objects share a few namespaces.
@@ -40,16 +39,17 @@ type objectKey struct {
 	name      string
 }
 
-// knownObject is what is kept of one object. There may be a million of them.
+// knownObject is what is kept of one object. There may be millions of them.
 type knownObject struct {
 	version delta.Version
 	round   uint32 // in which the object was last seen
 	views
-	retained *retained // nil for nothing
+	// retained is set if something is retained of it: knownSet.versions has it, or else the state directory.
+	retained bool
 }
 
 func newKnownSet(record bool, previous *PreviousVersions) *knownSet {
-	k := &knownSet{objects: map[objectKey]knownObject{}, previous: previous, inFile: &retained{}}
+	k := &knownSet{objects: map[unique.Handle[string]]*knownTable{}, previous: previous, versions: map[objectKey]*retained{}}
 	if record {
 		k.changed = map[objectKey]struct{}{}
 	}
@@ -68,9 +68,24 @@ func keyOfKnown(object *delta.Known) objectKey {
 // map keeps the key that was assigned last.
 func (k objectKey) own() objectKey { return objectKey{k.namespace, strings.Clone(k.name)} }
 
-func (k *knownSet) find(object *delta.Object) (found knownObject, ok bool) {
-	found, ok = k.objects[keyOf(object)]
+func (k *knownSet) find(key objectKey) (found knownObject, ok bool) {
+	if table := k.objects[key.namespace]; table != nil {
+		found, ok = table.find(key.name)
+	}
 	return found, ok
+}
+
+// store replaces an object, of which due was due for pipelines before, or adds it.
+func (k *knownSet) store(key objectKey, due PipelineSet, next knownObject) {
+	table := k.objects[key.namespace]
+	if table == nil {
+		table = &knownTable{}
+		k.objects[key.namespace] = table
+	}
+	k.countDue(due, next.due)
+	k.count -= table.count
+	table.put(key.name, &next)
+	k.count += table.count
 }
 
 // put makes object the known version and marks it as seen in this round. packed is what is to be retained of it; if that is
@@ -81,34 +96,37 @@ func (k *knownSet) put(object *delta.Object, v views, packed []byte) {
 
 // review gives a known object other views, and records what is to be retained of it, as put does. It does not count as seen.
 func (k *knownSet) review(key objectKey, v views, packed []byte) {
-	old := k.objects[key]
+	old, _ := k.find(key)
 	k.set(key.own(), knownObject{version: old.version, round: old.round, views: v}, packed)
 }
 
 func (k *knownSet) set(key objectKey, next knownObject, packed []byte) {
-	old, existed := k.objects[key]
+	old, existed := k.find(key)
 	same := existed && old.version.Equal(&next.version)
+	next.retained = packed != nil || same && old.retained
 	switch {
 	case packed != nil:
-		next.retained = k.previous.add(packed, k.changed != nil)
-	case same:
-		next.retained = old.retained
+		k.previous.add(k, key, packed)
+	case old.retained && !next.retained:
+		k.previous.release(k, key)
 	}
-	if old.retained != next.retained {
-		k.previous.release(old.retained)
-	}
-	k.countDue(old.due, next.due)
-	k.objects[key] = next
-	if !same || k.committedViews(old) != k.committedViews(next) || next.retained != old.retained {
+	k.store(key, old.due, next)
+	if !same || k.committedViews(old) != k.committedViews(next) || packed != nil {
 		k.change(key)
 	}
 }
 
 func (k *knownSet) remove(key objectKey) {
-	old := k.objects[key]
-	k.previous.release(old.retained)
-	k.countDue(old.due, 0)
-	delete(k.objects, key)
+	old, existed := k.find(key)
+	if existed {
+		k.previous.release(k, key)
+		k.countDue(old.due, 0)
+		table := k.objects[key.namespace]
+		table.remove(key.name)
+		if k.count--; table.count == 0 {
+			delete(k.objects, key.namespace)
+		}
+	}
 	k.change(key.own())
 }
 
@@ -124,7 +142,7 @@ func (k *knownSet) begin(pipeline int, transient bool) {
 	if transient {
 		k.transient |= 1 << pipeline
 	}
-	for key, object := range k.objects {
+	for key, object := range k.all {
 		object.due |= 1 << pipeline
 		k.set(key, object, nil)
 	}
@@ -151,12 +169,8 @@ func (k *knownSet) change(key objectKey) {
 // restore adds an object of the last commit. changed makes the next commit write it again.
 func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 	key := keyOfKnown(object)
-	restored := knownObject{version: object.Version, views: v}
-	if object.Retained {
-		restored.retained = k.inFile
-	}
-	k.countDue(k.objects[key].due, v.due)
-	k.objects[key] = restored
+	old, _ := k.find(key)
+	k.store(key, old.due, knownObject{version: object.Version, views: v, retained: object.Retained})
 	if changed {
 		k.change(key)
 	}
@@ -165,7 +179,7 @@ func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 // capture returns what changed since the last call. A call of committed or failed follows.
 func (k *knownSet) capture() (put, remove []delta.Known) {
 	for key := range k.changed {
-		object, exists := k.objects[key]
+		object, exists := k.find(key)
 		if !exists {
 			remove = append(remove, delta.Known{Namespace: key.namespace.Value(), Name: key.name})
 			continue
@@ -174,12 +188,12 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 			Namespace: key.namespace.Value(), Name: key.name, Version: object.version,
 			Filtered: uint64(object.filtered), Due: uint64(k.committedViews(object).due),
 		}
-		if object.retained != nil {
-			packed, stored := k.previous.packed(object.retained)
+		if object.retained {
+			version, packed, stored := k.previous.find(k, key)
 			known.Retained = packed != nil || stored
 			if packed != nil && !stored {
 				known.Previous = packed
-				k.writing = append(k.writing, object.retained)
+				k.writing = append(k.writing, version)
 			}
 		}
 		put = append(put, known)
@@ -206,11 +220,22 @@ func (k *knownSet) beginRound() { k.round++ }
 
 // unseen yields the objects that were not put in this round. They may be removed meanwhile.
 func (k *knownSet) unseen(yield func(objectKey, knownObject) bool) {
-	for key, object := range k.objects {
+	for key, object := range k.all {
 		if object.round != k.round && !yield(key, object) {
 			return
 		}
 	}
 }
 
-func (k *knownSet) len() int { return len(k.objects) }
+// all yields the objects. They may be changed and removed meanwhile, and none may be added.
+func (k *knownSet) all(yield func(objectKey, knownObject) bool) {
+	for namespace, table := range k.objects {
+		for name, object := range table.all {
+			if !yield(objectKey{namespace, name}, object) {
+				return
+			}
+		}
+	}
+}
+
+func (k *knownSet) len() int { return k.count }

@@ -21,11 +21,11 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			return versioned(t, n, fmt.Sprint(version))
 		}
 		key := func(n string) objectKey { return keyOfKnown(&delta.Known{Namespace: "ns", Name: n}) }
-		known := func(o knownObject) bool {
-			if o.retained == nil {
+		known := func(o knownObject, key objectKey) bool {
+			if !o.retained {
 				return false
 			}
-			packed, stored := k.previous.packed(o.retained)
+			_, packed, stored := k.previous.find(k, key)
 			return packed != nil || stored
 		}
 		const well, full, lies = 0, 1, 2 // the disk
@@ -42,6 +42,9 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 				if p.Retained && p.Previous == nil { // it is there already
 					p.Previous = stored[p.Name].Previous
 				}
+				if before := unpack(p.Previous); p.Retained && (before == nil || before.ResourceVersion() != p.Version.ResourceVersion()) {
+					t.Fatalf("%s is retained as %v", p.Name, before)
+				}
 				stored[p.Name] = p
 			}
 			if disk == lies {
@@ -52,9 +55,20 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			if len(stored) != k.len() {
 				t.Fatalf("stored %v, known %v", stored, k.objects)
 			}
+			inMemory := 0
+			for key, r := range k.versions {
+				if r.place != nil {
+					inMemory++
+				} else if !r.unstored { // else it is lost
+					t.Fatalf("%s is found in the state directory, and takes memory", key.name)
+				}
+			}
+			if p := k.previous; p.unstored != 0 || p.bytes > p.maxBytes || p.inMemory.Len() != inMemory {
+				t.Fatalf("%d versions in memory: %+v", inMemory, k.versions)
+			}
 			for n, s := range stored {
-				o, ok := k.objects[key(n)]
-				if !ok || !o.version.Equal(&s.Version) || uint64(o.filtered) != s.Filtered || uint64(o.due) != s.Due || known(o) != s.Retained {
+				o, ok := k.find(key(n))
+				if !ok || !o.version.Equal(&s.Version) || uint64(o.filtered) != s.Filtered || uint64(o.due) != s.Due || known(o, key(n)) != s.Retained {
 					t.Fatalf("%s: stored %+v, known %+v", n, s, o)
 				}
 			}
@@ -81,16 +95,16 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			},
 			"remove": func(t *rapid.T) {
 				n := name.Draw(t, "name")
-				if _, ok := k.objects[key(n)]; ok {
+				if _, ok := k.find(key(n)); ok {
 					k.remove(key(n))
 				}
 			},
 			"put again": func(t *rapid.T) {
 				n := name.Draw(t, "name")
-				if known, ok := k.objects[key(n)]; ok {
+				if known, ok := k.find(key(n)); ok {
 					o := versioned(t, n, known.version.ResourceVersion())
 					k.put(o, drawViews(t), rapid.SampledFrom([][]byte{nil, pack(o)}).Draw(t, "retained"))
-					if put := k.objects[key(n)]; known.retained != nil && put.retained == nil {
+					if put, _ := k.find(key(n)); known.retained && !put.retained {
 						t.Fatalf("%s is not retained any more", n)
 					}
 				}

@@ -16,7 +16,7 @@ import (
 type PreviousVersions struct {
 	maxBytes int64
 
-	mu       sync.Mutex // guards what follows, and each [retained]
+	mu       sync.Mutex // guards what follows, each [retained], and knownSet.versions
 	inMemory list.List  // of *retained, in the order in which they were added
 	bytes    int64      // of those in memory
 	// unstored are the bytes of those that no commit has written.
@@ -34,11 +34,14 @@ type retained struct {
 	packed []byte
 	// unstored is set until a commit has written it. It is lost if it leaves memory before.
 	unstored bool
-	place    *list.Element
+	place    *list.Element // nil if it is not in memory
+	// of and key are where it is found: not any more once the state directory alone has it.
+	of  *knownSet
+	key objectKey
 }
 
 // retainedOverhead is about what a version in memory takes beside its JSON.
-const retainedOverhead = 128
+const retainedOverhead = 224
 
 func (r *retained) size() int64 { return int64(len(r.packed)) + retainedOverhead }
 
@@ -69,35 +72,38 @@ func unpack(packed []byte) *delta.Object {
 	return object
 }
 
-// add retains a version. unstored is set if a commit will write it.
-func (v *PreviousVersions) add(packed []byte, unstored bool) *retained {
-	r := &retained{packed: packed, unstored: unstored}
+// add retains a version of an object, in place of the last one.
+func (v *PreviousVersions) add(of *knownSet, key objectKey, packed []byte) {
+	unstored := of.changed != nil // a commit will write it
+	r := &retained{packed: packed, unstored: unstored, of: of, key: key}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.forget(of.versions[key])
+	of.versions[key] = r
 	r.place = v.inMemory.PushBack(r)
 	v.bytes += r.size()
 	if unstored {
 		v.unstored += r.size()
 	}
 	v.evict()
-	return r
 }
 
-// release forgets a version; nil is none.
-func (v *PreviousVersions) release(r *retained) {
-	if r == nil {
-		return
+// release forgets what is retained of an object, if there is something.
+func (v *PreviousVersions) release(of *knownSet, key objectKey) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.forget(of.versions[key])
+}
+
+// find returns what is retained of an object, for which retained is set: packed is nil if it is not in memory. stored reports
+// whether the state directory has it.
+func (v *PreviousVersions) find(of *knownSet, key objectKey) (r *retained, packed []byte, stored bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if r = of.versions[key]; r == nil {
+		return nil, nil, true
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.drop(r)
-}
-
-// packed returns a version, or nil if it is not in memory. stored reports whether the state directory has it.
-func (v *PreviousVersions) packed(r *retained) (packed []byte, stored bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return r.packed, !r.unstored
+	return r, r.packed, !r.unstored
 }
 
 // committed is called when a commit has written these.
@@ -109,6 +115,9 @@ func (v *PreviousVersions) committed(written []*retained) {
 			v.unstored -= r.size()
 		}
 		r.unstored = false
+		if r.packed == nil { // it left memory meanwhile
+			v.forget(r)
+		}
 	}
 	v.failing = false
 	v.evict()
@@ -154,7 +163,22 @@ func (v *PreviousVersions) evict() {
 		if first == nil || first.Value.(*retained).unstored && !v.failing {
 			return
 		}
-		v.drop(first.Value.(*retained))
+		if r := first.Value.(*retained); r.unstored {
+			v.drop(r) // it is known to be lost
+		} else {
+			v.forget(r)
+		}
+	}
+}
+
+// forget drops a version that is not to be found any more; nil is none.
+func (v *PreviousVersions) forget(r *retained) {
+	if r == nil {
+		return
+	}
+	v.drop(r)
+	if r.of.versions[r.key] == r {
+		delete(r.of.versions, r.key)
 	}
 }
 

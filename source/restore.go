@@ -111,7 +111,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 			v := restoredViews(&object, &l.Meta, w.options.Pipelines)
 			v.filtered |= w.options.all() &^ to
 			changed := l.id != w.id || uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due
-			if known, exists := w.known().objects[keyOfKnown(&object)]; exists {
+			if known, exists := w.known().find(keyOfKnown(&object)); exists {
 				v, changed = known.views.joined(v, own >= 0), true
 				// The older version, or a pipeline that has only that one would not get the change.
 				if versionNumber(known.version.ResourceVersion()) < versionNumber(object.Version.ResourceVersion()) {

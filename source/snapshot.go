@@ -283,13 +283,13 @@ func (w *watcher) offer(ctx context.Context, n int, object *delta.Object) error 
 
 // tryOffer sends a listed object, if it is due in this version. It returns false if there is no room for it.
 func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (sent bool, err error) {
-	old, exists := w.known().find(object)
+	old, exists := w.known().find(keyOf(object))
 	version := object.Version()
 	if !exists || !old.due.Has(n) || !old.version.Equal(&version) {
 		return true, nil
 	}
 	retain := func(views) []byte { return nil }
-	if old.retained == nil && w.options.RetainFor.Has(n) {
+	if !old.retained && w.options.RetainFor.Has(n) {
 		retain = w.retain(object)
 	}
 	record := func(v views) { w.known().review(keyOf(object), v, retain(v)) }
@@ -328,7 +328,7 @@ func (w *watcher) emitDue(ctx context.Context, object *delta.Object) error {
 		return nil
 	}
 	for n := range w.options.Pipelines {
-		old, _ := w.known().find(object)
+		old, _ := w.known().find(keyOf(object))
 		if !old.due.Has(n) {
 			continue
 		}

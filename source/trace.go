@@ -39,7 +39,7 @@ func (s *Source) Trace(ref delta.Ref) (traces []WatchTrace) {
 		if t.Covers {
 			t.Unsent = s.options.Snapshot == delta.SnapshotNever
 			w.handler.Exclusive(func() {
-				known, ok := w.known().objects[keyOfKnown(&delta.Known{Namespace: ref.Namespace, Name: ref.Name})]
+				known, ok := w.known().find(keyOfKnown(&delta.Known{Namespace: ref.Namespace, Name: ref.Name}))
 				if !ok {
 					return
 				}

@@ -1,0 +1,174 @@
+package source
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/maphash"
+	"math/bits"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// knownTable holds the known objects of one namespace by their names, as bytes without pointers: BenchmarkKnownSet has what an
+// object takes. It is a hash table that grows by one bucket at a time (linear hashing), so that no change waits until all is
+// copied.
+type knownTable struct {
+	buckets [][]byte // in each a few entries, one behind the other
+	count   int
+}
+
+// perBucket is how many entries a bucket has, on average.
+const perBucket = 8
+
+var tableSeed = maphash.MakeSeed()
+
+// bucketOf returns the bucket for a hash of a name.
+func (t *knownTable) bucketOf(hash uint64) int {
+	n := len(t.buckets)
+	mask := 1<<bits.Len(uint(n-1)) - 1
+	i := int(hash) & mask
+	if i >= n { // that bucket is not split yet
+		i &= mask >> 1
+	}
+	return i
+}
+
+// An entry is the length of the name, the name, the length of the rest, and the rest (appendValue).
+func entryAt(bucket []byte, at int) (name, value []byte, end int) {
+	part := func() []byte {
+		length, n := binary.Uvarint(bucket[at:])
+		from := at + n
+		at = from + int(length)
+		return bucket[from:at]
+	}
+	name = part()
+	value = part()
+	return name, value, at
+}
+
+// locate returns the bucket of a name, and what of it is the entry: nothing at its end if there is none.
+func (t *knownTable) locate(name string) (bucket, from, to int, value []byte) {
+	bucket = t.bucketOf(maphash.String(tableSeed, name))
+	for b := t.buckets[bucket]; from < len(b); from = to {
+		var found []byte
+		if found, value, to = entryAt(b, from); string(found) == name {
+			return bucket, from, to, value
+		}
+	}
+	return bucket, from, from, nil
+}
+
+func (t *knownTable) find(name string) (object knownObject, ok bool) {
+	_, _, _, value := t.locate(name)
+	if value == nil {
+		return knownObject{}, false
+	}
+	return decodeValue(value), true
+}
+
+func (t *knownTable) put(name string, object *knownObject) {
+	if t.buckets == nil {
+		t.buckets = make([][]byte, 1)
+	}
+	var room, entryRoom [320]byte
+	value := appendValue(room[:0], object)
+	n, from, to, old := t.locate(name)
+	if old != nil && len(old) == len(value) {
+		copy(old, value)
+		return
+	}
+	entry := append(binary.AppendUvarint(entryRoom[:0], uint64(len(name))), name...)
+	entry = append(binary.AppendUvarint(entry, uint64(len(value))), value...)
+	t.buckets[n] = slices.Concat(t.buckets[n][:from], entry, t.buckets[n][to:]) // of the size that is needed
+	if old != nil {
+		return
+	}
+	if t.count++; t.count > perBucket*len(t.buckets) {
+		t.split()
+	}
+}
+
+func (t *knownTable) remove(name string) {
+	n, from, to, _ := t.locate(name)
+	if from < to {
+		t.buckets[n] = slices.Concat(t.buckets[n][:from], t.buckets[n][to:])
+		t.count--
+	}
+}
+
+// split adds a bucket, and moves into it what belongs there.
+func (t *knownTable) split() {
+	n := len(t.buckets)
+	first := n - 1<<(bits.Len(uint(n))-1)
+	t.buckets = append(t.buckets, nil)
+	var stay, move []byte
+	for b, at := t.buckets[first], 0; at < len(b); {
+		name, _, end := entryAt(b, at)
+		if t.bucketOf(maphash.Bytes(tableSeed, name)) == first {
+			stay = append(stay, b[at:end]...)
+		} else {
+			move = append(move, b[at:end]...)
+		}
+		at = end
+	}
+	t.buckets[first], t.buckets[n] = bytes.Clone(stay), bytes.Clone(move)
+}
+
+// all yields the objects. They may be changed and removed meanwhile.
+func (t *knownTable) all(yield func(string, knownObject) bool) {
+	for _, b := range t.buckets { // put and remove make others, or change what at is behind
+		for at := 0; at < len(b); {
+			name, value, end := entryAt(b, at)
+			if at = end; !yield(string(name), decodeValue(value)) {
+				return
+			}
+		}
+	}
+}
+
+const (
+	valueText = 1 << iota
+	valueRetained
+)
+
+// appendValue appends a first byte, then the round, due, filtered, and the version: packed, or as text (valueText).
+func appendValue(b []byte, object *knownObject) []byte {
+	uid, number, packed := object.version.Packed()
+	var first byte
+	if !packed {
+		first |= valueText
+	}
+	if object.retained {
+		first |= valueRetained
+	}
+	b = binary.AppendUvarint(append(b, first), uint64(object.round))
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(object.due)), uint64(object.filtered))
+	if packed {
+		return append(binary.AppendUvarint(b, number), uid[:]...)
+	}
+	return append(append(append(b, object.version.ResourceVersion()...), 0), object.version.UID()...)
+}
+
+func decodeValue(b []byte) (object knownObject) {
+	first := b[0]
+	b = b[1:]
+	uvarint := func() uint64 {
+		v, n := binary.Uvarint(b)
+		b = b[n:]
+		return v
+	}
+	object.retained = first&valueRetained != 0
+	object.round = uint32(uvarint())
+	object.due, object.filtered = PipelineSet(uvarint()), PipelineSet(uvarint())
+	if first&valueText != 0 {
+		version, uid, _ := bytes.Cut(b, []byte{0})
+		object.version = delta.NewVersion(types.UID(uid), string(version))
+		return object
+	}
+	number := uvarint()
+	object.version = delta.PackedVersion([16]byte(b), number)
+	return object
+}
