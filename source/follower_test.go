@@ -276,8 +276,13 @@ func TestInterruptedWatchWaitsForComparison(t *testing.T) {
 	interrupted.Store(true)
 	server.RollBack(11)
 	server.Cut(false)
-	if err := <-rolledBack; !strings.Contains(err.Error(), "gone back") {
-		t.Errorf("got %v", err)
+	select {
+	case err := <-rolledBack:
+		if !strings.Contains(err.Error(), "gone back") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the rollback was not noticed")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -64,6 +65,30 @@ func TestMarks(t *testing.T) {
 	l.watching(14)
 	l.expectMarks("old")
 	l.expect("new")
+}
+
+// The first mark of a snapshot waits for room in its pipeline, as its objects do. The watch goes on meanwhile.
+func TestFirstMarkWithoutRoomHoldsNothingUp(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(11)
+	l.snapshotsDone()
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) {
+		l.room, l.waits = map[string]int{"new": -1}, make(chan string, 1)
+	})
+	select {
+	case <-l.waits:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the mark does not wait for room")
+	}
+	server.Write("a", false) // 12
+	l.expect("old", "u11/12/MODIFIED")
+	l.expectMarks("new")
+	l.mu.Lock()
+	delete(l.room, "new")
+	l.mu.Unlock()
+	l.expectMarks("new", "started 0 at 1", "completed 0 at 2 count 1")
 }
 
 // A snapshot that goes on after a restart is the same one: only so do its marks enclose all of it.

@@ -126,9 +126,11 @@ type life struct {
 	after    int           // blocks after that many deltas; 0 never does
 	released chan struct{} // what is blocked goes on once it is closed
 	handed   int
-	room     map[string]int                                   // how many more snapshot records a pipeline has room for; without an entry any number
+	room     map[string]int                                   // how many more snapshot records a pipeline has room for, below 0 not for a mark either; without an entry any number
 	passes   func(pipeline string, object *delta.Object) bool // the pipelines' filters; nil pass everything
 	onLeave  bool                                             // pipelines get only what passes, and a DELETED of what no longer does
+	logger   *slog.Logger
+	waits    chan string // if set, gets the name of each pipeline without room whose Room is called
 }
 
 func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, adjust func(*Options, *life)) *life {
@@ -143,11 +145,11 @@ func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, ad
 		OnRollback: func(err error) { t.Errorf("rollback: %v", err) },
 	}
 	options.Pipelines = names
-	l := &life{t: t, memory: m, names: names, got: map[string][]string{}, deltas: map[string]*delta.Delta{}}
+	l := &life{t: t, memory: m, names: names, got: map[string][]string{}, deltas: map[string]*delta.Delta{}, logger: slog.New(slog.DiscardHandler)}
 	if adjust != nil {
 		adjust(&options, l)
 	}
-	l.source = New(client, options, l, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	l.source = New(client, options, l, NewMetrics(prometheus.NewRegistry()), l.logger)
 	if _, err := Restore(m, l.source); err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +262,7 @@ func (l lifeRecipient) Offer(_ context.Context, d *delta.Delta, have bool, recor
 	defer l.mu.Unlock()
 	name := l.names[l.n]
 	if room, bounded := l.room[name]; bounded {
-		if room == 0 {
+		if room <= 0 {
 			return false
 		}
 		l.room[name]--
@@ -274,11 +276,15 @@ func (l lifeRecipient) Offer(_ context.Context, d *delta.Delta, have bool, recor
 	return true
 }
 
-func (l lifeRecipient) OfferMark(m *delta.Mark, record func()) bool {
+func (l lifeRecipient) OfferMark(m *delta.Mark, record func()) (ok bool) {
 	l.Update(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		name := l.names[l.n]
+		if room, bounded := l.room[name]; bounded && room < 0 {
+			return
+		}
+		ok = true
 		if l.marks == nil {
 			l.marks, l.marked = map[string][]*delta.Mark{}, map[string][]int{}
 		}
@@ -286,7 +292,7 @@ func (l lifeRecipient) OfferMark(m *delta.Mark, record func()) bool {
 		l.marked[name] = append(l.marked[name], len(l.got[name]))
 		record()
 	})
-	return true
+	return ok
 }
 
 func (l lifeRecipient) Settled(context.Context, string) (bool, error) { return l.Died(""), nil }
@@ -304,6 +310,12 @@ func (l lifeRecipient) Room(ctx context.Context) error {
 		l.mu.Unlock()
 		if !bounded || room > 0 {
 			return nil
+		}
+		if l.waits != nil {
+			select {
+			case l.waits <- l.names[l.n]:
+			default:
+			}
 		}
 		time.Sleep(time.Millisecond)
 	}
