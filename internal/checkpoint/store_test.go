@@ -229,6 +229,54 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 	}
 }
 
+// What waits in a file that is set aside is counted for the operator: of one that is damaged, what can be read of it.
+func TestWhatIsSetAsideIsCounted(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, path string){
+		"damaged": func(t *testing.T, path string) { writeKnown(t, path, []byte{9, 9}) },
+		"rolled back": func(t *testing.T, path string) {
+			s, _ := open(t, filepath.Dir(path))
+			if err := errors.Join(s.Commit(&checkpoint.Commit{Info: &checkpoint.Info{Format: 1, RolledBack: true}}), s.Close()); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			d, _, stop := deadLetters(t, dir, 1000)
+			for _, letter := range []string{`"a"`, `"b"`} {
+				if err := d.Write(t.Context(), []byte(letter)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stop()
+			s, _ := open(t, dir)
+			known := []delta.Known{{Name: "a", Version: delta.NewVersion("u", "1")}}
+			for _, c := range []*checkpoint.Commit{
+				{
+					Watches: []delta.WatchChange{{Watch: "w", Meta: []byte("{}"), Put: known}},
+					Logs: []delta.LogChange{
+						{Pipeline: "p", Append: []delta.Entry{entry(t, 1), gap(2), entry(t, 3)}},
+						{Pipeline: "q", Append: []delta.Entry{entry(t, 1)}},
+					},
+				},
+				{Logs: []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 4), entry(t, 5)}, Remove: []uint64{1}}}},
+			} {
+				if err := s.Commit(c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			spoil(t, filepath.Join(dir, "kubeferry.db"))
+			_, reports := open(t, dir)
+			if len(reports) != 1 || !strings.Contains(reports[0], " 5 undelivered entries and 2 dead letters ") {
+				t.Errorf("reported %q", reports)
+			}
+		})
+	}
+}
+
 // A file that may be whole is not touched: a start that cannot read it fails, and says what to do.
 func TestWhatMayPassIsNotSetAside(t *testing.T) {
 	setInfo := func(info string) func(*bolt.Tx) error {
@@ -421,6 +469,17 @@ func withKnown(t *testing.T, value []byte) []byte {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "kubeferry.db")
+	writeKnown(t, path, value)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// writeKnown writes the known object a of the watch w as given.
+func writeKnown(t *testing.T, path string, value []byte) {
+	t.Helper()
 	db, err := bolt.Open(path, 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -431,11 +490,6 @@ func withKnown(t *testing.T, value []byte) []byte {
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
 }
 
 // A file that is set aside does not take its epoch along: sequences would go back. A file that does not show its epoch may have
