@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/process"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
@@ -269,11 +271,13 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: gone, webhook: {url: %q}}]
 }
 
 // TestRolloutOfAnotherConfiguration starts a replica with a configuration that does not load, and then one that has another pipeline
-// and no longer sends one kind of change: the first ends and stops nothing, the second takes over.
+// and no longer sends one kind of change: the first ends and stops nothing, the second takes over. With KUBEFERRY_FORMER, the path of
+// a program of a former version, the replicas before are of that version, and in the end it takes over again.
 func TestRolloutOfAnotherConfiguration(t *testing.T) {
 	beside(t)
-	r := startLoaded(t, "rollout", 53)
-	leader, others := r.Leader()
+	former := os.Getenv("KUBEFERRY_FORMER")
+	ofFormer := []func(*process.Options){func(o *process.Options) { o.Path = cmp.Or(former, o.Path) }}
+	r := startLoaded(t, "rollout", 53, func(r *replicas) { r.adjust = ofFormer })
 	more(t, r.read, 50)
 	added := webhooktest.Start(t)
 	broken := writeConfig(t, t.TempDir(), strings.Replace(r.config, "pipelines:", "pipes:", 1))
@@ -290,14 +294,24 @@ func TestRolloutOfAnotherConfiguration(t *testing.T) {
 	if r.config == old {
 		t.Fatal("the configuration is the same")
 	}
-	for _, m := range []*member{others[0], leader} { // one after the other, each before one of the old ones goes
-		r.Start()
-		r.WaitInSync()
-		m.Stop()
-		r.Remove(m)
+	roll := func() (now *member) {
+		leader, others := r.WaitInSync()
+		for _, m := range []*member{others[0], leader} { // one after the other, each before one of the old ones goes
+			r.Start()
+			r.WaitInSync()
+			m.Stop()
+			r.Remove(m)
+		}
+		now, _ = r.WaitInSync()
+		more(t, r.read, 50)
+		return now
 	}
-	now, _ := r.WaitInSync()
-	more(t, r.read, 50)
+	r.adjust = nil
+	now := roll()
+	if former != "" {
+		r.adjust = ofFormer
+		now = roll()
+	}
 	report := r.Expect()
 	if len(report.Duplicates) > 5 {
 		t.Errorf("%d records repeated", len(report.Duplicates))

@@ -188,13 +188,13 @@ func TestWatchThatIsSwallowed(t *testing.T) {
 	// The first change is replaced by the bookmark that the API server may send before it.
 	bookmark := fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":%q}}}`, list.ResourceVersion)
 	before := len(gateway.Requests())
-	opened := func() (n int) {
+	opened := func() (watches []proxy.Request) {
 		for _, r := range gateway.Requests()[before:] {
 			if isWatch(r.Path, r.Query, "configmaps") && r.Status == http.StatusOK {
-				n++
+				watches = append(watches, r)
 			}
 		}
-		return n
+		return watches
 	}
 	var swallowed atomic.Bool
 	gateway.Use(func(r *http.Request) *proxy.Fault {
@@ -207,7 +207,7 @@ func TestWatchThatIsSwallowed(t *testing.T) {
 	var written atomic.Int64
 	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Seed: 22, Rate: 40, OnWrite: written.Store})
 	eventually(t, wide, "changes are made while the watch is open on the new connection", func() error {
-		if n := written.Load(); opened() == 0 || n < 100 {
+		if n := written.Load(); len(opened()) == 0 || n < 100 {
 			return fmt.Errorf("%d changes", n)
 		}
 		return nil
@@ -216,11 +216,19 @@ func TestWatchThatIsSwallowed(t *testing.T) {
 	if n := len(hook.Accepted()); n > 0 {
 		t.Errorf("%d changes came through a connection that swallows them", n)
 	}
+	first := opened()[0]
+	timeout, err := time.ParseDuration(first.Query.Get("timeoutSeconds") + "s")
+	if err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, 5*wide, "the watch is opened again", func() error {
-		if n := opened(); n < 2 {
-			return fmt.Errorf("%d watches", n)
+		if len(opened()) > 1 {
+			return nil
 		}
-		return nil
+		if time.Since(first.Time) > timeout {
+			t.Fatalf("the watch was not opened again before its own time-out, %v", timeout)
+		}
+		return errors.New("not yet")
 	})
 	report := expectAll(t, watched, done, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
 	t.Log(report)
