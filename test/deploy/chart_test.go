@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -286,6 +287,23 @@ func documentedValues(t *testing.T) string {
 
 func TestChartDocumentedValues(t *testing.T) {
 	m := renderChart(t, "audit", "audit", documentedValues(t))
+	checkRights(t, m, writeConfig(t, m.file))
+}
+
+// TestChartPrints: the values with which README.md installs the chart make a configuration that needs no other server.
+func TestChartPrints(t *testing.T) {
+	found := regexp.MustCompile(`(?m)^    helm upgrade --install try deploy/chart .*--set-json '(.*)'$`).FindStringSubmatch(read(t, filepath.Join("..", "..", "README.md")))
+	if found == nil {
+		t.Fatal("README.md does not install the chart so")
+	}
+	text, err := helm(t.Context(), t, "", "template", "try", chart, "--namespace", "try", "--set-json", found[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := readManifests(t, chart, decode(t, []byte(text)))
+	if len(m.loaded.Sinks) != 1 || m.loaded.Sinks[0].Kind != "stdout" {
+		t.Errorf("the sinks are %+v", m.loaded.Sinks)
+	}
 	checkRights(t, m, writeConfig(t, m.file))
 }
 

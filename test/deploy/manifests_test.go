@@ -26,6 +26,7 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/nats"
+	"github.com/kubeferry/kubeferry/sinks/stdout"
 	"github.com/kubeferry/kubeferry/sinks/webhook"
 )
 
@@ -101,7 +102,7 @@ func readManifests(t *testing.T, path string, objects []*unstructured.Unstructur
 	var warnings config.Faults
 	var err error
 	m.loaded, warnings, err = config.Parse([]byte(m.file), path, config.Options{
-		Kinds: []sinks.Kind{nats.Kind(), webhook.Kind()},
+		Kinds: []sinks.Kind{nats.Kind(), stdout.Kind(), webhook.Kind()},
 		Getenv: func(name string) (string, bool) {
 			for _, variable := range m.container().Env {
 				switch {
