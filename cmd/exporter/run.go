@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,9 @@ func clusterConfig(kubeconfig, kubeContext string) (*rest.Config, error) {
 	rules.ExplicitPath = kubeconfig
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: kubeContext}
 	cluster, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		err = errors.New("there is no kubeconfig")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("no cluster to watch: %w (give --kubeconfig, or run in a Pod with a ServiceAccount)", err)
 	}
