@@ -164,7 +164,6 @@ func testBase(t *testing.T, plane *controlplane.ControlPlane, m *manifests, bina
 	standby.await(t, "/status", "the other has its state", func(_ int, body string) bool {
 		return strings.Contains(body, `"role": "standby"`) && strings.Contains(body, `"inSync": true`)
 	})
-	testReplicaAlerts(t, leader, standby)
 	testMetrics(t, leader)
 	arrive()
 	leader.process.Kill()

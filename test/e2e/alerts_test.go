@@ -1,7 +1,9 @@
 package e2e_test
 
 import (
+	"fmt"
 	"maps"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,7 +11,11 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/test/internal/alerts"
+	"github.com/kubeferry/kubeferry/test/internal/process"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
+	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
 // prometheus scrapes an exporter and evaluates the rules of the chart.
@@ -57,38 +63,125 @@ func (p *prometheus) Hold(m metrics, d time.Duration) (fired []string) {
 	return slices.Compact(fired)
 }
 
-// checkAlerts takes the scrape of an exporter in which all is well, and makes it bad for one alert after the other.
-func checkAlerts(t *testing.T, well metrics) {
-	bad := map[string]float64{
-		"KubeferryChangeWaits": 301, "KubeferrySinkFails": 0, "KubeferryFilterFails": 1, "KubeferryDeadLetter": 1,
-		"KubeferryDeadLettersFull": 1, "KubeferryHistoryRefused": 1, "KubeferryWatchNotReady": 0, "KubeferryWatchSilent": 301,
-		"KubeferryBacklogFull": 64 << 20, "KubeferryLogFull": 10 << 30,
-	}
+// firesElsewhere are alerts that other tests have fire.
+var firesElsewhere = []string{"KubeferryWatchNotReady"} // TestRevokedRightShows
+
+// TestAlertsFire makes the faults that the alerts are about on a pair of replicas, and evaluates the rules on what Prometheus scrapes before
+// and after. Its clock passes the time that a rule waits for; only a silent watch would take minutes in truth.
+func TestAlertsFire(t *testing.T) {
+	beside(t)
+	config := plane(t).Config()
+	namespace := newNamespace(t, "alerts")
+	down, picky := webhooktest.Start(t), webhooktest.Start(t)
+	r := newReplicas(t, namespace, fmt.Sprintf(`
+shutdown: {grace: 1s}
+deadLetters: {maxBytes: 16Mi}
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines:
+  - {name: down, sink: down, filters: [{expr: 'object.metadata.name != "bad"'}], backlog: {maxBytes: 64Ki, maxDiskBytes: 1Mi}}
+  - {name: picky, sink: picky, filters: [{expr: 'object.metadata.name == "bad" && object.data.missing == ""'}]}
+sinks:
+  - {name: down, webhook: {url: %q}}
+  - {name: picky, webhook: {url: %q}}
+`, namespace, down.URL(), picky.URL()))
+	gateway, kubeconfig := gatewayOf(t, r.account)
+	r.kubeconfig, r.staleWait, r.adjust = kubeconfig, 5*time.Minute, []func(*process.Options){plain(t)}
+	r.Start()
+	r.Leader()
+	r.Start()
+	leader, others := r.WaitInSync()
 	rules := documentedAlerts(t)
-	for _, rule := range rules {
-		if strings.Contains(rule.Expr, "kubeferry_leader") {
-			continue // it needs replicas: test/deploy has them
+	well := metrics{}
+	maps.Copy(well, scraped(leader.Metrics(), "leader"))
+	maps.Copy(well, scraped(others[0].Metrics(), "standby"))
+	fired := map[string]bool{}
+	fire := func(now metrics, want ...string) error {
+		server := newPrometheus(t, rules)
+		if early := server.Hold(well, 10*time.Minute); len(early) > 0 {
+			t.Fatalf("%q fired before anything happened", early)
 		}
-		t.Run(rule.Alert, func(t *testing.T) {
-			p := newPrometheus(t, rules)
-			if fired := p.Hold(well, 2*time.Minute); len(fired) > 0 {
-				t.Errorf("%v fired though all is well", fired)
-			}
-			series, err := p.Series(rule)
-			if err != nil || len(series) == 0 {
-				t.Fatalf("%s: the exporter has no such metric, %v", rule.Expr, err)
-			}
-			value, ok := bad[rule.Alert]
-			if !ok {
-				t.Fatal("no value of its metric is known to be bad")
-			}
-			changed := maps.Clone(well)
-			changed[series[0]] = value
-			_, labels, _ := strings.Cut(series[0], "{")
-			want := rule.Alert + "{" + strings.ReplaceAll(strings.TrimSuffix(labels, "}"), ",", ", ") + "}"
-			if fired := p.Hold(changed, 11*time.Minute); !slices.Equal(fired, []string{want}) {
-				t.Errorf("%s is %v: got %q, want %s", series[0], value, fired, want)
-			}
-		})
+		got := server.Hold(scraped(now, "leader"), 11*time.Minute)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("got %q, want %q", got, want)
+		}
+		for _, alert := range got {
+			name, _, _ := strings.Cut(alert, "{")
+			fired[name] = true
+		}
+		return nil
 	}
+	of := func(alert, labels string) string {
+		return fmt.Sprintf(`%s{instance="leader", job="kubeferry", namespace="kubeferry"%s}`, alert, labels)
+	}
+	const inDown, inPicky = `, pipeline="down"`, `, pipeline="picky"`
+
+	// One fault, one alert; the others go on.
+	leader.leaves = true
+	others[0].Kill()
+	r.Remove(others[0])
+	noStandby := of("KubeferryNoStandby", "")
+	eventually(t, wide, "no standby is in sync", func() error { return fire(leader.Metrics(), noStandby) })
+	picky.Use(webhooktest.Status(http.StatusUnprocessableEntity))
+	objects := objectsIn(t, config, configMaps, namespace)
+	objects.Create("bad", data(""))
+	dead := []string{noStandby, of("KubeferryFilterFails", inPicky), of("KubeferryDeadLetter", inPicky+`, reason="rejected"`)}
+	eventually(t, wide, "a filter fails, and a record is refused", func() error { return fire(leader.Metrics(), dead...) })
+	for range 20 {
+		objects.Patch("bad", data(noise(900<<10)))
+	}
+	dead = append(dead, of("KubeferryDeadLettersFull", ""))
+	eventually(t, 2*wide, "the dead letters are full", func() error { return fire(leader.Metrics(), dead...) })
+	gateway.Use(watches("configmaps", &proxy.Fault{Status: refused}))
+	gateway.Cut()
+	gap := append(dead, fmt.Sprintf(`KubeferryHistoryRefused{exported_namespace=%q, instance="leader", job="kubeferry", namespace="kubeferry", resource="v1/configmaps", source="s"}`, namespace))
+	eventually(t, wide, "history is refused", func() error { return fire(leader.Metrics(), gap...) })
+	gateway.Use(nil)
+	down.Use(webhooktest.Status(http.StatusServiceUnavailable))
+	runLoad(t, config, load.Options{Resources: []load.Resource{load.ConfigMaps()}, Namespaces: []string{namespace}, Objects: 20, Operations: 150, Size: 12 << 10, Seed: 71, Concurrency: 8})
+	full := append(gap, of("KubeferrySinkFails", inDown), of("KubeferryBacklogFull", inDown), of("KubeferryLogFull", inDown))
+	eventually(t, wide, "the sink is away, and the disk nearly full", func() error { return fire(leader.Metrics(), full...) })
+
+	// Killed, and started while the API server is away. Once that is back, it goes on with what is old by now.
+	leader.Kill()
+	r.Remove(leader)
+	moveLog(t, leader.dir, "down", -10*time.Minute)
+	gateway.Use(func(*http.Request) *proxy.Fault { return &proxy.Fault{Reset: true} })
+	leader = r.StartIn(leader.dir)
+	leader.leaves = true
+	eventually(t, wide, "nobody leads", func() error {
+		return fire(leader.Metrics(), `KubeferryNoLeader{job="kubeferry", namespace="kubeferry"}`)
+	})
+	gateway.Use(nil)
+	old := []string{noStandby, of("KubeferryDeadLettersFull", ""), of("KubeferryChangeWaits", inDown), of("KubeferrySinkFails", inDown), of("KubeferryBacklogFull", inDown), of("KubeferryLogFull", inDown)}
+	eventually(t, 2*wide, "a change has waited for long", func() error { return fire(leader.Metrics(), old...) })
+
+	silent := maps.Clone(leader.Metrics())
+	for name := range silent {
+		if strings.HasPrefix(name, "kubeferry_watch_last_activity_seconds{") {
+			silent[name] += 301
+		}
+	}
+	old = append(old, fmt.Sprintf(`KubeferryWatchSilent{exported_namespace=%q, instance="leader", job="kubeferry", namespace="kubeferry", resource="v1/configmaps", source="s"}`, namespace))
+	if err := fire(silent, old...); err != nil {
+		t.Errorf("the watch is silent: %v", err)
+	}
+	for _, rule := range rules {
+		if !fired[rule.Alert] && !slices.Contains(firesElsewhere, rule.Alert) {
+			t.Errorf("no fault has %s fire", rule.Alert)
+		}
+	}
+}
+
+// scraped returns samples with the labels that Prometheus adds to those of a target.
+func scraped(m metrics, instance string) metrics {
+	added := metrics{}
+	for name, value := range m {
+		metric, labels, _ := strings.Cut(strings.TrimSuffix(name, "}"), "{")
+		if labels != "" {
+			labels = strings.TrimPrefix(strings.ReplaceAll(","+labels, `,namespace="`, `,exported_namespace="`), ",") + ","
+		}
+		added[fmt.Sprintf(`%s{%sinstance=%q,job="kubeferry",namespace="kubeferry"}`, metric, labels, instance)] = value
+	}
+	return added
 }

@@ -36,6 +36,9 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	admin.RegisterClientGo(registry)
 	registerBuild(registry, version)
 	health := &health{version: version, cluster: loaded.Cluster, started: time.Now()}
+	if loaded.LeaderElection != nil {
+		registerReplica(registry, health)
+	}
 	if loaded.Server.Listen != "" { // no file may leave it empty
 		if err := serve(ctx, loaded.Server.Listen, registry, health, &running, fail, logger); err != nil {
 			return err
@@ -55,7 +58,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	}
 	var replica *replica
 	if loaded.LeaderElection != nil {
-		replica, err = standBy(ctx, loaded, cluster, client, health, registry, &running, fail, logger)
+		replica, err = standBy(ctx, loaded, cluster, client, health, &running, fail, logger)
 		if err != nil && ctx.Err() != nil {
 			logger.Info("stopped", "err", err)
 			return failureOf(ctx)

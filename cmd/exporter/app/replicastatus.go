@@ -20,7 +20,7 @@ import (
 )
 
 // standBy runs this process as a standby, and returns once it leads.
-func standBy(ctx context.Context, loaded *config.Config, cluster *rest.Config, client *source.Client, health *health, registry prometheus.Registerer, running *lifecycle, fail context.CancelCauseFunc, logger *slog.Logger) (*replica, error) {
+func standBy(ctx context.Context, loaded *config.Config, cluster *rest.Config, client *source.Client, health *health, running *lifecycle, fail context.CancelCauseFunc, logger *slog.Logger) (*replica, error) {
 	if err := leaseNamespace(loaded.LeaderElection); err != nil {
 		return nil, err
 	}
@@ -30,7 +30,6 @@ func standBy(ctx context.Context, loaded *config.Config, cluster *rest.Config, c
 	}
 	running.onStop("lease", func(context.Context) { r.handOver() })
 	health.replica.Store(r)
-	r.register(registry)
 	// Whoever comes to the wrong replica is sent to the leader.
 	socket := &control{server: admin.NewHTTPServer(http.HandlerFunc(r.refer), logger), logger: logger}
 	socket.listen(ctx, loaded.StateDir)
@@ -137,21 +136,30 @@ func (r *replica) lag() time.Duration {
 	return max(0, time.Since(following.Current))
 }
 
-func (r *replica) register(registry prometheus.Registerer) {
-	gauge := func(name, help string, value func() float64) {
-		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubeferry_" + name, Help: help}, value))
+// registerReplica registers the metrics of a replica, which are 0 until it has reached the API server: an alert counts leaders by them.
+func registerReplica(registry prometheus.Registerer, h *health) {
+	of := func(value func(r *replica) float64) func() float64 {
+		return func() float64 {
+			if r := h.replica.Load(); r != nil {
+				return value(r)
+			}
+			return 0
+		}
 	}
-	gauge("leader", "1 if this replica holds the Lease, else 0.", func() float64 {
+	gauge := func(name, help string, value func(r *replica) float64) {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubeferry_" + name, Help: help}, of(value)))
+	}
+	gauge("leader", "1 if this replica holds the Lease, else 0.", func(r *replica) float64 {
 		if status := r.lease.Status(); status.Leading && status.Err == nil {
 			return 1
 		}
 		return 0
 	})
 	gauge("standbys_in_sync", "Standbys that have the leader's state but for the last moments; 0 at a standby.",
-		func() float64 { return float64(r.status().StandbysInSync) })
+		func(r *replica) float64 { return float64(r.status().StandbysInSync) })
 	gauge("replication_lag_seconds", "At the leader, the age of the oldest commit that no standby in sync has acknowledged; at a standby, how long ago its copy equalled the leader's state.",
-		func() float64 { return r.lag().Seconds() })
+		func(r *replica) float64 { return r.lag().Seconds() })
 	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "kubeferry_leader_transitions_total", Help: "Changes of the leader that this replica has seen.",
-	}, func() float64 { return float64(r.lease.Status().Changes) }))
+	}, of(func(r *replica) float64 { return float64(r.lease.Status().Changes) })))
 }
