@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/test/internal/process"
@@ -278,6 +279,11 @@ func hostileIn(t *testing.T, config *rest.Config) *hostile {
 func emptied(t *testing.T, namespace string) {
 	t.Helper()
 	config := plane(t).Config()
+	config.QPS = -1
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		for _, gvr := range []schema.GroupVersionResource{
 			configMaps, events, load.Widgets().GVR, configMaps.GroupVersion().WithResource("secrets"),
@@ -285,13 +291,28 @@ func emptied(t *testing.T, namespace string) {
 			{Group: "apps", Version: "v1", Resource: "statefulsets"},
 			{Group: "apps", Version: "v1", Resource: "daemonsets"},
 		} {
-			in := objectsIn(t, config, gvr, namespace)
-			err := in.client.DeleteCollection(context.WithoutCancel(t.Context()), metav1.DeleteOptions{}, metav1.ListOptions{})
-			if err != nil && !apierrors.IsNotFound(err) {
+			if err := deleteAll(context.WithoutCancel(t.Context()), client.Resource(gvr).Namespace(namespace)); err != nil {
 				t.Errorf("delete all %s in %s: %v", gvr.Resource, namespace, err)
 			}
 		}
 	})
+}
+
+// deleteAll deletes the objects of a collection one by one. DeleteCollection would return all of them, as gigabytes of JSON.
+func deleteAll(ctx context.Context, in metadata.ResourceInterface) error {
+	list, err := in.List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) { // the resource is gone
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, o := range list.Items {
+		if err := in.Delete(ctx, o.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // protobufClient writes objects that are larger as JSON than a request may be.
