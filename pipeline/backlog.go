@@ -9,7 +9,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // noticeSize is what a gap or a mark counts towards the bound of the backlog.
@@ -26,10 +25,9 @@ type objectQueue struct {
 	// items, parked and tail are the object's records, in this order; those that are parked are in the log only.
 	parked []parked
 	tail   []*item
-	// attempts, failed and final are those of the first parked item, if it has failed.
+	// attempts and failed are those of the first parked item, if it has failed.
 	attempts int
 	failed   time.Time
-	final    *sinks.Error
 	// returned is set from when a failing record is read back until it is tried.
 	returned bool
 	// inFlight is set while a batch holds it.

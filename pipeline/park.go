@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // An object whose record fails waits, and its later records wait behind it. If they waited in memory, one poisoned
@@ -17,11 +18,12 @@ import (
 type parked struct {
 	seq      uint64
 	observed time.Time
+	final    *sinks.Error // the item's
 }
 
 const (
 	// parkedSize is what a parked delta counts towards the bound of the backlog.
-	parkedSize = 32
+	parkedSize = 40
 	// loadBytes and loadItems bound what is read at once of an object that goes on, where there is room for it.
 	loadBytes = 256 << 10
 	loadItems = 256
@@ -75,7 +77,7 @@ func (p *Pipeline) parkHead(o *objectQueue) int64 {
 		return 0
 	}
 	o.parked = append([]parked{p.unload(i)}, o.parked...)
-	o.attempts, o.failed, o.final = i.attempts, i.failed, i.final
+	o.attempts, o.failed = i.attempts, i.failed
 	o.items = nil
 	return i.size
 }
@@ -107,7 +109,7 @@ func (p *Pipeline) parkAgain(o *objectQueue) {
 func (p *Pipeline) unload(i *item) parked {
 	p.backlog.arrivals.Remove(i.arrival)
 	p.budget.memory -= i.size - parkedSize
-	return parked{i.seq, i.observed}
+	return parked{i.seq, i.observed, i.final}
 }
 
 // readParked reads what was parked of one object that goes on, and reports whether another one may be read. The rest of the log is
@@ -160,9 +162,10 @@ func (p *Pipeline) readEntries(wanted []parked, most int64) ([]delta.Entry, erro
 func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 	for n, e := range entries {
 		i := p.logged(e)
+		i.final = o.parked[n].final
 		if n == 0 && !o.failed.IsZero() { // the log has an earlier count
-			i.attempts, i.failed, i.final = o.attempts, o.failed, o.final
-			o.attempts, o.failed, o.final = 0, time.Time{}, nil
+			i.attempts, i.failed = o.attempts, o.failed
+			o.attempts, o.failed = 0, time.Time{}
 		}
 		p.budget.memory += i.size - parkedSize
 		p.backlog.insertArrival(i)
