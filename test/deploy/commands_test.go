@@ -33,7 +33,7 @@ var commands = map[string]struct {
 	"bin/exporter init deploy,cm -o kubeferry.yaml":                        {prints: "wrote kubeferry.yaml"},
 	"bin/exporter tail --config kubeferry.yaml":                            {streams: true, prints: "deployments shop/web"},
 	"bin/exporter validate --config kubeferry.yaml --connect":              {prints: "kubeferry.yaml"},
-	"bin/exporter explain --config kubeferry.yaml pod.yaml":                {prints: "Pod"},
+	"bin/exporter explain --config kubeferry.yaml web.yaml":                {prints: "changes: sent to standard output"},
 	"bin/exporter run --config kubeferry.yaml --kubeconfig ~/.kube/config": {streams: true, prints: `"subject":"/apis/apps/v1/namespaces/shop/deployments/web"`},
 	"kubectl apply -k deploy/example":                                      {prints: "statefulset.apps/kubeferry created"},
 
@@ -110,7 +110,7 @@ func TestCommands(t *testing.T) {
 		if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(filepath.Join(root, "deploy"))); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, "pod.yaml"), pod)
+		write(t, filepath.Join(dir, "web.yaml"), deployment)
 		write(t, filepath.Join(dir, "values.yaml"), documentedValues(t))
 		for _, found := range command.FindAllStringSubmatch(read(t, page), -1) {
 			line, _, _ := strings.Cut(found[1], "   # ")
@@ -187,6 +187,13 @@ func runUntil(ctx context.Context, command *exec.Cmd, until string) (string, err
 	}
 	return out.String(), command.Wait()
 }
+
+const deployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {replicas: 3}
+`
 
 const pod = `
 apiVersion: v1
