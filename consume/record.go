@@ -75,10 +75,11 @@ type Record struct {
 	// Unclean is set if kubeferry was killed before the gap.
 	Unclean bool
 
-	// Of a mark: which end of which snapshot; at the end how many objects it had, and whether all of them were delivered.
-	Phase, SnapshotID string
-	Count             uint64
-	Complete          bool
+	// Of a mark: which end of which snapshot; at the end how many objects it had, and whether all of them were delivered. Pipeline is
+	// whose snapshot it is; it is empty in records of earlier versions.
+	Phase, SnapshotID, Pipeline string
+	Count                       uint64
+	Complete                    bool
 }
 
 // IsChange reports whether a record is about one object.
@@ -217,6 +218,7 @@ type content struct {
 	Reason             string          `json:"reason"`
 	Unclean            bool            `json:"unclean"`
 	Phase              string          `json:"phase"`
+	Pipeline           string          `json:"pipeline"`
 	Count              uint64          `json:"count"`
 	Complete           bool            `json:"complete"`
 }
@@ -236,7 +238,7 @@ func (e *envelope) record(cluster string) (Record, error) {
 		OldObjectUnknown: c.OldObjectKnown != nil && !*c.OldObjectKnown,
 		Snapshot:         c.Snapshot == true, Inferred: c.Inferred, FinalStateUnknown: c.FinalStateUnknown,
 		From: c.From, To: c.To, Reason: c.Reason, Unclean: c.Unclean,
-		Phase: c.Phase, Count: c.Count, Complete: c.Complete,
+		Phase: c.Phase, Pipeline: c.Pipeline, Count: c.Count, Complete: c.Complete,
 	}
 	r.SnapshotID, _ = c.Snapshot.(string)
 	if r.IsChange() {

@@ -54,7 +54,7 @@ func (e *encoder) eventData(b []byte, i *item) []byte {
 	if e.profile == ProfileKnative && i.delta != nil {
 		return append(b, i.delta.Object.JSON()...)
 	}
-	return append(appendData(append(b, '{'), i), '}')
+	return append(e.appendData(append(b, '{'), i), '}')
 }
 
 // eventTypes are the types of our own profile, knativeTypes those of Knative's.

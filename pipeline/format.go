@@ -63,7 +63,7 @@ func (e *encoder) encode(b []byte, i *item) (sinks.Record, []byte) {
 		return record, b
 	case FormatJSON:
 		record.ContentType, record.BatchContentType = applicationJSON, applicationJSON
-		b = append(appendData(list.members(append(b, '{')), i), '}')
+		b = append(e.appendData(list.members(append(b, '{')), i), '}')
 	case FormatCloudEventsBinary: // such an event cannot share a request with others
 		record.ContentType, record.Attributes = applicationJSON, list.headers()
 		delete(record.Attributes, contentTypeName) // it is the record's content type
@@ -116,12 +116,12 @@ func (e *encoder) record(i *item) sinks.Record {
 }
 
 // appendData writes the members of the data object.
-func appendData(b []byte, i *item) []byte {
+func (e *encoder) appendData(b []byte, i *item) []byte {
 	switch {
 	case i.gap != nil:
 		return appendGap(b, i.gap)
 	case i.mark != nil:
-		return appendMark(b, i.mark)
+		return appendMark(b, i.mark, e.pipeline)
 	}
 	d := i.delta
 	b = append(b, `"type":"`...)

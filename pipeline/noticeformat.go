@@ -30,16 +30,17 @@ type markData struct {
 	Resource  metav1.GroupVersionResource `json:"resource"`
 	Namespace string                      `json:"namespace,omitempty"`
 	Snapshot  string                      `json:"snapshot"`
+	Pipeline  string                      `json:"pipeline"`
 	// Count and Complete are there once the snapshot is completed.
 	Count    *uint64 `json:"count,omitempty"`
 	Complete *bool   `json:"complete,omitempty"`
 }
 
-// appendMark writes the members of the data of a mark.
-func appendMark(b []byte, m *delta.Mark) []byte {
+// appendMark writes the members of the data of a mark of a pipeline.
+func appendMark(b []byte, m *delta.Mark, pipeline string) []byte {
 	data := markData{
 		Type: delta.MarkType, Phase: m.Phase, Resource: metav1.GroupVersionResource(m.Resource), Namespace: m.Namespace,
-		Snapshot: m.Snapshot,
+		Snapshot: m.Snapshot, Pipeline: pipeline,
 	}
 	if m.Phase == delta.Completed {
 		data.Count, data.Complete = &m.Count, new(!m.Incomplete)
