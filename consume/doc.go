@@ -15,5 +15,5 @@
 // # Streams
 //
 // What stands between the marks of a snapshot is known only where records are read in the order in which they were written:
-// a JetStream stream, one partition of a topic, one receiver of webhooks. So there is one [Table] for each partition.
+// a JetStream stream, one partition of a topic, one receiver of webhooks. So there is one [Table] for each partition; each has the marks.
 package consume

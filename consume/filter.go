@@ -1,6 +1,9 @@
 package consume
 
-import "container/list"
+import (
+	"container/list"
+	"strings"
+)
 
 // Verdict is what a record is to those that came before it.
 type Verdict int
@@ -35,9 +38,12 @@ func NewFilter(objects int) *Filter { return &Filter{latest: newRecent(objects)}
 func (f *Filter) Check(r *Record) Verdict {
 	name, place := memory(r)
 	before, known := f.latest.get(name)
-	verdict := compare(before, place, known)
+	verdict := compare(before.place, place, known)
+	if verdict == New && known {
+		verdict = before.raised(r)
+	}
 	if verdict == New {
-		f.latest.put(name, place)
+		f.latest.put(name, change{place, version(r)})
 	}
 	return verdict
 }
@@ -48,6 +54,34 @@ func memory(r *Record) (name, place string) {
 		return r.Cluster + " " + r.Subject, place
 	}
 	return r.ID, ""
+}
+
+// change is what is remembered of a change.
+type change struct {
+	place   string
+	version string // as [version] returns it
+}
+
+// version is the place of a change whose sequence was not raised: its epoch and resource version.
+func version(r *Record) string {
+	number := r.ResourceVersion()
+	return r.Sequence[:min(len(r.Sequence), 3)] + strings.Repeat("0", max(0, 17-len(number))) + number
+}
+
+// raised returns the verdict on a change with a higher place than c. After an edit of the configuration and a kill, what was sent
+// shortly before comes again under its id, with a sequence that was raised. The resource version shows that it is known. An
+// inferred DELETED has that of the last known state, so it is new unless the object is gone already.
+func (c change) raised(r *Record) Verdict {
+	wasDeleted, isDeleted := strings.HasSuffix(c.place, "D"), r.Type == Deleted
+	order := strings.Compare(version(r), c.version)
+	switch {
+	case wasDeleted == isDeleted && order == 0:
+		return Repeated
+	case order < 0 && (wasDeleted || !isDeleted || !r.Inferred):
+		return Late
+	default:
+		return New
+	}
 }
 
 func compare(before, place string, known bool) Verdict {
@@ -68,28 +102,31 @@ type recent struct {
 	order   *list.List // of *remembered, the latest first
 }
 
-type remembered struct{ name, place string }
+type remembered struct {
+	name string
+	change
+}
 
 func newRecent(limit int) recent {
 	return recent{limit: max(limit, 1), entries: map[string]*list.Element{}, order: list.New()}
 }
 
-func (m *recent) get(name string) (place string, ok bool) {
+func (m *recent) get(name string) (c change, ok bool) {
 	e, ok := m.entries[name]
 	if !ok {
-		return "", false
+		return change{}, false
 	}
 	m.order.MoveToFront(e)
-	return e.Value.(*remembered).place, true
+	return e.Value.(*remembered).change, true
 }
 
-func (m *recent) put(name, place string) {
+func (m *recent) put(name string, c change) {
 	if e, ok := m.entries[name]; ok {
-		e.Value.(*remembered).place = place
+		e.Value.(*remembered).change = c
 		m.order.MoveToFront(e)
 		return
 	}
-	m.entries[name] = m.order.PushFront(&remembered{name, place})
+	m.entries[name] = m.order.PushFront(&remembered{name, c})
 	if m.order.Len() > m.limit {
 		oldest := m.order.Remove(m.order.Back()).(*remembered)
 		delete(m.entries, oldest.name)

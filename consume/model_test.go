@@ -2,6 +2,7 @@ package consume
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -22,6 +23,10 @@ type world struct {
 	passed  map[string]int
 	applied map[string]int
 	last    map[string]string // the place of the last record that the filter passed, by subject
+
+	raised  int // how far kills have raised the sequences
+	edited  int // the sequence that the last edit ended with
+	certain int // from where on in history a repetition with raised sequences is known to be one
 }
 
 type state struct{ uid, version int }
@@ -65,7 +70,7 @@ func (w *world) live() {
 func (w *world) record(typ Type, subject string, s state, sequence int) Record {
 	return Record{
 		ID: fmt.Sprintf("c/u%d/%d/%s", s.uid, s.version, typ), Cluster: "c", Subject: subject, Time: time.Unix(int64(w.version), 0),
-		Sequence: fmt.Sprintf("%020d", sequence), Type: typ, Resource: modelResource, Namespace: namespaceOf(subject),
+		Sequence: fmt.Sprintf("%020d", max(sequence, w.edited)+w.raised), Type: typ, Resource: modelResource, Namespace: namespaceOf(subject),
 	}
 }
 
@@ -155,6 +160,42 @@ func (w *world) gone() {
 	}
 }
 
+// edit takes some objects out of the selection, and selects them again: the second ADDED of a state has the id of the first.
+func (w *world) edit() {
+	taken := map[string]state{}
+	w.version++
+	for subject, s := range w.exists {
+		if rapid.Bool().Draw(w.t, "taken") {
+			taken[subject] = s
+			w.send(w.inferred(Deleted, subject, s, w.version))
+		}
+	}
+	w.version++
+	w.edited = w.version
+	clear(w.applied)
+	clear(w.passed)
+	for subject, s := range taken {
+		w.send(w.record(Added, subject, s, s.version))
+	}
+	w.certain = len(w.history)
+}
+
+// killed sends the last changes again with raised sequences, as after a kill and an edit.
+func (w *world) killed() {
+	clear(w.applied)
+	w.raised += 1 << 20
+	for i := rapid.IntRange(min(w.certain, len(w.history)), len(w.history)).Draw(w.t, "again"); i < len(w.history); i++ {
+		r := w.history[i]
+		if r.IsChange() {
+			sequence, _ := strconv.Atoi(r.Sequence)
+			r.Sequence = fmt.Sprintf("%020d", sequence+1<<20)
+			w.history[i] = r
+		}
+		w.deliver(r)
+	}
+	w.certain = len(w.history)
+}
+
 // loss lets an exporter start without its state: what is gone meanwhile is not reported.
 func (w *world) loss() {
 	w.missed()
@@ -164,6 +205,7 @@ func (w *world) loss() {
 		w.snapshot(namespace, false, false)
 	}
 	w.history = nil
+	w.certain = 0
 }
 
 // repeat sends one record again, or all from one on.
@@ -183,6 +225,9 @@ func (w *world) repeat() {
 // send sends a record for the first time.
 func (w *world) send(r Record) {
 	w.history = append(w.history, r)
+	if r.Inferred && r.Type == Deleted {
+		w.certain = len(w.history)
+	}
 	if s, ok := w.exists[r.Subject]; r.Type == Deleted {
 		delete(w.sent, r.Subject)
 	} else if r.IsChange() && ok {
@@ -231,6 +276,8 @@ func TestTable(t *testing.T) {
 			"broken":    func(t *rapid.T) { w.snapshot(namespaces.Draw(t, "of"), false, true) },
 			"gone":      func(*rapid.T) { w.gone() },
 			"loss":      func(*rapid.T) { w.loss() },
+			"edit":      func(*rapid.T) { w.edit() },
+			"killed":    func(*rapid.T) { w.killed() },
 			"repeat":    func(*rapid.T) { w.repeat() },
 			"": func(t *rapid.T) {
 				for subject, want := range w.exists {
@@ -307,6 +354,42 @@ func TestWithoutSequence(t *testing.T) {
 	} {
 		if got, _ := table.Apply(step.record); got != step.want || table.Len() != step.count {
 			t.Errorf("%s: got %v and %d objects, want %v and %d", step.record.ID, got, table.Len(), step.want, step.count)
+		}
+	}
+}
+
+// TestRaisedSequence sends changes again under their ids with higher sequences, as after an edit of the configuration and a kill: the
+// filter passes only what is no repetition.
+func TestRaisedSequence(t *testing.T) {
+	filter := NewFilter(10)
+	at := func(epoch, sequence, version int, typ Type) Record {
+		return Record{
+			ID: fmt.Sprintf("c/u/%d/%s", version, typ), Cluster: "c", Subject: "s", Type: typ, Sequence: fmt.Sprintf("%03d%017d", epoch, sequence),
+		}
+	}
+	inferred := func(r Record) Record { r.Inferred = true; return r }
+	for i, step := range []struct {
+		record Record
+		want   Verdict
+	}{
+		{at(0, 8, 8, Added), New},
+		{at(0, 9, 9, Modified), New},
+		{at(0, 108, 8, Added), Late},
+		{at(0, 109, 9, Modified), Repeated},
+		{at(0, 109, 9, Added), Repeated},        // of a snapshot
+		{inferred(at(0, 110, 8, Deleted)), New}, // the last state that was known is older
+		{inferred(at(0, 111, 8, Deleted)), Repeated},
+		{at(0, 112, 9, Added), New}, // selected again
+		{inferred(at(0, 113, 9, Deleted)), New},
+		{at(0, 114, 9, Added), New}, // and once more
+		{at(0, 115, 12, Deleted), New},
+		{inferred(at(0, 116, 9, Deleted)), Late},
+		{at(0, 214, 9, Added), Late},
+		{at(0, 215, 12, Deleted), Repeated},
+		{at(1, 5, 5, Added), New}, // after a restore of etcd
+	} {
+		if got := filter.Check(&step.record); got != step.want {
+			t.Errorf("%d, %s with %s: got %v, want %v", i, step.record.ID, step.record.Sequence, got, step.want)
 		}
 	}
 }

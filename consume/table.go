@@ -6,7 +6,8 @@ import (
 )
 
 // Table holds what exists: the latest record of each object that is not deleted. It takes the records of one stream, in the order
-// in which they arrive, from the first one on or from an `exporter snapshot` on.
+// in which they arrive, from the first one on or from an `exporter snapshot` on. Where several pipelines send to the stream, leave out
+// the marks of all but one ([Record.Pipeline]) whose filters pass whatever the others send.
 //
 // A Table is for one goroutine.
 type Table struct {
@@ -85,13 +86,13 @@ func (t *Table) applyChange(r *Record) Verdict {
 	}
 	before, known := t.gone.get(name)
 	if exists && place != "" {
-		before, known = e.record.Place(), true
+		before.place, known = e.record.Place(), true
 	}
-	if verdict := compare(before, place, known); verdict != New {
+	if verdict := compare(before.place, place, known); verdict != New {
 		return verdict
 	}
 	if place == "" || r.Type == Deleted {
-		t.gone.put(name, place)
+		t.gone.put(name, change{place: place})
 	}
 	if r.Type == Deleted {
 		delete(t.objects, r.Key())
@@ -139,6 +140,6 @@ func (t *Table) once(r *Record) Verdict {
 	if _, known := t.gone.get(r.ID); known {
 		return Repeated
 	}
-	t.gone.put(r.ID, "")
+	t.gone.put(r.ID, change{})
 	return New
 }
