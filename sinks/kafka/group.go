@@ -13,14 +13,23 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// choose returns the partition of r's message.
-func (s *Sink) choose(r *sinks.Record, ids []int) int {
+// choose returns the partitions that r goes to. A gap or a mark goes to all: each member of a consumer group has to have it, before or
+// behind the records of its partitions that it is about.
+func (s *Sink) choose(r *sinks.Record, ids []int) []int {
 	key, ok := s.keyOf(r)
-	if !ok {
-		return ids[int(s.turn.Add(1)-1)%len(ids)]
+	switch {
+	case notice(r):
+		return ids
+	case ok:
+		return []int{partitionOf(key, ids)}
+	default:
+		n := int(s.turn.Add(1)-1) % len(ids)
+		return ids[n : n+1]
 	}
-	return partitionOf(key, ids)
 }
+
+// notice reports whether r is a gap or a mark, and not about one object.
+func notice(r *sinks.Record) bool { return r.Fields.Type == "GAP" || r.Fields.Type == "SNAPSHOT" }
 
 // partitionOf is the choice of Java's client (BuiltInPartitioner.partitionForKey), so that other producers of the same
 // keys agree.
@@ -54,6 +63,7 @@ func (s *Sink) groups(ctx context.Context, batch []sinks.Record, errs []error) [
 	places := map[place]*group{}
 	var groups []*group
 	var missing error
+	notices := slices.ContainsFunc(batch, func(r sinks.Record) bool { return notice(&r) })
 	for i := range batch {
 		switch topic := found[topics[i]]; {
 		case errs[i] != nil:
@@ -62,15 +72,20 @@ func (s *Sink) groups(ctx context.Context, batch []sinks.Record, errs []error) [
 		case topic.err != nil:
 			errs[i], missing = topic.err, topic.err
 		default:
-			p := place{topics[i], s.choose(&batch[i], topic.ids)}
-			g := places[p]
-			if g == nil {
-				g = &group{sink: s, topic: p.topic, partition: p.partition, Split: sinks.Split{Batch: batch, Errs: errs}}
-				g.Fit, g.Request = g.fit, g.store
-				places[p] = g
-				groups = append(groups, g)
+			for _, id := range s.choose(&batch[i], topic.ids) {
+				p := place{topics[i], id}
+				g := places[p]
+				if g == nil {
+					g = &group{sink: s, topic: p.topic, partition: p.partition, Split: sinks.Split{Batch: batch, Errs: errs}}
+					if notices { // a record is in several groups
+						g.Errs = make([]error, len(batch))
+					}
+					g.Fit, g.Request = g.fit, g.store
+					places[p] = g
+					groups = append(groups, g)
+				}
+				g.records = append(g.records, i)
 			}
-			g.records = append(g.records, i)
 		}
 	}
 	if missing != nil {

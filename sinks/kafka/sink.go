@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -88,10 +89,16 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 
 	errs := make([]error, len(batch))
 	var wg sync.WaitGroup
-	for _, g := range s.groups(ctx, batch, errs) {
+	groups := s.groups(ctx, batch, errs)
+	for _, g := range groups {
 		wg.Go(func() { g.Send(ctx, g.records) })
 	}
 	wg.Wait()
+	for _, g := range groups {
+		for _, i := range g.records {
+			errs[i] = cmp.Or(errs[i], g.Errs[i])
+		}
+	}
 	return sinks.Result(errs)
 }
 
