@@ -9,9 +9,11 @@ import java.sql.SQLException;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
@@ -85,7 +87,11 @@ public class KafkaTable {
                     }
                 }
                 db.commit();
-                consumer.commitSync(); // once it is stored; what is not committed comes again
+                try {
+                    consumer.commitSync(); // once it is stored
+                } catch (CommitFailedException | RebalanceInProgressException e) { // another member has the partitions now
+                    System.err.println(e); // what is not committed comes again
+                }
             }
         }
     }

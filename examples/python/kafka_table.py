@@ -4,7 +4,7 @@ the database."""
 import argparse
 
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka_event
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 
 from store import Store
 
@@ -34,4 +34,7 @@ while True:
             arrivals.append((event, message.partition(), message.offset()))
     if arrivals:
         store.apply(arrivals)
-        consumer.commit(asynchronous=False)  # once it is stored; what is not committed comes again
+        try:
+            consumer.commit(asynchronous=False)  # once it is stored
+        except KafkaException as e:  # another member has the partitions now, or the broker is away
+            print(e, flush=True)  # what is not committed comes again

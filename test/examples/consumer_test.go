@@ -57,6 +57,14 @@ func newConsumer(t *testing.T, language, program string, args ...string) *consum
 	return c
 }
 
+// member is another one of its consumer group.
+func (c *consumer) member() *consumer {
+	other := *c
+	other.name += ", another member"
+	other.options.Log = filepath.Join(c.t.TempDir(), "log")
+	return &other
+}
+
 // Start starts it. With the test it is killed.
 func (c *consumer) Start() {
 	c.t.Helper()
