@@ -60,7 +60,7 @@ func newConsumer(t *testing.T, language, program string, args ...string) *consum
 // member is another one of its consumer group.
 func (c *consumer) member() *consumer {
 	other := *c
-	other.name += ", another member"
+	other.name += " (another member)"
 	other.options.Log = filepath.Join(c.t.TempDir(), "log")
 	return &other
 }

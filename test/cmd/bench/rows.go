@@ -33,6 +33,7 @@ func rows() []row {
 		{name: "peer-live", title: "the same, OpenTelemetry Collector", peer: true, run: peerLive},
 		{name: "latency", title: "from a raw watch to the sink, at several rates, linger 5 ms", run: latency},
 		{name: "idle", title: "100,000 known objects in 10 resources, nothing happens", run: idle},
+		{name: "snapshot", title: "a snapshot of 100,000 objects on demand, beside 200 changes/s, linger 5 ms", run: onDemand},
 		{name: "restart", title: "start with 100,000 known objects, 10 of them changed meanwhile", run: restart},
 		{name: "million", title: "start with a checkpoint of 1,000,000 known objects", run: million},
 		{name: "standby-million", title: "a standby copies 1,000,000 known objects, and takes over", run: standbyMillion},

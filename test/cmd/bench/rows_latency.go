@@ -116,16 +116,21 @@ func (l *lab) delays(ctx context.Context, f form, operations, rate int, start fu
 	if err := raw.wait(ctx, changes); err != nil {
 		return delays{}, 0, err
 	}
-	seen, arrived := raw.stop(), l.hook.arrivals()
+	d, err := between(raw.stop(), l.hook.arrivals(), changes)
+	return d, reached, err
+}
+
+// between compares when changes were visible with when they arrived.
+func between(seen, arrived map[uint64]time.Time, changes int) (delays, error) {
 	var behind []time.Duration
 	for version, at := range arrived {
 		if visible, ok := seen[version]; ok {
 			behind = append(behind, at.Sub(visible))
 		}
 	}
-	if len(behind) < changes {
-		return delays{}, 0, fmt.Errorf("only %d of %d changes were seen by both the raw watch and the sink", len(behind), changes)
+	if len(behind) < changes || changes == 0 {
+		return delays{}, fmt.Errorf("only %d of %d changes were seen by both the raw watch and the sink", len(behind), changes)
 	}
 	slices.Sort(behind)
-	return delays{p50: behind[len(behind)/2], p99: behind[len(behind)*99/100]}, reached, nil
+	return delays{p50: behind[len(behind)/2], p99: behind[len(behind)*99/100]}, nil
 }

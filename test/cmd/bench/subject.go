@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/kubeferry/kubeferry/test/internal/process"
@@ -53,11 +54,12 @@ type exporter struct {
 	resources []string
 	namespace string // empty: all
 	selector  string
-	pipelines int    // 1 if 0
-	stateless bool   // without a state directory
-	stateDir  string // instead of a fresh one
-	sink      string // instead of the webhook: a line of the configuration
-	procs     int    // GOMAXPROCS; 0 leaves it alone
+	events    []string // namespaces whose Events are a second source
+	pipelines int      // 1 if 0
+	stateless bool     // without a state directory
+	stateDir  string   // instead of a fresh one
+	sink      string   // instead of the webhook: a line of the configuration
+	procs     int      // GOMAXPROCS; 0 leaves it alone
 	replicas  *replicas
 }
 
@@ -106,6 +108,9 @@ func (e exporter) configuration(url string) []byte {
 	}
 	if e.selector != "" {
 		fmt.Fprintf(&b, "    labelSelector: %q\n", e.selector)
+	}
+	if len(e.events) > 0 {
+		fmt.Fprintf(&b, "  - {name: live, resources: [v1/events], namespaces: {include: [%s]}}\n", strings.Join(e.events, ", "))
 	}
 	fmt.Fprintf(&b, "pipelines:\n")
 	for n := range max(1, e.pipelines) {
