@@ -4,11 +4,15 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
+	"fmt"
 	"log"
 	"strings"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/binding/spec"
+	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubeferry/kubeferry/consume"
@@ -38,13 +42,18 @@ func main() {
 		fetches.EachError(func(_ string, _ int32, err error) { log.Print(err) }) // it tries again by itself
 		var arrivals []store.Arrival
 		fetches.EachRecord(func(m *kgo.Record) {
-			records, err := consume.Decode(header(m), m.Value)
+			if m.Value == nil {
+				return // a tombstone
+			}
+			e, err := decode(m)
 			if err != nil {
 				log.Fatal(err)
 			}
-			for _, r := range records { // none of a tombstone
-				arrivals = append(arrivals, store.Arrival{Record: r, Stream: int64(m.Partition), Position: m.Offset})
+			r, err := record(e)
+			if err != nil {
+				log.Fatal(err)
 			}
+			arrivals = append(arrivals, store.Arrival{Record: r, Stream: int64(m.Partition), Position: m.Offset})
 		})
 		if err := db.Apply(ctx, arrivals); err != nil {
 			log.Fatal(err)
@@ -56,13 +65,46 @@ func main() {
 	}
 }
 
-func header(m *kgo.Record) func(string) string {
-	return func(name string) string {
-		for _, h := range m.Headers {
-			if h.Key == name {
-				return string(h.Value)
-			}
+// decode reads an event as the Kafka protocol binding has it: all of it in the value, or its attributes in headers.
+func decode(m *kgo.Record) (event.Event, error) {
+	headers := map[string]string{}
+	for _, h := range m.Headers {
+		headers[h.Key] = string(h.Value)
+	}
+	e := event.New()
+	versions := spec.WithPrefix("ce_")
+	version := versions.Version(headers[versions.PrefixedSpecVersionName()])
+	if version == nil {
+		return e, json.Unmarshal(m.Value, &e)
+	}
+	e.Context, e.DataEncoded = version.NewContext(), m.Value
+	for name, value := range headers {
+		if err := version.SetAttribute(e.Context, name, value); err != nil {
+			return e, err
+		}
+	}
+	return e, e.Validate()
+}
+
+// record reads what kubeferry says in an event.
+func record(e event.Event) (consume.Record, error) {
+	attributes := map[string]any{
+		"ce_specversion": e.SpecVersion(), "ce_id": e.ID(), "ce_source": e.Source(), "ce_subject": e.Subject(), "ce_time": e.Time().Format(time.RFC3339Nano),
+	}
+	for name, value := range e.Extensions() {
+		attributes["ce_"+name] = value
+	}
+	records, err := consume.Decode(func(name string) string {
+		if value, ok := attributes[name]; ok {
+			return fmt.Sprint(value)
 		}
 		return ""
+	}, e.Data())
+	if err == nil && len(records) == 0 {
+		err = fmt.Errorf("event %s has no data", e.ID())
 	}
+	if err != nil {
+		return consume.Record{}, err
+	}
+	return records[0], nil
 }
