@@ -312,4 +312,24 @@ func TestAsyncAPIIsTrue(t *testing.T) {
 			t.Errorf("%s: %v of %d messages", r.name, seen, len(all))
 		}
 	}
+
+	list, err := client.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for language, format := range map[string]string{"go": "cloudevents-binary", "python": "cloudevents", "java": "cloudevents-binary"} {
+		t.Run("as in the README, in "+language, func(t *testing.T) {
+			c := newShown(t, language, broker.Addr(), "k8s-"+format)
+			c.Start()
+			eventually(t, c.name, func() error {
+				c.expectRunning()
+				rows, err := c.rows("SELECT count(*) FROM objects WHERE NOT deleted")
+				if err == nil && rows[0][0] != float64(len(list.Items)) {
+					err = fmt.Errorf("%v of %d objects", rows[0][0], len(list.Items))
+				}
+				return err
+			})
+			c.process.Kill()
+		})
+	}
 }

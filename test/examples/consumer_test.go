@@ -3,10 +3,13 @@ package examples_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/kubeferry/kubeferry/test/internal/exampleprograms"
@@ -52,6 +55,44 @@ func newConsumer(t *testing.T, language, program string, args ...string) *consum
 			c.options.Args = append(c.options.Args, arg)
 		case language != "java":
 			c.options.Args = append(c.options.Args, dash+arg)
+		}
+	}
+	return c
+}
+
+// newShown prepares the example that examples/README.md shows for a language, by the command that is there: only broker, topic, group and
+// database are others.
+func newShown(t *testing.T, language, broker, topic string) *consumer {
+	t.Helper()
+	root, _, command, err := exampleprograms.Shown(language)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	c := &consumer{t: t, name: command, db: filepath.Join(dir, "table.db")}
+	command = strings.NewReplacer("localhost:9092", broker, "k8s table ", topic+" "+language+" ", "k8s", topic, "table.db", c.db).Replace(command)
+	c.options = process.Options{Path: "sh", Args: []string{"-c", "exec " + command}, Dir: root, Log: filepath.Join(dir, "log")}
+	if language == "go" {
+		c.options.Env = []string{"GOFLAGS=-trimpath -buildvcs=false", "CGO_ENABLED=0"} // what the other tests have built is used again
+		return c
+	}
+	_, fetched, err := exampleprograms.Fetched(language)
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skipf("%s: %v", c.name, err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.options.Dir = dir
+	for _, from := range []string{root, fetched} { // the programs, and what the first command of the README has fetched
+		files, err := os.ReadDir(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if err := os.Symlink(filepath.Join(from, file.Name()), filepath.Join(dir, file.Name())); err != nil && !errors.Is(err, fs.ErrExist) {
+				t.Fatal(err)
+			}
 		}
 	}
 	return c

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/kubeferry/kubeferry/test/internal/assets"
@@ -51,67 +52,95 @@ func Prepare(ctx context.Context, log io.Writer) error {
 
 // Python returns a script of examples/python with an interpreter that has what it imports.
 func Python(script string) (Command, error) {
-	root, name, err := named("python", "requirements.txt")
-	if err != nil {
-		return Command{}, err
-	}
-	dir, err := cache.Find(name)
-	return Command{Path: filepath.Join(dir, "bin", "python"), Args: []string{filepath.Join(root, script)}, Dir: root}, err
+	root, dir, err := Fetched("python")
+	return Command{Path: filepath.Join(dir, ".venv", "bin", "python"), Args: []string{filepath.Join(root, script)}, Dir: root}, err
 }
 
 func preparePython(ctx context.Context, log io.Writer) error {
-	root, name, err := named("python", "requirements.txt")
-	if err != nil {
-		return err
-	}
-	_, err = cache.Dir(ctx, log, name, func(ctx context.Context, dir string) error {
-		fmt.Fprintf(log, "fetching what the examples in Python import\n")
-		if err := run(ctx, root, "python3", "-m", "venv", dir); err != nil {
-			return err
-		}
-		return run(ctx, root, filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet", "--no-input", "-r", "requirements.txt")
-	})
-	return err
+	return fetch(ctx, log, "python")
 }
 
 // Java returns the program of examples/java, run from its source.
 func Java() (Command, error) {
-	root, name, err := named("java", "pom.xml")
-	if err != nil {
-		return Command{}, err
-	}
-	dir, err := cache.Find(name)
+	root, dir, err := Fetched("java")
 	if err != nil {
 		return Command{}, err
 	}
 	java, err := exec.LookPath("java")
-	return Command{Path: java, Args: []string{"-Xmx256m", "-cp", filepath.Join(dir, "*"), filepath.Join(root, "KafkaTable.java")}, Dir: root}, err
+	libraries := filepath.Join(dir, "target", "dependency", "*")
+	return Command{Path: java, Args: []string{"-Xmx256m", "-cp", libraries, filepath.Join(root, "KafkaTable.java")}, Dir: root}, err
 }
 
 func prepareJava(ctx context.Context, log io.Writer) error {
-	root, name, err := named("java", "pom.xml")
-	if err != nil {
-		return err
-	}
 	if _, err := exec.LookPath("javac"); err != nil {
 		return fmt.Errorf("java without its compiler runs no source file: %w", err)
 	}
+	return fetch(ctx, log, "java")
+}
+
+// lists are the files that name what the examples import.
+var lists = map[string]string{"python": "requirements.txt", "java": "pom.xml"}
+
+// Shown returns the directory of the examples in a language, the command that examples/README.md shows first, which fetches what they
+// import, and the one that runs an example. Neither has the change of directory, nor a comment.
+func Shown(language string) (root, first, second string, err error) {
+	top, err := programs.Root()
+	if err != nil {
+		return "", "", "", err
+	}
+	page, err := os.ReadFile(filepath.Join(top, "examples", "README.md"))
+	if err != nil {
+		return "", "", "", err
+	}
+	commands := regexp.MustCompile(`(?m)^    cd ` + language + `(?: && (.*))?\n    (.*?)(?: +# .*)?$`).FindSubmatch(page)
+	if commands == nil {
+		return "", "", "", fmt.Errorf("examples/README.md has no commands for %s", language)
+	}
+	return filepath.Join(top, "examples", language), string(commands[1]), string(commands[2]), nil
+}
+
+// fetch runs the first command in the cache, beside a copy of the list of what the examples import.
+func fetch(ctx context.Context, log io.Writer, language string) error {
+	root, name, err := named(language)
+	if err != nil {
+		return err
+	}
 	_, err = cache.Dir(ctx, log, name, func(ctx context.Context, dir string) error {
-		fmt.Fprintf(log, "fetching what the example in Java imports\n")
-		return run(ctx, root, "mvn", "--quiet", "--batch-mode", "dependency:copy-dependencies", "-DoutputDirectory="+dir)
+		fmt.Fprintf(log, "fetching what the examples in %s import\n", language)
+		_, first, _, err := Shown(language)
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(root, lists[language]))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, lists[language]), text, 0o600); err != nil {
+			return err
+		}
+		return run(ctx, dir, "sh", "-c", first)
 	})
 	return err
 }
 
-// named returns the directory of the examples in a language, and the name of what they import in the cache.
-func named(language, list string) (root, name string, err error) {
-	top, err := programs.Root()
+// Fetched returns the directory of the examples in a language, and the one of the cache in which their first command has run.
+func Fetched(language string) (root, dir string, err error) {
+	root, name, err := named(language)
 	if err != nil {
 		return "", "", err
 	}
-	root = filepath.Join(top, "examples", language)
-	text, err := os.ReadFile(filepath.Join(root, list))
-	digest := sha256.Sum256(text)
+	dir, err = cache.Find(name)
+	return root, dir, err
+}
+
+// named returns the directory of the examples in a language, and the name of what they import in the cache.
+func named(language string) (root, name string, err error) {
+	root, first, _, err := Shown(language)
+	if err != nil {
+		return "", "", err
+	}
+	text, err := os.ReadFile(filepath.Join(root, lists[language]))
+	digest := sha256.Sum256(append(text, first...))
 	return root, "examples-" + language + "/" + hex.EncodeToString(digest[:])[:12], err
 }
 
