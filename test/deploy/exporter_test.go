@@ -32,7 +32,7 @@ type exporter struct {
 }
 
 func TestMain(m *testing.M) {
-	assets.Must(controlplane.Prepare, programs.Exporter().Build, programs.Kubectl().Build, programs.Helm().Build, release.Prepare)
+	assets.Must(controlplane.Prepare, programs.Exporter().Build, programs.Kubectl().Build, programs.Helm().Build, programs.DownloadCRDs, release.Prepare)
 	os.Exit(m.Run())
 }
 

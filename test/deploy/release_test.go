@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -89,7 +90,8 @@ func TestRelease(t *testing.T) {
 	arrive(hook, configMaps)
 
 	// A release of the same name in another namespace, applied as strictly as the API server can.
-	other := renderChart(t, "kubeferry", "other", values("[v1/configmaps]", "hook", second.URL()))
+	installMonitoring(t, plane)
+	other := renderChart(t, "kubeferry", "other", values("[v1/configmaps]", "hook", second.URL())+"podMonitor: {enabled: true}\nprometheusRule: {enabled: true}\n")
 	if err := other.apply(t.Context(), plane.Config()); err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +158,40 @@ func TestRelease(t *testing.T) {
 		t.Errorf("%v, the ClusterRoles that are left: %v", err, roles)
 	}
 	arrive(second, configMaps)
+}
+
+// installMonitoring installs the CustomResourceDefinitions of PodMonitor and PrometheusRule, as the Prometheus Operator brings them.
+func installMonitoring(t *testing.T, plane *controlplane.ControlPlane) {
+	t.Helper()
+	crds, err := programs.MonitoringCRDs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl, err := programs.Kubectl().Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) error {
+		cmd := exec.CommandContext(t.Context(), kubectl, append(args, "--kubeconfig", plane.KubeconfigFile(), "--cache-dir", t.TempDir())...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
+	}
+	file := func(plural string) string { return filepath.Join(crds, "monitoring.coreos.com_"+plural+".yaml") }
+	if err := run("apply", "--server-side", "-f", file("podmonitors"), "-f", file("prometheusrules")); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // they are established a little before they are served
+		err := run("get", "podmonitors.monitoring.coreos.com,prometheusrules.monitoring.coreos.com", "--all-namespaces")
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // configOf is the name of the ConfigMap that a Pod mounts.

@@ -5,6 +5,7 @@ package programs
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,6 +60,28 @@ func Example(name string) Program {
 // Helm is the command line of the Helm project.
 func Helm() Program {
 	return Program{name: "helm", module: "test/deploy/assets/helm", pkg: "helm.sh/helm/v4/cmd/helm"}
+}
+
+// MonitoringCRDs returns the directory with the CustomResourceDefinitions of the Prometheus Operator. It downloads them once.
+func MonitoringCRDs(ctx context.Context) (dir string, err error) {
+	const module = "github.com/prometheus-operator/prometheus-operator"
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	out, err := goCommand(ctx, filepath.Join(root, "test", "deploy", "assets", "prometheus-operator"), []string{"GOFLAGS="}, "mod", "download", "-json", module)
+	if err != nil {
+		return "", err
+	}
+	var downloaded struct{ Dir string }
+	err = json.Unmarshal([]byte(out), &downloaded)
+	return filepath.Join(downloaded.Dir, "example", "prometheus-operator-crd"), err
+}
+
+// DownloadCRDs is MonitoringCRDs before any test.
+func DownloadCRDs(ctx context.Context, _ io.Writer) error {
+	_, err := MonitoringCRDs(ctx)
+	return err
 }
 
 // Path returns the path of the program. It fails if the program was not built.
