@@ -50,15 +50,30 @@ func TestDocs(t *testing.T) {
 		}
 		for n, part := range strings.Split(read(t, filepath.Join(root, name)), "](") {
 			target, _, _ := strings.Cut(part, ")")
-			target, _, _ = strings.Cut(target, "#")
 			if n == 0 || strings.HasPrefix(target, "https://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(root, filepath.Dir(name), target)); err != nil {
+			target, heading, _ := strings.Cut(target, "#")
+			file := filepath.Join(root, filepath.Dir(name), target)
+			if target == "" {
+				file = filepath.Join(root, name)
+			}
+			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s points to %s: %v", name, target, err)
+			} else if heading != "" && !slices.Contains(headings(read(t, file)), heading) {
+				t.Errorf("%s points to %s, which has no heading %q", name, target, heading)
 			}
 		}
 	}
+}
+
+// headings returns the headings of a page, as links to them are written.
+func headings(page string) (links []string) {
+	for _, found := range regexp.MustCompile("(?m)^#+ (.*)$").FindAllStringSubmatch(page, -1) {
+		text := regexp.MustCompile(`[^a-z0-9_ -]`).ReplaceAllString(strings.ToLower(found[1]), "")
+		links = append(links, strings.ReplaceAll(text, " ", "-"))
+	}
+	return links
 }
 
 // TestAlertsPage: docs/operations.md lists the rules of deploy/chart/files/alerts.yaml.
