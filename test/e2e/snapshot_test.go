@@ -114,6 +114,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	if code != 1 || !strings.Contains(output, "a snapshot is under way") || !strings.Contains(output, "left") {
 		t.Errorf("a second one: exit code %d and\n%s", code, output)
 	}
+	newNamespace(t, "snapshots-later") // so that the version of what follows is beyond the sequence with which p came back
 	objects.Patch("a", data("2"))
 	e.Stop()
 	if first := <-ended; first.code != 1 || !strings.Contains(first.output, "begins anew") {
