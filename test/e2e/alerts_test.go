@@ -78,7 +78,7 @@ shutdown: {grace: 1s}
 deadLetters: {maxBytes: 16Mi}
 sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
 pipelines:
-  - {name: down, sink: down, filters: [{expr: 'object.metadata.name != "bad"'}], backlog: {maxBytes: 64Ki, maxDiskBytes: 1Mi}}
+  - {name: down, sink: down, filters: [{expr: 'object.metadata.name != "bad"'}], backlog: {maxBytes: 256Ki, maxDiskBytes: 1Mi}}
   - {name: picky, sink: picky, filters: [{expr: 'object.metadata.name == "bad" && object.data.missing == ""'}]}
 sinks:
   - {name: down, webhook: {url: %q}}
