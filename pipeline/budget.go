@@ -34,8 +34,9 @@ const (
 	// maxAhead is how far, in bytes, a snapshot is read ahead of its delivery. Reading faster
 	// only costs memory and log writes: the API server keeps what is not read.
 	maxAhead = 4 << 20
-	// maxBeside is the same for a snapshot beside live changes: they are delivered behind what was read.
-	maxBeside = 256 << 10
+	// maxBeside is the same for a snapshot beside live changes. More of it would take the CPU time that their delivery needs:
+	// docs/performance.md.
+	maxBeside = 64 << 10
 	// paceTimeout is how long a snapshot waits for a quarter of that to be delivered, and less in proportion where a backlog
 	// has less memory. A sink that takes longer, or stands still, would hold up the other pipelines of the source, and the
 	// changes behind the snapshot.
@@ -67,7 +68,7 @@ func (p *Pipeline) pace(ctx context.Context) {
 func (p *Pipeline) ahead() int64 { return min(maxAhead, p.options.MaxBytes/2) }
 
 // beside is how far a snapshot beside live changes is read ahead in this pipeline.
-func (p *Pipeline) beside() int64 { return min(maxBeside, p.options.MaxBytes/4) }
+func (p *Pipeline) beside() int64 { return min(maxBeside, p.options.MaxBytes/2) }
 
 // awaitFreed waits until memory may have been released, and returns false if ctx ends first. p.mu is held, but not
 // during the wait.

@@ -64,7 +64,7 @@ func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket,
 func (p *Pipeline) Room(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.budget.queue) > 0 || p.log.behind > 0 || p.budget.memory > p.beside()*3/4 {
+	for len(p.budget.queue) > 0 || p.log.behind > 0 || p.budget.memory > min(p.beside()*3/4, p.options.MaxBytes/4) {
 		if !p.awaitFreed(ctx) {
 			return context.Cause(ctx)
 		}

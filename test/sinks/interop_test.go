@@ -89,11 +89,12 @@ func testKafkaInterop(t *testing.T, broker *kafkaServer) {
 	t.Helper()
 	for _, format := range interopFormats {
 		topic := "interop-" + string(format)
-		broker.CreateTopic(topic, 3)
+		const partitions = 3
+		broker.CreateTopic(topic, partitions)
 		config := kafkaConfig(topic, broker.Addr())
 		config.Tombstones = true
 		cases := sendEvents(t, config, format)
-		n := len(cases) + 2 // a gap, and the tombstone of the DELETED
+		n := len(cases) + partitions + 1 // a gap in each, and the tombstone of the DELETED
 
 		for client, read := range map[string]func() ([]kafkatest.Record, error){
 			"franz-go":         func() ([]kafkatest.Record, error) { return broker.ReadAll(within(t, 30*time.Second), topic) },
