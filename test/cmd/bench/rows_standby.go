@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -46,41 +47,130 @@ func (l *lab) newReplicas(ctx context.Context, namespace string) (*replicas, err
 	return r, controlplane.WriteKubeconfig(r.kubeconfig, account)
 }
 
+// withStandby starts a leader, and a standby beside it once it is ready. stop ends the standby.
+type withStandby struct {
+	l       *lab
+	e       exporter
+	standby *subject
+	before  usage // of the standby once it is in sync
+}
+
+func (s *withStandby) start(ctx context.Context, e exporter, namespace string) (leader *subject, err error) {
+	if e.replicas, err = s.l.newReplicas(ctx, namespace); err != nil {
+		return nil, err
+	}
+	s.e = e
+	return s.l.startExporter(e)
+}
+
+func (s *withStandby) ready(ctx context.Context, leader *subject) (err error) {
+	if err := leader.waitReady(ctx); err != nil {
+		return err
+	}
+	if s.standby, err = s.l.startExporter(s.e); err != nil {
+		return err
+	}
+	if err := s.standby.waitReady(ctx); err != nil { // in sync
+		return err
+	}
+	s.before, err = s.standby.usage()
+	return err
+}
+
+func (s *withStandby) stop() {
+	if s.standby != nil {
+		s.standby.stop()
+	}
+}
+
 // liveStandby runs a leader with one standby beside a load.
 func (l *lab) liveStandby(ctx context.Context, operations int) (leader, standby sample, err error) {
-	var second *subject
-	var before usage
-	defer func() {
-		if second != nil {
-			second.stop()
-		}
-	}()
-	var e exporter
+	s := withStandby{l: l}
+	defer s.stop()
 	leader, err = l.follow(ctx, cloudEvents, operations, func(w writing) (*subject, error) {
-		e = w.exporter()
-		var err error
-		if e.replicas, err = l.newReplicas(ctx, w.namespace); err != nil {
-			return nil, err
-		}
-		return l.startExporter(e)
-	}, func(ctx context.Context, s *subject) (err error) {
-		if err := s.waitReady(ctx); err != nil {
-			return err
-		}
-		if second, err = l.startExporter(e); err != nil {
-			return err
-		}
-		if err := second.waitReady(ctx); err != nil { // in sync
-			return err
-		}
-		before, err = second.usage()
-		return err
-	})
+		return s.start(ctx, w.exporter(), w.namespace)
+	}, s.ready)
 	if err != nil {
 		return leader, standby, err
 	}
-	standby, err = second.sample(ctx, tally{records: leader.Records}, before)
+	standby, err = s.standby.sample(ctx, tally{records: leader.Records}, s.before)
 	return leader, standby, err
+}
+
+// standbyBacklog has a leader deliver what exists while a standby joins and copies all of it.
+func standbyBacklog(ctx context.Context, l *lab) ([]check, error) {
+	n, err := l.loadEvents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	with := side{name: "leader", run: func(ctx context.Context) (sample, error) {
+		l.runs++
+		namespace := fmt.Sprintf("standby-%d", l.runs)
+		if err := l.namespace(ctx, namespace); err != nil {
+			return sample{}, err
+		}
+		s := withStandby{l: l}
+		defer s.stop()
+		return l.backlog(ctx, cloudEvents, n, func() (*subject, error) {
+			leader, err := s.start(ctx, events(), namespace)
+			if err != nil {
+				return nil, err
+			}
+			for err = errors.New("none"); err != nil && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+				_, err = leader.logged(`"msg":"leading"`) // before the other one can
+			}
+			s.standby, err = l.startExporter(s.e)
+			return leader, err
+		})
+	}}
+	of, err := l.paired(ctx, l.exporterSide("alone", n, events()), with)
+	if err != nil {
+		return nil, err
+	}
+	named := of.named("alone", "leader")
+	return []check{
+		named.against("CPU per object, µs", cpuEach, atMost(1.1, "≤ 1.1 × alone")),
+		named.against("peak RSS, MiB", peak, nil),
+	}, nil
+}
+
+// standbyLatency compares how long changes take to the sink, alone and with a standby.
+func standbyLatency(ctx context.Context, l *lab) ([]check, error) {
+	var checks []check
+	for _, rate := range []int{200, 500} {
+		l.say("    at %d/s", rate)
+		alone := func() (delays, float64, error) {
+			return l.delays(ctx, cloudEvents, l.scaled(rate*10), rate, func(w writing) (*subject, error) { return l.startExporter(w.exporter()) }, exporterWatches)
+		}
+		with := func() (delays, float64, error) {
+			s := withStandby{l: l}
+			defer s.stop()
+			return l.delays(ctx, cloudEvents, l.scaled(rate*10), rate, func(w writing) (*subject, error) {
+				return s.start(ctx, w.exporter(), w.namespace)
+			}, s.ready)
+		}
+		var p99 [2][]float64
+		var longer []float64
+		for n := range l.pairs {
+			for turn := range 2 {
+				which := (n + turn) % 2
+				d, reached, err := []func() (delays, float64, error){alone, with}[which]()
+				if err != nil {
+					return nil, err
+				}
+				l.say("    %-10s p50 %5.1f ms, p99 %5.1f ms at %.0f/s", [2]string{"alone", "leader"}[which], millis(d.p50), millis(d.p99), reached)
+				p99[which] = append(p99[which], millis(d.p99))
+			}
+			longer = append(longer, p99[1][n]-p99[0][n])
+		}
+		c := check{
+			What: fmt.Sprintf("at %d/s, p99, ms", rate), Base: "alone " + number(median(p99[0])), Value: "leader " + number(median(p99[1])),
+			Ratio: fmt.Sprintf("%+.1f", median(longer)),
+		}
+		c.Target, c.Outcome = atMost(2, "≤ alone + 2").judge(median(longer))
+		checks = append(checks, c)
+	}
+	return checks, nil
 }
 
 func standbyLive(ctx context.Context, l *lab) ([]check, error) {
