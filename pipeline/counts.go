@@ -33,7 +33,7 @@ type Counts struct {
 	snapshots map[string]snapshotCount
 }
 
-// snapshotCount counts the records of snapshots of one watch, marks included.
+// snapshotCount counts the records of snapshots of one watch, marks included, and those that the last run left.
 type snapshotCount struct {
 	waiting int
 	died    bool // since the last one started
@@ -50,18 +50,19 @@ func (c *Counts) take(i *item) {
 	c.Waiting++
 }
 
-// countSnapshot counts an item, if it is of a snapshot, as taken or, with -1, as settled.
+// countSnapshot counts an item, if it is of a snapshot or of the last run, as taken or, with -1, as settled.
 func (c *Counts) countSnapshot(i *item, more int, died bool) {
-	switch {
-	case i.mark != nil, i.delta != nil && i.delta.Snapshot:
-		s := c.snapshots[i.watch]
-		if i.mark != nil && i.mark.Phase == delta.Started && more > 0 {
-			s.died, s.refused = false, false
-		}
-		s.waiting += more
-		s.died = s.died || died
-		c.snapshots[i.watch] = s
+	ofSnapshot := i.mark != nil || i.delta != nil && i.delta.Snapshot
+	if !ofSnapshot && !i.restored {
+		return
 	}
+	s := c.snapshots[i.watch]
+	if i.mark != nil && i.mark.Phase == delta.Started && more > 0 {
+		s.died, s.refused = false, false
+	}
+	s.waiting += more
+	s.died = s.died || died && ofSnapshot
+	c.snapshots[i.watch] = s
 }
 
 // spoilSnapshot makes the snapshot of a watch count as incomplete.
@@ -94,6 +95,7 @@ func (c *Counts) settle(i *item, deadReason string) {
 
 // restored corrects the counts for an entry of the log of the last run, once it is read: all of them count as deltas before.
 func (c *Counts) restored(i *item) {
+	i.restored = true
 	c.countSnapshot(i, 1, false)
 	if i.notice() {
 		c.Restored--

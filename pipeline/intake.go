@@ -123,8 +123,9 @@ func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
 	return Ticket{item: i}, len(p.budget.queue) == 0 && p.tryReserve(i)
 }
 
-// Settled waits until all records of snapshots of a watch are settled, marks included, and reports whether one of them went to the
-// dead letter or past its mark since the last snapshot started. It returns an error only when ctx ends first.
+// Settled waits until all records of snapshots of a watch are settled, marks included, and all that the last run left of it. It
+// reports whether a record of a snapshot went to the dead letter or past its mark since the last one started. It returns an error
+// only when ctx ends first.
 func (p *Pipeline) Settled(ctx context.Context, watch string) (died bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -35,6 +35,8 @@ type item struct {
 	// seq is the item's number in the log, and logged is set once a commit has captured it.
 	seq    uint64
 	logged bool
+	// restored is set on what the last run left.
+	restored bool
 	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
 	buffered bool
 

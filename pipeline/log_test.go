@@ -278,8 +278,32 @@ func TestRestartDeliversTheLogFirst(t *testing.T) {
 	mustTake(t, p, change(t, "o0", total+1))
 	stopCommits := b.every(p)
 	defer stopCommits()
+	former := make(chan error, 1)
+	go func() {
+		_, err := p.Settled(context.Background(), "w")
+		former <- err
+		close(former)
+	}()
+	sink.set(func(_ int, batch []sinks.Record) error { // it takes all but the last one of the last run, and what follows that
+		errs := make([]error, len(batch))
+		for n, r := range batch {
+			if r.ID == "c/uid-o0/60/MODIFIED" || r.ID == "c/uid-o0/61/MODIFIED" {
+				errs[n] = errDown
+			}
+		}
+		return &sinks.BatchError{Errs: errs}
+	})
+	eventually(t, "the others", func() bool { return len(sink.storedIDs()) >= total })
+	select {
+	case <-former:
+		t.Error("the last run's records are not settled")
+	default:
+	}
 	sink.set(nil)
 	settled(t, p, b)
+	if err := <-former; err != nil {
+		t.Error(err)
+	}
 	if s := p.Stats(); s.Restored != total || s.Received != 1 || s.Delivered != total+1 || s.GapsSettled != 1 {
 		t.Errorf("got %+v", s)
 	}

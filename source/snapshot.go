@@ -89,7 +89,7 @@ func (w *watcher) unclaim(n int) {
 // runSnapshot sends a snapshot to its end, or until ctx ends.
 func (w *watcher) runSnapshot(ctx context.Context, n int) {
 	defer w.unclaim(n)
-	if w.secureRequest(ctx, n) != nil || w.beginSnapshot(ctx, n) != nil {
+	if w.secureRequest(ctx, n) != nil || w.awaitFormer(ctx, n) != nil || w.beginSnapshot(ctx, n) != nil {
 		return // ctx has ended
 	}
 	page := metav1.ListOptions{Limit: pageSize} // of the newest state: an older one may lack a change that the watch has brought
@@ -123,6 +123,19 @@ func (w *watcher) secureRequest(ctx context.Context, n int) error {
 		return nil
 	}
 	return w.handler.Commit(ctx)
+}
+
+// awaitFormer waits, before a snapshot begins, until what the last run left is settled. Filters that were edited since may not let it
+// pass: behind the first mark it would count as what exists.
+func (w *watcher) awaitFormer(ctx context.Context, n int) error {
+	w.mu.Lock()
+	begun := w.state.Snapshots[w.options.Pipelines[n]].ID != ""
+	w.mu.Unlock()
+	if begun {
+		return nil
+	}
+	_, err := w.handler.Recipient(n).Settled(ctx, w.id)
+	return err
 }
 
 // beginFirstSnapshots begins the snapshots of a watch without a position, whose objects are sent as they are read.

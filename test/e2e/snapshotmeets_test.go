@@ -1,0 +1,292 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/consume"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
+)
+
+// tableKeeper receives webhooks and keeps a table, as docs/consumers.md has it. It takes so many records, and is not available then.
+type tableKeeper struct {
+	tb  testing.TB
+	url string
+
+	mu    sync.Mutex // guards what follows
+	room  int
+	late  int // how many requests with an object whose name begins with `again` it refuses
+	table *consume.Table
+	got   []consume.Record
+}
+
+const unlimited = 1 << 30
+
+func startTableKeeper(tb testing.TB) *tableKeeper {
+	tb.Helper()
+	hook := webhooktest.Start(tb)
+	k := &tableKeeper{tb: tb, url: hook.URL(), room: unlimited, table: consume.NewTable(1000)}
+	hook.Use(k.receive)
+	return k
+}
+
+func (k *tableKeeper) receive(r *webhooktest.Request) webhooktest.Answer {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	records, err := consume.Decode(r.Header.Get, r.Body)
+	if err != nil {
+		k.tb.Errorf("%s: %v", r.Body, err)
+	}
+	if k.room < len(records) {
+		return webhooktest.Answer{Status: http.StatusServiceUnavailable}
+	}
+	again := func(r consume.Record) bool { return strings.HasPrefix(path.Base(r.Subject), "again") }
+	if k.late > 0 && slices.ContainsFunc(records, again) {
+		k.late--
+		return webhooktest.Answer{Status: http.StatusInternalServerError}
+	}
+	k.room -= len(records)
+	for _, record := range records {
+		switch verdict, _ := k.table.Apply(&record); {
+		case verdict == consume.Late:
+			k.tb.Errorf("out of order: %s %s", record.Type, record.ID)
+		case record.Type == consume.Gap:
+			k.tb.Errorf("a gap: %+v", record)
+		}
+		k.got = append(k.got, record)
+	}
+	return webhooktest.Answer{Status: http.StatusOK}
+}
+
+// Take lets it take n records from now on.
+func (k *tableKeeper) Take(n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.room = n
+}
+
+// Late lets it take any number, but the objects whose names begin with `again` only after so many refusals.
+func (k *tableKeeper) Late(refusals int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.room, k.late = unlimited, refusals
+}
+
+// Full waits until it has taken what it may.
+func (k *tableKeeper) Full() {
+	k.tb.Helper()
+	eventually(k.tb, wide, "the snapshot is under way", func() error {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.room > 0 {
+			return fmt.Errorf("%d records are left to take", k.room)
+		}
+		return nil
+	})
+}
+
+// Snapshots waits for a number of snapshots, of which the last is complete, and compares their counts with what stands between their
+// marks. It returns whether each was completed.
+func (k *tableKeeper) Snapshots(n int) (completed []bool) {
+	k.tb.Helper()
+	eventually(k.tb, wide, fmt.Sprintf("%d snapshots", n), func() error {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		completed = nil
+		var id string
+		var objects map[string]bool
+		for _, r := range k.got {
+			switch {
+			case r.Phase == consume.Started && r.SnapshotID != id:
+				id, objects, completed = r.SnapshotID, map[string]bool{}, append(completed, false)
+			case r.Phase == consume.Completed:
+				if r.SnapshotID != id || !r.Complete || len(objects) != int(r.Count) { //nolint:gosec // of few objects
+					k.tb.Errorf("%d objects since the first mark of %s: got %+v", len(objects), id, r)
+				}
+				completed[len(completed)-1] = true
+			case r.Snapshot && objects != nil:
+				objects[r.ID] = true
+			}
+		}
+		if len(completed) != n || !completed[n-1] {
+			return fmt.Errorf("got %v", completed)
+		}
+		return nil
+	})
+	return completed
+}
+
+// Equals waits until the table has the ConfigMaps of a namespace that a pipeline selects, and no others.
+func (k *tableKeeper) Equals(config *rest.Config, namespace string, selected func(name string) bool) {
+	k.tb.Helper()
+	list, err := objectsIn(k.tb, config, configMaps, namespace).client.List(k.tb.Context(), metav1.ListOptions{})
+	if err != nil {
+		k.tb.Fatal(err)
+	}
+	var want []string
+	for _, item := range list.Items {
+		if selected(item.GetName()) {
+			want = append(want, fmt.Sprintf("%s %s %s", item.GetName(), item.GetUID(), item.GetResourceVersion()))
+		}
+	}
+	slices.Sort(want)
+	eventually(k.tb, wide, "the table equals what exists", func() error {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		var got []string
+		for _, r := range k.table.All() {
+			got = append(got, fmt.Sprintf("%s %s %s", path.Base(r.Subject), r.UID(), r.ResourceVersion()))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("\n got %q\nwant %q", got, want)
+		}
+		return nil
+	})
+}
+
+// requestSnapshot runs `exporter snapshot` and returns its end.
+func requestSnapshot(t *testing.T, file string) (wait func(code int, want string)) {
+	type end struct {
+		output string
+		code   int
+	}
+	ended := make(chan end, 1)
+	go func() {
+		output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
+		ended <- end{output, code}
+	}()
+	return func(code int, want string) {
+		t.Helper()
+		if got := <-ended; got.code != code || !strings.Contains(got.output, want) {
+			t.Errorf("exit code %d and\n%s\nwant %d and %q", got.code, got.output, code, want)
+		}
+	}
+}
+
+// large are objects that fill what a snapshot is read ahead: it stands before some of them while its receiver takes nothing.
+type large struct {
+	*objects
+	names []string
+}
+
+func createLarge(t *testing.T, namespace string) large {
+	t.Helper()
+	l := large{objects: objectsIn(t, plane(t).Config(), configMaps, namespace)}
+	for n := range 16 {
+		l.names = append(l.names, fmt.Sprintf("%s-%02d", []string{"changed", "deleted", "again", "same"}[n%4], n))
+	}
+	for _, name := range l.names {
+		l.Create(name, data(noise(32<<10)))
+	}
+	return l
+}
+
+// Change changes some, deletes some, makes some again under the same name, and makes one more.
+func (l large) Change(another string) {
+	l.tb.Helper()
+	for _, name := range l.names {
+		switch what, _, _ := strings.Cut(name, "-"); what {
+		case "changed":
+			l.Patch(name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": another}}})
+		case "deleted":
+			l.Delete(name)
+		case "again":
+			l.Delete(name)
+			l.Create(name, data(another))
+		}
+	}
+	l.Create(another, data(another))
+}
+
+// TestSnapshotMeetsChanges has objects changed, deleted and made again while a snapshot on demand waits for its receiver: it is
+// complete, and no object's records are out of order. In the next one the exporter stops, and starts with another filter: it begins
+// anew with what that one selects, behind what waited when it stopped.
+func TestSnapshotMeetsChanges(t *testing.T) {
+	beside(t)
+	namespace := newNamespace(t, "snapshot-meets")
+	large := createLarge(t, namespace)
+	keeper, other, dir := startTableKeeper(t), webhooktest.Start(t), t.TempDir()
+	text := func(filter string) string {
+		return fmt.Sprintf(`
+stateDir: %q
+shutdown: {grace: 1s}
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: hook, filters: [{expr: '%s'}]}, {name: q, sink: other}]
+sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
+`, dir, namespace, filter, keeper.url, other.URL())
+	}
+	config := text("true")
+	file := writeConfig(t, t.TempDir(), config)
+	all := func(string) bool { return true }
+
+	e := startExporter(t, plane(t).KubeconfigFile(), config)
+	keeper.Snapshots(1)
+	keeper.Take(3)
+	end := requestSnapshot(t, file)
+	keeper.Full()
+	large.Change("new")
+	wait(t, hookReader(t, other, cloudEvents), "new", oracle.Added)
+	output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
+	if code != 1 || !strings.Contains(output, "a snapshot is under way") || !strings.Contains(output, " left") || strings.Contains(output, " 0 left") {
+		t.Errorf("a second one: exit code %d and\n%s", code, output)
+	}
+	keeper.Take(unlimited)
+	end(0, "complete")
+	keeper.Snapshots(2)
+	keeper.Equals(plane(t).Config(), namespace, all)
+
+	keeper.Take(3)
+	end = requestSnapshot(t, file)
+	keeper.Full()
+	e.Stop()
+	end(1, "begins anew")
+	keeper.Late(5)
+	startExporter(t, plane(t).KubeconfigFile(), text(`!object.metadata.name.startsWith("again")`))
+	if completed := keeper.Snapshots(4); completed[2] {
+		t.Error("the snapshot that the edit interrupted is completed")
+	}
+	keeper.Equals(plane(t).Config(), namespace, func(name string) bool { return !strings.HasPrefix(name, "again") })
+}
+
+// TestSnapshotOutlivesItsLeader kills the leader in a snapshot on demand, and changes objects before and after: the next leader begins
+// it anew, under another id, and it is complete.
+func TestSnapshotOutlivesItsLeader(t *testing.T) {
+	beside(t)
+	namespace := newNamespace(t, "snapshot-leader")
+	large := createLarge(t, namespace)
+	keeper := startTableKeeper(t)
+	r := newReplicas(t, namespace, hookConfig("[v1/configmaps]", "{include: ["+namespace+"]}", keeper.url))
+	r.Start()
+	r.Leader()
+	r.Start()
+	leader, _ := r.WaitInSync()
+	keeper.Snapshots(1)
+
+	keeper.Take(3)
+	end := requestSnapshot(t, writeConfig(t, t.TempDir(), fmt.Sprintf("stateDir: %q\n", leader.dir)+r.config))
+	keeper.Full()
+	large.Change("before")
+	leader.Kill()
+	r.Remove(leader)
+	end(1, "begins anew")
+	for _, name := range []string{"same-03", "again-02"} {
+		large.Delete(name)
+	}
+	large.Create("again-02", data("after"))
+	keeper.Take(unlimited)
+	r.Leader()
+	if completed := keeper.Snapshots(3); completed[1] {
+		t.Error("the snapshot of the killed leader is completed")
+	}
+	keeper.Equals(plane(t).Config(), namespace, func(string) bool { return true })
+}
