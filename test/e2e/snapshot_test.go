@@ -95,15 +95,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 
 	// On demand, while the receiver takes nothing: a second one is refused.
 	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
-	type end struct {
-		output string
-		code   int
-	}
-	ended := make(chan end, 1)
-	go func() {
-		output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
-		ended <- end{output, code}
-	}()
+	end := requestSnapshot(t, file)
 	eventually(t, wide, "the snapshot begins", func() error {
 		if _, body := e.Get("/status"); !strings.Contains(body, `"gapsWaiting": 1`) {
 			return fmt.Errorf("got %s", body)
@@ -117,9 +109,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	newNamespace(t, "snapshots-later") // so that the version of what follows is beyond the sequence with which p came back
 	objects.Patch("a", data("2"))
 	e.Stop()
-	if first := <-ended; first.code != 1 || !strings.Contains(first.output, "begins anew") {
-		t.Errorf("after the stop: exit code %d and\n%s", first.code, first.output)
-	}
+	end(1, "begins anew")
 	hook.Use(webhooktest.Accept())
 	e = startExporter(t, plane(t).KubeconfigFile(), both)
 	eventually(t, wide, "the snapshot that begins anew", func() error {

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/consume"
+	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
@@ -27,6 +27,7 @@ type tableKeeper struct {
 	late  int // how many requests with an object whose name begins with `again` it refuses
 	table *consume.Table
 	got   []consume.Record
+	gaps  []consume.Record
 }
 
 const unlimited = 1 << 30
@@ -56,11 +57,11 @@ func (k *tableKeeper) receive(r *webhooktest.Request) webhooktest.Answer {
 	}
 	k.room -= len(records)
 	for _, record := range records {
-		switch verdict, _ := k.table.Apply(&record); {
-		case verdict == consume.Late:
+		if verdict, _ := k.table.Apply(&record); verdict == consume.Late {
 			k.tb.Errorf("out of order: %s %s", record.Type, record.ID)
-		case record.Type == consume.Gap:
-			k.tb.Errorf("a gap: %+v", record)
+		}
+		if record.Type == consume.Gap {
+			k.gaps = append(k.gaps, record)
 		}
 		k.got = append(k.got, record)
 	}
@@ -94,6 +95,25 @@ func (k *tableKeeper) Full() {
 	})
 }
 
+// Gaps returns the gap records so far.
+func (k *tableKeeper) Gaps() []consume.Record {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.gaps)
+}
+
+// Objects returns the names of the objects whose records it has taken, in their order.
+func (k *tableKeeper) Objects() (names []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.got {
+		if r.IsChange() {
+			names = append(names, path.Base(r.Subject))
+		}
+	}
+	return names
+}
+
 // Snapshots waits for a number of snapshots, of which the last is complete, and compares their counts with what stands between their
 // marks. It returns whether each was completed.
 func (k *tableKeeper) Snapshots(n int) (completed []bool) {
@@ -125,10 +145,10 @@ func (k *tableKeeper) Snapshots(n int) (completed []bool) {
 	return completed
 }
 
-// Equals waits until the table has the ConfigMaps of a namespace that a pipeline selects, and no others.
-func (k *tableKeeper) Equals(config *rest.Config, namespace string, selected func(name string) bool) {
+// Equals waits until the table has those of some objects that a pipeline selects, and no others.
+func (k *tableKeeper) Equals(exist *objects, selected func(name string) bool) {
 	k.tb.Helper()
-	list, err := objectsIn(k.tb, config, configMaps, namespace).client.List(k.tb.Context(), metav1.ListOptions{})
+	list, err := exist.client.List(k.tb.Context(), metav1.ListOptions{})
 	if err != nil {
 		k.tb.Fatal(err)
 	}
@@ -243,7 +263,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	keeper.Take(unlimited)
 	end(0, "complete")
 	keeper.Snapshots(2)
-	keeper.Equals(plane(t).Config(), namespace, all)
+	keeper.Equals(large.objects, all)
 
 	keeper.Take(3)
 	end = requestSnapshot(t, file)
@@ -255,7 +275,10 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	if completed := keeper.Snapshots(4); completed[2] {
 		t.Error("the snapshot that the edit interrupted is completed")
 	}
-	keeper.Equals(plane(t).Config(), namespace, func(name string) bool { return !strings.HasPrefix(name, "again") })
+	keeper.Equals(large.objects, func(name string) bool { return !strings.HasPrefix(name, "again") })
+	if gaps := keeper.Gaps(); len(gaps) > 0 {
+		t.Errorf("got gaps %+v", gaps)
+	}
 }
 
 // TestSnapshotOutlivesItsLeader kills the leader in a snapshot on demand, and changes objects before and after: the next leader begins
@@ -288,5 +311,127 @@ func TestSnapshotOutlivesItsLeader(t *testing.T) {
 	if completed := keeper.Snapshots(3); completed[1] {
 		t.Error("the snapshot of the killed leader is completed")
 	}
-	keeper.Equals(plane(t).Config(), namespace, func(string) bool { return true })
+	keeper.Equals(large.objects, func(string) bool { return true })
+	if gaps := keeper.Gaps(); len(gaps) > 0 {
+		t.Errorf("got gaps %+v", gaps)
+	}
+}
+
+// TestKilledInItsFirstSnapshot kills the exporter before its first state is complete, when its receiver has taken some of it, and
+// deletes what that has and has not. A gap record with an empty `from` stands before the next snapshot, which removes what is gone.
+func TestKilledInItsFirstSnapshot(t *testing.T) {
+	beside(t)
+	namespace := newNamespace(t, "first-snapshot")
+	large := createLarge(t, namespace)
+	keeper, dir := startTableKeeper(t), t.TempDir()
+	text := fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: hook, backlog: {maxBytes: 256Ki, overflow: block}}]
+sinks: [{name: hook, webhook: {url: %q}}]
+`, dir, namespace, keeper.url)
+	keeper.Take(4)
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	keeper.Full()
+	e.Kill()
+	taken := keeper.Objects()
+	gone := taken[len(taken)-1]
+	large.Delete(gone)
+	if i := slices.IndexFunc(large.names, func(name string) bool { return !slices.Contains(taken, name) }); i >= 0 {
+		large.Delete(large.names[i])
+	}
+
+	keeper.Take(unlimited)
+	startExporter(t, plane(t).KubeconfigFile(), text)
+	if completed := keeper.Snapshots(2); completed[0] {
+		t.Error("the first snapshot is completed")
+	}
+	keeper.Equals(large.objects, func(string) bool { return true })
+	if gaps := keeper.Gaps(); len(gaps) != 1 || gaps[0].From != "" || gaps[0].Reason == "" {
+		t.Errorf("got gaps %+v", gaps)
+	}
+	if slices.Contains(keeper.Objects()[len(taken):], gone) {
+		t.Errorf("%s, which the snapshot removes, came again", gone)
+	}
+}
+
+// TestSnapshotSlowerThanHistory adds a pipeline whose receiver takes its snapshot slower than the API server forgets, and kills the
+// exporter meanwhile: the watch goes on for the other one, the list goes on where it was refused, and what was taken is not sent again.
+func TestSnapshotSlowerThanHistory(t *testing.T) {
+	disturbing(t)
+	config := plane(t).Config()
+	namespace := newNamespace(t, "slow-snapshot")
+	gateway, kubeconfig := gatewayOf(t, config)
+	events := objectsIn(t, config, load.Events().GVR, namespace) // no watch cache has their history
+	event := map[string]any{"involvedObject": map[string]any{"namespace": namespace}, "message": noise(1 << 10)}
+	const count, page = 1100, 500
+	for n := range count {
+		events.Create(fmt.Sprintf("e-%04d", n), event)
+	}
+	quick, slow, dir := webhooktest.Start(t), startTableKeeper(t), t.TempDir()
+	text := func(pipelines string) string {
+		return fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/events], namespaces: {include: [%s]}}]
+pipelines: [%s]
+sinks: [{name: quick, webhook: {url: %q}}, {name: slow, webhook: {url: %q}}]
+`, dir, namespace, pipelines, quick.URL(), slow.url)
+	}
+	e := startExporter(t, kubeconfig, text("{name: quick, sink: quick}"))
+	e.WaitReady()
+	e.WaitSettled(wide)
+	e.Stop()
+
+	const both = "{name: quick, sink: quick}, {name: slow, sink: slow}"
+	read := hookReader(t, quick, cloudEvents)
+	before := len(gateway.Requests())
+	slow.Take(10)
+	committed := watchCommits(t, dir)
+	e = startExporter(t, kubeconfig, text(both))
+	slow.Full() // in the first page
+	for n := range 3 {
+		events.Create(fmt.Sprint("live-", n), event)
+		if _, err := plane(t).CompactEtcd(within(t, wide)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, read, "live-2", oracle.Added)
+	slow.Take(page + 200)
+	slow.Full() // in the second
+	var lists, watches, refusals int
+	for _, r := range gateway.Requests()[before:] {
+		switch {
+		case isWatch(r.Path, r.Query, "events"):
+			watches++
+		case !strings.HasSuffix(r.Path, "/events") || r.Query.Get("limit") == "1":
+		case r.Query.Get("continue") == "":
+			lists++
+		case r.Status == http.StatusGone:
+			refusals++
+		}
+	}
+	if lists != 1 || watches != 1 || refusals != 1 {
+		t.Errorf("got %d lists from the beginning, %d watches, and %d refused pages", lists, watches, refusals)
+	}
+
+	for _, name := range []string{"live-3", "live-4"} { // the first commit may have begun before
+		events.Create(name, event)
+		committed.Wait(1)
+	}
+	e.Kill()
+	taken := slow.Objects()
+	events.Create("live-5", event) // while it is away
+	slow.Take(unlimited)
+	startExporter(t, kubeconfig, text(both))
+	wait(t, read, "live-5", oracle.Added)
+	slow.Snapshots(1)
+	slow.Equals(events, func(string) bool { return true })
+	for _, name := range slow.Objects()[len(taken):] {
+		if slices.Contains(taken, name) {
+			t.Errorf("%s was taken, and came again", name)
+		}
+	}
+	if gaps := slow.Gaps(); len(gaps) > 0 {
+		t.Errorf("got gaps %+v", gaps)
+	}
 }
