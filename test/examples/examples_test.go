@@ -15,6 +15,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -37,7 +38,9 @@ const (
 	ghost = "/api/v1/namespaces/shop/configmaps/ghost"
 )
 
-var watched = []load.Resource{load.ConfigMaps(), load.Events(), load.Widgets()}
+var watched = []load.Resource{
+	load.ConfigMaps(), load.Events(), load.Widgets(), {GVR: rbacv1.SchemeGroupVersion.WithResource("roles")},
+}
 
 // TestExamples runs all examples under a load and a series of faults: of the exporters, of the brokers, of the cluster's history, of a CRD,
 // and of the examples themselves. At the end the table of each is what the API server lists, and no change is twice or out of order
@@ -86,7 +89,7 @@ func TestExamples(t *testing.T) {
 
 	pipelines := []string{"kafka", "jetstream", "hook-go", "hook-python"}
 	both := newExporters(t, plane, namespace, fmt.Sprintf(`
-sources: [{name: s, resources: [v1/configmaps, v1/events, example.com/v1/widgets], namespaces: {include: [%s]}}]
+sources: [{name: s, resources: [v1/configmaps, v1/events, example.com/v1/widgets, rbac.authorization.k8s.io/v1/roles], namespaces: {include: [%s]}}]
 pipelines:
   - {name: kafka, sink: kafka}
   - {name: jetstream, sink: jetstream, format: cloudevents-binary}
@@ -235,7 +238,7 @@ sinks:
 	t.Logf("%v: %d objects in all tables", time.Since(begun).Round(time.Second), len(want))
 }
 
-// prepareCluster makes a namespace with 20 widgets.
+// prepareCluster makes a namespace with 20 widgets, and a role whose name a header does not hold as it is.
 func prepareCluster(t *testing.T, config *rest.Config) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
@@ -244,6 +247,10 @@ func prepareCluster(t *testing.T, config *rest.Config) {
 	}
 	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), space, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: `100 "größte"`}}
+	if _, err := client.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
@@ -294,38 +301,104 @@ func listed(t *testing.T, config *rest.Config) []string {
 // expectForgeryRefused sends a receiver a record with a signature of another key.
 func (c *consumer) expectForgeryRefused() {
 	c.t.Helper()
-	webhook, err := standardwebhooks.NewWebhookRaw([]byte("another key of some thirty bytes"))
+	body := structured(ghost)
+	status := c.post([]byte("another key of some thirty bytes"), http.Header{"Content-Type": {"application/cloudevents+json"}}, body)
+	if status != http.StatusUnauthorized {
+		c.t.Fatalf("%s: a forged signature: status %d", c.name, status)
+	}
+}
+
+// structured is an event about the creation of a ConfigMap.
+func structured(subject string) string {
+	return fmt.Sprintf(`{"specversion":"1.0","id":"examples/u/9/ADDED","source":"/clusters/examples","type":"dev.kubeferry.resource.added",
+"subject":%q,"time":"2026-11-21T00:12:03Z","datacontenttype":"application/json","sequence":"%020d","data":%s}`, subject, 9, created)
+}
+
+// created is the data of such an event.
+const created = `{"type":"ADDED","resource":{"group":"","version":"v1","resource":"configmaps"},
+"object":{"metadata":{"uid":"u","resourceVersion":"9","namespace":"shop"}}}`
+
+// post sends a receiver a signed request, once it listens, and returns the status.
+func (c *consumer) post(key []byte, header http.Header, body string) (status int) {
+	c.t.Helper()
+	webhook, err := standardwebhooks.NewWebhookRaw(key)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	body := fmt.Sprintf(`{"specversion":"1.0","id":"examples/u/9/ADDED","source":"/clusters/examples","type":"dev.kubeferry.resource.added",
-"subject":%q,"time":"2026-11-21T00:12:03Z","datacontenttype":"application/json","sequence":"%020d","data":{"type":"ADDED","resource":
-{"group":"","version":"v1","resource":"configmaps"},"object":{"metadata":{"uid":"u","resourceVersion":"9","namespace":%q}}}}`, ghost, 9, namespace)
 	now := time.Now()
-	signature, err := webhook.Sign("p/forged", now, []byte(body))
+	signature, err := webhook.Sign("p/1", now, []byte(body))
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	address := c.options.Args[slices.IndexFunc(c.options.Args, func(arg string) bool { return strings.HasSuffix(arg, "-listen") })+1]
-	eventually(c.t, c.name+" refuses a forgery", func() error {
+	eventually(c.t, c.name+" listens", func() error {
 		req, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, "http://"+address, strings.NewReader(body))
 		if err != nil {
 			return err
 		}
-		req.Header.Set("Content-Type", "application/cloudevents+json")
-		req.Header.Set("webhook-id", "p/forged")
+		req.Header = header.Clone()
+		req.Header.Set("webhook-id", "p/1")
 		req.Header.Set("webhook-timestamp", fmt.Sprint(now.Unix()))
 		req.Header.Set("webhook-signature", signature)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			return err // it has not begun to listen
 		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusUnauthorized {
-			c.t.Fatalf("%s: a forged signature: status %d", c.name, resp.StatusCode)
-		}
-		return nil
+		status = resp.StatusCode
+		return resp.Body.Close()
 	})
+	return status
+}
+
+// TestReceiversReadEveryForm: an event whose attributes are headers, percent-encoded; one that is in the body as a whole; a batch. What
+// is no event is refused.
+func TestReceiversReadEveryForm(t *testing.T) {
+	key := []byte("a key of some thirty-two bytes..")
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("whsec_"+base64.StdEncoding.EncodeToString(key)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary := http.Header{
+		"Content-Type": {"application/json"}, "Ce-Specversion": {"1.0"}, "Ce-Id": {"examples/u/9/ADDED"}, "Ce-Source": {"/clusters/examples"},
+		"Ce-Type": {"dev.kubeferry.resource.added"}, "Ce-Subject": {"a%20%22gr%C3%B6%C3%9Fte%22"}, "Ce-Time": {"2026-11-21T00:12:03Z"},
+		"Ce-Sequence": {fmt.Sprintf("%020d", 9)},
+	}
+	for _, language := range []string{"go", "python"} {
+		t.Run(language, func(t *testing.T) {
+			port, err := freeport.Pick()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := newConsumer(t, language, "webhook", "listen", freeport.Addr(port), "secret", secret)
+			c.Start()
+			for _, sent := range []struct {
+				header http.Header
+				body   string
+				status int
+			}{
+				{binary, created, http.StatusNoContent},
+				{http.Header{"Content-Type": {"application/cloudevents+json"}}, structured("b"), http.StatusNoContent},
+				{
+					http.Header{"Content-Type": {"application/cloudevents-batch+json"}},
+					"[" + structured("c") + "," + structured("d") + "]",
+					http.StatusNoContent,
+				},
+				{http.Header{"Content-Type": {"application/cloudevents-batch+json"}}, `[{}]`, http.StatusBadRequest},
+				{http.Header{"Content-Type": {"application/cloudevents+json"}}, `{}`, http.StatusBadRequest},
+			} {
+				if got := c.post(key, sent.header, sent.body); got != sent.status {
+					t.Errorf("%v %s: status %d, want %d", sent.header, sent.body, got, sent.status)
+				}
+			}
+			rows, err := c.rows(`SELECT subject FROM objects ORDER BY position`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := fmt.Sprint(rows), `[[a "größte"] [b] [c] [d]]`; got != want {
+				t.Errorf("the table has %s, want %s", got, want)
+			}
+		})
+	}
 }
 
 // plant puts an object into the table, as if its last record had been the first one of a partition. What is no topic has only one.

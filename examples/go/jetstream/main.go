@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubeferry/kubeferry/consume"
+	"github.com/kubeferry/kubeferry/examples/go/events"
 	"github.com/kubeferry/kubeferry/examples/go/store"
 )
 
@@ -50,7 +50,11 @@ func main() {
 		var messages []jetstream.Msg
 		var arrivals []store.Arrival
 		for m := range batch.Messages() {
-			records, err := consume.Decode(m.Headers().Get, m.Data())
+			headers := map[string]string{}
+			for name := range m.Headers() {
+				headers[name] = m.Headers().Get(name)
+			}
+			record, err := events.Read("ce-", headers, m.Data())
 			if err != nil {
 				log.Fatal(err)
 			}
@@ -59,9 +63,7 @@ func main() {
 				log.Fatal(err)
 			}
 			messages = append(messages, m)
-			for _, r := range records {
-				arrivals = append(arrivals, store.Arrival{Record: r, Position: int64(meta.Sequence.Stream)})
-			}
+			arrivals = append(arrivals, store.Arrival{Record: record, Position: int64(meta.Sequence.Stream)})
 		}
 		if err := db.Apply(ctx, arrivals); err != nil {
 			log.Fatal(err)

@@ -4,18 +4,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
-	"fmt"
 	"log"
 	"strings"
 	"time"
 
-	"github.com/cloudevents/sdk-go/v2/binding/spec"
-	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/kubeferry/kubeferry/consume"
+	"github.com/kubeferry/kubeferry/examples/go/events"
 	"github.com/kubeferry/kubeferry/examples/go/store"
 )
 
@@ -45,11 +41,11 @@ func main() {
 			if m.Value == nil {
 				return // a tombstone
 			}
-			e, err := decode(m)
-			if err != nil {
-				log.Fatal(err)
+			headers := map[string]string{}
+			for _, h := range m.Headers {
+				headers[h.Key] = string(h.Value)
 			}
-			r, err := record(e)
+			r, err := events.Read("ce_", headers, m.Value)
 			if err != nil {
 				log.Fatal(err)
 			}
@@ -63,48 +59,4 @@ func main() {
 		}
 		client.AllowRebalance()
 	}
-}
-
-// decode reads an event as the Kafka protocol binding has it: all of it in the value, or its attributes in headers.
-func decode(m *kgo.Record) (event.Event, error) {
-	headers := map[string]string{}
-	for _, h := range m.Headers {
-		headers[h.Key] = string(h.Value)
-	}
-	e := event.New()
-	versions := spec.WithPrefix("ce_")
-	version := versions.Version(headers[versions.PrefixedSpecVersionName()])
-	if version == nil {
-		return e, json.Unmarshal(m.Value, &e)
-	}
-	e.Context, e.DataEncoded = version.NewContext(), m.Value
-	for name, value := range headers {
-		if err := version.SetAttribute(e.Context, name, value); err != nil {
-			return e, err
-		}
-	}
-	return e, e.Validate()
-}
-
-// record reads what kubeferry says in an event.
-func record(e event.Event) (consume.Record, error) {
-	attributes := map[string]any{
-		"ce_specversion": e.SpecVersion(), "ce_id": e.ID(), "ce_source": e.Source(), "ce_subject": e.Subject(), "ce_time": e.Time().Format(time.RFC3339Nano),
-	}
-	for name, value := range e.Extensions() {
-		attributes["ce_"+name] = value
-	}
-	records, err := consume.Decode(func(name string) string {
-		if value, ok := attributes[name]; ok {
-			return fmt.Sprint(value)
-		}
-		return ""
-	}, e.Data())
-	if err == nil && len(records) == 0 {
-		err = fmt.Errorf("event %s has no data", e.ID())
-	}
-	if err != nil {
-		return consume.Record{}, err
-	}
-	return records[0], nil
 }
