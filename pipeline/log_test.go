@@ -295,8 +295,8 @@ func TestRestartDeliversTheLogFirst(t *testing.T) {
 	})
 	eventually(t, "the others", func() bool { return len(sink.storedIDs()) >= total })
 	select {
-	case <-former:
-		t.Error("the last run's records are not settled")
+	case err := <-former:
+		t.Error("the last run's records are not settled; got", err)
 	default:
 	}
 	sink.set(nil)
