@@ -95,7 +95,6 @@ func (c *Counts) settle(i *item, deadReason string) {
 
 // restored corrects the counts for an entry of the log of the last run, once it is read: all of them count as deltas before.
 func (c *Counts) restored(i *item) {
-	i.restored = true
 	c.countSnapshot(i, 1, false)
 	if i.notice() {
 		c.Restored--

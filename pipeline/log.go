@@ -267,6 +267,7 @@ func (p *Pipeline) load(i *item) bool {
 func (p *Pipeline) logged(e delta.Entry) *item {
 	i := newItem(e)
 	i.seq, i.logged, i.attempts, i.failed = e.Seq, true, e.Attempts, e.Failed
+	i.restored = e.Seq < p.options.Logged.Next
 	if e.Unsendable != "" {
 		i.err = errors.New(e.Unsendable)
 	}

@@ -180,6 +180,11 @@ func settled(t testing.TB, p *Pipeline, b *logbook) {
 	if p.budget.memory != 0 || p.budget.buffered != 0 || p.budget.encoded != 0 || p.log.behind != 0 {
 		t.Errorf("room is missing: %+v, behind %d", p.budget, p.log.behind)
 	}
+	for watch, s := range p.counts.snapshots {
+		if s.waiting != 0 {
+			t.Errorf("%d records count as waiting for a snapshot of %s", s.waiting, watch)
+		}
+	}
 }
 
 // Each object's deltas keep their order from memory through the log and back into memory, and memory keeps its bound.
