@@ -207,8 +207,8 @@ func TestKeptInAnotherWay(t *testing.T) {
 	l = live(t, server, m, []string{"p"}, otherwise)
 	l.expect("p", "u11/13/MODIFIED<11") // from the state at 12
 	l.stop()
-	server.CompactStates()
-	server.Write("b", false) // 14, or so
+	server.Write("b", false) // 14
+	server.CompactStates()   // also that at 13
 	l = live(t, server, m, []string{"p"}, retaining)
 	eventually(t, func() string {
 		if got := l.sorted("p"); len(got) != 1 || !strings.HasSuffix(got[0], "/MODIFIED") {
