@@ -100,7 +100,11 @@ func TestDecode(t *testing.T) {
 	if err != nil || got[0].Cluster != "a b" || got[0].Subject != "/api/v1/nodes/x%y" || !got[0].Replayed || got[0].Namespace != "" {
 		t.Errorf("headers: got %+v, %v", got, err)
 	}
-	for _, bad := range []string{`{`, `[1]`, `"x"`, `{"apiVersion":"v1","kind":"Pod"}`, `{"id":"x","subject":"/api/v1/pods/p","type":"ADDED"}`} {
+	later := `{"id":"x","cluster":"c","subject":"/api/v1/pods","time":"2026-11-21T00:12:03Z","type":"LATER","resource":"pods","namespace":["n"]}`
+	if got, err := Decode(nil, []byte(later)); err != nil || got[0].Type != "LATER" || got[0].Subject != "/api/v1/pods" {
+		t.Errorf("a type of a later version: got %+v, %v", got, err)
+	}
+	for _, bad := range []string{`{"id":"c/u/1/ADDED","subject":"/api/v1/pods/p","type":"ADDED","namespace":["n"]}`, `{"id":"x","subject":"y","type":1}`, `{`, `[1]`, `"x"`, `{"apiVersion":"v1","kind":"Pod"}`, `{"id":"x","subject":"/api/v1/pods/p","type":"ADDED"}`} {
 		if got, err := Decode(nil, []byte(bad)); err == nil {
 			t.Errorf("%s: got %+v", bad, got)
 		}

@@ -341,6 +341,14 @@ func TestWithoutSequence(t *testing.T) {
 	r := func(version string, typ Type) *Record {
 		return &Record{ID: "c/u/" + version + "/" + string(typ), Cluster: "c", Subject: "s", Type: typ}
 	}
+	shown := func(version string) *Record {
+		shown := r(version, Added)
+		shown.Snapshot = true
+		return shown
+	}
+	mark := func(phase, name string) *Record {
+		return &Record{ID: "c/w/" + name + "-" + phase + "/SNAPSHOT", Cluster: "c", Type: Mark, Phase: phase, SnapshotID: name, Complete: true}
+	}
 	for _, step := range []struct {
 		record *Record
 		want   Verdict
@@ -351,6 +359,15 @@ func TestWithoutSequence(t *testing.T) {
 		{r("x", Added), Repeated, 1},
 		{r("z", Deleted), New, 0},
 		{r("y", Modified), Repeated, 0},
+		{mark(Started, "a"), New, 0},
+		{shown("y"), New, 1}, // it is selected again
+		{mark(Completed, "a"), New, 1},
+		{shown("y"), Repeated, 1},
+		{mark(Started, "b"), New, 1},
+		{mark(Completed, "b"), New, 0}, // it is filtered out
+		{mark(Started, "c"), New, 0},
+		{shown("y"), New, 1},
+		{mark(Completed, "c"), New, 1},
 	} {
 		if got, _ := table.Apply(step.record); got != step.want || table.Len() != step.count {
 			t.Errorf("%s: got %v and %d objects, want %v and %d", step.record.ID, got, table.Len(), step.want, step.count)

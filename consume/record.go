@@ -82,6 +82,10 @@ type Record struct {
 	Complete                    bool
 }
 
+func (t Type) known() bool {
+	return t == Added || t == Modified || t == Deleted || t == Gap || t == Mark
+}
+
 // IsChange reports whether a record is about one object.
 func (r *Record) IsChange() bool { return r.Type == Added || r.Type == Modified || r.Type == Deleted }
 
@@ -226,7 +230,12 @@ type content struct {
 func (e *envelope) record(cluster string) (Record, error) {
 	var c content
 	if err := json.Unmarshal(e.Data, &c); err != nil {
-		return Record{}, fmt.Errorf("decode record %q: %w", e.ID, err)
+		// A type of a later version may have members of these names that are something else. What could be read is there all the same.
+		var other *json.UnmarshalTypeError
+		if !errors.As(err, &other) || other.Field == "type" || c.Type.known() {
+			return Record{}, fmt.Errorf("decode record %q: %w", e.ID, err)
+		}
+		c = content{Type: c.Type}
 	}
 	if e.ID == "" || e.Subject == "" || c.Type == "" {
 		return Record{}, fmt.Errorf("decode record %q: it has no id, subject or type, as of the format raw or the profile knative", e.ID)

@@ -9,6 +9,9 @@ import (
 // in which they arrive, from the first one on or from an `exporter snapshot` on. Where several pipelines send to the stream, leave out
 // the marks of all but one ([Record.Pipeline]) whose filters pass whatever the others send.
 //
+// Apply what stands in the stream once: what a snapshot has removed would come back if it were read again. Whoever goes back to an
+// earlier place, or gets a partition back from another member of the group, skips what was applied, or begins with a new Table.
+//
 // A Table is for one goroutine.
 type Table struct {
 	objects map[Key]*entry
@@ -85,8 +88,11 @@ func (t *Table) applyChange(r *Record) Verdict {
 		e.seen = t.arrivals
 	}
 	before, known := t.gone.get(name)
-	if exists && place != "" {
+	switch {
+	case exists && place != "":
 		before.place, known = e.record.Place(), true
+	case !exists && place == "" && r.Snapshot && r.Type != Deleted:
+		known = false // it was gone, and is there again, with the id of before
 	}
 	if verdict := compare(before.place, place, known); verdict != New {
 		return verdict
