@@ -2,18 +2,15 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.cloudevents.CloudEvent;
 import io.cloudevents.kafka.CloudEventDeserializer;
-import java.sql.Connection;
-import java.sql.DriverManager;
-import java.sql.PreparedStatement;
-import java.sql.SQLException;
+import java.sql.*;
 import java.time.Duration;
-import java.util.List;
-import java.util.Map;
+import java.util.*;
+import java.util.regex.*;
 import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.common.errors.RebalanceInProgressException;
+import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
@@ -22,57 +19,65 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  */
 public class KafkaTable {
     // A deleted object keeps its row, so that a late repetition does not bring it back. stream and position are where its last
-    // record stood: partition and offset. Each change is in the log once; read it in the order of subject and sequence, since
-    // some transports deliver late.
-    static final String[] SCHEMA = {
-        "PRAGMA journal_mode = WAL",
-        """
+    // record stood: partition and offset. Each change is in the log once. positions has how far each stream is stored.
+    static final String SCHEMA = """
         CREATE TABLE IF NOT EXISTS objects (
           cluster TEXT, subject TEXT, resource TEXT, namespace TEXT, uid TEXT, version TEXT,
           sequence TEXT, deleted INTEGER, object TEXT, stream INTEGER, position INTEGER,
-          PRIMARY KEY (cluster, subject))""",
-        """
+          PRIMARY KEY (cluster, subject));
         CREATE TABLE IF NOT EXISTS log (
-          n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, cluster TEXT, subject TEXT, sequence TEXT, type TEXT, data TEXT)""",
-        """
+          n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, cluster TEXT, subject TEXT, sequence TEXT, type TEXT, data TEXT);
         CREATE TABLE IF NOT EXISTS snapshots (
           stream INTEGER, cluster TEXT, resource TEXT, namespace TEXT, name TEXT, position INTEGER, done INTEGER,
-          PRIMARY KEY (stream, cluster, resource, namespace))""",
-    };
-
+          PRIMARY KEY (stream, cluster, resource, namespace));
+        CREATE TABLE IF NOT EXISTS positions (stream INTEGER PRIMARY KEY, position INTEGER, time TEXT);
+        CREATE TRIGGER IF NOT EXISTS another BEFORE UPDATE ON positions WHEN NEW.position <= OLD.position
+        BEGIN SELECT RAISE(ABORT, 'the stream was made again, or is another one: begin with an empty database'); END;""";
+    // Changes no row for what is stored already: a snapshot may have removed since what would come back.
+    static final String ADVANCE = """
+        INSERT INTO positions (stream, position, time) VALUES (:stream, :position, :time)
+        ON CONFLICT (stream) DO UPDATE SET position = excluded.position,
+          time = CASE WHEN excluded.time > positions.time THEN excluded.time ELSE positions.time END
+        WHERE excluded.position > positions.position OR excluded.time > positions.time""";
     // Changes the row of an object only if the record is newer than what is there.
     static final String UPSERT = """
         INSERT INTO objects (cluster, subject, resource, namespace, uid, version, sequence, deleted, object, stream, position)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        VALUES (:cluster, :subject, :resource, :namespace, :uid, :version, :sequence, :deleted, :object, :stream, :position)
         ON CONFLICT (cluster, subject) DO UPDATE SET uid = excluded.uid, version = excluded.version, sequence = excluded.sequence,
           deleted = excluded.deleted, object = excluded.object, stream = excluded.stream, position = excluded.position
         WHERE excluded.sequence > objects.sequence OR excluded.sequence = ''
           OR excluded.sequence = objects.sequence AND excluded.deleted > objects.deleted""";
+    // The object exists nevertheless, which counts between the marks of a snapshot.
     static final String SEEN = """
-        UPDATE objects SET stream = ?, position = ? WHERE cluster = ? AND subject = ? AND (stream <> ? OR position < ?)""";
+        UPDATE objects SET stream = :stream, position = :position WHERE cluster = :cluster AND subject = :subject""";
+    // Before UPSERT: what was worked out from a list, or is of a snapshot, is no change where the state is known.
     static final String LOG = """
-        INSERT OR IGNORE INTO log (id, cluster, subject, sequence, type, data) VALUES (?, ?, ?, ?, ?, ?)""";
+        INSERT OR IGNORE INTO log (id, cluster, subject, sequence, type, data)
+        SELECT :id, :cluster, :subject, :sequence, :type, :object
+        WHERE NOT :derived OR NOT EXISTS (SELECT 1 FROM objects WHERE cluster = :cluster AND subject = :subject AND (
+          deleted = :deleted AND (deleted OR uid = :uid AND version = :version)
+          OR sequence > :sequence OR sequence = :sequence AND deleted > :deleted AND sequence <> ''))""";
     // Leaves a snapshot that is known as it is, since its mark may be repeated.
     static final String BEGIN = """
-        INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?, 0)
-        ON CONFLICT DO UPDATE SET name = excluded.name, position = excluded.position, done = 0
-        WHERE excluded.name <> snapshots.name AND excluded.position > snapshots.position""";
+        INSERT INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)
+        ON CONFLICT DO UPDATE SET name = excluded.name, position = excluded.position, done = 0 WHERE excluded.name <> snapshots.name""";
     static final String END = """
-        UPDATE snapshots SET done = 1 WHERE stream = ? AND cluster = ? AND resource = ? AND namespace = ? AND name = ? AND NOT done""";
+        UPDATE snapshots SET done = 1
+        WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace AND name = :snapshot AND NOT done""";
     // Removes what a complete snapshot has not shown.
     static final String SWEEP = """
-        DELETE FROM objects WHERE stream = ?1 AND cluster = ?2 AND resource = ?3 AND (namespace = ?4 OR ?4 = '') AND NOT deleted
-          AND position < (SELECT position FROM snapshots WHERE stream = ?1 AND cluster = ?2 AND resource = ?3 AND namespace = ?4)""";
+        DELETE FROM objects WHERE stream = :stream AND cluster = :cluster AND resource = :resource
+          AND (namespace = :namespace OR :namespace = '') AND NOT deleted
+          AND position < (SELECT position FROM snapshots WHERE (stream, cluster, resource, namespace) = (:stream, :cluster, :resource, :namespace))""";
 
     static final ObjectMapper JSON = new ObjectMapper();
+    static final List<String> TYPES = List.of("ADDED", "MODIFIED", "DELETED", "GAP", "SNAPSHOT");
+    static final Pattern NAME = Pattern.compile(":(\\w+)");
+    static final Pattern NAMESPACE = Pattern.compile("/apis?(?:/[^/]+){1,2}/namespaces/([^/]+)/[^/]+/[^/]+");
 
     public static void main(String[] args) throws Exception {
-        Connection db = DriverManager.getConnection("jdbc:sqlite:" + args[3] + "?busy_timeout=10000");
-        for (String statement : SCHEMA) {
-            try (PreparedStatement s = db.prepareStatement(statement)) {
-                s.execute();
-            }
-        }
+        Connection db = DriverManager.getConnection("jdbc:sqlite:" + args[3] + "?journal_mode=WAL&busy_timeout=10000");
+        db.createStatement().executeUpdate(SCHEMA);
         db.setAutoCommit(false);
         Map<String, Object> config = Map.of("bootstrap.servers", args[0], "group.id", args[2],
                 "auto.offset.reset", "earliest", "enable.auto.commit", "false",
@@ -89,7 +94,7 @@ public class KafkaTable {
                 db.commit();
                 try {
                     consumer.commitSync(); // once it is stored
-                } catch (CommitFailedException | RebalanceInProgressException e) { // another member has the partitions now
+                } catch (CommitFailedException | RetriableException e) { // another member has the partitions now, or the broker is away
                     System.err.println(e); // what is not committed comes again
                 }
             }
@@ -98,45 +103,45 @@ public class KafkaTable {
 
     static void apply(Connection db, CloudEvent event, int stream, long position) throws Exception {
         JsonNode data = JSON.readTree(event.getData().toBytes());
-        String cluster = event.getSource().toString().substring("/clusters/".length());
-        Object sequence = event.getExtension("sequence");
-        String order = sequence == null ? "" : sequence.toString();
+        Map<String, Object> row = new HashMap<>(Map.of("stream", stream, "position", position,
+                "time", event.getTime().toInstant().toString(), "namespace", data.path("namespace").asText("")));
+        String type = data.path("type").asText();
+        if (run(db, ADVANCE, row) == 0 || !TYPES.contains(type)) {
+            return; // it is read again, or of a later version
+        }
         JsonNode gvr = data.get("resource");
         String group = gvr.get("group").asText();
-        String resource = (group.isEmpty() ? "" : group + "/") + gvr.get("version").asText() + "/" + gvr.get("resource").asText();
-        String namespace = data.path("namespace").asText("");
-        String type = data.get("type").asText();
-        switch (type) {
-            case "ADDED", "MODIFIED", "DELETED" -> {
-                JsonNode metadata = data.get("object").get("metadata");
-                int newer = run(db, UPSERT, cluster, event.getSubject(), resource, metadata.path("namespace").asText(""),
-                        metadata.get("uid").asText(), metadata.get("resourceVersion").asText(), order, type.equals("DELETED"),
-                        data.get("object").toString(), stream, position);
-                if (newer == 0) { // the object exists nevertheless, which counts between the marks of a snapshot
-                    run(db, SEEN, stream, position, cluster, event.getSubject(), stream, position);
-                }
-                // What was worked out from a list, or is of a snapshot, is no change where the state was known.
-                if (newer > 0 || !data.path("snapshot").asBoolean() && !data.path("inferred").asBoolean()) {
-                    run(db, LOG, event.getId(), cluster, event.getSubject(), order, type, data.get("object").toString());
-                }
+        Object sequence = event.getExtension("sequence");
+        row.putAll(Map.of("id", event.getId(), "cluster", event.getSource().toString().substring("/clusters/".length()),
+                "subject", event.getSubject(), "sequence", sequence == null ? "" : sequence, "type", type,
+                "resource", (group.isEmpty() ? "" : group + "/") + gvr.get("version").asText() + "/" + gvr.get("resource").asText(),
+                "deleted", type.equals("DELETED"), "snapshot", data.path("snapshot").asText(),
+                "derived", data.path("snapshot").asBoolean() || data.path("inferred").asBoolean(),
+                "object", (data.has("object") ? data.get("object") : data).toString()));
+        if (type.equals("GAP")) {
+            run(db, LOG, row);
+        } else if (!type.equals("SNAPSHOT")) { // transforms may have removed from the object what the id and the subject have
+            Matcher namespaced = NAMESPACE.matcher(event.getSubject());
+            String[] id = event.getId().split("/");
+            row.putAll(Map.of("namespace", namespaced.matches() ? namespaced.group(1) : "", "uid", id[id.length - 3],
+                    "version", id[id.length - 2]));
+            run(db, LOG, row);
+            if (run(db, UPSERT, row) == 0) {
+                run(db, SEEN, row);
             }
-            case "GAP" -> run(db, LOG, event.getId(), cluster, event.getSubject(), order, type, data.toString());
-            case "SNAPSHOT" -> {
-                String name = data.get("snapshot").asText();
-                if (data.get("phase").asText().equals("started")) {
-                    run(db, BEGIN, stream, cluster, resource, namespace, name, position);
-                } else if (run(db, END, stream, cluster, resource, namespace, name) > 0 && data.get("complete").asBoolean()) {
-                    run(db, SWEEP, stream, cluster, resource, namespace);
-                }
-            }
-            default -> { } // of a later version
+        } else if (data.get("phase").asText().equals("started")) {
+            run(db, BEGIN, row);
+        } else if (run(db, END, row) > 0 && data.get("complete").asBoolean()) {
+            run(db, SWEEP, row);
         }
     }
 
-    static int run(Connection db, String sql, Object... values) throws SQLException {
-        try (PreparedStatement statement = db.prepareStatement(sql)) {
-            for (int i = 0; i < values.length; i++) {
-                statement.setObject(i + 1, values[i]);
+    static int run(Connection db, String sql, Map<String, Object> row) throws SQLException {
+        List<Object> values = new ArrayList<>();
+        String positional = NAME.matcher(sql).replaceAll(name -> values.add(row.get(name.group(1))) ? "?" : "");
+        try (PreparedStatement statement = db.prepareStatement(positional)) {
+            for (int i = 0; i < values.size(); i++) {
+                statement.setObject(i + 1, values.get(i));
             }
             return statement.executeUpdate();
         }

@@ -1,10 +1,11 @@
 """Keeps, in SQLite, a table of what exists in the clusters and a log of what happened."""
 
 import json
+import re
 import sqlite3
 
 # A deleted object keeps its row, so that a late repetition does not bring it back. stream and position are where its last record stood.
-# Each change is in the log once; read it in the order of subject and sequence, since some transports deliver late.
+# Each change is in the log once. positions has how far each stream is stored.
 SCHEMA = """
 PRAGMA journal_mode = WAL;
 CREATE TABLE IF NOT EXISTS objects (
@@ -16,6 +17,17 @@ CREATE TABLE IF NOT EXISTS log (
 CREATE TABLE IF NOT EXISTS snapshots (
   stream INTEGER, cluster TEXT, resource TEXT, namespace TEXT, name TEXT, position INTEGER, done INTEGER,
   PRIMARY KEY (stream, cluster, resource, namespace));
+CREATE TABLE IF NOT EXISTS positions (stream INTEGER PRIMARY KEY, position INTEGER, time TEXT);
+CREATE TRIGGER IF NOT EXISTS another BEFORE UPDATE ON positions WHEN NEW.position <= OLD.position
+BEGIN SELECT RAISE(ABORT, 'the stream was made again, or is another one: begin with an empty database'); END;
+"""
+
+# Changes no row for what is stored already: a snapshot may have removed since what would come back.
+ADVANCE = """
+INSERT INTO positions (stream, position, time) VALUES (:stream, :position, :time)
+ON CONFLICT (stream) DO UPDATE SET position = excluded.position,
+  time = CASE WHEN excluded.time > positions.time THEN excluded.time ELSE positions.time END
+WHERE excluded.position > positions.position OR excluded.time > positions.time
 """
 
 # Changes the row of an object only if the record is newer than what is there.
@@ -28,35 +40,40 @@ WHERE excluded.sequence > objects.sequence OR excluded.sequence = ''
   OR excluded.sequence = objects.sequence AND excluded.deleted > objects.deleted
 """
 
+# The object exists nevertheless, which counts between the marks of a snapshot.
 SEEN = """
-UPDATE objects SET stream = :stream, position = :position
-WHERE cluster = :cluster AND subject = :subject AND (stream <> :stream OR position < :position)
+UPDATE objects SET stream = :stream, position = :position WHERE cluster = :cluster AND subject = :subject
 """
 
+# Before UPSERT: what was worked out from a list, or is of a snapshot, is no change where the state is known.
 LOG = """
 INSERT OR IGNORE INTO log (id, cluster, subject, sequence, type, data)
-VALUES (:id, :cluster, :subject, :sequence, :type, :object)
+SELECT :id, :cluster, :subject, :sequence, :type, :object
+WHERE NOT :derived OR NOT EXISTS (SELECT 1 FROM objects WHERE cluster = :cluster AND subject = :subject AND (
+  deleted = :deleted AND (deleted OR uid = :uid AND version = :version)
+  OR sequence > :sequence OR sequence = :sequence AND deleted > :deleted AND sequence <> ''))
 """
 
 # Leaves a snapshot that is known as it is, since its mark may be repeated.
 BEGIN = """
 INSERT INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)
-ON CONFLICT DO UPDATE SET name = excluded.name, position = excluded.position, done = 0
-WHERE excluded.name <> snapshots.name AND excluded.position > snapshots.position
+ON CONFLICT DO UPDATE SET name = excluded.name, position = excluded.position, done = 0 WHERE excluded.name <> snapshots.name
 """
 
 END = """
 UPDATE snapshots SET done = 1
-WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace AND name = :snapshot AND NOT done
+WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace
+  AND name = :snapshot AND NOT done
 """
 
 # Removes what a complete snapshot has not shown.
 SWEEP = """
 DELETE FROM objects WHERE stream = :stream AND cluster = :cluster AND resource = :resource
   AND (namespace = :namespace OR :namespace = '') AND NOT deleted
-  AND position < (SELECT position FROM snapshots WHERE stream = :stream AND cluster = :cluster AND resource = :resource
-    AND namespace = :namespace)
+  AND position < (SELECT position FROM snapshots WHERE (stream, cluster, resource, namespace) = (:stream, :cluster, :resource, :namespace))
 """
+
+NAMESPACE = re.compile("/apis?(?:/[^/]+){1,2}/namespaces/([^/]+)/[^/]+/[^/]+")
 
 
 class Store:
@@ -65,10 +82,9 @@ class Store:
         self.db = sqlite3.connect(file, check_same_thread=False, timeout=10)
         self.db.executescript(SCHEMA)
 
-    def last(self):
-        """The highest position that is stored, for receivers that number what arrives."""
-        query = "SELECT max(position) FROM (SELECT position FROM objects UNION ALL SELECT position FROM snapshots)"
-        return self.db.execute(query).fetchone()[0] or 0
+    def position(self):
+        """How far stream 0 is stored, 0 if nothing is."""
+        return self.db.execute("SELECT coalesce(max(position), 0) FROM positions WHERE stream = 0").fetchone()[0]
 
     def apply(self, arrivals):
         """Stores (event, stream, position) in one transaction. Once it returns the records may be acknowledged.
@@ -80,36 +96,43 @@ class Store:
                 self._apply(event, stream, position)
 
     def _apply(self, event, stream, position):
+        row = {"stream": stream, "position": position, "time": event.get_time().isoformat()}
+        if self._run(ADVANCE, row) == 0:
+            return  # it is read again
         data = event.get_data()
+        type = data["type"]
+        if type not in ("ADDED", "MODIFIED", "DELETED", "GAP", "SNAPSHOT"):
+            return  # of a later version
         gvr = data["resource"]
-        row = {
+        row.update({
             "id": event.get_id(),
             "cluster": event.get_source().removeprefix("/clusters/"),
             "subject": event.get_subject(),
             "sequence": event.get_extension("sequence") or "",
-            "type": data["type"],
+            "type": type,
             "resource": "/".join(filter(None, [gvr["group"], gvr["version"], gvr["resource"]])),
             "namespace": data.get("namespace", ""),
-            "deleted": data["type"] == "DELETED",
+            "deleted": type == "DELETED",
             "object": json.dumps(data.get("object", data)),
+            "derived": bool(data.get("snapshot") or data.get("inferred")),
             "snapshot": data.get("snapshot"),
-            "stream": stream,
-            "position": position,
-        }
-        if row["type"] in ("ADDED", "MODIFIED", "DELETED"):
-            metadata = data["object"]["metadata"]
-            row.update(uid=metadata["uid"], version=metadata["resourceVersion"], namespace=metadata.get("namespace", ""))
-            newer = self.db.execute(UPSERT, row).rowcount > 0
-            if not newer:  # the object exists nevertheless, which counts between the marks of a snapshot
-                self.db.execute(SEEN, row)
-            # What was worked out from a list, or is of a snapshot, is no change where the state was known.
-            if newer or not (data.get("snapshot") or data.get("inferred")):
-                self.db.execute(LOG, row)
-        elif row["type"] == "GAP":
-            self.db.execute(LOG, row)
-        elif row["type"] == "SNAPSHOT" and data["phase"] == "started":
-            self.db.execute(BEGIN, row)
-        elif row["type"] == "SNAPSHOT":
-            if self.db.execute(END, row).rowcount > 0 and data["complete"]:
-                self.db.execute(SWEEP, row)
-        # Another type is one of a later version.
+            "uid": "",
+            "version": "",
+        })
+        if type == "GAP":
+            self._run(LOG, row)
+        elif type == "SNAPSHOT" and data["phase"] == "started":
+            self._run(BEGIN, row)
+        elif type == "SNAPSHOT":
+            if self._run(END, row) > 0 and data["complete"]:
+                self._run(SWEEP, row)
+        else:  # transforms may have removed from the object what the id and the subject have
+            namespaced = NAMESPACE.fullmatch(row["subject"])
+            row["namespace"] = namespaced[1] if namespaced else ""
+            _, row["uid"], row["version"], _ = row["id"].rsplit("/", 3)
+            self._run(LOG, row)
+            if self._run(UPSERT, row) == 0:
+                self._run(SEEN, row)
+
+    def _run(self, statement, row):
+        return self.db.execute(statement, row).rowcount

@@ -18,7 +18,7 @@ args = parser.parse_args()
 
 store = Store(args.db)
 lock = threading.Lock()  # one request at a time: what arrives is numbered
-last = store.last()
+last = store.position()
 webhook = Webhook(open(args.secret).read().strip())
 
 

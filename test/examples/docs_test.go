@@ -8,18 +8,23 @@ import (
 	"testing"
 )
 
-// TestConsumersPage: what docs/consumers.md shows is in an example, each rule names tests, and the tests that it names exist.
+// TestConsumersPage: what docs/consumers.md shows is in the examples of each language, each rule names tests, and the tests that it names exist.
 func TestConsumersPage(t *testing.T) {
 	root := filepath.Join("..", "..")
 	page := read(t, filepath.Join(root, "docs", "consumers.md"))
-	example := squeeze(read(t, filepath.Join(root, "examples", "python", "store.py")))
+	var examples []string
+	for _, file := range []string{"python/store.py", "go/store/store.go", "java/KafkaTable.java"} {
+		examples = append(examples, squeeze(read(t, filepath.Join(root, "examples", filepath.FromSlash(file)))))
+	}
 	blocks := strings.Split(page, "```")
-	if len(blocks) != 7 {
-		t.Errorf("%d blocks of code, want 3", len(blocks)/2)
+	if len(blocks) != 9 {
+		t.Errorf("%d blocks of code, want 4", len(blocks)/2)
 	}
 	for n := 1; n < len(blocks); n += 2 {
-		if code := squeeze(strings.TrimPrefix(blocks[n], "sql")); !strings.Contains(example, code) {
-			t.Errorf("examples/python/store.py has not:\n%s", blocks[n])
+		for _, example := range examples {
+			if code := squeeze(strings.TrimPrefix(blocks[n], "sql")); !strings.Contains(example, code) {
+				t.Errorf("%.70s… has not:\n%s", example, blocks[n])
+			}
 		}
 	}
 

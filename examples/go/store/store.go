@@ -2,21 +2,22 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	_ "modernc.org/sqlite" // the driver
 
 	"github.com/kubeferry/kubeferry/consume"
 )
 
-// schema: a deleted object keeps its row, so that a late repetition does not bring it back. stream and position are where its last
-// record stood. Each change is in the log once; read it in the order of subject and sequence, since some transports deliver late.
-const schema = `
+const (
+	// schema: a deleted object keeps its row, so that a late repetition does not bring it back. stream and position are where its last
+	// record stood. Each change is in the log once. positions has how far each stream is stored.
+	schema = `
 CREATE TABLE IF NOT EXISTS objects (
   cluster TEXT, subject TEXT, resource TEXT, namespace TEXT, uid TEXT, version TEXT,
   sequence TEXT, deleted INTEGER, object TEXT, stream INTEGER, position INTEGER,
@@ -25,32 +26,45 @@ CREATE TABLE IF NOT EXISTS log (
   n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, cluster TEXT, subject TEXT, sequence TEXT, type TEXT, data TEXT);
 CREATE TABLE IF NOT EXISTS snapshots (
   stream INTEGER, cluster TEXT, resource TEXT, namespace TEXT, name TEXT, position INTEGER, done INTEGER,
-  PRIMARY KEY (stream, cluster, resource, namespace));`
-
-// upsert changes the row of an object only if the record is newer than what is there.
-const upsert = `
+  PRIMARY KEY (stream, cluster, resource, namespace));
+CREATE TABLE IF NOT EXISTS positions (stream INTEGER PRIMARY KEY, position INTEGER, time TEXT);
+CREATE TRIGGER IF NOT EXISTS another BEFORE UPDATE ON positions WHEN NEW.position <= OLD.position
+BEGIN SELECT RAISE(ABORT, 'the stream was made again, or is another one: begin with an empty database'); END;`
+	// advance changes no row for what is stored already: a snapshot may have removed since what would come back.
+	advance = `
+INSERT INTO positions (stream, position, time) VALUES (:stream, :position, :time)
+ON CONFLICT (stream) DO UPDATE SET position = excluded.position,
+  time = CASE WHEN excluded.time > positions.time THEN excluded.time ELSE positions.time END
+WHERE excluded.position > positions.position OR excluded.time > positions.time`
+	// upsert changes the row of an object only if the record is newer than what is there.
+	upsert = `
 INSERT INTO objects (cluster, subject, resource, namespace, uid, version, sequence, deleted, object, stream, position)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (:cluster, :subject, :resource, :namespace, :uid, :version, :sequence, :deleted, :object, :stream, :position)
 ON CONFLICT (cluster, subject) DO UPDATE SET uid = excluded.uid, version = excluded.version, sequence = excluded.sequence,
   deleted = excluded.deleted, object = excluded.object, stream = excluded.stream, position = excluded.position
 WHERE excluded.sequence > objects.sequence OR excluded.sequence = ''
   OR excluded.sequence = objects.sequence AND excluded.deleted > objects.deleted`
-
-const (
-	seen   = `UPDATE objects SET stream = ?, position = ? WHERE cluster = ? AND subject = ? AND (stream <> ? OR position < ?)`
-	record = `INSERT OR IGNORE INTO log (id, cluster, subject, sequence, type, data) VALUES (?, ?, ?, ?, ?, ?)`
-
+	// seen: the object exists nevertheless, which counts between the marks of a snapshot.
+	seen = `UPDATE objects SET stream = :stream, position = :position WHERE cluster = :cluster AND subject = :subject`
+	// record, before upsert: what was worked out from a list, or is of a snapshot, is no change where the state is known.
+	record = `
+INSERT OR IGNORE INTO log (id, cluster, subject, sequence, type, data)
+SELECT :id, :cluster, :subject, :sequence, :type, :object
+WHERE NOT :derived OR NOT EXISTS (SELECT 1 FROM objects WHERE cluster = :cluster AND subject = :subject AND (
+  deleted = :deleted AND (deleted OR uid = :uid AND version = :version)
+  OR sequence > :sequence OR sequence = :sequence AND deleted > :deleted AND sequence <> ''))`
 	// begin leaves a snapshot that is known as it is, since its mark may be repeated.
 	begin = `
-INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?, 0)
-ON CONFLICT DO UPDATE SET name = excluded.name, position = excluded.position, done = 0
-WHERE excluded.name <> snapshots.name AND excluded.position > snapshots.position`
+INSERT INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)
+ON CONFLICT DO UPDATE SET name = excluded.name, position = excluded.position, done = 0 WHERE excluded.name <> snapshots.name`
 	end = `
-UPDATE snapshots SET done = 1 WHERE stream = ? AND cluster = ? AND resource = ? AND namespace = ? AND name = ? AND NOT done
-RETURNING position`
+UPDATE snapshots SET done = 1
+WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace AND name = :snapshot AND NOT done`
 	// sweep removes what a complete snapshot has not shown.
 	sweep = `
-DELETE FROM objects WHERE stream = ? AND cluster = ? AND resource = ? AND (namespace = ? OR ? = '') AND position < ? AND NOT deleted`
+DELETE FROM objects WHERE stream = :stream AND cluster = :cluster AND resource = :resource
+  AND (namespace = :namespace OR :namespace = '') AND NOT deleted
+  AND position < (SELECT position FROM snapshots WHERE (stream, cluster, resource, namespace) = (:stream, :cluster, :resource, :namespace))`
 )
 
 // Arrival is a record and where it stood: in which partition of a topic, at which offset. A stream that is in one order as a whole is 0.
@@ -73,10 +87,9 @@ func Open(ctx context.Context, file string) (*Store, error) {
 	return &Store{db}, err
 }
 
-// Last returns the highest position that is stored, for receivers that number what arrives.
-func (s *Store) Last(ctx context.Context) (position int64, err error) {
-	const last = `SELECT max((SELECT coalesce(max(position), 0) FROM objects), (SELECT coalesce(max(position), 0) FROM snapshots))`
-	return position, s.db.QueryRowContext(ctx, last).Scan(&position)
+// Position returns how far stream 0 is stored, 0 if nothing is.
+func (s *Store) Position(ctx context.Context) (position int64, err error) {
+	return position, s.db.QueryRowContext(ctx, `SELECT coalesce(max(position), 0) FROM positions WHERE stream = 0`).Scan(&position)
 }
 
 // Apply stores what arrived in one transaction. Once it returns nil the records may be acknowledged.
@@ -87,62 +100,51 @@ func (s *Store) Apply(ctx context.Context, arrivals []Arrival) error {
 	}
 	defer func() { _ = tx.Rollback() }() // of nothing, once it is committed
 	for _, a := range arrivals {
-		switch {
-		case a.IsChange():
-			err = change(ctx, tx, a)
-		case a.Type == consume.Mark:
-			err = mark(ctx, tx, a)
-		case a.Type == consume.Gap:
-			data := fmt.Sprintf("from %s to %s: %s", a.From, a.To, a.Reason)
-			_, err = tx.ExecContext(ctx, record, a.ID, a.Cluster, a.Subject, a.Sequence, a.Type, data)
-		}
+		row := a.row()
+		apply(a.Record, func(statement string) (rows int64) {
+			var result sql.Result
+			if err == nil {
+				result, err = tx.ExecContext(ctx, statement, row...)
+			}
+			if err == nil {
+				rows, err = result.RowsAffected()
+			}
+			return rows
+		})
 		if err != nil {
-			return err
+			return fmt.Errorf("store %s: %w", a.ID, err)
 		}
 	}
 	return tx.Commit()
 }
 
-func change(ctx context.Context, tx *sql.Tx, a Arrival) error {
-	var object struct {
-		Metadata struct{ UID, ResourceVersion string }
+// apply applies a record. run runs a statement, and returns how many rows it changed.
+func apply(r consume.Record, run func(statement string) (rows int64)) {
+	switch {
+	case run(advance) == 0: // it is read again
+	case r.IsChange():
+		run(record)
+		if run(upsert) == 0 {
+			run(seen)
+		}
+	case r.Type == consume.Gap:
+		run(record)
+	case r.Type == consume.Mark && r.Phase == consume.Started:
+		run(begin)
+	case r.Type == consume.Mark && run(end) > 0 && r.Complete:
+		run(sweep)
 	}
-	if err := json.Unmarshal(a.Object, &object); err != nil {
-		return err
-	}
-	result, err := tx.ExecContext(ctx, upsert, a.Cluster, a.Subject, resource(a), a.Namespace, object.Metadata.UID, object.Metadata.ResourceVersion,
-		a.Sequence, a.Type == consume.Deleted, string(a.Object), a.Stream, a.Position)
-	if err != nil {
-		return err
-	}
-	newer, err := result.RowsAffected()
-	if err == nil && newer == 0 { // the object exists nevertheless, which counts between the marks of a snapshot
-		_, err = tx.ExecContext(ctx, seen, a.Stream, a.Position, a.Cluster, a.Subject, a.Stream, a.Position)
-	}
-	// What was worked out from a list, or is of a snapshot, is no change where the state was known.
-	if err == nil && (newer > 0 || !a.Snapshot && !a.Inferred) {
-		_, err = tx.ExecContext(ctx, record, a.ID, a.Cluster, a.Subject, a.Sequence, a.Type, string(a.Object))
-	}
-	return err
 }
 
-func mark(ctx context.Context, tx *sql.Tx, a Arrival) error {
-	if a.Phase == consume.Started {
-		_, err := tx.ExecContext(ctx, begin, a.Stream, a.Cluster, resource(a), a.Namespace, a.SnapshotID, a.Position)
-		return err
+// row has the values of all statements.
+func (a *Arrival) row() []any {
+	return []any{
+		sql.Named("id", a.ID), sql.Named("cluster", a.Cluster), sql.Named("subject", a.Subject), sql.Named("sequence", a.Sequence),
+		sql.Named("time", a.Time.UTC().Format(time.RFC3339Nano)), sql.Named("type", a.Type), sql.Named("namespace", a.Namespace),
+		sql.Named("resource", strings.TrimPrefix(a.Resource.Group+"/", "/")+a.Resource.Version+"/"+a.Resource.Resource),
+		sql.Named("uid", a.UID()), sql.Named("version", a.ResourceVersion()), sql.Named("deleted", a.Type == consume.Deleted),
+		sql.Named("object", cmp.Or(string(a.Object), fmt.Sprintf("from %s to %s: %s", a.From, a.To, a.Reason))),
+		sql.Named("derived", a.Snapshot || a.Inferred), sql.Named("snapshot", a.SnapshotID),
+		sql.Named("stream", a.Stream), sql.Named("position", a.Position),
 	}
-	var begun int64
-	err := tx.QueryRowContext(ctx, end, a.Stream, a.Cluster, resource(a), a.Namespace, a.SnapshotID).Scan(&begun)
-	if errors.Is(err, sql.ErrNoRows) { // it is not known, or ended before
-		return nil
-	}
-	if err != nil || !a.Complete {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, sweep, a.Stream, a.Cluster, resource(a), a.Namespace, a.Namespace, begun)
-	return err
-}
-
-func resource(a Arrival) string {
-	return strings.TrimPrefix(a.Resource.Group+"/", "/") + a.Resource.Version + "/" + a.Resource.Resource
 }

@@ -101,7 +101,7 @@ func (r *receiver) store(req *http.Request, records []consume.Record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.last == 0 {
-		last, err := r.db.Last(req.Context())
+		last, err := r.db.Position(req.Context())
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,252 @@
+package examples_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kubeferry/kubeferry/test/kafkatest"
+	"github.com/kubeferry/kubeferry/test/natstest"
+)
+
+// event is one in structured form, seen at a second of a day. data has no resource: that is the one of ConfigMaps.
+func event(second int, id, subject string, sequence int, data string) string {
+	order := ""
+	if sequence > 0 {
+		order = fmt.Sprintf(`"sequence":"%020d",`, sequence)
+	}
+	if !strings.Contains(data, "LATER") {
+		data = `"resource":{"group":"","version":"v1","resource":"configmaps"},` + data
+	}
+	return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/clusters/c/1","type":"dev.kubeferry.x","subject":%q,
+"time":"2026-11-21T00:12:%02d.5Z","datacontenttype":"application/json",%s"data":{%s}}`, id, subject, second, order, data)
+}
+
+// changed is the event of a change of a ConfigMap whose object has nothing left, as transforms may have it.
+func changed(second int, typ, name string, version, sequence int, more string) string {
+	id := fmt.Sprintf("c/1/%s/%d/%s", name, version, typ)
+	return event(second, id, "/api/v1/namespaces/shop/configmaps/"+name, sequence, fmt.Sprintf(`"type":%q,"object":{}%s`, typ, more))
+}
+
+func marked(second int, name, phase string) string {
+	return event(second, "c/1/w/"+name+"-"+phase+"/SNAPSHOT", "/api/v1/namespaces/shop/configmaps", 0,
+		fmt.Sprintf(`"type":"SNAPSHOT","phase":%q,"snapshot":%q,"namespace":"shop","complete":true`, phase, name))
+}
+
+const (
+	snapshot = `,"snapshot":true`
+	inferred = `,"inferred":true`
+)
+
+// history is what a partition holds; see [wantTable] and [wantLog].
+func history() []string {
+	return []string{
+		changed(1, "ADDED", "swept", 1, 1, ""), // of which the snapshot shows that it is gone
+		marked(2, "a", "started"),
+		marked(3, "a", "completed"),
+		changed(4, "ADDED", "deleted", 2, 2, ""),
+		changed(5, "DELETED", "deleted", 12, 12, ""),
+		changed(6, "DELETED", "deleted", 2, 20, inferred), // the same deletion, after a kill and a gap
+		changed(7, "ADDED", "edited", 3, 3, ""),
+		changed(8, "MODIFIED", "edited", 5, 5, ""),
+		changed(9, "ADDED", "edited", 5, 30, snapshot), // the state that is known, after an edit of filters
+		changed(10, "MODIFIED", "edited", 31, 31, inferred),
+		event(11, "c/1/x/1/LATER", "x", 0, `"type":"LATER","namespace":["n"]`),
+		changed(12, "ADDED", "again", 40, 40, ""),
+		changed(13, "DELETED", "again", 40, 41, inferred),
+		changed(14, "ADDED", "again", 42, 42, snapshot),
+		changed(15, "ADDED", "last", 43, 43, ""),
+	}
+}
+
+var (
+	wantTable = []string{"again again 42 shop", "edited edited 31 shop", "last last 43 shop"}
+	wantLog   = []string{
+		"swept/1/ADDED", "deleted/2/ADDED", "deleted/12/DELETED", "edited/3/ADDED", "edited/5/MODIFIED", "edited/31/MODIFIED",
+		"again/40/ADDED", "again/40/DELETED", "again/42/ADDED", "last/43/ADDED",
+	}
+)
+
+// expectStored waits for the last object, and compares table and log.
+func (c *consumer) expectStored(table, log []string, last string) {
+	c.t.Helper()
+	texts := func(query string) (all []string, err error) {
+		rows, err := c.rows(query)
+		for _, row := range rows {
+			all = append(all, strings.TrimPrefix(strings.TrimSuffix(fmt.Sprintln(row...), "\n"), "c/1/"))
+		}
+		return all, err
+	}
+	var got []string
+	eventually(c.t, c.name+" has the last object", func() (err error) {
+		c.expectRunning()
+		got, err = texts(`SELECT replace(subject, '/api/v1/namespaces/shop/configmaps/', ''), uid, version, namespace FROM objects WHERE NOT deleted ORDER BY 1`)
+		if err == nil && !slices.ContainsFunc(got, func(row string) bool { return strings.HasPrefix(row, last+" ") }) {
+			err = fmt.Errorf("it has %q", got)
+		}
+		return err
+	})
+	if !slices.Equal(got, table) {
+		c.t.Errorf("%s: got %q, want %q", c.name, got, table)
+	}
+	got, err := texts(`SELECT id FROM log ORDER BY n`)
+	if err != nil || !slices.Equal(got, log) {
+		c.t.Errorf("%s: the log is %q, %v, want %q", c.name, got, err, log)
+	}
+}
+
+// expectEnd waits until the program ends by itself, with a text in its log.
+func (c *consumer) expectEnd(reason string) {
+	c.t.Helper()
+	eventually(c.t, c.name+" ends by itself", func() error {
+		select {
+		case <-c.process.Done():
+			return nil
+		default:
+			return fmt.Errorf("it has not: %s", c.process.LogTail())
+		}
+	})
+	if log := c.process.LogTail(); !strings.Contains(log, reason) {
+		c.t.Errorf("%s: its log has not %q: %s", c.name, reason, log)
+	}
+}
+
+// over is the program over the same database.
+func (c *consumer) over(before *consumer) *consumer {
+	c.db = before.db
+	c.options.Args[len(c.options.Args)-1] = before.db
+	return c
+}
+
+// TestReadAgain reads a partition twice, as after offsets that expired or were reset: nothing comes back, and the log has each change once.
+// Another topic over the same database is refused, as one would be that was made again.
+func TestReadAgain(t *testing.T) {
+	broker := kafkatest.Start(t)
+	produce := func(topic string, events ...string) {
+		client, err := kgo.NewClient(kgo.SeedBrokers(broker.Addr()), kgo.DefaultProduceTopic(topic))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		for _, e := range events {
+			headers := []kgo.RecordHeader{{Key: "content-type", Value: []byte("application/cloudevents+json")}}
+			if err := client.ProduceSync(t.Context(), &kgo.Record{Value: []byte(e), Headers: headers}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, language := range []string{"go", "python", "java"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			read := func(topic, group string) *consumer {
+				return newConsumer(t, language, "kafka", "brokers", broker.Addr(), "topic", topic, "group", language+group)
+			}
+			mine := "read-" + language
+			broker := broker.In(t)
+			broker.CreateTopic(mine, 1)
+			produce(mine, history()...)
+			first := read(mine, "1")
+			first.Start()
+			first.expectStored(wantTable, wantLog, "last")
+			first.process.Kill()
+
+			produce(mine, changed(16, "ADDED", "then", 50, 50, ""))
+			again := read(mine, "2").over(first)
+			again.Start()
+			again.expectStored(append(slices.Clone(wantTable), "then then 50 shop"), append(slices.Clone(wantLog), "then/50/ADDED"), "then")
+			again.process.Kill()
+
+			broker.CreateTopic(mine+"-made-again", 1)
+			produce(mine+"-made-again", changed(17, "ADDED", "new", 60, 60, ""))
+			other := read(mine+"-made-again", "3").over(first)
+			other.Start()
+			other.expectEnd("begin with an empty database")
+		})
+	}
+}
+
+// TestStreamIsNotWhole lets a stream remove what was read, and in its midst what was not, which is nothing; and then its oldest messages, which
+// were not read, or all: the examples end, and say what to do.
+func TestStreamIsNotWhole(t *testing.T) {
+	bus := natstest.StartCluster(t, 1)
+	conn, err := nats.Connect(bus.URLs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, language := range []string{"go", "python"} {
+		t.Run(language, func(t *testing.T) {
+			create := func() jetstream.Stream {
+				stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: language, Subjects: []string{language}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return stream
+			}
+			publish := func(events ...string) {
+				for _, e := range events {
+					m := &nats.Msg{Subject: language, Data: []byte(e), Header: nats.Header{"Content-Type": {"application/cloudevents+json"}}}
+					if _, err := js.PublishMsg(t.Context(), m); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			stream := create()
+			publish(history()...)
+			c := newConsumer(t, language, "jetstream", "url", bus.URLs()[0], "stream", language)
+			c.Start()
+			c.expectStored(wantTable, wantLog, "last")
+			c.process.Kill()
+
+			n := uint64(len(history()))
+			must(stream.Purge(t.Context(), jetstream.WithPurgeSequence(n+1)))
+			publish(changed(16, "ADDED", "removed", 50, 50, ""), changed(17, "ADDED", "then", 51, 51, ""))
+			c.Start()
+			table, log := append(slices.Clone(wantTable), "removed removed 50 shop", "then then 51 shop"), append(slices.Clone(wantLog), "removed/50/ADDED", "then/51/ADDED")
+			slices.Sort(table)
+			c.expectStored(table, log, "then")
+			publish(changed(18, "ADDED", "while", 52, 52, "")) // it waits for more
+			table, log = append(table, "while while 52 shop"), append(log, "while/52/ADDED")
+			c.expectStored(table, log, "while")
+			c.process.Kill()
+
+			publish(changed(19, "ADDED", "one", 53, 53, ""), changed(20, "ADDED", "unread", 54, 54, ""), changed(21, "ADDED", "zoo", 55, 55, ""))
+			must(stream.DeleteMsg(t.Context(), n+5)) // which can be seen, but for the ones behind which it stood
+			c.Start()
+			table, log = append(table, "one one 53 shop", "zoo zoo 55 shop"), append(log, "one/53/ADDED", "zoo/55/ADDED")
+			slices.Sort(table)
+			c.expectStored(table, log, "zoo")
+			c.process.Kill()
+
+			publish(changed(22, "ADDED", "a", 60, 60, ""), changed(23, "ADDED", "b", 61, 61, ""))
+			must(stream.Purge(t.Context(), jetstream.WithPurgeSequence(n+8)))
+			c.Start()
+			c.expectEnd("request a snapshot")
+
+			must(js.DeleteStream(t.Context(), language))
+			create()
+			c.Start()
+			c.expectEnd("request a snapshot")
+			for i := range 30 {
+				publish(changed(24, "ADDED", fmt.Sprint("new", i), 70, 70, ""))
+			}
+			c.Start()
+			c.expectEnd("begin with an empty database")
+		})
+	}
+}
