@@ -19,7 +19,10 @@ args = parser.parse_args()
 store = Store(args.db)
 lock = threading.Lock()  # one request at a time: what arrives is numbered
 last = store.position()
-webhook = Webhook(open(args.secret).read().strip())
+secret = open(args.secret).read().strip().removeprefix("whsec_")
+if not secret:  # anyone could sign with it
+    raise SystemExit("the secret is empty")
+webhook = Webhook(secret)
 
 
 def decode(headers, body):

@@ -358,9 +358,13 @@ func TestReceiversReadEveryForm(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("whsec_"+base64.StdEncoding.EncodeToString(key)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	emptySecret := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(emptySecret, []byte("whsec_\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	binary := http.Header{
 		"Content-Type": {"application/json"}, "Ce-Specversion": {"1.0"}, "Ce-Id": {"examples/u/9/ADDED"}, "Ce-Source": {"/clusters/examples"},
-		"Ce-Type": {"dev.kubeferry.resource.added"}, "Ce-Subject": {"a%20%22gr%C3%B6%C3%9Fte%22"}, "Ce-Time": {"2026-11-21T00:12:03Z"},
+		"Ce-Type": {"dev.kubeferry.resource.added"}, "Ce-Subject": {"a%20%22gr%C3%B6%C3%9Fte%22%20"}, "Ce-Time": {"2026-11-21T00:12:03Z"},
 		"Ce-Sequence": {fmt.Sprintf("%020d", 9)},
 	}
 	for _, language := range []string{"go", "python"} {
@@ -390,11 +394,19 @@ func TestReceiversReadEveryForm(t *testing.T) {
 					t.Errorf("%v %s: status %d, want %d", sent.header, sent.body, got, sent.status)
 				}
 			}
+			if language == "go" {
+				if got := c.post(key, http.Header{}, strings.Repeat("x", 16<<20+1)); got != http.StatusRequestEntityTooLarge {
+					t.Errorf("too large a body: status %d", got)
+				}
+			}
+			empty := newConsumer(t, language, "webhook", "listen", freeport.Addr(port), "secret", emptySecret)
+			empty.Start()
+			empty.expectEnd("the secret is empty")
 			rows, err := c.rows(`SELECT subject FROM objects ORDER BY position`)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := fmt.Sprint(rows), `[[a "größte"] [b] [c] [d]]`; got != want {
+			if got, want := fmt.Sprint(rows), `[[a "größte" ] [b] [c] [d]]`; got != want {
 				t.Errorf("the table has %s, want %s", got, want)
 			}
 		})

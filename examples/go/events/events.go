@@ -26,10 +26,14 @@ func Read(prefix string, headers map[string]string, body []byte) (consume.Record
 		return Record(e)
 	}
 	e.Context, e.DataEncoded = version.NewContext(), body
+	var subject string // from which the SDK trims blanks, and a name may end in one
 	for name, value := range headers {
 		var err error
 		if strings.HasPrefix(name, "ce-") { // percent-encoded, which the SDK does not decode
 			value, err = url.PathUnescape(value)
+		}
+		if name == prefix+"subject" {
+			subject = value
 		}
 		if err == nil {
 			err = version.SetAttribute(e.Context, name, value)
@@ -38,16 +42,18 @@ func Read(prefix string, headers map[string]string, body []byte) (consume.Record
 			return consume.Record{}, fmt.Errorf("header %s: %w", name, err)
 		}
 	}
-	return Record(e)
+	return decode(e, subject)
 }
 
 // Record reads what kubeferry says in an event.
-func Record(e event.Event) (consume.Record, error) {
+func Record(e event.Event) (consume.Record, error) { return decode(e, e.Subject()) }
+
+func decode(e event.Event, subject string) (consume.Record, error) {
 	if err := e.Validate(); err != nil {
 		return consume.Record{}, fmt.Errorf("event %q: %w", e.ID(), err)
 	}
 	attributes := map[string]string{
-		"ce_specversion": e.SpecVersion(), "ce_id": e.ID(), "ce_source": e.Source(), "ce_subject": e.Subject(), "ce_time": e.Time().Format(time.RFC3339Nano),
+		"ce_specversion": e.SpecVersion(), "ce_id": e.ID(), "ce_source": e.Source(), "ce_subject": subject, "ce_time": e.Time().Format(time.RFC3339Nano),
 	}
 	for name, value := range e.Extensions() {
 		attributes["ce_"+name] = fmt.Sprint(value)

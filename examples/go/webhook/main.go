@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -31,7 +32,11 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	webhook, err := standardwebhooks.NewWebhook(strings.TrimSpace(string(secret)))
+	key := strings.TrimPrefix(strings.TrimSpace(string(secret)), "whsec_")
+	if key == "" { // anyone could sign with it
+		log.Fatal("the secret is empty")
+	}
+	webhook, err := standardwebhooks.NewWebhook(key)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,6 +57,10 @@ type receiver struct {
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, 16<<20))
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge) // a dead letter
+		return
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError) // it comes again
 		return
