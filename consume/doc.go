@@ -9,8 +9,8 @@
 //   - a [Filter] passes each change once and in order, in bounded memory: for a log, or for whoever acts on changes;
 //   - a [Table] holds what exists: it applies records in order, and is complete after a snapshot.
 //
-// Whoever keeps the table in a database needs neither: an upsert that compares [Record.Place] does it. The programs in
-// examples/ show that.
+// Whoever keeps the table in a database needs neither: an upsert that compares [Record.Place] does it, and the position up to which
+// the stream is stored, so that nothing is applied again. The programs in examples/ show that.
 //
 // # Streams
 //
