@@ -93,11 +93,13 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 		return // ctx has ended
 	}
 	page := metav1.ListOptions{Limit: pageSize} // of the newest state: an older one may lack a change that the watch has brought
-	backoff, again := w.options.Backoff, false
+	backoff := w.options.Backoff
+	var again, unknown bool // of one reading of the list: changes may have been repeated, and the watch has not brought an object
 	err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		again = again || w.repeating()
-		err := w.offerAll(ctx, n, &page)
+		lacks, err := w.offerAll(ctx, n, &page, again)
 		left := w.due(n)
+		unknown = unknown || lacks
 		if err != nil {
 			if ctx.Err() == nil {
 				w.logger.Warn("a snapshot was interrupted; it goes on with what is left",
@@ -105,8 +107,8 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 			}
 			return false, nil
 		}
-		done := !again || left == 0
-		again = false
+		done := !again || left == 0 && !unknown
+		again, unknown = false, false
 		return done, nil
 	})
 	if err == nil {
@@ -178,6 +180,9 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
 		return w.offerMark(n, m, func() {
 			onDemand := w.state.Snapshots[pipeline].OnDemand
 			w.known().begin(n, onDemand)
+			if w.state.Unclean { // a transport that has seen the ADDED of a new object would drop it: the consumer would miss it
+				w.state.Repetition = cmp.Or(w.state.Repetition, m.Snapshot)
+			}
 			w.state.setSnapshot(pipeline, PendingSnapshot{ID: m.Snapshot, Filters: w.options.filters(n), OnDemand: onDemand})
 		})
 	}
@@ -250,19 +255,22 @@ func (w *watcher) untilRoom(ctx context.Context, n int, try func() bool) error {
 	}
 }
 
-// offerAll lists the objects from a page on, and sends those that are due. After an error, page is where to go on.
-func (w *watcher) offerAll(ctx context.Context, n int, page *metav1.ListOptions) error {
-	for w.due(n) > 0 {
+// offerAll lists the objects from a page on, and sends those that are due. After an error, page is where to go on. While changes may be
+// repeated it also reports whether there are objects that the watch has not brought: a killed run may have sent them before the first
+// mark, and the snapshot is not complete without them.
+func (w *watcher) offerAll(ctx context.Context, n int, page *metav1.ListOptions, repeating bool) (unknown bool, err error) {
+	for repeating || w.due(n) > 0 {
 		p, err := w.collection.list(ctx, *page)
 		if isRefusal(err) { // it took longer than the server remembers: the other pages are of a later state, which is as good
 			page.Continue = continueLater(err)
 		}
 		if err != nil {
-			return err
+			return unknown, err
 		}
 		for _, object := range p.objects {
+			unknown = unknown || repeating && !w.knows(object)
 			if err := w.offer(ctx, n, object); err != nil {
-				return err
+				return unknown, err
 			}
 		}
 		*page = metav1.ListOptions{Limit: p.limit, Continue: p.next}
@@ -270,7 +278,14 @@ func (w *watcher) offerAll(ctx context.Context, n int, page *metav1.ListOptions)
 			break
 		}
 	}
-	return nil
+	return unknown, nil
+}
+
+func (w *watcher) knows(object *delta.Object) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, exists := w.known().find(keyOf(object))
+	return exists
 }
 
 // continueLater returns the token with which a refused list goes on; if there is none, it begins again.

@@ -181,6 +181,38 @@ func TestSlowSnapshotStopsNoOther(t *testing.T) {
 	}
 }
 
+// A killed run may have sent objects that no commit names. A snapshot after it is complete only when the watch has repeated them, and
+// a transport that has seen them takes them again.
+func TestSnapshotAfterAKillHasWhatThatRunSent(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory() // 11 and 12
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(12)
+	l.snapshotsDone()
+	l.capture()
+	server.Write("new", false) // 13, sent and not committed
+	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED")
+	l.crash()
+
+	server.SetSilent(true)
+	pages := server.Pages()
+	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Snapshot = delta.SnapshotAlways })
+	l.expectMarks("p", "started 0 at 0")
+	eventually(t, func() string { return map[bool]string{false: "the list is not read again"}[server.Pages() > pages+3] })
+	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s")
+	l.expectMarks("p", "started 0 at 0")
+	server.SetSilent(false)
+	l.expectMarks("p", "started 0 at 0", "completed 0 at 3 count 2")
+	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED")
+	if repeated := l.deltas["u13/13/ADDED"]; repeated.SnapshotID == "" {
+		t.Error("a transport drops what it has seen before the first mark")
+	}
+	server.Write("new", false) // 14
+	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED", "u13/14/MODIFIED")
+	if next := l.deltas["u13/14/MODIFIED"]; next.SnapshotID != "" {
+		t.Errorf("got the id %s in a change that is no repetition", next.SnapshotID)
+	}
+}
+
 // What changes while a snapshot runs comes with its change if the snapshot has not reached it.
 func TestChangesDuringASnapshot(t *testing.T) {
 	server, m := things(t, "changed", "deleted", "recreated", "same"), newMemory() // 11 to 14

@@ -54,8 +54,8 @@ type Meta struct {
 	Unclean bool `json:"unclean,omitempty"`
 	// Uncertain is why a gap record is due though history goes on: pipelines may have objects that nothing is known of.
 	Uncertain string `json:"uncertain,omitempty"`
-	// Repetition is in the ids for transports of the changes that an unclean watch repeats after an edit: their first sending may
-	// have been under other filters.
+	// Repetition is in the ids for transports of the changes that an unclean watch repeats after an edit, or in a snapshot: their
+	// first sending may have been under other filters, or before the first mark.
 	Repetition string `json:"repetition,omitempty"`
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
@@ -182,7 +182,9 @@ func (s *Source) WatchIDs() []string {
 func (w *watcher) advance(resourceVersion string) {
 	if !w.reading && resourceVersion != "" {
 		w.state.Position = resourceVersion
-		w.state.Unclean = w.state.Unclean && !w.caughtUp()
+		if w.state.Unclean && w.caughtUp() {
+			w.state.Unclean, w.state.Repetition = false, ""
+		}
 	}
 	w.state.changed = true
 	w.health.active(w.at, w.state.Position, w.known().len())

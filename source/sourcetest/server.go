@@ -49,6 +49,7 @@ type Server struct {
 	cuts     int // raised to end all watches
 	cutLine  bool
 	missing  bool // the resources do not exist
+	silent   bool // watches send no changes
 	denials  int  // requests to answer with denial
 	denial   int
 	refusals int // 410s sent
@@ -185,6 +186,14 @@ func (s *Server) Cut(inLine bool) {
 	defer s.mu.Unlock()
 	s.cuts++
 	s.cutLine = inLine
+	s.changed.Broadcast()
+}
+
+// SetSilent makes watches send no changes, or go on.
+func (s *Server) SetSilent(silent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = silent
 	s.changed.Broadcast()
 }
 
@@ -412,7 +421,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, fr
 			return
 		}
 		for _, c := range s.history {
-			if c.Resource == in.resource && in.holds(c.Object) && c.Version > position {
+			if !s.silent && c.Resource == in.resource && in.holds(c.Object) && c.Version > position {
 				send(c.Type, s.json(c.Object))
 				position = c.Version
 			}
