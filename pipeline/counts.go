@@ -33,9 +33,10 @@ type Counts struct {
 	snapshots map[string]snapshotCount
 }
 
-// snapshotCount counts the records of snapshots of one watch, marks included, and those that the last run left.
+// snapshotCount counts the records of snapshots of one watch, marks included.
 type snapshotCount struct {
 	waiting int
+	former  int  // all that the last run left of the watch, once it is read
 	died    bool // since the last one started
 	refused bool // so was a mark: there is no place for marks
 }
@@ -60,8 +61,13 @@ func (c *Counts) countSnapshot(i *item, more int, died bool) {
 	if i.mark != nil && i.mark.Phase == delta.Started && more > 0 {
 		s.died, s.refused = false, false
 	}
-	s.waiting += more
-	s.died = s.died || died && ofSnapshot
+	if ofSnapshot {
+		s.waiting += more
+		s.died = s.died || died
+	}
+	if i.restored {
+		s.former += more
+	}
 	c.snapshots[i.watch] = s
 }
 

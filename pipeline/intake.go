@@ -123,18 +123,29 @@ func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
 	return Ticket{item: i}, len(p.budget.queue) == 0 && p.tryReserve(i)
 }
 
-// Settled waits until all records of snapshots of a watch are settled, marks included, and all that the last run left of it. It
-// reports whether a record of a snapshot went to the dead letter or past its mark since the last one started. It returns an error
-// only when ctx ends first.
+// Settled waits until all records of snapshots of a watch are settled, marks included, and reports whether one of them went to the
+// dead letter or past its mark since the last snapshot started. It returns an error only when ctx ends first.
 func (p *Pipeline) Settled(ctx context.Context, watch string) (died bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.log.behind > 0 && p.log.cursor < p.options.Logged.Next || p.counts.snapshots[watch].waiting > 0 {
+	for p.unreadFormer() || p.counts.snapshots[watch].waiting > 0 {
 		if !p.awaitFreed(ctx) {
 			return false, context.Cause(ctx)
 		}
 	}
 	return p.counts.snapshots[watch].died, nil
+}
+
+// Former reports whether something is not settled that the last run left of a watch.
+func (p *Pipeline) Former(watch string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unreadFormer() || p.counts.snapshots[watch].former > 0
+}
+
+// unreadFormer reports whether the log of the last run is not read to its end. p.mu is held.
+func (p *Pipeline) unreadFormer() bool {
+	return p.log.behind > 0 && p.log.cursor < p.options.Logged.Next
 }
 
 // Died reports whether a record of a snapshot of a watch went to the dead letter since the last one started, or since New.

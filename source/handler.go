@@ -34,9 +34,11 @@ type Recipient interface {
 	OfferMark(m *delta.Mark, record func()) bool
 	// Room waits until an offer may succeed. An error means that ctx has ended.
 	Room(ctx context.Context) error
-	// Settled waits until all records of snapshots of a watch are settled, and all that the last run left of it. It returns what
-	// Died does then. An error means that ctx has ended.
+	// Settled waits until all records of snapshots of a watch are settled, and returns what Died does then. An error means that
+	// ctx has ended.
 	Settled(ctx context.Context, watch string) (died bool, err error)
+	// Former reports whether something is not settled that the last run left of a watch.
+	Former(watch string) bool
 	// Died reports whether a record of a snapshot of a watch went to the dead letter since the last one started, or since the
 	// program did.
 	Died(watch string) bool

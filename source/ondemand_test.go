@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -99,23 +100,61 @@ func TestSnapshotOnDemandAcrossARestart(t *testing.T) {
 	}
 }
 
-// What the last run left comes before the first mark: edited filters may not let it pass.
+// What the last run left comes before the first mark, where it may be no part of the snapshot. If it is refused for ever, the snapshot
+// begins all the same, and is not complete.
 func TestSnapshotBeginsBehindFormerRecords(t *testing.T) {
-	server, m := things(t, "a", "b"), newMemory() // 11 and 12
-	l := live(t, server, m, []string{"p"}, nil)
-	l.watching(12)
-	l.snapshotsDone()
-	l.setRoom(map[string]int{"p": 1})
-	l.request()
-	l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2", "started 1 at 2")
-	l.stop()
-	former := make(chan struct{})
-	l = live(t, server, m, []string{"p", "other"}, func(_ *Options, l *life) { l.former = former })
-	server.Write("a", false) // 13
-	l.expect("p", "u11/13/MODIFIED")
-	l.expectMarks("p")
-	close(former)
-	l.expectMarks("p", "started 0 at 1", "completed 0 at 3 count 2")
+	always := func(o *Options) { o.Snapshot = delta.SnapshotAlways }
+	tests := []struct {
+		name     string
+		onDemand bool
+		edit     func(o *Options)
+		waits    bool
+	}{
+		{"on demand", true, func(*Options) {}, true},
+		{"on demand, and always", true, always, true},
+		{"always", false, always, false},
+		{"other filters", false, func(o *Options) { always(o); o.Filters = []string{"other"} }, true},
+		{"another source", false, func(o *Options) { always(o); o.Name = "renamed" }, true},
+	}
+	for _, tt := range tests {
+		for _, refused := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, refused %v", tt.name, refused), func(t *testing.T) {
+				server, m := things(t, "a", "b"), newMemory() // 11 and 12
+				l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Filters = []string{"one"} })
+				l.watching(12)
+				l.snapshotsDone()
+				if tt.onDemand {
+					l.setRoom(map[string]int{"p": 1})
+					l.request()
+					l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2", "started 1 at 2")
+				}
+				l.stop()
+				former := l.source.WatchIDs()
+				l = live(t, server, m, []string{"p"}, func(o *Options, l *life) {
+					o.Filters = []string{"one"}
+					tt.edit(o)
+					l.former = former
+					if refused {
+						o.formerWait = time.Millisecond
+					}
+				})
+				switch {
+				case !tt.waits:
+					l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2")
+				case refused:
+					l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2 incomplete")
+				default:
+					server.Write("a", false) // 13
+					l.expect("p", "u11/13/MODIFIED")
+					l.expectMarks("p")
+					l.mu.Lock()
+					l.former = nil
+					l.mu.Unlock()
+					l.expectMarks("p", "started 0 at 1", "completed 0 at 3 count 2")
+				}
+			})
+		}
+	}
 }
 
 // Also if it was killed before a commit that has the marks.

@@ -76,6 +76,9 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	if own > 0 {
 		from[0], from[own] = from[own], from[0]
 	}
+	for _, l := range from {
+		w.from = append(w.from, l.id)
+	}
 	last := from[0].Meta
 	for _, l := range from[1:] {
 		last.merge(l.Meta)

@@ -35,6 +35,9 @@ type PendingSnapshot struct {
 	Incomplete bool `json:"incomplete,omitempty"`
 	// Unmarked is set if it has no marks.
 	Unmarked bool `json:"unmarked,omitempty"`
+	// Former is set until it begins, if what the last run left may not be part of it: other filters let that pass, or it is of a
+	// snapshot that this one replaces.
+	Former bool `json:"former,omitempty"`
 	// OnDemand is set if it was requested of a running exporter: a restart begins it anew.
 	OnDemand bool `json:"onDemand,omitempty"`
 }
@@ -127,17 +130,37 @@ func (w *watcher) secureRequest(ctx context.Context, n int) error {
 	return w.handler.Commit(ctx)
 }
 
-// awaitFormer waits, before a snapshot begins, until what the last run left is settled. Filters that were edited since may not let it
-// pass: behind the first mark it would count as what exists.
+// formerWait is how long a snapshot waits for what the last run left. A receiver may refuse that for ever.
+const formerWait = 30 * time.Second
+
+// awaitFormer waits, before a snapshot begins, until what the last run left is settled, but no longer than formerWait. Behind the first
+// mark it would count as what exists.
 func (w *watcher) awaitFormer(ctx context.Context, n int) error {
-	w.mu.Lock()
-	begun := w.state.Snapshots[w.options.Pipelines[n]].ID != ""
-	w.mu.Unlock()
-	if begun {
-		return nil
+	end := time.Now().Add(cmp.Or(w.options.formerWait, formerWait))
+	for {
+		w.mu.Lock()
+		left := w.former(n)
+		w.mu.Unlock()
+		switch {
+		case !left:
+			return nil
+		case time.Now().After(end):
+			w.logger.Warn("a snapshot begins although the last run left records that are not delivered; it will not count as complete",
+				"pipeline", w.options.Pipelines[n])
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	_, err := w.handler.Recipient(n).Settled(ctx, w.id)
-	return err
+}
+
+// former reports whether the last run left something that is no part of a pending snapshot.
+func (w *watcher) former(n int) bool {
+	return w.state.Snapshots[w.options.Pipelines[n]].Former &&
+		slices.ContainsFunc(w.from, func(watch string) bool { return w.handler.Recipient(n).Former(watch) })
 }
 
 // beginFirstSnapshots begins the snapshots of a watch without a position, whose objects are sent as they are read.
@@ -176,14 +199,16 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
 		if w.state.Snapshots[pipeline].ID != "" {
 			return true
 		}
-		m := w.mark(delta.Started, newSnapshotID())
+		m, incomplete := w.mark(delta.Started, newSnapshotID()), w.former(n)
 		return w.offerMark(n, m, func() {
 			onDemand := w.state.Snapshots[pipeline].OnDemand
 			w.known().begin(n, onDemand)
 			if w.state.Unclean { // a transport that has seen the ADDED of a new object would drop it: the consumer would miss it
 				w.state.Repetition = cmp.Or(w.state.Repetition, m.Snapshot)
 			}
-			w.state.setSnapshot(pipeline, PendingSnapshot{ID: m.Snapshot, Filters: w.options.filters(n), OnDemand: onDemand})
+			w.state.setSnapshot(pipeline, PendingSnapshot{
+				ID: m.Snapshot, Filters: w.options.filters(n), Incomplete: incomplete, OnDemand: onDemand,
+			})
 		})
 	}
 	return w.untilRoom(ctx, n, begin)
@@ -420,6 +445,7 @@ func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineS
 	if own {
 		last = from[:1]
 	}
+	edited := w.edit != "" || slices.ContainsFunc(from, w.filtersDiffer)
 	goesOn := own && !w.state.Partial && w.state.Refused != firstStateInterrupted
 	for n, pipeline := range w.options.Pipelines {
 		has := func(l *lastWatch) bool { return l.Pipelines == nil || slices.Contains(l.Pipelines, pipeline) }
@@ -427,16 +453,19 @@ func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineS
 			snapshot, pending := l.Snapshots[pipeline]
 			return pending && !snapshot.Unmarked // of one without marks, what is due is all that it lacks
 		}
+		former := edited || from[0].Snapshots[pipeline].Former
 		switch snapshot := from[0].Snapshots[pipeline]; {
 		case w.resumed && w.options.Snapshot == delta.SnapshotAlways:
 			begin |= 1 << n
+			former = former || snapshot.OnDemand
 		case goesOn && snapshot.ID != "" && !snapshot.OnDemand && snapshot.Filters == w.options.filters(n):
 			w.state.setSnapshot(pipeline, snapshot)
 		case slices.ContainsFunc(from, pending), !slices.ContainsFunc(last, has):
 			begin |= 1 << n
+			former = former || w.resumed
 		}
 		if begin.Has(n) {
-			w.state.setSnapshot(pipeline, PendingSnapshot{OnDemand: from[0].Snapshots[pipeline].OnDemand})
+			w.state.setSnapshot(pipeline, PendingSnapshot{Former: former, OnDemand: from[0].Snapshots[pipeline].OnDemand})
 		}
 	}
 	return begin

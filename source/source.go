@@ -44,6 +44,8 @@ type Options struct {
 	OnRollback func(error)
 	// Backoff spaces the attempts to open a watch; the zero value is a default that suits an API server.
 	Backoff wait.Backoff
+
+	formerWait time.Duration // [formerWait] if it is 0
 }
 
 // all are the pipelines of the source.

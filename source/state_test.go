@@ -130,8 +130,8 @@ type life struct {
 	passes   func(pipeline string, object *delta.Object) bool // the pipelines' filters; nil pass everything
 	onLeave  bool                                             // pipelines get only what passes, and a DELETED of what no longer does
 	logger   *slog.Logger
-	former   chan struct{} // if set, closed once the records of the last run are settled
-	waits    chan string   // if set, gets the name of each pipeline without room whose Room is called
+	former   []string    // the watches of the last run of which records are not settled
+	waits    chan string // if set, gets the name of each pipeline without room whose Room is called
 }
 
 func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, adjust func(*Options, *life)) *life {
@@ -296,15 +296,12 @@ func (l lifeRecipient) OfferMark(m *delta.Mark, record func()) (ok bool) {
 	return ok
 }
 
-func (l lifeRecipient) Settled(ctx context.Context, _ string) (bool, error) {
-	if l.former != nil {
-		select {
-		case <-l.former:
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
-	}
-	return l.Died(""), nil
+func (l lifeRecipient) Settled(context.Context, string) (bool, error) { return l.Died(""), nil }
+
+func (l lifeRecipient) Former(watch string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.former, watch)
 }
 
 func (l lifeRecipient) Died(string) bool {
