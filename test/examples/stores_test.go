@@ -171,7 +171,7 @@ func TestReadAgain(t *testing.T) {
 }
 
 // TestStreamIsNotWhole lets a stream remove what was read, and in its midst what was not, which is nothing; and then its oldest messages, which
-// were not read, or all: the examples end, and say what to do.
+// were not read, or all: the examples end, and say what to do. They wait for a stream that is not there, and say so.
 func TestStreamIsNotWhole(t *testing.T) {
 	bus := natstest.StartCluster(t, 1)
 	conn, err := nats.Connect(bus.URLs()[0])
@@ -239,8 +239,15 @@ func TestStreamIsNotWhole(t *testing.T) {
 			c.expectEnd("request a snapshot")
 
 			must(js.DeleteStream(t.Context(), language))
-			create()
 			c.Start()
+			eventually(t, c.name+" says that there is no stream", func() error {
+				c.expectRunning()
+				if log := c.process.LogTail(); !strings.Contains(log, "stream not found") {
+					return fmt.Errorf("its log is %s", log)
+				}
+				return nil
+			})
+			create()
 			c.expectEnd("request a snapshot")
 			for i := range 30 {
 				publish(changed(24, "ADDED", fmt.Sprint("new", i), 70, 70, ""))
