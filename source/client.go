@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,6 +73,7 @@ var errTooLarge = errors.New("the answer is too large")
 func (c *Client) get(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errNoAnswer)
 	defer cancel()
+	ctx, leave := withConnection(ctx)
 	var text []byte
 	body, err := request.Stream(ctx)
 	if err == nil {
@@ -79,11 +82,24 @@ func (c *Client) get(ctx context.Context, request *rest.Request, most int64) ([]
 	}
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), errNoAnswer):
+		leave()
 		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
 	case err == nil && int64(len(text)) > most:
 		return nil, errTooLarge
 	}
 	return text, err
+}
+
+// withConnection returns a context for a request, and a function that closes the connection that the request got. Otherwise
+// HTTP/2 sends all further requests on it, too, as long as what is at its other end answers pings.
+func withConnection(ctx context.Context) (_ context.Context, leave func()) {
+	var got atomic.Pointer[httptrace.GotConnInfo]
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { got.Store(&info) }})
+	return ctx, func() {
+		if info := got.Load(); info != nil {
+			_ = info.Conn.Close()
+		}
+	}
 }
 
 // getJSON decodes an answer, whose kind must be as given: a proxy may answer with JSON of its own.
@@ -125,19 +141,21 @@ func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*fr
 	options.Watch = true
 	timeout := time.Duration(*options.TimeoutSeconds) * time.Second
 	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, leave := withConnection(ctx)
 	late := time.AfterFunc(c.client.timeout, func() { cancel(errNoAnswer) })
 	body, err := c.request(options).Stream(ctx)
 	if !late.Stop() { // what was opened in that moment has ended again
 		if err == nil {
 			_ = body.Close()
 		}
+		leave()
 		err = errNoAnswer
 	}
 	if err != nil {
 		cancel(nil)
 		return nil, err
 	}
-	watched := &watchBody{ReadCloser: body, ctx: ctx, cancel: cancel, client: c.client, end: time.Now().Add(timeout + c.client.timeout)}
+	watched := &watchBody{ReadCloser: body, ctx: ctx, cancel: cancel, leave: leave, client: c.client, end: time.Now().Add(timeout + c.client.timeout)}
 	watched.timer = time.AfterFunc(timeout, func() { cancel(errOverdue) })
 	watched.timer.Stop() // until something waits
 	watched.frames = newFrames(watched, c.client.keepManagedFields)
@@ -151,6 +169,7 @@ type watchBody struct {
 	io.ReadCloser
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	leave  func() // closes the connection
 	client *Client
 	frames *frames
 	end    time.Time   // when the server should have ended the watch
@@ -171,7 +190,9 @@ func (b *watchBody) Read(p []byte) (int, error) {
 	b.timer.Stop()
 	b.frames.waited += time.Since(begun)
 	if err != nil && errors.Is(context.Cause(b.ctx), errOverdue) {
-		err = late
+		if err = late; !errors.Is(late, errNoInitialEventsEnd) {
+			b.leave()
+		}
 	}
 	return n, err
 }

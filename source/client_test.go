@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,6 +78,85 @@ func TestNoAnswer(t *testing.T) {
 			defer cancel()
 			if err := request(ctx); !errors.Is(err, errNoAnswer) || ctx.Err() != nil {
 				t.Errorf("got %v, want %v", err, errNoAnswer)
+			}
+		})
+	}
+}
+
+// A connection that answers pings and swallows the rest is left: what is sent next goes over another one.
+func TestSwallowedConnectionIsLeft(t *testing.T) {
+	faults := map[string]struct {
+		begins bool // the request is a watch that sends a bookmark first
+		want   error
+	}{
+		"cluster uid": {want: errNoAnswer}, "discovery": {want: errNoAnswer}, "list": {want: errNoAnswer}, "watch": {want: errNoAnswer},
+		"bookmarks stop": {begins: true, want: errNoBookmarks}, "overdue": {begins: true, want: errOverdue},
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var swallows atomic.Value // the address of the connection that does
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch first := swallows.CompareAndSwap(nil, r.RemoteAddr); {
+				case !first && swallows.Load() == r.RemoteAddr:
+					<-r.Context().Done()
+				case isWatch(r):
+					_, _ = fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Thing","metadata":{"resourceVersion":"1"}}}`)
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done()
+				default:
+					_, _ = fmt.Fprint(w, `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"1"}}`)
+				}
+			}))
+			server.EnableHTTP2 = true
+			server.StartTLS()
+			t.Cleanup(func() {
+				server.CloseClientConnections()
+				server.Close()
+			})
+			authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+			client, err := NewClient(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority}}, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			c := collection{client: client, resource: sourcetest.Things}
+			if fault.begins {
+				w, err := c.watch(ctx, during(time.Hour))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.Close()
+				if _, _, err := w.Decode(); err != nil {
+					t.Fatal(err)
+				}
+				if client.bookmark = 50 * time.Millisecond; errors.Is(fault.want, errOverdue) {
+					client.timeout, client.bookmark, w.body.(*watchBody).end = client.bookmark, time.Hour, time.Now()
+				}
+				if _, _, err := w.Decode(); !errors.Is(w.err, fault.want) {
+					t.Fatalf("got %v, %v, want %v", err, w.err, fault.want)
+				}
+			} else {
+				if _, err := c.list(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+					t.Fatal(err)
+				}
+				client.timeout = 50 * time.Millisecond
+				if err := requests(client)[name](ctx); !errors.Is(err, fault.want) {
+					t.Fatalf("got %v, want %v", err, fault.want)
+				}
+			}
+			client.timeout = 15 * time.Second
+			// Until the transport has seen that the connection is closed, it may still send on it; that fails at once.
+			for {
+				err := requests(client)["list"](ctx)
+				if errors.Is(err, errNoAnswer) || ctx.Err() != nil {
+					t.Fatalf("the connection is still in use: %v", err)
+				}
+				if err == nil {
+					break
+				}
 			}
 		})
 	}

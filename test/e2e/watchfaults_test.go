@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -168,17 +169,18 @@ func TestWatchCutInMidLine(t *testing.T) {
 	}
 }
 
-// TestWatchThatIsSwallowed has a watch on a connection that answers pings and lets nothing else through, as a middlebox does that has
-// forgotten half of a connection. Once the watch has sent a bookmark, one that sends none for 75 s is opened again at its position.
+// TestWatchThatIsSwallowed has watches on a connection that answers pings and lets nothing else through, as a middlebox does that has
+// forgotten half of a connection. Once a watch has sent a bookmark, one that sends none for 75 s leaves the connection: the watches on
+// it, that of Events without bookmarks too, are opened again at their positions on another one.
 func TestWatchThatIsSwallowed(t *testing.T) {
 	t.Parallel() // it only waits: it takes no place of another test
 	config := plane(t).Config()
 	namespace := newNamespace(t, "swallowed")
 	gateway := proxy.NewHTTP2(t, config)
 	hook := webhooktest.Start(t)
-	kinds := []load.Resource{load.ConfigMaps()}
+	kinds := []load.Resource{load.ConfigMaps(), load.Events()}
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
-	e := startExporter(t, writeKubeconfig(t, gateway.Config()), hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
+	e := startExporter(t, writeKubeconfig(t, gateway.Config()), hookConfig("[v1/configmaps, v1/events]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
 	e.WaitReady()
 
 	list, err := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
@@ -188,9 +190,9 @@ func TestWatchThatIsSwallowed(t *testing.T) {
 	// The first change is replaced by the bookmark that the API server may send before it.
 	bookmark := fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":%q}}}`, list.ResourceVersion)
 	before := len(gateway.Requests())
-	opened := func() (watches []proxy.Request) {
+	opened := func(resource string) (watches []proxy.Request) {
 		for _, r := range gateway.Requests()[before:] {
-			if isWatch(r.Path, r.Query, "configmaps") && r.Status == http.StatusOK {
+			if isWatch(r.Path, r.Query, resource) && r.Status == http.StatusOK {
 				watches = append(watches, r)
 			}
 		}
@@ -204,25 +206,33 @@ func TestWatchThatIsSwallowed(t *testing.T) {
 		return &proxy.Fault{Instead: bookmark, Swallow: true}
 	})
 	gateway.Cut()
+	eventually(t, wide, "the watches are open on the new connection", func() error {
+		if len(opened("configmaps")) == 0 || len(opened("events")) == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
 	var written atomic.Int64
 	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Seed: 22, Rate: 40, OnWrite: written.Store})
-	eventually(t, wide, "changes are made while the watch is open on the new connection", func() error {
-		if n := written.Load(); len(opened()) == 0 || n < 100 {
+	eventually(t, wide, "changes are made", func() error {
+		if n := written.Load(); n < 100 {
 			return fmt.Errorf("%d changes", n)
 		}
 		return nil
 	})
 	done := running.End()
-	if n := len(hook.Accepted()); n > 0 {
-		t.Errorf("%d changes came through a connection that swallows them", n)
+	for _, r := range hook.Accepted() {
+		if bytes.Contains(r.Body, []byte(`"kind":"ConfigMap"`)) {
+			t.Errorf("a change came through a connection that swallows them: %s", r.Body)
+		}
 	}
-	first := opened()[0]
+	first := opened("configmaps")[0]
 	timeout, err := time.ParseDuration(first.Query.Get("timeoutSeconds") + "s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*wide, "the watch is opened again", func() error {
-		if len(opened()) > 1 {
+	eventually(t, 5*wide, "the watches are opened again", func() error {
+		if len(opened("configmaps")) > 1 && len(opened("events")) > 1 {
 			return nil
 		}
 		if time.Since(first.Time) > timeout {
@@ -235,8 +245,10 @@ func TestWatchThatIsSwallowed(t *testing.T) {
 	if len(report.Duplicates) > 0 {
 		t.Errorf("repeated: %v", report.Duplicates)
 	}
-	for _, r := range relists(gateway.Requests()[before:], "configmaps") {
-		t.Errorf("a relist: %+v", r)
+	for _, resource := range []string{"configmaps", "events"} {
+		for _, r := range relists(gateway.Requests()[before:], resource) {
+			t.Errorf("a relist: %+v", r)
+		}
 	}
 	if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 0 {
 		t.Errorf("%v gaps", gaps)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"encoding/pem"
@@ -31,6 +32,7 @@ type HTTP struct {
 	mu       sync.Mutex // guards what follows
 	rule     Rule
 	requests []*Request
+	swallow  map[string]bool // addresses of connections that let nothing through
 }
 
 // Rule decides on the fault of a request; nil is none. Calls do not overlap. It may change nothing of r.
@@ -54,7 +56,7 @@ type Fault struct {
 	Cut bool
 	// Instead is a line that takes the place of the next one, and ends the body.
 	Instead string
-	// Swallow keeps the body open behind Instead, and lets nothing through any more.
+	// Swallow keeps the connection open behind Instead, and lets nothing through any more, whatever the request.
 	Swallow bool
 }
 
@@ -96,7 +98,7 @@ func newHTTP(tb testing.TB, config *rest.Config) *HTTP {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &HTTP{}
+	p := &HTTP{swallow: map[string]bool{}}
 	forward := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
@@ -108,8 +110,16 @@ func newHTTP(tb testing.TB, config *rest.Config) *HTTP {
 			state, _ := resp.Request.Context().Value(stateKey{}).(*state)
 			p.answered(state.request, resp.StatusCode)
 			if f := state.fault; f != nil && (f.Cut || f.Instead != "") {
-				resp.Body = &faultyBody{ReadCloser: resp.Body, fault: f, left: f.After, done: resp.Request.Context().Done()}
+				resp.Body = &faultyBody{ReadCloser: resp.Body, fault: f, left: f.After, swallow: func() error { return p.swallowed(resp.Request, true) }}
 			}
+			body := resp.Body
+			resp.Body = struct {
+				io.Reader
+				io.Closer
+			}{readerFunc(func(b []byte) (int, error) {
+				n, err := body.Read(b)
+				return n, cmp.Or(p.swallowed(resp.Request, false), err)
+			}), body}
 			return nil
 		},
 	}
@@ -164,6 +174,9 @@ func (p *HTTP) serve(w http.ResponseWriter, r *http.Request, forward http.Handle
 	}
 	p.requests = append(p.requests, request)
 	p.mu.Unlock()
+	if p.swallowed(r, false) != nil {
+		return
+	}
 
 	if fault != nil {
 		if !wait(r, fault) {
@@ -189,6 +202,21 @@ func (p *HTTP) serve(w http.ResponseWriter, r *http.Request, forward http.Handle
 	request.Forwarded = true
 	p.mu.Unlock()
 	forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), stateKey{}, &state{request, fault})))
+}
+
+// swallowed returns an error once the request has been given up, if its connection lets nothing through; begin makes it so.
+func (p *HTTP) swallowed(r *http.Request, begin bool) error {
+	p.mu.Lock()
+	if begin {
+		p.swallow[r.RemoteAddr] = true
+	}
+	swallow := p.swallow[r.RemoteAddr]
+	p.mu.Unlock()
+	if !swallow {
+		return nil
+	}
+	<-r.Context().Done()
+	return errCut
 }
 
 func (p *HTTP) answered(r *Request, status int) {
@@ -233,10 +261,10 @@ var errCut = errors.New("cut in the middle of a line")
 // faultyBody ends at the place of the fault. The reverse proxy breaks the connection at an error.
 type faultyBody struct {
 	io.ReadCloser
-	fault *Fault
-	left  int       // lines that may pass
-	rest  io.Reader // what comes then
-	done  <-chan struct{}
+	fault   *Fault
+	left    int       // lines that may pass
+	rest    io.Reader // what comes then
+	swallow func() error
 }
 
 func (b *faultyBody) Read(p []byte) (int, error) {
@@ -258,10 +286,7 @@ func (b *faultyBody) Read(p []byte) (int, error) {
 	case b.fault.Instead != "":
 		b.rest = strings.NewReader(b.fault.Instead + "\n")
 		if b.fault.Swallow {
-			b.rest = io.MultiReader(b.rest, readerFunc(func([]byte) (int, error) {
-				<-b.done
-				return 0, errCut
-			}))
+			b.rest = io.MultiReader(b.rest, readerFunc(func([]byte) (int, error) { return 0, b.swallow() }))
 		}
 		return at, nil
 	default:

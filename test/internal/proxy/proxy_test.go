@@ -166,4 +166,14 @@ func TestSwallow(t *testing.T) {
 	if line, err := body.ReadString('\n'); !errors.Is(err, context.Canceled) || line != "" {
 		t.Errorf("got %q, %v, want nothing until the request is given up", line, err)
 	}
+	// Nor does another request get an answer on that connection.
+	short, cancelShort := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancelShort()
+	answer, err := client.Do(req.Clone(short))
+	if err == nil {
+		_ = answer.Body.Close()
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want no answer", err)
+	}
 }
