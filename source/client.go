@@ -27,7 +27,7 @@ const answerTimeout = 90 * time.Second
 // closes the state. Some aggregated API servers accept a watch-list and never send that bookmark.
 const initialEventsTimeout = 30 * time.Second
 
-// bookmarkTimeout is how long a watch may send nothing once it has sent bookmarks. The API server sends one about once a
+// bookmarkTimeout is how long a watch may send nothing once it, or one before it, has sent bookmarks. The API server sends one about once a
 // minute, and its watch cache remembers about 75 seconds.
 const bookmarkTimeout = 75 * time.Second
 

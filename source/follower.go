@@ -31,6 +31,8 @@ type follower struct {
 	pagesOnly bool
 	// rolledBack is set for good once the server's history has gone back behind the position.
 	rolledBack error
+	// bookmarks is set once a watch has sent one that does not close a state.
+	bookmarks bool
 	// received is set once the open watch has sent an event.
 	received bool
 	// endedCleanly is set if the server ended the last watch itself, and nothing has failed since.
@@ -139,6 +141,7 @@ func (l *follower) opened(resumed bool) {
 
 // ended handles the end of a watch. The API server ends every watch after its time-out, so an end alone is no failure.
 func (l *follower) ended(f *frames) {
+	l.bookmarks = f.bookmarks
 	empty := !l.received && time.Since(f.opened) < minWatchDuration
 	switch err := f.err; {
 	case err == nil:

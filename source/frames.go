@@ -37,7 +37,7 @@ type frames struct {
 	opened   time.Time
 	// keepManagedFields leaves them in the objects.
 	keepManagedFields bool
-	// initial is set until the bookmark that closes the state of a watch-list, bookmarks once another one has come.
+	// initial is set until the bookmark that closes the state of a watch-list, bookmarks once another one has come, in an earlier watch too.
 	initial, bookmarks bool
 	// changed is set once a change has come; a watch-list sends none before the objects of its state.
 	changed bool

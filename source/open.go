@@ -113,7 +113,11 @@ func (l *follower) watchList(ctx context.Context, options metav1.ListOptions) (*
 // watch opens a watch at the position.
 func (l *follower) watch(ctx context.Context, options metav1.ListOptions) (*frames, error) {
 	options.ResourceVersion = l.position()
-	return l.collection.watch(ctx, options)
+	f, err := l.collection.watch(ctx, options)
+	if err == nil {
+		f.bookmarks = l.bookmarks
+	}
+	return f, err
 }
 
 // refuse gives the position up: the next watch begins with the whole state, behind a gap.
