@@ -19,8 +19,11 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 		if err := l.checkRollback(ctx); err != nil {
 			return nil, err
 		}
-		if err := l.gapForUncertain(ctx); err != nil {
-			return nil, err
+		if l.state.Uncertain != "" && l.state.Refused == "" { // a refusal has a gap record itself
+			if err := l.gapForUncertain(ctx); err != nil {
+				return nil, err
+			}
+			return l.open(ctx, options) // it may have blocked for long: the position is checked again
 		}
 	}
 	if l.position() != "" {
@@ -46,7 +49,8 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 
 // checkRollback returns an error if the position is ahead of the server's resource version, which the smallest possible list
 // returns (a quorum read). A server that was restored from a backup accepts a position from its future and silently omits the
-// changes up to it. So every watch waits for this check, even if its history expires meanwhile: that is reported as a gap.
+// changes up to it. So every watch waits for this check, after whatever may block, even if its history expires meanwhile: that is
+// reported as a gap.
 func (l *follower) checkRollback(ctx context.Context) error {
 	if l.rolledBack != nil {
 		return l.rolledBack

@@ -135,14 +135,11 @@ func (w *watcher) gap(ctx context.Context, to, reason string) error {
 	return w.sendGap(ctx, to, reason, func() { w.state.Refused = reason })
 }
 
-// gapForUncertain sends the gap record that is due though history goes on, if one is. It closes none. What follows has a
+// gapForUncertain sends the gap record that is due though history goes on. It closes none. What follows has a
 // sequence behind all that the last run can have sent: a filter may keep back now what it let pass then.
 func (w *watcher) gapForUncertain(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.unlock()
-	if w.state.Uncertain == "" || w.state.Refused != "" { // that has a gap record itself
-		return nil
-	}
 	w.handler.Update(func() { w.state.Edited, w.state.changed = max(w.state.Edited, versionNumber(w.lastRun)), true })
 	if err := w.handler.Commit(ctx); err != nil {
 		return err

@@ -131,6 +131,7 @@ type life struct {
 	onLeave  bool                                             // pipelines get only what passes, and a DELETED of what no longer does
 	logger   *slog.Logger
 	former   []string    // the watches of the last run of which records are not settled
+	onGap    func()      // if set, called before each gap record
 	waits    chan string // if set, gets the name of each pipeline without room whose Room is called
 }
 
@@ -338,6 +339,9 @@ func (l *life) text(d *delta.Delta) string {
 }
 
 func (l *life) Gap(_ context.Context, g *delta.Gap, record func()) error {
+	if l.onGap != nil {
+		l.onGap()
+	}
 	l.Update(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -945,7 +949,6 @@ func TestStateRefusedButNotTheHistory(t *testing.T) {
 	}
 }
 
-// After a restore of etcd nothing is watched, and nothing is delivered under versions that come again.
 // A history that goes back while a watch is open is noticed when it is opened again.
 func TestRollbackWhileRunning(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory() // 11, 12
@@ -962,6 +965,35 @@ func TestRollbackWhileRunning(t *testing.T) {
 	l.stop()
 }
 
+// A handler may block for hours between the first request to the server and the watch.
+func TestRollbackWhileTheHandlerBlocks(t *testing.T) {
+	for name, edited := range map[string]bool{"pages behind a refusal": false, "killed and edited": true} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "a", "b"), newMemory() // 11, 12
+			l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Filters = []string{"1"} })
+			l.watching(12)
+			l.capture()
+			l.crash()
+			filters := []string{"2"}
+			if !edited {
+				filters = []string{"1"}
+				server.Compact() // 13
+			}
+			l = live(t, server, m, []string{"p"}, func(o *Options, l *life) {
+				o.Filters, o.OnRollback = filters, nil
+				l.onGap = func() { server.RollBack(11) }
+			})
+			eventually(t, func() string {
+				if s := l.source.Status()[0]; !strings.Contains(s.Error, "gone back") {
+					return fmt.Sprintf("%+v", s)
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// After a restore of etcd nothing is watched, and nothing is delivered under versions that come again.
 func TestRollback(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory()
 	l := live(t, server, m, []string{"p"}, nil)

@@ -261,7 +261,7 @@ func (s *Server) SetMissing(missing bool) {
 func (s *Server) RollBack(version int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.version = version
+	s.version, s.floor, s.states = version, min(s.floor, version), min(s.states, version)
 	s.history = slices.DeleteFunc(s.history, func(c Change) bool { return c.Version > version })
 }
 
