@@ -293,7 +293,7 @@ func (w *watcher) offerAll(ctx context.Context, n int, page *metav1.ListOptions,
 			return unknown, err
 		}
 		for _, object := range p.objects {
-			unknown = unknown || repeating && !w.knows(object)
+			unknown = unknown || repeating && w.selects(object.Namespace()) && !w.knows(object)
 			if err := w.offer(ctx, n, object); err != nil {
 				return unknown, err
 			}

@@ -213,6 +213,23 @@ func TestSnapshotAfterAKillHasWhatThatRunSent(t *testing.T) {
 	}
 }
 
+// What a watch does not select is never known.
+func TestSnapshotAfterAKillLeavesOutWhatIsNotSelected(t *testing.T) {
+	server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+	l := live(t, server, m, []string{"p"}, selecting("shop*"))
+	l.watching(12)
+	l.snapshotsDone()
+	l.capture()
+	server.Write("team/b", false) // 13: the position is behind it
+	l.crash()
+	server.SetSilent(true)
+	l = live(t, server, m, []string{"p"}, func(o *Options, l *life) {
+		selecting("shop*")(o, l)
+		o.Snapshot = delta.SnapshotAlways
+	})
+	l.expectMarks("p", "started 0 at 0", "completed 0 at 1 count 1")
+}
+
 // What changes while a snapshot runs comes with its change if the snapshot has not reached it.
 func TestChangesDuringASnapshot(t *testing.T) {
 	server, m := things(t, "changed", "deleted", "recreated", "same"), newMemory() // 11 to 14
