@@ -37,6 +37,13 @@ func startTableKeeper(tb testing.TB) *tableKeeper {
 	hook := webhooktest.Start(tb)
 	k := &tableKeeper{tb: tb, url: hook.URL(), room: unlimited, table: consume.NewTable(1000)}
 	hook.Use(k.receive)
+	tb.Cleanup(func() {
+		for _, record := range slices.Concat(hook.Accepted(), hook.Marks()) {
+			if _, err := oracle.ParseCloudEvent(record.Body); err != nil {
+				tb.Error(err)
+			}
+		}
+	})
 	return k
 }
 
