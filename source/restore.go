@@ -145,6 +145,50 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	return nil
 }
 
+// restoreSnapshots goes on with the snapshots of the watches of the last run, of which the first is the watch itself if own is
+// set. It returns the pipelines whose snapshots begin: those that did not have the objects, those for which it is not certain any
+// more what was sent, or what of, and all if they get a snapshot at every start.
+func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineSet) {
+	last := from
+	if own {
+		last = from[:1]
+	}
+	edited := w.edit != "" || slices.ContainsFunc(from, w.filtersDiffer)
+	goesOn := own && !w.state.Partial && w.state.Refused != firstStateInterrupted
+	for n, pipeline := range w.options.Pipelines {
+		has := func(l *lastWatch) bool { return l.Pipelines == nil || slices.Contains(l.Pipelines, pipeline) }
+		pending := func(l *lastWatch) bool {
+			snapshot, pending := l.Snapshots[pipeline]
+			return pending && !snapshot.Unmarked // of one without marks, what is due is all that it lacks
+		}
+		former := edited || from[0].Snapshots[pipeline].Former
+		switch snapshot := from[0].Snapshots[pipeline]; {
+		case w.resumed && w.options.Snapshot == delta.SnapshotAlways:
+			begin |= 1 << n
+			former = former || snapshot.OnDemand
+		case goesOn && snapshot.ID != "" && !snapshot.OnDemand && snapshot.Filters == w.options.filters(n):
+			w.state.setSnapshot(pipeline, snapshot)
+		case slices.ContainsFunc(from, pending), !slices.ContainsFunc(last, has):
+			begin |= 1 << n
+			former = former || w.resumed
+		}
+		if begin.Has(n) {
+			w.state.setSnapshot(pipeline, PendingSnapshot{Former: former, OnDemand: from[0].Snapshots[pipeline].OnDemand})
+		}
+	}
+	return begin
+}
+
+// restoreDue adds snapshots of those objects only that an edited configuration adds to what pipelines have. They have no marks,
+// since what is not between them exists all the same.
+func (w *watcher) restoreDue(due PipelineSet) {
+	for n, pipeline := range w.options.Pipelines {
+		if _, pending := w.state.Snapshots[pipeline]; due.Has(n) && !pending {
+			w.state.setSnapshot(pipeline, PendingSnapshot{ID: newSnapshotID(), Filters: w.options.filters(n), Unmarked: true})
+		}
+	}
+}
+
 // firstStateInterrupted is why there is a gap before a watch that has no position.
 const firstStateInterrupted = "the last run was killed while it sent the first state: what it sent and was deleted since is not known"
 

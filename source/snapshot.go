@@ -19,9 +19,9 @@ import (
 // This file sends what exists to one pipeline, beside the changes of a watch that has its state: to a pipeline that is new, and
 // at every start to all if that is configured. The objects are listed page by page, and each is sent if it is in its known
 // version. In another version there is a change that the watch has not brought yet, or has brought since the list was made:
-// with that change the process function sends the object (emitDue). So the records of each object keep their order, nothing is
-// read twice, and the watch waits for no snapshot. What is left to send is kept with the objects (views.due), in the state
-// directory too.
+// with that change the process function sends the object (emitDue). So the records of each object keep their order,
+// and the watch waits for no snapshot. After a kill the list is read again until the watch has brought what is in it. What is left
+// to send is kept with the objects (views.due), in the state directory too.
 
 // PendingSnapshot is what is kept of a snapshot that is not complete.
 type PendingSnapshot struct {
@@ -435,48 +435,4 @@ func (w *watcher) due(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.known().due[n]
-}
-
-// restoreSnapshots goes on with the snapshots of the watches of the last run, of which the first is the watch itself if own is
-// set. It returns the pipelines whose snapshots begin: those that did not have the objects, those for which it is not certain any
-// more what was sent, or what of, and all if they get a snapshot at every start.
-func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineSet) {
-	last := from
-	if own {
-		last = from[:1]
-	}
-	edited := w.edit != "" || slices.ContainsFunc(from, w.filtersDiffer)
-	goesOn := own && !w.state.Partial && w.state.Refused != firstStateInterrupted
-	for n, pipeline := range w.options.Pipelines {
-		has := func(l *lastWatch) bool { return l.Pipelines == nil || slices.Contains(l.Pipelines, pipeline) }
-		pending := func(l *lastWatch) bool {
-			snapshot, pending := l.Snapshots[pipeline]
-			return pending && !snapshot.Unmarked // of one without marks, what is due is all that it lacks
-		}
-		former := edited || from[0].Snapshots[pipeline].Former
-		switch snapshot := from[0].Snapshots[pipeline]; {
-		case w.resumed && w.options.Snapshot == delta.SnapshotAlways:
-			begin |= 1 << n
-			former = former || snapshot.OnDemand
-		case goesOn && snapshot.ID != "" && !snapshot.OnDemand && snapshot.Filters == w.options.filters(n):
-			w.state.setSnapshot(pipeline, snapshot)
-		case slices.ContainsFunc(from, pending), !slices.ContainsFunc(last, has):
-			begin |= 1 << n
-			former = former || w.resumed
-		}
-		if begin.Has(n) {
-			w.state.setSnapshot(pipeline, PendingSnapshot{Former: former, OnDemand: from[0].Snapshots[pipeline].OnDemand})
-		}
-	}
-	return begin
-}
-
-// restoreDue adds snapshots of those objects only that an edited configuration adds to what pipelines have. They have no marks,
-// since what is not between them exists all the same.
-func (w *watcher) restoreDue(due PipelineSet) {
-	for n, pipeline := range w.options.Pipelines {
-		if _, pending := w.state.Snapshots[pipeline]; due.Has(n) && !pending {
-			w.state.setSnapshot(pipeline, PendingSnapshot{ID: newSnapshotID(), Filters: w.options.filters(n), Unmarked: true})
-		}
-	}
 }
