@@ -22,8 +22,12 @@ const (
 	changeDrop   = 'D' // the name of a bucket in it
 )
 
-// changesChunk is the size from which changes are cut: an object that takes more has a chunk of its own.
-const changesChunk = 1 << 20
+// Changes are collected in chunks, each twice as large as the one before, between these sizes: none is ever copied to grow. What
+// takes more than the largest has a chunk of its own.
+const (
+	smallestChunk = 4 << 10
+	largestChunk  = 1 << 20
+)
 
 // recorder collects what a commit changes. A nil recorder collects nothing.
 type recorder struct {
@@ -41,8 +45,14 @@ func (r *recorder) add(b *bucket, kind byte, fields ...[]byte) {
 	if r == nil {
 		return
 	}
-	if len(r.chunk) >= changesChunk {
-		r.chunks, r.chunk, r.inside = append(r.chunks, r.chunk), nil, nil
+	need := 64 // for the lengths, and the names of the bucket
+	for _, field := range fields {
+		need += len(field)
+	}
+	if len(r.chunk)+need > cap(r.chunk) {
+		size := max(need, min(2*cap(r.chunk), largestChunk), smallestChunk)
+		r.end()
+		r.chunk = make(Changes, 0, size)
 	}
 	if r.inside != b {
 		r.inside = b

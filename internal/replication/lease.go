@@ -278,11 +278,19 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 }
 
-// SetEndpoint sets where the leader serves standbys, for the next renewal.
-func (l *Lease) SetEndpoint(e Endpoint) {
+// Publish renews the Lease with where the leader serves standbys, and with what it claims by now. Deliveries wait for the claim
+// ([Lease.Left]), and standbys for the endpoint. If it fails, the next renewal writes both.
+func (l *Lease) Publish(ctx context.Context, e Endpoint) error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.endpoint = e
+	seen := l.seen
+	l.mu.Unlock()
+	if holder(seen) != l.options.Identity {
+		return errors.New("the Lease is not held")
+	}
+	renewal := resourcelock.LeaseSpecToLeaderElectionRecord(&seen.Spec)
+	renewal.RenewTime = metav1.NewTime(l.options.Now())
+	return l.Update(ctx, *renewal)
 }
 
 // Leader returns where the present leader serves standbys, if it is another process.

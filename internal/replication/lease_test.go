@@ -432,3 +432,36 @@ func TestOtherCluster(t *testing.T) {
 		t.Errorf("%+v", next.Status())
 	}
 }
+
+// TestPublished: deliveries wait for the Lease to name what would be delivered, and not for its next renewal.
+func TestPublished(t *testing.T) {
+	w := newWorld()
+	leader := w.candidate("leader", replication.Claim{})
+	leader.taken(t)
+	leader.claim = state("made", 0, leader.Status().Term, 1) // an empty state gets its lineage once it leads
+	if left := leader.Left(); left > 0 {
+		t.Fatalf("deliveries may go on for %v before the Lease names the lineage", left)
+	}
+	at := replication.Endpoint{Address: "there:1", Certificate: "sum"}
+	w.away = true
+	if err := leader.Publish(t.Context(), at); err == nil || leader.Left() > 0 {
+		t.Fatalf("published while the API server is away: %v, %v", err, leader.Left())
+	}
+	w.away = false
+	if err := leader.Publish(t.Context(), at); err != nil || leader.Left() <= 0 {
+		t.Fatalf("published: %v, left %v", err, leader.Left())
+	}
+	standby := w.candidate("standby", leader.claim)
+	standby.try()
+	if found, ok := standby.Leader(); !ok || found != at {
+		t.Errorf("a standby finds %+v", found)
+	}
+	if !leader.try() {
+		t.Error("the election cannot renew the Lease any more")
+	}
+	next := w.candidate("next", leader.claim)
+	next.taken(t)
+	if err := leader.Publish(t.Context(), at); err == nil || next.Status().Err != nil {
+		t.Errorf("published although another leads: %v; %+v", err, next.Status())
+	}
+}

@@ -234,7 +234,9 @@ func (r *replica) serve(ctx context.Context, store *checkpoint.Store) error {
 	if advertised == "" {
 		advertised = leader.Address()
 	}
-	r.lease.SetEndpoint(replication.Endpoint{Address: advertised, Certificate: leader.Certificate()})
+	if err := r.lease.Publish(ctx, replication.Endpoint{Address: advertised, Certificate: leader.Certificate()}); err != nil {
+		r.logger.Info("cannot renew the Lease at once; deliveries wait for its next renewal", "err", err)
+	}
 	r.logger.Info("serving standbys", "address", leader.Address(), "advertised", advertised)
 	return nil
 }
