@@ -42,8 +42,7 @@ func (p *Pipeline) deliver(ctx context.Context, b *batch) {
 // permit to deliver ended the call.
 func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut bool) {
 	errs = make([]*sinks.Error, len(b.items))
-	var records []sinks.Record
-	var indices []int
+	records, indices := make([]sinks.Record, 0, len(b.items)), make([]int, 0, len(b.items))
 	for n, i := range b.items {
 		switch {
 		case i.err != nil:

@@ -75,16 +75,21 @@ func (k *knownSet) find(key objectKey) (found knownObject, ok bool) {
 	return found, ok
 }
 
-// store replaces an object, of which due was due for pipelines before, or adds it.
-func (k *knownSet) store(key objectKey, due PipelineSet, next knownObject) {
-	table := k.objects[key.namespace]
+// table returns the objects of a namespace: at least one is to be put there.
+func (k *knownSet) table(namespace unique.Handle[string]) *knownTable {
+	table := k.objects[namespace]
 	if table == nil {
-		table = &knownTable{}
-		k.objects[key.namespace] = table
+		table = newKnownTable()
+		k.objects[namespace] = table
 	}
+	return table
+}
+
+// store replaces an object, of which due was due for pipelines before, or adds it.
+func (k *knownSet) store(table *knownTable, at place, name string, due PipelineSet, next *knownObject) {
 	k.countDue(due, next.due)
 	k.count -= table.count
-	table.put(key.name, &next)
+	table.put(at, name, next)
 	k.count += table.count
 }
 
@@ -101,7 +106,9 @@ func (k *knownSet) review(key objectKey, v views, packed []byte) {
 }
 
 func (k *knownSet) set(key objectKey, next knownObject, packed []byte) {
-	old, existed := k.find(key)
+	table := k.table(key.namespace)
+	at := table.locate(key.name)
+	old, existed := at.object()
 	same := existed && old.version.Equal(&next.version)
 	next.retained = packed != nil || same && old.retained
 	switch {
@@ -110,7 +117,7 @@ func (k *knownSet) set(key objectKey, next knownObject, packed []byte) {
 	case old.retained && !next.retained:
 		k.previous.release(k, key)
 	}
-	k.store(key, old.due, next)
+	k.store(table, at, key.name, old.due, &next)
 	if !same || k.committedViews(old) != k.committedViews(next) || packed != nil {
 		k.change(key)
 	}
@@ -169,8 +176,10 @@ func (k *knownSet) change(key objectKey) {
 // restore adds an object of the last commit. changed makes the next commit write it again.
 func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 	key := keyOfKnown(object)
-	old, _ := k.find(key)
-	k.store(key, old.due, knownObject{version: object.Version, views: v, retained: object.Retained})
+	table := k.table(key.namespace)
+	at := table.locate(key.name)
+	old, _ := at.object()
+	k.store(table, at, key.name, old.due, &knownObject{version: object.Version, views: v, retained: object.Retained})
 	if changed {
 		k.change(key)
 	}
@@ -178,6 +187,7 @@ func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 
 // capture returns what changed since the last call. A call of committed or failed follows.
 func (k *knownSet) capture() (put, remove []delta.Known) {
+	put = make([]delta.Known, 0, len(k.changed))
 	for key := range k.changed {
 		object, exists := k.find(key)
 		if !exists {
@@ -198,7 +208,7 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 		}
 		put = append(put, known)
 	}
-	k.changed, k.captured = map[objectKey]struct{}{}, k.changed
+	k.changed, k.captured = make(map[objectKey]struct{}, len(k.changed)), k.changed
 	return put, remove
 }
 

@@ -49,52 +49,63 @@ func entryAt(bucket []byte, at int) (name, value []byte, end int) {
 	return name, value, at
 }
 
-// locate returns the bucket of a name, and what of it is the entry: nothing at its end if there is none.
-func (t *knownTable) locate(name string) (bucket, from, to int, value []byte) {
-	bucket = t.bucketOf(maphash.String(tableSeed, name))
-	for b := t.buckets[bucket]; from < len(b); from = to {
-		var found []byte
-		if found, value, to = entryAt(b, from); string(found) == name {
-			return bucket, from, to, value
+// place is where a name stands in a table, or would: what of a bucket is its entry. It holds until the table changes.
+type place struct {
+	bucket, from, to int
+	value            []byte // nil if the table does not have the name
+}
+
+func newKnownTable() *knownTable { return &knownTable{buckets: make([][]byte, 1)} }
+
+func (t *knownTable) locate(name string) place {
+	p := place{bucket: t.bucketOf(maphash.String(tableSeed, name))}
+	for b := t.buckets[p.bucket]; p.from < len(b); p.from = p.to {
+		var found, value []byte
+		if found, value, p.to = entryAt(b, p.from); string(found) == name {
+			p.value = value
+			return p
 		}
 	}
-	return bucket, from, from, nil
+	return p
 }
 
-func (t *knownTable) find(name string) (object knownObject, ok bool) {
-	_, _, _, value := t.locate(name)
-	if value == nil {
+// object returns what stands there.
+func (p place) object() (object knownObject, ok bool) {
+	if p.value == nil {
 		return knownObject{}, false
 	}
-	return decodeValue(value), true
+	return decodeValue(p.value), true
 }
 
-func (t *knownTable) put(name string, object *knownObject) {
-	if t.buckets == nil {
-		t.buckets = make([][]byte, 1)
-	}
+func (t *knownTable) find(name string) (object knownObject, ok bool) { return t.locate(name).object() }
+
+// put puts an object where its name stands, or would.
+func (t *knownTable) put(p place, name string, object *knownObject) {
 	var room, entryRoom [320]byte
 	value := appendValue(room[:0], object)
-	n, from, to, old := t.locate(name)
-	if old != nil && len(old) == len(value) {
-		copy(old, value)
+	if p.value != nil && len(p.value) == len(value) {
+		copy(p.value, value)
 		return
 	}
 	entry := append(binary.AppendUvarint(entryRoom[:0], uint64(len(name))), name...)
 	entry = append(binary.AppendUvarint(entry, uint64(len(value))), value...)
-	t.buckets[n] = slices.Concat(t.buckets[n][:from], entry, t.buckets[n][to:]) // of the size that is needed
-	if old != nil {
+	if p.value != nil {
+		t.buckets[p.bucket] = slices.Concat(t.buckets[p.bucket][:p.from], entry, t.buckets[p.bucket][p.to:])
 		return
 	}
+	b := t.buckets[p.bucket]
+	if len(b)+len(entry) > cap(b) { // room for one more, and not for twice as many
+		b = append(make([]byte, 0, len(b)+2*len(entry)), b...)
+	}
+	t.buckets[p.bucket] = append(b, entry...)
 	if t.count++; t.count > perBucket*len(t.buckets) {
 		t.split()
 	}
 }
 
 func (t *knownTable) remove(name string) {
-	n, from, to, _ := t.locate(name)
-	if from < to {
-		t.buckets[n] = slices.Concat(t.buckets[n][:from], t.buckets[n][to:])
+	if p := t.locate(name); p.value != nil {
+		t.buckets[p.bucket] = slices.Concat(t.buckets[p.bucket][:p.from], t.buckets[p.bucket][p.to:])
 		t.count--
 	}
 }
@@ -104,7 +115,8 @@ func (t *knownTable) split() {
 	n := len(t.buckets)
 	first := n - 1<<(bits.Len(uint(n))-1)
 	t.buckets = append(t.buckets, nil)
-	var stay, move []byte
+	var stayRoom, moveRoom [1024]byte
+	stay, move := stayRoom[:0], moveRoom[:0]
 	for b, at := t.buckets[first], 0; at < len(b); {
 		name, _, end := entryAt(b, at)
 		if t.bucketOf(maphash.Bytes(tableSeed, name)) == first {

@@ -15,7 +15,7 @@ import (
 // The table is a map, however many objects it gets, and whatever is changed while it is read.
 func TestKnownTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		table, want := &knownTable{}, map[string]string{}
+		table, want := newKnownTable(), map[string]string{}
 		text := func(o *knownObject) string {
 			return fmt.Sprint(o.version.UID(), o.version.ResourceVersion(), o.round, o.due, o.filtered, o.retained)
 		}
@@ -35,7 +35,7 @@ func TestKnownTable(t *testing.T) {
 			}
 		})
 		put := func(name string, o knownObject) {
-			table.put(name, &o)
+			table.put(table.locate(name), name, &o)
 			want[name] = text(&o)
 		}
 		check := func() {
