@@ -53,15 +53,14 @@ func (c *Counts) take(i *item) {
 
 // countSnapshot counts an item, if it is of a snapshot or of the last run, as taken or, with -1, as settled.
 func (c *Counts) countSnapshot(i *item, more int, died bool) {
-	ofSnapshot := i.mark != nil || i.delta != nil && i.delta.Snapshot
-	if !ofSnapshot && !i.restored {
+	if !i.ofSnapshot() && !i.restored {
 		return
 	}
 	s := c.snapshots[i.watch]
 	if i.mark != nil && i.mark.Phase == delta.Started && more > 0 {
 		s.died, s.refused = false, false
 	}
-	if ofSnapshot {
+	if i.ofSnapshot() {
 		s.waiting += more
 		s.died = s.died || died
 	}

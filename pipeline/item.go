@@ -59,3 +59,6 @@ func newItem(e delta.Entry) *item {
 
 // notice reports whether the item is no delta.
 func (i *item) notice() bool { return i.delta == nil }
+
+// ofSnapshot reports whether the item is a record or a mark of a snapshot.
+func (i *item) ofSnapshot() bool { return i.mark != nil || i.delta != nil && i.delta.Snapshot }

@@ -143,6 +143,27 @@ func (p *Pipeline) waitsBehind(o *objectQueue, inMemory bool) string {
 	return "its turn"
 }
 
+// Undelivered returns how many records of the snapshots of a watch are not settled, and what these wait for: the sink, if it fails, or
+// the object with one of them that has failed for longest; empty if none has.
+func (p *Pipeline) Undelivered(watch string) (records int, waitsFor string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if records = p.counts.snapshots[watch].waiting; records == 0 || p.breaker.tripped {
+		return records, p.waitsBehind(nil, false)
+	}
+	var first *objectQueue
+	for o := range p.backlog.failing {
+		holds := len(o.items) > 0 && o.items[0].watch == watch && (len(o.parked) > 0 || slices.ContainsFunc(o.items, (*item).ofSnapshot))
+		if holds && (first == nil || o.items[0].failed.Before(first.items[0].failed)) {
+			first = o
+		}
+	}
+	if first == nil {
+		return records, ""
+	}
+	return records, first.ref.Path() + ", which waits for " + p.waitsBehind(first, true)
+}
+
 // Stamp is how people are shown a time.
 func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 

@@ -37,6 +37,8 @@ type Recipient interface {
 	// Settled waits until all records of snapshots of a watch are settled, and returns what Died does then. An error means that
 	// ctx has ended.
 	Settled(ctx context.Context, watch string) (died bool, err error)
+	// Undelivered returns how many records of snapshots of a watch are not settled, and in words what these wait for; empty if nothing fails.
+	Undelivered(watch string) (records int, waitsFor string)
 	// Former reports whether something is not settled that the last run left of a watch.
 	Former(watch string) bool
 	// Died reports whether a record of a snapshot of a watch went to the dead letter since the last one started, or since the

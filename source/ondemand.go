@@ -18,10 +18,22 @@ type SnapshotStatus struct {
 	// Sent and Left count objects. Sent are those that passed the filters.
 	Sent uint64 `json:"sent"`
 	Left int    `json:"left"`
+	// Undelivered counts records that were sent and are not settled, and WaitsFor is what these wait for, in words, if something fails.
+	Undelivered int    `json:"undelivered,omitempty"`
+	WaitsFor    string `json:"waitsFor,omitempty"`
 	// Done is set once the last mark was sent, or the resource is gone. Complete is false then, and if a record went to the dead
 	// letter.
 	Done     bool `json:"done,omitempty"`
 	Complete bool `json:"complete,omitempty"`
+}
+
+// Progress describes how far a snapshot is that is not done.
+func (s *SnapshotStatus) Progress() string {
+	text := fmt.Sprintf("%d sent, %d left, %d not delivered", s.Sent, s.Left, s.Undelivered)
+	if s.WaitsFor != "" {
+		text += "; it waits for " + s.WaitsFor
+	}
+	return text
 }
 
 // Errors of RequestSnapshot.
@@ -131,6 +143,9 @@ func (w *watcher) snapshotStatus(n int) []SnapshotStatus {
 	})
 	if !known {
 		return nil
+	}
+	if !status.Done {
+		status.Undelivered, status.WaitsFor = w.handler.Recipient(n).Undelivered(w.id)
 	}
 	status.Source, status.Resource, status.Namespace = w.options.Name, delta.ResourceName(w.collection.resource), w.collection.namespace
 	return []SnapshotStatus{status}

@@ -120,6 +120,7 @@ func (r roomy) OfferMark(m *delta.Mark, record func()) bool {
 
 func (roomy) Room(context.Context) error                    { return nil }
 func (roomy) Settled(context.Context, string) (bool, error) { return false, nil }
+func (roomy) Undelivered(string) (int, string)              { return 0, "" }
 func (roomy) Former(string) bool                            { return false }
 func (roomy) Died(string) bool                              { return false }
 

@@ -299,6 +299,8 @@ func (l lifeRecipient) OfferMark(m *delta.Mark, record func()) (ok bool) {
 
 func (l lifeRecipient) Settled(context.Context, string) (bool, error) { return l.Died(""), nil }
 
+func (l lifeRecipient) Undelivered(string) (int, string) { return 0, "" }
+
 func (l lifeRecipient) Former(watch string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

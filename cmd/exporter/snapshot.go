@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +36,7 @@ is restarted, the snapshot begins anew under another id.`,
 			request.StateDir = loaded.StateDir
 			out := &snapshotProgress{out: command.OutOrStdout(), terminal: isTerminal(command.OutOrStdout())}
 			err = app.Snapshot(command.Context(), request, out.show)
-			out.end()
+			out.list()
 			if err != nil {
 				return &app.FailureError{Err: err}
 			}
@@ -51,15 +53,22 @@ is restarted, the snapshot begins anew under another id.`,
 	return command
 }
 
-// snapshotProgress shows at a terminal how far snapshots are, and at the end what was sent.
+// snapshotProgress shows at a terminal how far snapshots are, every now and then what those wait for that something holds up, and at the
+// end what was sent.
 type snapshotProgress struct {
 	out      io.Writer
 	terminal bool
 	last     []app.SnapshotStatus
+	waits    time.Time // when the last line with WaitsFor was written
 }
 
 func (p *snapshotProgress) show(all []app.SnapshotStatus) {
 	p.last = all
+	waits := slices.ContainsFunc(all, func(s app.SnapshotStatus) bool { return s.WaitsFor != "" })
+	if waits && time.Since(p.waits) > time.Minute {
+		p.waits = time.Now()
+		p.list()
+	}
 	if !p.terminal {
 		return
 	}
@@ -71,22 +80,22 @@ func (p *snapshotProgress) show(all []app.SnapshotStatus) {
 	fmt.Fprintf(p.out, "\r\x1b[K%d sent, %d left", sent, left)
 }
 
-func (p *snapshotProgress) end() {
+func (p *snapshotProgress) list() {
 	if p.terminal {
 		fmt.Fprint(p.out, "\r\x1b[K")
 	}
 	for _, s := range p.last {
-		end := fmt.Sprintf("%d left", s.Left)
+		progress := s.Progress()
 		switch {
 		case s.Done && s.Complete:
-			end = "complete"
+			progress = fmt.Sprintf("%d sent, complete", s.Sent)
 		case s.Done:
-			end = "not complete"
+			progress = fmt.Sprintf("%d sent, not complete", s.Sent)
 		}
 		where := s.Resource
 		if s.Namespace != "" {
 			where += " in " + s.Namespace
 		}
-		fmt.Fprintf(p.out, "%s (source %s): %d sent, %s\n", where, s.Source, s.Sent, end)
+		fmt.Fprintf(p.out, "%s (source %s): %s\n", where, s.Source, progress)
 	}
 }

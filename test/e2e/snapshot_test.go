@@ -97,13 +97,13 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
 	end := requestSnapshot(t, file)
 	eventually(t, wide, "the snapshot begins", func() error {
-		if _, body := e.Get("/status"); !strings.Contains(body, `"gapsWaiting": 1`) {
+		if _, body := e.Get("/status"); !strings.Contains(body, `"gapsWaiting": 1`) || !strings.Contains(body, `"gate": "closed"`) {
 			return fmt.Errorf("got %s", body)
 		}
 		return nil
 	})
 	output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p", "--resource", "v1/configmaps")
-	if code != 1 || !strings.Contains(output, "a snapshot is under way") || !strings.Contains(output, "left") {
+	if code != 1 || !strings.Contains(output, "a snapshot is under way") || !strings.Contains(output, " not delivered; it waits for the sink, which fails since") {
 		t.Errorf("a second one: exit code %d and\n%s", code, output)
 	}
 	newNamespace(t, "snapshots-later") // so that the version of what follows is beyond the sequence with which p came back
@@ -128,6 +128,28 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	if code != 0 || !strings.Contains(output, "v1/configmaps in "+namespace+" (source s): 2 sent, complete") {
 		t.Errorf("exit code %d and\n%s", code, output)
 	}
+	// One that is refused for ever holds its end up, and the command says so.
+	subject := "/api/v1/namespaces/" + namespace + "/configmaps/a"
+	hook.Use(func(r *webhooktest.Request) webhooktest.Answer {
+		if strings.Contains(string(r.Body), subject+`"`) {
+			return webhooktest.Answer{Status: http.StatusForbidden}
+		}
+		return webhooktest.Accept()(r)
+	})
+	waits := "2 sent, 0 left, 1 not delivered; it waits for " + subject + ", which waits for its own first record, which failed"
+	end = requestSnapshot(t, file)
+	eventually(t, wide, "what it waits for", func() error {
+		if marks := marksOf(t, hook); marks[len(marks)-1].Phase != "started" {
+			return fmt.Errorf("got %+v", marks)
+		}
+		output, code = runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
+		if code != 1 || !strings.Contains(output, waits) || !strings.Contains(output, "403") {
+			return fmt.Errorf("exit code %d and\n%s", code, output)
+		}
+		return nil
+	})
+	hook.Use(webhooktest.Accept())
+	end(0, "2 sent, complete")
 	// A record that dies leaves it incomplete.
 	hook.Use(webhooktest.WhenID(func(id string) bool { return !strings.HasSuffix(id, "/SNAPSHOT") },
 		webhooktest.Answer{Status: http.StatusRequestEntityTooLarge}, webhooktest.Accept()))

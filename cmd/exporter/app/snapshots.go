@@ -73,7 +73,7 @@ func statuses(chosen []*source.Source, pipeline, resource string) []source.Snaps
 func describe(chosen []*source.Source, pipeline, resource string) (text string) {
 	for _, s := range statuses(chosen, pipeline, resource) {
 		if !s.Done {
-			text += fmt.Sprintf("; %s of source %q: %d sent, %d left", s.Resource, s.Source, s.Sent, s.Left)
+			text += fmt.Sprintf("; %s of source %q: %s", s.Resource, s.Source, s.Progress())
 		}
 	}
 	return text
