@@ -24,6 +24,7 @@ import (
 	"github.com/kubeferry/kubeferry/consume"
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/freeport"
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/natstest"
@@ -167,10 +168,8 @@ sinks:
 
 	next("snapshots on demand")
 	leads, _ := leader(t, both, (*exporter).inSync)
-	for _, pipeline := range pipelines {
-		if err := leads.snapshot(pipeline); err != nil {
-			t.Errorf("%s: %v", pipeline, err)
-		}
+	if err := leads.snapshots(pipelines); err != nil {
+		t.Error(err)
 	}
 
 	next("the exporters are killed, and the history is refused")
@@ -189,14 +188,32 @@ sinks:
 	}
 	leader(t, both, (*exporter).inSync)
 
-	next("the examples are killed, and miss that an object is gone")
+	next("the examples are killed between the marks of snapshots, and miss that an object is gone")
+	leads, _ = leader(t, both, (*exporter).inSync)
+	list := make(chan struct{})
+	leads.gateway.Use(func(r *http.Request) *proxy.Fault {
+		if query := r.URL.Query(); query.Has("limit") && !query.Has("watch") { // what a snapshot lists behind its first mark
+			return &proxy.Fault{Hold: list}
+		}
+		return nil
+	})
+	snapshots := make(chan error, 1)
+	go func() { snapshots <- leads.snapshots(pipelines) }()
 	for _, c := range consumers {
+		c.expectSnapshots(len(watched))
 		c.expectRunning()
 		c.process.Kill()
+	}
+	for _, c := range consumers {
 		for stream := range partitions {
 			c.plant(ghost, stream)
 		}
 		c.Start()
+	}
+	leads.gateway.Use(nil)
+	close(list)
+	if err := <-snapshots; err != nil {
+		t.Error(err)
 	}
 
 	next("the CRD is removed, and made again")
@@ -218,11 +235,15 @@ sinks:
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	leads, _ = leader(t, both, (*exporter).inSync)
-	for _, pipeline := range pipelines {
-		if err := leads.snapshot(pipeline); err != nil {
-			t.Errorf("%s: %v", pipeline, err)
+	for _, c := range consumers {
+		c.expectSnapshots(0)
+		if rows, err := c.rows(`SELECT subject FROM objects WHERE subject LIKE '%/ghost_'`); err != nil || len(rows) > 0 {
+			t.Errorf("%s: killed in a snapshot, it still has %v, %v", c.name, rows, err)
 		}
+	}
+	leads, _ = leader(t, both, (*exporter).inSync)
+	if err := leads.snapshots(pipelines); err != nil {
+		t.Error(err)
 	}
 	t.Logf("%v: the load has ended", time.Since(begun).Round(time.Second))
 	want := listed(t, plane.Config())
@@ -425,6 +446,22 @@ VALUES ('examples', '%s%d', 'v1/configmaps', '%s', 'u', '1', '%020d', 0, '{}', %
 	if err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+// expectSnapshots waits until the consumer is between the marks of the snapshots of so many resources, in each of its partitions.
+func (c *consumer) expectSnapshots(resources int) {
+	c.t.Helper()
+	if strings.Contains(c.name, "kafka") {
+		resources *= partitions
+	}
+	eventually(c.t, fmt.Sprintf("%s is in %d snapshots", c.name, resources), func() error {
+		c.expectRunning()
+		rows, err := c.rows(`SELECT count(*) FROM snapshots WHERE NOT done`)
+		if err == nil && rows[0][0] != float64(resources) {
+			err = fmt.Errorf("it is in %v", rows[0][0])
+		}
+		return err
+	})
 }
 
 // sent are the records that a transport has: those of each id, but for the ones of snapshots and differences, which may be of a state that

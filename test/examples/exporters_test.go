@@ -1,6 +1,7 @@
 package examples_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/process"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
 )
 
 // exporter is one of two replicas.
@@ -27,6 +30,7 @@ type exporter struct {
 	file    string
 	options process.Options
 	process *process.Process
+	gateway *proxy.HTTP // between both and the API server
 }
 
 // newExporters prepares two replicas that run as a ServiceAccount of a namespace, with all rights.
@@ -52,11 +56,12 @@ func newExporters(t *testing.T, plane *controlplane.ControlPlane, namespace, con
 	if err != nil {
 		t.Fatal(err)
 	}
+	gateway := proxy.NewHTTP(t, account)
 	var both [2]*exporter
 	for i := range both {
 		dir := t.TempDir()
 		kubeconfig, file := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "kubeferry.yaml")
-		if err := controlplane.WriteKubeconfig(kubeconfig, account); err != nil {
+		if err := controlplane.WriteKubeconfig(kubeconfig, gateway.Config()); err != nil {
 			t.Fatal(err)
 		}
 		text := fmt.Sprintf(`
@@ -70,7 +75,7 @@ server: {listen: "127.0.0.1:0"}
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		both[i] = &exporter{t: t, file: file, options: process.Options{
+		both[i] = &exporter{t: t, file: file, gateway: gateway, options: process.Options{
 			Path: binary, Args: []string{"run", "--config", file, "--kubeconfig", kubeconfig}, Log: filepath.Join(dir, "log"),
 		}}
 	}
@@ -124,13 +129,20 @@ func (e *exporter) inSync() bool {
 	return e.leads() && strings.Contains(metrics, "\nkubeferry_standbys_in_sync 1\n")
 }
 
-// snapshot runs `exporter snapshot` for a pipeline.
-func (e *exporter) snapshot(pipeline string) error {
-	out, err := exec.CommandContext(e.t.Context(), e.options.Path, "snapshot", "--config", e.file, "--pipeline", pipeline).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+// snapshots runs `exporter snapshot` for several pipelines at once.
+func (e *exporter) snapshots(pipelines []string) error {
+	errs := make([]error, len(pipelines))
+	var running sync.WaitGroup
+	for n, pipeline := range pipelines {
+		running.Go(func() {
+			out, err := exec.CommandContext(e.t.Context(), e.options.Path, "snapshot", "--config", e.file, "--pipeline", pipeline).CombinedOutput()
+			if err != nil {
+				errs[n] = fmt.Errorf("%s: %w: %s", pipeline, err, out)
+			}
+		})
 	}
-	return nil
+	running.Wait()
+	return errors.Join(errs...)
 }
 
 // leader waits until one of the two leads.
