@@ -3,49 +3,91 @@ package e2e_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
-	"github.com/kubeferry/kubeferry/test/load"
-	"github.com/kubeferry/kubeferry/test/webhooktest"
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
 )
 
-// TestEtcdRestored puts an older state of the cluster back while the exporter runs. The exporter ends; its next start sends
-// what exists in a new epoch. So whoever keeps the highest sequence per subject goes on with the restored cluster, although
-// its resource versions are lower.
+// TestEtcdRestored puts an older state of the cluster back while the exporter runs, behind a server that is slow to answer the
+// request that compares positions. Until it answers no watch goes on: the API server would accept the position, which is from its
+// future, and omit what is before it. Then the exporter ends; its next start sends what exists in a new epoch. So whoever keeps the
+// highest sequence per subject goes on with the restored cluster, although its resource versions are lower.
 func TestEtcdRestored(t *testing.T) {
 	beside(t)
 	c := controlplane.ForTest(t, controlplane.Options{})
-	config := c.Config()
-	hook := webhooktest.Start(t)
-	maps := objectsIn(t, config, load.ConfigMaps().GVR, metav1.NamespaceDefault)
-	text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) + hookConfig("[v1/configmaps]", "{include: [default]}", hook.URL())
+	gateway, kubeconfig := gatewayOf(t, c.Config())
+	keeper := startTableKeeper(t) // expects that no sequence goes back
+	maps := objectsIn(t, c.Config(), configMaps, metav1.NamespaceDefault)
+	taken := func(n int, what string) {
+		t.Helper()
+		eventually(t, wide, what, func() error {
+			if got := len(keeper.Objects()); got < n {
+				return fmt.Errorf("%d records, want %d", got, n)
+			}
+			return nil
+		})
+	}
+	all := func(string) bool { return true }
+	text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) + hookConfig("[v1/configmaps]", "{include: [default]}", keeper.url)
 	maps.Create("web", data("1"))
-	e := startExporter(t, c.KubeconfigFile(), text)
-	records := hookReader(t, hook, cloudEvents)
-	wait(t, records, "web", "ADDED")
+	maps.Create("gone", data("1"))
+	e := startExporter(t, kubeconfig, text)
+	taken(2, "what exists")
 	if err := c.BackUpEtcd(); err != nil {
 		t.Fatal(err)
 	}
-	for n := range 20 {
+	const lost = 300 // more than what happens until the comparison is answered
+	for n := range lost {
 		maps.Patch("web", data(fmt.Sprint("lost ", n)))
 	}
-	eventually(t, wide, "the changes that will be lost", func() error {
-		if n := len(of(records(), "web")); n < 21 {
-			return fmt.Errorf("%d records", n)
+	before := 2 + lost
+	taken(before, "the changes that will be lost")
+
+	answer := make(chan struct{})
+	release := sync.OnceFunc(func() { close(answer) })
+	t.Cleanup(release)
+	gateway.Use(func(r *http.Request) *proxy.Fault {
+		if strings.HasSuffix(r.URL.Path, "/configmaps") && r.URL.Query().Get("limit") == "1" {
+			return &proxy.Fault{Hold: answer}
 		}
 		return nil
 	})
-
-	e.leaves, e.ended = true, true
+	asked := len(gateway.Requests())
 	if err := c.RestoreEtcd(within(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
+	var compared time.Time
+	eventually(t, wide, "the comparison", func() error {
+		for _, r := range gateway.Requests()[asked:] {
+			if r.Query.Get("limit") == "1" {
+				compared = r.Time
+				return nil
+			}
+		}
+		return errors.New("no request")
+	})
+	maps.Patch("web", data("while it waits"))
+	maps.Create("new", data("1"))
+	maps.Delete("gone")
+	lasting(t, time.Until(compared.Add(8*time.Second))) // the server took most of it to start
+	for _, r := range gateway.Requests()[asked:] {
+		if isWatch(r.Path, r.Query, "configmaps") {
+			t.Errorf("a watch goes on from a position that was not compared: %+v", r)
+		}
+	}
+	if got := keeper.Objects()[before:]; len(got) > 0 {
+		t.Errorf("before the comparison was answered: %q", got)
+	}
+	e.checkLedgers()
+	e.leaves, e.ended = true, true
+	release()
 	eventually(t, wide, "the exporter ends", func() error {
 		select {
 		case <-e.process.Done():
@@ -58,15 +100,15 @@ func TestEtcdRestored(t *testing.T) {
 		t.Errorf("the log does not name the restore:\n%s", tail(e.log, 20))
 	}
 
-	before := len(records())
-	again := startExporter(t, c.KubeconfigFile(), text)
-	again.WaitReady()
+	startExporter(t, kubeconfig, text).WaitReady()
+	keeper.Equals(maps, all)
 	maps.Patch("web", data("after the restore"))
-	eventually(t, wide, "the change after the restore", func() error {
-		if n := len(records()) - before; n < 2 {
-			return fmt.Errorf("%d records", n)
+	keeper.Equals(maps, all)
+	keeper.mu.Lock()
+	defer keeper.mu.Unlock()
+	for _, r := range keeper.table.All() {
+		if !strings.HasPrefix(r.ID, clusterName+"+1/") || !strings.HasPrefix(r.Sequence, "001") {
+			t.Errorf("%s, with the sequence %s, is not of the new epoch", r.ID, r.Sequence)
 		}
-		return nil
-	})
-	expectState(t, config, records(), []schema.GroupVersionResource{load.ConfigMaps().GVR}, metav1.NamespaceDefault)
+	}
 }
