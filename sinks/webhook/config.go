@@ -6,11 +6,13 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http/httpproxy"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -118,14 +120,23 @@ func (c *Config) Validate() []sinks.Fault {
 		warnOfShort(&faults, "signature.secretFile", s.SecretFile)
 		warnOfShort(&faults, "signature.previousSecretFile", s.PreviousSecretFile)
 	}
-	if target != nil && target.Scheme == "http" {
-		if c.Auth != nil || slices.ContainsFunc(names, isAuthorization) {
+	if target != nil {
+		plain := target.Scheme == "http"
+		named := slices.AppendSeq(names, maps.Keys(target.Query()))
+		switch proxy, err := httpproxy.FromEnvironment().ProxyFunc()(target); {
+		case plain && (c.Auth != nil || slices.ContainsFunc(named, credential.MatchString)):
 			c.CheckPlaintext(&faults, "url", "begin it with https://")
+		case err == nil && proxy != nil && proxy.User != nil && proxy.Scheme != "https":
+			c.CheckPlaintext(&faults, "url", "the proxy for it, from the environment, has a login: begin its URL with https://")
 		}
-		faults.WarnIf(c.TLS != nil, "tls", "has no effect: url is plain http")
+		faults.WarnIf(plain && c.TLS != nil, "tls", "has no effect: url is plain http")
 	}
 	return faults
 }
+
+// credential matches the names of headers and parameters that hold a credential. Values do not show it: ${…} has cluster names and
+// addresses, too.
+var credential = regexp.MustCompile(`(?i)auth|cookie|credential|key|passw|pwd|secret|session|sig|token`)
 
 // leastSecret is the least that Standard Webhooks requires of a secret: 24 to 64 random bytes.
 const leastSecret = 24

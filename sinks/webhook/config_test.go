@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -56,16 +57,6 @@ func TestValidate(t *testing.T) {
 			c.Signature = &Signature{SecretFile: write(t, "bare", []byte(key)), PreviousSecretFile: write(t, "coded", []byte(coded))}
 		}, nil},
 		{"secrets elsewhere", func(c *Config) { c.Signature = &Signature{SecretFile: "/no/such/file"} }, nil},
-		{"plain http", func(c *Config) { c.URL = "http://example.com" }, nil},
-		{"credentials over plain http", func(c *Config) {
-			c.URL, c.Auth = "http://example.com", &Auth{BearerTokenFile: "f"}
-		}, []string{"url"}},
-		{"a header with credentials over plain http", func(c *Config) {
-			c.URL, c.Headers = "http://example.com", map[string]string{"authorization": "x"}
-		}, []string{"url"}},
-		{"asked for", func(c *Config) {
-			c.URL, c.Auth, c.InsecureCredentials = "http://example.com", &Auth{BearerTokenFile: "f"}, true
-		}, []string{"~insecureCredentials"}},
 		{"tls over plain http", func(c *Config) { c.URL, c.TLS = "http://example.com", &sinks.TLS{} }, []string{"~tls"}},
 		{"statuses", func(c *Config) { c.PermanentStatuses = []int{409, 400, 413} }, nil},
 		{"no statuses", func(c *Config) { c.PermanentStatuses = []int{} }, nil},
@@ -91,6 +82,78 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCredentialsWithoutTLS has every place of a credential, and what only resembles one.
+func TestCredentialsWithoutTLS(t *testing.T) {
+	for _, name := range []string{"http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"} {
+		t.Setenv(name, "")
+	}
+	header := func(name string) func(t *testing.T, c *Config) {
+		return func(_ *testing.T, c *Config) { c.Headers = map[string]string{name: "x"} }
+	}
+	query := func(text string) func(t *testing.T, c *Config) {
+		return func(_ *testing.T, c *Config) { c.URL += "?" + text }
+	}
+	proxy := func(url string) func(t *testing.T, c *Config) {
+		return func(t *testing.T, _ *Config) {
+			t.Setenv("HTTP_PROXY", url)
+			t.Setenv("HTTPS_PROXY", url)
+		}
+	}
+	type test struct {
+		name   string
+		change func(t *testing.T, c *Config)
+	}
+	over := func(scheme string, tests []test, want ...string) {
+		for _, test := range tests {
+			t.Run(scheme+" "+test.name, func(t *testing.T) {
+				var got []string
+				for _, insecure := range []bool{false, true} {
+					c := NewConfig()
+					c.URL, c.InsecureCredentials = scheme+"://hooks.example.com/", insecure
+					test.change(t, c)
+					for _, fault := range c.Validate() {
+						got = append(got, fmt.Sprint(fault.Path, " ", fault.Warning))
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			})
+		}
+	}
+	credentials := []test{
+		{"bearer token", func(_ *testing.T, c *Config) { c.Auth = &Auth{BearerTokenFile: "f"} }},
+		{"basic", func(_ *testing.T, c *Config) { c.Auth = &Auth{Basic: &Basic{Username: "u", PasswordFile: "f"}} }},
+	}
+	for _, name := range []string{"authorization", "Proxy-Authorization", "X-Auth-Token", "X-Api-Key", "apikey", "Cookie", "X-Amz-Security-Token", "X-Secret", "X-Hub-Signature"} {
+		credentials = append(credentials, test{name, header(name)})
+	}
+	for _, text := range []string{"token=x", "a=b&access_token=x", "api_key=x", "apiKey=x", "sig=x", "user=u&password=x", "pwd=x", "to%6ben=x"} {
+		credentials = append(credentials, test{text, query(text)})
+	}
+	logins := []test{
+		{"proxy", proxy("http://u:p@proxy.example.com:3128")},
+		{"proxy without a scheme", proxy("u:p@proxy.example.com:3128")},
+		{"SOCKS proxy", proxy("socks5://u:p@proxy.example.com:1080")},
+	}
+	none := []test{
+		{"nothing", func(*testing.T, *Config) {}},
+		{"signature", func(_ *testing.T, c *Config) { c.Signature = &Signature{SecretFile: "/no/such/file"} }},
+		{"X-Team", header("X-Team")},
+		{"X-Scope-OrgID", header("X-Scope-OrgID")},
+		{"page", query("page=token&cluster=eu")},
+		{"proxy without a login", proxy("http://proxy.example.com:3128")},
+		{"proxy with TLS", proxy("https://u:p@proxy.example.com:3128")},
+	}
+	asked := []string{"url false", "insecureCredentials true"}
+	over("http", credentials, asked...)
+	over("https", credentials)
+	over("http", logins, asked...)
+	over("https", logins, asked...)
+	over("http", none)
+	over("https", none)
 }
 
 // TestLimits: a JSON array of several records has no place for the headers of each.
