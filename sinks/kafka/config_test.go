@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -35,9 +37,6 @@ func TestValidate(t *testing.T) {
 			"sasl.username: needed", "sasl.password: either",
 		}},
 		{"two passwords", `{brokers: [a], tls: {}, sasl: {mechanism: scram-sha-256, username: u, password: p, passwordFile: /p}}`, []string{"sasl.password: either"}},
-		{"plain without TLS", `{brokers: [a], sasl: {mechanism: plain, username: u, password: p}}`, []string{"sasl: set tls, or set insecureCredentials"}},
-		{"SCRAM without TLS", `{brokers: [a], sasl: {mechanism: scram-sha-512, username: u, password: p}}`, []string{"sasl: set tls"}},
-		{"asked for", `{brokers: [a], insecureCredentials: true, sasl: {mechanism: plain, username: u, password: p}}`, []string{"!insecureCredentials: without TLS"}},
 		{"tombstones without a key", `{brokers: [a], key: namespace, tombstones: true}`, []string{"tombstones: names one object"}},
 		{"promises given up", `{brokers: [a], key: none, requiredAcks: none, topic: "{type}.{name}"}`, []string{
 			"!topic: {type}", "!topic: {name}", "!key: order is lost", "!requiredAcks: lost without notice",
@@ -70,6 +69,36 @@ func TestValidate(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCredentialsWithoutTLS has every mechanism.
+func TestCredentialsWithoutTLS(t *testing.T) {
+	field, _ := reflect.TypeFor[SASL]().FieldByName("Mechanism")
+	for mechanism := range strings.SplitSeq(field.Tag.Get("enum"), "|") {
+		for more, want := range map[string]string{
+			"":                          "sasl: credentials would be sent without TLS, readable by anyone on the way: set tls, or set insecureCredentials: true",
+			"insecureCredentials: true": "insecureCredentials: credentials are sent without TLS, readable by anyone on the way",
+			"tls: {}":                   "",
+		} {
+			for _, password := range []string{"password: p", "passwordFile: f"} {
+				text := fmt.Sprintf("{brokers: [127.0.0.1], sasl: {mechanism: %s, username: u, %s}, %s}", mechanism, password, more)
+				config := NewConfig()
+				if err := yaml.Unmarshal([]byte(text), config); err != nil {
+					t.Fatal(err)
+				}
+				got := ""
+				for _, fault := range config.Validate() {
+					got += fault.Path + ": " + fault.Message
+					if fault.Warning != (fault.Path == "insecureCredentials") {
+						t.Errorf("%s: got %+v", text, fault)
+					}
+				}
+				if got != want {
+					t.Errorf("%s: got %q, want %q", text, got, want)
+				}
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -38,12 +39,7 @@ func TestValidate(t *testing.T) {
 		{"no password", `{urls: [a], tls: {}, username: u}`, []string{"password: needs password"}},
 		{"no username", `{urls: [a], password: p}`, []string{"username: needs a username"}},
 		{"two passwords", `{urls: ["tls://a"], username: u, password: p, passwordFile: f}`, []string{"password: either"}},
-		{"token without TLS", `{urls: [a], tokenFile: f}`, []string{"urls: set tls"}},
-		{"password without TLS", `{urls: ["ws://a"], username: u, password: p}`, []string{"urls: set tls"}},
 		{"in the URL", `{urls: ["nats://u:p@a"], credsFile: f}`, []string{"!urls: precedence", "urls: set tls"}},
-		{"asked for", `{urls: [a], tokenFile: f, insecureCredentials: true}`, []string{"!insecureCredentials: without TLS"}},
-		{"nothing in the clear", `{urls: [a], nkeySeedFile: f}`, nil},
-		{"TLS in one URL", `{urls: [a, "tls://b"], tokenFile: f}`, nil}, // nats.go then demands it of all
 		{"stream", `{urls: [a], stream: {name: S, subjects: ["a..b", "a.>.b", "x y"]}}`, []string{"!stream.subjects: none of them"}},
 		{"no name", `{urls: [a], stream: {create: true}}`, []string{"stream.name: needs a name"}},
 		{"short window", `{urls: [a], stream: {name: S, duplicates: 10s}}`, []string{"!stream.duplicates: stored twice"}},
@@ -70,6 +66,51 @@ func TestValidate(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCredentialsWithoutTLS has every way to log in over every way to connect.
+func TestCredentialsWithoutTLS(t *testing.T) {
+	shown := func(text string) (shown string) {
+		config := NewConfig()
+		if err := yaml.Unmarshal([]byte("{"+text+"}"), config); err != nil {
+			t.Fatal(err)
+		}
+		for _, fault := range config.Validate() {
+			shown += fmt.Sprint(fault.Path, " ", fault.Warning, ";")
+		}
+		return shown
+	}
+	expect := func(text string, secret bool) {
+		t.Helper()
+		plain, asked := "", ""
+		if secret {
+			plain, asked = "urls false;", "insecureCredentials true;"
+		}
+		if got := shown(text); got != plain {
+			t.Errorf("%s: got %q, want %q", text, got, plain)
+		}
+		if got := shown(text + ", insecureCredentials: true"); got != asked {
+			t.Errorf("%s: got %q, want %q where it is asked for", text, got, asked)
+		}
+	}
+	for login, secret := range map[string]bool{
+		"username: u, password: p": true, "username: u, passwordFile: f": true, "tokenFile: f": true,
+		"credsFile: f": false, "nkeySeedFile: f": false, "subject: a": false,
+	} {
+		for _, url := range []string{"a", "nats://a", "ws://a", "nats://127.0.0.1:4222"} {
+			expect(fmt.Sprintf("urls: [%q], %s", url, login), secret)
+			expect(fmt.Sprintf("urls: [%q], tls: {}, %s", url, login), false)
+		}
+		for _, urls := range []string{`"tls://a"`, `"wss://a"`, `a, "tls://b"`} { // nats.go then demands it of all
+			expect(fmt.Sprintf("urls: [%s], %s", urls, login), false)
+		}
+	}
+	for _, login := range []string{"u:p", "token"} {
+		for _, scheme := range []string{"", "nats://", "ws://"} {
+			expect(fmt.Sprintf("urls: [%q]", scheme+login+"@a"), true)
+		}
+		expect(fmt.Sprintf("urls: [%q]", "tls://"+login+"@a"), false)
 	}
 }
 
