@@ -60,11 +60,11 @@ type Record struct {
 	// Namespace of the object; of a gap or a mark the one that they are about, or empty for all.
 	Namespace string
 
-	// Of a change: the object, and the version before as the pipeline's diff has it.
+	// Of a change: the object, and the previous version as the pipeline's diff has it.
 	Object             json.RawMessage
 	OldObject, Patch   json.RawMessage
 	OldResourceVersion string
-	// OldObjectUnknown is set if a version before is wanted, and unknown.
+	// OldObjectUnknown is set if a previous version is wanted, and unknown.
 	OldObjectUnknown  bool
 	Snapshot          bool // the object existed before
 	Inferred          bool // found by comparing: the change itself was missed

@@ -112,7 +112,7 @@ func TestSlowSinkDoesNotPaceASnapshot(t *testing.T) {
 	drain(t, p)
 }
 
-// A large object counts in full, with the version before that its record holds, and few of them are encoded at once.
+// A large object counts in full, with the previous version that its record holds, and few of them are encoded at once.
 func TestLargeObjectsCountInFull(t *testing.T) {
 	const maxBytes, text = 24 << 20, 3 << 20
 	var mu sync.Mutex

@@ -54,7 +54,7 @@ func (c *Change) Spent(steps uint64) {
 // Object returns the object, decoded. It must not be modified.
 func (c *Change) Object() (map[string]any, error) { return c.decode(&c.object, false) }
 
-// OldObject returns the version before, decoded; nil if there is none or it is not known. It must not be modified.
+// OldObject returns the previous version, decoded; nil if there is none or it is not known. It must not be modified.
 func (c *Change) OldObject() (map[string]any, error) { return c.decode(&c.old, true) }
 
 func (c *Change) decode(decoded *map[string]any, old bool) (map[string]any, error) {

@@ -9,13 +9,13 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Diff is what a MODIFIED carries of the version before.
+// Diff is what a MODIFIED carries of the previous version.
 type Diff string
 
 // The kinds of a difference. Both versions are compared as the pipeline sends them, redacted and transformed.
 const (
 	DiffNone Diff = "none"
-	// DiffOldObject sends the version before.
+	// DiffOldObject sends the previous version.
 	DiffOldObject Diff = "oldObject"
 	// DiffJSONPatch sends a JSON Patch (RFC 6902) that makes the new version of the old.
 	DiffJSONPatch Diff = "jsonPatch"
@@ -42,7 +42,7 @@ func (d Diff) between(old, object *delta.Object) (*delta.Difference, error) {
 		difference.OldObject = old.JSON()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("compare with the version before: %w", err)
+		return nil, fmt.Errorf("compare with the previous version: %w", err)
 	}
 	return difference, nil
 }

@@ -21,7 +21,7 @@ import (
 type Explanation struct {
 	// Filters are the answers, in order.
 	Filters []FilterAnswer
-	// Passes is set if the filters let the object pass, Left if they let the version before pass and not this one,
+	// Passes is set if the filters let the object pass, Left if they let the previous version pass and not this one,
 	// which onLeave announces.
 	Passes, Left bool
 	// Taken is set if the change is not filtered out: it is sent, or goes to the dead letter.
@@ -76,7 +76,7 @@ type FilterRead struct {
 }
 
 // Explain returns what the pipeline would make of a change; nothing is handed over or counted. before is whether the
-// filters let the version before pass. mask makes the digests that stand for the data of a Secret where the pipeline
+// filters let the previous version pass. mask makes the digests that stand for the data of a Secret where the pipeline
 // itself does not redact them: its filters still see the data.
 func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mask *Redactor) Explanation {
 	if d.Old != nil && !p.options.needsOld() {
@@ -182,7 +182,7 @@ func exprReads(filter ExprFilter, in redactedInput) []FilterRead {
 	return reads
 }
 
-// changedReads returns what differs from the version before.
+// changedReads returns what differs from the previous version.
 func changedReads(filter ChangedFilter, in redactedInput) (reads []FilterRead) {
 	object, err := in.Change.Object()
 	if err != nil {

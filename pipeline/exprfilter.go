@@ -38,7 +38,7 @@ var _ Filter = ExprFilter{}
 // OfObject implements [Filter].
 func (f ExprFilter) OfObject() bool { return f.program.ObjectOnly() }
 
-// NeedsOld reports whether the expression looks at the version before.
+// NeedsOld reports whether the expression looks at the previous version.
 func (f ExprFilter) NeedsOld() bool { return f.program.NeedsOld() }
 
 // Pass implements [Filter].

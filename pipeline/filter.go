@@ -41,8 +41,8 @@ func (f NamespacesFilter) Pass(c *Change) (bool, error) {
 // OfObject implements [Filter].
 func (NamespacesFilter) OfObject() bool { return true }
 
-// ChangedFilter passes a MODIFIED only if one of its paths differs from the version before, and everything else. A
-// change whose version before is not known passes.
+// ChangedFilter passes a MODIFIED only if one of its paths differs from the previous version, and everything else. A
+// change whose previous version is not known passes.
 type ChangedFilter []fieldpath.Path
 
 // Pass implements [Filter]. It reads the JSON of both versions, and decodes neither.
@@ -50,7 +50,7 @@ func (f ChangedFilter) Pass(c *Change) (bool, error) {
 	if c.observed.Type != delta.Modified || c.observed.Old == nil {
 		return true, nil
 	}
-	// As the pipeline may see them: the version before may have been kept redacted, or without managedFields.
+	// As the pipeline may see them: the previous version may have been kept redacted, or without managedFields.
 	if c.prepare(); c.unsendable != nil {
 		return false, c.unsendable
 	}
@@ -64,7 +64,7 @@ func (f ChangedFilter) Pass(c *Change) (bool, error) {
 // OfObject implements [Filter].
 func (ChangedFilter) OfObject() bool { return false }
 
-// NeedsOld reports that the filter reads the version before.
+// NeedsOld reports that the filter reads the previous version.
 func (ChangedFilter) NeedsOld() bool { return true }
 
 // OnLeave is what becomes of an object that passed the filters before and does not any more.
@@ -107,7 +107,7 @@ func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
 			passes, takes = passes && !filter.OfObject(), false
 		}
 	}
-	// An ADDED has no version before, but for one of a snapshot that is sent once more.
+	// An ADDED has no previous version, but for one of a snapshot that is sent once more.
 	if !passes && before && p.options.OnLeave == OnLeaveDeleted && (c.observed.Type != delta.Added || c.observed.Snapshot) {
 		c.left = true
 		return false, p.sends(delta.Deleted, c)

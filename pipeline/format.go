@@ -147,7 +147,7 @@ func (e *encoder) appendData(b []byte, i *item) []byte {
 	return b
 }
 
-// appendDifference writes what a record holds of the version before, or that it is unknown.
+// appendDifference writes what a record holds of the previous version, or that it is unknown.
 func appendDifference(b []byte, d *delta.Difference) []byte {
 	switch {
 	case d == nil:

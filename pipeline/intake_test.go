@@ -317,7 +317,7 @@ func decodeValue(t rapid.TB, data []byte) any {
 	return v
 }
 
-// Applied by another library to the version before, a difference makes the new version.
+// Applied by another library to the previous version, a difference makes the new version.
 func TestDifferencesApply(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		from := map[string]any{"kind": "Thing", "x": value(rt, 3)}

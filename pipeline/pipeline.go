@@ -30,7 +30,7 @@ type Options struct {
 	OnLeave OnLeave
 	// Transforms change what leaves, in order.
 	Transforms []Transform
-	// Diff is what a MODIFIED carries of the version before.
+	// Diff is what a MODIFIED carries of the previous version.
 	Diff   Diff
 	Format Format
 	// Profile is whose vocabulary CloudEvents use.

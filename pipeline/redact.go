@@ -90,7 +90,7 @@ func (r *Redactor) members(ref delta.Ref, at fieldpath.Path, values any, chosen 
 	return values, nil
 }
 
-// DigestPrefix marks a value as a digest. What looks like one stays as it is: a version before was redacted when it was
+// DigestPrefix marks a value as a digest. What looks like one stays as it is: a previous version was redacted when it was
 // kept. No value of a Secret's data does, since a colon is no base64.
 const DigestPrefix = "redacted:hmac-sha256:"
 

@@ -209,7 +209,7 @@ func TestOddSecrets(t *testing.T) {
 }
 
 // TestNoValueLeaves: whatever tools do with the values of a Secret in its annotations, none is in what is sent: neither in
-// the object nor in the version before nor in a difference.
+// the object nor in the previous version nor in a difference.
 func TestNoValueLeaves(t *testing.T) {
 	escaped := func(text string) string {
 		raw, _ := json.Marshal(text)

@@ -55,7 +55,7 @@ func (c *Change) transformed(ctx context.Context) (*delta.Delta, error) {
 	return &shaped, nil
 }
 
-// transform applies the transforms to the object or, if old is set, to the version before. It is decoded for them, and
+// transform applies the transforms to the object or, if old is set, to the previous version. It is decoded for them, and
 // belongs to them from then on.
 func (c *Change) transform(ctx context.Context, old bool) (*delta.Object, error) {
 	object, decode, recorded := c.prepared.Object, c.Object, c.trace
@@ -99,7 +99,7 @@ func (v versionInput) Spent(steps uint64) { v.change.Spent(steps) }
 
 func (v versionInput) Object() (map[string]any, error) { return v.object, nil }
 
-// OldObject returns no version before the version before, which is not kept.
+// OldObject returns nil: what came before the previous version is not kept.
 func (v versionInput) OldObject() (map[string]any, error) {
 	if v.old {
 		return nil, nil

@@ -17,7 +17,7 @@ import (
 // and may hold what a later transform would have redacted: it must not leave the cluster. The error names paths of the
 // configuration, and no value or key of the object. One Transform may be applied by several goroutines at once.
 //
-// A transform that depends on the version before has a method NeedsOld() bool.
+// A transform that depends on the previous version has a method NeedsOld() bool.
 type Transform interface {
 	Apply(ctx context.Context, object map[string]any, in TransformInput) error
 }
@@ -95,7 +95,7 @@ type Assignment struct {
 	Value *expr.Program // of the kind [expr.Value]
 }
 
-// NeedsOld reports whether a value depends on the version before.
+// NeedsOld reports whether a value depends on the previous version.
 func (t SetTransform) NeedsOld() bool {
 	return slices.ContainsFunc(t, func(a Assignment) bool { return a.Value.NeedsOld() })
 }

@@ -200,12 +200,12 @@ func TestTransformsLeaveTheRestAlone(t *testing.T) {
 			_ = transform.Apply(context.Background(), object, fixedInput{object, old}) // a failed one too changes its copy only
 		}
 		if !reflect.DeepEqual(old, original()) {
-			t.Fatalf("%v changed the version before to %v", list, old)
+			t.Fatalf("%v changed the previous version to %v", list, old)
 		}
 	})
 }
 
-// TestTransformsOfBothVersions: each version is transformed by itself. For the version before there is none before.
+// TestTransformsOfBothVersions: each version is transformed by itself. For the previous version there is none before.
 func TestTransformsOfBothVersions(t *testing.T) {
 	set := SetTransform{
 		{path(t, "own"), program(t, "object.word")},
@@ -235,7 +235,7 @@ func TestTransformsOfBothVersions(t *testing.T) {
 	}
 }
 
-// A pipeline that reads the version before reports it, or it would not be retained.
+// A pipeline that reads the previous version reports it, or it would not be retained.
 func TestNeedsOld(t *testing.T) {
 	value, constant := program(t, "oldObject.a"), program(t, "1")
 	for name, test := range map[string]struct {

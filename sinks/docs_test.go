@@ -73,6 +73,6 @@ func TestDocumentedSink(t *testing.T) {
 	}
 	config := put(t, filepath.Join(dir, "config.yaml"), []byte("cluster: test\nsources: [{name: s, resources: [v1/pods]}]\npipelines: [{name: p, sink: lines}]\n"+section[1]))
 	run("", "go", "build", "-overlay", overlayFile, "-o", exporter, "./cmd/exporter")
-	run("is valid: 1 sources, 1 pipelines, 1 sinks", exporter, "validate", "--config", config)
+	run("is valid. Sources: 1, pipelines: 1, sinks: 1", exporter, "validate", "--config", config)
 	run("file with the token to log in with", exporter, "schema")
 }

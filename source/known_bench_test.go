@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkKnownSet is a first state of many objects and then a change of each, committed every 5,000: what one takes of time, and
-// the first of memory, without and with a version before beyond what memory has room for.
+// the first of memory, without and with a previous version beyond what memory has room for.
 func BenchmarkKnownSet(b *testing.B) {
 	const count = 300_000
 	for _, packed := range [][]byte{nil, make([]byte, 200)} {

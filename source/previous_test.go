@@ -34,7 +34,7 @@ func TestVersionBefore(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 
-	// The same change has the same version before after a crash, and one that was inferred has what was known.
+	// The same change has the same previous version after a crash, and one that was inferred has what was known.
 	l = live(t, server, m, []string{"p"}, retaining)
 	l.expect("p", "u11/15/MODIFIED<14")
 	l.stop()

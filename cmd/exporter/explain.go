@@ -23,7 +23,7 @@ values. Then it shows the record. It needs no cluster and no sink, and touches n
 
 The data of Secrets are shown as digests, and so is what a transform redacts.
 
-An object is taken as ADDED, or as MODIFIED if --old has the version before; what looks at the version before needs it.
+An object is taken as ADDED, or as MODIFIED if --old has the previous version; what looks at the previous version needs it.
 It exits 0 whether or not anything would be sent, with --exit-code 1 if nothing would; and 2 if the configuration or an object
 cannot be read.`,
 		Example: `  exporter explain --config kubeferry.yaml pod.yaml
@@ -50,7 +50,7 @@ cannot be read.`,
 	}
 	addConfigFlag(command, &file)
 	f := command.Flags()
-	f.StringVar(&options.Old, "old", "", "the `file` of the version before, or of several")
+	f.StringVar(&options.Old, "old", "", "the `file` of the previous version, or of several")
 	f.StringVar(&options.Type, "type", "", "what happened: ADDED, MODIFIED or DELETED; default MODIFIED with --old, else ADDED")
 	f.BoolVar(&options.Snapshot, "snapshot", false, "take an ADDED as one of the state found at first")
 	f.StringArrayVar(&options.Pipelines, "pipeline", nil, "explain the pipeline of this `name` only; may be repeated")

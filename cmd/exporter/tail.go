@@ -27,7 +27,7 @@ one it shows every resource that you may list and watch, but Events, Leases, End
 With --config it shows what a pipeline of that file would send: through its sources, filters and transforms, and with --output
 json or yaml in its format, with the place where each record would go. Nothing is sent, and no state directory is touched.
 
-The data of Secrets are shown as digests. Where the version before is not known, since it did not pass the filter or found no
+The data of Secrets are shown as digests. Where the previous version is not known, since it did not pass the filter or found no
 room in memory, a MODIFIED shows the object in place of the difference.`,
 		Example: `  exporter tail
   exporter tail deploy,pods -n shop

@@ -56,7 +56,7 @@ routes, rights and files are those of this machine.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(command.OutOrStdout(), "%s is valid: %d sources, %d pipelines, %d sinks\n",
+			fmt.Fprintf(command.OutOrStdout(), "%s is valid. Sources: %d, pipelines: %d, sinks: %d\n",
 				file, len(loaded.Sources), len(loaded.Pipelines), len(loaded.Sinks))
 			if !connecting {
 				return nil

@@ -76,17 +76,17 @@ type Delta struct {
 	// Old is the previous version as of the observation; nil if there is none, if no pipeline of the watch needs it, or if it is
 	// unknown.
 	Old *Object
-	// Difference is what a MODIFIED carries of the version before; nil if the pipeline sends none.
+	// Difference is what a MODIFIED carries of the previous version; nil if the pipeline sends none.
 	Difference *Difference
 }
 
-// Difference is what a record holds of the version before a MODIFIED, as its pipeline sends it.
+// Difference is what a record holds of the previous version of a MODIFIED, as its pipeline sends it.
 type Difference struct {
-	// Known is false if the version before is unknown; then nothing below is set.
+	// Known is false if the previous version is unknown; then nothing below is set.
 	Known bool
-	// OldResourceVersion is the resource version of the version before.
+	// OldResourceVersion is the resource version of the previous version.
 	OldResourceVersion string
-	// OldObject is the version before as JSON, or nil.
+	// OldObject is the previous version as JSON, or nil.
 	OldObject []byte
 	// Patch is a JSON Patch (RFC 6902) or a JSON Merge Patch (RFC 7386) that makes the new version of the old, or nil.
 	Patch []byte

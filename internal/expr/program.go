@@ -69,7 +69,7 @@ func (p *Program) String() string { return p.text }
 // selects objects, not changes of them.
 func (p *Program) ObjectOnly() bool { return p.objectOnly }
 
-// NeedsOld reports whether the expression reads the version before.
+// NeedsOld reports whether the expression reads the previous version.
 func (p *Program) NeedsOld() bool {
 	return p.readsAny(func(r Read) bool { return r.variable == varOldObject })
 }

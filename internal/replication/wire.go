@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// protocol is the version of the frames. A leader answers a standby of the version before, for one release.
+// protocol is the version of the frames. A leader answers a standby of the previous version, for one release.
 const protocol = 1
 
 // The types of frames: a byte, the length of what follows in four, and that.

@@ -75,7 +75,7 @@ func expectReceived(tb testing.TB, hook *webhooktest.Receiver, want ...string) {
 }
 
 // Filters, transforms and differences on a real API server, through a crash and through a gap: which pipeline
-// received which object outlives the process, and so does the version before.
+// received which object outlives the process, and so does the previous version.
 func TestFiltersAndDifferencesOutliveTheProcess(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()
@@ -200,12 +200,12 @@ func checkDifferences(tb testing.TB, patches, olds []event) {
 		d := e.Data
 		if d.OldResourceVersion != "" {
 			if before, ok := sent[d.OldResourceVersion]; !ok || !jsonpatch.Equal(before, d.OldObject) {
-				tb.Errorf("the version before %s is %s, was sent as %s", d.Object.Metadata.ResourceVersion, d.OldObject, before)
+				tb.Errorf("the previous version %s is %s, was sent as %s", d.Object.Metadata.ResourceVersion, d.OldObject, before)
 			}
 			compared++
 		}
 		if d.OldObjectKnown != nil {
-			tb.Errorf("the version before %s is not known", d.Object.Metadata.ResourceVersion)
+			tb.Errorf("the previous version %s is not known", d.Object.Metadata.ResourceVersion)
 		}
 		sent[d.Object.Metadata.ResourceVersion] = d.Raw
 	}

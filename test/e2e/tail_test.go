@@ -140,7 +140,7 @@ func TestTail(t *testing.T) {
 	maps.Delete("web")
 	want := []string{
 		"TYPE OBJECT WHAT",
-		"MODIFIED configmaps " + namespace + "/web data.value 3", // its version before did not pass
+		"MODIFIED configmaps " + namespace + "/web data.value 3", // its previous version did not pass
 		"DELETED configmaps " + namespace + "/web data.value 3",
 	}
 	eventually(t, wide, "the chosen changes", func() error {
@@ -160,7 +160,7 @@ func TestTail(t *testing.T) {
 	lines := strings.Join(all.Rows(), "\n")
 	for _, want := range []string{
 		`(?m)^ADDED configmaps \S+/web data.value 1$`,
-		`(?m)^MODIFIED configmaps \S+/before data.value 1 → 2$`, // the version before was not shown
+		`(?m)^MODIFIED configmaps \S+/before data.value 1 → 2$`, // the previous version was not shown
 		`(?m)^DELETED configmaps \S+/web data.value 3$`,
 		`(?m)^ADDED secrets \S+/token data.password redacted:[0-9a-f]{8}$`,
 		`(?m)^MODIFIED secrets \S+/token data.password redacted:[0-9a-f]{8} → redacted:[0-9a-f]{8}$`,

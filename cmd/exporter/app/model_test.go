@@ -651,7 +651,7 @@ type arrival struct {
 	id, kind, resource, name, uid string
 	version, order                int // order is the sequence
 	snapshot, inferred            bool
-	compared                      bool // with the version before
+	compared                      bool // with the previous version
 	gap                           gapRange
 	mark, phase                   string // the snapshot's id, and which end it is
 	complete                      bool   // of the latter end

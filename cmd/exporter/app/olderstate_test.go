@@ -86,11 +86,11 @@ func TestOlderDigests(t *testing.T) {
 			redactor = pipeline.NewRedactor([]byte("key"), "c")
 		}
 		server.Write("both", false) // 15
-		server.CompactStates()      // or the versions before would be read once more
+		server.CompactStates()      // or the previous versions would be read once more
 		delivered := deliverOlder(t, server, dir, redactor, func() {}, "u11/15/MODIFIED")
 		for _, a := range delivered["p"] {
 			if a.kind == "MODIFIED" && a.compared != compared {
-				t.Errorf("%s: %s is compared with the version before: %v, want %v", policy, a, a.compared, compared)
+				t.Errorf("%s: %s is compared with the previous version: %v, want %v", policy, a, a.compared, compared)
 			}
 		}
 	}

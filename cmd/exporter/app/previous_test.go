@@ -26,7 +26,7 @@ import (
 	"github.com/kubeferry/kubeferry/source/sourcetest"
 )
 
-// oldVersions counts the records of MODIFIED by what they hold of the version before.
+// oldVersions counts the records of MODIFIED by what they hold of the previous version.
 type oldVersions struct {
 	mu                     sync.Mutex
 	added, patched, unsure int
@@ -109,7 +109,7 @@ func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes 
 	return run
 }
 
-// await waits for so many records, and returns how many of them have a patch, and how many no version before.
+// await waits for so many records, and returns how many of them have a patch, and how many no previous version.
 func (r *retentionRun) await(records int) (patched, unsure int) {
 	r.t.Helper()
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -120,7 +120,7 @@ func (r *retentionRun) await(records int) (patched, unsure int) {
 			return patched, unsure
 		}
 		if time.Now().After(deadline) {
-			r.t.Fatalf("got %d records ADDED, %d with a patch, and %d without the version before; want %d", added, patched, unsure, records)
+			r.t.Fatalf("got %d records ADDED, %d with a patch, and %d without the previous version; want %d", added, patched, unsure, records)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (r *retentionRun) await(records int) (patched, unsure int) {
 func (r *retentionRun) expect(records, patches int) {
 	r.t.Helper()
 	if patched, unsure := r.await(records); patched != patches {
-		r.t.Errorf("%d records have a patch, and %d no version before; want %d and 0", patched, unsure, patches)
+		r.t.Errorf("%d records have a patch, and %d no previous version; want %d and 0", patched, unsure, patches)
 	}
 }
 
@@ -204,11 +204,11 @@ func TestVersionsBeforeThatDoNotFit(t *testing.T) {
 	}
 	patched, unsure := r.await(2 * objects)
 	if unsure < objects/2 {
-		t.Errorf("%d of %d versions before were unknown", unsure, objects)
+		t.Errorf("%d of %d previous versions were unknown", unsure, objects)
 	}
 	server.Write(names[objects-1], false) // what changed last is known
 	if again, _ := r.await(2*objects + 1); again != patched+1 {
-		t.Error("the version before is unknown of the object that changed last")
+		t.Error("the previous version is unknown of the object that changed last")
 	}
 }
 

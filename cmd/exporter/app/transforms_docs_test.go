@@ -104,7 +104,7 @@ func readObject(t *testing.T, text string) map[string]any {
 	return object
 }
 
-// podInput is a MODIFIED of a Pod whose version before is not known.
+// podInput is a MODIFIED of a Pod whose previous version is not known.
 type podInput map[string]any
 
 func (p podInput) Object() (map[string]any, error)  { return p, nil }

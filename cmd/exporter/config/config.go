@@ -27,8 +27,8 @@ type Config struct {
 	Sinks     []Sink     `yaml:"sinks" required:"true" doc:"where records are delivered to"`
 	// Enrichment is used by the pipelines that enrich.
 	Enrichment Enrichment `yaml:"enrichment" doc:"the metadata of the objects that Events are about, for the pipelines with enrich"`
-	// Previous bounds the versions before, for the pipelines that need them.
-	Previous Previous `yaml:"previous" doc:"the versions before, kept for the pipelines with a diff, a filter on changed or an expression with oldObject"`
+	// Previous bounds the previous versions, for the pipelines that need them.
+	Previous Previous `yaml:"previous" doc:"the previous versions, kept for the pipelines with a diff, a filter on changed or an expression with oldObject"`
 	// DeadLetters bounds those of the pipelines that name no sink for them.
 	DeadLetters DeadLetters `yaml:"deadLetters" doc:"the records that can never be delivered, kept in stateDir for the pipelines without a deadLetter"`
 	Redaction   Redaction   `yaml:"redaction" doc:"the key of the digests that redacted values become"`
@@ -59,7 +59,7 @@ type Pipeline struct {
 	Enrich            Enrich           `yaml:"enrich" enum:"involvedObject" doc:"what is added before filters and transforms see the object. involvedObject: to the involvedObject of Events (regarding in events.k8s.io) the labels, annotations and ownerReferences of the object that it names, or metadataKnown: false; default nothing"`
 	OnLeave           pipeline.OnLeave `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that passed the filters before and no longer does. ignore: nothing; deleted: a DELETED"`
 	Transforms        []Transform      `yaml:"transforms" doc:"changes of what is sent, applied in order"`
-	Diff              pipeline.Diff    `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also carries. oldObject: the version before; jsonPatch: a JSON Patch (RFC 6902) from it; mergePatch: a JSON Merge Patch (RFC 7386) from it"`
+	Diff              pipeline.Diff    `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also carries. oldObject: the previous version; jsonPatch: a JSON Patch (RFC 6902) from it; mergePatch: a JSON Merge Patch (RFC 7386) from it"`
 	Format            pipeline.Format  `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw" doc:"form of the records. cloudevents: structured CloudEvents JSON; cloudevents-binary: the same with the attributes in headers; json: the same data without the envelope; raw: the bare object, the rest in headers"`
 	Profile           pipeline.Profile `yaml:"profile" enum:"kubeferry|knative" doc:"whose types, extensions and data CloudEvents have. knative: those of Knative's ApiServerSource, with the bare object as data"`
 	Sink              string           `yaml:"sink" required:"true" doc:"name of the sink to deliver to"`
@@ -74,7 +74,7 @@ type Pipeline struct {
 type Filter struct {
 	Types      []delta.Type      `yaml:"types" enum:"ADDED|MODIFIED|DELETED" doc:"the types of delta that pass"`
 	Namespaces *delta.Namespaces `yaml:"namespaces" doc:"the namespaces whose objects pass"`
-	Changed    []fieldpath.Path  `yaml:"changed" doc:"a MODIFIED passes only if one of these paths changed; one whose version before is not known passes, as do ADDED and DELETED"`
+	Changed    []fieldpath.Path  `yaml:"changed" doc:"a MODIFIED passes only if one of these paths changed; one whose previous version is not known passes, as do ADDED and DELETED"`
 	Expr       string            `yaml:"expr" doc:"CEL expression that is true for what passes, of object, oldObject, type, resource, snapshot and inferred: object.metadata.namespace != \"sandbox\""`
 	// Program is Expr, compiled.
 	Program *expr.Program    `yaml:"-"`
@@ -117,9 +117,9 @@ type Enrichment struct {
 	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of metadata held in memory for all pipelines; beyond it, the object not used for longest is dropped; at least 1Mi"`
 }
 
-// Previous bounds what is kept in memory of the versions before.
+// Previous bounds what is kept in memory of the previous versions.
 type Previous struct {
-	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of versions before held in memory for all sources, compressed; beyond it they are read from stateDir, and unknown where there is none; at least 1Mi"`
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"the most bytes of previous versions held in memory for all sources, compressed; beyond it they are read from stateDir, and unknown where there is none; at least 1Mi"`
 }
 
 // DeadLetters bounds what is kept in the state directory of the records that can never be delivered.

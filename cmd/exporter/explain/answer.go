@@ -23,7 +23,7 @@ type objectInfo struct {
 	Name      string `json:"name"`
 	// Type is what happened to the object.
 	Type string `json:"type"`
-	// OldObjectKnown is set if the version before is known.
+	// OldObjectKnown is set if the previous version is known.
 	OldObjectKnown bool `json:"oldObjectKnown"`
 }
 

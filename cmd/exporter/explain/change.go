@@ -9,12 +9,12 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// change is an object to explain, and its version before if that is known.
+// change is an object to explain, and its previous version if that is known.
 type change struct {
 	object, old *delta.Object
 }
 
-// read reads the objects, and the versions before that belong to them.
+// read reads the objects, and the previous versions that belong to them.
 func (x *explainer) read(path string, stdin io.Reader) ([]change, error) {
 	if x.Old == "-" && path == "-" {
 		return nil, errors.New("--old and the object cannot both come from standard input")

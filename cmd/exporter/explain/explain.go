@@ -27,7 +27,7 @@ type Options struct {
 	// File is the configuration, and Config its content.
 	File   string
 	Config *config.Config
-	// Old is a file with versions before.
+	// Old is a file with previous versions.
 	Old string
 	// Type is what happened to the objects: ADDED, MODIFIED or DELETED. Empty is MODIFIED with Old, else ADDED.
 	Type string
@@ -99,7 +99,7 @@ func newExplainer(options Options) (x *explainer, err error) {
 	case x.Type != "" && !slices.Contains(delta.Types(), delta.Type(x.Type)):
 		return nil, fmt.Errorf("--type is %q; there are ADDED, MODIFIED and DELETED", x.Type)
 	case x.Old != "" && x.Type == string(delta.Added):
-		return nil, errors.New("--old has a version before, which an ADDED has not")
+		return nil, errors.New("--old has a previous version, which an ADDED has not")
 	case x.Resource != "":
 		if x.resource, err = delta.ParseResource(x.Resource); err != nil {
 			return nil, fmt.Errorf("--resource: %w", err)

@@ -46,7 +46,7 @@ func (x *explainer) explainPipeline(ctx context.Context, index int, d *delta.Del
 	if taken, err := x.findSource(&answer, configured.Sources, d); err != nil || !taken {
 		return answer, err
 	}
-	// Whether the pipeline has the object: mostly the last state of a deleted object is that of the version before.
+	// Whether the pipeline has the object: mostly the last state of a deleted object is that of the previous version.
 	previous := *d
 	previous.Old = nil
 	if old != nil {
