@@ -1,12 +1,12 @@
 package pipeline
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -36,9 +36,14 @@ type Letter struct {
 // Encode returns the letter as JSON that can be read inside other JSON. A body that is nested too deeply for that, as a tenant's
 // custom resource may be, is left out: else the record could never be settled, or the letters behind it not be read.
 func (l Letter) Encode() ([]byte, error) {
-	encoded, err := json.Marshal(l)
-	if err == nil && json.Valid(slices.Concat([]byte("[[[["), encoded, []byte("]]]]"))) {
-		return encoded, nil
+	const inside, end = "[[[[", "]]]]"
+	var b bytes.Buffer // of one size: letters may have many megabytes, and several are written at once
+	b.WriteString(inside)
+	err := json.NewEncoder(&b).Encode(l)
+	length := b.Len()
+	b.WriteString(end)
+	if err == nil && json.Valid(b.Bytes()) {
+		return b.Bytes()[len(inside) : length-len("\n")], nil
 	}
 	l.Record.Body = nil
 	l.Error += " (the body is nested too deeply to be kept)"

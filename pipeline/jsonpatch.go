@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -14,7 +15,14 @@ import (
 // Each operation repeats the whole pointer, so a patch can be many times as large as both versions: with a key of 50 KB
 // over 10,000 changed items it takes 500 MB. A patch that would be larger than object is therefore one operation that
 // replaces the whole document. It takes no more memory than that while it is made, and time linear in the two versions.
+// Versions of more than maxCompared objects are not compared either.
 func jsonPatch(old, object []byte) ([]byte, error) {
+	whole := func() []byte {
+		return slices.Concat([]byte(`[{"value":`), object, []byte(`,"op":"replace","path":""}]`))
+	}
+	if member := []byte(`{"`); bytes.Count(old, member)+bytes.Count(object, member) > maxCompared {
+		return whole(), nil
+	}
 	from, to, err := decodeBoth[any](old, object)
 	if err != nil {
 		return nil, err
@@ -22,10 +30,14 @@ func jsonPatch(old, object []byte) ([]byte, error) {
 	w := &patchWriter{limit: len(object), out: []byte{'['}}
 	w.compare(from, to)
 	if w.full {
-		return slices.Concat([]byte(`[{"value":`), object, []byte(`,"op":"replace","path":""}]`)), nil
+		return whole(), nil
 	}
 	return append(w.out, ']'), nil
 }
+
+// maxCompared is how many JSON objects with members, nested ones included, two versions may have together. Decoded, each takes 350 bytes
+// or more, and five bytes make one in a request: imagePullSecrets of 290,000 items took 107 MB for each version.
+const maxCompared = 100_000
 
 // patchWriter writes the operations of one patch.
 type patchWriter struct {

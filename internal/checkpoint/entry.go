@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
@@ -112,7 +113,11 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 		return out, nil
 	}
 	compressed := s2.Encode(out[len(out):cap(out)], object) // there is room for it, so that it is written there
-	return out[:len(out)+len(compressed)], nil
+	out = out[:len(out)+len(compressed)]
+	if len(out) < cap(out)/2 { // it is kept until the commit is written, with those of other objects
+		out = bytes.Clone(out)
+	}
+	return out, nil
 }
 
 // encodedEntries encodes the entries of a commit. Pipelines on one source mostly wait for the very same deltas: each is
