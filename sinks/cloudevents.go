@@ -53,7 +53,12 @@ func (r *Record) Structured() []byte {
 		b = append(b, ',')
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
-		member(name, r.Attributes[name])
+		switch value := r.Attributes[name]; name {
+		case "snapshot", "inferred", "finalstateunknown", "replayed": // of the type Boolean
+			b = append(b, `"`+name+`":`+value+`,`...)
+		default:
+			member(name, value)
+		}
 	}
 	if r.ContentType != "" {
 		member("datacontenttype", r.ContentType)

@@ -27,6 +27,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/process"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/natstest"
+	"github.com/kubeferry/kubeferry/test/oracle"
 )
 
 // TestHostileObjects runs the configuration of deploy/base, with `diff: jsonPatch`, a custom resource and Secrets besides, under
@@ -258,6 +259,9 @@ func (a *arrivals) wait(t *testing.T, name, typ string) (body string) {
 		}
 		return nil
 	})
+	if _, err := oracle.ParseCloudEvent([]byte(body)); err != nil {
+		t.Error(err)
+	}
 	return body
 }
 

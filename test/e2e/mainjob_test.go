@@ -142,6 +142,7 @@ func subscribe(tb testing.TB, url, subject string) reader {
 	var mu sync.Mutex
 	var records []oracle.Record
 	_, err = conn.Subscribe(subject, func(m *nats.Msg) {
+		natstest.Expect(tb, m.Header, m.Data)
 		record, err := oracle.ParseJSON(m.Data)
 		mu.Lock()
 		defer mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kubeferry/kubeferry/test/internal/asyncapi"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
@@ -169,7 +170,7 @@ func writeMany(tb testing.TB, in *objects, prefix string, n, rate int, fields ma
 	return writes
 }
 
-// tenantHook is a receiver that refuses each request with a record of one namespace. It keeps no bodies.
+// tenantHook is a receiver that refuses each request with a record of one namespace. It keeps few bodies.
 type tenantHook struct {
 	server  *httptest.Server
 	refused string
@@ -179,6 +180,7 @@ type tenantHook struct {
 	gone    bool
 	status  int // of what it refuses; 0 is no answer
 	arrived map[string]time.Time
+	first   []asyncapi.Message
 }
 
 func startTenantHook(tb testing.TB, refused string) *tenantHook {
@@ -191,6 +193,9 @@ func startTenantHook(tb testing.TB, refused string) *tenantHook {
 		close(h.closing)
 		h.server.CloseClientConnections()
 		h.server.Close()
+		for _, m := range h.first {
+			asyncapi.Expect(tb, "webhook", m)
+		}
 	})
 	return h
 }
@@ -219,6 +224,9 @@ func (h *tenantHook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refused := slices.ContainsFunc(records, func(r identity) bool { return strings.Contains(r.subject, h.refused) })
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.first) < 100 && len(body) < 64<<10 { // a schema takes long for megabytes
+		h.first = append(h.first, asyncapi.Message{Headers: map[string]string{"content-type": r.Header.Get("Content-Type")}, Body: body})
+	}
 	switch {
 	case h.gone:
 		w.WriteHeader(http.StatusServiceUnavailable)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kubeferry/kubeferry/test/internal/asyncapi"
 )
 
 // Record is a record as the broker stores it.
@@ -22,9 +24,14 @@ type Record struct {
 	Compression string
 }
 
+// Message is what docs/schema describes of the record.
+func (r *Record) Message() asyncapi.Message {
+	return asyncapi.Message{Headers: r.Headers, Key: r.Key, Body: r.Value}
+}
+
 // Consume reads topics from their beginning until done, which is called after each fetch with everything read so far,
 // returns true. Within a partition the records are in the order of their offsets. Topics may not exist yet. When ctx
-// ends first, the error reports that and the records read so far are returned with it.
+// ends first, the error reports that and the records read so far are returned with it. The test fails if docs/schema does not describe one.
 func (b *Broker) Consume(ctx context.Context, done func(records []Record) bool, topics ...string) ([]Record, error) {
 	b.tb.Helper()
 	client := b.client(
@@ -41,7 +48,11 @@ func (b *Broker) Consume(ctx context.Context, done func(records []Record) bool, 
 		if err := ctx.Err(); err != nil {
 			return records, fmt.Errorf("consume %v: %d records, then %w", topics, len(records), err)
 		}
-		fetches.EachRecord(func(r *kgo.Record) { records = append(records, record(r)) })
+		fetches.EachRecord(func(r *kgo.Record) {
+			read := record(r)
+			asyncapi.Expect(b.tb, "kafka", read.Message())
+			records = append(records, read)
+		})
 	}
 	return records, nil
 }

@@ -11,10 +11,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubeferry/kubeferry/test/internal/assets"
+	"github.com/kubeferry/kubeferry/test/internal/asyncapi"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
 func TestMain(m *testing.M) {
+	asyncapi.Anything = true
 	assets.Must(kafkatest.Prepare)
 	goleak.VerifyTestMain(m)
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubeferry/kubeferry/test/internal/asyncapi"
 )
 
 // Message is a message as a stream stores it.
@@ -92,7 +94,7 @@ func (a *access) ReadAll(ctx context.Context, stream string) ([]Message, error) 
 		return nil, fmt.Errorf("stream %q: %w", stream, err)
 	}
 	last := info.State.LastSeq
-	return consume(ctx, str, func(messages []Message) bool {
+	return a.consume(ctx, str, func(messages []Message) bool {
 		return info.State.Msgs == 0 || len(messages) > 0 && messages[len(messages)-1].Sequence >= last
 	})
 }
@@ -107,10 +109,10 @@ func (a *access) Consume(ctx context.Context, done func(messages []Message) bool
 	if err != nil {
 		return nil, fmt.Errorf("stream %q: %w", stream, err)
 	}
-	return consume(ctx, str, done)
+	return a.consume(ctx, str, done)
 }
 
-func consume(ctx context.Context, stream jetstream.Stream, done func([]Message) bool) ([]Message, error) {
+func (a *access) consume(ctx context.Context, stream jetstream.Stream, done func([]Message) bool) ([]Message, error) {
 	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		return nil, fmt.Errorf("ordered consumer: %w", err)
@@ -130,9 +132,26 @@ func consume(ctx context.Context, stream jetstream.Stream, done func([]Message) 
 		if err != nil {
 			return messages, err
 		}
+		Expect(a.tb, msg.Headers(), msg.Data())
 		messages = append(messages, Message{
 			Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(), Data: msg.Data(), Time: meta.Timestamp,
 		})
 	}
 	return messages, nil
+}
+
+// Message is what docs/schema describes of the message.
+func (m *Message) Message() asyncapi.Message {
+	message := asyncapi.Message{Headers: map[string]string{}, Body: m.Data}
+	for name := range m.Header {
+		message.Headers[name] = m.Header.Get(name)
+	}
+	return message
+}
+
+// Expect fails a test unless docs/schema describes a message. What is read from a stream is checked so; a subscriber of core NATS calls it.
+func Expect(tb testing.TB, header nats.Header, body []byte) {
+	tb.Helper()
+	m := Message{Header: header, Data: body}
+	asyncapi.Expect(tb, "nats", m.Message())
 }

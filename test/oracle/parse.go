@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/test/internal/asyncapi"
 )
 
 // payload is the `data` of a CloudEvent, and all of a record of format json.
@@ -60,7 +62,7 @@ type object struct {
 // ParseCloudEvent reads a record of format cloudevents (structured mode) and checks that its parts agree with each
 // other, and with the schema: the parts of the id, the type, the subject, the sequence and the object.
 func ParseCloudEvent(body []byte) (Record, error) {
-	if err := validate(body); err != nil {
+	if err := asyncapi.Line(body, "cloudevents", "knative"); err != nil {
 		return Record{}, fmt.Errorf("parse CloudEvent: %w", err)
 	}
 	var e struct {
@@ -103,7 +105,7 @@ func ParseCloudEvent(body []byte) (Record, error) {
 
 // ParseJSON reads a record of format json and checks that its parts agree with each other and with the schema.
 func ParseJSON(body []byte) (Record, error) {
-	if err := validate(body); err != nil {
+	if err := asyncapi.Line(body, "json"); err != nil {
 		return Record{}, fmt.Errorf("parse record: %w", err)
 	}
 	var e struct {

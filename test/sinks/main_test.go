@@ -13,12 +13,14 @@ import (
 
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/test/internal/assets"
+	"github.com/kubeferry/kubeferry/test/internal/asyncapi"
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/natstest"
 )
 
 func TestMain(m *testing.M) {
+	asyncapi.Anything = true
 	flag.Parse()
 	// Tests that call t.Parallel wait most of the time. The default, a test for each core, would leave the cores idle.
 	if err := flag.Set("test.parallel", "6"); err != nil {

@@ -1,4 +1,5 @@
-// Package webhooktest receives webhooks over real HTTP, remembers them, and misbehaves on request.
+// Package webhooktest receives webhooks over real HTTP, remembers them, misbehaves on request, and checks at the end that each is one that
+// docs/schema describes.
 package webhooktest
 
 import (
@@ -9,9 +10,12 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kubeferry/kubeferry/test/internal/asyncapi"
 )
 
 // Request is one request as it was received.
@@ -28,6 +32,7 @@ type Request struct {
 	Ended time.Time
 
 	hidden bool // there are only marks in it
+	broken bool // its body did not arrive
 }
 
 // Receiver is an HTTP server on loopback. Its methods may be called from any goroutine.
@@ -38,6 +43,7 @@ type Receiver struct {
 	mu       sync.Mutex // guards what follows
 	behavior Behavior
 	requests []*Request
+	all      []*Request // with the hidden ones
 	marks    []Record
 	changed  chan struct{} // closed and replaced with every request
 }
@@ -62,8 +68,30 @@ func start(tb testing.TB, run func(*httptest.Server)) *Receiver {
 		close(r.closing)
 		r.server.CloseClientConnections()
 		r.server.Close()
+		r.check(tb)
 	})
 	return r
+}
+
+// check checks all requests but those that try the connection. That is at the end: it must not slow down what the test watches.
+func (r *Receiver) check(tb testing.TB) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, req := range r.all {
+		if req.broken || req.Method == http.MethodOptions {
+			continue
+		}
+		asyncapi.Expect(tb, "webhook", req.Message())
+	}
+}
+
+// Message is what docs/schema describes of the request.
+func (r *Request) Message() asyncapi.Message {
+	m := asyncapi.Message{Headers: map[string]string{}, Body: r.Body}
+	for name := range r.Header {
+		m.Headers[strings.ToLower(name)] = r.Header.Get(name)
+	}
+	return m
 }
 
 // URL is where to send to; any path below it does.
@@ -88,6 +116,17 @@ func (r *Receiver) Requests() []Request {
 		requests[i] = *req
 	}
 	return requests
+}
+
+// All returns all requests received so far, those with nothing but marks of snapshots too.
+func (r *Receiver) All() []Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]Request, len(r.all))
+	for i, req := range r.all {
+		all[i] = *req
+	}
+	return all
 }
 
 // Accepted returns the records of all requests that were answered with a 2xx status, in order.
@@ -125,7 +164,7 @@ func (r *Receiver) serve(w http.ResponseWriter, hr *http.Request) {
 	body, err := readBody(hr)
 	if err != nil { // the sender hung up, or sent no gzip
 		http.Error(w, err.Error(), http.StatusBadRequest)
-		req.Status = http.StatusBadRequest
+		req.Status, req.broken = http.StatusBadRequest, true
 		r.remember(req)
 		return
 	}
@@ -196,6 +235,7 @@ func (r *Receiver) last(hr *http.Request, d time.Duration) bool {
 func (r *Receiver) remember(req *Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.all = append(r.all, req)
 	if !req.hidden {
 		r.requests = append(r.requests, req)
 	}
