@@ -3,15 +3,18 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kubeferry/kubeferry/consume"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
 // TestReplay has a receiver refuse records, and replays them from the state directory: while the exporter runs, and after it
-// has stopped.
+// has stopped. Meanwhile one of their objects was changed, and one deleted: a log takes what comes late, a table keeps what it has.
 func TestReplay(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
@@ -39,6 +42,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	}
 	replay := func(name string) {
 		t.Helper()
+		refuse()
 		output, code := runToEnd(t, "replay", "--config", file)
 		if code != 1 || !strings.Contains(output, "delivered 0 dead letters, 1 are left") {
 			t.Errorf("while the receiver refuses: exit code %d and\n%s", code, output)
@@ -61,8 +65,37 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	if m := e.Metrics(); m.sum("kubeferry_dead_letters") != 1 || m.sum("kubeferry_dead_letters_full") != 0 {
 		t.Errorf("%v dead letters, full: %v", m.sum("kubeferry_dead_letters"), m.sum("kubeferry_dead_letters_full"))
 	}
+	hook.Use(webhooktest.Accept())
+	objects.Patch("first", data("2"))
+	e.WaitSettled(wide)
 	replay("first")
 	bury("second")
+	hook.Use(webhooktest.Accept())
+	objects.Delete("second")
+	e.WaitSettled(wide)
 	e.Stop()
 	replay("second")
+
+	table, got := consume.NewTable(10), []string{}
+	for _, record := range hook.Accepted() {
+		decoded, err := consume.Decode(nil, record.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range decoded {
+			verdict, _ := table.Apply(&r)
+			line := fmt.Sprint(path.Base(r.Subject), " ", r.Type)
+			if r.Replayed {
+				line += " replayed"
+			}
+			if verdict == consume.Late {
+				line += " late"
+			}
+			got = append(got, line)
+		}
+	}
+	want := []string{"first MODIFIED", "first ADDED replayed late", "second DELETED", "second ADDED replayed late"}
+	if !slices.Equal(got, want) || table.Len() != 1 {
+		t.Errorf("got %q and %d objects, want %q and one object", got, table.Len(), want)
+	}
 }
