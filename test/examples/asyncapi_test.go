@@ -61,12 +61,10 @@ func TestAsyncAPIIsTrue(t *testing.T) {
 		{"raw", "raw", []string{"json"}},
 	} {
 		forms := append([]string{f.name}, f.more...)
-		topic := "k8s-" + f.name
 		for key, forms := range map[string][]string{"object": forms, "uid": append(slices.Clone(forms), "tombstone"), "namespace": forms, "none": forms} {
+			topic := "k8s-" + f.name
 			if key != "object" {
-				topic = "k8s-" + f.name + "-" + key
-			} else {
-				topic = "k8s-" + f.name
+				topic += "-" + key
 			}
 			broker.CreateTopic(topic, 1)
 			add(route{"kafka-" + f.name + "-" + key, "kafka", topic, forms}, f.format,
