@@ -140,7 +140,10 @@ func (c Changes) apply(tx *bolt.Tx) error {
 	var path [][]byte
 	var inside *bolt.Bucket // nil until it is needed, or if it does not exist
 	enter := func(create bool) error {
-		if inside != nil || len(path) == 0 {
+		if len(path) == 0 {
+			return errChanges
+		}
+		if inside != nil {
 			return nil
 		}
 		b, err := topBucket(tx, path[0], create)

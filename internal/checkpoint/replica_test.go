@@ -3,6 +3,7 @@ package checkpoint_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -389,5 +390,40 @@ func TestDamagedReplica(t *testing.T) {
 				t.Errorf("set aside: %v %v; %v", aside, err, *reports)
 			}
 		})
+	}
+}
+
+// TestLeadAlone: a copy from before a run without replicas does not include what that run wrote, and may not replace its file in silence.
+func TestLeadAlone(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *checkpoint.Store {
+		store, err := checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}
+	commit := func(store *checkpoint.Store) checkpoint.Stamp {
+		if err := checkpoint.NewCommitter(store, slog.New(slog.DiscardHandler)).Begin(); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		store = open()
+		defer store.Close()
+		return *store.Info().Replica
+	}
+	store := open()
+	store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(7), func(*checkpoint.Stamp, []checkpoint.Changes, error) {})
+	shared := commit(store)
+	store = open()
+	store.LeadAlone(1)
+	alone := commit(store)
+	if !alone.Includes(shared) || alone.Term <= shared.Term {
+		t.Errorf("%+v after %+v", alone, shared)
+	}
+	if next := shared.Begin(alone.Term + 1); next.Includes(alone) {
+		t.Errorf("%+v, from the copy of before, includes %+v", next, alone)
 	}
 }

@@ -71,5 +71,14 @@ func (s *Store) Lead(begin Stamp, tap func(stamp *Stamp, changes []Changes, err 
 	s.info.Replica, s.tap = &begin, tap
 }
 
+// LeadAlone begins a term without replicas, where some shared the state before: then a copy from before does not include it. A term
+// is at least the time in microseconds, as those of a Lease are.
+func (s *Store) LeadAlone(now uint64) {
+	if before := s.info.Replica; before != nil {
+		alone := before.Begin(max(before.Term+1, now))
+		s.info.Replica = &alone
+	}
+}
+
 // Unclean makes the store one whose last run did not end with a last commit.
 func (s *Store) Unclean() { s.info.Clean = false }

@@ -40,5 +40,6 @@
 // TLS with a certificate that the leader makes at its start and whose SHA-256 is in the Lease. A standby shows a token of its
 // ServiceAccount that was requested for that SHA-256 as audience, so it is worth nothing elsewhere, and the leader has the API server
 // review it. The leader answers with one for another audience of that SHA-256, so that whoever may write the Lease, and no more,
-// cannot give a standby a state. It can stop the leader, and write an address that cannot be reached.
+// cannot give a standby a state, nor get it. Such a one can stop the replicas, use up epochs, and end the leader's Lease in the eyes
+// of a standby, so that both deliver until the leader's next renewal fails.
 package replication

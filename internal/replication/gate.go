@@ -10,7 +10,8 @@ import (
 // margin is how long before the end of the Lease deliveries are cancelled.
 const margin = time.Second
 
-// pollInterval is how often a gate that is shut looks whether it may open.
+// pollInterval is how often a gate looks whether it may be open: the Lease may be lost before it ends, and the clock of a machine that
+// slept goes on.
 const pollInterval = 50 * time.Millisecond
 
 var errShut = errors.New("this replica may not deliver now: its Lease was not renewed in time")
@@ -49,14 +50,17 @@ func (g *Gate) Run(ctx context.Context, report func(open bool)) {
 		if g.set(left > 0) {
 			report(left > 0)
 		}
-		timer.Reset(max(left, pollInterval))
+		if left <= 0 {
+			left = pollInterval
+		}
+		timer.Reset(min(left, pollInterval))
 	}
 }
 
 func (g *Gate) set(open bool) (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.open == open || g.closing {
+	if g.open == open || open && g.closing {
 		return false
 	}
 	g.open = open

@@ -194,7 +194,12 @@ func (l *Leader) Committed(stamp *checkpoint.Stamp, changes []checkpoint.Changes
 // readAcks reads what a standby acknowledges, until the connection ends.
 func (l *Leader) readAcks(s *standby) error {
 	in := bufio.NewReader(s.conn)
-	for {
+	for joined := false; ; {
+		if joined { // its node may be gone without a farewell
+			if err := s.conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
+				return err
+			}
+		}
 		kind, content, err := readFrame(in, maxHello)
 		if err != nil {
 			return err
@@ -204,16 +209,15 @@ func (l *Leader) readAcks(s *standby) error {
 			return errFrame
 		}
 		s.mu.Lock()
-		s.acked = max(s.acked, number)
+		s.acked, s.heard = max(s.acked, number), time.Now()
 		for len(s.unacked) > 0 && s.unacked[0].number <= number {
 			s.unacked = s.unacked[1:]
 		}
-		joined := !s.whole && s.wholeAt != 0 && s.acked >= s.wholeAt
-		s.whole = s.whole || joined
-		s.mu.Unlock()
-		if joined {
+		if !joined && s.wholeAt != 0 && s.acked >= s.wholeAt {
+			joined, s.whole = true, true
 			l.logger.Info("a standby is in sync", "address", s.name)
 		}
+		s.mu.Unlock()
 		l.mu.Lock()
 		l.wakeAll()
 		l.mu.Unlock()

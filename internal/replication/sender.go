@@ -50,7 +50,8 @@ type standby struct {
 	whole   bool   // it has acknowledged the whole copy
 	wholeAt uint64 // the commit that its copy equals at its end; 0 while that is not sent
 	acked   uint64
-	base    uint64 // the last commit before it was connected
+	heard   time.Time // when it acknowledged something last
+	base    uint64    // the last commit before it was connected
 	dropped error
 }
 
@@ -182,12 +183,13 @@ func (w deadlineWriter) Write(b []byte) (int, error) {
 	return w.conn.Write(b)
 }
 
-// inSync reports whether a standby has the leader's state but for the last moments, and since when it lacks some.
+// inSync reports whether a standby has the leader's state but for the last moments, and since when it lacks some. One that is silent
+// is not: it acknowledges signs of life too.
 func (s *standby) inSync(now time.Time) (acked uint64, lag time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.unacked) > 0 {
 		lag = now.Sub(s.unacked[0].at)
 	}
-	return s.acked, lag, s.whole && lag < inSyncWithin
+	return s.acked, lag, s.whole && lag < inSyncWithin && now.Sub(s.heard) < inSyncWithin
 }

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -105,14 +106,32 @@ func (s *Standby) follow(ctx context.Context, leader Endpoint) error {
 		return err
 	}
 	defer conn.Close()
-	detach := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer detach()
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	go s.leaveFormer(ctx, leader, leave)
 	s.update(func(status *StandbyStatus) { status.Connected, status.Err = true, nil })
 	s.logger.Info("copying the leader's state", "address", leader.Address)
 	if err := s.copy.BeginCopy(); err != nil {
 		return err
 	}
-	return s.receive(conn)
+	err = s.receive(conn)
+	return cmp.Or(context.Cause(ctx), err)
+}
+
+// leaveFormer ends the connection to a leader once the Lease names another: a leader that is cut off from the API server goes on
+// sending what it has.
+func (s *Standby) leaveFormer(ctx context.Context, leader Endpoint, leave context.CancelCauseFunc) {
+	for {
+		select {
+		case <-time.After(s.retry):
+		case <-ctx.Done():
+			return
+		}
+		if now, ok := s.lease.Leader(); ok && now != leader {
+			leave(fmt.Errorf("the Lease names another leader: %s", now.Address))
+		}
+	}
 }
 
 func (s *Standby) connect(ctx context.Context, leader Endpoint) (net.Conn, error) {

@@ -108,6 +108,13 @@ func (l *leading) commit(n int) {
 // follow starts a standby of the leader, which ends with the test.
 func follow(t *testing.T, to *leading, copied replication.Copy, account string) *replication.Standby {
 	t.Helper()
+	_, s := followWith(t, to, copied, account)
+	return s
+}
+
+// followWith returns its view of the Lease too.
+func followWith(t *testing.T, to *leading, copied replication.Copy, account string) (*candidate, *replication.Standby) {
+	t.Helper()
 	w := newWorld()
 	holder := "leader"
 	w.lease = &coordinationv1.Lease{}
@@ -130,7 +137,7 @@ func follow(t *testing.T, to *leading, copied replication.Copy, account string) 
 		cancel()
 		<-ended
 	})
-	return s
+	return c, s
 }
 
 func replicaIn(t *testing.T, dir string) *checkpoint.Replica {
@@ -191,6 +198,26 @@ func TestStandbyFollows(t *testing.T) {
 			t.Errorf("%d objects in the copy, want %d; %v", n, l.seq, err)
 		}
 	})
+}
+
+// TestLeaderIsCutOff: a standby leaves a leader that goes on sending, once the Lease names another.
+func TestLeaderIsCutOff(t *testing.T) {
+	former, next := lead(t), lead(t)
+	r := replicaIn(t, t.TempDir())
+	lease, s := followWith(t, former, r, "ours")
+	eventually(t, "in sync with the former leader", func() bool { return s.Status().InSync && former.leader.Standbys().InSync == 1 })
+	next.commit(10)
+	lease.world.edit(func(l *coordinationv1.Lease) {
+		holder := "next"
+		l.Spec.HolderIdentity = &holder
+		l.Annotations["kubeferry.dev/address"] = next.leader.Address()
+		l.Annotations["kubeferry.dev/certificate-sha256"] = next.leader.Certificate()
+	})
+	lease.try() // reads it
+	eventually(t, "in sync with the next leader", func() bool { return next.leader.Standbys().InSync == 1 && former.leader.Standbys().Connected == 0 })
+	if got, want := r.Info().Replica.Commit, next.store.Info().Replica.Commit; got != want {
+		t.Errorf("the copy is at commit %d, want %d", got, want)
+	}
 }
 
 // TestTwoStandbys are each in sync, and one that ends is no more.
@@ -333,6 +360,38 @@ func openFiles(t *testing.T) int {
 }
 
 // TestGate lets deliveries in while it is open, cancels them when it shuts, and lets none in for good once it is closed.
+// testLostWhileClosing: a replica that is being stopped cancels its deliveries when its Lease ends, and when it is lost before.
+func testLostWhileClosing(t *testing.T) {
+	t.Helper()
+	left := make(chan time.Duration, 1)
+	left <- time.Hour
+	g := replication.NewGate(func() time.Duration {
+		now := <-left
+		left <- now
+		return now
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { g.Run(ctx, func(bool) {}) })
+	defer running.Wait()
+	defer cancel()
+	call, leave, err := g.Enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	running.Go(func() { g.Close(t.Context()) })
+	<-left
+	left <- 0
+	select {
+	case <-call.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("a delivery goes on after the Lease was lost")
+	}
+	if !leave() {
+		t.Error("it did not cut the delivery short")
+	}
+}
+
 func TestGate(t *testing.T) {
 	var mu sync.Mutex
 	left := time.Duration(0)
@@ -385,6 +444,7 @@ func TestGate(t *testing.T) {
 		t.Error("closing cuts a delivery short")
 	}
 	<-closed
+	testLostWhileClosing(t)
 	again, cancelAgain := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancelAgain()
 	if _, _, err := g.Enter(again); err == nil {

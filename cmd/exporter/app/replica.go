@@ -167,6 +167,9 @@ func lostError(err error) error {
 // begin makes the store of a leader one whose commits are stamped, and sent to the standbys.
 func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 	status, info := r.lease.Status(), store.Info()
+	if claimed := r.copied.Info().Replica; claimed != nil && (info.Replica == nil || info.Replica.Lineage != claimed.Lineage || info.Replica.Compare(*claimed) != 0) {
+		return nil, &FailureError{errors.Join(errors.New("the state that this replica took the Lease with cannot be used; what is left of it counts at the next start"), store.Close())}
+	}
 	if info.Epoch < status.Before.Epoch {
 		var err error
 		store, err = store.Renew(fmt.Sprintf("it is of epoch %d, and the last leader's was %d: the API server's history went back meanwhile", info.Epoch, status.Before.Epoch),
@@ -193,7 +196,6 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 		return nil, &FailureError{err}
 	}
 	epoch := info.Epoch
-	r.committed.Store(&ledCommit{&stamp, epoch})
 	store.Lead(stamp, func(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
 		if err == nil {
 			r.committed.Store(&ledCommit{stamp, epoch})
@@ -264,6 +266,8 @@ func (r *replica) handOver() {
 			ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 			if leader.AwaitAck(ctx) {
 				r.logger.Info("a standby has the last commit")
+			} else {
+				r.logger.Warn("no standby has the last commit; what was not delivered is in this replica's state directory only")
 			}
 			cancel()
 		}

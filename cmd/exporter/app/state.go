@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -66,6 +67,8 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 			return nil, err
 		}
 		s.permit, s.historyLost = replica.gate, replica.historyLost
+	} else {
+		store.LeadAlone(uint64(time.Now().UnixMicro())) //nolint:gosec // a time
 	}
 	s.store = store
 	s.committer = checkpoint.NewCommitter(store, logger)
