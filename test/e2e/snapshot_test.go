@@ -95,7 +95,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 
 	// On demand, while the receiver takes nothing: a second one is refused.
 	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
-	end := requestSnapshot(t, file)
+	end := requestSnapshot(t, file, "p")
 	eventually(t, wide, "the snapshot begins", func() error {
 		if _, body := e.Get("/status"); !strings.Contains(body, `"gapsWaiting": 1`) || !strings.Contains(body, `"gate": "closed"`) {
 			return fmt.Errorf("got %s", body)
@@ -137,7 +137,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 		return webhooktest.Accept()(r)
 	})
 	waits := "2 sent, 0 left, 1 not delivered; it waits for " + subject + ", which waits for its own first record, which failed"
-	end = requestSnapshot(t, file)
+	end = requestSnapshot(t, file, "p")
 	eventually(t, wide, "what it waits for", func() error {
 		if marks := marksOf(t, hook); marks[len(marks)-1].Phase != "started" {
 			return fmt.Errorf("got %+v", marks)

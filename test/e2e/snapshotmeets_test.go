@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -9,10 +10,14 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeferry/kubeferry/consume"
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/load"
+	"github.com/kubeferry/kubeferry/test/natstest"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
@@ -21,6 +26,8 @@ import (
 type tableKeeper struct {
 	tb  testing.TB
 	url string
+	// read, of a topic or a stream, calls apply with all that it has.
+	read func(apply func(header func(string) string, body []byte))
 
 	mu    sync.Mutex // guards what follows
 	room  int
@@ -63,8 +70,14 @@ func (k *tableKeeper) receive(r *webhooktest.Request) webhooktest.Answer {
 		return webhooktest.Answer{Status: http.StatusInternalServerError}
 	}
 	k.room -= len(records)
+	k.apply(records)
+	return webhooktest.Answer{Status: http.StatusOK}
+}
+
+func (k *tableKeeper) apply(records []consume.Record) {
 	for _, record := range records {
-		if verdict, _ := k.table.Apply(&record); verdict == consume.Late {
+		again := k.read != nil && slices.ContainsFunc(k.got, func(r consume.Record) bool { return r.ID == record.ID })
+		if verdict, _ := k.table.Apply(&record); verdict == consume.Late && !again { // what a killed leader has sent may come again
 			k.tb.Errorf("out of order: %s %s", record.Type, record.ID)
 		}
 		if record.Type == consume.Gap {
@@ -72,7 +85,54 @@ func (k *tableKeeper) receive(r *webhooktest.Request) webhooktest.Answer {
 		}
 		k.got = append(k.got, record)
 	}
-	return webhooktest.Answer{Status: http.StatusOK}
+}
+
+// keepStreams makes a topic and a stream that take no large records, and returns keepers of them, and the pipelines k and j with their
+// sinks.
+func keepStreams(tb testing.TB) (keepers map[string]*tableKeeper, pipelines, sinks string) {
+	tb.Helper()
+	broker, bus := kafkatest.Start(tb), natstest.Start(tb, nil)
+	broker.CreateTopicWith("kept", 1, map[string]string{"max.message.bytes": "65536"})
+	bus.CreateStreamWith(tb.Context(), jetstream.StreamConfig{Name: "kept", Subjects: []string{"kept.>"}, MaxMsgSize: 65536})
+	keepers = map[string]*tableKeeper{
+		"k": {tb: tb, read: func(apply func(header func(string) string, body []byte)) {
+			records, err := broker.ReadAll(tb.Context(), "kept")
+			if err != nil {
+				tb.Error(err)
+			}
+			for _, r := range records {
+				apply(func(name string) string { return r.Headers[name] }, r.Value)
+			}
+		}},
+		"j": {tb: tb, read: func(apply func(header func(string) string, body []byte)) {
+			messages, err := bus.ReadAll(tb.Context(), "kept")
+			if err != nil {
+				tb.Error(err)
+			}
+			for _, m := range messages {
+				apply(m.Header.Get, m.Data)
+			}
+		}},
+	}
+	sinks = fmt.Sprintf(`{name: k, kafka: {brokers: [%q], topic: kept}}, {name: j, nats: {urls: [%q], subject: "kept.{name}", stream: {name: kept}}}`,
+		broker.Addr(), bus.URL())
+	return keepers, "{name: k, sink: k}, {name: j, sink: j}", sinks
+}
+
+// lock locks the keeper. One of a topic or a stream reads that anew.
+func (k *tableKeeper) lock() (unlock func()) {
+	k.mu.Lock()
+	if k.read != nil {
+		k.table, k.got, k.gaps = consume.NewTable(1000), nil, nil
+		k.read(func(header func(string) string, body []byte) {
+			records, err := consume.Decode(header, body)
+			if err != nil {
+				k.tb.Errorf("%s: %v", body, err)
+			}
+			k.apply(records)
+		})
+	}
+	return k.mu.Unlock
 }
 
 // Take lets it take n records from now on.
@@ -104,15 +164,13 @@ func (k *tableKeeper) Full() {
 
 // Gaps returns the gap records so far.
 func (k *tableKeeper) Gaps() []consume.Record {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	defer k.lock()()
 	return slices.Clone(k.gaps)
 }
 
 // Objects returns the names of the objects whose records it has taken, in their order.
 func (k *tableKeeper) Objects() (names []string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	defer k.lock()()
 	for _, r := range k.got {
 		if r.IsChange() {
 			names = append(names, path.Base(r.Subject))
@@ -126,8 +184,7 @@ func (k *tableKeeper) Objects() (names []string) {
 func (k *tableKeeper) Snapshots(n int) (completed []bool) {
 	k.tb.Helper()
 	eventually(k.tb, wide, fmt.Sprintf("%d snapshots", n), func() error {
-		k.mu.Lock()
-		defer k.mu.Unlock()
+		defer k.lock()()
 		completed = nil
 		var id string
 		var objects map[string]bool
@@ -167,8 +224,7 @@ func (k *tableKeeper) Equals(exist *objects, selected func(name string) bool) {
 	}
 	slices.Sort(want)
 	eventually(k.tb, wide, "the table equals what exists", func() error {
-		k.mu.Lock()
-		defer k.mu.Unlock()
+		defer k.lock()()
 		var got []string
 		for _, r := range k.table.All() {
 			got = append(got, fmt.Sprintf("%s %s %s", path.Base(r.Subject), r.UID(), r.ResourceVersion()))
@@ -182,20 +238,60 @@ func (k *tableKeeper) Equals(exist *objects, selected func(name string) bool) {
 }
 
 // requestSnapshot runs `exporter snapshot` and returns its end.
-func requestSnapshot(t *testing.T, file string) (wait func(code int, want string)) {
+func requestSnapshot(t *testing.T, file, pipeline string) (wait func(code int, want string)) {
 	type end struct {
 		output string
 		code   int
 	}
 	ended := make(chan end, 1)
 	go func() {
-		output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
+		output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", pipeline)
 		ended <- end{output, code}
 	}()
 	return func(code int, want string) {
 		t.Helper()
 		if got := <-ended; got.code != code || !strings.Contains(got.output, want) {
 			t.Errorf("exit code %d and\n%s\nwant %d and %q", got.code, got.output, code, want)
+		}
+	}
+}
+
+// interrupted requests snapshots for the pipelines k and j, which get no further than the first mark until resume is called. n is how
+// many their receivers have had then.
+func interrupted(t *testing.T, gateway *proxy.HTTP, file string, keepers map[string]*tableKeeper, n int) (resume func(), wait func(code int, want string)) {
+	t.Helper()
+	hold := make(chan struct{})
+	gateway.Use(func(r *http.Request) *proxy.Fault {
+		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/configmaps") && query.Has("limit") && !query.Has("watch") {
+			return &proxy.Fault{Hold: hold}
+		}
+		return nil
+	})
+	var waits []func(code int, want string)
+	for pipeline, k := range keepers {
+		waits = append(waits, requestSnapshot(t, file, pipeline))
+		eventually(t, wide, "a snapshot begins in "+pipeline, func() error {
+			defer k.lock()()
+			begun := map[string]bool{}
+			for _, r := range k.got {
+				if r.Phase == consume.Started {
+					begun[r.SnapshotID] = true
+				}
+			}
+			if len(begun) != n {
+				return fmt.Errorf("%d began", len(begun))
+			}
+			return nil
+		})
+	}
+	resume = func() {
+		gateway.Use(nil)
+		close(hold)
+	}
+	return resume, func(code int, want string) {
+		t.Helper()
+		for _, wait := range waits {
+			wait(code, want)
 		}
 	}
 }
@@ -235,56 +331,88 @@ func (l large) Change(another string) {
 	l.Create(another, data(another))
 }
 
-// TestSnapshotMeetsChanges has objects changed, deleted and made again while a snapshot on demand waits for its receiver: it is
-// complete, and no object's records are out of order. In the next one the exporter stops, and starts with another filter: it begins
-// anew with what that one selects, behind what waited when it stopped.
+// TestSnapshotMeetsChanges has objects changed, deleted and made again while a snapshot on demand waits for its receiver, or, for Kafka and
+// JetStream, for the API server: it is complete, and no object's records are out of order. In the next one the exporter stops, and starts
+// with another filter: it begins anew with what that one selects, behind what waited when it stopped. With a record that dies the last
+// one is not complete.
 func TestSnapshotMeetsChanges(t *testing.T) {
 	beside(t)
 	namespace := newNamespace(t, "snapshot-meets")
 	large := createLarge(t, namespace)
 	keeper, other, dir := startTableKeeper(t), webhooktest.Start(t), t.TempDir()
+	streams, pipelines, sinks := keepStreams(t)
+	gateway, kubeconfig := gatewayOf(t, plane(t).Config())
 	text := func(filter string) string {
+		filters := fmt.Sprintf("filters: [{expr: '%s'}]", filter)
 		return fmt.Sprintf(`
 stateDir: %q
 shutdown: {grace: 1s}
 sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
-pipelines: [{name: p, sink: hook, filters: [{expr: '%s'}]}, {name: q, sink: other}]
-sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
-`, dir, namespace, filter, keeper.url, other.URL())
+pipelines: [{name: p, sink: hook, %s}, {name: q, sink: other}, %s]
+sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}, %s]
+`, dir, namespace, filters, strings.ReplaceAll(pipelines, "}", ", "+filters+"}"), keeper.url, other.URL(), sinks)
 	}
 	config := text("true")
 	file := writeConfig(t, t.TempDir(), config)
 	all := func(string) bool { return true }
+	keepers := append(slices.Collect(maps.Values(streams)), keeper)
 
-	e := startExporter(t, plane(t).KubeconfigFile(), config)
-	keeper.Snapshots(1)
+	e := startExporter(t, kubeconfig, config)
+	for _, k := range keepers {
+		k.Snapshots(1)
+	}
 	keeper.Take(3)
-	end := requestSnapshot(t, file)
+	end := requestSnapshot(t, file, "p")
 	keeper.Full()
+	resume, ends := interrupted(t, gateway, file, streams, 2)
 	large.Change("new")
 	wait(t, hookReader(t, other, cloudEvents), "new", oracle.Added)
 	output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
 	if code != 1 || !strings.Contains(output, "a snapshot is under way") || !strings.Contains(output, " left") || strings.Contains(output, " 0 left") {
 		t.Errorf("a second one: exit code %d and\n%s", code, output)
 	}
+	resume()
 	keeper.Take(unlimited)
 	end(0, "complete")
-	keeper.Snapshots(2)
-	keeper.Equals(large.objects, all)
+	ends(0, "complete")
+	for _, k := range keepers {
+		k.Snapshots(2)
+		k.Equals(large.objects, all)
+	}
 
 	keeper.Take(3)
-	end = requestSnapshot(t, file)
+	end = requestSnapshot(t, file, "p")
 	keeper.Full()
+	resume, ends = interrupted(t, gateway, file, streams, 3)
 	e.Stop()
 	end(1, "begins anew")
+	ends(1, "begins anew")
+	resume()
 	keeper.Late(5)
-	startExporter(t, plane(t).KubeconfigFile(), text(`!object.metadata.name.startsWith("again")`))
-	if completed := keeper.Snapshots(4); completed[2] {
-		t.Error("the snapshot that the edit interrupted is completed")
+	startExporter(t, kubeconfig, text(`!object.metadata.name.startsWith("again")`))
+	for _, k := range keepers {
+		if completed := k.Snapshots(4); completed[2] {
+			t.Error("the snapshot that the edit interrupted is completed")
+		}
+		k.Equals(large.objects, func(name string) bool { return !strings.HasPrefix(name, "again") })
+		if gaps := k.Gaps(); len(gaps) > 0 {
+			t.Errorf("got gaps %+v", gaps)
+		}
 	}
-	keeper.Equals(large.objects, func(name string) bool { return !strings.HasPrefix(name, "again") })
-	if gaps := keeper.Gaps(); len(gaps) > 0 {
-		t.Errorf("got gaps %+v", gaps)
+
+	large.Create("huge", data(noise(128<<10)))
+	for pipeline, k := range streams {
+		output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", pipeline)
+		if code != 1 || !strings.Contains(output, ", not complete") {
+			t.Errorf("with a record that %s does not take: exit code %d and\n%s", pipeline, code, output)
+		}
+		eventually(t, wide, "the last mark", func() error {
+			defer k.lock()()
+			if last := k.got[len(k.got)-1]; last.Phase != consume.Completed || last.Complete {
+				return fmt.Errorf("got %+v", last)
+			}
+			return nil
+		})
 	}
 }
 
@@ -295,32 +423,48 @@ func TestSnapshotOutlivesItsLeader(t *testing.T) {
 	namespace := newNamespace(t, "snapshot-leader")
 	large := createLarge(t, namespace)
 	keeper := startTableKeeper(t)
-	r := newReplicas(t, namespace, hookConfig("[v1/configmaps]", "{include: ["+namespace+"]}", keeper.url))
+	streams, pipelines, sinks := keepStreams(t)
+	keepers := append(slices.Collect(maps.Values(streams)), keeper)
+	r := newReplicas(t, namespace, fmt.Sprintf(`
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: hook}, %s]
+sinks: [{name: hook, webhook: {url: %q}}, %s]
+`, namespace, pipelines, keeper.url, sinks))
+	gateway, kubeconfig := gatewayOf(t, r.account)
+	r.kubeconfig = kubeconfig
 	r.Start()
 	r.Leader()
 	r.Start()
 	leader, _ := r.WaitInSync()
-	keeper.Snapshots(1)
+	for _, k := range keepers {
+		k.Snapshots(1)
+	}
 
+	file := writeConfig(t, t.TempDir(), fmt.Sprintf("stateDir: %q\n", leader.dir)+r.config)
 	keeper.Take(3)
-	end := requestSnapshot(t, writeConfig(t, t.TempDir(), fmt.Sprintf("stateDir: %q\n", leader.dir)+r.config))
+	end := requestSnapshot(t, file, "p")
 	keeper.Full()
+	resume, ends := interrupted(t, gateway, file, streams, 2)
 	large.Change("before")
 	leader.Kill()
 	r.Remove(leader)
 	end(1, "begins anew")
+	ends(1, "begins anew")
+	resume()
 	for _, name := range []string{"same-03", "again-02"} {
 		large.Delete(name)
 	}
 	large.Create("again-02", data("after"))
 	keeper.Take(unlimited)
 	r.Leader()
-	if completed := keeper.Snapshots(3); completed[1] {
-		t.Error("the snapshot of the killed leader is completed")
-	}
-	keeper.Equals(large.objects, func(string) bool { return true })
-	if gaps := keeper.Gaps(); len(gaps) > 0 {
-		t.Errorf("got gaps %+v", gaps)
+	for _, k := range keepers {
+		if completed := k.Snapshots(3); completed[1] {
+			t.Error("the snapshot of the killed leader is completed")
+		}
+		k.Equals(large.objects, func(string) bool { return true })
+		if gaps := k.Gaps(); len(gaps) > 0 {
+			t.Errorf("got gaps %+v", gaps)
+		}
 	}
 }
 
