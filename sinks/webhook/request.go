@@ -139,7 +139,7 @@ func idOf(records []*sinks.Record) string {
 	if len(records) == 1 {
 		return records[0].DedupID
 	}
-	ids := make([]byte, 0, 64*len(records))
+	ids := make([]byte, 0, 128*len(records))
 	for _, r := range records { // with their lengths, so that no two lists look the same
 		ids = append(strconv.AppendInt(ids, int64(len(r.DedupID)), 10), ':')
 		ids = append(append(ids, r.DedupID...), ',')
