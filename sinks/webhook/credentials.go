@@ -20,6 +20,12 @@ type secrets struct {
 	hidden        []string // what must not show in an error
 }
 
+// CheckFiles reports a file with a credential that cannot be read: Open would fail.
+func (c *Config) CheckFiles() error {
+	_, err := c.readSecrets(nil)
+	return err
+}
+
 // readSecrets returns the credentials as the files have them now. hidden is what else must not show in an error.
 func (c *Config) readSecrets(hidden []string) (*secrets, error) {
 	s := &secrets{hidden: slices.Clip(hidden)}

@@ -280,9 +280,14 @@ func TestRolloutOfAnotherConfiguration(t *testing.T) {
 	r := startLoaded(t, "rollout", 53, func(r *replicas) { r.adjust = ofFormer })
 	more(t, r.read, 50)
 	added := webhooktest.Start(t)
-	broken := writeConfig(t, t.TempDir(), strings.Replace(r.config, "pipelines:", "pipes:", 1))
+	broken := writeConfig(t, t.TempDir(), strings.Replace(r.text(t.TempDir()), "pipelines:", "pipes:", 1))
 	if output, code := runToEnd(t, "run", "--config", broken, "--kubeconfig", r.kubeconfig); code != 2 {
 		t.Errorf("a configuration that does not load ends with %d\n%s", code, output)
+	}
+	// Only a leader reads this file: a replica without it must not get ready.
+	unreadable := writeConfig(t, t.TempDir(), strings.Replace(r.text(t.TempDir()), "webhook: {", `webhook: {auth: {bearerTokenFile: /nowhere/token}, insecureCredentials: true, `, 1))
+	if output, code := runToEnd(t, "run", "--config", unreadable, "--kubeconfig", r.kubeconfig); code == 0 || !strings.Contains(output, "/nowhere/token") {
+		t.Errorf("a replica that could not lead ends with %d\n%s", code, output)
 	}
 	more(t, r.read, 50)
 

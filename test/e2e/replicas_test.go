@@ -114,13 +114,18 @@ func (r *replicas) StartIn(dir string) *member {
 		r.starting(r.made)
 	}
 	m := &member{dir: dir}
-	m.exporter = startExporter(r.tb, r.kubeconfig, fmt.Sprintf(`
+	m.exporter = startExporter(r.tb, r.kubeconfig, r.text(dir), r.adjust...)
+	r.running = append(r.running, m)
+	return m
+}
+
+// text is the configuration of the replica that was made last, with a state directory.
+func (r *replicas) text(dir string) string {
+	return fmt.Sprintf(`
 stateDir: %q
 leaderElection: {leaseName: kubeferry, leaseNamespace: %s, leaseDuration: %v, renewDeadline: 2s, retryPeriod: 500ms, staleWait: %v}
 replication: %s
-`, dir, r.namespace, leaseDuration, r.staleWait, r.replication)+strings.ReplaceAll(r.config, "REPLICA", strconv.Itoa(r.made)), r.adjust...)
-	r.running = append(r.running, m)
-	return m
+`, dir, r.namespace, leaseDuration, r.staleWait, r.replication) + strings.ReplaceAll(r.config, "REPLICA", strconv.Itoa(r.made))
 }
 
 // Leader waits until one of those that run leads and is ready, and returns it and the others.

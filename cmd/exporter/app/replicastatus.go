@@ -24,6 +24,9 @@ func standBy(ctx context.Context, loaded *config.Config, cluster *rest.Config, c
 	if err := leaseNamespace(loaded.LeaderElection); err != nil {
 		return nil, err
 	}
+	if err := checkFiles(loaded); err != nil {
+		return nil, err
+	}
 	r, err := newReplica(ctx, loaded, cluster, client, fail, logger)
 	if err != nil {
 		return nil, err
@@ -41,6 +44,20 @@ func standBy(ctx context.Context, loaded *config.Config, cluster *rest.Config, c
 		return nil, lostError(err)
 	}
 	return r, nil
+}
+
+// checkFiles reports a file of the configuration that only a leader reads: a replica that could not lead must not get ready, or a rollout
+// would go on.
+func checkFiles(loaded *config.Config) error {
+	_, err := FindRedactionKey(loaded.Redaction, loaded.StateDir)
+	for _, sink := range usedSinks(loaded) {
+		if c, ok := sink.Config.(interface{ CheckFiles() error }); ok {
+			if fault := c.CheckFiles(); fault != nil {
+				err = errors.Join(err, fmt.Errorf("open sink %q: %w", sink.Name, fault))
+			}
+		}
+	}
+	return err
 }
 
 // refer answers commands while this process stands by.
