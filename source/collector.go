@@ -8,7 +8,7 @@ import (
 
 // RegisterGauges registers what is read off the state of the sources' watches at each scrape.
 func RegisterGauges(registry prometheus.Registerer, sources []*Source) {
-	watches := gauges{started: time.Now()}
+	var watches gauges
 	for _, source := range sources {
 		watches.watches = append(watches.watches, source.watches...)
 	}
@@ -18,7 +18,6 @@ func RegisterGauges(registry prometheus.Registerer, sources []*Source) {
 // gauges are the metrics of watches, each read at once.
 type gauges struct {
 	watches []*watcher
-	started time.Time
 }
 
 // Describe implements prometheus.Collector.
@@ -33,9 +32,11 @@ func (g gauges) Collect(metrics chan<- prometheus.Metric) {
 			metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Source, s.Resource, s.Namespace)
 		}
 		if s.LastActivity.IsZero() {
-			s.LastActivity = g.started
+			s.LastActivity = s.Since // of its state
 		}
-		gauge("last_activity_seconds", "Time since the API server last sent anything, bookmarks included; since the start of the process if never.", max(0, time.Since(s.LastActivity).Seconds()))
+		if s.State != StateMissing { // no watch is open: nothing is to be expected
+			gauge("last_activity_seconds", "Time since the API server last sent anything, bookmarks included; since its state changed if never. None for a resource that does not exist.", max(0, time.Since(s.LastActivity).Seconds()))
+		}
 		gauge("known_objects", "Objects that exist at the position.", float64(s.Known))
 		gauge("blocked", "1 if a full backlog holds the watch back.", number(s.Blocked))
 		gauge("ready", "1 if the watch has read its state (see /readyz).", number(s.Ready))

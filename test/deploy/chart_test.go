@@ -212,6 +212,11 @@ func TestChartSizes(t *testing.T) {
 	}
 	m := renderChart(t, "kubeferry", "kubeferry", "persistence: {enabled: true}")
 	checkReplicas(t, m)
+	// Kubernetes does not change the volumes of a StatefulSet, so their size does not follow from the configuration.
+	less := "persistence: {enabled: true}\nconfig: {pipelines: [{name: p, sink: bus, backlog: {maxDiskBytes: 1Gi}}]}"
+	if text, err := helm(t.Context(), t, less, "template", "kubeferry", chart); err != nil || !strings.Contains(text, "storage: 24Gi") {
+		t.Errorf("%v: the volumes are not of persistence.size\n%s", err, text)
+	}
 }
 
 // TestChartValues: all that can be switched on arrives, and a number stays one.
@@ -317,6 +322,9 @@ func TestChartRefuses(t *testing.T) {
 		"leaderElection: false":    "several replicas",
 		"config: {stateDir: null}": "leaderElection needs config.stateDir",
 		"config: {sources: [{name: s, resources: [deploy]}]}": "config.sources[0].resources[0]: write deploy in full",
+		"persistence: {enabled: true, size: 1Gi}":             "persistence.size: 1Gi is less than the",
+		"persistence: {enabled: true, size: null}":            "missing property 'size'",
+		"serviceAccount: {create: false}":                     "serviceAccount.name",
 	} {
 		if out, err := helm(t.Context(), t, values, "template", "kubeferry", chart); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v %.200s, want an error with %q", values, err, out, want)

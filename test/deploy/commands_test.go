@@ -46,6 +46,7 @@ var commands = map[string]struct {
 	"exporter init deploy,cm -n shop --sink nats --address nats://nats:4222 --cluster prod-eu-1 -o kubeferry.yaml": {prints: "wrote kubeferry.yaml"},
 	"exporter rbac --config kubeferry.yaml --namespace kubeferry --service-account kubeferry | kubectl apply -f -": {prints: "role.rbac.authorization.k8s.io/kubeferry created"},
 
+	"kubectl -n kubeferry exec POD -- /exporter trace deploy shop/web":                                    {testedBy: "test/e2e"},
 	"exporter trace --config kubeferry.yaml deploy shop/web":                                              {testedBy: "test/e2e"},
 	"helm upgrade --install audit deploy/chart --namespace audit --create-namespace --values values.yaml": {prints: "NAME: audit"},
 	"kubectl label namespace audit pod-security.kubernetes.io/enforce=restricted":                         {prints: "namespace/audit labeled"},

@@ -28,6 +28,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 
 {{- define "kubeferry.serviceAccount" -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.create: false needs serviceAccount.name" -}}
+{{- end -}}
 {{- .Values.serviceAccount.name | default (include "kubeferry.fullname" .) -}}
 {{- end -}}
 
@@ -83,7 +86,7 @@ on until the new ones are ready, never find a configuration that is not theirs. 
 {{- range $config.pipelines -}}
 {{- $sum = addf $sum (include "kubeferry.mebibytes" (list (dig "backlog" "maxBytes" "" .) "64Mi") | float64) -}}
 {{- if .enrich -}}{{- $enrich = true -}}{{- end -}}
-{{- if or .diff (contains "changed" (toJson .filters)) (contains "oldObject" (toJson .filters)) -}}{{- $previous = true -}}{{- end -}}
+{{- if or (not (has (.diff | default "none") (list "none"))) (contains "changed" (toJson .filters)) (contains "oldObject" (toJson (list .filters .transforms))) -}}{{- $previous = true -}}{{- end -}}
 {{- end -}}
 {{- if $enrich -}}{{- $sum = addf $sum (include "kubeferry.mebibytes" (list (dig "enrichment" "maxBytes" "" $config) "32Mi") | float64) -}}{{- end -}}
 {{- if $previous -}}{{- $sum = addf $sum (include "kubeferry.mebibytes" (list (dig "previous" "maxBytes" "" $config) "64Mi") | float64) -}}{{- end -}}

@@ -62,6 +62,9 @@ func TestLimits(t *testing.T) {
 			neverMatters: samples{ // without bookmarks they may be silent for long
 				`kubeferry_watch_last_activity_seconds{resource="v1/events"}`:               9999,
 				`kubeferry_watch_last_activity_seconds{resource="events.k8s.io/v1/events"}`: 9999,
+				`kubeferry_watch_last_activity_seconds{resource="v1/secrets"}`:              9999, // a full backlog holds it back
+				`kubeferry_watch_blocked{resource="v1/secrets"}`:                            1,
+				`kubeferry_watch_blocked{resource="v1/pods"}`:                               0,
 			},
 		},
 		"KubeferryNoLeader": {
@@ -109,6 +112,9 @@ func TestLimits(t *testing.T) {
 				scraped, want := good, []string(nil)
 				if at >= 0 {
 					scraped = bad
+				}
+				if at < -10*time.Minute { // a counter that begins with more than 0, in a new Pod
+					want = []string{`KubeferryDeadLetter{pipeline="p", reason="r"}`, `KubeferryFilterFails{pipeline="p"}`, `KubeferryHistoryRefused{resource="v1/pods"}`}
 				}
 				if at >= test.from && at <= test.to {
 					want = []string{rule.Alert + test.of}
