@@ -16,6 +16,16 @@ type Ticket struct {
 	filtered bool
 	filter   int // the index of the filter, if filtered
 	passes   bool
+	spoils   string // the watch whose snapshot lacks the record, though the pipeline has the object
+}
+
+// filteredTicket is for a delta that a filter keeps back. A filter that looks at more than the object leaves a snapshot without what exists.
+func filteredTicket(d *delta.Delta, passes bool, filter int) Ticket {
+	t := Ticket{filtered: true, filter: filter, passes: passes}
+	if d.Snapshot && passes {
+		t.spoils = d.Watch
+	}
+	return t
 }
 
 // Passes reports whether the filters let the object pass, whether or not this change of it is sent.
@@ -35,7 +45,7 @@ func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticke
 	}
 	i, passes, filter := p.prepare(ctx, d, had)
 	if i == nil {
-		return Ticket{filtered: true, filter: filter, passes: passes}, nil
+		return filteredTicket(d, passes, filter), nil
 	}
 	if d.Snapshot {
 		p.pace(ctx)
@@ -48,7 +58,7 @@ func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticke
 func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket, bool) {
 	i, passes, filter := p.prepare(ctx, d, had)
 	if i == nil {
-		return Ticket{filtered: true, filter: filter, passes: passes}, true
+		return filteredTicket(d, passes, filter), true
 	}
 	i.size = p.sizeOf(i.size)
 	p.mu.Lock()
@@ -163,6 +173,9 @@ func (p *Pipeline) Take(t Ticket) {
 		p.counts.Received++
 		p.counts.Filtered++
 		p.counts.filteredBy[t.filter]++
+		if t.spoils != "" {
+			p.counts.spoilSnapshot(t.spoils)
+		}
 		return
 	}
 	if t.item == nil {

@@ -159,6 +159,40 @@ func TestTransportIDsOfSnapshots(t *testing.T) {
 	}
 }
 
+// A filter that looks at more than the object keeps records of a snapshot back although the pipeline has their objects: a consumer must not
+// take the snapshot for all that exists.
+func TestSnapshotLacksWhatAFilterKeepsBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		filter Filter
+		lacks  bool
+	}{
+		"the type":                 {TypesFilter{delta.Modified, delta.Deleted}, true},
+		"the object, which passes": {fieldFilter{"where", "in"}, false},
+		"the object":               {fieldFilter{"where", "out"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, &script{}, &letters{}, func(o *Options) { o.Filters = []Filter{test.filter} })
+			offerMark(t, p, delta.Started)
+			d := snapshotOf(t, "a", 5)
+			d.Object = version(t, 5, `"where":"in"`)
+			ticket, ok := p.Offer(t.Context(), d, false)
+			if !ok {
+				t.Fatal("no room")
+			}
+			p.Take(ticket)
+			if died, err := p.Settled(t.Context(), "w"); died != test.lacks || err != nil {
+				t.Errorf("got %v, %v, want %v", died, err, test.lacks)
+			}
+			offerMark(t, p, delta.Completed)
+			offerMark(t, p, delta.Started)
+			if died, err := p.Settled(t.Context(), "w"); died || err != nil {
+				t.Errorf("the next one: got %v, %v", died, err)
+			}
+			drain(t, p)
+		})
+	}
+}
+
 // noPlaceForMarks answers as a broker whose topics for marks do not exist.
 func noPlaceForMarks(_ int, batch []sinks.Record) error {
 	errs := make([]error, len(batch))

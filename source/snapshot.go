@@ -31,7 +31,7 @@ type PendingSnapshot struct {
 	Count uint64 `json:"count,omitempty"`
 	// Filters are the pipeline's, as [Options.Filters] has them.
 	Filters string `json:"filters,omitempty"`
-	// Incomplete is set if one of its records went to the dead letter.
+	// Incomplete is set if one of its records went to the dead letter, or was kept back though the pipeline has its object.
 	Incomplete bool `json:"incomplete,omitempty"`
 	// Unmarked is set if it has no marks.
 	Unmarked bool `json:"unmarked,omitempty"`

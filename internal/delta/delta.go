@@ -162,7 +162,7 @@ type Mark struct {
 	Phase    Phase
 	// Count is how many objects the snapshot had, once it is completed.
 	Count uint64
-	// Incomplete is set if a record of the snapshot went to the dead letter.
+	// Incomplete is set if a record of the snapshot went to the dead letter, or was kept back though the pipeline has its object.
 	Incomplete bool
 	Observed   time.Time
 }

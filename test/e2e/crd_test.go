@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -50,6 +51,12 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	wait(t, read, "one", oracle.Added)
 	if state := watchState(e, "example.com/v1/widgets"); state != "missing" {
 		t.Errorf("the state is %q", state)
+	}
+	// Nothing is to be expected of it, so its silence is no alert.
+	for name := range e.Metrics() {
+		if strings.HasPrefix(name, "kubeferry_watch_last_activity_seconds{") && strings.Contains(name, "widgets") {
+			t.Error(name)
+		}
 	}
 
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
