@@ -30,6 +30,7 @@ public class KafkaTable {
         CREATE TABLE IF NOT EXISTS snapshots (
           stream INTEGER, cluster TEXT, resource TEXT, namespace TEXT, name TEXT, position INTEGER, done INTEGER,
           PRIMARY KEY (stream, cluster, resource, namespace));
+        CREATE TABLE IF NOT EXISTS marks (stream INTEGER, id TEXT, PRIMARY KEY (stream, id));
         CREATE TABLE IF NOT EXISTS positions (stream INTEGER PRIMARY KEY, position INTEGER, time TEXT);
         CREATE TRIGGER IF NOT EXISTS another BEFORE UPDATE ON positions WHEN NEW.position <= OLD.position
         BEGIN SELECT RAISE(ABORT, 'the stream was made again, or is another one: begin with an empty database'); END;""";
@@ -57,13 +58,12 @@ public class KafkaTable {
         WHERE NOT :derived OR NOT EXISTS (SELECT 1 FROM objects WHERE cluster = :cluster AND subject = :subject AND (
           deleted = :deleted AND (deleted OR uid = :uid AND version = :version)
           OR sequence > :sequence OR sequence = :sequence AND deleted > :deleted AND sequence <> ''))""";
-    // Leaves a snapshot that is known as it is, since its mark may be repeated.
+    // Changes no row for a mark that is repeated, perhaps behind a later snapshot.
+    static final String ONCE = "INSERT OR IGNORE INTO marks VALUES (:stream, :id)";
     static final String BEGIN = """
-        INSERT INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)
-        ON CONFLICT DO UPDATE SET name = excluded.name, position = excluded.position, done = 0 WHERE excluded.name <> snapshots.name""";
+        INSERT OR REPLACE INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)""";
     static final String END = """
-        UPDATE snapshots SET done = 1
-        WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace AND name = :snapshot AND NOT done""";
+        UPDATE snapshots SET done = 1 WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace AND name = :snapshot""";
     // Removes what a complete snapshot has not shown.
     static final String SWEEP = """
         DELETE FROM objects WHERE stream = :stream AND cluster = :cluster AND resource = :resource
@@ -103,16 +103,16 @@ public class KafkaTable {
 
     static void apply(Connection db, CloudEvent event, int stream, long position) throws Exception {
         JsonNode data = JSON.readTree(event.getData().toBytes());
-        Map<String, Object> row = new HashMap<>(Map.of("stream", stream, "position", position,
+        Map<String, Object> row = new HashMap<>(Map.of("stream", stream, "position", position, "id", event.getId(),
                 "time", event.getTime().toInstant().toString(), "namespace", data.path("namespace").asText("")));
         String type = data.path("type").asText();
-        if (run(db, ADVANCE, row) == 0 || !TYPES.contains(type)) {
-            return; // it is read again, or of a later version
+        if (run(db, ADVANCE, row) == 0 || !TYPES.contains(type) || type.equals("SNAPSHOT") && run(db, ONCE, row) == 0) {
+            return; // it is read again, of a later version, or repeated
         }
         JsonNode gvr = data.get("resource");
         String group = gvr.get("group").asText();
         Object sequence = event.getExtension("sequence");
-        row.putAll(Map.of("id", event.getId(), "cluster", event.getSource().toString().substring("/clusters/".length()),
+        row.putAll(Map.of("cluster", event.getSource().toString().substring("/clusters/".length()),
                 "subject", event.getSubject(), "sequence", sequence == null ? "" : sequence, "type", type,
                 "resource", (group.isEmpty() ? "" : group + "/") + gvr.get("version").asText() + "/" + gvr.get("resource").asText(),
                 "deleted", type.equals("DELETED"), "snapshot", data.path("snapshot").asText(),

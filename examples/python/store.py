@@ -17,6 +17,7 @@ CREATE TABLE IF NOT EXISTS log (
 CREATE TABLE IF NOT EXISTS snapshots (
   stream INTEGER, cluster TEXT, resource TEXT, namespace TEXT, name TEXT, position INTEGER, done INTEGER,
   PRIMARY KEY (stream, cluster, resource, namespace));
+CREATE TABLE IF NOT EXISTS marks (stream INTEGER, id TEXT, PRIMARY KEY (stream, id));
 CREATE TABLE IF NOT EXISTS positions (stream INTEGER PRIMARY KEY, position INTEGER, time TEXT);
 CREATE TRIGGER IF NOT EXISTS another BEFORE UPDATE ON positions WHEN NEW.position <= OLD.position
 BEGIN SELECT RAISE(ABORT, 'the stream was made again, or is another one: begin with an empty database'); END;
@@ -54,16 +55,15 @@ WHERE NOT :derived OR NOT EXISTS (SELECT 1 FROM objects WHERE cluster = :cluster
   OR sequence > :sequence OR sequence = :sequence AND deleted > :deleted AND sequence <> ''))
 """
 
-# Leaves a snapshot that is known as it is, since its mark may be repeated.
-BEGIN = """
-INSERT INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)
-ON CONFLICT DO UPDATE SET name = excluded.name, position = excluded.position, done = 0 WHERE excluded.name <> snapshots.name
-"""
+# Changes no row for a mark that is repeated, perhaps behind a later snapshot.
+ONCE = "INSERT OR IGNORE INTO marks VALUES (:stream, :id)"
+
+BEGIN = "INSERT OR REPLACE INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)"
 
 END = """
 UPDATE snapshots SET done = 1
 WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace
-  AND name = :snapshot AND NOT done
+  AND name = :snapshot
 """
 
 # Removes what a complete snapshot has not shown.
@@ -121,6 +121,8 @@ class Store:
         })
         if type == "GAP":
             self._run(LOG, row)
+        elif type == "SNAPSHOT" and self._run(ONCE, row) == 0:
+            return
         elif type == "SNAPSHOT" and data["phase"] == "started":
             self._run(BEGIN, row)
         elif type == "SNAPSHOT":

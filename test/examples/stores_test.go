@@ -67,15 +67,21 @@ func history() []string {
 		changed(14, "ADDED", "again", 42, 42, snapshot),
 		late(changed(15, "MODIFIED", "deleted", 8, 8, "")), // dead letters: a log takes them, a table does not
 		late(changed(15, "MODIFIED", "edited", 4, 4, "")),
-		changed(15, "ADDED", "last", 43, 43, ""),
+		marked(16, "b", "started"),
+		changed(16, "ADDED", "edited", 31, 32, snapshot),
+		changed(16, "ADDED", "again", 42, 44, snapshot),
+		marked(17, "b", "completed"),
+		marked(17, "a", "started"), // sent once more by what stands between
+		marked(17, "a", "completed"),
+		changed(18, "ADDED", "last", 45, 45, ""),
 	}
 }
 
 var (
-	wantTable = []string{"again again 42 shop", "edited edited 31 shop", "last last 43 shop"}
+	wantTable = []string{"again again 42 shop", "edited edited 31 shop", "last last 45 shop"}
 	wantLog   = []string{
 		"swept/1/ADDED", "deleted/2/ADDED", "deleted/12/DELETED", "edited/3/ADDED", "edited/5/MODIFIED", "edited/31/MODIFIED",
-		"again/40/ADDED", "again/40/DELETED", "again/42/ADDED", "deleted/8/MODIFIED", "edited/4/MODIFIED", "last/43/ADDED",
+		"again/40/ADDED", "again/40/DELETED", "again/42/ADDED", "deleted/8/MODIFIED", "edited/4/MODIFIED", "last/45/ADDED",
 	}
 )
 
@@ -162,14 +168,14 @@ func TestReadAgain(t *testing.T) {
 			first.expectStored(wantTable, wantLog, "last")
 			first.process.Kill()
 
-			produce(mine, changed(16, "ADDED", "then", 50, 50, ""))
+			produce(mine, changed(19, "ADDED", "then", 50, 50, ""))
 			again := read(mine, "2").over(first)
 			again.Start()
 			again.expectStored(append(slices.Clone(wantTable), "then then 50 shop"), append(slices.Clone(wantLog), "then/50/ADDED"), "then")
 			again.process.Kill()
 
 			broker.CreateTopic(mine+"-made-again", 1)
-			produce(mine+"-made-again", changed(17, "ADDED", "new", 60, 60, ""))
+			produce(mine+"-made-again", changed(20, "ADDED", "new", 60, 60, ""))
 			other := read(mine+"-made-again", "3").over(first)
 			other.Start()
 			other.expectEnd("begin with an empty database")

@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS log (
 CREATE TABLE IF NOT EXISTS snapshots (
   stream INTEGER, cluster TEXT, resource TEXT, namespace TEXT, name TEXT, position INTEGER, done INTEGER,
   PRIMARY KEY (stream, cluster, resource, namespace));
+CREATE TABLE IF NOT EXISTS marks (stream INTEGER, id TEXT, PRIMARY KEY (stream, id));
 CREATE TABLE IF NOT EXISTS positions (stream INTEGER PRIMARY KEY, position INTEGER, time TEXT);
 CREATE TRIGGER IF NOT EXISTS another BEFORE UPDATE ON positions WHEN NEW.position <= OLD.position
 BEGIN SELECT RAISE(ABORT, 'the stream was made again, or is another one: begin with an empty database'); END;`
@@ -53,13 +54,11 @@ SELECT :id, :cluster, :subject, :sequence, :type, :object
 WHERE NOT :derived OR NOT EXISTS (SELECT 1 FROM objects WHERE cluster = :cluster AND subject = :subject AND (
   deleted = :deleted AND (deleted OR uid = :uid AND version = :version)
   OR sequence > :sequence OR sequence = :sequence AND deleted > :deleted AND sequence <> ''))`
-	// begin leaves a snapshot that is known as it is, since its mark may be repeated.
-	begin = `
-INSERT INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)
-ON CONFLICT DO UPDATE SET name = excluded.name, position = excluded.position, done = 0 WHERE excluded.name <> snapshots.name`
-	end = `
-UPDATE snapshots SET done = 1
-WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace AND name = :snapshot AND NOT done`
+	// once changes no row for a mark that is repeated, perhaps behind a later snapshot.
+	once  = `INSERT OR IGNORE INTO marks VALUES (:stream, :id)`
+	begin = `INSERT OR REPLACE INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)`
+	end   = `
+UPDATE snapshots SET done = 1 WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace AND name = :snapshot`
 	// sweep removes what a complete snapshot has not shown.
 	sweep = `
 DELETE FROM objects WHERE stream = :stream AND cluster = :cluster AND resource = :resource
@@ -129,6 +128,7 @@ func apply(r consume.Record, run func(statement string) (rows int64)) {
 		}
 	case r.Type == consume.Gap:
 		run(record)
+	case r.Type == consume.Mark && run(once) == 0:
 	case r.Type == consume.Mark && r.Phase == consume.Started:
 		run(begin)
 	case r.Type == consume.Mark && run(end) > 0 && r.Complete:
