@@ -4,6 +4,7 @@ package webhooktest
 
 import (
 	"compress/gzip"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -78,11 +79,18 @@ func (r *Receiver) check(tb testing.TB) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, req := range r.all {
-		if req.broken || req.Method == http.MethodOptions {
+		if req.broken || req.Method == http.MethodOptions || tooDeep(req.Body) {
 			continue
 		}
 		asyncapi.Expect(tb, "webhook", req.Message())
 	}
+}
+
+// tooDeep reports whether a body is nested more deeply than encoding/json reads, and so any check of it.
+func tooDeep(body []byte) bool {
+	var content json.RawMessage
+	err := json.Unmarshal(body, &content)
+	return err != nil && strings.Contains(err.Error(), "exceeded max depth")
 }
 
 // Message is what docs/schema describes of the request.
