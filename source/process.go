@@ -152,7 +152,7 @@ func (w *watcher) sendGap(ctx context.Context, to, reason string, record func())
 	w.lastGap = &delta.Gap{
 		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace,
 		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector,
-		From: w.state.Position, To: to, Reason: reason, Unclean: w.state.Unclean || w.state.Uncertain != "", Observed: w.at,
+		From: w.state.Position, To: to, Reason: reason, Unclean: w.unclean(), Observed: w.at,
 	}
 	w.health.gap(w.lastGap)
 	w.logger.Warn("a gap record is sent: of the history between two resource versions, something may be missing",

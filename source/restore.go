@@ -142,6 +142,12 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	w.health.active(time.Time{}, w.state.Position, w.state.known.len())
 	w.fill = w.resumed && lacks
 	w.restoreDue(due)
+	if w.state.Unclean {
+		for pipeline, snapshot := range w.state.Snapshots {
+			snapshot.Unclean = true
+			w.state.setSnapshot(pipeline, snapshot)
+		}
+	}
 	return nil
 }
 
@@ -173,7 +179,8 @@ func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineS
 			former = former || w.resumed
 		}
 		if begin.Has(n) {
-			w.state.setSnapshot(pipeline, PendingSnapshot{Former: former, OnDemand: from[0].Snapshots[pipeline].OnDemand})
+			snapshot := from[0].Snapshots[pipeline]
+			w.state.setSnapshot(pipeline, PendingSnapshot{Former: former, OnDemand: snapshot.OnDemand, Unclean: snapshot.Unclean})
 		}
 	}
 	return begin

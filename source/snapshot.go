@@ -40,6 +40,8 @@ type PendingSnapshot struct {
 	Former bool `json:"former,omitempty"`
 	// OnDemand is set if it was requested of a running exporter: a restart begins it anew.
 	OnDemand bool `json:"onDemand,omitempty"`
+	// Unclean is set if a killed run may have sent objects of it that still count as due.
+	Unclean bool `json:"unclean,omitempty"`
 }
 
 // wakeSnapshots starts the snapshots that were added.
@@ -208,6 +210,7 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
 			}
 			w.state.setSnapshot(pipeline, PendingSnapshot{
 				ID: m.Snapshot, Filters: w.options.filters(n), Incomplete: incomplete, OnDemand: onDemand,
+				Unclean: w.state.Snapshots[pipeline].Unclean,
 			})
 		})
 	}
@@ -236,6 +239,17 @@ func (w *watcher) completeSnapshot(ctx context.Context, n int) error {
 			w.state.dropSnapshot(pipeline)
 		})
 	})
+}
+
+// unclean reports whether a killed run may have sent what it did not commit. What it sent of a snapshot is due again, and would be
+// deleted without a DELETED for the pipeline.
+func (w *watcher) unclean() bool {
+	for _, snapshot := range w.state.Snapshots {
+		if snapshot.Unclean {
+			return true
+		}
+	}
+	return w.state.Unclean || w.state.Uncertain != ""
 }
 
 // incomplete returns the pipelines of whose snapshots a record went to the dead letter.

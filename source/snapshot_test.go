@@ -149,6 +149,48 @@ func TestMarksAfterAKillInTheFirstState(t *testing.T) {
 	}
 }
 
+// What a killed run sent of a snapshot and did not commit may be deleted in a gap before the snapshot reaches it again. The gap record
+// says so, until the snapshot is complete.
+func TestGapInASnapshotAfterAKillIsUnclean(t *testing.T) {
+	server, m := things(t, "a", "b", "c"), newMemory() // 11 to 13
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(13)
+	l.stop()
+	waiting := func(_ *Options, l *life) { l.room = map[string]int{"new": -1} }
+	letIn := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.room, "new")
+	}
+	l = live(t, server, m, []string{"old", "new"}, waiting)
+	l.watching(13)
+	l.capture()
+	letIn()
+	l.expectSet("new", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s")
+	l.crash()
+
+	server.Write("a", false) // 14: behind all that the killed run can have sent
+	l = live(t, server, m, []string{"old", "new"}, waiting)
+	l.watching(14)
+	l.stop()
+	server.Write("c", true) // 15
+	server.Compact()        // 16
+	l = live(t, server, m, []string{"old", "new"}, waiting)
+	l.watching(16)
+	letIn()
+	l.snapshotsDone()
+	l.stop()
+	if len(l.gaps) != 1 || !l.gaps[0].Unclean {
+		t.Errorf("got gaps %+v, want one that is unclean", l.gaps)
+	}
+	server.Compact() // 17
+	l = live(t, server, m, []string{"old", "new"}, nil)
+	l.watching(17)
+	if len(l.gaps) != 1 || l.gaps[0].Unclean {
+		t.Errorf("got gaps %+v, want one that is not unclean", l.gaps)
+	}
+}
+
 // A pipeline that is new and takes nothing of its snapshot stops the watch for no other one.
 func TestSlowSnapshotStopsNoOther(t *testing.T) {
 	server, m := things(t, "a", "b", "c", "d", "e"), newMemory() // 11 to 15
