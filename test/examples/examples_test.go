@@ -1,14 +1,20 @@
 package examples_test
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,13 +73,13 @@ func TestExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	var consumers []*consumer
-	var hooks []string
+	var hooks []*witness
 	for _, language := range []string{"go", "python"} {
 		port, err := freeport.Pick()
 		if err != nil {
 			t.Fatal(err)
 		}
-		hooks = append(hooks, freeport.Addr(port))
+		hooks = append(hooks, newWitness(t, freeport.Addr(port)))
 		consumers = append(consumers,
 			newConsumer(t, language, "kafka", "brokers", broker.Addr(), "topic", topic, "group", language),
 			newConsumer(t, language, "jetstream", "url", bus.URLs()[0], "stream", topic),
@@ -99,9 +105,9 @@ pipelines:
 sinks:
   - {name: kafka, kafka: {brokers: [%q], topic: %s}}
   - {name: jetstream, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: %s, create: true}}}
-  - {name: hook-go, webhook: {url: "http://%s", signature: {secretFile: %q}, batch: {maxRecords: 100}}}
-  - {name: hook-python, webhook: {url: "http://%s", signature: {secretFile: %q}, batch: {maxRecords: 100}}}
-`, namespace, broker.Addr(), topic, bus.URLs()[0], topic, hooks[0], secret, hooks[1], secret))
+  - {name: hook-go, webhook: {url: %q, signature: {secretFile: %q}, batch: {maxRecords: 100}}}
+  - {name: hook-python, webhook: {url: %q, signature: {secretFile: %q}, batch: {maxRecords: 100}}}
+`, namespace, broker.Addr(), topic, bus.URLs()[0], topic, hooks[0].server.URL, secret, hooks[1].server.URL, secret))
 	both[0].Start()
 	leader(t, [2]*exporter{both[0], both[0]}, (*exporter).leads) // before there is another one to choose
 	both[1].Start()
@@ -247,12 +253,19 @@ sinks:
 	}
 	t.Logf("%v: the load has ended", time.Since(begun).Round(time.Second))
 	want := listed(t, plane.Config())
-	delivered := map[string]sent{"kafka": sentTo(t, topicMessages(t, broker)), "jetstream": sentTo(t, streamMessages(t, bus))}
+	topicHas, streamHas := sentTo(t, topicMessages(t, broker)), sentTo(t, streamMessages(t, bus))
+	delivered := map[string]sent{
+		"go kafka": topicHas, "python kafka": topicHas, "java kafka": topicHas, "go jetstream": streamHas, "python jetstream": streamHas,
+		"go webhook": sentTo(t, hooks[0].messages()), "python webhook": sentTo(t, hooks[1].messages()),
+	}
 	for _, c := range consumers {
-		program := strings.Fields(c.name)[1]
+		sent := delivered[strings.Join(strings.Fields(c.name)[:2], " ")]
+		if len(sent) < changes/2 { // the rest may be what a gap stands for
+			t.Errorf("%s: %d changes were sent, of %d", c.name, len(sent), changes)
+		}
 		eventually(t, c.name, func() error {
 			c.expectRunning()
-			return c.holds(want, delivered[program])
+			return c.holds(want, sent)
 		})
 		c.expectLog()
 	}
@@ -518,6 +531,44 @@ func streamMessages(t *testing.T, bus *natstest.Cluster) (messages []message) {
 		messages = append(messages, message{m.Header.Get, m.Data})
 	}
 	return messages
+}
+
+// witness stands before a receiver of webhooks, and keeps what the receiver accepts: that has to be in its log.
+type witness struct {
+	server   *httptest.Server
+	mu       sync.Mutex
+	accepted []message
+}
+
+func newWitness(t *testing.T, receiver string) *witness {
+	w := &witness{}
+	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: receiver})
+	forward.ErrorHandler = func(answer http.ResponseWriter, _ *http.Request, err error) { // it was killed
+		http.Error(answer, err.Error(), http.StatusBadGateway)
+	}
+	w.server = httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return // the exporter was killed
+		}
+		req.Body = io.NopCloser(bytes.NewReader(body))
+		received := httptest.NewRecorder()
+		forward.ServeHTTP(received, req)
+		if received.Code/100 == 2 {
+			w.mu.Lock()
+			w.accepted = append(w.accepted, message{req.Header.Get, body})
+			w.mu.Unlock()
+		}
+		answer.WriteHeader(received.Code)
+	}))
+	t.Cleanup(w.server.Close)
+	return w
+}
+
+func (w *witness) messages() []message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.accepted)
 }
 
 // holds is an error unless the table is what exists, and the log has all that was sent.
