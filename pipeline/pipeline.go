@@ -63,10 +63,10 @@ type Options struct {
 // Retry is how a failed object is tried again.
 type Retry struct {
 	// Initial is the first delay; it doubles up to Max. Each is shorter by chance, by up to a fifth.
-	Initial time.Duration `yaml:"initial" doc:"delay before the second attempt; it doubles with each further one"`
-	Max     time.Duration `yaml:"max" doc:"longest delay between two attempts"`
+	Initial time.Duration `yaml:"initial" doc:"delay before the second attempt, doubled each time"`
+	Max     time.Duration `yaml:"max" doc:"longest delay"`
 	// Attempts after which a record goes to the dead letter; 0 means as long as it takes.
-	Attempts int `yaml:"attempts" doc:"attempts before a record goes to the dead letter; 0: as long as it takes"`
+	Attempts int `yaml:"attempts" doc:"attempts before a record goes to the dead letter; 0: no limit"`
 }
 
 // Pipeline delivers deltas to one sink. Reserve and ReserveGap may be called from several goroutines.

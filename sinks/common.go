@@ -8,16 +8,16 @@ type Bytes int64
 // Common are the keys that every sink has. Embed it with `yaml:",inline"`.
 type Common struct {
 	Batch       Batch         `yaml:"batch" doc:"how records are gathered into one call"`
-	Concurrency int           `yaml:"concurrency" doc:"how many batches may be under way at once"`
-	Timeout     time.Duration `yaml:"timeout" doc:"the longest one delivery may take"`
-	TLS         *TLS          `yaml:"tls" doc:"transport security; files are read again when they rotate"`
+	Concurrency int           `yaml:"concurrency" doc:"batches under way at once"`
+	Timeout     time.Duration `yaml:"timeout" doc:"longest time for a batch"`
+	TLS         *TLS          `yaml:"tls" doc:"TLS; {} for the defaults"`
 }
 
 // Batch bounds one batch.
 type Batch struct {
-	MaxRecords int           `yaml:"maxRecords" doc:"the most records in one batch"`
-	MaxBytes   Bytes         `yaml:"maxBytes" doc:"the most bytes in one batch; a larger record travels alone"`
-	Linger     time.Duration `yaml:"linger" doc:"how long a batch that is not full waits for more records"`
+	MaxRecords int           `yaml:"maxRecords" doc:"most records in a batch"`
+	MaxBytes   Bytes         `yaml:"maxBytes" doc:"most bytes in a batch; a larger record goes alone"`
+	Linger     time.Duration `yaml:"linger" doc:"how long a batch waits for more records"`
 }
 
 // Limits returns the common part of a sink's [Limits].

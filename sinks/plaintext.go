@@ -2,7 +2,7 @@ package sinks
 
 // Plaintext is the key of the sinks that may connect without TLS. Embed it with `yaml:",inline"`.
 type Plaintext struct {
-	InsecureCredentials bool `yaml:"insecureCredentials" doc:"send credentials over a connection without TLS, readable by anyone on the way"`
+	InsecureCredentials bool `yaml:"insecureCredentials" doc:"allow credentials without TLS, readable by anyone on the way"`
 }
 
 // CheckPlaintext reports credentials that are configured for a connection without TLS: a fault at path, with what to do

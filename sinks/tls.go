@@ -10,11 +10,11 @@ import (
 
 // TLS are the keys of a sink's tls section.
 type TLS struct {
-	CAFile             string `yaml:"caFile" doc:"PEM file of the authorities to trust instead of the system's"`
-	CertFile           string `yaml:"certFile" doc:"PEM file of the client certificate"`
-	KeyFile            string `yaml:"keyFile" doc:"PEM file of the client certificate's key"`
-	ServerName         string `yaml:"serverName" doc:"name to expect in the server's certificate"`
-	InsecureSkipVerify bool   `yaml:"insecureSkipVerify" doc:"accept any certificate; for tests only"`
+	CAFile             string `yaml:"caFile" doc:"authorities to trust instead of the system's, in PEM"`
+	CertFile           string `yaml:"certFile" doc:"client certificate, in PEM"`
+	KeyFile            string `yaml:"keyFile" doc:"the certificate's key, in PEM"`
+	ServerName         string `yaml:"serverName" doc:"name in the server's certificate, if not the address"`
+	InsecureSkipVerify bool   `yaml:"insecureSkipVerify" doc:"accept any certificate; for tests"`
 }
 
 func (t *TLS) validate(faults *Faults) {

@@ -63,7 +63,7 @@ func TestConfigurationPage(t *testing.T) {
 	}
 }
 
-// reference returns a section for each block at the top of the file and for each kind of sink.
+// reference returns a section for each list at the top of the file and for each kind of sink, and one for all other keys.
 func reference(whole jsonSchema) string {
 	var page strings.Builder
 	section := func(title, about string, rows []row) {
@@ -71,9 +71,12 @@ func reference(whole jsonSchema) string {
 		if about != "" {
 			fmt.Fprintf(&page, "%s.\n\n", sentence(about))
 		}
-		page.WriteString("| key | value | default | meaning |\n|---|---|---|---|\n")
+		page.WriteString("| key | value, **default** | meaning |\n|---|---|---|\n")
 		for _, r := range rows {
-			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", r.key, r.value, r.standard, r.meaning)
+			if r.standard != "" {
+				r.value += ", " + r.standard
+			}
+			fmt.Fprintf(&page, "| `%s` | %s | %s |\n", r.key, r.value, r.meaning)
 		}
 	}
 	var top []row
@@ -81,22 +84,15 @@ func reference(whole jsonSchema) string {
 		top = append(top, rowOf(name, whole.Properties[name], slices.Contains(whole.Required, name)))
 	}
 	section("The top of the file", "", top)
-	order := []string{"sources", "pipelines", "sinks"}
+	for _, name := range []string{"sources", "pipelines"} {
+		section("`"+name+"`, a list", whole.Properties[name].Description, rowsOf("", *whole.Properties[name].Items))
+	}
+	sinkSections(whole.Properties["sinks"], section)
+	var others []row
 	for _, name := range slices.Sorted(maps.Keys(whole.Properties)) {
-		if !slices.Contains(order, name) && len(whole.Properties[name].Properties) > 0 {
-			order = append(order, name)
-		}
+		others = append(others, rowsOf(name+".", whole.Properties[name])...)
 	}
-	for _, name := range order {
-		block := whole.Properties[name]
-		if name == "sinks" {
-			sinkSections(block, section)
-		} else if block.Items != nil {
-			section("`"+name+"`, a list", block.Description, rowsOf("", *block.Items))
-		} else {
-			section("`"+name+"`", block.Description, rowsOf("", block))
-		}
-	}
+	section("Other keys", "", others)
 	return page.String()
 }
 
@@ -126,18 +122,23 @@ func sinkSections(list jsonSchema, section func(title, about string, rows []row)
 		if !all {
 			continue
 		}
-		if len(slices.Compact(slices.Clone(standards))) > 1 {
-			for n, name := range names {
-				standards[n] = name + " " + standards[n]
+		times := map[string]int{}
+		for _, standard := range standards {
+			times[standard]++
+		}
+		r.standard = slices.MaxFunc(standards, func(a, b string) int { return cmp.Compare(times[a], times[b]) })
+		usual := r.standard
+		for n, name := range names {
+			if standards[n] != usual {
+				r.standard += ", " + name + " " + standards[n]
 			}
-			r.standard = strings.Join(standards, ", ")
 		}
 		common = append(common, row{"<kind>." + r.key, r.value, r.standard, r.meaning})
 		for _, name := range names {
 			kinds[name] = slices.DeleteFunc(kinds[name], func(other row) bool { return other.key == r.key })
 		}
 	}
-	section("`sinks`, a list", "each has a name and one of "+strings.Join(names, ", ")+"; every kind takes these keys", common)
+	section("`sinks`, a list", "each has a name and one of "+strings.Join(names, ", ")+", which take these keys; `tls: {}` is TLS with all defaults", common)
 	for _, name := range names {
 		if len(kinds[name]) > 0 {
 			section("`sinks[]."+name+"`", "", kinds[name])
@@ -147,7 +148,7 @@ func sinkSections(list jsonSchema, section func(title, about string, rows []row)
 
 type row struct{ key, value, standard, meaning string }
 
-// rowsOf returns the keys of a block, those that are required first.
+// rowsOf returns the keys of a block and of the blocks in it, those that are required first.
 func rowsOf(prefix string, block jsonSchema) (rows []row) {
 	names := slices.SortedFunc(maps.Keys(block.Properties), func(a, b string) int {
 		first := func(name string) int { return slices.Index([]string{"name"}, name) }
@@ -159,7 +160,9 @@ func rowsOf(prefix string, block jsonSchema) (rows []row) {
 				continue
 			}
 			key := block.Properties[name]
-			rows = append(rows, rowOf(prefix+name, key, required))
+			if len(key.Properties) == 0 {
+				rows = append(rows, rowOf(prefix+name, key, required))
+			}
 			rows = append(rows, rowsOf(prefix+name+".", key)...)
 			if key.Items != nil && len(key.Items.Properties) > 0 {
 				rows = append(rows, rowsOf(prefix+name+"[].", *key.Items)...)
@@ -170,14 +173,17 @@ func rowsOf(prefix string, block jsonSchema) (rows []row) {
 }
 
 func rowOf(key string, s jsonSchema, required bool) row {
-	standard := ""
-	switch {
+	takes, standard := value(s), ""
+	switch given := fmt.Sprintf("`%v`", s.Default); {
 	case required:
 		standard = "required"
-	case s.Default != nil:
-		standard = fmt.Sprintf("`%v`", s.Default)
+	case s.Default == nil || strings.Contains(s.Description, "default"):
+	case strings.Contains(takes, given):
+		takes = strings.Replace(takes, given, "**"+given+"**", 1)
+	default:
+		standard = "**" + given + "**"
 	}
-	return row{key, value(s), standard, strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(sentence(s.Description))}
+	return row{key, takes, standard, strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(sentence(s.Description))}
 }
 
 // value says what a key takes.
@@ -191,10 +197,10 @@ func value(s jsonSchema) string {
 		return strings.Join(values, ", ")
 	case s.Items != nil && len(s.Items.Properties) > 0:
 		return "list"
-	case s.Items != nil:
+	case s.Items != nil && strings.HasPrefix(value(*s.Items), "`"):
 		return "list of " + value(*s.Items)
-	case len(s.Properties) > 0:
-		return "block"
+	case s.Items != nil:
+		return value(*s.Items) + "s"
 	case strings.Contains(s.Pattern, "KMGTPE"):
 		return "size"
 	case strings.Contains(s.Pattern, "ns|us"):
@@ -208,10 +214,10 @@ func value(s jsonSchema) string {
 	}
 }
 
-// sentence begins with a capital, unless it begins with a word of the file.
+// sentence begins with a capital, unless it begins with a key or a value.
 func sentence(text string) string {
-	text = strings.TrimSpace(text)
-	if text == "" || strings.Contains(strings.Fields(text)[0], ":") {
+	first, _, _ := strings.Cut(text, " ")
+	if strings.Trim(first, "abcdefghijklmnopqrstuvwxyz,;:") != "" {
 		return text
 	}
 	return strings.ToUpper(text[:1]) + text[1:]

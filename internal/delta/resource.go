@@ -58,8 +58,8 @@ func ResourceName(gvr schema.GroupVersionResource) string {
 // Namespaces selects namespaces by anchored globs in the syntax of [path.Match]. A name is selected if Include is
 // empty or one of its globs matches, and no glob of Exclude does.
 type Namespaces struct {
-	Include []string `yaml:"include" doc:"globs of the namespaces to take; default all"`
-	Exclude []string `yaml:"exclude" doc:"globs of the namespaces to leave out; stronger than include"`
+	Include []string `yaml:"include" doc:"globs; default all"`
+	Exclude []string `yaml:"exclude" doc:"globs; stronger than include"`
 }
 
 // All reports whether every namespace is selected.

@@ -18,7 +18,7 @@ func Kind() sinks.Kind {
 type Config struct {
 	sinks.Common `yaml:",inline"`
 
-	Path string `yaml:"path" doc:"file to append to; its directory must exist; one that was moved away is created again"`
+	Path string `yaml:"path" doc:"required; file to append to, in a directory that exists; made again once it was moved away"`
 	Sync bool   `yaml:"sync" doc:"force each batch to disk before it counts as delivered"`
 }
 

@@ -70,23 +70,23 @@ type Config struct {
 	sinks.Common    `yaml:",inline"`
 	sinks.Plaintext `yaml:",inline"`
 
-	Brokers      []string `yaml:"brokers" doc:"addresses to find the cluster by, host:port; the port defaults to 9092"`
-	Topic        string   `yaml:"topic" doc:"topic, with placeholders such as {group} and {resource}"`
-	Key          string   `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message: object (its REST path), uid, namespace or none"`
-	RequiredAcks string   `yaml:"requiredAcks" enum:"all|one|none|-1|1|0" doc:"who must have a record before it counts as delivered: all (in-sync replicas), one (the leader) or none; Kafka's -1, 1 and 0 mean the same"`
-	Compression  string   `yaml:"compression" enum:"none|gzip|snappy|lz4|zstd" doc:"compression of a batch: none, gzip, snappy, lz4 or zstd"`
+	Brokers      []string `yaml:"brokers" doc:"required; host or host:port to find the cluster by; default port 9092"`
+	Topic        string   `yaml:"topic" doc:"topic with placeholders"`
+	Key          string   `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message; object is its REST path"`
+	RequiredAcks string   `yaml:"requiredAcks" enum:"all|one|none|-1|1|0" doc:"who must have a record before it counts as delivered: all in-sync replicas (-1), the leader (1), none (0)"`
+	Compression  string   `yaml:"compression" enum:"none|gzip|snappy|lz4|zstd" doc:"of a batch"`
 	SASL         *SASL    `yaml:"sasl" doc:"how to log in"`
-	Tombstones   bool     `yaml:"tombstones" doc:"after a DELETED record also send its key without a value, so that a compacted topic forgets the object"`
-	CreateTopics bool     `yaml:"createTopics" doc:"create missing topics with the brokers' default settings"`
-	MaxTopics    int      `yaml:"maxTopics" doc:"how many topics whose names fit topic may exist before createTopics creates no more"`
+	Tombstones   bool     `yaml:"tombstones" doc:"after a DELETED also send its key without a value, for compacted topics"`
+	CreateTopics bool     `yaml:"createTopics" doc:"make missing topics"`
+	MaxTopics    int      `yaml:"maxTopics" doc:"createTopics makes no more once so many topics fit topic"`
 }
 
 // SASL are the keys of the sasl section.
 type SASL struct {
-	Mechanism    string `yaml:"mechanism" required:"true" enum:"plain|scram-sha-256|scram-sha-512|PLAIN|SCRAM-SHA-256|SCRAM-SHA-512" doc:"plain, scram-sha-256 or scram-sha-512; capitals mean the same"`
-	Username     string `yaml:"username" doc:"name to log in with"`
-	Password     string `yaml:"password" doc:"password to log in with"`
-	PasswordFile string `yaml:"passwordFile" doc:"file with the password; read again for each connection"`
+	Mechanism    string `yaml:"mechanism" required:"true" enum:"plain|scram-sha-256|scram-sha-512|PLAIN|SCRAM-SHA-256|SCRAM-SHA-512" doc:"how to log in"`
+	Username     string `yaml:"username" doc:"name for the login"`
+	Password     string `yaml:"password" doc:"rather use passwordFile"`
+	PasswordFile string `yaml:"passwordFile" doc:"file with the password"`
 }
 
 // Kind is the entry of this sink in the registry.

@@ -38,16 +38,16 @@ type Config struct {
 	sinks.Common    `yaml:",inline"`
 	sinks.Plaintext `yaml:",inline"`
 
-	URLs         []string `yaml:"urls" doc:"servers to connect to: nats://host:4222, tls://, ws:// or wss://"`
-	Subject      string   `yaml:"subject" doc:"subject, with placeholders such as {namespace} and {name}"`
-	JetStream    bool     `yaml:"jetstream" doc:"wait until a stream has stored each record; without it records reach who is listening, or nobody"`
+	URLs         []string `yaml:"urls" doc:"required; servers: nats://host:4222, tls://, ws:// or wss://"`
+	Subject      string   `yaml:"subject" doc:"subject with placeholders"`
+	JetStream    bool     `yaml:"jetstream" doc:"a record is delivered once a stream has stored it; if false, it reaches who listens, or nobody"`
 	Stream       *Stream  `yaml:"stream" doc:"the JetStream stream to check, or to create"`
-	CredsFile    string   `yaml:"credsFile" doc:"credentials file with a user's JWT and seed; files are read again for each connection"`
-	NkeySeedFile string   `yaml:"nkeySeedFile" doc:"file with the seed of an nkey to log in with"`
-	Username     string   `yaml:"username" doc:"name to log in with"`
-	Password     string   `yaml:"password" doc:"password to log in with"`
-	PasswordFile string   `yaml:"passwordFile" doc:"file with the password to log in with"`
-	TokenFile    string   `yaml:"tokenFile" doc:"file with the token to log in with"`
+	CredsFile    string   `yaml:"credsFile" doc:"file with a user's JWT and seed"`
+	NkeySeedFile string   `yaml:"nkeySeedFile" doc:"file with the seed of an nkey"`
+	Username     string   `yaml:"username" doc:"name for the login"`
+	Password     string   `yaml:"password" doc:"rather use passwordFile"`
+	PasswordFile string   `yaml:"passwordFile" doc:"file with the password"`
+	TokenFile    string   `yaml:"tokenFile" doc:"file with a token"`
 }
 
 // discardNew is what a full stream drops instead of old records.
@@ -55,14 +55,14 @@ const discardNew = "new"
 
 // Stream are the keys of the stream section.
 type Stream struct {
-	Name       string        `yaml:"name" doc:"name of the stream"`
-	Create     bool          `yaml:"create" doc:"create the stream if it does not exist; an existing one is never changed"`
-	Subjects   []string      `yaml:"subjects" doc:"subjects it takes; default: all that the sink can send to"`
-	MaxAge     time.Duration `yaml:"maxAge" doc:"how long it keeps records; default: for ever"`
-	MaxBytes   sinks.Bytes   `yaml:"maxBytes" doc:"size over which it drops the oldest records, or refuses new ones; default: no bound"`
-	Discard    string        `yaml:"discard" enum:"old|new" doc:"what a full stream drops: old records, or new ones, which it refuses, so that they wait; default old"`
-	Replicas   int           `yaml:"replicas" doc:"how many servers keep a copy, 1 to 5; default 1"`
-	Duplicates time.Duration `yaml:"duplicates" doc:"how long it recognizes a record that is sent again; default 10m"`
+	Name       string        `yaml:"name" doc:"stream to check; default: any that takes the subject"`
+	Create     bool          `yaml:"create" doc:"make it if it is missing; an existing one is never changed"`
+	Subjects   []string      `yaml:"subjects" doc:"subjects it takes; default: all the sink can send to"`
+	MaxAge     time.Duration `yaml:"maxAge" doc:"how long it keeps records; default for ever"`
+	MaxBytes   sinks.Bytes   `yaml:"maxBytes" doc:"size at which it is full; default no bound"`
+	Discard    string        `yaml:"discard" enum:"old|new" doc:"what a full stream drops; new ones it refuses, so they wait; default old"`
+	Replicas   int           `yaml:"replicas" doc:"copies, 1 to 5; default 1"`
+	Duplicates time.Duration `yaml:"duplicates" doc:"how long it recognizes repetitions; default 10m"`
 }
 
 // Kind is the entry of this sink in the registry.

@@ -27,33 +27,33 @@ type Config struct {
 	sinks.Common    `yaml:",inline"`
 	sinks.Plaintext `yaml:",inline"`
 
-	URL         string            `yaml:"url" doc:"where to send to: an absolute http or https URL"`
-	Method      string            `yaml:"method" enum:"POST|PUT|PATCH" doc:"POST, PUT or PATCH"`
-	Headers     map[string]string `yaml:"headers" doc:"headers to add to each request"`
+	URL         string            `yaml:"url" doc:"required; an absolute http or https URL"`
+	Method      string            `yaml:"method" enum:"POST|PUT|PATCH" doc:"method of the requests"`
+	Headers     map[string]string `yaml:"headers" doc:"headers of each request"`
 	Auth        *Auth             `yaml:"auth" doc:"how to authenticate"`
 	Signature   *Signature        `yaml:"signature" doc:"sign each request as Standard Webhooks do"`
-	Compression string            `yaml:"compression" enum:"none|gzip" doc:"none or gzip; a signature covers the body before compression"`
+	Compression string            `yaml:"compression" enum:"none|gzip" doc:"of the body"`
 	// A status in PermanentStatuses sends a single record to the dead letter; an array is sent again in halves.
-	PermanentStatuses []int `yaml:"permanentStatuses" doc:"the statuses that say of a record that it can never be taken, so that it goes to the dead letter; every other one is tried again"`
+	PermanentStatuses []int `yaml:"permanentStatuses" doc:"statuses that send a record to the dead letter; default 400, 413, 415, 422"`
 }
 
 // Auth holds one way to authenticate.
 type Auth struct {
-	BearerTokenFile string `yaml:"bearerTokenFile" doc:"file with a token for the Authorization header; read again when it changes"`
+	BearerTokenFile string `yaml:"bearerTokenFile" doc:"file with a token for the Authorization header"`
 	Basic           *Basic `yaml:"basic" doc:"user name and password"`
 }
 
 // Basic is HTTP basic authentication.
 type Basic struct {
 	Username     string `yaml:"username" doc:"user name"`
-	Password     string `yaml:"password" doc:"password; rather use passwordFile"`
-	PasswordFile string `yaml:"passwordFile" doc:"file with the password; read again when it changes"`
+	Password     string `yaml:"password" doc:"rather use passwordFile"`
+	PasswordFile string `yaml:"passwordFile" doc:"file with the password"`
 }
 
 // Signature names the files of the signing secrets, each with whsec_ and base64, or the bare secret.
 type Signature struct {
-	SecretFile         string `yaml:"secretFile" doc:"file with the signing secret: whsec_ and base64, or the bare secret"`
-	PreviousSecretFile string `yaml:"previousSecretFile" doc:"file with the secret before; while it exists, requests carry both signatures"`
+	SecretFile         string `yaml:"secretFile" doc:"file with the secret: whsec_ and base64, or the bare secret"`
+	PreviousSecretFile string `yaml:"previousSecretFile" doc:"file with the former secret; while it exists, both sign"`
 }
 
 const compressionGzip = "gzip"

@@ -107,7 +107,7 @@ func (s schemaWriter) structure(v reflect.Value) jsonSchema {
 
 // sink is a mapping of a name and exactly one kind.
 func (s schemaWriter) sink() jsonSchema {
-	properties := jsonSchema{"name": jsonSchema{"type": "string", "description": "name that pipelines refer to"}}
+	properties := jsonSchema{"name": jsonSchema{"type": "string", "description": "name that pipelines use"}}
 	oneOf := []jsonSchema{}
 	for _, kind := range s.kinds {
 		property := s.value(reflect.ValueOf(kind.New()), nil)

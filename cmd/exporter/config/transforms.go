@@ -9,11 +9,11 @@ import (
 
 // Transform is one change of what is sent: exactly one field is set.
 type Transform struct {
-	Remove []fieldpath.Path `yaml:"remove" doc:"paths of what is taken away"`
-	Keep   []fieldpath.Path `yaml:"keep" doc:"paths of what stays; everything else is taken away"`
-	Redact []fieldpath.Path `yaml:"redact" doc:"paths of what becomes a keyed digest, lists and maps as a whole"`
-	Set    Assignments      `yaml:"set" doc:"paths, and the CEL expression of the value that each gets"`
-	Rename Moves            `yaml:"rename" doc:"old paths, and the new path of each; something in the new place is an error, and the record goes to the dead letter"`
+	Remove []fieldpath.Path `yaml:"remove" doc:"paths to remove"`
+	Keep   []fieldpath.Path `yaml:"keep" doc:"paths to keep; all else is removed"`
+	Redact []fieldpath.Path `yaml:"redact" doc:"paths that become keyed digests"`
+	Set    Assignments      `yaml:"set" doc:"paths with CEL expressions"`
+	Rename Moves            `yaml:"rename" doc:"old paths with new ones"`
 }
 
 // Assignments are the entries of a set, in the order of the file. Their values are worked out before the first is set.
