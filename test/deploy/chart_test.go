@@ -50,7 +50,7 @@ func renderChart(t *testing.T, release, namespace, values string) *manifests {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return readManifests(t, chart, decode(t, []byte(text)))
+	return readManifests(t, chart, []byte(text))
 }
 
 // all switches on what is off by default.
@@ -305,7 +305,7 @@ func TestChartPrints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := readManifests(t, chart, decode(t, []byte(text)))
+	m := readManifests(t, chart, []byte(text))
 	if len(m.loaded.Sinks) != 1 || m.loaded.Sinks[0].Kind != "stdout" {
 		t.Errorf("the sinks are %+v", m.loaded.Sinks)
 	}

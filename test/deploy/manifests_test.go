@@ -32,6 +32,7 @@ import (
 
 // manifests are what a kustomization or a chart renders to.
 type manifests struct {
+	text    []byte
 	objects []*unstructured.Unstructured
 	// workload is the Deployment or StatefulSet: its metadata, and those fields that both have.
 	workload appsv1.Deployment
@@ -55,23 +56,19 @@ func render(t *testing.T, name string) *manifests {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var objects []*unstructured.Unstructured
-	for _, resource := range resources.Resources() {
-		content, err := resource.Map()
-		if err != nil {
-			t.Fatal(err)
-		}
-		objects = append(objects, &unstructured.Unstructured{Object: content})
+	text, err := resources.AsYaml()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return readManifests(t, path, objects)
+	return readManifests(t, path, text)
 }
 
 // readManifests sorts rendered objects, and loads their configuration.
-func readManifests(t *testing.T, path string, objects []*unstructured.Unstructured) *manifests {
+func readManifests(t *testing.T, path string, text []byte) *manifests {
 	t.Helper()
-	m := &manifests{objects: objects}
+	m := &manifests{text: text, objects: decode(t, text)}
 	configMaps := map[string]corev1.ConfigMap{}
-	for _, object := range objects {
+	for _, object := range m.objects {
 		switch object.GetKind() {
 		case "Deployment":
 			convert(t, object, &m.workload)

@@ -91,6 +91,7 @@ func TestRelease(t *testing.T) {
 
 	// A release of the same name in another namespace, applied as strictly as the API server can.
 	installMonitoring(t, plane)
+	t.Run("schemas", func(t *testing.T) { testSchemas(t, plane) })
 	other := renderChart(t, "kubeferry", "other", values("[v1/configmaps]", "hook", second.URL())+"podMonitor: {enabled: true}\nprometheusRule: {enabled: true}\n")
 	if err := other.apply(t.Context(), plane.Config()); err != nil {
 		t.Fatal(err)
