@@ -78,8 +78,8 @@ func (m *memory) run(t *testing.T, server *sourcetest.Server, during func(got fu
 	for _, l := range lives {
 		for _, w := range l.source.watches { // as the first commit of a run writes all that was inherited
 			w.state.changed = true
-			for key := range w.known().all {
-				w.known().change(key)
+			for key, object := range w.known().all {
+				w.known().change(key, changedObject{knownObject: object})
 			}
 		}
 		m.commit(l.source.Capture())

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -40,10 +41,11 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 	// The body of the response has a bound of its own, which ends the request and not the call.
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req, err := s.request(own, records, creds)
+	req, sent, err := s.request(own, records, creds)
 	if err != nil {
 		return true, err
 	}
+	defer sent.release()
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return false, s.noAnswer(ctx, err, creds)
@@ -52,28 +54,29 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 	return s.answer(resp, readBody(ctx, resp, cancel), records, creds)
 }
 
-// request makes the request for records, whose body is a copy: the transport may read it beyond the call.
-func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, error) {
+// request makes the request for records, and returns what it carries, which the caller has to release.
+func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, *content, error) {
 	header, err := s.header(records, creds)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	content := s.content(records)
+	c := s.content(records)
 	if len(creds.signing) > 0 {
-		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), content))
+		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), c))
 	}
 	if s.config.Compression == compressionGzip {
-		content = compress(content)
+		c = compress(c)
 	}
-	if len(content) >= expectSize {
+	if c.size() >= expectSize {
 		header.Set("Expect", "100-continue")
 	}
-	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), bytes.NewReader(content))
+	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), c.reader())
 	if err != nil {
-		return nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
+		return nil, nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
 	}
-	req.Header = header
-	return req, nil
+	req.Header, req.ContentLength = header, int64(c.size())
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(c.reader()), nil } // for a connection that turns out to be closed
+	return req, c, nil
 }
 
 // header returns the header for records, but for what depends on the body.
@@ -105,21 +108,19 @@ func (s *Sink) header(records []*sinks.Record, creds *secrets) (http.Header, err
 	return header, nil
 }
 
+// brackets are around the records of a JSON array, and between them.
+var brackets = []byte("[,]")
+
 // content returns what a request carries, before compression.
-func (s *Sink) content(records []*sinks.Record) []byte {
+func (s *Sink) content(records []*sinks.Record) *content {
 	if !s.array(records[0]) {
-		return bytes.Clone(records[0].Body)
+		return &content{parts: [][]byte{records[0].Body}}
 	}
-	size := 2
-	for _, r := range records {
-		size += len(r.Body) + 1
-	}
-	b := make([]byte, 0, size)
+	parts := make([][]byte, 0, 2*len(records)+1)
 	for i, r := range records {
-		b = append(b, "[,"[min(i, 1)])
-		b = append(b, r.Body...)
+		parts = append(parts, brackets[min(i, 1):][:1], r.Body)
 	}
-	return append(b, ']')
+	return &content{parts: append(parts, brackets[2:])}
 }
 
 // addHeaders sets what every request has.
@@ -149,21 +150,21 @@ func idOf(records []*sinks.Record) string {
 }
 
 // sign returns one signature per secret over id.timestamp.body.
-func sign(keys [][]byte, id, timestamp string, body []byte) string {
+func sign(keys [][]byte, id, timestamp string, body *content) string {
 	signatures := make([]string, len(keys))
 	for i, key := range keys {
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(id + "." + timestamp + "."))
-		mac.Write(body)
+		_, _ = io.Copy(mac, body.reader())
 		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	}
 	return strings.Join(signatures, " ")
 }
 
-func compress(content []byte) []byte {
+func compress(c *content) *content {
 	var buffer bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&buffer, gzip.BestSpeed) // fails for an unknown level only
-	_, _ = w.Write(content)                              // a Buffer takes everything
+	_, _ = io.Copy(w, c.reader())                        // a Buffer takes everything
 	_ = w.Close()
-	return buffer.Bytes()
+	return &content{parts: [][]byte{buffer.Bytes()}}
 }
