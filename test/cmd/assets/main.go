@@ -1,6 +1,6 @@
 // Command assets fetches and builds what the tests need and must not fetch or build while their clocks run: the API
-// server and etcd, Kafka, the NATS server and its command, kubectl, Helm, the exporter. It takes minutes the first time on a machine. It
-// prints the directory of the API server and etcd: `KUBEBUILDER_ASSETS=$(go run ./cmd/assets)` suits envtest as well.
+// server and etcd, Kafka, the NATS server and its command, kubectl, Helm, promtool, the exporter. It takes minutes the first time on a
+// machine. It prints the directory of the API server and etcd: `KUBEBUILDER_ASSETS=$(go run ./cmd/assets)` suits envtest as well.
 package main
 
 import (
@@ -17,8 +17,8 @@ import (
 )
 
 func main() {
-	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, programs.Kubectl().Build, programs.Helm().Build, programs.DownloadCRDs, release.Prepare,
-		exampleprograms.Prepare, controlplane.Prepare)
+	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, programs.Kubectl().Build,
+		programs.Helm().Build, programs.Promtool().Build, programs.DownloadCRDs, release.Prepare, exampleprograms.Prepare, controlplane.Prepare)
 	dir := ""
 	if err == nil {
 		dir, err = controlplane.Assets()

@@ -24,6 +24,7 @@ type Program struct {
 	module string
 	pkg    string
 	race   bool
+	tags   string
 }
 
 // Exporter is the program under test, as it is released.
@@ -60,6 +61,11 @@ func Example(name string) Program {
 // Helm is the command line of the Helm project.
 func Helm() Program {
 	return Program{name: "helm", module: "test/deploy/assets/helm", pkg: "helm.sh/helm/v4/cmd/helm"}
+}
+
+// Promtool is the command line of Prometheus that tests rules, here without the clients of every cloud.
+func Promtool() Program {
+	return Program{name: "promtool", module: "test/deploy/assets/promtool", pkg: "github.com/prometheus/prometheus/cmd/promtool", tags: "remove_all_sd"}
 }
 
 // MonitoringCRDs returns the directory with the CustomResourceDefinitions of the Prometheus Operator. It downloads them once.
@@ -119,7 +125,7 @@ func (p Program) Build(ctx context.Context, log io.Writer) error {
 		fmt.Fprintf(log, "building %s\n", p.name)
 	}
 
-	args, cgo := []string{"build", "-trimpath", "-buildvcs=false", "-o", path}, "CGO_ENABLED=0"
+	args, cgo := []string{"build", "-trimpath", "-buildvcs=false", "-tags", p.tags, "-o", path}, "CGO_ENABLED=0"
 	if p.race && hasRace(ctx) {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
