@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"archive/tar"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -100,15 +103,16 @@ func TestImageIsPushed(t *testing.T) {
 	}
 }
 
-// testImage runs the image as a Pod does: its own files and nothing else, its user, no right to write but to the volume,
-// its entry point without arguments, and the API server's address and the ServiceAccount's token where a Pod has them.
+// testImage runs the image as a Pod does: its own files and nothing else, its user, on a root that is mounted read-only, but for the
+// volume, its entry point without arguments, and the API server's address and the ServiceAccount's token where a Pod has them. It
+// refuses a receiver that no authority of the image vouches for, and trusts one that an authority in the same file does.
 func testImage(t *testing.T, plane *controlplane.ControlPlane, m *manifests) {
-	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
-		const why = "only root on Linux can run a program with another root directory"
+	if err := exec.CommandContext(t.Context(), "unshare", "--mount", "true").Run(); err != nil {
+		const why = "only root on Linux, with the right to mount, can run a program with another root directory that is read-only: "
 		if os.Getenv("CI") == "true" {
-			t.Fatal(why)
+			t.Fatal(why, err)
 		}
-		t.Skip(why)
+		t.Skip(why, err)
 	}
 	img, config := imageFor(t, builtImage(t), runtime.GOARCH)
 	root := t.TempDir()
@@ -122,22 +126,24 @@ func testImage(t *testing.T, plane *controlplane.ControlPlane, m *manifests) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	receiver := webhooktest.Start(t)
+	receiver, secured := webhooktest.Start(t), webhooktest.StartTLS(t)
 	const serviceAccount = "var/run/secrets/kubernetes.io/serviceaccount/"
 	writeFile(t, root, serviceAccount+"token", account.BearerToken)
 	writeFile(t, root, serviceAccount+"ca.crt", string(account.CAData))
 	writeFile(t, root, serviceAccount+"namespace", m.workload.Namespace)
 	writeFile(t, root, "etc/kubeferry/kubeferry.yaml", fmt.Sprintf(`cluster: test
 stateDir: /var/lib/kubeferry
+shutdown: {grace: 1s}
 sources:
   - {name: all, resources: [v1/configmaps], namespaces: {exclude: [kube-system]}}
 pipelines:
   - {name: hook, sink: hook}
+  - {name: secured, sink: secured}
 sinks:
-  - name: hook
-    webhook: {url: %q}
+  - {name: hook, webhook: {url: %q}}
+  - {name: secured, webhook: {url: %q}}
 server: {listen: "127.0.0.1:0"}
-`, receiver.URL()))
+`, receiver.URL(), secured.URL()))
 	volume := filepath.Join(root, "var/lib/kubeferry")
 	if err := os.MkdirAll(volume, 0o755); err != nil {
 		t.Fatal(err)
@@ -147,24 +153,56 @@ server: {listen: "127.0.0.1:0"}
 	}
 	before := listFiles(t, root, volume)
 
-	// chroot replaces itself by the program, which so gets the signals.
-	args := slices.Concat([]string{"--userspec=" + config.Config.User, root}, config.Config.Entrypoint, config.Config.Cmd)
-	e := run(t, process.Options{
-		Path: "chroot", Args: args, Log: filepath.Join(t.TempDir(), "log"),
-		Env: []string{"KUBERNETES_SERVICE_HOST=" + server.Hostname(), "KUBERNETES_SERVICE_PORT=" + server.Port()},
-	})
-	e.await(t, "/readyz", "the image is ready", isReady)
-	awaitAll(t, accepted(receiver), live(t.Context(), t, plane.Config(), schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}))
-	e.process.Stop(30 * time.Second)
-	if err := e.process.Wait(); err != nil {
-		t.Errorf("after SIGTERM: %v", err)
+	const mount = `mount --bind "$0" "$0" && mount --bind "$1" "$1" && mount -o remount,bind,ro "$0" && shift && exec chroot "$@"`
+	args := slices.Concat([]string{"--mount", "--propagation", "private", "sh", "-c", mount, root, volume}, // each replaces itself by the next
+		[]string{"--userspec=" + config.Config.User, root}, config.Config.Entrypoint, config.Config.Cmd)
+	start := func() *exporter {
+		e := run(t, process.Options{
+			Path: "unshare", Args: args, Log: filepath.Join(t.TempDir(), "log"),
+			Env: []string{"KUBERNETES_SERVICE_HOST=" + server.Hostname(), "KUBERNETES_SERVICE_PORT=" + server.Port()},
+		})
+		e.await(t, "/readyz", "the image is ready", isReady)
+		return e
 	}
+	stop := func(e *exporter) {
+		e.process.Stop(30 * time.Second)
+		if err := e.process.Wait(); err != nil {
+			t.Errorf("after SIGTERM: %v", err)
+		}
+	}
+	e := start()
+	changes := live(t.Context(), t, plane.Config(), schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	awaitAll(t, accepted(receiver), changes)
+	e.await(t, "/status", "the receiver's authority is unknown", func(_ int, body string) bool {
+		return strings.Contains(body, "x509: certificate signed by unknown authority")
+	})
+	mounts := read(t, fmt.Sprintf("/proc/%d/mounts", e.process.Pid()))
+	if !regexp.MustCompile(`(?m)^\S+ / \S+ ro[, ]`).MatchString(mounts) {
+		t.Errorf("its root is not read-only:\n%s", mounts)
+	}
+	stop(e)
 	if after := listFiles(t, root, volume); !slices.Equal(before, after) {
 		t.Errorf("files of the image before: %v, after: %v", before, after)
 	}
 	if len(listFiles(t, volume, "")) < 2 {
 		t.Error("nothing is in the state directory")
 	}
+	if len(secured.Accepted()) > 0 {
+		t.Error("a receiver that no authority vouches for has got records")
+	}
+	const bundle = "etc/ssl/certs/ca-certificates.crt"
+	trusted := read(t, filepath.Join(root, bundle))
+	if n := strings.Count(trusted, "-----BEGIN CERTIFICATE-----\n"); n < 100 {
+		t.Errorf("the image trusts %d authorities", n)
+	}
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secured.Server().Certificate().Raw})
+	if err := os.Remove(filepath.Join(root, bundle)); err != nil { // it is read-only
+		t.Fatal(err)
+	}
+	writeFile(t, root, bundle, trusted+string(authority))
+	e = start()
+	awaitAll(t, accepted(secured), changes)
+	stop(e)
 }
 
 // imageFor returns the image for an architecture, with its configuration.
