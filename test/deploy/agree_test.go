@@ -15,19 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/yaml"
-
-	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
 // checkRights wants what `exporter rbac` prints for the configuration: nothing less and nothing more.
-func checkRights(t *testing.T, m *manifests, file string) {
+func checkRights(t *testing.T, m *manifests) {
 	t.Helper()
-	binary, err := programs.Exporter().Path()
-	if err != nil {
-		t.Fatal(err)
-	}
 	pod := m.workload.Spec.Template.Spec
-	printed, err := exec.CommandContext(t.Context(), binary, "rbac", "--config", file, "--name", m.role.Name,
+	printed, err := exec.CommandContext(t.Context(), binary(t), "rbac", "--config", writeConfig(t, m.file), "--name", m.role.Name,
 		"--namespace", m.workload.Namespace, "--service-account", pod.ServiceAccountName).Output()
 	if err != nil {
 		t.Fatalf("exporter rbac: %v", err)

@@ -44,9 +44,9 @@ func helm(ctx context.Context, t *testing.T, values string, args ...string) (str
 }
 
 // renderChart renders the chart as `helm template` does.
-func renderChart(t *testing.T, release, namespace, values string) *manifests {
+func renderChart(t *testing.T, release, namespace, values string, args ...string) *manifests {
 	t.Helper()
-	text, err := helm(t.Context(), t, values, "template", release, chart, "--namespace", namespace)
+	text, err := helm(t.Context(), t, values, append([]string{"template", release, chart, "--namespace", namespace}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestChartIsBase(t *testing.T) {
 	if got, want := spec(made), spec(base); want == nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("the chart's Deployment is\n%v\ndeploy/base has\n%v", got, want)
 	}
-	checkRights(t, made, writeConfig(t, made.file))
+	checkRights(t, made)
 	checkReplicas(t, made)
 }
 
@@ -134,9 +134,7 @@ func plain(value any) any {
 func writeConfig(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeferry.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, file, text)
 	return file
 }
 
@@ -175,7 +173,7 @@ func TestChartRights(t *testing.T) {
 			t.Run(name+option, func(t *testing.T) {
 				t.Parallel()
 				m := renderChart(t, "audit", "audit", fmt.Sprintf("config:\n  sources: %s\n  %s\n", strings.ReplaceAll(sources, "\t", ""), more))
-				checkRights(t, m, writeConfig(t, m.file))
+				checkRights(t, m)
 			})
 		}
 	}
@@ -246,7 +244,7 @@ func TestChartValues(t *testing.T) {
 	if slices.ContainsFunc(kinds, func(k string) bool { return strings.HasPrefix(k, "ServiceAccount ") }) {
 		t.Error("a ServiceAccount is made although one is named")
 	}
-	checkRights(t, m, writeConfig(t, m.file))
+	checkRights(t, m)
 }
 
 // names are the kinds, namespaces and names of objects.
@@ -292,7 +290,7 @@ func documentedValues(t *testing.T) string {
 
 func TestChartDocumentedValues(t *testing.T) {
 	m := renderChart(t, "audit", "audit", documentedValues(t))
-	checkRights(t, m, writeConfig(t, m.file))
+	checkRights(t, m)
 }
 
 // TestChartPrints: the values with which README.md installs the chart make a configuration that needs no other server.
@@ -301,15 +299,11 @@ func TestChartPrints(t *testing.T) {
 	if found == nil {
 		t.Fatal("README.md does not install the chart so")
 	}
-	text, err := helm(t.Context(), t, "", "template", "try", chart, "--namespace", "try", "--set-json", found[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := readManifests(t, chart, []byte(text))
+	m := renderChart(t, "try", "try", "", "--set-json", found[1])
 	if len(m.loaded.Sinks) != 1 || m.loaded.Sinks[0].Kind != "stdout" {
 		t.Errorf("the sinks are %+v", m.loaded.Sinks)
 	}
-	checkRights(t, m, writeConfig(t, m.file))
+	checkRights(t, m)
 }
 
 // TestChartRefuses: a mistake in the values is reported before anything is applied.

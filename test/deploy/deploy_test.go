@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
-	"github.com/kubeferry/kubeferry/test/internal/programs"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/natstest"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
@@ -37,7 +36,7 @@ func TestManifestsAgree(t *testing.T) {
 	for _, name := range []string{"base", "example"} {
 		t.Run(name, func(t *testing.T) {
 			m := render(t, name)
-			checkRights(t, m, filepath.Join("..", "..", "deploy", name, "kubeferry.yaml"))
+			checkRights(t, m)
 			checkReplicas(t, m)
 			pod := m.workload.Spec.Template.Spec
 			if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace < m.loaded.Shutdown.Grace+closing {
@@ -61,10 +60,6 @@ func TestManifestsAgree(t *testing.T) {
 
 func TestInCluster(t *testing.T) {
 	plane := controlplane.ForTest(t, controlplane.Options{})
-	binary, err := programs.Exporter().Path()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := load.CreateNamespaces(t.Context(), plane.Config(), "shop", "team-a"); err != nil {
 		t.Fatal(err)
 	}
@@ -73,10 +68,10 @@ func TestInCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("pod security", func(t *testing.T) { testPodSecurity(t, plane, base) })
-	t.Run("base", func(t *testing.T) { testBase(t, plane, base, binary) })
+	t.Run("base", func(t *testing.T) { testBase(t, plane, base) })
 	t.Run("image", func(t *testing.T) { testImage(t, plane, base) })
-	t.Run("forbidden", func(t *testing.T) { testForbidden(t, plane, base, binary) })
-	t.Run("example", func(t *testing.T) { testExample(t, plane, binary) })
+	t.Run("forbidden", func(t *testing.T) { testForbidden(t, plane, base) })
+	t.Run("example", func(t *testing.T) { testExample(t, plane) })
 }
 
 // testPodSecurity creates the Pod that a controller would make of the Deployment, in its namespace.
@@ -105,42 +100,15 @@ func testPodSecurity(t *testing.T, plane *controlplane.ControlPlane, m *manifest
 	}
 }
 
-// replace is strings.Replace for what must be there once.
-func replace(t *testing.T, text, from, to string) string {
-	t.Helper()
-	if strings.Count(text, from) != 1 {
-		t.Fatalf("the configuration has %q %d times", from, strings.Count(text, from))
-	}
-	return strings.Replace(text, from, to, 1)
-}
-
-// onLoopback makes a configuration listen where several exporters can, with a state directory of its own and a Lease that ends soon.
-func onLoopback(t *testing.T, file string) string {
-	t.Helper()
-	file = replace(t, file, `{listen: ":8080"}`, `{listen: "127.0.0.1:0"}`)
-	file = replace(t, file, "/var/lib/kubeferry", t.TempDir())
-	file = replace(t, file, `{listen: ":8443", advertise: "[${POD_IP}]:8443"}`, `{listen: "127.0.0.1:0"}`)
-	return replace(t, file, "{leaseName: kubeferry}", "{leaseName: kubeferry, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}")
-}
-
 // testBase runs the two replicas, and kills the one that leads.
-func testBase(t *testing.T, plane *controlplane.ControlPlane, m *manifests, binary string) {
+func testBase(t *testing.T, plane *controlplane.ControlPlane, m *manifests) {
 	bus := natstest.Start(t, nil)
 	run := func() *exporter {
-		account, err := plane.ServiceAccountConfig(t.Context(), m.workload.Namespace, m.workload.Spec.Template.Spec.ServiceAccountName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return start(t, binary, onLoopback(t, m.file), account, "CLUSTER_NAME=test", "NATS_URL="+bus.URL(), "POD_NAMESPACE="+m.workload.Namespace)
+		return m.start(t, plane, asProcess(t, m), "CLUSTER_NAME=test", "NATS_URL="+bus.URL())
 	}
 	arrive := func() {
 		t.Helper()
-		var wanted []string
-		for _, source := range m.loaded.Sources {
-			for _, resource := range source.Resources {
-				wanted = append(wanted, live(t.Context(), t, plane.Config(), resource)...)
-			}
-		}
+		wanted := m.live(t, plane)
 		awaitAll(t, func(ctx context.Context) [][]byte {
 			messages, err := bus.ReadAll(ctx, "KUBEFERRY")
 			if err != nil {
@@ -153,7 +121,6 @@ func testBase(t *testing.T, plane *controlplane.ControlPlane, m *manifests, bina
 			return bodies
 		}, wanted)
 	}
-	leads := func(_ int, body string) bool { return strings.Contains(body, `"role": "leader"`) }
 	leader, standby := run(), run()
 	leader.await(t, "/readyz", "ready", isReady)
 	standby.await(t, "/readyz", "ready", isReady)
@@ -189,11 +156,7 @@ func accepted(receiver *webhooktest.Receiver) func(context.Context) [][]byte {
 }
 
 // testForbidden watches one resource more than the ServiceAccount may, and grants it then.
-func testForbidden(t *testing.T, plane *controlplane.ControlPlane, m *manifests, binary string) {
-	account, err := plane.ServiceAccountConfig(t.Context(), m.workload.Namespace, m.workload.Spec.Template.Spec.ServiceAccountName)
-	if err != nil {
-		t.Fatal(err)
-	}
+func testForbidden(t *testing.T, plane *controlplane.ControlPlane, m *manifests) {
 	receiver := webhooktest.Start(t)
 	const file = `
 cluster: test
@@ -206,7 +169,7 @@ sinks:
     webhook: {url: "%s"}
 server: {listen: "127.0.0.1:0"}
 `
-	e := start(t, binary, fmt.Sprintf(file, receiver.URL()), account)
+	e := m.start(t, plane, fmt.Sprintf(file, receiver.URL()))
 	const rule = `ClusterRole: {apiGroups: [""], resources: ["secrets"], verbs: [list, watch]}`
 	e.await(t, "/readyz", "the forbidden resource is named", func(status int, body string) bool {
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "secrets is forbidden")
@@ -240,7 +203,7 @@ server: {listen: "127.0.0.1:0"}
 }
 
 // testExample replaces the base by one replica of the example, whose custom resource does not exist at first.
-func testExample(t *testing.T, plane *controlplane.ControlPlane, binary string) {
+func testExample(t *testing.T, plane *controlplane.ControlPlane) {
 	m := render(t, "example")
 	leases := kubernetes.NewForConfigOrDie(plane.Config()).CoordinationV1().Leases(m.lease.Namespace)
 	if err := leases.Delete(t.Context(), m.lease.Name, metav1.DeleteOptions{}); err != nil { // it has what the replicas of the base hold
@@ -249,20 +212,14 @@ func testExample(t *testing.T, plane *controlplane.ControlPlane, binary string) 
 	if err := m.apply(t.Context(), plane.Config()); err != nil {
 		t.Fatal(err)
 	}
-	account, err := plane.ServiceAccountConfig(t.Context(), m.workload.Namespace, m.workload.Spec.Template.Spec.ServiceAccountName)
-	if err != nil {
-		t.Fatal(err)
-	}
 	receiver := webhooktest.Start(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	key := []byte(strings.Repeat("ABC", 8))
-	if err := os.WriteFile(secret, []byte("whsec_"+base64.StdEncoding.EncodeToString(key)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, secret, "whsec_"+base64.StdEncoding.EncodeToString(key))
 	file := strings.NewReplacer(
 		"https://hooks.example.com/kubernetes", receiver.URL(), "/etc/kubeferry-hook/secret", secret,
-	).Replace(onLoopback(t, m.file))
-	run := func() *exporter { return start(t, binary, file, account, "POD_NAMESPACE="+m.workload.Namespace) }
+	).Replace(asProcess(t, m))
+	run := func() *exporter { return m.start(t, plane, file) }
 	e := run()
 	e.await(t, "/readyz", "ready although the CRD is missing", isReady)
 	e.await(t, "/status", "the missing CRD is named", func(_ int, body string) bool {
@@ -275,21 +232,12 @@ func testExample(t *testing.T, plane *controlplane.ControlPlane, binary string) 
 		return strings.Count(body, `"state": "watching"`) == 3
 	})
 
-	var wanted []string
-	for _, source := range m.loaded.Sources {
-		for _, resource := range source.Resources {
-			wanted = append(wanted, live(t.Context(), t, plane.Config(), resource)...)
-		}
-	}
 	received := accepted(receiver)
-	awaitAll(t, received, wanted)
+	awaitAll(t, received, m.live(t, plane))
 
 	// Killed, and away while things happen: the state directory holds the position to go on from.
 	e.process.Kill()
-	var missed []string
-	for _, resource := range m.loaded.Sources[1].Resources {
-		missed = append(missed, live(t.Context(), t, plane.Config(), resource)...)
-	}
+	missed := m.live(t, plane)
 	e = run()
 	awaitAll(t, received, missed)
 	for _, line := range e.lines(t) {

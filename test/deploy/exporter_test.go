@@ -36,21 +36,37 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start runs the exporter with a configuration, with the given environment alone, until the test ends.
-func start(t *testing.T, binary, file string, account *rest.Config, env ...string) *exporter {
+// start runs the exporter with a configuration, as a Pod of these manifests, until the test ends.
+func (m *manifests) start(t *testing.T, plane *controlplane.ControlPlane, file string, env ...string) *exporter {
 	t.Helper()
 	dir := t.TempDir()
-	configuration, kubeconfig := filepath.Join(dir, "kubeferry.yaml"), filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(configuration, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := controlplane.WriteKubeconfig(kubeconfig, account); err != nil {
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := controlplane.WriteKubeconfig(kubeconfig, m.account(t, plane)); err != nil {
 		t.Fatal(err)
 	}
 	return run(t, process.Options{
-		Path: binary, Args: []string{"run", "--config", configuration, "--kubeconfig", kubeconfig},
-		Env: env, Log: filepath.Join(dir, "log"),
+		Path: binary(t), Args: []string{"run", "--config", writeConfig(t, file), "--kubeconfig", kubeconfig},
+		Env: append(env, "POD_NAMESPACE="+m.workload.Namespace), Log: filepath.Join(dir, "log"),
 	})
+}
+
+// account is what a Pod of these manifests may do.
+func (m *manifests) account(t *testing.T, plane *controlplane.ControlPlane) *rest.Config {
+	t.Helper()
+	account, err := plane.ServiceAccountConfig(t.Context(), m.workload.Namespace, m.workload.Spec.Template.Spec.ServiceAccountName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return account
+}
+
+func binary(t *testing.T) string {
+	t.Helper()
+	path, err := programs.Exporter().Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // run runs the exporter until the test ends. It returns when the exporter answers.
@@ -137,3 +153,5 @@ func (e *exporter) await(t *testing.T, path, what string, satisfies func(status 
 }
 
 func isReady(status int, _ string) bool { return status == http.StatusOK }
+
+func leads(_ int, body string) bool { return strings.Contains(body, `"role": "leader"`) }

@@ -47,7 +47,7 @@ func TestImageIsTheDockerfiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dockerfile := fileContent(t, filepath.Join("..", "..", "Dockerfile"))
+	dockerfile := read(t, filepath.Join("..", "..", "Dockerfile"))
 	_, stage, _ := strings.Cut(dockerfile, "FROM scratch\n")
 	var platforms []string
 	for _, descriptor := range manifest.Manifests {
@@ -118,20 +118,17 @@ func testImage(t *testing.T, plane *controlplane.ControlPlane, m *manifests) {
 	root := t.TempDir()
 	unpack(t, mutate.Extract(img), root)
 
-	account, err := plane.ServiceAccountConfig(t.Context(), m.workload.Namespace, m.workload.Spec.Template.Spec.ServiceAccountName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := m.account(t, plane)
 	server, err := url.Parse(account.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	receiver, secured := webhooktest.Start(t), webhooktest.StartTLS(t)
 	const serviceAccount = "var/run/secrets/kubernetes.io/serviceaccount/"
-	writeFile(t, root, serviceAccount+"token", account.BearerToken)
-	writeFile(t, root, serviceAccount+"ca.crt", string(account.CAData))
-	writeFile(t, root, serviceAccount+"namespace", m.workload.Namespace)
-	writeFile(t, root, "etc/kubeferry/kubeferry.yaml", fmt.Sprintf(`cluster: test
+	write(t, filepath.Join(root, serviceAccount+"token"), account.BearerToken)
+	write(t, filepath.Join(root, serviceAccount+"ca.crt"), string(account.CAData))
+	write(t, filepath.Join(root, serviceAccount+"namespace"), m.workload.Namespace)
+	write(t, filepath.Join(root, "etc/kubeferry/kubeferry.yaml"), fmt.Sprintf(`cluster: test
 stateDir: /var/lib/kubeferry
 shutdown: {grace: 1s}
 sources:
@@ -196,10 +193,7 @@ server: {listen: "127.0.0.1:0"}
 		t.Errorf("the image trusts %d authorities", n)
 	}
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secured.Server().Certificate().Raw})
-	if err := os.Remove(filepath.Join(root, bundle)); err != nil { // it is read-only
-		t.Fatal(err)
-	}
-	writeFile(t, root, bundle, trusted+string(authority))
+	write(t, filepath.Join(root, bundle), trusted+string(authority))
 	e = start()
 	awaitAll(t, accepted(secured), changes)
 	stop(e)
@@ -287,17 +281,6 @@ func unpack(t *testing.T, archive io.Reader, dir string) {
 	}
 }
 
-func writeFile(t *testing.T, root, name, content string) {
-	t.Helper()
-	path := filepath.Join(root, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // listFiles lists what lies under root but under except, each with its size and time.
 func listFiles(t *testing.T, root, except string) []string {
 	t.Helper()
@@ -317,15 +300,6 @@ func listFiles(t *testing.T, root, except string) []string {
 		t.Fatal(err)
 	}
 	return files
-}
-
-func fileContent(t *testing.T, path string) string {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(content)
 }
 
 func digest(t *testing.T, index v1.ImageIndex) string {

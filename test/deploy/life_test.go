@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/oracle"
 )
 
@@ -93,6 +94,17 @@ func live(ctx context.Context, t *testing.T, cluster *rest.Config, resource sche
 		fmt.Sprintf("%s %s %s MODIFIED", name, made.GetUID(), changed.GetResourceVersion()),
 		fmt.Sprintf("%s %s DELETED", name, made.GetUID()), // its resource version is the server's secret
 	}
+}
+
+// live is live for each resource that the manifests' configuration watches.
+func (m *manifests) live(t *testing.T, plane *controlplane.ControlPlane) (wanted []string) {
+	t.Helper()
+	for _, source := range m.loaded.Sources {
+		for _, resource := range source.Resources {
+			wanted = append(wanted, live(t.Context(), t, plane.Config(), resource)...)
+		}
+	}
+	return wanted
 }
 
 // keys are those of records, as live returns them.

@@ -28,10 +28,6 @@ import (
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	plane := controlplane.ForTest(t, controlplane.Options{})
-	binary, err := programs.Exporter().Path()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := load.CreateNamespaces(t.Context(), plane.Config(), "shop"); err != nil {
 		t.Fatal(err)
 	}
@@ -54,15 +50,7 @@ func TestRelease(t *testing.T) {
 			t.Fatal(out, err)
 		}
 	}
-	start := func(m *manifests) *exporter {
-		t.Helper()
-		account, err := plane.ServiceAccountConfig(t.Context(), m.workload.Namespace, m.workload.Spec.Template.Spec.ServiceAccountName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return start(t, binary, asProcess(t, m), account, "POD_NAMESPACE="+m.workload.Namespace)
-	}
-	leads := func(_ int, body string) bool { return strings.Contains(body, `"role": "leader"`) }
+	start := func(m *manifests) *exporter { return m.start(t, plane, asProcess(t, m)) }
 	configMaps, services := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	arrive := func(receiver *webhooktest.Receiver, resources ...schema.GroupVersionResource) {
 		t.Helper()
@@ -81,7 +69,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the Deployment mounts %s, want %s", got, want)
 	}
 	testPodSecurity(t, plane, first)
-	if out, err := exec.CommandContext(t.Context(), binary, "validate", "--allow-unset", "--config", writeConfig(t, first.file)).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), binary(t), "validate", "--allow-unset", "--config", writeConfig(t, first.file)).CombinedOutput(); err != nil {
 		t.Errorf("the rendered configuration is not valid: %s", out)
 	}
 	old := start(first)
@@ -112,7 +100,7 @@ func TestRelease(t *testing.T) {
 		t.Fatalf("%v: a changed configuration does not change the Pods", err)
 	}
 	var exit *exec.ExitError
-	out, err := exec.CommandContext(t.Context(), binary, "run", "--config", writeConfig(t, bad.Data["kubeferry.yaml"])).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), binary(t), "run", "--config", writeConfig(t, bad.Data["kubeferry.yaml"])).CombinedOutput()
 	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), "nowhere") {
 		t.Errorf("the broken configuration: %v %s", err, out)
 	}
