@@ -111,6 +111,14 @@ func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 		}
 	}
 	w.known().beginRound()
+	w.handler.Update(func() { w.state.Gone, w.state.changed = true, true })
+	if err := w.handler.Commit(ctx); err != nil { // else a run after a kill would find the objects as they are known, and send nothing
+		return err
+	}
+	var highest uint64
+	for _, object := range w.known().unseen {
+		highest = max(highest, versionNumber(object.version.ResourceVersion()))
+	}
 	if err := w.deleteUnseen(ctx, 0); err != nil {
 		return err
 	}
@@ -119,6 +127,10 @@ func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 	w.handler.Update(func() { // not before all are sent: else what is left would be forgotten
 		w.endSnapshots()
 		w.state.reset()
+		w.state.Complete = w.options.Snapshot == delta.SnapshotNever // what comes back is sent, also by the next run
+		if highest > 0 {                                             // it may come back in these versions, if no CRD defined it
+			w.state.Edited = max(w.state.Edited, highest) + 1
+		}
 	})
 	return nil
 }

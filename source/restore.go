@@ -84,7 +84,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		last.merge(l.Meta)
 	}
 	w.state.Position, w.state.Complete, w.state.Refused = last.Position, last.Complete, last.Refused
-	w.state.Edited = last.Edited
+	w.state.Edited, w.state.Gone = last.Edited, last.Gone
 	if last.Begun && last.Position == "" && !store.Clean() {
 		w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
 	}
@@ -219,7 +219,7 @@ const severalPositions = "the configuration was edited, and with it the watches 
 // merge adds what is kept of another watch.
 func (m *Meta) merge(other Meta) {
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
-	m.Edited = max(m.Edited, other.Edited)
+	m.Edited, m.Gone = max(m.Edited, other.Edited), m.Gone || other.Gone
 	m.Unclean, m.Refused, m.Uncertain = m.Unclean || other.Unclean, cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
 	m.Repetition = cmp.Or(m.Repetition, other.Repetition)
 	if m.Position != other.Position {

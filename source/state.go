@@ -42,13 +42,16 @@ type Meta struct {
 	// Partial is set after the selection was edited, until a state was read to its end: the known set may lack objects that
 	// are selected now, and hold some that are not, which are looked up.
 	Partial bool `json:"partial,omitempty"`
-	// Edited is the highest sequence of what was sent because the configuration was edited, and of changes below it that followed.
+	// Edited is the highest sequence of what was sent because the configuration was edited, and of changes below it that followed; or one
+	// behind the deletions of what may come back as it was.
 	Edited uint64 `json:"edited,omitempty"`
 	// Former has, for each resource that has no watch any more, the highest sequence that was sent of it: it may come back.
 	Former map[string]uint64 `json:"former,omitempty"`
 	// Refused is why the server refused the position, from the gap until the state that closes it is complete. Meanwhile
 	// the known set is ahead of the position: no watch may resume from there.
 	Refused string `json:"refused,omitempty"`
+	// Gone is set while the deletions of a resource that is gone are being sent.
+	Gone bool `json:"gone,omitempty"`
 	// Unclean is set if a run ended without a last commit, and not all of the history has been read that it may have
 	// sent beyond it.
 	Unclean bool `json:"unclean,omitempty"`
@@ -75,7 +78,7 @@ type Meta struct {
 
 // reset forgets everything but the known set.
 func (s *state) reset() {
-	s.Position, s.Complete = "", false
+	s.Position, s.Complete, s.Gone = "", false, false
 	s.Begun, s.Partial, s.Refused, s.Unclean, s.Uncertain, s.Repetition = false, false, "", false, "", ""
 	s.Snapshots = nil
 	s.changed = true

@@ -75,6 +75,9 @@ func digest(options *Options, resource schema.GroupVersionResource, namespace st
 
 // run watches until ctx ends, waiting for the resource whenever it does not exist.
 func (w *watcher) run(ctx context.Context) {
+	if w.state.Gone { // the last run was killed meanwhile: the objects may be back
+		_ = w.gone(ctx, false) // an error means that ctx has ended
+	}
 	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: resolveInterval, Jitter: 0.2}
 	for ctx.Err() == nil {
 		_ = backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +38,7 @@ func (c *ControlPlane) configFor(credentials rest.Config) *rest.Config {
 }
 
 // startAPIServer wants c.mu held.
-func (c *ControlPlane) startAPIServer(ctx context.Context) error {
+func (c *ControlPlane) startAPIServer(ctx context.Context, flags ...string) error {
 	if c.stopped {
 		return errors.New("control plane is stopped")
 	}
@@ -46,7 +47,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) error {
 	}
 	p, err := process.Start(process.Options{
 		Path: filepath.Join(c.assets, "kube-apiserver"),
-		Args: append(c.apiServerFlags(), c.opts.APIServerFlags...),
+		Args: slices.Concat(c.apiServerFlags(), c.opts.APIServerFlags, flags),
 		Log:  filepath.Join(c.logDir, "kube-apiserver.log"),
 	})
 	if err != nil {

@@ -121,10 +121,12 @@ func (c *ControlPlane) KillAPIServer() {
 	}
 }
 
-// RestartAPIServer kills the API server and starts it again. All connections break, and all history is gone.
-func (c *ControlPlane) RestartAPIServer(ctx context.Context) error {
+// RestartAPIServer kills the API server and starts it again, this time with more flags. All connections break, and all history is gone.
+func (c *ControlPlane) RestartAPIServer(ctx context.Context, flags ...string) error {
 	c.KillAPIServer()
-	if err := c.StartAPIServer(ctx); err != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.startAPIServer(ctx, flags...); err != nil {
 		return fmt.Errorf("restart API server: %w", err)
 	}
 	return nil
