@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,34 +81,9 @@ func TestFiltersPage(t *testing.T) {
 		if found[1] != "cel" {
 			continue
 		}
-		tried++
-		p, err := Compile(found[2], Filter)
-		if err != nil {
-			t.Errorf("%s%v", found[2], err)
-			continue
-		}
-		stated := strings.Split(strings.TrimPrefix(first, "// "), ", ")
-		if len(stated) != len(samples) {
-			t.Errorf("%s: results for %d of %d changes", found[2], len(stated), len(samples))
-		}
-		for _, result := range stated {
-			name, want, _ := strings.Cut(result, ": ")
-			in, ok := samples[name]
-			if !ok {
-				t.Errorf("%s: no change named %q", found[2], name)
-				continue
-			}
-			pass, err := p.Pass(context.Background(), in)
-			got := fmt.Sprint(pass)
-			var failed *EvalError
-			if errors.As(err, &failed) {
-				got = "fails"
-			} else if err != nil {
-				t.Error(err)
-			}
-			if got != want {
-				t.Errorf("%s: %s is %s, the page says %s (%v)", found[2], name, got, want, err)
-			}
+		for _, text := range strings.Split(found[2], "\n\n") {
+			tried++
+			checkExample(t, text, samples)
 		}
 	}
 	_, err = compile(t, `object.metadata.labels.app == "web"`, Filter).Pass(context.Background(), samples["pod"])
@@ -116,5 +92,39 @@ func TestFiltersPage(t *testing.T) {
 	}
 	if tried < 25 || len(samples) != 4 {
 		t.Errorf("found %d examples and %d changes", tried, len(samples))
+	}
+}
+
+// example is a comment with the names of the changes for which it is true, and of those on which it fails.
+var example = regexp.MustCompile(`^// .*\[(.*?)(?:; fails: (.*))?\]\n`)
+
+func checkExample(t *testing.T, text string, samples map[string]*sample) {
+	p, err := Compile(text, Filter)
+	stated := example.FindStringSubmatch(text)
+	if err != nil || stated == nil {
+		t.Errorf("%s%v, or no results", text, err)
+		return
+	}
+	want := map[string]string{}
+	for result, names := range map[string]string{"true": stated[1], "fails": stated[2]} {
+		for _, name := range strings.FieldsFunc(names, func(r rune) bool { return strings.ContainsRune(", ", r) }) {
+			want[name] = result
+			if samples[name] == nil {
+				t.Errorf("%s: no change named %q", text, name)
+			}
+		}
+	}
+	for name, in := range samples {
+		pass, err := p.Pass(context.Background(), in)
+		got := fmt.Sprint(pass)
+		var failed *EvalError
+		if errors.As(err, &failed) {
+			got = "fails"
+		} else if err != nil {
+			t.Error(err)
+		}
+		if want := cmp.Or(want[name], "false"); got != want {
+			t.Errorf("%s: %s is %s, the page says %s (%v)", text, name, got, want, err)
+		}
 	}
 }

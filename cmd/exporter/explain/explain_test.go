@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,38 +98,48 @@ func TestExplainFiltersPage(t *testing.T) {
 		if block[1] != "cel" {
 			continue
 		}
-		tried++
-		config := filepath.Join(dir, "config.yaml")
-		writeYAML(t, config, map[string]any{
-			"cluster": "c",
-			"sources": []any{map[string]any{"name": "s", "resources": []string{"apps/v1/deployments", "v1/pods", "v1/events", "v1/namespaces"}}},
-			"pipelines": []any{map[string]any{
-				"name": "p", "sink": "out", "filters": []any{map[string]any{"expr": block[2], "onError": "deadLetter"}},
-			}},
-			"sinks": []any{map[string]any{"name": "out", "stdout": map[string]any{}}},
-		})
-		for _, stated := range strings.Split(strings.TrimPrefix(first, "// "), ", ") {
-			name, want, _ := strings.Cut(stated, ": ")
-			flags := samples[name]
-			flags.File, flags.Output = config, "json"
-			text, err := runExplain(t, flags, filepath.Join(dir, name+".yaml"), "")
-			if err != nil {
-				t.Fatalf("%s%s: %v", block[2], name, err)
-			}
-			var got answer
-			if err := json.Unmarshal([]byte(text), &got); err != nil {
-				t.Fatal(err)
-			}
-			p := got.Pipelines[0]
-			if got := map[bool]string{true: "true", false: map[bool]string{true: "fails", false: "false"}[p.DeadLetter]}[p.Sent]; got != want {
-				t.Errorf("%s%s is %s, the page says %s: %s", block[2], name, got, want, text)
-			}
+		for _, expr := range strings.Split(block[2], "\n\n") {
+			tried++
+			checkFilterExample(t, dir, expr, samples)
 		}
 	}
 	if tried < 25 || len(samples) != 4 {
 		t.Errorf("found %d examples and %d changes", tried, len(samples))
 	}
 	checkExplainExample(t, dir, string(page), samples["web"])
+}
+
+// checkFilterExample explains each change; a comment names those for which expr is true, and those on which it fails.
+func checkFilterExample(t *testing.T, dir, expr string, samples map[string]Options) {
+	t.Helper()
+	config := filepath.Join(dir, "config.yaml")
+	writeYAML(t, config, map[string]any{
+		"cluster": "c",
+		"sources": []any{map[string]any{"name": "s", "resources": []string{"apps/v1/deployments", "v1/pods", "v1/events", "v1/namespaces"}}},
+		"pipelines": []any{map[string]any{
+			"name": "p", "sink": "out", "filters": []any{map[string]any{"expr": expr, "onError": "deadLetter"}},
+		}},
+		"sinks": []any{map[string]any{"name": "out", "stdout": map[string]any{}}},
+	})
+	stated := regexp.MustCompile(`^// .*\[(.*?)(?:; fails: (.*))?\]\n`).FindStringSubmatch(expr)
+	if stated == nil {
+		t.Fatalf("%s: the page has no results", expr)
+	}
+	for name, flags := range samples {
+		flags.File, flags.Output = config, "json"
+		text, err := runExplain(t, flags, filepath.Join(dir, name+".yaml"), "")
+		if err != nil {
+			t.Fatalf("%s%s: %v", expr, name, err)
+		}
+		var got answer
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatal(err)
+		}
+		in := func(names string) bool { return slices.Contains(strings.Split(names, ", "), name) }
+		if p := got.Pipelines[0]; p.Sent != in(stated[1]) || p.DeadLetter != in(stated[2]) {
+			t.Errorf("%s%s: sent %t, dead letter %t, the page says otherwise: %s", expr, name, p.Sent, p.DeadLetter, text)
+		}
+	}
 }
 
 // checkExplainExample compares what the page shows of explain itself.
