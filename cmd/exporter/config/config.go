@@ -152,7 +152,7 @@ type LeaderElection struct {
 
 // Replication is how a leader serves its standbys.
 type Replication struct {
-	Listen    string `yaml:"listen" doc:"address at which the leader serves the others"`
+	Listen    string `yaml:"listen" doc:"address at which the leader serves the others; needs leaderElection"`
 	Advertise string `yaml:"advertise" doc:"address at which they reach it: ${POD_IP}:8443; default listen, with a host"`
 }
 
