@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -20,7 +19,7 @@ func jsonPatch(old, object []byte) ([]byte, error) {
 	whole := func() []byte {
 		return slices.Concat([]byte(`[{"value":`), object, []byte(`,"op":"replace","path":""}]`))
 	}
-	if member := []byte(`{"`); bytes.Count(old, member)+bytes.Count(object, member) > maxCompared {
+	if haveMany(old, object) {
 		return whole(), nil
 	}
 	from, to, err := decodeBoth[any](old, object)
@@ -34,10 +33,6 @@ func jsonPatch(old, object []byte) ([]byte, error) {
 	}
 	return append(w.out, ']'), nil
 }
-
-// maxCompared is how many JSON objects with members, nested ones included, two versions may have together. Decoded, each takes 350 bytes
-// or more, and five bytes make one in a request: imagePullSecrets of 290,000 items took 107 MB for each version.
-const maxCompared = 100_000
 
 // patchWriter writes the operations of one patch.
 type patchWriter struct {

@@ -9,31 +9,47 @@ import (
 	"testing"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Decoded, small objects take many times their JSON: two versions of 4 MB took 214 MB.
-func TestJSONPatchOfManyObjects(t *testing.T) {
-	many := func(name string) []byte {
-		return fmt.Appendf(nil, `{"items":[%s]}`, strings.Repeat(`,{"name":"`+name+`"}`, maxCompared)[1:])
+// Decoded, small objects take many times their JSON: two versions of 4 MB took 214 MB. A JSON Patch replaces the document, and in place of
+// a merge patch, which cannot, the record says that the previous version is unknown.
+func TestDifferenceOfManyObjects(t *testing.T) {
+	many := func(name string) *delta.Object {
+		object, err := delta.NewObject([]byte(`{"metadata":{"name":"a","uid":"u","resourceVersion":"1"},"items":[` +
+			strings.Repeat(`,{"name":"`+name+`"}`, maxCompared)[1:] + `]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return object
 	}
 	old, object := many("a"), many("b")
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	patch, err := jsonPatch(old, object)
-	runtime.ReadMemStats(&after)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(4*len(object)); got > most {
-		t.Errorf("allocated %d bytes, want at most %d", got, most)
-	}
-	decoded, err := jsonpatch.DecodePatch(patch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	applied, err := decoded.Apply(old)
-	if err != nil || !jsonpatch.Equal(applied, object) {
-		t.Errorf("the patch does not make the object: %v", err)
+	for _, diff := range []Diff{DiffJSONPatch, DiffMergePatch} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		difference, err := diff.between(old, object)
+		runtime.ReadMemStats(&after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, most := after.TotalAlloc-before.TotalAlloc, uint64(4*len(object.JSON())); got > most {
+			t.Errorf("%s: allocated %d bytes, want at most %d", diff, got, most)
+		}
+		if diff == DiffMergePatch {
+			if difference.Known || difference.Patch != nil || difference.OldObject != nil {
+				t.Errorf("%s: got %.100s, known: %v", diff, difference.Patch, difference.Known)
+			}
+			continue
+		}
+		patch, err := jsonpatch.DecodePatch(difference.Patch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		applied, err := patch.Apply(old.JSON())
+		if err != nil || !jsonpatch.Equal(applied, object.JSON()) {
+			t.Errorf("the patch does not make the object: %v", err)
+		}
 	}
 }
 
