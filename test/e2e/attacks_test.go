@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,7 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeferry/kubeferry/test/internal/process"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
+	"github.com/kubeferry/kubeferry/test/internal/proxy"
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/natstest"
 	"github.com/kubeferry/kubeferry/test/oracle"
@@ -53,6 +58,73 @@ sinks: [{name: shared, webhook: {url: %q, concurrency: 3, timeout: 15s}}]
 		t.Errorf("%v records died that never were in a request", dead)
 	}
 	e.Kill()
+}
+
+// TestSinksThatHang has sinks of three kinds stop to take anything, without an error: a receiver, a NATS server behind a network that
+// swallows everything, and a standard output that nobody reads. Their attempts end, and show; /healthz passes, as a restart would not
+// help; another pipeline goes on; and all arrives once they take records again.
+func TestSinksThatHang(t *testing.T) {
+	beside(t)
+	config := plane(t).Config()
+	namespace := newNamespace(t, "hang")
+	hook, healthy := webhooktest.Start(t), webhooktest.Start(t)
+	bus := natstest.Start(t, nil)
+	network := proxy.NewTCP(t, strings.TrimPrefix(bus.URL(), "nats://"))
+	network.Come()
+	pipe := filepath.Join(t.TempDir(), "stdout")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(pipe, os.O_RDWR, 0) // which is open before there is a writer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Close() }()
+	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}, snapshot: never}]
+pipelines:
+  - {name: hook, sink: hook}
+  - {name: bus, sink: bus}
+  - {name: pipe, sink: pipe, format: json}
+  - {name: healthy, sink: healthy}
+sinks:
+  - {name: hook, webhook: {url: %q, timeout: 1s}}
+  - {name: bus, nats: {urls: ["nats://%s"], subject: "k8s.{name}", timeout: 1s, stream: {name: HANG, create: true}}}
+  - {name: pipe, stdout: {timeout: 1s}}
+  - {name: healthy, webhook: {url: %q}}
+`, namespace, hook.URL(), network.Addr(), healthy.URL()), func(o *process.Options) { o.Stdout = pipe })
+	e.WaitReady()
+	objects := objectsIn(t, config, configMaps, namespace)
+	hook.Use(webhooktest.Always(webhooktest.Answer{Hang: true}))
+	network.Stall()
+	objects.Create("first", data(noise(200<<10))) // more than a pipe holds
+	for _, pipeline := range []string{"hook", "bus", "pipe"} {
+		eventually(t, wide, pipeline+": attempts end", func() error {
+			if n := e.Metrics().sum("kubeferry_sink_errors_total", "pipeline="+pipeline); n < 2 {
+				return fmt.Errorf("%v have", n)
+			}
+			return nil
+		})
+	}
+	for _, p := range e.Status().Pipelines {
+		if hangs := p.Name != "healthy"; hangs && (p.Gate != "closed" || p.LastError == "") || !hangs && p.Gate != "open" {
+			t.Errorf("%+v", p)
+		}
+	}
+	if code, body := e.Get("/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz: %d %s", code, body)
+	}
+	objects.Create("second", data("1"))
+	wait(t, hookReader(t, healthy, cloudEvents), "second", oracle.Added)
+	hook.Use(webhooktest.Accept())
+	network.Come()
+	var reading sync.WaitGroup
+	reading.Go(func() { _, _ = io.Copy(io.Discard, reader) })
+	e.WaitSettled(2 * wide)
+	wait(t, hookReader(t, hook, cloudEvents), "second", oracle.Added)
+	e.Stop()
+	_ = reader.Close()
+	reading.Wait()
 }
 
 // TestTenantFillsTheDeadLetters has a receiver refuse the records of one tenant for good, until there is no room for more dead
