@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	bolt "go.etcd.io/bbolt"
 
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/oracle"
@@ -159,4 +162,80 @@ func runReadOnly(tb testing.TB, dir string, args ...string) (output string, code
 	}
 	defer func() { _ = os.Chmod(dir, 0o700) }()
 	return runProgram(tb, binary, args...)
+}
+
+// TestDamagedLogEntry damages one record in the log of a killed exporter. It becomes a dead letter with its identity; the records
+// before and behind it arrive, and so do those of the same object that follow.
+func TestDamagedLogEntry(t *testing.T) {
+	beside(t)
+	config := plane(t).Config()
+	namespace := newNamespace(t, "damaged")
+	objects := objectsIn(t, config, configMaps, namespace)
+	hook := webhooktest.Start(t)
+	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
+	dir, letters := t.TempDir(), filepath.Join(t.TempDir(), "dead.jsonl")
+	text := fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}, snapshot: never}]
+pipelines: [{name: p, sink: hook, deadLetter: dead}]
+sinks: [{name: hook, webhook: {url: %q}}, {name: dead, file: {path: %q}}]
+`, dir, namespace, hook.URL(), letters)
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	objects.Create("first", data("1"))
+	damaged := objects.Create("damaged", data("1"))
+	objects.Create("last", data("1"))
+	e.WaitWaiting(wide, 3)
+	logBytes := func() float64 { return e.Metrics().sum("kubeferry_log_bytes") }
+	for range 2 { // a commit after another: all that came before is in the log
+		before := logBytes()
+		eventually(t, wide, "a commit", func() error {
+			objects.Patch("last", data(noise(100)))
+			if logBytes() <= before {
+				return errors.New("the log does not grow")
+			}
+			return nil
+		})
+	}
+	e.Kill()
+
+	db, err := bolt.Open(filepath.Join(dir, "kubeferry.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		log := tx.Bucket([]byte("logs")).Bucket([]byte("p"))
+		cursor := log.Cursor()
+		for key, value := cursor.First(); key != nil; key, value = cursor.Next() {
+			if bytes.Contains(value, []byte(damaged.GetUID())) {
+				value = bytes.Clone(value)
+				value[len(value)-9] ^= 1
+				return log.Put(key, value)
+			}
+		}
+		return errors.New("the log does not have the record")
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	hook.Use(webhooktest.Accept())
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
+	objects.Patch("damaged", data("2"))
+	read := hookReader(t, hook, cloudEvents)
+	wait(t, read, "damaged", oracle.Modified)
+	e.WaitSettled(wide)
+	for name, want := range map[string][]string{"first": {"ADDED"}, "damaged": {"MODIFIED"}} {
+		if got := of(read(), name); !slices.Equal(got, want) {
+			t.Errorf("%s: %q arrived, want %q", name, got, want)
+		}
+	}
+	if got := of(read(), "last"); len(got) < 3 || got[0] != "ADDED" {
+		t.Errorf("last: %q arrived", got)
+	}
+	id := fmt.Sprintf("%s/%s/%s/ADDED", clusterName, damaged.GetUID(), damaged.GetResourceVersion())
+	if dead := readLetters(t, letters); len(dead) != 1 || dead[0].Record.ID != id || !strings.Contains(dead[0].Error, "cannot be read") {
+		t.Errorf("got the dead letters %+v, want one of %s", dead, id)
+	}
 }
