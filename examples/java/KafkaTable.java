@@ -1,16 +1,13 @@
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.core.*;
+import com.fasterxml.jackson.databind.*;
 import io.cloudevents.CloudEvent;
 import io.cloudevents.kafka.CloudEventDeserializer;
 import java.sql.*;
 import java.time.Duration;
 import java.util.*;
 import java.util.regex.*;
-import org.apache.kafka.clients.consumer.CommitFailedException;
-import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.clients.consumer.ConsumerRecords;
-import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.clients.consumer.*;
+import org.apache.kafka.common.errors.*;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
@@ -49,8 +46,7 @@ public class KafkaTable {
         WHERE excluded.sequence > objects.sequence OR excluded.sequence = ''
           OR excluded.sequence = objects.sequence AND excluded.deleted > objects.deleted""";
     // The object exists nevertheless, which counts between the marks of a snapshot.
-    static final String SEEN = """
-        UPDATE objects SET stream = :stream, position = :position WHERE cluster = :cluster AND subject = :subject""";
+    static final String SEEN = "UPDATE objects SET stream = :stream, position = :position WHERE cluster = :cluster AND subject = :subject";
     // Before UPSERT: what was worked out from a list, or is of a snapshot, is no change where the state is known.
     static final String LOG = """
         INSERT OR IGNORE INTO log (id, cluster, subject, sequence, type, data)
@@ -60,8 +56,7 @@ public class KafkaTable {
           OR sequence > :sequence OR sequence = :sequence AND deleted > :deleted AND sequence <> ''))""";
     // Changes no row for a mark that is repeated, perhaps behind a later snapshot.
     static final String ONCE = "INSERT OR IGNORE INTO marks VALUES (:stream, :id)";
-    static final String BEGIN = """
-        INSERT OR REPLACE INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)""";
+    static final String BEGIN = "INSERT OR REPLACE INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)";
     static final String END = """
         UPDATE snapshots SET done = 1 WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace AND name = :snapshot""";
     // Removes what a complete snapshot has not shown.
@@ -70,6 +65,9 @@ public class KafkaTable {
           AND (namespace = :namespace OR :namespace = '') AND NOT deleted
           AND position < (SELECT position FROM snapshots WHERE (stream, cluster, resource, namespace) = (:stream, :cluster, :resource, :namespace))""";
 
+    static { // objects may be nested 10,000 levels deep
+        StreamReadConstraints.overrideDefaultStreamReadConstraints(StreamReadConstraints.builder().maxNestingDepth(20_000).build());
+    }
     static final ObjectMapper JSON = new ObjectMapper();
     static final List<String> TYPES = List.of("ADDED", "MODIFIED", "DELETED", "GAP", "SNAPSHOT");
     static final Pattern NAME = Pattern.compile(":(\\w+)");
@@ -79,17 +77,20 @@ public class KafkaTable {
         Connection db = DriverManager.getConnection("jdbc:sqlite:" + args[3] + "?journal_mode=WAL&busy_timeout=10000");
         db.createStatement().executeUpdate(SCHEMA);
         db.setAutoCommit(false);
-        Map<String, Object> config = Map.of("bootstrap.servers", args[0], "group.id", args[2],
-                "auto.offset.reset", "earliest", "enable.auto.commit", "false",
-                "session.timeout.ms", "10000"); // after which another member gets the partitions of one that was killed
+        Map<String, Object> config = Map.of("bootstrap.servers", args[0], "group.id", args[2], "auto.offset.reset", "earliest",
+                "enable.auto.commit", "false", "session.timeout.ms", "10000"); // after which another member gets the partitions of one that was killed
         try (var consumer = new KafkaConsumer<>(config, new StringDeserializer(), new CloudEventDeserializer())) {
             consumer.subscribe(List.of(args[1]));
             while (true) {
-                ConsumerRecords<String, CloudEvent> records = consumer.poll(Duration.ofSeconds(1));
-                for (ConsumerRecord<String, CloudEvent> record : records) {
-                    if (record.value() != null) { // a tombstone
-                        apply(db, record.value(), record.partition(), record.offset());
+                try {
+                    for (ConsumerRecord<String, CloudEvent> record : consumer.poll(Duration.ofSeconds(1))) {
+                        if (record.value() != null) { // a tombstone
+                            apply(db, record.value(), record.partition(), record.offset());
+                        }
                     }
+                } catch (RecordDeserializationException e) { // poll has returned what comes before it
+                    System.err.println(e);
+                    consumer.seek(e.topicPartition(), e.offset() + 1);
                 }
                 db.commit();
                 try {
@@ -123,8 +124,7 @@ public class KafkaTable {
         } else if (!type.equals("SNAPSHOT")) { // transforms may have removed from the object what the id and the subject have
             Matcher namespaced = NAMESPACE.matcher(event.getSubject());
             String[] id = event.getId().split("/");
-            row.putAll(Map.of("namespace", namespaced.matches() ? namespaced.group(1) : "", "uid", id[id.length - 3],
-                    "version", id[id.length - 2]));
+            row.putAll(Map.of("namespace", namespaced.matches() ? namespaced.group(1) : "", "uid", id[id.length - 3], "version", id[id.length - 2]));
             run(db, LOG, row);
             if (run(db, UPSERT, row) == 0) {
                 run(db, SEEN, row);

@@ -8,7 +8,7 @@ import nats
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from store import Store
+from store import Store, read
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--url", default="nats://localhost:4222")
@@ -42,7 +42,7 @@ async def follow(js, store):
             if not numbers and position < state.last_seq:
                 return await consumer.unsubscribe()
         # The binding to NATS has the headers of that to HTTP.
-        events = [from_http_event(HTTPMessage(dict(m.headers), m.data)) for m in messages]
+        events = [read(from_http_event, HTTPMessage(dict(m.headers or {}), m.data), m.metadata.sequence.stream) for m in messages]
         store.apply((event, 0, number) for event, number in zip(events, numbers))
         position = max([position, *numbers])
 

@@ -6,7 +6,7 @@ import argparse
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka_event
 from confluent_kafka import Consumer, KafkaException
 
-from store import Store
+from store import Store, read
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--brokers", default="localhost:9092")
@@ -30,8 +30,9 @@ while True:
         if message.error():
             print(message.error(), flush=True)  # the client tries again by itself
         elif message.value() is not None:  # a tombstone
-            event = from_kafka_event(KafkaMessage(dict(message.headers()), message.key(), message.value()))
-            arrivals.append((event, message.partition(), message.offset()))
+            place = message.partition(), message.offset()
+            event = read(from_kafka_event, KafkaMessage(dict(message.headers() or []), message.key(), message.value()), place)
+            arrivals.append((event, *place))
     if arrivals:
         store.apply(arrivals)
         try:

@@ -3,6 +3,9 @@
 import json
 import re
 import sqlite3
+import sys
+
+sys.setrecursionlimit(50_000)  # objects may be nested 10,000 levels deep
 
 # A deleted object keeps its row, so that a late repetition does not bring it back. stream and position are where its last record stood.
 # Each change is in the log once. positions has how far each stream is stored.
@@ -62,8 +65,7 @@ BEGIN = "INSERT OR REPLACE INTO snapshots VALUES (:stream, :cluster, :resource, 
 
 END = """
 UPDATE snapshots SET done = 1
-WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace
-  AND name = :snapshot
+WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace AND name = :snapshot
 """
 
 # Removes what a complete snapshot has not shown.
@@ -74,6 +76,14 @@ DELETE FROM objects WHERE stream = :stream AND cluster = :cluster AND resource =
 """
 
 NAMESPACE = re.compile("/apis?(?:/[^/]+){1,2}/namespaces/([^/]+)/[^/]+/[^/]+")
+
+
+def read(decode, message, place):
+    """What decode makes of a message. Of one that cannot be read nothing is stored but the position."""
+    try:
+        return decode(message)
+    except Exception as error:
+        print(f"{place}: {error}", flush=True)
 
 
 class Store:
@@ -96,9 +106,9 @@ class Store:
                 self._apply(event, stream, position)
 
     def _apply(self, event, stream, position):
-        row = {"stream": stream, "position": position, "time": event.get_time().isoformat()}
-        if self._run(ADVANCE, row) == 0:
-            return  # it is read again
+        row = {"stream": stream, "position": position, "time": event.get_time().isoformat() if event else ""}
+        if self._run(ADVANCE, row) == 0 or event is None:
+            return  # it is read again, or cannot be read
         data = event.get_data()
         type = data["type"]
         if type not in ("ADDED", "MODIFIED", "DELETED", "GAP", "SNAPSHOT"):

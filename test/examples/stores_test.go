@@ -1,7 +1,10 @@
 package examples_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"math/big"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +51,36 @@ const (
 	inferred = `,"inferred":true`
 )
 
+// hostile is an object that languages read in different ways.
+var hostile = `{"numbers":[9007199254740993,-9223372036854775808,1.8446744073709552e19,1e-7,0.1,-0],"text":"\u2028 \u0000 ß","deep":` +
+	strings.Repeat("[", 9_990) + strings.Repeat("]", 9_990) + "}"
+
+// exact decodes JSON with numbers as they are.
+func exact(text string) (any, error) {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	var value any
+	err := decoder.Decode(&value)
+	var rational func(any) any
+	rational = func(value any) any {
+		switch v := value.(type) {
+		case json.Number:
+			number, _ := new(big.Rat).SetString(v.String())
+			return number.String()
+		case []any:
+			for i := range v {
+				v[i] = rational(v[i])
+			}
+		case map[string]any:
+			for name := range v {
+				v[name] = rational(v[name])
+			}
+		}
+		return value
+	}
+	return rational(value), err
+}
+
 // history is what a partition holds; see [wantTable] and [wantLog].
 func history() []string {
 	return []string{
@@ -60,8 +93,10 @@ func history() []string {
 		changed(7, "ADDED", "edited", 3, 3, ""),
 		changed(8, "MODIFIED", "edited", 5, 5, ""),
 		changed(9, "ADDED", "edited", 5, 30, snapshot), // the state that is known, after an edit of filters
-		changed(10, "MODIFIED", "edited", 31, 31, inferred),
 		event(11, "c/1/x/1/LATER", "x", 0, `"type":"LATER","namespace":["n"]`),
+		`{"what":"is no record"}`,
+		strings.Replace(changed(11, "ADDED", "hostile", 33, 33, ""), `"object":{}`, `"object":`+hostile, 1),
+		changed(11, "MODIFIED", "edited", 31, 31, inferred),
 		changed(12, "ADDED", "again", 40, 40, ""),
 		changed(13, "DELETED", "again", 40, 41, inferred),
 		changed(14, "ADDED", "again", 42, 42, snapshot),
@@ -70,6 +105,7 @@ func history() []string {
 		marked(16, "b", "started"),
 		changed(16, "ADDED", "edited", 31, 32, snapshot),
 		changed(16, "ADDED", "again", 42, 44, snapshot),
+		changed(16, "ADDED", "hostile", 33, 33, snapshot),
 		marked(17, "b", "completed"),
 		marked(17, "a", "started"), // sent once more by what stands between
 		marked(17, "a", "completed"),
@@ -78,9 +114,9 @@ func history() []string {
 }
 
 var (
-	wantTable = []string{"again again 42 shop", "edited edited 31 shop", "last last 45 shop"}
+	wantTable = []string{"again again 42 shop", "edited edited 31 shop", "hostile hostile 33 shop", "last last 45 shop"}
 	wantLog   = []string{
-		"swept/1/ADDED", "deleted/2/ADDED", "deleted/12/DELETED", "edited/3/ADDED", "edited/5/MODIFIED", "edited/31/MODIFIED",
+		"swept/1/ADDED", "deleted/2/ADDED", "deleted/12/DELETED", "edited/3/ADDED", "edited/5/MODIFIED", "hostile/33/ADDED", "edited/31/MODIFIED",
 		"again/40/ADDED", "again/40/DELETED", "again/42/ADDED", "deleted/8/MODIFIED", "edited/4/MODIFIED", "last/45/ADDED",
 	}
 )
@@ -107,7 +143,15 @@ func (c *consumer) expectStored(table, log []string, last string) {
 	if !slices.Equal(got, table) {
 		c.t.Errorf("%s: got %q, want %q", c.name, got, table)
 	}
-	got, err := texts(`SELECT id FROM log ORDER BY n`)
+	stored, err := c.rows(`SELECT object FROM objects WHERE uid = 'hostile'`)
+	if err != nil || len(stored) != 1 {
+		c.t.Fatalf("%s: %d hostile objects, %v", c.name, len(stored), err)
+	}
+	is, err := exact(stored[0][0].(string))
+	if want, _ := exact(hostile); err != nil || !reflect.DeepEqual(is, want) {
+		c.t.Errorf("%s: %v; the hostile object is another one: %.200s", c.name, err, stored[0][0])
+	}
+	got, err = texts(`SELECT id FROM log ORDER BY n`)
 	if err != nil || !slices.Equal(got, log) {
 		c.t.Errorf("%s: the log is %q, %v, want %q", c.name, got, err, log)
 	}

@@ -97,13 +97,13 @@ func read(m jetstream.Msg) (arrival store.Arrival, number uint64) {
 	for name := range m.Headers() {
 		headers[name] = m.Headers().Get(name)
 	}
-	record, err := events.Read("ce-", headers, m.Data())
-	if err != nil {
-		log.Fatal(err)
-	}
 	meta, err := m.Metadata()
 	if err != nil {
 		log.Fatal(err)
+	}
+	record, err := events.Read("ce-", headers, m.Data())
+	if err != nil { // an object may be nested too deeply to be read: nothing is stored but the position
+		log.Printf("message %d: %v", meta.Sequence.Stream, err)
 	}
 	return store.Arrival{Record: record, Position: int64(meta.Sequence.Stream)}, meta.Sequence.Consumer
 }
