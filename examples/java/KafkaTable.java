@@ -95,7 +95,7 @@ public class KafkaTable {
                 db.commit();
                 try {
                     consumer.commitSync(); // once it is stored
-                } catch (CommitFailedException | RetriableException e) { // another member has the partitions now, or the broker is away
+                } catch (CommitFailedException | RebalanceInProgressException | RetriableException e) { // another has the partitions, or the broker is away
                     System.err.println(e); // what is not committed comes again
                 }
             }
