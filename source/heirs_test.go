@@ -400,6 +400,34 @@ func TestSequenceOfWhatPassesAgain(t *testing.T) {
 	}
 }
 
+// So does one for a pipeline that moves to a source whose watch of the namespace stays, and goes on with its own objects only.
+func TestSequenceOfWhatPassesInAnotherSource(t *testing.T) {
+	server, m := things(t, "red/a"), newMemory() // 11
+	source := func(name, filter string, include ...string) func(*Options, *life) {
+		return func(o *Options, l *life) {
+			o.Name, o.Namespaces.Include, l.onLeave = name, include, true
+			for range l.names {
+				o.Filters = append(o.Filters, filter)
+			}
+			l.passes = func(_ string, object *delta.Object) bool { return filter == "all" || object.ResourceVersion() == "11" }
+		}
+	}
+	l := live(t, server, m, []string{"q"}, source("first", "older", "red"))
+	l.expect("q", "u11/11/ADDED+s")
+	server.Write("red/a", false) // 12
+	l.expect("q", "u11/11/ADDED+s", "u11/12/DELETED")
+	left := l.deltas["u11/12/DELETED"]
+	l.stop()
+	l = live(t, server, m, []string{"p"}, source("second", "all", "red"))
+	l.expect("p", "u11/12/ADDED+s")
+	l.stop()
+	l = live(t, server, m, []string{"p", "q"}, source("second", "all", "blue", "red"))
+	l.expect("q", "u11/12/ADDED+s")
+	if back := l.deltas["u11/12/ADDED+s"]; !after(back, sequence(left)) {
+		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
+	}
+}
+
 // A run killed in its first state has sent some of it, and the pipeline takes from a source that sends no snapshots now.
 func TestKilledInItsFirstStateAndNeverASnapshot(t *testing.T) {
 	server, m := things(t, "a"), newMemory() // 11

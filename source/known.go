@@ -1,7 +1,6 @@
 package source
 
 import (
-	"maps"
 	"math/bits"
 	"strings"
 	"unique"
@@ -226,8 +225,11 @@ func (k *knownSet) committed() {
 
 // failed makes what was captured last count as changed again: it may not be on disk.
 func (k *knownSet) failed() {
-	maps.Copy(k.captured, k.changed) // an object that has changed since is written as it is now
-	k.changed = k.captured
+	for key, object := range k.captured {
+		if _, since := k.changed[key]; !since {
+			k.changed[key] = object
+		}
+	}
 	k.captured, k.writing = nil, nil
 	k.previous.failed()
 }

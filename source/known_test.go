@@ -92,6 +92,11 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 					packed = pack(o)
 				}
 				k.put(o, drawViews(t), packed)
+				if rapid.Bool().Draw(t, "while a commit that fails is written") {
+					k.capture()
+					k.put(object(n), drawViews(t), nil)
+					k.failed()
+				}
 			},
 			"remove": func(t *rapid.T) {
 				n := name.Draw(t, "name")
@@ -110,6 +115,8 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 				}
 			},
 			"commit": func(t *rapid.T) { commit(rapid.SampledFrom([]int{well, well, full, lies}).Draw(t, "disk")) },
+			// The metadata of its watch had not changed, so it was not captured.
+			"fail": func(*rapid.T) { k.failed() },
 		})
 		commit(well)
 	})

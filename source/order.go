@@ -37,6 +37,28 @@ func (m *Meta) raiseEdited() {
 	}
 }
 
+// continueBehindFilters makes the watch begin behind what those of the last run sent of its resource to its pipelines under other filters:
+// what left these may pass now in the same version.
+func (w *watcher) continueBehindFilters(store Store, lasts []*lastWatch) error {
+	sent := uint64(0)
+	for _, last := range lasts {
+		if last.Resource != w.state.Resource || !w.filtersDiffer(last) {
+			continue
+		}
+		sent = max(sent, last.Edited, versionNumber(last.Position))
+		err := store.Known(last.id, func(object delta.Known) { // in the midst of a state, versions are beyond the position
+			sent = max(sent, versionNumber(object.Version.ResourceVersion()))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if sent > 0 {
+		w.state.Edited = max(w.state.Edited, sent) + 1
+	}
+	return nil
+}
+
 // continueSequences makes each watch begin behind what others sent of its resource, where its pipelines may have that.
 func continueSequences(watches []*watcher, kept map[string]Meta) {
 	edited, sent := map[string]uint64{}, map[string]uint64{}

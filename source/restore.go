@@ -52,7 +52,8 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 	}
 	forgotten = map[string]Meta{}
 	inherited := map[*watcher][]*lastWatch{}
-	for _, last := range findHeirs(watches, kept) {
+	lasts := findHeirs(watches, kept)
+	for _, last := range lasts {
 		for _, w := range last.heirs {
 			inherited[w] = append(inherited[w], last)
 		}
@@ -62,6 +63,11 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 	}
 	for w, from := range inherited {
 		if err := w.restore(store, from); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range watches {
+		if err := w.continueBehindFilters(store, lasts); err != nil {
 			return nil, err
 		}
 	}
@@ -103,7 +109,6 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	w.resumed = w.state.Position != ""
 	lacks := w.state.Partial
 	var due PipelineSet
-	highest := versionNumber(w.state.Position)
 	whole := w.restoreSnapshots(from, own >= 0)
 	for _, l := range from {
 		err := store.Known(l.id, func(object delta.Known) {
@@ -129,15 +134,11 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 			lacks = lacks || needed && !object.Retained
 			v.due &^= whole // until they begin
 			due |= v.due
-			highest = max(highest, versionNumber(object.Version.ResourceVersion()))
 			w.state.known.restore(&object, v, changed)
 		})
 		if err != nil {
 			return err
 		}
-	}
-	if slices.ContainsFunc(from, w.filtersDiffer) {
-		w.state.Edited = max(w.state.Edited, highest) + 1
 	}
 	w.health.active(time.Time{}, w.state.Position, w.state.known.len())
 	w.fill = w.resumed && lacks
