@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -106,6 +107,18 @@ func (b *browser) see(selector string, parts ...string) {
 			if !strings.Contains(text, part) {
 				return fmt.Errorf("no %q in %q", part, text)
 			}
+		}
+		return nil
+	})
+}
+
+// seeCell waits until a person sees what matches in the row of a table that begins with a text.
+func (b *browser) seeCell(table, row, column, want string) {
+	b.tb.Helper()
+	cell := fmt.Sprintf(`[...document.querySelectorAll('#%s tbody tr')].find((r) => r.innerText.startsWith(%q))?.querySelector('[data-label=%q]')?.innerText ?? 'nothing'`, table, row, column)
+	eventually(b.tb, wide, fmt.Sprintf("%s of %s is %s", column, row, want), func() error {
+		if text := eval[string](b, cell); !regexp.MustCompile("^(?:" + want + ")$").MatchString(text) {
+			return fmt.Errorf("it is %q", text)
 		}
 		return nil
 	})
@@ -224,6 +237,25 @@ sinks:
 		b.see("#deadLetters", "2", "1.0 GiB")
 	}
 	faults()
+	const some, aWhile, none = `[1-9]\d*`, `\d+ (s|min)`, "–"
+	for _, cell := range [][4]string{
+		{"pipelines", "search", "Oldest waits", aWhile},
+		{"pipelines", "audit", "Oldest waits", none},
+		{"pipelines", "deletions", "Oldest waits", none},
+		{"pipelines", "search", "In memory", `[\d.]+ KiB`},
+		{"pipelines", "audit", "In memory", "0 B"},
+		{"watches", "v1/configmaps", "Gaps", some},
+		{"watches", "v1/events", "Gaps", "0"},
+		{"watches", "v1/configmaps", "State", "watching"},
+		{"watches", "v1/configmaps", "Position", some},
+		{"watches", "v1/configmaps", "Last heard", aWhile},
+		{"watches", "v1/events", "Last heard", aWhile},
+		{"gaps", "v1/configmaps", "Ago", aWhile},
+		{"gaps", "v1/configmaps", "From", some},
+		{"gaps", "v1/configmaps", "To", some},
+	} {
+		b.seeCell(cell[0], cell[1], cell[2], cell[3])
+	}
 	b.see("#pipelines .line small", "delivered/s")
 	for _, scheme := range []string{"light", "dark"} {
 		b.size(1400, 900, scheme)
