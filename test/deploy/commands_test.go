@@ -148,6 +148,7 @@ func TestCommands(t *testing.T) {
 			}
 		}
 	}
+	t.Run("walk", func(t *testing.T) { testWalk(t, plane) })
 	for line := range commands {
 		if !run[line] {
 			t.Errorf("the docs have no %q any more", line)

@@ -14,6 +14,14 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/alerts"
 )
 
+// dashboard is what of a dashboard of Grafana asks Prometheus.
+type dashboard struct {
+	Panels []struct {
+		Title   string
+		Targets []struct{ Expr, LegendFormat string }
+	}
+}
+
 // testMetrics: what the dashboard shows and the rules are made of is on a leader's /metrics, with the labels that they sum by.
 func testMetrics(t *testing.T, leader *exporter) {
 	t.Helper()
@@ -37,16 +45,11 @@ func testMetrics(t *testing.T, leader *exporter) {
 	for _, rule := range rules {
 		exprs = append(exprs, rule.Expr)
 	}
-	var dashboard struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr, LegendFormat string }
-		}
-	}
-	if err := json.Unmarshal([]byte(read(t, filepath.Join(files, "dashboard.json"))), &dashboard); err != nil {
+	var board dashboard
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(files, "dashboard.json"))), &board); err != nil {
 		t.Fatal(err)
 	}
-	for _, panel := range dashboard.Panels {
+	for _, panel := range board.Panels {
 		for _, target := range panel.Targets {
 			expr := strings.ReplaceAll(target.Expr, "$__rate_interval", "5m")
 			if exprs = append(exprs, expr); !strings.Contains(expr, `{job=~"$job"}`) {
@@ -82,6 +85,21 @@ func testMetrics(t *testing.T, leader *exporter) {
 // checkRules: the rules of a release are those of the file, about the job of its PodMonitor.
 func checkRules(t *testing.T, objects []*unstructured.Unstructured, job string) {
 	t.Helper()
+	rules := rulesOf(t, objects)
+	if len(rules) < 12 {
+		t.Fatalf("%d rules", len(rules))
+	}
+	for _, rule := range rules {
+		names, err := alerts.Metrics(rule.Expr)
+		if err != nil || strings.Count(rule.Expr, `job="`+job+`"`) != len(names) {
+			t.Errorf("%s: %v, or it is not about %s", rule.Expr, err, job)
+		}
+	}
+}
+
+// rulesOf returns the rules that a release installs.
+func rulesOf(t *testing.T, objects []*unstructured.Unstructured) (rules []alerts.Rule) {
+	t.Helper()
 	for _, object := range objects {
 		if object.GetKind() != "PrometheusRule" {
 			continue
@@ -92,15 +110,9 @@ func checkRules(t *testing.T, objects []*unstructured.Unstructured, job string) 
 		}
 		file := filepath.Join(t.TempDir(), "rules.yaml")
 		write(t, file, string(spec))
-		rules, err := alerts.Load(file)
-		if err != nil || len(rules) < 12 {
-			t.Fatalf("%d rules: %v", len(rules), err)
-		}
-		for _, rule := range rules {
-			names, err := alerts.Metrics(rule.Expr)
-			if err != nil || strings.Count(rule.Expr, `job="`+job+`"`) != len(names) {
-				t.Errorf("%s: %v, or it is not about %s", rule.Expr, err, job)
-			}
+		if rules, err = alerts.Load(file); err != nil {
+			t.Fatal(err)
 		}
 	}
+	return rules
 }

@@ -192,11 +192,15 @@ server: {listen: "127.0.0.1:0"}
 	if n := strings.Count(trusted, "-----BEGIN CERTIFICATE-----\n"); n < 100 {
 		t.Errorf("the image trusts %d authorities", n)
 	}
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secured.Server().Certificate().Raw})
-	write(t, filepath.Join(root, bundle), trusted+string(authority))
+	write(t, filepath.Join(root, bundle), trusted+authority(secured))
 	e = start()
 	awaitAll(t, accepted(secured), changes)
 	stop(e)
+}
+
+// authority is the certificate of the authority of a receiver with HTTPS.
+func authority(receiver *webhooktest.Receiver) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Server().Certificate().Raw}))
 }
 
 // imageFor returns the image for an architecture, with its configuration.

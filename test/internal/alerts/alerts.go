@@ -87,21 +87,24 @@ func (e *Evaluator) Scrape(ctx context.Context, at time.Time, samples map[string
 	return firing, nil
 }
 
-// evaluate returns the alerts of a rule whose expression holds.
-func (e *Evaluator) evaluate(ctx context.Context, rule Rule, at time.Time) (alerts []string, err error) {
-	query, err := e.engine.NewInstantQuery(ctx, e.stored, nil, rule.Expr, at)
+// Query returns what an expression is at the time of a scrape.
+func (e *Evaluator) Query(ctx context.Context, expr string, at time.Time) (promql.Vector, error) {
+	query, err := e.engine.NewInstantQuery(ctx, e.stored, nil, expr, at)
 	if err != nil {
 		return nil, err
 	}
 	defer query.Close()
 	vector, err := query.Exec(ctx).Vector()
-	if err != nil {
-		return nil, err
-	}
+	return slices.Clone(vector), err
+}
+
+// evaluate returns the alerts of a rule whose expression holds.
+func (e *Evaluator) evaluate(ctx context.Context, rule Rule, at time.Time) (alerts []string, err error) {
+	vector, err := e.Query(ctx, rule.Expr, at)
 	for _, sample := range vector {
 		alerts = append(alerts, rule.Alert+labels.NewBuilder(sample.Metric).Del(model.MetricNameLabel).Labels().String())
 	}
-	return alerts, nil
+	return alerts, err
 }
 
 // Series returns the names of the scraped series that a rule's expression selects.
