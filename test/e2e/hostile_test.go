@@ -89,8 +89,8 @@ func TestHostileObjects(t *testing.T) {
 }
 
 // TestHostileObjectsInTheLog has a tenant make objects that are megabytes of the same letter while the sink is away: they take next to
-// nothing on disk. When the sink is back, they are not all read at once: the exporter of deploy/base, with its state directory, stays
-// below its memory limit.
+// nothing on disk. The leader is killed. When the sink is back, the standby that leads now does not read all of them at once. Both
+// replicas of deploy/base stay below their memory limit.
 func TestHostileObjectsInTheLog(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
@@ -99,16 +99,23 @@ func TestHostileObjectsInTheLog(t *testing.T) {
 	hook := startTenantHook(t, "none")
 	hook.away(true)
 	base := baseConfig(t, "nats://none:4222")
-	base.content["stateDir"] = t.TempDir()
-	base.content["sources"] = []any{map[string]any{
-		"name": "s", "resources": []any{"v1/configmaps"}, "namespaces": map[string]any{"include": []any{bad, good}},
-	}}
 	pipeline := base.content["pipelines"].([]any)[0].(map[string]any)
 	pipeline["diff"], pipeline["sources"] = "jsonPatch", []any{"s"}
-	base.content["sinks"] = []any{map[string]any{"name": "bus", "webhook": map[string]any{"url": hook.server.URL}}}
-	base.content["cluster"] = clusterName
-	e := base.run(t)
-	e.WaitReady()
+	text, err := json.Marshal(base.content["pipelines"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReplicas(t, good, fmt.Sprintf(`
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s, %s]}}]
+pipelines: %s
+sinks: [{name: bus, webhook: {url: %q}}]
+`, bad, good, text, hook.server.URL))
+	grantWatchTo(t, config, bad, good, "exporter")()
+	r.adjust = append(r.adjust, plain(t), func(o *process.Options) { o.Env = base.env })
+	r.Start()
+	r.Leader()
+	r.Start()
+	leader, _ := r.WaitInSync()
 	const count = 120
 	client := protobufClient(t)
 	var writing sync.WaitGroup
@@ -127,20 +134,30 @@ func TestHostileObjectsInTheLog(t *testing.T) {
 	writing.Wait()
 	written := writeMany(t, objectsIn(t, config, configMaps, good), "good", 10, 0, data("taken"))
 	eventually(t, 2*wide, "they wait", func() error {
-		if p := e.Status().Pipelines[0]; p.Waiting < uint64(count+len(written)) || p.OnDisk == 0 {
+		if p := leader.Status().Pipelines[0]; p.Waiting < uint64(count+len(written)) || p.OnDisk == 0 {
 			return fmt.Errorf("%+v", p)
 		}
 		return nil
 	})
-	t.Logf("while the sink is away: %d MiB", peakMemory(t, e)>>20)
+	lasting(t, commitInterval)
+	r.WaitInSync()
+	below := func(what string, m *member) {
+		t.Helper()
+		peak := peakMemory(t, m.exporter)
+		t.Logf("%s: at most %d of %d MiB", what, peak>>20, base.limit>>20)
+		if peak >= base.limit {
+			t.Errorf("%s took %d MiB, its limit is %d MiB", what, peak>>20, base.limit>>20)
+		}
+	}
+	below("the leader while the sink is away", leader)
+	leader.Kill()
+	r.Remove(leader)
+	leader, _ = r.Leader()
+	below("the former standby", leader)
 	hook.away(false)
 	hook.expect(t, "what waited behind large objects", written)
-	e.WaitSettled(2 * wide)
-	peak := peakMemory(t, e)
-	t.Logf("at most %d of %d MiB", peak>>20, base.limit>>20)
-	if peak >= base.limit {
-		t.Errorf("the exporter took %d MiB, its limit is %d MiB", peak>>20, base.limit>>20)
-	}
+	leader.WaitSettled(2 * wide)
+	below("the former standby when all is delivered", leader)
 }
 
 // base is deploy/base, to be run on this machine.
