@@ -32,6 +32,15 @@ func testWalk(t *testing.T, plane *controlplane.ControlPlane) {
 	release("upgrade", "audit", chart, "--reuse-values", "--set", "podMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true")
 	m := readManifests(t, chart, []byte(release("get", "manifest", "audit")))
 	testPodSecurity(t, plane, m)
+	notes := regexp.MustCompile(`(deployment|service)/(\S+)`).FindAllStringSubmatch(release("get", "notes", "audit"), -1)
+	if len(notes) != 2 {
+		t.Errorf("the notes name %v", notes)
+	}
+	for _, named := range notes {
+		if !slices.Contains(names(m.objects), strings.ToUpper(named[1][:1])+named[1][1:]+" audit/"+named[2]) {
+			t.Errorf("the notes name %s, which is not in the release", named[0])
+		}
+	}
 
 	hook, secrets := webhooktest.StartTLS(t), t.TempDir()
 	write(t, filepath.Join(secrets, "token"), "secret")
