@@ -51,6 +51,14 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	start := func(m *manifests) *exporter { return m.start(t, plane, asProcess(t, m)) }
+	mounted := func() string {
+		t.Helper()
+		deployed, err := client.AppsV1().Deployments("audit").Get(t.Context(), "kubeferry", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return configOf(&deployed.Spec.Template.Spec)
+	}
 	configMaps, services := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	arrive := func(receiver *webhooktest.Receiver, resources ...schema.GroupVersionResource) {
 		t.Helper()
@@ -61,11 +69,7 @@ func TestRelease(t *testing.T) {
 
 	release(before, "install", "kubeferry", chart)
 	first := renderChart(t, "kubeferry", "audit", before)
-	deployed, err := client.AppsV1().Deployments("audit").Get(t.Context(), "kubeferry", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := configOf(&deployed.Spec.Template.Spec), configOf(&first.workload.Spec.Template.Spec); got != want {
+	if got, want := mounted(), configOf(&first.workload.Spec.Template.Spec); got != want {
 		t.Errorf("the Deployment mounts %s, want %s", got, want)
 	}
 	testPodSecurity(t, plane, first)
@@ -92,10 +96,7 @@ func TestRelease(t *testing.T) {
 	// A configuration that does not load.
 	broken := values("[v1/configmaps]", "nowhere", hook.URL())
 	release(broken, "upgrade", "kubeferry", chart)
-	if deployed, err = client.AppsV1().Deployments("audit").Get(t.Context(), "kubeferry", metav1.GetOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	bad, err := client.CoreV1().ConfigMaps("audit").Get(t.Context(), configOf(&deployed.Spec.Template.Spec), metav1.GetOptions{})
+	bad, err := client.CoreV1().ConfigMaps("audit").Get(t.Context(), mounted(), metav1.GetOptions{})
 	if err != nil || bad.Name == configOf(&first.workload.Spec.Template.Spec) {
 		t.Fatalf("%v: a changed configuration does not change the Pods", err)
 	}
@@ -135,10 +136,7 @@ func TestRelease(t *testing.T) {
 
 	// Back, and away: what the other release has stays.
 	release("", "rollback", "kubeferry", "1")
-	if deployed, err = client.AppsV1().Deployments("audit").Get(t.Context(), "kubeferry", metav1.GetOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := configOf(&deployed.Spec.Template.Spec), configOf(&first.workload.Spec.Template.Spec); got != want {
+	if got, want := mounted(), configOf(&first.workload.Spec.Template.Spec); got != want {
 		t.Errorf("after the rollback the Deployment mounts %s, want %s", got, want)
 	}
 	release("", "uninstall", "kubeferry")
