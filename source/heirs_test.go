@@ -400,6 +400,34 @@ func TestSequenceOfWhatPassesAgain(t *testing.T) {
 	}
 }
 
+// What a killed run took out in a gap comes back behind that, if the filters are edited before the gap is closed.
+func TestSequenceOfWhatPassesInTheSameGap(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	older := func(passes bool) func(*Options, *life) {
+		return func(o *Options, l *life) {
+			o.Filters, l.onLeave = []string{fmt.Sprint(passes)}, true
+			l.passes = func(_ string, object *delta.Object) bool { return passes || object.ResourceVersion() == "11" }
+		}
+	}
+	l := live(t, server, m, []string{"p"}, older(false))
+	l.watching(11)
+	l.snapshotsDone()
+	l.stop()
+	for range 3 {
+		server.Write("a", false) // 12 to 14
+	}
+	server.Compact() // 15
+	l = live(t, server, m, []string{"p"}, older(false))
+	l.expect("p", "gap 11-15", "u11/14/DELETED+i")
+	left := l.deltas["u11/14/DELETED+i"]
+	l.crash()
+	l = live(t, server, m, []string{"p"}, older(true))
+	l.expect("p", "gap 11-15", "u11/14/MODIFIED+i")
+	if back := l.deltas["u11/14/MODIFIED+i"]; !after(back, sequence(left)) {
+		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
+	}
+}
+
 // So does one for a pipeline that moves to a source whose watch of the namespace stays, and goes on with its own objects only.
 func TestSequenceOfWhatPassesInAnotherSource(t *testing.T) {
 	server, m := things(t, "red/a"), newMemory() // 11

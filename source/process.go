@@ -43,6 +43,9 @@ func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool)
 		w.reading, w.exact = true, exact
 		w.known().beginRound()
 		w.beginEdit(resourceVersion)
+		if w.state.Refused != "" && w.state.Uncertain != "" {
+			w.continueBehindLastRun(resourceVersion)
+		}
 		if w.state.Position == "" {
 			w.state.Begun, w.state.changed = true, true
 		}
@@ -147,12 +150,11 @@ func (w *watcher) gap(ctx context.Context, to, reason string) error {
 	return w.sendGap(ctx, to, reason, func() { w.state.Refused = reason })
 }
 
-// gapForUncertain sends the gap record that is due though history goes on. It closes none. What follows has a
-// sequence behind all that the last run can have sent: a filter may keep back now what it let pass then.
+// gapForUncertain sends the gap record that is due though history goes on. It closes none.
 func (w *watcher) gapForUncertain(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.unlock()
-	w.handler.Update(func() { w.state.Edited, w.state.changed = max(w.state.Edited, versionNumber(w.lastRun)), true })
+	w.handler.Update(func() { w.continueBehindLastRun("") })
 	if err := w.handler.Commit(ctx); err != nil {
 		return err
 	}
