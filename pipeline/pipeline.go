@@ -94,9 +94,10 @@ type Pipeline struct {
 	retries []*batch               // failed as a whole, in the order of their failure
 	refused map[delta.Ref]struct{} // objects refused for good since the last success
 	// failedCalls counts the calls that failed since the last success, and failedAlone holds the objects that failed alone.
-	failedCalls int
-	failedAlone map[delta.Ref]struct{}
-	lastSuccess time.Time
+	failedCalls   int
+	failedAlone   map[delta.Ref]struct{}
+	lastDelivered lastDelivered
+	lastSuccess   time.Time
 	// largest is the size of the largest record that was delivered.
 	largest int
 	// recordsBlamedAt is when an isolated object last failed while others got through, or the breaker was reset.
@@ -131,6 +132,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	}
 	p.beat = p.now()
 	p.lastSuccess = p.beat
+	p.lastDelivered = newLastDelivered()
 	p.refused, p.failedAlone = map[delta.Ref]struct{}{}, map[delta.Ref]struct{}{}
 	p.apart.names = map[string]*namespaceQueue{}
 	p.breaker = newBreaker(options.Retry)

@@ -273,7 +273,9 @@ func (p *Pipeline) countSettled(i *item, r result, err *sinks.Error) {
 	if r == dead {
 		reason = deadReason(err)
 	} else {
-		p.metrics.delivered(p.now().Sub(i.observed))
+		now := p.now()
+		p.metrics.delivered(now.Sub(i.observed))
+		p.lastDelivered.set(i.ref, now)
 	}
 	p.counts.settle(i, reason)
 }

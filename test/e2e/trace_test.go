@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubeferry/kubeferry/test/load"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
@@ -17,6 +18,7 @@ type traced struct {
 	Watches   []struct{ Known bool }
 	Pipelines []struct {
 		Pipeline, State, Why string
+		LastDelivered        time.Time
 		Filter               *struct {
 			Index     int
 			Condition string
@@ -68,6 +70,7 @@ sinks:
   - {name: hook, webhook: {url: %q}}
   - {name: away, webhook: {url: %q}}
 `, t.TempDir(), prefix, excluded, hook.URL(), away.URL())
+	began := time.Now()
 	file := writeConfig(t, t.TempDir(), text)
 	e := startExporter(t, plane(t).KubeconfigFile(), text)
 	e.leaves = true
@@ -102,7 +105,7 @@ sinks:
 		{"cm", in("stuck"), "waiting filtered filtered waiting", []string{"its own first record, which failed", "does not pass filters[1]", "filters[0]", "the sink"}},
 		{"configmap", in("dead"), "dead filtered filtered waiting", []string{"rejected", "filters[1]", "filters[0]", "the sink"}},
 		{"v1/configmaps", in("web-39"), "delivered delivered filtered waiting", []string{"nothing", "nothing", "filters[0]", "the sink"}},
-		{"configmaps", in("gone"), "unknown unknown unknown waiting", []string{"never existed, or its DELETED", "", "", "the sink"}},
+		{"configmaps", in("gone"), "delivered unknown delivered waiting", []string{"there is no such object any more", "never existed, or its DELETED", "any more", "the sink"}},
 		{"configmaps", in("never"), "unknown unknown unknown unknown", []string{"there is no such object"}},
 		{"configmaps", in("plain"), "not watched not watched not watched not watched", []string{"labelSelector app=web does not select it"}},
 		{"configmaps", excluded + "/web", "not watched not watched not watched not watched", []string{`the namespaces of source "shop" leave`}},
@@ -122,6 +125,11 @@ sinks:
 			}
 			return nil
 		})
+	}
+	for n, p := range trace("configmaps", in("web-ok")).Pipelines {
+		if told := n < 2; p.LastDelivered.IsZero() == told || told && (p.LastDelivered.Before(began) || p.LastDelivered.After(time.Now())) {
+			t.Errorf("web-ok: %s was last told at %v", p.Pipeline, p.LastDelivered)
+		}
 	}
 	answer := trace("configmaps", in("stuck"))
 	waiting := answer.Pipelines[0].Waiting

@@ -58,6 +58,8 @@ type PipelineTrace struct {
 	// Dead counts the object's dead letters in the state directory, and LastDead is the last of them.
 	Dead     int        `json:"dead,omitempty"`
 	LastDead *DeadTrace `json:"lastDead,omitempty"`
+	// LastDelivered is when a record of the object was last delivered, as far as the process remembers.
+	LastDelivered time.Time `json:"lastDelivered,omitzero"`
 }
 
 // FilterTrace is a filter that does not pass.
@@ -162,7 +164,7 @@ func (t *tracer) trace(ctx context.Context, ref delta.Ref) (*Trace, error) {
 	}
 	for n, p := range t.pipelines {
 		one := letters[p.Name()]
-		one.Pipeline, one.Sink = p.Name(), p.SinkName()
+		one.Pipeline, one.Sink, one.LastDelivered = p.Name(), p.SinkName(), p.LastDelivered(ref)
 		searching, cancel := context.WithTimeout(ctx, traceTime/time.Duration(len(t.pipelines)))
 		waiting, err := p.Waiting(searching, ref)
 		cancel()
@@ -208,6 +210,8 @@ func (t *tracer) conclude(ctx context.Context, one *PipelineTrace, trace *Trace,
 		set("not seen", "the watch is at %s, and has not come to it", watch.Watch.Position)
 	case !watch.Known && trace.NowError != "":
 		set("unknown", "the watch does not have it, and whether it exists cannot be read: %s", trace.NowError)
+	case !watch.Known && !one.LastDelivered.IsZero():
+		set("delivered", "there is no such object any more, and nothing of it waits")
 	case !watch.Known:
 		set("unknown", "there is no such object, and the watch knows none: it never existed, or its DELETED was handed on and settled, which is not kept")
 	case slices.Contains(watch.Due, one.Pipeline):
@@ -261,7 +265,10 @@ func (t *tracer) judge(ctx context.Context, one *PipelineTrace, watch *source.Wa
 		one.State, one.Why = "filtered", fmt.Sprintf("neither its creation nor a change of it passes filters[%d]", one.Filter.Index)
 	default:
 		one.State = "delivered"
-		one.Why = fmt.Sprintf("nothing of it waits: what passed the filters up to version %s is delivered; when, and which changes passed, is not kept", watch.ResourceVersion)
+		one.Why = fmt.Sprintf("nothing of it waits: what passed the filters up to version %s is delivered; which changes passed is not kept", watch.ResourceVersion)
+		if one.LastDelivered.IsZero() {
+			one.Why += "; when it was: before this process began to lead, or before those of too many others"
+		}
 		if one.Filter != nil {
 			one.Why += fmt.Sprintf("; of an ADDED and a MODIFIED of it, one does not pass filters[%d]", one.Filter.Index)
 		}

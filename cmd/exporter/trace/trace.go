@@ -103,6 +103,9 @@ func writeText(out io.Writer, t *app.Trace) error {
 				fmt.Fprintf(w, "\t\t  %s is %s\n", read.Place, cmp.Or(table.Line(string(read.Value)), "absent"))
 			}
 		}
+		if !p.LastDelivered.IsZero() {
+			fmt.Fprintf(w, "\t\tlast delivered %s\n", pipeline.Stamp(p.LastDelivered))
+		}
 		if p.Waiting == nil {
 			continue
 		}
