@@ -118,7 +118,7 @@ func clean(resource schema.GroupVersionResource, object *delta.Object, keepManag
 	if redactor == nil || !IsSecret(resource) {
 		return object, nil
 	}
-	return redactor.Secret(object)
+	return object.Redacted(redactor, redactor.Secret)
 }
 
 // markUnsendable makes a change one for the dead letter, of which no more than the object's identity may leave.

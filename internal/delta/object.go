@@ -25,6 +25,13 @@ type Object struct {
 	rewritten bool
 	// bare is the object without managedFields, once it was made.
 	bare atomic.Pointer[Object]
+	// redacted is what Redacted returned.
+	redacted atomic.Pointer[redacted]
+}
+
+type redacted struct {
+	object *Object
+	by     any
 }
 
 // NewObject reads an object's JSON, checking the syntax of all of it, and takes ownership of it. Bytes that are not
@@ -134,6 +141,19 @@ func (o *Object) WithoutManagedFields() *Object {
 	bare.fields.managed = span{}
 	o.bare.Store(bare)
 	return bare
+}
+
+// Redacted returns what redact makes of the object, once for all pipelines: by is who redacts. What others than the last asked for is
+// made again.
+func (o *Object) Redacted(by any, redact func(*Object) (*Object, error)) (*Object, error) {
+	if r := o.redacted.Load(); r != nil && r.by == by {
+		return r.object, nil
+	}
+	object, err := redact(o)
+	if err == nil {
+		o.redacted.Store(&redacted{object, by})
+	}
+	return object, err
 }
 
 // withoutManagedFields copies the JSON, but for the member.
