@@ -18,8 +18,8 @@ func newTrace() *cobra.Command {
 last version that it handed on, and for each pipeline whether the object is filtered, waits and behind what, died and why, or is
 delivered. It goes through the socket in stateDir, so it runs where the exporter does, with kubectl exec for example.
 
-The exporter keeps nothing for this: of what was delivered it is not known when, and of an object that is gone only what waits
-or died. Filters are evaluated on the object as it is now.
+Beside what waits or died, the exporter remembers only when a record of the object was last delivered: of up to 8,192 objects, since
+it leads. Filters are evaluated on the object as it is now.
 
 Resources have the names that kubectl takes. An object in no namespace is named NAME.`,
 		Example: `  exporter trace -c kubeferry.yaml deploy shop/web

@@ -32,7 +32,7 @@ const tracePath = "/trace"
 // traceTime bounds how long the API server is waited for, how long the dead letters are searched, and how long all logs are.
 const traceTime = 5 * time.Second
 
-// Trace is what the running exporter has of one object. The exporter keeps nothing for it: it has no record of objects that are delivered and deleted.
+// Trace is what the running exporter has of one object. Of objects that are delivered and deleted it has no record, but for LastDelivered.
 type Trace struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
