@@ -123,6 +123,7 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 		if d.Snapshot {
 			w.state.countSnapshot(passed)
 		}
+		w.leftUnclean(v.due & v.filtered &^ passed)
 		record(v.sent(to, passed))
 	})
 	if err == nil && !recipients.RecordOnly {

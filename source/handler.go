@@ -44,6 +44,8 @@ type Recipient interface {
 	// Died reports whether a record of a snapshot of a watch went to the dead letter since the last one started, or since the
 	// program did.
 	Died(watch string) bool
+	// AnnouncesLeaving reports whether the pipeline gets a DELETED of what its filters do not let pass any more.
+	AnnouncesLeaving() bool
 }
 
 // Recipients are the pipelines that a delta is for.

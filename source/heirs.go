@@ -85,6 +85,13 @@ func (l *lastWatch) heirsFor(pipeline string, kept map[string]Meta, continues bo
 	return append(heirs, others...)
 }
 
+// movedTo reports whether a pipeline that took the watch's namespaces from it takes them from w now.
+func (l *lastWatch) movedTo(w *watcher) bool {
+	return l.overlaps(w) && slices.ContainsFunc(l.Pipelines, func(pipeline string) bool {
+		return w.feeds(pipeline) && !slices.ContainsFunc(l.heirs, func(h *watcher) bool { return h.id == l.id && h.feeds(pipeline) })
+	})
+}
+
 // overlaps reports whether the namespaces of two watches have some in common.
 func (l *lastWatch) overlaps(w *watcher) bool {
 	return l.Namespace == w.state.Namespace || l.Namespace == "" || w.state.Namespace == ""

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -78,8 +79,8 @@ func (m *memory) run(t *testing.T, server *sourcetest.Server, during func(got fu
 	for _, l := range lives {
 		for _, w := range l.source.watches { // as the first commit of a run writes all that was inherited
 			w.state.changed = true
-			for key, object := range w.known().all {
-				w.known().change(key, changedObject{knownObject: object})
+			for key := range w.known().all {
+				w.known().change(key)
 			}
 		}
 		m.commit(l.source.Capture())
@@ -648,5 +649,146 @@ func TestSequencesOfWhatWasMadeAnewInAGap(t *testing.T) {
 				t.Errorf("the DELETED has the sequence %d, and the ADDED behind it %d", sequence(gone), sequence(anew))
 			}
 		})
+	}
+}
+
+// A pipeline moves to a source without its selectors, of which another watch is the heir: what left the selection (as a DELETED of the
+// server, for which a filter stands here) comes back in the same version.
+func TestSequenceOfWhatPassesInAnotherSelection(t *testing.T) {
+	server, m := things(t, "red/a"), newMemory() // 11
+	source := func(name, selection string, include ...string) func(*Options, *life) {
+		return func(o *Options, l *life) {
+			o.Name, o.Namespaces.Include, l.onLeave = name, include, true
+			for range l.names {
+				o.Filters = append(o.Filters, "same")
+			}
+			l.passes = func(_ string, object *delta.Object) bool {
+				return selection == "all" || object.ResourceVersion() == "11"
+			}
+		}
+	}
+	l := live(t, server, m, []string{"q"}, source("first", "older", "red"))
+	l.expect("q", "u11/11/ADDED+s")
+	l.watching(11)
+	l.snapshotsDone()
+	server.Write("red/a", false) // 12
+	l.expect("q", "u11/11/ADDED+s", "u11/12/DELETED")
+	left := l.deltas["u11/12/DELETED"]
+	l.stop()
+	l = live(t, server, m, []string{"p"}, source("second", "all", "blue", "red")) // of the same run
+	l.expect("p", "u11/12/ADDED+s")
+	l.snapshotsDone()
+	l.stop()
+	l = live(t, server, m, []string{"p", "q"}, source("second", "all", "blue", "red"))
+	eventually(t, func() string {
+		if got := l.sorted("q"); !slices.Contains(got, "u11/12/ADDED+s") {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	if back := l.deltas["u11/12/ADDED+s"]; !after(back, sequence(left)) {
+		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
+	}
+}
+
+// A run is killed behind its first state, before that is committed, and the filters are edited.
+func TestSequenceOfWhatPassesAfterAKillInTheFirstState(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	older := func(passes bool) func(*Options, *life) {
+		return func(o *Options, l *life) {
+			o.Filters, l.onLeave = []string{fmt.Sprint(passes)}, true
+			l.passes = func(_ string, object *delta.Object) bool { return passes || object.ResourceVersion() == "11" }
+		}
+	}
+	l := live(t, server, m, []string{"p"}, older(false))
+	l.watching(11)
+	server.Write("a", false) // 12
+	l.expect("p", "u11/11/ADDED+s", "u11/12/DELETED")
+	left := l.deltas["u11/12/DELETED"]
+	l.crash()
+	l = live(t, server, m, []string{"p"}, older(true))
+	l.expect("p", "gap -12", "u11/12/ADDED+s")
+	if back := l.deltas["u11/12/ADDED+s"]; !after(back, sequence(left)) {
+		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
+	}
+}
+
+// As TestSequenceOfWhatPassesInAnotherSource, but the run that sent the DELETED was killed before it committed that.
+func TestSequenceOfWhatPassesInAnotherSourceAfterAKill(t *testing.T) {
+	server, m := things(t, "red/a"), newMemory() // 11
+	source := func(name, filter string, include ...string) func(*Options, *life) {
+		return func(o *Options, l *life) {
+			o.Name, o.Namespaces.Include, l.onLeave = name, include, true
+			for range l.names {
+				o.Filters = append(o.Filters, filter)
+			}
+			l.passes = func(_ string, object *delta.Object) bool { return filter == "all" || object.ResourceVersion() == "11" }
+		}
+	}
+	l := live(t, server, m, []string{"q"}, source("first", "older", "red"))
+	l.expect("q", "u11/11/ADDED+s")
+	l.watching(11)
+	l.snapshotsDone()
+	l.capture()
+	server.Write("red/a", false) // 12
+	l.expect("q", "u11/11/ADDED+s", "u11/12/DELETED")
+	left := l.deltas["u11/12/DELETED"]
+	l.crash()
+	l = live(t, server, m, []string{"p"}, source("second", "all", "red")) // of the same run, and faster
+	l.expect("p", "u11/12/ADDED+s")
+	l.watching(12)
+	l.snapshotsDone()
+	l.capture()
+	l.crash()
+	l = live(t, server, m, []string{"p", "q"}, source("second", "all", "blue", "red"))
+	eventually(t, func() string {
+		if got := l.sorted("q"); !slices.Contains(got, "u11/12/ADDED+s") {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	if back := l.deltas["u11/12/ADDED+s"]; !after(back, sequence(left)) {
+		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
+	}
+}
+
+// A reading that an edit began is interrupted, and the resource is gone.
+func TestGoneWithinAnEdit(t *testing.T) {
+	server, m := things(t, "shop/a"), newMemory() // 11
+	including := func(include ...string) func(*Options, *life) {
+		return func(o *Options, l *life) { o.Namespaces.Include = include }
+	}
+	l := live(t, server, m, []string{"p"}, including("sho*"))
+	l.watching(11)
+	l.snapshotsDone()
+	server.Write("team/b", false) // 12
+	for n := range 3 {
+		server.Write(fmt.Sprint("zoo/c", n), false) // 13 to 15
+	}
+	l.watching(15)
+	l.stop()
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		// the second page of the state
+		if !isWatch(r) && r.URL.Query().Get("continue") != "" {
+			server.SetMissing(true)
+			w.WriteHeader(http.StatusInternalServerError)
+			return true
+		}
+		return false
+	})
+	server.PageSize = 3
+	l = live(t, front, m, []string{"p"}, including("sho*", "tea*"))
+	eventually(t, func() string {
+		if s := l.source.Status()[0]; s.State != StateMissing {
+			return fmt.Sprintf("got %+v %v", s, l.sorted("p"))
+		}
+		return ""
+	})
+	in, out := l.deltas["u12/12/ADDED+s"], l.deltas["u12/12/DELETED+i"]
+	if in == nil || out == nil {
+		t.Fatal("not sent")
+	}
+	if sequence(out) < sequence(in) {
+		t.Errorf("the ADDED has the sequence %d, and the DELETED behind it %d", sequence(in), sequence(out))
 	}
 }

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"maps"
 	"math/bits"
 	"strings"
 	"unique"
@@ -21,10 +22,10 @@ type knownSet struct {
 	// transient are the pipelines whose due objects are not committed: a snapshot on demand begins anew after a restart.
 	transient PipelineSet
 
-	// changed are the objects that differ from the last commit, as they are now; nil if nothing is committed.
-	changed map[objectKey]changedObject
+	// changed are the objects that differ from the last commit; nil if nothing is committed.
+	changed map[objectKey]struct{}
 	// captured are those that the commit in progress writes.
-	captured map[objectKey]changedObject
+	captured map[objectKey]struct{}
 
 	// previous has what is retained of the objects, and writing is what of it the commit in progress writes.
 	previous *PreviousVersions
@@ -47,16 +48,10 @@ type knownObject struct {
 	retained bool
 }
 
-// changedObject is an object that the next commit writes or removes.
-type changedObject struct {
-	knownObject
-	removed bool
-}
-
 func newKnownSet(record bool, previous *PreviousVersions) *knownSet {
 	k := &knownSet{objects: map[unique.Handle[string]]*knownTable{}, previous: previous, versions: map[objectKey]*retained{}}
 	if record {
-		k.changed = map[objectKey]changedObject{}
+		k.changed = map[objectKey]struct{}{}
 	}
 	return k
 }
@@ -124,7 +119,7 @@ func (k *knownSet) set(key objectKey, next knownObject, packed []byte) {
 	}
 	k.store(table, at, key.name, old.due, &next)
 	if !same || k.committedViews(old) != k.committedViews(next) || packed != nil {
-		k.change(key, changedObject{knownObject: next})
+		k.change(key)
 	}
 }
 
@@ -139,7 +134,7 @@ func (k *knownSet) remove(key objectKey) {
 			delete(k.objects, key.namespace)
 		}
 	}
-	k.change(key.own(), changedObject{removed: true})
+	k.change(key.own())
 }
 
 // committedViews are what commits write of an object's views.
@@ -172,9 +167,9 @@ func (k *knownSet) countDue(before, after PipelineSet) {
 }
 
 // change makes the next commit write an object. The set must own the key.
-func (k *knownSet) change(key objectKey, to changedObject) {
+func (k *knownSet) change(key objectKey) {
 	if k.changed != nil {
-		k.changed[key] = to
+		k.changed[key] = struct{}{}
 	}
 }
 
@@ -184,24 +179,24 @@ func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 	table := k.table(key.namespace)
 	at := table.locate(key.name)
 	old, _ := at.object()
-	next := knownObject{version: object.Version, views: v, retained: object.Retained}
-	k.store(table, at, key.name, old.due, &next)
+	k.store(table, at, key.name, old.due, &knownObject{version: object.Version, views: v, retained: object.Retained})
 	if changed {
-		k.change(key, changedObject{knownObject: next})
+		k.change(key)
 	}
 }
 
 // capture returns what changed since the last call. A call of committed or failed follows.
 func (k *knownSet) capture() (put, remove []delta.Known) {
 	put = make([]delta.Known, 0, len(k.changed))
-	for key, object := range k.changed {
-		if object.removed {
+	for key := range k.changed {
+		object, exists := k.find(key)
+		if !exists {
 			remove = append(remove, delta.Known{Namespace: key.namespace.Value(), Name: key.name})
 			continue
 		}
 		known := delta.Known{
 			Namespace: key.namespace.Value(), Name: key.name, Version: object.version,
-			Filtered: uint64(object.filtered), Due: uint64(k.committedViews(object.knownObject).due),
+			Filtered: uint64(object.filtered), Due: uint64(k.committedViews(object).due),
 		}
 		if object.retained {
 			version, packed, stored := k.previous.find(k, key)
@@ -213,7 +208,7 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 		}
 		put = append(put, known)
 	}
-	k.changed, k.captured = make(map[objectKey]changedObject, len(k.changed)), k.changed
+	k.changed, k.captured = make(map[objectKey]struct{}, len(k.changed)), k.changed
 	return put, remove
 }
 
@@ -225,11 +220,7 @@ func (k *knownSet) committed() {
 
 // failed makes what was captured last count as changed again: it may not be on disk.
 func (k *knownSet) failed() {
-	for key, object := range k.captured {
-		if _, since := k.changed[key]; !since {
-			k.changed[key] = object
-		}
-	}
+	maps.Copy(k.changed, k.captured)
 	k.captured, k.writing = nil, nil
 	k.previous.failed()
 }

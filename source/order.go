@@ -28,7 +28,7 @@ func (w *watcher) beginEdit(resourceVersion string) {
 // continueBehindLastRun makes what follows come behind all that a killed run can have sent up to a resource version: edited filters may
 // keep back now what they let pass then, or the reverse. It is called inside the handler's calls.
 func (w *watcher) continueBehindLastRun(resourceVersion string) {
-	w.state.Edited, w.state.changed = max(w.state.Edited, versionNumber(w.lastRun), versionNumber(resourceVersion)), true
+	w.state.Edited, w.state.changed = max(w.state.Edited, versionNumber(w.lastRun), versionNumber(resourceVersion))+1, true
 }
 
 // maxRaised is more changes than a run sends with raised sequences beyond its last commit, or beyond the copy of a replica that takes
@@ -43,21 +43,26 @@ func (m *Meta) raiseEdited() {
 	}
 }
 
-// continueBehindFilters makes the watch begin behind what those of the last run sent of its resource to its pipelines under other filters:
-// what left these may pass now in the same version.
+// continueBehindFilters makes the watch begin behind what those of the last run sent of its resource to its pipelines under other filters
+// or selections: what left these may pass now in the same version.
 func (w *watcher) continueBehindFilters(store Store, lasts []*lastWatch) error {
 	sent := uint64(0)
 	for _, last := range lasts {
-		if last.Resource != w.state.Resource || !w.filtersDiffer(last) {
+		inherited := slices.Contains(w.from, last.id)
+		if last.Resource != w.state.Resource || !w.filtersDiffer(last) && (inherited || !last.movedTo(w)) {
 			continue
 		}
-		sent = max(sent, last.Edited, versionNumber(last.Position))
+		highest := max(last.Edited, versionNumber(last.Position))
 		err := store.Known(last.id, func(object delta.Known) { // in the midst of a state, versions are beyond the position
-			sent = max(sent, versionNumber(object.Version.ResourceVersion()))
+			highest = max(highest, versionNumber(object.Version.ResourceVersion()))
 		})
 		if err != nil {
 			return err
 		}
+		if !store.Clean() && !inherited { // the killed run may have sent later versions
+			highest += maxRaised
+		}
+		sent = max(sent, highest)
 	}
 	if sent > 0 {
 		w.state.Edited = max(w.state.Edited, sent) + 1

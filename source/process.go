@@ -43,7 +43,7 @@ func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool)
 		w.reading, w.exact = true, exact
 		w.known().beginRound()
 		w.beginEdit(resourceVersion)
-		if w.state.Refused != "" && w.state.Uncertain != "" {
+		if w.state.Refused != "" && (w.state.Uncertain != "" || w.ambiguous) {
 			w.continueBehindLastRun(resourceVersion)
 		}
 		if w.state.Position == "" {
@@ -114,25 +114,31 @@ func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 		}
 	}
 	w.known().beginRound()
-	w.handler.Update(func() { w.state.Gone, w.state.changed = true, true })
+	w.reading, w.exact, w.edit = false, false, "" // what an edit was adding is deleted behind that
+	behind := max(w.state.Gone, versionNumber(w.state.Position)+1)
+	for _, object := range w.known().unseen {
+		behind = max(behind, versionNumber(object.version.ResourceVersion())+1)
+	}
+	w.handler.Update(func() {
+		if w.unclean() { // the killed run may have sent later versions than are known
+			w.state.Edited = max(w.state.Edited, behind) + maxRaised
+		}
+		w.state.Gone, w.state.changed = behind, true
+	})
 	if err := w.handler.Commit(ctx); err != nil { // else a run after a kill would find the objects as they are known, and send nothing
 		return err
-	}
-	var highest uint64
-	for _, object := range w.known().unseen {
-		highest = max(highest, versionNumber(object.version.ResourceVersion()))
 	}
 	if err := w.deleteUnseen(ctx, 0); err != nil {
 		return err
 	}
 	w.absent, w.resumed, w.fill = true, false, false
-	w.reading, w.exact, w.lastRun, w.lastGap, w.edit = false, false, "", nil, ""
+	w.lastRun, w.lastGap = "", nil
 	w.handler.Update(func() { // not before all are sent: else what is left would be forgotten
 		w.endSnapshots()
 		w.state.reset()
 		w.state.Complete = w.options.Snapshot == delta.SnapshotNever // what comes back is sent, also by the next run
-		if highest > 0 {                                             // it may come back in these versions, if no CRD defined it
-			w.state.Edited = max(w.state.Edited, highest) + 1
+		if behind > 1 {                                              // it may come back in these versions, if no CRD defined it
+			w.state.Edited = max(w.state.Edited+1, behind)
 		}
 	})
 	return nil

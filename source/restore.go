@@ -90,6 +90,9 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		last.merge(l.Meta)
 	}
 	w.state.Position, w.state.Complete, w.state.Refused = last.Position, last.Complete, last.Refused
+	if last.Position == "" && w.options.Snapshot != delta.SnapshotNever {
+		w.state.Complete = false // a source without snapshots has nothing to read at first
+	}
 	w.state.Edited, w.state.Gone = last.Edited, last.Gone
 	if last.Begun && last.Position == "" && !store.Clean() {
 		w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
@@ -101,7 +104,16 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	w.state.Unclean = last.Unclean || !store.Clean()
 	w.state.Uncertain, w.state.Repetition = last.Uncertain, last.Repetition
 	edited := func(l *lastWatch) bool { return !l.sameSelection(&w.state.Meta) || w.filtersDiffer(l) }
-	if w.state.Unclean && w.state.Position != "" && slices.ContainsFunc(from, edited) {
+	unclean := func(l *lastWatch) bool {
+		for _, snapshot := range l.Snapshots {
+			if snapshot.Unclean {
+				return true
+			}
+		}
+		return w.state.Unclean
+	}
+	w.ambiguous = slices.ContainsFunc(from, edited) && slices.ContainsFunc(from, unclean)
+	if w.ambiguous && w.state.Position != "" {
 		w.state.Uncertain, w.state.Repetition = killedAndEdited, newSnapshotID()
 	}
 	w.state.APIVersion, w.state.Kind = last.APIVersion, last.Kind
@@ -143,11 +155,9 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	w.health.active(time.Time{}, w.state.Position, w.state.known.len())
 	w.fill = w.resumed && lacks
 	w.restoreDue(due)
-	if w.state.Unclean {
-		for pipeline, snapshot := range w.state.Snapshots {
-			snapshot.Unclean = true
-			w.state.setSnapshot(pipeline, snapshot)
-		}
+	for pipeline, snapshot := range w.state.Snapshots {
+		snapshot.Unclean = w.state.Unclean || slices.ContainsFunc(from, func(l *lastWatch) bool { return l.Snapshots[pipeline].Unclean })
+		w.state.setSnapshot(pipeline, snapshot)
 	}
 	return nil
 }
@@ -180,8 +190,7 @@ func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineS
 			former = former || w.resumed
 		}
 		if begin.Has(n) {
-			snapshot := from[0].Snapshots[pipeline]
-			w.state.setSnapshot(pipeline, PendingSnapshot{Former: former, OnDemand: snapshot.OnDemand, Unclean: snapshot.Unclean})
+			w.state.setSnapshot(pipeline, PendingSnapshot{Former: former, OnDemand: from[0].Snapshots[pipeline].OnDemand})
 		}
 	}
 	return begin
@@ -220,7 +229,7 @@ const severalPositions = "the configuration was edited, and with it the watches 
 // merge adds what is kept of another watch.
 func (m *Meta) merge(other Meta) {
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
-	m.Edited, m.Gone = max(m.Edited, other.Edited), m.Gone || other.Gone
+	m.Edited, m.Gone = max(m.Edited, other.Edited), max(m.Gone, other.Gone)
 	m.Unclean, m.Refused, m.Uncertain = m.Unclean || other.Unclean, cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
 	m.Repetition = cmp.Or(m.Repetition, other.Repetition)
 	if m.Position != other.Position {

@@ -252,6 +252,18 @@ func (w *watcher) unclean() bool {
 	return w.state.Unclean || w.state.Uncertain != ""
 }
 
+// leftUnclean marks the snapshots of pipelines as incomplete that a killed run had begun, and may have sent the object of that does not pass
+// now, or is deleted: no DELETED follows, since most such objects never passed.
+func (w *watcher) leftUnclean(pipelines PipelineSet) {
+	for n, pipeline := range w.options.Pipelines {
+		snapshot := w.state.Snapshots[pipeline]
+		if pipelines.Has(n) && snapshot.Unclean && w.handler.Recipient(n).AnnouncesLeaving() {
+			snapshot.Incomplete = true
+			w.state.setSnapshot(pipeline, snapshot)
+		}
+	}
+}
+
 // incomplete returns the pipelines of whose snapshots a record went to the dead letter.
 func (w *watcher) incomplete() (died PipelineSet) {
 	for n, pipeline := range w.options.Pipelines {

@@ -531,3 +531,123 @@ func sequence(d *delta.Delta) uint64 {
 func after(d *delta.Delta, last uint64) bool {
 	return sequence(d) > last || sequence(d) == last && d.Type == delta.Deleted
 }
+
+// What a killed run sent of a snapshot and does not pass any more leaves the pipeline.
+func TestLeavesInASnapshotAfterAKill(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory() // 11, 12
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(12)
+	l.stop()
+	filter := func(_ *Options, l *life) {
+		l.onLeave = true
+		l.passes = func(pipeline string, o *delta.Object) bool {
+			return pipeline == "old" || slices.Contains([]string{"11", "12"}, o.ResourceVersion())
+		}
+	}
+	l = live(t, server, m, []string{"old", "new"}, func(o *Options, l *life) {
+		filter(o, l)
+		l.room = map[string]int{"new": 0}
+	})
+	eventually(t, func() string { return map[bool]string{true: "no mark"}[len(l.markTexts("new")) == 0] })
+	l.capture() // the mark and what is due
+	l.mu.Lock()
+	l.room["new"] = 1
+	l.mu.Unlock()
+	l.expect("new", "u11/11/ADDED+s")
+	l.crash()
+	server.Write("a", false) // 13 does not pass
+	l = live(t, server, m, []string{"old", "new"}, filter)
+	l.watching(13)
+	l.snapshotsDone()
+	l.expectMarks("new", "completed 0 at 1 count 1 incomplete")
+}
+
+// A watch goes on with two, of which the second had the snapshot that a killed run had begun.
+func TestUncleanSnapshotOfSeveralWatches(t *testing.T) {
+	for _, name := range []string{"s", "t", "u", "v", "w", "x"} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "team/b", "team/c"), newMemory() // 11, 12
+			including := func(include ...string) func(*Options, *life) {
+				return func(o *Options, l *life) {
+					o.Name, o.Namespaces.Include = name, include
+					l.room = map[string]int{"new": 0}
+				}
+			}
+			all := func(l *life, position int) {
+				t.Helper()
+				eventually(t, func() string {
+					for _, s := range l.source.Status() {
+						if s.State != StateWatching || s.Namespace == "team" && s.Position != fmt.Sprint(position) {
+							return fmt.Sprintf("%+v", s)
+						}
+					}
+					return ""
+				})
+			}
+			l := live(t, server, m, []string{"old"}, including("shop", "team"))
+			all(l, 12)
+			l.stop()
+			l = live(t, server, m, []string{"old", "new"}, including("shop", "team"))
+			eventually(t, func() string {
+				if got := l.markTexts("new"); len(got) != 3 { // of shop, two
+					return fmt.Sprint(got)
+				}
+				return ""
+			})
+			l.capture()
+			l.mu.Lock()
+			l.room["new"] = 1
+			l.mu.Unlock()
+			l.expect("new", "u11/11/ADDED+s")
+			l.crash()
+			server.Write("team/d", false) // 13
+			l = live(t, server, m, []string{"old", "new"}, including("shop", "team"))
+			all(l, 13)
+			server.Write("shop/z", false) // 14: this watch, too, is behind all that the killed run can have sent
+			eventually(t, func() string {
+				for _, s := range l.source.Status() {
+					if s.Namespace == "shop" && s.Position != "14" {
+						return fmt.Sprintf("%+v", s)
+					}
+				}
+				return ""
+			})
+			l.stop()
+			server.Write("team/b", true) // 15
+			server.Compact()             // 16
+			l = live(t, server, m, []string{"old", "new"}, including("*"))
+			eventually(t, func() string {
+				if len(l.gaps) == 0 {
+					return "no gap"
+				}
+				return ""
+			})
+			l.watching(16)
+			if !l.gaps[0].Unclean {
+				t.Error("the gap is not unclean")
+			}
+		})
+	}
+}
+
+// The resource is gone while a source without snapshots watches, and is back when it sends some.
+func TestMarksBehindASourceWithoutSnapshots(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever })
+	l.watching(11)
+	server.SetMissing(true)
+	eventually(t, func() string {
+		if s := l.source.Status()[0]; s.State != StateMissing {
+			return fmt.Sprintf("got %+v", s)
+		}
+		return ""
+	})
+	l.stop()
+	server.SetMissing(false)
+	server.Write("b", false)
+	server.Write("c", false)
+	l = live(t, server, m, []string{"p"}, nil)
+	l.snapshotsDone()
+	l.watching(server.Version())
+	l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2")
+}

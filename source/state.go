@@ -50,8 +50,8 @@ type Meta struct {
 	// Refused is why the server refused the position, from the gap until the state that closes it is complete. Meanwhile
 	// the known set is ahead of the position: no watch may resume from there.
 	Refused string `json:"refused,omitempty"`
-	// Gone is set while the deletions of a resource that is gone are being sent.
-	Gone bool `json:"gone,omitempty"`
+	// Gone is set while the deletions of a resource that is gone are being sent: one more than the highest version that was known.
+	Gone uint64 `json:"goneAt,omitempty"`
 	// Unclean is set if a run ended without a last commit, and not all of the history has been read that it may have
 	// sent beyond it.
 	Unclean bool `json:"unclean,omitempty"`
@@ -78,7 +78,7 @@ type Meta struct {
 
 // reset forgets everything but the known set.
 func (s *state) reset() {
-	s.Position, s.Complete, s.Gone = "", false, false
+	s.Position, s.Complete, s.Gone = "", false, 0
 	s.Begun, s.Partial, s.Refused, s.Unclean, s.Uncertain, s.Repetition = false, false, "", false, "", ""
 	s.Snapshots = nil
 	s.changed = true

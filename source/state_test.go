@@ -313,6 +313,8 @@ func (l lifeRecipient) Died(string) bool {
 	return l.died
 }
 
+func (l lifeRecipient) AnnouncesLeaving() bool { return l.onLeave }
+
 func (l lifeRecipient) Room(ctx context.Context) error {
 	for ctx.Err() == nil {
 		l.mu.Lock()
@@ -1176,4 +1178,68 @@ func TestHistoryLost(t *testing.T) {
 	server.Write("a", false) // 12
 	l = live(t, server, m, []string{"p"}, lost)
 	l.expect("p", "u11/12/MODIFIED")
+}
+
+// A run ends while the deletions of a resource that is gone are being sent: what comes back is behind those that were sent, too.
+func TestComesBackBehindDeletionsOfTwoRuns(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory() // 11, 12
+	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 3 })
+	l.watching(12)
+	server.Write("a", false) // 13
+	l.watching(13)
+	server.SwitchOff(true) // one DELETED is taken, the other blocks: after is 3 with the snapshot
+	l.mu.Lock()
+	l.after = 4
+	l.mu.Unlock()
+	eventually(t, func() string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.handed < 5 {
+			return fmt.Sprint("handed ", l.handed, l.got)
+		}
+		return ""
+	})
+	l.stop()
+	out := l.deltas["u11/13/DELETED+i"]
+	if out == nil { // the other one was first
+		out = l.deltas["u12/12/DELETED+i"]
+	}
+	l = live(t, server, m, []string{"p"}, nil)
+	eventually(t, func() string {
+		if s := l.source.Status()[0]; s.State != StateMissing {
+			return fmt.Sprintf("got %+v", s)
+		}
+		return ""
+	})
+	server.SwitchOff(false)
+	eventually(t, func() string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.deltas["u11/13/ADDED+s"] == nil {
+			return fmt.Sprint(l.got)
+		}
+		return ""
+	})
+	if in := l.deltas["u11/13/ADDED+s"]; !after(in, sequence(out)) {
+		t.Errorf("the DELETED has the sequence %d, and the ADDED behind it %d", sequence(out), sequence(in))
+	}
+}
+
+// A killed run sent a change that it did not commit, and the resource is gone at the next start: the DELETED is behind that.
+func TestGoneAfterAKill(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(11)
+	l.snapshotsDone()
+	l.capture()
+	server.Write("a", false) // 12
+	l.expect("p", "u11/11/ADDED+s", "u11/12/MODIFIED")
+	sent := l.deltas["u11/12/MODIFIED"]
+	l.crash()
+	server.SetMissing(true)
+	l = live(t, server, m, []string{"p"}, nil)
+	l.expect("p", "gap 11-", "u11/11/DELETED+i")
+	if out := l.deltas["u11/11/DELETED+i"]; !after(out, sequence(sent)) && sequence(out) != sequence(sent) {
+		t.Errorf("the MODIFIED had the sequence %d, and the DELETED behind it %d", sequence(sent), sequence(out))
+	}
 }

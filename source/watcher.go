@@ -52,11 +52,12 @@ type watcher struct {
 	absent bool
 
 	// What follows is the process function's, but for at, which snapshots set too.
-	at      time.Time  // when the event arrived that is being processed
-	reading bool       // between begin and end
-	exact   bool       // while the state at the position is read: it holds no changes, only what the known set lacks
-	lastRun string     // a resource version that the last run cannot have gone beyond
-	lastGap *delta.Gap // the last record of the gap that is open, of this run
+	at        time.Time  // when the event arrived that is being processed
+	reading   bool       // between begin and end
+	exact     bool       // while the state at the position is read: it holds no changes, only what the known set lacks
+	lastRun   string     // a resource version that the last run cannot have gone beyond
+	ambiguous bool       // the last run was killed, and this one may send other changes of the same versions: the configuration was edited
+	lastGap   *delta.Gap // the last record of the gap that is open, of this run
 }
 
 // watchBackoff grows to 8 s. client-go's grows to a minute, too long to wait once the API server is back.
@@ -75,7 +76,7 @@ func digest(options *Options, resource schema.GroupVersionResource, namespace st
 
 // run watches until ctx ends, waiting for the resource whenever it does not exist.
 func (w *watcher) run(ctx context.Context) {
-	if w.state.Gone { // the last run was killed meanwhile: the objects may be back
+	if w.state.Gone > 0 { // the last run was killed meanwhile: the objects may be back
 		_ = w.gone(ctx, false) // an error means that ctx has ended
 	}
 	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: resolveInterval, Jitter: 0.2}

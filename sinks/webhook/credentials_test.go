@@ -101,7 +101,7 @@ func TestSignatureKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := sign([][]byte{key}, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", &content{parts: [][]byte{[]byte(`{"test": 2432232314}`)}})
+	got := sign([][]byte{key}, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`))
 	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

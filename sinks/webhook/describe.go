@@ -28,7 +28,7 @@ func (c *Config) Describe(r *sinks.Record) sinks.Destination {
 		d.Err = err
 		return d
 	}
-	d.Body = s.content(records).bytes()
+	d.Body = s.content(records)
 	for name := range c.Headers {
 		header.Set(name, sinks.Undisclosed)
 	}

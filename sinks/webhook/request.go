@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -41,11 +40,10 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 	// The body of the response has a bound of its own, which ends the request and not the call.
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req, sent, err := s.request(own, records, creds)
+	req, err := s.request(own, records, creds)
 	if err != nil {
 		return true, err
 	}
-	defer sent.release()
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return false, s.noAnswer(ctx, err, creds)
@@ -54,29 +52,28 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 	return s.answer(resp, readBody(ctx, resp, cancel), records, creds)
 }
 
-// request makes the request for records, and returns what it carries, which the caller has to release.
-func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, *content, error) {
+// request makes the request for records, whose body is a copy: the transport may read it beyond the call.
+func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, error) {
 	header, err := s.header(records, creds)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	c := s.content(records)
+	content := s.content(records)
 	if len(creds.signing) > 0 {
-		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), c))
+		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), content))
 	}
 	if s.config.Compression == compressionGzip {
-		c = compress(c)
+		content = compress(content)
 	}
-	if c.size() >= expectSize {
+	if len(content) >= expectSize {
 		header.Set("Expect", "100-continue")
 	}
-	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), c.reader())
+	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), bytes.NewReader(content))
 	if err != nil {
-		return nil, nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
+		return nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
 	}
-	req.Header, req.ContentLength = header, int64(c.size())
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(c.reader()), nil } // for a connection that turns out to be closed
-	return req, c, nil
+	req.Header = header
+	return req, nil
 }
 
 // header returns the header for records, but for what depends on the body.
@@ -108,19 +105,21 @@ func (s *Sink) header(records []*sinks.Record, creds *secrets) (http.Header, err
 	return header, nil
 }
 
-// brackets are around the records of a JSON array, and between them.
-var brackets = []byte("[,]")
-
 // content returns what a request carries, before compression.
-func (s *Sink) content(records []*sinks.Record) *content {
+func (s *Sink) content(records []*sinks.Record) []byte {
 	if !s.array(records[0]) {
-		return &content{parts: [][]byte{records[0].Body}}
+		return bytes.Clone(records[0].Body)
 	}
-	parts := make([][]byte, 0, 2*len(records)+1)
+	size := 2
+	for _, r := range records {
+		size += len(r.Body) + 1
+	}
+	b := make([]byte, 0, size)
 	for i, r := range records {
-		parts = append(parts, brackets[min(i, 1):][:1], r.Body)
+		b = append(b, "[,"[min(i, 1)])
+		b = append(b, r.Body...)
 	}
-	return &content{parts: append(parts, brackets[2:])}
+	return append(b, ']')
 }
 
 // addHeaders sets what every request has.
@@ -150,21 +149,21 @@ func idOf(records []*sinks.Record) string {
 }
 
 // sign returns one signature per secret over id.timestamp.body.
-func sign(keys [][]byte, id, timestamp string, body *content) string {
+func sign(keys [][]byte, id, timestamp string, body []byte) string {
 	signatures := make([]string, len(keys))
 	for i, key := range keys {
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(id + "." + timestamp + "."))
-		_, _ = io.Copy(mac, body.reader())
+		mac.Write(body)
 		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	}
 	return strings.Join(signatures, " ")
 }
 
-func compress(c *content) *content {
+func compress(content []byte) []byte {
 	var buffer bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&buffer, gzip.BestSpeed) // fails for an unknown level only
-	_, _ = io.Copy(w, c.reader())                        // a Buffer takes everything
+	_, _ = w.Write(content)                              // a Buffer takes everything
 	_ = w.Close()
-	return &content{parts: [][]byte{buffer.Bytes()}}
+	return buffer.Bytes()
 }

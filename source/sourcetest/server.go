@@ -257,6 +257,16 @@ func (s *Server) SetMissing(missing bool) {
 	s.floor, s.states = s.version, s.version
 }
 
+// SwitchOff takes the resources away, or brings them back as they were: no CRD defines them.
+func (s *Server) SwitchOff(off bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missing = off
+	s.cuts++
+	s.cutLine = false
+	s.changed.Broadcast()
+}
+
 // RollBack goes back to an earlier version, as a restored backup does: what was written since never happened.
 func (s *Server) RollBack(version int) {
 	s.mu.Lock()

@@ -211,7 +211,7 @@ func (t *tracer) conclude(ctx context.Context, one *PipelineTrace, trace *Trace,
 	case !watch.Known && trace.NowError != "":
 		set("unknown", "the watch does not have it, and whether it exists cannot be read: %s", trace.NowError)
 	case !watch.Known && !one.LastDelivered.IsZero():
-		set("delivered", "there is no such object any more, and nothing of it waits")
+		set("delivered", "there is no such object any more, and nothing of it waits; which of its changes passed is not kept")
 	case !watch.Known:
 		set("unknown", "there is no such object, and the watch knows none: it never existed, or its DELETED was handed on and settled, which is not kept")
 	case slices.Contains(watch.Due, one.Pipeline):
