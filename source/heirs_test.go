@@ -756,7 +756,7 @@ func TestSequenceOfWhatPassesInAnotherSourceAfterAKill(t *testing.T) {
 func TestGoneWithinAnEdit(t *testing.T) {
 	server, m := things(t, "shop/a"), newMemory() // 11
 	including := func(include ...string) func(*Options, *life) {
-		return func(o *Options, l *life) { o.Namespaces.Include = include }
+		return func(o *Options, _ *life) { o.Namespaces.Include = include }
 	}
 	l := live(t, server, m, []string{"p"}, including("sho*"))
 	l.watching(11)
