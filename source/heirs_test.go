@@ -293,8 +293,8 @@ func TestKilledAndEdited(t *testing.T) {
 			server.Away(func() { server.Write("shop/a", false) }) // 15
 			l = live(t, server, m.clone(), []string{"p"}, including(tt.include))
 			l.expectSet("p", tt.want...)
-			if len(l.gaps) > 0 && (!l.gaps[0].Unclean || l.gaps[0].Reason != killedAndEdited) {
-				t.Errorf("got %+v", l.gaps[0])
+			if gaps := l.gapRecords(); len(gaps) > 0 && (!gaps[0].Unclean || gaps[0].Reason != killedAndEdited) {
+				t.Errorf("got %+v", gaps[0])
 			}
 			l.crash() // before its first commit
 			l = live(t, server, m, []string{"p"}, including(tt.include))
@@ -348,11 +348,11 @@ func TestKilledAndFiltersEdited(t *testing.T) {
 			for range 2 {                                   // the first is killed before its first commit
 				l = live(t, server, m.clone(), []string{"p"}, filtering(tt.filter))
 				l.expectSet("p", tt.want...)
-				if len(l.gaps) > 0 && (!l.gaps[0].Unclean || l.gaps[0].Reason != killedAndEdited) {
-					t.Errorf("got %+v", l.gaps[0])
+				if gaps := l.gapRecords(); len(gaps) > 0 && (!gaps[0].Unclean || gaps[0].Reason != killedAndEdited) {
+					t.Errorf("got %+v", gaps[0])
 				}
 				for _, d := range l.deltas {
-					if len(l.gaps) > 0 && (sequence(d) < 15 || d.SnapshotID == "") {
+					if gaps := l.gapRecords(); len(gaps) > 0 && (sequence(d) < 15 || d.SnapshotID == "") {
 						t.Errorf("%s comes with the sequence %d and the transport id %q, and the last run may have sent 15", shortID(d), sequence(d), d.SnapshotID)
 					}
 				}
@@ -374,7 +374,7 @@ func TestSequenceOfWhatPassesAgain(t *testing.T) {
 			server.Write("b", false) // 13
 			l = live(t, server, m, []string{"p"}, filtering("a"))
 			l.expect("p", "u12/13/DELETED")
-			left := l.deltas["u12/13/DELETED"]
+			left := l.delta("u12/13/DELETED")
 			l.stop()
 			if name != "on demand" {
 				l = live(t, server, m, []string{"other"}, nil)
@@ -389,12 +389,12 @@ func TestSequenceOfWhatPassesAgain(t *testing.T) {
 				}
 			}
 			l.expectSet("p", "u11/11/ADDED+s", "u12/13/ADDED+s")
-			if back := l.deltas["u12/13/ADDED+s"]; !after(back, sequence(left)) {
+			if back := l.delta("u12/13/ADDED+s"); !after(back, sequence(left)) {
 				t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
 			}
 			server.Write("b", false) // 14
 			l.expectSet("p", "u11/11/ADDED+s", "u12/13/ADDED+s", "u12/14/MODIFIED")
-			if next, back := l.deltas["u12/14/MODIFIED"], l.deltas["u12/13/ADDED+s"]; !after(next, sequence(back)) {
+			if next, back := l.delta("u12/14/MODIFIED"), l.delta("u12/13/ADDED+s"); !after(next, sequence(back)) {
 				t.Errorf("got the sequences %d and %d", sequence(back), sequence(next))
 			}
 		})
@@ -420,11 +420,11 @@ func TestSequenceOfWhatPassesInTheSameGap(t *testing.T) {
 	server.Compact() // 15
 	l = live(t, server, m, []string{"p"}, older(false))
 	l.expect("p", "gap 11-15", "u11/14/DELETED+i")
-	left := l.deltas["u11/14/DELETED+i"]
+	left := l.delta("u11/14/DELETED+i")
 	l.crash()
 	l = live(t, server, m, []string{"p"}, older(true))
 	l.expect("p", "gap 11-15", "u11/14/MODIFIED+i")
-	if back := l.deltas["u11/14/MODIFIED+i"]; !after(back, sequence(left)) {
+	if back := l.delta("u11/14/MODIFIED+i"); !after(back, sequence(left)) {
 		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
 	}
 }
@@ -445,14 +445,14 @@ func TestSequenceOfWhatPassesInAnotherSource(t *testing.T) {
 	l.expect("q", "u11/11/ADDED+s")
 	server.Write("red/a", false) // 12
 	l.expect("q", "u11/11/ADDED+s", "u11/12/DELETED")
-	left := l.deltas["u11/12/DELETED"]
+	left := l.delta("u11/12/DELETED")
 	l.stop()
 	l = live(t, server, m, []string{"p"}, source("second", "all", "red"))
 	l.expect("p", "u11/12/ADDED+s")
 	l.stop()
 	l = live(t, server, m, []string{"p", "q"}, source("second", "all", "blue", "red"))
 	l.expect("q", "u11/12/ADDED+s")
-	if back := l.deltas["u11/12/ADDED+s"]; !after(back, sequence(left)) {
+	if back := l.delta("u11/12/ADDED+s"); !after(back, sequence(left)) {
 		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
 	}
 }
@@ -486,14 +486,14 @@ func TestRaisedSequencesOfAKilledRun(t *testing.T) {
 	server.Write("shop/a", false) // 13
 	server.Write("shop/a", false) // 14
 	l.watching(14)
-	last := l.deltas["u11/14/MODIFIED"]
+	last := l.delta("u11/14/MODIFIED")
 	l.crash()
 	if sequence(last) <= 14 {
 		t.Fatalf("the sequence %d was not raised", sequence(last))
 	}
 	l = live(t, server, m, []string{"p"}, selecting("team*"))
 	l.expectSet("p", "gap 12-14", "u11/11/DELETED+i+left", "u12/12/ADDED+s")
-	if out := l.deltas["u11/11/DELETED+i+left"]; !after(out, sequence(last)) {
+	if out := l.delta("u11/11/DELETED+i+left"); !after(out, sequence(last)) {
 		t.Errorf("the DELETED has the sequence %d, and what the killed run sent %d", sequence(out), sequence(last))
 	}
 }
@@ -535,7 +535,7 @@ func TestSequencesOfAResourceThatComesBack(t *testing.T) {
 	server.Write("shop/a", false) // 13
 	l = live(t, server, m, []string{"p"}, selecting("shop*"))
 	l.expectSet("p", "u11/13/MODIFIED", "u12/12/DELETED+i+left")
-	out := l.deltas["u12/12/DELETED+i+left"]
+	out := l.delta("u12/12/DELETED+i+left")
 	l.stop()
 	for range 2 {
 		l = live(t, server, m, []string{"p"}, gadgets)
@@ -545,7 +545,7 @@ func TestSequencesOfAResourceThatComesBack(t *testing.T) {
 	}
 	l = live(t, server, m, []string{"p"}, selecting("*"))
 	l.expectSet("p", "u11/13/ADDED+s", "u12/12/ADDED+s")
-	if in := l.deltas["u12/12/ADDED+s"]; !after(in, sequence(out)) {
+	if in := l.delta("u12/12/ADDED+s"); !after(in, sequence(out)) {
 		t.Errorf("the DELETED has the sequence %d, and what comes back %d", sequence(out), sequence(in))
 	}
 	l.snapshotsDone()
@@ -584,11 +584,11 @@ func TestKilledBehindWhatAnEditLeftOut(t *testing.T) {
 				l.crash()
 				m.forget(l.source)
 			}
-			out := l.deltas["u12/12/DELETED+i+left"]
+			out := l.delta("u12/12/DELETED+i+left")
 			l = live(t, server, m, []string{"p"}, including(tt.after))
 			l.expectSet("p", tt.want...)
 			l.stop()
-			if in := l.deltas["u12/12/ADDED+s"]; in != nil && !after(in, sequence(out)) {
+			if in := l.delta("u12/12/ADDED+s"); in != nil && !after(in, sequence(out)) {
 				t.Errorf("got %v and then %v", out, in)
 			}
 		})
@@ -644,7 +644,7 @@ func TestSequencesOfWhatWasMadeAnewInAGap(t *testing.T) {
 			l = live(t, server, m, []string{"p"}, filtering(filter))
 			ofA := map[string]string{"b": "u11/16/DELETED+i", "ab": "u11/16/MODIFIED+i"}[filter]
 			l.expectSet("p", "gap 12-17", ofA, "u12/12/DELETED+i", "u15/15/ADDED+i")
-			gone, anew := l.deltas["u12/12/DELETED+i"], l.deltas["u15/15/ADDED+i"]
+			gone, anew := l.delta("u12/12/DELETED+i"), l.delta("u15/15/ADDED+i")
 			if !after(anew, sequence(gone)) {
 				t.Errorf("the DELETED has the sequence %d, and the ADDED behind it %d", sequence(gone), sequence(anew))
 			}
@@ -673,7 +673,7 @@ func TestSequenceOfWhatPassesInAnotherSelection(t *testing.T) {
 	l.snapshotsDone()
 	server.Write("red/a", false) // 12
 	l.expect("q", "u11/11/ADDED+s", "u11/12/DELETED")
-	left := l.deltas["u11/12/DELETED"]
+	left := l.delta("u11/12/DELETED")
 	l.stop()
 	l = live(t, server, m, []string{"p"}, source("second", "all", "blue", "red")) // of the same run
 	l.expect("p", "u11/12/ADDED+s")
@@ -686,7 +686,7 @@ func TestSequenceOfWhatPassesInAnotherSelection(t *testing.T) {
 		}
 		return ""
 	})
-	if back := l.deltas["u11/12/ADDED+s"]; !after(back, sequence(left)) {
+	if back := l.delta("u11/12/ADDED+s"); !after(back, sequence(left)) {
 		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
 	}
 }
@@ -704,11 +704,11 @@ func TestSequenceOfWhatPassesAfterAKillInTheFirstState(t *testing.T) {
 	l.watching(11)
 	server.Write("a", false) // 12
 	l.expect("p", "u11/11/ADDED+s", "u11/12/DELETED")
-	left := l.deltas["u11/12/DELETED"]
+	left := l.delta("u11/12/DELETED")
 	l.crash()
 	l = live(t, server, m, []string{"p"}, older(true))
 	l.expect("p", "gap -12", "u11/12/ADDED+s")
-	if back := l.deltas["u11/12/ADDED+s"]; !after(back, sequence(left)) {
+	if back := l.delta("u11/12/ADDED+s"); !after(back, sequence(left)) {
 		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
 	}
 }
@@ -732,7 +732,7 @@ func TestSequenceOfWhatPassesInAnotherSourceAfterAKill(t *testing.T) {
 	l.capture()
 	server.Write("red/a", false) // 12
 	l.expect("q", "u11/11/ADDED+s", "u11/12/DELETED")
-	left := l.deltas["u11/12/DELETED"]
+	left := l.delta("u11/12/DELETED")
 	l.crash()
 	l = live(t, server, m, []string{"p"}, source("second", "all", "red")) // of the same run, and faster
 	l.expect("p", "u11/12/ADDED+s")
@@ -747,7 +747,7 @@ func TestSequenceOfWhatPassesInAnotherSourceAfterAKill(t *testing.T) {
 		}
 		return ""
 	})
-	if back := l.deltas["u11/12/ADDED+s"]; !after(back, sequence(left)) {
+	if back := l.delta("u11/12/ADDED+s"); !after(back, sequence(left)) {
 		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
 	}
 }
@@ -784,7 +784,7 @@ func TestGoneWithinAnEdit(t *testing.T) {
 		}
 		return ""
 	})
-	in, out := l.deltas["u12/12/ADDED+s"], l.deltas["u12/12/DELETED+i"]
+	in, out := l.delta("u12/12/ADDED+s"), l.delta("u12/12/DELETED+i")
 	if in == nil || out == nil {
 		t.Fatal("not sent")
 	}

@@ -180,14 +180,14 @@ func TestGapInASnapshotAfterAKillIsUnclean(t *testing.T) {
 	letIn()
 	l.snapshotsDone()
 	l.stop()
-	if len(l.gaps) != 1 || !l.gaps[0].Unclean {
-		t.Errorf("got gaps %+v, want one that is unclean", l.gaps)
+	if gaps := l.gapRecords(); len(gaps) != 1 || !gaps[0].Unclean {
+		t.Errorf("got gaps %+v, want one that is unclean", gaps)
 	}
 	server.Compact() // 17
 	l = live(t, server, m, []string{"old", "new"}, nil)
 	l.watching(17)
-	if len(l.gaps) != 1 || l.gaps[0].Unclean {
-		t.Errorf("got gaps %+v, want one that is not unclean", l.gaps)
+	if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Unclean {
+		t.Errorf("got gaps %+v, want one that is not unclean", gaps)
 	}
 }
 
@@ -218,8 +218,8 @@ func TestSlowSnapshotStopsNoOther(t *testing.T) {
 	l.snapshotsDone()
 	l.expect("old", "u19/19/ADDED")
 	l.expect("quick", "u19/19/ADDED")
-	if len(l.gaps) > 0 {
-		t.Errorf("got gaps %+v", l.gaps)
+	if gaps := l.gapRecords(); len(gaps) > 0 {
+		t.Errorf("got gaps %+v", gaps)
 	}
 }
 
@@ -245,12 +245,12 @@ func TestSnapshotAfterAKillHasWhatThatRunSent(t *testing.T) {
 	server.SetSilent(false)
 	l.expectMarks("p", "started 0 at 0", "completed 0 at 3 count 2")
 	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED")
-	if repeated := l.deltas["u13/13/ADDED"]; repeated.SnapshotID == "" {
+	if repeated := l.delta("u13/13/ADDED"); repeated.SnapshotID == "" {
 		t.Error("a transport drops what it has seen before the first mark")
 	}
 	server.Write("new", false) // 14
 	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED", "u13/14/MODIFIED")
-	if next := l.deltas["u13/14/MODIFIED"]; next.SnapshotID != "" {
+	if next := l.delta("u13/14/MODIFIED"); next.SnapshotID != "" {
 		t.Errorf("got the id %s in a change that is no repetition", next.SnapshotID)
 	}
 }
@@ -401,7 +401,7 @@ func TestWhatEditsTakeAndAddAgain(t *testing.T) {
 		l.watching(12)
 		l.snapshotsDone()
 		l.stop()
-		d := l.deltas[[]string{"u12/12/ADDED+s", "u12/12/DELETED+i+left"}[n%2]]
+		d := l.delta([]string{"u12/12/ADDED+s", "u12/12/DELETED+i+left"}[n%2])
 		if d == nil || d.Type == delta.Added && d.SnapshotID == "" {
 			t.Fatalf("with %q: got %+v", globs, l.got["p"])
 		}
@@ -414,12 +414,12 @@ func TestWhatEditsTakeAndAddAgain(t *testing.T) {
 	l.watching(12)
 	got := []string{"u12/12/ADDED+s"}
 	l.expect("p", got...)
-	last = sequence(l.deltas[got[0]])
+	last = sequence(l.delta(got[0]))
 	l.request()
 	l.snapshotsDone()
 	got = append(got, "u11/11/ADDED+s", "u12/12/ADDED+s")
 	l.expect("p", got...)
-	if d := l.deltas[got[2]]; sequence(d) < last {
+	if d := l.delta(got[2]); sequence(d) < last {
 		t.Errorf("a snapshot has the sequence %d, and what was sent before it %d", sequence(d), last)
 	}
 	for _, change := range []struct {
@@ -454,10 +454,10 @@ func TestSequenceOfAnEditAfterAKill(t *testing.T) {
 	server.Write("shop/a", false)
 	l = live(t, server, m, []string{"p"}, selecting("shop*"))
 	l.expect("p", "gap 12-15", "u12/12/DELETED+i+left", "u11/14/MODIFIED", "u11/15/MODIFIED")
-	if d := l.deltas["u12/12/DELETED+i+left"]; sequence(d) < 14 {
+	if d := l.delta("u12/12/DELETED+i+left"); sequence(d) < 14 {
 		t.Errorf("the DELETED has the sequence %d, and what the killed run sent 13", sequence(d))
 	}
-	if one, next := l.deltas["u11/14/MODIFIED"], l.deltas["u11/15/MODIFIED"]; !after(next, sequence(one)) {
+	if one, next := l.delta("u11/14/MODIFIED"), l.delta("u11/15/MODIFIED"); !after(next, sequence(one)) {
 		t.Errorf("got the sequences %d and %d", sequence(one), sequence(next))
 	}
 }
@@ -475,7 +475,7 @@ func TestSequenceOfWhatWasRecreatedBeforeAnEdit(t *testing.T) {
 	server.Compact()              // 15
 	l = live(t, server, m, []string{"p"}, selecting("shop*", "team*", "other*"))
 	l.expect("p", "gap 12-15", "u12/12/DELETED+i", "u14/14/ADDED+i")
-	if deleted, added := l.deltas["u12/12/DELETED+i"], l.deltas["u14/14/ADDED+i"]; sequence(deleted) < 14 || !after(added, sequence(deleted)) {
+	if deleted, added := l.delta("u12/12/DELETED+i"), l.delta("u14/14/ADDED+i"); sequence(deleted) < 14 || !after(added, sequence(deleted)) {
 		t.Errorf("got the sequences %d and %d", sequence(deleted), sequence(added))
 	}
 }
@@ -514,11 +514,11 @@ func TestAddedByAnotherWatchBehindWhatIsTakenOut(t *testing.T) {
 	l.watching(14)
 	l.stop()
 	m.forget(l.source)
-	out := l.deltas["u12/12/DELETED+i+left"]
+	out := l.delta("u12/12/DELETED+i+left")
 	l = live(t, server, m, []string{"p"}, of("t", "shop team"))
 	l.expectSet("p", "u12/12/ADDED+s")
 	l.stop()
-	if in := l.deltas["u12/12/ADDED+s"]; out == nil || in == nil || !after(in, sequence(out)) {
+	if in := l.delta("u12/12/ADDED+s"); out == nil || in == nil || !after(in, sequence(out)) {
 		t.Errorf("got %v and then %v", out, in)
 	}
 }
@@ -617,13 +617,13 @@ func TestUncleanSnapshotOfSeveralWatches(t *testing.T) {
 			server.Compact()             // 16
 			l = live(t, server, m, []string{"old", "new"}, including("*"))
 			eventually(t, func() string {
-				if len(l.gaps) == 0 {
+				if gaps := l.gapRecords(); len(gaps) == 0 {
 					return "no gap"
 				}
 				return ""
 			})
 			l.watching(16)
-			if !l.gaps[0].Unclean {
+			if !l.gapRecords()[0].Unclean {
 				t.Error("the gap is not unclean")
 			}
 		})

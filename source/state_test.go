@@ -342,6 +342,20 @@ func (l *life) text(d *delta.Delta) string {
 	return shortID(d) + "<" + d.Old.ResourceVersion()
 }
 
+// gapRecords returns the gap records that were sent.
+func (l *life) gapRecords() []*delta.Gap {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.gaps)
+}
+
+// delta returns the one that was sent last with this text, nil if none was.
+func (l *life) delta(text string) *delta.Delta {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deltas[text]
+}
+
 func (l *life) Gap(_ context.Context, g *delta.Gap, record func()) error {
 	if l.onGap != nil {
 		l.onGap()
@@ -446,8 +460,8 @@ func TestResumesWhereTheLastCommitWas(t *testing.T) {
 	l = live(t, server, m, []string{"p"}, nil)
 	l.expect("p", "u11/13/MODIFIED", "u12/14/DELETED", "u15/15/ADDED")
 	l.stop()
-	if len(l.gaps) > 0 {
-		t.Errorf("got gaps %+v", l.gaps)
+	if gaps := l.gapRecords(); len(gaps) > 0 {
+		t.Errorf("got gaps %+v", gaps)
 	}
 	l = live(t, server, m, []string{"p"}, nil)
 	server.Write("a", true)
@@ -527,8 +541,8 @@ func TestSnapshotSlowerThanCompaction(t *testing.T) {
 		}
 		return ""
 	})
-	if len(l.gaps) > 0 {
-		t.Errorf("got gaps %+v", l.gaps)
+	if gaps := l.gapRecords(); len(gaps) > 0 {
+		t.Errorf("got gaps %+v", gaps)
 	}
 	for _, id := range l.sorted("old") {
 		if strings.HasSuffix(id, "+s") {
@@ -604,8 +618,8 @@ func TestNamespacesWidenedAndNarrowed(t *testing.T) {
 
 	l = live(t, server, m, []string{"p"}, selecting("shop*", "team-*")) // and new again
 	l.expect("p", "u11/15/ADDED+s")
-	if len(l.gaps) > 0 {
-		t.Errorf("got gaps %+v", l.gaps)
+	if gaps := l.gapRecords(); len(gaps) > 0 {
+		t.Errorf("got gaps %+v", gaps)
 	}
 }
 
@@ -638,8 +652,8 @@ func TestNamespacesFromNamesToGlobsAndBack(t *testing.T) {
 	})
 	l.stop()
 	m.forget(l.source)
-	if len(l.gaps) > 0 {
-		t.Errorf("got gaps %+v", l.gaps)
+	if gaps := l.gapRecords(); len(gaps) > 0 {
+		t.Errorf("got gaps %+v", gaps)
 	}
 	server.Write("shop/e", false) // 18
 	l = live(t, server, m, []string{"p"}, selecting("shop", "team-1"))
@@ -835,8 +849,8 @@ func TestPositionRefusedAfterRestart(t *testing.T) {
 			if !slices.Equal(got, []string{"gap 13-17", "u12/14/MODIFIED+i", "u13/13/DELETED+i", "u16/16/ADDED+i"}) {
 				t.Errorf("got %v", got)
 			}
-			if len(l.gaps) != 1 || l.gaps[0].Unclean == clean {
-				t.Errorf("got gaps %+v", l.gaps)
+			if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Unclean == clean {
+				t.Errorf("got gaps %+v", gaps)
 			}
 			server.Write("kept", false) // 18
 			l.watching(18)
@@ -845,8 +859,8 @@ func TestPositionRefusedAfterRestart(t *testing.T) {
 			server.Compact()
 			l = live(t, server, m, []string{"p"}, nil)
 			l.watching(20)
-			if len(l.gaps) != 1 || l.gaps[0].Unclean {
-				t.Errorf("after a clean end: got gaps %+v", l.gaps)
+			if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Unclean {
+				t.Errorf("after a clean end: got gaps %+v", gaps)
 			}
 		})
 	}
@@ -873,8 +887,8 @@ func TestUncleanLastsUntilTheHistoryIsSeen(t *testing.T) {
 	server.Compact() // 13
 	l = live(t, server, m, []string{"p", "new"}, nil)
 	l.watching(13)
-	if len(l.gaps) != 1 || !l.gaps[0].Unclean {
-		t.Errorf("got gaps %+v, want one that is unclean", l.gaps)
+	if gaps := l.gapRecords(); len(gaps) != 1 || !gaps[0].Unclean {
+		t.Errorf("got gaps %+v, want one that is unclean", gaps)
 	}
 }
 
@@ -896,8 +910,8 @@ func TestUncleanLastsUntilTheLastRunIsPassed(t *testing.T) {
 			server.Compact() // 14
 			l = live(t, server, m, []string{"p"}, nil)
 			l.watching(14)
-			if passed := after == 2; len(l.gaps) != 1 || l.gaps[0].Unclean == passed {
-				t.Errorf("got gaps %+v", l.gaps)
+			if gaps, passed := l.gapRecords(), after == 2; len(gaps) != 1 || gaps[0].Unclean == passed {
+				t.Errorf("got gaps %+v", gaps)
 			}
 		})
 	}
@@ -921,8 +935,8 @@ func TestInterruptedRelist(t *testing.T) {
 	server.Remember() // another server of the same cluster answers
 	l = live(t, server, m, []string{"p"}, nil)
 	l.expect("p", "gap 13-17", "u12/16/MODIFIED+i")
-	if !l.gaps[0].Unclean {
-		t.Errorf("got gap %+v, want it unclean", l.gaps[0])
+	if !l.gapRecords()[0].Unclean {
+		t.Errorf("got gap %+v, want it unclean", l.gapRecords()[0])
 	}
 	l.watching(17)
 	l.stop()
@@ -948,8 +962,8 @@ func TestStateRefusedButNotTheHistory(t *testing.T) {
 		}
 		return ""
 	})
-	if len(l.gaps) > 0 {
-		t.Errorf("got gaps %+v", l.gaps)
+	if gaps := l.gapRecords(); len(gaps) > 0 {
+		t.Errorf("got gaps %+v", gaps)
 	}
 }
 
@@ -1047,7 +1061,7 @@ func TestResourceGoneAtStart(t *testing.T) {
 	server.SetMissing(false)
 	server.Write("a", false)
 	eventually(t, func() string {
-		if got := l.sorted("p"); len(got) != 4 || len(l.gaps) != 1 {
+		if got := l.sorted("p"); len(got) != 4 || len(l.gapRecords()) != 1 {
 			return fmt.Sprintf("got %v", got)
 		}
 		return ""
@@ -1122,8 +1136,8 @@ func TestResourceSeenToGo(t *testing.T) {
 		return ""
 	})
 	l.stop()
-	if len(l.gaps) > 0 {
-		t.Errorf("got gaps %+v", l.gaps)
+	if gaps := l.gapRecords(); len(gaps) > 0 {
+		t.Errorf("got gaps %+v", gaps)
 	}
 }
 
@@ -1171,8 +1185,8 @@ func TestHistoryLost(t *testing.T) {
 	l := live(t, server, m, []string{"p"}, lost)
 	l.expect("p", "gap -11", "u11/11/ADDED+s")
 	l.watching(11)
-	if len(l.gaps) != 1 || l.gaps[0].Reason != "lost" {
-		t.Errorf("gaps %+v", l.gaps)
+	if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Reason != "lost" {
+		t.Errorf("gaps %+v", gaps)
 	}
 	l.stop()
 	server.Write("a", false) // 12
@@ -1200,9 +1214,9 @@ func TestComesBackBehindDeletionsOfTwoRuns(t *testing.T) {
 		return ""
 	})
 	l.stop()
-	out := l.deltas["u11/13/DELETED+i"]
+	out := l.delta("u11/13/DELETED+i")
 	if out == nil { // the other one was first
-		out = l.deltas["u12/12/DELETED+i"]
+		out = l.delta("u12/12/DELETED+i")
 	}
 	l = live(t, server, m, []string{"p"}, nil)
 	eventually(t, func() string {
@@ -1213,14 +1227,12 @@ func TestComesBackBehindDeletionsOfTwoRuns(t *testing.T) {
 	})
 	server.SwitchOff(false)
 	eventually(t, func() string {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.deltas["u11/13/ADDED+s"] == nil {
-			return fmt.Sprint(l.got)
+		if l.delta("u11/13/ADDED+s") == nil {
+			return fmt.Sprint(l.sorted("p"))
 		}
 		return ""
 	})
-	if in := l.deltas["u11/13/ADDED+s"]; !after(in, sequence(out)) {
+	if in := l.delta("u11/13/ADDED+s"); !after(in, sequence(out)) {
 		t.Errorf("the DELETED has the sequence %d, and the ADDED behind it %d", sequence(out), sequence(in))
 	}
 }
@@ -1234,12 +1246,12 @@ func TestGoneAfterAKill(t *testing.T) {
 	l.capture()
 	server.Write("a", false) // 12
 	l.expect("p", "u11/11/ADDED+s", "u11/12/MODIFIED")
-	sent := l.deltas["u11/12/MODIFIED"]
+	sent := l.delta("u11/12/MODIFIED")
 	l.crash()
 	server.SetMissing(true)
 	l = live(t, server, m, []string{"p"}, nil)
 	l.expect("p", "gap 11-", "u11/11/DELETED+i")
-	if out := l.deltas["u11/11/DELETED+i"]; !after(out, sequence(sent)) && sequence(out) != sequence(sent) {
+	if out := l.delta("u11/11/DELETED+i"); !after(out, sequence(sent)) && sequence(out) != sequence(sent) {
 		t.Errorf("the MODIFIED had the sequence %d, and the DELETED behind it %d", sequence(sent), sequence(out))
 	}
 }

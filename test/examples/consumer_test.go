@@ -48,7 +48,7 @@ func newConsumer(t *testing.T, language, program string, args ...string) *consum
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.options = process.Options{Path: command.Path, Args: command.Args, Dir: command.Dir, Log: filepath.Join(dir, "log")}
+	c.options = process.Options{Path: command.Path, Args: command.Args, Dir: command.Dir, Log: filepath.Join(dir, "log"), Env: javaOptions(dir)}
 	for i, arg := range append(args, "db", c.db) {
 		switch {
 		case i%2 == 1:
@@ -58,6 +58,11 @@ func newConsumer(t *testing.T, language, program string, args ...string) *consum
 		}
 	}
 	return c
+}
+
+// javaOptions has Java write nothing outside dir, where its libraries go: a killed process leaves them.
+func javaOptions(dir string) []string {
+	return []string{"JDK_JAVA_OPTIONS=-XX:-UsePerfData -Djava.io.tmpdir=" + dir}
 }
 
 // newShown prepares the example that examples/README.md shows for a language, by the command that is there: only broker, topic, group and
@@ -73,7 +78,7 @@ func newShown(t *testing.T, language, broker, topic string) *consumer {
 	command = strings.NewReplacer("localhost:9092", broker, "k8s table ", topic+" "+language+" ", "k8s", topic, "table.db", c.db).Replace(command)
 	c.options = process.Options{Path: "sh", Args: []string{"-c", "exec " + command}, Dir: root, Log: filepath.Join(dir, "log")}
 	if language == "go" {
-		c.options.Env = []string{"GOFLAGS=-trimpath -buildvcs=false", "CGO_ENABLED=0"} // what the other tests have built is used again
+		c.options.Env = []string{"GOFLAGS=-trimpath -buildvcs=false", "CGO_ENABLED=0", "GOTMPDIR=" + dir} // what the other tests have built is used again
 		return c
 	}
 	_, fetched, err := exampleprograms.Fetched(language)
@@ -83,7 +88,7 @@ func newShown(t *testing.T, language, broker, topic string) *consumer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.options.Dir = dir
+	c.options.Dir, c.options.Env = dir, javaOptions(dir)
 	for _, from := range []string{root, fetched} { // the programs, and what the first command of the README has fetched
 		files, err := os.ReadDir(from)
 		if err != nil {

@@ -149,7 +149,8 @@ func (n *javaNode) start(ctx context.Context) error {
 	p, err := process.Start(process.Options{
 		Path: n.java.path,
 		Args: []string{
-			"-Xms64m", "-Xmx" + heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+			"-Xms64m", "-Xmx" + heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+			"-Djava.io.tmpdir=" + n.dir, // a killed process leaves the libraries that it had unpacked
 			"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
 			"-cp", n.java.classpath, "kafka.Kafka", n.config(),
 		},
