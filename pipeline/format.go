@@ -108,11 +108,23 @@ func (e *encoder) record(i *item) sinks.Record {
 		fields.Type = string(i.delta.Type)
 	}
 	id := len(record.DedupID)
-	if i.delta != nil && i.delta.SnapshotID != "" {
-		record.DedupID += "/" + i.delta.SnapshotID
+	if i.delta != nil {
+		record.DedupID += again(i.delta)
 	}
 	record.ID = record.DedupID[len(e.pipeline)+1 : id] // one string for both
 	return record
+}
+
+// again returns what the transport id of a delta has beyond its id, where a transport may have seen the id for another one: an object
+// that is sent in a version that was sent before, or its deletion, as often as it leaves in the same version.
+func again(d *delta.Delta) string {
+	switch {
+	case d.SnapshotID != "":
+		return "/" + d.SnapshotID
+	case d.Type == delta.Deleted && d.Inferred && d.AsOf > 0:
+		return "/" + strconv.FormatUint(d.AsOf, 10)
+	}
+	return ""
 }
 
 // appendData writes the members of the data object.

@@ -14,6 +14,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeferry/kubeferry/test/natstest"
 	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
@@ -89,6 +90,39 @@ sinks: [{name: hook, webhook: {url: %[4]q}}, {name: leaving, webhook: {url: %[5]
 			e.WaitLogged(wide, "the configuration was edited", "deleted:")
 			e.Stop()
 		})
+	}
+}
+
+// TestLeavesTwice takes a namespace out of the file, puts it back, and takes it out again. The object in it is deleted and added in one
+// version, and a stream that deduplicates has each of these records.
+func TestLeavesTwice(t *testing.T) {
+	beside(t)
+	stays, leaves := newNamespace(t, "stays"), newNamespace(t, "leaves")
+	objectsIn(t, plane(t).Config(), schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, leaves).Create("web", nil)
+	bus, dir := natstest.Start(t, nil), t.TempDir()
+	bus.CreateStream(t.Context(), "K8S", "k8s.>")
+	both := stays + ", " + leaves
+	var want []string
+	for n, include := range []string{both, stays, both, stays} {
+		e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [{name: jetstream, sink: bus, onLeave: deleted, filters: [{expr: 'object.metadata.name == "web"'}]}]
+sinks: [{name: bus, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: K8S}}}]
+`, dir, include, bus.URL()))
+		e.WaitReady()
+		want = append(want, []string{"ADDED", "DELETED"}[n%2])
+		eventually(t, wide, "what the stream has", func() error {
+			var got []string
+			for _, r := range streamReader(t, bus, "K8S")() {
+				got = append(got, r.Type)
+			}
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("got %q, want %q", got, want)
+			}
+			return nil
+		})
+		e.Stop()
 	}
 }
 
