@@ -65,7 +65,7 @@ type Lease struct {
 	before  Claim // what the Lease said of the state when this process took it, or last tried to
 	behind  bool  // whether that was newer than this one's
 	renewed time.Time
-	// published is the claim that the last renewal wrote.
+	// published is the state that the last renewal named.
 	published Claim
 	endpoint  Endpoint
 	lost      error
@@ -229,7 +229,7 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 		l.before, l.behind = before.claim, claim.behind(before.claim) // now, since the answer may be lost
 	}
 	r := record{
-		cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: claim, term: term, endpoint: l.endpoint,
+		cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, term), term: term, endpoint: l.endpoint,
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -248,8 +248,18 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 		l.leading, l.term = true, term
 		l.changes++
 	}
-	l.seen, l.since, l.renewed, l.published = written, sent, sent, claim
+	l.seen, l.since, l.renewed, l.published = written, sent, sent, r.claim
 	return nil
+}
+
+// written is the state that a leader's Lease names; l.mu is held. A leader that took it behind a newer state, and has no commit of its
+// term yet, leaves that one there: if it ends before, nothing was delivered, and the next one must still wait for a newer copy, or send
+// gap records in the same epoch.
+func (l *Lease) written(claim Claim, term uint64) Claim {
+	if l.behind && claim.Term != term {
+		return l.before
+	}
+	return claim
 }
 
 // Release gives the Lease up. Nothing may be handed over any more, and the election must have ended.
@@ -257,15 +267,15 @@ func (l *Lease) Release(ctx context.Context) error {
 	for {
 		now := metav1.NewTime(l.options.Now())
 		released := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now} // as client-go writes it
+		claim := l.options.Claim()
 		l.mu.Lock()
 		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
-		r := record{cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, term: l.term, released: l.term}
+		r := record{cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, l.term), term: l.term, released: l.term}
 		l.renewed = time.Time{}
 		l.mu.Unlock()
 		if !leading || lease == nil || err != nil {
 			return err
 		}
-		r.claim = l.options.Claim()
 		lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&released)
 		r.write(lease)
 		_, err = l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})

@@ -3,6 +3,7 @@ package replication_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"sync"
@@ -199,6 +200,43 @@ func TestWhoMayLead(t *testing.T) {
 				t.Errorf("the former leader has not noticed: %+v", leader.Status())
 			}
 		})
+	}
+}
+
+// TestEndsBeforeItsFirstCommit has a replica that is behind the Lease take it in the end, renew it, and die or give it up before it has a
+// commit of its own. Nothing was delivered, so the next one finds what the last leader had.
+func TestEndsBeforeItsFirstCommit(t *testing.T) {
+	last := state("l", 3, 4, 100)
+	for name, claim := range map[string]replication.Claim{"empty": {}, "one commit behind": state("l", 3, 4, 99), "of an earlier epoch": state("l", 2, 4, 500)} {
+		for _, released := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, given up %v", name, released), func(t *testing.T) {
+				w := newWorld()
+				w.candidate("leader", last).taken(t)
+				first := w.candidate("first", claim)
+				want := first.taken(t)
+				if !first.try() {
+					t.Fatal("no renewal")
+				}
+				if released {
+					want -= duration
+					if err := first.Release(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				next := w.candidate("next", claim)
+				if got := next.taken(t); got != want {
+					t.Errorf("taken after %v, want %v", got, want)
+				}
+				if s := next.Status(); s.Before != last || !s.Behind {
+					t.Errorf("%+v, want %+v before, and that this one's is older", s, last)
+				}
+				next.claim = state("new", 3, next.Status().Term, 1)
+				next.try()
+				if after := w.candidate("after", next.claim); after.taken(t) != duration || after.Status().Before != next.claim {
+					t.Errorf("%+v, want %+v, which was committed", after.Status(), next.claim)
+				}
+			})
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ type process struct {
 //   - no two processes may deliver at the same time,
 //   - each leader begins at or before what was delivered, so that nothing is skipped,
 //   - a term has one leader,
+//   - each leader finds in the Lease what the last one named that had a commit, or has that: however many ended before they had one,
 //   - a replica that is older than the Lease takes it only when it was free for staleWait.
 //
 // A process tries for the Lease whenever the model lets it: that it is slow, frozen or cut off is that it does not.
@@ -34,7 +35,17 @@ func TestModel(t *testing.T) {
 		w := newWorld()
 		var processes []*process
 		made, delivered, changes := 0, 0, 0
+		text := func(c replication.Claim) string {
+			return fmt.Sprintf("%s %d %d/%d", c.Lineage, c.Epoch, c.Term, c.Commit)
+		}
+		named := text(replication.Claim{}) // by the last leader that had a commit, or that was not behind the one before
+		name := func(p *process, holder string) {
+			if l := w.lease; l != nil && *l.Spec.HolderIdentity == holder && (p.leading || !p.Status().Behind) {
+				named = l.Annotations["kubeferry.dev/lineage"] + " " + l.Annotations["kubeferry.dev/epoch"] + " " + l.Annotations["kubeferry.dev/commit"]
+			}
+		}
 		var backup *coordinationv1.Lease
+		namedThen := named
 		terms, renewed := map[uint64]string{}, w.now
 		start := func(claim replication.Claim, held int) *process {
 			made++
@@ -81,13 +92,28 @@ func TestModel(t *testing.T) {
 			if p.held > delivered {
 				t.Fatalf("%s begins at %d, and %d were delivered", p.name, p.held, delivered)
 			}
-			if p.claim.Lineage == "" {
-				p.claim = replication.Claim{Lineage: "l" + p.name}
+			if text(status.Before) != named && text(p.claim) != named {
+				t.Fatalf("%s finds %q in the Lease, and %q was named", p.name, text(status.Before), named)
+			}
+			if p.claim.Lineage == "" || p.claim.Epoch < status.Before.Epoch {
+				p.claim = replication.Claim{Lineage: "l" + p.name, Epoch: status.Before.Epoch}
 				p.held = 0 // a snapshot and, where there was a leader, gap records
 			}
 			p.leading, p.delivered = true, p.held
 			p.claim.Term, p.claim.Commit = status.Term, p.claim.Commit+1
 			p.try() // names the lineage
+		}
+		taken := func(t *rapid.T, p *process) {
+			if !rapid.Bool().Draw(t, "ends before its first commit") {
+				begin(t, p)
+				return
+			}
+			p.try()
+			name(p, p.name)
+			if rapid.Bool().Draw(t, "gives the Lease up") {
+				_ = p.Release(t.Context())
+			}
+			processes = append(remove(processes, p), start(p.claim, p.held))
 		}
 		try := func(t *rapid.T) {
 			p := pick(t)
@@ -96,7 +122,7 @@ func TestModel(t *testing.T) {
 			}
 			held := p.try()
 			if held && !p.leading {
-				begin(t, p)
+				taken(t, p)
 			}
 			if held {
 				renewed = w.now
@@ -123,8 +149,9 @@ func TestModel(t *testing.T) {
 				p := pick(t)
 				for range rapid.SampledFrom([]int{5, 11, 45, 320}).Draw(t, "seconds") {
 					if p.Status().Err == nil && !p.leading && p.try() {
-						begin(t, p)
+						taken(t, p)
 						renewed = w.now
+						return
 					}
 					w.now = w.now.Add(time.Second)
 				}
@@ -139,6 +166,10 @@ func TestModel(t *testing.T) {
 				p := leader(t)
 				p.held = p.delivered
 				p.claim.Commit++
+				if rapid.IntRange(0, 3).Draw(t, "history went back") == 0 {
+					p.claim.Epoch++
+					p.acked = replication.Claim{}
+				}
 			},
 			"a standby has the last commit": func(t *rapid.T) {
 				p, standby := leader(t), pick(t)
@@ -154,6 +185,7 @@ func TestModel(t *testing.T) {
 				p.claim.Commit++
 				p.acked = replication.Claim{}
 				_ = p.Release(t.Context()) // it ends even so
+				name(p, "")
 				processes = remove(processes, p)
 				processes = append(processes, start(p.claim, p.held))
 			},
@@ -167,11 +199,11 @@ func TestModel(t *testing.T) {
 			},
 			"the API server goes and comes": func(*rapid.T) { w.away = !w.away },
 			"the next answer is lost":       func(*rapid.T) { w.lostAnswer = true },
-			"the Lease is deleted":          func(*rapid.T) { w.lease = nil },
-			"etcd is backed up":             func(*rapid.T) { backup = w.lease },
+			"the Lease is deleted":          func(*rapid.T) { w.lease, named = nil, text(replication.Claim{}) },
+			"etcd is backed up":             func(*rapid.T) { backup, namedThen = w.lease, named },
 			"etcd is restored": func(*rapid.T) {
 				w.now = w.now.Add(time.Minute) // it takes longer than a Lease is valid
-				if w.lease = backup; w.lease != nil {
+				if w.lease, named = backup, namedThen; w.lease != nil {
 					w.edit(func(*coordinationv1.Lease) {})
 				}
 			},
@@ -185,6 +217,7 @@ func TestModel(t *testing.T) {
 			"": func(t *rapid.T) {
 				var may []string
 				for _, p := range processes {
+					name(p, p.name)
 					if p.Left() > 0 {
 						may = append(may, p.name)
 					}

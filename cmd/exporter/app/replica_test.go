@@ -1,8 +1,15 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
@@ -68,5 +75,102 @@ func TestClaim(t *testing.T) {
 	write(checkpoint.Stamp{Lineage: "other", Commit: 42}.Begin(7)) // as far as the former
 	if _, err := r.begin(open()); err == nil {
 		t.Error("it leads with another state than it has claimed")
+	}
+}
+
+// oneLease is an API server with one Lease, whose replicas come one after the other. test/e2e runs the real one; here the clock is ours.
+type oneLease struct{ lease *coordinationv1.Lease }
+
+func (l *oneLease) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
+	return l.lease.DeepCopy(), nil
+}
+
+func (l *oneLease) Create(ctx context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return l.Update(ctx, lease, metav1.UpdateOptions{})
+}
+
+func (l *oneLease) Update(_ context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	l.lease = lease.DeepCopy()
+	return lease, nil
+}
+
+// TestBegin has a replica take a Lease and begin, twice: the first one ends before its first commit.
+func TestBegin(t *testing.T) {
+	logger, ctx := slog.New(slog.DiscardHandler), context.Background()
+	for _, test := range []struct {
+		name      string
+		commit    uint64 // of the copy, of epoch 0 and term 7, whose last run ended well; 0: there is none
+		lease     string // the epoch in the Lease, and the commit; empty: it has no annotations
+		inEpoch   string
+		epoch     int
+		lost      bool // what was delivered
+		wantClean bool
+	}{
+		{name: "at the Lease", commit: 42, lease: "7/42", inEpoch: "0", wantClean: true},
+		{name: "behind it", commit: 42, lease: "7/43", inEpoch: "0"},
+		{name: "of an earlier epoch", commit: 42, lease: "7/41", inEpoch: "3", epoch: 3, lost: true},
+		{name: "empty", lease: "7/42", inEpoch: "3", epoch: 3, lost: true},
+		{name: "the very first", wantClean: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			report := func(message string, err error) { t.Log(message, err) }
+			now, holder, seconds := time.Unix(1e9, 0), "gone", int32(10)
+			client := &oneLease{&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}}
+			if test.lease != "" {
+				client.lease.Annotations = map[string]string{
+					"kubeferry.dev/lineage": "l", "kubeferry.dev/epoch": test.inEpoch, "kubeferry.dev/term": "7", "kubeferry.dev/commit": test.lease,
+				}
+			}
+			dir := t.TempDir()
+			if test.commit > 0 {
+				store, err := checkpoint.Open(dir, report)
+				if err != nil {
+					t.Fatal(err)
+				}
+				store.Lead(checkpoint.Stamp{Lineage: "l", Commit: test.commit - 2}.Begin(7), func(*checkpoint.Stamp, []checkpoint.Changes, error) {})
+				committer := checkpoint.NewCommitter(store, logger)
+				if err := errors.Join(committer.Begin(), committer.Finish(), store.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, life := range []string{"first", "second"} {
+				if test.commit == 0 {
+					dir = t.TempDir() // a Pod's emptyDir goes with it
+				}
+				copied, err := checkpoint.OpenReplica(dir, report)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := &replica{config: &config.Config{StateDir: dir}, copied: copied, logger: logger}
+				r.lease = replication.NewLease(replication.LeaseOptions{
+					Client: client, Identity: life, Duration: 10 * time.Second, StaleWait: 30 * time.Second, Claim: r.claim, Now: func() time.Time { return now },
+				})
+				for begun := now; !r.lease.Status().Leading; now = now.Add(4 * time.Second) {
+					if now.Sub(begun) > 10*time.Minute {
+						t.Fatalf("the Lease is not taken: %+v", r.lease.Status())
+					}
+					if _, _, err := r.lease.Get(ctx); err != nil {
+						t.Fatal(err)
+					}
+					_ = r.lease.Update(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: life, LeaseDurationSeconds: 10}) // until it may
+				}
+				if err := copied.Close(); err != nil {
+					t.Fatal(err)
+				}
+				store, err := checkpoint.Open(dir, report)
+				if err == nil {
+					store, err = r.begin(store)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, lost := store.Info().Epoch, r.historyLost != ""; got != test.epoch || lost != test.lost || store.Clean() != test.wantClean {
+					t.Errorf("the %s one: epoch %d, history lost %v, clean %v", life, got, lost, store.Clean())
+				}
+				if err := store.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 	}
 }
