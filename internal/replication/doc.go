@@ -12,8 +12,8 @@
 // A standby connects to the address in the Lease. It gets ranges of keys, each read in a short transaction, and between them the commits
 // meanwhile. Changes are puts and removes of keys: applied twice they are the same as once, and a range is never older than a commit
 // that was sent before it. So at the end the copy equals some commit, which the leader names; then it takes the place of the
-// former copy, and each commit is applied in one transaction and acknowledged. A connection that breaks means a new copy, in a
-// file of its own. A standby for which too much waits is dropped, and so are all when a commit of the leader fails.
+// former copy, and the commits that have arrived are applied in one transaction, and acknowledged. A connection that breaks means a
+// new copy, in a file of its own. A standby for which too much waits is dropped, and so are all when a commit of the leader fails.
 //
 // # Who may lead
 //

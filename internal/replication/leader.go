@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -230,7 +231,7 @@ type Standbys struct {
 	InSync    int
 	// Acked is the newest commit that one in sync has acknowledged.
 	Acked uint64
-	// Lag is how long ago the oldest commit was made that none in sync has acknowledged.
+	// Lag is how long ago the oldest commit was made that none in sync has acknowledged; with none in sync, none that is connected.
 	Lag time.Duration
 }
 
@@ -239,14 +240,19 @@ func (l *Leader) Standbys() Standbys {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, found := time.Now(), Standbys{Connected: len(l.standbys)}
+	var behind []time.Duration
 	for s := range l.standbys {
 		acked, lag, ok := s.inSync(now)
 		if !ok {
+			behind = append(behind, lag)
 			continue
 		}
 		if found.InSync++; found.InSync == 1 || acked > found.Acked {
 			found.Acked, found.Lag = acked, lag
 		}
+	}
+	if found.InSync == 0 && len(behind) > 0 {
+		found.Lag = slices.Min(behind)
 	}
 	return found
 }

@@ -1,8 +1,6 @@
 package replication
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,7 +13,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 )
 
-// applyBytes is how much a standby collects before it writes, while more arrives.
+// applyBytes is how much a standby reads ahead while it writes.
 const applyBytes = 4 << 20
 
 // maxPause is the longest pause between two attempts to copy the state.
@@ -44,7 +42,7 @@ type Standby struct {
 // StandbyStatus is how a standby is doing.
 type StandbyStatus struct {
 	Connected bool
-	// InSync is set while the copy is whole and the leader's connection is alive.
+	// InSync is set while the copy is whole and equalled the leader's state a moment ago: the leader counts no other.
 	InSync bool
 	// Current is when the copy was last known to equal the leader's state.
 	Current time.Time
@@ -61,7 +59,9 @@ func NewStandby(lease *Lease, election *Election, copied Copy, auth Authenticato
 func (s *Standby) Status() StandbyStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.status
+	status := s.status
+	status.InSync = status.InSync && time.Since(status.Current) < inSyncWithin
+	return status
 }
 
 func (s *Standby) update(change func(*StandbyStatus)) {
@@ -76,8 +76,10 @@ func (s *Standby) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if endpoint, ok := s.lease.Leader(); ok {
 			err := s.follow(ctx, endpoint)
-			wasInSync := s.Status().InSync
-			s.update(func(status *StandbyStatus) { status.Connected, status.InSync, status.Err = false, false, err })
+			var wasInSync bool
+			s.update(func(status *StandbyStatus) {
+				wasInSync, status.Connected, status.InSync, status.Err = status.InSync, false, false, err
+			})
 			if ctx.Err() != nil {
 				return
 			}
@@ -115,8 +117,14 @@ func (s *Standby) follow(ctx context.Context, leader Endpoint) error {
 	if err := s.copy.BeginCopy(); err != nil {
 		return err
 	}
-	err = s.receive(conn)
-	return cmp.Or(context.Cause(ctx), err)
+	arrived := newInbox()
+	var reading sync.WaitGroup
+	reading.Go(func() { arrived.fill(conn) })
+	err = s.receive(conn, arrived, leave)
+	leave(err)
+	arrived.close()
+	reading.Wait()
+	return context.Cause(ctx)
 }
 
 // leaveFormer ends the connection to a leader once the Lease names another: a leader that is cut off from the API server goes on
@@ -166,76 +174,64 @@ func (s *Standby) connect(ctx context.Context, leader Endpoint) (net.Conn, error
 	return nil, err
 }
 
-// receive applies what the leader sends.
-func (s *Standby) receive(conn net.Conn) error {
-	in := bufio.NewReaderSize(conn, 256<<10)
-	whole, dirty := false, 0
+// receive applies what the leader sends: all that has arrived at once, so that a disk on which each transaction takes long keeps up too.
+func (s *Standby) receive(conn net.Conn, arrived *inbox, leave context.CancelCauseFunc) error {
+	whole := false
 	var pending []checkpoint.Changes // of the commits that are complete, or of ranges
 	var parts []checkpoint.Changes   // of the commit that is not
 	var last uint64
+	var current time.Time
 	apply := func() error {
 		if len(pending) > 0 {
 			if err := s.copy.Apply(pending); err != nil {
 				return err
 			}
 		}
-		pending, dirty = pending[:0], 0
+		pending = nil
 		if !whole {
 			return nil
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails with the connection
-		return writeFrame(conn, frameAck, progress(last, time.Now()))
+		if err := writeFrame(conn, frameAck, progress(last, time.Now())); err != nil {
+			leave(err) // what has arrived is applied all the same
+		}
+		s.update(func(status *StandbyStatus) { status.InSync, status.Current = true, current })
+		return nil
 	}
 	for {
-		if err := conn.SetReadDeadline(time.Now().Add(silence)); err != nil {
-			return err
-		}
-		kind, content, err := readFrame(in, maxFrame)
+		frames, err := arrived.take()
 		if err != nil {
 			return err
 		}
-		var at time.Time
-		if kind == frameCommit || kind == frameWhole || kind == frameAlive {
-			if last, at, err = readProgress(content); err != nil {
-				return err
+		for _, f := range frames {
+			switch f.kind {
+			case frameRange, frameChange:
+				if parts = append(parts, f.content); !whole {
+					pending, parts = append(pending, parts...), nil
+				}
+			case frameCommit:
+				pending, parts = append(pending, parts...), nil
+				last, current = f.commit, f.current
+			case frameAlive:
+				last, current = f.commit, f.current
+			case frameWhole:
+				if whole {
+					return errFrame
+				}
+				if err := apply(); err != nil {
+					return err
+				}
+				if err := s.copy.EndCopy(); err != nil {
+					return err
+				}
+				whole, last, current = true, f.commit, f.current
+				s.logger.Info("the copy of the leader's state is whole", "commit", last)
+			default:
+				return fmt.Errorf("%w: type %q", errFrame, f.kind)
 			}
-		}
-		switch kind {
-		case frameRange, frameChange:
-			if parts, dirty = append(parts, content), dirty+len(content); !whole {
-				pending, parts = append(pending, parts...), parts[:0]
-			}
-		case frameCommit:
-			pending, parts = append(pending, parts...), nil
-		case frameWhole:
-			if whole {
-				return errFrame
-			}
-			if err := apply(); err != nil {
-				return err
-			}
-			if err := s.copy.EndCopy(); err != nil {
-				return err
-			}
-			whole = true
-			s.logger.Info("the copy of the leader's state is whole", "commit", last)
-		case frameAlive:
-		default:
-			return fmt.Errorf("%w: type %q", errFrame, kind)
-		}
-		complete := whole && kind != frameChange
-		// What has arrived already is written in one go.
-		if dirty < applyBytes && (in.Buffered() > 0 || !complete) {
-			continue
-		}
-		if whole && !complete {
-			continue // half a commit
 		}
 		if err := apply(); err != nil {
 			return err
-		}
-		if whole {
-			s.update(func(status *StandbyStatus) { status.InSync, status.Current = true, at })
 		}
 	}
 }

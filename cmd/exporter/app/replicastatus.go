@@ -174,7 +174,7 @@ func registerReplica(registry prometheus.Registerer, h *health) {
 	})
 	gauge("standbys_in_sync", "Standbys that have the leader's state but for the last moments; 0 at a standby.",
 		func(r *replica) float64 { return float64(r.status().StandbysInSync) })
-	gauge("replication_lag_seconds", "At the leader, the age of the oldest commit that no standby in sync has acknowledged; at a standby, how long ago its copy equalled the leader's state.",
+	gauge("replication_lag_seconds", "At the leader, the age of the oldest commit that no standby in sync has acknowledged, or that no standby has while none is; at a standby, how long ago its copy equalled the leader's state.",
 		func(r *replica) float64 { return r.lag().Seconds() })
 	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "kubeferry_leader_transitions_total", Help: "Changes of the leader that this replica has seen.",
