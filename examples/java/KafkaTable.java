@@ -23,7 +23,7 @@ public class KafkaTable {
           sequence TEXT, deleted INTEGER, object TEXT, stream INTEGER, position INTEGER,
           PRIMARY KEY (cluster, subject));
         CREATE TABLE IF NOT EXISTS log (
-          n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, cluster TEXT, subject TEXT, sequence TEXT, type TEXT, data TEXT);
+          n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, cluster TEXT, subject TEXT, sequence TEXT, type TEXT, data TEXT, UNIQUE (id, sequence));
         CREATE TABLE IF NOT EXISTS snapshots (
           stream INTEGER, cluster TEXT, resource TEXT, namespace TEXT, name TEXT, position INTEGER, done INTEGER,
           PRIMARY KEY (stream, cluster, resource, namespace));
@@ -47,18 +47,19 @@ public class KafkaTable {
           OR excluded.sequence = objects.sequence AND excluded.deleted > objects.deleted""";
     // The object exists nevertheless, which counts between the marks of a snapshot.
     static final String SEEN = "UPDATE objects SET stream = :stream, position = :position WHERE cluster = :cluster AND subject = :subject";
-    // Before UPSERT: what was worked out from a list, or is of a snapshot, is no change where the state is known.
+    // Before UPSERT: what is inferred or of a snapshot is no change if the state is known, and one under a known id if the state is back.
     static final String LOG = """
         INSERT OR IGNORE INTO log (id, cluster, subject, sequence, type, data)
-        SELECT :id, :cluster, :subject, :sequence, :type, :object
-        WHERE NOT :derived OR NOT EXISTS (SELECT 1 FROM objects WHERE cluster = :cluster AND subject = :subject AND (
-          deleted = :deleted AND (deleted OR uid = :uid AND version = :version)
-          OR sequence > :sequence OR sequence = :sequence AND deleted > :deleted AND sequence <> ''))""";
+        SELECT :id, :cluster, :subject, :sequence, :type, :object WHERE coalesce((SELECT CASE
+          WHEN deleted = :deleted AND (deleted OR uid = :uid AND version = :version)
+            OR sequence > :sequence OR sequence = :sequence AND deleted > :deleted AND sequence <> '' THEN 0
+          WHEN uid = :uid AND (:deleted OR version = :version) THEN 1 END
+          FROM objects WHERE :derived AND cluster = :cluster AND subject = :subject), NOT EXISTS (SELECT 1 FROM log WHERE id = :id))""";
     // Changes no row for a mark that is repeated, perhaps behind a later snapshot.
     static final String ONCE = "INSERT OR IGNORE INTO marks VALUES (:stream, :id)";
     static final String BEGIN = "INSERT OR REPLACE INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)";
-    static final String END = """
-        UPDATE snapshots SET done = 1 WHERE stream = :stream AND cluster = :cluster AND resource = :resource AND namespace = :namespace AND name = :snapshot""";
+    static final String END =
+        "UPDATE snapshots SET done = 1 WHERE (stream, cluster, resource, namespace, name) = (:stream, :cluster, :resource, :namespace, :snapshot)";
     // Removes what a complete snapshot has not shown.
     static final String SWEEP = """
         DELETE FROM objects WHERE stream = :stream AND cluster = :cluster AND resource = :resource

@@ -55,6 +55,12 @@ func arrivals(cluster string, random *rand.Rand) (all []arrival) {
 		}
 		all = append(all, a)
 	}
+	for range 20 { // under its id once more
+		if a := all[random.IntN(len(all))]; a.subject != "" {
+			a.sequence, a.derived = a.sequence+random.IntN(12), random.IntN(2) == 0
+			all = append(all, a)
+		}
+	}
 	return all
 }
 
@@ -77,9 +83,12 @@ func reference(all []arrival) (table, log []string) {
 		switch key := a.cluster + a.subject; {
 		case a.subject != "":
 			r, known := rows[key]
-			same := a.deleted() == r.latest.deleted() && (a.deleted() || a.uid == r.latest.uid && a.version == r.latest.version)
-			if !logged[a.id()] && !(a.derived && known && (same || r.latest.after(&a))) {
-				logged[a.id()] = true
+			state := a.uid == r.latest.uid && a.version == r.latest.version
+			same := a.deleted() == r.latest.deleted() && (a.deleted() || state)
+			back := a.derived && known && a.deleted() != r.latest.deleted() && (state || a.deleted() && a.uid == r.latest.uid)
+			once := fmt.Sprint(a.id(), a.sequence)
+			if (!logged[a.id()] || back && !logged[once]) && !(a.derived && known && (same || r.latest.after(&a))) {
+				logged[a.id()], logged[once] = true, true
 				log = append(log, fmt.Sprintln(a.cluster, a.subject, a.id()))
 			}
 			if r.seen = a; !known || a.after(&r.latest) {

@@ -89,22 +89,30 @@ func history() []string {
 		marked(3, "a", "completed"),
 		changed(4, "ADDED", "deleted", 2, 2, ""),
 		changed(5, "DELETED", "deleted", 12, 12, ""),
+		changed(6, "ADDED", "deleted", 2, 17, snapshot), // what was sent comes again, after an edit of selectors and a kill
+		changed(6, "DELETED", "deleted", 12, 18, ""),
 		changed(6, "DELETED", "deleted", 2, 20, inferred), // the same deletion, after a kill and a gap
 		changed(7, "ADDED", "edited", 3, 3, ""),
 		changed(8, "MODIFIED", "edited", 5, 5, ""),
+		changed(8, "ADDED", "edited", 3, 28, snapshot),
+		changed(8, "MODIFIED", "edited", 5, 29, ""),
 		changed(9, "ADDED", "edited", 5, 30, snapshot), // the state that is known, after an edit of filters
 		event(11, "c/1/x/1/LATER", "x", 0, `"type":"LATER","namespace":["n"]`),
 		`{"what":"is no record"}`,
 		strings.Replace(changed(11, "ADDED", "hostile", 33, 33, ""), `"object":{}`, `"object":`+hostile, 1),
 		changed(11, "MODIFIED", "edited", 31, 31, inferred),
 		changed(12, "ADDED", "again", 40, 40, ""),
-		changed(13, "DELETED", "again", 40, 41, inferred),
-		changed(14, "ADDED", "again", 42, 42, snapshot),
+		changed(13, "DELETED", "again", 40, 41, inferred), // its API is switched off, on, off and on
+		changed(14, "ADDED", "again", 40, 42, snapshot),
+		changed(14, "ADDED", "again", 40, 40, ""), // which comes once more
+		changed(14, "DELETED", "again", 40, 43, inferred),
+		changed(14, "DELETED", "again", 40, 43, inferred), // and so does this
+		changed(14, "ADDED", "again", 42, 44, snapshot),
 		late(changed(15, "MODIFIED", "deleted", 8, 8, "")), // dead letters: a log takes them, a table does not
 		late(changed(15, "MODIFIED", "edited", 4, 4, "")),
 		marked(16, "b", "started"),
 		changed(16, "ADDED", "edited", 31, 32, snapshot),
-		changed(16, "ADDED", "again", 42, 44, snapshot),
+		changed(16, "ADDED", "again", 42, 45, snapshot),
 		changed(16, "ADDED", "hostile", 33, 33, snapshot),
 		marked(17, "b", "completed"),
 		marked(17, "a", "started"), // sent once more by what stands between
@@ -117,7 +125,7 @@ var (
 	wantTable = []string{"again again 42 shop", "edited edited 31 shop", "hostile hostile 33 shop", "last last 45 shop"}
 	wantLog   = []string{
 		"swept/1/ADDED", "deleted/2/ADDED", "deleted/12/DELETED", "edited/3/ADDED", "edited/5/MODIFIED", "hostile/33/ADDED", "edited/31/MODIFIED",
-		"again/40/ADDED", "again/40/DELETED", "again/42/ADDED", "deleted/8/MODIFIED", "edited/4/MODIFIED", "last/45/ADDED",
+		"again/40/ADDED", "again/40/DELETED", "again/40/ADDED", "again/40/DELETED", "again/42/ADDED", "deleted/8/MODIFIED", "edited/4/MODIFIED", "last/45/ADDED",
 	}
 )
 
