@@ -15,6 +15,7 @@ type lastWatch struct {
 	Meta
 	heirs   []*watcher
 	watches []*watcher // all of this run that are of its resource
+	sent    uint64     // by highest
 }
 
 // findHeirs returns the watches of the last run, sorted by id, each with its heirs. A watch that is still configured inherits from

@@ -792,3 +792,181 @@ func TestGoneWithinAnEdit(t *testing.T) {
 		t.Errorf("the ADDED has the sequence %d, and the DELETED behind it %d", sequence(in), sequence(out))
 	}
 }
+
+// A killed run sent a DELETED that it did not commit. The resource, or the pipeline, is removed from the file, and comes back under other
+// filters: what passes now is behind that.
+func TestComesBackBehindWhatAKilledRunSent(t *testing.T) {
+	for _, other := range []string{"another resource", "another pipeline"} {
+		t.Run(other, func(t *testing.T) {
+			server, m := things(t, "a"), newMemory() // 11
+			of := func(filter string) func(*Options, *life) {
+				return func(o *Options, l *life) {
+					for _, name := range l.names {
+						if name == "q" {
+							o.Filters = append(o.Filters, "q")
+						} else {
+							o.Filters = append(o.Filters, filter)
+						}
+					}
+					l.onLeave = true
+					l.passes = func(p string, o *delta.Object) bool {
+						return p == "q" || filter == "all" || o.ResourceVersion() == "11"
+					}
+				}
+			}
+			names := []string{"q", "p"}
+			l := live(t, server, m, names, of("older"))
+			l.watching(11)
+			l.snapshotsDone()
+			l.capture()
+			server.Write("gadgets:x", false) // 12
+			server.Write("gadgets:x", false) // 13
+			server.Write("a", false)         // 14 does not pass
+			l.expect("p", "u11/11/ADDED+s", "u11/14/DELETED")
+			left := l.delta("u11/14/DELETED")
+			l.crash()
+			if other == "another resource" {
+				l = live(t, server, m, names, func(o *Options, _ *life) { o.Resources[0] = sourcetest.Gadgets })
+				l.watching(14)
+			} else {
+				server.SetSilent(true) // it is stopped before it has caught up
+				l = live(t, server, m, []string{"q"}, of("older"))
+				l.watching(11)
+			}
+			l.stop()
+			m.forget(l.source)
+			server.SetSilent(false)
+			l = live(t, server, m, names, of("all"))
+			eventually(t, func() string {
+				if !slices.Contains(l.sorted("p"), "u11/14/ADDED+s") {
+					return fmt.Sprint(l.sorted("p"), l.gapRecords())
+				}
+				return ""
+			})
+			l.snapshotsDone()
+			if back := l.delta("u11/14/ADDED+s"); !after(back, sequence(left)) {
+				t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
+			}
+		})
+	}
+}
+
+// As TestSequenceOfWhatPassesInAnotherSourceAfterAKill, with a run between that stops well before it has caught up.
+func TestMovesBehindAKillAndAStop(t *testing.T) {
+	server, m := things(t, "red/a"), newMemory() // 11
+	source := func(name, filter string, include ...string) func(*Options, *life) {
+		return func(o *Options, l *life) {
+			o.Name, o.Namespaces.Include, l.onLeave = name, include, true
+			for range l.names {
+				o.Filters = append(o.Filters, filter)
+			}
+			l.passes = func(_ string, object *delta.Object) bool { return filter == "all" || object.ResourceVersion() == "11" }
+		}
+	}
+	first, second := m, newMemory()
+	l := live(t, server, first, []string{"q"}, source("first", "older", "red"))
+	l.expect("q", "u11/11/ADDED+s")
+	l.watching(11)
+	l.snapshotsDone()
+	l.capture()
+	server.Write("red/a", false) // 12
+	l.expect("q", "u11/11/ADDED+s", "u11/12/DELETED")
+	left := l.delta("u11/12/DELETED")
+	l.crash()
+	server.SetSilent(true)
+	l = live(t, server, first, []string{"q"}, source("first", "older", "red"))
+	l.watching(11)
+	l.stop() // well
+	server.SetSilent(false)
+	l = live(t, server, second, []string{"p"}, source("second", "all", "red")) // of the same run
+	l.expect("p", "u11/12/ADDED+s")
+	l.watching(12)
+	l.snapshotsDone()
+	l.stop()
+	for id := range second.meta {
+		first.meta[id], first.known[id] = second.meta[id], second.known[id]
+	}
+	l = live(t, server, first, []string{"p", "q"}, source("second", "all", "blue", "red"))
+	eventually(t, func() string {
+		if got := l.sorted("q"); !slices.Contains(got, "u11/12/ADDED+s") {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	if back := l.delta("u11/12/ADDED+s"); !after(back, sequence(left)) {
+		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
+	}
+}
+
+// A run is stopped well in the midst of the state behind a gap; the resource is removed, and comes back under other filters.
+func TestComesBackBehindAStateThatWasNotComplete(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory() // 11, 12
+	of := func(filter string) func(*Options, *life) {
+		return func(o *Options, l *life) {
+			o.Filters, l.onLeave = []string{filter}, true
+			l.passes = func(_ string, o *delta.Object) bool {
+				return filter == "all" || versionNumber(o.ResourceVersion()) < 13
+			}
+		}
+	}
+	l := live(t, server, m, []string{"p"}, of("older"))
+	l.watching(12)
+	l.snapshotsDone()
+	l.stop()
+	server.Write("b", false) // 13
+	server.Write("a", false) // 14
+	server.Compact()         // 15
+	l = live(t, server, m, []string{"p"}, func(o *Options, l *life) { of("older")(o, l); l.after = 1 })
+	l.expect("p", "gap 12-15", "u11/14/DELETED+i")
+	left := l.delta("u11/14/DELETED+i")
+	l.stop()
+	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Resources[0] = sourcetest.Gadgets })
+	l.watching(15)
+	l.stop()
+	m.forget(l.source)
+	l = live(t, server, m, []string{"p"}, of("all"))
+	l.expectSet("p", "u11/14/ADDED+s", "u12/13/ADDED+s")
+	if back := l.delta("u11/14/ADDED+s"); !after(back, sequence(left)) {
+		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
+	}
+}
+
+// countingStore counts the known objects that are read.
+type countingStore struct {
+	*memory
+	read *int
+}
+
+func (s countingStore) Known(id string, yield func(delta.Known)) error {
+	return s.memory.Known(id, func(k delta.Known) { *s.read++; yield(k) })
+}
+
+// Edited filters have each known set read twice, however many there are.
+func TestKnownSetsReadAfterAnEdit(t *testing.T) {
+	server, m := things(t), newMemory()
+	var include []string
+	for n := range 20 {
+		include = append(include, fmt.Sprint("n", n))
+		server.Write(fmt.Sprint("n", n, "/a"), false)
+	}
+	filtering := func(filter string) func(*Options, *life) {
+		return func(o *Options, _ *life) { o.Namespaces.Include, o.Filters = include, []string{filter} }
+	}
+	l := live(t, server, m, []string{"p"}, filtering("one"))
+	eventually(t, func() string {
+		if got := l.sorted("p"); len(got) < len(include) {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	l.snapshotsDone()
+	l.stop()
+	options, read := l.source.options, 0
+	filtering("two")(&options, nil)
+	if _, err := Restore(countingStore{m, &read}, New(l.source.client, options, l, NewMetrics(prometheus.NewRegistry()), l.logger)); err != nil {
+		t.Fatal(err)
+	}
+	if read != 2*len(include) {
+		t.Errorf("%d known objects were read, want each of %d twice", read, len(include))
+	}
+}

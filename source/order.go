@@ -43,6 +43,27 @@ func (m *Meta) raiseEdited() {
 	}
 }
 
+// highest returns the highest sequence that the watch has sent, as far as that was committed.
+func (l *lastWatch) highest(store Store) (uint64, error) {
+	if l.sent > 0 {
+		return l.sent, nil
+	}
+	l.sent = max(l.Edited, l.Gone, versionNumber(l.Position))
+	err := store.Known(l.id, func(object delta.Known) { // in the midst of a state, versions are beyond the position
+		l.sent = max(l.sent, versionNumber(object.Version.ResourceVersion()))
+	})
+	return l.sent, err
+}
+
+// highestPossible is highest, or what a killed run can have sent beyond its last commit.
+func (l *lastWatch) highestPossible(store Store) (uint64, error) {
+	highest, err := l.highest(store)
+	if l.Unclean || !store.Clean() {
+		highest += maxRaised
+	}
+	return highest, err
+}
+
 // continueBehindFilters makes the watch begin behind what those of the last run sent of its resource to its pipelines under other filters
 // or selections: what left these may pass now in the same version.
 func (w *watcher) continueBehindFilters(store Store, lasts []*lastWatch) error {
@@ -52,15 +73,13 @@ func (w *watcher) continueBehindFilters(store Store, lasts []*lastWatch) error {
 		if last.Resource != w.state.Resource || !w.filtersDiffer(last) && (inherited || !last.movedTo(w)) {
 			continue
 		}
-		highest := max(last.Edited, versionNumber(last.Position))
-		err := store.Known(last.id, func(object delta.Known) { // in the midst of a state, versions are beyond the position
-			highest = max(highest, versionNumber(object.Version.ResourceVersion()))
-		})
+		read := last.highestPossible
+		if inherited { // continueBehindLastRun follows
+			read = last.highest
+		}
+		highest, err := read(store)
 		if err != nil {
 			return err
-		}
-		if !store.Clean() && !inherited { // the killed run may have sent later versions
-			highest += maxRaised
 		}
 		sent = max(sent, highest)
 	}
@@ -71,22 +90,16 @@ func (w *watcher) continueBehindFilters(store Store, lasts []*lastWatch) error {
 }
 
 // continueSequences makes each watch begin behind what others sent of its resource, where its pipelines may have that.
-func continueSequences(watches []*watcher, kept map[string]Meta) {
-	edited, sent := map[string]uint64{}, map[string]uint64{}
+func continueSequences(store Store, watches []*watcher, lasts []*lastWatch) error {
+	edited, former := map[string]uint64{}, map[string]uint64{}
 	pipelines, had := map[string][]string{}, map[string][]string{} // of a resource: in the last run, and ever
-	for _, last := range kept {
+	for _, last := range lasts {
 		edited[last.Resource] = max(edited[last.Resource], last.Edited)
-		sent[last.Resource] = max(sent[last.Resource], last.Edited, versionNumber(last.Position))
 		for resource, highest := range last.Former {
-			sent[resource] = max(sent[resource], highest)
+			former[resource] = max(former[resource], highest)
 		}
 		pipelines[last.Resource] = append(pipelines[last.Resource], last.Pipelines...)
 		had[last.Resource] = append(append(had[last.Resource], last.Pipelines...), last.FormerPipelines...)
-	}
-	former := maps.Clone(sent)
-	maps.DeleteFunc(former, func(_ string, highest uint64) bool { return highest == 0 })
-	for _, w := range watches {
-		delete(former, w.state.Resource)
 	}
 	for _, w := range watches {
 		resource := w.state.Resource
@@ -94,14 +107,40 @@ func continueSequences(watches []*watcher, kept map[string]Meta) {
 		least := edited[resource] // pipelines that took the resource from another watch may have what its edits sent
 		if slices.ContainsFunc(w.options.Pipelines, func(pipeline string) bool {
 			return !stayed || slices.Contains(had[resource], pipeline) && !slices.Contains(pipelines[resource], pipeline)
-		}) && sent[resource] > 0 {
-			least = sent[resource] + 1 // it was there before, and so was what it sent
+		}) {
+			sent := former[resource] // it was there before, and so was what it sent
+			for _, last := range lasts {
+				if last.Resource == resource {
+					highest, err := last.highestPossible(store)
+					if err != nil {
+						return err
+					}
+					sent = max(sent, highest)
+				}
+			}
+			if sent > 0 {
+				least = sent + 1
+			}
 		}
 		gone := slices.DeleteFunc(slices.Clone(had[resource]), func(pipeline string) bool { return slices.Contains(w.options.Pipelines, pipeline) })
 		slices.Sort(gone)
 		w.state.FormerPipelines = slices.Compact(gone)
 		w.state.Edited, w.state.Former, w.state.changed = max(w.state.Edited, least), former, true
 	}
+	for _, last := range lasts { // of those that are former now
+		if len(last.watches) == 0 {
+			highest, err := last.highestPossible(store)
+			if err != nil {
+				return err
+			}
+			former[last.Resource] = max(former[last.Resource], highest)
+		}
+	}
+	for _, w := range watches {
+		delete(former, w.state.Resource)
+	}
+	maps.DeleteFunc(former, func(_ string, highest uint64) bool { return highest == 0 })
+	return nil
 }
 
 // order gives a delta that would come before what an edit has sent a sequence behind that. It returns what the next one has to come

@@ -71,8 +71,7 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 			return nil, err
 		}
 	}
-	continueSequences(watches, kept)
-	return forgotten, nil
+	return forgotten, continueSequences(store, watches, lasts)
 }
 
 // restore begins where watches of the last run were.
