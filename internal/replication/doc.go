@@ -25,7 +25,7 @@
 // Lease goes on to name the newer state: if it ends before, the next one waits for that again. The new term is one more than any that it has
 // seen, or than the time in microseconds if that is larger: a Lease that is deleted takes its term along.
 // A Lease without annotations was made by hand, perhaps in place of another that a leader still counts on: it is free once it was seen
-// for its duration.
+// for its duration, or for that of the one before if a replica has seen that and it is longer.
 //
 // # When a leader must stop
 //

@@ -59,6 +59,8 @@ type Lease struct {
 	lastRead time.Time
 	read     bool // some answer came
 	changes  int  // how often the holder changed
+	// valid is for how long a holder counts on the Lease, as the last one seen wrote there: its duration may be another than ours.
+	valid time.Duration
 	// leading is set once this process took the Lease. renewed is when its last renewal was sent.
 	leading bool
 	term    uint64
@@ -134,6 +136,9 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	r, lost := record{}, l.lost
 	if lease != nil {
 		r = readRecord(lease, now)
+		if d := lease.Spec.LeaseDurationSeconds; holder(lease) != "" && d != nil {
+			l.valid = time.Duration(*d) * time.Second
+		}
 	}
 	switch {
 	case lost != nil:
@@ -165,16 +170,13 @@ func holder(lease *coordinationv1.Lease) string {
 // takeable returns nil if this replica may take the Lease that was last seen, else for how long it may not; l.mu is held.
 //
 // The Lease is free when its leader gave it up, or has not renewed it for as long as it is valid. One without annotations was made
-// anew: a leader may be at work that has not noticed. So it counts as if it were held.
+// anew, and one may have been deleted: a leader may be at work that has not noticed. So it counts as if it were held.
 func (l *Lease) takeable() error {
-	valid := l.options.Duration
+	valid := max(l.options.Duration, l.valid)
 	if l.seen == nil {
 		return l.free(valid, Claim{})
 	}
 	r := readRecord(l.seen, l.options.Now())
-	if d := l.seen.Spec.LeaseDurationSeconds; holder(l.seen) != "" && d != nil {
-		valid = max(valid, time.Duration(*d)*time.Second)
-	}
 	if holder(l.seen) == "" && r.term != 0 && r.released == r.term {
 		valid = 0
 	}

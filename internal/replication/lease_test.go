@@ -106,12 +106,17 @@ type candidate struct {
 	world *world
 	name  string
 	claim replication.Claim
+	lasts time.Duration // how long the Lease is valid for it
 }
 
 func (w *world) candidate(name string, claim replication.Claim) *candidate {
-	c := &candidate{world: w, name: name, claim: claim}
+	return w.candidateWith(name, claim, duration)
+}
+
+func (w *world) candidateWith(name string, claim replication.Claim, lasts time.Duration) *candidate {
+	c := &candidate{world: w, name: name, claim: claim, lasts: lasts}
 	c.Lease = replication.NewLease(replication.LeaseOptions{
-		Client: &w.leases, Name: "l", Namespace: "n", Identity: name, Cluster: "c", ClusterUID: "u", Duration: duration, StaleWait: 30 * time.Second,
+		Client: &w.leases, Name: "l", Namespace: "n", Identity: name, Cluster: "c", ClusterUID: "u", Duration: lasts, StaleWait: 30 * time.Second,
 		Claim: func() replication.Claim { return c.claim }, Now: func() time.Time { return w.now },
 	})
 	return c
@@ -121,7 +126,7 @@ func (w *world) candidate(name string, claim replication.Claim) *candidate {
 func (c *candidate) try() bool {
 	ctx := context.Background()
 	now := metav1.NewTime(c.world.now)
-	wanted := resourcelock.LeaderElectionRecord{HolderIdentity: c.name, LeaseDurationSeconds: int(duration / time.Second), RenewTime: now, AcquireTime: now}
+	wanted := resourcelock.LeaderElectionRecord{HolderIdentity: c.name, LeaseDurationSeconds: int(c.lasts / time.Second), RenewTime: now, AcquireTime: now}
 	found, _, err := c.Get(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -274,6 +279,33 @@ func TestLeaseMadeAnew(t *testing.T) {
 			}
 			if standby.Status().Term <= term {
 				t.Errorf("term %d behind %d", standby.Status().Term, term)
+			}
+		})
+	}
+}
+
+// TestShorterDuration comes with a rollout, while the leader of before is cut off from the API server and counts on a longer one.
+func TestShorterDuration(t *testing.T) {
+	for name, change := range map[string]func(w *world){
+		"not renewed":        func(*world) {},
+		"deleted":            func(w *world) { w.lease = nil },
+		"without its holder": func(w *world) { w.edit(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, claim := newWorld(), state("l", 0, 1, 1)
+			leader := w.candidateWith("leader", claim, time.Minute)
+			leader.taken(t)
+			standby, other := w.candidate("standby", claim), w.candidate("other", claim)
+			standby.try()
+			other.try()
+			change(w)
+			if got := standby.taken(t); got != time.Minute || leader.Left() > 0 {
+				t.Errorf("a standby takes the Lease after %v, and the leader may deliver for %v", got, leader.Left())
+			}
+			other.try()
+			w.lease = nil
+			if got := other.taken(t); got != duration {
+				t.Errorf("the other one takes it from the shorter after %v", got)
 			}
 		})
 	}

@@ -50,10 +50,15 @@ func TestModel(t *testing.T) {
 		start := func(claim replication.Claim, held int) *process {
 			made++
 			p := &process{held: held, delivered: held}
-			p.candidate = w.candidate(fmt.Sprint("p", made), claim)
+			lasts := 25 * time.Second
+			// Who has not read a Lease cannot know that another counts on it for longer: here, all have.
+			if len(terms) == 0 || !w.away && w.lease != nil && *w.lease.Spec.HolderIdentity != "" {
+				lasts = rapid.SampledFrom([]time.Duration{duration, lasts}).Draw(t, "the Lease lasts")
+			}
+			p.candidate = w.candidateWith(fmt.Sprint("p", made), claim, lasts)
 			own := p.candidate
 			p.Lease = replication.NewLease(replication.LeaseOptions{
-				Client: &w.leases, Name: "l", Identity: own.name, Cluster: "c", Duration: duration, StaleWait: 30 * time.Second,
+				Client: &w.leases, Name: "l", Identity: own.name, Cluster: "c", Duration: lasts, StaleWait: 30 * time.Second,
 				Claim: func() replication.Claim {
 					if p.leading && p.acked != (replication.Claim{}) {
 						return p.acked
@@ -65,12 +70,23 @@ func TestModel(t *testing.T) {
 					return w.now
 				},
 			})
+			_, _, _ = p.Get(t.Context())
 			return p
 		}
 		for range rapid.IntRange(2, 3).Draw(t, "processes") {
 			processes = append(processes, start(replication.Claim{}, 0))
 		}
 		pick := func(t *rapid.T) *process { return rapid.SampledFrom(processes).Draw(t, "process") }
+		edited := func(t *rapid.T) {
+			if w.away || w.lease == nil {
+				t.Skip("there is none")
+			}
+			for _, p := range processes {
+				if !p.leading && *w.lease.Spec.LeaseDurationSeconds > int32(p.lasts/time.Second) {
+					_, _, _ = p.Get(t.Context())
+				}
+			}
+		}
 		leader := func(t *rapid.T) *process {
 			for _, p := range processes {
 				if p.leading && p.Left() > 0 {
@@ -138,7 +154,9 @@ func TestModel(t *testing.T) {
 		}
 		begin(t, processes[0])
 		copyTo(processes[0], processes[1])
-		processes[1].try()
+		for _, p := range processes[1:] {
+			p.try()
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"time passes": func(t *rapid.T) {
 				w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 1, 3, 12, 45, 400}).Draw(t, "seconds")) * time.Second)
@@ -199,8 +217,11 @@ func TestModel(t *testing.T) {
 			},
 			"the API server goes and comes": func(*rapid.T) { w.away = !w.away },
 			"the next answer is lost":       func(*rapid.T) { w.lostAnswer = true },
-			"the Lease is deleted":          func(*rapid.T) { w.lease, named = nil, text(replication.Claim{}) },
-			"etcd is backed up":             func(*rapid.T) { backup, namedThen = w.lease, named },
+			"the Lease is deleted": func(t *rapid.T) {
+				edited(t)
+				w.lease, named = nil, text(replication.Claim{})
+			},
+			"etcd is backed up": func(*rapid.T) { backup, namedThen = w.lease, named },
 			"etcd is restored": func(*rapid.T) {
 				w.now = w.now.Add(time.Minute) // it takes longer than a Lease is valid
 				if w.lease, named = backup, namedThen; w.lease != nil {
@@ -208,9 +229,7 @@ func TestModel(t *testing.T) {
 				}
 			},
 			"the Lease is taken by hand": func(t *rapid.T) {
-				if w.lease == nil {
-					t.Skip("there is none")
-				}
+				edited(t)
 				name := rapid.SampledFrom([]string{"", "somebody"}).Draw(t, "holder")
 				w.edit(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &name })
 			},
