@@ -31,14 +31,17 @@ type Counts struct {
 	successes uint64
 	// snapshots are those that are under way, by watch.
 	snapshots map[string]snapshotCount
+	// unread is the number after the last entry of the log of which the watch could not be read: it may be of any snapshot.
+	unread uint64
 }
 
 // snapshotCount counts the records of snapshots of one watch, marks included.
 type snapshotCount struct {
 	waiting int
-	former  int  // all that the last run left of the watch, once it is read
-	died    bool // since the last one started
-	refused bool // so was a mark: there is no place for marks
+	former  int    // all that the last run left of the watch, once it is read
+	died    bool   // since the last one started
+	refused bool   // so was a mark: there is no place for marks
+	started uint64 // the number of its first mark
 }
 
 func (c *Counts) take(i *item) {
@@ -53,12 +56,15 @@ func (c *Counts) take(i *item) {
 
 // countSnapshot counts an item, if it is of a snapshot or of the last run, as taken or, with -1, as settled.
 func (c *Counts) countSnapshot(i *item, more int, died bool) {
+	if i.watch == "" {
+		c.unread = max(c.unread, i.seq+1)
+	}
 	if !i.ofSnapshot() && !i.restored {
 		return
 	}
 	s := c.snapshots[i.watch]
 	if i.mark != nil && i.mark.Phase == delta.Started && more > 0 {
-		s.died, s.refused = false, false
+		s.died, s.refused, s.started = false, false, i.seq
 	}
 	if i.ofSnapshot() {
 		s.waiting += more
@@ -68,6 +74,12 @@ func (c *Counts) countSnapshot(i *item, more int, died bool) {
 		s.former += more
 	}
 	c.snapshots[i.watch] = s
+}
+
+// died reports whether a record of a snapshot of a watch may be a dead letter, since the last one started.
+func (c *Counts) died(watch string) bool {
+	s := c.snapshots[watch]
+	return s.died || c.unread > s.started
 }
 
 // spoilSnapshot makes the snapshot of a watch count as incomplete.
@@ -95,6 +107,12 @@ func (c *Counts) settle(i *item, deadReason string) {
 	default:
 		c.Waiting--
 		c.Delivered++
+	}
+	if c.unread > 0 && c.Waiting+c.GapsWaiting == 0 { // what could not be read counts under its watch
+		for watch, s := range c.snapshots {
+			s.waiting, s.former = 0, 0
+			c.snapshots[watch] = s
+		}
 	}
 }
 

@@ -134,7 +134,7 @@ func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
 }
 
 // Settled waits until all records of snapshots of a watch are settled, marks included, and reports whether one of them went to the
-// dead letter or past its mark since the last snapshot started. It returns an error only when ctx ends first.
+// dead letter or past its mark since the last snapshot started, or may have. It returns an error only when ctx ends first.
 func (p *Pipeline) Settled(ctx context.Context, watch string) (died bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +143,7 @@ func (p *Pipeline) Settled(ctx context.Context, watch string) (died bool, err er
 			return false, context.Cause(ctx)
 		}
 	}
-	return p.counts.snapshots[watch].died, nil
+	return p.counts.died(watch), nil
 }
 
 // Former reports whether something is not settled that the last run left of a watch.
@@ -162,7 +162,7 @@ func (p *Pipeline) unreadFormer() bool {
 func (p *Pipeline) Died(watch string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.counts.snapshots[watch].died
+	return p.counts.died(watch)
 }
 
 // Take hands over what the ticket was made for. It never blocks.
@@ -181,8 +181,8 @@ func (p *Pipeline) Take(t Ticket) {
 	if t.item == nil {
 		return
 	}
-	p.counts.take(t.item)
 	p.place(t.item)
+	p.counts.take(t.item)
 }
 
 // place puts a taken item where it belongs.

@@ -311,3 +311,44 @@ func TestGapBehindARefusedMark(t *testing.T) {
 	mustTake(t, p, change(t, "behind", 9))
 	eventually(t, "the gap, and what is behind it", func() bool { return len(sink.storedIDs()) == 3 })
 }
+
+// A snapshot of which a record cannot be read back from the log ends, and does not count as complete, even if it cannot be read whose
+// record it was. The next one may.
+func TestSnapshotWithADamagedRecord(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		t.Run(fmt.Sprint("after a restart ", restarts), func(t *testing.T) {
+			sink, dead, b := &script{}, &letters{}, newLogbook()
+			sink.set(func(int, []sinks.Record) error { return errDown })
+			p, stop := launch(sink, dead, spilling(b, 8<<10, 1<<30))
+			defer func() { stop() }()
+			offerMark(t, p, delta.Started)
+			last := uint64(0)
+			for p.Stats().OnDisk < 9 {
+				last++
+				mustTake(t, p, snapshotOf(t, fmt.Sprint("o", last), int(last)))
+			}
+			b.commit(p)
+			b.mu.Lock()
+			b.entries[last-3] = delta.Entry{Seq: last - 3, Delta: &delta.Delta{Type: delta.Modified, Object: &delta.Object{}, Bare: true}, Unsendable: "damaged"}
+			b.mu.Unlock()
+			if restarts {
+				stop()
+				p, stop = launch(sink, dead, spilling(b, 8<<10, 1<<30))
+			}
+			defer b.every(p)()
+			sink.set(nil)
+			if died, err := p.Settled(t.Context(), "w"); !died || !p.Died("w") || err != nil {
+				t.Errorf("got died %v, %v, %v", died, p.Died("w"), err)
+			}
+			drain(t, p)
+			if len(dead.ids()) != 1 || len(sink.storedIDs()) != int(last) {
+				t.Errorf("%d stored, dead %q", len(sink.storedIDs()), dead.ids())
+			}
+			offerMark(t, p, delta.Started)
+			if died, err := p.Settled(t.Context(), "w"); died || err != nil {
+				t.Errorf("the next one: got died %v, %v", died, err)
+			}
+			settled(t, p, b)
+		})
+	}
+}

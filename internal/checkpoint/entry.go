@@ -186,6 +186,14 @@ func (h *head) unpack(raw []byte) (*delta.Object, *delta.Difference, error) {
 	return object, diff, nil
 }
 
+// delta returns what the head holds of a delta.
+func (h *head) delta() *delta.Delta {
+	return &delta.Delta{
+		Type: h.Type, Resource: *cmp.Or(h.Resource, &schema.GroupVersionResource{}), Watch: h.Watch, Observed: time.Unix(0, h.Observed),
+		Snapshot: h.Snapshot, SnapshotID: h.Of, Inferred: h.Inferred, FinalStateUnknown: h.Unknown, Bare: h.Bare, AsOf: h.AsOf,
+	}
+}
+
 func decodeHead(data []byte) (h head, rest []byte, err error) {
 	length, n := binary.Uvarint(data)
 	if n <= 0 || length > uint64(len(data)-n) {
@@ -200,14 +208,11 @@ func decodeHead(data []byte) (h head, rest []byte, err error) {
 // damagedEntry stands for an entry that cannot be read: it goes to the dead letter, with what can be read of its identity.
 func damagedEntry(seq uint64, data []byte, cause error) delta.Entry {
 	h, _, _ := decodeHead(data) // what it holds is all that is known
-	d := &delta.Delta{Type: h.Type, Watch: h.Watch, Observed: time.Unix(0, h.Observed), Bare: true}
-	if h.Resource != nil {
-		d.Resource = *h.Resource
-	}
+	d := h.delta()
 	if d.Type == "" {
 		d.Type, d.Observed = delta.Modified, time.Now()
 	}
-	d.Object = cmp.Or(h.Identity, h.Copy, &identity{}).object()
+	d.Object, d.Bare = cmp.Or(h.Identity, h.Copy, &identity{}).object(), true
 	return delta.Entry{Seq: seq, Delta: d, Unsendable: fmt.Sprintf("entry %d of the log cannot be read: %v", seq, cause)}
 }
 
@@ -238,10 +243,7 @@ func decodeEntry(seq uint64, data []byte) (delta.Entry, error) {
 	if err != nil {
 		return delta.Entry{}, err
 	}
-	e.Delta = &delta.Delta{
-		Type: h.Type, Resource: *h.Resource, Watch: h.Watch, Object: object, Observed: time.Unix(0, h.Observed),
-		Snapshot: h.Snapshot, Inferred: h.Inferred, FinalStateUnknown: h.Unknown, Bare: h.Bare, AsOf: h.AsOf,
-		Difference: diff, SnapshotID: h.Of,
-	}
+	e.Delta = h.delta()
+	e.Delta.Object, e.Delta.Difference = object, diff
 	return e, nil
 }

@@ -59,7 +59,7 @@ func (b *bodies) Deliver(_ context.Context, batch []sinks.Record) error {
 func (b *bodies) Close(context.Context) error { return nil }
 
 // An entry of the log that cannot be read goes to the dead letter, with as much of its identity as can be read. The others
-// are delivered.
+// are delivered, and the snapshot that they are of does not count as complete.
 func TestDamagedLogEntry(t *testing.T) {
 	headLength := func(value []byte) int {
 		length, n := binary.Uvarint(value)
@@ -105,7 +105,7 @@ func TestEntryLargerThanTheLogTakes(t *testing.T) {
 	}
 }
 
-// logEntries writes a log of count objects and one for each value of data.
+// logEntries writes a log of a snapshot, of count objects and one for each value of data.
 func logEntries(t *testing.T, dir string, count int, data ...[]byte) {
 	t.Helper()
 	store, err := checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) })
@@ -126,6 +126,7 @@ func logEntries(t *testing.T, dir string, count int, data ...[]byte) {
 		}
 		change.Append = append(change.Append, delta.Entry{Seq: uint64(n), Delta: &delta.Delta{
 			Type: delta.Added, Resource: schema.GroupVersionResource{Version: "v1", Resource: "things"}, Watch: "w", Object: object, Observed: time.Unix(int64(n), 0),
+			Snapshot: true, SnapshotID: "s",
 		}})
 	}
 	if err := store.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
@@ -149,7 +150,8 @@ func damageEntry(t *testing.T, dir string, seq uint64, damage func([]byte) []byt
 	}
 }
 
-// deliverLog runs the pipeline p on the state in dir until so many records are delivered and dead letters written, and stops.
+// deliverLog runs the pipeline p on the state in dir until so many records are delivered and dead letters written, and stops. Then a
+// snapshot of them is not complete if there are dead letters.
 func deliverLog(t *testing.T, dir string, deliveries, deadLetters int) ([]string, []pipeline.Letter, pipeline.Stats) {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
@@ -177,6 +179,9 @@ func deliverLog(t *testing.T, dir string, deliveries, deadLetters int) ([]string
 	ctx, stop := context.WithCancel(context.Background())
 	var delivering sync.WaitGroup
 	delivering.Go(func() { p.Run(ctx) })
+	if died, err := p.Settled(ctx, "w"); died != (deadLetters > 0) || err != nil {
+		t.Errorf("a record of the snapshot died: %v, %v", died, err)
+	}
 	for deadline := time.Now().Add(30 * time.Second); p.Stats().Waiting > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("got %+v", p.Stats())
