@@ -21,8 +21,8 @@ type SnapshotStatus struct {
 	// Undelivered counts records that were sent and are not settled, and WaitsFor is what these wait for, in words, if something fails.
 	Undelivered int    `json:"undelivered,omitempty"`
 	WaitsFor    string `json:"waitsFor,omitempty"`
-	// Done is set once the last mark was sent, or the resource is gone. Complete is false then, and if a record went to the dead
-	// letter.
+	// Done is set once the last mark is settled, or the resource is gone. Complete is false then, and if a record or a mark went to the
+	// dead letter.
 	Done     bool `json:"done,omitempty"`
 	Complete bool `json:"complete,omitempty"`
 }
@@ -144,8 +144,11 @@ func (w *watcher) snapshotStatus(n int) []SnapshotStatus {
 	if !known {
 		return nil
 	}
-	if !status.Done {
-		status.Undelivered, status.WaitsFor = w.handler.Recipient(n).Undelivered(w.id)
+	if !status.Done || status.Complete { // the last mark was sent, at the most
+		recipient := w.handler.Recipient(n)
+		status.Undelivered, status.WaitsFor = recipient.Undelivered(w.id)
+		status.Complete = status.Complete && !recipient.Died(w.id)
+		status.Done = status.Done && (status.Undelivered == 0 || !status.Complete)
 	}
 	status.Source, status.Resource, status.Namespace = w.options.Name, delta.ResourceName(w.collection.resource), w.collection.namespace
 	return []SnapshotStatus{status}

@@ -68,6 +68,30 @@ func TestSnapshotOnDemand(t *testing.T) {
 	}
 }
 
+// It ends with the delivery of its last mark, and is not complete if that is a dead letter.
+func TestSnapshotEndsWithItsLastMark(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		server, m := things(t, "a"), newMemory()
+		l := live(t, server, m, []string{"p"}, nil)
+		l.watching(11)
+		l.snapshotsDone()
+		l.mu.Lock()
+		l.waiting = 1
+		l.mu.Unlock()
+		l.request()
+		l.expectMarks("p", "started 0 at 0", "completed 0 at 1 count 1", "started 1 at 1", "completed 1 at 2 count 1")
+		if s := l.source.Snapshots("p", ""); len(s) != 1 || s[0].Done || s[0].Undelivered != 1 {
+			t.Errorf("before the last mark is delivered: got %+v", s)
+		}
+		l.mu.Lock()
+		l.waiting, l.died = 0, dies
+		l.mu.Unlock()
+		if s := l.source.Snapshots("p", ""); len(s) != 1 || !s[0].Done || s[0].Complete == dies {
+			t.Errorf("it died %v: got %+v", dies, s)
+		}
+	}
+}
+
 // A restart abandons it, and begins another one with all objects.
 func TestSnapshotOnDemandAcrossARestart(t *testing.T) {
 	for _, killed := range []bool{false, true} {

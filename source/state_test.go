@@ -123,6 +123,7 @@ type life struct {
 	marked   map[string][]int         // how many records each had before it
 	deltas   map[string]*delta.Delta  // by their texts
 	died     bool
+	waiting  int           // records of snapshots that are not settled
 	after    int           // blocks after that many deltas; 0 never does
 	released chan struct{} // what is blocked goes on once it is closed
 	handed   int
@@ -299,7 +300,11 @@ func (l lifeRecipient) OfferMark(m *delta.Mark, record func()) (ok bool) {
 
 func (l lifeRecipient) Settled(context.Context, string) (bool, error) { return l.Died(""), nil }
 
-func (l lifeRecipient) Undelivered(string) (int, string) { return 0, "" }
+func (l lifeRecipient) Undelivered(string) (int, string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting, ""
+}
 
 func (l lifeRecipient) Former(watch string) bool {
 	l.mu.Lock()
