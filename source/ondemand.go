@@ -25,6 +25,8 @@ type SnapshotStatus struct {
 	// dead letter.
 	Done     bool `json:"done,omitempty"`
 	Complete bool `json:"complete,omitempty"`
+	// Missing is set if there is no snapshot, since the resource does not exist.
+	Missing bool `json:"missing,omitempty"`
 }
 
 // Progress describes how far a snapshot is that is not done.
@@ -42,27 +44,34 @@ var (
 	ErrNotWatching     = errors.New("the state was not read yet")
 )
 
-// RequestSnapshot begins snapshots of the watches of a resource, or of all if it is empty, for a pipeline, and returns how many
-// watches there are: none if the pipeline takes nothing of it from this source. It begins all of them or none; with try it only
-// checks. One call at a time may be made.
+// RequestSnapshot begins snapshots of the watches of a resource, or of all whose resource exists if it is empty, for a pipeline, and
+// returns how many watches there are: none if the pipeline takes nothing of it from this source. It begins all of them or none; with
+// try it only checks. One call at a time may be made.
 func (s *Source) RequestSnapshot(pipeline, resource string, try bool) (watches int, err error) {
 	n := slices.Index(s.options.Pipelines, pipeline)
 	if n < 0 {
 		return 0, nil
 	}
+	var begin, leftOut []*watcher
 	for _, w := range s.watches {
-		if w.matches(resource) {
-			watches++
-			err = errors.Join(err, w.mayRequest(n))
+		if !w.matches(resource) {
+			continue
+		}
+		watches++
+		if refused := w.mayRequest(n); resource == "" && errors.Is(refused, ErrMissing) {
+			leftOut = append(leftOut, w)
+		} else {
+			err, begin = errors.Join(err, refused), append(begin, w)
 		}
 	}
 	if err != nil || try {
 		return watches, err
 	}
-	for _, w := range s.watches {
-		if w.matches(resource) {
-			w.request(n)
-		}
+	for _, w := range leftOut {
+		w.handler.Exclusive(func() { delete(w.ended, n) }) // of what is gone
+	}
+	for _, w := range begin {
+		w.request(n)
 	}
 	return watches, nil
 }
@@ -82,10 +91,14 @@ func (w *watcher) matches(resource string) bool {
 	return resource == "" || resource == delta.ResourceName(w.collection.resource)
 }
 
+func (w *watcher) missing() bool { return w.health.status().State == StateMissing }
+
 func (w *watcher) mayRequest(n int) (err error) {
 	w.handler.Exclusive(func() {
 		if _, pending := w.state.Snapshots[w.options.Pipelines[n]]; pending || w.state.requested.Has(n) {
 			err = ErrSnapshotPending
+		} else if !w.state.Complete && w.missing() {
+			err = ErrMissing
 		} else if !w.state.Complete {
 			err = ErrNotWatching
 		}
@@ -141,10 +154,12 @@ func (w *watcher) snapshotStatus(n int) []SnapshotStatus {
 			status, known = w.ended[n]
 		}
 	})
-	if !known {
+	switch {
+	case !known && !w.missing():
 		return nil
-	}
-	if !status.Done || status.Complete { // the last mark was sent, at the most
+	case !known:
+		status = SnapshotStatus{Done: true, Complete: true, Missing: true}
+	case !status.Done || status.Complete: // the last mark was sent, at the most
 		recipient := w.handler.Recipient(n)
 		status.Undelivered, status.WaitsFor = recipient.Undelivered(w.id)
 		status.Complete = status.Complete && !recipient.Died(w.id)

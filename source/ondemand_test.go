@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/source/sourcetest"
 )
 
 // request asks for a snapshot of things, for the pipeline p.
@@ -256,6 +259,50 @@ func TestSnapshotOnDemandIsInterrupted(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// What does not exist, or exists no more, is left out of a snapshot of all resources, and named.
+func TestSnapshotLeavesOutWhatDoesNotExist(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
+		o.Resources = []schema.GroupVersionResource{sourcetest.Things, {Group: "example.com", Version: "v1", Resource: "others"}}
+	})
+	l.watching(11)
+	l.snapshotsDone()
+	missing := func(n int) {
+		t.Helper()
+		eventually(t, func() string {
+			return map[bool]string{false: "it is not found to be missing"}[l.source.Status()[n].State == StateMissing]
+		})
+	}
+	missing(1)
+	if _, err := l.source.RequestSnapshot("p", "example.com/v1/others", false); !errors.Is(err, ErrMissing) {
+		t.Errorf("a snapshot of it: got %v", err)
+	}
+	request := func(want func(SnapshotStatus) bool) {
+		t.Helper()
+		if n, err := l.source.RequestSnapshot("p", "", false); n != 2 || err != nil {
+			t.Fatalf("got %d, %v", n, err)
+		}
+		eventually(t, func() string {
+			if s := l.source.Snapshots("p", ""); len(s) != 2 || !want(s[0]) || !s[1].Missing || !s[1].Done || !s[1].Complete {
+				return fmt.Sprintf("got %+v", s)
+			}
+			return ""
+		})
+	}
+	request(func(s SnapshotStatus) bool { return s.Done && s.Complete && !s.Missing && s.Sent == 1 })
+	l.setRoom(map[string]int{"p": 0})
+	request(func(s SnapshotStatus) bool { return !s.Done })
+	server.SetMissing(true)
+	eventually(t, func() string {
+		if s := l.source.Snapshots("p", ""); len(s) != 2 || !s[0].Done || s[0].Complete || s[0].Missing {
+			return fmt.Sprintf("interrupted: got %+v", s)
+		}
+		return ""
+	})
+	missing(0)
+	request(func(s SnapshotStatus) bool { return s.Done && s.Complete && s.Missing })
 }
 
 // A request does not wait for a watch that a full backlog blocks, nor does the status. It is kept, and the snapshot begins when the

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/app"
+	"github.com/kubeferry/kubeferry/source"
 )
 
 func newSnapshot() *cobra.Command {
@@ -87,6 +88,8 @@ func (p *snapshotProgress) list() {
 	for _, s := range p.last {
 		progress := s.Progress()
 		switch {
+		case s.Missing:
+			progress = "left out: " + source.ErrMissing.Error()
 		case s.Done && s.Complete:
 			progress = fmt.Sprintf("%d sent, complete", s.Sent)
 		case s.Done:
