@@ -106,6 +106,9 @@ func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, 
 	}
 	o := p.backlog.objects[ref]
 	cursor, written = p.log.cursor, p.log.written
+	if p.log.behind == 0 { // what is in the log is in memory too, or settled
+		cursor = written
+	}
 	if o != nil && len(o.parked) > 0 {
 		cursor = min(cursor, o.parked[0].seq)
 	}

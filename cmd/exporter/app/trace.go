@@ -155,7 +155,16 @@ func (t *tracer) trace(ctx context.Context, ref delta.Ref) (*Trace, error) {
 			}
 		}
 	}
-	letters, unsearched, err := t.deadLetters(ctx, ref)
+	waiting := make([]pipeline.Waiting, len(t.pipelines))
+	for n, p := range t.pipelines {
+		searching, cancel := context.WithTimeout(ctx, traceTime/time.Duration(len(t.pipelines)))
+		waiting[n], err = p.Waiting(searching, ref)
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("read the log of pipeline %q: %w", p.Name(), err)
+		}
+	}
+	letters, unsearched, err := t.deadLetters(ctx, ref) // after what waits, which may become one
 	if err != nil {
 		return nil, err
 	}
@@ -165,14 +174,8 @@ func (t *tracer) trace(ctx context.Context, ref delta.Ref) (*Trace, error) {
 	for n, p := range t.pipelines {
 		one := letters[p.Name()]
 		one.Pipeline, one.Sink, one.LastDelivered = p.Name(), p.SinkName(), p.LastDelivered(ref)
-		searching, cancel := context.WithTimeout(ctx, traceTime/time.Duration(len(t.pipelines)))
-		waiting, err := p.Waiting(searching, ref)
-		cancel()
-		if err != nil {
-			return nil, fmt.Errorf("read the log of pipeline %q: %w", p.Name(), err)
-		}
-		if waiting.Total > 0 || waiting.Unsearched > 0 {
-			one.Waiting = &waiting
+		if waiting[n].Total > 0 || waiting[n].Unsearched > 0 {
+			one.Waiting = &waiting[n]
 		}
 		var watch *source.WatchTrace
 		left := ""
