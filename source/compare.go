@@ -119,11 +119,13 @@ func versionNumber(resourceVersion string) uint64 {
 // emit sends a delta to the pipelines in to. v are the views of its object before, and record gets those after.
 func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v views, record func(views)) error {
 	recipients := Recipients{Pipelines: to, Have: w.options.all() &^ v.filtered, RecordOnly: d.Snapshot && w.silent(to)}
+	if !d.Snapshot {
+		recipients.Have |= w.perhapsSent(v)
+	}
 	err := w.send(ctx, d, recipients, func(passed PipelineSet) {
 		if d.Snapshot {
 			w.state.countSnapshot(passed)
 		}
-		w.leftUnclean(v.due & v.filtered &^ passed)
 		record(v.sent(to, passed))
 	})
 	if err == nil && !recipients.RecordOnly {

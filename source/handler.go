@@ -44,14 +44,13 @@ type Recipient interface {
 	// Died reports whether a record of a snapshot of a watch went to the dead letter since the last one started, or since the
 	// program did.
 	Died(watch string) bool
-	// AnnouncesLeaving reports whether the pipeline gets a DELETED of what its filters do not let pass any more.
-	AnnouncesLeaving() bool
 }
 
 // Recipients are the pipelines that a delta is for.
 type Recipients struct {
 	Pipelines PipelineSet
-	// Have are the pipelines that have the object: their filters let its previous version pass.
+	// Have are the pipelines that have the object: their filters let its previous version pass. After a kill also those that perhaps
+	// got it in a snapshot.
 	Have PipelineSet
 	// RecordOnly is set if nothing is sent: the filters only decide who counts as having the object.
 	RecordOnly bool

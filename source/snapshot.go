@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -203,6 +204,7 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
 		}
 		m, incomplete := w.mark(delta.Started, newSnapshotID()), w.former(n)
 		return w.offerMark(n, m, func() {
+			w.begun |= 1 << n
 			onDemand := w.state.Snapshots[pipeline].OnDemand
 			w.known().begin(n, onDemand)
 			if w.state.Unclean { // a transport that has seen the ADDED of a new object would drop it: the consumer would miss it
@@ -252,16 +254,15 @@ func (w *watcher) unclean() bool {
 	return w.state.Unclean || w.state.Uncertain != ""
 }
 
-// leftUnclean marks the snapshots of pipelines as incomplete that a killed run had begun, and may have sent the object of that does not pass
-// now, or is deleted: no DELETED follows, since most such objects never passed.
-func (w *watcher) leftUnclean(pipelines PipelineSet) {
-	for n, pipeline := range w.options.Pipelines {
-		snapshot := w.state.Snapshots[pipeline]
-		if pipelines.Has(n) && snapshot.Unclean && w.handler.Recipient(n).AnnouncesLeaving() {
-			snapshot.Incomplete = true
-			w.state.setSnapshot(pipeline, snapshot)
+// perhapsSent returns the pipelines that a killed run may have sent an object to in a snapshot that goes on, though it still counts as due.
+func (w *watcher) perhapsSent(v views) (to PipelineSet) {
+	for due := v.due &^ w.begun; due != 0; due &= due - 1 {
+		n := bits.TrailingZeros64(uint64(due))
+		if w.state.Snapshots[w.options.Pipelines[n]].Unclean {
+			to |= 1 << n
 		}
 	}
+	return to
 }
 
 // incomplete returns the pipelines of whose snapshots a record went to the dead letter.

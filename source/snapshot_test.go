@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -532,34 +533,123 @@ func after(d *delta.Delta, last uint64) bool {
 	return sequence(d) > last || sequence(d) == last && d.Type == delta.Deleted
 }
 
-// What a killed run sent of a snapshot and does not pass any more leaves the pipeline.
+// What a killed run sent of a snapshot and does not pass any more leaves the pipeline, also if that run had sent the last mark: the next one
+// repeats that under the same id.
 func TestLeavesInASnapshotAfterAKill(t *testing.T) {
-	server, m := things(t, "a", "b"), newMemory() // 11, 12
-	l := live(t, server, m, []string{"old"}, nil)
-	l.watching(12)
-	l.stop()
-	filter := func(_ *Options, l *life) {
-		l.onLeave = true
-		l.passes = func(pipeline string, o *delta.Object) bool {
-			return pipeline == "old" || slices.Contains([]string{"11", "12"}, o.ResourceVersion())
+	for _, deleted := range []bool{false, true} {
+		for room, sent := range map[int][]string{1: {"u11/11/ADDED+s"}, 2: {"u11/11/ADDED+s", "u12/12/ADDED+s"}} {
+			t.Run(fmt.Sprint(deleted, sent), func(t *testing.T) {
+				server, m := things(t, "a", "b"), newMemory() // 11, 12
+				l := live(t, server, m, []string{"old"}, nil)
+				l.watching(12)
+				l.stop()
+				filter := func(_ *Options, l *life) {
+					l.onLeave = true
+					l.passes = func(pipeline string, o *delta.Object) bool {
+						return pipeline == "old" || slices.Contains([]string{"11", "12"}, o.ResourceVersion())
+					}
+				}
+				l = live(t, server, m, []string{"old", "new"}, func(o *Options, l *life) {
+					filter(o, l)
+					l.room = map[string]int{"new": 0}
+				})
+				l.expectMarks("new", "started 0 at 0")
+				l.capture() // the mark and what is due
+				l.setRoom(map[string]int{"new": room})
+				l.expect("new", sent...)
+				if room == 2 {
+					l.snapshotsDone()
+				}
+				l.crash()
+				server.Write("a", deleted) // 13 does not pass
+				l = live(t, server, m, []string{"old", "new"}, filter)
+				l.expectSet("new", "u11/13/DELETED", "u12/12/ADDED+s")
+				l.expectMarks("new", "completed 0 at 2 count 1")
+			})
 		}
 	}
-	l = live(t, server, m, []string{"old", "new"}, func(o *Options, l *life) {
-		filter(o, l)
-		l.room = map[string]int{"new": 0}
+}
+
+// The same of what comes from another watch, between no marks.
+func TestLeavesAnotherWatchAfterAKill(t *testing.T) {
+	server, m, second := things(t, "red/a", "blue/b"), newMemory(), newMemory() // 11, 12
+	source := func(name, include string) func(*Options, *life) {
+		return func(o *Options, l *life) {
+			o.Name, o.Namespaces.Include, l.onLeave = name, []string{include}, true
+			l.passes = func(_ string, o *delta.Object) bool { return o.ResourceVersion() != "13" }
+		}
+	}
+	for n, of := range []*memory{m, second} {
+		l := live(t, server, of, []string{[]string{"p", "q"}[n]}, source([]string{"s", "t"}[n], []string{"re*", "bl*"}[n]))
+		l.watching(12)
+		l.snapshotsDone()
+		l.stop()
+	}
+	maps.Copy(m.meta, second.meta)
+	maps.Copy(m.known, second.known)
+	l := live(t, server, m, []string{"p", "q"}, func(o *Options, l *life) {
+		source("s", "*")(o, l)
+		l.room = map[string]int{"p": 0}
 	})
-	eventually(t, func() string { return map[bool]string{true: "no mark"}[len(l.markTexts("new")) == 0] })
-	l.capture() // the mark and what is due
-	l.mu.Lock()
-	l.room["new"] = 1
-	l.mu.Unlock()
-	l.expect("new", "u11/11/ADDED+s")
+	l.watching(12)
+	l.capture() // what is due
+	m.forget(l.source)
+	l.setRoom(nil)
+	l.expect("p", "u12/12/ADDED+s")
 	l.crash()
-	server.Write("a", false) // 13 does not pass
-	l = live(t, server, m, []string{"old", "new"}, filter)
-	l.watching(13)
-	l.snapshotsDone()
-	l.expectMarks("new", "completed 0 at 1 count 1 incomplete")
+	server.Write("blue/b", false) // 13 does not pass
+	l = live(t, server, m, []string{"p", "q"}, source("s", "*"))
+	l.expect("p", "u12/13/DELETED")
+}
+
+// What never passed does not leave a pipeline: not in a snapshot that begins anew after a kill, nor in one that goes on after a stop.
+func TestNothingLeavesASnapshotThatNeverPassed(t *testing.T) {
+	for name, mode := range map[string]delta.Snapshot{"on demand": delta.SnapshotInitial, "always": delta.SnapshotAlways, "new": delta.SnapshotInitial} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "a", "b"), newMemory() // 11, 12
+			pipelines := []string{"p"}
+			start := func(room map[string]int) *life {
+				return live(t, server, m, pipelines, func(o *Options, l *life) {
+					o.Snapshot, l.onLeave, l.room = mode, true, room
+					l.passes = func(_ string, o *delta.Object) bool { return o.Name() == "a" }
+				})
+			}
+			l := start(nil)
+			l.watching(12)
+			l.snapshotsDone()
+			none := map[string]int{"p": 0, "new": 0}
+			switch name {
+			case "on demand":
+				l.setRoom(none)
+				l.request()
+				l.expectMarks("p", "started 0 at 0", "completed 0 at 1 count 1", "started 1 at 1")
+			case "new":
+				l.stop()
+				pipelines = append(pipelines, "new")
+				l = start(none)
+				l.expectMarks("new", "started 0 at 0")
+			}
+			if name == "new" {
+				l.stop()
+			} else {
+				l.capture()
+				l.crash()
+			}
+			l = start(none)
+			last := pipelines[len(pipelines)-1]
+			marks := []string{"started 0 at 0", "completed 0 at 1 count 1"}
+			if name == "new" {
+				marks = marks[1:]
+			} else {
+				l.expectMarks(last, marks[0])
+			}
+			server.Write("b", false) // 13
+			l.watching(13)
+			l.setRoom(nil)
+			l.expectMarks(last, marks...)
+			l.expect(last, "u11/11/ADDED+s")
+		})
+	}
 }
 
 // A watch goes on with two, of which the second had the snapshot that a killed run had begun.

@@ -106,8 +106,6 @@ func (r *recorder) Recipient(int) Recipient { return roomy{r} }
 
 type roomy struct{ *recorder }
 
-func (roomy) AnnouncesLeaving() bool { return false }
-
 func (r roomy) Offer(ctx context.Context, d *delta.Delta, _ bool, record func(bool)) bool {
 	return r.recorder.Delta(ctx, d, Recipients{Pipelines: 1}, func(passed PipelineSet) { record(passed.Has(0)) }) == nil
 }

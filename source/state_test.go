@@ -318,8 +318,6 @@ func (l lifeRecipient) Died(string) bool {
 	return l.died
 }
 
-func (l lifeRecipient) AnnouncesLeaving() bool { return l.onLeave }
-
 func (l lifeRecipient) Room(ctx context.Context) error {
 	for ctx.Err() == nil {
 		l.mu.Lock()

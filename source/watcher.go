@@ -38,7 +38,8 @@ type watcher struct {
 	// sending are the pipelines whose snapshots have a goroutine, and wake starts those that have none.
 	sending PipelineSet
 	wake    chan struct{}
-	from    []string // the ids of the watches of the last run that it goes on from
+	begun   PipelineSet // the pipelines whose snapshots began in this run: what was sent before is no part of them
+	from    []string    // the ids of the watches of the last run that it goes on from
 	// moved is closed when the process function has done something; nil if nothing waits for that.
 	moved chan struct{}
 	state *state // what a commit captures; it changes only inside the handler's calls
