@@ -3,12 +3,14 @@ package pipeline
 import (
 	"math/rand/v2"
 	"time"
-
-	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // maxProbeInterval bounds the time between a sink's recovery and the first record it takes.
 const maxProbeInterval = 1500 * time.Millisecond
+
+// earlyProbes is how many records may be sent within a delay that the sink requested: if it takes one, it requested the delay for
+// some records only, as a receiver does that limits each tenant's rate.
+const earlyProbes = 3
 
 // breaker is a circuit breaker: it is tripped while the sink as a whole is thought to fail. The metric kubeferry_gate_open
 // and the status count the other way round: an open gate means a healthy sink. The pipeline's mutex guards it.
@@ -21,6 +23,9 @@ type breaker struct {
 	sent     time.Time // when the last probe went
 	next     time.Time // when the next may go
 	underway int       // probes that have no answer yet
+	// until is the end of the longest delay that the sink requested. Before it, only early more probes may go.
+	until time.Time
+	early int
 	// ahead is set if the last probe was a candidate from the log, if there was one; fresh if the last one else was of a
 	// ready object, and not a failed batch.
 	ahead, fresh bool
@@ -34,7 +39,7 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 	switch {
 	case trippedNow:
 		b.tripped, b.since, b.interval, b.next = true, now, b.initial, now
-		b.ahead, b.fresh = false, false
+		b.ahead, b.fresh, b.until, b.early = false, false, now, earlyProbes
 		b.postpone(now.Add(b.pause()))
 	case probe:
 		b.interval = min(2*b.interval, maxProbeInterval)
@@ -42,7 +47,10 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 		b.postpone(b.sent.Add(b.pause()))
 	default: // it was under way when the breaker tripped, which is known by now
 	}
-	b.postpone(now.Add(min(retryAfter, sinks.MaxRetryAfter)))
+	if end := now.Add(retryAfter); end.After(b.until) {
+		b.until = end
+	}
+	b.postpone(now.Add(min(retryAfter, maxProbeInterval)))
 	return trippedNow
 }
 
@@ -53,7 +61,19 @@ func (b *breaker) probed(now time.Time) {
 		b.interval = maxProbeInterval
 	}
 	b.underway++
+	if now.Before(b.until) {
+		b.early--
+	}
 	b.sent, b.next = now, now.Add(b.pause())
+}
+
+// wait returns how long no probe may go; early is set if the next one goes within a delay that the sink requested.
+func (b *breaker) wait(now time.Time) (wait time.Duration, early bool) {
+	early = now.Before(b.until)
+	if early && b.early == 0 {
+		return b.until.Sub(now), true
+	}
+	return b.next.Sub(now), early
 }
 
 // answered counts a probe that has returned, with whatever result.

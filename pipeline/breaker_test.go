@@ -37,16 +37,20 @@ func TestProbesOfASlowFailure(t *testing.T) {
 	}
 }
 
-// The delay that a sink requests counts from its answer.
+// The delay that a sink requests counts from its answer, and holds back all but a few probes.
 func TestRetryAfterCountsFromTheAnswer(t *testing.T) {
 	g := newBreaker(Retry{Initial: 100 * time.Millisecond})
 	start := time.Now()
 	g.fail(start, 0, false)
-	g.probed(start.Add(time.Second))
-	g.answered()
-	answer := start.Add(4 * time.Second)
-	g.fail(answer, 5*time.Second, true)
-	if want := answer.Add(5 * time.Second); !g.next.Equal(want) {
-		t.Errorf("the next probe is %v after the answer, want 5s", g.next.Sub(answer))
+	answer := start
+	for n, want := range []time.Duration{maxProbeInterval, maxProbeInterval, maxProbeInterval, 5 * time.Second, 5 * time.Second} {
+		g.probed(answer.Add(time.Second))
+		g.answered()
+		answer = answer.Add(4 * time.Second)
+		g.fail(answer, 5*time.Second, true)
+		if got, early := g.wait(answer); got != want || !early {
+			t.Errorf("after probe %d the next one goes %v after the answer, early: %t, want %v", n, got, early, want)
+		}
+		answer = answer.Add(want)
 	}
 }

@@ -185,8 +185,9 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 // first, the newest of them: behind a thousand objects that the sink refuses it would wait for an hour. What comes of a namespace that
 // had no probe yet does not wait for its turn.
 func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
-	if d := p.breaker.next.Sub(now); d > 0 {
-		return nil, d
+	wait, early := p.breaker.wait(now)
+	if wait > 0 {
+		return nil, wait
 	}
 	b := newBatch()
 	b.probe = true
@@ -202,13 +203,13 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 		}
 	}
 	if len(b.items) == 0 {
-		if p.breaker.fresh = !p.breaker.fresh; p.breaker.fresh || len(p.retries) == 0 {
+		if p.breaker.fresh = !p.breaker.fresh; p.breaker.fresh || early || len(p.retries) == 0 {
 			p.fill(b, 1)
 		}
 	}
 	if len(b.items) == 0 {
 		p.recycle(b)
-		if len(p.retries) == 0 {
+		if early || len(p.retries) == 0 {
 			return nil, beatInterval
 		}
 		b = p.takeRetry()
@@ -279,6 +280,10 @@ func (p *Pipeline) full(b *batch) bool {
 // alone reports whether the batch holds an isolated object, which is sent alone.
 func (b *batch) alone() bool {
 	return len(b.objects) > 0 && b.objects[len(b.objects)-1].isolated
+}
+
+func (b *batch) severalNamespaces() bool {
+	return slices.ContainsFunc(b.objects, func(o *objectQueue) bool { return o.ref.Namespace != b.objects[0].ref.Namespace })
 }
 
 // nextObject returns the object that the batch takes next, nil if there is none. Every second batch is of a suspect namespace, if one

@@ -20,8 +20,11 @@
 // namespace.
 //
 // Two cases are mixed. For 5 s after an isolated object failed while others were delivered, and after a reset, up to nine failing
-// calls in a row are themselves to blame: the same objects may be in them. And ten isolated objects that fail blame the sink, once nothing was delivered for 5 s; so do ten objects in a row that are refused for good. A delay that
-// the peer requests (Retry-After) blames the sink, unless an isolated object failed.
+// calls in a row are themselves to blame: the same objects may be in them. And ten isolated objects that fail blame the sink, once nothing was delivered for 5 s; so do ten objects in a row that are refused for good.
+//
+// A delay that the peer requests (Retry-After) is the batch's own if something else got through since; its objects are sent apart, but
+// seldom alone, since the peer may limit the rate of all calls. Else it is the sink's: three probes of ready objects may go within it,
+// as the peer may limit the rate of one tenant, and the next when it is over.
 //
 // # Files
 //

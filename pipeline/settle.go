@@ -94,12 +94,19 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 	case b.alone() && !others && p.onlyFailures(b):
 		p.tripBreaker(first, v.delay, probe)
 		v.apart = true
-	case b.alone(), v.delay == 0 && (others || p.blameObjects()):
+	case b.alone(), others, v.delay == 0 && p.blameObjects():
 		if b.alone() && others {
 			p.recordsBlamedAt = p.now()
 		}
-		v.keep = b.tries < 2 && len(b.items) > 1
+		tries := 2
+		if v.delay > 0 { // a sink that limits the rate of all calls takes the batch sooner or later
+			tries = maxWholeTries
+		}
+		v.keep = b.tries < tries && len(b.items) > 1
 		v.apart = !v.keep
+		if v.apart && b.severalNamespaces() {
+			v.delay = 0 // it was requested for some of them only
+		}
 		if probe {
 			p.breaker.fail(p.now(), 0, true)
 		}
@@ -214,7 +221,7 @@ func (p *Pipeline) resetBreaker() {
 		o.isolated = true // another one got through where it did not
 		p.backlog.setApart(o, true)
 		p.tried(o)
-		p.backlog.done(o, true, 0)
+		p.backlog.done(o, true, b.due.Sub(p.now()))
 		p.recycle(b)
 	}
 	clear(p.retries[len(kept):])
@@ -234,6 +241,9 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 	}
 	p.releaseBehindMarks(b, v)
 	if v.keep {
+		if len(b.items) > 1 { // the delay may have been requested for some of them only
+			v.delay = min(v.delay, maxProbeInterval)
+		}
 		b.due = now.Add(max(v.delay, p.options.Retry.Initial))
 		p.retries = append(p.retries, b)
 		p.park()
@@ -249,20 +259,23 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		p.release(i)
 		p.forget(i)
 	}
-	oneNamespace := !slices.ContainsFunc(b.objects, func(o *objectQueue) bool { return o.ref.Namespace != b.objects[0].ref.Namespace })
+	// Calls with single records would only be more calls for a sink that limits their rate.
+	isolate := v.apart && !b.severalNamespaces() && (v.delay == 0 || b.items[0].attempts >= failedRun)
 	for n := 0; n < len(b.objects); {
-		o, anyFailed := b.objects[n], false
+		o, anyFailed, delay := b.objects[n], false, time.Duration(0)
 		for ; n < len(b.objects) && b.objects[n] == o; n++ {
-			anyFailed = anyFailed || v.results[n] == failed
+			if v.results[n] == failed {
+				anyFailed, delay = true, max(delay, min(v.errs[n].RetryAfter, v.delay))
+			}
 		}
 		if !v.cancelled || !anyFailed {
 			p.logFailing(o, anyFailed, v.errs[n-1])
 			o.failedAlone = anyFailed && len(b.items) == 1
 		}
-		o.isolated = anyFailed && (o.isolated || v.apart && oneNamespace)
+		o.isolated = anyFailed && (o.isolated || isolate)
 		p.backlog.setApart(o, anyFailed && (o.apart || v.apart))
 		p.tried(o)
-		p.backlog.done(o, anyFailed, v.delay)
+		p.backlog.done(o, anyFailed, delay)
 	}
 	p.recycle(b)
 }

@@ -1,0 +1,129 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+func throttled(after time.Duration) error {
+	return &sinks.Error{Err: errors.New("429"), Reason: sinks.ReasonThrottled, RetryAfter: after}
+}
+
+// A receiver that limits each tenant's rate holds up only the tenant that exceeds it, whatever delay it requests of him.
+func TestRetryAfterOfOneTenant(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		after, every time.Duration // a refused change
+		records      int
+	}{
+		{time.Second, 100 * time.Millisecond, 100},
+		{time.Minute, time.Second, 1},
+		{time.Minute, time.Second, 100},
+		{time.Minute, time.Hour, 100},
+		{10 * time.Minute, 10 * time.Second, 1},
+	} {
+		t.Run(fmt.Sprintf("%v, every %v, batches of %d", test.after, test.every, test.records), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bad := func(context.Context) error { return throttled(test.after) }
+				sink := &tenants{bad: bad, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				p, stop := launch(sink, &letters{}, tenantLimits(test.records, 8))
+				defer stop()
+				sent := map[string]time.Time{}
+				begun := time.Now()
+				for bad, good := 0, 0; time.Since(begun) < 2*time.Minute; time.Sleep(10 * time.Millisecond) {
+					for ; float64(bad) <= time.Since(begun).Seconds()/test.every.Seconds(); bad++ {
+						mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", bad), bad+1))
+					}
+					for ; float64(good) < time.Since(begun).Seconds()*50; good++ {
+						name := fmt.Sprint("good-", good)
+						sent[name] = time.Now()
+						mustTake(t, p, change(t, name, 10_000+good))
+					}
+				}
+				time.Sleep(10 * time.Second)
+				waits := sink.waits(t, sent)
+				if p99 := waits[len(waits)*99/100]; p99 > 5*time.Second {
+					t.Errorf("the p99 of good changes is %v", p99)
+				}
+			})
+		})
+	}
+}
+
+// limited is a sink that limits the rate of all calls.
+type limited struct {
+	perSecond float64
+	after     time.Duration
+
+	mu          sync.Mutex
+	tokens      float64
+	last        time.Time // call
+	calls, took int
+}
+
+func (s *limited) Deliver(_ context.Context, batch []sinks.Record) error {
+	time.Sleep(20 * time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	now := time.Now()
+	s.tokens = min(s.perSecond*s.after.Seconds(), s.tokens+now.Sub(s.last).Seconds()*s.perSecond)
+	s.last = now
+	if s.tokens < 1 {
+		return throttled(s.after)
+	}
+	s.tokens--
+	s.took += len(batch)
+	return nil
+}
+
+func (*limited) Close(context.Context) error { return nil }
+
+// A sink that limits the rate of all calls gets what it takes in large batches: they are not taken apart.
+func TestRetryAfterOfALimitedSink(t *testing.T) {
+	for _, after := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &limited{perSecond: 5, after: after}
+				p, stop := launch(sink, &letters{}, tenantLimits(100, 8))
+				defer stop()
+				const changes = 200 * 120
+				for n := range changes {
+					mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", n%20), fmt.Sprint("o-", n%5000), n+1))
+					time.Sleep(5 * time.Millisecond)
+				}
+				time.Sleep(2 * time.Minute)
+				sink.mu.Lock()
+				defer sink.mu.Unlock()
+				if sink.took < changes {
+					t.Errorf("%d of %d changes arrived, in %d calls", sink.took, changes, sink.calls)
+				}
+			})
+		})
+	}
+}
+
+// A sink that requests a delay of all gets a few probes, and then one when the delay is over.
+func TestRetryAfterOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &limited{after: time.Minute}
+		p, stop := launch(sink, &letters{}, tenantLimits(1, 8))
+		defer stop()
+		for n := range 50 * 600 {
+			mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", n%20), fmt.Sprint("o-", n%1000), n+1))
+			time.Sleep(20 * time.Millisecond)
+		}
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		if most := 8 + earlyProbes + 10; sink.calls > most {
+			t.Errorf("%d calls in 10 minutes, want at most %d", sink.calls, most)
+		}
+	})
+}
