@@ -42,7 +42,7 @@ func (p *Pipeline) deliver(ctx context.Context, b *batch) {
 // permit to deliver ended the call.
 func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut bool) {
 	errs = make([]*sinks.Error, len(b.items))
-	records, indices := make([]sinks.Record, 0, len(b.items)), make([]int, 0, len(b.items))
+	records, indices := b.records, make([]int, 0, len(b.items))
 	for n, i := range b.items {
 		switch {
 		case i.err != nil:
@@ -50,11 +50,17 @@ func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut
 		case i.final != nil: // only its letter is missing
 			errs[n] = i.final
 		default:
-			indices, records = append(indices, n), append(records, b.records[n])
+			indices = append(indices, n)
 		}
 	}
-	if len(records) == 0 {
+	if len(indices) == 0 {
 		return errs, false
+	}
+	if len(indices) < len(records) {
+		records = make([]sinks.Record, 0, len(indices))
+		for _, n := range indices {
+			records = append(records, b.records[n])
+		}
 	}
 	cut, err := p.call(ctx, b, records)
 	for n, err := range sinks.PerRecord(err, len(records)) {

@@ -69,10 +69,11 @@ func Transient(reason Reason, err error) error {
 // Classify returns err as an *[Error]. One that no sink classified is transient; its reason is worked out from
 // the standard library's error types. Classify(nil) is nil.
 func Classify(err error) *Error {
-	var e *Error
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
+	}
+	var e *Error // on the heap
+	switch {
 	case !errors.As(err, &e):
 		return &Error{Err: err, Reason: reasonOf(err)}
 	case e == err: //nolint:errorlint // identity: else keep the outer text, the inner class

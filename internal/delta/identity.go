@@ -3,7 +3,6 @@ package delta
 import (
 	"encoding/hex"
 	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -78,24 +77,33 @@ func (o *Object) Version() Version { return NewVersion(o.UID(), o.ResourceVersio
 // packUID gives the 16 bytes of a uid that is a UUID in its canonical form, as all uids of an API server are, and
 // reports whether it is one.
 func packUID(uid types.UID) (packed [16]byte, ok bool) {
-	digits := strings.ReplaceAll(string(uid), "-", "")
-	if len(digits) != hex.EncodedLen(len(packed)) {
+	digits := make([]byte, 0, hex.EncodedLen(len(packed)))
+	for i := range len(uid) {
+		if uid[i] != '-' && len(digits) < cap(digits) {
+			digits = append(digits, uid[i])
+		}
+	}
+	if _, err := hex.Decode(packed[:], digits); err != nil {
 		return packed, false
 	}
-	_, err := hex.Decode(packed[:], []byte(digits))
-	return packed, err == nil && unpackUID(packed) == uid
+	text := uidText(packed)
+	return packed, string(text[:]) == string(uid)
 }
 
 // unpackUID is the reverse of packUID.
 func unpackUID(packed [16]byte) types.UID {
-	var text [36]byte
+	text := uidText(packed)
+	return types.UID(text[:])
+}
+
+func uidText(packed [16]byte) (text [36]byte) {
 	hex.Encode(text[:8], packed[:4])
 	hex.Encode(text[9:13], packed[4:6])
 	hex.Encode(text[14:18], packed[6:8])
 	hex.Encode(text[19:23], packed[8:10])
 	hex.Encode(text[24:], packed[10:])
 	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
-	return types.UID(text[:])
+	return text
 }
 
 // packNumber gives the number that a resource version is, and reports whether it is one that is written in the usual

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -40,10 +41,11 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 	// The body of the response has a bound of its own, which ends the request and not the call.
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req, err := s.request(own, records, creds)
+	req, body, err := s.request(own, records, creds)
 	if err != nil {
 		return true, err
 	}
+	defer body.end()
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return false, s.noAnswer(ctx, err, creds)
@@ -52,28 +54,30 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 	return s.answer(resp, readBody(ctx, resp, cancel), records, creds)
 }
 
-// request makes the request for records, whose body is a copy: the transport may read it beyond the call.
-func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, error) {
+// request makes the request for records. Its body has to be ended.
+func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, *body, error) {
 	header, err := s.header(records, creds)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	content := s.content(records)
+	body := s.body(records)
 	if len(creds.signing) > 0 {
-		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), content))
+		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), body.content))
 	}
 	if s.config.Compression == compressionGzip {
-		content = compress(content)
+		body.content = compress(body.content)
 	}
-	if len(content) >= expectSize {
+	if len(body.content) >= expectSize {
 		header.Set("Expect", "100-continue")
 	}
-	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), bytes.NewReader(content))
+	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), nil)
 	if err != nil {
-		return nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
+		return nil, nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
 	}
-	req.Header = header
-	return req, nil
+	req.Header, req.ContentLength = header, int64(len(body.content))
+	req.GetBody = func() (io.ReadCloser, error) { return &bodyReader{body: body}, nil }
+	req.Body, err = req.GetBody()
+	return req, body, err
 }
 
 // header returns the header for records, but for what depends on the body.
@@ -105,21 +109,23 @@ func (s *Sink) header(records []*sinks.Record, creds *secrets) (http.Header, err
 	return header, nil
 }
 
-// content returns what a request carries, before compression.
-func (s *Sink) content(records []*sinks.Record) []byte {
-	if !s.array(records[0]) {
-		return bytes.Clone(records[0].Body)
-	}
-	size := 2
+// body returns what a request carries, before compression: a copy of the records' bodies.
+func (s *Sink) body(records []*sinks.Record) *body {
+	size := 1
 	for _, r := range records {
-		size += len(r.Body) + 1
+		size += 1 + len(r.Body)
 	}
-	b := make([]byte, 0, size)
+	b := newBody(size)
+	if !s.array(records[0]) {
+		b.content = append(b.content, records[0].Body...)
+		return b
+	}
 	for i, r := range records {
-		b = append(b, "[,"[min(i, 1)])
-		b = append(b, r.Body...)
+		b.content = append(b.content, "[,"[min(i, 1)])
+		b.content = append(b.content, r.Body...)
 	}
-	return append(b, ']')
+	b.content = append(b.content, ']')
+	return b
 }
 
 // addHeaders sets what every request has.
