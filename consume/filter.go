@@ -15,7 +15,7 @@ const (
 	// Repeated is a record that came before, or a state that is known.
 	Repeated
 	// Late is a change from before the latest one of its object. It is a repetition, unless the record is Replayed: then it was a
-	// dead letter, which a log may want, and a table does not.
+	// dead letter, which a log may want, and a table does not. To a [Table] it is also the begin of a snapshot that was a dead letter.
 	Late
 )
 

@@ -295,13 +295,16 @@ func TestTable(t *testing.T) {
 	})
 }
 
-// TestOtherSnapshot ends a snapshot whose begin was not read, in the midst of another one: nothing is removed.
+// TestOtherSnapshot ends a snapshot whose begin was not read, or comes late from the dead letters, in the midst of another one: nothing
+// is removed.
 func TestOtherSnapshot(t *testing.T) {
 	table := NewTable(10)
 	object := Record{ID: "c/u/1/ADDED", Cluster: "c", Subject: "s", Sequence: "1", Type: Added}
 	started := Record{ID: "c/w/a-started/SNAPSHOT", Cluster: "c", Type: Mark, Phase: Started, SnapshotID: "a"}
 	completed := Record{ID: "c/w/b-completed/SNAPSHOT", Cluster: "c", Type: Mark, Phase: Completed, SnapshotID: "b", Complete: true}
-	for _, r := range []Record{object, started, completed} {
+	late := started
+	late.ID, late.SnapshotID, late.Replayed = "c/w/b-started/SNAPSHOT", "b", true
+	for _, r := range []Record{object, started, late, completed} {
 		if _, gone := table.Apply(&r); len(gone) > 0 || table.Len() != 1 {
 			t.Errorf("%s: %d gone, %d left", r.ID, len(gone), table.Len())
 		}

@@ -108,8 +108,12 @@ func (t *Table) applyChange(r *Record) Verdict {
 	return New
 }
 
-// applyMark begins or ends a snapshot. A repeated mark does neither: what stands between the marks is repeated with it, or was seen.
+// applyMark begins or ends a snapshot. A repeated mark does neither: what stands between the marks is repeated with it, or was seen. One
+// that was a dead letter begins none: a later snapshot may have begun.
 func (t *Table) applyMark(r *Record) (Verdict, []Record) {
+	if r.Replayed && r.Phase == Started {
+		return Late, nil
+	}
 	verdict := t.once(r)
 	if verdict != New {
 		return verdict, nil

@@ -55,9 +55,9 @@ public class KafkaTable {
             OR sequence > :sequence OR sequence = :sequence AND deleted > :deleted AND sequence <> '' THEN 0
           WHEN uid = :uid AND (:deleted OR version = :version) THEN 1 END
           FROM objects WHERE :derived AND cluster = :cluster AND subject = :subject), NOT EXISTS (SELECT 1 FROM log WHERE id = :id))""";
-    // Changes no row for a mark that is repeated, perhaps behind a later snapshot.
+    // ONCE changes no row for a mark that is repeated, BEGIN none for one that was a dead letter: a later snapshot may have begun.
     static final String ONCE = "INSERT OR IGNORE INTO marks VALUES (:stream, :id)";
-    static final String BEGIN = "INSERT OR REPLACE INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)";
+    static final String BEGIN = "INSERT OR REPLACE INTO snapshots SELECT :stream, :cluster, :resource, :namespace, :snapshot, :position, 0 WHERE NOT :replayed";
     static final String END =
         "UPDATE snapshots SET done = 1 WHERE (stream, cluster, resource, namespace, name) = (:stream, :cluster, :resource, :namespace, :snapshot)";
     // Removes what a complete snapshot has not shown.
@@ -117,7 +117,7 @@ public class KafkaTable {
         row.putAll(Map.of("cluster", event.getSource().toString().substring("/clusters/".length()),
                 "subject", event.getSubject(), "sequence", sequence == null ? "" : sequence, "type", type,
                 "resource", (group.isEmpty() ? "" : group + "/") + gvr.get("version").asText() + "/" + gvr.get("resource").asText(),
-                "deleted", type.equals("DELETED"), "snapshot", data.path("snapshot").asText(),
+                "deleted", type.equals("DELETED"), "snapshot", data.path("snapshot").asText(), "replayed", event.getExtension("replayed") != null,
                 "derived", data.path("snapshot").asBoolean() || data.path("inferred").asBoolean(),
                 "object", (data.has("object") ? data.get("object") : data).toString()));
         if (type.equals("GAP")) {

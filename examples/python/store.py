@@ -62,7 +62,8 @@ SELECT :id, :cluster, :subject, :sequence, :type, :object WHERE coalesce((SELECT
 # Changes no row for a mark that is repeated, perhaps behind a later snapshot.
 ONCE = "INSERT OR IGNORE INTO marks VALUES (:stream, :id)"
 
-BEGIN = "INSERT OR REPLACE INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)"
+# Changes no row for one that was a dead letter: a later snapshot may have begun.
+BEGIN = "INSERT OR REPLACE INTO snapshots SELECT :stream, :cluster, :resource, :namespace, :snapshot, :position, 0 WHERE NOT :replayed"
 
 END = "UPDATE snapshots SET done = 1 WHERE (stream, cluster, resource, namespace, name) = (:stream, :cluster, :resource, :namespace, :snapshot)"
 
@@ -124,6 +125,7 @@ class Store:
             "object": json.dumps(data.get("object", data)),
             "derived": bool(data.get("snapshot") or data.get("inferred")),
             "snapshot": data.get("snapshot"),
+            "replayed": bool(event.get_extension("replayed")),
             "uid": "",
             "version": "",
         })

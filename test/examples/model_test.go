@@ -16,7 +16,7 @@ import (
 type arrival struct {
 	cluster, subject, uid, typ, name, namespace string
 	version, sequence, partition, offset        int
-	derived, complete                           bool
+	derived, complete, replayed                 bool
 }
 
 func (a *arrival) id() string {
@@ -35,31 +35,36 @@ func (a *arrival) event() string {
 	if a.subject != "" {
 		subject = a.subject
 	}
-	return strings.Replace(event(1, a.id(), subject, a.sequence, data), "/clusters/c/1", "/clusters/"+a.cluster, 1)
+	text := strings.Replace(event(1, a.id(), subject, a.sequence, data), "/clusters/c/1", "/clusters/"+a.cluster, 1)
+	if a.replayed {
+		text = late(text)
+	}
+	return text
 }
 
 // arrivals is what a cluster sends, in no order that means anything: repetitions, records that come late, deletions of what was never there.
 func arrivals(cluster string, random *rand.Rand) (all []arrival) {
 	one := func(of ...string) string { return of[random.IntN(len(of))] }
-	for range 40 {
+	for n := range 60 {
 		a := arrival{cluster: cluster, namespace: one("m", "n"), sequence: 1 + random.IntN(12), derived: random.IntN(2) == 0}
-		switch random.IntN(4) {
+		switch random.IntN(6) {
 		case 0: // each partition has it
-			a = arrival{cluster: cluster, typ: one("started", "completed"), name: one("s", "t", "u"), namespace: one("", "m"), complete: random.IntN(4) > 0}
+			a = arrival{cluster: cluster, typ: one("started", "completed"), name: one("s", "t", "u"), namespace: one("", "m"), complete: random.IntN(4) > 0, replayed: random.IntN(4) == 0}
 			all = append(all, a)
 			a.partition = 1
+		case 1, 2: // under its id once more
+			if again := random.IntN(n + 1); again < len(all) && all[again].subject != "" {
+				a = all[again]
+				a.sequence, a.derived = a.sequence+random.IntN(12), random.IntN(2) == 0
+				break
+			}
+			fallthrough
 		default:
-			a.partition = random.IntN(2)
-			a.subject = fmt.Sprintf("/api/v1/namespaces/%s/configmaps/%d", a.namespace, a.partition)
-			a.uid, a.typ, a.version = one("u", "v")+fmt.Sprint(a.namespace, a.partition), one("ADDED", "MODIFIED", "DELETED"), max(1, a.sequence-random.IntN(3))
+			number := random.IntN(6)
+			a.partition, a.uid, a.typ = number%2, one("u", "v")+fmt.Sprint(a.namespace, number), one("ADDED", "MODIFIED", "DELETED")
+			a.subject, a.version = fmt.Sprintf("/api/v1/namespaces/%s/configmaps/%d", a.namespace, number), max(1, a.sequence-random.IntN(3))
 		}
 		all = append(all, a)
-	}
-	for range 20 { // under its id once more
-		if a := all[random.IntN(len(all))]; a.subject != "" {
-			a.sequence, a.derived = a.sequence+random.IntN(12), random.IntN(2) == 0
-			all = append(all, a)
-		}
 	}
 	return all
 }
@@ -96,6 +101,7 @@ func reference(all []arrival) (table, log []string) {
 			}
 			rows[key] = r
 		case marks[mark]:
+		case a.typ == "started" && a.replayed:
 		case a.typ == "started":
 			begun[scope] = a
 		case a.complete && begun[scope].name == a.name:

@@ -55,9 +55,9 @@ SELECT :id, :cluster, :subject, :sequence, :type, :object WHERE coalesce((SELECT
     OR sequence > :sequence OR sequence = :sequence AND deleted > :deleted AND sequence <> '' THEN 0
   WHEN uid = :uid AND (:deleted OR version = :version) THEN 1 END
   FROM objects WHERE :derived AND cluster = :cluster AND subject = :subject), NOT EXISTS (SELECT 1 FROM log WHERE id = :id))`
-	// once changes no row for a mark that is repeated, perhaps behind a later snapshot.
+	// once changes no row for a mark that is repeated, begin none for one that was a dead letter: a later snapshot may have begun.
 	once  = `INSERT OR IGNORE INTO marks VALUES (:stream, :id)`
-	begin = `INSERT OR REPLACE INTO snapshots VALUES (:stream, :cluster, :resource, :namespace, :snapshot, :position, 0)`
+	begin = `INSERT OR REPLACE INTO snapshots SELECT :stream, :cluster, :resource, :namespace, :snapshot, :position, 0 WHERE NOT :replayed`
 	end   = `UPDATE snapshots SET done = 1 WHERE (stream, cluster, resource, namespace, name) = (:stream, :cluster, :resource, :namespace, :snapshot)`
 	// sweep removes what a complete snapshot has not shown.
 	sweep = `
@@ -144,7 +144,7 @@ func (a *Arrival) row() []any {
 		sql.Named("resource", strings.TrimPrefix(a.Resource.Group+"/", "/")+a.Resource.Version+"/"+a.Resource.Resource),
 		sql.Named("uid", a.UID()), sql.Named("version", a.ResourceVersion()), sql.Named("deleted", a.Type == consume.Deleted),
 		sql.Named("object", cmp.Or(string(a.Object), fmt.Sprintf("from %s to %s: %s", a.From, a.To, a.Reason))),
-		sql.Named("derived", a.Snapshot || a.Inferred), sql.Named("snapshot", a.SnapshotID),
+		sql.Named("derived", a.Snapshot || a.Inferred), sql.Named("snapshot", a.SnapshotID), sql.Named("replayed", a.Replayed),
 		sql.Named("stream", a.Stream), sql.Named("position", a.Position),
 	}
 }
