@@ -4,11 +4,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"log"
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubeferry/kubeferry/examples/go/events"
@@ -35,7 +37,12 @@ func main() {
 	}
 	for {
 		fetches := client.PollRecords(ctx, 1000)
-		fetches.EachError(func(_ string, _ int32, err error) { log.Print(err) }) // it tries again by itself
+		fetches.EachError(func(_ string, _ int32, err error) {
+			if errors.Is(err, kerr.UnknownTopicID) { // for ever: the client does not take another topic for this one
+				log.Fatal("the topic was deleted, or made again: begin with an empty database")
+			}
+			log.Print(err) // it tries again by itself
+		})
 		var arrivals []store.Arrival
 		fetches.EachRecord(func(m *kgo.Record) {
 			if m.Value == nil {
