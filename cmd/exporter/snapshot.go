@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/app"
-	"github.com/kubeferry/kubeferry/source"
 )
 
 func newSnapshot() *cobra.Command {
@@ -89,7 +88,7 @@ func (p *snapshotProgress) list() {
 		progress := s.Progress()
 		switch {
 		case s.Missing:
-			progress = "left out: " + source.ErrMissing.Error()
+			progress = "left out: the API server has no such resource"
 		case s.Done && s.Complete:
 			progress = fmt.Sprintf("%d sent, complete", s.Sent)
 		case s.Done:
