@@ -82,6 +82,10 @@ func (l *follower) resume(ctx context.Context, options metav1.ListOptions) (*fra
 		}
 		// The server has forgotten the state at the position, but perhaps not the history since. The next event moves the
 		// position, perhaps to where the state can be had.
+		if l.state.Partial && l.state.Unclean && !l.ambiguous {
+			l.doubt()
+			return l.open(ctx, options)
+		}
 	}
 	f, err := l.watch(ctx, options)
 	if err != nil {
@@ -122,6 +126,16 @@ func (l *follower) watch(ctx context.Context, options metav1.ListOptions) (*fram
 		f.bookmarks = l.bookmarks
 	}
 	return f, err
+}
+
+// doubt makes a gap record due: a killed run may have sent what the edited selection adds, and the known set still lacks it.
+func (l *follower) doubt() {
+	l.mu.Lock()
+	defer l.unlock()
+	l.ambiguous = true
+	l.handler.Update(func() {
+		l.state.Uncertain, l.state.Repetition, l.state.changed = killedAndEdited, newSnapshotID(), true
+	})
 }
 
 // refuse gives the position up: the next watch begins with the whole state, behind a gap.

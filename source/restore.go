@@ -220,7 +220,7 @@ func (w *watcher) filtersDiffer(last *lastWatch) bool {
 }
 
 // killedAndEdited is why there is a gap though the history goes on.
-const killedAndEdited = "the last run was killed, and the configuration was edited since: what it sent first after its last commit, and is not selected any more, is not known"
+const killedAndEdited = "the last run was killed, and the configuration was edited before or since: what it sent first after its last commit, and is not selected any more, is not known"
 
 // severalPositions is why a watch that follows several others cannot go on from a position: each had its own.
 const severalPositions = "the configuration was edited, and with it the watches of the resource"

@@ -970,6 +970,33 @@ func TestStateRefusedButNotTheHistory(t *testing.T) {
 	}
 }
 
+// What a killed run may have sent of what an edit added cannot be read any more, and may not pass now: a gap record says so, once.
+func TestStateRefusedAfterAKillWithinAnEdit(t *testing.T) {
+	server, m := things(t, "shop/a", "team/b"), newMemory() // 11 12
+	of := func(include string) func(*Options, *life) {
+		return func(o *Options, l *life) {
+			o.Namespaces.Include, l.onLeave = []string{include}, true
+			l.passes = func(_ string, o *delta.Object) bool { return o.ResourceVersion() != "13" }
+		}
+	}
+	l := live(t, server, m, []string{"p"}, of("sho*"))
+	l.watching(12)
+	l.snapshotsDone()
+	l.stop()
+	l = live(t, server, m, []string{"p"}, of("*"))
+	l.expect("p", "u12/12/ADDED+s")
+	l.crash()
+	server.Write("team/b", false) // 13 does not pass
+	server.CompactStates()
+	l = live(t, server, m, []string{"p"}, of("*"))
+	l.watching(13)
+	l.stop()
+	l.expect("p", "gap 12-13")
+	if gap := l.gapRecords()[0]; !gap.Unclean {
+		t.Errorf("got %+v", gap)
+	}
+}
+
 // A history that goes back while a watch is open is noticed when it is opened again.
 func TestRollbackWhileRunning(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory() // 11, 12
