@@ -101,11 +101,11 @@ func (w *watcher) abandon() {
 
 // gone handles a resource that no longer exists, according to discovery: all of its objects are deleted.
 // endedCleanly is set if the server ended the watch itself just before: if every known object was deleted by then, nothing
-// was missed.
+// was missed, but perhaps of what a killed run sent.
 func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 	w.mu.Lock()
 	defer w.unlock()
-	missed := w.state.Refused != "" || w.state.Position != "" && !(endedCleanly && w.known().len() == 0)
+	missed := w.state.Refused != "" || w.state.Position != "" && !(endedCleanly && w.known().len() == 0 && !w.unclean())
 	if missed {
 		w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
 			"resourceVersion", w.state.Position)

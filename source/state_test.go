@@ -1151,6 +1151,27 @@ func TestEmptyResourceGoneAtStart(t *testing.T) {
 	}
 }
 
+// Killed in its first state, and the resource is gone at the next start: a gap covers what was sent, once.
+func TestGoneAfterAKillInTheFirstState(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 1 })
+	eventually(t, func() string { return map[bool]string{true: "nothing was sent"}[len(l.sorted("p")) == 0] })
+	l.crash()
+	server.SetMissing(true)
+	for _, want := range [][]string{{"gap -"}, nil} {
+		l = live(t, server, m, []string{"p"}, nil)
+		l.expect("p", want...)
+		eventually(t, func() string {
+			if s := l.source.Status()[0]; s.State != StateMissing {
+				return fmt.Sprintf("got %+v", s)
+			}
+			return ""
+		})
+		l.stop()
+		l.expect("p", want...)
+	}
+}
+
 // Whoever saw every object go, and the end of the watch, missed nothing.
 func TestResourceSeenToGo(t *testing.T) {
 	server, m := things(t, "a"), newMemory()
@@ -1169,6 +1190,23 @@ func TestResourceSeenToGo(t *testing.T) {
 	if gaps := l.gapRecords(); len(gaps) > 0 {
 		t.Errorf("got gaps %+v", gaps)
 	}
+}
+
+// But for what a killed run sent, and the watch did not repeat before it ended.
+func TestSeenToGoAfterAKill(t *testing.T) {
+	server, m := things(t), newMemory() // 10
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(10)
+	l.snapshotsDone()
+	l.capture()
+	server.Write("a", false) // 11
+	l.expect("p", "u11/11/ADDED")
+	l.crash()
+	server.SetSilent(true)
+	l = live(t, server, m, []string{"p"}, nil)
+	l.watching(10)
+	server.SetMissing(true)
+	l.expect("p", "gap 10-")
 }
 
 // What a commit that failed was to write, the next one writes, as it is by then.
