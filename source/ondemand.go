@@ -97,9 +97,9 @@ func (w *watcher) mayRequest(n int) (err error) {
 	w.handler.Exclusive(func() {
 		if _, pending := w.state.Snapshots[w.options.Pipelines[n]]; pending || w.state.requested.Has(n) {
 			err = ErrSnapshotPending
-		} else if !w.state.Complete && w.missing() {
+		} else if !w.state.read() && w.missing() {
 			err = ErrMissing
-		} else if !w.state.Complete {
+		} else if !w.state.read() {
 			err = ErrNotWatching
 		}
 	})

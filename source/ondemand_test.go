@@ -1,9 +1,11 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -303,6 +305,37 @@ func TestSnapshotLeavesOutWhatDoesNotExist(t *testing.T) {
 	})
 	missing(0)
 	request(func(s SnapshotStatus) bool { return s.Done && s.Complete && s.Missing })
+}
+
+// A snapshot of what is gone is refused, also where a source sends none of its own. One that was requested just before waits until the
+// resource is back, and its objects were read.
+func TestSnapshotOfWhatIsGone(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever })
+	l.watching(11)
+	l.snapshotsDone()
+	server.SetMissing(true)
+	l.expect("p", "gap 11-", "u11/11/DELETED+i")
+	eventually(t, func() string {
+		_, err := l.source.RequestSnapshot("p", "v1/things", true)
+		return map[bool]string{false: fmt.Sprint("got ", err)}[errors.Is(err, ErrMissing)]
+	})
+	w := l.source.watches[0]
+	w.request(0)
+	w.takeRequests()
+	if !w.claim(0) {
+		t.Fatal("it is sent already")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { w.runSnapshot(ctx, 0) })
+	defer running.Wait()
+	defer cancel()
+	l.expectMarks("p", "started 0 at 2")
+	server.Write("b", false)
+	server.Write("c", false)
+	server.SetMissing(false)
+	l.expectMarks("p", "started 0 at 2", "completed 0 at 4 count 0")
 }
 
 // A request does not wait for a watch that a full backlog blocks, nor does the status. It is kept, and the snapshot begins when the

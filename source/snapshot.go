@@ -440,7 +440,7 @@ func (w *watcher) silent(to PipelineSet) bool {
 func (w *watcher) awaitServed(ctx context.Context, n int) error {
 	for {
 		w.mu.Lock()
-		served := w.state.Complete && w.known().due[n] == 0
+		served := w.state.read() && w.known().due[n] == 0
 		if !served && w.moved == nil {
 			w.moved = make(chan struct{})
 		}

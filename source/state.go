@@ -76,6 +76,9 @@ type Meta struct {
 	Served []string `json:"served,omitempty"`
 }
 
+// read reports whether the state was read. Complete is set without a position where a source without snapshots waits for its resource.
+func (s *state) read() bool { return s.Complete && s.Position != "" }
+
 // reset forgets everything but the known set.
 func (s *state) reset() {
 	s.Position, s.Complete, s.Gone = "", false, 0
