@@ -254,11 +254,11 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 	return nil
 }
 
-// written is the state that a leader's Lease names; l.mu is held. A leader that took it behind a newer state, and has no commit of its
-// term yet, leaves that one there: if it ends before, nothing was delivered, and the next one must still wait for a newer copy, or send
-// gap records in the same epoch.
+// written is the state that a leader's Lease names; l.mu is held. A leader that has no commit of its term yet leaves there what the last
+// one named: if it ends before, nothing was delivered, and the next one must still wait for a newer copy, send gap records in the same
+// epoch, or count its copy as unclean.
 func (l *Lease) written(claim Claim, term uint64) Claim {
-	if l.behind && claim.Term != term {
+	if l.before.Lineage != "" && claim.Term != term {
 		return l.before
 	}
 	return claim

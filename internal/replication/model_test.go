@@ -38,9 +38,9 @@ func TestModel(t *testing.T) {
 		text := func(c replication.Claim) string {
 			return fmt.Sprintf("%s %d %d/%d", c.Lineage, c.Epoch, c.Term, c.Commit)
 		}
-		named := text(replication.Claim{}) // by the last leader that had a commit, or that was not behind the one before
+		named := text(replication.Claim{}) // by the last leader that had a commit, or by the first of a new Lease
 		name := func(p *process, holder string) {
-			if l := w.lease; l != nil && *l.Spec.HolderIdentity == holder && (p.leading || !p.Status().Behind) {
+			if l := w.lease; l != nil && *l.Spec.HolderIdentity == holder && (p.leading || named == text(replication.Claim{})) {
 				named = l.Annotations["kubeferry.dev/lineage"] + " " + l.Annotations["kubeferry.dev/epoch"] + " " + l.Annotations["kubeferry.dev/commit"]
 			}
 		}

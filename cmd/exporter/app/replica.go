@@ -179,8 +179,10 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 		}
 		info = store.Info()
 	}
+	if claim := r.claim(); status.Behind || info.Replica != nil && claim != status.Before {
+		store.Unclean() // others may have led since, also if the Lease was deleted and cannot say so
+	}
 	if status.Behind {
-		store.Unclean()
 		r.logger.Error("this replica leads with a state that is older than the last leader's: no newer one came in time",
 			"state", fmt.Sprintf("%+v", r.claim()), "last", fmt.Sprintf("%+v", status.Before))
 	}
