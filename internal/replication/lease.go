@@ -356,13 +356,13 @@ func (l *Lease) Status() LeaseStatus {
 
 // Left returns for how long deliveries may go on: until a second before the Lease may be another's. That is counted from before
 // the last renewal was sent, since the time of the answer says nothing about when the API server wrote it. It is 0 until
-// the Lease names the lineage and the epoch of what would be delivered.
+// the Lease names a commit of this term, and the epoch of what would be delivered.
 func (l *Lease) Left() time.Duration {
 	claim := l.options.Claim()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.leading || l.lost != nil || l.renewed.IsZero() ||
-		claim.Lineage == "" || claim.Lineage != l.published.Lineage || claim.Epoch != l.published.Epoch {
+		l.published.Term != l.term || claim.Lineage != l.published.Lineage || claim.Epoch != l.published.Epoch {
 		return 0
 	}
 	return l.options.Duration - margin - elapsed(l.renewed, l.options.Now())

@@ -137,6 +137,15 @@ func (c *candidate) try() bool {
 	return c.Update(ctx, wanted) == nil
 }
 
+// begin is the first commit of a leader, and the renewal that names it.
+func (c *candidate) begin(t *testing.T) {
+	t.Helper()
+	c.claim.Term, c.claim.Commit = c.Status().Term, c.claim.Commit+1
+	if !c.try() {
+		t.Fatalf("%s cannot renew: %+v", c.name, c.Status())
+	}
+}
+
 // taken lets time pass until the candidate has the Lease, and returns how long that took.
 func (c *candidate) taken(t *testing.T) time.Duration {
 	t.Helper()
@@ -263,7 +272,8 @@ func TestLeaseMadeAnew(t *testing.T) {
 			if got := leader.taken(t); got != duration {
 				t.Errorf("the first one waits for %v", got)
 			}
-			standby := w.candidate("standby", state("l", 0, 1, 1))
+			leader.begin(t)
+			standby := w.candidate("standby", leader.claim)
 			standby.try()
 			make(w)
 			if standby.try() {
@@ -412,6 +422,10 @@ func TestValidity(t *testing.T) {
 		t.Error("valid before it was taken")
 	}
 	leader.taken(t)
+	if leader.Left() > 0 {
+		t.Error("valid before its first commit")
+	}
+	leader.begin(t)
 	if got := leader.Left(); got != duration-time.Second {
 		t.Errorf("%v left, want a second less than the duration", got)
 	}
@@ -470,11 +484,14 @@ func TestAnswerIsLost(t *testing.T) {
 	if next.try() || next.Left() > 0 {
 		t.Error("taken without an answer")
 	}
-	if !next.try() || next.Left() <= 0 || next.Status().Term <= first.Status().Term {
+	if !next.try() || next.Status().Term <= first.Status().Term {
 		t.Errorf("%+v", next.Status())
 	}
 	if status := next.Status(); status.Before != first.claim || !status.Behind {
 		t.Errorf("%+v, want the state of the leader before, and that this one's is older", status)
+	}
+	if next.begin(t); next.Left() <= 0 {
+		t.Error("not valid after its first commit")
 	}
 }
 
@@ -506,11 +523,18 @@ func TestOtherCluster(t *testing.T) {
 // TestPublished: deliveries wait for the Lease to name what would be delivered, and not for its next renewal.
 func TestPublished(t *testing.T) {
 	w := newWorld()
-	leader := w.candidate("leader", replication.Claim{})
-	leader.taken(t)
-	leader.claim = state("made", 0, leader.Status().Term, 1) // an empty state gets its lineage once it leads
-	if left := leader.Left(); left > 0 {
+	last := w.candidate("last", replication.Claim{})
+	last.taken(t)
+	last.claim = state("made", 0, last.Status().Term, 1) // an empty state gets its lineage once it leads
+	if left := last.Left(); left > 0 {
 		t.Fatalf("deliveries may go on for %v before the Lease names the lineage", left)
+	}
+	last.try()
+	leader := w.candidate("leader", last.claim)
+	leader.taken(t)
+	leader.claim = state("made", 0, leader.Status().Term, 2)
+	if left := leader.Left(); left > 0 {
+		t.Fatalf("deliveries may go on for %v before the Lease names the term", left)
 	}
 	at := replication.Endpoint{Address: "there:1", Certificate: "sum"}
 	w.away = true
