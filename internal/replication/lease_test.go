@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -445,6 +446,25 @@ func TestValidity(t *testing.T) {
 	}
 	if !leader.try() || leader.Left() <= 0 {
 		t.Error("not valid though the Lease names the epoch")
+	}
+}
+
+// TestValidityByBothClocks: a machine that slept has counted the wall time only, and one whose clock was set back the monotonic time only.
+func TestValidityByBothClocks(t *testing.T) {
+	for _, test := range []struct{ passed, set time.Duration }{{0, time.Hour}, {duration, -time.Hour}} {
+		w := &world{now: time.Now()}
+		leader := w.candidate("leader", state("l", 0, 1, 1))
+		leader.taken(t)
+		leader.begin(t)
+		w.now = w.now.Add(test.passed)
+		before := w.now
+		*(*uint64)(unsafe.Pointer(&w.now)) += uint64(test.set/time.Second) << 30 // the seconds of the wall time
+		if w.now.Sub(before) != 0 || w.now.Round(0).Sub(before.Round(0)) != test.set {
+			t.Fatalf("package time has changed: %v, %v", before, w.now)
+		}
+		if left := leader.Left(); left > 0 {
+			t.Errorf("%v later, with the clock set by %v: valid for %v", test.passed, test.set, left)
+		}
 	}
 }
 
