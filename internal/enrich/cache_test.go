@@ -333,7 +333,7 @@ func TestLookupNeverWaits(t *testing.T) {
 	}
 }
 
-// Whoever may create Events chooses which kinds are read, and a page of one may take 25 MB: few are read at once, and one that hangs
+// Whoever may create Events chooses which kinds are read, and a page of one may take pageBytes: few are read at once, and one that hangs
 // does not keep the others waiting for long.
 func TestFewPagesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

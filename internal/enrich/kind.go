@@ -3,6 +3,7 @@ package enrich
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -22,8 +23,8 @@ import (
 )
 
 const (
-	// pageSize of lists, and maxPages of all kinds at once: no more is in memory beside what the store keeps. An object may have
-	// 256 KiB of annotations, and whoever may create Events chooses which kinds are read.
+	// pageSize of lists, and maxPages of all kinds at once, each of pageBytes at most: no more is in memory beside what the store
+	// keeps. Whoever may create Events chooses which kinds are read.
 	pageSize = 100
 	maxPages = 2
 	// pageTimeout ends the read of a page that does not arrive, as behind a proxy that hangs, since others wait for it.
@@ -109,6 +110,10 @@ func (k *kind) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, 
 	k.update(func(*store) { k.lists++ })
 	for options, listed := (metav1.ListOptions{Limit: pageSize}), 0; ; {
 		page, err := k.readPage(ctx, options)
+		if errors.Is(err, errTooLarge) {
+			options.Limit = max(options.Limit/4, 1)
+			continue
+		}
 		if err != nil {
 			k.report(ctx, err)
 			if apierrors.IsNotFound(err) {
@@ -121,6 +126,7 @@ func (k *kind) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, 
 			return nil, err
 		}
 		listed += len(page.Items)
+		options.Limit = min(2*options.Limit, pageSize)
 		if options.Continue, page.Items = page.Continue, nil; options.Continue == "" {
 			k.update(func(s *store) { s.sweep(k, k.cache.now()) })
 			k.listed = listed

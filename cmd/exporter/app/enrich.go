@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
@@ -23,7 +22,7 @@ func newEnricher(loaded *config.Config, cluster *rest.Config, client *source.Cli
 	if cluster.QPS == 0 {
 		cluster.QPS, cluster.Burst = 20, 40 // pages of lists only
 	}
-	reader, err := metadata.NewForConfig(cluster)
+	reader, err := enrich.NewClient(cluster)
 	if err != nil {
 		return nil, fmt.Errorf("make the client for metadata: %w", err)
 	}
