@@ -26,6 +26,9 @@ import (
 const (
 	// maxKinds bounds the kinds that are watched or looked up: an Event can name any kind.
 	maxKinds = 100
+	// maxMissing bounds the kinds that the Events of one namespace may have looked for at once, so that those of others do not wait for
+	// long behind them.
+	maxMissing = 10
 	// idleFor is how long after its last Lookup a kind may be replaced: with less, more than maxKinds would keep replacing each other.
 	idleFor = 10 * time.Minute
 	// deletedFor is how long a deleted object is kept, since Events about its end arrive after the end.
@@ -93,19 +96,31 @@ func (c *Cache) Lookup(namespace string, ref delta.Reference) (json.RawMessage, 
 	defer c.mu.Unlock()
 	k := c.kinds[groupKind]
 	if k == nil {
-		c.addKind(groupKind)
+		c.addKind(groupKind, namespace)
 		return nil, false
 	}
 	k.lastLookup = c.now()
 	return c.store.lookup(k, namespace, ref)
 }
 
-// addKind begins with a new kind, if there are fewer than maxKinds or one of them can be removed; else a later Lookup may.
-func (c *Cache) addKind(groupKind schema.GroupKind) {
+// addKind begins with a new kind, if there are fewer than maxKinds, and fewer than maxMissing of the Event's namespace are missing, or one
+// of them can be removed; else a later Lookup may.
+func (c *Cache) addKind(groupKind schema.GroupKind, namespace string) {
 	if len(c.added) == cap(c.added) {
 		return
 	}
-	if len(c.kinds) >= c.maxKinds && !c.removeKind() {
+	missing := 0
+	for _, k := range c.kinds {
+		if !k.found && k.namespace == namespace {
+			missing++
+		}
+	}
+	switch {
+	case missing >= maxMissing:
+		if !c.removeKind(func(k *kind) bool { return !k.found && k.namespace == namespace }) {
+			return
+		}
+	case len(c.kinds) >= c.maxKinds && !c.removeKind(func(*kind) bool { return true }):
 		if !c.full {
 			c.full = true
 			c.logger.Warn("too many kinds of objects have Events: the objects of further ones are not looked up",
@@ -113,16 +128,17 @@ func (c *Cache) addKind(groupKind schema.GroupKind) {
 		}
 		return
 	}
-	k := &kind{GroupKind: groupKind, cache: c, lastLookup: c.now(), objects: map[cache.ObjectName]*entry{}}
+	k := &kind{GroupKind: groupKind, cache: c, namespace: namespace, lastLookup: c.now(), objects: map[cache.ObjectName]*entry{}}
 	c.kinds[groupKind] = k
 	c.added <- k
 }
 
-// removeKind removes the kind that was not looked up for the longest, of those that do not exist or are idle.
-func (c *Cache) removeKind() bool {
+// removeKind removes the kind that was not looked up for the longest, of those that do not exist or are idle. One that was not looked for
+// yet stays: a kind that exists would never be found beside many that do not.
+func (c *Cache) removeKind(may func(*kind) bool) bool {
 	var last *kind
 	for _, k := range c.kinds {
-		if k.found && c.now().Sub(k.lastLookup) < idleFor {
+		if !k.found && !k.tried || k.found && c.now().Sub(k.lastLookup) < idleFor || !may(k) {
 			continue
 		}
 		if last == nil || !k.found && last.found || k.found == last.found && k.lastLookup.Before(last.lastLookup) {
@@ -136,9 +152,7 @@ func (c *Cache) removeKind() bool {
 	for _, e := range last.objects {
 		c.store.remove(e)
 	}
-	if last.stop != nil {
-		last.stop()
-	}
+	last.stop()
 	return true
 }
 

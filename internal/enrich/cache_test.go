@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -325,11 +326,15 @@ func TestLookupNeverWaits(t *testing.T) {
 		c.misses(thing("a", "a1"))
 	}
 	idle := New(s, s, 1<<20, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	for n := range 1000 {
-		idle.misses(delta.Reference{APIVersion: "v1", Kind: fmt.Sprint("Thing", n), Name: "a", UID: "u"})
-	}
-	if len(idle.kinds) != 100 {
-		t.Errorf("%d kinds, want no more than 100", len(idle.kinds))
+	for namespace := range 20 {
+		for n := range 50 {
+			ref := delta.Reference{APIVersion: "v1", Kind: fmt.Sprint("Thing", namespace, "x", n), Name: "a", UID: "u"}
+			ref.Namespace = fmt.Sprint("n", namespace)
+			idle.misses(ref)
+		}
+		if want := min(maxMissing*(namespace+1), 100); len(idle.kinds) != want {
+			t.Errorf("%d kinds of %d namespaces, want %d", len(idle.kinds), namespace+1, want)
+		}
 	}
 }
 
@@ -354,8 +359,10 @@ func TestFewPagesAtOnce(t *testing.T) {
 			}
 			return n
 		}
-		known()
-		synctest.Wait()
+		for range 2 { // so many may be looked for at once
+			known()
+			synctest.Wait()
+		}
 		s.mu.Lock()
 		if len(s.resolved) != 20 || s.hung != maxPages {
 			t.Errorf("%d pages are read at once, of %d kinds", s.hung, len(s.resolved))
@@ -365,24 +372,6 @@ func TestFewPagesAtOnce(t *testing.T) {
 		time.Sleep(pageTimeout + time.Second)
 		if n := known(); n != 20-maxPages {
 			t.Errorf("%d kinds are known once the first pages have timed out", n)
-		}
-	})
-}
-
-// TestRemovedBeforeRun: what made room for another kind before Run is not looked for.
-func TestRemovedBeforeRun(t *testing.T) {
-	s := &server{objects: []*metav1.PartialObjectMetadata{object("a", "a1", "one")}}
-	nothing := thing("a", "a1")
-	nothing.Kind = "Nothing"
-	c, _ := run(t, s, func(c *Cache) {
-		c.maxKinds = 1
-		c.misses(nothing)
-		c.misses(thing("a", "a1"))
-	})
-	eventually(t, "the second is read", func() bool { return !c.misses(thing("a", "a1")) })
-	s.do(func() {
-		if len(s.resolved) != 1 {
-			t.Errorf("looked for %q", s.resolved)
 		}
 	})
 }
@@ -496,7 +485,7 @@ func TestFewWarnings(t *testing.T) {
 	const kinds = 3 * warningsAtOnce
 	for n := range kinds {
 		forged := thing("a", "a1")
-		forged.Kind = fmt.Sprint("Nothing", n)
+		forged.Kind, forged.Namespace = fmt.Sprint("Nothing", n), fmt.Sprint("n", n%5)
 		c.misses(forged)
 	}
 	eventually(t, "all are looked for", func() bool {
@@ -541,5 +530,51 @@ func TestKindsMakeRoom(t *testing.T) {
 	eventually(t, "the third, in the place of the idle one", func() bool { return !c.misses(ref("ThingC")) })
 	if c.misses(ref("Thing")) || c.bytes() > before+100 {
 		t.Errorf("%d bytes, %d before", c.bytes(), before)
+	}
+}
+
+// slowly is a resolver that answers twice a second, as source.Kinds does.
+type slowly struct {
+	*server
+	limiter flowcontrol.RateLimiter
+}
+
+func (s slowly) ResourceOf(ctx context.Context, kind schema.GroupKind) (schema.GroupVersionResource, bool, error) {
+	if err := s.limiter.Wait(ctx); err != nil {
+		return schema.GroupVersionResource{}, false, err
+	}
+	return s.server.ResourceOf(ctx, kind)
+}
+
+// TestForgedKindsOfOthers: however many kinds that do not exist the Events of some namespaces name, a kind that Events of another one
+// are about is soon known.
+func TestForgedKindsOfOthers(t *testing.T) {
+	for _, test := range []struct{ namespaces, perSecond int }{{1, 1}, {1, 5}, {1, 100}, {3, 100}} {
+		t.Run(fmt.Sprintf("%d namespaces, %d Events a second", test.namespaces, test.perSecond), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{version: 1, objects: []*metav1.PartialObjectMetadata{object("a", "a1", "x")}}
+				c := New(slowly{s, flowcontrol.NewTokenBucketRateLimiter(2, 40)}, s, 1<<20, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { c.Run(ctx) })
+				defer running.Wait()
+				defer cancel()
+				const minutes = 2
+				for n := range 60 * minutes * test.perSecond {
+					forged := thing("a", "a1")
+					forged.Kind, forged.Namespace = fmt.Sprint("Forged", n), fmt.Sprint("tenant-", n%test.namespaces)
+					c.misses(forged)
+					time.Sleep(time.Second / time.Duration(test.perSecond))
+					if n < 60*test.perSecond || n%test.perSecond > 0 {
+						continue
+					}
+					if ref := thing("a", "a1"); !c.misses(ref) {
+						t.Logf("known after %v", time.Duration(n/test.perSecond-60)*time.Second)
+						return
+					}
+				}
+				t.Errorf("not known within a minute; %d kinds were looked for", len(s.resolved))
+			})
+		})
 	}
 }

@@ -35,14 +35,16 @@ const (
 // Reflector of which it is the store as well. A list that ends after the cache removed the kind has no effect.
 type kind struct {
 	schema.GroupKind
-	cache *Cache
+	cache     *Cache
+	namespace string // of the first Event
 
 	// The cache's mutex guards these.
 	lastLookup           time.Time
+	tried                bool // discovery failed, or did not have it
 	found, clusterScoped bool // from discovery
 	objects              map[cache.ObjectName]*entry
 	lists                int                // an object that the latest list did not hold was deleted
-	stop                 context.CancelFunc // ends run; nil before it has begun
+	stop                 context.CancelFunc // ends run
 
 	// The goroutine of run uses these.
 	resource metadata.ResourceInterface
@@ -71,14 +73,13 @@ func kindOf(ref delta.Reference) (schema.GroupKind, bool) {
 func (k *kind) run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if !k.update(func(*store) { k.stop = stop }) {
-		return
-	}
+	k.update(func(*store) { k.stop = stop })
 	_ = k.cache.backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		resource, namespaced, err := k.cache.resolver.ResourceOf(ctx, k.GroupKind)
 		if err == nil {
 			k.reflect(ctx, resource, namespaced)
 		} else {
+			k.update(func(*store) { k.tried = true })
 			k.report(ctx, err)
 		}
 		return false, nil
@@ -186,15 +187,13 @@ func (k *kind) report(ctx context.Context, err error) {
 	logger.Log(ctx, level, "the objects of a kind that Events are about cannot be read", "hint", hint, "err", err)
 }
 
-// update changes the kind and its objects. It returns false if the cache has removed the kind.
-func (k *kind) update(change func(s *store)) bool {
+// update changes the kind and its objects, unless the cache has removed the kind.
+func (k *kind) update(change func(s *store)) {
 	k.cache.mu.Lock()
 	defer k.cache.mu.Unlock()
-	if k.cache.kinds[k.GroupKind] != k {
-		return false
+	if k.cache.kinds[k.GroupKind] == k {
+		change(&k.cache.store)
 	}
-	change(&k.cache.store)
-	return true
 }
 
 // put stores what [Cache.Lookup] returns of an object. The object belongs to the kind.
