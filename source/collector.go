@@ -6,27 +6,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RegisterGauges registers what is read off the state of the sources' watches at each scrape.
-func RegisterGauges(registry prometheus.Registerer, sources []*Source) {
-	var watches gauges
-	for _, source := range sources {
-		watches.watches = append(watches.watches, source.watches...)
-	}
-	registry.MustRegister(watches)
+// RegisterGauges registers what is read off the state of watches at each scrape.
+func RegisterGauges(registry prometheus.Registerer, watches func() []WatchStatus) {
+	registry.MustRegister(gauges(watches))
 }
 
-// gauges are the metrics of watches, each read at once.
-type gauges struct {
-	watches []*watcher
-}
+// gauges are the metrics of watches.
+type gauges func() []WatchStatus
 
 // Describe implements prometheus.Collector.
 func (g gauges) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, descs) }
 
 // Collect implements prometheus.Collector.
 func (g gauges) Collect(metrics chan<- prometheus.Metric) {
-	for _, w := range g.watches {
-		s := w.health.status()
+	for _, s := range g() {
 		gauge := func(name, help string, value float64) {
 			desc := prometheus.NewDesc("kubeferry_watch_"+name, help, watchLabels(), nil)
 			metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Source, s.Resource, s.Namespace)

@@ -97,10 +97,7 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 		wake: make(chan struct{}, 1), ended: map[int]SnapshotStatus{},
 		health: &health{
 			resource: resource, metrics: metrics, logger: logger,
-			current: WatchStatus{
-				Source: s.options.Name, Resource: delta.ResourceName(resource), Namespace: scope.namespace,
-				State: StateStarting, Since: time.Now(),
-			},
+			current: starting(s.options.Name, resource, scope.namespace),
 		},
 		state: &state{known: newKnownSet(false, s.options.Previous), Meta: Meta{
 			Source: s.options.Name, Resource: delta.ResourceName(resource), Namespace: scope.namespace, Namespaces: scope.namespaces,
@@ -108,6 +105,20 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 			RetainPolicy: s.options.RetainPolicy, Pipelines: s.options.Pipelines, Filters: s.options.Filters,
 		}},
 	}
+}
+
+func starting(source string, resource schema.GroupVersionResource, namespace string) WatchStatus {
+	return WatchStatus{Source: source, Resource: delta.ResourceName(resource), Namespace: namespace, State: StateStarting, Since: time.Now()}
+}
+
+// Starting returns the status of the watches that New makes, before it does.
+func Starting(source string, resources []schema.GroupVersionResource, namespaces delta.Namespaces) (all []WatchStatus) {
+	for _, resource := range resources {
+		for _, scope := range scopes(namespaces, "") {
+			all = append(all, starting(source, resource, scope.namespace))
+		}
+	}
+	return all
 }
 
 // Name of the source.

@@ -5,14 +5,16 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestNamesOfResources runs a configuration with the names that kubectl takes. They are looked up once the API server is there, and
-// the state is that of the same resources in full: what was deleted between two runs arrives.
+// TestNamesOfResources runs a configuration with the names that kubectl takes. They are looked up once the API server is there; until then
+// /status and an alert show that it is away. The state is that of the same resources in full: what was deleted between two runs arrives.
 func TestNamesOfResources(t *testing.T) {
 	beside(t)
 	namespace := newNamespace(t, "names")
@@ -25,6 +27,15 @@ func TestNamesOfResources(t *testing.T) {
 	proxy, kubeconfig := proxyOf(t, plane(t).Config())
 	e := startExporter(t, kubeconfig, text("[cm, deployments.apps]"))
 	e.WaitLogged(wide, "waiting for the API server")
+	if problems := e.Status().Problems; len(problems) != 1 || !strings.Contains(problems[0], "waiting for the API server") {
+		t.Errorf("got the problems %q", problems)
+	}
+	notReady := func(resource string) string {
+		return fmt.Sprintf(`KubeferryWatchNotReady{exported_namespace=%q, instance="i", job="kubeferry", namespace="kubeferry", resource=%q, source="s"}`, namespace, resource)
+	}
+	if got := newPrometheus(t, documentedAlerts(t)).Hold(scraped(e.Metrics(), "i"), 4*time.Minute); !slices.Equal(got, []string{notReady("cm"), notReady("deployments.apps")}) {
+		t.Errorf("%q fire", got)
+	}
 	proxy.Come()
 	e.WaitReady()
 	e.WaitLogged(wide, "looked up the names of resources", "apps/v1/deployments v1/configmaps")

@@ -11,7 +11,8 @@ import (
 
 // status is what /status shows.
 type status struct {
-	Watches []struct {
+	Problems []string
+	Watches  []struct {
 		Source, Resource, Namespace, State, Error, Position string
 		Known                                               int
 		Ready, Blocked                                      bool

@@ -35,9 +35,11 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	admin.RegisterClientGo(registry)
 	registerBuild(registry, version)
-	health := &health{version: version, cluster: loaded.Cluster, started: time.Now()}
+	health := &health{version: version, cluster: loaded.Cluster, started: time.Now(), starting: startingWatches(loaded)}
 	if loaded.LeaderElection != nil {
 		registerReplica(registry, health)
+	} else { // an alert sees by them, too, that the API server does not answer
+		source.RegisterGauges(registry, health.watches)
 	}
 	if loaded.Server.Listen != "" { // no file may leave it empty
 		if err := serve(ctx, loaded.Server.Listen, registry, health, &running, fail, logger); err != nil {
@@ -66,6 +68,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		if err != nil {
 			return err
 		}
+		source.RegisterGauges(registry, health.watches)
 	}
 	state, err := openState(ctx, loaded, client, replica, fail, logger)
 	if err != nil && ctx.Err() != nil {
@@ -95,7 +98,6 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if err != nil {
 		return &FailureError{err}
 	}
-	source.RegisterGauges(registry, sources)
 	if err := state.begin(sources, pipelines); err != nil {
 		return &FailureError{err}
 	}

@@ -46,6 +46,16 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 	return made, nil
 }
 
+// startingWatches are the watches of the sources, before these are made.
+func startingWatches(loaded *config.Config) (all []source.WatchStatus) {
+	for _, c := range loaded.Sources {
+		if slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return slices.Contains(p.Sources, c.Name) }) {
+			all = append(all, source.Starting(c.Name, c.Resources, c.Namespaces)...)
+		}
+	}
+	return all
+}
+
 // filterDigest identifies filters.
 func filterDigest(filters []config.Filter) string {
 	sum := sha256.New()

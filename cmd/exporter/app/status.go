@@ -27,6 +27,7 @@ const readyInterval = 20 * time.Millisecond
 type health struct {
 	version, cluster string
 	started          time.Time
+	starting         []source.WatchStatus    // the watches while nothing runs
 	replica          atomic.Pointer[replica] // nil without leaderElection
 	running          atomic.Pointer[parts]   // nil while the program starts, or stands by
 }
@@ -71,14 +72,27 @@ func (h *health) ready() error {
 		return errors.New("starting: waiting for the API server")
 	}
 	errs := []error{running.state.err()}
-	for _, s := range running.sources {
-		for _, w := range s.Status() {
-			if !w.Ready {
-				errs = append(errs, notReady(&w))
-			}
+	for _, w := range running.watches() {
+		if !w.Ready {
+			errs = append(errs, notReady(&w))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// watches are those of the sources, also before these are made.
+func (h *health) watches() []source.WatchStatus {
+	if running := h.running.Load(); running != nil {
+		return running.watches()
+	}
+	return h.starting
+}
+
+func (p *parts) watches() (all []source.WatchStatus) {
+	for _, s := range p.sources {
+		all = append(all, s.Status()...)
+	}
+	return all
 }
 
 // whenReady calls a function once the program is ready, unless ctx ends before.
@@ -129,6 +143,7 @@ type status struct {
 	DeadLetters *checkpoint.DeadLetterStatus `json:"deadLetters,omitempty"`
 	Watches     []source.WatchStatus         `json:"watches"`
 	Pipelines   []pipelineStatus             `json:"pipelines"`
+	starting    error
 }
 
 type pipelineStatus struct {
@@ -149,6 +164,9 @@ func (h *health) status() (s status) {
 	}
 	running := h.running.Load()
 	if running == nil {
+		if s.Replica == nil || s.Replica.Role == "leader" {
+			s.starting = h.ready()
+		}
 		return s
 	}
 	if err := running.state.err(); err != nil {
@@ -158,9 +176,7 @@ func (h *health) status() (s status) {
 		dead := running.state.dead.Status()
 		s.DeadLetters = &dead
 	}
-	for _, from := range running.sources {
-		s.Watches = append(s.Watches, from.Status()...)
-	}
+	s.Watches = running.watches()
 	for _, p := range running.pipelines {
 		one := pipelineStatus{Name: p.Name(), Sink: p.SinkName(), Stats: p.Stats(), Gate: "open"}
 		if !one.GateOpen {
@@ -189,6 +205,9 @@ const oldAfter = 5 * time.Minute
 func problems(s *status) []string {
 	found := []string{} // not null in JSON
 	add := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	if s.starting != nil {
+		add("%v", s.starting)
+	}
 	if s.StateError != "" {
 		add("%s", s.StateError)
 	}
