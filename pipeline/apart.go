@@ -1,21 +1,29 @@
 package pipeline
 
-// apartQueue holds the ready objects of suspect namespaces: those with an object that was in a call which failed as a whole. They
-// are sent without objects of other namespaces, so that whoever makes objects that the sink refuses holds up only what is in his
-// own namespace.
+import (
+	"cmp"
+	"slices"
+)
+
+// apartQueue holds ready objects by namespace: those of suspect namespaces, with an object that was in a call which failed as a
+// whole. They are sent without objects of other namespaces, so that whoever makes objects that the sink refuses holds up only what
+// is in his own namespace. While the breaker is tripped it holds all ready objects, since probes choose among all.
 type apartQueue struct {
-	// turns are the namespaces that may have objects here. Each batch is the turn of one.
+	// turns are the namespaces that may have objects here. Each batch is the turn of one. Notices are a namespace of their own.
 	turns []*namespaceQueue
 	names map[string]*namespaceQueue
+	// pushes counts the fresh objects.
+	pushes int
 }
 
 // namespaceQueue holds the objects of a namespace.
 type namespaceQueue struct {
 	name string
-	// together are sent with others of the namespace, every second batch the newest first: those that have waited for long may be
-	// refused as those that fail are.
-	together []*objectQueue
-	newest   bool
+	// fresh are those whose last attempt did not fail; the number of the newest is pushed. again failed. Both are sent with others of the
+	// namespace, every second batch the newest first: those that have waited for long may be refused as those that fail are.
+	fresh, again []*objectQueue
+	pushed       int
+	newest       bool
 	// untried and failed are isolated, and sent alone. Those that never failed alone take turns with the others: most of them were
 	// isolated only for the batch that they were in, and behind a thousand objects that the sink refuses they would wait for a minute.
 	untried, failed []*objectQueue
@@ -24,15 +32,18 @@ type namespaceQueue struct {
 }
 
 func (q *apartQueue) push(o *objectQueue) {
-	n := q.names[o.ref.Namespace]
+	n := q.names[o.turn()]
 	if n == nil {
-		n = &namespaceQueue{name: o.ref.Namespace}
+		n = &namespaceQueue{name: o.turn()}
 		q.names[n.name] = n
 		q.turns = append(q.turns, n)
 	}
 	switch {
+	case !o.isolated && o.failing:
+		n.again = append(n.again, o)
 	case !o.isolated:
-		n.together = append(n.together, o)
+		q.pushes++
+		n.fresh, n.pushed = append(n.fresh, o), q.pushes
 	case o.failedAlone:
 		n.failed = append(n.failed, o)
 	default:
@@ -46,23 +57,13 @@ func (q *apartQueue) begin(alone bool) *objectQueue {
 	for range len(q.turns) {
 		n := q.turns[0]
 		q.turns = q.turns[1:]
-		isolated := len(n.untried) + len(n.failed)
-		if isolated+len(n.together) == 0 {
+		if !n.ready(true) {
 			delete(q.names, n.name)
 			continue
 		}
 		q.turns = append(q.turns, n)
-		switch {
-		case len(n.together) > 0 && (!n.aloneNext || !alone || isolated == 0):
-			n.aloneNext, n.newest = true, !n.newest
-			return q.next(n.name)
-		case alone && isolated > 0:
-			n.aloneNext = false
-			n.failedNext = len(n.untried) == 0 || len(n.failed) > 0 && !n.failedNext
-			if n.failedNext {
-				return takeFirst(&n.failed)
-			}
-			return takeFirst(&n.untried)
+		if o := n.begin(alone); o != nil {
+			return o
 		}
 	}
 	return nil
@@ -70,36 +71,107 @@ func (q *apartQueue) begin(alone bool) *objectQueue {
 
 // next returns an object that goes on a batch of its namespace; nil if none waits.
 func (q *apartQueue) next(namespace string) *objectQueue {
-	n := q.names[namespace]
-	switch {
-	case n == nil || len(n.together) == 0:
-		return nil
-	case n.newest:
-		last := len(n.together) - 1
-		o := n.together[last]
-		n.together[last] = nil
-		n.together = n.together[:last]
-		return o
-	default:
-		return takeFirst(&n.together)
+	if n := q.names[namespace]; n != nil {
+		return n.next()
 	}
+	return nil
 }
 
-// takeAll returns all objects and leaves none.
-func (q *apartQueue) takeAll() (all []*objectQueue) {
+// probe returns the next object for a probe, nil if none may be sent; apart and alone are whether that may be one of a suspect
+// namespace, and an isolated one. It is of a namespace that is not suspect, if there is something untried of one; of those, of the one
+// whose last probe is longest ago; and of its objects the newest whose last attempt did not fail, or else one of the others. Without
+// turns, whoever makes objects all the time that the sink refuses would have all of the probes.
+func (q *apartQueue) probe(turns turns, suspects map[string]int, apart, alone bool) *objectQueue {
+	var next *namespaceQueue
+	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool { return len(n.fresh) > 0 && suspects[n.name] == 0 })
 	for _, n := range q.turns {
-		all = append(all, n.together...)
-		all = append(all, n.untried...)
-		all = append(all, n.failed...)
+		if suspects[n.name] > 0 && (clean || !apart) || !n.ready(alone) {
+			continue
+		}
+		if next == nil || cmp.Or(cmp.Compare(turns[n.name], turns[next.name]), cmp.Compare(next.last(), n.last())) < 0 {
+			next = n
+		}
 	}
-	q.turns = nil
-	clear(q.names)
-	return all
+	if next == nil {
+		return nil
+	}
+	turns.had(next.name)
+	if len(next.fresh) > 0 {
+		return takeLast(&next.fresh)
+	}
+	return next.begin(alone)
+}
+
+// takeClean returns the objects of namespaces that are not suspect, and leaves the others. Those of a namespace are together, since any
+// may be one that the sink refuses: the fewer batches it shares with others, the better.
+func (q *apartQueue) takeClean(suspects map[string]int) (clean []*objectQueue) {
+	q.turns = slices.DeleteFunc(q.turns, func(n *namespaceQueue) bool {
+		if suspects[n.name] > 0 || n.isolated() {
+			return false
+		}
+		clean = append(append(clean, n.fresh...), n.again...)
+		delete(q.names, n.name)
+		return true
+	})
+	return clean
+}
+
+// ready reports whether something waits that may be sent; alone is whether that may be an isolated object.
+func (n *namespaceQueue) ready(alone bool) bool {
+	return len(n.fresh)+len(n.again) > 0 || alone && n.isolated()
+}
+
+func (n *namespaceQueue) isolated() bool { return len(n.untried)+len(n.failed) > 0 }
+
+// last is the number of the newest fresh object, 0 if there is none.
+func (n *namespaceQueue) last() int {
+	if len(n.fresh) == 0 {
+		return 0
+	}
+	return n.pushed
+}
+
+// begin returns the object that begins a batch of the namespace.
+func (n *namespaceQueue) begin(alone bool) *objectQueue {
+	switch {
+	case n.ready(false) && (!n.aloneNext || !alone || !n.isolated()):
+		n.aloneNext, n.newest = true, !n.newest
+		return n.next()
+	case alone && n.isolated():
+		n.aloneNext = false
+		n.failedNext = len(n.untried) == 0 || len(n.failed) > 0 && !n.failedNext
+		if n.failedNext {
+			return takeFirst(&n.failed)
+		}
+		return takeFirst(&n.untried)
+	}
+	return nil
+}
+
+// next returns an object that goes on a batch of the namespace.
+func (n *namespaceQueue) next() *objectQueue {
+	switch {
+	case n.newest && len(n.fresh) > 0:
+		return takeLast(&n.fresh)
+	case len(n.again) > 0:
+		return takeFirst(&n.again)
+	case len(n.fresh) > 0:
+		return takeFirst(&n.fresh)
+	}
+	return nil
 }
 
 func takeFirst(list *[]*objectQueue) *objectQueue {
 	o := (*list)[0]
 	(*list)[0] = nil
 	*list = (*list)[1:]
+	return o
+}
+
+func takeLast(list *[]*objectQueue) *objectQueue {
+	last := len(*list) - 1
+	o := (*list)[last]
+	(*list)[last] = nil
+	*list = (*list)[:last]
 	return o
 }

@@ -44,17 +44,18 @@ type objectQueue struct {
 // backlog holds what is waiting. It is guarded by the pipeline's mutex, except for the queue.
 type backlog struct {
 	queue workqueue.TypedRateLimitingInterface[*objectQueue]
-	ready *readyQueue // inside queue
 	// first was taken from the queue and did not fit into the batch. It begins the next one: at the end of the queue it might
 	// never fit.
-	first   *objectQueue
+	first *objectQueue
+	// again were taken from the queue and not sent, in order. They go before the queue.
+	again   []*objectQueue
 	limiter workqueue.TypedRateLimiter[*objectQueue]
 	objects map[delta.Ref]*objectQueue
 	// held are the items of a watch that wait behind its notice, by watch; the entry exists while the notice does.
 	held map[string][]*item
 	// failing are the objects whose last attempt failed.
 	failing map[*objectQueue]struct{}
-	// suspects counts the objects that make a namespace suspect.
+	// suspects counts the objects that make a namespace suspect, by turn.
 	suspects map[string]int
 	// turns are of probes. unprobed is set if something came of a namespace that had none yet: that is the next probe.
 	turns    turns
@@ -66,21 +67,19 @@ type backlog struct {
 func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	// The default limiter's overall bucket of 10/s would make a thousand failed objects wait for 90 s.
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[*objectQueue](retry.Initial, retry.Max)
-	suspects, turns := map[string]int{}, turns{}
-	objects := &readyQueue{ready: ready, turns: turns, suspects: suspects}
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[*objectQueue]{
 		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[*objectQueue]{
 			Name: name,
 			Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[*objectQueue]{
 				Name:  name,
-				Queue: objects,
+				Queue: &readyQueue{ready: ready},
 			}),
 		}),
 	})
 	return &backlog{
-		queue: queue, ready: objects, limiter: limiter,
+		queue: queue, limiter: limiter,
 		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, failing: map[*objectQueue]struct{}{},
-		suspects: suspects, turns: turns,
+		suspects: map[string]int{}, turns: turns{},
 	}
 }
 
@@ -181,31 +180,32 @@ func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 
 // setApart sets whether an object makes its namespace suspect.
 func (b *backlog) setApart(o *objectQueue, apart bool) {
-	switch namespace := o.ref.Namespace; {
+	switch turn := o.turn(); {
 	case apart && !o.apart:
-		b.suspects[namespace]++
+		b.suspects[turn]++
 	case !apart && o.apart:
-		if b.suspects[namespace]--; b.suspects[namespace] == 0 {
-			delete(b.suspects, namespace)
+		if b.suspects[turn]--; b.suspects[turn] == 0 {
+			delete(b.suspects, turn)
 		}
 	}
 	o.apart = apart
 }
 
 // suspect reports whether the namespace of an object is suspect.
-func (b *backlog) suspect(o *objectQueue) bool { return b.suspects[o.ref.Namespace] > 0 }
+func (b *backlog) suspect(o *objectQueue) bool { return b.suspects[o.turn()] > 0 }
 
-// take returns the next ready object, nil if there is none: the oldest or, for a probe, the newest whose last attempt did not fail, of
-// each namespace in turn.
-func (b *backlog) take(probe bool) *objectQueue {
+// take returns the oldest ready object, nil if there is none.
+func (b *backlog) take() *objectQueue {
 	if o := b.first; o != nil {
 		b.first = nil
 		return o
 	}
+	if len(b.again) > 0 {
+		return takeFirst(&b.again)
+	}
 	if b.queue.Len() == 0 {
 		return nil
 	}
-	b.ready.probe = probe
 	o, _ := b.queue.Get() // nil at shutdown
 	return o
 }
@@ -221,11 +221,6 @@ func (b *backlog) requeue(o *objectQueue) {
 type readyQueue struct {
 	ready   func(queued int)
 	objects []*objectQueue
-	// probe is set if Pop returns an object for a probe. The pipeline's mutex guards it: only take sets it, right before Pop.
-	probe bool
-	// turns and suspects are the backlog's, which the pipeline's mutex guards: it is held during Pop.
-	turns    turns
-	suspects map[string]int
 }
 
 // Touch implements [workqueue.Queue].
@@ -241,40 +236,7 @@ func (q *readyQueue) Push(o *objectQueue) {
 func (q *readyQueue) Len() int { return len(q.objects) }
 
 // Pop implements [workqueue.Queue].
-func (q *readyQueue) Pop() *objectQueue {
-	n := 0
-	if q.probe {
-		n = q.nextProbe()
-	}
-	o := q.objects[n]
-	switch n {
-	case 0:
-		q.objects[0] = nil
-		q.objects = q.objects[1:]
-	default:
-		q.objects = slices.Delete(q.objects, n, n+1)
-	}
-	return o
-}
-
-// nextProbe returns the place of the next object for a probe: of a namespace that is not suspect, if there is something untried of one;
-// of those, of the one whose last probe is longest ago; and of its objects the newest whose last attempt did not fail, or else the
-// oldest. Without turns, whoever makes objects all the time that the sink refuses would have all of the probes.
-func (q *readyQueue) nextProbe() int {
-	next := -1
-	clean := slices.ContainsFunc(q.objects, func(o *objectQueue) bool { return !o.failing && q.suspects[o.ref.Namespace] == 0 })
-	for i, o := range slices.Backward(q.objects) {
-		if clean && q.suspects[o.ref.Namespace] > 0 {
-			continue
-		}
-		turn := q.turns[o.turn()]
-		if next < 0 || turn < q.turns[q.objects[next].turn()] || turn == q.turns[q.objects[next].turn()] && q.objects[next].failing {
-			next = i
-		}
-	}
-	q.turns.had(q.objects[next].turn())
-	return next
-}
+func (q *readyQueue) Pop() *objectQueue { return takeFirst(&q.objects) }
 
 // noticeTurn stands for notices among the namespaces that take turns.
 const noticeTurn = "/notice"

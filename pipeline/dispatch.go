@@ -283,27 +283,30 @@ func (b *batch) alone() bool {
 }
 
 func (b *batch) severalNamespaces() bool {
-	return slices.ContainsFunc(b.objects, func(o *objectQueue) bool { return o.ref.Namespace != b.objects[0].ref.Namespace })
+	return slices.ContainsFunc(b.objects, func(o *objectQueue) bool { return o.turn() != b.objects[0].turn() })
 }
 
 // nextObject returns the object that the batch takes next, nil if there is none. Every second batch is of a suspect namespace, if one
 // waits. p.mu is held.
 func (p *Pipeline) nextObject(b *batch) *objectQueue {
+	if b.probe {
+		return p.takeProbe(b)
+	}
 	if len(b.records) > 0 && b.apart {
-		o := p.apart.next(b.objects[0].ref.Namespace)
+		o := p.apart.next(b.objects[0].turn())
 		b.closed = o == nil
 		return o
 	}
 	if len(b.records) > 0 {
-		return p.takeReady(b)
+		return p.takeReady()
 	}
 	b.apart = false
-	if p.apartNext = !b.probe && !p.apartNext; p.apartNext {
+	if p.apartNext = !p.apartNext; p.apartNext {
 		if o := p.beginApart(b); o != nil {
 			return o
 		}
 	}
-	if o := p.takeReady(b); o != nil {
+	if o := p.takeReady(); o != nil {
 		return o
 	}
 	return p.beginApart(b)
@@ -319,20 +322,25 @@ func (p *Pipeline) beginApart(b *batch) *objectQueue {
 	return o
 }
 
-// takeReady takes objects from the queue until one may be in the batch. Those of suspect namespaces wait in p.apart, unless a single
-// record is chosen among all.
-func (p *Pipeline) takeReady(b *batch) *objectQueue {
+// takeReady takes objects from the queue until one is of no suspect namespace. The others wait in p.apart.
+func (p *Pipeline) takeReady() *objectQueue {
 	for {
-		o := p.backlog.take(b.probe)
+		o := p.backlog.take()
 		if o == nil || !p.backlog.suspect(o) {
-			return o
-		}
-		if b.probe && (p.maySendAlone() || !o.isolated && p.maySendApart()) {
-			b.apart = true
 			return o
 		}
 		p.apart.push(o)
 	}
+}
+
+// takeProbe takes the object for a probe. All that are ready wait in p.apart from now on, until the breaker is reset.
+func (p *Pipeline) takeProbe(b *batch) *objectQueue {
+	for o := p.backlog.take(); o != nil; o = p.backlog.take() {
+		p.apart.push(o)
+	}
+	o := p.apart.probe(p.backlog.turns, p.backlog.suspects, p.maySendApart(), p.maySendAlone())
+	b.apart = o != nil && p.backlog.suspect(o)
+	return o
 }
 
 // fill takes ready objects from the queue into the batch, up to most records. What does not fit begins the next one. p.mu

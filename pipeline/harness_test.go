@@ -174,8 +174,8 @@ func drain(t testing.TB, p *Pipeline) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if left := p.apart.takeAll(); len(left)+len(p.backlog.suspects)+len(p.backlog.failing)+p.apartCalls+p.aloneCalls > 0 {
-		t.Fatalf("%d objects are apart, suspects %v, %d failing, %d and %d calls", len(left), p.backlog.suspects, len(p.backlog.failing), p.apartCalls, p.aloneCalls)
+	if left := p.apart.begin(true); left != nil || len(p.backlog.suspects)+len(p.backlog.failing)+p.apartCalls+p.aloneCalls > 0 {
+		t.Fatalf("apart is %v, suspects %v, %d failing, %d and %d calls", left, p.backlog.suspects, len(p.backlog.failing), p.apartCalls, p.aloneCalls)
 	}
 }
 

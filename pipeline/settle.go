@@ -194,9 +194,6 @@ func (p *Pipeline) tripBreaker(err *sinks.Error, retryAfter time.Duration, probe
 	if p.breaker.fail(p.now(), retryAfter, probe) {
 		p.logger.Warn("the sink fails; trying again with single records until one gets through", "err", err)
 		p.log.wakeReader() // to find a candidate
-		for _, o := range p.apart.takeAll() {
-			p.backlog.requeue(o) // probes choose among all
-		}
 	} else {
 		p.logger.Debug("the sink still fails", "err", err)
 	}
@@ -226,6 +223,7 @@ func (p *Pipeline) resetBreaker() {
 	}
 	clear(p.retries[len(kept):])
 	p.retries = kept
+	p.backlog.again = append(p.apart.takeClean(p.backlog.suspects), p.backlog.again...)
 }
 
 // settle takes what was delivered or is dead out of the backlog, and gives the objects back.

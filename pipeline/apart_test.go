@@ -1,0 +1,56 @@
+package pipeline
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// While as many calls of suspect namespaces hang as may, choosing a probe takes time linear in the objects that wait: the pipeline's
+// mutex is held meanwhile.
+func TestProbeAmongManyRefusedObjects(t *testing.T) {
+	pick := func(objects int) time.Duration {
+		options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
+		tenantLimits(100, 8)(&options)
+		p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		defer p.backlog.queue.ShutDown()
+		for n := range objects {
+			mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1))
+		}
+		p.mu.Lock()
+		for _, o := range p.backlog.objects { // as settle leaves them after a call with objects of one namespace
+			o.isolated, o.failing = true, true
+			p.backlog.setApart(o, true)
+		}
+		p.aloneCalls, p.apartCalls = 4, 4
+		p.tripBreaker(&sinks.Error{}, 0, false)
+		p.breaker.next = time.Time{}
+		p.mu.Unlock()
+		begun := time.Now()
+		b, _ := p.pick()
+		took := time.Since(begun)
+		if b != nil {
+			t.Fatal("an isolated object is sent beside those that hang")
+		}
+		mustTake(t, p, change(t, "good", 1))
+		if b, _ = p.pick(); b == nil || b.items[0].ref.Name != "good" {
+			t.Fatal("the object of another namespace is no probe")
+		}
+		return took
+	}
+	few, many := time.Hour, time.Hour
+	for tries := 1; ; tries++ {
+		few, many = min(few, pick(1000)), min(many, pick(8000))
+		if many < 24*few {
+			return
+		}
+		if tries == 10 {
+			t.Fatalf("%v among 1,000 objects, and %v among eight times as many", few, many)
+		}
+	}
+}
