@@ -208,7 +208,7 @@ func TestChartSizes(t *testing.T) {
 			}
 		})
 	}
-	m := renderChart(t, "kubeferry", "kubeferry", "persistence: {enabled: true}")
+	m := renderChart(t, "kubeferry", "kubeferry", "persistence: {enabled: true}\nfullnameOverride: "+strings.Repeat("n", 52))
 	checkReplicas(t, m)
 	// Kubernetes does not change the volumes of a StatefulSet, so their size does not follow from the configuration.
 	less := "persistence: {enabled: true}\nconfig: {pipelines: [{name: p, sink: bus, backlog: {maxDiskBytes: 1Gi}}]}"
@@ -289,8 +289,9 @@ func documentedValues(t *testing.T) string {
 }
 
 func TestChartDocumentedValues(t *testing.T) {
-	m := renderChart(t, "audit", "audit", documentedValues(t))
-	checkRights(t, m)
+	for _, values := range []string{documentedValues(t), "replicas: 1\nleaderElection: false\nconfig: {stateDir: null}"} {
+		checkRights(t, renderChart(t, "audit", "audit", values))
+	}
 }
 
 // TestChartPrints: the values with which README.md installs the chart make a configuration that needs no other server.
@@ -315,10 +316,11 @@ func TestChartRefuses(t *testing.T) {
 		"config: {sinks: null}":    "sinks",
 		"leaderElection: false":    "several replicas",
 		"config: {stateDir: null}": "leaderElection needs config.stateDir",
-		"config: {sources: [{name: s, resources: [deploy]}]}": "config.sources[0].resources[0]: write deploy in full",
-		"persistence: {enabled: true, size: 1Gi}":             "persistence.size: 1Gi is less than the",
-		"persistence: {enabled: true, size: null}":            "missing property 'size'",
-		"serviceAccount: {create: false}":                     "serviceAccount.name",
+		"config: {sources: [{name: s, resources: [deploy]}]}":                        "config.sources[0].resources[0]: write deploy in full",
+		"persistence: {enabled: true, size: 1Gi}":                                    "persistence.size: 1Gi is less than the",
+		"persistence: {enabled: true, size: null}":                                   "missing property 'size'",
+		"persistence: {enabled: true}\nfullnameOverride: " + strings.Repeat("n", 53): "at most 52 characters: set fullnameOverride",
+		"serviceAccount: {create: false}":                                            "serviceAccount.name",
 	} {
 		if out, err := helm(t.Context(), t, values, "template", "kubeferry", chart); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v %.200s, want an error with %q", values, err, out, want)

@@ -37,7 +37,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- /* The configuration file. */ -}}
 {{- define "kubeferry.config" -}}
 {{- $config := deepCopy .Values.config -}}
-{{- if not $config.stateDir -}}{{- $config = omit $config "stateDir" -}}{{- end -}}
+{{- if not $config.stateDir -}}
+  {{- $config = omit $config "stateDir" -}}
+  {{- range $config.pipelines -}}{{- with .backlog -}}{{- $_ := unset . "maxDiskBytes" -}}{{- end -}}{{- end -}}
+{{- end -}}
 {{- if .Values.leaderElection -}}
 {{- if not $config.stateDir -}}{{- fail "leaderElection needs config.stateDir" -}}{{- end -}}
 {{- $listen := dig "replication" "listen" ":8443" $config -}}
