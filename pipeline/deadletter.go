@@ -13,10 +13,10 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// DeadLetter stores records that can never be delivered. A record whose letter cannot be written is not settled. Write must
-// not keep the letter: its body is reused.
+// DeadLetter stores records that can never be delivered. A record whose letter cannot be written is not settled. Write writes letters
+// in order, and returns how many it has written before the first that it could not write. It must not keep them: their bodies are reused.
 type DeadLetter interface {
-	Write(ctx context.Context, letter Letter) error
+	Write(ctx context.Context, letters []Letter) (written int, err error)
 }
 
 // Letter is a record that can never be delivered, and why.
@@ -72,18 +72,35 @@ func deadReasons() []string {
 	return reasons
 }
 
-// writeDeadLetters writes the dead letters of a batch. One that cannot be written stays with its object, to be tried again, and those
-// behind it wait: replay sends letters in the order in which they were written.
+// lettersBytes bounds the bodies of the letters that are written at once, unless one is larger.
+const lettersBytes = 1 << 20
+
+// writeDeadLetters writes the dead letters of a batch, at once where they are small: each write may wait for a commit. One that cannot be
+// written stays with its object, to be tried again, and so do those behind it: replay sends letters in the order in which they were
+// written, and a store that does not answer is not waited for once more.
 func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, v *outcome) {
 	if v.keep {
 		return
 	}
+	var err error
+	var letters []Letter
+	var indices []int
+	size := 0
+	write := func() {
+		written := 0
+		if err == nil && len(letters) > 0 {
+			written, err = p.options.DeadLetter.Write(ctx, letters)
+		}
+		for k, n := range indices {
+			p.noteLetter(ctx, b.items[n], letters[k], v.errs[n], k < written, err)
+			if k >= written {
+				v.results[n], b.items[n].final = failed, v.errs[n]
+			}
+		}
+		letters, indices, size = letters[:0], indices[:0], 0
+	}
 	for n, i := range b.items {
 		if v.results[n] != dead {
-			continue
-		}
-		if n > 0 && b.objects[n] == b.objects[n-1] && v.results[n-1] == failed {
-			v.results[n], i.final = failed, v.errs[n]
 			continue
 		}
 		letter := Letter{
@@ -93,22 +110,30 @@ func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, v *outcome) {
 		if i.delta != nil && i.delta.Bare { // not what the change was: it must not be sent as if it were
 			letter.Record.Body = nil
 		}
-		log := p.logger.With("id", letter.Record.ID, "resource", delta.ResourceName(i.ref.Resource),
-			"namespace", i.ref.Namespace, "name", i.ref.Name, "reason", letter.Reason, "attempt", i.attempts)
-		if err := p.options.DeadLetter.Write(ctx, letter); err != nil {
-			level := slog.LevelError
-			if i.final != nil {
-				level = slog.LevelDebug
-			}
-			log.Log(ctx, level, "cannot write a dead letter; the record waits", "err", err, "cause", v.errs[n])
-			v.results[n], i.final = failed, v.errs[n]
-			continue
+		if size += len(letter.Record.Body); size > lettersBytes {
+			write()
+			size = len(letter.Record.Body)
 		}
-		if letter.Reason == reasonAttempts {
-			log.Error("a record goes to the dead letter: it failed as often as retry.attempts allows", "err", v.errs[n])
-		} else {
-			log.Error("a record goes to the dead letter: it can never be delivered", "err", v.errs[n])
+		letters, indices = append(letters, letter), append(indices, n)
+	}
+	write()
+}
+
+// noteLetter logs that a letter was written, or was not.
+func (p *Pipeline) noteLetter(ctx context.Context, i *item, letter Letter, cause *sinks.Error, written bool, err error) {
+	log := p.logger.With("id", letter.Record.ID, "resource", delta.ResourceName(i.ref.Resource),
+		"namespace", i.ref.Namespace, "name", i.ref.Name, "reason", letter.Reason, "attempt", i.attempts)
+	switch {
+	case !written:
+		level := slog.LevelError
+		if i.final != nil {
+			level = slog.LevelDebug
 		}
+		log.Log(ctx, level, "cannot write a dead letter; the record waits", "err", err, "cause", cause)
+	case letter.Reason == reasonAttempts:
+		log.Error("a record goes to the dead letter: it failed as often as retry.attempts allows", "err", cause)
+	default:
+		log.Error("a record goes to the dead letter: it can never be delivered", "err", cause)
 	}
 }
 
@@ -133,7 +158,7 @@ func (p *Pipeline) Recovered(e delta.Entry, epoch int) Letter {
 type LogOnly struct{}
 
 // Write does nothing.
-func (LogOnly) Write(context.Context, Letter) error { return nil }
+func (LogOnly) Write(_ context.Context, letters []Letter) (int, error) { return len(letters), nil }
 
 // letterType is the type of a letter, for placeholders. It is not that of its record: behind a DELETED a sink may send
 // what makes a compacted topic forget the key, and with it the letter.
@@ -147,8 +172,19 @@ type SinkLetters struct {
 	Timeout time.Duration
 }
 
-// Write returns once the sink has acknowledged the letter.
-func (s SinkLetters) Write(ctx context.Context, letter Letter) error {
+// Write returns once the sink has acknowledged the letters, or not one of them. They are sent one after another, since a sink may bound
+// its batches.
+func (s SinkLetters) Write(ctx context.Context, letters []Letter) (written int, err error) {
+	for _, letter := range letters {
+		if err := s.write(ctx, letter); err != nil {
+			return written, err
+		}
+		written++
+	}
+	return written, nil
+}
+
+func (s SinkLetters) write(ctx context.Context, letter Letter) error {
 	body, err := letter.Encode()
 	if err != nil {
 		return err

@@ -7,23 +7,25 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// failingFirst refuses the first letters.
+// failingFirst refuses the second of the first letters.
 type failingFirst struct {
 	letters
 	left int
 }
 
-func (l *failingFirst) Write(ctx context.Context, letter Letter) error {
+func (l *failingFirst) Write(ctx context.Context, letters []Letter) (int, error) {
 	if l.left > 0 {
 		l.left--
-		return errDown
+		n, _ := l.letters.Write(ctx, letters[:1])
+		return n, errDown
 	}
-	return l.letters.Write(ctx, letter)
+	return l.letters.Write(ctx, letters)
 }
 
 // The letters of an object are written in its order: replay sends them in theirs.
@@ -66,5 +68,70 @@ func TestLetterOfADeepObject(t *testing.T) {
 		if err := json.Unmarshal(fmt.Appendf(nil, `[{"letter":%s}]`, encoded), &all); err != nil {
 			t.Errorf("%d levels: %v", depth, err)
 		}
+	}
+}
+
+// slowLetters take as long as a commit of the state file does, or as a sink that hangs.
+type slowLetters struct {
+	letters
+	takes time.Duration
+}
+
+func (l *slowLetters) Write(ctx context.Context, letters []Letter) (int, error) {
+	time.Sleep(l.takes)
+	return l.letters.Write(ctx, letters)
+}
+
+// Records of a tenant that are refused for good hold up no other namespace, however long a dead letter takes, and also if none can be
+// written.
+func TestLettersHoldUpOnlyTheirNamespace(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		takes       time.Duration
+		fail        error
+		perSecond   float64 // refused records
+		concurrency int
+	}{
+		{takes: 20 * time.Millisecond, perSecond: 250, concurrency: 4},
+		{takes: 20 * time.Millisecond, perSecond: 500, concurrency: 8},
+		{takes: 50 * time.Millisecond, perSecond: 200, concurrency: 8},
+		{takes: 100 * time.Millisecond, perSecond: 60, concurrency: 4},
+	} {
+		t.Run(fmt.Sprintf("%v, %v refused/s, %d calls at once", test.takes, test.perSecond, test.concurrency), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &tenants{bad: rejected, perRecord: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				dead := &slowLetters{takes: test.takes}
+				dead.fail = test.fail
+				p, stop := launch(sink, dead, tenantLimits(100, test.concurrency))
+				defer stop()
+				sent := map[string]time.Time{}
+				begun := time.Now()
+				refused := 0
+				for good := 0; time.Since(begun) < 2*time.Minute; time.Sleep(10 * time.Millisecond) {
+					for passed := time.Since(begun).Seconds(); float64(refused) < passed*test.perSecond; refused++ {
+						mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", refused), refused+1))
+					}
+					for passed := time.Since(begun).Seconds(); float64(good) < passed*50; good++ {
+						name := fmt.Sprint("good-", good)
+						sent[name] = time.Now()
+						mustTake(t, p, change(t, name, 100_000+good))
+					}
+				}
+				time.Sleep(15 * time.Second)
+				waits := sink.waits(t, sent)
+				if p99 := waits[len(waits)*99/100]; p99 > time.Second {
+					t.Errorf("the p99 of good changes is %v", p99)
+				}
+				dead.mu.Lock()
+				dead.fail = nil
+				dead.mu.Unlock()
+				for deadline := time.Now().Add(time.Hour); p.Stats().Waiting > 0 && time.Now().Before(deadline); {
+					time.Sleep(time.Second)
+				}
+				if s := p.Stats(); !s.Balanced() || s.Waiting > 0 || len(dead.ids()) != refused || sink.refusals() != refused {
+					t.Errorf("%d letters and %d refusals of %d: %+v", len(dead.ids()), sink.refusals(), refused, s.Counts)
+				}
+			})
+		})
 	}
 }

@@ -117,15 +117,17 @@ type safeLetters struct {
 	got   []string
 }
 
-func (l *safeLetters) Write(_ context.Context, letter Letter) error {
-	text, err := json.Marshal(letter)
+func (l *safeLetters) Write(_ context.Context, letters []Letter) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil || !strings.Contains(string(letter.Record.Body), `"id":"`+letter.Record.ID+`"`) {
-		l.wrong = append(l.wrong, string(text))
+	for _, letter := range letters {
+		text, err := json.Marshal(letter)
+		if err != nil || !strings.Contains(string(letter.Record.Body), `"id":"`+letter.Record.ID+`"`) {
+			l.wrong = append(l.wrong, string(text))
+		}
+		l.got = append(l.got, letter.Record.ID)
 	}
-	l.got = append(l.got, letter.Record.ID)
-	return nil
+	return len(letters), nil
 }
 
 // Under failures, retries, dead letters, isolated objects and small batches nothing is lost, reordered or mixed up, and nothing sleeps

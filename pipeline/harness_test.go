@@ -111,16 +111,18 @@ type letters struct {
 	got   []Letter
 }
 
-func (l *letters) Write(_ context.Context, letter Letter) error {
+func (l *letters) Write(_ context.Context, letters []Letter) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tries++
 	if l.fail != nil {
-		return l.fail
+		return 0, l.fail
 	}
-	letter.Record.Body = bytes.Clone(letter.Record.Body) // it is not ours after this
-	l.got = append(l.got, letter)
-	return nil
+	for _, letter := range letters {
+		letter.Record.Body = bytes.Clone(letter.Record.Body) // it is not ours after this
+		l.got = append(l.got, letter)
+	}
+	return len(letters), nil
 }
 
 func (l *letters) ids() []string {

@@ -434,7 +434,7 @@ func TestLetterIsNoDeletion(t *testing.T) {
 	})
 	letters := SinkLetters{Sink: sink, Timeout: time.Second}
 	letter := Letter{Pipeline: "p", Record: sinks.Record{ID: "c/u/7/DELETED", Fields: sinks.Fields{Name: "a", Type: "DELETED"}}}
-	if err := letters.Write(t.Context(), letter); err != nil {
+	if n, err := letters.Write(t.Context(), []Letter{letter}); n != 1 || err != nil {
 		t.Fatal(err)
 	}
 	if got.Fields.Type == "DELETED" || got.Fields.Name != "a" {

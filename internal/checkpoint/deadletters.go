@@ -117,28 +117,38 @@ func NewDeadLetters(store *Store, committer *Committer, maxBytes int64) *DeadLet
 	return d
 }
 
-// Write returns when a dead letter is on disk. One that could not be written may be there all the same.
-func (d *DeadLetters) Write(ctx context.Context, letter []byte) error {
-	f := &freshLetter{DeadLetter{Letter: letter}, make(chan error, 1)}
+// Write returns when dead letters are on disk, and how many: all before the first for which there is no room, or none after another
+// error. Those that could not be written may be there all the same.
+func (d *DeadLetters) Write(ctx context.Context, letters ...[]byte) (written int, err error) {
+	var last *freshLetter
 	d.mu.Lock()
-	if d.size.Bytes+d.freshBytes+int64(len(letter)) > d.maxBytes {
-		d.refused = max(d.refused, len(letter))
-		d.mu.Unlock()
-		return ErrDeadLettersFull
+	for _, letter := range letters {
+		if d.size.Bytes+d.freshBytes+int64(len(letter)) > d.maxBytes {
+			d.refused = max(d.refused, len(letter))
+			err = ErrDeadLettersFull
+			break
+		}
+		if len(letter) >= d.refused {
+			d.refused = 0
+		}
+		last = &freshLetter{DeadLetter{Seq: d.next, Letter: letter}, make(chan error, 1)}
+		d.next++
+		d.fresh, d.freshBytes = append(d.fresh, last), d.freshBytes+int64(len(letter))
+		written++
 	}
-	if len(letter) >= d.refused {
-		d.refused = 0
-	}
-	f.Seq = d.next
-	d.next++
-	d.fresh, d.freshBytes = append(d.fresh, f), d.freshBytes+int64(len(letter))
 	d.mu.Unlock()
+	if last == nil {
+		return 0, err
+	}
 	d.committer.RequestCommit()
-	select {
-	case err := <-f.written:
-		return err
+	select { // one commit writes them all
+	case failed := <-last.written:
+		if failed != nil {
+			return 0, failed
+		}
+		return written, err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return 0, context.Cause(ctx)
 	}
 }
 

@@ -59,11 +59,11 @@ func TestDeadLetters(t *testing.T) {
 	dir := t.TempDir()
 	d, _, stop := deadLetters(t, dir, 10)
 	for _, letter := range []string{`"aa"`, `"b"`} {
-		if err := d.Write(t.Context(), []byte(letter)); err != nil {
+		if _, err := d.Write(t.Context(), []byte(letter)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := d.Write(t.Context(), []byte(`"cc"`)); !errors.Is(err, checkpoint.ErrDeadLettersFull) {
+	if _, err := d.Write(t.Context(), []byte(`"cc"`)); !errors.Is(err, checkpoint.ErrDeadLettersFull) {
 		t.Errorf("got %v", err)
 	}
 	if s := d.Status(); !s.Full || s.Entries != 2 || s.Bytes != 7 {
@@ -74,7 +74,7 @@ func TestDeadLetters(t *testing.T) {
 	if got, want := readLetters(t, d), []string{`0"aa"`, `1"b"`}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if err := d.Write(t.Context(), []byte(`"cc"`)); !errors.Is(err, checkpoint.ErrDeadLettersFull) {
+	if _, err := d.Write(t.Context(), []byte(`"cc"`)); !errors.Is(err, checkpoint.ErrDeadLettersFull) {
 		t.Errorf("got %v", err)
 	}
 	if err := d.Remove(t.Context(), []uint64{0}); err != nil {
@@ -83,10 +83,27 @@ func TestDeadLetters(t *testing.T) {
 	if s := d.Status(); s.Full || s.Entries != 1 || s.Bytes != 3 {
 		t.Errorf("got %+v", s)
 	}
-	if err := d.Write(t.Context(), []byte(`"cc"`)); err != nil {
+	if _, err := d.Write(t.Context(), []byte(`"cc"`)); err != nil {
 		t.Error(err)
 	}
 	if got, want := readLetters(t, d), []string{`1"b"`, `2"cc"`}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Letters of one call are written in order, by one commit, up to the first that finds no room; none of them if the commit fails.
+func TestDeadLettersAtOnce(t *testing.T) {
+	d, store, _ := deadLetters(t, t.TempDir(), 10)
+	store.set(errors.New("disk full"))
+	if n, err := d.Write(t.Context(), []byte(`"a"`), []byte(`"b"`)); n != 0 || err == nil {
+		t.Errorf("%d were written to a full disk: %v", n, err)
+	}
+	store.set(nil)
+	n, err := d.Write(t.Context(), []byte(`"a"`), []byte(`"b"`), []byte(`"cccccc"`), []byte(`"d"`))
+	if n != 2 || !errors.Is(err, checkpoint.ErrDeadLettersFull) {
+		t.Errorf("%d were written: %v", n, err)
+	}
+	if got, want := readLetters(t, d), []string{`2"a"`, `3"b"`}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -103,7 +120,7 @@ func TestDeadLettersFull(t *testing.T) {
 		{`"ccc"`, true, false},
 		{`"d"`, true, true},
 	} {
-		err := d.Write(t.Context(), []byte(c.letter))
+		_, err := d.Write(t.Context(), []byte(c.letter))
 		if full := d.Status().Full; full != c.full || (err == nil) != c.fits {
 			t.Errorf("after %s: full %v, %v", c.letter, full, err)
 		}
@@ -122,9 +139,12 @@ func TestDeadLettersFullUntilAFailure(t *testing.T) {
 	store.entered, store.release = make(chan struct{}, 10), make(chan struct{})
 	store.set(errors.New("disk full"))
 	first := make(chan error)
-	go func() { first <- d.Write(t.Context(), []byte(`"aaaaaa"`)) }()
+	go func() {
+		_, err := d.Write(t.Context(), []byte(`"aaaaaa"`))
+		first <- err
+	}()
 	<-store.entered
-	if err := d.Write(t.Context(), []byte(`"bbb"`)); !errors.Is(err, checkpoint.ErrDeadLettersFull) || !d.Status().Full {
+	if _, err := d.Write(t.Context(), []byte(`"bbb"`)); !errors.Is(err, checkpoint.ErrDeadLettersFull) || !d.Status().Full {
 		t.Errorf("got %v, full: %v", err, d.Status().Full)
 	}
 	close(store.release)
@@ -132,7 +152,7 @@ func TestDeadLettersFullUntilAFailure(t *testing.T) {
 		t.Error("written to a full disk")
 	}
 	store.set(nil)
-	if err := d.Write(t.Context(), []byte(`"bbb"`)); err != nil || d.Status().Full {
+	if _, err := d.Write(t.Context(), []byte(`"bbb"`)); err != nil || d.Status().Full {
 		t.Errorf("got %v, full: %v", err, d.Status().Full)
 	}
 }
@@ -142,12 +162,12 @@ func TestDeadLetterThatCannotBeWritten(t *testing.T) {
 	d, store, _ := deadLetters(t, t.TempDir(), 10)
 	store.set(errors.New("disk full"))
 	for range 2 {
-		if err := d.Write(t.Context(), []byte(`"aaaaaa"`)); err == nil || !strings.Contains(err.Error(), "disk full") {
+		if _, err := d.Write(t.Context(), []byte(`"aaaaaa"`)); err == nil || !strings.Contains(err.Error(), "disk full") {
 			t.Errorf("got %v", err)
 		}
 	}
 	store.set(nil)
-	if err := d.Write(t.Context(), []byte(`"aaaaaa"`)); err != nil {
+	if _, err := d.Write(t.Context(), []byte(`"aaaaaa"`)); err != nil {
 		t.Error(err)
 	}
 	if got := readLetters(t, d); len(got) != 1 {

@@ -244,7 +244,7 @@ func TestWhatIsSetAsideIsCounted(t *testing.T) {
 			dir := t.TempDir()
 			d, _, stop := deadLetters(t, dir, 1000)
 			for _, letter := range []string{`"a"`, `"b"`} {
-				if err := d.Write(t.Context(), []byte(letter)); err != nil {
+				if _, err := d.Write(t.Context(), []byte(letter)); err != nil {
 					t.Fatal(err)
 				}
 			}

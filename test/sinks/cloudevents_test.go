@@ -283,6 +283,6 @@ func runPipeline(t *testing.T, config sinks.Config, options pipeline.Options) *p
 // refuseLetters makes a record that was refused for good wait, where a test shall see it.
 type refuseLetters struct{}
 
-func (refuseLetters) Write(_ context.Context, letter pipeline.Letter) error {
-	return fmt.Errorf("%s shall not be refused: %s", letter.Record.ID, letter.Error)
+func (refuseLetters) Write(_ context.Context, letters []pipeline.Letter) (int, error) {
+	return 0, fmt.Errorf("%s shall not be refused: %s", letters[0].Record.ID, letters[0].Error)
 }

@@ -108,9 +108,11 @@ type lettersByKey struct {
 	got map[string]pipeline.Letter
 }
 
-func (l *lettersByKey) Write(_ context.Context, letter pipeline.Letter) error {
+func (l *lettersByKey) Write(_ context.Context, letters []pipeline.Letter) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.got[letter.Record.Key] = letter
-	return nil
+	for _, letter := range letters {
+		l.got[letter.Record.Key] = letter
+	}
+	return len(letters), nil
 }

@@ -86,11 +86,13 @@ type collectLetters struct {
 	got []string
 }
 
-func (l *collectLetters) Write(_ context.Context, letter pipeline.Letter) error {
+func (l *collectLetters) Write(_ context.Context, letters []pipeline.Letter) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.got = append(l.got, letter.Record.ID+" "+letter.Reason)
-	return nil
+	for _, letter := range letters {
+		l.got = append(l.got, letter.Record.ID+" "+letter.Reason)
+	}
+	return len(letters), nil
 }
 
 func (l *collectLetters) ids() []string {

@@ -152,7 +152,7 @@ func TestHeldSocket(t *testing.T) {
 	s, p, _ := runningState(t, dir, 64<<20)
 	letter := fmt.Appendf(nil, "%q", strings.Repeat("x", 4<<20))
 	for range 3 {
-		if err := s.dead.Write(t.Context(), letter); err != nil {
+		if _, err := s.dead.Write(t.Context(), letter); err != nil {
 			t.Fatal(err)
 		}
 	}

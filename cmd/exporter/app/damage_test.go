@@ -33,12 +33,14 @@ type letters struct {
 	all []pipeline.Letter
 }
 
-func (l *letters) Write(_ context.Context, letter pipeline.Letter) error {
+func (l *letters) Write(_ context.Context, letters []pipeline.Letter) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	letter.Record.Body = bytes.Clone(letter.Record.Body)
-	l.all = append(l.all, letter)
-	return nil
+	for _, letter := range letters {
+		letter.Record.Body = bytes.Clone(letter.Record.Body)
+		l.all = append(l.all, letter)
+	}
+	return len(letters), nil
 }
 
 // bodies keeps the ids of what it is sent.

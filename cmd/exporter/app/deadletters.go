@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,12 +21,17 @@ func (s *state) deadLetters() pipeline.DeadLetter {
 
 type stateLetters struct{ dead *checkpoint.DeadLetters }
 
-func (l stateLetters) Write(ctx context.Context, letter pipeline.Letter) error {
-	encoded, err := letter.Encode()
-	if err != nil {
-		return err
+func (l stateLetters) Write(ctx context.Context, letters []pipeline.Letter) (written int, err error) {
+	var encoded [][]byte
+	for _, letter := range letters {
+		text, encodeErr := letter.Encode()
+		if err = encodeErr; err != nil {
+			break
+		}
+		encoded = append(encoded, text)
 	}
-	return l.dead.Write(ctx, encoded)
+	written, writeErr := l.dead.Write(ctx, encoded...)
+	return written, cmp.Or(writeErr, err)
 }
 
 func registerDeadLetters(registry prometheus.Registerer, dead *checkpoint.DeadLetters) {
