@@ -301,6 +301,12 @@ func TestShorterDuration(t *testing.T) {
 		"not renewed":        func(*world) {},
 		"deleted":            func(w *world) { w.lease = nil },
 		"without its holder": func(w *world) { w.edit(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }) },
+		"made by hand": func(w *world) {
+			second := int32(1)
+			w.edit(func(l *coordinationv1.Lease) {
+				l.UID, l.Annotations, l.Spec = "another", nil, coordinationv1.LeaseSpec{LeaseDurationSeconds: &second}
+			})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, claim := newWorld(), state("l", 0, 1, 1)
