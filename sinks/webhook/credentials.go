@@ -20,9 +20,12 @@ type secrets struct {
 	hidden        []string // what must not show in an error
 }
 
-// CheckFiles reports a file with a credential that cannot be read: Open would fail.
+// CheckFiles reports a file that cannot be read: Open would fail.
 func (c *Config) CheckFiles() error {
 	_, err := c.readSecrets(nil)
+	if err == nil && c.TLS != nil {
+		_, err = c.TLS.Config("")
+	}
 	return err
 }
 

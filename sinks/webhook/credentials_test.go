@@ -107,6 +107,7 @@ func TestSignatureKnown(t *testing.T) {
 	}
 }
 
+// TestOpenNeedsItsFiles: CheckFiles, by which a standby finds whether it could lead, fails as Open does.
 func TestOpenNeedsItsFiles(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"token":       func(c *Config) { c.Auth = &Auth{BearerTokenFile: "/no/such/file"} },
@@ -124,6 +125,9 @@ func TestOpenNeedsItsFiles(t *testing.T) {
 			t.Errorf("%s: got no error", name)
 		} else if name != "bad secret" && !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: got %v", name, err)
+		}
+		if err := config.(*Config).CheckFiles(); err == nil {
+			t.Errorf("%s: CheckFiles finds no error", name)
 		}
 	}
 }

@@ -29,8 +29,7 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 	if fault != "" {
 		return nil, fmt.Errorf("url: %s", fault)
 	}
-	hidden := confidential(c, target)
-	if _, err := c.readSecrets(hidden); err != nil {
+	if err := c.CheckFiles(); err != nil {
 		return nil, err
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -40,7 +39,7 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 		return nil, err
 	}
 	return &Sink{
-		config: c, target: target, env: env, end: end, hidden: hidden, now: time.Now,
+		config: c, target: target, env: env, end: end, hidden: confidential(c, target), now: time.Now,
 		client: &http.Client{
 			Transport: transport,
 			// A redirected POST may lose its body or its method, and carry credentials elsewhere.

@@ -284,10 +284,18 @@ func TestRolloutOfAnotherConfiguration(t *testing.T) {
 	if output, code := runToEnd(t, "run", "--config", broken, "--kubeconfig", r.kubeconfig); code != 2 {
 		t.Errorf("a configuration that does not load ends with %d\n%s", code, output)
 	}
-	// Only a leader reads this file: a replica without it must not get ready.
-	unreadable := writeConfig(t, t.TempDir(), strings.Replace(r.text(t.TempDir()), "webhook: {", `webhook: {auth: {bearerTokenFile: /nowhere/token}, insecureCredentials: true, `, 1))
-	if output, code := runToEnd(t, "run", "--config", unreadable, "--kubeconfig", r.kubeconfig); code == 0 || !strings.Contains(output, "/nowhere/token") {
-		t.Errorf("a replica that could not lead ends with %d\n%s", code, output)
+	// Only a leader needs these: a replica without one must not get ready.
+	taken, _ := r.Endpoint()
+	for cause, change := range map[string][2]string{
+		"/nowhere/token": {"webhook: {", "webhook: {auth: {bearerTokenFile: /nowhere/token}, insecureCredentials: true, "},
+		"/nowhere/ca":    {"webhook: {", "webhook: {tls: {caFile: /nowhere/ca}, "},
+		"in use":         {r.replication, fmt.Sprintf("{listen: %q}", taken)},
+	} {
+		text := r.text(t.TempDir())
+		changed := strings.Replace(text, change[0], change[1], 1)
+		if output, code := runToEnd(t, "run", "--config", writeConfig(t, t.TempDir(), changed), "--kubeconfig", r.kubeconfig); changed == text || code == 0 || !strings.Contains(output, cause) {
+			t.Errorf("a replica that could not lead ends with %d, want an end due to %q\n%s", code, cause, output)
+		}
 	}
 	more(t, r.read, 50)
 

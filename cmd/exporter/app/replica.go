@@ -73,6 +73,12 @@ func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config
 	if r.auth, err = replication.NewAuthenticator(ctx, api); err != nil {
 		return nil, err
 	}
+	// A replica that could not lead must not get ready.
+	probe, err := replication.Listen(ctx, loaded.Replication.Listen, r.auth, logger)
+	if err != nil {
+		return nil, &FailureError{err}
+	}
+	probe.Close()
 	if r.copied, err = checkpoint.OpenReplica(loaded.StateDir, reportTo(r.logger)); err != nil {
 		return nil, &FailureError{err}
 	}

@@ -12,6 +12,9 @@ import (
 	"github.com/kubeferry/kubeferry/source"
 )
 
+// A configuration with more pipelines of a source than it can have does not load.
+const _ = uint(source.MaxPipelines - config.MaxPipelines)
+
 // newSources makes the configured sources; nothing is watched yet.
 func newSources(loaded *config.Config, client *source.Client, pipelines []*pipeline.Pipeline, state *state, metrics *source.Metrics, logger *slog.Logger) ([]*source.Source, error) {
 	var made []*source.Source
@@ -27,9 +30,6 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 		}
 		if len(fan.pipelines) == 0 {
 			continue // it would watch for no pipeline
-		}
-		if len(fan.pipelines) > source.MaxPipelines {
-			return nil, fmt.Errorf("source %q: %d pipelines take from it; at most %d can: make another source of the same resources", c.Name, len(fan.pipelines), source.MaxPipelines)
 		}
 		options := source.Options{
 			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,

@@ -8,6 +8,9 @@ import (
 	"github.com/kubeferry/kubeferry/pipeline"
 )
 
+// MaxPipelines is how many pipelines can take from a source.
+const MaxPipelines = 64
+
 func (v *validator) pipelines() {
 	c := v.config
 	v.names("pipelines", len(c.Pipelines))
@@ -20,6 +23,17 @@ func (v *validator) pipelines() {
 		v.delivery(p, at)
 		v.backlog(p, at+".backlog")
 		v.retry(p, at)
+	}
+	for i, s := range c.Sources {
+		taking := 0
+		for _, p := range c.Pipelines {
+			if slices.Contains(p.Sources, s.Name) {
+				taking++
+			}
+		}
+		if taking > MaxPipelines {
+			v.fault(index("sources", i), "%d pipelines take from it; at most %d can: make another source of the same resources", taking, MaxPipelines)
+		}
 	}
 	if v.config.Enrichment.MaxBytes < 1<<20 {
 		v.fault("enrichment.maxBytes", "must be at least 1Mi")

@@ -21,17 +21,24 @@ func (v *validator) replicas() {
 		v.fault("leaderElection", "needs stateDir: without it there is no state to take over")
 	}
 	v.leaseTimes(e)
-	host, _, err := net.SplitHostPort(r.Listen)
-	if err != nil {
+	host, port, err := net.SplitHostPort(r.Listen)
+	otherHost, otherPort, _ := net.SplitHostPort(v.config.Server.Listen) // checked where it belongs
+	switch {
+	case err != nil:
 		v.fault("replication.listen", "must be an address, as host:port or :port%s", v.detail("replication.listen", err))
+	case port == otherPort && port != "0" && (host == otherHost || everyHost(host) || everyHost(otherHost)):
+		v.fault("replication.listen", "must be another port than that of server.listen")
 	}
 	switch _, _, invalid := net.SplitHostPort(r.Advertise); {
-	case r.Advertise == "" && err == nil && (host == "" || net.ParseIP(host).IsUnspecified()):
+	case r.Advertise == "" && err == nil && everyHost(host):
 		v.fault("replication.advertise", "is required, as listen names no host: ${POD_IP}:8443")
 	case r.Advertise != "" && invalid != nil:
 		v.fault("replication.advertise", "must be an address, as host:port%s", v.detail("replication.advertise", invalid))
 	}
 }
+
+// everyHost reports whether an address with this host is one of all interfaces.
+func everyHost(host string) bool { return host == "" || net.ParseIP(host).IsUnspecified() }
 
 func (v *validator) leaseTimes(e *LeaderElection) {
 	const at = "leaderElection"

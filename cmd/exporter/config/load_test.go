@@ -276,6 +276,21 @@ func TestFaultsHaveColumns(t *testing.T) {
 	}
 }
 
+// TestPipelinesOfASource: as many as it can have load.
+func TestPipelinesOfASource(t *testing.T) {
+	text := func(n int) string {
+		pipelines := "{name: other, sink: out, sources: [other]}"
+		for i := range n {
+			pipelines += fmt.Sprintf(", {name: p%d, sink: out, sources: [s]}", i)
+		}
+		return strings.NewReplacer("{name: p, sink: out}", pipelines, "{name: s,", "{name: other, resources: [v1/nodes]}, {name: s,").Replace(minimal)
+	}
+	_, _ = parse(t, text(MaxPipelines), nil)
+	if faults := faultsOf(t, text(MaxPipelines+1), nil); len(faults) != 1 || faults[0].Path != "sources[1]" || !strings.Contains(faults[0].Message, "65 pipelines") {
+		t.Errorf("got %v", faults)
+	}
+}
+
 func TestDeepNesting(t *testing.T) {
 	for _, text := range []string{
 		"cluster: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
