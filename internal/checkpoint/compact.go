@@ -10,18 +10,29 @@ import (
 )
 
 const (
-	// compactFrom is the size from which a file is worth compacting, if more than half of it is free.
-	compactFrom = 4 << 20
+	// compactFrom is the size from which a file is worth compacting at a start, if more than half of it is free. That of a standby, which
+	// acknowledges nothing meanwhile, must be larger, and free but for an eighth.
+	compactFrom, compactPart               = 4 << 20, 2
+	compactFollowingFrom, compactFollowing = 16 << 20, 8
 	// compactTx bounds the transactions of the copy.
 	compactTx = 8 << 20
 )
 
 // compact gives the space back that deliveries freed: a bbolt file never shrinks by itself. It returns the database
-// to use, which is the old one if there is nothing to gain or the disk has no room for the copy.
-func compact(db *bolt.DB, path string) (*bolt.DB, error) {
-	free, size := int64(db.Stats().FreePageN)*int64(db.Info().PageSize), fileSize(path)
-	if size < compactFrom || free < size/2 {
+// to use, which is the old one if the file is smaller than from, more than a part of it is in use, or the disk has no room for the copy.
+func compact(db *bolt.DB, path string, from, part int64) (*bolt.DB, error) {
+	size := fileSize(path)
+	if size < from {
 		return db, nil
+	}
+	var used int64
+	err := db.View(func(tx *bolt.Tx) error {
+		stats := db.Stats()
+		used = tx.Size() - int64(stats.FreePageN+stats.PendingPageN)*int64(db.Info().PageSize)
+		return nil
+	})
+	if err != nil || used > size/part {
+		return db, err
 	}
 	smaller := path + ".compacting"
 	_ = os.Remove(smaller) // of a start that was interrupted; if it cannot be removed, opening it fails

@@ -66,12 +66,16 @@ func (r *Replica) open() error {
 		return err
 	}
 	err = guarded(r.path, func() error {
-		return db.View(func(tx *bolt.Tx) error {
+		err := db.View(func(tx *bolt.Tx) error {
 			if tx.Bucket(metaBucket) == nil {
 				return nil // nothing was committed
 			}
 			return getJSON(tx.Bucket(metaBucket), metaKey, &r.info)
 		})
+		if err == nil {
+			db, err = compact(db, r.path, compactFrom, compactPart)
+		}
+		return err
 	})
 	if err != nil {
 		return errors.Join(err, db.Close())
@@ -145,11 +149,15 @@ func (r *Replica) Apply(changes []Changes) error {
 			return getJSON(tx.Bucket(metaBucket), metaKey, &info)
 		})
 	})
+	if err == nil && r.next == nil {
+		r.info = info
+		err = guarded(r.path, func() (err error) {
+			r.db, err = compact(db, r.path, compactFollowingFrom, compactFollowing)
+			return err
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("write the copy of the leader's state: %w", err)
-	}
-	if r.next == nil {
-		r.info = info
 	}
 	return nil
 }

@@ -427,3 +427,80 @@ func TestLeadAlone(t *testing.T) {
 		t.Errorf("%+v, from the copy of before, includes %+v", next, alone)
 	}
 }
+
+// TestReplicaGivesSpaceBack: a standby's file shrinks once nearly all of it is free, however long it stands by, and so does any at a
+// start; but a replica that takes over does not wait for that.
+func TestReplicaGivesSpaceBack(t *testing.T) {
+	leaderDir, standbyDir := t.TempDir(), t.TempDir()
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(standbyDir, "kubeferry.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	s, _ := open(t, leaderDir)
+	sent := &tapped{}
+	s.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(7), sent.tap)
+	large := func(n int) (put delta.WatchChange, remove delta.WatchChange) {
+		put = delta.WatchChange{Watch: "w", Meta: []byte(`{}`)}
+		for i := range n {
+			k := delta.Known{Namespace: "n", Name: fmt.Sprint(i), Version: delta.NewVersion("u", "1"), Retained: true, Previous: make([]byte, 1<<20)}
+			put.Put, remove.Remove = append(put.Put, k), append(remove.Remove, delta.Known{Namespace: "n", Name: k.Name})
+		}
+		remove.Watch, remove.Meta = put.Watch, put.Meta
+		return put, remove
+	}
+	commit := func(change delta.WatchChange) []checkpoint.Changes {
+		t.Helper()
+		if err := s.Commit(&checkpoint.Commit{Watches: []delta.WatchChange{change}}); err != nil {
+			t.Fatal(err)
+		}
+		return sent.changes[len(sent.changes)-1]
+	}
+	commit(delta.WatchChange{Watch: "w", Meta: []byte(`{}`)})
+	r, reports := openReplica(t, standbyDir)
+	whole, _, _, err := s.ReadRange(nil, 1<<20)
+	if err := errors.Join(err, r.BeginCopy(), r.Apply([]checkpoint.Changes{whole}), r.EndCopy()); err != nil {
+		t.Fatal(err)
+	}
+	put, remove := large(20)
+	if err := r.Apply(commit(put)); err != nil {
+		t.Fatal(err)
+	}
+	full := size()
+	if err := r.Apply(commit(remove)); err != nil {
+		t.Fatal(err)
+	}
+	if full < 20<<20 || size() > 1<<20 {
+		t.Errorf("the file of a standby grew to %d, and takes %d", full, size())
+	}
+	put, remove = large(5) // too little for it to pause
+	if err := errors.Join(r.Apply(commit(put)), r.Apply(commit(remove))); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	before := size()
+	led, err := checkpoint.OpenAsItIs(standbyDir, func(message string, err error) { t.Error(message, err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before < 4<<20 || size() != before {
+		t.Errorf("the file of a replica that takes over had %d and has %d", before, size())
+	}
+	if err := led.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, _ = openReplica(t, standbyDir)
+	if size() > 1<<20 {
+		t.Errorf("after the start of a replica it takes %d", size())
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := content(t, filepath.Join(standbyDir, "kubeferry.db")), content(t, filepath.Join(leaderDir, "kubeferry.db")); !slices.Equal(got, want) || len(*reports) > 0 {
+		t.Errorf("the copy differs: %v", *reports)
+	}
+}

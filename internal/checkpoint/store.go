@@ -72,11 +72,20 @@ type Info struct {
 // back, is set aside; then report is called with what happened, and the store begins empty. A file of another format, or one
 // that cannot be read for a reason that may pass, is an error, and is not touched.
 func Open(dir string, report func(message string, err error)) (*Store, error) {
+	return openIn(dir, true, report)
+}
+
+// OpenAsItIs is Open for a replica that takes over: it is not late because the file, which was compacted before, could be smaller.
+func OpenAsItIs(dir string, report func(message string, err error)) (*Store, error) {
+	return openIn(dir, false, report)
+}
+
+func openIn(dir string, compacts bool, report func(message string, err error)) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	path := filepath.Join(dir, fileName)
-	s, err := open(path, Info{})
+	s, err := open(path, Info{}, compacts)
 	switch {
 	case err == nil && s.info.RolledBack:
 		return s.Renew("the API server's history went back; ids carry a new epoch from here on",
@@ -94,7 +103,7 @@ func Open(dir string, report func(message string, err error)) (*Store, error) {
 	if err := setAside(path, reason, err, report); err != nil {
 		return nil, err
 	}
-	return open(path, Info{Epoch: epoch})
+	return open(path, Info{Epoch: epoch}, false)
 }
 
 // whatIsLeft counts what can be read of a file that cannot be used.
@@ -125,7 +134,7 @@ func (s *Store) Renew(reason string, info Info, report func(message string, err 
 	if err := setAside(s.path, reason, nil, report); err != nil {
 		return nil, err
 	}
-	return open(s.path, info)
+	return open(s.path, info, false)
 }
 
 // asideInfix is between the name of a file that is set aside and the time.
@@ -141,7 +150,7 @@ func setAside(path, reason string, cause error, report func(message string, err 
 }
 
 // open opens the file, and begins a new one with info.
-func open(path string, info Info) (s *Store, err error) {
+func open(path string, info Info, compacts bool) (s *Store, err error) {
 	if err := verify(path); err != nil {
 		return nil, err
 	}
@@ -154,8 +163,8 @@ func open(path string, info Info) (s *Store, err error) {
 	}
 	s = &Store{db: db, path: path, sizes: map[string]delta.LogSize{}}
 	err = guarded(path, func() (err error) {
-		if err = s.load(info); err == nil {
-			s.db, err = compact(db, path)
+		if err = s.load(info); err == nil && compacts {
+			s.db, err = compact(db, path, compactFrom, compactPart)
 		}
 		return err
 	})

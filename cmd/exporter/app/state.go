@@ -45,7 +45,11 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 		return s, nil
 	}
 	report := reportTo(logger)
-	store, err := checkpoint.Open(loaded.StateDir, report)
+	open := checkpoint.Open
+	if replica != nil {
+		open = checkpoint.OpenAsItIs
+	}
+	store, err := open(loaded.StateDir, report)
 	if err != nil {
 		return nil, &FailureError{err}
 	}
