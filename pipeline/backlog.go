@@ -25,6 +25,8 @@ type objectQueue struct {
 	// items, parked and tail are the object's records, in this order; those that are parked are in the log only.
 	parked []parked
 	tail   []*item
+	// size is what items and tail count towards the bound of the backlog.
+	size int64
 	// attempts and failed are those of the first parked item, if it has failed.
 	attempts int
 	failed   time.Time
@@ -53,8 +55,9 @@ type backlog struct {
 	objects map[delta.Ref]*objectQueue
 	// held are the items of a watch that wait behind its notice, by watch; the entry exists while the notice does.
 	held map[string][]*item
-	// failing are the objects whose last attempt failed.
+	// failing are the objects whose last attempt failed. They count stuck towards the bound of the backlog.
 	failing map[*objectQueue]struct{}
+	stuck   int64
 	// suspects counts the objects that make a namespace suspect, by turn.
 	suspects map[string]int
 	// turns are of probes. unprobed is set if something came of a namespace that had none yet: that is the next probe.
@@ -107,15 +110,25 @@ func (b *backlog) enqueue(i *item) {
 	} else {
 		o.items = append(o.items, i)
 	}
+	b.resize(o, i.size)
 	if !ok { // else whatever holds the object, a batch or its backoff, puts it back into the queue
 		b.queue.Add(o)
 		b.unprobed = b.unprobed || b.turns[i.turn()] == 0
 	}
 }
 
-// remove takes a settled item out; its object lets go of it in done.
-func (b *backlog) remove(i *item) {
+// resize notes that an object has more or fewer bytes in memory.
+func (b *backlog) resize(o *objectQueue, by int64) {
+	o.size += by
+	if _, failing := b.failing[o]; failing {
+		b.stuck += by
+	}
+}
+
+// remove takes a settled item of an object out, which lets go of it in done.
+func (b *backlog) remove(o *objectQueue, i *item) {
 	i.settled = true
+	b.resize(o, -i.size)
 	b.arrivals.Remove(i.arrival)
 	if i.notice() {
 		b.release(i)
@@ -158,15 +171,20 @@ func (b *backlog) release(i *item) {
 func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 	o.items = slices.DeleteFunc(o.items, func(i *item) bool { return i.settled })
 	o.inFlight = false
-	if _, failing := b.failing[o]; failing && !failed {
+	_, failing := b.failing[o]
+	if failing && !failed {
 		delete(b.failing, o)
+		b.stuck -= o.size
 		b.limiter.Forget(o)
 	}
 	switch {
 	case len(o.items)+len(o.parked) == 0:
 		delete(b.objects, o.ref)
 	case failed:
-		b.failing[o] = struct{}{}
+		if !failing {
+			b.failing[o] = struct{}{}
+			b.stuck += o.size
+		}
 		wait := b.limiter.When(o)
 		if !o.isolated { // else those that failed in one batch meet again in the next, where one may hold up the others
 			wait -= time.Duration(0.2 * rand.Float64() * float64(wait))

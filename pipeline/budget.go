@@ -13,6 +13,10 @@ const maxBuffered = 4 << 20
 type memoryBudget struct {
 	// memory is what the backlog holds, and what is reserved for it.
 	memory int64
+	// parked is what parked deltas count of it.
+	parked int64
+	// refused is the size of the last item of a snapshot for which there was no memory.
+	refused int64
 	// buffered is what waits for a commit.
 	buffered int64
 	// encoded is what the records of all batches take beside the items that they are made of. Over half of the backlog's
@@ -67,8 +71,21 @@ func (p *Pipeline) pace(ctx context.Context) {
 // ahead is how far a snapshot is read ahead in this pipeline.
 func (p *Pipeline) ahead() int64 { return min(maxAhead, p.options.MaxBytes/2) }
 
-// beside is how far a snapshot beside live changes is read ahead in this pipeline.
-func (p *Pipeline) beside() int64 { return min(maxBeside, p.options.MaxBytes/2) }
+// beside is how far a snapshot beside live changes is read ahead in this pipeline. While the breaker is tripped nothing else takes CPU
+// time, and a record of the snapshot may be the one that gets through. p.mu is held.
+func (p *Pipeline) beside() int64 {
+	if p.breaker.tripped {
+		return p.options.MaxBytes / 4
+	}
+	return min(maxBeside, p.options.MaxBytes/2)
+}
+
+// besideFull reports whether a snapshot beside live changes has to wait: more waits than a limit, not counting the records of failing
+// objects, which may be there for as long as the sink refuses them. p.mu is held.
+func (p *Pipeline) besideFull(limit int64) bool {
+	return len(p.budget.queue) > 0 || p.log.behind > 0 ||
+		p.budget.memory-p.budget.parked-p.backlog.stuck > limit || p.budget.memory > p.options.MaxBytes/2
+}
 
 // awaitFreed waits until memory may have been released, and returns false if ctx ends first. p.mu is held, but not
 // during the wait.

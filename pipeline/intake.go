@@ -63,7 +63,8 @@ func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket,
 	i.size = p.sizeOf(i.size)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.budget.queue) > 0 || p.log.behind > 0 || p.budget.memory > p.beside() || !p.fits(i.size) {
+	if p.besideFull(p.beside()) || !p.fits(i.size) {
+		p.budget.refused = i.size
 		return Ticket{}, false
 	}
 	p.budget.memory += i.size
@@ -74,7 +75,7 @@ func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket,
 func (p *Pipeline) Room(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.budget.queue) > 0 || p.log.behind > 0 || p.budget.memory > min(p.beside()*3/4, p.options.MaxBytes/4) {
+	for p.besideFull(min(p.beside()*3/4, p.options.MaxBytes/4)) || !p.fits(p.budget.refused) {
 		if !p.awaitFreed(ctx) {
 			return context.Cause(ctx)
 		}
@@ -130,7 +131,11 @@ func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
 	i.size = p.sizeOf(i.size)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Ticket{item: i}, len(p.budget.queue) == 0 && p.tryReserve(i)
+	if len(p.budget.queue) > 0 || !p.tryReserve(i) {
+		p.budget.refused = i.size
+		return Ticket{}, false
+	}
+	return Ticket{item: i}, true
 }
 
 // Settled waits until all records of snapshots of a watch are settled, marks included, and reports whether one of them went to the

@@ -49,7 +49,7 @@ func (p *Pipeline) park() {
 		}
 		n := 0
 		for ; n < len(o.tail) && o.tail[n].logged && o.tail[n].seq < p.log.written; n++ {
-			o.parked = append(o.parked, p.unload(o.tail[n]))
+			o.parked = append(o.parked, p.unload(o, o.tail[n]))
 		}
 		clear(o.tail[:n]) // the head may keep their array for long
 		if o.tail = o.tail[n:]; len(o.parked) == 0 {
@@ -76,7 +76,7 @@ func (p *Pipeline) parkHead(o *objectQueue) int64 {
 	if i.notice() || !i.logged || i.seq >= p.log.written {
 		return 0
 	}
-	o.parked = append([]parked{p.unload(i)}, o.parked...)
+	o.parked = append([]parked{p.unload(o, i)}, o.parked...)
 	o.attempts, o.failed = i.attempts, i.failed
 	o.items = nil
 	return i.size
@@ -99,16 +99,18 @@ func (p *Pipeline) parkAgain(o *objectQueue) {
 	}
 	all := make([]parked, 0, len(back)+len(o.parked))
 	for _, i := range back {
-		all = append(all, p.unload(i))
+		all = append(all, p.unload(o, i))
 	}
 	clear(back)
 	o.items, o.parked = o.items[:1:1], append(all, o.parked...)
 }
 
-// unload removes an item from memory and returns what is kept of it.
-func (p *Pipeline) unload(i *item) parked {
+// unload removes an item of an object from memory and returns what is kept of it.
+func (p *Pipeline) unload(o *objectQueue, i *item) parked {
 	p.backlog.arrivals.Remove(i.arrival)
+	p.backlog.resize(o, -i.size)
 	p.budget.memory -= i.size - parkedSize
+	p.budget.parked += parkedSize
 	return parked{i.seq, i.observed, i.final}
 }
 
@@ -167,7 +169,9 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 			i.attempts, i.failed = o.attempts, o.failed
 			o.attempts, o.failed = 0, time.Time{}
 		}
+		p.backlog.resize(o, i.size)
 		p.budget.memory += i.size - parkedSize
+		p.budget.parked -= parkedSize
 		p.backlog.insertArrival(i)
 		o.items = append(o.items, i)
 	}

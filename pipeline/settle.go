@@ -194,6 +194,7 @@ func (p *Pipeline) tripBreaker(err *sinks.Error, retryAfter time.Duration, probe
 	if p.breaker.fail(p.now(), retryAfter, probe) {
 		p.logger.Warn("the sink fails; trying again with single records until one gets through", "err", err)
 		p.log.wakeReader() // to find a candidate
+		p.announceFreed()  // a snapshot may be read on
 	} else {
 		p.logger.Debug("the sink still fails", "err", err)
 	}
@@ -252,7 +253,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 			continue
 		}
 		p.countSettled(i, v.results[n], v.errs[n])
-		p.backlog.remove(i)
+		p.backlog.remove(b.objects[n], i)
 		p.log.rescan = p.log.rescan || i.notice()
 		p.release(i)
 		p.forget(i)
@@ -275,6 +276,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		p.tried(o)
 		p.backlog.done(o, anyFailed, delay)
 	}
+	p.announceFreed() // a snapshot does not wait for what fails
 	p.recycle(b)
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -15,7 +16,10 @@ import (
 )
 
 func snapshotOf(t testing.TB, name string, version int) *delta.Delta {
-	d := change(t, name, version)
+	return inSnapshot(change(t, name, version))
+}
+
+func inSnapshot(d *delta.Delta) *delta.Delta {
 	d.Type, d.Snapshot, d.SnapshotID = delta.Added, true, "s1"
 	return d
 }
@@ -351,4 +355,77 @@ func TestSnapshotWithADamagedRecord(t *testing.T) {
 			settled(t, p, b)
 		})
 	}
+}
+
+// Records that the sink refuses hold up no snapshot of what it takes.
+func TestSnapshotBesideRefusedObjects(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		bad        func(context.Context) error
+		dead       *letters
+		many, size int
+	}{
+		{"many objects", refuse, &letters{}, 1000, 1},
+		{"one large object", refuse, &letters{}, 1, 70 << 10},
+		{"no room for a dead letter", rejected, &letters{fail: errDown}, 1, 70 << 10},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &tenants{bad: test.bad, perRecord: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				b := newLogbook()
+				p, stop := launch(sink, test.dead, func(o *Options) {
+					tenantLimits(100, 4)(o)
+					spilling(b, 64<<20, 10<<30)(o)
+				})
+				defer stop()
+				defer b.commits(p, 200*time.Millisecond)()
+				mustTake(t, p, change(t, "first", 1))
+				for n := range test.many {
+					mustTake(t, p, inNamespace(t, largeChange(t, fmt.Sprint("bad-", n), n+1, test.size), "tenant"))
+				}
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				const good = 200
+				for n := range good {
+					for {
+						if ticket, ok := p.Offer(ctx, snapshotOf(t, fmt.Sprint("good-", n), 5), false); ok {
+							p.Take(ticket)
+							break
+						}
+						if err := p.Room(ctx); err != nil {
+							t.Fatalf("%d of %d objects found room in a minute beside %d bytes", n, good, p.Stats().Bytes)
+						}
+					}
+				}
+				time.Sleep(5 * time.Second)
+				sink.mu.Lock()
+				defer sink.mu.Unlock()
+				if len(sink.took) != good+1 {
+					t.Errorf("%d of %d objects arrived", len(sink.took)-1, good)
+				}
+			})
+		})
+	}
+}
+
+// A snapshot waits, and does not spin, while failing records leave no room for an object of it.
+func TestNoRoomBesideRefusedObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &tenants{bad: refuse, perRecord: true, took: map[string]time.Time{}}
+		const memory = 256 << 10
+		p, stop := launch(sink, &letters{}, func(o *Options) { o.MaxBytes = memory })
+		defer stop()
+		mustTake(t, p, largeChange(t, "bad-1", 1, memory/3))
+		mustTake(t, p, change(t, "first", 1)) // so that the sink is not blamed
+		time.Sleep(time.Second)
+		if _, ok := p.Offer(t.Context(), inSnapshot(largeChange(t, "good", 2, memory*3/4)), false); ok {
+			t.Fatal("there is room for it")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if p.Room(ctx) == nil {
+			t.Error("there is room beside what fails")
+		}
+	})
 }
