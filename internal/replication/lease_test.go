@@ -309,10 +309,11 @@ func TestShorterDuration(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, claim := newWorld(), state("l", 0, 1, 1)
-			leader := w.candidateWith("leader", claim, time.Minute)
+			w := newWorld()
+			leader := w.candidateWith("leader", state("l", 0, 1, 1), time.Minute)
 			leader.taken(t)
-			standby, other := w.candidate("standby", claim), w.candidate("other", claim)
+			leader.begin(t)
+			standby, other := w.candidate("standby", leader.claim), w.candidate("other", leader.claim)
 			standby.try()
 			other.try()
 			change(w)
