@@ -19,7 +19,7 @@ type Handler interface {
 	Update(change func())
 	// Exclusive runs f while nothing else changes what commits capture, and none captures. A call that blocks does not hold it up.
 	Exclusive(f func())
-	// Commit returns once everything sent so far is committed, or with an error when ctx has ended.
+	// Commit returns once everything sent so far is committed, and a standby has that or is slow, or with an error when ctx has ended.
 	Commit(ctx context.Context) error
 	// Recipient returns one of the pipelines, for its snapshots.
 	Recipient(pipeline int) Recipient

@@ -257,11 +257,15 @@ func (l *Leader) Standbys() Standbys {
 	return found
 }
 
-// AwaitAck waits until a standby has acknowledged the last commit, or ctx ends. It returns false at once if none is in sync.
+// AwaitAck waits until a standby has acknowledged the commit that is the last one now, or ctx ends. It returns false at once if none is in
+// sync.
 func (l *Leader) AwaitAck(ctx context.Context) bool {
+	l.mu.Lock()
+	last := l.last
+	l.mu.Unlock()
 	for {
 		l.mu.Lock()
-		last, changed := l.last, l.changed
+		changed := l.changed
 		l.mu.Unlock()
 		found := l.Standbys()
 		if found.InSync == 0 {

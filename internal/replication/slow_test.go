@@ -135,6 +135,28 @@ func TestWrittenInOneGo(t *testing.T) {
 	})
 }
 
+// TestAckOfOneCommit: who waits for a commit does not wait for those behind it, which a standby may always lack.
+func TestAckOfOneCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := pair(t, diskOf(300*time.Millisecond))
+		time.Sleep(time.Second)
+		n, acked := 0, false
+		var waiting sync.WaitGroup
+		commitEvery(l, 100*time.Millisecond, 50, func() {
+			if n++; n == 10 {
+				waiting.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					acked = l.AwaitAck(ctx)
+				})
+			}
+		})
+		if waiting.Wait(); !acked {
+			t.Error("not acknowledged in a second")
+		}
+	})
+}
+
 // TestBothAgreeOnInSync: a standby that the leader does not count must not be ready, or a rollout would go on without one. The lag says
 // how far it is behind.
 func TestBothAgreeOnInSync(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 type fanOut struct {
 	pipelines []*pipeline.Pipeline // at most [source.MaxPipelines]
 	committer *checkpoint.Committer
+	copied    func(context.Context) bool // waits for a standby; nil without replicas
 }
 
 var _ source.Handler = (*fanOut)(nil)
@@ -129,4 +130,10 @@ func (f *fanOut) Update(change func()) { f.committer.WithoutCapture(change) }
 func (f *fanOut) Exclusive(do func()) { f.committer.Exclusive(do) }
 
 // Commit implements [source.Handler].
-func (f *fanOut) Commit(ctx context.Context) error { return f.committer.Commit(ctx) }
+func (f *fanOut) Commit(ctx context.Context) error {
+	err := f.committer.Commit(ctx)
+	if err == nil && f.copied != nil {
+		f.copied(ctx)
+	}
+	return err
+}

@@ -23,7 +23,7 @@ import (
 	"github.com/kubeferry/kubeferry/source"
 )
 
-// handOverTimeout bounds each wait of a planned hand-over: for the deliveries under way, and for a standby that has the last commit.
+// handOverTimeout bounds each wait of a planned hand-over for the deliveries under way, and each for a standby that has the last commit.
 const handOverTimeout = 2 * time.Second
 
 // replica is this process among the replicas that share a Lease: first a standby, then perhaps the leader.
@@ -266,18 +266,28 @@ func (r *replica) stopDelivering() bool {
 	return true
 }
 
+// awaitCopy waits until a standby has the last commit, if one is in sync. It is for what the next leader must not miss: most commits are
+// repeated without harm.
+func (r *replica) awaitCopy(ctx context.Context) (copied bool) {
+	leader := r.leader.Load()
+	if leader == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
+	defer cancel()
+	return leader.AwaitAck(ctx)
+}
+
 // handOver gives the Lease up after the last commit, once a standby has it or after a while, and then closes the connections.
 func (r *replica) handOver() {
 	r.release.Do(func() {
 		leader := r.leader.Load()
 		if leader != nil && !r.lost() {
-			ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
-			if leader.AwaitAck(ctx) {
+			if r.awaitCopy(context.Background()) {
 				r.logger.Info("a standby has the last commit")
 			} else {
 				r.logger.Warn("no standby has the last commit; what was not delivered is in this replica's state directory only")
 			}
-			cancel()
 		}
 		r.stop()
 		r.running.Wait()

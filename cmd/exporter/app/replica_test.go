@@ -3,7 +3,9 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/replication"
 )
 
@@ -177,5 +180,90 @@ func TestBegin(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// everyone is an API server that takes every token.
+type everyone struct{}
+
+func (everyone) Token(context.Context, string) (string, error) { return "token", nil }
+
+func (everyone) Check(context.Context, string, string) error { return nil }
+
+// counter is a participant with something for each commit.
+type counter struct{ n int }
+
+func (c *counter) Capture(to *checkpoint.Commit) {
+	c.n++
+	to.Watches = append(to.Watches, delta.WatchChange{Watch: "w", Meta: fmt.Appendf(nil, `{"position":"%d"}`, c.n)})
+}
+
+func (*counter) Committed(map[string]delta.LogSize) {}
+
+func (*counter) Failed() {}
+
+// What a source commits before it sends, so that the next run does not miss it, a standby in sync has too: it may be the next to lead.
+func TestASourceCommitsToAStandby(t *testing.T) {
+	logger, report := slog.New(slog.DiscardHandler), func(message string, err error) { t.Error(message, err) }
+	store, err := checkpoint.Open(t.TempDir(), report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied, err := checkpoint.OpenReplica(t.TempDir(), report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader, err := replication.Listen(t.Context(), "127.0.0.1:0", everyone{}, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{}
+	store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(1), func(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
+		if l := r.leader.Load(); l != nil {
+			l.Committed(stamp, changes, err)
+		}
+	})
+	committer := checkpoint.NewCommitter(store, logger)
+	committer.Register(&counter{})
+	if err := committer.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	r.leader.Store(leader)
+	leader.Serve(store, store.Info().Replica.Commit)
+	holder, seconds := "leader", int32(10)
+	client := &oneLease{&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}}
+	client.lease.Annotations = map[string]string{"kubeferry.dev/address": leader.Address(), "kubeferry.dev/certificate-sha256": leader.Certificate()}
+	lease := replication.NewLease(replication.LeaseOptions{
+		Client: client, Identity: "standby", Duration: 10 * time.Second, Claim: func() replication.Claim { return replication.Claim{} },
+	})
+	if _, _, err := lease.Get(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	standby := replication.NewStandby(lease, replication.NewElection(lease, replication.Timing{}, logger), copied, everyone{}, 20*time.Millisecond, logger)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { standby.Run(ctx) })
+	defer func() {
+		cancel()
+		leader.Close()
+		running.Wait()
+		if err := errors.Join(store.Close(), copied.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	fan := &fanOut{committer: committer, copied: r.awaitCopy}
+	for checked := 0; checked < 10; { // a standby that does not answer in time, on a busy machine, shows nothing
+		begun, inSync := time.Now(), leader.Standbys().InSync
+		if err := fan.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if inSync == 0 || time.Since(begun) > handOverTimeout/2 {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		checked++
+		if got, want := copied.Info().Replica.Commit, store.Info().Replica.Commit; got < want {
+			t.Fatalf("the standby has commit %d, want %d", got, want)
+		}
 	}
 }

@@ -30,6 +30,8 @@ type state struct {
 
 	// permit lets deliveries begin; nil without replicas.
 	permit pipeline.Permit
+	// copied waits until a standby has the last commit, or for a while; nil without replicas.
+	copied func(context.Context) bool
 	// historyLost is why there is no state although another replica had one; empty if there is state, or no replica had any.
 	historyLost string
 
@@ -70,7 +72,7 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 		if store, err = replica.begin(store); err != nil {
 			return nil, err
 		}
-		s.permit, s.historyLost = replica.gate, replica.historyLost
+		s.permit, s.copied, s.historyLost = replica.gate, replica.awaitCopy, replica.historyLost
 	} else {
 		store.LeadAlone(uint64(time.Now().UnixMicro())) //nolint:gosec // a time
 	}
