@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"container/list"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -60,6 +61,8 @@ type backlog struct {
 	stuck   int64
 	// suspects counts the objects that make a namespace suspect, by turn.
 	suspects map[string]int
+	// refused has until when namespaces are suspect because a record was to become a dead letter, by turn.
+	refused map[string]time.Time
 	// turns are of probes. unprobed is set if something came of a namespace that had none yet: that is the next probe.
 	turns    turns
 	unprobed bool
@@ -82,7 +85,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	return &backlog{
 		queue: queue, limiter: limiter,
 		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, failing: map[*objectQueue]struct{}{},
-		suspects: map[string]int{}, turns: turns{},
+		suspects: map[string]int{}, refused: map[string]time.Time{}, turns: turns{},
 	}
 }
 
@@ -209,8 +212,18 @@ func (b *backlog) setApart(o *objectQueue, apart bool) {
 	o.apart = apart
 }
 
+// setRefused makes the namespace of an item suspect for failedFor.
+func (b *backlog) setRefused(i *item, now time.Time) {
+	if _, ok := b.refused[i.turn()]; !ok {
+		maps.DeleteFunc(b.refused, func(_ string, until time.Time) bool { return now.After(until) })
+	}
+	b.refused[i.turn()] = now.Add(failedFor)
+}
+
 // suspect reports whether the namespace of an object is suspect.
-func (b *backlog) suspect(o *objectQueue) bool { return b.suspects[o.turn()] > 0 }
+func (b *backlog) suspect(o *objectQueue, now time.Time) bool {
+	return b.suspects[o.turn()] > 0 || now.Before(b.refused[o.turn()])
+}
 
 // take returns the oldest ready object, nil if there is none.
 func (b *backlog) take() *objectQueue {

@@ -326,7 +326,7 @@ func (p *Pipeline) beginApart(b *batch) *objectQueue {
 func (p *Pipeline) takeReady() *objectQueue {
 	for {
 		o := p.backlog.take()
-		if o == nil || !p.backlog.suspect(o) {
+		if o == nil || !p.backlog.suspect(o, p.now()) {
 			return o
 		}
 		p.apart.push(o)
@@ -339,7 +339,7 @@ func (p *Pipeline) takeProbe(b *batch) *objectQueue {
 		p.apart.push(o)
 	}
 	o := p.apart.probe(p.backlog.turns, p.backlog.suspects, p.maySendApart(), p.maySendAlone())
-	b.apart = o != nil && p.backlog.suspect(o)
+	b.apart = o != nil && p.backlog.suspect(o, p.now())
 	return o
 }
 

@@ -19,6 +19,9 @@
 // alone. So a sink that is down gets few calls, and a poisoned record holds up its own object only; while it is found, its own
 // namespace.
 //
+// A record that is refused for good makes its namespace suspect until its letter is written, and for 5 s: neither the letters nor a batch
+// that the sink sends in halves hold up others.
+//
 // Two cases are mixed. For 5 s after an isolated object failed while others were delivered, and after a reset, up to nine failing
 // calls in a row are themselves to blame: the same objects may be in them. And ten isolated objects that fail blame the sink, once nothing was delivered for 5 s; so do ten objects in a row that are refused for good.
 //

@@ -117,6 +117,9 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		v.keep = refused == 0 && (len(b.items) == 1 || b.tries < maxWholeTries)
 	}
 	p.countAttempts(b, v)
+	if !v.keep {
+		p.awaitLetters(b, v)
+	}
 	return v
 }
 
@@ -157,6 +160,24 @@ func (p *Pipeline) countAttempts(b *batch, v *outcome) {
 		if exhausted {
 			v.results[n] = dead
 			v.keep = false
+		}
+	}
+}
+
+// awaitLetters makes the namespaces suspect of which letters are to be written: that may take long, and so may a batch that is sent in
+// halves. While they are written, the call counts as one of a suspect namespace.
+func (p *Pipeline) awaitLetters(b *batch, v *outcome) {
+	for n, i := range b.items {
+		if v.results[n] != dead {
+			continue
+		}
+		p.backlog.setRefused(i, p.now())
+		if !b.ahead {
+			p.backlog.setApart(b.objects[n], true)
+		}
+		if !b.apart {
+			b.apart = true
+			p.apartCalls++
 		}
 	}
 }
