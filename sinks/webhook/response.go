@@ -1,8 +1,8 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -81,13 +81,29 @@ func (s *Sink) answer(resp *http.Response, body []byte, sent []*sinks.Record, cr
 	return refusal.Permanent || resp.StatusCode == http.StatusRequestEntityTooLarge, refusal
 }
 
-// repeats reports whether a piece of text, long enough to be no accident, occurs in what was sent.
+// repeats reports whether a piece of text, long enough to be no accident, occurs in what was sent. Every such piece holds a block that
+// begins at a multiple of its length in the body, so only these are looked for: a body of many megabytes is gone through once.
 func repeats(text string, sent []*sinks.Record) bool {
-	const window = 16
-	for i := 0; i+window <= len(text); i++ {
-		piece := []byte(text[i : i+window])
-		if slices.ContainsFunc(sent, func(r *sinks.Record) bool { return bytes.Contains(r.Body, piece) }) {
-			return true
+	const piece, block = 16, 8
+	places := map[uint64][]int{} // of each block in the text
+	for at := range max(0, len(text)-block+1) {
+		key := binary.LittleEndian.Uint64([]byte(text[at : at+block]))
+		places[key] = append(places[key], at)
+	}
+	for _, r := range sent {
+		for i := 0; i+block <= len(r.Body); i += block {
+			for _, at := range places[binary.LittleEndian.Uint64(r.Body[i:])] {
+				before, after := 0, block
+				for before < i && before < at && before < piece && r.Body[i-before-1] == text[at-before-1] {
+					before++
+				}
+				for i+after < len(r.Body) && at+after < len(text) && after < piece && r.Body[i+after] == text[at+after] {
+					after++
+				}
+				if before+after >= piece {
+					return true
+				}
+			}
 		}
 	}
 	return false
