@@ -26,11 +26,12 @@ func windows(text string, sent []*sinks.Record) bool {
 
 func TestRepeats(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.StringMatching(`[ab]{0,40}`).Draw(t, "text")
-		body := rapid.StringMatching(`[ab]{0,60}`).Draw(t, "body")
-		if len(text) > 0 && rapid.Bool().Draw(t, "has a piece") {
-			from := rapid.IntRange(0, len(text)-1).Draw(t, "from")
-			body += text[from:min(len(text), from+rapid.IntRange(14, 18).Draw(t, "length"))] + "c"
+		text := rapid.StringMatching(`[abc]{6,40}`).Draw(t, "text")
+		body := rapid.StringMatching(`[ab]{0,30}`).Draw(t, "body")
+		length := rapid.IntRange(15, 17).Draw(t, "length")
+		if len(text) >= length {
+			from := rapid.IntRange(0, len(text)-length).Draw(t, "from")
+			body += text[from:from+length] + "-"
 		}
 		sent := []*sinks.Record{{Body: []byte("c")}, {Body: []byte(body)}}
 		if got, want := repeats(text, sent), windows(text, sent); got != want {
