@@ -59,6 +59,8 @@ type backlog struct {
 	// failing are the objects whose last attempt failed. They count stuck towards the bound of the backlog.
 	failing map[*objectQueue]struct{}
 	stuck   int64
+	// heads are the failing objects whose first record is in memory and was tried, and tails those with others: they may be parked.
+	heads, tails map[*objectQueue]struct{}
 	// suspects counts the objects that make a namespace suspect, by turn.
 	suspects map[string]int
 	// refused has until when namespaces are suspect because a record was to become a dead letter, by turn.
@@ -66,7 +68,8 @@ type backlog struct {
 	// turns are of probes. unprobed is set if something came of a namespace that had none yet: that is the next probe.
 	turns    turns
 	unprobed bool
-	arrivals list.List // of *item: all in memory, in order of arrival
+	arrivals list.List // of *item: in memory, in order of arrival, but for those in returned
+	returned list.List // of *item: those that were parked, in order for each object
 }
 
 // newBacklog makes an empty backlog that calls ready, with how many there are, whenever an object enters the queue.
@@ -85,6 +88,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	return &backlog{
 		queue: queue, limiter: limiter,
 		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, failing: map[*objectQueue]struct{}{},
+		heads: map[*objectQueue]struct{}{}, tails: map[*objectQueue]struct{}{},
 		suspects: map[string]int{}, refused: map[string]time.Time{}, turns: turns{},
 	}
 }
@@ -125,6 +129,21 @@ func (b *backlog) resize(o *objectQueue, by int64) {
 	o.size += by
 	if _, failing := b.failing[o]; failing {
 		b.stuck += by
+		b.note(o)
+	}
+}
+
+// note notes what a failing object has in memory: park looks at no others.
+func (b *backlog) note(o *objectQueue) {
+	member(b.heads, o, len(o.items) > 0 && !o.returned)
+	member(b.tails, o, len(o.items) > 1 || len(o.tail) > 0)
+}
+
+func member(set map[*objectQueue]struct{}, o *objectQueue, is bool) {
+	if is {
+		set[o] = struct{}{}
+	} else {
+		delete(set, o)
 	}
 }
 
@@ -132,23 +151,16 @@ func (b *backlog) resize(o *objectQueue, by int64) {
 func (b *backlog) remove(o *objectQueue, i *item) {
 	i.settled = true
 	b.resize(o, -i.size)
-	b.arrivals.Remove(i.arrival)
+	b.forget(i)
 	if i.notice() {
 		b.release(i)
 	}
 }
 
-// insertArrival puts an item that was parked back into its place in the order of arrival.
-func (b *backlog) insertArrival(i *item) {
-	next := b.arrivals.Front()
-	for next != nil && next.Value.(*item).seq < i.seq {
-		next = next.Next()
-	}
-	if next == nil {
-		i.arrival = b.arrivals.PushBack(i)
-	} else {
-		i.arrival = b.arrivals.InsertBefore(i, next)
-	}
+// forget takes an item that leaves memory out of the lists.
+func (b *backlog) forget(i *item) {
+	b.arrivals.Remove(i.arrival) // does nothing if it is in the other
+	b.returned.Remove(i.arrival)
 }
 
 // release lets the items behind a notice go, up to the next notice of the watch.
@@ -177,6 +189,8 @@ func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 	_, failing := b.failing[o]
 	if failing && !failed {
 		delete(b.failing, o)
+		delete(b.heads, o)
+		delete(b.tails, o)
 		b.stuck -= o.size
 		b.limiter.Forget(o)
 	}
@@ -188,6 +202,7 @@ func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 			b.failing[o] = struct{}{}
 			b.stuck += o.size
 		}
+		b.note(o)
 		wait := b.limiter.When(o)
 		if !o.isolated { // else those that failed in one batch meet again in the next, where one may hold up the others
 			wait -= time.Duration(0.2 * rand.Float64() * float64(wait))

@@ -162,6 +162,9 @@ func (p *Pipeline) Stats() Stats {
 	} else if p.log.behind > 0 {
 		s.Oldest = p.log.lastRead
 	}
+	for e := p.backlog.returned.Front(); e != nil; e = e.Next() {
+		s.countOldest(e.Value.(*item).observed)
+	}
 	for _, o := range p.log.returning {
 		s.countParked(o)
 	}
@@ -173,10 +176,13 @@ func (p *Pipeline) Stats() Stats {
 
 // countParked counts an object whose first record is in the log only towards the oldest.
 func (s *Stats) countParked(o *objectQueue) {
-	if len(o.items) > 0 || len(o.parked) == 0 {
-		return
+	if len(o.items) == 0 && len(o.parked) > 0 {
+		s.countOldest(o.parked[0].observed)
 	}
-	if observed := o.parked[0].observed; s.Oldest.IsZero() || observed.Before(s.Oldest) {
+}
+
+func (s *Stats) countOldest(observed time.Time) {
+	if s.Oldest.IsZero() || observed.Before(s.Oldest) {
 		s.Oldest = observed
 	}
 }

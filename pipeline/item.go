@@ -40,7 +40,7 @@ type item struct {
 	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
 	buffered bool
 
-	arrival *list.Element // in the backlog's arrivals; nil while the item is parked or buffered
+	arrival *list.Element // in the backlog's arrivals or returned; nil while the item is parked or buffered
 }
 
 // newItem makes an item of what an entry holds.

@@ -35,8 +35,7 @@ func (p *Pipeline) park() {
 	if p.budget.memory <= p.options.MaxBytes/4 || p.log.bytes >= p.options.MaxDiskBytes {
 		return
 	}
-	var heads int64 // bytes of the failing records in memory
-	for o := range p.backlog.failing {
+	for o := range p.backlog.tails {
 		if o.inFlight || len(o.items) > 0 && o.items[0].notice() {
 			continue
 		}
@@ -55,31 +54,29 @@ func (p *Pipeline) park() {
 		if o.tail = o.tail[n:]; len(o.parked) == 0 {
 			o.items, o.tail = append(o.items, o.tail...), nil
 		}
-		if len(o.items) > 0 {
-			heads += o.items[0].size
-		}
+		p.backlog.note(o)
 	}
-	for o := range p.backlog.failing {
-		if heads <= p.options.MaxBytes/8 {
+	for o := range p.backlog.heads {
+		if p.backlog.stuck <= p.options.MaxBytes/8 {
 			return
 		}
-		heads -= p.parkHead(o)
+		p.parkHead(o)
 	}
 }
 
-// parkHead parks the failing record of an object until it is tried again, and returns how many bytes of memory that frees.
-func (p *Pipeline) parkHead(o *objectQueue) int64 {
-	if o.inFlight || o.returned || len(o.items) != 1 || len(o.parked) == 0 && len(o.tail) > 0 {
-		return 0
+// parkHead parks the failing record of an object until it is tried again.
+func (p *Pipeline) parkHead(o *objectQueue) {
+	if o.inFlight || len(o.items) != 1 || len(o.parked) == 0 && len(o.tail) > 0 {
+		return
 	}
 	i := o.items[0]
 	if i.notice() || !i.logged || i.seq >= p.log.written {
-		return 0
+		return
 	}
 	o.parked = append([]parked{p.unload(o, i)}, o.parked...)
 	o.attempts, o.failed = i.attempts, i.failed
 	o.items = nil
-	return i.size
+	p.backlog.note(o)
 }
 
 // tried notes that a failing record was read back and tried; then the next may be read.
@@ -107,7 +104,7 @@ func (p *Pipeline) parkAgain(o *objectQueue) {
 
 // unload removes an item of an object from memory and returns what is kept of it.
 func (p *Pipeline) unload(o *objectQueue, i *item) parked {
-	p.backlog.arrivals.Remove(i.arrival)
+	p.backlog.forget(i)
 	p.backlog.resize(o, -i.size)
 	p.budget.memory -= i.size - parkedSize
 	p.budget.parked += parkedSize
@@ -172,7 +169,7 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 		p.backlog.resize(o, i.size)
 		p.budget.memory += i.size - parkedSize
 		p.budget.parked -= parkedSize
-		p.backlog.insertArrival(i)
+		i.arrival = p.backlog.returned.PushBack(i)
 		o.items = append(o.items, i)
 	}
 	if o.parked = o.parked[len(entries):]; len(o.parked) == 0 {
@@ -182,6 +179,7 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 	if _, failing := p.backlog.failing[o]; failing {
 		o.returned = true // it would be parked again before it is tried
 		p.log.returned++
+		p.backlog.note(o)
 	}
 	p.backlog.requeue(o)
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -9,6 +10,9 @@ import (
 	"time"
 	"weak"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -153,5 +157,106 @@ func TestParkedItemsAreFreed(t *testing.T) {
 	}
 	if len(items) != changes || alive > 2 {
 		t.Errorf("of %d items that were parked, %d are in memory", len(items), alive)
+	}
+}
+
+// Beside many parked objects, parking what comes takes no longer than beside few: it happens with each object that is tried again.
+func TestParkBesideManyParkedObjects(t *testing.T) {
+	park := func(objects int) time.Duration {
+		sink, b := &script{}, newLogbook()
+		options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: sink, SinkName: "script", DeadLetter: &letters{}}
+		tenantLimits(100, 8)(&options)
+		spilling(b, 8<<20, 1<<30)(&options)
+		p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		defer p.backlog.queue.ShutDown()
+		for n := range objects {
+			mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1))
+			if n%500 != 499 {
+				continue
+			}
+			b.commit(p)
+			p.mu.Lock()
+			for o := p.backlog.take(); o != nil; o = p.backlog.take() { // as settle gives back what failed
+				p.backlog.done(o, true, time.Hour)
+			}
+			p.park()
+			p.mu.Unlock()
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.budget.memory >= options.MaxBytes/4 || len(p.backlog.failing) != objects {
+			t.Fatalf("%d of %d objects fail, and take %d bytes", len(p.backlog.failing), objects, p.budget.memory)
+		}
+		p.budget.memory += options.MaxBytes / 2 // as if others waited
+		begun := time.Now()
+		for range 200 {
+			p.park()
+		}
+		return time.Since(begun)
+	}
+	few, many := time.Hour, time.Hour
+	for tries := 1; ; tries++ {
+		few, many = min(few, park(3000)), min(many, park(24_000))
+		if many < 3*few+time.Millisecond {
+			return
+		}
+		if tries == 10 {
+			t.Fatalf("%v beside 3,000 objects, and %v beside eight times as many", few, many)
+		}
+	}
+}
+
+// What comes back takes no longer beside many others in memory than beside few, and counts towards the oldest.
+func TestComeBackBesideManyObjects(t *testing.T) {
+	comeBack := func(objects int) time.Duration {
+		b := newLogbook()
+		options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
+		tenantLimits(100, 8)(&options)
+		spilling(b, 64<<20, 1<<30)(&options)
+		p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		defer p.backlog.queue.ShutDown()
+		var oldest time.Time
+		for n := range objects {
+			d := changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1)
+			if n == objects/2 {
+				d.Observed = d.Observed.Add(-time.Hour)
+				oldest = d.Observed
+			}
+			mustTake(t, p, d)
+		}
+		b.commit(p)
+		entries, err := b.Read(0, 1<<30)
+		if err != nil || len(entries) != objects {
+			t.Fatalf("%d entries, %v", len(entries), err)
+		}
+		p.mu.Lock()
+		all := p.backlog.objects
+		for o := p.backlog.take(); o != nil; o = p.backlog.take() {
+			p.backlog.done(o, true, time.Hour)
+		}
+		back := entries[objects/2 : objects/2+400]
+		for _, e := range back {
+			p.parkHead(all[e.Delta.Ref()])
+		}
+		begun := time.Now()
+		for _, e := range back {
+			p.comeBack(all[e.Delta.Ref()], []delta.Entry{e})
+		}
+		took := time.Since(begun)
+		p.mu.Unlock()
+		if s := p.Stats(); !s.Oldest.Equal(oldest) {
+			t.Fatalf("the oldest is of %v, want %v", s.Oldest, oldest)
+		}
+		return took
+	}
+	few, many := time.Hour, time.Hour
+	for tries := 1; ; tries++ {
+		few, many = min(few, comeBack(1000)), min(many, comeBack(16_000))
+		if many < 5*few {
+			return
+		}
+		if tries == 10 {
+			t.Fatalf("%v beside 1,000 objects, and %v beside sixteen times as many", few, many)
+		}
 	}
 }

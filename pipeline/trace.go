@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"fmt"
 	"log/slog"
@@ -94,9 +95,11 @@ func (p *Pipeline) tookAhead(seq uint64) bool {
 func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, behind uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for e := p.backlog.arrivals.Front(); e != nil; e = e.Next() {
-		if i := e.Value.(*item); i.delta != nil && i.ref == ref {
-			w.add(i, false)
+	for _, list := range []*list.List{&p.backlog.returned, &p.backlog.arrivals} {
+		for e := list.Front(); e != nil; e = e.Next() {
+			if i := e.Value.(*item); i.delta != nil && i.ref == ref {
+				w.add(i, false)
+			}
 		}
 	}
 	for _, i := range p.log.unwritten {
