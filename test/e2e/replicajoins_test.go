@@ -23,7 +23,7 @@ import (
 
 // TestStandbyJoinsWhileMuchWaits starts a standby while a long log waits for one sink, and changes come for another: it is in sync in
 // the end, and the memory of both is bounded. In the soak 1 GiB waits, 1,000 changes come each second, and the leader's p99 is within
-// 50 ms of what it was alone.
+// 50 ms of what it was alone, with the standby beside it too.
 func TestStandbyJoinsWhileMuchWaits(t *testing.T) {
 	disturbing(t)
 	const size = 64 << 10
@@ -79,8 +79,8 @@ sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
 	lasting(t, alone)
 	after := probes.P99()
 	t.Logf("in sync after %v; p99 before %v, while the standby joins %v, after %v", took.Round(time.Millisecond), before, during, after)
-	if soaking() && during > max(before, after)+50*time.Millisecond { // the machine may have got busier
-		t.Errorf("the leader's p99 is %v while a standby joins; before %v, after %v", during, before, after)
+	if soaking() && max(during, after) > before+50*time.Millisecond {
+		t.Errorf("the leader's p99 is %v while a standby joins, and %v behind that; alone %v", during, after, before)
 	}
 	for name, m := range memory {
 		peak := m.most.Load()

@@ -288,7 +288,11 @@ func TestLeaderKilled(t *testing.T) {
 	more(t, r.read, 100)
 	took := time.Since(begun)
 	report := r.Expect()
-	t.Logf("%d kills in %v, about %.0f changes/s", kills, took.Round(time.Second), float64(report.Distinct-before)/took.Seconds())
+	rate := float64(report.Distinct-before) / took.Seconds()
+	t.Logf("%d kills in %v, about %.0f changes/s", kills, took.Round(time.Second), rate)
+	if soaking() && rate < 400 {
+		t.Errorf("kills under %.0f changes/s, want at least 400", rate)
+	}
 	leader.WaitWaiting(wide, 0)
 	for name, read := range map[string]reader{"JetStream": streamReader(t, bus, "STANDBY"), "Kafka": topicReader(t, broker, cloudEvents, "standby")} {
 		report := r.watched.Compare(read(), oracle.CompareOptions{})
@@ -314,33 +318,38 @@ func TestLeaderKilled(t *testing.T) {
 	}
 }
 
-// TestLeaderStopped sends SIGTERM to the leader under a load, several times: it hands over.
+// TestLeaderStopped sends SIGTERM to the leader under a load, several times: it hands over, once the requests under way have ended.
 func TestLeaderStopped(t *testing.T) {
+	const takes = 500 * time.Millisecond
 	stops := 3
 	if soaking() {
 		stops = 10
 	}
 	r := startLoaded(t, "handover", 42)
+	turns := []int{1}
 	var stopped []time.Time
 	for range stops {
 		leader, _ := r.WaitInSync()
 		more(t, r.read, 50)
 		leader.checkLedgers()
+		waitUnderWay(t, underWay(r.hook, len(turns), webhooktest.Answer{Status: http.StatusOK, After: takes}))
 		stopped = append(stopped, time.Now())
 		leader.Stop()
 		leader.WaitLogged(wide, "a standby has the last commit")
 		r.Remove(leader)
 		r.Start()
+		turns = append(turns, len(turns)+1)
 	}
 	r.WaitInSync()
 	more(t, r.read, 50)
 	if report := r.Expect(); len(report.Duplicates) > min(5*stops, 20) {
 		t.Errorf("%d records repeated", len(report.Duplicates))
 	}
+	expectTurns(t, r.hook, turns...)
 	for n, pause := range longestPauses(r.hook, stopped, leaseDuration) {
 		t.Logf("stop %d: the longest pause behind it took %v", n, pause)
-		if pause > 1500*time.Millisecond {
-			t.Errorf("stop %d: a pause of %v, want at most 1.5s", n, pause)
+		if pause > takes+1500*time.Millisecond {
+			t.Errorf("stop %d: a pause of %v, want at most 1.5s beside the %v of a request", n, pause, takes)
 		}
 	}
 }
@@ -466,7 +475,11 @@ sinks: [{name: hook, webhook: {url: %q}}]
 		lasting(t, commitInterval)
 		r.WaitInSync()
 		lasting(t, time.Until(begun.Add(each)))
-		t.Logf("%.0f bytes wait in the log", leader.Metrics().sum("kubeferry_log_bytes"))
+		waiting := leader.Metrics().sum("kubeferry_log_bytes")
+		t.Logf("%.0f bytes wait in the log", waiting)
+		if waiting < float64(changes*size) {
+			t.Errorf("%.0f bytes wait in the log, want at least %d", waiting, changes*size)
+		}
 		leader.Kill()
 		if err := os.RemoveAll(leader.dir); err != nil {
 			t.Fatal(err)
