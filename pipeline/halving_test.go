@@ -79,6 +79,8 @@ func TestHalvesHoldUpOnlyTheirNamespace(t *testing.T) {
 					}
 				}
 				time.Sleep(10 * time.Second)
+				sink.mu.Lock()
+				defer sink.mu.Unlock()
 				waits := (&tenants{took: sink.took}).waits(t, sent)
 				if p99 := waits[len(waits)*99/100]; p99 > 2*time.Second {
 					t.Errorf("the p99 of good changes is %v", p99)
