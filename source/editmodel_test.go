@@ -22,9 +22,9 @@ import (
 )
 
 // TestEditModel edits a configuration at random, between changes of objects, stops and kills. A run may end before it has read what an
-// edit requires, or amid that. Whatever the edits were, each pipeline
-// with `onLeave: deleted` ends with exactly the objects that its source selects (docs/operations.md), as far as it has no gap record
-// that says otherwise.
+// edit requires, or amid that, and the next one may go on with a standby's copy. The API may go, and come back. Whatever the edits
+// were, each pipeline with `onLeave: deleted` ends with exactly the objects that its source selects (docs/operations.md), as far as it
+// has no gap record that says otherwise.
 func TestEditModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &editWorld{t: t, server: sourcetest.New(rt), memory: newMemory(), consumers: map[string]*editConsumer{}}
@@ -44,6 +44,7 @@ type editWorld struct {
 	sources   []configured
 	consumers map[string]*editConsumer // by pipeline
 	filters   map[string]string        // by pipeline, as editFilters has them
+	off       bool                     // the API is
 	ended     uint64                   // the server's version when the last run ended
 }
 
@@ -91,10 +92,15 @@ func (w *editWorld) run(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
+	if copies := w.memory.copies; len(copies) > 0 && rapid.IntRange(0, 2).Draw(rt, "leader lost") == 0 {
+		w.memory = rapid.SampledFrom(copies).Draw(rt, "copy")
+		w.memory.clean = false
+	}
+	w.memory.copies = nil
 	var lives []*life
 	var sources []*Source
 	for _, s := range w.sources {
-		l := &life{t: w.t, memory: w.memory, names: strings.Fields(s.pipelines), got: map[string][]string{}, deltas: map[string]*delta.Delta{}, onLeave: true}
+		l := &life{t: w.t, memory: w.memory, names: strings.Fields(s.pipelines), got: map[string][]string{}, deltas: map[string]*delta.Delta{}, sent: map[string][]*delta.Delta{}, onLeave: true}
 		l.passes = func(pipeline string, object *delta.Object) bool { return editFilters[w.filters[pipeline]](object) }
 		var filters []string
 		for _, name := range l.names {
@@ -118,6 +124,8 @@ func (w *editWorld) run(rt *rapid.T) {
 			delete(w.memory.known, id)
 		}
 	}
+	w.memory.copies = nil
+	w.switchOff(rapid.IntRange(0, 9).Draw(rt, "off") == 0)
 	settled, stopsAfter := rapid.Bool().Draw(rt, "settled"), 0 // at 0 deltas of a source it stops before anything is read
 	if !settled {
 		stopsAfter = rapid.IntRange(0, 3).Draw(rt, "stops after")
@@ -132,6 +140,7 @@ func (w *editWorld) run(rt *rapid.T) {
 	for name, c := range w.consumers {
 		if !slices.ContainsFunc(lives, func(l *life) bool { return slices.Contains(l.names, name) }) {
 			c.doubt() // nothing is known of what it has
+			c.away = true
 		}
 	}
 	for n, l := range lives {
@@ -144,9 +153,16 @@ func (w *editWorld) run(rt *rapid.T) {
 			if c.filter != w.filters[name] {
 				c.filter, c.filtered = w.filters[name], w.ended
 			}
+			if c.away {
+				c.away, c.filtered = false, 0
+			}
 			c.read(rt, name, l)
 			if settled {
-				c.check(rt, name, delta.Namespaces{Include: strings.Fields(w.sources[n].include)}, w.server.State(sourcetest.Things))
+				state := w.server.State(sourcetest.Things)
+				if w.off {
+					state = nil
+				}
+				c.check(rt, name, delta.Namespaces{Include: strings.Fields(w.sources[n].include)}, state)
 			}
 		}
 	}
@@ -166,6 +182,15 @@ func (w *editWorld) live(rt *rapid.T, lives []*life, stopsAfter int) {
 		running.Go(func() { l.source.Run(ctx) })
 	}
 	w.await(rt, lives)
+	if !w.off && rapid.IntRange(0, 9).Draw(rt, "goes for a moment") == 0 {
+		for _, off := range []bool{true, false} {
+			if rapid.Bool().Draw(rt, "commit") {
+				w.commit(lives)
+			}
+			w.switchOff(off)
+			w.await(rt, lives)
+		}
+	}
 	if stopsAfter == 0 {
 		w.commit(lives)
 		w.change(rt)
@@ -177,6 +202,12 @@ func (w *editWorld) commit(lives []*life) {
 	for _, l := range lives {
 		l.capture()
 	}
+	w.memory.copy()
+}
+
+func (w *editWorld) switchOff(off bool) {
+	w.off = off
+	w.server.SwitchOff(off)
 }
 
 // await waits until the sources have sent everything, or are where they stop.
@@ -185,6 +216,12 @@ func (w *editWorld) await(rt *rapid.T, lives []*life) {
 		for _, l := range lives {
 			if l.blocked() {
 				continue
+			}
+			if w.off {
+				if l.source.gone() {
+					continue
+				}
+				return "it is not gone yet"
 			}
 			for _, s := range l.source.Status() {
 				if s.State != StateWatching || versionNumber(s.Position) < w.last(s.Namespace) {
@@ -199,11 +236,19 @@ func (w *editWorld) await(rt *rapid.T, lives []*life) {
 		}
 		return ""
 	}
-	for deadline := time.Now().Add(10 * time.Second); missing() != ""; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); missing() != ""; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			rt.Fatalf("at %d: %s", w.server.Version(), missing())
 		}
 	}
+}
+
+// gone reports whether nothing is left of a resource that is gone.
+func (s *Source) gone() bool {
+	return !slices.ContainsFunc(s.watches, func(w *watcher) (left bool) {
+		w.handler.Exclusive(func() { left = w.known().len() > 0 || w.state.Position != "" })
+		return left || w.health.status().State != StateMissing
+	})
 }
 
 // blocked reports whether a delta waits at the place where the life stops.
@@ -231,6 +276,7 @@ func (w *watcher) meta() (meta Meta) {
 
 // editConsumer keeps, for each object, what has the highest sequence, as docs/consumers.md says.
 type editConsumer struct {
+	away     bool              // its pipeline was removed
 	has      map[string]uint64 // the version of each object
 	highest  map[string]uint64 // the sequence
 	deleted  map[string]bool   // that one was a DELETED
@@ -257,7 +303,7 @@ func (c *editConsumer) read(rt *rapid.T, pipeline string, l *life) {
 			}
 			gaps = gaps[1:]
 		} else if text != "" {
-			c.take(rt, pipeline, text, l.deltas[text])
+			c.take(rt, pipeline, text, l.sent[pipeline][n])
 		}
 	}
 }
@@ -271,6 +317,14 @@ func (c *editConsumer) doubt() {
 }
 
 func (c *editConsumer) mark(m *delta.Mark) {
+	if c.ids[m.ID("")] {
+		return
+	}
+	c.ids[m.ID("")] = true
+	if m.Incomplete {
+		c.doubt()
+		return
+	}
 	if m.Phase == delta.Started {
 		c.marked[m.Snapshot] = map[string]bool{}
 		return

@@ -38,7 +38,7 @@ func (m *memory) run(t *testing.T, server *sourcetest.Server, during func(got fu
 	var lives []*life
 	var made []*Source
 	for _, s := range sources {
-		l := &life{t: t, memory: m, names: strings.Fields(s.pipelines), got: map[string][]string{}, deltas: map[string]*delta.Delta{}}
+		l := &life{t: t, memory: m, names: strings.Fields(s.pipelines), got: map[string][]string{}, sent: map[string][]*delta.Delta{}, deltas: map[string]*delta.Delta{}}
 		options := Options{
 			Name: s.name, Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial, Pipelines: l.names,
 			Namespaces: delta.Namespaces{Include: strings.Fields(s.include)},

@@ -23,10 +23,11 @@ import (
 
 // memory is a store that outlives the lives of a watch.
 type memory struct {
-	mu    sync.Mutex // while several sources run
-	meta  map[string][]byte
-	known map[string]map[string]delta.Known
-	clean bool
+	mu     sync.Mutex // while several sources run
+	meta   map[string][]byte
+	known  map[string]map[string]delta.Known
+	clean  bool
+	copies []*memory // what a standby may have; none from before a commit that waits for it
 }
 
 func newMemory() *memory {
@@ -39,6 +40,13 @@ func (m *memory) clone() *memory {
 		c.known[id] = maps.Clone(known)
 	}
 	return c
+}
+
+// copy adds a copy of what is kept now.
+func (m *memory) copy() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.copies = append(m.copies, m.clone())
 }
 
 func (m *memory) Clean() bool { return m.clean }
@@ -119,9 +127,10 @@ type life struct {
 	mu       sync.Mutex
 	got      map[string][]string // by pipeline
 	gaps     []*delta.Gap
-	marks    map[string][]*delta.Mark // by pipeline
-	marked   map[string][]int         // how many records each had before it
-	deltas   map[string]*delta.Delta  // by their texts
+	marks    map[string][]*delta.Mark  // by pipeline
+	marked   map[string][]int          // how many records each had before it
+	deltas   map[string]*delta.Delta   // by their texts
+	sent     map[string][]*delta.Delta // as got, nil for a gap
 	died     bool
 	waiting  int           // records of snapshots that are not settled
 	after    int           // blocks after that many deltas; 0 never does
@@ -148,7 +157,7 @@ func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, ad
 		OnRollback: func(err error) { t.Errorf("rollback: %v", err) },
 	}
 	options.Pipelines = names
-	l := &life{t: t, memory: m, names: names, got: map[string][]string{}, deltas: map[string]*delta.Delta{}, logger: slog.New(slog.DiscardHandler)}
+	l := &life{t: t, memory: m, names: names, got: map[string][]string{}, sent: map[string][]*delta.Delta{}, deltas: map[string]*delta.Delta{}, logger: slog.New(slog.DiscardHandler)}
 	if adjust != nil {
 		adjust(&options, l)
 	}
@@ -182,6 +191,9 @@ func (l *life) Exclusive(do func()) {
 
 func (l *life) Commit(context.Context) error {
 	l.capture()
+	l.memory.mu.Lock()
+	defer l.memory.mu.Unlock()
+	l.memory.copies = nil
 	return nil
 }
 
@@ -225,8 +237,7 @@ func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record 
 			if to.Left {
 				text += "+left"
 			}
-			l.got[name] = append(l.got[name], text)
-			l.deltas[text] = sent
+			l.note(name, text, sent)
 		}
 		record(passed)
 	})
@@ -272,8 +283,7 @@ func (l lifeRecipient) Offer(_ context.Context, d *delta.Delta, have bool, recor
 	}
 	sent, passes := l.filter(name, d, have)
 	if sent != nil {
-		text := l.text(sent)
-		l.got[name], l.deltas[text] = append(l.got[name], text), sent
+		l.note(name, l.text(sent), sent)
 	}
 	record(passes)
 	return true
@@ -337,6 +347,14 @@ func (l lifeRecipient) Room(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// note adds what a pipeline gets.
+func (l *life) note(name, text string, d *delta.Delta) {
+	l.got[name], l.sent[name] = append(l.got[name], text), append(l.sent[name], d)
+	if d != nil {
+		l.deltas[text] = d
+	}
+}
+
 // text is a delta's short id, with the previous version if it has one.
 func (l *life) text(d *delta.Delta) string {
 	if d.Old == nil {
@@ -368,7 +386,7 @@ func (l *life) Gap(_ context.Context, g *delta.Gap, record func()) error {
 		defer l.mu.Unlock()
 		l.gaps = append(l.gaps, g)
 		for _, name := range l.names {
-			l.got[name] = append(l.got[name], fmt.Sprintf("gap %s-%s", g.From, g.To))
+			l.note(name, fmt.Sprintf("gap %s-%s", g.From, g.To), nil)
 		}
 		record()
 	})
