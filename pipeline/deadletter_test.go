@@ -82,6 +82,29 @@ func (l *slowLetters) Write(ctx context.Context, letters []Letter) (int, error) 
 	return l.letters.Write(ctx, letters)
 }
 
+// The letters of a batch are written at once, up to lettersBytes.
+func TestLettersAtOnce(t *testing.T) {
+	for size, want := range map[int]int{1: 1, 300 << 10: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			dead := &letters{}
+			p, stop := launch(&tenants{bad: rejected, perRecord: true}, dead, func(o *Options) {
+				tenantLimits(100, 1)(o)
+				o.Limits.MaxBytes = 16 << 20
+			})
+			defer stop()
+			const refused = 9 // of ten the sink would be blamed
+			for n := range refused {
+				mustTake(t, p, largeChange(t, fmt.Sprint("bad-", n), n+1, size))
+			}
+			time.Sleep(time.Second)
+			drain(t, p)
+			if got := len(dead.ids()); got != refused || dead.tries != want {
+				t.Errorf("%d letters of %d bytes in %d writes, want %d in %d", got, size, dead.tries, refused, want)
+			}
+		})
+	}
+}
+
 // Records of a tenant that are refused for good hold up no other namespace, however long a dead letter takes, and also if none can be
 // written.
 func TestLettersHoldUpOnlyTheirNamespace(t *testing.T) {
