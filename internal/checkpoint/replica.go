@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -23,9 +24,10 @@ type Replica struct {
 	path   string
 	report func(message string, err error)
 
+	info atomic.Pointer[Info] // of db; who stands for election reads it, and does not wait for mu
+
 	mu   sync.Mutex // guards what follows
 	db   *bolt.DB   // nil for none
-	info Info       // of db
 	next *bolt.DB   // the copy that is not whole; nil for none
 	// unusable is why the file in the directory cannot be used; it is set aside when a copy takes its place.
 	unusable error
@@ -65,12 +67,13 @@ func (r *Replica) open() error {
 	if err != nil {
 		return err
 	}
+	var info Info
 	err = guarded(r.path, func() error {
 		err := db.View(func(tx *bolt.Tx) error {
 			if tx.Bucket(metaBucket) == nil {
 				return nil // nothing was committed
 			}
-			return getJSON(tx.Bucket(metaBucket), metaKey, &r.info)
+			return getJSON(tx.Bucket(metaBucket), metaKey, &info)
 		})
 		if err == nil {
 			db, err = compact(db, r.path, compactFrom, compactPart)
@@ -81,14 +84,16 @@ func (r *Replica) open() error {
 		return errors.Join(err, db.Close())
 	}
 	r.db = db
+	r.info.Store(&info)
 	return nil
 }
 
 // Info returns what the copy holds about the leader's run. It is the zero value for an empty one.
 func (r *Replica) Info() Info {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.info
+	if info := r.info.Load(); info != nil {
+		return *info
+	}
+	return Info{}
 }
 
 // BeginCopy begins a copy that replaces the one in the directory once it is whole.
@@ -150,7 +155,7 @@ func (r *Replica) Apply(changes []Changes) error {
 		})
 	})
 	if err == nil && r.next == nil {
-		r.info = info
+		r.info.Store(&info)
 		err = guarded(r.path, func() (err error) {
 			r.db, err = compact(db, r.path, compactFollowingFrom, compactFollowing)
 			return err
@@ -216,7 +221,8 @@ func (r *Replica) EndCopy() error {
 	if r.db != nil {
 		_ = r.db.Close() // nothing was written to it, and its file is gone
 	}
-	r.db, r.next, r.info, r.unusable = r.next, nil, info, nil
+	r.db, r.next, r.unusable = r.next, nil, nil
+	r.info.Store(&info)
 	_ = durable.SyncDir(filepath.Dir(r.path)) // else a loss of power may bring the old file back, which is as good
 	return nil
 }
@@ -226,7 +232,7 @@ func (r *Replica) makeRoom(next *Info) error {
 	if r.unusable != nil {
 		return setAside(r.path, "it cannot be used; "+whatIsLeft(r.path)+" can be read: see `exporter state recover`", r.unusable, r.report)
 	}
-	if r.db == nil || r.info.Format == 0 || next.Epoch == r.info.Epoch && r.info.Replica != nil && next.Replica.Includes(*r.info.Replica) {
+	if info := r.Info(); r.db == nil || info.Format == 0 || next.Epoch == info.Epoch && info.Replica != nil && next.Replica.Includes(*info.Replica) {
 		return nil
 	}
 	waiting, letters, err := r.waiting()

@@ -51,6 +51,8 @@ var (
 type Lease struct {
 	options LeaseOptions
 
+	writing sync.Mutex // one update at a time
+
 	mu sync.Mutex // guards what follows
 	// seen is the Lease as last read or written, nil if it does not exist; since is when that one was first seen.
 	seen  *coordinationv1.Lease
@@ -207,6 +209,8 @@ func (l *Lease) Create(ctx context.Context, ler resourcelock.LeaderElectionRecor
 
 // Update implements [resourcelock.Interface].
 func (l *Lease) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
+	l.writing.Lock() // Publish beside a renewal would get a conflict, and deliveries wait for the next one
+	defer l.writing.Unlock()
 	l.mu.Lock()
 	lease := l.seen.DeepCopy()
 	l.mu.Unlock()
