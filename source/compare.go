@@ -88,14 +88,14 @@ func (w *watcher) deleteUnseen(ctx context.Context, asOf uint64) error {
 // emitInferredDelete sends the DELETED of an object whose last state was missed to the pipelines that have the object.
 func (w *watcher) emitInferredDelete(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
 	d := w.inferredDelete(key, old, asOf)
-	return w.emit(ctx, d, w.options.all()&^old.filtered, old.views, func(views) { w.known().remove(key) })
+	return w.emit(ctx, d, w.options.all()&^old.filtered|w.perhapsSent(old.views), old.views, func(views) { w.known().remove(key) })
 }
 
 // emitLeft sends the DELETED of an object that exists, and that an edited configuration does not select any more, to the
 // pipelines that have the object and announce what leaves.
 func (w *watcher) emitLeft(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
 	d := w.inferredDelete(key, old, asOf)
-	have := w.options.all() &^ old.filtered
+	have := w.options.all()&^old.filtered | w.perhapsSent(old.views)
 	return w.send(ctx, d, Recipients{Pipelines: have, Have: have, Left: true}, func(PipelineSet) { w.known().remove(key) })
 }
 

@@ -970,3 +970,71 @@ func TestKnownSetsReadAfterAnEdit(t *testing.T) {
 		t.Errorf("%d known objects were read, want each of %d twice", read, len(include))
 	}
 }
+
+// As TestComesBackBehindWhatAKilledRunSent, but the killed run was in a gap of more than maxRaised resource versions.
+func TestComesBackBehindAFarGap(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	of := func(filter string) func(*Options, *life) {
+		return func(o *Options, l *life) {
+			o.Filters, l.onLeave = []string{filter}, true
+			l.passes = func(_ string, o *delta.Object) bool { return filter == "all" || o.ResourceVersion() == "11" }
+		}
+	}
+	l := live(t, server, m, []string{"p"}, of("older"))
+	l.watching(11)
+	l.snapshotsDone()
+	l.stop()
+	server.RollBack(3_000_000)
+	server.Write("a", false) // 3000001 does not pass
+	server.Compact()
+	l = live(t, server, m, []string{"p"}, of("older"))
+	eventually(t, func() string {
+		if !slices.Contains(l.sorted("p"), "u11/3000001/DELETED+i") {
+			return fmt.Sprint(l.sorted("p"))
+		}
+		return ""
+	})
+	left := l.delta("u11/3000001/DELETED+i")
+	l.crash()
+	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Resources[0] = sourcetest.Gadgets })
+	l.watching(3000002)
+	l.stop()
+	m.forget(l.source)
+	l = live(t, server, m, []string{"p"}, of("all"))
+	l.expect("p", "u11/3000001/ADDED+s")
+	if back := l.delta("u11/3000001/ADDED+s"); !after(back, sequence(left)) {
+		t.Errorf("got the sequences %d and %d", sequence(left), sequence(back))
+	}
+}
+
+// A run is killed in a gap of more than maxRaised resource versions, and the resource is gone: the DELETED is behind what it sent.
+func TestGoneBehindAFarGap(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(11)
+	l.snapshotsDone()
+	l.stop()
+	server.RollBack(3_000_000)
+	server.Write("a", false) // 3000001
+	server.Compact()
+	l = live(t, server, m, []string{"p"}, nil)
+	eventually(t, func() string {
+		if !slices.Contains(l.sorted("p"), "u11/3000001/MODIFIED+i") {
+			return fmt.Sprint(l.sorted("p"))
+		}
+		return ""
+	})
+	sent := l.delta("u11/3000001/MODIFIED+i")
+	l.crash()
+	server.SetMissing(true)
+	l = live(t, server, m, []string{"p"}, nil)
+	eventually(t, func() string {
+		if !slices.Contains(l.sorted("p"), "u11/11/DELETED+i") {
+			return fmt.Sprint(l.sorted("p"))
+		}
+		return ""
+	})
+	if out := l.delta("u11/11/DELETED+i"); !after(out, sequence(sent)) {
+		t.Errorf("got the sequences %d and %d", sequence(sent), sequence(out))
+	}
+}

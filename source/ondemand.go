@@ -95,10 +95,10 @@ func (w *watcher) missing() bool { return w.health.status().State == StateMissin
 
 func (w *watcher) mayRequest(n int) (err error) {
 	w.handler.Exclusive(func() {
-		if _, pending := w.state.Snapshots[w.options.Pipelines[n]]; pending || w.state.requested.Has(n) {
-			err = ErrSnapshotPending
-		} else if !w.state.read() && w.missing() {
+		if _, pending := w.state.Snapshots[w.options.Pipelines[n]]; !w.state.read() && w.missing() { // one that is pending waits for it
 			err = ErrMissing
+		} else if pending || w.state.requested.Has(n) {
+			err = ErrSnapshotPending
 		} else if !w.state.read() {
 			err = ErrNotWatching
 		}
@@ -146,6 +146,7 @@ func (w *watcher) snapshotStatus(n int) []SnapshotStatus {
 	w.handler.Exclusive(func() {
 		pending, ok := w.state.Snapshots[w.options.Pipelines[n]]
 		switch {
+		case ok && !w.state.read() && w.missing(): // it waits for the resource
 		case ok:
 			status, known = SnapshotStatus{Snapshot: pending.ID, Sent: pending.Count, Left: w.known().due[n]}, true
 		case w.state.requested.Has(n):

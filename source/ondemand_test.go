@@ -383,3 +383,36 @@ func TestSnapshotRequestedOfABlockedWatch(t *testing.T) {
 		})
 	}
 }
+
+// A pipeline is new, and one of its resources does not exist: a snapshot of the others is taken.
+func TestSnapshotOfANewPipelineBesideWhatIsMissing(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	both := func(o *Options, _ *life) {
+		o.Resources = []schema.GroupVersionResource{sourcetest.Things, {Group: "example.com", Version: "v1", Resource: "others"}}
+	}
+	missing := func(l *life) {
+		eventually(t, func() string {
+			return map[bool]string{false: "it is not found to be missing"}[l.source.Status()[1].State == StateMissing]
+		})
+	}
+	l := live(t, server, m, []string{"q"}, both)
+	l.watching(11)
+	missing(l)
+	l.stop()
+	l = live(t, server, m, []string{"q", "p"}, both)
+	l.watching(11)
+	missing(l)
+	l.expect("p", "u11/11/ADDED+s")
+	eventually(t, func() string {
+		if len(l.markTexts("p")) < 2 {
+			return "not completed"
+		}
+		return ""
+	})
+	if n, err := l.source.RequestSnapshot("p", "", false); n != 2 || err != nil {
+		t.Errorf("got %d, %v", n, err)
+	}
+	if _, err := l.source.RequestSnapshot("p", "example.com/v1/others", true); !errors.Is(err, ErrMissing) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -48,7 +48,7 @@ func (l *lastWatch) highest(store Store) (uint64, error) {
 	if l.sent > 0 {
 		return l.sent, nil
 	}
-	l.sent = max(l.Edited, l.Gone, versionNumber(l.Position))
+	l.sent = max(l.Edited, l.Gone, l.Reading, versionNumber(l.Position))
 	err := store.Known(l.id, func(object delta.Known) { // in the midst of a state, versions are beyond the position
 		l.sent = max(l.sent, versionNumber(object.Version.ResourceVersion()))
 	})

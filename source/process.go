@@ -43,6 +43,7 @@ func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool)
 		w.reading, w.exact = true, exact
 		w.known().beginRound()
 		w.beginEdit(resourceVersion)
+		w.state.Reading = max(w.state.Reading, versionNumber(resourceVersion))
 		if w.state.Refused != "" && (w.state.Uncertain != "" || w.ambiguous) {
 			w.continueBehindLastRun(resourceVersion)
 		}
@@ -115,7 +116,7 @@ func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 	}
 	w.known().beginRound()
 	w.reading, w.exact, w.edit = false, false, "" // what an edit was adding is deleted behind that
-	behind := max(w.state.Gone, versionNumber(w.state.Position)+1)
+	behind := max(w.state.Gone, versionNumber(w.state.Position)+1, w.state.Reading+1)
 	for _, object := range w.known().unseen {
 		behind = max(behind, versionNumber(object.version.ResourceVersion())+1)
 	}

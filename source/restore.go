@@ -92,7 +92,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	if last.Position == "" && w.options.Snapshot != delta.SnapshotNever {
 		w.state.Complete = false // a source without snapshots has nothing to read at first
 	}
-	w.state.Edited, w.state.Gone = last.Edited, last.Gone
+	w.state.Edited, w.state.Gone, w.state.Reading = last.Edited, last.Gone, last.Reading
 	if last.Begun && last.Position == "" && !store.Clean() {
 		w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
 	}
@@ -228,7 +228,7 @@ const severalPositions = "the configuration was edited, and with it the watches 
 // merge adds what is kept of another watch.
 func (m *Meta) merge(other Meta) {
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
-	m.Edited, m.Gone = max(m.Edited, other.Edited), max(m.Gone, other.Gone)
+	m.Edited, m.Gone, m.Reading = max(m.Edited, other.Edited), max(m.Gone, other.Gone), max(m.Reading, other.Reading)
 	m.Unclean, m.Refused, m.Uncertain = m.Unclean || other.Unclean, cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
 	m.Repetition = cmp.Or(m.Repetition, other.Repetition)
 	if m.Position != other.Position {

@@ -741,3 +741,42 @@ func TestMarksBehindASourceWithoutSnapshots(t *testing.T) {
 	l.watching(server.Version())
 	l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2")
 }
+
+// A killed run sent an object of a snapshot, behind the committed first mark. The object is deleted in a gap, or with its resource: the
+// pipeline gets a DELETED of it.
+func TestDeletedInAGapAfterAKillInASnapshot(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		t.Run(fmt.Sprint(gone), func(t *testing.T) {
+			server, m := things(t, "a", "b"), newMemory() // 11, 12
+			l := live(t, server, m, []string{"old"}, nil)
+			l.watching(12)
+			l.stop()
+			l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.room = map[string]int{"new": 0} })
+			l.expectMarks("new", "started 0 at 0")
+			l.capture()
+			l.setRoom(map[string]int{"new": 1})
+			l.expect("new", "u11/11/ADDED+s")
+			l.crash()
+			server.Write("a", true)
+			if gone {
+				server.SetMissing(true)
+			} else {
+				server.Compact()
+			}
+			l = live(t, server, m, []string{"old", "new"}, nil)
+			eventually(t, func() string {
+				if !slices.Contains(l.sorted("old"), "u11/11/DELETED+i") {
+					return fmt.Sprint(l.sorted("old"))
+				}
+				return ""
+			})
+			if !gone {
+				l.snapshotsDone()
+			}
+			l.stop()
+			if !slices.Contains(l.got["new"], "u11/11/DELETED+i") {
+				t.Errorf("new has a, and no DELETED of it; marks %v", l.markTexts("new"))
+			}
+		})
+	}
+}
