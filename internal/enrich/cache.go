@@ -28,7 +28,7 @@ const (
 	maxKinds = 100
 	// maxMissing bounds the kinds that the Events of one namespace may have looked for at once, so that those of others do not wait for
 	// long behind them.
-	maxMissing = 10
+	maxMissing = 20
 	// idleFor is how long after its last Lookup a kind may be replaced: with less, more than maxKinds would keep replacing each other.
 	idleFor = 10 * time.Minute
 	// deletedFor is how long a deleted object is kept, since Events about its end arrive after the end.

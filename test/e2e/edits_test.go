@@ -113,8 +113,19 @@ sinks: [{name: bus, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespa
 		e.WaitReady()
 		want = append(want, []string{"ADDED", "DELETED"}[n%2])
 		eventually(t, wide, "what the stream has", func() error {
+			messages, err := bus.ReadAll(within(t, wide), "K8S")
+			if err != nil {
+				return err
+			}
 			var got []string
-			for _, r := range streamReader(t, bus, "K8S")() {
+			for _, m := range messages {
+				r, err := oracle.ParseCloudEvent(m.Data)
+				if r.Type == oracle.Mark || r.Type == oracle.Gap { // another test may have compacted the history
+					continue
+				}
+				if err != nil && !strings.Contains(err.Error(), "the resource version is ") { // the sequence is raised
+					return err
+				}
 				got = append(got, r.Type)
 			}
 			if !slices.Equal(got, want) {

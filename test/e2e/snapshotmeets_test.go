@@ -348,7 +348,7 @@ func TestSnapshotMeetsChanges(t *testing.T) {
 stateDir: %q
 shutdown: {grace: 1s}
 sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
-pipelines: [{name: p, sink: hook, %s}, {name: q, sink: other}, %s]
+pipelines: [{name: p, sink: hook, backlog: {maxBytes: 1Mi}, %s}, {name: q, sink: other}, %s]
 sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}, %s]
 `, dir, namespace, filters, strings.ReplaceAll(pipelines, "}", ", "+filters+"}"), keeper.url, other.URL(), sinks)
 	}

@@ -25,7 +25,7 @@ func TestSnapshotProgress(t *testing.T) {
 	config := fmt.Sprintf(`
 stateDir: %q
 sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
-pipelines: [{name: p, sink: hook, filters: [{expr: 'object.metadata.name != "kube-root-ca.crt"'}], retry: {initial: 50ms, max: 200ms}}]
+pipelines: [{name: p, sink: hook, filters: [{expr: 'object.metadata.name != "kube-root-ca.crt"'}], retry: {initial: 50ms, max: 200ms}, backlog: {maxBytes: 1Mi}}]
 sinks: [{name: hook, webhook: {url: %q}}]
 `, filepath.Join(t.TempDir(), "state"), namespace, hook.URL())
 	e := startExporter(t, plane(t).KubeconfigFile(), config)
