@@ -265,10 +265,11 @@ func identities(body []byte) (found []identity) {
 }
 
 // expect waits until all that was written has arrived, and returns the p99 of how long that took.
+// It waits for longer than a breaker does between two probes.
 func (h *tenantHook) expect(t *testing.T, name string, written []write) (p99 time.Duration) {
 	t.Helper()
 	var took []time.Duration
-	eventually(t, wide, "all good changes arrive: "+name, func() error {
+	eventually(t, 3*wide, "all good changes arrive: "+name, func() error {
 		took = h.delays(written)
 		if len(took) < len(written) {
 			return fmt.Errorf("%d of %d", len(took), len(written))
