@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -244,4 +245,26 @@ func (m *Meta) sameSelection(other *Meta) bool {
 	return m.Namespace == other.Namespace && m.LabelSelector == other.LabelSelector && m.FieldSelector == other.FieldSelector &&
 		slices.Equal(m.Namespaces.Include, other.Namespaces.Include) &&
 		slices.Equal(m.Namespaces.Exclude, other.Namespaces.Exclude)
+}
+
+// unclean reports whether a killed run may have sent what it did not commit. What it sent of a snapshot is due again, and would be
+// deleted without a DELETED for the pipeline.
+func (w *watcher) unclean() bool {
+	for _, snapshot := range w.state.Snapshots {
+		if snapshot.Unclean {
+			return true
+		}
+	}
+	return w.state.Unclean || w.state.Uncertain != ""
+}
+
+// perhapsSent returns the pipelines that a killed run may have sent an object to in a snapshot that goes on, though it still counts as due.
+func (w *watcher) perhapsSent(v views) (to PipelineSet) {
+	for due := v.due &^ w.begun; due != 0; due &= due - 1 {
+		n := bits.TrailingZeros64(uint64(due))
+		if w.state.Snapshots[w.options.Pipelines[n]].Unclean {
+			to |= 1 << n
+		}
+	}
+	return to
 }

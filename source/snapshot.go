@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -241,28 +240,6 @@ func (w *watcher) completeSnapshot(ctx context.Context, n int) error {
 			w.state.dropSnapshot(pipeline)
 		})
 	})
-}
-
-// unclean reports whether a killed run may have sent what it did not commit. What it sent of a snapshot is due again, and would be
-// deleted without a DELETED for the pipeline.
-func (w *watcher) unclean() bool {
-	for _, snapshot := range w.state.Snapshots {
-		if snapshot.Unclean {
-			return true
-		}
-	}
-	return w.state.Unclean || w.state.Uncertain != ""
-}
-
-// perhapsSent returns the pipelines that a killed run may have sent an object to in a snapshot that goes on, though it still counts as due.
-func (w *watcher) perhapsSent(v views) (to PipelineSet) {
-	for due := v.due &^ w.begun; due != 0; due &= due - 1 {
-		n := bits.TrailingZeros64(uint64(due))
-		if w.state.Snapshots[w.options.Pipelines[n]].Unclean {
-			to |= 1 << n
-		}
-	}
-	return to
 }
 
 // incomplete returns the pipelines of whose snapshots a record went to the dead letter.

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/alerts"
 )
 
-// dashboard is what of a dashboard of Grafana asks Prometheus.
+// dashboard has the queries of a Grafana dashboard.
 type dashboard struct {
 	Panels []struct {
 		Title   string
