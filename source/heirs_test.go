@@ -498,6 +498,37 @@ func TestRaisedSequencesOfAKilledRun(t *testing.T) {
 	}
 }
 
+// A replica takes over with a copy from before two leaders, each of which was killed after it had sent changes with raised sequences.
+func TestGoesOnFromAnOutdatedCopyBehindAnEdit(t *testing.T) {
+	server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+	l := live(t, server, m, []string{"p"}, selecting("*"))
+	l.watching(12)
+	l.snapshotsDone()
+	l.stop()
+	l = live(t, server, m, []string{"p"}, selecting("shop*"))
+	l.expect("p", "u12/12/DELETED+i+left")
+	l.watching(12)
+	l.crash()
+	m.mu.Lock()
+	outdated := m.clone()
+	m.mu.Unlock()
+	outdated.clean, outdated.outdated = false, true
+	last := uint64(0)
+	for n := 13; n < 15; n++ {
+		l = live(t, server, m, []string{"p"}, selecting("shop*"))
+		server.Write("shop/a", false)
+		l.watching(n)
+		last = sequence(l.delta(fmt.Sprintf("u11/%d/MODIFIED", n)))
+		l.crash()
+	}
+	l = live(t, server, outdated, []string{"p"}, selecting("shop*"))
+	server.Write("shop/a", false) // 15
+	l.watching(15)
+	if next := l.delta("u11/15/MODIFIED"); !after(next, last) {
+		t.Errorf("the last leader sent the sequence %d, and this one %d", last, sequence(next))
+	}
+}
+
 // Also where the killed run only added something, or went on behind a gap record for an edit.
 func TestSequencesOfAnEditAreCommittedFirst(t *testing.T) {
 	for name, filters := range map[string][]string{"more selected": nil, "filters, after a kill": {"else"}} {

@@ -31,15 +31,27 @@ func (w *watcher) continueBehindLastRun(resourceVersion string) {
 	w.state.Edited, w.state.changed = max(w.state.Edited, versionNumber(w.lastRun), versionNumber(resourceVersion))+1, true
 }
 
-// maxRaised is more changes than a run sends with raised sequences beyond its last commit, or beyond the copy of a replica that takes
-// over.
-const maxRaised = 1 << 20
+const (
+	// maxRaised is more changes than a run sends with raised sequences beyond its last commit, or beyond the copy of a replica that takes
+	// over.
+	maxRaised = 1 << 20
+	// maxRaisedByOthers is more than those who went on from a state raised sequences by, each of them killed.
+	maxRaisedByOthers = maxRaised << 10
+)
+
+// mostRaised returns how far beyond what a store has sequences can have been raised if the last run was killed.
+func mostRaised(store Store) uint64 {
+	if store != nil && store.Outdated() {
+		return maxRaisedByOthers
+	}
+	return maxRaised
+}
 
 // raiseEdited makes sequences begin behind all that a killed run can have sent. What it committed last includes the sequence that an edit
 // began with; each change behind that, at most, took another one, until the resource versions were beyond them.
-func (m *Meta) raiseEdited() {
+func (m *Meta) raiseEdited(by uint64) {
 	if m.Edited > 0 && m.Edited >= versionNumber(m.Position) {
-		m.Edited += maxRaised
+		m.Edited += by
 	}
 }
 
@@ -59,7 +71,7 @@ func (l *lastWatch) highest(store Store) (uint64, error) {
 func (l *lastWatch) highestPossible(store Store) (uint64, error) {
 	highest, err := l.highest(store)
 	if l.Unclean || !store.Clean() {
-		highest += maxRaised
+		highest += mostRaised(store)
 	}
 	return highest, err
 }

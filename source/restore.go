@@ -23,6 +23,8 @@ type Store interface {
 	Previous(id, namespace, name string) ([]byte, error)
 	// Clean reports whether the last run ended with a last commit.
 	Clean() bool
+	// Outdated reports whether others may have gone on from this state, nobody knows how many.
+	Outdated() bool
 }
 
 // Restore makes sources begin where the last run ended. It must be called before Run, with all of them, and makes them
@@ -36,7 +38,7 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 			return fmt.Errorf("what is kept of the watch %s: %w", id, err)
 		}
 		if !store.Clean() {
-			meta.raiseEdited()
+			meta.raiseEdited(mostRaised(store))
 		}
 		kept[id] = meta
 		return nil

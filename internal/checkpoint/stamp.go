@@ -80,5 +80,8 @@ func (s *Store) LeadAlone(now uint64) {
 	}
 }
 
-// Unclean makes the store one whose last run did not end with a last commit.
-func (s *Store) Unclean() { s.info.Clean = false }
+// Outdate makes the store one that others may have gone on from since its last commit. How they ended is not known.
+func (s *Store) Outdate() { s.info.Clean, s.outdated = false, true }
+
+// Outdated reports whether others may have gone on from the store's state.
+func (s *Store) Outdated() bool { return s.outdated }

@@ -51,6 +51,8 @@ type Store struct {
 	deadLetters delta.LogSize
 	// tap is called with each commit; see Lead.
 	tap func(*Stamp, []Changes, error)
+	// outdated is set by Outdate.
+	outdated bool
 }
 
 // Info is what the file holds about its last run.

@@ -186,7 +186,7 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 		info = store.Info()
 	}
 	if claim := r.claim(); status.Behind || info.Replica != nil && claim != status.Before {
-		store.Unclean() // others may have led since, also if the Lease was deleted and cannot say so
+		store.Outdate() // others may have led since, also if the Lease was deleted and cannot say so
 	}
 	if status.Behind {
 		r.logger.Error("this replica leads with a state that is older than the last leader's: no newer one came in time",
