@@ -31,8 +31,6 @@ type objectQueue struct {
 	// attempts and failed are those of the first parked item, if it has failed.
 	attempts int
 	failed   time.Time
-	// headParked is set while the first record is parked.
-	headParked bool
 	// returned is set from when a failing record is read back until it is tried.
 	returned bool
 	// inFlight is set while a batch holds it.
@@ -63,8 +61,6 @@ type backlog struct {
 	stuck   int64
 	// heads are the failing objects whose first record is in memory and was tried, and tails those with others: they may be parked.
 	heads, tails map[*objectQueue]struct{}
-	// parkedHeads counts the objects whose first record is parked.
-	parkedHeads int
 	// suspects counts the objects that make a namespace suspect, by turn.
 	suspects map[string]int
 	// refused has until when namespaces are suspect because a record was to become a dead letter, by turn.
@@ -143,18 +139,6 @@ func (b *backlog) note(o *objectQueue) {
 	member(b.tails, o, len(o.items) > 1 || len(o.tail) > 0)
 }
 
-// countHead counts an object if its first record is parked now, and no more if it is not.
-func (b *backlog) countHead(o *objectQueue) {
-	parked := len(o.items) == 0 && len(o.parked) > 0
-	switch {
-	case parked && !o.headParked:
-		b.parkedHeads++
-	case !parked && o.headParked:
-		b.parkedHeads--
-	}
-	o.headParked = parked
-}
-
 func member(set map[*objectQueue]struct{}, o *objectQueue, is bool) {
 	if is {
 		set[o] = struct{}{}
@@ -202,7 +186,6 @@ func (b *backlog) release(i *item) {
 func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 	o.items = slices.DeleteFunc(o.items, func(i *item) bool { return i.settled })
 	o.inFlight = false
-	b.countHead(o)
 	_, failing := b.failing[o]
 	if failing && !failed {
 		delete(b.failing, o)

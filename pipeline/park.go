@@ -24,9 +24,6 @@ type parked struct {
 const (
 	// parkedSize is what a parked delta counts towards the bound of the backlog.
 	parkedSize = 40
-	// parkedHeadSize times the objects that have nothing in memory but what is parked is at most the bound of the backlog. Such an object
-	// takes about twice that, in the queue and the maps that it is in.
-	parkedHeadSize = 512
 	// loadBytes and loadItems bound what is read at once of an object that goes on, where there is room for it.
 	loadBytes = 256 << 10
 	loadItems = 256
@@ -60,17 +57,11 @@ func (p *Pipeline) park() {
 		p.backlog.note(o)
 	}
 	for o := range p.backlog.heads {
-		if p.backlog.stuck <= p.options.MaxBytes/8 || p.headsFull() {
+		if p.backlog.stuck <= p.options.MaxBytes/8 {
 			return
 		}
 		p.parkHead(o)
 	}
-}
-
-// headsFull reports whether so many objects are parked as a whole that no other one may be. Then records of failing objects take the
-// memory, until the log is not read on.
-func (p *Pipeline) headsFull() bool {
-	return int64(p.backlog.parkedHeads)*parkedHeadSize >= p.options.MaxBytes
 }
 
 // parkHead parks the failing record of an object until it is tried again.
@@ -85,7 +76,6 @@ func (p *Pipeline) parkHead(o *objectQueue) {
 	o.parked = append([]parked{p.unload(o, i)}, o.parked...)
 	o.attempts, o.failed = i.attempts, i.failed
 	o.items = nil
-	p.backlog.countHead(o)
 	p.backlog.note(o)
 }
 
@@ -186,7 +176,6 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 		o.items = append(o.items, o.tail...)
 		o.parked, o.tail = nil, nil
 	}
-	p.backlog.countHead(o)
 	if _, failing := p.backlog.failing[o]; failing {
 		o.returned = true // it would be parked again before it is tried
 		p.log.returned++

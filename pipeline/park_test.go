@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 	"weak"
 
@@ -167,7 +166,7 @@ func TestParkBesideManyParkedObjects(t *testing.T) {
 		sink, b := &script{}, newLogbook()
 		options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: sink, SinkName: "script", DeadLetter: &letters{}}
 		tenantLimits(100, 8)(&options)
-		spilling(b, 16<<20, 1<<30)(&options)
+		spilling(b, 8<<20, 1<<30)(&options)
 		p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 		defer p.backlog.queue.ShutDown()
 		for n := range objects {
@@ -259,59 +258,5 @@ func TestComeBackBesideManyObjects(t *testing.T) {
 		if tries == 10 {
 			t.Fatalf("%v beside 1,000 objects, and %v beside sixteen times as many", few, many)
 		}
-	}
-}
-
-// However many objects the sink refuses, so many are kept in memory as the bound of the backlog allows. The changes of other
-// namespaces are found in the log.
-func TestParkedObjectsAreBounded(t *testing.T) {
-	t.Parallel()
-	for _, alone := range []bool{false, true} { // the sink refuses records, or whole calls
-		t.Run(fmt.Sprintf("whole calls %t", alone), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				const memory, bad, good = 1 << 20, 12_000, 50
-				var sink sinks.Sink
-				var took func() int
-				if alone {
-					s := &tenants{bad: refuse, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
-					took = func() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.took) }
-					sink = s
-				} else {
-					s := &script{}
-					s.set(poisonFrom(1))
-					took = func() int { return len(s.storedIDs()) }
-					sink = s
-				}
-				b := newLogbook()
-				p, stop := launch(sink, &letters{}, func(o *Options) {
-					tenantLimits(100, 8)(o)
-					spilling(b, memory, 1<<30)(o)
-				})
-				defer stop()
-				defer b.commits(p, 200*time.Millisecond)()
-				name := "bad-"
-				if !alone {
-					name = "poison-"
-				}
-				for n := range bad {
-					mustTake(t, p, changeIn(t, "tenant", fmt.Sprint(name, n), n+1))
-				}
-				time.Sleep(time.Minute)
-				for n := range good {
-					mustTake(t, p, changeIn(t, "other", fmt.Sprint("good-", n), bad+n+1))
-				}
-				time.Sleep(20 * time.Minute)
-				p.mu.Lock()
-				heads, objects := p.backlog.parkedHeads, len(p.backlog.objects)
-				p.mu.Unlock()
-				if most := memory / parkedHeadSize; heads < most/2 || heads > most || objects > 3*most {
-					t.Errorf("%d objects are parked, and %d in memory, of at most %d and some", heads, objects, most)
-				}
-				if n := took(); n < good-3 { // a scan may take one object for another
-					t.Errorf("%d of %d good changes arrived; %+v", n, good, p.Stats())
-				}
-			})
-		})
 	}
 }
