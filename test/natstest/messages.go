@@ -2,6 +2,7 @@ package natstest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -112,32 +113,61 @@ func (a *access) Consume(ctx context.Context, done func(messages []Message) bool
 	return a.consume(ctx, str, done)
 }
 
+// consume reads with a plain consumer, batch by batch: when an ordered one has lost a request, it notices only after half a minute.
 func (a *access) consume(ctx context.Context, stream jetstream.Stream, done func([]Message) bool) ([]Message, error) {
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true})
 	if err != nil {
-		return nil, fmt.Errorf("ordered consumer: %w", err)
+		return nil, fmt.Errorf("consumer: %w", err)
 	}
-	iterator, err := consumer.Messages()
-	if err != nil {
-		return nil, fmt.Errorf("ordered consumer: %w", err)
-	}
-	defer iterator.Stop()
 	var messages []Message
 	for !done(messages) {
-		msg, err := iterator.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return messages, fmt.Errorf("%d messages, then %w", len(messages), err)
+		if err := a.fetch(ctx, consumer, &messages, done); err != nil {
+			state, infoErr := stream.Info(context.WithoutCancel(ctx))
+			if infoErr != nil {
+				return messages, errors.Join(err, infoErr)
+			}
+			return messages, fmt.Errorf("%d of %d messages, the last of them %d, then %w", len(messages), state.State.Msgs, state.State.LastSeq, err)
 		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return messages, err
-		}
-		Expect(a.tb, msg.Headers(), msg.Data())
-		messages = append(messages, Message{
-			Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(), Data: msg.Data(), Time: meta.Timestamp,
-		})
 	}
 	return messages, nil
+}
+
+// fetch reads one batch, or what comes of it in 5 s.
+func (a *access) fetch(ctx context.Context, consumer jetstream.Consumer, messages *[]Message, done func([]Message) bool) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	one, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	batch, err := consumer.Fetch(500, jetstream.FetchContext(one))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		cancel()
+		for range batch.Messages() { // until its goroutine has ended
+		}
+	}()
+	for msg := range batch.Messages() {
+		meta, err := msg.Metadata()
+		if err != nil {
+			return err
+		}
+		if want := uint64(len(*messages)) + 1; meta.Sequence.Consumer != want {
+			return fmt.Errorf("message %d of the consumer came instead of %d", meta.Sequence.Consumer, want)
+		}
+		Expect(a.tb, msg.Headers(), msg.Data())
+		*messages = append(*messages, Message{
+			Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(), Data: msg.Data(), Time: meta.Timestamp,
+		})
+		if done(*messages) {
+			return nil
+		}
+	}
+	if err := batch.Error(); err != nil && one.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // Message is what docs/schema describes of the message.
