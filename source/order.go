@@ -31,27 +31,28 @@ func (w *watcher) continueBehindLastRun(resourceVersion string) {
 	w.state.Edited, w.state.changed = max(w.state.Edited, versionNumber(w.lastRun), versionNumber(resourceVersion))+1, true
 }
 
-const (
-	// maxRaised is more changes than a run sends with raised sequences beyond its last commit, or beyond the copy of a replica that takes
-	// over.
-	maxRaised = 1 << 20
-	// maxRaisedByOthers is more than those who went on from a state raised sequences by, each of them killed.
-	maxRaisedByOthers = maxRaised << 10
-)
+// maxRaised is more changes than a run sends with raised sequences beyond its last commit, or beyond the copy of a replica that takes
+// over, and than leaders send in a second.
+const maxRaised = 1 << 20
 
-// mostRaised returns how far beyond what a store has sequences can have been raised if the last run was killed.
+// mostRaised returns how far sequences can have been raised beyond what a store has, if the last run was killed. Those who went on from
+// an outdated one may have been killed too, each of them after a second at least.
 func mostRaised(store Store) uint64 {
-	if store != nil && store.Outdated() {
-		return maxRaisedByOthers
+	if store == nil {
+		return maxRaised
 	}
-	return maxRaised
+	return maxRaised * (1 + store.Outdated())
 }
 
 // raiseEdited makes sequences begin behind all that a killed run can have sent. What it committed last includes the sequence that an edit
-// began with; each change behind that, at most, took another one, until the resource versions were beyond them.
-func (m *Meta) raiseEdited(by uint64) {
+// began with; each change behind that, at most, took another one, until the resource versions were beyond them. With an outdated store, the
+// edit may have come since.
+func (m *Meta) raiseEdited(store Store) {
+	if store.Outdated() > 0 {
+		m.Edited = max(m.Edited, m.Gone, m.Reading, versionNumber(m.Position))
+	}
 	if m.Edited > 0 && m.Edited >= versionNumber(m.Position) {
-		m.Edited += by
+		m.Edited += mostRaised(store)
 	}
 }
 

@@ -27,7 +27,7 @@ type memory struct {
 	meta     map[string][]byte
 	known    map[string]map[string]delta.Known
 	clean    bool
-	outdated bool
+	outdated uint64
 	copies   []*memory // what a standby may have; none from before a commit that waits for it
 }
 
@@ -52,7 +52,7 @@ func (m *memory) copy() {
 
 func (m *memory) Clean() bool { return m.clean }
 
-func (m *memory) Outdated() bool { return m.outdated }
+func (m *memory) Outdated() uint64 { return m.outdated }
 
 func (m *memory) Watches(yield func(id string, meta []byte) error) error {
 	for id, meta := range m.meta {
