@@ -18,29 +18,29 @@ const (
 	last  = 32000
 )
 
-// picked has the ports that this process picked: tests run side by side, and the server of one may be down for a while.
-var picked sync.Map
-
-// Pick returns a port of 127.0.0.1 that nothing listens on at this moment, and never the same one again. Another process may take it before the
-// caller does, so a caller should be ready to try again with another one.
+// Pick returns a port of 127.0.0.1 that nothing listens on at this moment, and that no call returns again while this process runs, in it
+// or in another: the server of a test may be down for a while. Its UDP port, which no server has, stays taken as the sign of that.
 func Pick() (int, error) {
 	const attempts = 100
 	for range attempts {
 		port := first + rand.IntN(last-first)
-		if _, before := picked.LoadOrStore(port, true); before {
+		sign, err := net.ListenPacket("udp", Addr(port))
+		if err != nil {
 			continue
 		}
 		l, err := net.Listen("tcp", Addr(port))
 		if err != nil {
+			_ = sign.Close()
 			continue
 		}
-		if err := l.Close(); err != nil {
-			return 0, err
-		}
-		return port, nil
+		signs.Store(port, sign) // else it is closed with the garbage
+		return port, l.Close()
 	}
 	return 0, errors.New("no free port found")
 }
+
+// signs has the UDP sockets of the ports that this process picked.
+var signs sync.Map
 
 // Addr is port on the loopback address, as host:port.
 func Addr(port int) string {

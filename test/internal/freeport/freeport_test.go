@@ -19,4 +19,8 @@ func TestPick(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
+	if sign, err := net.ListenPacket("udp", freeport.Addr(port)); err == nil {
+		t.Error("another process may pick the port too")
+		_ = sign.Close()
+	}
 }
