@@ -498,50 +498,6 @@ func TestRaisedSequencesOfAKilledRun(t *testing.T) {
 	}
 }
 
-// A replica takes over with a copy from before two leaders, each of which was killed after it had sent changes with raised sequences, and
-// the first of which began with a copy from before another. The copy is from before the edit that raised them, or from behind it.
-func TestGoesOnFromAnOutdatedCopyBehindAnEdit(t *testing.T) {
-	for _, edited := range []bool{false, true} {
-		t.Run(fmt.Sprintf("copy edited %t", edited), func(t *testing.T) {
-			server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
-			l := live(t, server, m, []string{"p"}, selecting("*"))
-			l.watching(12)
-			l.snapshotsDone()
-			l.stop()
-			var outdated *memory
-			keep := func() {
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				outdated = m.clone()
-			}
-			keep()
-			l = live(t, server, m, []string{"p"}, selecting("shop*"))
-			l.expect("p", "u12/12/DELETED+i+left")
-			l.watching(12)
-			l.crash()
-			if edited {
-				keep()
-			}
-			last := uint64(0)
-			for n := 13; n < 15; n++ {
-				m.outdated = uint64(14 - n) // seconds
-				l = live(t, server, m, []string{"p"}, selecting("shop*"))
-				server.Write("shop/a", false)
-				l.watching(n)
-				last = sequence(l.delta(fmt.Sprintf("u11/%d/MODIFIED", n)))
-				l.crash()
-			}
-			outdated.clean, outdated.outdated = false, 3
-			l = live(t, server, outdated, []string{"p"}, selecting("shop*"))
-			server.Write("shop/a", false) // 15
-			l.watching(15)
-			if next := l.delta("u11/15/MODIFIED"); !after(next, last) {
-				t.Errorf("the last leader sent the sequence %d, and this one %d", last, sequence(next))
-			}
-		})
-	}
-}
-
 // Also where the killed run only added something, or went on behind a gap record for an edit.
 func TestSequencesOfAnEditAreCommittedFirst(t *testing.T) {
 	for name, filters := range map[string][]string{"more selected": nil, "filters, after a kill": {"else"}} {

@@ -32,27 +32,14 @@ func (w *watcher) continueBehindLastRun(resourceVersion string) {
 }
 
 // maxRaised is more changes than a run sends with raised sequences beyond its last commit, or beyond the copy of a replica that takes
-// over, and than leaders send in a second.
+// over.
 const maxRaised = 1 << 20
 
-// mostRaised returns how far sequences can have been raised beyond what a store has, if the last run was killed. Those who went on from
-// an outdated one may have been killed too, each of them after a second at least.
-func mostRaised(store Store) uint64 {
-	if store == nil {
-		return maxRaised
-	}
-	return maxRaised * (1 + store.Outdated())
-}
-
 // raiseEdited makes sequences begin behind all that a killed run can have sent. What it committed last includes the sequence that an edit
-// began with; each change behind that, at most, took another one, until the resource versions were beyond them. With an outdated store, the
-// edit may have come since.
-func (m *Meta) raiseEdited(store Store) {
-	if store.Outdated() > 0 {
-		m.Edited = max(m.Edited, m.Gone, m.Reading, versionNumber(m.Position))
-	}
+// began with; each change behind that, at most, took another one, until the resource versions were beyond them.
+func (m *Meta) raiseEdited() {
 	if m.Edited > 0 && m.Edited >= versionNumber(m.Position) {
-		m.Edited += mostRaised(store)
+		m.Edited += maxRaised
 	}
 }
 
@@ -72,7 +59,7 @@ func (l *lastWatch) highest(store Store) (uint64, error) {
 func (l *lastWatch) highestPossible(store Store) (uint64, error) {
 	highest, err := l.highest(store)
 	if l.Unclean || !store.Clean() {
-		highest += mostRaised(store)
+		highest += maxRaised
 	}
 	return highest, err
 }

@@ -122,7 +122,7 @@ func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 	}
 	w.handler.Update(func() {
 		if w.unclean() { // the killed run may have sent later versions than are known
-			w.state.Edited = max(w.state.Edited, behind) + mostRaised(w.store)
+			w.state.Edited = max(w.state.Edited, behind) + maxRaised
 		}
 		w.state.Gone, w.state.changed = behind, true
 	})

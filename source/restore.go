@@ -23,8 +23,6 @@ type Store interface {
 	Previous(id, namespace, name string) ([]byte, error)
 	// Clean reports whether the last run ended with a last commit.
 	Clean() bool
-	// Outdated returns for how many seconds, rounded up, others may have gone on from this state; 0 if none has.
-	Outdated() uint64
 }
 
 // Restore makes sources begin where the last run ended. It must be called before Run, with all of them, and makes them
@@ -38,7 +36,7 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 			return fmt.Errorf("what is kept of the watch %s: %w", id, err)
 		}
 		if !store.Clean() {
-			meta.raiseEdited(store)
+			meta.raiseEdited()
 		}
 		kept[id] = meta
 		return nil

@@ -23,12 +23,11 @@ import (
 
 // memory is a store that outlives the lives of a watch.
 type memory struct {
-	mu       sync.Mutex // while several sources run
-	meta     map[string][]byte
-	known    map[string]map[string]delta.Known
-	clean    bool
-	outdated uint64
-	copies   []*memory // what a standby may have; none from before a commit that waits for it
+	mu     sync.Mutex // while several sources run
+	meta   map[string][]byte
+	known  map[string]map[string]delta.Known
+	clean  bool
+	copies []*memory // what a standby may have; none from before a commit that waits for it
 }
 
 func newMemory() *memory {
@@ -51,8 +50,6 @@ func (m *memory) copy() {
 }
 
 func (m *memory) Clean() bool { return m.clean }
-
-func (m *memory) Outdated() uint64 { return m.outdated }
 
 func (m *memory) Watches(yield func(id string, meta []byte) error) error {
 	for id, meta := range m.meta {

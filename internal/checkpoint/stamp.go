@@ -82,20 +82,3 @@ func (s *Store) LeadAlone(now uint64) {
 
 // Unclean makes the store one whose last run did not end with a last commit.
 func (s *Store) Unclean() { s.info.Clean = false }
-
-// Outdate makes the store one that others may have gone on from, between the term of its stamp and another.
-func (s *Store) Outdate(term uint64) {
-	if before := s.info.Replica; before != nil && term > before.Term {
-		s.outdated = min((term-before.Term)/microseconds+1, maxOutdated)
-	}
-}
-
-// Outdated returns for how many seconds, rounded up, others may have gone on from the store's state; 0 if none has.
-func (s *Store) Outdated() uint64 { return s.outdated }
-
-const (
-	// microseconds are in a second. Terms are at least times in them.
-	microseconds = 1_000_000
-	// maxOutdated is 34 years: a Lease can name any term.
-	maxOutdated = 1 << 30
-)

@@ -51,8 +51,6 @@ type Store struct {
 	deadLetters delta.LogSize
 	// tap is called with each commit; see Lead.
 	tap func(*Stamp, []Changes, error)
-	// outdated is for how many seconds others may have gone on from the state.
-	outdated uint64
 }
 
 // Info is what the file holds about its last run.

@@ -188,9 +188,6 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 	if claim := r.claim(); status.Behind || info.Replica != nil && claim != status.Before {
 		store.Unclean() // others may have led since, also if the Lease was deleted and cannot say so
 	}
-	if before := status.Before; info.Replica != nil && (info.Replica.Lineage != before.Lineage || info.Replica.Term != before.Term) {
-		store.Outdate(status.Term)
-	}
 	if status.Behind {
 		r.logger.Error("this replica leads with a state that is older than the last leader's: no newer one came in time",
 			"state", fmt.Sprintf("%+v", r.claim()), "last", fmt.Sprintf("%+v", status.Before))
