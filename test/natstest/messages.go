@@ -113,9 +113,12 @@ func (a *access) Consume(ctx context.Context, done func(messages []Message) bool
 	return a.consume(ctx, str, done)
 }
 
-// consume reads with a plain consumer, batch by batch: when an ordered one has lost a request, it notices only after half a minute.
+// consume reads with a plain consumer, batch by batch: an ordered one is deleted while a batch is checked for longer than five seconds, and
+// notices that only after half a minute.
 func (a *access) consume(ctx context.Context, stream jetstream.Stream, done func([]Message) bool) ([]Message, error) {
-	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true})
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, InactiveThreshold: 10 * time.Minute, // it may take long to check a batch
+	})
 	if err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}

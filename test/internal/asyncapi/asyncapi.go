@@ -170,6 +170,10 @@ func (r *reader) compile(channel, name, of string, schema map[string]any) *jsons
 
 // Check returns the names of the forms of a channel that a message has, and an error if it has none.
 func Check(channel string, m Message) (names []string, err error) {
+	sum := m.sum(channel)
+	if found, known := checked.Load(sum); known {
+		return slices.Clone(found.([]string)), nil
+	}
 	all, err := forms()
 	if err != nil {
 		return nil, err
@@ -177,7 +181,7 @@ func Check(channel string, m Message) (names []string, err error) {
 	var faults []error
 	for _, f := range all[channel] {
 		if err := f.fits(m); err != nil {
-			faults = append(faults, fmt.Errorf("it is not %s: %w", f.name, err))
+			faults = append(faults, fault{f.name, err})
 		} else {
 			names = append(names, f.name)
 		}
@@ -185,8 +189,31 @@ func Check(channel string, m Message) (names []string, err error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%s: docs/schema has no such message: key %q, headers %q, body %.1000s: %w", channel, m.Key, m.Headers, m.Body, errors.Join(faults...))
 	}
+	checked.Store(sum, slices.Clone(names))
 	return names, nil
 }
+
+// checked has the forms of each message that has some: tests read much again, some of it at each look.
+var checked sync.Map
+
+// sum identifies a message of a channel.
+func (m *Message) sum(channel string) [sha256.Size]byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q %t %t", channel, m.Key, m.Key == nil, m.Body == nil)
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		fmt.Fprintf(h, " %q %q", name, m.Headers[name])
+	}
+	h.Write(m.Body)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// fault is why a message has not a form. Its text is long to make, and rarely read.
+type fault struct {
+	form string
+	err  error
+}
+
+func (f fault) Error() string { return fmt.Sprintf("it is not %s: %v", f.form, f.err) }
 
 // Line checks a record that has lost its headers, or never had some: it is of one of these forms.
 func Line(body []byte, names ...string) error {
@@ -201,7 +228,7 @@ func Line(body []byte, names ...string) error {
 			if err == nil {
 				return nil
 			}
-			faults = append(faults, fmt.Errorf("it is not %s: %w", f.name, err))
+			faults = append(faults, fault{f.name, err})
 		}
 	}
 	return fmt.Errorf("docs/schema has no such record: %.1000s: %w", body, errors.Join(faults...))
