@@ -143,7 +143,11 @@ func (a *access) fetch(ctx context.Context, consumer jetstream.Consumer, message
 	one, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	batch, err := consumer.Fetch(500, jetstream.FetchContext(one))
-	if err != nil {
+	switch {
+	case errors.Is(err, jetstream.ErrInvalidOption): // the deadline has just passed
+		<-ctx.Done()
+		return context.Cause(ctx)
+	case err != nil:
 		return err
 	}
 	defer func() {
