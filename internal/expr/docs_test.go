@@ -86,7 +86,11 @@ func TestFiltersPage(t *testing.T) {
 			checkExample(t, text, samples)
 		}
 	}
-	if tried < 15 || len(samples) != 4 {
+	_, err = compile(t, `object.metadata.labels.app == "web"`, Filter).Pass(context.Background(), samples["pod"])
+	if err == nil || !strings.Contains(string(text), "\n"+err.Error()+"\n") {
+		t.Errorf("the page does not show this error: %v", err)
+	}
+	if tried < 25 || len(samples) != 4 {
 		t.Errorf("found %d examples and %d changes", tried, len(samples))
 	}
 }

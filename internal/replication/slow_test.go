@@ -59,7 +59,7 @@ func (idle) ReadRange(checkpoint.Range, int) (checkpoint.Changes, checkpoint.Ran
 	return checkpoint.Changes("copy"), nil, 0, nil
 }
 
-// nobody accepts every token.
+// nobody is an [Authenticator] that accepts every token.
 type nobody struct{}
 
 func (nobody) Token(context.Context, string) (string, error) { return "token", nil }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"strings"
 	"testing"
 
 	"gopkg.in/yaml.v3"
@@ -23,7 +24,7 @@ import (
 const documentedKey = "the key of the documentation"
 
 // TestDocumentedTransforms runs every example of docs/transforms.md: a block with transforms, and behind it the object
-// that the page begins with as it is after them.
+// that the page begins with as it is after them, or the error; or the fault of the configuration.
 func TestDocumentedTransforms(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/transforms.md")
 	if err != nil {
@@ -46,14 +47,14 @@ func TestDocumentedTransforms(t *testing.T) {
 			for _, key := range regexp.MustCompile(`(?m)^  - (\w+):`).FindAllStringSubmatch(text, -1) {
 				keys[key[1]] = true
 			}
-		case "after":
+		case "after", "error", "fault":
 			ran++
 			t.Run(fmt.Sprintf("%d", ran), func(t *testing.T) { runTransformExample(t, example) })
 		default:
 			t.Errorf("a block of an unknown kind: %s", kind)
 		}
 	}
-	if ran < 5 || len(keys) != 5 {
+	if ran < 7 || len(keys) != 5 {
 		t.Errorf("ran %d examples of %v, want some of each key", ran, keys)
 	}
 }
@@ -62,6 +63,13 @@ func runTransformExample(t *testing.T, example map[string]string) {
 	file := "cluster: c\nsources: [{name: s, resources: [v1/pods]}]\nsinks: [{name: out, stdout: {}}]\n" +
 		"pipelines:\n- name: p\n  sink: out\n" + regexp.MustCompile(`(?m)^`).ReplaceAllString(example["transforms"], "  ")
 	loaded, _, err := config.Parse([]byte(file), "config.yaml", config.Options{Kinds: []sinks.Kind{stdout.Kind()}})
+	if fault, ok := example["fault"]; ok {
+		got := regexp.MustCompile(`(?m)^config.yaml:\d+: `).ReplaceAllString(fmt.Sprint(err), "")
+		if got != strings.TrimSuffix(fault, "\n") {
+			t.Errorf("got:\n%s\nwant:\n%s", got, fault)
+		}
+		return
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,6 +78,12 @@ func runTransformExample(t *testing.T, example map[string]string) {
 		if err = transform.Apply(t.Context(), object, podInput(object)); err != nil {
 			break
 		}
+	}
+	if want, ok := example["error"]; ok {
+		if fmt.Sprint(err)+"\n" != want {
+			t.Errorf("got error %v, want %s", err, want)
+		}
+		return
 	}
 	if want := readObject(t, example["after"]); err != nil || !reflect.DeepEqual(object, want) {
 		got, _ := json.MarshalIndent(object, "", "  ")

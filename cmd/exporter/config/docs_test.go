@@ -44,7 +44,19 @@ func TestFiltersPage(t *testing.T) {
 			t.Errorf("%s%v\n%v", block[1], err, warnings)
 		}
 	}
-	if found < 4 {
+	if found < 5 {
 		t.Errorf("found %d blocks", found)
 	}
+	mistake := strings.Replace(minimal, "name: p,", `name: p, filters: [{expr: 'object.metadata.lables.app == "web"'}],`, 1)
+	_, _, err = Parse([]byte(mistake), "config.yaml", testOptions(nil))
+	if _, shown, _ := strings.Cut(messages(err), ": "); shown == "" || !strings.Contains(string(page), shown) {
+		t.Errorf("the page does not show this mistake as it is reported:\n%s", shown)
+	}
+}
+
+func messages(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

@@ -103,7 +103,7 @@ func TestExplainFiltersPage(t *testing.T) {
 			checkFilterExample(t, dir, expr, samples)
 		}
 	}
-	if tried < 15 || len(samples) != 4 {
+	if tried < 25 || len(samples) != 4 {
 		t.Errorf("found %d examples and %d changes", tried, len(samples))
 	}
 	checkExplainExample(t, dir, string(page), samples["web"])
@@ -206,7 +206,7 @@ func TestExplainTransformsPage(t *testing.T) {
 	example, tried := map[string]string{}, 0
 	for _, block := range regexp.MustCompile("(?ms)^```(\\S+) (\\S+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		example[block[2]] = block[3]
-		if block[2] != "after" {
+		if block[2] != "after" && block[2] != "error" {
 			continue
 		}
 		tried++
@@ -226,11 +226,17 @@ func TestExplainTransformsPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := got.Pipelines[0]
+		if block[2] == "error" {
+			if want := strings.TrimSuffix(block[3], "\n"); !p.DeadLetter || !strings.HasSuffix(p.Answer, want) {
+				t.Errorf("got %q, want %q", p.Answer, want)
+			}
+			continue
+		}
 		if p.Record == nil || string(encoded(readObject(t, string(p.Record.Body)))) != string(encoded(readObject(t, block[3]))) {
 			t.Errorf("got:\n%s\nwant the object:\n%s", text, block[3])
 		}
 	}
-	if tried < 5 {
+	if tried < 6 {
 		t.Errorf("tried %d examples", tried)
 	}
 }
