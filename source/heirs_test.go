@@ -498,6 +498,50 @@ func TestRaisedSequencesOfAKilledRun(t *testing.T) {
 	}
 }
 
+// A replica takes over with a copy from before two leaders, or with none. Each of these was killed after it had sent changes with raised
+// sequences, and its Lease had named them.
+func TestGoesOnBehindRaisedSequencesThatItsStateLacks(t *testing.T) {
+	for name, outdated := range map[string]bool{"an older copy": true, "an empty state": false} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "shop/a", "team/b"), newMemory() // 11 and 12
+			l := live(t, server, m, []string{"p"}, selecting("*"))
+			l.watching(12)
+			l.snapshotsDone()
+			l.stop()
+			l = live(t, server, m, []string{"p"}, selecting("shop*"))
+			l.expect("p", "u12/12/DELETED+i+left")
+			l.watching(12)
+			l.crash()
+			state := newMemory()
+			if outdated {
+				m.mu.Lock()
+				state = m.clone()
+				m.mu.Unlock()
+			}
+			named, last := uint64(0), uint64(0)
+			for n := 13; n < 15; n++ {
+				l = live(t, server, m, []string{"p"}, selecting("shop*"))
+				l.Exclusive(func() { named = l.source.Raised() })
+				server.Write("shop/a", false)
+				l.watching(n)
+				last = sequence(l.delta(fmt.Sprintf("u11/%d/MODIFIED", n)))
+				l.crash()
+			}
+			if last < named || named < maxRaised {
+				t.Fatalf("the Lease named %d, and %d was sent: not raised", named, last)
+			}
+			state.clean, state.floor = false, named
+			l = live(t, server, state, []string{"p"}, selecting("shop*"))
+			l.watching(14)
+			server.Write("shop/a", false) // 15
+			l.watching(15)
+			if next := l.delta("u11/15/MODIFIED"); !after(next, last) {
+				t.Errorf("the last leader sent the sequence %d, and this one %d", last, sequence(next))
+			}
+		})
+	}
+}
+
 // Also where the killed run only added something, or went on behind a gap record for an edit.
 func TestSequencesOfAnEditAreCommittedFirst(t *testing.T) {
 	for name, filters := range map[string][]string{"more selected": nil, "filters, after a kill": {"else"}} {

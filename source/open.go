@@ -102,6 +102,9 @@ func (l *follower) resume(ctx context.Context, options metav1.ListOptions) (*fra
 // watchList opens a watch that begins with the state: the objects as ADDED in no order, a bookmark with an
 // annotation at their end, then changes (KEP-3157).
 func (l *follower) watchList(ctx context.Context, options metav1.ListOptions) (*frames, error) {
+	if err := l.boundFirstState(ctx); err != nil {
+		return nil, err
+	}
 	options.SendInitialEvents = new(true)
 	options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	// At least an hour, not five minutes: a large state that did not reach its end in time would start over each time.
@@ -116,6 +119,21 @@ func (l *follower) watchList(ctx context.Context, options metav1.ListOptions) (*
 		return nil, err
 	}
 	return f, nil
+}
+
+// boundFirstState notes the resource version before a first state by watch-list, which names its own at its end only. After a kill it is
+// known by that how high the sequences can be that were sent without a commit.
+func (l *follower) boundFirstState(ctx context.Context) error {
+	now, err := l.collection.list(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.unlock()
+	l.handler.Update(func() {
+		l.state.Reading, l.state.changed = max(l.state.Reading, versionNumber(now.resourceVersion)), true
+	})
+	return nil
 }
 
 // watch opens a watch at the position.

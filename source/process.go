@@ -44,7 +44,7 @@ func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool)
 		w.known().beginRound()
 		w.beginEdit(resourceVersion)
 		w.state.Reading = max(w.state.Reading, versionNumber(resourceVersion))
-		if w.state.Refused != "" && (w.state.Uncertain != "" || w.ambiguous) {
+		if w.state.Refused != "" && (w.state.Uncertain != "" || w.ambiguous || w.options.HistoryLost != "") {
 			w.continueBehindLastRun(resourceVersion)
 		}
 		if w.state.Position == "" {

@@ -23,6 +23,8 @@ type Store interface {
 	Previous(id, namespace, name string) ([]byte, error)
 	// Clean reports whether the last run ended with a last commit.
 	Clean() bool
+	// Floor returns how high sequences were raised, as far as that is known, by runs whose commits are lost; or 0.
+	Floor() uint64
 }
 
 // Restore makes sources begin where the last run ended. It must be called before Run, with all of them, and makes them
@@ -72,7 +74,13 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 			return nil, err
 		}
 	}
-	return forgotten, continueSequences(store, watches, lasts)
+	err = continueSequences(store, watches, lasts)
+	if floor := store.Floor(); floor > 0 { // beyond it by the changes since, and by a resource that went
+		for _, w := range watches {
+			w.state.Edited, w.state.changed = max(w.state.Edited, floor+2*maxRaised), true
+		}
+	}
+	return forgotten, err
 }
 
 // restore begins where watches of the last run were.
@@ -94,8 +102,11 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		w.state.Complete = false // a source without snapshots has nothing to read at first
 	}
 	w.state.Edited, w.state.Gone, w.state.Reading = last.Edited, last.Gone, last.Reading
-	if last.Begun && last.Position == "" && !store.Clean() {
-		w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
+	if last.Position == "" {
+		if last.Begun && !store.Clean() {
+			w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
+		}
+		w.state.Refused = cmp.Or(w.state.Refused, w.options.HistoryLost)
 	}
 	w.state.Partial = last.Partial || own < 0 || len(from) > 1 || !last.sameSelection(&w.state.Meta)
 	if w.state.Partial {

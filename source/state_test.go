@@ -27,6 +27,7 @@ type memory struct {
 	meta   map[string][]byte
 	known  map[string]map[string]delta.Known
 	clean  bool
+	floor  uint64
 	copies []*memory // what a standby may have; none from before a commit that waits for it
 }
 
@@ -50,6 +51,8 @@ func (m *memory) copy() {
 }
 
 func (m *memory) Clean() bool { return m.clean }
+
+func (m *memory) Floor() uint64 { return m.floor }
 
 func (m *memory) Watches(yield func(id string, meta []byte) error) error {
 	for id, meta := range m.meta {

@@ -17,7 +17,9 @@ import (
 // Commit is what one transaction writes.
 type Commit struct {
 	Watches []delta.WatchChange
-	Logs    []delta.LogChange
+	// Raised is the highest sequence that watches have raised above resource versions.
+	Raised uint64
+	Logs   []delta.LogChange
 	// DropWatches are forgotten altogether.
 	DropWatches []string
 	// DropLogs are the pipelines whose logs are deleted. None of them is running.
@@ -48,6 +50,7 @@ func (s *Store) Commit(c *Commit) (err error) {
 	var changes *recorder
 	if s.tap != nil {
 		changes, info.Replica = &recorder{}, s.info.Replica.next()
+		info.Replica.Raised = max(info.Replica.Raised, c.Raised)
 	}
 	err = s.db.Update(func(tx *bolt.Tx) error {
 		meta, watches, logs := changes.of(tx, metaBucket), changes.of(tx, watchesBucket), changes.of(tx, logsBucket)

@@ -15,6 +15,10 @@ type Stamp struct {
 	Commit uint64 `json:"commit"`
 	// Began has an item for each of the latest terms, the last one included.
 	Began []TermStart `json:"began,omitempty"`
+	// Raised is the highest sequence that was raised above resource versions.
+	Raised uint64 `json:"raised,omitempty"`
+	// Floor is what the Lease said of raised sequences when a leader began without the commits that raised them. Its own begin beyond.
+	Floor uint64 `json:"floor,omitempty"`
 	// RedactionKey is the key that the first leader made, where none is configured.
 	RedactionKey []byte `json:"redactionKey,omitempty"`
 }

@@ -304,6 +304,14 @@ func (s *Store) Info() Info { return s.info }
 // Clean reports whether the last run ended with a last commit.
 func (s *Store) Clean() bool { return s.info.Clean }
 
+// Floor returns how high leaders have raised sequences whose commits this state lacks, as [Stamp] has it; or 0.
+func (s *Store) Floor() uint64 {
+	if s.info.Replica == nil {
+		return 0
+	}
+	return s.info.Replica.Floor
+}
+
 // Bind sets the cluster that the state belongs to; the first commit writes it.
 func (s *Store) Bind(clusterUID string) { s.info.ClusterUID = clusterUID }
 

@@ -22,6 +22,8 @@ const (
 	// annotationCommit is <term>/<commit>, the newest that a standby has acknowledged; the leader's own while none is in sync. It has
 	// a term of its own because a leader that dies before its first commit leaves states of the term before.
 	annotationCommit = prefix + "commit"
+	// annotationRaised is the highest sequence that leaders have raised above resource versions.
+	annotationRaised = prefix + "raised-sequence"
 	// annotationAddress and annotationCertificate are where standbys connect to, and the SHA-256 of the certificate there.
 	annotationAddress     = prefix + "address"
 	annotationCertificate = prefix + "certificate-sha256"
@@ -33,7 +35,7 @@ const (
 type record struct {
 	cluster, clusterUID string
 	claim               Claim // with the term of the commit
-	term                uint64
+	term, raised        uint64
 	endpoint            Endpoint
 	released            uint64
 }
@@ -48,6 +50,9 @@ type Endpoint struct {
 // maxAhead is how far terms and commits may be ahead of the clock in microseconds, which terms are made from: thousands of years.
 const maxAhead = 1 << 60
 
+// highestRaised leaves room below 10^17, where the digits of the epoch begin, whatever was forged.
+const highestRaised = 1e16
+
 // readRecord reads the annotations of a Lease. What makes no sense counts as missing. The bound rises with the clock, so that one more
 // than the highest term that was forged makes sense a microsecond later.
 func readRecord(lease *coordinationv1.Lease, now time.Time) record {
@@ -58,6 +63,7 @@ func readRecord(lease *coordinationv1.Lease, now time.Time) record {
 		}
 		return 0
 	}
+	raised, _ := strconv.ParseUint(a[annotationRaised], 10, 64) // too large a number is the largest one
 	term, commit, _ := strings.Cut(a[annotationCommit], "/")
 	return record{
 		cluster: a[annotationCluster], clusterUID: a[annotationClusterUID],
@@ -65,7 +71,7 @@ func readRecord(lease *coordinationv1.Lease, now time.Time) record {
 			Lineage: a[annotationLineage], Epoch: int(min(number(a[annotationEpoch]), 999)),
 			Term: number(term), Commit: number(commit),
 		},
-		term: number(a[annotationTerm]), released: number(a[annotationReleased]),
+		term: number(a[annotationTerm]), raised: min(raised, highestRaised), released: number(a[annotationReleased]),
 		endpoint: Endpoint{a[annotationAddress], a[annotationCertificate]},
 	}
 }
@@ -83,6 +89,7 @@ func (r *record) write(lease *coordinationv1.Lease) {
 		annotationLineage: r.claim.Lineage, annotationEpoch: strconv.Itoa(r.claim.Epoch), annotationTerm: strconv.FormatUint(r.term, 10),
 		annotationCommit:  fmt.Sprintf("%d/%d", r.claim.Term, r.claim.Commit),
 		annotationAddress: r.endpoint.Address, annotationCertificate: r.endpoint.Certificate,
+		annotationRaised:   strconv.FormatUint(r.raised, 10),
 		annotationReleased: strconv.FormatUint(r.released, 10),
 	} {
 		lease.Annotations[name] = value

@@ -35,7 +35,9 @@ type LeaseOptions struct {
 	StaleWait time.Duration
 	// Claim returns what this replica holds.
 	Claim func() Claim
-	Now   func() time.Time // nil: time.Now
+	// Raised returns the highest sequence that was raised above resource versions, as far as this replica's state says; nil: 0.
+	Raised func() uint64
+	Now    func() time.Time // nil: time.Now
 }
 
 var (
@@ -66,14 +68,16 @@ type Lease struct {
 	// leading is set once this process took the Lease. renewed is when its last renewal was sent.
 	leading bool
 	term    uint64
-	before  Claim // what the Lease said of the state when this process took it, or last tried to
-	behind  bool  // whether that was newer than this one's
+	before  Claim  // what the Lease said of the state when this process took it, or last tried to
+	behind  bool   // whether that was newer than this one's
+	raised  uint64 // what it said of sequences then
 	renewed time.Time
 	// published is the state that the last renewal named.
-	published Claim
-	endpoint  Endpoint
-	lost      error
-	onLost    chan struct{} // closed once lost is set
+	published       Claim
+	publishedRaised uint64
+	endpoint        Endpoint
+	lost            error
+	onLost          chan struct{} // closed once lost is set
 }
 
 var _ resourcelock.Interface = (*Lease)(nil)
@@ -82,6 +86,9 @@ var _ resourcelock.Interface = (*Lease)(nil)
 func NewLease(options LeaseOptions) *Lease {
 	if options.Now == nil {
 		options.Now = time.Now
+	}
+	if options.Raised == nil {
+		options.Raised = func() uint64 { return 0 }
 	}
 	return &Lease{options: options, onLost: make(chan struct{})}
 }
@@ -232,10 +239,11 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 		// puts the term above theirs too. A term that came twice would make two histories of one lineage look the same.
 		term = max(before.term, before.claim.Term, claim.Term, clockTerm(l.options.Now())) + 1
 		err = l.takeable()
-		l.before, l.behind = before.claim, claim.behind(before.claim) // now, since the answer may be lost
+		l.before, l.behind, l.raised = before.claim, claim.behind(before.claim), before.raised // now, since the answer may be lost
 	}
 	r := record{
-		cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, term), term: term, endpoint: l.endpoint,
+		cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, term), term: term,
+		raised: max(before.raised, l.raised, l.options.Raised()), endpoint: l.endpoint,
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -254,16 +262,23 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 		l.leading, l.term = true, term
 		l.changes++
 	}
-	l.seen, l.since, l.renewed, l.published = written, sent, sent, r.claim
+	l.seen, l.since, l.renewed, l.published, l.publishedRaised = written, sent, sent, r.claim, r.raised
 	return nil
 }
 
 // written is the state that a leader's Lease names; l.mu is held. A leader that has no commit of its term yet leaves there what the last
 // one named: if it ends before, nothing was delivered, and the next one must still wait for a newer copy, send gap records in the same
-// epoch, or count its copy as unclean.
+// epoch, or count its copy as unclean. If the Lease was deleted, others may have led since, and what they committed is not known: then it
+// names a commit that no copy has.
 func (l *Lease) written(claim Claim, term uint64) Claim {
-	if l.before.Lineage != "" && claim.Term != term {
-		return l.before
+	switch {
+	case claim.Term == term:
+	case l.before.Lineage != "":
+		claim = l.before
+	case claim.Lineage != "":
+		claim.Commit = maxAhead
+	default:
+		claim.Epoch = max(claim.Epoch, l.before.Epoch)
 	}
 	return claim
 }
@@ -276,7 +291,10 @@ func (l *Lease) Release(ctx context.Context) error {
 		claim := l.options.Claim()
 		l.mu.Lock()
 		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
-		r := record{cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, l.term), term: l.term, released: l.term}
+		r := record{
+			cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, l.term), term: l.term, released: l.term,
+			raised: max(l.publishedRaised, l.options.Raised()),
+		}
 		l.renewed = time.Time{}
 		l.mu.Unlock()
 		if !leading || lease == nil || err != nil {
@@ -299,6 +317,33 @@ func (l *Lease) Release(ctx context.Context) error {
 func (l *Lease) Publish(ctx context.Context, e Endpoint) error {
 	l.mu.Lock()
 	l.endpoint = e
+	l.mu.Unlock()
+	return l.renew(ctx)
+}
+
+// raisedSlack is how far raised sequences may be ahead of the Lease: a leader that goes by the Lease adds more.
+const raisedSlack = 1 << 19
+
+// PublishRaised renews the Lease if the sequences that this leader has committed are raised far beyond those that it names.
+func (l *Lease) PublishRaised(ctx context.Context) error {
+	for {
+		l.mu.Lock()
+		published := l.publishedRaised
+		l.mu.Unlock()
+		if l.options.Raised() <= published+raisedSlack {
+			return nil
+		}
+		if err := l.renew(ctx); !apierrors.IsConflict(err) {
+			return err
+		}
+		if _, _, err := l.Get(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *Lease) renew(ctx context.Context) error {
+	l.mu.Lock()
 	seen := l.seen
 	l.mu.Unlock()
 	if holder(seen) != l.options.Identity {
@@ -331,6 +376,8 @@ type LeaseStatus struct {
 	// this one's.
 	Before Claim
 	Behind bool
+	// Raised is the highest sequence that leaders had raised above resource versions by then.
+	Raised uint64
 	// Holder is the identity of who holds it.
 	Holder string
 	// Changes counts how often the holder changed as this process saw it.
@@ -346,7 +393,8 @@ func (l *Lease) Status() LeaseStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := LeaseStatus{
-		Leading: l.leading, Term: l.term, Before: l.before, Behind: l.behind, Holder: holder(l.seen), Changes: l.changes, Err: l.lost,
+		Leading: l.leading, Term: l.term, Before: l.before, Behind: l.behind, Raised: l.raised,
+		Holder: holder(l.seen), Changes: l.changes, Err: l.lost,
 	}
 	switch {
 	case l.leading:

@@ -104,10 +104,11 @@ const duration = 10 * time.Second
 // candidate is a process that wants the Lease.
 type candidate struct {
 	*replication.Lease
-	world *world
-	name  string
-	claim replication.Claim
-	lasts time.Duration // how long the Lease is valid for it
+	world  *world
+	name   string
+	claim  replication.Claim
+	raised uint64
+	lasts  time.Duration // how long the Lease is valid for it
 }
 
 func (w *world) candidate(name string, claim replication.Claim) *candidate {
@@ -118,7 +119,7 @@ func (w *world) candidateWith(name string, claim replication.Claim, lasts time.D
 	c := &candidate{world: w, name: name, claim: claim, lasts: lasts}
 	c.Lease = replication.NewLease(replication.LeaseOptions{
 		Client: &w.leases, Name: "l", Namespace: "n", Identity: name, Cluster: "c", ClusterUID: "u", Duration: lasts, StaleWait: 30 * time.Second,
-		Claim: func() replication.Claim { return c.claim }, Now: func() time.Time { return w.now },
+		Claim: func() replication.Claim { return c.claim }, Raised: func() uint64 { return c.raised }, Now: func() time.Time { return w.now },
 	})
 	return c
 }
@@ -157,6 +158,21 @@ func (c *candidate) taken(t *testing.T) time.Duration {
 		}
 	}
 	return c.world.now.Sub(begun)
+}
+
+// leads is taken, and the Lease names what it has as a commit of its own.
+func (c *candidate) leads(t *testing.T) time.Duration {
+	t.Helper()
+	after := c.taken(t)
+	c.world.names(c.claim)
+	return after
+}
+
+// names makes the Lease name a commit.
+func (w *world) names(claim replication.Claim) {
+	w.edit(func(l *coordinationv1.Lease) {
+		l.Annotations["kubeferry.dev/commit"] = fmt.Sprintf("%d/%d", claim.Term, claim.Commit)
+	})
 }
 
 func newWorld() *world { return &world{now: time.Unix(1e9, 0)} }
@@ -200,6 +216,7 @@ func TestWhoMayLead(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			w.names(last)
 			next := w.candidate("next", test.claim)
 			if got := next.taken(t); got != test.want {
 				t.Errorf("taken after %v, want %v", got, test.want)
@@ -226,7 +243,7 @@ func TestEndsBeforeItsFirstCommit(t *testing.T) {
 		for _, released := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, given up %v", name, released), func(t *testing.T) {
 				w := newWorld()
-				w.candidate("leader", last).taken(t)
+				w.candidate("leader", last).leads(t)
 				first := w.candidate("first", claim)
 				want := first.taken(t)
 				if !first.try() {
@@ -404,7 +421,7 @@ func TestForgedTerms(t *testing.T) {
 func TestTakenByHand(t *testing.T) {
 	w := newWorld()
 	leader := w.candidate("leader", state("l", 0, 1, 1))
-	leader.taken(t)
+	leader.leads(t)
 	standby := w.candidate("standby", state("l", 0, 1, 1))
 	standby.try()
 	somebody := "somebody"
@@ -501,7 +518,7 @@ func TestServerWasAway(t *testing.T) {
 func TestAnswerIsLost(t *testing.T) {
 	w := newWorld()
 	first := w.candidate("first", state("l", 0, 1, 1))
-	first.taken(t)
+	first.leads(t)
 	next := w.candidate("next", state("l", 0, 1, 0))
 	for range (duration + 30*time.Second) / time.Second {
 		next.try()
@@ -584,5 +601,68 @@ func TestPublished(t *testing.T) {
 	next.taken(t)
 	if err := leader.Publish(t.Context(), at); err == nil || next.Status().Err != nil {
 		t.Errorf("published although another leads: %v; %+v", err, next.Status())
+	}
+}
+
+// What leaders have raised sequences to stays in the Lease, whoever leads next.
+func TestLeaseNamesRaisedSequences(t *testing.T) {
+	w := newWorld()
+	first := w.candidate("first", replication.Claim{})
+	first.taken(t)
+	if n := first.Status().Raised; n != 0 {
+		t.Errorf("a new Lease names %d", n)
+	}
+	first.claim, first.raised = replication.Claim{Lineage: "l", Term: first.Status().Term, Commit: 1}, 5_000_000
+	if err := first.PublishRaised(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	version := w.version
+	if err := first.PublishRaised(t.Context()); err != nil || w.version != version {
+		t.Errorf("err = %v, %d writes of what the Lease names already", err, w.version-version)
+	}
+	for n, name := range []string{"without a state", "with an older one", "with the newest"} {
+		next := w.candidate(name, replication.Claim{})
+		if n > 0 {
+			next.claim = replication.Claim{Lineage: "l", Term: uint64(n)}
+		}
+		if next.taken(t); next.Status().Raised != 5_000_000 {
+			t.Errorf("%s: %+v", name, next.Status())
+		}
+	}
+	w.edit(func(l *coordinationv1.Lease) {
+		l.Annotations["kubeferry.dev/raised-sequence"] = strconv.FormatUint(math.MaxUint64, 10)
+	})
+	forged := w.candidate("forged", replication.Claim{})
+	if forged.taken(t); forged.Status().Raised > 1e16 {
+		t.Errorf("of a forged one: %+v", forged.Status())
+	}
+}
+
+// A lone exporter that had no Lease begins with replicas, and ends before its first commit: its epoch stays.
+func TestEpochIsKeptInANewLease(t *testing.T) {
+	w := newWorld()
+	first := w.candidate("first", replication.Claim{Epoch: 2})
+	first.taken(t)
+	next := w.candidate("next", replication.Claim{})
+	if next.taken(t); next.Status().Before.Epoch != 2 {
+		t.Errorf("%+v", next.Status())
+	}
+}
+
+// The first taker of a new Lease ends before its first commit. Others may have led since its copy, and nobody can say so: no copy is
+// the newest, none is clean.
+func TestNobodyIsNewestInANewLeaseWithoutACommit(t *testing.T) {
+	w := newWorld()
+	held := replication.Claim{Lineage: "l", Term: 7, Commit: 9}
+	first := w.candidate("first", held)
+	if first.taken(t); first.Status().Behind {
+		t.Fatalf("%+v", first.Status())
+	}
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := w.candidate("second", held)
+	if waited := second.taken(t); waited < 30*time.Second || !second.Status().Behind {
+		t.Errorf("it leads after %v: %+v", waited, second.Status())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -334,4 +335,69 @@ func TestRolloutOfAnotherConfiguration(t *testing.T) {
 		t.Error("the pipeline that was added has sent nothing")
 	}
 	expectState(t, plane(t).Config(), hookReader(t, added, cloudEvents)(), []schema.GroupVersionResource{configMaps, load.Deployments().GVR}, r.namespace)
+}
+
+// TestOlderCopyBehindRaisedSequences edits a selection, kills the leader, which makes the next run raise its sequences, and kills that one
+// too. A replica leads then whose copy is from before all that. It sends no lower sequence: the Lease names how high they were raised.
+func TestOlderCopyBehindRaisedSequences(t *testing.T) {
+	beside(t)
+	config := plane(t).Config()
+	namespace := newNamespace(t, "raised")
+	objects := objectsIn(t, config, load.ConfigMaps().GVR, namespace)
+	hook := webhooktest.Start(t)
+	read := hookReader(t, hook, raisedSequence)
+	text := func(selector string) string {
+		return strings.Replace(hookConfig("[v1/configmaps]", "{include: ["+namespace+"]}", hook.URL()),
+			"name: s,", fmt.Sprintf("name: s, labelSelector: %q,", selector), 1)
+	}
+	r := newReplicas(t, namespace, text("!one"))
+	r.staleWait = time.Second
+	leader := r.Start()
+	r.Leader()
+	objects.Create("web", nil)
+	wait(t, read, "web", oracle.Added)
+	older := r.Start()
+	r.WaitInSync()
+	lasting(t, commitInterval)
+	older.Kill()
+	eventually(t, wide, "the leader has no standby", func() error {
+		if n := leader.Metrics().sum("kubeferry_standbys_in_sync"); n != 0 {
+			return fmt.Errorf("%v", n)
+		}
+		return nil
+	})
+	changed := func(dir string) uint64 {
+		r.running = nil
+		m := r.StartIn(dir)
+		r.Leader()
+		before := len(read())
+		objects.Patch("web", map[string]any{"data": map[string]any{"by": strconv.Itoa(r.made)}})
+		leader = m
+		var sequence uint64
+		eventually(t, wide, "the change", func() error {
+			records := read()
+			last := records[len(records)-1]
+			if len(records) == before || last.Type != oracle.Modified {
+				return fmt.Errorf("got %+v", records)
+			}
+			sequence = last.Sequence
+			return nil
+		})
+		return sequence
+	}
+	leader.Kill()
+	r.running, r.config = nil, text("!another")
+	leader = r.StartIn(leader.dir)
+	r.Leader()
+	leader.WaitSettled(wide)
+	lasting(t, commitInterval)
+	leader.Kill()
+	raised := changed(leader.dir)
+	if raised < 1<<20 {
+		t.Fatalf("the sequence is %d: not raised", raised)
+	}
+	leader.Kill()
+	if next := changed(older.dir); next <= raised {
+		t.Errorf("the sequence was %d, and goes on with %d", raised, next)
+	}
 }

@@ -14,7 +14,7 @@ import (
 type fanOut struct {
 	pipelines []*pipeline.Pipeline // at most [source.MaxPipelines]
 	committer *checkpoint.Committer
-	copied    func(context.Context) bool // waits for a standby; nil without replicas
+	secure    func(context.Context) bool // waits for a standby and the Lease; nil without replicas
 }
 
 var _ source.Handler = (*fanOut)(nil)
@@ -132,8 +132,8 @@ func (f *fanOut) Exclusive(do func()) { f.committer.Exclusive(do) }
 // Commit implements [source.Handler].
 func (f *fanOut) Commit(ctx context.Context) error {
 	err := f.committer.Commit(ctx)
-	if err == nil && f.copied != nil {
-		f.copied(ctx)
+	if err == nil && f.secure != nil {
+		f.secure(ctx)
 	}
 	return err
 }

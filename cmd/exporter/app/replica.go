@@ -40,7 +40,7 @@ type replica struct {
 	// committed is the stamp of the last commit and its epoch, once this process leads.
 	committed atomic.Pointer[ledCommit]
 	leader    atomic.Pointer[replication.Leader] // nil until this process leads
-	// historyLost is why a leader that begins empty does not have what was delivered.
+	// historyLost is why a leader does not have what was delivered of a watch that is not in its state.
 	historyLost string
 
 	fail    context.CancelCauseFunc
@@ -84,7 +84,7 @@ func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config
 	}
 	r.lease = replication.NewLease(replication.LeaseOptions{
 		Client: api.CoordinationV1().Leases(options.LeaseNamespace), Name: options.LeaseName, Namespace: options.LeaseNamespace,
-		Identity: identity(), Cluster: loaded.Cluster, ClusterUID: uid, Duration: options.LeaseDuration, StaleWait: options.StaleWait, Claim: r.claim,
+		Identity: identity(), Cluster: loaded.Cluster, ClusterUID: uid, Duration: options.LeaseDuration, StaleWait: options.StaleWait, Claim: r.claim, Raised: r.raised,
 	})
 	timing := replication.Timing{LeaseDuration: options.LeaseDuration, RenewDeadline: options.RenewDeadline, RetryPeriod: options.RetryPeriod}
 	r.election = replication.NewElection(r.lease, timing, logger)
@@ -118,6 +118,17 @@ func (r *replica) claim() replication.Claim {
 		return replication.Claim{Epoch: info.Epoch}
 	}
 	return replication.Claim{Lineage: info.Replica.Lineage, Epoch: info.Epoch, Term: info.Replica.Term, Commit: info.Replica.Commit}
+}
+
+// raised is the highest sequence that was raised above resource versions, as far as this process's state says.
+func (r *replica) raised() uint64 {
+	if led := r.committed.Load(); led != nil {
+		return led.stamp.Raised
+	}
+	if stamp := r.copied.Info().Replica; stamp != nil {
+		return stamp.Raised
+	}
+	return 0
 }
 
 // lead returns once this process leads. Until then it follows whoever does.
@@ -196,9 +207,16 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 	switch {
 	case info.Replica != nil:
 		stamp = *info.Replica
+		if status.Behind {
+			r.historyLost = "the last leader's state was newer, and this watch is not in the copy that was left"
+		}
 	case status.Before.Lineage != "":
 		r.historyLost = "no copy of the last leader's state was left"
 	}
+	if !store.Clean() && (status.Behind || status.Raised > stamp.Raised) { // it lacks the commits that raised them
+		stamp.Floor = max(stamp.Floor, status.Raised)
+	}
+	stamp.Raised = max(stamp.Raised, status.Raised)
 	stamp = stamp.Begin(status.Term)
 	if err := r.shareRedactionKey(&stamp); err != nil {
 		return nil, &FailureError{err}
@@ -276,6 +294,17 @@ func (r *replica) awaitCopy(ctx context.Context) (copied bool) {
 	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
 	return leader.AwaitAck(ctx)
+}
+
+// secure makes the Lease name raised sequences, since whoever leads next with an older copy has to begin beyond them, and waits for a
+// standby that has the last commit.
+func (r *replica) secure(ctx context.Context) (copied bool) {
+	publishing, cancel := context.WithTimeout(ctx, handOverTimeout)
+	defer cancel()
+	if err := r.lease.PublishRaised(publishing); err != nil && ctx.Err() == nil {
+		r.logger.Info("cannot renew the Lease at once; its next renewal names the raised sequences", "err", err)
+	}
+	return r.awaitCopy(ctx)
 }
 
 // handOver gives the Lease up after the last commit, once a standby has it or after a while, and then closes the connections.

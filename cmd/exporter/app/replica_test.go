@@ -110,7 +110,7 @@ func TestBegin(t *testing.T) {
 		wantClean bool
 	}{
 		{name: "at the Lease", commit: 42, lease: "7/42", inEpoch: "0", wantClean: true},
-		{name: "behind it", commit: 42, lease: "7/43", inEpoch: "0"},
+		{name: "behind it", commit: 42, lease: "7/43", inEpoch: "0", lost: true},
 		{name: "beyond it", commit: 42, lease: "7/41", inEpoch: "0"},
 		{name: "of a Lease that was deleted", commit: 42},
 		{name: "of an earlier epoch", commit: 42, lease: "7/41", inEpoch: "3", epoch: 3, lost: true},
@@ -251,7 +251,7 @@ func TestASourceCommitsToAStandby(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	fan := &fanOut{committer: committer, copied: r.awaitCopy}
+	fan := &fanOut{committer: committer, secure: r.awaitCopy}
 	for checked := 0; checked < 10; { // a standby that does not answer in time, on a busy machine, shows nothing
 		begun, inSync := time.Now(), leader.Standbys().InSync
 		if err := fan.Commit(t.Context()); err != nil {

@@ -20,7 +20,7 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 	var made []*source.Source
 	previous := source.NewPreviousVersions(int64(loaded.Previous.MaxBytes))
 	for _, c := range loaded.Sources {
-		fan := &fanOut{committer: state.committer, copied: state.copied}
+		fan := &fanOut{committer: state.committer, secure: state.secure}
 		var filters []string
 		for n, p := range loaded.Pipelines {
 			if slices.Contains(p.Sources, c.Name) {

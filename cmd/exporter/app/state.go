@@ -30,9 +30,9 @@ type state struct {
 
 	// permit lets deliveries begin; nil without replicas.
 	permit pipeline.Permit
-	// copied waits until a standby has the last commit, or for a while; nil without replicas.
-	copied func(context.Context) bool
-	// historyLost is why there is no state although another replica had one; empty if there is state, or no replica had any.
+	// secure waits until a standby has the last commit, and the Lease names raised sequences, or for a while; nil without replicas.
+	secure func(context.Context) bool
+	// historyLost is why nothing is known of a watch that the state lacks although another replica may have led it; or empty.
 	historyLost string
 
 	rolledBack atomic.Bool
@@ -72,7 +72,7 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 		if store, err = replica.begin(store); err != nil {
 			return nil, err
 		}
-		s.permit, s.copied, s.historyLost = replica.gate, replica.awaitCopy, replica.historyLost
+		s.permit, s.secure, s.historyLost = replica.gate, replica.secure, replica.historyLost
 	} else {
 		store.LeadAlone(uint64(time.Now().UnixMicro())) //nolint:gosec // a time
 	}
@@ -201,6 +201,7 @@ type sourceState struct{ *source.Source }
 
 func (s sourceState) Capture(c *checkpoint.Commit) {
 	c.Watches = append(c.Watches, s.Source.Capture()...)
+	c.Raised = max(c.Raised, s.Raised())
 }
 
 func (s sourceState) Committed(map[string]delta.LogSize) { s.Source.Committed() }
