@@ -36,9 +36,11 @@ func (w *watcher) continueBehindLastRun(resourceVersion string) {
 const maxRaised = 1 << 20
 
 // raiseEdited makes sequences begin behind all that a killed run can have sent. What it committed last includes the sequence that an edit
-// began with; each change behind that, at most, took another one, until the resource versions were beyond them.
+// began with; each change behind that, at most, took another one, until the resource versions were beyond them. A watch whose resource does
+// not exist has sent nothing.
 func (m *Meta) raiseEdited() {
-	if m.Edited > 0 && m.Edited >= versionNumber(m.Position) {
+	absent := m.Position == "" && !m.Begun && m.Gone == 0
+	if !absent && m.Edited > 0 && m.Edited >= versionNumber(m.Position) {
 		m.Edited += maxRaised
 	}
 }

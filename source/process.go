@@ -44,7 +44,7 @@ func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool)
 		w.known().beginRound()
 		w.beginEdit(resourceVersion)
 		w.state.Reading = max(w.state.Reading, versionNumber(resourceVersion))
-		if w.state.Refused != "" && (w.state.Uncertain != "" || w.ambiguous || w.options.HistoryLost != "") {
+		if w.state.Refused != "" && (w.state.Uncertain != "" || w.ambiguous || w.state.Lost) {
 			w.continueBehindLastRun(resourceVersion)
 		}
 		if w.state.Position == "" {
@@ -82,11 +82,11 @@ func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
 	}
 	w.at = time.Now()
 	w.handler.Update(func() {
-		unclean := w.state.Unclean && w.exact // what happened since the position is not seen yet
+		unclean, lost := w.state.Unclean && w.exact, w.state.Lost && w.exact // what happened since the position is not seen yet
 		w.reading, w.exact = false, false
 		w.state.Complete, w.state.Begun, w.state.Partial, w.state.Refused = true, false, false, ""
 		w.advance(resourceVersion)
-		w.state.Unclean = unclean
+		w.state.Unclean, w.state.Lost = unclean, lost
 	})
 	w.lastGap, w.edit = nil, ""
 	w.health.completed()
@@ -121,7 +121,7 @@ func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 		behind = max(behind, versionNumber(object.version.ResourceVersion())+1)
 	}
 	w.handler.Update(func() {
-		if w.unclean() { // the killed run may have sent later versions than are known
+		if w.unclean() && behind > 1 { // the killed run may have sent later versions than are known
 			w.state.Edited = max(w.state.Edited, behind) + maxRaised
 		}
 		w.state.Gone, w.state.changed = behind, true

@@ -51,7 +51,8 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 		watches = append(watches, s.watches...)
 	}
 	for _, w := range watches {
-		w.store, w.state.known, w.state.Refused = store, newKnownSet(true, w.options.Previous), w.options.HistoryLost
+		w.store, w.state.known = store, newKnownSet(true, w.options.Previous)
+		w.state.Refused, w.state.Lost = w.options.HistoryLost, w.options.HistoryLost != ""
 	}
 	forgotten = map[string]Meta{}
 	inherited := map[*watcher][]*lastWatch{}
@@ -112,7 +113,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	if w.state.Partial {
 		w.edit = newSnapshotID()
 	}
-	w.state.Unclean = last.Unclean || !store.Clean()
+	w.state.Unclean, w.state.Lost = last.Unclean || !store.Clean(), w.state.Lost || last.Lost
 	w.state.Uncertain, w.state.Repetition = last.Uncertain, last.Repetition
 	edited := func(l *lastWatch) bool { return !l.sameSelection(&w.state.Meta) || w.filtersDiffer(l) }
 	unclean := func(l *lastWatch) bool {
@@ -182,7 +183,8 @@ func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineS
 		last = from[:1]
 	}
 	edited := w.edit != "" || slices.ContainsFunc(from, w.filtersDiffer)
-	goesOn := own && !w.state.Partial && w.state.Refused != firstStateInterrupted
+	interrupted := w.state.Unclean && w.state.Position == "" && from[0].Begun // in the first state
+	goesOn := own && !w.state.Partial && !interrupted
 	for n, pipeline := range w.options.Pipelines {
 		has := func(l *lastWatch) bool { return l.Pipelines == nil || slices.Contains(l.Pipelines, pipeline) }
 		pending := func(l *lastWatch) bool {
@@ -241,7 +243,8 @@ const severalPositions = "the configuration was edited, and with it the watches 
 func (m *Meta) merge(other Meta) {
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
 	m.Edited, m.Gone, m.Reading = max(m.Edited, other.Edited), max(m.Gone, other.Gone), max(m.Reading, other.Reading)
-	m.Unclean, m.Refused, m.Uncertain = m.Unclean || other.Unclean, cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
+	m.Unclean, m.Lost = m.Unclean || other.Unclean, m.Lost || other.Lost
+	m.Refused, m.Uncertain = cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
 	m.Repetition = cmp.Or(m.Repetition, other.Repetition)
 	if m.Position != other.Position {
 		m.Refused = severalPositions

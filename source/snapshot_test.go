@@ -136,17 +136,21 @@ func TestFiltersEditedDuringASnapshot(t *testing.T) {
 
 // After a kill in the first state it is not known what was sent: another snapshot begins, with all objects.
 func TestMarksAfterAKillInTheFirstState(t *testing.T) {
-	server, m := things(t, "a", "b", "c"), newMemory()
-	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 2 })
-	eventually(t, func() string { return map[bool]string{false: "not yet"}[len(l.sorted("p")) == 2] })
-	l.capture()
-	l.crash()
-	first := l
-	l = live(t, server, m, []string{"p"}, nil)
-	l.expectMarks("p", "started 0 at 1", "completed 0 at 4 count 3")
-	l.expectSet("p", "gap -13", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s")
-	if before, after := first.marks["p"][0].Snapshot, l.marks["p"][0].Snapshot; before == after {
-		t.Error("the same snapshot began twice")
+	for _, lost := range []string{"", "the state of the leader before is lost"} {
+		server, m := things(t, "a", "b", "c"), newMemory()
+		l := live(t, server, m, []string{"p"}, func(o *Options, l *life) { o.HistoryLost, l.after = lost, 2 })
+		eventually(t, func() string {
+			return map[bool]string{false: "not yet"}[l.delta("u11/11/ADDED+s") != nil && l.delta("u12/12/ADDED+s") != nil]
+		})
+		l.capture()
+		l.crash()
+		first := l
+		l = live(t, server, m, []string{"p"}, nil)
+		l.expectMarks("p", "started 0 at 1", "completed 0 at 4 count 3")
+		l.expectSet("p", "gap -13", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s")
+		if before, after := first.marks["p"][0].Snapshot, l.marks["p"][0].Snapshot; before == after {
+			t.Errorf("%q: the same snapshot began twice", lost)
+		}
 	}
 }
 

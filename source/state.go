@@ -58,6 +58,8 @@ type Meta struct {
 	// Unclean is set if a run ended without a last commit, and not all of the history has been read that it may have
 	// sent beyond it.
 	Unclean bool `json:"unclean,omitempty"`
+	// Lost is set while it is not known what another leader, whose state is lost, sent of the watch.
+	Lost bool `json:"lost,omitempty"`
 	// Uncertain is why a gap record is due though history goes on: pipelines may have objects that nothing is known of.
 	Uncertain string `json:"uncertain,omitempty"`
 	// Repetition is in the ids for transports of the changes that an unclean watch repeats after an edit, or in a snapshot: their
@@ -85,7 +87,7 @@ func (s *state) read() bool { return s.Complete && s.Position != "" }
 // reset forgets everything but the known set.
 func (s *state) reset() {
 	s.Position, s.Complete, s.Gone = "", false, 0
-	s.Begun, s.Partial, s.Refused, s.Unclean, s.Uncertain, s.Repetition = false, false, "", false, "", ""
+	s.Begun, s.Partial, s.Refused, s.Unclean, s.Lost, s.Uncertain, s.Repetition = false, false, "", false, false, "", ""
 	s.Snapshots = nil
 	s.changed = true
 }
@@ -206,7 +208,7 @@ func (w *watcher) advance(resourceVersion string) {
 	if !w.reading && resourceVersion != "" {
 		w.state.Position = resourceVersion
 		if w.state.Unclean && w.caughtUp() {
-			w.state.Unclean, w.state.Repetition = false, ""
+			w.state.Unclean, w.state.Lost, w.state.Repetition = false, false, ""
 		}
 	}
 	w.state.changed = true

@@ -275,10 +275,11 @@ func (l *Lease) written(claim Claim, term uint64) Claim {
 	case claim.Term == term:
 	case l.before.Lineage != "":
 		claim = l.before
-	case claim.Lineage != "":
-		claim.Commit = maxAhead
 	default:
 		claim.Epoch = max(claim.Epoch, l.before.Epoch)
+		if claim.Lineage != "" {
+			claim.Commit = maxAhead
+		}
 	}
 	return claim
 }
@@ -330,7 +331,8 @@ func (l *Lease) PublishRaised(ctx context.Context) error {
 		l.mu.Lock()
 		published := l.publishedRaised
 		l.mu.Unlock()
-		if l.options.Raised() <= published+raisedSlack {
+		raised := l.options.Raised()
+		if raised == 0 || published > 0 && raised <= published+raisedSlack {
 			return nil
 		}
 		if err := l.renew(ctx); !apierrors.IsConflict(err) {
