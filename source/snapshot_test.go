@@ -140,7 +140,7 @@ func TestMarksAfterAKillInTheFirstState(t *testing.T) {
 		server, m := things(t, "a", "b", "c"), newMemory()
 		l := live(t, server, m, []string{"p"}, func(o *Options, l *life) { o.HistoryLost, l.after = lost, 2 })
 		eventually(t, func() string {
-			return map[bool]string{false: "not yet"}[l.delta("u11/11/ADDED+s") != nil && l.delta("u12/12/ADDED+s") != nil]
+			return map[bool]string{false: "not yet"}[len(l.sorted("p")) == 2+len(l.gapRecords())]
 		})
 		l.capture()
 		l.crash()

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -110,16 +109,21 @@ func (r *reader) hang() {
 	}
 	<-r.stopped
 	r.hangs = true
-	for _, size := range []int{1 << 20, 1} { // the second fills what is left of the last page
-		_ = r.out.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
-		for {
-			if _, err := r.out.WriteString(strings.Repeat("\n", size)); err != nil {
-				break
+	conn, err := r.out.SyscallConn()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var full error
+	err = conn.Write(func(fd uintptr) bool {
+		for _, size := range []int{1 << 20, 1} { // the second fills what is left of the last page
+			for full = nil; full == nil || errors.Is(full, syscall.EINTR); {
+				_, full = syscall.Write(int(fd), bytes.Repeat([]byte("\n"), size))
 			}
 		}
-	}
-	if err := r.out.SetWriteDeadline(time.Time{}); err != nil {
-		r.t.Fatal(err)
+		return true
+	})
+	if err != nil || !errors.Is(full, syscall.EAGAIN) {
+		r.t.Fatal(err, full)
 	}
 }
 
