@@ -22,9 +22,9 @@ import (
 )
 
 // TestEditModel edits a configuration at random, between changes of objects, stops and kills. A run may end before it has read what an
-// edit requires, or amid that, and the next one may go on with a standby's copy. The API may go, and come back. Whatever the edits
-// were, each pipeline with `onLeave: deleted` ends with exactly the objects that its source selects (docs/operations.md), as far as it
-// has no gap record that says otherwise.
+// edit requires, or amid that, and the next one may go on with a standby's copy; or with an older run's state, or with none, and what the
+// Lease names. The API may go, and come back. Whatever the edits were, each pipeline with `onLeave: deleted` ends with exactly the objects
+// that its source selects (docs/operations.md), as far as it has no gap record that says otherwise.
 func TestEditModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &editWorld{t: t, server: sourcetest.New(rt), memory: newMemory(), consumers: map[string]*editConsumer{}}
@@ -45,6 +45,7 @@ type editWorld struct {
 	consumers map[string]*editConsumer // by pipeline
 	filters   map[string]string        // by pipeline, as editFilters has them
 	off       bool                     // the API is
+	older     []*memory                // what earlier runs began and ended with
 	ended     uint64                   // the server's version when the last run ended
 }
 
@@ -92,11 +93,21 @@ func (w *editWorld) run(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
+	raised := w.memory.raised
 	if copies := w.memory.copies; len(copies) > 0 && rapid.IntRange(0, 2).Draw(rt, "leader lost") == 0 {
 		w.memory = rapid.SampledFrom(copies).Draw(rt, "copy")
 		w.memory.clean = false
 	}
-	w.memory.copies = nil
+	lost := ""
+	if len(w.older) > 0 && rapid.IntRange(0, 4).Draw(rt, "state lost") == 0 {
+		lost, w.memory = "all newer states are lost", newMemory()
+		if rapid.Bool().Draw(rt, "an older one is left") {
+			w.memory = rapid.SampledFrom(w.older).Draw(rt, "older").clone()
+		}
+		w.memory.clean, w.memory.floor = false, max(w.memory.floor, raised)
+	}
+	w.memory.copies, w.memory.raised = nil, raised
+	w.older = append(w.older, w.memory.clone())
 	var lives []*life
 	var sources []*Source
 	for _, s := range w.sources {
@@ -108,8 +119,8 @@ func (w *editWorld) run(rt *rapid.T) {
 		}
 		l.source = New(client, Options{
 			Name: s.name, Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial, Pipelines: l.names, Filters: filters,
-			Namespaces: delta.Namespaces{Include: strings.Fields(s.include)},
-			Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
+			Namespaces: delta.Namespaces{Include: strings.Fields(s.include)}, HistoryLost: lost,
+			Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
 		}, l, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 		lives, sources = append(lives, l), append(sources, l.source)
 	}
@@ -156,6 +167,9 @@ func (w *editWorld) run(rt *rapid.T) {
 			if c.away {
 				c.away, c.filtered = false, 0
 			}
+			if lost != "" {
+				c.lost, c.announced = w.ended, false
+			}
 			c.read(rt, name, l)
 			if settled {
 				state := w.server.State(sourcetest.Things)
@@ -167,6 +181,7 @@ func (w *editWorld) run(rt *rapid.T) {
 		}
 	}
 	w.ended = uint64(w.server.Version())
+	w.older = append(w.older, w.memory.clone())
 }
 
 // live runs the sources until they have sent everything, or each until so many deltas, unless that is 0.
@@ -276,16 +291,18 @@ func (w *watcher) meta() (meta Meta) {
 
 // editConsumer keeps, for each object, what has the highest sequence, as docs/consumers.md says.
 type editConsumer struct {
-	away     bool              // its pipeline was removed
-	has      map[string]uint64 // the version of each object
-	highest  map[string]uint64 // the sequence
-	deleted  map[string]bool   // that one was a DELETED
-	ids      map[string]bool
-	filter   string                     // of its pipeline
-	filtered uint64                     // the version up to which all was seen when that was edited
-	unclean  bool                       // there was an unclean gap in this run
-	marked   map[string]map[string]bool // what came since the first mark of a snapshot
-	doubtful map[string]bool            // what it had at a gap, or when its pipeline was removed, and did not get since
+	away      bool              // its pipeline was removed
+	has       map[string]uint64 // the version of each object
+	highest   map[string]uint64 // the sequence
+	deleted   map[string]bool   // that one was a DELETED
+	ids       map[string]bool
+	filter    string                     // of its pipeline
+	filtered  uint64                     // the version up to which all was seen when that was edited
+	unclean   bool                       // there was an unclean gap in this run
+	marked    map[string]map[string]bool // what came since the first mark of a snapshot
+	lost      uint64                     // the version up to which all was seen when the states of leaders were lost
+	announced bool                       // there was an unclean gap since
+	doubtful  map[string]bool            // what it had at a gap, or when its pipeline was removed, and did not get since
 }
 
 // read takes what a run sent.
@@ -299,7 +316,7 @@ func (c *editConsumer) read(rt *rapid.T, pipeline string, l *life) {
 		if strings.HasPrefix(text, "gap") {
 			if gaps[0].Unclean {
 				c.doubt()
-				c.unclean = true
+				c.unclean, c.announced = true, true
 			}
 			gaps = gaps[1:]
 		} else if text != "" {
@@ -364,6 +381,9 @@ func (c *editConsumer) check(rt *rapid.T, pipeline string, selected delta.Namesp
 		return editFilters[c.filter](identity)
 	}
 	for name, object := range state {
+		if c.announced && uint64(object.Version) <= c.lost { // a lost leader may have taken it out
+			continue
+		}
 		if got := c.has[name]; selected.Match(object.Namespace) && passes(name, object) && got != uint64(object.Version) && uint64(object.Version) > c.filtered {
 			rt.Errorf("%s has version %d of %s, want %d", pipeline, got, name, object.Version)
 		}

@@ -124,9 +124,11 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		}
 		return w.state.Unclean
 	}
-	w.ambiguous = slices.ContainsFunc(from, edited) && slices.ContainsFunc(from, unclean)
+	// A leader whose state is lost, and who raised sequences, may have had another configuration, too.
+	editedMeanwhile := w.options.HistoryLost != "" && store.Floor() > 0
+	w.ambiguous = editedMeanwhile || slices.ContainsFunc(from, edited) && slices.ContainsFunc(from, unclean)
 	if w.ambiguous && w.state.Position != "" {
-		w.state.Uncertain, w.state.Repetition = killedAndEdited, newSnapshotID()
+		w.state.Uncertain, w.state.Repetition = cmp.Or(w.options.HistoryLost, killedAndEdited), newSnapshotID()
 	}
 	w.state.APIVersion, w.state.Kind = last.APIVersion, last.Kind
 	w.state.changed = true
@@ -269,7 +271,7 @@ func (w *watcher) unclean() bool {
 			return true
 		}
 	}
-	return w.state.Unclean || w.state.Uncertain != ""
+	return w.state.Unclean || w.state.Lost || w.state.Uncertain != ""
 }
 
 // perhapsSent returns the pipelines that a killed run may have sent an object to in a snapshot that goes on, though it still counts as due.

@@ -28,6 +28,7 @@ type memory struct {
 	known  map[string]map[string]delta.Known
 	clean  bool
 	floor  uint64
+	raised uint64    // what the Lease names
 	copies []*memory // what a standby may have; none from before a commit that waits for it
 }
 
@@ -36,7 +37,7 @@ func newMemory() *memory {
 }
 
 func (m *memory) clone() *memory {
-	c := &memory{meta: maps.Clone(m.meta), known: map[string]map[string]delta.Known{}, clean: m.clean}
+	c := &memory{meta: maps.Clone(m.meta), known: map[string]map[string]delta.Known{}, clean: m.clean, floor: m.floor, raised: m.raised}
 	for id, known := range m.known {
 		c.known[id] = maps.Clone(known)
 	}
@@ -205,6 +206,7 @@ func (l *life) capture() {
 	defer l.commits.Unlock()
 	l.memory.commit(l.source.Capture())
 	l.source.Committed()
+	l.memory.raised = max(l.memory.raised, l.source.Raised())
 }
 
 func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record func(PipelineSet)) error {
