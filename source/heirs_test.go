@@ -157,6 +157,20 @@ func TestEditsOfSources(t *testing.T) {
 	}
 }
 
+// Two sources became one, and the resource is gone: no mark shows the moved pipeline that an object of the other source is gone.
+func TestGoneWithinAMove(t *testing.T) {
+	server, m := things(t, "shop/a"), newMemory() // 11
+	m.run(t, server, func(func() map[string]string) {}, configured{"a", "p", "*"}, configured{"b", "q", "*"})
+	server.SwitchOff(true)
+	l := live(t, server, m, []string{"p", "q"}, func(o *Options, _ *life) { o.Name = "b" })
+	eventually(t, func() string {
+		if gaps := l.gapRecords(); len(gaps) != 1 || !gaps[0].Unclean {
+			return fmt.Sprintf("gaps %+v", gaps)
+		}
+		return ""
+	})
+}
+
 // A history that goes back while a gap is open is noticed before the state is read: its versions come again.
 func TestRollbackBehindARefusal(t *testing.T) {
 	server := things(t, "a", "b", "c") // 11 to 13

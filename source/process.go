@@ -106,7 +106,7 @@ func (w *watcher) abandon() {
 func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 	w.mu.Lock()
 	defer w.unlock()
-	missed := w.state.Refused != "" || w.state.Position != "" && !(endedCleanly && w.known().len() == 0 && !w.unclean())
+	missed := w.state.Refused != "" || w.marksDue(true) || w.state.Position != "" && !(endedCleanly && w.known().len() == 0 && !w.unclean())
 	if missed {
 		w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
 			"resourceVersion", w.state.Position)
@@ -145,6 +145,17 @@ func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
 	return nil
 }
 
+// marksDue reports whether a snapshot with marks has not ended; if moved is set, one of a pipeline that another watch fed before. If the
+// resource is gone, they do not come, and the pipeline may have objects that nothing is known of.
+func (w *watcher) marksDue(moved bool) bool {
+	for _, snapshot := range w.state.Snapshots {
+		if !snapshot.Unmarked && (snapshot.Former || !moved) {
+			return true
+		}
+	}
+	return false
+}
+
 // historyGone is why the history of a resource that is gone cannot be had.
 const historyGone = "the resource is gone, and its history with it"
 
@@ -173,7 +184,7 @@ func (w *watcher) sendGap(ctx context.Context, to, reason string, record func())
 	w.lastGap = &delta.Gap{
 		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace,
 		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector,
-		From: w.state.Position, To: to, Reason: reason, Unclean: w.unclean(), Observed: w.at,
+		From: w.state.Position, To: to, Reason: reason, Unclean: w.unclean() || to == "" && w.marksDue(false), Observed: w.at,
 	}
 	w.health.gap(w.lastGap)
 	w.logger.Warn("a gap record is sent: of the history between two resource versions, something may be missing",

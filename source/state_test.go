@@ -86,6 +86,12 @@ func (m *memory) Previous(id, namespace, name string) ([]byte, error) {
 	return m.known[id][namespace+"/"+name].Previous, nil
 }
 
+func (m *memory) raise(sequence uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.raised = max(m.raised, sequence)
+}
+
 func (m *memory) commit(changes []delta.WatchChange) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,8 +211,8 @@ func (l *life) capture() {
 	l.commits.Lock()
 	defer l.commits.Unlock()
 	l.memory.commit(l.source.Capture())
+	l.memory.raise(l.source.Raised())
 	l.source.Committed()
-	l.memory.raised = max(l.memory.raised, l.source.Raised())
 }
 
 func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record func(PipelineSet)) error {
