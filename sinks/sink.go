@@ -12,7 +12,7 @@ type Sink interface {
 	// Deliver sends a batch and returns nil once every record in it is acknowledged. A *[BatchError] has the result of each
 	// record; after any other error nothing counts as acknowledged. Deliver is called from up to
 	// [Limits.Concurrency] goroutines at once. It returns soon after ctx ends, also while the peer does
-	// not answer, and retries nothing itself.
+	// not answer, and retries nothing itself. Between several requests it calls [Fence], as [Split] does.
 	Deliver(ctx context.Context, batch []Record) error
 
 	// Close frees what the sink holds, within ctx. No Deliver is running or follows. It may be called twice.

@@ -39,7 +39,10 @@ func (s *Split) send(ctx context.Context, indices []int) error {
 	if len(indices) == 0 {
 		return nil
 	}
-	halve, err := s.Request(ctx, s.records(indices))
+	halve, err := false, Fence(ctx)
+	if err == nil {
+		halve, err = s.Request(ctx, s.records(indices))
+	}
 	switch {
 	case err == nil:
 		return nil

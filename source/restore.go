@@ -124,9 +124,8 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		}
 		return w.state.Unclean
 	}
-	// A leader whose state is lost, and who raised sequences, may have had another configuration, too.
-	editedMeanwhile := w.options.HistoryLost != "" && store.Floor() > 0
-	w.ambiguous = editedMeanwhile || slices.ContainsFunc(from, edited) && slices.ContainsFunc(from, unclean)
+	// The leader whose state is lost may have had another configuration.
+	w.ambiguous = w.options.HistoryLost != "" || slices.ContainsFunc(from, edited) && slices.ContainsFunc(from, unclean)
 	if w.ambiguous && w.state.Position != "" {
 		w.state.Uncertain, w.state.Repetition = cmp.Or(w.options.HistoryLost, killedAndEdited), newSnapshotID()
 	}
@@ -186,7 +185,7 @@ func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineS
 	}
 	edited := w.edit != "" || slices.ContainsFunc(from, w.filtersDiffer)
 	interrupted := w.state.Unclean && w.state.Position == "" && from[0].Begun // in the first state
-	goesOn := own && !w.state.Partial && !interrupted
+	goesOn := own && !w.state.Partial && !interrupted && w.options.HistoryLost == ""
 	for n, pipeline := range w.options.Pipelines {
 		has := func(l *lastWatch) bool { return l.Pipelines == nil || slices.Contains(l.Pipelines, pipeline) }
 		pending := func(l *lastWatch) bool {

@@ -36,8 +36,8 @@ type Options struct {
 	Previous *PreviousVersions
 	// RetainPolicy identifies how Retain decides: what was retained under another policy is dropped, and read once more.
 	RetainPolicy string
-	// HistoryLost is why it is not known what pipelines were sent before this run by a watch that the store lacks; empty if it was nothing.
-	// A watch without a position then begins with a gap record, and sequences beyond the resource version that closes a gap.
+	// HistoryLost is why it is not known what pipelines were sent before this run, beyond what the store has; empty if it was nothing.
+	// Each watch then begins with a gap record, and one without a position with sequences beyond the resource version that closes a gap.
 	HistoryLost string
 	// OnRollback is called when the API server's history has gone back behind a position, as after a restore
 	// of etcd. The watch stays closed. It may be nil.

@@ -1275,13 +1275,15 @@ func TestFailedCaptureComesAgain(t *testing.T) {
 	l.source.Committed()
 }
 
-// TestHistoryLost begins with a gap record where there is no state though others had one; the next life, which has it, sends none.
+// TestHistoryLost begins with a gap record where there is no state though others had one. So does a life with an older state, behind which
+// a configuration may have been edited; what comes since is sent all the same.
 func TestHistoryLost(t *testing.T) {
 	server, m := things(t, "a"), newMemory() // 11
 	lost := func(o *Options, _ *life) { o.HistoryLost = "lost" }
 	l := live(t, server, m, []string{"p"}, lost)
 	l.expect("p", "gap -11", "u11/11/ADDED+s")
 	l.watching(11)
+	l.snapshotsDone()
 	if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Reason != "lost" {
 		t.Errorf("gaps %+v", gaps)
 	}
@@ -1291,7 +1293,14 @@ func TestHistoryLost(t *testing.T) {
 	l.stop()
 	server.Write("a", false) // 12
 	l = live(t, server, m, []string{"p"}, lost)
-	l.expect("p", "u11/12/MODIFIED")
+	l.expect("p", "gap 11-12", "u11/12/MODIFIED")
+	if gaps := l.gapRecords(); !gaps[0].Unclean {
+		t.Errorf("gaps %+v", gaps[0])
+	}
+	l.stop()
+	server.Write("a", false) // 13
+	l = live(t, server, m, []string{"p"}, nil)
+	l.expect("p", "u11/13/MODIFIED")
 }
 
 // A run ends while the deletions of a resource that is gone are being sent: what comes back is behind those that were sent, too.

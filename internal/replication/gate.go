@@ -115,6 +115,14 @@ func (g *Gate) Enter(ctx context.Context) (delivery context.Context, leave func(
 	}, nil
 }
 
+// MayGoOn reports whether a delivery that has begun may go on. Its context ends when it may not, but perhaps later, as in a process that
+// was frozen.
+func (g *Gate) MayGoOn() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.open && g.may() > 0
+}
+
 // Close lets no more deliveries begin, and returns when those under way have ended, or ctx.
 func (g *Gate) Close(ctx context.Context) {
 	for {

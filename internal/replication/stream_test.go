@@ -380,8 +380,14 @@ func testLostWhileClosing(t *testing.T) {
 		t.Fatal(err)
 	}
 	running.Go(func() { g.Close(t.Context()) })
+	if !g.MayGoOn() {
+		t.Error("a delivery under way may not go on")
+	}
 	<-left
 	left <- 0
+	if g.MayGoOn() {
+		t.Error("a delivery may go on after the Lease was lost")
+	}
 	select {
 	case <-call.Done():
 	case <-time.After(20 * time.Second):

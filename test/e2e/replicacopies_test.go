@@ -24,7 +24,8 @@ import (
 )
 
 // TestNewestCopyIsLate kills the standby and, later, the leader, and starts the one with the older copy. The newer one is not there
-// within staleWait: so the older one leads, and says so. When the newer one comes, what waits in it is set aside, and all arrives.
+// within staleWait: so the older one leads, and says so, also with a gap record of each watch. When the newer one comes, what waits in it is
+// set aside, and all arrives.
 func TestNewestCopyIsLate(t *testing.T) {
 	beside(t)
 	const staleWait = 4 * time.Second
@@ -62,7 +63,26 @@ func TestNewestCopyIsLate(t *testing.T) {
 		t.Errorf("the log says %v", line)
 	}
 	r.hook.Use(webhooktest.Accept())
+	gaps, read := map[string]oracle.Record{}, hookReader(t, r.hook, raisedSequence)
+	r.read = func() (changes []oracle.Record) {
+		for _, record := range read() {
+			if record.Type == oracle.Gap {
+				gaps[record.ID] = record
+				continue
+			}
+			changes = append(changes, record)
+		}
+		return changes
+	}
 	r.Expect()
+	for id, gap := range gaps {
+		if !gap.Unclean {
+			t.Errorf("the gap %s is not unclean", id)
+		}
+	}
+	if len(gaps) != 2 { // ConfigMaps and Deployments
+		t.Errorf("%d gaps: %v", len(gaps), gaps)
+	}
 }
 
 // damage writes over all but the first pages of a state file.

@@ -40,7 +40,7 @@ type replica struct {
 	// committed is the stamp of the last commit and its epoch, once this process leads.
 	committed atomic.Pointer[ledCommit]
 	leader    atomic.Pointer[replication.Leader] // nil until this process leads
-	// historyLost is why a leader does not know what was delivered of a watch that its state lacks, or after an edit.
+	// historyLost is why a leader does not know what was delivered beyond what its state has.
 	historyLost string
 
 	fail    context.CancelCauseFunc
@@ -208,7 +208,7 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 	case info.Replica != nil:
 		stamp = *info.Replica
 		if status.Behind {
-			r.historyLost = "the last leader's state was newer than the copy that is left: what it sent of other watches, or after an edit, is not known"
+			r.historyLost = "the last leader's state was newer than the copy that is left: what it sent under an edited configuration is not known"
 		}
 	case status.Before.Lineage != "":
 		r.historyLost = "no copy of the last leader's state was left"

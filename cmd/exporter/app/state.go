@@ -32,7 +32,7 @@ type state struct {
 	permit pipeline.Permit
 	// secure waits until a standby has the last commit, and the Lease names raised sequences, or for a while; nil without replicas.
 	secure func(context.Context) bool
-	// historyLost is why nothing is known of a watch that the state lacks although another replica may have led it; or empty.
+	// historyLost is why it is not known what another leader sent beyond what the state has; or empty.
 	historyLost string
 
 	rolledBack atomic.Bool
