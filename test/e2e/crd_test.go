@@ -203,6 +203,12 @@ func TestCRDGoneUnderLoad(t *testing.T) {
 		if err := load.InstallWidgets(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
+		eventually(t, wide, "the CRD is watched", func() error { // what is deleted before that has no history
+			if state := watchState(e, "example.com/v1/widgets"); state != "watching" {
+				return fmt.Errorf("state %s", state)
+			}
+			return nil
+		})
 		widgets := startOracle(t, config, oracle.Options{Resources: []schema.GroupVersionResource{load.Widgets().GVR}, Namespaces: []string{namespace}})
 		done := runLoad(t, config, load.Options{
 			Resources: []load.Resource{load.Widgets()}, Namespaces: []string{namespace}, Operations: 150, Seed: uint64(61 + round),

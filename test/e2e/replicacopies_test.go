@@ -63,17 +63,7 @@ func TestNewestCopyIsLate(t *testing.T) {
 		t.Errorf("the log says %v", line)
 	}
 	r.hook.Use(webhooktest.Accept())
-	gaps, read := map[string]oracle.Record{}, hookReader(t, r.hook, raisedSequence)
-	r.read = func() (changes []oracle.Record) {
-		for _, record := range read() {
-			if record.Type == oracle.Gap {
-				gaps[record.ID] = record
-				continue
-			}
-			changes = append(changes, record)
-		}
-		return changes
-	}
+	gaps := r.GapsApart()
 	r.Expect()
 	for id, gap := range gaps {
 		if !gap.Unclean {

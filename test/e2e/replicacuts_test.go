@@ -215,7 +215,10 @@ func TestLeaderCutOffFromItsStandby(t *testing.T) {
 	more(t, r.read, 20)
 	leader.Kill()
 	r.Remove(leader)
-	r.Leader()
+	second, _ := r.Leader()
+	if len(second.Logged("older than the last leader's")) > 0 { // a busy machine: the leader noticed this cut too
+		r.GapsApart()
+	}
 	more(t, r.read, 100)
 	if report := r.Expect(); report.Inferred > 0 {
 		t.Errorf("%d inferred", report.Inferred)
