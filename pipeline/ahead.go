@@ -123,7 +123,7 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		p.mu.Lock()
 		l := &p.log
 		cursor, written := l.cursor, l.written
-		wanted := p.breaker.tripped || len(p.backlog.suspects) > 0 || p.parkedFull()
+		wanted := p.breaker.tripped || len(p.backlog.suspects) > 0
 		if i := l.candidate; i != nil && p.backlog.turns[i.turn()] > 0 && s.end < written {
 			l.candidate = nil // what was written since may be of a namespace that had no probe yet
 		}

@@ -31,8 +31,6 @@ type objectQueue struct {
 	// attempts and failed are those of the first parked item, if it has failed.
 	attempts int
 	failed   time.Time
-	// parkedHead is what the object takes while its failing record is parked.
-	parkedHead int64
 	// returned is set from when a failing record is read back until it is tried.
 	returned bool
 	// inFlight is set while a batch holds it.

@@ -13,8 +13,8 @@ const maxBuffered = 4 << 20
 type memoryBudget struct {
 	// memory is what the backlog holds, and what is reserved for it.
 	memory int64
-	// parked is what parked deltas count of it, and heads what the objects take whose failing records are parked.
-	parked, heads int64
+	// parked is what parked deltas count of it.
+	parked int64
 	// refused is the size of the last item of a snapshot for which there was no memory.
 	refused int64
 	// buffered is what waits for a commit.

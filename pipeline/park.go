@@ -24,10 +24,6 @@ type parked struct {
 const (
 	// parkedSize is what a parked delta counts towards the bound of the backlog.
 	parkedSize = 40
-	// parkedHeadSize is what an object takes beside its name whose failing record is parked: its queue, and its places in the workqueue and
-	// in maps. Beyond freeHeads, which is beside the bound, it counts towards that.
-	parkedHeadSize = 640
-	freeHeads      = 16 << 20
 	// loadBytes and loadItems bound what is read at once of an object that goes on, where there is room for it.
 	loadBytes = 256 << 10
 	loadItems = 256
@@ -80,22 +76,8 @@ func (p *Pipeline) parkHead(o *objectQueue) {
 	o.parked = append([]parked{p.unload(o, i)}, o.parked...)
 	o.attempts, o.failed = i.attempts, i.failed
 	o.items = nil
-	p.countHead(o, parkedHeadSize+2*int64(len(o.ref.Name)))
 	p.backlog.note(o)
 }
-
-// countHead sets what an object takes whose failing record is parked.
-func (p *Pipeline) countHead(o *objectQueue, size int64) {
-	before := max(0, p.budget.heads-freeHeads)
-	p.budget.heads += size - o.parkedHead
-	o.parkedHead = size
-	by := max(0, p.budget.heads-freeHeads) - before
-	p.budget.memory += by
-	p.budget.parked += by
-}
-
-// parkedFull reports whether so much is parked that the log is not read on. p.mu is held.
-func (p *Pipeline) parkedFull() bool { return p.budget.parked > p.options.MaxBytes/4 }
 
 // tried notes that a failing record was read back and tried; then the next may be read.
 func (p *Pipeline) tried(o *objectQueue) {
@@ -177,7 +159,6 @@ func (p *Pipeline) readEntries(wanted []parked, most int64) ([]delta.Entry, erro
 
 // comeBack puts parked deltas in front of what their object has in memory. p.mu is held.
 func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
-	p.countHead(o, 0)
 	for n, e := range entries {
 		i := p.logged(e)
 		i.final = o.parked[n].final

@@ -105,7 +105,7 @@ func (g *Gate) Enter(ctx context.Context) (delivery context.Context, leave func(
 	detach := context.AfterFunc(until, func() { cancel(errShut) })
 	return delivery, func() bool {
 		detach()
-		cut := errors.Is(context.Cause(delivery), errShut)
+		cut := errors.Is(context.Cause(delivery), errShut) || !g.MayGoOn() // Run may be late
 		cancel(nil)
 		g.mu.Lock()
 		defer g.mu.Unlock()

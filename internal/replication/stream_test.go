@@ -436,6 +436,14 @@ func TestGate(t *testing.T) {
 	if _, leave, err = g.Enter(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	set(0)
+	if !leave() { // at once, as in a process that goes on after its Lease ended
+		t.Error("a delivery that ends before the gate is shut does not count as cut short")
+	}
+	set(time.Hour)
+	if _, leave, err = g.Enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)

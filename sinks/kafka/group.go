@@ -143,6 +143,9 @@ func (g *group) produce(ctx context.Context, records []*sinks.Record) error {
 	case <-ctx.Done():
 		return g.wrap(ctx.Err())
 	}
+	if err := sinks.Fence(ctx); err != nil { // the wait may have been long
+		return g.wrap(err)
+	}
 	if len(records) == 1 && s.sizeOf(records[0]) > maxRequest {
 		return kafka.MessageSizeTooLarge
 	}

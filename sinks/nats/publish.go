@@ -48,6 +48,9 @@ func (l *link) sendAll(ctx context.Context, deliveries []delivery) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if err := sinks.Fence(ctx); err != nil {
+			return err
+		}
 		err := l.classify(d.message.Subject, l.send(d))
 		if err != nil && !sinks.Classify(err).Permanent {
 			return err
