@@ -70,7 +70,7 @@ sinks: [{name: hook, webhook: {url: %[4]q}}, {name: leaving, webhook: {url: %[5]
 				*webhooktest.Receiver
 				left []string
 			}{{hook, nil}, {leaving, []string{"DELETED inferred"}}} {
-				records := hookReader(t, receiver.Receiver, cloudEvents)
+				records := hookReader(t, receiver.Receiver, raisedSequence)
 				eventually(t, wide, "what the edit leads to", func() error {
 					for name, want := range map[string][]string{
 						"stays":        {"ADDED snapshot", "MODIFIED"},
