@@ -104,7 +104,7 @@ func (w *editWorld) run(rt *rapid.T) {
 		if rapid.Bool().Draw(rt, "an older one is left") {
 			w.memory = rapid.SampledFrom(w.older).Draw(rt, "older").clone()
 		}
-		w.memory.clean, w.memory.floor = false, max(w.memory.floor, raised)
+		w.memory.clean, w.memory.floor = false, max(w.memory.floor, raised+1)
 	}
 	w.memory.copies, w.memory.raised = nil, raised
 	w.older = append(w.older, w.memory.clone())

@@ -1096,3 +1096,45 @@ func TestGoneBehindAFarGap(t *testing.T) {
 		t.Errorf("got the sequences %d and %d", sequence(sent), sequence(out))
 	}
 }
+
+// A leader without the commits of those before it may also lack the pipelines that they had, and never read a resource. What it
+// begins later comes behind what filters took out then.
+func TestBeginsBehindWhatIsLost(t *testing.T) {
+	for name, between := range map[string]func(t *testing.T, server *sourcetest.Server, m *memory){
+		"of another pipeline": func(t *testing.T, server *sourcetest.Server, m *memory) {
+			l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Name, o.HistoryLost = "another", "lost" })
+			l.stop() // nothing was read
+		},
+		"of a resource that was gone": func(t *testing.T, server *sourcetest.Server, m *memory) {
+			server.SwitchOff(true)
+			l := live(t, server, m, []string{"q"}, func(o *Options, _ *life) { o.HistoryLost = "lost" })
+			eventually(t, func() string {
+				if s := l.source.Status()[0]; s.State != StateMissing {
+					return fmt.Sprintf("got %+v", s)
+				}
+				return ""
+			})
+			l.stop()
+			server.SwitchOff(false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "shop/a"), newMemory() // 11
+			even := func(_ string, o *delta.Object) bool { return versionNumber(o.ResourceVersion())%2 == 0 }
+			l := live(t, server, m, []string{"q"}, func(_ *Options, l *life) { l.passes, l.onLeave = even, true })
+			l.watching(11)
+			server.Write("shop/a", false) // 12
+			server.Write("shop/a", false) // 13
+			l.expect("q", "u11/12/MODIFIED", "u11/13/DELETED")
+			l.stop()
+			m = newMemory()
+			m.floor = 1
+			between(t, server, m)
+			l = live(t, server, m, []string{"q"}, nil)
+			l.watching(13)
+			if added := l.delta("u11/13/ADDED+s"); sequence(added) <= 13 {
+				t.Errorf("the sequence is %d", sequence(added))
+			}
+		})
+	}
+}

@@ -25,10 +25,10 @@ func (w *watcher) beginEdit(resourceVersion string) {
 	w.state.Edited, w.state.changed = max(w.state.Edited, sent)+1, true
 }
 
-// continueBehindLastRun makes what follows come behind all that a killed run can have sent up to a resource version: edited filters may
-// keep back now what they let pass then, or the reverse. It is called inside the handler's calls.
-func (w *watcher) continueBehindLastRun(resourceVersion string) {
-	w.state.Edited, w.state.changed = max(w.state.Edited, versionNumber(w.lastRun), versionNumber(resourceVersion))+1, true
+// continueBehindLastRun makes what follows come behind all that a killed run can have sent, and behind the last state that was read: edited
+// filters may keep back now what they let pass then, or the reverse. It is called inside the handler's calls.
+func (w *watcher) continueBehindLastRun() {
+	w.state.Edited, w.state.changed = max(w.state.Edited, versionNumber(w.lastRun), w.state.Reading)+1, true
 }
 
 // maxRaised is more changes than a run sends with raised sequences beyond its last commit, or beyond the copy of a replica that takes

@@ -44,10 +44,11 @@ func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool)
 		w.known().beginRound()
 		w.beginEdit(resourceVersion)
 		w.state.Reading = max(w.state.Reading, versionNumber(resourceVersion))
-		if w.state.Refused != "" && (w.state.Uncertain != "" || w.ambiguous || w.state.Lost) {
-			w.continueBehindLastRun(resourceVersion)
+		first := w.state.Position == ""
+		if first && w.behindLoss || w.state.Refused != "" && (w.state.Uncertain != "" || w.ambiguous || w.state.Lost) {
+			w.continueBehindLastRun()
 		}
-		if w.state.Position == "" {
+		if first {
 			w.state.Begun, w.state.changed = true, true
 		}
 	})
@@ -172,7 +173,7 @@ func (w *watcher) gap(ctx context.Context, to, reason string) error {
 func (w *watcher) gapForUncertain(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.unlock()
-	w.handler.Update(func() { w.continueBehindLastRun("") })
+	w.handler.Update(func() { w.continueBehindLastRun() })
 	if err := w.handler.Commit(ctx); err != nil {
 		return err
 	}

@@ -23,7 +23,8 @@ type Store interface {
 	Previous(id, namespace, name string) ([]byte, error)
 	// Clean reports whether the last run ended with a last commit.
 	Clean() bool
-	// Floor returns how high sequences were raised, as far as that is known, by runs whose commits are lost; or 0.
+	// Floor returns 0 unless commits of earlier runs are lost. Then it returns how high these raised sequences, as far as that is
+	// known, or 1.
 	Floor() uint64
 }
 
@@ -76,8 +77,10 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 		}
 	}
 	err = continueSequences(store, watches, lasts)
-	if floor := store.Floor(); floor > 0 { // beyond it by the changes since, and by a resource that went
-		for _, w := range watches {
+	floor := store.Floor()
+	for _, w := range watches {
+		w.behindLoss = floor > 0
+		if floor > 1 { // beyond it by the changes since, and by a resource that went
 			w.state.Edited, w.state.changed = max(w.state.Edited, floor+2*maxRaised), true
 		}
 	}

@@ -50,8 +50,8 @@ type Meta struct {
 	// Refused is why the server refused the position, from the gap until the state that closes it is complete. Meanwhile
 	// the known set is ahead of the position: no watch may resume from there.
 	Refused string `json:"refused,omitempty"`
-	// Reading is the resource version of the state that was read last behind a gap, or after an edit: its objects are sent ahead of the
-	// position.
+	// Reading is the resource version of the state that was read last, or one just before it: behind a gap, after an edit, or at first. Its
+	// objects are sent ahead of the position.
 	Reading uint64 `json:"readingAt,omitempty"`
 	// Gone is set while the deletions of a resource that is gone are being sent: one more than the highest version that was known.
 	Gone uint64 `json:"goneAt,omitempty"`

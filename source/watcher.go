@@ -53,12 +53,13 @@ type watcher struct {
 	absent bool
 
 	// What follows is the process function's, but for at, which snapshots set too.
-	at        time.Time  // when the event arrived that is being processed
-	reading   bool       // between begin and end
-	exact     bool       // while the state at the position is read: it holds no changes, only what the known set lacks
-	lastRun   string     // a resource version that the last run cannot have gone beyond
-	ambiguous bool       // the last run was killed, and this one may send other changes of the same versions: the configuration was edited
-	lastGap   *delta.Gap // the last record of the gap that is open, of this run
+	at         time.Time  // when the event arrived that is being processed
+	reading    bool       // between begin and end
+	exact      bool       // while the state at the position is read: it holds no changes, only what the known set lacks
+	lastRun    string     // a resource version that the last run cannot have gone beyond
+	behindLoss bool       // commits of earlier runs are lost: what filters took out may come back in a first state, in the same version
+	ambiguous  bool       // the last run was killed, and this one may send other changes of the same versions: the configuration was edited
+	lastGap    *delta.Gap // the last record of the gap that is open, of this run
 }
 
 // watchBackoff grows to 8 s. client-go's grows to a minute, too long to wait once the API server is back.

@@ -304,7 +304,7 @@ func (s *Store) Info() Info { return s.info }
 // Clean reports whether the last run ended with a last commit.
 func (s *Store) Clean() bool { return s.info.Clean }
 
-// Floor returns how high leaders have raised sequences whose commits this state lacks, as [Stamp] has it; or 0.
+// Floor returns how high leaders have raised sequences whose commits this state lacks, as [Stamp] has it; 0 if it lacks none.
 func (s *Store) Floor() uint64 {
 	if s.info.Replica == nil {
 		return 0

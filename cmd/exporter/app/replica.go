@@ -216,6 +216,9 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 	if !store.Clean() && (status.Behind || status.Raised > stamp.Raised) { // it lacks the commits that raised them
 		stamp.Floor = max(stamp.Floor, status.Raised)
 	}
+	if r.historyLost != "" || status.Before.Lineage == "" && info.Replica != nil { // or the Lease was deleted, and does not say what is lost
+		stamp.Floor = max(stamp.Floor, status.Raised+1)
+	}
 	stamp.Raised = max(stamp.Raised, status.Raised)
 	stamp = stamp.Begin(status.Term)
 	if err := r.shareRedactionKey(&stamp); err != nil {

@@ -175,6 +175,9 @@ func TestBegin(t *testing.T) {
 				if got, lost := store.Info().Epoch, r.historyLost != ""; got != test.epoch || lost != test.lost || store.Clean() != test.wantClean {
 					t.Errorf("the %s one: epoch %d, history lost %v, clean %v", life, got, lost, store.Clean())
 				}
+				if lacks := test.lost || test.commit > 0 && test.lease == ""; lacks != (store.Floor() > 0) { // commits of others, perhaps
+					t.Errorf("the %s one: the floor is %d", life, store.Floor())
+				}
 				if err := store.Close(); err != nil {
 					t.Fatal(err)
 				}
