@@ -76,13 +76,10 @@ func (w *watcher) deleted(ctx context.Context, object *delta.Object) error {
 // deleteUnseen infers the deletion of what a complete state does not hold. asOf is the resource version of that state, 0
 // where none was read.
 func (w *watcher) deleteUnseen(ctx context.Context, asOf uint64) error {
-	for key, object := range w.known().unseen {
+	return w.eachUnseen(ctx, func(key objectKey, object knownObject) error {
 		w.at = time.Now() // each may wait for room by itself
-		if err := w.emitInferredDelete(ctx, key, object, asOf); err != nil {
-			return err
-		}
-	}
-	return nil
+		return w.emitInferredDelete(ctx, key, object, asOf)
+	})
 }
 
 // emitInferredDelete sends the DELETED of an object whose last state was missed to the pipelines that have the object.

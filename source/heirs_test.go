@@ -72,20 +72,37 @@ func (m *memory) run(t *testing.T, server *sourcetest.Server, during func(got fu
 	cancel()
 	running.Wait()
 	m.clean = true
+	for _, l := range lives {
+		for _, w := range l.source.watches { // as the first commit of a run writes all that was inherited
+			w.state.changed = true
+			for _, key := range allKeys(t, w) {
+				w.known().change(key)
+			}
+		}
+	}
 	for id := range m.meta {
 		delete(m.meta, id)
 		delete(m.known, id)
 	}
 	for _, l := range lives {
-		for _, w := range l.source.watches { // as the first commit of a run writes all that was inherited
-			w.state.changed = true
-			for key := range w.known().all {
-				w.known().change(key)
-			}
-		}
 		m.commit(l.source.Capture())
 		l.source.Committed()
 	}
+}
+
+// allKeys returns the names of all known objects of a watch.
+func allKeys(t *testing.T, w *watcher) []objectKey {
+	t.Helper()
+	keys, err := w.hashedNames(t.Context(), func(knownObject) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for entry := range w.known().all {
+		if !w.known().isHashed(entry) {
+			keys = append(keys, objectKey(entry))
+		}
+	}
+	return keys
 }
 
 // Whatever is edited between two runs, a pipeline that has an object gets its deletion.

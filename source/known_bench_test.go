@@ -11,14 +11,18 @@ import (
 )
 
 // BenchmarkKnownSet is a first state of many objects and then a change of each, committed every 5,000: what one takes of time, and
-// the first of memory, without and with a previous version beyond what memory has room for.
+// the first of memory: without and with a previous version beyond what memory has room for, and with names of 250 bytes.
 func BenchmarkKnownSet(b *testing.B) {
 	const count = 300_000
-	for _, packed := range [][]byte{nil, make([]byte, 200)} {
-		b.Run(fmt.Sprintf("previous=%d", len(packed)), func(b *testing.B) {
+	for _, of := range []struct{ name, previous int }{{9, 0}, {9, 200}, {250, 0}} {
+		b.Run(fmt.Sprintf("name=%d,previous=%d", of.name, of.previous), func(b *testing.B) {
+			var packed []byte
+			if of.previous > 0 {
+				packed = make([]byte, of.previous)
+			}
 			text := func(i, version int) []byte {
-				return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o-%07d","namespace":"tenant","uid":%q,"resourceVersion":"%d"}}`,
-					i, uuid.NewUUID(), version)
+				return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o-%0*d","namespace":"tenant","uid":%q,"resourceVersion":"%d"}}`,
+					of.name-2, i, uuid.NewUUID(), version)
 			}
 			objects := make([]*delta.Object, 2*count)
 			for i := range objects {

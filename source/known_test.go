@@ -2,6 +2,9 @@ package source
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -15,7 +18,7 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 		stored := map[string]delta.Known{}
 		k := newKnownSet(true, NewPreviousVersions(300))
 		version := 0
-		name := rapid.SampledFrom([]string{"a", "b", "c", "d"})
+		name := rapid.SampledFrom(knownNames)
 		object := func(n string) *delta.Object {
 			version++
 			return versioned(t, n, fmt.Sprint(version))
@@ -29,16 +32,22 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			return packed != nil || stored
 		}
 		const well, full, lies = 0, 1, 2 // the disk
-		commit := func(disk int) {
+		var captured *delta.WatchChange  // by the commit in progress
+		capture := func() {
 			put, remove := k.capture()
+			captured = &delta.WatchChange{Put: put, Remove: remove}
+		}
+		end := func(disk int) {
+			written := captured
+			captured = nil
 			if disk == full {
 				k.failed()
 				return
 			}
-			for _, r := range remove {
+			for _, r := range written.Remove {
 				delete(stored, r.Name)
 			}
-			for _, p := range put {
+			for _, p := range written.Put {
 				if p.Retained && p.Previous == nil { // it is there already
 					p.Previous = stored[p.Name].Previous
 				}
@@ -52,6 +61,18 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 				return
 			}
 			k.committed()
+			if len(k.changed) > 0 {
+				return
+			}
+			hashed := 0
+			for entry := range k.all {
+				if k.isHashed(entry) {
+					hashed++
+				}
+			}
+			if hashed != k.hashed {
+				t.Fatalf("%d hashed entries, counted %d", hashed, k.hashed)
+			}
 			if len(stored) != k.len() {
 				t.Fatalf("stored %v, known %v", stored, k.objects)
 			}
@@ -68,13 +89,20 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			}
 			for n, s := range stored {
 				o, ok := k.find(key(n))
-				if !ok || !o.version.Equal(&s.Version) || uint64(o.filtered) != s.Filtered || uint64(o.due) != s.Due || known(o, key(n)) != s.Retained {
+				if !ok || !o.version.Equal(&s.Version) || uint64(o.filtered) != s.Filtered || uint64(k.committedViews(o).due) != s.Due&^uint64(k.transient) || known(o, key(n)) != s.Retained {
 					t.Fatalf("%s: stored %+v, known %+v", n, s, o)
 				}
 			}
 		}
-		for n := range rapid.IntRange(0, 4).Draw(t, "restored") {
-			o := object(string(rune('a' + n)))
+		commit := func(disk int) {
+			if captured == nil {
+				capture()
+			}
+			end(disk)
+		}
+		drawDisk := func(t *rapid.T) int { return rapid.SampledFrom([]int{well, well, full, lies}).Draw(t, "disk") }
+		for n := range rapid.IntRange(0, len(knownNames)).Draw(t, "restored") {
+			o := object(knownNames[n])
 			s := delta.Known{Namespace: "ns", Name: o.Name(), Version: o.Version()}
 			stored[s.Name] = s
 			if rapid.Bool().Draw(t, "excluded") {
@@ -92,7 +120,7 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 					packed = pack(o)
 				}
 				k.put(o, drawViews(t), packed)
-				if rapid.Bool().Draw(t, "while a commit that fails is written") {
+				if captured == nil && rapid.Bool().Draw(t, "while a commit that fails is written") {
 					k.capture()
 					k.put(object(n), drawViews(t), nil)
 					k.failed()
@@ -114,12 +142,125 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 					}
 				}
 			},
-			"commit": func(t *rapid.T) { commit(rapid.SampledFrom([]int{well, well, full, lies}).Draw(t, "disk")) },
+			"commit": func(t *rapid.T) { commit(drawDisk(t)) },
+			"begin a commit": func(t *rapid.T) {
+				if captured == nil {
+					capture()
+				}
+			},
 			// The metadata of its watch had not changed, so it was not captured.
-			"fail": func(*rapid.T) { k.failed() },
+			"fail": func(*rapid.T) {
+				if captured == nil {
+					k.failed()
+				}
+			},
+			"begin a round": func(*rapid.T) { k.beginRound() },
+			"begin a snapshot": func(t *rapid.T) {
+				pipeline := rapid.IntRange(0, 1).Draw(t, "pipeline")
+				transient := pipeline == 1
+				var hashed []objectKey
+				if !transient {
+					notDue := func(o knownObject) bool { return !o.due.Has(pipeline) }
+					left, err := k.eachHashed(k.hashed, notDue, k.unwritten(), pagesOf(stored, 2), func(key objectKey, _ knownObject) error {
+						hashed = append(hashed, key)
+						return nil
+					})
+					if err != nil || len(hashed) != k.hashed-left {
+						t.Fatalf("%d of %d names, %v", len(hashed), k.hashed-left, err)
+					}
+				}
+				k.begin(pipeline, transient, hashed)
+				if k.due[pipeline] != k.len() {
+					t.Fatalf("%d of %d are due", k.due[pipeline], k.len())
+				}
+			},
+			// Whatever is changed, removed and committed meanwhile, each object comes once, unless it was removed before.
+			"go through": func(t *rapid.T) {
+				match := func(knownObject) bool { return true }
+				if rapid.Bool().Draw(t, "unseen") {
+					match = k.isUnseen
+				}
+				want, count := map[string]bool{}, 0
+				for entry, o := range k.all {
+					if match(o) && k.isHashed(entry) {
+						count++
+					}
+				}
+				for _, n := range knownNames {
+					if o, ok := k.find(key(n)); ok && isLong(n) && match(o) {
+						want[n] = true
+					}
+				}
+				if count != len(want) {
+					t.Fatalf("%d entries are hashed, want %d", count, len(want))
+				}
+				meanwhile := func(t *rapid.T) {
+					switch rapid.IntRange(0, 3).Draw(t, "meanwhile") {
+					case 0:
+						commit(drawDisk(t))
+					case 1:
+						if captured == nil {
+							capture()
+						}
+					case 2:
+						if n := name.Draw(t, "other"); isLong(n) && want[n] {
+							k.remove(key(n))
+							delete(want, n)
+							count--
+						}
+					}
+				}
+				unwritten := k.unwritten()
+				meanwhile(t)
+				pages := pagesOf(stored, 2)
+				read := func(after *delta.Known) ([]delta.Known, error) {
+					meanwhile(t)
+					page, err := pages(after)
+					meanwhile(t)
+					return page, err
+				}
+				left, err := k.eachHashed(len(want), match, unwritten, read, func(at objectKey, known knownObject) error {
+					n := at.name
+					if o, ok := k.find(key(n)); !want[n] || !ok || !o.version.Equal(&known.version) {
+						t.Fatalf("%q came, want %v", n, want)
+					}
+					delete(want, n)
+					meanwhile(t)
+					switch rapid.IntRange(0, 2).Draw(t, "then") {
+					case 0:
+						k.remove(at)
+					case 1:
+						version := object(n).Version()
+						k.set(at, knownObject{version: version, round: known.round, views: drawViews(t)}, nil)
+					}
+					meanwhile(t)
+					return nil
+				})
+				if err != nil || len(want) > 0 || left < 0 {
+					t.Fatalf("left %v, %d, %v", want, left, err)
+				}
+			},
 		})
+		if captured != nil {
+			end(well)
+		}
 		commit(well)
 	})
+}
+
+// knownNames are short ones and long ones, and one that looks like the hash of one.
+var knownNames = []string{"a", "b", long("a"), long("b"), strings.Repeat("c", longestName+1), "/" + strings.Repeat("c", hashSize), strings.Repeat("c", longestName)}
+
+// pagesOf returns what reads the names in a store.
+func pagesOf(stored map[string]delta.Known, size int) func(after *delta.Known) ([]delta.Known, error) {
+	return func(after *delta.Known) (page []delta.Known, err error) {
+		for _, n := range slices.Sorted(maps.Keys(stored)) {
+			if len(page) < size && (after == nil || n > after.Name) {
+				page = append(page, delta.Known{Namespace: "ns", Name: n})
+			}
+		}
+		return page, nil
+	}
 }
 
 func versioned(t *rapid.T, name, resourceVersion string) *delta.Object {

@@ -197,15 +197,23 @@ func (w *watcher) readingID() string {
 // change, behind the mark.
 func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
 	pipeline := w.options.Pipelines[n]
+	var err error
 	begin := func() bool {
 		if w.state.Snapshots[pipeline].ID != "" {
+			return true
+		}
+		onDemand := w.state.Snapshots[pipeline].OnDemand
+		var hashed []objectKey
+		if !onDemand { // else no commit writes that they are due
+			hashed, err = w.hashedNames(ctx, func(o knownObject) bool { return !o.due.Has(n) })
+		}
+		if err != nil {
 			return true
 		}
 		m, incomplete := w.mark(delta.Started, newSnapshotID()), w.former(n)
 		return w.offerMark(n, m, func() {
 			w.begun |= 1 << n
-			onDemand := w.state.Snapshots[pipeline].OnDemand
-			w.known().begin(n, onDemand)
+			w.known().begin(n, onDemand, hashed)
 			if w.state.Unclean { // a transport that has seen the ADDED of a new object would drop it: the consumer would miss it
 				w.state.Repetition = cmp.Or(w.state.Repetition, m.Snapshot)
 			}
@@ -215,7 +223,7 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
 			})
 		})
 	}
-	return w.untilRoom(ctx, n, begin)
+	return cmp.Or(w.untilRoom(ctx, n, begin), err)
 }
 
 // completeSnapshot sends the last mark, once all records of the snapshot are settled.

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -30,6 +31,8 @@ type memory struct {
 	floor  uint64
 	raised uint64    // what the Lease names
 	copies []*memory // what a standby may have; none from before a commit that waits for it
+
+	pages, pagesFail int // how often KnownBehind was called, and how often it has to fail first
 }
 
 func newMemory() *memory {
@@ -80,6 +83,23 @@ func (m *memory) Known(id string, yield func(delta.Known)) error {
 		yield(k)
 	}
 	return nil
+}
+
+// KnownBehind returns pages of two.
+func (m *memory) KnownBehind(id string, after *delta.Known, limit int) (page []delta.Known, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pagesFail > 0 {
+		m.pagesFail--
+		return nil, errors.New("the disk returned an error")
+	}
+	m.pages++
+	for _, key := range slices.Sorted(maps.Keys(m.known[id])) {
+		if k := m.known[id][key]; len(page) < min(limit, 2) && (after == nil || key > after.Namespace+"/"+after.Name) {
+			page = append(page, delta.Known{Namespace: k.Namespace, Name: k.Name})
+		}
+	}
+	return page, nil
 }
 
 func (m *memory) Previous(id, namespace, name string) ([]byte, error) {

@@ -5,7 +5,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // settleUnselected handles the known objects that a state did not hold, after the configuration was edited: they were
@@ -22,7 +21,7 @@ func (l *follower) settleUnselected(ctx context.Context, resourceVersion string)
 		}
 		namespaces[key.namespace.Value()] = true
 	}
-	left, there := map[objectKey]bool{}, 0
+	left, there := map[entryKey]bool{}, 0
 	for namespace := range namespaces {
 		existing, err := l.existing(ctx, namespace)
 		if apierrors.IsForbidden(err) {
@@ -30,9 +29,9 @@ func (l *follower) settleUnselected(ctx context.Context, resourceVersion string)
 		} else if err != nil {
 			return err
 		}
-		for key, old := range l.known().unseen {
-			if namespace == "" || key.namespace.Value() == namespace {
-				left[key] = err != nil || existing[key] == old.version.UID()
+		for entry := range l.known().unseen {
+			if namespace == "" || entry.namespace.Value() == namespace {
+				left[entry] = err != nil || existing[entry]
 			}
 		}
 	}
@@ -41,33 +40,35 @@ func (l *follower) settleUnselected(ctx context.Context, resourceVersion string)
 	}
 	// A kill leaves open which of the DELETEDs were sent. So they are due again: if the next run does not select them either, it sends
 	// their DELETED once more; if it selects them, a snapshot.
+	hashed, err := l.hashedNames(ctx, l.known().isUnseen)
+	if err != nil {
+		return err
+	}
 	l.handler.Update(func() {
-		for key, old := range l.known().unseen {
-			old.due |= l.options.all() &^ old.filtered
-			l.known().review(key, old.views, nil)
-		}
+		l.known().makeDue(l.known().unseen, func(old knownObject) PipelineSet { return l.options.all() &^ old.filtered }, hashed)
 	})
 	if err := l.handler.Commit(ctx); err != nil {
 		return err
 	}
-	for key, old := range l.known().unseen {
+	err = l.eachUnseen(ctx, func(key objectKey, old knownObject) error {
 		send := l.emitInferredDelete
-		if left[key] {
+		if left[l.known().entryOf(key)] {
 			send = l.emitLeft
 			there++
 		}
-		if err := send(ctx, key, old, versionNumber(resourceVersion)); err != nil {
-			return err
-		}
+		return send(ctx, key, old, versionNumber(resourceVersion))
+	})
+	if err != nil {
+		return err
 	}
 	l.logger.Warn("the configuration was edited: objects that were known are not selected any more", "deleted", len(left)-there, "stillThere", there)
 	return nil
 }
 
-// existing returns the uids of all objects of a namespace, or of the cluster.
-func (l *follower) existing(ctx context.Context, namespace string) (map[objectKey]types.UID, error) {
+// existing returns those of the known objects that a state did not hold which exist, in a namespace or in the cluster.
+func (l *follower) existing(ctx context.Context, namespace string) (map[entryKey]bool, error) {
 	all := collection{client: l.collection.client, resource: l.collection.resource, namespace: namespace, metadataOnly: true}
-	found := map[objectKey]types.UID{}
+	found := map[entryKey]bool{}
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		p, err := all.list(ctx, options)
@@ -75,7 +76,11 @@ func (l *follower) existing(ctx context.Context, namespace string) (map[objectKe
 			return nil, err
 		}
 		for _, object := range p.objects {
-			found[keyOf(object).own()] = object.UID()
+			version := object.Version()
+			old, known := l.known().find(keyOf(object))
+			if known && l.known().isUnseen(old) {
+				found[l.known().entryOf(keyOf(object).own())] = old.version.SameObject(&version)
+			}
 		}
 		if p.next == "" {
 			return found, nil
