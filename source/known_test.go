@@ -143,7 +143,7 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 				}
 			},
 			"commit": func(t *rapid.T) { commit(drawDisk(t)) },
-			"begin a commit": func(t *rapid.T) {
+			"begin a commit": func(*rapid.T) {
 				if captured == nil {
 					capture()
 				}
