@@ -532,6 +532,15 @@ sinks: [{name: quick, webhook: {url: %q}}, {name: slow, webhook: {url: %q}}]
 	const both = "{name: quick, sink: quick}, {name: slow, sink: slow}"
 	read := hookReader(t, quick, cloudEvents)
 	before := len(gateway.Requests())
+	compacted := make(chan struct{})
+	compact := sync.OnceFunc(func() { close(compacted) })
+	defer compact()
+	gateway.Use(func(r *http.Request) *proxy.Fault { // while the sink refuses all, the list is read further ahead
+		if strings.HasSuffix(r.URL.Path, "/events") && r.URL.Query().Get("continue") != "" {
+			return &proxy.Fault{Hold: compacted}
+		}
+		return nil
+	})
 	slow.Take(10)
 	committed := watchCommits(t, dir)
 	e = startExporter(t, kubeconfig, text(both))
@@ -542,6 +551,7 @@ sinks: [{name: quick, webhook: {url: %q}}, {name: slow, webhook: {url: %q}}]
 			t.Fatal(err)
 		}
 	}
+	compact()
 	wait(t, read, "live-2", oracle.Added)
 	slow.Take(page + 200)
 	slow.Full() // in the second
