@@ -31,7 +31,8 @@ type tableKeeper struct {
 
 	mu    sync.Mutex // guards what follows
 	room  int
-	late  int // how many requests with an object whose name begins with `again` it refuses
+	hangs bool // it does not answer once it has taken what it may
+	late  int  // how many requests with an object whose name begins with `again` it refuses
 	table *consume.Table
 	got   []consume.Record
 	gaps  []consume.Record
@@ -60,6 +61,9 @@ func (k *tableKeeper) receive(r *webhooktest.Request) webhooktest.Answer {
 	records, err := consume.Decode(r.Header.Get, r.Body)
 	if err != nil {
 		k.tb.Errorf("%s: %v", r.Body, err)
+	}
+	if k.room < len(records) && k.hangs {
+		return webhooktest.Answer{Hang: true}
 	}
 	if k.room < len(records) {
 		return webhooktest.Answer{Status: http.StatusServiceUnavailable}
@@ -479,8 +483,9 @@ func TestKilledInItsFirstSnapshot(t *testing.T) {
 stateDir: %q
 sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
 pipelines: [{name: p, sink: hook, backlog: {maxBytes: 256Ki, overflow: block}}]
-sinks: [{name: hook, webhook: {url: %q}}]
+sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 1}, timeout: 10m}}]
 `, dir, namespace, keeper.url)
+	keeper.hangs = true // what is refused would leave memory, and the rest of the state would be read
 	keeper.Take(4)
 	e := startExporter(t, plane(t).KubeconfigFile(), text)
 	keeper.Full()
