@@ -60,7 +60,8 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 		return nil, errors.Join(err, store.Close())
 	}
 	if known := store.Info().ClusterUID; known != "" && uid != "" && known != uid {
-		store, err = store.Renew("it is another cluster's", checkpoint.Info{}, report)
+		// Under the same name the resource versions begin again, and so may sequences; also once it comes back from there.
+		store, err = store.Renew("it is another cluster's", checkpoint.Info{Epoch: store.Info().Epoch + 1}, report)
 		if err != nil {
 			return nil, &FailureError{err}
 		}

@@ -2,7 +2,10 @@ package app
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -32,5 +35,37 @@ func TestWhatIsForgottenIsLogged(t *testing.T) {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("no line with %q in\n%s", want, &log)
 		}
+	}
+}
+
+// A state directory that comes to another cluster of the same name, or back from there, begins an epoch: sequences would go back.
+func TestEpochInAnotherCluster(t *testing.T) {
+	uid := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":%q}}`, uid)
+	}))
+	defer server.Close()
+	client, err := source.NewClient(&rest.Config{Host: server.URL}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, before := t.TempDir(), -1
+	for _, uid = range []string{"old", "new", "old"} {
+		kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, func(err error) { t.Error(err) }, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if epoch := kept.store.Info().Epoch; epoch <= before {
+			t.Errorf("the epoch in %s is %d, and was %d", uid, epoch, before)
+		} else {
+			before = epoch
+		}
+		if err := kept.begin(nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := kept.finish(); err != nil {
+			t.Fatal(err)
+		}
+		kept.close()
 	}
 }
