@@ -134,7 +134,7 @@ func (c *Committer) Run(ctx context.Context) {
 
 // Begin writes the first commit, which marks a run as under way, before Run.
 func (c *Committer) Begin() error {
-	return c.write(func(info *Info) { info.Clean = false })
+	return c.write(func(info *Info) { info.Clean, info.Lost = false, false }) // from here on the watches have it
 }
 
 // Finish writes the last commit, which marks the run as ended well. Nothing may be handed over any more, and Run must have

@@ -64,6 +64,9 @@ type Info struct {
 	Clean bool `json:"clean"`
 	// RolledBack is set if the last run found the API server's history gone back: the file is of no use any more.
 	RolledBack bool `json:"rolledBack,omitempty"`
+	// Lost is set until the first commit behind a damaged file, and Floor is for ever what [Stamp] has: what was in that is lost.
+	Lost  bool   `json:"lost,omitempty"`
+	Floor uint64 `json:"floor,omitempty"`
 	// Replica is set once replicas share the state.
 	Replica *Stamp `json:"replica,omitempty"`
 }
@@ -95,7 +98,7 @@ func openIn(dir string, compacts bool, report func(message string, err error)) (
 	case !errors.Is(err, errUnusable):
 		return nil, err
 	}
-	epoch, readErr := epochBehind(dir)
+	epoch, raised, readErr := highestBehind(dir)
 	if readErr != nil {
 		return nil, fmt.Errorf("read the epoch of a damaged state file: %w; %s", errors.Join(readErr, err), leftAlone)
 	}
@@ -103,7 +106,7 @@ func openIn(dir string, compacts bool, report func(message string, err error)) (
 	if err := setAside(path, reason, err, report); err != nil {
 		return nil, err
 	}
-	return open(path, Info{Epoch: epoch}, false)
+	return open(path, Info{Epoch: epoch, Lost: true, Floor: raised + 1}, false)
 }
 
 // whatIsLeft counts what can be read of a file that cannot be used.
@@ -304,12 +307,12 @@ func (s *Store) Info() Info { return s.info }
 // Clean reports whether the last run ended with a last commit.
 func (s *Store) Clean() bool { return s.info.Clean }
 
-// Floor returns how high leaders have raised sequences whose commits this state lacks, as [Stamp] has it; 0 if it lacks none.
+// Floor returns how high earlier runs have raised sequences whose commits this state lacks, as [Stamp] has it; 0 if it lacks none.
 func (s *Store) Floor() uint64 {
 	if s.info.Replica == nil {
-		return 0
+		return s.info.Floor
 	}
-	return s.info.Replica.Floor
+	return max(s.info.Floor, s.info.Replica.Floor)
 }
 
 // Bind sets the cluster that the state belongs to; the first commit writes it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -583,6 +584,54 @@ func TestEpochOfADamagedFile(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Nor does it take along how high sequences were raised, or that something is lost.
+func TestFloorBehindADamagedFile(t *testing.T) {
+	page := os.Getpagesize()
+	for meta, want := range map[string]uint64{
+		`{"source":"s","resource":"v1/things","labelSelector":"a","namespaces":{"Include":["x"]},"position":"12","edited":500}`: 501,
+		`{"source":"s","resource":"v1/things","namespaces":{},"position":"12","complete":true}`:                                 1,
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "kubeferry.db")
+		s, _ := open(t, dir)
+		if s.Floor() != 0 || s.Info().Lost {
+			t.Errorf("a new one: the floor is %d, %+v", s.Floor(), s.Info())
+		}
+		if err := s.Commit(&checkpoint.Commit{Watches: []delta.WatchChange{{Watch: "w", Meta: []byte(meta)}}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := 2 * page; at < len(content); at += page {
+			if bytes.Contains(content[at:at+page], []byte(`meta{"format":`)) {
+				content[at] ^= 1
+			}
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for life, lost := range []bool{true, true, false} {
+			s, _ = open(t, dir)
+			if s.Floor() != want || s.Info().Lost != lost {
+				t.Errorf("the floor is %d, want %d; %+v", s.Floor(), want, s.Info())
+			}
+			if life == 1 { // the first one ended before its first commit
+				if err := checkpoint.NewCommitter(s, slog.New(slog.DiscardHandler)).Begin(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

@@ -88,8 +88,11 @@ func TestStateFileCutShort(t *testing.T) {
 			if len(said) != 1 || said[0]["level"] != "ERROR" || said[0]["err"] == nil {
 				t.Errorf("%d bytes: the log says %v", size, said)
 			}
+			if gaps := gapsOf(records()); len(gaps) != 1 || gaps[0].From != "" {
+				t.Errorf("%d bytes: gaps %+v", size, gaps)
+			}
 			for _, r := range records() {
-				if !r.Snapshot {
+				if !r.Snapshot && r.Type != oracle.Gap {
 					t.Errorf("%d bytes: %s is no snapshot", size, r.ID)
 				}
 			}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,6 +77,9 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 		s.permit, s.secure, s.historyLost = replica.gate, replica.secure, replica.historyLost
 	} else {
 		store.LeadAlone(uint64(time.Now().UnixMicro())) //nolint:gosec // a time
+	}
+	if store.Info().Lost {
+		s.historyLost = cmp.Or(s.historyLost, "the state file was damaged")
 	}
 	s.store = store
 	s.committer = checkpoint.NewCommitter(store, logger)

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -65,6 +67,37 @@ func TestEpochInAnotherCluster(t *testing.T) {
 		}
 		if err := kept.finish(); err != nil {
 			t.Fatal(err)
+		}
+		kept.close()
+	}
+}
+
+// A damaged state file had positions: what happened since is missed, until the watches that a first commit writes say so.
+func TestBehindADamagedFile(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"u"}}`)
+	}))
+	defer server.Close()
+	client, err := source.NewClient(&rest.Config{Host: server.URL}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "kubeferry.db"), []byte("cut short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for life, lost := range []bool{true, true, false} {
+		kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, func(err error) { t.Error(err) }, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := kept.historyLost != ""; got != lost || kept.store.Floor() == 0 {
+			t.Errorf("life %d: history is lost: %v, and the floor is %d", life, got, kept.store.Floor())
+		}
+		if life > 0 { // the first one ends before its first commit
+			if err := kept.begin(nil, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
 		kept.close()
 	}
