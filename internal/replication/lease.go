@@ -68,6 +68,8 @@ type Lease struct {
 	// leading is set once this process took the Lease. renewed is when its last renewal was sent.
 	leading bool
 	term    uint64
+	// tried is the first term in which this process tried to take the Lease as it is; 0 for none.
+	tried   uint64
 	before  Claim  // what the Lease said of the state when this process took it, or last tried to
 	behind  bool   // whether that was newer than this one's
 	raised  uint64 // what it said of sequences then
@@ -130,7 +132,8 @@ func (l *Lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 func (l *Lease) observe(lease *coordinationv1.Lease) {
 	now := l.options.Now()
 	before := l.seen
-	if !l.read || (lease == nil) != (before == nil) || lease != nil && (lease.UID != before.UID || lease.ResourceVersion != before.ResourceVersion) {
+	changed := !l.read || (lease == nil) != (before == nil) || lease != nil && (lease.UID != before.UID || lease.ResourceVersion != before.ResourceVersion)
+	if changed {
 		l.since = now
 	}
 	// An API server that was away is no reason to take the Lease: its leader could not renew it, and gets the time for that.
@@ -160,8 +163,11 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 		lost = fmt.Errorf("%w: the uid of kube-system in %s is %s, and here %s", ErrOtherCluster, l.Describe(), r.clusterUID, l.options.ClusterUID)
 	case l.leading && (holder(lease) != "" && holder(lease) != l.options.Identity || r.term > l.term):
 		lost = fmt.Errorf("%w: %s is held by %q in term %d", ErrLost, l.Describe(), holder(lease), r.term)
-	case !l.leading && holder(lease) == l.options.Identity: // the answer to the update that took it was lost
-		l.leading, l.term = true, r.term
+	case !l.leading && holder(lease) == l.options.Identity && l.tried != 0 && r.term >= l.tried: // the answer to the update that took it was lost
+		l.leading, l.term = true, r.term // else somebody has put it there, and another may lead
+	}
+	if changed {
+		l.tried = 0 // what was tried before fails from now on
 	}
 	if lost != nil && l.lost == nil {
 		l.lost = lost
@@ -240,6 +246,9 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 		term = max(before.term, before.claim.Term, claim.Term, clockTerm(l.options.Now())) + 1
 		err = l.takeable()
 		l.before, l.behind, l.raised = before.claim, claim.behind(before.claim), before.raised // now, since the answer may be lost
+		if err == nil && l.tried == 0 {
+			l.tried = term
+		}
 	}
 	r := record{
 		cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, term), term: term,

@@ -439,6 +439,30 @@ func TestTakenByHand(t *testing.T) {
 	}
 }
 
+// TestGivenByHand names a standby in the Lease, as whoever wants it to lead might: it waits as for any other holder, and leads in a term of
+// its own.
+func TestGivenByHand(t *testing.T) {
+	w := newWorld()
+	leader := w.candidate("leader", state("l", 0, 1, 1))
+	leader.leads(t)
+	leader.begin(t)
+	standby := w.candidate("standby", state("l", 0, 1, 0))
+	standby.try()
+	w.edit(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &standby.name })
+	if standby.try() && leader.Left() > 0 {
+		t.Errorf("it leads in term %d, and the leader, in term %d, may deliver for %v", standby.Status().Term, leader.Status().Term, leader.Left())
+	}
+	if leader.try() || !errors.Is(leader.Status().Err, replication.ErrLost) {
+		t.Errorf("the leader has not noticed: %+v", leader.Status())
+	}
+	if got := standby.taken(t); got != duration+30*time.Second {
+		t.Errorf("taken after %v, by one that is behind", got)
+	}
+	if s := standby.Status(); s.Term <= leader.Status().Term || !s.Behind {
+		t.Errorf("%+v, want a term above %d, and that its state is older", s, leader.Status().Term)
+	}
+}
+
 // TestValidity is counted from before the renewal was sent, and a Lease that never changed hands is renewed after its end.
 func TestValidity(t *testing.T) {
 	w := newWorld()

@@ -232,7 +232,7 @@ func TestModel(t *testing.T) {
 			},
 			"the Lease is taken by hand": func(t *rapid.T) {
 				edited(t)
-				name := rapid.SampledFrom([]string{"", "somebody"}).Draw(t, "holder")
+				name := rapid.SampledFrom([]string{"", "somebody", processes[len(processes)-1].name}).Draw(t, "holder")
 				w.edit(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &name })
 			},
 			"": func(t *rapid.T) {
