@@ -23,20 +23,7 @@ import (
 // a proxy before it may have none, and without a limit a connection that hangs would block a watch until the end.
 const answerTimeout = 90 * time.Second
 
-// initialEventsTimeout is how long to wait behind the last object of a watch-list's state for the next one, or for the bookmark that
-// closes the state. Some aggregated API servers accept a watch-list and never send that bookmark.
-const initialEventsTimeout = 30 * time.Second
-
-// bookmarkTimeout is how long a watch may send nothing once it, or one before it, has sent bookmarks. The API server sends one about once a
-// minute, and its watch cache remembers about 75 seconds.
-const bookmarkTimeout = 75 * time.Second
-
-var (
-	errNoAnswer           = errors.New("the API server did not answer in time")
-	errOverdue            = errors.New("the API server did not end the watch in time: the connection may be dead")
-	errNoInitialEventsEnd = errors.New("the watch-list does not send the bookmark that ends its state")
-	errNoBookmarks        = errors.New("the watch sends no bookmarks any more: the connection may be dead")
-)
+var errNoAnswer = errors.New("the API server did not answer in time")
 
 // Client sends requests to one API server. It has no client-side rate limit: with a shared one, the list that closes a gap would
 // wait behind discovery requests, and the API server limits its clients itself. Only [Kinds] has one.
@@ -161,45 +148,6 @@ func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*fr
 	watched.frames = newFrames(watched, c.client.keepManagedFields)
 	watched.frames.initial = options.SendInitialEvents != nil
 	return watched.frames, nil
-}
-
-// watchBody ends its request when it is closed, or when a read waits too long. What arrived before that read is read first,
-// however late that is: a handler that blocks may take hours.
-type watchBody struct {
-	io.ReadCloser
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	leave  func() // closes the connection
-	client *Client
-	frames *frames
-	end    time.Time   // when the server should have ended the watch
-	timer  *time.Timer // runs during a read
-}
-
-func (b *watchBody) Read(p []byte) (int, error) {
-	limit, late := max(time.Until(b.end), b.client.timeout), errOverdue
-	switch {
-	case b.frames.initial && b.client.mark-b.frames.waited < limit:
-		limit, late = b.client.mark-b.frames.waited, errNoInitialEventsEnd
-	case b.frames.bookmarks && b.client.bookmark < limit:
-		limit, late = b.client.bookmark, errNoBookmarks
-	}
-	b.timer.Reset(limit)
-	begun := time.Now()
-	n, err := b.ReadCloser.Read(p)
-	b.timer.Stop()
-	b.frames.waited += time.Since(begun)
-	if err != nil && errors.Is(context.Cause(b.ctx), errOverdue) {
-		if err = late; !errors.Is(late, errNoInitialEventsEnd) {
-			b.leave()
-		}
-	}
-	return n, err
-}
-
-func (b *watchBody) Close() error {
-	b.cancel(nil)
-	return b.ReadCloser.Close()
 }
 
 // request begins a request for the collection, with its selectors.

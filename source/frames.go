@@ -3,6 +3,7 @@ package source
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,14 @@ const maxFrame = 32 << 20
 
 // maxKeptLine is the largest buffer for a line that is kept for the next one.
 const maxKeptLine = 256 << 10
+
+// initialEventsTimeout is how long to wait behind the last object of a watch-list's state for the next one, or for the bookmark that
+// closes the state. Some aggregated API servers accept a watch-list and never send that bookmark.
+const initialEventsTimeout = 30 * time.Second
+
+// bookmarkTimeout is how long a watch may send nothing once it, or one before it, has sent bookmarks. The API server sends one about once a
+// minute, and its watch cache remembers about 75 seconds.
+const bookmarkTimeout = 75 * time.Second
 
 // frames decodes a watch: a stream of lines, each a frame {"type":"ADDED","object":{…}}. client-go's own decoder reads a
 // frame twice and copies it three times; this one copies the object once, out of the buffer and without managedFields.
@@ -160,6 +169,51 @@ func (f *frames) line() ([]byte, error) {
 			return nil, errTooLong
 		}
 	}
+}
+
+var (
+	errOverdue            = errors.New("the API server did not end the watch in time: the connection may be dead")
+	errNoInitialEventsEnd = errors.New("the watch-list does not send the bookmark that ends its state")
+	errNoBookmarks        = errors.New("the watch sends no bookmarks any more: the connection may be dead")
+)
+
+// watchBody ends its request when it is closed, or when a read waits too long. What arrived before that read is read first,
+// however late that is: a handler that blocks may take hours.
+type watchBody struct {
+	io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	leave  func() // closes the connection
+	client *Client
+	frames *frames
+	end    time.Time   // when the server should have ended the watch
+	timer  *time.Timer // runs during a read
+}
+
+func (b *watchBody) Read(p []byte) (int, error) {
+	limit, late := max(time.Until(b.end), b.client.timeout), errOverdue
+	switch {
+	case b.frames.initial && b.client.mark-b.frames.waited < limit:
+		limit, late = b.client.mark-b.frames.waited, errNoInitialEventsEnd
+	case b.frames.bookmarks && b.client.bookmark < limit:
+		limit, late = b.client.bookmark, errNoBookmarks
+	}
+	b.timer.Reset(limit)
+	begun := time.Now()
+	n, err := b.ReadCloser.Read(p)
+	b.timer.Stop()
+	b.frames.waited += time.Since(begun)
+	if err != nil && errors.Is(context.Cause(b.ctx), errOverdue) {
+		if err = late; !errors.Is(late, errNoInitialEventsEnd) {
+			b.leave()
+		}
+	}
+	return n, err
+}
+
+func (b *watchBody) Close() error {
+	b.cancel(nil)
+	return b.ReadCloser.Close()
 }
 
 // endOfStream returns the error for the end of the stream behind a line without its end.
