@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -165,4 +166,13 @@ func (w *watcher) order(d *delta.Delta) (edited uint64) {
 	}
 	d.AsOf = least
 	return max(edited, least)
+}
+
+// versionNumber is a resource version as a number, or 0 if it is none.
+func versionNumber(resourceVersion string) uint64 {
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }

@@ -193,3 +193,42 @@ func (v *PreviousVersions) drop(r *retained) {
 	}
 	r.packed, r.place = nil, nil
 }
+
+// retain returns a function that returns what is to be retained of an object: nothing if the filters of all pipelines that
+// need it keep the object back.
+func (w *watcher) retain(object *delta.Object) func(views) []byte {
+	var packed []byte
+	if w.options.Retain != nil {
+		packed = pack(w.options.Retain(w.collection.resource, object))
+	}
+	return func(v views) []byte {
+		if w.options.RetainFor&^v.filtered == 0 {
+			return nil
+		}
+		return packed
+	}
+}
+
+// previous returns the known version of an object, as it was retained; nil if it was not, or cannot be read.
+func (w *watcher) previous(key objectKey, known knownObject) *delta.Object {
+	if !known.retained {
+		return nil
+	}
+	_, packed, stored := w.options.Previous.find(w.known(), key)
+	if packed == nil && stored && w.store != nil {
+		var err error
+		if packed, err = w.store.Previous(w.id, key.namespace.Value(), key.name); err != nil {
+			w.logger.Warn("cannot read the version before from the state directory; it counts as unknown",
+				"namespace", key.namespace.Value(), "name", key.name, "err", err)
+		}
+	}
+	object := unpack(packed)
+	if object == nil {
+		return nil
+	}
+	// An older version of this program leaves the retained versions as they are when their objects change.
+	if version := object.Version(); !version.Equal(&known.version) {
+		return nil
+	}
+	return object
+}

@@ -5,12 +5,25 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// This file is the process function of a watch: it compares what arrives with the known set, and emits deltas.
+// This file is the process function of a watch: it compares what arrives with the known set, and sends the differences to the
+// pipelines that they concern.
+
+// forward processes an event. The Reflector continues after an error, so once ctx has ended forward rejects every event: a later
+// one would move the position past an event that was not processed.
+func (l *follower) forward(ctx context.Context, e event) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l.confirm() // before the event, which may complete the state
+	l.received = true
+	return l.process(ctx, e)
+}
 
 // process handles one event of a watch, or one object of a page. Its error means that ctx has ended.
 func (w *watcher) process(ctx context.Context, e event) error {
@@ -33,167 +46,169 @@ func (w *watcher) process(ctx context.Context, e event) error {
 	}
 }
 
-// begin starts reading the state: up to end, the events are the objects of the collection and changes to them. exact is set if
-// it is the state at the position; resourceVersion is that of the state. Three cases are committed first. In a gap, so that a
-// restart infers the same deltas. And a first state, as begun: after a crash its objects may have been sent without a commit that
-// names them, so the next run reports a gap. And the sequence that an edit begins with, which the next run must not go below.
-func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool) error {
-	w.mu.Lock()
-	w.handler.Update(func() {
-		w.reading, w.exact = true, exact
-		w.known().beginRound()
-		w.beginEdit(resourceVersion)
-		w.state.Reading = max(w.state.Reading, versionNumber(resourceVersion))
-		first := w.state.Position == ""
-		if first && w.behindLoss || w.state.Refused != "" && (w.state.Uncertain != "" || w.ambiguous || w.state.Lost) {
-			w.continueBehindLastRun()
-		}
-		if first {
-			w.state.Begun, w.state.changed = true, true
-		}
-	})
-	var err error
-	if w.state.Refused != "" || w.state.Begun || w.edit != "" {
-		err = w.handler.Commit(ctx)
-	}
+// present handles an object that exists. live is set if the server reported a change of it.
+func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) error {
+	old, exists := w.known().find(keyOf(object))
+	version := object.Version()
+	d := &delta.Delta{Type: delta.Added, Object: object}
 	switch {
-	case err != nil:
-	case w.state.Refused != "":
-		err = w.gap(ctx, resourceVersion, w.state.Refused)
+	case exists && !old.version.SameObject(&version):
+		// Deleted and created again unobserved: at the latest just before the version that exists now.
+		asOf := versionNumber(object.ResourceVersion())
+		if err := w.emitInferredDelete(ctx, keyOf(object), old, max(asOf, 1)-1); err != nil {
+			return err
+		}
+		d.Inferred = true
+	case exists && old.version.Equal(&version):
+		w.unchanged(object, old)
+		return nil
+	case exists:
+		return w.modified(ctx, object, old, live)
+	case w.reading && !live:
+		d.Snapshot = !w.state.Complete || w.exact
+		d.Inferred = !d.Snapshot
+		d.SnapshotID = w.readingID()
 	}
-	w.unlock()
-	if err == nil && w.state.Position == "" {
-		err = w.beginFirstSnapshots(ctx)
+	return w.emit(ctx, d, w.options.all(), views{filtered: w.options.all()}, w.recordVersion(object))
+}
+
+// modified handles a known object in another version. A snapshot that has not reached it gets that version: what the server
+// lists of the object may be an earlier one.
+func (w *watcher) modified(ctx context.Context, object *delta.Object, old knownObject, live bool) error {
+	d := &delta.Delta{Type: delta.Modified, Object: object, Old: w.previous(keyOf(object), old), Inferred: w.reading && !live}
+	if err := w.emit(ctx, d, w.options.all(), old.views, w.recordVersion(object)); err != nil {
+		return err
+	}
+	return w.emitDue(ctx, object)
+}
+
+// emitDue sends an object that has just changed to the pipelines whose snapshot has not reached it. Not while changes may be
+// repeated: the version may be older than what was sent. Then the list is read once more.
+func (w *watcher) emitDue(ctx context.Context, object *delta.Object) error {
+	if w.state.Unclean {
+		return nil
+	}
+	for n := range w.options.Pipelines {
+		old, _ := w.known().find(keyOf(object))
+		if !old.due.Has(n) {
+			continue
+		}
+		err := w.emit(ctx, w.snapshotOf(object, n), 1<<n, old.views, func(v views) { w.record(object, v.served(n), nil) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unchanged handles an object in its known version.
+func (w *watcher) unchanged(object *delta.Object, old knownObject) {
+	record := func(v views) { w.record(object, v, nil) }
+	if !old.retained && w.options.RetainFor&^old.filtered != 0 { // it was not needed until now
+		record = w.recordVersion(object)
+	}
+	w.handler.Update(func() { record(old.views) })
+}
+
+// deleted handles a live DELETED, which is sent even if the object was never known.
+func (w *watcher) deleted(ctx context.Context, object *delta.Object) error {
+	old, exists := w.known().find(keyOf(object))
+	version := object.Version()
+	exists = exists && old.version.SameObject(&version)
+	v := views{filtered: w.options.all()}
+	if exists {
+		v = old.views
+	}
+	return w.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, w.options.all(), v, func(views) {
+		if exists {
+			w.known().remove(keyOf(object))
+		}
+		w.advance(object.ResourceVersion())
+	})
+}
+
+// emitInferredDelete sends the DELETED of an object whose last state was missed to the pipelines that have the object.
+func (w *watcher) emitInferredDelete(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
+	d := w.inferredDelete(key, old, asOf)
+	return w.emit(ctx, d, w.options.all()&^old.filtered|w.perhapsSent(old.views), old.views, func(views) { w.known().remove(key) })
+}
+
+// emitLeft sends the DELETED of an object that exists, and that an edited configuration does not select any more, to the
+// pipelines that have the object and announce what leaves.
+func (w *watcher) emitLeft(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
+	d := w.inferredDelete(key, old, asOf)
+	have := w.options.all()&^old.filtered | w.perhapsSent(old.views)
+	return w.send(ctx, d, Recipients{Pipelines: have, Have: have, Left: true}, func(PipelineSet) { w.known().remove(key) })
+}
+
+func (w *watcher) inferredDelete(key objectKey, old knownObject, asOf uint64) *delta.Delta {
+	object := w.previous(key, old)
+	if object == nil {
+		object = delta.NewIdentity(w.state.kind(), key.namespace.Value(), key.name, old.version.UID(), old.version.ResourceVersion())
+	}
+	return &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, AsOf: asOf, Object: object}
+}
+
+// emit sends a delta to the pipelines in to. v are the views of its object before, and record gets those after.
+func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v views, record func(views)) error {
+	recipients := Recipients{Pipelines: to, Have: w.options.all() &^ v.filtered, RecordOnly: d.Snapshot && w.silent(to)}
+	if !d.Snapshot {
+		recipients.Have |= w.perhapsSent(v)
+	}
+	err := w.send(ctx, d, recipients, func(passed PipelineSet) {
+		if d.Snapshot {
+			w.state.countSnapshot(passed)
+		}
+		record(v.sent(to, passed))
+	})
+	if err == nil && !recipients.RecordOnly {
+		w.metrics.seen[d.Type].Inc()
 	}
 	return err
 }
 
-// end completes a state that was read in pages.
-func (w *watcher) end(ctx context.Context, resourceVersion string) error {
-	w.mu.Lock()
-	defer w.unlock()
-	return w.complete(ctx, resourceVersion)
-}
-
-func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
-	if !w.exact {
-		if err := w.deleteUnseen(ctx, versionNumber(resourceVersion)); err != nil {
+func (w *watcher) send(ctx context.Context, d *delta.Delta, to Recipients, record func(passed PipelineSet)) error {
+	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
+	edited := w.order(d)
+	if w.state.Unclean {
+		d.SnapshotID = cmp.Or(d.SnapshotID, w.state.Repetition)
+	}
+	return w.health.handOver(ctx, w.at, func(ctx context.Context) error {
+		if err := w.options.Previous.await(ctx); err != nil {
 			return err
 		}
-	}
-	w.at = time.Now()
-	w.handler.Update(func() {
-		unclean, lost := w.state.Unclean && w.exact, w.state.Lost && w.exact // what happened since the position is not seen yet
-		w.reading, w.exact = false, false
-		w.state.Complete, w.state.Begun, w.state.Partial, w.state.Refused = true, false, false, ""
-		w.advance(resourceVersion)
-		w.state.Unclean, w.state.Lost = unclean, lost
-	})
-	w.lastGap, w.edit = nil, ""
-	w.health.completed()
-	return nil
-}
-
-// abandon stops reading a state before its end; the events that follow are changes since the position.
-func (w *watcher) abandon() {
-	w.mu.Lock()
-	defer w.unlock()
-	w.handler.Update(func() { w.reading, w.exact = false, false })
-}
-
-// gone handles a resource that no longer exists, according to discovery: all of its objects are deleted.
-// endedCleanly is set if the server ended the watch itself just before: if every known object was deleted by then, nothing
-// was missed, but perhaps of what a killed run sent.
-func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
-	w.mu.Lock()
-	defer w.unlock()
-	missed := w.state.Refused != "" || w.marksDue(true) || w.state.Position != "" && !(endedCleanly && w.known().len() == 0 && !w.unclean())
-	if missed {
-		w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
-			"resourceVersion", w.state.Position)
-		if err := w.gap(ctx, "", cmp.Or(w.state.Refused, historyGone)); err != nil {
-			return err
-		}
-	}
-	w.known().beginRound()
-	w.reading, w.exact, w.edit = false, false, "" // what an edit was adding is deleted behind that
-	behind := max(w.state.Gone, versionNumber(w.state.Position)+1, w.state.Reading+1)
-	for _, object := range w.known().unseen {
-		behind = max(behind, versionNumber(object.version.ResourceVersion())+1)
-	}
-	w.handler.Update(func() {
-		if w.unclean() && behind > 1 { // the killed run may have sent later versions than are known
-			w.state.Edited = max(w.state.Edited, behind) + maxRaised
-		}
-		w.state.Gone, w.state.changed = behind, true
-	})
-	if err := w.handler.Commit(ctx); err != nil { // else a run after a kill would find the objects as they are known, and send nothing
-		return err
-	}
-	if err := w.deleteUnseen(ctx, 0); err != nil {
-		return err
-	}
-	w.absent, w.resumed, w.fill = true, false, false
-	w.lastRun, w.lastGap = "", nil
-	w.handler.Update(func() { // not before all are sent: else what is left would be forgotten
-		w.endSnapshots()
-		w.state.reset()
-		w.state.Complete = w.options.Snapshot == delta.SnapshotNever // what comes back is sent, also by the next run
-		if behind > 1 {                                              // it may come back in these versions, if no CRD defined it
-			w.state.Edited = max(w.state.Edited+1, behind)
-		}
-	})
-	return nil
-}
-
-// marksDue reports whether a snapshot with marks has not ended; if moved is set, one of a pipeline that another watch fed before. If the
-// resource is gone, they do not come, and the pipeline may have objects that nothing is known of.
-func (w *watcher) marksDue(moved bool) bool {
-	for _, snapshot := range w.state.Snapshots {
-		if !snapshot.Unmarked && (snapshot.Former || !moved) {
-			return true
-		}
-	}
-	return false
-}
-
-// historyGone is why the history of a resource that is gone cannot be had.
-const historyGone = "the resource is gone, and its history with it"
-
-// gap sends a gap record for the stretch from the position to a resource version, which is empty if it is unknown. A reading that
-// starts over sends another one only if it ends later: what it brings is not covered by the first.
-func (w *watcher) gap(ctx context.Context, to, reason string) error {
-	if w.lastGap != nil && w.lastGap.To == to {
-		return nil
-	}
-	return w.sendGap(ctx, to, reason, func() { w.state.Refused = reason })
-}
-
-// gapForUncertain sends the gap record that is due though history goes on. It closes none.
-func (w *watcher) gapForUncertain(ctx context.Context) error {
-	w.mu.Lock()
-	defer w.unlock()
-	w.handler.Update(func() { w.continueBehindLastRun() })
-	if err := w.handler.Commit(ctx); err != nil {
-		return err
-	}
-	return w.sendGap(ctx, w.lastRun, w.state.Uncertain, func() {})
-}
-
-func (w *watcher) sendGap(ctx context.Context, to, reason string, record func()) error {
-	w.at = time.Now()
-	w.lastGap = &delta.Gap{
-		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace,
-		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector,
-		From: w.state.Position, To: to, Reason: reason, Unclean: w.unclean() || to == "" && w.marksDue(false), Observed: w.at,
-	}
-	w.health.gap(w.lastGap)
-	w.logger.Warn("a gap record is sent: of the history between two resource versions, something may be missing",
-		"from", w.lastGap.From, "to", to, "reason", reason)
-	return w.health.handOver(ctx, w.at, func(ctx context.Context) error { // an error means that ctx has ended
-		return w.handler.Gap(ctx, w.lastGap, func() {
-			record()
-			w.state.Uncertain, w.state.changed = "", true
+		return w.handler.Delta(ctx, d, to, func(passed PipelineSet) {
+			w.state.Edited = edited
+			record(passed)
 		})
 	})
+}
+
+// recordVersion returns a function that records an object with what is to be retained of it.
+func (w *watcher) recordVersion(object *delta.Object) func(views) {
+	retain := w.retain(object)
+	return func(v views) { w.record(object, v, retain(v)) }
+}
+
+func (w *watcher) record(object *delta.Object, v views, packed []byte) {
+	w.known().put(object, v, packed)
+	w.advance(object.ResourceVersion())
+}
+
+// advance moves the position. Inside a state the resource versions are in no order, and mean nothing.
+func (w *watcher) advance(resourceVersion string) {
+	if !w.reading && resourceVersion != "" {
+		w.state.Position = resourceVersion
+		if w.state.Unclean && w.caughtUp() {
+			w.state.Unclean, w.state.Lost, w.state.Repetition = false, false, ""
+		}
+	}
+	w.state.changed = true
+	w.health.active(w.at, w.state.Position, w.known().len())
+}
+
+// caughtUp reports whether the position is past everything that the last run can have sent.
+func (w *watcher) caughtUp() bool {
+	order, err := resourceversion.CompareResourceVersion(w.state.Position, w.lastRun)
+	return w.lastRun == "" || err != nil || order >= 0
 }

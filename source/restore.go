@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -278,15 +277,4 @@ func (w *watcher) unclean() bool {
 		}
 	}
 	return w.state.Unclean || w.state.Lost || w.state.Uncertain != ""
-}
-
-// perhapsSent returns the pipelines that a killed run may have sent an object to in a snapshot that goes on, though it still counts as due.
-func (w *watcher) perhapsSent(v views) (to PipelineSet) {
-	for due := v.due &^ w.begun; due != 0; due &= due - 1 {
-		n := bits.TrailingZeros64(uint64(due))
-		if w.state.Snapshots[w.options.Pipelines[n]].Unclean {
-			to |= 1 << n
-		}
-	}
-	return to
 }

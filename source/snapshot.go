@@ -386,25 +386,6 @@ func (w *watcher) repeating() bool {
 	return w.state.Unclean
 }
 
-// emitDue sends an object that has just changed to the pipelines whose snapshot has not reached it. Not while changes may be
-// repeated: the version may be older than what was sent. Then the list is read once more.
-func (w *watcher) emitDue(ctx context.Context, object *delta.Object) error {
-	if w.state.Unclean {
-		return nil
-	}
-	for n := range w.options.Pipelines {
-		old, _ := w.known().find(keyOf(object))
-		if !old.due.Has(n) {
-			continue
-		}
-		err := w.emit(ctx, w.snapshotOf(object, n), 1<<n, old.views, func(v views) { w.record(object, v.served(n), nil) })
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (w *watcher) snapshotOf(object *delta.Object, n int) *delta.Delta {
 	return &delta.Delta{
 		Type: delta.Added, Object: object, Snapshot: true, SnapshotID: w.state.Snapshots[w.options.Pipelines[n]].ID,

@@ -5,7 +5,6 @@ import (
 	"maps"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -201,24 +200,6 @@ func (s *Source) WatchIDs() []string {
 		ids = append(ids, w.id)
 	}
 	return ids
-}
-
-// advance moves the position. Inside a state the resource versions are in no order, and mean nothing.
-func (w *watcher) advance(resourceVersion string) {
-	if !w.reading && resourceVersion != "" {
-		w.state.Position = resourceVersion
-		if w.state.Unclean && w.caughtUp() {
-			w.state.Unclean, w.state.Lost, w.state.Repetition = false, false, ""
-		}
-	}
-	w.state.changed = true
-	w.health.active(w.at, w.state.Position, w.known().len())
-}
-
-// caughtUp reports whether the position is past everything that the last run can have sent.
-func (w *watcher) caughtUp() bool {
-	order, err := resourceversion.CompareResourceVersion(w.state.Position, w.lastRun)
-	return w.lastRun == "" || err != nil || order >= 0
 }
 
 func (w *watcher) known() *knownSet { return w.state.known }

@@ -1,8 +1,6 @@
 package source
 
 import (
-	"context"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,17 +40,6 @@ func (eventStore) Resync() error { return nil }
 
 func (s eventStore) take(kind watch.EventType, o any) error {
 	return s.forward(event{kind: kind, object: o.(*item).object})
-}
-
-// forward processes an event. The Reflector continues after an error, so once ctx has ended forward rejects every event: a later
-// one would move the position past an event that was not processed.
-func (l *follower) forward(ctx context.Context, e event) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	l.confirm() // before the event, which may complete the state
-	l.received = true
-	return l.process(ctx, e)
 }
 
 // item carries an object through a reflector, which reads its resource version and annotations and nothing else.

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"math/bits"
 	"slices"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -44,6 +45,17 @@ func (v views) joined(other views, keepDue bool) views {
 		v.due &= other.due
 	}
 	return v
+}
+
+// perhapsSent returns the pipelines that a killed run may have sent an object to in a snapshot that goes on, though it still counts as due.
+func (w *watcher) perhapsSent(v views) (to PipelineSet) {
+	for due := v.due &^ w.begun; due != 0; due &= due - 1 {
+		n := bits.TrailingZeros64(uint64(due))
+		if w.state.Snapshots[w.options.Pipelines[n]].Unclean {
+			to |= 1 << n
+		}
+	}
+	return to
 }
 
 // restoredViews returns the views of an object from the last commit, whose bits stand for the pipelines that meta lists,
