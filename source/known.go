@@ -2,7 +2,6 @@ package source
 
 import (
 	"iter"
-	"maps"
 	"math/bits"
 	"strings"
 	"sync"
@@ -209,54 +208,6 @@ func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 	if changed {
 		k.change(key)
 	}
-}
-
-// capture returns what changed since the last call. A call of committed or failed follows.
-func (k *knownSet) capture() (put, remove []delta.Known) {
-	put = make([]delta.Known, 0, len(k.changed))
-	for key := range k.changed {
-		object, exists := k.find(key)
-		if !exists {
-			remove = append(remove, delta.Known{Namespace: key.namespace.Value(), Name: key.name})
-			continue
-		}
-		known := delta.Known{
-			Namespace: key.namespace.Value(), Name: key.name, Version: object.version,
-			Filtered: uint64(object.filtered), Due: uint64(k.committedViews(object).due),
-		}
-		if object.retained {
-			version, packed, stored := k.previous.find(k, key)
-			known.Retained = packed != nil || stored
-			if packed != nil && !stored {
-				known.Previous = packed
-				k.writing = append(k.writing, version)
-			}
-		}
-		put = append(put, known)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.changed, k.captured = make(map[objectKey]struct{}, len(k.changed)), k.changed
-	return put, remove
-}
-
-// committed releases what was captured last: it is on disk.
-func (k *knownSet) committed() {
-	k.previous.committed(k.writing)
-	k.writing = nil
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.captured = nil
-}
-
-// failed makes what was captured last count as changed again: it may not be on disk.
-func (k *knownSet) failed() {
-	k.mu.Lock()
-	maps.Copy(k.changed, k.captured)
-	k.captured = nil
-	k.mu.Unlock()
-	k.writing = nil
-	k.previous.failed()
 }
 
 // beginRound starts a reading of the whole state.

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -250,16 +248,6 @@ func (w *watcher) completeSnapshot(ctx context.Context, n int) error {
 	})
 }
 
-// incomplete returns the pipelines of whose snapshots a record went to the dead letter.
-func (w *watcher) incomplete() (died PipelineSet) {
-	for n, pipeline := range w.options.Pipelines {
-		if snapshot, pending := w.state.Snapshots[pipeline]; pending && (snapshot.Incomplete || w.handler.Recipient(n).Died(w.id)) {
-			died |= 1 << n
-		}
-	}
-	return died
-}
-
 func (w *watcher) mark(phase delta.Phase, id string) *delta.Mark {
 	return &delta.Mark{
 		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace, Snapshot: id, Phase: phase,
@@ -292,106 +280,6 @@ func (w *watcher) untilRoom(ctx context.Context, n int, try func() bool) error {
 	}
 }
 
-// offerAll lists the objects from a page on, and sends those that are due. After an error, page is where to go on. While changes may be
-// repeated it also reports whether there are objects that the watch has not brought: a killed run may have sent them before the first
-// mark, and the snapshot is not complete without them.
-func (w *watcher) offerAll(ctx context.Context, n int, page *metav1.ListOptions, repeating bool) (unknown bool, err error) {
-	for repeating || w.due(n) > 0 {
-		p, err := w.collection.list(ctx, *page)
-		if isRefusal(err) { // it took longer than the server remembers: the other pages are of a later state, which is as good
-			page.Continue = continueLater(err)
-		}
-		if err != nil {
-			return unknown, err
-		}
-		for _, object := range p.objects {
-			unknown = unknown || repeating && w.selects(object.Namespace()) && !w.knows(object)
-			if err := w.offer(ctx, n, object); err != nil {
-				return unknown, err
-			}
-		}
-		*page = metav1.ListOptions{Limit: p.limit, Continue: p.next}
-		if p.next == "" {
-			break
-		}
-	}
-	return unknown, nil
-}
-
-func (w *watcher) knows(object *delta.Object) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, exists := w.known().find(keyOf(object))
-	return exists
-}
-
-// continueLater returns the token with which a refused list goes on; if there is none, it begins again.
-func continueLater(err error) string {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return ""
-	}
-	return status.Status().Continue
-}
-
-// offer sends a listed object, if it is due in this version, and waits until there is room for it.
-func (w *watcher) offer(ctx context.Context, n int, object *delta.Object) error {
-	if err := w.options.Previous.await(ctx); err != nil {
-		return err
-	}
-	var err error
-	return cmp.Or(w.untilRoom(ctx, n, func() (sent bool) {
-		sent, err = w.tryOffer(ctx, n, object)
-		return sent || err != nil
-	}), err)
-}
-
-// tryOffer sends a listed object, if it is due in this version. It returns false if there is no room for it.
-func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (sent bool, err error) {
-	old, exists := w.known().find(keyOf(object))
-	version := object.Version()
-	if !exists || !old.due.Has(n) || !old.version.Equal(&version) {
-		return true, nil
-	}
-	retain := func(views) []byte { return nil }
-	if !old.retained && w.options.RetainFor.Has(n) {
-		retain = w.retain(object)
-	}
-	record := func(v views) { w.known().review(keyOf(object), v, retain(v)) }
-	w.at = time.Now()
-	d := w.snapshotOf(object, n)
-	if w.silent(1 << n) {
-		return true, w.emit(ctx, d, 1<<n, old.views, func(v views) { record(v.served(n)) })
-	}
-	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
-	w.order(d)
-	sent = w.handler.Recipient(n).Offer(ctx, d, !old.filtered.Has(n), func(passed bool) {
-		var to PipelineSet
-		if passed {
-			to = 1 << n
-		}
-		w.state.countSnapshot(to)
-		record(old.sent(1<<n, to).served(n))
-	})
-	if sent {
-		w.metrics.seen[d.Type].Inc()
-	}
-	return sent, nil
-}
-
-// repeating reports whether the changes may be those that a killed run has sent.
-func (w *watcher) repeating() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state.Unclean
-}
-
-func (w *watcher) snapshotOf(object *delta.Object, n int) *delta.Delta {
-	return &delta.Delta{
-		Type: delta.Added, Object: object, Snapshot: true, SnapshotID: w.state.Snapshots[w.options.Pipelines[n]].ID,
-	}
-}
-
 // silent reports whether snapshots for some pipelines are recorded only.
 func (w *watcher) silent(to PipelineSet) bool {
 	for n, pipeline := range w.options.Pipelines {
@@ -421,11 +309,4 @@ func (w *watcher) awaitServed(ctx context.Context, n int) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// due returns how many objects a snapshot has not reached.
-func (w *watcher) due(n int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.known().due[n]
 }

@@ -141,3 +141,12 @@ func (s *Source) Status() []WatchStatus {
 	}
 	return statuses
 }
+
+// WatchIDs are the ids of the source's watches.
+func (s *Source) WatchIDs() []string {
+	var ids []string
+	for _, w := range s.watches {
+		ids = append(ids, w.id)
+	}
+	return ids
+}

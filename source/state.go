@@ -1,9 +1,6 @@
 package source
 
 import (
-	"encoding/json"
-	"maps"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -113,93 +110,12 @@ func (s *state) dropSnapshot(pipeline string) {
 	s.changed = true
 }
 
-// meta returns what a commit writes.
-func (s *state) meta() Meta {
-	meta := s.Meta
-	meta.Snapshots = maps.Clone(meta.Snapshots)
-	for n, pipeline := range s.Pipelines {
-		snapshot, pending := meta.Snapshots[pipeline]
-		switch {
-		case pending:
-			snapshot.Incomplete = s.incomplete.Has(n)
-			meta.Snapshots[pipeline] = snapshot
-		case s.requested.Has(n):
-			if meta.Snapshots == nil {
-				meta.Snapshots = map[string]PendingSnapshot{}
-			}
-			meta.Snapshots[pipeline] = PendingSnapshot{OnDemand: true}
-		}
-	}
-	return meta
-}
-
 func (s *state) setKind(kind schema.GroupVersionKind) {
 	s.APIVersion, s.Kind = kind.ToAPIVersionAndKind()
 }
 
 func (s *state) kind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(s.APIVersion, s.Kind)
-}
-
-// Capture returns what changed since the last call, watch by watch. It is called while nothing is being sent.
-// Exactly one call of Committed or Failed follows before the next Capture.
-func (s *Source) Capture() []delta.WatchChange {
-	var changes []delta.WatchChange
-	for _, w := range s.watches {
-		incomplete := w.incomplete()
-		if !w.state.changed && incomplete == w.state.incomplete && len(w.state.known.changed) == 0 {
-			continue
-		}
-		w.state.changed, w.state.captured, w.state.incomplete = false, true, incomplete
-		meta, err := json.Marshal(w.state.meta())
-		if err != nil {
-			panic(err) // a struct of strings
-		}
-		put, remove := w.state.known.capture()
-		changes = append(changes, delta.WatchChange{Watch: w.id, Meta: meta, Put: put, Remove: remove})
-	}
-	return changes
-}
-
-// highestRaised is the highest sequence that is followed. Only resource versions of an aggregated API, which may be any numbers, are higher.
-const highestRaised = 1e16
-
-// Raised returns the highest sequence that a watch has raised above its position, or 0. It is called while nothing is being sent.
-func (s *Source) Raised() (raised uint64) {
-	for _, w := range s.watches {
-		highest := max(w.state.Edited, w.state.Gone)
-		if highest >= versionNumber(w.state.Position) && highest < highestRaised {
-			raised = max(raised, highest)
-		}
-	}
-	return raised
-}
-
-// Committed is called when what Capture returned last is on disk.
-func (s *Source) Committed() {
-	for _, w := range s.watches {
-		w.state.captured = false
-		w.state.known.committed()
-	}
-}
-
-// Failed is called when what Capture returned last may not be on disk: the next Capture returns it again, as it is by
-// then. It is called while nothing is being sent.
-func (s *Source) Failed() {
-	for _, w := range s.watches {
-		w.state.changed = w.state.changed || w.state.captured
-		w.state.captured = false
-		w.state.known.failed()
-	}
-}
-
-// WatchIDs are the ids of the source's watches.
-func (s *Source) WatchIDs() []string {
-	var ids []string
-	for _, w := range s.watches {
-		ids = append(ids, w.id)
-	}
-	return ids
 }
 
 func (w *watcher) known() *knownSet { return w.state.known }

@@ -1,0 +1,140 @@
+package source
+
+import (
+	"encoding/json"
+	"maps"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// This file returns what a commit writes of watches: of each its [Meta], and the known objects that changed since the last commit.
+
+// Capture returns what changed since the last call, watch by watch. It is called while nothing is being sent.
+// Exactly one call of Committed or Failed follows before the next Capture.
+func (s *Source) Capture() []delta.WatchChange {
+	var changes []delta.WatchChange
+	for _, w := range s.watches {
+		incomplete := w.incomplete()
+		if !w.state.changed && incomplete == w.state.incomplete && len(w.state.known.changed) == 0 {
+			continue
+		}
+		w.state.changed, w.state.captured, w.state.incomplete = false, true, incomplete
+		meta, err := json.Marshal(w.state.meta())
+		if err != nil {
+			panic(err) // a struct of strings
+		}
+		put, remove := w.state.known.capture()
+		changes = append(changes, delta.WatchChange{Watch: w.id, Meta: meta, Put: put, Remove: remove})
+	}
+	return changes
+}
+
+// incomplete returns the pipelines of whose snapshots a record went to the dead letter.
+func (w *watcher) incomplete() (died PipelineSet) {
+	for n, pipeline := range w.options.Pipelines {
+		if snapshot, pending := w.state.Snapshots[pipeline]; pending && (snapshot.Incomplete || w.handler.Recipient(n).Died(w.id)) {
+			died |= 1 << n
+		}
+	}
+	return died
+}
+
+// meta returns what a commit writes.
+func (s *state) meta() Meta {
+	meta := s.Meta
+	meta.Snapshots = maps.Clone(meta.Snapshots)
+	for n, pipeline := range s.Pipelines {
+		snapshot, pending := meta.Snapshots[pipeline]
+		switch {
+		case pending:
+			snapshot.Incomplete = s.incomplete.Has(n)
+			meta.Snapshots[pipeline] = snapshot
+		case s.requested.Has(n):
+			if meta.Snapshots == nil {
+				meta.Snapshots = map[string]PendingSnapshot{}
+			}
+			meta.Snapshots[pipeline] = PendingSnapshot{OnDemand: true}
+		}
+	}
+	return meta
+}
+
+// capture returns what changed since the last call. A call of committed or failed follows.
+func (k *knownSet) capture() (put, remove []delta.Known) {
+	put = make([]delta.Known, 0, len(k.changed))
+	for key := range k.changed {
+		object, exists := k.find(key)
+		if !exists {
+			remove = append(remove, delta.Known{Namespace: key.namespace.Value(), Name: key.name})
+			continue
+		}
+		known := delta.Known{
+			Namespace: key.namespace.Value(), Name: key.name, Version: object.version,
+			Filtered: uint64(object.filtered), Due: uint64(k.committedViews(object).due),
+		}
+		if object.retained {
+			version, packed, stored := k.previous.find(k, key)
+			known.Retained = packed != nil || stored
+			if packed != nil && !stored {
+				known.Previous = packed
+				k.writing = append(k.writing, version)
+			}
+		}
+		put = append(put, known)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.changed, k.captured = make(map[objectKey]struct{}, len(k.changed)), k.changed
+	return put, remove
+}
+
+// highestRaised is the highest sequence that is followed. Only resource versions of an aggregated API, which may be any numbers, are higher.
+const highestRaised = 1e16
+
+// Raised returns the highest sequence that a watch has raised above its position, or 0. It is called while nothing is being sent.
+func (s *Source) Raised() (raised uint64) {
+	for _, w := range s.watches {
+		highest := max(w.state.Edited, w.state.Gone)
+		if highest >= versionNumber(w.state.Position) && highest < highestRaised {
+			raised = max(raised, highest)
+		}
+	}
+	return raised
+}
+
+// Committed is called when what Capture returned last is on disk.
+func (s *Source) Committed() {
+	for _, w := range s.watches {
+		w.state.captured = false
+		w.state.known.committed()
+	}
+}
+
+// committed releases what was captured last: it is on disk.
+func (k *knownSet) committed() {
+	k.previous.committed(k.writing)
+	k.writing = nil
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.captured = nil
+}
+
+// Failed is called when what Capture returned last may not be on disk: the next Capture returns it again, as it is by
+// then. It is called while nothing is being sent.
+func (s *Source) Failed() {
+	for _, w := range s.watches {
+		w.state.changed = w.state.changed || w.state.captured
+		w.state.captured = false
+		w.state.known.failed()
+	}
+}
+
+// failed makes what was captured last count as changed again: it may not be on disk.
+func (k *knownSet) failed() {
+	k.mu.Lock()
+	maps.Copy(k.changed, k.captured)
+	k.captured = nil
+	k.mu.Unlock()
+	k.writing = nil
+	k.previous.failed()
+}
