@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"slices"
-	"time"
 )
 
 // maxBuffered bounds the bytes of deltas that wait for a commit to write them to the log, in a pipeline that spills.
@@ -32,59 +31,6 @@ type memoryBudget struct {
 	full bool
 	// unpaced is set if the sink was too slow for a snapshot to wait for it.
 	unpaced bool
-}
-
-const (
-	// maxAhead is how far, in bytes, a snapshot is read ahead of its delivery. Reading faster
-	// only costs memory and log writes: the API server keeps what is not read.
-	maxAhead = 4 << 20
-	// maxBeside is the same for a snapshot beside live changes. More of it would take the CPU time that their delivery needs:
-	// docs/performance.md.
-	maxBeside = 64 << 10
-	// paceTimeout is how long a snapshot waits for a quarter of that to be delivered, and less in proportion where a backlog
-	// has less memory. A sink that takes longer, or stands still, would hold up the other pipelines of the source, and the
-	// changes behind the snapshot.
-	paceTimeout = 250 * time.Millisecond
-)
-
-// pace delays a snapshot while more than maxAhead bytes of it wait, unless the sink is too slow.
-func (p *Pipeline) pace(ctx context.Context) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	ahead := p.ahead()
-	if p.budget.memory <= ahead/2 {
-		p.budget.unpaced = false
-	}
-	if p.budget.memory <= ahead || p.budget.unpaced {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, paceTimeout*time.Duration(ahead)/maxAhead)
-	defer cancel()
-	for p.budget.memory > ahead*3/4 {
-		if !p.awaitFreed(ctx) {
-			p.budget.unpaced = true
-			return
-		}
-	}
-}
-
-// ahead is how far a snapshot is read ahead in this pipeline.
-func (p *Pipeline) ahead() int64 { return min(maxAhead, p.options.MaxBytes/2) }
-
-// beside is how far a snapshot beside live changes is read ahead in this pipeline. While the breaker is tripped nothing else takes CPU
-// time, and a record of the snapshot may be the one that gets through. p.mu is held.
-func (p *Pipeline) beside() int64 {
-	if p.breaker.tripped {
-		return p.options.MaxBytes / 4
-	}
-	return min(maxBeside, p.options.MaxBytes/2)
-}
-
-// besideFull reports whether a snapshot beside live changes has to wait: more waits than a limit, not counting the records of failing
-// objects, which may be there for as long as the sink refuses them. p.mu is held.
-func (p *Pipeline) besideFull(limit int64) bool {
-	return len(p.budget.queue) > 0 || p.log.behind > 0 ||
-		p.budget.memory-p.budget.parked-p.backlog.stuck > limit || p.budget.memory > p.options.MaxBytes/2
 }
 
 // awaitFreed waits until memory may have been released, and returns false if ctx ends first. p.mu is held, but not

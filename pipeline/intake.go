@@ -53,36 +53,6 @@ func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticke
 	return Ticket{item: i, passes: passes}, p.reserve(ctx, i)
 }
 
-// Offer is Reserve for a snapshot that others must not wait for: it returns false at once if there is no room for it. A snapshot
-// takes no more than a part of the memory, and nothing on disk: what is not read of it costs nothing.
-func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket, bool) {
-	i, passes, filter := p.prepare(ctx, d, had)
-	if i == nil {
-		return filteredTicket(d, passes, filter), true
-	}
-	i.size = p.sizeOf(i.size)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.besideFull(p.beside()) || !p.fits(i.size) {
-		p.budget.refused = i.size
-		return Ticket{}, false
-	}
-	p.budget.memory += i.size
-	return Ticket{item: i, passes: passes}, true
-}
-
-// Room waits until most of what an Offer found in its way is delivered. It returns an error only when ctx ends first.
-func (p *Pipeline) Room(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.besideFull(min(p.beside()*3/4, p.options.MaxBytes/4)) || !p.fits(p.budget.refused) {
-		if !p.awaitFreed(ctx) {
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
-
 // largeObject is from what size in bytes an object counts as large. Decoded, one can take a hundred times its size, and its
 // difference takes as much as the object; each watch may have one. So a pipeline takes large objects one at a time, from the
 // filters until there is room for the item, and all pipelines together decode one at a time.
@@ -107,67 +77,6 @@ func (p *Pipeline) prepare(ctx context.Context, d *delta.Delta, had bool) (i *it
 	i = newItem(delta.Entry{Delta: shaped})
 	i.err = err
 	return i, passes, 0
-}
-
-// Passes reports whether the filters let a delta's object pass; nothing is handed over.
-func (p *Pipeline) Passes(d *delta.Delta) bool {
-	passes, _ := p.applyFilters(&Change{pipeline: p, observed: d}, false)
-	return passes
-}
-
-// AnnouncesLeaving reports whether the pipeline sends a DELETED of what leaves its selection.
-func (p *Pipeline) AnnouncesLeaving() bool { return p.options.OnLeave == OnLeaveDeleted }
-
-// ReserveGap makes room for a gap; the deltas of its watch that follow wait until it is settled.
-func (p *Pipeline) ReserveGap(ctx context.Context, g *delta.Gap) (Ticket, error) {
-	i := newItem(delta.Entry{Gap: g})
-	return Ticket{item: i}, p.reserve(ctx, i)
-}
-
-// OfferMark makes room for a mark of a snapshot, or returns false at once if there is none; the deltas of its watch that follow
-// wait until it is settled.
-func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
-	i := newItem(delta.Entry{Mark: m})
-	i.size = p.sizeOf(i.size)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.budget.queue) > 0 || !p.tryReserve(i) {
-		p.budget.refused = i.size
-		return Ticket{}, false
-	}
-	return Ticket{item: i}, true
-}
-
-// Settled waits until all records of snapshots of a watch are settled, marks included, and reports whether one of them went to the
-// dead letter or past its mark since the last snapshot started, or may have. It returns an error only when ctx ends first.
-func (p *Pipeline) Settled(ctx context.Context, watch string) (died bool, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.unreadFormer() || p.counts.snapshots[watch].waiting > 0 {
-		if !p.awaitFreed(ctx) {
-			return false, context.Cause(ctx)
-		}
-	}
-	return p.counts.died(watch), nil
-}
-
-// Former reports whether something is not settled that the last run left of a watch.
-func (p *Pipeline) Former(watch string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.unreadFormer() || p.counts.snapshots[watch].former > 0
-}
-
-// unreadFormer reports whether the log of the last run is not read to its end. p.mu is held.
-func (p *Pipeline) unreadFormer() bool {
-	return p.log.behind > 0 && p.log.cursor < p.options.Logged.Next
-}
-
-// Died reports whether a record of a snapshot of a watch went to the dead letter since the last one started, or since New.
-func (p *Pipeline) Died(watch string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.counts.died(watch)
 }
 
 // Take hands over what the ticket was made for. It never blocks.
@@ -232,4 +141,19 @@ func (p *Pipeline) Cancel(t Ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.release(t.item)
+}
+
+// Passes reports whether the filters let a delta's object pass; nothing is handed over.
+func (p *Pipeline) Passes(d *delta.Delta) bool {
+	passes, _ := p.applyFilters(&Change{pipeline: p, observed: d}, false)
+	return passes
+}
+
+// AnnouncesLeaving reports whether the pipeline sends a DELETED of what leaves its selection.
+func (p *Pipeline) AnnouncesLeaving() bool { return p.options.OnLeave == OnLeaveDeleted }
+
+// ReserveGap makes room for a gap; the deltas of its watch that follow wait until it is settled.
+func (p *Pipeline) ReserveGap(ctx context.Context, g *delta.Gap) (Ticket, error) {
+	i := newItem(delta.Entry{Gap: g})
+	return Ticket{item: i}, p.reserve(ctx, i)
 }

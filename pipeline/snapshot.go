@@ -1,0 +1,139 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// This file is what snapshots need of a pipeline: they come in at its pace, and beside live changes only as far as these leave room.
+
+// Offer is Reserve for a snapshot that others must not wait for: it returns false at once if there is no room for it. A snapshot
+// takes no more than a part of the memory, and nothing on disk: what is not read of it costs nothing.
+func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket, bool) {
+	i, passes, filter := p.prepare(ctx, d, had)
+	if i == nil {
+		return filteredTicket(d, passes, filter), true
+	}
+	i.size = p.sizeOf(i.size)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.besideFull(p.beside()) || !p.fits(i.size) {
+		p.budget.refused = i.size
+		return Ticket{}, false
+	}
+	p.budget.memory += i.size
+	return Ticket{item: i, passes: passes}, true
+}
+
+// OfferMark makes room for a mark of a snapshot, or returns false at once if there is none; the deltas of its watch that follow
+// wait until it is settled.
+func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
+	i := newItem(delta.Entry{Mark: m})
+	i.size = p.sizeOf(i.size)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.budget.queue) > 0 || !p.tryReserve(i) {
+		p.budget.refused = i.size
+		return Ticket{}, false
+	}
+	return Ticket{item: i}, true
+}
+
+// Room waits until most of what an Offer found in its way is delivered. It returns an error only when ctx ends first.
+func (p *Pipeline) Room(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.besideFull(min(p.beside()*3/4, p.options.MaxBytes/4)) || !p.fits(p.budget.refused) {
+		if !p.awaitFreed(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// Settled waits until all records of snapshots of a watch are settled, marks included, and reports whether one of them went to the
+// dead letter or past its mark since the last snapshot started, or may have. It returns an error only when ctx ends first.
+func (p *Pipeline) Settled(ctx context.Context, watch string) (died bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.unreadFormer() || p.counts.snapshots[watch].waiting > 0 {
+		if !p.awaitFreed(ctx) {
+			return false, context.Cause(ctx)
+		}
+	}
+	return p.counts.died(watch), nil
+}
+
+// Former reports whether something is not settled that the last run left of a watch.
+func (p *Pipeline) Former(watch string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unreadFormer() || p.counts.snapshots[watch].former > 0
+}
+
+// unreadFormer reports whether the log of the last run is not read to its end. p.mu is held.
+func (p *Pipeline) unreadFormer() bool {
+	return p.log.behind > 0 && p.log.cursor < p.options.Logged.Next
+}
+
+// Died reports whether a record of a snapshot of a watch went to the dead letter since the last one started, or since New.
+func (p *Pipeline) Died(watch string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counts.died(watch)
+}
+
+const (
+	// maxAhead is how far, in bytes, a snapshot is read ahead of its delivery. Reading faster
+	// only costs memory and log writes: the API server keeps what is not read.
+	maxAhead = 4 << 20
+	// maxBeside is the same for a snapshot beside live changes. More of it would take the CPU time that their delivery needs:
+	// docs/performance.md.
+	maxBeside = 64 << 10
+	// paceTimeout is how long a snapshot waits for a quarter of that to be delivered, and less in proportion where a backlog
+	// has less memory. A sink that takes longer, or stands still, would hold up the other pipelines of the source, and the
+	// changes behind the snapshot.
+	paceTimeout = 250 * time.Millisecond
+)
+
+// pace delays a snapshot while more than maxAhead bytes of it wait, unless the sink is too slow.
+func (p *Pipeline) pace(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ahead := p.ahead()
+	if p.budget.memory <= ahead/2 {
+		p.budget.unpaced = false
+	}
+	if p.budget.memory <= ahead || p.budget.unpaced {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, paceTimeout*time.Duration(ahead)/maxAhead)
+	defer cancel()
+	for p.budget.memory > ahead*3/4 {
+		if !p.awaitFreed(ctx) {
+			p.budget.unpaced = true
+			return
+		}
+	}
+}
+
+// ahead is how far a snapshot is read ahead in this pipeline.
+func (p *Pipeline) ahead() int64 { return min(maxAhead, p.options.MaxBytes/2) }
+
+// beside is how far a snapshot beside live changes is read ahead in this pipeline. While the breaker is tripped nothing else takes CPU
+// time, and a record of the snapshot may be the one that gets through. p.mu is held.
+func (p *Pipeline) beside() int64 {
+	if p.breaker.tripped {
+		return p.options.MaxBytes / 4
+	}
+	return min(maxBeside, p.options.MaxBytes/2)
+}
+
+// besideFull reports whether a snapshot beside live changes has to wait: more waits than a limit, not counting the records of failing
+// objects, which may be there for as long as the sink refuses them. p.mu is held.
+func (p *Pipeline) besideFull(limit int64) bool {
+	return len(p.budget.queue) > 0 || p.log.behind > 0 ||
+		p.budget.memory-p.budget.parked-p.backlog.stuck > limit || p.budget.memory > p.options.MaxBytes/2
+}
