@@ -3,6 +3,8 @@ package pipeline
 import (
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
@@ -55,6 +57,60 @@ func (e *encoder) attributes(record *sinks.Record, i *item) (list attributes) {
 	return list
 }
 
+// event adds the attributes of a CloudEvent.
+func (e *encoder) event(list *attributes, record *sinks.Record, i *item) {
+	eventType, subject := eventTypes[delta.Type(record.Fields.Type)], record.Key
+	knative := e.profile == ProfileKnative && i.delta != nil // notices are the same in every profile
+	if knative {
+		eventType, subject = knativeTypes[i.delta.Type], knativeSubject(i.delta)
+	}
+	list.add("specversion", "1.0")
+	list.add("id", record.ID)
+	list.add("source", e.source)
+	list.add("type", eventType)
+	list.add("subject", subject)
+	list.add("time", formatTime(i.observed))
+	list.add(contentTypeName, applicationJSON)
+	list.add("partitionkey", record.Key)
+	list.add("sequence", e.sequence(i))
+	if knative {
+		list.add("apiversion", i.ref.Resource.GroupVersion().String())
+	}
+	if i.delta != nil { // routers match attributes only
+		list.add("kind", record.Fields.Kind)
+		list.add("name", record.Fields.Name)
+		list.add("namespace", record.Fields.Namespace)
+	}
+	if knative {
+		list.flag("snapshot", i.delta.Snapshot)
+		list.flag("inferred", i.delta.Inferred)
+		list.flag("finalstateunknown", i.delta.FinalStateUnknown)
+	}
+}
+
+// eventTypes are the types of our own profile, knativeTypes those of Knative's.
+var (
+	eventTypes = map[delta.Type]string{
+		delta.Added:    "dev.kubeferry.resource.added",
+		delta.Modified: "dev.kubeferry.resource.modified",
+		delta.Deleted:  "dev.kubeferry.resource.deleted",
+		delta.GapType:  "dev.kubeferry.gap",
+		delta.MarkType: "dev.kubeferry.snapshot",
+	}
+	knativeTypes = map[delta.Type]string{
+		delta.Added:    "dev.knative.apiserver.resource.add",
+		delta.Modified: "dev.knative.apiserver.resource.update",
+		delta.Deleted:  "dev.knative.apiserver.resource.delete",
+	}
+)
+
+// knativeSubject is what ApiServerSource makes of an object: like a REST path, but for /apis before the core group too
+// and a plural that is always the kind with an s.
+func knativeSubject(d *delta.Delta) string {
+	return "/apis/" + d.Resource.GroupVersion().String() + "/namespaces/" + d.Object.Namespace() + "/" +
+		strings.ToLower(d.Object.Kind()) + "s/" + d.Object.Name()
+}
+
 // sequence returns what orders the records of one subject as text: the epoch, and the resource version of a delta in
 // seventeen digits. It is empty for a notice, and where the resource version is not a number, as some aggregated API servers have
 // them.
@@ -71,6 +127,9 @@ func (e *encoder) sequence(i *item) string {
 	}
 	return fmt.Sprintf("%s%017d", e.epoch, version)
 }
+
+// formatTime writes a time in UTC with six digits of the second's fraction.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
 // add leaves out what is empty: an attribute of a CloudEvent never is.
 func (a *attributes) add(name, value string) {

@@ -1,10 +1,8 @@
 package pipeline
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
@@ -24,6 +22,17 @@ const (
 	FormatJSON Format = "json"
 	// FormatRaw is the bare object; what else is known is in the headers.
 	FormatRaw Format = "raw"
+)
+
+// Profile is whose vocabulary the CloudEvents of a pipeline use.
+type Profile string
+
+// The profiles. The zero value is ProfileKubeferry too.
+const (
+	ProfileKubeferry Profile = "kubeferry"
+	// ProfileKnative is that of Knative's ApiServerSource: its types, subjects and extensions, and the bare object as
+	// data, so that its consumers work unchanged. What our own data has beside the object becomes extensions.
+	ProfileKnative Profile = "knative"
 )
 
 // encoder makes records. It copies the object's JSON into the envelope and decodes nothing.
@@ -125,69 +134,4 @@ func again(d *delta.Delta) string {
 		return "/" + strconv.FormatUint(d.AsOf, 10)
 	}
 	return ""
-}
-
-// appendData writes the members of the data object.
-func (e *encoder) appendData(b []byte, i *item) []byte {
-	switch {
-	case i.gap != nil:
-		return appendGap(b, i.gap)
-	case i.mark != nil:
-		return appendMark(b, i.mark, e.pipeline)
-	}
-	d := i.delta
-	b = append(b, `"type":"`...)
-	b = append(b, d.Type...)
-	b = append(b, `","resource":{"group":`...)
-	b = appendString(b, d.Resource.Group)
-	b = append(b, `,"version":`...)
-	b = appendString(b, d.Resource.Version)
-	b = append(b, `,"resource":`...)
-	b = appendString(b, d.Resource.Resource)
-	b = append(b, `},"object":`...)
-	b = append(b, d.Object.JSON()...)
-	b = appendDifference(b, d.Difference)
-	if d.Snapshot {
-		b = append(b, `,"snapshot":true`...)
-	}
-	if d.Inferred {
-		b = append(b, `,"inferred":true`...)
-	}
-	if d.FinalStateUnknown {
-		b = append(b, `,"finalStateUnknown":true`...)
-	}
-	return b
-}
-
-// appendDifference writes what a record holds of the previous version, or that it is unknown.
-func appendDifference(b []byte, d *delta.Difference) []byte {
-	switch {
-	case d == nil:
-		return b
-	case !d.Known:
-		return append(b, `,"oldObjectKnown":false`...)
-	}
-	if d.OldObject != nil {
-		b = append(append(b, `,"oldObject":`...), d.OldObject...)
-	}
-	if d.Patch != nil {
-		b = append(append(b, `,"patch":`...), d.Patch...)
-	}
-	return appendString(append(b, `,"oldResourceVersion":`...), d.OldResourceVersion)
-}
-
-// formatTime writes a time in UTC with six digits of the second's fraction.
-func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
-
-// appendString writes a JSON string. What goes in is nearly always plain ASCII.
-func appendString(b []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
-			quoted, _ := json.Marshal(text) // of a string: it cannot fail
-			return append(b, quoted...)
-		}
-	}
-	b = append(b, '"')
-	b = append(b, text...)
-	return append(b, '"')
 }

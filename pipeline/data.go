@@ -1,0 +1,135 @@
+package pipeline
+
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// eventData appends the data of a CloudEvent.
+func (e *encoder) eventData(b []byte, i *item) []byte {
+	if e.profile == ProfileKnative && i.delta != nil {
+		return append(b, i.delta.Object.JSON()...)
+	}
+	return append(e.appendData(append(b, '{'), i), '}')
+}
+
+// appendData writes the members of the data object.
+func (e *encoder) appendData(b []byte, i *item) []byte {
+	switch {
+	case i.gap != nil:
+		return appendGap(b, i.gap)
+	case i.mark != nil:
+		return appendMark(b, i.mark, e.pipeline)
+	}
+	d := i.delta
+	b = append(b, `"type":"`...)
+	b = append(b, d.Type...)
+	b = append(b, `","resource":{"group":`...)
+	b = appendString(b, d.Resource.Group)
+	b = append(b, `,"version":`...)
+	b = appendString(b, d.Resource.Version)
+	b = append(b, `,"resource":`...)
+	b = appendString(b, d.Resource.Resource)
+	b = append(b, `},"object":`...)
+	b = append(b, d.Object.JSON()...)
+	b = appendDifference(b, d.Difference)
+	if d.Snapshot {
+		b = append(b, `,"snapshot":true`...)
+	}
+	if d.Inferred {
+		b = append(b, `,"inferred":true`...)
+	}
+	if d.FinalStateUnknown {
+		b = append(b, `,"finalStateUnknown":true`...)
+	}
+	return b
+}
+
+// appendDifference writes what a record holds of the previous version, or that it is unknown.
+func appendDifference(b []byte, d *delta.Difference) []byte {
+	switch {
+	case d == nil:
+		return b
+	case !d.Known:
+		return append(b, `,"oldObjectKnown":false`...)
+	}
+	if d.OldObject != nil {
+		b = append(append(b, `,"oldObject":`...), d.OldObject...)
+	}
+	if d.Patch != nil {
+		b = append(append(b, `,"patch":`...), d.Patch...)
+	}
+	return appendString(append(b, `,"oldResourceVersion":`...), d.OldResourceVersion)
+}
+
+// gapData is the data of a gap record.
+type gapData struct {
+	Type      delta.Type                  `json:"type"`
+	Resource  metav1.GroupVersionResource `json:"resource"`
+	Namespace string                      `json:"namespace,omitempty"`
+	Selectors struct {
+		Label string `json:"label,omitempty"`
+		Field string `json:"field,omitempty"`
+	} `json:"selectors"`
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Reason  string `json:"reason"`
+	Unclean bool   `json:"unclean"`
+}
+
+// appendGap writes the members of the data of a gap record.
+func appendGap(b []byte, g *delta.Gap) []byte {
+	data := gapData{
+		Type: delta.GapType, Resource: metav1.GroupVersionResource(g.Resource), Namespace: g.Namespace,
+		From: g.From, To: g.To, Reason: g.Reason, Unclean: g.Unclean,
+	}
+	data.Selectors.Label, data.Selectors.Field = g.LabelSelector, g.FieldSelector
+	return appendMembers(b, data)
+}
+
+// markData is the data of a mark.
+type markData struct {
+	Type      delta.Type                  `json:"type"`
+	Phase     delta.Phase                 `json:"phase"`
+	Resource  metav1.GroupVersionResource `json:"resource"`
+	Namespace string                      `json:"namespace,omitempty"`
+	Snapshot  string                      `json:"snapshot"`
+	Pipeline  string                      `json:"pipeline"`
+	// Count and Complete are there once the snapshot is completed.
+	Count    *uint64 `json:"count,omitempty"`
+	Complete *bool   `json:"complete,omitempty"`
+}
+
+// appendMark writes the members of the data of a mark of a pipeline.
+func appendMark(b []byte, m *delta.Mark, pipeline string) []byte {
+	data := markData{
+		Type: delta.MarkType, Phase: m.Phase, Resource: metav1.GroupVersionResource(m.Resource), Namespace: m.Namespace,
+		Snapshot: m.Snapshot, Pipeline: pipeline,
+	}
+	if m.Phase == delta.Completed {
+		data.Count, data.Complete = &m.Count, new(!m.Incomplete)
+	}
+	return appendMembers(b, data)
+}
+
+// appendMembers writes a struct of texts without its braces.
+func appendMembers(b []byte, data any) []byte {
+	encoded, _ := json.Marshal(data) // it cannot fail
+	return append(b, encoded[1:len(encoded)-1]...)
+}
+
+// appendString writes a JSON string. What goes in is nearly always plain ASCII.
+func appendString(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(text) // of a string: it cannot fail
+			return append(b, quoted...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, text...)
+	return append(b, '"')
+}
