@@ -301,14 +301,3 @@ func (o *objectQueue) turn() string {
 	}
 	return o.ref.Namespace
 }
-
-// turns are the numbers of the last probe of each namespace since the breaker tripped.
-type turns map[string]int
-
-func (t turns) had(namespace string) {
-	last := 0
-	for _, n := range t {
-		last = max(last, n)
-	}
-	t[namespace] = last + 1
-}

@@ -1,0 +1,69 @@
+package pipeline
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// batch is what one Deliver call gets: records, and the items and objects they came from, index by index. An object
+// that has several items in a batch has them in order.
+type batch struct {
+	objects []*objectQueue
+	items   []*item
+	records []sinks.Record
+	bytes   int64
+	// probe is set if the batch is sent to see whether the breaker can be reset.
+	probe bool
+	// ahead is set if the record is of a candidate from beyond the log's cursor.
+	ahead bool
+	// apart is set if all objects are of one suspect namespace.
+	apart bool
+	// tries counts the calls so far.
+	tries int
+	// mark is the number of deliveries that had succeeded when the batch was first sent, or last failed.
+	mark uint64
+	// due is when a batch that failed may be tried again.
+	due time.Time
+	// arena holds the bodies of the records.
+	arena []byte
+	// closed is set if the batch takes no more, though it is not full: what comes next does not fit, or is isolated.
+	closed bool
+}
+
+// batches pools batches for reuse, since sinks keep nothing of a record. It saves more than half of the allocations for a delta.
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// maxArena is the largest arena that is kept; a larger one was made for a large object. append grows an arena beyond its content,
+// so this is four times Kafka's default batch.
+const maxArena = 4 << 20
+
+func newBatch() *batch { return batches.Get().(*batch) } //nolint:forcetypeassert // as above
+
+func (p *Pipeline) full(b *batch) bool {
+	return b.closed || len(b.records) >= p.options.Limits.MaxRecords || b.bytes >= p.options.Limits.MaxBytes || b.alone()
+}
+
+// alone reports whether the batch holds an isolated object, which is sent alone.
+func (b *batch) alone() bool {
+	return len(b.objects) > 0 && b.objects[len(b.objects)-1].isolated
+}
+
+func (b *batch) severalNamespaces() bool {
+	return slices.ContainsFunc(b.objects, func(o *objectQueue) bool { return o.turn() != b.objects[0].turn() })
+}
+
+// recycle gives a batch up that no sink has any more. p.mu is held.
+func (p *Pipeline) recycle(b *batch) {
+	p.budget.encoded -= int64(len(b.arena))
+	clear(b.objects)
+	clear(b.items)
+	clear(b.records)
+	if cap(b.arena) > maxArena {
+		b.arena = nil
+	}
+	*b = batch{objects: b.objects[:0], items: b.items[:0], records: b.records[:0], arena: b.arena[:0]}
+	batches.Put(b)
+}
