@@ -2,33 +2,9 @@ package pipeline
 
 import (
 	"context"
-	"time"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
-
-// result of one record.
-type result int
-
-const (
-	delivered result = iota
-	failed           // stays at the head of its object
-	dead             // to the dead letter
-)
-
-// outcome is what becomes of a batch after a call.
-type outcome struct {
-	results []result
-	errs    []*sinks.Error
-	// keep is set if the batch stays together and is tried again as it was.
-	keep bool
-	// cancelled is set if it was us who ended the call.
-	cancelled bool
-	// apart is set if its objects are sent apart until they get through: with others of their namespace, or alone if there were none.
-	apart bool
-	// delay is the least that what failed waits.
-	delay time.Duration
-}
 
 // deliver sends a batch and settles what can be settled.
 func (p *Pipeline) deliver(ctx context.Context, b *batch) {
@@ -91,4 +67,25 @@ func (p *Pipeline) call(ctx context.Context, b *batch, records []sinks.Record) (
 	ctx, cancel := context.WithTimeout(ctx, p.options.Limits.Timeout)
 	defer cancel()
 	return false, p.options.Sink.Deliver(ctx, records)
+}
+
+// Permit decides when a sink may be called, where several processes could deliver the same.
+type Permit interface {
+	// Enter waits until a call may begin, and fails only if ctx ends before. The call's context ends when it must. leave must be
+	// called once; it reports whether the call was cut short, which proves nothing about the sink.
+	Enter(ctx context.Context) (call context.Context, leave func() (cut bool), err error)
+	// MayGoOn reports whether a call that has begun may send another request. Its context ends a moment later than that may become false.
+	MayGoOn() bool
+}
+
+// enter is Enter of a permit that may be nil.
+func enter(ctx context.Context, p Permit) (context.Context, func() bool, error) {
+	if p == nil {
+		return ctx, func() bool { return false }, nil
+	}
+	ctx, leave, err := p.Enter(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return sinks.WithFence(ctx, p.MayGoOn), leave, nil
 }

@@ -1,252 +1,11 @@
 package pipeline
 
 import (
-	"slices"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
-
-// maxRefused is how many different objects may be refused for good with nothing delivered between before the sink is
-// blamed: a receiver that answers 400 to everything is misconfigured. Once sources wait for room, a probe that is refused goes to
-// the dead letter: nothing else could come that would show that the sink works, and whoever filled the memory with such records
-// would stop the pipeline.
-const maxRefused = 10
-
-// failedRun is how many calls, or different objects that are sent alone, may fail with nothing delivered between before the
-// sink is blamed although some objects are known to fail by themselves; failedFor is how long, for objects that are sent alone.
-const (
-	failedRun = 10
-	failedFor = 5 * time.Second
-)
-
-// maxWholeTries is how often a batch that only the sink was blamed for is sent as it was.
-const maxWholeTries = 3
-
-// decide classifies the result of a call, and trips or resets the breaker. It is the only place that decides whether the sink or
-// the records are to blame; doc.go has the rule.
-func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *outcome {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !stopping && !cut {
-		p.refuseMarks(b, errs)
-	}
-	v := &outcome{results: results(b, errs), errs: errs}
-	probe := b.probe
-	b.probe = false
-	if probe {
-		p.breaker.answered()
-	}
-	if stopping || cut { // cancelled by us, which proves nothing about the sink; what was acknowledged still counts
-		for n := range v.results {
-			v.results[n] = min(v.results[n], failed)
-		}
-		// Else it is sent once more as it was: the sink may have it, and then recognizes it.
-		v.cancelled, v.keep = true, !stopping && !slices.Contains(v.results, delivered)
-		if v.keep {
-			b.tries--
-		}
-		return v
-	}
-
-	var acknowledged, refused, transient int
-	var first *sinks.Error
-	for n, err := range errs {
-		switch {
-		case err == nil:
-			acknowledged++
-			p.largest = max(p.largest, b.records[n].Size())
-			continue
-		case b.items[n].err != nil || b.items[n].final != nil:
-			continue // it was not sent
-		case n > 0 && b.objects[n] == b.objects[n-1] && errs[n-1] != nil && !err.Permanent:
-			continue // held back behind a record that failed, which proves nothing about the sink
-		case err.Permanent:
-			refused++
-		default:
-			transient++
-			v.delay = max(v.delay, min(err.RetryAfter, sinks.MaxRetryAfter))
-		}
-		if first == nil {
-			first = err
-		}
-		p.metrics.failed(err.Reason)
-		p.lastErr = err.Error()
-	}
-	others := p.counts.successes > b.mark // something else got through, so the sink works
-	b.mark = p.counts.successes
-
-	switch {
-	case acknowledged > 0:
-		clear(p.refused)
-		clear(p.failedAlone)
-		p.failedCalls, p.lastSuccess = 0, p.now()
-		p.resetBreaker()
-	case refused+transient == 0: // nothing was sent
-	case transient == 0 && (p.addRefused(b, errs) < maxRefused || others || probe && p.budget.full):
-		if probe {
-			p.breaker.fail(p.now(), 0, true)
-		}
-	case transient == 0:
-		p.tripBreaker(first, 0, probe)
-		v.keep = true
-	case b.alone() && !others && p.onlyFailures(b):
-		p.tripBreaker(first, v.delay, probe)
-		v.apart = true
-	case b.alone(), others, v.delay == 0 && p.blameObjects():
-		if b.alone() && others {
-			p.recordsBlamedAt = p.now()
-		}
-		tries := 2
-		if v.delay > 0 { // a sink that limits the rate of all calls takes the batch sooner or later
-			tries = maxWholeTries
-		}
-		v.keep = b.tries < tries && len(b.items) > 1
-		v.apart = !v.keep
-		if v.apart && b.severalNamespaces() {
-			v.delay = 0 // it was requested for some of them only
-		}
-		if probe {
-			p.breaker.fail(p.now(), 0, true)
-		}
-	default:
-		p.tripBreaker(first, v.delay, probe)
-		// A batch that has nothing beside it to show that the sink works must not stay together for ever: one poisoned
-		// record in it would hold the others.
-		v.keep = refused == 0 && (len(b.items) == 1 || b.tries < maxWholeTries)
-	}
-	p.countAttempts(b, v)
-	if !v.keep {
-		p.awaitLetters(b, v)
-	}
-	return v
-}
-
-// results reads the errors record by record. Behind a record that failed nothing of its object goes to the dead
-// letter before it.
-func results(b *batch, errs []*sinks.Error) []result {
-	out := make([]result, len(errs))
-	for n, err := range errs {
-		switch {
-		case err == nil:
-			out[n] = delivered
-		case n > 0 && b.objects[n] == b.objects[n-1] && out[n-1] == failed:
-			out[n] = failed
-		case err.Permanent || b.items[n].final != nil:
-			out[n] = dead
-		default:
-			out[n] = failed
-		}
-	}
-	return out
-}
-
-// countAttempts sends what has used up its attempts to the dead letter; its batch cannot be kept then.
-func (p *Pipeline) countAttempts(b *batch, v *outcome) {
-	now := p.now()
-	for n, i := range b.items {
-		if v.results[n] == delivered || i.final != nil {
-			continue
-		}
-		if n > 0 && b.objects[n] == b.objects[n-1] && v.results[n-1] != delivered {
-			continue // it may have been held back, so this was no attempt of its own
-		}
-		i.attempts++
-		if i.failed.IsZero() {
-			i.failed = now
-		}
-		exhausted := p.options.Retry.Attempts > 0 && i.attempts >= p.options.Retry.Attempts
-		if exhausted {
-			v.results[n] = dead
-			v.keep = false
-		}
-	}
-}
-
-// awaitLetters makes the namespaces suspect of which letters are to be written: that may take long, and so may a batch that is sent in
-// halves. While they are written, the call counts as one of a suspect namespace.
-func (p *Pipeline) awaitLetters(b *batch, v *outcome) {
-	for n, i := range b.items {
-		if v.results[n] != dead {
-			continue
-		}
-		p.backlog.setRefused(i, p.now())
-		if !b.ahead {
-			p.backlog.setApart(b.objects[n], true)
-		}
-		if !b.apart {
-			b.apart = true
-			p.apartCalls++
-		}
-	}
-}
-
-// addRefused notes the objects that were refused for good, and returns how many there are since the last success. A record that
-// is too large, and larger than all that were delivered, says nothing about the sink: anyone can make such objects.
-func (p *Pipeline) addRefused(b *batch, errs []*sinks.Error) int {
-	for n, err := range errs {
-		if err != nil && err.Permanent && b.items[n].err == nil &&
-			(err.Reason != sinks.ReasonTooLarge || p.largest == 0 || b.records[n].Size() <= p.largest) {
-			p.refused[b.items[n].ref] = struct{}{}
-		}
-	}
-	return len(p.refused)
-}
-
-// blameObjects counts a batch that failed while nothing was delivered, and reports whether its objects are to blame all the same:
-// in the last failedFor the breaker was reset, or an isolated object failed while others were delivered, and fewer than
-// failedRun calls failed since. When a sink goes away, no isolated object fails while others are delivered.
-func (p *Pipeline) blameObjects() bool {
-	p.failedCalls++
-	justNow := p.now().Sub(p.recordsBlamedAt) < failedFor
-	return !p.breaker.tripped && justNow && p.failedCalls < failedRun
-}
-
-// onlyFailures counts an object that failed alone, and reports whether nothing but such failures has happened for a while.
-func (p *Pipeline) onlyFailures(b *batch) bool {
-	p.failedAlone[b.items[0].ref] = struct{}{}
-	p.failedCalls++
-	return len(p.failedAlone) >= failedRun && p.now().Sub(p.lastSuccess) > failedFor
-}
-
-// tripBreaker trips the breaker, or keeps it tripped.
-func (p *Pipeline) tripBreaker(err *sinks.Error, retryAfter time.Duration, probe bool) {
-	if p.breaker.fail(p.now(), retryAfter, probe) {
-		p.logger.Warn("the sink fails; trying again with single records until one gets through", "err", err)
-		p.log.wakeReader() // to find a candidate
-		p.announceFreed()  // a snapshot may be read on
-	} else {
-		p.logger.Debug("the sink still fails", "err", err)
-	}
-}
-
-// resetBreaker resets the breaker if it is tripped. Objects whose probes failed are isolated; batches wait for their retry.
-func (p *Pipeline) resetBreaker() {
-	trippedFor := p.now().Sub(p.breaker.since)
-	if !p.breaker.succeed() {
-		return
-	}
-	clear(p.backlog.turns)
-	p.recordsBlamedAt = p.now() // what failed before may fail now by itself
-	p.logger.Info("the sink takes records again", "after", trippedFor.Round(time.Millisecond))
-	kept := p.retries[:0]
-	for _, b := range p.retries {
-		if len(b.items) > 1 {
-			kept = append(kept, b)
-			continue
-		}
-		o := b.objects[0]
-		o.isolated = true // another one got through where it did not
-		p.backlog.setApart(o, true)
-		p.tried(o)
-		p.backlog.done(o, true, b.due.Sub(p.now()))
-		p.recycle(b)
-	}
-	clear(p.retries[len(kept):])
-	p.retries = kept
-	p.backlog.again = append(p.apart.takeClean(p.backlog.suspects), p.backlog.again...)
-}
 
 // settle takes what was delivered or is dead out of the backlog, and gives the objects back.
 func (p *Pipeline) settle(b *batch, v *outcome) {
@@ -301,51 +60,6 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 	p.recycle(b)
 }
 
-// countSettled counts an item that was delivered or is dead.
-func (p *Pipeline) countSettled(i *item, r result, err *sinks.Error) {
-	reason := ""
-	if r == dead {
-		reason = deadReason(err)
-	} else {
-		now := p.now()
-		p.metrics.delivered(now.Sub(i.observed))
-		p.lastDelivered.set(i.ref, now)
-	}
-	p.counts.settle(i, reason)
-}
-
-// announceDrained wakes Drain when nothing is waiting.
-func (p *Pipeline) announceDrained() {
-	if p.counts.Waiting+p.counts.GapsWaiting == 0 {
-		select {
-		case p.drained <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// noPlace reports whether an error says that there is no place for a record, or no right to it. A mark goes where placeholders of
-// an object lead to `_`, so it may be the only record that fails like that.
-func noPlace(err *sinks.Error) bool {
-	return err != nil && (err.Reason == sinks.ReasonNotFound || err.Reason == sinks.ReasonUnauthorized)
-}
-
-// refuseMarks makes the errors of marks permanent for which there is no place, while there is one for other records: something
-// got through since the mark was first refused, or the first mark of the same snapshot went to the dead letter like that.
-func (p *Pipeline) refuseMarks(b *batch, errs []*sinks.Error) {
-	for n, i := range b.items {
-		if i.mark == nil || !noPlace(errs[n]) {
-			continue
-		}
-		s := p.counts.snapshots[i.watch]
-		if i.released && p.counts.successes > i.releasedAt || s.refused {
-			err := *errs[n]
-			err.Permanent, s.refused = true, true
-			errs[n], p.counts.snapshots[i.watch] = &err, s
-		}
-	}
-}
-
 // releaseBehindMarks lets what waits behind a mark go if there is no place for it, or it fails alone. It is tried again, and its
 // snapshot does not count as complete.
 func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
@@ -362,6 +76,19 @@ func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
 	}
 }
 
+// countSettled counts an item that was delivered or is dead.
+func (p *Pipeline) countSettled(i *item, r result, err *sinks.Error) {
+	reason := ""
+	if r == dead {
+		reason = deadReason(err)
+	} else {
+		now := p.now()
+		p.metrics.delivered(now.Sub(i.observed))
+		p.lastDelivered.set(i.ref, now)
+	}
+	p.counts.settle(i, reason)
+}
+
 // maxFailureWarnings is how many objects may fail at once before further ones are no news.
 const maxFailureWarnings = 10
 
@@ -376,4 +103,14 @@ func (p *Pipeline) logFailing(o *objectQueue, failing bool, err *sinks.Error) {
 			"resource", delta.ResourceName(o.ref.Resource), "namespace", o.ref.Namespace, "name", o.ref.Name, "err", err)
 	}
 	o.failing = failing
+}
+
+// announceDrained wakes Drain when nothing is waiting.
+func (p *Pipeline) announceDrained() {
+	if p.counts.Waiting+p.counts.GapsWaiting == 0 {
+		select {
+		case p.drained <- struct{}{}:
+		default:
+		}
+	}
 }
