@@ -191,6 +191,12 @@ func failureOf(ctx context.Context) error {
 	return nil
 }
 
+// FailureError is an error at run time. Every other error is one of usage: flags, arguments, configuration.
+type FailureError struct{ Err error }
+
+func (e *FailureError) Error() string { return "exporter: " + e.Err.Error() }
+func (e *FailureError) Unwrap() error { return e.Err }
+
 // drainAll lets the pipelines deliver what they hold. With a state directory the rest stays in their logs. Without one
 // the next start's snapshot has the state but not each change, which is why it is an error.
 func drainAll(pipelines []*pipeline.Pipeline, grace time.Duration, logged bool, logger *slog.Logger) {

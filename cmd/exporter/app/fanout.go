@@ -60,6 +60,24 @@ func (f *fanOut) Delta(ctx context.Context, d *delta.Delta, to source.Recipients
 	return nil
 }
 
+func (f *fanOut) take(tickets []pipeline.Ticket, record func()) {
+	f.Update(func() {
+		for n, ticket := range tickets {
+			f.pipelines[n].Take(ticket)
+		}
+		record()
+	})
+}
+
+func (f *fanOut) cancel(tickets []pipeline.Ticket) {
+	for n, ticket := range tickets {
+		f.pipelines[n].Cancel(ticket)
+	}
+}
+
+// Update implements [source.Handler].
+func (f *fanOut) Update(change func()) { f.committer.WithoutCapture(change) }
+
 // Gap implements [source.Handler].
 func (f *fanOut) Gap(ctx context.Context, g *delta.Gap, record func()) error {
 	var tickets []pipeline.Ticket
@@ -107,24 +125,6 @@ func (r recipient) OfferMark(m *delta.Mark, record func()) bool {
 	}
 	return ok
 }
-
-func (f *fanOut) cancel(tickets []pipeline.Ticket) {
-	for n, ticket := range tickets {
-		f.pipelines[n].Cancel(ticket)
-	}
-}
-
-func (f *fanOut) take(tickets []pipeline.Ticket, record func()) {
-	f.Update(func() {
-		for n, ticket := range tickets {
-			f.pipelines[n].Take(ticket)
-		}
-		record()
-	})
-}
-
-// Update implements [source.Handler].
-func (f *fanOut) Update(change func()) { f.committer.WithoutCapture(change) }
 
 // Exclusive implements [source.Handler].
 func (f *fanOut) Exclusive(do func()) { f.committer.Exclusive(do) }
