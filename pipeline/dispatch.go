@@ -2,8 +2,30 @@ package pipeline
 
 import (
 	"context"
+	"sync"
 	"time"
 )
+
+// Run delivers until ctx ends, and returns when no delivery is under way.
+func (p *Pipeline) Run(ctx context.Context) {
+	defer p.backlog.queue.ShutDown()
+	var workers sync.WaitGroup
+	for range p.options.Limits.Concurrency {
+		workers.Go(func() {
+			for b := range p.batches {
+				p.deliver(ctx, b)
+				<-p.slots
+				p.signal()
+			}
+		})
+	}
+	if p.options.Log != nil {
+		workers.Go(func() { p.readBack(ctx) })
+	}
+	p.dispatch(ctx)
+	close(p.batches)
+	workers.Wait()
+}
 
 // beatInterval bounds how long the dispatcher sleeps, so that /healthz can see that it runs.
 const beatInterval = 2 * time.Second

@@ -153,27 +153,6 @@ func (p *Pipeline) Name() string { return p.options.Name }
 // SinkName is the name of the pipeline's sink.
 func (p *Pipeline) SinkName() string { return p.options.SinkName }
 
-// Run delivers until ctx ends, and returns when no delivery is under way.
-func (p *Pipeline) Run(ctx context.Context) {
-	defer p.backlog.queue.ShutDown()
-	var workers sync.WaitGroup
-	for range p.options.Limits.Concurrency {
-		workers.Go(func() {
-			for b := range p.batches {
-				p.deliver(ctx, b)
-				<-p.slots
-				p.signal()
-			}
-		})
-	}
-	if p.options.Log != nil {
-		workers.Go(func() { p.readBack(ctx) })
-	}
-	p.dispatch(ctx)
-	close(p.batches)
-	workers.Wait()
-}
-
 // Drain waits until nothing is left to deliver, or ctx ends, and returns how many deltas and gaps are left. The sources must
 // have stopped, and Run must be running.
 func (p *Pipeline) Drain(ctx context.Context) uint64 {
