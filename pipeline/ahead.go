@@ -24,8 +24,8 @@ const maxDraws = 32
 // scanBytes is how much of the log is scanned at most before the next candidate is chosen.
 const scanBytes = 8 << 20
 
-// maxFirsts is of how many objects of a namespace, and twice that, the numbers are kept: whoever fills the log with objects of
-// one namespace takes neither the memory nor the place of others.
+// maxFirsts is how many candidates of a namespace remain once there are twice as many, and every second one is forgotten: objects of
+// one namespace that fill the log take neither all of the memory nor the turns of others.
 const maxFirsts = 1000
 
 // scan is what is known of the log beyond the cursor. Only the reader of the log uses it.

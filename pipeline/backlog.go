@@ -133,7 +133,7 @@ func (b *backlog) resize(o *objectQueue, by int64) {
 	}
 }
 
-// note notes what a failing object has in memory: park looks at no others.
+// note keeps heads and tails up to date for a failing object: park goes through no others.
 func (b *backlog) note(o *objectQueue) {
 	member(b.heads, o, len(o.items) > 0 && !o.returned)
 	member(b.tails, o, len(o.items) > 1 || len(o.tail) > 0)
@@ -147,7 +147,7 @@ func member(set map[*objectQueue]struct{}, o *objectQueue, is bool) {
 	}
 }
 
-// remove takes a settled item of an object out, which lets go of it in done.
+// remove marks an item as settled, and takes it out of the lists. It stays in the items of its object until done.
 func (b *backlog) remove(o *objectQueue, i *item) {
 	i.settled = true
 	b.resize(o, -i.size)
@@ -163,7 +163,7 @@ func (b *backlog) forget(i *item) {
 	b.returned.Remove(i.arrival)
 }
 
-// release lets the items behind a notice go, up to the next notice of the watch.
+// release enqueues the items that wait behind a notice, up to and including the next notice of the watch.
 func (b *backlog) release(i *item) {
 	if i.released {
 		return

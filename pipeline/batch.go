@@ -55,7 +55,7 @@ func (b *batch) severalNamespaces() bool {
 	return slices.ContainsFunc(b.objects, func(o *objectQueue) bool { return o.turn() != b.objects[0].turn() })
 }
 
-// recycle gives a batch up that no sink has any more. p.mu is held.
+// recycle returns a batch to the pool. No sink may be reading its records. p.mu is held.
 func (p *Pipeline) recycle(b *batch) {
 	p.budget.encoded -= int64(len(b.arena))
 	clear(b.objects)

@@ -74,7 +74,7 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	return nil
 }
 
-// endTurn lets the callers go on that wait behind an item, once that no longer waits.
+// endTurn takes an item out of the queue, if it is in it, and wakes the callers behind it.
 func (p *Pipeline) endTurn(i *item) {
 	if n := slices.Index(p.budget.queue, i); n >= 0 {
 		p.budget.queue = slices.Delete(p.budget.queue, n, n+1)

@@ -38,9 +38,9 @@ type Counts struct {
 // snapshotCount counts the records of snapshots of one watch, marks included.
 type snapshotCount struct {
 	waiting int
-	former  int    // all that the last run left of the watch, once it is read
-	died    bool   // since the last one started
-	refused bool   // so was a mark: there is no place for marks
+	former  int    // entries that the last run left of the watch, of whatever kind: read from the log, and not settled
+	died    bool   // the last one that started lacks a record: it went to the dead letter, or past its mark, or was kept back
+	refused bool   // since then a mark went to the dead letter because the sink has no place for marks
 	started uint64 // the number of its first mark
 }
 

@@ -36,8 +36,9 @@ type outcome struct {
 // would stop the pipeline.
 const maxRefused = 10
 
-// failedRun is how many calls, or different objects that are sent alone, may fail with nothing delivered between before the
-// sink is blamed although some objects are known to fail by themselves; failedFor is how long, for objects that are sent alone.
+// failedRun calls in a row that fail, or as many different objects that fail alone, blame the sink although some objects are known to
+// fail by themselves. failedFor is how long that counts as known, how long nothing may be delivered before objects that fail alone
+// blame the sink, and how long a namespace stays suspect behind a record that was refused for good.
 const (
 	failedRun = 10
 	failedFor = 5 * time.Second

@@ -23,7 +23,8 @@
 // that the sink sends in halves hold up others.
 //
 // Two cases are mixed. For 5 s after an isolated object failed while others were delivered, and after a reset, up to nine failing
-// calls in a row are themselves to blame: the same objects may be in them. And ten isolated objects that fail blame the sink, once nothing was delivered for 5 s; so do ten objects in a row that are refused for good.
+// calls in a row are themselves to blame: the same objects may be in them. And ten isolated objects that fail blame the sink, once nothing
+// was delivered for 5 s; so do ten objects in a row that are refused for good.
 //
 // A delay that the peer requests (Retry-After) is the batch's own if something else got through since; its objects are sent apart, but
 // seldom alone, since the peer may limit the rate of all calls. Else it is the sink's: three probes of ready objects may go within it,
@@ -31,6 +32,8 @@
 //
 // # Files
 //
-//	intake ─▶ change ─▶ filter ─▶ shape ─▶ budget ─▶ backlog ─▶ dispatch ─▶ format ─▶ deliver ─▶ settle
-//	                                          └─▶ log, park, ahead (disk) ─┘               breaker ┘
+//	intake ─▶ filter ─▶ change ─▶ budget ─▶ take ─▶ backlog ─▶ dispatch ─▶ format ─▶ deliver ─▶ decide ─▶ settle
+//	                                          └─▶ log, park, ahead (disk) ─┘                  breaker ┘
+//
+// docs/architecture.md follows a delta through them.
 package pipeline

@@ -8,10 +8,10 @@ import (
 	"github.com/kubeferry/kubeferry/internal/expr"
 )
 
-// Filters and transforms run where a watch hands its changes over, one after another. So whoever makes changes of which each takes
-// an expression 100 ms, which is ten a second of a small object, would delay the changes of all namespaces without end. Each
-// namespace has a budget for such evaluations. When it is used up, they are brief: what does not cost much has its result, and what
-// does goes to the dead letter, as beyond the limit of a single evaluation.
+// Filters and transforms run in the goroutine of their watch, one change after another. If each change of a namespace takes an
+// expression 100 ms, ten changes a second delay those of all other namespaces without end. So each namespace has a budget for such
+// evaluations. When it is used up, the limit of an evaluation is lower: a cheap one has its result, and an expensive one sends its
+// change to the dead letter.
 const (
 	// maxSteps is how many steps, in evaluations that are not brief, a namespace may spend at once: about a second.
 	maxSteps = 10_000_000

@@ -52,7 +52,7 @@ func (k *Kinds) ResourceOf(ctx context.Context, kind schema.GroupKind) (gvr sche
 	return gvr, namespaced, err
 }
 
-// resourceOf does what a RESTMapper of client-go would do as well, which brings all of k8s.io/api and 20 MB.
+// resourceOf reads discovery. A RESTMapper of client-go does the same, but links all of k8s.io/api, 20 MB of program.
 func (c *Client) resourceOf(ctx context.Context, kind schema.GroupKind) (gvr schema.GroupVersionResource, namespaced bool, err error) {
 	versions, err := c.versions(ctx, kind.Group)
 	if err != nil {

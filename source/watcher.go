@@ -42,7 +42,9 @@ type watcher struct {
 	from    []string    // the ids of the watches of the last run that it goes on from
 	// moved is closed when the process function has done something; nil if nothing waits for that.
 	moved chan struct{}
-	state *state // what a commit captures; it changes only inside the handler's calls
+	// state is what a commit captures. It changes only in functions that the handler calls while no commit captures: those that are
+	// passed to Update and Exclusive, and each record. Other comments name these the handler's calls.
+	state *state
 	// ended are the last snapshots that were completed, by pipeline. It changes only there, too.
 	ended map[int]SnapshotStatus
 	// Set by Restore, and used once.

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// compactFrom is the size from which a file is worth compacting at a start, if more than half of it is free. That of a standby, which
-	// acknowledges nothing meanwhile, must be larger, and free but for an eighth.
+	// A file of at least compactFrom bytes is compacted at a start, unless more than 1/compactPart of it is in use. A standby acknowledges
+	// no commits meanwhile, so that its bounds are others.
 	compactFrom, compactPart               = 4 << 20, 2
 	compactFollowingFrom, compactFollowing = 16 << 20, 8
 	// compactTx bounds the transactions of the copy.

@@ -143,8 +143,8 @@ func (o *Object) WithoutManagedFields() *Object {
 	return bare
 }
 
-// Redacted returns what redact makes of the object. The last result is kept with by, who redacts, so that pipelines with the same redactor
-// share it.
+// Redacted returns what redact makes of the object. The last result is cached under by, a comparable key of the redactor, so that pipelines
+// with the same redactor share it.
 func (o *Object) Redacted(by any, redact func(*Object) (*Object, error)) (*Object, error) {
 	if r := o.redacted.Load(); r != nil && r.by == by {
 		return r.object, nil

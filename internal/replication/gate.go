@@ -10,7 +10,7 @@ import (
 // margin is how long before the end of the Lease deliveries are cancelled.
 const margin = time.Second
 
-// pollInterval is how often a gate looks whether it may be open: the Lease may be lost before it ends, and the clock of a machine that
+// pollInterval is how often a gate checks whether it may be open: the Lease may be lost before it ends, and the clock of a machine that
 // slept goes on.
 const pollInterval = 50 * time.Millisecond
 

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// helloTimeout bounds a connection before it is known whose it is.
+	// helloTimeout bounds a connection until its peer is authenticated.
 	helloTimeout = 5 * time.Second
-	// maxStrangers bounds the connections of which it is not known, and maxReviews how many tokens are checked at once.
+	// maxStrangers bounds the connections whose peer is not authenticated yet, and maxReviews the tokens that are checked at once.
 	maxStrangers = 32
 	maxReviews   = 4
 )
 
-// stranger is a connection of which it is not known whose it is.
+// stranger is a connection whose peer is not authenticated yet.
 type stranger struct {
 	conn  net.Conn
 	heard chan struct{} // closed once nothing reads from it any more: only then a connection that was cut frees its file
 	gone  chan struct{} // closed when it was cut to make room: it waits for no review
 }
 
-// greet makes sure that a connection is that of a replica, and shows it that this is one.
+// greet authenticates the peer of a connection as a replica, and this leader to the peer.
 func (l *Leader) greet(ctx context.Context, from *stranger) error {
 	conn := from.conn
 	_ = conn.SetDeadline(time.Now().Add(helloTimeout)) // fails with the connection
