@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -122,6 +123,9 @@ func checkReplicas(t *testing.T, m *manifests) {
 			t.Errorf("sizeLimit %v, requests %v: want at least %d", pod.Volumes[volume].EmptyDir.SizeLimit, &requested, needed)
 		}
 	} else {
+		if m.management != appsv1.ParallelPodManagement { // else the one with the older copy may start, and lead, alone
+			t.Errorf("podManagementPolicy is %q", m.management)
+		}
 		claim := slices.IndexFunc(m.claims, func(c corev1.PersistentVolumeClaim) bool { return c.Name == mounted })
 		switch {
 		case claim < 0:
@@ -149,7 +153,12 @@ func checkReplicas(t *testing.T, m *manifests) {
 	labels := spec.Selector.MatchLabels
 	spread := pod.TopologySpreadConstraints
 	if len(spread) != 1 || spread[0].TopologyKey != corev1.LabelHostname || fmt.Sprint(spread[0].LabelSelector.MatchLabels) != fmt.Sprint(labels) {
-		t.Errorf("spread by %+v", spread)
+		t.Fatalf("spread by %+v", spread)
+	}
+	// On two nodes, also within a rollout of a Deployment; a cordoned node does not count.
+	if s := spread[0]; s.MaxSkew != 1 || s.WhenUnsatisfiable != corev1.DoNotSchedule || s.NodeTaintsPolicy == nil ||
+		*s.NodeTaintsPolicy != corev1.NodeInclusionPolicyHonor || (m.claims == nil) != slices.Equal(s.MatchLabelKeys, []string{"pod-template-hash"}) {
+		t.Errorf("spread by %+v", s)
 	}
 	if m.budget.Spec.MaxUnavailable == nil || *m.budget.Spec.MaxUnavailable != one || fmt.Sprint(m.budget.Spec.Selector.MatchLabels) != fmt.Sprint(labels) {
 		t.Errorf("the PodDisruptionBudget is %+v", m.budget.Spec)

@@ -37,11 +37,13 @@ type manifests struct {
 	// workload is the Deployment or StatefulSet: its metadata, and those fields that both have.
 	workload appsv1.Deployment
 	// claims are the StatefulSet's volumeClaimTemplates; nil of a Deployment.
-	claims  []corev1.PersistentVolumeClaim
-	role    rbacv1.ClusterRole
-	lease   coordinationv1.Lease
-	budget  policyv1.PodDisruptionBudget
-	network networkingv1.NetworkPolicy
+	claims []corev1.PersistentVolumeClaim
+	// management is the StatefulSet's podManagementPolicy.
+	management appsv1.PodManagementPolicyType
+	role       rbacv1.ClusterRole
+	lease      coordinationv1.Lease
+	budget     policyv1.PodDisruptionBudget
+	network    networkingv1.NetworkPolicy
 	// file is the configuration in the ConfigMap that the Pods mount.
 	file string
 	// loaded is what it means with the environment of the Pods.
@@ -75,7 +77,7 @@ func readManifests(t *testing.T, path string, text []byte) *manifests {
 		case "StatefulSet":
 			var set appsv1.StatefulSet
 			convert(t, object, &set)
-			m.workload.ObjectMeta, m.claims = set.ObjectMeta, set.Spec.VolumeClaimTemplates
+			m.workload.ObjectMeta, m.claims, m.management = set.ObjectMeta, set.Spec.VolumeClaimTemplates, set.Spec.PodManagementPolicy
 			m.workload.Spec.Replicas, m.workload.Spec.Selector, m.workload.Spec.Template = set.Spec.Replicas, set.Spec.Selector, set.Spec.Template
 		case "ClusterRole":
 			convert(t, object, &m.role)

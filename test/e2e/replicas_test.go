@@ -424,6 +424,53 @@ func TestServerAwayFromReplicas(t *testing.T) {
 	r.Expect()
 }
 
+// TestFromOneReplicaToTwoAndBack gives one exporter with a state directory a Lease and a standby, loses the leader with its directory, and
+// lets the standby go on alone: each goes on where the one before was, without a gap or a snapshot.
+func TestFromOneReplicaToTwoAndBack(t *testing.T) {
+	beside(t)
+	config := plane(t).Config()
+	namespace := newNamespace(t, "upgrade")
+	kinds := []load.Resource{load.ConfigMaps()}
+	hook := webhooktest.Start(t)
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
+	r := newReplicas(t, namespace, hookConfig("[v1/configmaps]", "{include: ["+namespace+"]}", hook.URL()))
+	read := hookReader(t, hook, cloudEvents)
+	alone := func(dir string) *exporter {
+		e := startExporter(t, r.kubeconfig, fmt.Sprintf("stateDir: %q\n", dir)+r.config)
+		e.WaitReady()
+		return e
+	}
+	dir := t.TempDir()
+	one := alone(dir)
+	writing := startLoad(t, config, load.Options{
+		Resources: kinds, Namespaces: []string{namespace}, Objects: 50, Seed: 50, Rate: r.rate, Concurrency: 8,
+	})
+	more(t, read, 50)
+	one.Stop()
+
+	leader := r.StartIn(dir)
+	r.Leader()
+	standby := r.Start()
+	r.WaitInSync()
+	more(t, read, 50)
+	leader.Kill()
+	if err := os.RemoveAll(leader.dir); err != nil {
+		t.Fatal(err)
+	}
+	r.Remove(leader)
+	r.Leader()
+	more(t, read, 50)
+	standby.Stop()
+
+	alone(standby.dir)
+	more(t, read, 50)
+	report := expectAll(t, watched, writing.End(), read, oracle.CompareOptions{Snapshot: oracle.SnapshotForbidden})
+	t.Log(report)
+	if aside := r.SetAside(standby); report.Gaps > 0 || len(aside) > 0 {
+		t.Errorf("%d gaps, set aside: %v", report.Gaps, aside)
+	}
+}
+
 // TestOlderCopyWaits kills the standby and, later, the leader, and starts the one with the older copy first: it leaves the Lease to the
 // one with the newer state. A third, empty one does so as well.
 func TestOlderCopyWaits(t *testing.T) {
