@@ -146,7 +146,7 @@ type LeaderElection struct {
 	LeaseNamespace string        `yaml:"leaseNamespace" doc:"namespace of the Lease; default the Pod's, or the kubeconfig's"`
 	LeaseDuration  time.Duration `yaml:"leaseDuration" doc:"how long a leader leads after its last renewal; whole seconds, at least 3s"`
 	RenewDeadline  time.Duration `yaml:"renewDeadline" doc:"how long it tries to renew; less than leaseDuration"`
-	RetryPeriod    time.Duration `yaml:"retryPeriod" doc:"pause between renewals and attempts; less than renewDeadline"`
+	RetryPeriod    time.Duration `yaml:"retryPeriod" doc:"pause between renewals and attempts; less than renewDeadline, at most a third of leaseDuration"`
 	StaleWait      time.Duration `yaml:"staleWait" doc:"how long a replica with an older copy than the last leader's state waits for a newer one before it leads"`
 }
 
