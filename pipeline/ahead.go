@@ -156,11 +156,15 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 func (p *Pipeline) chooseCandidate(cursor uint64) error {
 	s := &p.scan
 	s.comeBack()
-	passed, _ := slices.BinarySearchFunc(s.firsts, cursor, func(e scanned, cursor uint64) int { return cmp.Compare(e.seq, cursor) })
-	for _, one := range s.firsts[:passed] {
-		s.kept[one.namespace]--
-	}
-	s.firsts = s.firsts[passed:]
+	p.mu.Lock()
+	s.firsts = slices.DeleteFunc(s.firsts, func(one scanned) bool {
+		useless := one.seq < cursor || p.log.left[one.namespace] != nil
+		if useless {
+			s.kept[one.namespace]--
+		}
+		return useless
+	})
+	p.mu.Unlock()
 	for tries := 0; len(s.firsts) > 0 && tries < maxDraws; tries++ {
 		at := p.draw()
 		if at < 0 {
@@ -219,7 +223,7 @@ func (p *Pipeline) draw() (at int) {
 func (p *Pipeline) usable(i *item) bool {
 	_, taken := p.log.taken[i.seq]
 	_, held := p.backlog.held[i.watch]
-	return i.seq >= p.log.cursor && !taken && !held && p.backlog.objects[i.ref] == nil
+	return i.seq >= p.log.cursor && !taken && !held && p.backlog.objects[i.ref] == nil && p.log.left[i.turn()] == nil
 }
 
 // fillAhead fills a batch with the candidate, if there is one. p.mu is held.
@@ -251,6 +255,9 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 		p.countSettled(i, v.results[0], v.errs[0])
 		p.forget(i)
 		l.taken[i.seq] = true
+		if left := l.left[i.turn()]; left != nil { // since it was sent
+			left.taken[i.seq] = true
+		}
 		l.behind--
 		l.rescan = l.rescan || i.notice()
 	}

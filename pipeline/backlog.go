@@ -59,6 +59,8 @@ type backlog struct {
 	// failing are the objects whose last attempt failed. They count stuck towards the bound of the backlog.
 	failing map[*objectQueue]struct{}
 	stuck   int64
+	// stuckOf is by turn.
+	stuckOf map[string]stuck
 	// heads are the failing objects whose first record is in memory and was tried, and tails those with others: they may be parked.
 	heads, tails map[*objectQueue]struct{}
 	// suspects counts the objects that make a namespace suspect, by turn.
@@ -69,7 +71,7 @@ type backlog struct {
 	turns    turns
 	unprobed bool
 	arrivals list.List // of *item: in memory, in order of arrival, but for those in returned
-	returned list.List // of *item: those that were parked, in order for each object
+	returned list.List // of *item: those that were parked or left behind, in order for each object
 }
 
 // newBacklog makes an empty backlog that calls ready, with how many there are, whenever an object enters the queue.
@@ -89,13 +91,13 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 		queue: queue, limiter: limiter,
 		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, failing: map[*objectQueue]struct{}{},
 		heads: map[*objectQueue]struct{}{}, tails: map[*objectQueue]struct{}{},
-		suspects: map[string]int{}, refused: map[string]time.Time{}, turns: turns{},
+		stuckOf: map[string]stuck{}, suspects: map[string]int{}, refused: map[string]time.Time{}, turns: turns{},
 	}
 }
 
-// add appends an item to its object, or behind the notice of its watch.
-func (b *backlog) add(i *item) {
-	i.arrival = b.arrivals.PushBack(i)
+// add appends an item to a list and to its object, or behind the notice of its watch.
+func (b *backlog) add(i *item, to *list.List) {
+	i.arrival = to.PushBack(i)
 	if held, ok := b.held[i.watch]; ok {
 		b.held[i.watch] = append(held, i)
 		return
@@ -184,6 +186,7 @@ func (b *backlog) release(i *item) {
 // done gives an object back that a batch held: for good if it has nothing left, to the queue at once, or after its
 // backoff and at least the delay if its first item failed.
 func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
+	turn := o.turn()
 	o.items = slices.DeleteFunc(o.items, func(i *item) bool { return i.settled })
 	o.inFlight = false
 	_, failing := b.failing[o]
@@ -192,6 +195,7 @@ func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 		delete(b.heads, o)
 		delete(b.tails, o)
 		b.stuck -= o.size
+		b.countStuck(turn, -1, 0)
 		b.limiter.Forget(o)
 	}
 	switch {
@@ -201,6 +205,7 @@ func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 		if !failing {
 			b.failing[o] = struct{}{}
 			b.stuck += o.size
+			b.countStuck(turn, 1, 0)
 		}
 		b.note(o)
 		wait := b.limiter.When(o)

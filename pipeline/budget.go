@@ -15,7 +15,9 @@ type memoryBudget struct {
 	// parked is what parked deltas count of it.
 	parked int64
 	// refused is the size of the last item of a snapshot for which there was no memory.
-	refused int64
+	// refusedLeft is set if there was no room for it before the log, as it is left behind.
+	refused     int64
+	refusedLeft bool
 	// buffered is what waits for a commit.
 	buffered int64
 	// encoded is what the records of all batches take beside the items that they are made of. Over half of the backlog's
@@ -54,7 +56,7 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.endTurn(i)
-	queues := i.size <= p.options.MaxBytes/2
+	queues := i.size <= p.options.MaxBytes/2 && !p.leaves(i)
 	for queues && len(p.budget.queue) > 0 && p.budget.queue[0] != i || !p.tryReserve(i) {
 		if !p.budget.full {
 			p.budget.full = true
@@ -83,17 +85,23 @@ func (p *Pipeline) endTurn(i *item) {
 }
 
 func (p *Pipeline) tryReserve(i *item) bool {
-	if p.log.behind == 0 && p.fits(i.size) {
+	leaves := p.leaves(i)
+	if p.log.behind == 0 && p.fits(i.size) && !leaves {
 		p.budget.memory += i.size
 		return true
 	}
-	buffered := p.budget.buffered + i.size
-	if p.options.Spill && (p.budget.buffered == 0 || buffered <= maxBuffered) && p.log.bytes+buffered <= p.options.MaxDiskBytes {
+	if (p.options.Spill || leaves) && p.fitsBuffer(i.size) {
 		i.buffered = true
-		p.budget.buffered = buffered
+		p.budget.buffered += i.size
 		return true
 	}
 	return false
+}
+
+// fitsBuffer reports whether so much may wait for a commit, and be written to the log.
+func (p *Pipeline) fitsBuffer(size int64) bool {
+	buffered := p.budget.buffered + size
+	return (p.budget.buffered == 0 || buffered <= maxBuffered) && p.log.bytes+buffered <= p.options.MaxDiskBytes
 }
 
 func (p *Pipeline) fits(size int64) bool { return p.budget.memory+size <= p.options.MaxBytes }
@@ -116,11 +124,16 @@ func (p *Pipeline) release(i *item) {
 
 // announceFreed wakes the callers that wait for memory, and the reader of the log.
 func (p *Pipeline) announceFreed() {
+	p.wakeCallers()
+	if p.log.behind > 0 || len(p.log.left) > 0 {
+		p.log.wakeReader()
+	}
+}
+
+// wakeCallers wakes the callers that wait for memory.
+func (p *Pipeline) wakeCallers() {
 	if p.budget.waiting > 0 {
 		close(p.budget.freed)
 		p.budget.freed, p.budget.waiting = make(chan struct{}), 0
-	}
-	if p.log.behind > 0 {
-		p.log.wakeReader()
 	}
 }

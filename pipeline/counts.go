@@ -131,7 +131,7 @@ type Stats struct {
 	Counts
 	// Bytes of what is waiting in memory, as it counts towards the bound.
 	Bytes int64 `json:"bytes"`
-	// OnDisk counts the deltas and gaps that are in the log only, and LogBytes what the log takes.
+	// OnDisk counts the deltas and gaps that are in the log only but for those that are parked, and LogBytes what the log takes.
 	OnDisk   uint64 `json:"onDisk"`
 	LogBytes int64  `json:"logBytes"`
 	// Oldest is when the oldest unsettled change was observed; zero if there is none.
@@ -161,6 +161,10 @@ func (p *Pipeline) Stats() Stats {
 		s.Oldest = oldest.Value.(*item).observed
 	} else if p.log.behind > 0 {
 		s.Oldest = p.log.lastRead
+	}
+	for _, left := range p.log.left {
+		s.OnDisk += left.count
+		s.countOldest(left.observed)
 	}
 	for e := p.backlog.returned.Front(); e != nil; e = e.Next() {
 		s.countOldest(e.Value.(*item).observed)

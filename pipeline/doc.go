@@ -33,7 +33,7 @@
 // # Files
 //
 //	intake ─▶ filter ─▶ change ─▶ budget ─▶ take ─▶ backlog ─▶ dispatch ─▶ format ─▶ deliver ─▶ decide ─▶ settle
-//	                                          └─▶ log, park, ahead (disk) ─┘                  breaker ┘
+//	                                          └─▶ log, park, left, ahead (disk) ─┘            breaker ┘
 //
 // docs/architecture.md follows a delta through them.
 package pipeline

@@ -179,6 +179,9 @@ func drain(t testing.TB, p *Pipeline) {
 	if left := p.apart.begin(true); left != nil || len(p.backlog.suspects)+len(p.backlog.failing)+p.apartCalls+p.aloneCalls > 0 {
 		t.Fatalf("apart is %v, suspects %v, %d failing, %d and %d calls", left, p.backlog.suspects, len(p.backlog.failing), p.apartCalls, p.aloneCalls)
 	}
+	if len(p.backlog.stuckOf)+len(p.log.left) > 0 {
+		t.Fatalf("stuck are %v, left behind %v", p.backlog.stuckOf, p.log.left)
+	}
 	if len(p.backlog.heads)+len(p.backlog.tails) > 0 || p.backlog.stuck != 0 || p.budget.parked != 0 {
 		t.Fatalf("%d heads and %d tails may be parked; %d bytes are stuck, %d parked", len(p.backlog.heads), len(p.backlog.tails), p.backlog.stuck, p.budget.parked)
 	}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"slices"
@@ -53,6 +54,9 @@ type logState struct {
 	// taken are the numbers of the entries beyond the cursor that such probes took: false while one is under way, and true
 	// once it is settled.
 	taken map[uint64]bool
+	// left are the namespaces that were left behind; leftRead is set if some of that was read last.
+	left     map[string]*leftBehind
+	leftRead bool
 	// rescan is set if what is beyond the cursor is to be scanned again for candidates.
 	rescan bool
 	wake   chan struct{}
@@ -69,7 +73,7 @@ func (l *logState) wakeReader() {
 func (p *Pipeline) restore(logged delta.LogSize) {
 	p.log = logState{
 		next: logged.Next, written: logged.Next, behind: logged.Entries, bytes: logged.Bytes,
-		wake: make(chan struct{}, 1), lastRead: p.now(), taken: map[uint64]bool{},
+		wake: make(chan struct{}, 1), lastRead: p.now(), taken: map[uint64]bool{}, left: map[string]*leftBehind{},
 	}
 	p.counts.Restored, p.counts.Waiting = logged.Entries, logged.Entries // gaps among them are counted when they are read
 }
@@ -165,6 +169,7 @@ const (
 func (p *Pipeline) readBack(ctx context.Context) {
 	for {
 		more := p.readParked(ctx)
+		more = p.readLeft(ctx) || more
 		p.mu.Lock()
 		cursor, written, ready := p.log.cursor, p.log.written, p.readable()
 		p.mu.Unlock()
@@ -223,7 +228,7 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 		}
 		settled, taken := p.log.taken[e.Seq]
 		if settled {
-			p.log.cursor = e.Seq + 1
+			p.log.cursor, p.log.nextSize = e.Seq+1, 0
 			continue
 		}
 		if taken { // settleAhead wakes the reader
@@ -241,26 +246,35 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 	p.park()
 	p.forgetTaken()
 	if p.log.behind == 0 {
-		p.announceFreed()
+		p.wakeCallers()
 	}
 }
 
-// load puts the item at the cursor into the backlog, and reports whether there was room for it.
+// load puts the item at the cursor into the backlog, or leaves it behind, and reports whether there was room for it.
 func (p *Pipeline) load(i *item) bool {
-	if !p.fits(i.size) {
+	switch {
+	case p.leaves(i):
+		p.leave(i)
+	case p.fits(i.size):
+		p.bring(i, &p.backlog.arrivals)
+	default:
 		p.log.nextSize = i.size
 		return false
 	}
 	p.log.nextSize = 0
+	p.log.cursor, p.log.lastRead = i.seq+1, i.observed
+	p.log.behind--
+	return true
+}
+
+// bring puts an item of the log or of the buffer into the backlog, and into one of its lists.
+func (p *Pipeline) bring(i *item, to *list.List) {
 	if i.buffered {
 		i.buffered = false
 		p.budget.buffered -= i.size
 	}
 	p.budget.memory += i.size
-	p.log.cursor, p.log.lastRead = i.seq+1, i.observed
-	p.log.behind--
-	p.backlog.add(i)
-	return true
+	p.backlog.add(i, to)
 }
 
 // logged makes an item of an entry.

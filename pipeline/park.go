@@ -12,7 +12,7 @@ import (
 // An object whose record fails waits, and its later records wait behind it. If they waited in memory, one poisoned
 // object that changes often, or many large ones, would fill the backlog and stop all the others. So under pressure they are
 // parked: the log keeps them, and the object no more than their numbers. The failing records themselves stay in memory up to
-// an eighth of it.
+// an eighth of it, or less beside many that are parked: beyond half, the log would not be read on.
 
 // parked is a delta that waits in the log behind others of its object.
 type parked struct {
@@ -57,7 +57,7 @@ func (p *Pipeline) park() {
 		p.backlog.note(o)
 	}
 	for o := range p.backlog.heads {
-		if p.backlog.stuck <= p.options.MaxBytes/8 {
+		if p.backlog.stuck <= min(p.options.MaxBytes/8, p.options.MaxBytes*7/16-p.budget.parked) {
 			return
 		}
 		p.parkHead(o)
@@ -106,6 +106,7 @@ func (p *Pipeline) parkAgain(o *objectQueue) {
 func (p *Pipeline) unload(o *objectQueue, i *item) parked {
 	p.backlog.forget(i)
 	p.backlog.resize(o, -i.size)
+	p.backlog.countStuck(i.turn(), 0, 1)
 	p.budget.memory -= i.size - parkedSize
 	p.budget.parked += parkedSize
 	return parked{i.seq, i.observed, i.final}
@@ -167,6 +168,7 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 			o.attempts, o.failed = 0, time.Time{}
 		}
 		p.backlog.resize(o, i.size)
+		p.backlog.countStuck(o.ref.Namespace, 0, -1)
 		p.budget.memory += i.size - parkedSize
 		p.budget.parked -= parkedSize
 		i.arrival = p.backlog.returned.PushBack(i)

@@ -169,6 +169,7 @@ func TestParkBesideManyParkedObjects(t *testing.T) {
 		spilling(b, 8<<20, 1<<30)(&options)
 		p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 		defer p.backlog.queue.ShutDown()
+		boundFailing(p, objects+1)
 		for n := range objects {
 			mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1))
 			if n%500 != 499 {

@@ -90,9 +90,11 @@ type Pipeline struct {
 
 	mu      sync.Mutex // guards what follows
 	backlog *backlog
-	breaker breaker
-	retries []*batch               // failed as a whole, in the order of their failure
-	refused map[delta.Ref]struct{} // objects refused for good since the last success
+	// maxFailing is the constant, but in tests.
+	maxFailing int
+	breaker    breaker
+	retries    []*batch               // failed as a whole, in the order of their failure
+	refused    map[delta.Ref]struct{} // objects refused for good since the last success
 	// failedCalls counts the calls that failed since the last success, and failedAlone holds the objects that failed alone.
 	failedCalls   int
 	failedAlone   map[delta.Ref]struct{}
@@ -119,16 +121,17 @@ type Pipeline struct {
 // New makes a pipeline; nothing is delivered before Run.
 func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	p := &Pipeline{
-		options: options,
-		encoder: newEncoder(options),
-		logger:  logger.With("pipeline", options.Name, "sink", options.SinkName),
-		now:     time.Now,
-		wake:    make(chan struct{}, 1),
-		drained: make(chan struct{}, 1),
-		batches: make(chan *batch),
-		slots:   make(chan struct{}, options.Limits.Concurrency),
-		large:   make(chan struct{}, 1),
-		counts:  Counts{Dead: map[string]uint64{}, filteredBy: make([]uint64, len(options.Filters)), snapshots: map[string]snapshotCount{}},
+		options:    options,
+		encoder:    newEncoder(options),
+		logger:     logger.With("pipeline", options.Name, "sink", options.SinkName),
+		now:        time.Now,
+		wake:       make(chan struct{}, 1),
+		drained:    make(chan struct{}, 1),
+		batches:    make(chan *batch),
+		slots:      make(chan struct{}, options.Limits.Concurrency),
+		large:      make(chan struct{}, 1),
+		maxFailing: maxFailing,
+		counts:     Counts{Dead: map[string]uint64{}, filteredBy: make([]uint64, len(options.Filters)), snapshots: map[string]snapshotCount{}},
 	}
 	p.beat = p.now()
 	p.lastSuccess = p.beat

@@ -10,7 +10,7 @@ import (
 // This file is what snapshots need of a pipeline: they come in at its pace, and beside live changes only as far as these leave room.
 
 // Offer is Reserve for a snapshot that others must not wait for: it returns false at once if there is no room for it. A snapshot
-// takes no more than a part of the memory, and nothing on disk: what is not read of it costs nothing.
+// takes no more than a part of the memory, and nothing on disk, unless its namespace is left behind: what is not read of it costs nothing.
 func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket, bool) {
 	i, passes, filter := p.prepare(ctx, d, had)
 	if i == nil {
@@ -19,11 +19,10 @@ func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket,
 	i.size = p.sizeOf(i.size)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.besideFull(p.beside()) || !p.fits(i.size) {
-		p.budget.refused = i.size
+	if p.besideFull(p.beside()) || !p.fits(i.size) || !p.tryReserve(i) {
+		p.budget.refused, p.budget.refusedLeft = i.size, p.leaves(i)
 		return Ticket{}, false
 	}
-	p.budget.memory += i.size
 	return Ticket{item: i, passes: passes}, true
 }
 
@@ -35,7 +34,7 @@ func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.budget.queue) > 0 || !p.tryReserve(i) {
-		p.budget.refused = i.size
+		p.budget.refused, p.budget.refusedLeft = i.size, false
 		return Ticket{}, false
 	}
 	return Ticket{item: i}, true
@@ -45,7 +44,8 @@ func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
 func (p *Pipeline) Room(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.besideFull(min(p.beside()*3/4, p.options.MaxBytes/4)) || !p.fits(p.budget.refused) {
+	for p.besideFull(min(p.beside()*3/4, p.options.MaxBytes/4)) || !p.fits(p.budget.refused) ||
+		p.budget.refusedLeft && !p.fitsBuffer(p.budget.refused) {
 		if !p.awaitFreed(ctx) {
 			return context.Cause(ctx)
 		}

@@ -34,15 +34,29 @@ func (p *Pipeline) place(i *item) {
 		}
 		l.fresh = append(l.fresh, i)
 	}
-	if l.behind > 0 && !i.buffered { // what is before it went to the log since the room was reserved
+	leaves := l.behind == 0 && p.leaves(i)
+	if (l.behind > 0 || leaves) && !i.buffered { // what is before it went to the log since the room was reserved
 		p.budget.memory -= i.size
 		p.budget.buffered += i.size
 		i.buffered = true
 	}
 	if !i.buffered {
-		p.backlog.add(i)
+		p.backlog.add(i, &p.backlog.arrivals)
 		return
 	}
+	if leaves {
+		p.leave(i)
+	} else {
+		p.buffer(i)
+	}
+	if p.budget.buffered > maxBuffered/2 {
+		p.options.Log.Commit()
+	}
+}
+
+// buffer puts an item behind the cursor.
+func (p *Pipeline) buffer(i *item) {
+	l := &p.log
 	if l.behind == 0 {
 		l.cursor, l.lastRead = i.seq, i.observed
 	}
@@ -50,9 +64,6 @@ func (p *Pipeline) place(i *item) {
 	l.unwritten = append(l.unwritten, i)
 	if l.cursor >= l.written {
 		l.wakeReader()
-	}
-	if p.budget.buffered > maxBuffered/2 {
-		p.options.Log.Commit()
 	}
 }
 

@@ -23,6 +23,7 @@ type Waiting struct {
 	Behind  string          `json:"behind,omitempty"`
 	// Unsearched counts what waits on disk and was not searched for the object when the time was up.
 	Unsearched uint64 `json:"unsearched,omitempty"`
+	onDisk     string // what it is behind if it is on disk only
 }
 
 // WaitingRecord is a record that waits.
@@ -57,9 +58,9 @@ func (p *Pipeline) Waiting(ctx context.Context, ref delta.Ref) (w Waiting, err e
 			searched++
 			cursor = e.Seq + 1
 			known := slices.ContainsFunc(inMemory, func(r WaitingRecord) bool { return r.seq == e.Seq })
-			if e.Seq < written && e.Delta != nil && e.Delta.Ref() == ref && !known && !p.tookAhead(e.Seq) {
+			if e.Seq < written && e.Delta != nil && e.Delta.Ref() == ref && !known && !p.tookAhead(ref.Namespace, e.Seq) {
 				i := newItem(e)
-				i.attempts, i.failed = e.Attempts, e.Failed
+				i.seq, i.attempts, i.failed = e.Seq, e.Attempts, e.Failed
 				if len(w.Records) < len(inMemory)+maxWaitingRecords {
 					w.add(i, true)
 				} else {
@@ -75,7 +76,7 @@ func (p *Pipeline) Waiting(ctx context.Context, ref delta.Ref) (w Waiting, err e
 	slices.SortFunc(w.Records, func(a, b WaitingRecord) int { return cmp.Compare(a.seq, b.seq) })
 	w.Records = w.Records[:min(len(w.Records), maxWaitingRecords)]
 	if w.Total > 0 && w.Behind == "" {
-		w.Behind = fmt.Sprintf("what waits on disk: %d changes", behind)
+		w.Behind = w.onDisk
 	}
 	return w, nil
 }
@@ -85,10 +86,11 @@ func (w *Waiting) add(i *item, onDisk bool) {
 	w.Records = append(w.Records, WaitingRecord{i.delta.Type, i.delta.Object.ResourceVersion(), i.observed, i.attempts, i.failed, onDisk, i.seq})
 }
 
-func (p *Pipeline) tookAhead(seq uint64) bool {
+func (p *Pipeline) tookAhead(namespace string, seq uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.log.taken[seq]
+	left := p.log.left[namespace]
+	return p.log.taken[seq] || left != nil && left.taken[seq]
 }
 
 // waitingInMemory adds what is in memory, and returns from and up to where the log has more, and how much that is.
@@ -102,21 +104,30 @@ func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, 
 			}
 		}
 	}
-	for _, i := range p.log.unwritten {
-		if i.delta != nil && i.ref == ref {
+	for _, i := range slices.Concat(p.log.captured, p.log.fresh) {
+		if i.delta != nil && i.ref == ref && i.buffered {
 			w.add(i, false)
 		}
 	}
 	o := p.backlog.objects[ref]
-	cursor, written = p.log.cursor, p.log.written
+	cursor, written, behind = p.log.cursor, p.log.written, p.log.behind
 	if p.log.behind == 0 { // what is in the log is in memory too, or settled
 		cursor = written
+	}
+	for _, left := range p.log.left {
+		behind += left.count
+	}
+	w.onDisk = fmt.Sprintf("what waits on disk: %d changes", behind)
+	left := p.log.left[ref.Namespace]
+	if left != nil {
+		cursor = min(cursor, left.from)
+		w.onDisk = fmt.Sprintf("other objects of its namespace: %d fail, and its further changes wait on disk", p.backlog.stuckOf[ref.Namespace].objects)
 	}
 	if o != nil && len(o.parked) > 0 {
 		cursor = min(cursor, o.parked[0].seq)
 	}
-	w.Behind = p.waitsBehind(o, len(w.Records) > 0)
-	return cursor, written, p.log.behind
+	w.Behind = p.waitsBehind(o, len(w.Records) > 0 && left == nil)
+	return cursor, written, behind
 }
 
 // waitsBehind returns what the first record of an object waits for; empty if it is on disk only.
@@ -159,7 +170,7 @@ func (p *Pipeline) Undelivered(watch string) (records int, waitsFor string) {
 	}
 	var first *objectQueue
 	for o := range p.backlog.failing {
-		holds := len(o.items) > 0 && o.items[0].watch == watch && (len(o.parked) > 0 || slices.ContainsFunc(o.items, (*item).ofSnapshot))
+		holds := len(o.items) > 0 && o.items[0].watch == watch && (len(o.parked) > 0 || p.log.left[o.turn()] != nil || slices.ContainsFunc(o.items, (*item).ofSnapshot))
 		if holds && (first == nil || o.items[0].failed.Before(first.items[0].failed)) {
 			first = o
 		}

@@ -1,0 +1,341 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// Of a tenant who makes any number of objects that the sink refuses, not many are in memory. The changes of others arrive soon, and so
+// do their snapshots. Once the sink takes the tenant's records, all arrive, in order.
+func TestTooManyRefusedObjects(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name                            string
+		objects, changes, bound, memory int
+		// most is how many objects may be in memory.
+		most  int
+		block bool
+		slow  bool // not so fast that the sink seems to be away
+	}{
+		{name: "much memory", objects: 2000, changes: 1, bound: 20, memory: 64 << 20, most: 150},
+		{name: "many changes of each", objects: 500, changes: 5, bound: 20, memory: 64 << 20, most: 150},
+		{name: "little memory", objects: 2000, changes: 1, bound: 20, memory: 64 << 10, most: 150},
+		{name: "little memory, many changes of each", objects: 500, changes: 5, bound: 20, memory: 64 << 10, most: 150},
+		{name: "little memory, which so many fill", objects: 3000, changes: 1, bound: maxFailing, memory: 64 << 10, most: 1000, slow: true},
+		{name: "little memory, which many changes of few fill", objects: 10, changes: 300, bound: maxFailing, memory: 64 << 10, most: 150},
+		{name: "no spilling", objects: 2000, changes: 1, bound: 20, memory: 64 << 20, most: 150, block: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink, b := &script{}, newLogbook()
+				var mu sync.Mutex
+				took := map[string]time.Time{}
+				refuse := refuseBad(true)
+				sink.set(func(call int, batch []sinks.Record) error {
+					mu.Lock()
+					for _, r := range batch {
+						if !strings.Contains(r.Key, "/bad-") {
+							took[r.ID] = time.Now()
+						}
+					}
+					mu.Unlock()
+					return refuse(call, batch)
+				})
+				p, stop := launch(sink, &letters{}, func(o *Options) {
+					tenantLimits(100, 4)(o)
+					spilling(b, int64(test.memory), 1<<30)(o)
+					o.Spill = !test.block
+				})
+				defer stop()
+				boundFailing(p, test.bound)
+				endCommits := b.commits(p, 200*time.Millisecond)
+				defer endCommits()
+				refused, most, total := 0, 0, 0
+				bad := func() {
+					mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", refused%test.objects), refused+1))
+					refused++
+					total++
+				}
+				observe := func() {
+					p.mu.Lock()
+					most = max(most, len(p.backlog.objects))
+					p.mu.Unlock()
+					if s := p.Stats(); !s.Balanced() || s.Bytes > int64(test.memory)+maxBuffered {
+						t.Fatalf("%+v", s)
+					}
+				}
+				sent := map[string]time.Time{}
+				good := func() {
+					d := change(t, fmt.Sprint("good-", len(sent)%40), len(sent)+1)
+					sent[d.ID("c")] = time.Now()
+					mustTake(t, p, d)
+					total++
+				}
+				for n := 0; refused < test.objects*test.changes*3/4; n++ {
+					bad()
+					if n%10 == 0 || test.slow {
+						good()
+						time.Sleep(20 * time.Millisecond)
+						observe()
+					}
+				}
+				for range 50 * 20 {
+					good()
+					if refused < test.objects*test.changes {
+						bad()
+					}
+					time.Sleep(20 * time.Millisecond)
+					observe()
+				}
+				if s := p.Stats(); s.OnDisk == 0 || time.Since(s.Oldest) < 20*time.Second {
+					t.Errorf("%d are left, and the oldest is of %v", s.OnDisk, s.Oldest)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				for n := range 400 {
+					d := snapshotOf(t, fmt.Sprint("listed-", n), 5)
+					if n%2 == 0 {
+						d = inNamespace(t, snapshotOf(t, fmt.Sprint("bad-listed-", n), 5), "tenant")
+					} else {
+						sent[d.ID("c")] = time.Now()
+					}
+					offer(ctx, t, p, d)
+					total++
+					observe()
+				}
+				time.Sleep(5 * time.Second)
+				mu.Lock()
+				for id, at := range sent {
+					if took[id].IsZero() || took[id].Sub(at) > 3*time.Second {
+						t.Errorf("%s arrived after %v", id, took[id].Sub(at))
+					}
+				}
+				mu.Unlock()
+				t.Logf("at most %d objects were in memory", most)
+				if most > test.most {
+					t.Error("that is too many")
+				}
+				sink.set(nil)
+				for deadline := time.Now().Add(10 * time.Minute); p.Stats().Waiting > 0 && time.Now().Before(deadline); {
+					time.Sleep(100 * time.Millisecond)
+					observe()
+				}
+				endCommits()
+				settled(t, p, b)
+				ids := sink.storedIDs()
+				checkOrder(t, ids)
+				if len(ids) != total || len(sink.overlapping()) > 0 {
+					t.Errorf("%d of %d arrived, overlapping %v", len(ids), total, sink.overlapping())
+				}
+			})
+		})
+	}
+}
+
+// offer offers a record of a snapshot until there is room for it.
+func offer(ctx context.Context, t *testing.T, p *Pipeline, d *delta.Delta) {
+	t.Helper()
+	for {
+		if ticket, ok := p.Offer(ctx, d, false); ok {
+			p.Take(ticket)
+			return
+		}
+		if err := p.Room(ctx); err != nil {
+			t.Fatalf("there is no room for %s beside %+v", d.ID("c"), p.Stats())
+		}
+	}
+}
+
+// leaving returns a pipeline that has left the namespace "tenant" behind, with one object of it that fails.
+func leaving(t *testing.T, b *logbook) (p *Pipeline, sink *script, stop func()) {
+	sink = &script{}
+	sink.set(refuseBad(true))
+	p, stop = launch(sink, &letters{}, func(o *Options) {
+		tenantLimits(100, 4)(o)
+		spilling(b, 64<<20, 1<<30)(o)
+	})
+	boundFailing(p, 1)
+	mustTake(t, p, changeIn(t, "tenant", "bad-0", 1))
+	for n := range 20 { // else it could be the sink that fails
+		mustTake(t, p, change(t, "first", n+1))
+		time.Sleep(time.Second)
+	}
+	b.commit(p)
+	return p, sink, stop
+}
+
+// What was left behind of an object is found, before a commit has written it and after.
+func TestWaitingOfALeftNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLogbook()
+		p, sink, stop := leaving(t, b)
+		defer stop()
+		refs := map[string]delta.Ref{}
+		for n := range 6 {
+			d := changeIn(t, "tenant", fmt.Sprint("bad-", n%3), n+2)
+			mustTake(t, p, d)
+			refs[d.Object.Name()] = d.Ref()
+			mustTake(t, p, change(t, fmt.Sprint("good-", n), n+2))
+		}
+		for _, written := range []bool{false, true} {
+			if written {
+				b.commit(p)
+			}
+			time.Sleep(time.Second)
+			for name, want := range map[string]int{"bad-0": 3, "bad-1": 2, "bad-2": 2} {
+				w, err := p.Waiting(t.Context(), refs[name])
+				behind := "other objects of its namespace: 1 fail, and its further changes wait on disk"
+				if name == "bad-0" {
+					behind = "its own first record, which failed"
+				}
+				if err != nil || w.Total != want || len(w.Records) != want || !strings.HasPrefix(w.Behind, behind) || w.Records[want-1].OnDisk != written {
+					t.Errorf("%s, written %v: got %+v, %v", name, written, w, err)
+				}
+			}
+			if s := p.Stats(); s.OnDisk != 6 || s.Waiting != 7 {
+				t.Errorf("got %+v", s)
+			}
+		}
+		sink.set(nil)
+		time.Sleep(time.Minute)
+		if w, err := p.Waiting(t.Context(), refs["bad-1"]); err != nil || w.Total != 0 || w.Behind != "" {
+			t.Errorf("got %+v, %v, once all is delivered", w, err)
+		}
+		settled(t, p, b)
+		checkOrder(t, sink.storedIDs())
+	})
+}
+
+// A snapshot waits, and does not spin, while what is left behind of it has to wait for a commit.
+func TestNoRoomForWhatIsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLogbook()
+		p, sink, stop := leaving(t, b)
+		defer stop()
+		version := 2
+		for ; ; version++ {
+			ticket, ok := p.Offer(t.Context(), inSnapshot(inNamespace(t, largeChange(t, "bad-0", version, 64<<10), "tenant")), false)
+			if !ok {
+				break
+			}
+			p.Take(ticket)
+		}
+		if s := p.Stats(); s.Bytes < maxBuffered/2 || s.Bytes > maxBuffered+4096 {
+			t.Errorf("%d bytes wait for a commit", s.Bytes)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if p.Room(ctx) == nil {
+			t.Error("there is room before the commit")
+		}
+		mustTake(t, p, change(t, "other", 2)) // others do not wait
+		b.commit(p)
+		if err := p.Room(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Second)
+		if s := p.Stats(); s.Delivered != 21 || s.Bytes > 4096 {
+			t.Errorf("got %+v", s)
+		}
+		sink.set(nil)
+		time.Sleep(time.Minute)
+		settled(t, p, b)
+	})
+}
+
+// What was left behind, and a commit is writing, is delivered before that ends, once, and in order.
+func TestLeftBehindWhileACommitIsWritten(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newLogbook()
+			p, sink, stop := leaving(t, b)
+			defer stop()
+			for version := 2; version < 12; version++ {
+				mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", version%3), version))
+				if version%4 == 0 {
+					b.commit(p)
+				}
+			}
+			b.write(p)
+			mustTake(t, p, changeIn(t, "tenant", "bad-0", 12))
+			sink.set(nil)
+			time.Sleep(time.Minute)
+			drain(t, p)
+			if fails {
+				p.Failed()
+			} else {
+				p.Committed(b.logged().Bytes)
+			}
+			b.commit(p)
+			settled(t, p, b)
+			checkOrder(t, sink.storedIDs())
+			if n := len(sink.storedIDs()); n != 20+12 {
+				t.Errorf("fails %v: %d arrived", fails, n)
+			}
+		})
+	}
+}
+
+// What was sent from beyond the cursor, and is in the log until the next commit, is not sent again when its namespace, which was left
+// behind since, is read: neither what was settled before nor what was under way.
+func TestSentBeforeItWasLeftBehind(t *testing.T) {
+	for _, settled := range []bool{true, false} {
+		b := newLogbook()
+		p, stop := launch(&script{}, &letters{}, nil)
+		stop()
+		p.options.Log, p.maxFailing = b, 1
+		var entries []delta.Entry
+		for n := range 4 {
+			entries = append(entries, delta.Entry{Seq: uint64(n), Delta: changeIn(t, "tenant", fmt.Sprint("o-", n), n+1)})
+		}
+		p.log.behind, p.log.written, p.log.next, p.log.taken = 3, 4, 4, map[uint64]bool{3: settled}
+		p.backlog.countStuck("tenant", 1, 0)
+		if !settled {
+			p.log.behind++
+		}
+		p.admit(entries)
+		if !settled {
+			i := p.logged(entries[3])
+			p.counts.Waiting++
+			p.settleAhead(&batch{objects: []*objectQueue{{}}, items: []*item{i}}, &outcome{results: []result{delivered}, errs: make([]*sinks.Error, 1)})
+		}
+		if left := p.log.left["tenant"]; left == nil || left.count != 3 || p.log.behind != 0 {
+			t.Fatalf("settled %v: left are %+v, behind the cursor are %d", settled, left, p.log.behind)
+		}
+		p.backlog.countStuck("tenant", -1, 0)
+		p.bringLeft(p.log.left["tenant"], entries, 4, true)
+		if len(p.backlog.objects) != 3 || p.backlog.objects[entries[3].Delta.Ref()] != nil || len(p.log.left) != 0 {
+			t.Errorf("settled %v: %d objects are in memory, and left are %v", settled, len(p.backlog.objects), p.log.left)
+		}
+	}
+}
+
+// An object of a namespace that is left behind is not sent from beyond the cursor: older changes of it may be left.
+func TestNoCandidateIsLeftBehind(t *testing.T) {
+	b := newLogbook()
+	for n, name := range []string{"tenant", "shop"} {
+		b.entries[uint64(n)] = delta.Entry{Seq: uint64(n), Delta: changeIn(t, name, "o", 1)}
+		b.order = append(b.order, uint64(n))
+	}
+	p, stop := launch(&script{}, &letters{}, nil)
+	stop()
+	p.options.Log, p.breaker.tripped, p.log.taken = b, true, map[uint64]bool{}
+	p.scan = newScan(0)
+	entries, _ := b.Read(0, 1<<20)
+	p.scan.note(entries, 2, nil)
+	p.log.left["tenant"] = &leftBehind{}
+	if p.usable(p.logged(entries[0])) {
+		t.Error("it may be sent")
+	}
+	if err := p.chooseCandidate(0); err != nil || p.log.candidate == nil || p.log.candidate.seq != 1 {
+		t.Errorf("got %v, %v", p.log.candidate, err)
+	}
+}
