@@ -116,6 +116,19 @@ func (s *scan) comeBack() {
 	}
 }
 
+// forgetLeft forgets the candidates of namespaces that were left behind.
+func (s *scan) forgetLeft(namespaces map[string]bool) {
+	if len(namespaces) == 0 {
+		return
+	}
+	s.firsts = slices.DeleteFunc(s.firsts, func(one scanned) bool {
+		if namespaces[one.namespace] {
+			s.kept[one.namespace]--
+		}
+		return namespaces[one.namespace]
+	})
+}
+
 // lookAhead finds the next candidate, if one is needed.
 func (p *Pipeline) lookAhead(ctx context.Context) error {
 	s := &p.scan
@@ -156,15 +169,12 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 func (p *Pipeline) chooseCandidate(cursor uint64) error {
 	s := &p.scan
 	s.comeBack()
-	p.mu.Lock()
-	s.firsts = slices.DeleteFunc(s.firsts, func(one scanned) bool {
-		useless := one.seq < cursor || p.log.left[one.namespace] != nil
-		if useless {
-			s.kept[one.namespace]--
-		}
-		return useless
-	})
-	p.mu.Unlock()
+	passed, _ := slices.BinarySearchFunc(s.firsts, cursor, func(e scanned, cursor uint64) int { return cmp.Compare(e.seq, cursor) })
+	for _, one := range s.firsts[:passed] {
+		s.kept[one.namespace]--
+	}
+	s.firsts = s.firsts[passed:]
+	s.forgetLeft(p.leftNamespaces())
 	for tries := 0; len(s.firsts) > 0 && tries < maxDraws; tries++ {
 		at := p.draw()
 		if at < 0 {
@@ -259,6 +269,9 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 			left.taken[i.seq] = true
 		}
 		l.behind--
+		if i.seq == l.cursor {
+			l.nextSize = 0 // it needs no room any more
+		}
 		l.rescan = l.rescan || i.notice()
 	}
 	p.recycle(b)

@@ -56,8 +56,15 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.endTurn(i)
-	queues := i.size <= p.options.MaxBytes/2 && !p.leaves(i)
-	for queues && len(p.budget.queue) > 0 && p.budget.queue[0] != i || !p.tryReserve(i) {
+	for {
+		queues := i.size <= p.options.MaxBytes/2 && !p.leaves(i)
+		if !queues {
+			p.endTurn(i) // its namespace was left behind while it waited
+		}
+		behindOthers := queues && len(p.budget.queue) > 0 && p.budget.queue[0] != i
+		if !behindOthers && p.tryReserve(i) {
+			break
+		}
 		if !p.budget.full {
 			p.budget.full = true
 			p.logger.Warn("the backlog is full; its sources wait until something is delivered", "waiting", p.counts.Waiting)

@@ -163,8 +163,9 @@ func (p *Pipeline) Stats() Stats {
 		s.Oldest = p.log.lastRead
 	}
 	for _, left := range p.log.left {
-		s.OnDisk += left.count
-		s.countOldest(left.observed)
+		if s.OnDisk += left.count; left.count > 0 {
+			s.countOldest(left.observed)
+		}
 	}
 	for e := p.backlog.returned.Front(); e != nil; e = e.Next() {
 		s.countOldest(e.Value.(*item).observed)

@@ -339,3 +339,46 @@ func TestNoCandidateIsLeftBehind(t *testing.T) {
 		t.Errorf("got %v, %v", p.log.candidate, err)
 	}
 }
+
+// A change that waits for memory when its namespace is left behind waits for the log from then on, and for nobody's turn.
+func TestLeftBehindWhileItWaitsForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, stop := launch(&script{}, &letters{}, spilling(newLogbook(), 1<<20, 1<<30))
+		defer stop()
+		reserved := make(chan string, 2)
+		reserve := func(namespace string) {
+			d := inNamespace(t, change(t, "x", 1), namespace)
+			go func() {
+				if ticket, err := p.Reserve(t.Context(), d, false); err == nil {
+					p.Cancel(ticket)
+					reserved <- namespace
+				}
+			}()
+			synctest.Wait()
+		}
+		set := func(memory, buffered int64, failing int) {
+			p.mu.Lock()
+			p.budget.memory, p.budget.buffered = memory, buffered
+			p.backlog.stuckOf["tenant"] = stuck{objects: failing}
+			p.announceFreed()
+			p.mu.Unlock()
+			synctest.Wait()
+		}
+		set(1<<20, maxBuffered, 0)
+		reserve("tenant")
+		reserve("other")
+		set(0, maxBuffered, p.maxFailing)
+		select {
+		case got := <-reserved:
+			if got != "other" {
+				t.Errorf("%s has room first", got)
+			}
+		default:
+			t.Error("the other waits, though there is memory")
+		}
+		set(0, 0, p.maxFailing)
+		if got := <-reserved; got != "tenant" {
+			t.Error(got)
+		}
+	})
+}
