@@ -174,8 +174,9 @@ server: {listen: "127.0.0.1:0"}
 	e.await(t, "/readyz", "the forbidden resource is named", func(status int, body string) bool {
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "secrets is forbidden")
 	})
-	e.await(t, "/status", "the forbidden resource is named", func(_ int, body string) bool {
-		return strings.Contains(body, `"state": "failing"`) && strings.Contains(body, "secrets is forbidden")
+	e.await(t, "/status", "the forbidden resource is named, and the other one watched", func(_ int, body string) bool {
+		return strings.Contains(body, `"state": "failing"`) && strings.Contains(body, "secrets is forbidden") &&
+			strings.Contains(body, `"state": "watching"`)
 	})
 	said := slices.ContainsFunc(e.lines(t), func(line map[string]any) bool {
 		return line["level"] == "WARN" && line["resource"] == "v1/secrets" && line["rule"] == rule
