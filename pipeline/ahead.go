@@ -117,15 +117,16 @@ func (s *scan) comeBack() {
 }
 
 // forgetLeft forgets the candidates of namespaces that were left behind.
-func (s *scan) forgetLeft(namespaces map[string]bool) {
-	if len(namespaces) == 0 {
+func (s *scan) forgetLeft(left map[string]*leftBehind) {
+	if len(left) == 0 {
 		return
 	}
 	s.firsts = slices.DeleteFunc(s.firsts, func(one scanned) bool {
-		if namespaces[one.namespace] {
+		_, is := left[one.namespace]
+		if is {
 			s.kept[one.namespace]--
 		}
-		return namespaces[one.namespace]
+		return is
 	})
 }
 
@@ -174,7 +175,10 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 		s.kept[one.namespace]--
 	}
 	s.firsts = s.firsts[passed:]
-	s.forgetLeft(p.leftNamespaces())
+	p.mu.Lock()
+	left := maps.Clone(p.log.left)
+	p.mu.Unlock()
+	s.forgetLeft(left)
 	for tries := 0; len(s.firsts) > 0 && tries < maxDraws; tries++ {
 		at := p.draw()
 		if at < 0 {

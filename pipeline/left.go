@@ -75,20 +75,6 @@ func (p *Pipeline) leave(i *item) {
 	left.count++
 }
 
-// leftNamespaces returns the namespaces that were left behind.
-func (p *Pipeline) leftNamespaces() map[string]bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.log.left) == 0 {
-		return nil
-	}
-	namespaces := map[string]bool{}
-	for namespace := range p.log.left {
-		namespaces[namespace] = true
-	}
-	return namespaces
-}
-
 // leftEnd is up to where changes were left behind. p.mu is held.
 func (p *Pipeline) leftEnd() uint64 {
 	if p.log.behind > 0 {

@@ -340,7 +340,7 @@ func TestNoCandidateIsLeftBehind(t *testing.T) {
 	}
 }
 
-// A change that waits for memory when its namespace is left behind waits for the log from then on, and for nobody's turn.
+// A change that waits for memory when its namespace is left behind waits for the log from then on. It holds up no other change.
 func TestLeftBehindWhileItWaitsForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, stop := launch(&script{}, &letters{}, spilling(newLogbook(), 1<<20, 1<<30))

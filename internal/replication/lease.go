@@ -164,7 +164,7 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	case l.leading && (holder(lease) != "" && holder(lease) != l.options.Identity || r.term > l.term):
 		lost = fmt.Errorf("%w: %s is held by %q in term %d", ErrLost, l.Describe(), holder(lease), r.term)
 	case !l.leading && holder(lease) == l.options.Identity && l.tried != 0 && r.term >= l.tried: // the answer to the update that took it was lost
-		l.leading, l.term = true, r.term // else somebody has put it there, and another may lead
+		l.leading, l.term = true, r.term // a name that was written by hand does not count: another replica may lead
 	}
 	if changed {
 		l.tried = 0 // what was tried before fails from now on
