@@ -116,16 +116,21 @@ func (a *access) Consume(ctx context.Context, done func(messages []Message) bool
 	return a.consume(ctx, str, done)
 }
 
-// consume reads with a plain consumer, batch by batch: an ordered one is deleted while a batch is checked for longer than five seconds, and
-// notices that only after half a minute.
+// consume reads with a plain consumer, batch by batch: an ordered one is deleted while a batch takes longer than five seconds, and notices
+// that only after half a minute.
 func (a *access) consume(ctx context.Context, stream jetstream.Stream, done func([]Message) bool) ([]Message, error) {
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, InactiveThreshold: 10 * time.Minute, // it may take long to check a batch
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, InactiveThreshold: 10 * time.Minute, // done may take long
 	})
 	if err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	var messages []Message
+	defer func() { // not meanwhile: it takes long on a busy machine, and ctx ends
+		for n := range messages {
+			Expect(a.tb, messages[n].Header, messages[n].Data)
+		}
+	}()
 	for !done(messages) {
 		if err := a.fetch(ctx, consumer, &messages, done); err != nil {
 			state, infoErr := stream.Info(context.WithoutCancel(ctx))
@@ -166,7 +171,6 @@ func (a *access) fetch(ctx context.Context, consumer jetstream.Consumer, message
 		if want := uint64(len(*messages)) + 1; meta.Sequence.Consumer != want {
 			return fmt.Errorf("message %d of the consumer came instead of %d", meta.Sequence.Consumer, want)
 		}
-		Expect(a.tb, msg.Headers(), msg.Data())
 		*messages = append(*messages, Message{
 			Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(), Data: msg.Data(), Time: meta.Timestamp,
 		})

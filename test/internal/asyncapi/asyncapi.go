@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -170,7 +171,12 @@ func (r *reader) compile(channel, name, of string, schema map[string]any) *jsons
 
 // Check returns the names of the forms of a channel that a message has, and an error if it has none.
 func Check(channel string, m Message) (names []string, err error) {
-	sum := m.sum(channel)
+	return check(channel, m, math.MaxInt)
+}
+
+// check is Check for the first forms that a message has, most at most.
+func check(channel string, m Message, most int) (names []string, err error) {
+	sum := m.sum(channel, most)
 	if found, known := checked.Load(sum); known {
 		return slices.Clone(found.([]string)), nil
 	}
@@ -182,8 +188,8 @@ func Check(channel string, m Message) (names []string, err error) {
 	for _, f := range all[channel] {
 		if err := f.fits(m); err != nil {
 			faults = append(faults, fault{f.name, err})
-		} else {
-			names = append(names, f.name)
+		} else if names = append(names, f.name); len(names) == most {
+			break
 		}
 	}
 	if len(names) == 0 {
@@ -196,10 +202,10 @@ func Check(channel string, m Message) (names []string, err error) {
 // checked has the forms of each message that has some: tests read much again, some of it at each look.
 var checked sync.Map
 
-// sum identifies a message of a channel.
-func (m *Message) sum(channel string) [sha256.Size]byte {
+// sum identifies a message of a channel, and how many of its forms are looked for.
+func (m *Message) sum(channel string, most int) [sha256.Size]byte {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %t %t", channel, m.Key, m.Key == nil, m.Body == nil)
+	fmt.Fprintf(h, "%q %d %q %t %t", channel, most, m.Key, m.Key == nil, m.Body == nil)
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		fmt.Fprintf(h, " %q %q", name, m.Headers[name])
 	}
@@ -302,7 +308,7 @@ func Expect(tb testing.TB, channel string, m Message) {
 	if Anything {
 		return
 	}
-	if _, err := Check(channel, m); err != nil {
+	if _, err := check(channel, m, 1); err != nil {
 		tb.Error(err)
 	}
 }
