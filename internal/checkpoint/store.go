@@ -64,16 +64,15 @@ type Info struct {
 	Clean bool `json:"clean"`
 	// RolledBack is set if the last run found the API server's history gone back: the file is of no use any more.
 	RolledBack bool `json:"rolledBack,omitempty"`
-	// Lost is set until the first commit behind a damaged file, and Floor is for ever what [Stamp] has: what was in that is lost.
-	Lost  bool   `json:"lost,omitempty"`
-	Floor uint64 `json:"floor,omitempty"`
+	// Lost is set until the first commit of a file that took the place of another: what that one held is lost.
+	Lost bool `json:"lost,omitempty"`
 	// Replica is set once replicas share the state.
 	Replica *Stamp `json:"replica,omitempty"`
 }
 
 // Open opens the state directory, exclusively. A file that is certainly damaged, or from before the API server's history went
-// back, is set aside; then report is called with what happened, and the store begins empty. A file of another format, or one
-// that cannot be read for a reason that may pass, is an error, and is not touched.
+// back, is set aside; then report is called with what happened, and the store begins empty, in a new epoch: also if the process
+// is killed in between. A file of another format, or one that cannot be read for a reason that may pass, is an error, and is not touched.
 func Open(dir string, report func(message string, err error)) (*Store, error) {
 	return openIn(dir, true, report)
 }
@@ -88,7 +87,7 @@ func openIn(dir string, compacts bool, report func(message string, err error)) (
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	path := filepath.Join(dir, fileName)
-	s, err := open(path, Info{}, compacts)
+	s, err := open(path, nil, compacts)
 	switch {
 	case err == nil && s.info.RolledBack:
 		return s.Renew("the API server's history went back; ids carry a new epoch from here on",
@@ -98,15 +97,15 @@ func openIn(dir string, compacts bool, report func(message string, err error)) (
 	case !errors.Is(err, errUnusable):
 		return nil, err
 	}
-	epoch, raised, readErr := highestBehind(dir)
+	info, readErr := infoBehind(path, true)
 	if readErr != nil {
 		return nil, fmt.Errorf("read the epoch of a damaged state file: %w; %s", errors.Join(readErr, err), leftAlone)
 	}
-	reason := fmt.Sprintf("it cannot be used; %s can be read: see `exporter state recover`; the epoch is %d", whatIsLeft(path), epoch)
+	reason := fmt.Sprintf("it cannot be used; %s can be read: see `exporter state recover`; the epoch is %d", whatIsLeft(path), info.Epoch)
 	if err := setAside(path, reason, err, report); err != nil {
 		return nil, err
 	}
-	return open(path, Info{Epoch: epoch, Lost: true, Floor: raised + 1}, false)
+	return open(path, &info, false)
 }
 
 // whatIsLeft counts what can be read of a file that cannot be used.
@@ -124,7 +123,7 @@ func left(waiting, letters uint64) string {
 	return fmt.Sprintf("%d undelivered entries and %d dead letters", waiting, letters)
 }
 
-// Renew closes the store, sets its file aside for the reason given, and opens an empty one.
+// Renew closes the store, sets its file aside for the reason given, and opens an empty one. What the file held is lost.
 func (s *Store) Renew(reason string, info Info, report func(message string, err error)) (*Store, error) {
 	waiting := uint64(0)
 	for _, log := range s.sizes {
@@ -137,7 +136,8 @@ func (s *Store) Renew(reason string, info Info, report func(message string, err 
 	if err := setAside(s.path, reason, nil, report); err != nil {
 		return nil, err
 	}
-	return open(s.path, info, false)
+	info.Epoch, info.Lost = min(info.Epoch, maxEpoch), true
+	return open(s.path, &info, false)
 }
 
 // asideInfix is between the name of a file that is set aside and the time.
@@ -152,8 +152,8 @@ func setAside(path, reason string, cause error, report func(message string, err 
 	return nil
 }
 
-// open opens the file, and begins a new one with info.
-func open(path string, info Info, compacts bool) (s *Store, err error) {
+// open opens the file. A new one begins with fresh; with what [infoBehind] returns if that is nil.
+func open(path string, fresh *Info, compacts bool) (s *Store, err error) {
 	if err := verify(path); err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func open(path string, info Info, compacts bool) (s *Store, err error) {
 	}
 	s = &Store{db: db, path: path, sizes: map[string]delta.LogSize{}}
 	err = guarded(path, func() (err error) {
-		if err = s.load(info); err == nil && compacts {
+		if err = s.load(fresh); err == nil && compacts {
 			s.db, err = compact(db, path, compactFrom, compactPart)
 		}
 		return err
@@ -226,7 +226,7 @@ func begin(path string) error {
 }
 
 // load reads what the last run left.
-func (s *Store) load(fresh Info) error {
+func (s *Store) load(fresh *Info) error {
 	err := s.db.View(func(tx *bolt.Tx) (err error) {
 		meta := tx.Bucket(metaBucket)
 		if meta == nil {
@@ -259,7 +259,14 @@ func (s *Store) load(fresh Info) error {
 	if s.info.Format != 0 {
 		return nil
 	}
-	s.info = fresh
+	if fresh == nil {
+		s.info, err = infoBehind(s.path, false) // the last start may have ended behind setAside
+	} else {
+		s.info = *fresh
+	}
+	if err != nil {
+		return fmt.Errorf("read the epoch of the state files that were set aside: %w", err)
+	}
 	s.info.Format, s.info.Clean = format, true
 	return s.db.Update(func(tx *bolt.Tx) error {
 		for _, name := range [][]byte{metaBucket, watchesBucket, logsBucket} {
@@ -310,9 +317,9 @@ func (s *Store) Clean() bool { return s.info.Clean }
 // Floor returns how high earlier runs have raised sequences whose commits this state lacks, as [Stamp] has it; 0 if it lacks none.
 func (s *Store) Floor() uint64 {
 	if s.info.Replica == nil {
-		return s.info.Floor
+		return 0
 	}
-	return max(s.info.Floor, s.info.Replica.Floor)
+	return s.info.Replica.Floor
 }
 
 // Bind sets the cluster that the state belongs to; the first commit writes it.

@@ -79,7 +79,7 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 		store.LeadAlone(uint64(time.Now().UnixMicro())) //nolint:gosec // a time
 	}
 	if store.Info().Lost {
-		s.historyLost = cmp.Or(s.historyLost, "the state file was damaged")
+		s.historyLost = cmp.Or(s.historyLost, "the state file was set aside")
 	}
 	s.store = store
 	s.committer = checkpoint.NewCommitter(store, logger)
