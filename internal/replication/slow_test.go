@@ -290,3 +290,20 @@ func TestInboxIsBounded(t *testing.T) {
 		_ = near.Close()
 	})
 }
+
+// One commit that is larger than what may wait for a standby, as of a million known objects that become due at once, drops none.
+func TestLargeCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := pair(t, diskOf(0))
+		time.Sleep(time.Second)
+		if l.Standbys().InSync != 1 {
+			t.Fatal("not in sync")
+		}
+		parts := slices.Repeat([]checkpoint.Changes{make(checkpoint.Changes, 1<<20)}, maxQueue>>20+1)
+		l.Committed(&checkpoint.Stamp{Commit: l.last + 1}, parts, nil)
+		time.Sleep(time.Second)
+		if standbys := l.Standbys(); standbys.InSync != 1 {
+			t.Errorf("got %+v", standbys)
+		}
+	})
+}
