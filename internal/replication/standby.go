@@ -75,6 +75,7 @@ func (s *Standby) Run(ctx context.Context) {
 	logged, pause, last := "", s.retry, Endpoint{}
 	for ctx.Err() == nil {
 		if endpoint, ok := s.lease.Leader(); ok {
+			begun := time.Now()
 			err := s.follow(ctx, endpoint)
 			var wasInSync bool
 			s.update(func(status *StandbyStatus) {
@@ -88,8 +89,8 @@ func (s *Standby) Run(ctx context.Context) {
 				s.logger.Warn("no connection to the leader; trying again", "address", endpoint.Address, "err", err)
 				logged = text
 			}
-			// A copy that fails again and again, on a full disk for example, would keep the leader busy.
-			if pause = min(2*pause, maxPause); wasInSync || endpoint != last {
+			// A copy that fails again and again, on a full disk for example, would keep the leader busy, also if each was whole for a moment.
+			if pause = min(2*pause, maxPause); wasInSync && time.Since(begun) > 6*maxPause || endpoint != last {
 				pause = s.retry
 			}
 			last = endpoint

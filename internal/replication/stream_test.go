@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -463,5 +464,43 @@ func TestGate(t *testing.T) {
 	defer cancelAgain()
 	if _, _, err := g.Enter(again); err == nil {
 		t.Error("it lets a delivery in after it was closed")
+	}
+}
+
+// noRoom is a copy on a disk that has no room for what follows.
+type noRoom struct {
+	*checkpoint.Replica
+	whole  atomic.Bool
+	copies atomic.Int64
+}
+
+func (c *noRoom) BeginCopy() error {
+	c.whole.Store(false)
+	c.copies.Add(1)
+	return c.Replica.BeginCopy()
+}
+
+func (c *noRoom) EndCopy() error {
+	c.whole.Store(true)
+	return c.Replica.EndCopy()
+}
+
+func (c *noRoom) Apply(changes []checkpoint.Changes) error {
+	if c.whole.Load() {
+		return errors.New("no room")
+	}
+	return c.Replica.Apply(changes)
+}
+
+// A standby that gets a whole copy each time, and cannot follow, does not keep the leader busy.
+func TestCopyAgainAndAgain(t *testing.T) {
+	l := lead(t)
+	c := &noRoom{Replica: replicaIn(t, t.TempDir())}
+	follow(t, l, c, "ours")
+	for begun := time.Now(); time.Since(begun) < 2*time.Second; time.Sleep(20 * time.Millisecond) {
+		l.commit(1)
+	}
+	if n := c.copies.Load(); n > 8 { // pauses of 20, 40, 80 ms, and so on
+		t.Errorf("%d copies in 2 s", n)
 	}
 }
