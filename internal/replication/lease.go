@@ -199,7 +199,8 @@ func (l *Lease) takeable() error {
 }
 
 func (l *Lease) free(valid time.Duration, claim Claim) error {
-	left := valid + l.options.Claim().patience(claim, l.options.StaleWait) - elapsed(l.since, l.options.Now())
+	// Not by the wall clock, as a leader: one that is set ahead here must not end another's Lease, and a machine that slept waits anew.
+	left := valid + l.options.Claim().patience(claim, l.options.StaleWait) - l.options.Now().Sub(l.since)
 	if left > 0 {
 		return fmt.Errorf("%w: not for %v, unless it is given up", errNotYet, left.Round(time.Millisecond))
 	}
