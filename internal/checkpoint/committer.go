@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,8 @@ const (
 	maxHandOvers = 5000
 	// retryInterval is the pause after a commit failed.
 	retryInterval = time.Second
+	// Hangs is how long no commit takes on a disk that works.
+	Hangs = 30 * time.Second
 )
 
 // Participant is a part of the program whose state the commits write.
@@ -51,8 +54,9 @@ type Committer struct {
 	writing sync.Mutex // one commit at a time; guards what follows
 	info    *Info      // that the next commit has to write; nil for the file's
 
-	mu  sync.Mutex // guards what follows
-	err error      // of the last commit, if it failed
+	mu    sync.Mutex // guards what follows
+	err   error      // of the last commit, if it failed
+	begun time.Time  // when the commit under way was; zero for none
 }
 
 // writer is what a committer needs of a [Store].
@@ -149,11 +153,30 @@ func (c *Committer) RolledBack() error {
 	return c.write(func(info *Info) { info.RolledBack = true })
 }
 
-// Err is the error of the last commit; nil once one succeeds.
+// Err is the error of the last commit; nil once one succeeds. One that does not end is an error too.
 func (c *Committer) Err() error {
+	if writing := c.Writing(); writing > Hangs {
+		return fmt.Errorf("a commit has not ended for %v", writing.Round(time.Second))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
+}
+
+// Writing is for how long the commit under way has been written; 0 for none. A disk that hangs returns no error.
+func (c *Committer) Writing() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.begun.IsZero() {
+		return 0
+	}
+	return time.Since(c.begun)
+}
+
+func (c *Committer) setBegun(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begun = at
 }
 
 // write captures a commit and writes it. If that fails, each participant's Failed is called.
@@ -194,7 +217,9 @@ func (c *Committer) writeCommit(commit *Commit) error {
 	var err error
 	before := c.Err()
 	if !commit.Empty() || before != nil { // after a failure only a commit shows that the disk works again
+		c.setBegun(time.Now())
 		err = c.store.Commit(commit)
+		c.setBegun(time.Time{})
 	}
 	c.mu.Lock()
 	c.err = err

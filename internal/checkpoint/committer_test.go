@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -226,6 +227,44 @@ func TestOnlyTheDiskSaysThatItIsWell(t *testing.T) {
 	store.set(nil)
 	eventually(t, func() bool { return c.Err() == nil })
 	stop()
+}
+
+// hung is a disk on which a commit does not end.
+type hung struct {
+	*checkpoint.Store
+	release chan struct{}
+}
+
+func (h hung) Commit(*checkpoint.Commit) error {
+	<-h.release
+	return nil
+}
+
+// A disk that hangs returns no error, and is not well.
+func TestCommitThatHangs(t *testing.T) {
+	s, _ := open(t, t.TempDir())
+	synctest.Test(t, func(t *testing.T) {
+		disk := hung{s, make(chan struct{})}
+		c := checkpoint.NewCommitter(disk, quiet())
+		go func() {
+			if err := c.Begin(); err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(checkpoint.Hangs)
+		if err := c.Err(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if err, writing := c.Err(), c.Writing(); err == nil || writing != checkpoint.Hangs+time.Second {
+			t.Errorf("got %v, after %v", err, writing)
+		}
+		close(disk.release)
+		synctest.Wait()
+		if err, writing := c.Err(), c.Writing(); err != nil || writing != 0 {
+			t.Errorf("once it ends: %v, %v", err, writing)
+		}
+	})
 }
 
 func eventually(t testing.TB, condition func() bool) {

@@ -4,7 +4,7 @@
 //
 // All of them run for one Lease. The leader watches, delivers and commits. A standby watches nothing and delivers nothing: it holds
 // a copy of the leader's state. After a commit is on the leader's disk it is sent to every standby; the leader waits for none of
-// them, except for two seconds at most before it sends what the next leader must not miss, as that a resource is gone. A copy that is
+// them, except for four seconds at most before it sends what the next leader must not miss, as that a resource is gone. A copy that is
 // late by some commits is the state of some commits ago, as after a crash: the API server gives what happened since, and what was
 // acknowledged since is sent again under the same ids.
 //

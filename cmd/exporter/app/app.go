@@ -73,7 +73,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	state, err := openState(ctx, loaded, client, replica, fail, logger)
 	if err != nil && ctx.Err() != nil {
 		logger.Info("stopped", "err", err)
-		return nil
+		return failureOf(ctx)
 	}
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeferry/kubeferry/internal/admin"
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -34,7 +35,10 @@ func TestHealthOfHangingSink(t *testing.T) {
 	sink := hanging{entered: make(chan struct{}), release: make(chan struct{})}
 	calls := &calls{Sink: sink}
 	health := &health{}
-	health.running.Store(&parts{sinks: map[string]OpenSink{"hook": {Sink: calls, calls: calls}}})
+	health.running.Store(&parts{
+		sinks: map[string]OpenSink{"hook": {Sink: calls, calls: calls}},
+		state: &state{committer: checkpoint.NewCommitter(nil, slog.New(slog.DiscardHandler))},
+	})
 	server, err := admin.Listen(t.Context(), "127.0.0.1:0", prometheus.NewRegistry(), health.probes(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

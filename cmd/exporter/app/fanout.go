@@ -14,7 +14,7 @@ import (
 type fanOut struct {
 	pipelines []*pipeline.Pipeline // at most [source.MaxPipelines]
 	committer *checkpoint.Committer
-	secure    func(context.Context) bool // waits for a standby and the Lease; nil without replicas
+	secure    func(context.Context) // waits for a standby and the Lease; nil without replicas
 }
 
 var _ source.Handler = (*fanOut)(nil)

@@ -23,6 +23,9 @@ import (
 	"github.com/kubeferry/kubeferry/source"
 )
 
+// takeOverTimeout bounds what a replica that leads does before it can deliver: its disk may hang. It reads the whole state.
+const takeOverTimeout = 2 * time.Minute
+
 // handOverTimeout bounds each wait of a planned hand-over for the deliveries under way, and each for a standby that has the last commit.
 const handOverTimeout = 2 * time.Second
 
@@ -39,7 +42,9 @@ type replica struct {
 	copied *checkpoint.Replica
 	// committed is the stamp of the last commit and its epoch, once this process leads.
 	committed atomic.Pointer[ledCommit]
-	leader    atomic.Pointer[replication.Leader] // nil until this process leads
+	leader    atomic.Pointer[replication.Leader]   // nil until this process leads
+	committer atomic.Pointer[checkpoint.Committer] // nil until this process leads
+	led       atomic.Pointer[time.Time]            // when it took the Lease
 	// historyLost is why a leader does not know what was delivered beyond what its state has.
 	historyLost string
 
@@ -144,6 +149,9 @@ func (r *replica) lead(ctx context.Context) error {
 	var err error
 	select {
 	case <-r.election.Led():
+		now := time.Now()
+		r.led.Store(&now)
+		r.running.Go(func() { r.leaveIfStuck(electing, checkpoint.Hangs) })
 	case err = <-ended:
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -171,6 +179,46 @@ func (r *replica) lead(ctx context.Context) error {
 		})
 	})
 	return nil
+}
+
+// takesOver returns why a replica that leads is stuck on its way to deliver.
+func (r *replica) takesOver() error {
+	led := r.led.Load()
+	if led == nil || time.Since(*led) < takeOverTimeout {
+		return nil
+	}
+	return fmt.Errorf("this replica leads and is not ready to deliver after %v: its disk may hang", time.Since(*led).Round(time.Second))
+}
+
+// stuck returns why this leader cannot go on, or should not: a standby's copy gets older while a commit goes on for longer than hangs.
+func (r *replica) stuck(hangs time.Duration) error {
+	committer, leader := r.committer.Load(), r.leader.Load()
+	if leader == nil { // it does not serve standbys yet
+		return r.takesOver()
+	}
+	if writing := committer.Writing(); writing > hangs && leader.Standbys().InSync > 0 {
+		return fmt.Errorf("a commit to the state directory has not ended for %v, and a standby is in sync", writing.Round(time.Second))
+	}
+	return nil
+}
+
+// leaveIfStuck lets the Lease end once this process is stuck: what the kubelet does about it may come when the API server has forgotten.
+func (r *replica) leaveIfStuck(ctx context.Context, hangs time.Duration) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := r.stuck(hangs); err != nil {
+			r.logger.Error("this leader is stuck, and lets its Lease end", "err", err)
+			r.stop()
+			r.fail(&FailureError{err})
+			return
+		}
+	}
 }
 
 // lostError is how the process ends when another one leads.
@@ -301,13 +349,13 @@ func (r *replica) awaitCopy(ctx context.Context) (copied bool) {
 
 // secure makes the Lease name raised sequences, since whoever leads next with an older copy has to begin beyond them, and waits for a
 // standby that has the last commit.
-func (r *replica) secure(ctx context.Context) (copied bool) {
+func (r *replica) secure(ctx context.Context) {
 	publishing, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
 	if err := r.lease.PublishRaised(publishing); err != nil && ctx.Err() == nil {
 		r.logger.Info("cannot renew the Lease at once; its next renewal names the raised sequences", "err", err)
 	}
-	return r.awaitCopy(ctx)
+	r.awaitCopy(ctx)
 }
 
 // handOver gives the Lease up after the last commit, once a standby has it or after a while, and then closes the connections.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -220,8 +222,10 @@ func TestASourceCommitsToAStandby(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &replica{}
+	r, hangs := &replica{logger: logger}, make(chan struct{})
+	close(hangs)
 	store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(1), func(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
+		<-hangs
 		if l := r.leader.Load(); l != nil {
 			l.Committed(stamp, changes, err)
 		}
@@ -254,7 +258,7 @@ func TestASourceCommitsToAStandby(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	fan := &fanOut{committer: committer, secure: r.awaitCopy}
+	fan := &fanOut{committer: committer, secure: func(ctx context.Context) { r.awaitCopy(ctx) }}
 	for checked := 0; checked < 10; { // a standby that does not answer in time, on a busy machine, shows nothing
 		begun, inSync := time.Now(), leader.Standbys().InSync
 		if err := fan.Commit(t.Context()); err != nil {
@@ -269,4 +273,40 @@ func TestASourceCommitsToAStandby(t *testing.T) {
 			t.Fatalf("the standby has commit %d, want %d", got, want)
 		}
 	}
+	// Its copy gets older while the leader's disk hangs: that one leaves.
+	hangs = make(chan struct{})
+	r.committer.Store(committer)
+	running.Go(func() {
+		if err := committer.Begin(); err != nil {
+			t.Error(err)
+		}
+	})
+	left := make(chan error, 1)
+	r.stop, r.fail = func() {}, func(err error) { left <- err }
+	r.leaveIfStuck(t.Context(), 0)
+	if err := <-left; !strings.Contains(err.Error(), "has not ended") {
+		t.Errorf("it left: %v", err)
+	}
+	close(hangs)
+}
+
+// A replica that takes over on a disk that hangs gives the Lease up, and its probe fails.
+func TestTakeoverThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := make(chan error, 1)
+		r := &replica{logger: slog.New(slog.DiscardHandler), stop: func() {}, fail: func(err error) { left <- err }}
+		h := &health{}
+		h.replica.Store(r)
+		led := time.Now()
+		r.led.Store(&led)
+		go r.leaveIfStuck(t.Context(), checkpoint.Hangs)
+		time.Sleep(takeOverTimeout - time.Second)
+		if err := h.healthy(); err != nil || len(left) > 0 {
+			t.Errorf("it is stuck after %v: %v", time.Since(led), err)
+		}
+		time.Sleep(2 * time.Second)
+		if h.healthy() == nil || len(left) == 0 {
+			t.Error("it is not stuck")
+		}
+	})
 }

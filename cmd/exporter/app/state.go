@@ -32,7 +32,7 @@ type state struct {
 	// permit lets deliveries begin; nil without replicas.
 	permit pipeline.Permit
 	// secure waits until a standby has the last commit, and the Lease names raised sequences, or for a while; nil without replicas.
-	secure func(context.Context) bool
+	secure func(context.Context)
 	// historyLost is why it is not known what another leader sent beyond what the state has; or empty.
 	historyLost string
 
@@ -83,6 +83,9 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 	}
 	s.store = store
 	s.committer = checkpoint.NewCommitter(store, logger)
+	if replica != nil {
+		replica.committer.Store(s.committer)
+	}
 	s.dead = checkpoint.NewDeadLetters(store, s.committer, int64(loaded.DeadLetters.MaxBytes))
 	for name, log := range store.Logs() {
 		if log.Entries > 0 && !slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Name == name }) {

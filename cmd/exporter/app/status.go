@@ -48,7 +48,13 @@ func (h *health) probes() admin.Probes {
 func (h *health) healthy() error {
 	running := h.running.Load()
 	if running == nil {
+		if replica := h.replica.Load(); replica != nil {
+			return replica.takesOver()
+		}
 		return nil
+	}
+	if writing := running.state.committer.Writing(); writing > takeOverTimeout {
+		return fmt.Errorf("a commit to the state directory has not ended for %v", writing.Round(time.Second))
 	}
 	for _, p := range running.pipelines {
 		if since := time.Since(p.Stats().Beat); since > stalledAfter {
