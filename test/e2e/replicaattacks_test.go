@@ -122,6 +122,16 @@ func TestStrangersAtTheStandbysPort(t *testing.T) {
 	if lines := leader.Logged("a connection to the port for standbys is refused"); len(lines) != 1 {
 		t.Errorf("%d lines in the log: %v", len(lines), lines)
 	}
+
+	kept := tokenFor(t, namespace, "exporter", audience) // which this leader would take
+	leader.Kill()
+	r.Remove(leader)
+	r.StartIn(leader.dir)
+	r.Leader()
+	next, other := r.Endpoint()
+	if _, answer := helloTo(t, next, kept); other == certificate || !strings.Contains(answer, "refused") {
+		t.Errorf("the answer of the next leader to a token that was for the one before is %s", answer)
+	}
 }
 
 // tokenFor requests a token of a ServiceAccount for an audience; empty for the API server's.
@@ -165,7 +175,7 @@ func TestIdleConnectionsAtTheStandbysPort(t *testing.T) {
 	}
 	r.Start()
 	r.WaitInSync()
-	if lines := leader.Logged("a connection to the port for standbys is refused"); len(lines) > 1 {
+	if lines := leader.Logged("a connection to the port for standbys is refused"); len(lines) != 1 {
 		t.Errorf("%d lines in the log: %v", len(lines), lines)
 	}
 }

@@ -257,6 +257,17 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: gone, webhook: {url: %q}}]
 	if aside := r.SetAside(both...); len(aside) == 0 {
 		t.Error("nothing is set aside")
 	}
+	said := 0
+	for _, m := range r.running {
+		for _, line := range m.Logged("set aside") {
+			if said++; line["level"] != "ERROR" || strings.Contains(fmt.Sprint(line["msg"]), " 0 undelivered") {
+				t.Errorf("the log says %v", line)
+			}
+		}
+	}
+	if said == 0 {
+		t.Error("the log does not say that something is set aside")
+	}
 	expectState(t, config, records(), []schema.GroupVersionResource{configMaps}, namespace)
 
 	leader.Kill()
@@ -276,6 +287,14 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: gone, webhook: {url: %q}}]
 		}
 	}
 	expectState(t, config, records(), []schema.GroupVersionResource{configMaps}, namespace)
+	gone.Use(webhooktest.Accept()) // what it gets is of the new epoch only
+	late := hookReader(t, gone, cloudEvents)
+	wait(t, late, "web", oracle.Modified)
+	for _, record := range late() {
+		if !strings.Contains(record.ID, clusterName+"+1/") {
+			t.Errorf("%s is not of the new epoch", record.ID)
+		}
+	}
 	for _, m := range r.running {
 		m.Kill() // else it drains
 	}

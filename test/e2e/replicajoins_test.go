@@ -60,7 +60,12 @@ sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
 		}
 		return nil
 	})
-	t.Logf("%.0f bytes wait in the log", leaderAlone.Metrics().sum("kubeferry_log_bytes"))
+	logged := leaderAlone.Metrics().sum("kubeferry_log_bytes")
+	t.Logf("%.0f bytes wait in the log", logged)
+	if logged < 0.9*float64(waiting) { // they are compressed
+		t.Errorf("%.0f bytes wait in the log, want %d", logged, waiting)
+	}
+	begunWriting := time.Now()
 	writing := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{busy}, Objects: 200, Seed: 55, Rate: rate, Concurrency: 16})
 	probes := startProbes(t, hook, busy)
 	lasting(t, alone)
@@ -90,6 +95,11 @@ sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
 		}
 	}
 	done := writing.End()
+	made := float64(done.Created+done.Updated+done.Deleted) / time.Since(begunWriting).Seconds()
+	t.Logf("%.0f changes/s", made)
+	if soaking() && made < 0.9*float64(rate) {
+		t.Errorf("%.0f changes/s, want %d", made, rate)
+	}
 	compactions()
 	t.Log(expectAll(t, watched, done, hookReader(t, hook, cloudEvents), oracle.CompareOptions{Snapshot: oracle.SnapshotOptional, AllowEarlier: true}))
 
