@@ -56,7 +56,8 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 	}
 	for _, w := range watches {
 		w.store, w.state.known = store, newKnownSet(true, w.options.Previous)
-		w.state.Refused, w.state.Lost = w.options.HistoryLost, w.options.HistoryLost != ""
+		// In a new epoch no sequence can be too low.
+		w.state.Refused, w.state.Lost = w.options.HistoryLost, w.options.HistoryLost != "" && store.Floor() > 0
 	}
 	forgotten = map[string]Meta{}
 	inherited := map[*watcher][]*lastWatch{}

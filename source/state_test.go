@@ -1299,6 +1299,7 @@ func TestFailedCaptureComesAgain(t *testing.T) {
 // a configuration may have been edited; what comes since is sent all the same.
 func TestHistoryLost(t *testing.T) {
 	server, m := things(t, "a"), newMemory() // 11
+	m.floor = 1
 	lost := func(o *Options, _ *life) { o.HistoryLost = "lost" }
 	l := live(t, server, m, []string{"p"}, lost)
 	l.expect("p", "gap -11", "u11/11/ADDED+s")
@@ -1321,6 +1322,12 @@ func TestHistoryLost(t *testing.T) {
 	server.Write("a", false) // 13
 	l = live(t, server, m, []string{"p"}, nil)
 	l.expect("p", "u11/13/MODIFIED")
+	l.stop()
+	l = live(t, server, newMemory(), []string{"p"}, lost) // in a new epoch
+	l.expect("p", "gap -13", "u11/13/ADDED+s")
+	if added := l.delta("u11/13/ADDED+s"); sequence(added) != 13 {
+		t.Errorf("in a new epoch, the sequence is %d", sequence(added))
+	}
 }
 
 // A run ends while the deletions of a resource that is gone are being sent: what comes back is behind those that were sent, too.
