@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -157,6 +158,54 @@ func writeRaw(tx *bolt.Tx, info, watch, size []byte) error {
 		return err
 	}
 	return errors.Join(meta.Put(metaKey, info), one.Put(metaKey, watch), logs.Put(sizeKey([]byte("p")), size), log.Put(seqKey(7), entry))
+}
+
+// An entry has the names that earlier versions wrote and later ones read. With other names what waits in a log would be lost in part,
+// and no error would say so.
+func TestStoredNames(t *testing.T) {
+	const json = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"7"}}`
+	object, err := delta.NewObject([]byte(json))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	for _, tt := range []struct {
+		entry      delta.Entry
+		head, body string
+	}{
+		{delta.Entry{Gap: &delta.Gap{
+			Watch: "w", Resource: resource, Namespace: "shop", LabelSelector: "l", FieldSelector: "f", From: "1", To: "2", Reason: "why", Unclean: true,
+			Observed: time.Unix(1, 2).UTC(),
+		}}, `{"o":0,"g":{"Watch":"w","Resource":{"Group":"apps","Version":"v1","Resource":"deployments"},"Namespace":"shop","LabelSelector":"l",` +
+			`"FieldSelector":"f","From":"1","To":"2","Reason":"why","Unclean":true,"Observed":"1970-01-01T00:00:01.000000002Z"}}`, ""},
+		{delta.Entry{Mark: &delta.Mark{
+			Watch: "w", Resource: resource, Namespace: "shop", Snapshot: "s", Phase: delta.Completed, Count: 3, Incomplete: true, Observed: time.Unix(1, 2).UTC(),
+		}}, `{"o":0,"k":{"Watch":"w","Resource":{"Group":"apps","Version":"v1","Resource":"deployments"},"Namespace":"shop","Snapshot":"s",` +
+			`"Phase":"completed","Count":3,"Incomplete":true,"Observed":"1970-01-01T00:00:01.000000002Z"}}`, ""},
+		{delta.Entry{Delta: &delta.Delta{
+			Type: delta.Deleted, Resource: resource, Watch: "w", Object: object.WithJSON([]byte(`{}`)), Observed: time.Unix(1, 2), Snapshot: true, SnapshotID: "s",
+			Inferred: true, FinalStateUnknown: true, Bare: true, AsOf: 8,
+			Difference: &delta.Difference{Known: true, OldResourceVersion: "6", OldObject: []byte(`{"a":1}`), Patch: []byte(`[]`)},
+		}, Unsendable: "why", Attempts: 2, Failed: time.Unix(3, 4)}, `{"t":"DELETED","r":{"Group":"apps","Version":"v1","Resource":"deployments"},` +
+			`"w":"w","o":1000000002,"s":true,"y":"s","i":true,"u":true,"b":true,"z":8,"a":2,"f":3000000004,"e":"why",` +
+			`"n":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"m":1667651564,"d":{"k":true,"r":"6","o":7,"p":2}}`, `{"a":1}[]{}`},
+		{
+			delta.Entry{Delta: &delta.Delta{Type: delta.Added, Resource: resource, Watch: "w", Object: object, Observed: time.Unix(1, 2)}},
+			`{"t":"ADDED","r":{"Group":"apps","Version":"v1","Resource":"deployments"},"w":"w","o":1000000002,` +
+				`"c":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"m":3277659657}`, json,
+		},
+	} {
+		data := append(binary.AppendUvarint(nil, uint64(len(tt.head))), tt.head...)
+		if tt.entry.Delta != nil {
+			data = append(data, s2.Encode(nil, []byte(tt.body))...)
+		}
+		if got, err := encodeEntry(&tt.entry); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("got %q, %v, want %q", got, err, data)
+		}
+		if got, err := decodeEntry(0, data); err != nil || !reflect.DeepEqual(got, tt.entry) {
+			t.Errorf("got %+v, %v, want %+v", got, err, tt.entry)
+		}
+	}
 }
 
 // What a pipeline made of a delta comes back as it was, though the object's JSON may not tell whose it is.
