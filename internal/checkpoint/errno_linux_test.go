@@ -33,8 +33,8 @@ func TestErrorsOfTheSystemMayPass(t *testing.T) {
 			dir, whole, want := filled(t)
 			var err error
 			errnotest.Fail(t, tt.call, tt.errno, func() { _, err = checkpoint.Open(dir, func(m string, err error) { t.Error(m, err) }) })
-			if !errors.Is(err, tt.errno) || !strings.Contains(err.Error(), "kubeferry.db") {
-				t.Errorf("got %v, want %v", err, tt.errno)
+			if !errors.Is(err, tt.errno) || !strings.Contains(err.Error(), "kubeferry.db") || !strings.Contains(err.Error(), "left as it is") {
+				t.Errorf("got %v, want %v, and that the file is left as it is", err, tt.errno)
 			}
 			untouched(t, dir, whole, want)
 		})
@@ -82,7 +82,7 @@ func TestNoFileDescriptorsLeft(t *testing.T) {
 			}
 			break
 		}
-		if !errors.Is(err, syscall.EMFILE) {
+		if !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), "left as it is") {
 			t.Fatalf("%d are left: %v", refused, err)
 		}
 		if len(taken) == 0 {
