@@ -18,8 +18,9 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestStateFileCutShort cuts the state file of a killed exporter off at several places. Either all of it was there, or
-// the file is set aside as it was, the log reports it, and what exists is sent from the beginning: no loss in silence.
+// TestStateFileCutShort cuts the state file of a killed exporter off at several places, and damages it. Either all of it was there, or
+// the file is set aside as it was, the log reports it, and what exists is sent from the beginning: no loss in silence. What can be
+// read of that file, `exporter state recover` writes.
 func TestStateFileCutShort(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
@@ -59,9 +60,14 @@ func TestStateFileCutShort(t *testing.T) {
 	}
 
 	restored, aside := 0, 0
-	for _, size := range []int{0, 1, 4096, 3*4096 + 100, len(whole) / 3, len(whole) / 2, len(whole) - 1, len(whole)} {
+	damaged := bytes.ReplaceAll(whole, []byte(`{"entries":`), []byte(`{"damaged":`)) // how many are in the log
+	waited, inLog := map[string]bool{}, 0                                            // of the whole file
+	for _, content := range [][]byte{
+		whole, whole[:len(whole)-1], whole[:len(whole)/2], whole[:len(whole)/3], whole[:3*4096+100], whole[:4096], whole[:1], nil, damaged,
+	} {
+		size := len(content)
 		dir := t.TempDir()
-		for name, content := range map[string][]byte{"kubeferry.db": whole[:size], "redaction.key": key} {
+		for name, content := range map[string][]byte{"kubeferry.db": content, "redaction.key": key} {
 			if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -80,9 +86,13 @@ func TestStateFileCutShort(t *testing.T) {
 			if len(said) > 0 {
 				t.Errorf("%d bytes: the log says %v, and nothing is set aside", size, said)
 			}
+			inLog = int(e.Metrics().sum("kubeferry_deltas_restored_total"))
+			for _, r := range records() {
+				waited[r.ID] = true
+			}
 		default:
 			aside++
-			if content, err := os.ReadFile(found[0]); len(found) != 1 || err != nil || !bytes.Equal(content, whole[:size]) {
+			if left, err := os.ReadFile(found[0]); len(found) != 1 || err != nil || !bytes.Equal(left, content) {
 				t.Errorf("%d bytes: set aside %v, %v, want one as it was", size, found, err)
 			}
 			if len(said) != 1 || said[0]["level"] != "ERROR" || said[0]["err"] == nil {
@@ -97,6 +107,21 @@ func TestStateFileCutShort(t *testing.T) {
 				}
 			}
 			expectState(t, config, records(), load.GVRs(kinds), namespace)
+			file, letters := writeConfig(t, t.TempDir(), text(dir, hook.URL())), filepath.Join(t.TempDir(), "letters.jsonl")
+			output, code := runProgram(t, "sh", "-c", `"$0" state recover --config "$1" "$2" > "$3"`, raceBinary(t), file, found[0], letters)
+			recovered := readLetters(t, letters)
+			for _, l := range recovered {
+				if !waited[l.Record.ID] {
+					t.Errorf("%d bytes: %s was recovered, and did not wait", size, l.Record.ID)
+				}
+			}
+			count := fmt.Sprintf("%d undelivered entries and 0 dead letters", len(recovered))
+			if !strings.Contains(fmt.Sprint(said), "cannot be used; "+count) || size == len(whole) && len(recovered) != inLog {
+				t.Errorf("%d bytes: %s of %d were recovered, and the log says %v", size, count, inLog, said)
+			}
+			if cut := size < len(whole); (code != 0) != cut {
+				t.Errorf("%d bytes: recover ends with %d and\n%s", size, code, output)
+			}
 		}
 		e.Stop()
 	}
