@@ -15,8 +15,8 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestVersionNoLongerServed stops serving the watched version of a CRD for a while: one of two, and the only one. Its
-// objects exist, so nothing is said to be deleted, and nothing is repeated when the version is served again.
+// TestVersionNoLongerServed stops serving the watched version of a CRD for a while, and starts the exporter anew meanwhile: one version
+// of two, and the only one. Its objects exist, so nothing is said to be deleted, and nothing is repeated when the version is served again.
 func TestVersionNoLongerServed(t *testing.T) {
 	beside(t)
 	t.Run("one of two", func(t *testing.T) { versionNoLongerServed(t, true, "version.example.com/v2/sprockets") })
@@ -90,10 +90,15 @@ func versionNoLongerServed(t *testing.T, v2 bool, reason string) {
 	write("before")
 
 	hook := webhooktest.Start(t)
-	e := startExporter(t, plane(t).KubeconfigFile(), hookConfig("[version.example.com/v1/sprockets]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
+	text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) +
+		hookConfig("[version.example.com/v1/sprockets]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
+	e := startExporter(t, plane(t).KubeconfigFile(), text)
 	read := hookReader(t, hook, cloudEvents)
 	wait(t, read, "before", "ADDED")
 	serve(false)
+	e.WaitLogged(wide, "", reason)
+	e.Stop()
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
 	e.WaitLogged(wide, "", reason)
 	if v2 {
 		write("meanwhile")
