@@ -21,18 +21,21 @@ import (
 
 // TestEditedConfiguration stops the exporter, deletes objects, edits what its file selects, and starts it again. What was
 // deleted meanwhile is sent as DELETED; of what exists and is not selected any more, only a pipeline with `onLeave: deleted`
-// gets one; and nothing that both files select is sent twice.
+// gets one; and nothing that both files select is sent twice. What exists is looked up by its metadata.
 func TestEditedConfiguration(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	accounts := schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"} // there are few in the whole cluster
 	shop, team := newNamespace(t, "shop"), newNamespace(t, "team")
 	both, glob := fmt.Sprintf("{include: [%s, %s]}", shop, team), fmt.Sprintf("{include: [%q]}", shop+"*")
+	globs := fmt.Sprintf("include: [%q, %q]", shop+"*", team+"*")
 	tests := []struct{ name, before, after string }{
 		{"a narrower selector", "name: s, labelSelector: app, namespaces: " + both, "name: s, labelSelector: 'app=web', namespaces: " + both},
 		{"another selector and name", "name: s, labelSelector: app, namespaces: " + both, "name: renamed, labelSelector: 'app=web', namespaces: " + both},
 		{"one namespace less", "name: s, namespaces: " + both, fmt.Sprintf("name: s, namespaces: {include: [%s]}", shop)},
 		{"from names to a glob", "name: s, namespaces: " + both, "name: s, namespaces: " + glob},
+		{"an exclusion", "name: s, namespaces: {" + globs + "}", fmt.Sprintf("name: s, namespaces: {%s, exclude: [%s]}", globs, team)},
+		{"only another name", "name: s, labelSelector: app, namespaces: " + both, "name: renamed, labelSelector: app, namespaces: " + both},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -63,7 +66,9 @@ sinks: [{name: hook, webhook: {url: %[4]q}}, {name: leaving, webhook: {url: %[5]
 			inShop.Delete(prefix + "deleted")
 			inTeam.Delete(prefix + "left-deleted")
 
-			e = startExporter(t, plane(t).KubeconfigFile(), text(tt.after))
+			leaves := tt.name != "only another name" // else what is in team stays selected
+			gateway, kubeconfig := gatewayOf(t, config)
+			e = startExporter(t, kubeconfig, text(tt.after))
 			e.WaitReady()
 			inShop.Patch(prefix+"stays", map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "2"}}})
 			for _, receiver := range []struct {
@@ -71,12 +76,16 @@ sinks: [{name: hook, webhook: {url: %[4]q}}, {name: leaving, webhook: {url: %[5]
 				left []string
 			}{{hook, nil}, {leaving, []string{"DELETED inferred"}}} {
 				records := hookReader(t, receiver.Receiver, raisedSequence)
+				wanted := map[string][]string{
+					"stays":        {"ADDED snapshot", "MODIFIED"},
+					"left":         append([]string{"ADDED snapshot"}, receiver.left...),
+					"left-deleted": {"ADDED snapshot", "DELETED inferred"},
+				}
+				if !leaves {
+					wanted["left"], wanted["left-deleted"] = []string{"ADDED snapshot"}, []string{"ADDED snapshot", "DELETED"}
+				}
 				eventually(t, wide, "what the edit leads to", func() error {
-					for name, want := range map[string][]string{
-						"stays":        {"ADDED snapshot", "MODIFIED"},
-						"left":         append([]string{"ADDED snapshot"}, receiver.left...),
-						"left-deleted": {"ADDED snapshot", "DELETED inferred"},
-					} {
+					for name, want := range wanted {
 						if got := of(records(), prefix+name); !slices.Equal(got, want) {
 							return fmt.Errorf("%s: got %q, want %q", name, got, want)
 						}
@@ -87,8 +96,24 @@ sinks: [{name: hook, webhook: {url: %[4]q}}, {name: leaving, webhook: {url: %[5]
 					return nil
 				})
 			}
-			e.WaitLogged(wide, "the configuration was edited", "deleted:")
+			if leaves {
+				e.WaitLogged(wide, "the configuration was edited", "deleted:1 level:WARN")
+			} else if said := e.Logged("the configuration was edited"); len(said) > 0 {
+				t.Errorf("the log says %v", said)
+			}
 			e.Stop()
+			lookups := 0
+			for _, r := range relists(gateway.Requests(), "serviceaccounts") {
+				if r.Query.Get("resourceVersion") != "" { // the state at the position
+					continue
+				}
+				if lookups++; !strings.Contains(r.Accept, "PartialObjectMetadataList") {
+					t.Errorf("more than metadata is read: %+v", r)
+				}
+			}
+			if leaves != (lookups > 0) {
+				t.Errorf("objects were looked up %d times", lookups)
+			}
 		})
 	}
 }

@@ -64,6 +64,7 @@ type Fault struct {
 type Request struct {
 	Method, Path string
 	Query        url.Values
+	Accept       string
 	Time         time.Time
 	// Forwarded is set if it reached the API server. Status is that of the answer to the exporter; 0 if there was none.
 	Forwarded bool
@@ -166,7 +167,7 @@ type state struct {
 }
 
 func (p *HTTP) serve(w http.ResponseWriter, r *http.Request, forward http.Handler) {
-	request := &Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.Query(), Time: time.Now()}
+	request := &Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.Query(), Accept: r.Header.Get("Accept"), Time: time.Now()}
 	p.mu.Lock()
 	var fault *Fault
 	if p.rule != nil {
