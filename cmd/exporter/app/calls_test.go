@@ -9,22 +9,27 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/admin"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// hanging is a sink whose calls ignore their contexts.
+// hanging is a sink, and its configuration, whose calls ignore their contexts.
 type hanging struct {
-	sinks.Sink
+	crowd
 	entered, release chan struct{}
 }
 
-func (h hanging) Deliver(context.Context, []sinks.Record) error {
+func (h *hanging) Open(context.Context, sinks.Env) (sinks.Sink, error) { return h, nil }
+
+func (h *hanging) Deliver(context.Context, []sinks.Record) error {
 	h.entered <- struct{}{}
 	<-h.release
 	return nil
@@ -32,14 +37,14 @@ func (h hanging) Deliver(context.Context, []sinks.Record) error {
 
 // A delivery that goes on long after its time-out makes the probe fail, and one that is late by less does not.
 func TestHealthOfHangingSink(t *testing.T) {
-	sink := hanging{entered: make(chan struct{}), release: make(chan struct{})}
-	calls := &calls{Sink: sink}
+	sink, log := &hanging{entered: make(chan struct{}), release: make(chan struct{})}, slog.New(slog.DiscardHandler)
+	opened, err := OpenSinks(t.Context(), []config.Sink{{Name: "hook", Config: sink}}, "test", log)
+	if err != nil {
+		t.Fatal(err)
+	}
 	health := &health{}
-	health.running.Store(&parts{
-		sinks: map[string]OpenSink{"hook": {Sink: calls, calls: calls}},
-		state: &state{committer: checkpoint.NewCommitter(nil, slog.New(slog.DiscardHandler))},
-	})
-	server, err := admin.Listen(t.Context(), "127.0.0.1:0", prometheus.NewRegistry(), health.probes(), slog.New(slog.DiscardHandler))
+	health.running.Store(&parts{sinks: opened, state: idleState()})
+	server, err := admin.Listen(t.Context(), "127.0.0.1:0", prometheus.NewRegistry(), health.probes(), log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +84,7 @@ func TestHealthOfHangingSink(t *testing.T) {
 		ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(-overdue))
 		delivering.Go(func() {
 			defer cancel()
-			_ = calls.Deliver(ctx, nil)
+			_ = opened["hook"].Deliver(ctx, nil)
 		})
 		<-sink.entered
 	}
@@ -90,4 +95,32 @@ func TestHealthOfHangingSink(t *testing.T) {
 	close(sink.release)
 	delivering.Wait()
 	expect(http.StatusOK, "ok")
+}
+
+// A pipeline that does not run makes the probe fail, and an idle one that runs does not.
+func TestHealthOfStalledPipeline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		options := pipeline.Options{Name: "p", Limits: sinks.Limits{Concurrency: 1}}
+		p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		health := &health{}
+		health.running.Store(&parts{pipelines: []*pipeline.Pipeline{p}, state: idleState()})
+		time.Sleep(stalledAfter + time.Second)
+		if err := health.healthy(); err == nil || err.Error() != `pipeline "p" has not moved for 31s` {
+			t.Errorf("got %v for a pipeline that never ran", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { p.Run(ctx) })
+		time.Sleep(stalledAfter + time.Second)
+		if err := health.healthy(); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
+// idleState is of a program without a state directory.
+func idleState() *state {
+	return &state{committer: checkpoint.NewCommitter(nil, slog.New(slog.DiscardHandler))}
 }
