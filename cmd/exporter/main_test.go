@@ -1,7 +1,12 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -82,4 +87,87 @@ func scalars(n *yaml.Node) (values []*yaml.Node) {
 		}
 	}
 	return values
+}
+
+// TestEmptyBlocks puts a null in place of every section and list of config.example.yaml, which has every key. It is
+// refused, or means the same as an empty one and as none at all.
+func TestEmptyBlocks(t *testing.T) {
+	data, err := os.ReadFile("../../config.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file yaml.Node
+	for _, edit := range [][2]string{ // all is uncommented, but for the other ways to give a key or to log in
+		{`(?m)^ *#(key|password|credsFile|nkeySeedFile|tokenFile|bearerTokenFile):.*`, ""},
+		{`(?m)^( *)#(\S)`, "$1$2"},
+		{"nats://", "tls://"},
+	} {
+		data = regexp.MustCompile(edit[0]).ReplaceAll(data, []byte(edit[1]))
+	}
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	result := func() (shown string, valid bool) {
+		text, err := yaml.Marshal(&file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded, _, err := config.Parse(text, "config.yaml", config.Options{
+			Kinds: kinds(), Getenv: func(string) (string, bool) { return "10.0.0.1", true },
+		})
+		var faults config.Faults
+		if errors.As(err, &faults) {
+			for _, fault := range faults {
+				shown += fault.Path + ": " + fault.Message + "\n"
+			}
+			return shown, false
+		}
+		decoded, err := yaml.Marshal(loaded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(decoded), true
+	}
+	if faults, valid := result(); !valid {
+		t.Fatalf("the example is not valid: %s", faults)
+	}
+	refused, same := 0, 0
+	var walk func(n *yaml.Node, path string)
+	walk = func(n *yaml.Node, path string) {
+		content := n.Content
+		for i, block := range content {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			if n.Kind == yaml.MappingNode {
+				at = strings.TrimPrefix(path+"."+content[max(i-1, 0)].Value, ".")
+			}
+			if block.Kind == yaml.ScalarNode {
+				continue
+			}
+			walk(block, at)
+			n.Content = slices.Clone(content)
+			n.Content[i] = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+			null, _ := result()
+			if strings.Contains(null, at+": is empty") || strings.Contains(null, at+": must be a mapping") {
+				n.Content = content
+				refused++
+				continue
+			}
+			n.Content[i] = &yaml.Node{Kind: block.Kind}
+			empty, _ := result()
+			none, optional := empty, false
+			if n.Kind == yaml.MappingNode {
+				n.Content = slices.Delete(n.Content, i-1, i+1)
+				none, optional = result()
+			}
+			n.Content = content
+			if null != empty || optional && null != none {
+				t.Errorf("%s: got\n%s\nfor a null,\n%s\nfor an empty one,\n%s\nfor none", at, null, empty, none)
+			}
+			same++
+		}
+	}
+	walk(file.Content[0], "")
+	if refused < 30 || same < 10 {
+		t.Errorf("%d nulls are refused, and %d mean nothing; want more of both", refused, same)
+	}
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"gopkg.in/yaml.v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -167,81 +165,6 @@ func TestLoad(t *testing.T) {
 	}
 	if _, _, err := Load(path, testOptions(nil)); err == nil || !strings.Contains(err.Error(), "larger than 4Mi") {
 		t.Errorf("got %v for a large file", err)
-	}
-}
-
-// TestEmptyBlocks puts a null in place of every section and list of config.example.yaml, which has every key. It is
-// refused, or means the same as an empty one and as none at all.
-func TestEmptyBlocks(t *testing.T) {
-	data, err := os.ReadFile(example)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file yaml.Node
-	text := strings.Replace(uncomment(string(data)), "key: ${REDACTION_KEY}", "", 1)
-	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
-		t.Fatal(err)
-	}
-	result := func() (shown string, valid bool) {
-		text, err := yaml.Marshal(&file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config, _, err := Parse(text, "config.yaml", testOptions(map[string]string{"KAFKA_PASSWORD": "x", "NATS_PASSWORD": "x", "HOOK_PASSWORD": "x", "POD_IP": "10.0.0.1"}))
-		var faults Faults
-		if errors.As(err, &faults) {
-			for _, fault := range faults {
-				shown += fault.Path + ": " + fault.Message + "\n"
-			}
-			return shown, false
-		}
-		decoded, err := yaml.Marshal(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(decoded), true
-	}
-	if faults, valid := result(); !valid {
-		t.Fatalf("the example is not valid: %s", faults)
-	}
-	refused, same := 0, 0
-	var walk func(n *yaml.Node, path string)
-	walk = func(n *yaml.Node, path string) {
-		content := n.Content
-		for i, block := range content {
-			at := index(path, i)
-			if n.Kind == yaml.MappingNode {
-				at = join(path, content[max(i-1, 0)].Value)
-			}
-			if block.Kind == yaml.ScalarNode {
-				continue
-			}
-			walk(block, at)
-			n.Content = slices.Clone(content)
-			n.Content[i] = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
-			null, _ := result()
-			if strings.Contains(null, at+": is empty") || strings.Contains(null, at+": must be a mapping") {
-				n.Content = content
-				refused++
-				continue
-			}
-			n.Content[i] = &yaml.Node{Kind: block.Kind}
-			empty, _ := result()
-			none, optional := empty, false
-			if n.Kind == yaml.MappingNode {
-				n.Content = slices.Delete(n.Content, i-1, i+1)
-				none, optional = result()
-			}
-			n.Content = content
-			if null != empty || optional && null != none {
-				t.Errorf("%s: got\n%s\nfor a null,\n%s\nfor an empty one,\n%s\nfor none", at, null, empty, none)
-			}
-			same++
-		}
-	}
-	walk(file.Content[0], "")
-	if refused < 30 || same < 10 {
-		t.Errorf("%d nulls are refused, and %d mean nothing; want more of both", refused, same)
 	}
 }
 
