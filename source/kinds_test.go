@@ -100,6 +100,9 @@ func TestForgedKinds(t *testing.T) {
 	if n := answered.Load(); n > 90 {
 		t.Errorf("%d kinds were looked for meanwhile", n)
 	}
+	if limiter := client.rest.GetRateLimiter(); limiter != nil {
+		t.Errorf("the requests of all watches share a limit of %v a second", limiter.QPS())
+	}
 	cancel()
 	looking.Wait()
 }
