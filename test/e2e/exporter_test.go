@@ -119,9 +119,7 @@ func (e *exporter) Stop() {
 	if err := e.process.Wait(); err != nil {
 		e.tb.Errorf("the exporter ended with %v, want exit code 0", err)
 	}
-	if text := e.LogText(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
-		e.tb.Errorf("a race or a panic in the exporter's log:\n%s", tail(e.log, 300))
-	}
+	e.checkLog()
 	if left := e.Logged("stopping with changes that were not delivered"); len(left) > 0 && !e.leaves {
 		e.tb.Errorf("the exporter stopped with changes undelivered: %v", left)
 	}
@@ -133,6 +131,15 @@ func (e *exporter) Kill() {
 	e.checkLedgers()
 	e.ended = true
 	e.process.Kill()
+	e.checkLog()
+}
+
+// checkLog fails the test if the log of the exporter, which has ended, has a race or a panic.
+func (e *exporter) checkLog() {
+	e.tb.Helper()
+	if text := e.LogText(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
+		e.tb.Errorf("a race or a panic in the exporter's log:\n%s", tail(e.log, 300))
+	}
 }
 
 // WaitReady returns when /readyz answers with 200.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -110,9 +109,7 @@ shutdown: {grace: 5m}
 		t.Errorf("it ended with %v, want by the signal", err)
 	}
 	runs[0].End()
-	if text := e.LogText(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
-		t.Errorf("a race or a panic in the exporter's log:\n%s", tail(e.log, 300))
-	}
+	e.checkLog()
 	if len(e.Logged("stopped")) > 0 {
 		t.Error("it says that it stopped in good order")
 	}
