@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -114,54 +115,56 @@ func TestSlowSinkDoesNotPaceASnapshot(t *testing.T) {
 
 // A large object counts in full, with the previous version that its record holds, and few of them are encoded at once.
 func TestLargeObjectsCountInFull(t *testing.T) {
-	const maxBytes, text = 24 << 20, 3 << 20
-	var mu sync.Mutex
-	encoded := 0
-	release := make(chan struct{})
-	sink := &script{}
-	sink.set(func(_ int, batch []sinks.Record) error {
-		mu.Lock()
-		for _, record := range batch {
-			encoded += len(record.Body)
-		}
-		mu.Unlock()
-		<-release
-		return nil
-	})
-	p := start(t, sink, &letters{}, func(o *Options) {
-		o.Diff, o.MaxBytes = DiffOldObject, maxBytes
-		o.Limits.Concurrency, o.Limits.Timeout = 8, time.Minute
-	})
-	taken := 0
-	for full := false; !full; taken++ {
-		d := sized(t, fmt.Sprint("o", taken), 2, text)
-		d.Old = sized(t, fmt.Sprint("o", taken), 1, text).Object
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- p.Delta(ctx, d) }()
-		eventually(t, "it is taken, or the backlog is full", func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			full = p.budget.full
-			return full || p.counts.Received == uint64(taken+1)
+	synctest.Test(t, func(t *testing.T) {
+		const maxBytes, text = 24 << 20, 1 << 20
+		var mu sync.Mutex
+		encoded := 0
+		release := make(chan struct{})
+		sink := &script{}
+		sink.set(func(_ int, batch []sinks.Record) error {
+			mu.Lock()
+			for _, record := range batch {
+				encoded += len(record.Body)
+			}
+			mu.Unlock()
+			<-release
+			return nil
 		})
-		if full {
+		p := start(t, sink, &letters{}, func(o *Options) {
+			o.Diff, o.MaxBytes = DiffOldObject, maxBytes
+			o.Limits.Concurrency, o.Limits.Timeout = 16, time.Minute
+		})
+		taken := 0
+		for full := false; !full; taken++ {
+			d := sized(t, fmt.Sprint("o", taken), 2, text)
+			d.Old = sized(t, fmt.Sprint("o", taken), 1, text).Object
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- p.Delta(ctx, d) }()
+			eventually(t, "it is taken, or the backlog is full", func() bool {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				full = p.budget.full
+				return full || p.counts.Received == uint64(taken+1)
+			})
+			if full {
+				cancel()
+			}
+			if err := <-done; err != nil {
+				taken--
+			}
 			cancel()
 		}
-		if err := <-done; err != nil {
-			taken--
+		if size := taken * 2 * text; size > maxBytes || size < maxBytes/2 {
+			t.Errorf("%d objects of %d bytes wait", taken, 2*text)
 		}
-		cancel()
-	}
-	if size := taken * 2 * text; size > maxBytes || size < maxBytes/2 {
-		t.Errorf("%d objects of %d bytes wait", taken, 2*text)
-	}
-	eventually(t, "the sink has what may be encoded", func() bool { mu.Lock(); defer mu.Unlock(); return encoded > maxBytes/2 })
-	mu.Lock()
-	if encoded > maxBytes/2+2*text+16<<10 {
-		t.Errorf("%d bytes of records at once", encoded)
-	}
-	mu.Unlock()
-	close(release)
-	drain(t, p)
+		time.Sleep(time.Second)
+		mu.Lock()
+		if encoded < maxBytes/2 || encoded > maxBytes/2+2*text+16<<10 {
+			t.Errorf("%d bytes of records at once", encoded)
+		}
+		mu.Unlock()
+		close(release)
+		drain(t, p)
+	})
 }
