@@ -42,6 +42,7 @@ func TestTenantWhoseRecordsAreRefused(t *testing.T) {
 	broker.CreateTopic(topic, 3)
 	small, large, spilled, alone := startTenantHook(t, bad), startTenantHook(t, big), startTenantHook(t, bad), startTenantHook(t, bad)
 	spilled.away(true)
+	gone := time.Now()
 	text := fmt.Sprintf(`
 stateDir: %q
 sources:
@@ -86,6 +87,10 @@ sinks:
 		return nil
 	})
 	e.Kill()
+	// While a sink is away, it gets probes only, in the end one every 1.5 s.
+	if probes, most := spilled.turnedAway(), 20+int(time.Since(gone)/(1500*time.Millisecond)); probes > most {
+		t.Errorf("a sink that was away for %v got %d requests, want at most %d", time.Since(gone), probes, most)
+	}
 	spilled.away(false)
 	e = startExporter(t, plane(t).KubeconfigFile(), text, plain(t))
 	e.WaitReady()
@@ -178,6 +183,7 @@ type tenantHook struct {
 
 	mu      sync.Mutex // guards what follows
 	gone    bool
+	turned  int // requests that came while it was gone
 	status  int // of what it refuses; 0 is no answer
 	arrived map[string]time.Time
 	first   []asyncapi.Message
@@ -206,6 +212,13 @@ func (h *tenantHook) away(gone bool) {
 	h.gone = gone
 }
 
+// turnedAway returns how many requests came while it was away.
+func (h *tenantHook) turnedAway() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.turned
+}
+
 // answer sets the status of what is refused; 0 is no answer.
 func (h *tenantHook) answer(status int) {
 	h.mu.Lock()
@@ -229,6 +242,7 @@ func (h *tenantHook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case h.gone:
+		h.turned++
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	case refused && h.status == 0:
