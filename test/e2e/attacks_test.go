@@ -181,7 +181,7 @@ func TestTenantFillsTheStream(t *testing.T) {
 	config := plane(t).Config()
 	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
 	bus := natstest.Start(t, nil)
-	base := baseConfig(t, bus.URL())
+	base := baseConfig(t, bus.URL(), "")
 	sink := base.content["sinks"].([]any)[0].(map[string]any)
 	stream := sink["nats"].(map[string]any)["stream"].(map[string]any)
 	stream["maxBytes"] = "1Mi"

@@ -33,22 +33,28 @@ import (
 // TestHostileObjects runs the configuration of deploy/base, with `diff: jsonPatch`, a custom resource and Secrets besides, under
 // the environment of its Deployment. A tenant makes the most expensive objects that the API server takes, and changes all of
 // them, while the sink takes records and while it is away. The exporter stays below the memory limit of the Deployment, and
-// other objects arrive.
+// other objects arrive. With a state directory it is killed while the sink is away, and the next run reads the log.
 func TestHostileObjects(t *testing.T) {
 	disturbing(t)
-	config := plane(t).Config()
-	if err := load.InstallWidgets(t.Context(), config); err != nil {
+	if err := load.InstallWidgets(t.Context(), plane(t).Config()); err != nil {
 		t.Fatal(err)
 	}
+	t.Run("in memory", func(t *testing.T) { hostileObjects(t, "") })
+	t.Run("with a state directory", func(t *testing.T) { hostileObjects(t, t.TempDir()) })
+}
+
+func hostileObjects(t *testing.T, stateDir string) {
+	config := plane(t).Config()
 	bus := natstest.Start(t, nil)
 	good := newNamespace(t, "good")
 	arrived := subscribeTo(t, bus, good)
-	base := baseConfig(t, bus.URL())
+	base := baseConfig(t, bus.URL(), stateDir)
 	base.content["pipelines"].([]any)[0].(map[string]any)["diff"] = "jsonPatch"
 	source := base.content["sources"].([]any)[0].(map[string]any)
 	source["resources"] = append(source["resources"].([]any), "example.com/v1/widgets", "v1/secrets")
 	e := base.run(t)
 	e.WaitReady()
+	memory := watchAnonymous(t, e)
 	objects := objectsIn(t, config, configMaps, good)
 	check := func(name string) {
 		t.Helper()
@@ -57,34 +63,62 @@ func TestHostileObjects(t *testing.T) {
 	}
 	check("before")
 
-	// Versions before: more than previous.maxBytes of them, in many namespaces.
+	// Versions before: more than previous.maxBytes of them, in many namespaces. The others are in the state directory.
 	objects.Create("first", data(noise(100<<10)))
 	arrived.wait(t, "first", "ADDED")
 	h := hostileIn(t, config)
 	h.fill(t, 8, 9)
 	objects.Patch("first", map[string]any{"metadata": map[string]any{"labels": map[string]any{"changed": "yes"}}})
-	if body := arrived.wait(t, "first", "MODIFIED"); !strings.Contains(body, `"oldObjectKnown":false`) {
-		t.Errorf("what was retained first is still in memory: %.200s", body)
+	if body := arrived.wait(t, "first", "MODIFIED"); strings.Contains(body, `"oldObjectKnown":false`) != (stateDir == "") {
+		t.Errorf("what was retained first is still in memory, or not on disk: %.200s", body)
 	}
 
 	h.write(t, 0)
 	h.write(t, 1)
 	check("changed")
-	t.Logf("while the sink takes records: %d MiB", peakMemory(t, e)>>20)
+	// What is read of the state file stays resident as long as nothing else needs the room.
+	peak := func() int64 {
+		most := peakMemory(t, e)
+		if stateDir != "" {
+			most = memory.most.Load()
+		}
+		return most
+	}
+	t.Logf("while the sink takes records: %d MiB", peak()>>20)
 	bus.Stop()
 	h.write(t, 2)
-	e.WaitLogged(2*wide, "the backlog is full")
+	if stateDir == "" {
+		e.WaitLogged(2*wide, "the backlog is full")
+	} else {
+		eventually(t, 2*wide, "the backlog is on disk", func() error {
+			if p := e.Status().Pipelines[0]; p.OnDisk == 0 {
+				return fmt.Errorf("%+v", p)
+			}
+			return nil
+		})
+	}
 	if code, body := e.Get("/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz: %d %s", code, body)
+	}
+	below := func() {
+		t.Helper()
+		peak := peak()
+		t.Logf("at most %d of %d MiB", peak>>20, base.limit>>20)
+		if peak >= base.limit {
+			t.Errorf("the exporter took %d MiB, its limit is %d MiB", peak>>20, base.limit>>20)
+		}
+	}
+	if stateDir != "" {
+		below()
+		e.Kill()
+		e = base.run(t)
+		memory = watchAnonymous(t, e)
+		e.WaitReady()
 	}
 	bus.Restart()
 	arrived = subscribeTo(t, bus, good)
 	check("back")
-	peak := peakMemory(t, e)
-	t.Logf("at most %d of %d MiB", peak>>20, base.limit>>20)
-	if peak >= base.limit {
-		t.Errorf("the exporter took %d MiB, its limit is %d MiB", peak>>20, base.limit>>20)
-	}
+	below()
 	e.Kill() // the records that the bus never takes are dead letters, and the others may be many
 }
 
@@ -98,7 +132,7 @@ func TestHostileObjectsInTheLog(t *testing.T) {
 	emptied(t, bad)
 	hook := startTenantHook(t, "none")
 	hook.away(true)
-	base := baseConfig(t, "nats://none:4222")
+	base := baseConfig(t, "nats://none:4222", "")
 	pipeline := base.content["pipelines"].([]any)[0].(map[string]any)
 	pipeline["diff"], pipeline["sources"] = "jsonPatch", []any{"s"}
 	text, err := json.Marshal(base.content["pipelines"])
@@ -168,8 +202,8 @@ type base struct {
 	content map[string]any // of the configuration
 }
 
-// baseConfig reads deploy/base, and makes it one replica without a state.
-func baseConfig(t *testing.T, natsURL string) *base {
+// baseConfig reads deploy/base, and makes it one replica, with its state in stateDir, or without one.
+func baseConfig(t *testing.T, natsURL, stateDir string) *base {
 	t.Helper()
 	dir := filepath.Join("..", "..", "deploy", "base")
 	var deployment appsv1.Deployment
@@ -195,10 +229,14 @@ func baseConfig(t *testing.T, natsURL string) *base {
 	if err := yaml.Unmarshal([]byte(read(t, filepath.Join(dir, "kubeferry.yaml"))), &b.content); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"stateDir", "leaderElection", "replication", "deadLetters"} {
+	without := []string{"leaderElection", "replication"}
+	if b.content["stateDir"] = stateDir; stateDir == "" {
+		without = append(without, "stateDir", "deadLetters")
+		delete(b.content["pipelines"].([]any)[0].(map[string]any), "backlog")
+	}
+	for _, key := range without {
 		delete(b.content, key)
 	}
-	delete(b.content["pipelines"].([]any)[0].(map[string]any), "backlog")
 	b.content["server"] = map[string]any{"listen": "127.0.0.1:0"}
 	return b
 }

@@ -73,7 +73,7 @@ sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
 	r.adjust = append(r.adjust, behindOthers)
 	standby := r.Start()
 	begun := time.Now()
-	memory := map[string]*anonymous{"leader": watchAnonymous(t, leaderAlone), "standby": watchAnonymous(t, standby)}
+	memory := map[string]*anonymous{"leader": watchAnonymous(t, leaderAlone.exporter), "standby": watchAnonymous(t, standby.exporter)}
 	eventually(t, 10*wide, "the standby is in sync", func() error {
 		if code, body := standby.Get("/readyz"); code != http.StatusOK {
 			return fmt.Errorf("%s", body)
@@ -123,14 +123,14 @@ func behindOthers(o *process.Options) {
 // resident as long as nothing else needs the room.
 type anonymous struct{ most atomic.Int64 }
 
-func watchAnonymous(tb testing.TB, m *member) *anonymous {
+func watchAnonymous(tb testing.TB, e *exporter) *anonymous {
 	tb.Helper()
 	a, beats := &anonymous{}, 0
 	startPulse(tb, func() {
 		if beats++; beats%20 != 0 {
 			return
 		}
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.process.Pid()))
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.process.Pid()))
 		if err != nil {
 			return // it has ended
 		}
