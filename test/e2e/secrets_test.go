@@ -220,7 +220,7 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 	var learned []string
 	for n, guess := range append([]string{right}, theirs...) {
 		name, annotation := []string{"db", "db-1", "db-2"}[n], "none"
-		if n == 0 { // what looks like a digest in an annotation stays as the tenant wrote it
+		if n == 0 { // the same Secret; elsewhere what looks like a digest would stay in an annotation as the tenant wrote it
 			annotation = guess
 		}
 		uid := string(mine.Create(name, manifest(guess, annotation)).GetUID())
