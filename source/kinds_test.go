@@ -58,9 +58,6 @@ func TestForgedKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if client.rest.GetRateLimiter() != nil {
-		t.Error("the client limits the rate of all requests: they would wait for those of forged kinds")
-	}
 	kinds := NewKinds(client)
 	for range 5 {
 		if _, _, err := kinds.ResourceOf(t.Context(), schema.GroupKind{Kind: "Forged"}); !errors.Is(err, ErrMissing) {
