@@ -29,7 +29,7 @@ func infoBehind(path string, damaged bool) (Info, error) {
 	}
 	var files []string // by age
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), fileName+asideInfix) {
+		if strings.HasPrefix(e.Name(), fileName+asideInfix) && e.Type().IsRegular() {
 			files = append(files, filepath.Join(filepath.Dir(path), e.Name()))
 		}
 	}

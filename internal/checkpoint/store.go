@@ -265,7 +265,7 @@ func (s *Store) load(fresh *Info) error {
 		s.info = *fresh
 	}
 	if err != nil {
-		return fmt.Errorf("read the epoch of the state files that were set aside: %w", err)
+		return fmt.Errorf("read the epoch of the state files that were set aside: %w; move them away to begin at epoch 0", err)
 	}
 	s.info.Format, s.info.Clean = format, true
 	return s.db.Update(func(tx *bolt.Tx) error {

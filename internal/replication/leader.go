@@ -186,7 +186,7 @@ func (l *Leader) Committed(stamp *checkpoint.Stamp, changes []checkpoint.Changes
 		for _, part := range changes {
 			c.bytes += len(part)
 		}
-		// One that is larger than the bound, as when a million known objects become due at once, drops no standby that keeps up.
+		// One that is larger than the bound, as when a million known objects become due at once, drops no standby that writes it in time.
 		c.bytes = min(c.bytes, maxQueue/2)
 	}
 	for s := range l.standbys {

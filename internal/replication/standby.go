@@ -37,6 +37,7 @@ type Standby struct {
 
 	mu     sync.Mutex // guards what follows
 	status StandbyStatus
+	since  time.Time // when it came to be in sync
 }
 
 // StandbyStatus is how a standby is doing.
@@ -75,10 +76,11 @@ func (s *Standby) Run(ctx context.Context) {
 	logged, pause, last := "", s.retry, Endpoint{}
 	for ctx.Err() == nil {
 		if endpoint, ok := s.lease.Leader(); ok {
-			begun := time.Now()
 			err := s.follow(ctx, endpoint)
 			var wasInSync bool
+			var since time.Time
 			s.update(func(status *StandbyStatus) {
+				since = s.since
 				wasInSync, status.Connected, status.InSync, status.Err = status.InSync, false, false, err
 			})
 			if ctx.Err() != nil {
@@ -90,7 +92,7 @@ func (s *Standby) Run(ctx context.Context) {
 				logged = text
 			}
 			// A copy that fails again and again, on a full disk for example, would keep the leader busy, also if each was whole for a moment.
-			if pause = min(2*pause, maxPause); wasInSync && time.Since(begun) > 6*maxPause || endpoint != last {
+			if pause = min(2*pause, maxPause); wasInSync && time.Since(since) > 6*maxPause || endpoint != last {
 				pause = s.retry
 			}
 			last = endpoint
@@ -196,7 +198,12 @@ func (s *Standby) receive(conn net.Conn, arrived *inbox, leave context.CancelCau
 		if err := writeFrame(conn, frameAck, progress(last, time.Now())); err != nil {
 			leave(err) // what has arrived is applied all the same
 		}
-		s.update(func(status *StandbyStatus) { status.InSync, status.Current = true, current })
+		s.update(func(status *StandbyStatus) {
+			if !status.InSync {
+				s.since = time.Now()
+			}
+			status.InSync, status.Current = true, current
+		})
 		return nil
 	}
 	for {

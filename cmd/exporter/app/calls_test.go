@@ -16,7 +16,6 @@ import (
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/admin"
-	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -43,7 +42,7 @@ func TestHealthOfHangingSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	health := &health{}
-	health.running.Store(&parts{sinks: opened, state: idleState()})
+	health.running.Store(&parts{sinks: opened})
 	server, err := admin.Listen(t.Context(), "127.0.0.1:0", prometheus.NewRegistry(), health.probes(), log)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +102,7 @@ func TestHealthOfStalledPipeline(t *testing.T) {
 		options := pipeline.Options{Name: "p", Limits: sinks.Limits{Concurrency: 1}}
 		p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 		health := &health{}
-		health.running.Store(&parts{pipelines: []*pipeline.Pipeline{p}, state: idleState()})
+		health.running.Store(&parts{pipelines: []*pipeline.Pipeline{p}})
 		time.Sleep(stalledAfter + time.Second)
 		if err := health.healthy(); err == nil || err.Error() != `pipeline "p" has not moved for 31s` {
 			t.Errorf("got %v for a pipeline that never ran", err)
@@ -118,9 +117,4 @@ func TestHealthOfStalledPipeline(t *testing.T) {
 		cancel()
 		running.Wait()
 	})
-}
-
-// idleState is of a program without a state directory.
-func idleState() *state {
-	return &state{committer: checkpoint.NewCommitter(nil, slog.New(slog.DiscardHandler))}
 }

@@ -23,9 +23,6 @@ import (
 	"github.com/kubeferry/kubeferry/source"
 )
 
-// takeOverTimeout bounds what a replica that leads does before it can deliver: its disk may hang. It reads the whole state.
-const takeOverTimeout = 2 * time.Minute
-
 // handOverTimeout bounds each wait of a planned hand-over for the deliveries under way, and each for a standby that has the last commit.
 const handOverTimeout = 2 * time.Second
 
@@ -44,7 +41,7 @@ type replica struct {
 	committed atomic.Pointer[ledCommit]
 	leader    atomic.Pointer[replication.Leader]   // nil until this process leads
 	committer atomic.Pointer[checkpoint.Committer] // nil until this process leads
-	led       atomic.Pointer[time.Time]            // when it took the Lease
+	left      atomic.Bool                          // once it lets the Lease end
 	// historyLost is why a leader does not know what was delivered beyond what its state has.
 	historyLost string
 
@@ -149,8 +146,6 @@ func (r *replica) lead(ctx context.Context) error {
 	var err error
 	select {
 	case <-r.election.Led():
-		now := time.Now()
-		r.led.Store(&now)
 		r.running.Go(func() { r.leaveIfStuck(electing, checkpoint.Hangs) })
 	case err = <-ended:
 	case <-ctx.Done():
@@ -181,28 +176,8 @@ func (r *replica) lead(ctx context.Context) error {
 	return nil
 }
 
-// takesOver returns why a replica that leads is stuck on its way to deliver.
-func (r *replica) takesOver() error {
-	led := r.led.Load()
-	if led == nil || time.Since(*led) < takeOverTimeout {
-		return nil
-	}
-	return fmt.Errorf("this replica leads and is not ready to deliver after %v: its disk may hang", time.Since(*led).Round(time.Second))
-}
-
-// stuck returns why this leader cannot go on, or should not: a standby's copy gets older while a commit goes on for longer than hangs.
-func (r *replica) stuck(hangs time.Duration) error {
-	committer, leader := r.committer.Load(), r.leader.Load()
-	if leader == nil { // it does not serve standbys yet
-		return r.takesOver()
-	}
-	if writing := committer.Writing(); writing > hangs && leader.Standbys().InSync > 0 {
-		return fmt.Errorf("a commit to the state directory has not ended for %v, and a standby is in sync", writing.Round(time.Second))
-	}
-	return nil
-}
-
-// leaveIfStuck lets the Lease end once this process is stuck: what the kubelet does about it may come when the API server has forgotten.
+// leaveIfStuck lets the Lease end once this leader's disk hangs for a while, and the standby's copy gets older, or this replica would never
+// take over. A disk that is only slow ends a small write.
 func (r *replica) leaveIfStuck(ctx context.Context, hangs time.Duration) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -212,8 +187,23 @@ func (r *replica) leaveIfStuck(ctx context.Context, hangs time.Duration) {
 		case <-ctx.Done():
 			return
 		}
-		if err := r.stuck(hangs); err != nil {
+		committer, leader := r.committer.Load(), r.leader.Load()
+		if leader != nil && (committer.Writing() <= hangs || leader.Standbys().InSync == 0) {
+			continue
+		}
+		written := make(chan error, 1)
+		go func() {
+			name := filepath.Join(r.config.StateDir, "disk-check")
+			written <- errors.Join(durable.WriteFile(name, nil), os.Remove(name))
+		}()
+		select {
+		case <-written: // a disk that is full does not hang
+		case <-ctx.Done():
+			return
+		case <-time.After(hangs):
+			err := fmt.Errorf("the disk of %s has not ended a small write for %v", r.config.StateDir, hangs)
 			r.logger.Error("this leader is stuck, and lets its Lease end", "err", err)
+			r.left.Store(true)
 			r.stop()
 			r.fail(&FailureError{err})
 			return

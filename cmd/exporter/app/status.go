@@ -47,14 +47,11 @@ func (h *health) probes() admin.Probes {
 
 func (h *health) healthy() error {
 	running := h.running.Load()
-	if running == nil {
-		if replica := h.replica.Load(); replica != nil {
-			return replica.takesOver()
-		}
-		return nil
+	if replica := h.replica.Load(); replica != nil && replica.left.Load() {
+		return errors.New("the disk hangs")
 	}
-	if writing := running.state.committer.Writing(); writing > takeOverTimeout {
-		return fmt.Errorf("a commit to the state directory has not ended for %v", writing.Round(time.Second))
+	if running == nil {
+		return nil
 	}
 	for _, p := range running.pipelines {
 		if since := time.Since(p.Stats().Beat); since > stalledAfter {
