@@ -191,9 +191,8 @@ func (r *replica) leaveIfStuck(ctx context.Context, hangs time.Duration) {
 		if leader != nil && (committer.Writing() <= hangs || leader.Standbys().InSync == 0) {
 			continue
 		}
-		written := make(chan error, 1)
+		written, name := make(chan error, 1), filepath.Join(r.config.StateDir, "disk-check")
 		go func() {
-			name := filepath.Join(r.config.StateDir, "disk-check")
 			written <- errors.Join(durable.WriteFile(name, nil), os.Remove(name))
 		}()
 		select {
