@@ -43,7 +43,7 @@ test: notes assets compile test-unit ## Run all tests, also those against real s
 	cd test && $(GO) test $(RACE) -count=1 $(TESTFLAGS) ./e2e ./sinks ./...
 
 soak: assets ## Run the long forms of the fault tests, which take minutes each
-	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run 'KilledTenTimes|LeaderKilled|LeaderStopped|LeaderFrozen|ServerAway|StandbyJoins|SinkGone|HotObject|WatchStartFails' ./e2e
+	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run 'KilledTenTimes|LeaderKilled|LeaderStopped|LeaderFrozen|ServerAway|StandbyJoins|SinkGone|HotObject|WatchStartFails|TooManyRefused' ./e2e
 	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 30m -v -run TestExamples$$ ./examples
 	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run Soak ./bench
 
