@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -37,27 +38,37 @@ type scan struct {
 	firsts, waiting []scanned
 	kept            map[string]int
 	draws           int
-	// seen has two bits for each object there. Who shares them with others is no candidate.
-	seen *[1 << 17]uint64
+	// seen has four bits for each object there. Who shares them with others is no candidate of this scan.
+	seen *[1 << 18]uint64
 	seed maphash.Seed
 	// noticed are the watches with a notice there: all of such a watch waits for it.
 	noticed map[string]bool
+	// begun is when the scan began, took is what it took to read all of it, and successes are those until it began.
+	begun     time.Time
+	took      time.Duration
+	successes uint64
 }
+
+// againAfter is how long after its begin a scan is repeated, in which some may have shared their bits, or been too many: so often that it
+// takes a twentieth of the time.
+func (s *scan) againAfter() time.Duration { return max(10*time.Second, 20*s.took) }
 
 // mark takes note of an object, and reports whether it was noted before.
 func (s *scan) mark(object delta.Ref) (before bool) {
 	before = true
 	hash := maphash.Comparable(s.seed, object)
-	for _, half := range []uint64{hash >> 32, hash & math.MaxUint32} {
-		word, bit := &s.seen[half/64%uint64(len(s.seen))], uint64(1)<<(half%64)
+	at, step := hash>>32, hash|1
+	for range 4 {
+		word, bit := &s.seen[at/64%uint64(len(s.seen))], uint64(1)<<(at%64)
 		before = before && *word&bit != 0
 		*word |= bit
+		at += step
 	}
 	return before
 }
 
 func newScan(from uint64) scan {
-	return scan{end: from, kept: map[string]int{}, seen: new([1 << 17]uint64), seed: maphash.MakeSeed(), noticed: map[string]bool{}}
+	return scan{end: from, kept: map[string]int{}, seen: new([1 << 18]uint64), seed: maphash.MakeSeed(), noticed: map[string]bool{}}
 }
 
 type scanned struct {
@@ -144,12 +155,15 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		needed := wanted && l.candidate == nil && l.behind > 0 && cursor < written && !p.readable()
 		rescan := needed && l.rescan
 		l.rescan = l.rescan && !needed
+		now, successes := p.now(), p.counts.successes
 		p.mu.Unlock()
 		if !needed {
 			return nil
 		}
-		if s.end <= cursor || rescan { // all of it was read meanwhile, or what is behind a notice may be sent
+		again := successes > s.successes && s.end >= written && now.Sub(s.begun) > s.againAfter() // a sink that is away takes none of them
+		if s.end <= cursor || rescan || again { // all of it was read meanwhile, or what is behind a notice may be sent
 			*s = newScan(cursor)
+			s.begun, s.successes = now, successes
 		}
 		if s.end >= written || left <= 0 && len(s.firsts) > 0 {
 			return p.chooseCandidate(cursor)
@@ -160,6 +174,9 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		}
 		p.mu.Lock()
 		s.note(entries, written, l.taken)
+		if s.end >= written && s.took == 0 {
+			s.took = max(1, p.now().Sub(s.begun))
+		}
 		p.mu.Unlock()
 	}
 	return nil
