@@ -43,14 +43,13 @@ type scan struct {
 	seed maphash.Seed
 	// noticed are the watches with a notice there: all of such a watch waits for it.
 	noticed map[string]bool
-	// begun is when the scan began, took is what it took to read all of it, and successes are those until it began.
+	// begun is when the scan began, took is how long the log was read for it, and successes are those until it began.
 	begun     time.Time
 	took      time.Duration
 	successes uint64
 }
 
-// againAfter is how long after its begin a scan is repeated, in which some may have shared their bits, or been too many: so often that it
-// takes a twentieth of the time.
+// againAfter is how long after its begin a scan is repeated: so often that it takes a twentieth of the time.
 func (s *scan) againAfter() time.Duration { return max(10*time.Second, 20*s.took) }
 
 // mark takes note of an object, and reports whether it was noted before.
@@ -155,31 +154,66 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		needed := wanted && l.candidate == nil && l.behind > 0 && cursor < written && !p.readable()
 		rescan := needed && l.rescan
 		l.rescan = l.rescan && !needed
-		now, successes := p.now(), p.counts.successes
+		if l.behind == 0 && s.seen != nil {
+			p.scan, p.nextScan = scan{}, scan{}
+		}
+		successes := p.counts.successes
 		p.mu.Unlock()
 		if !needed {
 			return nil
 		}
-		again := successes > s.successes && s.end >= written && now.Sub(s.begun) > s.againAfter() // a sink that is away takes none of them
-		if s.end <= cursor || rescan || again { // all of it was read meanwhile, or what is behind a notice may be sent
-			*s = newScan(cursor)
-			s.begun, s.successes = now, successes
+		if s.end <= cursor || rescan { // all of it was read meanwhile, or what is behind a notice may be sent
+			p.scan, p.nextScan = p.newScan(cursor, successes), scan{}
 		}
 		if s.end >= written || left <= 0 && len(s.firsts) > 0 {
+			if err := p.scanAgain(cursor, written, successes); err != nil {
+				return err
+			}
 			return p.chooseCandidate(cursor)
 		}
-		entries, err := p.options.Log.Read(s.end, readChunk)
-		if err != nil {
+		if err := p.scanOn(s, written); err != nil {
 			return err
 		}
-		p.mu.Lock()
-		s.note(entries, written, l.taken)
-		if s.end >= written && s.took == 0 {
-			s.took = max(1, p.now().Sub(s.begun))
-		}
-		p.mu.Unlock()
 	}
 	return nil
+}
+
+// scanAgain goes on with a scan that takes the place of the one that is complete. It finds what that one took for another object, or forgot,
+// and the next change of an object of which one was sent. It begins once the sink has taken something since the other one began.
+func (p *Pipeline) scanAgain(cursor, written, successes uint64) error {
+	s, next := &p.scan, &p.nextScan
+	if next.end <= cursor { // there is none, or all of it was read meanwhile
+		if s.end < written || successes == s.successes || p.now().Sub(s.begun) < s.againAfter() {
+			*next = scan{}
+			return nil
+		}
+		*next = p.newScan(cursor, successes)
+	}
+	if err := p.scanOn(next, written); err != nil || next.end < written {
+		return err
+	}
+	*s, *next = *next, scan{}
+	return nil
+}
+
+// scanOn reads on for a scan.
+func (p *Pipeline) scanOn(s *scan, written uint64) error {
+	begun := p.now()
+	entries, err := p.options.Log.Read(s.end, readChunk)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.note(entries, written, p.log.taken)
+	s.took += p.now().Sub(begun)
+	return nil
+}
+
+func (p *Pipeline) newScan(from, successes uint64) scan {
+	s := newScan(from)
+	s.begun, s.successes = p.now(), successes
+	return s
 }
 
 // chooseCandidate reads one of the entries that were found, by chance, rather a new one than an old one: changes that were

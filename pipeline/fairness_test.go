@@ -393,6 +393,44 @@ func TestScanIsRepeated(t *testing.T) {
 	}
 }
 
+// While a scan is repeated, what the former one found goes on being sent.
+func TestCandidatesWhileAScanIsRepeated(t *testing.T) {
+	b := newLogbook()
+	const bad = 50 // more than is read at once
+	for seq := range uint64(bad + 1) {
+		namespace := "bad"
+		if seq == bad {
+			namespace = "good"
+		}
+		d := changeIn(t, namespace, fmt.Sprint("o-", seq), int(seq)+1)
+		b.entries[seq+1], b.order, b.bytes[seq+1] = delta.Entry{Seq: seq + 1, Delta: d}, append(b.order, seq+1), readChunk/10
+	}
+	p, stop := launch(&script{}, &letters{}, nil)
+	stop()
+	p.options.Log = b
+	p.log.behind, p.log.cursor, p.log.written = bad+1, 1, bad+2
+	p.budget.memory = p.options.MaxBytes
+	p.backlog.suspects["bad"] = 1
+	p.log.rescan = true
+	for n, repeats := 0, 0; repeats == 0 || p.nextScan.end > 0; n++ {
+		p.log.candidate = nil
+		if err := p.lookAhead(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if i := p.log.candidate; i == nil || i.seq != bad+1 {
+			t.Fatalf("look %d: got %v", n, i)
+		}
+		if n == 0 {
+			p.scan.begun = p.now().Add(-time.Hour)
+			p.counts.successes++
+		} else if p.nextScan.end > 0 {
+			repeats++
+		} else if repeats == 0 {
+			t.Fatal("nothing was repeated")
+		}
+	}
+}
+
 // A candidate that is in flight while the next one is chosen is a candidate again once it has failed.
 func TestFailedCandidateComesBack(t *testing.T) {
 	b := newLogbook()

@@ -113,6 +113,7 @@ type Pipeline struct {
 	budget                 memoryBudget
 	log                    logState
 	scan                   scan // of the reader of the log only
+	nextScan               scan // that takes its place once it is complete; only the reader of the log uses it
 	counts                 Counts
 	beat                   time.Time // when the dispatcher last went round
 	lastErr                string
