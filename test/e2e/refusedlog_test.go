@@ -73,7 +73,12 @@ func TestTooManyRefusedObjects(t *testing.T) {
 	in := objectsIn(t, config, configMaps, good)
 	expect := func(prefix string) {
 		t.Helper()
-		expectSoon(t, e, writeMany(t, in, prefix, 4*goodRate, goodRate, data("taken")), alone, map[string]*tenantHook{"hook": hook})
+		written := writeMany(t, in, prefix, 4*goodRate, goodRate, data("taken"))
+		if soaking() { // the log is searched first
+			hook.expect(t, prefix, written)
+		} else {
+			expectSoon(t, e, written, alone, map[string]*tenantHook{"hook": hook})
+		}
 		if p := e.Status().Pipelines[0]; p.Waiting < uint64(count) {
 			t.Errorf("%d changes wait, want at least %d", p.Waiting, count)
 		}
