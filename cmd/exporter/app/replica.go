@@ -191,12 +191,13 @@ func (r *replica) leaveIfStuck(ctx context.Context, hangs time.Duration) {
 		if leader != nil && (committer.Writing() <= hangs || leader.Standbys().InSync == 0) {
 			continue
 		}
-		written, name := make(chan error, 1), filepath.Join(r.config.StateDir, "disk-check")
+		written, name := make(chan struct{}), filepath.Join(r.config.StateDir, "disk-check")
 		go func() {
-			written <- errors.Join(durable.WriteFile(name, nil), os.Remove(name))
+			_, _ = durable.WriteFile(name, nil), os.Remove(name) // a disk that is full does not hang
+			close(written)
 		}()
 		select {
-		case <-written: // a disk that is full does not hang
+		case <-written:
 		case <-ctx.Done():
 			return
 		case <-time.After(hangs):
