@@ -108,21 +108,6 @@ func openIn(dir string, compacts bool, report func(message string, err error)) (
 	return open(path, &info, false)
 }
 
-// whatIsLeft counts what can be read of a file that cannot be used.
-func whatIsLeft(path string) string {
-	waiting, letters := uint64(0), uint64(0)
-	_ = Salvage(path, Salvaged{ // what cannot be read is not counted
-		Entry:  func(string, delta.Entry) error { waiting++; return nil },
-		Letter: func([]byte) error { letters++; return nil },
-	})
-	return left(waiting, letters)
-}
-
-// left counts what a file that is set aside holds.
-func left(waiting, letters uint64) string {
-	return fmt.Sprintf("%d undelivered entries and %d dead letters", waiting, letters)
-}
-
 // Renew closes the store, sets its file aside for the reason given, and opens an empty one. What the file held is lost.
 func (s *Store) Renew(reason string, info Info, report func(message string, err error)) (*Store, error) {
 	waiting := uint64(0)
@@ -138,18 +123,6 @@ func (s *Store) Renew(reason string, info Info, report func(message string, err 
 	}
 	info.Epoch, info.Lost = min(info.Epoch, maxEpoch), true
 	return open(s.path, &info, false)
-}
-
-// asideInfix is between the name of a file that is set aside and the time.
-const asideInfix = ".set-aside-"
-
-func setAside(path, reason string, cause error, report func(message string, err error)) error {
-	aside := fmt.Sprintf("%s%s%s", path, asideInfix, time.Now().UTC().Format("20060102T150405.000000000"))
-	if err := os.Rename(path, aside); err != nil {
-		return fmt.Errorf("set the state file aside (%s): %w", reason, errors.Join(cause, err))
-	}
-	report("the state file is set aside as "+aside+" and a new one begun: "+reason, cause)
-	return nil
 }
 
 // open opens the file. A new one begins with fresh; with what [infoBehind] returns if that is nil.

@@ -309,7 +309,7 @@ func expectLeaves(t *testing.T, r *replica) {
 	}
 	r.config = &config.Config{StateDir: t.TempDir()} // in the other one a write may be under way
 	pipe := filepath.Join(r.config.StateDir, "disk-check"+durable.Unfinished)
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil { // which nobody reads: to open it hangs
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil { // without a reader: to open it hangs
 		t.Fatal(err)
 	}
 	r.leaveIfStuck(t.Context(), 200*time.Millisecond)
