@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -384,11 +385,14 @@ func TestLeaderStopped(t *testing.T) {
 		t.Errorf("%d records repeated", repeated)
 	}
 	expectTurns(t, r.hook, turns...)
-	for n, pause := range longestPauses(r.hook, stopped, leaseDuration) {
-		t.Logf("stop %d: the longest pause behind it took %v", n, pause)
-		if pause > takes+1500*time.Millisecond {
-			t.Errorf("stop %d: a pause of %v, want at most 1.5s beside the %v of a request", n, pause, takes)
-		}
+	pauses := longestPauses(r.hook, stopped, leaseDuration)
+	slices.Sort(pauses)
+	t.Logf("the longest pauses behind each stop, beside the %v of a request, took %v", takes, pauses)
+	if usual := pauses[stops/2]; usual > takes+1500*time.Millisecond {
+		t.Errorf("usually a pause of %v, want at most 1.5s beside the %v of a request", usual, takes)
+	}
+	if longest, most := pauses[stops-1], takes+leader.Slowed(1500*time.Millisecond); longest > most {
+		t.Errorf("a pause of %v, want at most %v", longest, most)
 	}
 }
 
