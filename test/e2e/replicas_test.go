@@ -270,8 +270,9 @@ func (l *loaded) Expect() *oracle.Report {
 	return report
 }
 
-// threePipelines adds a stream and a topic to what replicas send to, and returns how they are read.
-func threePipelines(tb testing.TB, r *replicas) func() map[string]reader {
+// threePipelines adds a stream and a topic to what replicas send to. The function that it returns expects that each has all changes, in
+// order and without a gap, and returns how many records are there again.
+func threePipelines(tb testing.TB, r *replicas) (expect func(l *loaded) (repeated int)) {
 	tb.Helper()
 	bus, broker := natstest.Start(tb, nil), kafkatest.Start(tb)
 	broker.CreateTopic("standby", 3)
@@ -281,8 +282,16 @@ func threePipelines(tb testing.TB, r *replicas) func() map[string]reader {
   {name: bus, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: STANDBY, create: true}}},
   {name: log, kafka: {brokers: [%q], topic: standby}}, `, bus.URL(), broker.Addr()),
 	).Replace(r.config)
-	return func() map[string]reader {
-		return map[string]reader{"JetStream": streamReader(tb, bus, "STANDBY"), "Kafka": topicReader(tb, broker, cloudEvents, "standby")}
+	return func(l *loaded) (repeated int) {
+		for name, read := range map[string]reader{"JetStream": streamReader(tb, bus, "STANDBY"), "Kafka": topicReader(tb, broker, cloudEvents, "standby")} {
+			report := l.watched.Compare(read(), oracle.CompareOptions{})
+			tb.Log(name, report)
+			if err := report.Err(); err != nil || report.Gaps > 0 {
+				tb.Errorf("%s: %d gaps, %v", name, report.Gaps, err)
+			}
+			repeated += len(report.Duplicates)
+		}
+		return repeated
 	}
 }
 
@@ -290,7 +299,7 @@ func threePipelines(tb testing.TB, r *replicas) func() map[string]reader {
 // and the replacement starts empty. The soak has ten kills under 400 changes/s.
 func TestLeaderKilled(t *testing.T) {
 	kills := 3 // of the first leader, of its standby, and of one that started empty
-	var others func() map[string]reader
+	var others func(*loaded) (repeated int)
 	r := startLoaded(t, "standby", 41, func(r *replicas) {
 		if soaking() {
 			kills, r.rate = 10, 500               // at most, so that over 400 are made while others use the processor too
@@ -322,13 +331,7 @@ func TestLeaderKilled(t *testing.T) {
 		t.Errorf("kills under %.0f changes/s, want at least 400", rate)
 	}
 	leader.WaitWaiting(wide, 0)
-	for name, read := range others() {
-		report := r.watched.Compare(read(), oracle.CompareOptions{})
-		t.Log(name, report)
-		if err := report.Err(); err != nil || report.Gaps > 0 {
-			t.Errorf("%s: %d gaps, %v", name, report.Gaps, err)
-		}
-	}
+	others(r)
 	for n, pause := range longestPauses(r.hook, killed, leaseDuration) {
 		t.Logf("kill %d: the longest pause behind it took %v", n, pause)
 		if pause > leaseDuration+2*time.Second {
@@ -353,7 +356,7 @@ func TestLeaderStopped(t *testing.T) {
 	if soaking() {
 		stops = 10
 	}
-	var others func() map[string]reader
+	var others func(*loaded) (repeated int)
 	r := startLoaded(t, "handover", 42, func(r *replicas) { others = threePipelines(t, r) })
 	turns := []int{1}
 	var stopped []time.Time
@@ -373,14 +376,7 @@ func TestLeaderStopped(t *testing.T) {
 	more(t, r.read, 50)
 	repeated := len(r.Expect().Duplicates)
 	leader.WaitWaiting(wide, 0)
-	for name, read := range others() {
-		report := r.watched.Compare(read(), oracle.CompareOptions{})
-		t.Log(name, report)
-		if err := report.Err(); err != nil || report.Gaps > 0 {
-			t.Errorf("%s: %d gaps, %v", name, report.Gaps, err)
-		}
-		repeated += len(report.Duplicates)
-	}
+	repeated += others(r)
 	if repeated > min(5*stops, 20) {
 		t.Errorf("%d records repeated", repeated)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // TestVersionNoLongerServed stops serving the watched version of a CRD for a while, and starts the exporter anew meanwhile: one version
-// of two, and the only one. Its objects exist, so nothing is said to be deleted, and nothing is repeated when the version is served again.
+// of two, and the only one. Its objects exist, so no DELETED is sent, and nothing is repeated when the version is served again.
 func TestVersionNoLongerServed(t *testing.T) {
 	beside(t)
 	t.Run("one of two", func(t *testing.T) { versionNoLongerServed(t, true, "version.example.com/v2/sprockets") })
