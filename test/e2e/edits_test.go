@@ -97,7 +97,11 @@ sinks: [{name: hook, webhook: {url: %[4]q}}, {name: leaving, webhook: {url: %[5]
 				})
 			}
 			if leaves {
-				e.WaitLogged(wide, "the configuration was edited", "deleted:1 level:WARN")
+				deleted := 1
+				if len(e.Logged("a gap record is sent")) > 0 {
+					deleted = 2 // the watches of the two namespaces had different positions: the state is newer, and lacks `deleted` too
+				}
+				e.WaitLogged(wide, "the configuration was edited", fmt.Sprintf("deleted:%d level:WARN", deleted))
 			} else if said := e.Logged("the configuration was edited"); len(said) > 0 {
 				t.Errorf("the log says %v", said)
 			}

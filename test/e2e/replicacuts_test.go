@@ -173,6 +173,7 @@ func TestLeaderCutOffFromItsStandby(t *testing.T) {
 	beside(t)
 	var way *proxy.TCP
 	r := startLoaded(t, "asunder", 48, func(r *replicas) {
+		r.staleWait = 2 * leaseDuration // for a machine so busy that the leader notices the second cut before it dies
 		direct := r.replication
 		r.starting = func(number int) {
 			r.replication = direct
