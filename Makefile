@@ -19,7 +19,7 @@ GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)/gofumpt
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)$$($(GO) env GOOS)" != 0linux ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image release demo test soak test-unit lint fmt fuzz bench bench-micro bench-sinks assets compile schema clean notes
+.PHONY: help build image release demo test test-e2e test-others soak test-unit lint fmt fuzz bench bench-micro bench-sinks assets compile schema clean notes
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,10 +37,17 @@ demo: ## Show it at work on a real API server and a NATS server; Ctrl-C ends it,
 	@echo "building the demo"
 	@cd test && $(GO) build -buildvcs=false -o ../bin/demo ./cmd/demo && exec ../bin/demo
 
-# The results of the second line are not cached: the exporter that it tests is none of the inputs that go knows. What takes
-# longest begins first, since packages are tested two at a time on two cores.
-test: notes assets compile test-unit ## Run all tests, also those against real servers: API server, NATS, Kafka
-	cd test && $(GO) test $(RACE) -count=1 $(TESTFLAGS) ./e2e ./sinks ./...
+# What takes longest runs beside all others: most of it waits.
+test: notes assets compile ## Run all tests, also those against real servers: API server, NATS, Kafka
+	@$(MAKE) --no-print-directory -j2 test-e2e test-others
+
+# Results are not cached: the exporter under test is none of the inputs that go knows. It has the race detector; what starts and
+# observes it here does not, which would take more time than the exporter does: `make test-e2e RACE_E2E=-race`.
+test-e2e:
+	cd test && $(GO) test $(RACE_E2E) -count=1 $(TESTFLAGS) ./e2e
+
+test-others: test-unit
+	cd test && $(GO) test $(RACE) -count=1 $(TESTFLAGS) ./examples $$($(GO) list ./... | grep -v /e2e$$)
 
 soak: assets ## Run the long forms of the fault tests, which take minutes each
 	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run 'KilledTenTimes|LeaderKilled|LeaderStopped|LeaderFrozen|ServerAway|StandbyJoins|SinkGone|HotObject|WatchStartFails|TooManyRefused' ./e2e
@@ -89,7 +96,7 @@ assets: ## Fetch and build what the tests run: API server, etcd, Kafka, NATS, th
 compile:
 	@echo "compiling the tests"
 	@$(GO) list -test -export $(RACE) ./... >/dev/null
-	@cd test && $(GO) list -test -export $(RACE) ./... >/dev/null
+	@cd test && $(GO) list -test -export $(RACE_E2E) ./e2e >/dev/null && $(GO) list -test -export $(RACE) ./... >/dev/null
 
 schema: ## Write the JSON Schema of the configuration file to bin/kubeferry.schema.json
 	@mkdir -p bin

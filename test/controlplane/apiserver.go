@@ -37,6 +37,9 @@ func (c *ControlPlane) configFor(credentials rest.Config) *rest.Config {
 	return &credentials
 }
 
+// collectLess has a server collect garbage half as often as it would: a quarter less CPU time for twice the memory.
+const collectLess = "GOGC=200"
+
 // startAPIServer wants c.mu held.
 func (c *ControlPlane) startAPIServer(ctx context.Context, flags ...string) error {
 	if c.stopped {
@@ -48,6 +51,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, flags ...string) erro
 	p, err := process.Start(process.Options{
 		Path: filepath.Join(c.assets, "kube-apiserver"),
 		Args: slices.Concat(c.apiServerFlags(), c.opts.APIServerFlags, flags),
+		Env:  []string{collectLess},
 		Log:  filepath.Join(c.logDir, "kube-apiserver.log"),
 	})
 	if err != nil {

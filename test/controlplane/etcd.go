@@ -43,6 +43,7 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 			"--unsafe-no-fsync",
 			"--log-level=warn",
 		}, c.opts.EtcdFlags...),
+		Env: []string{collectLess},
 		Log: filepath.Join(c.logDir, "etcd.log"),
 	})
 	if err != nil {

@@ -178,10 +178,15 @@ func (a *access) fetch(ctx context.Context, consumer jetstream.Consumer, message
 			return nil
 		}
 	}
-	if err := batch.Error(); err != nil && one.Err() == nil {
+	switch err := batch.Error(); {
+	case one.Err() != nil:
+		return nil
+	case errors.Is(err, nats.ErrNoResponders): // a cluster elects the consumer's leader
+		time.Sleep(50 * time.Millisecond)
+		return nil
+	default:
 		return err
 	}
-	return nil
 }
 
 // Message is what docs/schema describes of the message.
