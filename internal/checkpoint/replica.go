@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/gofrs/flock"
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -23,6 +24,7 @@ const copySuffix = ".copy"
 type Replica struct {
 	path   string
 	report func(message string, err error)
+	lock   *flock.Flock // of the directory
 
 	info atomic.Pointer[Info] // of db; who stands for election reads it, and does not wait for mu
 
@@ -36,33 +38,33 @@ type Replica struct {
 // OpenReplica opens a state directory to follow a leader. What is in it is not changed before a copy of the leader's state is
 // whole.
 func OpenReplica(dir string, report func(message string, err error)) (*Replica, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	r := &Replica{path: filepath.Join(dir, fileName), report: report}
-	switch _, err := os.Stat(r.path); {
-	case errors.Is(err, fs.ErrNotExist):
-		return r, nil
-	case err != nil:
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	err := verify(r.path)
-	if err == nil {
-		err = r.open()
-	}
-	if errors.Is(err, errUnusable) {
-		report("the copy of the leader's state cannot be used; waiting for another", err)
-		r.unusable = err
-		return r, nil
-	}
+	lock, err := lockDir(dir)
 	if err != nil {
 		return nil, err
+	}
+	r := &Replica{path: filepath.Join(dir, fileName), report: report, lock: lock}
+	err = r.open()
+	switch {
+	case errors.Is(err, errUnusable):
+		report("the copy of the leader's state cannot be used; waiting for another", err)
+		r.unusable = err
+	case err != nil:
+		return nil, errors.Join(err, lock.Close())
 	}
 	return r, nil
 }
 
-// open opens the file, which is verified.
+// open verifies and opens the file, if there is one.
 func (r *Replica) open() error {
+	switch _, err := os.Stat(r.path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if err := verify(r.path); err != nil {
+		return err
+	}
 	db, err := openFile(r.path)
 	if err != nil {
 		return err
@@ -230,7 +232,7 @@ func (r *Replica) EndCopy() error {
 // makeRoom sets the file in the directory aside if it holds undelivered entries or dead letters that the new one may lack.
 func (r *Replica) makeRoom(next *Info) error {
 	if r.unusable != nil {
-		return setAside(r.path, "it cannot be used; "+whatIsLeft(r.path)+" can be read: see `exporter state recover`", r.unusable, r.report)
+		return r.setAside("it cannot be used; "+whatIsLeft(r.path)+" can be read: see `exporter state recover`", r.unusable)
 	}
 	if info := r.Info(); r.db == nil || info.Format == 0 || next.Epoch == info.Epoch && info.Replica != nil && next.Replica.Includes(*info.Replica) {
 		return nil
@@ -239,7 +241,20 @@ func (r *Replica) makeRoom(next *Info) error {
 	if err != nil || waiting+letters == 0 {
 		return err
 	}
-	return setAside(r.path, "another replica leads, and did not have its last commits; "+left(waiting, letters)+" are in it", nil, r.report)
+	return r.setAside("another replica leads, and did not have its last commits; "+left(waiting, letters)+" are in it", nil)
+}
+
+// setAside leaves the replica empty: if the copy cannot be renamed, another one may be.
+func (r *Replica) setAside(reason string, cause error) error {
+	if err := setAside(r.path, reason, cause, r.report); err != nil {
+		return err
+	}
+	if r.db != nil {
+		_ = r.db.Close() // nothing was written to it since
+	}
+	r.db, r.unusable = nil, nil
+	r.info.Store(nil)
+	return nil
 }
 
 func (r *Replica) waiting() (entries, letters uint64, err error) {
@@ -273,7 +288,7 @@ func (r *Replica) Close() error {
 		err = errors.Join(err, r.db.Close())
 		r.db = nil
 	}
-	return err
+	return errors.Join(err, r.lock.Close())
 }
 
 func getJSON(b *bolt.Bucket, key []byte, value any) error {

@@ -3,6 +3,7 @@ package checkpoint_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -279,13 +280,16 @@ func copyAll(t testing.TB, s *checkpoint.Store, r *checkpoint.Replica) {
 	}
 }
 
-func tryCopy(s *checkpoint.Store, r *checkpoint.Replica) error {
+func tryCopy(s *checkpoint.Store, r *checkpoint.Replica, beforeEnd ...func() error) error {
 	err := r.BeginCopy()
 	for at, first := checkpoint.Range(nil), true; err == nil && (first || at != nil); first = false {
 		var changes checkpoint.Changes
 		if changes, at, _, err = s.ReadRange(at, 100); err == nil {
 			err = r.Apply([]checkpoint.Changes{changes})
 		}
+	}
+	for _, f := range beforeEnd {
+		err = errors.Join(err, f())
 	}
 	return errors.Join(err, r.EndCopy())
 }
@@ -383,6 +387,10 @@ func TestDamagedReplica(t *testing.T) {
 			r, reports := openReplica(t, dir)
 			if r.Info().Replica != nil {
 				t.Errorf("%+v", r.Info())
+			}
+			gone := func() error { return os.Remove(filepath.Join(dir, "kubeferry.db.copy")) }
+			if err := tryCopy(s, r, gone); !errors.Is(err, fs.ErrNotExist) { // once the file is set aside
+				t.Errorf("got %v", err)
 			}
 			copyAll(t, s, r)
 			aside, err := filepath.Glob(filepath.Join(dir, "*.set-aside-*"))

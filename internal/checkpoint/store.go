@@ -9,8 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
+	"github.com/gofrs/flock"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
@@ -22,12 +22,7 @@ const (
 	fileName = "kubeferry.db"
 	// format is raised when an older program could not read the file.
 	format = 1
-	// lockTimeout is how long to wait for another process to let go of the file, as at a rollout.
-	lockTimeout = 3 * time.Second
 )
-
-// ErrLocked means that another process uses the state directory.
-var ErrLocked = errors.New("another process uses the state directory: run one replica with strategy Recreate, and give each exporter a directory of its own")
 
 var (
 	metaBucket    = []byte("meta")
@@ -45,6 +40,7 @@ var (
 type Store struct {
 	db   *bolt.DB
 	path string
+	lock *flock.Flock // of the directory
 	info Info
 	// sizes are the logs' as of the last commit, by pipeline.
 	sizes       map[string]delta.LogSize
@@ -83,14 +79,23 @@ func OpenAsItIs(dir string, report func(message string, err error)) (*Store, err
 }
 
 func openIn(dir string, compacts bool, report func(message string, err error)) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
 	}
-	path := filepath.Join(dir, fileName)
+	s, err := openLocked(filepath.Join(dir, fileName), compacts, report)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	s.lock = lock
+	return s, nil
+}
+
+func openLocked(path string, compacts bool, report func(message string, err error)) (*Store, error) {
 	s, err := open(path, nil, compacts)
 	switch {
 	case err == nil && s.info.RolledBack:
-		return s.Renew("the API server's history went back; ids carry a new epoch from here on",
+		return s.renew("the API server's history went back; ids carry a new epoch from here on",
 			Info{ClusterUID: s.info.ClusterUID, Epoch: s.info.Epoch + 1, Replica: s.info.Replica}, report)
 	case err == nil:
 		return s, nil
@@ -110,11 +115,20 @@ func openIn(dir string, compacts bool, report func(message string, err error)) (
 
 // Renew closes the store, sets its file aside for the reason given, and opens an empty one. What the file held is lost.
 func (s *Store) Renew(reason string, info Info, report func(message string, err error)) (*Store, error) {
+	renewed, err := s.renew(reason, info, report)
+	if err != nil {
+		return nil, errors.Join(err, s.lock.Close())
+	}
+	renewed.lock = s.lock
+	return renewed, nil
+}
+
+func (s *Store) renew(reason string, info Info, report func(message string, err error)) (*Store, error) {
 	waiting := uint64(0)
 	for _, log := range s.sizes {
 		waiting += log.Entries
 	}
-	if err := s.Close(); err != nil {
+	if err := s.db.Close(); err != nil {
 		return nil, err
 	}
 	reason += "; " + left(waiting, s.deadLetters.Entries) + " are in it"
@@ -169,8 +183,7 @@ func openFile(path string) (db *bolt.DB, err error) {
 }
 
 // begin makes an empty file if there is none. bbolt makes one of no bytes and then writes it: a start that is killed
-// in between, or finds the disk full, would leave what looks like a file that was cut short. So it is made
-// under another name, and gets its own only if no other process was faster.
+// in between, or finds the disk full, would leave what looks like a file that was cut short. So it is made under another name.
 func begin(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -179,7 +192,7 @@ func begin(path string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(scratch) // a link to the file is left
+	defer os.RemoveAll(scratch)
 	name := filepath.Join(scratch, fileName)
 	db, err := openFile(name)
 	if err != nil {
@@ -188,13 +201,10 @@ func begin(path string) error {
 	if err := db.Close(); err != nil {
 		return err
 	}
-	switch err := os.Link(name, path); {
-	case err == nil:
-		_ = durable.SyncDir(filepath.Dir(path)) // else a loss of power may leave no file, which is a new start
-	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, fs.ErrPermission): // no links there: bbolt makes it
-	case !errors.Is(err, fs.ErrExist):
+	if err := os.Rename(name, path); err != nil {
 		return err
 	}
+	_ = durable.SyncDir(filepath.Dir(path)) // else a loss of power may leave no file, which is a new start
 	return nil
 }
 
@@ -299,7 +309,7 @@ func (s *Store) Floor() uint64 {
 func (s *Store) Bind(clusterUID string) { s.info.ClusterUID = clusterUID }
 
 // Close closes the file.
-func (s *Store) Close() error { return s.db.Close() }
+func (s *Store) Close() error { return errors.Join(s.db.Close(), s.lock.Close()) }
 
 // Watches calls yield with the id and meta of each watch.
 func (s *Store) Watches(yield func(id string, meta []byte) error) error {

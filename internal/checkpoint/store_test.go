@@ -360,7 +360,7 @@ func TestWhatMayPassIsNotSetAside(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			after, _ := os.ReadFile(filepath.Join(tt.dir, "kubeferry.db"))
-			if files, _ := filepath.Glob(filepath.Join(tt.dir, "*")); len(files) != 1 || !bytes.Equal(before, after) {
+			if files := stateFiles(t, tt.dir); len(files) != 1 || !bytes.Equal(before, after) {
 				t.Errorf("the directory holds %v, and the file is the same: %v", files, bytes.Equal(before, after))
 			}
 		})
@@ -453,35 +453,78 @@ func contents(t *testing.T, s *checkpoint.Store) (all []string) {
 func TestNewFileIsThereWholeOrNotAtAll(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := open(t, dir)
-	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 1 {
+	if files := stateFiles(t, dir); len(files) != 1 {
 		t.Errorf("got %v", files)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	dir = t.TempDir()
-	var starting sync.WaitGroup
-	var opened, locked atomic.Int32
-	for range 4 { // whoever is faster
-		starting.Go(func() {
-			s, err := checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) })
-			switch {
-			case err == nil: // and stays open
-				t.Cleanup(func() { _ = s.Close() })
-				opened.Add(1)
-			case errors.Is(err, checkpoint.ErrLocked):
-				locked.Add(1)
-			default:
-				t.Error(err)
+}
+
+func stateFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "kubeferry.db*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// Of several processes that begin with a directory at once, one has it: whatever it does with the file that it finds, the others do
+// not come upon the old one, nor set the new one aside.
+func TestDirectoryHasOneOwner(t *testing.T) {
+	put := func(name string, size int) func(tx *bolt.Tx) error {
+		return func(tx *bolt.Tx) error {
+			b, err := tx.CreateBucket([]byte(name))
+			return errors.Join(err, b.Put([]byte("large"), make([]byte, size)))
+		}
+	}
+	mostlyFree := func(t *testing.T) string {
+		t.Helper()
+		return changed(t, put("kept", 8<<20), put("large", 32<<20), func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("large")) })
+	}
+	cutShort := func(t *testing.T) string {
+		t.Helper()
+		dir := mostlyFree(t)
+		if err := os.Truncate(filepath.Join(dir, "kubeferry.db"), 16<<20); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	for name, tt := range map[string]struct {
+		begin func(t *testing.T) (dir string)
+		files int
+	}{
+		"a new file":               {func(t *testing.T) string { t.Helper(); return t.TempDir() }, 1},
+		"a file that is compacted": {mostlyFree, 1},
+		"a file that is set aside": {cutShort, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := tt.begin(t)
+			var starting sync.WaitGroup
+			var opened, locked, reports atomic.Int32
+			for range 6 {
+				starting.Go(func() {
+					s, err := checkpoint.Open(dir, func(string, error) { reports.Add(1) })
+					switch {
+					case err == nil: // and stays open
+						t.Cleanup(func() { _ = s.Close() })
+						opened.Add(1)
+					case errors.Is(err, checkpoint.ErrLocked):
+						locked.Add(1)
+					default:
+						t.Error(err)
+					}
+				})
+			}
+			starting.Wait()
+			if opened.Load() != 1 || locked.Load() != 5 || int(reports.Load()) != tt.files-1 {
+				t.Errorf("%d opened it, %d found it locked, %d reports", opened.Load(), locked.Load(), reports.Load())
+			}
+			if files := stateFiles(t, dir); len(files) != tt.files {
+				t.Errorf("got %v", files)
 			}
 		})
-	}
-	starting.Wait()
-	if opened.Load() != 1 || locked.Load() != 3 {
-		t.Errorf("%d opened it, %d found it locked", opened.Load(), locked.Load())
-	}
-	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 1 {
-		t.Errorf("got %v", files)
 	}
 }
 
@@ -614,7 +657,10 @@ func TestKilledWhileSetAside(t *testing.T) {
 				}
 				rewrite(t, dir, tt.damage)
 				func() {
-					defer func() { _ = recover() }()
+					defer func() {
+						_ = recover()
+						_ = os.Remove(filepath.Join(dir, "kubeferry.lock")) // a process that is killed holds no lock
+					}()
 					_, err := checkpoint.Open(dir, func(string, error) { panic("killed") })
 					t.Errorf("it was not set aside: %v", err)
 				}()
