@@ -287,8 +287,7 @@ func (p *Pipeline) draw() (at int) {
 // usable reports whether a delta beyond the cursor may be sent now. p.mu is held.
 func (p *Pipeline) usable(i *item) bool {
 	_, taken := p.log.taken[i.seq]
-	_, held := p.backlog.held[i.watch]
-	return i.seq >= p.log.cursor && !taken && !held && p.backlog.objects[i.ref] == nil && p.log.left[i.turn()] == nil
+	return i.seq >= p.log.cursor && !taken && !p.backlog.waits(i) && p.backlog.objects[i.ref] == nil && p.log.left[i.turn()] == nil
 }
 
 // fillAhead fills a batch with the candidate, if there is one. p.mu is held.

@@ -54,8 +54,11 @@ type backlog struct {
 	again   []*objectQueue
 	limiter workqueue.TypedRateLimiter[*objectQueue]
 	objects map[delta.Ref]*objectQueue
-	// held are the items of a watch that wait behind its notice, by watch; the entry exists while the notice does.
+	// held are the items of a watch that wait behind its notice, by watch; the entry exists while the notice does. After them come those of
+	// their objects that another watch reported since, as when the configuration was edited.
 	held map[string][]*item
+	// heldOf has where the items of an object are held, and how many.
+	heldOf map[delta.Ref]heldItems
 	// failing are the objects whose last attempt failed. They count stuck towards the bound of the backlog.
 	failing map[*objectQueue]struct{}
 	stuck   int64
@@ -89,24 +92,49 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	})
 	return &backlog{
 		queue: queue, limiter: limiter,
-		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, failing: map[*objectQueue]struct{}{},
+		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, heldOf: map[delta.Ref]heldItems{}, failing: map[*objectQueue]struct{}{},
 		heads: map[*objectQueue]struct{}{}, tails: map[*objectQueue]struct{}{},
 		stuckOf: map[string]stuck{}, suspects: map[string]int{}, refused: map[string]time.Time{}, turns: turns{},
 	}
 }
 
-// add appends an item to a list and to its object, or behind the notice of its watch.
+// heldItems are how many items of an object wait behind a notice, and whose.
+type heldItems struct {
+	watch string
+	count int
+}
+
+// add appends an item to a list and to its object, or behind the notice that it waits for.
 func (b *backlog) add(i *item, to *list.List) {
 	i.arrival = to.PushBack(i)
-	if held, ok := b.held[i.watch]; ok {
-		b.held[i.watch] = append(held, i)
+	b.hold(i)
+}
+
+// hold puts an item behind the notice of its watch, or of that whose notice former items of its object wait for; else to its object.
+func (b *backlog) hold(i *item) {
+	of := heldItems{watch: i.watch}
+	if former, is := b.heldOf[i.ref]; is && !i.notice() {
+		of = former
+	} else if _, is := b.held[i.watch]; !is {
+		b.enqueue(i)
 		return
 	}
-	b.enqueue(i)
+	b.held[of.watch] = append(b.held[of.watch], i)
+	if !i.notice() {
+		of.count++
+		b.heldOf[i.ref] = of
+	}
+}
+
+// waits reports whether an item would wait behind a notice.
+func (b *backlog) waits(i *item) bool {
+	_, held := b.held[i.watch]
+	_, former := b.heldOf[i.ref]
+	return held || former
 }
 
 func (b *backlog) enqueue(i *item) {
-	if i.notice() {
+	if _, is := b.held[i.watch]; i.notice() && !is {
 		b.held[i.watch] = nil
 	}
 	o, ok := b.objects[i.ref]
@@ -173,13 +201,29 @@ func (b *backlog) release(i *item) {
 	i.released = true
 	watch := i.watch
 	held := b.held[watch]
-	delete(b.held, watch)
-	for n, i := range held {
-		b.enqueue(i)
-		if i.notice() {
-			b.held[watch] = held[n+1:]
-			return
+	next := slices.IndexFunc(held, (*item).notice)
+	if next < 0 {
+		delete(b.held, watch)
+		next = len(held)
+	} else {
+		b.held[watch] = held[next+1:]
+	}
+	for _, i := range held[:next] {
+		of := b.heldOf[i.ref]
+		if own, is := b.held[i.watch]; is && i.watch != watch { // its own watch has a notice too
+			b.held[i.watch] = append(own, i)
+			b.heldOf[i.ref] = heldItems{i.watch, of.count}
+			continue
 		}
+		if of.count--; of.count > 0 {
+			b.heldOf[i.ref] = of
+		} else {
+			delete(b.heldOf, i.ref)
+		}
+		b.enqueue(i)
+	}
+	if next < len(held) {
+		b.enqueue(held[next])
 	}
 }
 

@@ -298,6 +298,81 @@ func TestGapPrecedesItsDifferences(t *testing.T) {
 	}
 }
 
+// An edited configuration has other watches, and a former one has a notice that is not settled: what the new ones report of an object
+// waits for what the former one did.
+func TestGapHoldsBackObjectsOfItsWatchInOthers(t *testing.T) {
+	for _, first := range []string{"new", "former"} { // whose gap is refused for longer
+		t.Run(first, func(t *testing.T) { gapAndOthers(t, first) })
+	}
+}
+
+func gapAndOthers(t *testing.T, first string) {
+	t.Helper()
+	sink := &script{}
+	refuse := func(watches ...string) func(int, []sinks.Record) error {
+		return func(_ int, batch []sinks.Record) error {
+			errs := make([]error, len(batch))
+			failed := false
+			for n, record := range batch {
+				if record.Fields.Type == "GAP" && slices.ContainsFunc(watches, func(w string) bool { return strings.Contains(string(record.Body), w) }) {
+					errs[n], failed = errDown, true
+				}
+			}
+			if failed {
+				return &sinks.BatchError{Errs: errs}
+			}
+			return nil
+		}
+	}
+	gap := func(watch, from string) *delta.Gap {
+		return &delta.Gap{Watch: watch, Resource: pods, From: from, To: "5", Observed: time.Now(), Reason: watch}
+	}
+	of := func(watch, name string, version int) *delta.Delta {
+		d := change(t, name, version)
+		d.Watch = watch
+		return d
+	}
+	sink.set(refuse("former", "new"))
+	p := start(t, sink, &letters{}, nil)
+	take := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(p.Gap(t.Context(), gap("former", "1")))
+	mustTake(t, p, of("former", "a", 6))
+	mustTake(t, p, of("new", "a", 7)) // nothing of its own watch holds it back
+	take(p.Gap(t.Context(), gap("former", "2")))
+	mustTake(t, p, of("former", "b", 8))
+	take(p.Gap(t.Context(), gap("new", "3")))
+	mustTake(t, p, of("new", "b", 9))
+	mustTake(t, p, of("new", "other", 10))
+	mustTake(t, p, of("new", "a", 11))
+	mustTake(t, p, of("another", "free", 12))
+	eventually(t, "another object goes on", func() bool { return p.Stats().Delivered >= 1 })
+	sink.set(refuse(first))
+	eventually(t, "the other watch goes on", func() bool { return p.Stats().Delivered >= 2 })
+	next := map[string]string{"former": "c/uid-other/10/MODIFIED", "new": "c/uid-a/6/MODIFIED"}[first]
+	for _, id := range sink.storedIDs() {
+		if !strings.HasSuffix(id, "/GAP") && id != next && !strings.Contains(id, "uid-free") && !(first == "new" && id == "c/uid-b/8/MODIFIED") {
+			t.Errorf("%s passed a gap", id)
+		}
+	}
+	sink.set(nil)
+	drain(t, p)
+	var ids []string
+	for _, id := range sink.storedIDs() {
+		if !strings.HasSuffix(id, "/GAP") {
+			ids = append(ids, id)
+		}
+	}
+	checkOrder(t, ids)
+	if s := p.Stats(); s.GapsSettled != 3 || s.Delivered != 7 {
+		t.Errorf("got %+v", s)
+	}
+}
+
 func TestFilters(t *testing.T) {
 	sink := &script{}
 	p := start(t, sink, &letters{}, func(o *Options) {
