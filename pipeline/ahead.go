@@ -17,7 +17,7 @@ import (
 // tripped every second probe is a candidate from beyond the cursor: the first delta there of an object that has none in
 // memory, or the first notice of a watch; nothing behind that in its watch is one. While it is not, and there are suspect
 // namespaces, candidates of others are sent one by one. A candidate takes no room in the backlog. One that fails stays in the log, as
-// if it had not been read; one that gets through is skipped when the cursor comes to it.
+// if it had not been read, and is tried again after a backoff; one that gets through is skipped when the cursor comes to it.
 
 // maxDraws is how many candidates of suspect namespaces are passed over for one of another.
 const maxDraws = 32
@@ -43,8 +43,12 @@ type scan struct {
 	seed maphash.Seed
 	// noticed are the watches with a notice there: all of such a watch waits for it.
 	noticed map[string]bool
-	// begun is when the scan began, took is how long the log was read for it, and successes are those until it began.
+	// stale is set if what was passed because of a notice, or of what was left behind, may be sent now.
+	stale bool
+	// begun is when the scan began, until is how much was written then, took is how long the log was read for it, and successes are those
+	// until it began.
 	begun     time.Time
+	until     uint64
 	took      time.Duration
 	successes uint64
 }
@@ -152,8 +156,10 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 			l.candidate = nil // what was written since may be of a namespace that had no probe yet
 		}
 		needed := wanted && l.candidate == nil && l.behind > 0 && cursor < written && !p.readable()
-		rescan := needed && l.rescan
-		l.rescan = l.rescan && !needed
+		rescan := l.rescan || slices.ContainsFunc(l.settledNotices, func(watch string) bool { return s.noticed[watch] })
+		if needed || l.behind == 0 {
+			l.rescan, l.settledNotices = false, nil
+		}
 		if l.behind == 0 && s.seen != nil {
 			p.scan, p.nextScan = scan{}, scan{}
 		}
@@ -162,14 +168,12 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		if !needed {
 			return nil
 		}
-		if s.end <= cursor || rescan { // all of it was read meanwhile, or what is behind a notice may be sent
-			p.scan, p.nextScan = p.newScan(cursor, successes), scan{}
+		s.stale = s.stale || rescan
+		if s.end <= cursor { // all of it was read meanwhile
+			p.scan, p.nextScan = p.newScan(cursor, written, successes), scan{}
 		}
 		if s.end >= written || left <= 0 && len(s.firsts) > 0 {
-			if err := p.scanAgain(cursor, written, successes); err != nil {
-				return err
-			}
-			return p.chooseCandidate(cursor)
+			return p.chooseAndScan(cursor, written, successes, left)
 		}
 		if err := p.scanOn(s, written); err != nil {
 			return err
@@ -178,20 +182,50 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 	return nil
 }
 
+// chooseAndScan chooses a candidate of a scan, and goes on with the one that takes its place: by one chunk, or by up to left bytes if there is
+// no candidate.
+func (p *Pipeline) chooseAndScan(cursor, written, successes uint64, left int) error {
+	if err := p.chooseCandidate(cursor); err != nil {
+		return err
+	}
+	if p.hasCandidate() {
+		left = 0
+	}
+	for again := true; again; again = left > 0 && p.nextScan.end > cursor {
+		if err := p.scanAgain(cursor, written, successes); err != nil {
+			return err
+		}
+		left -= readChunk
+	}
+	if p.hasCandidate() {
+		return nil
+	}
+	return p.chooseCandidate(cursor)
+}
+
+func (p *Pipeline) hasCandidate() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.candidate != nil
+}
+
 // scanAgain goes on with a scan that takes the place of the one that is complete. It finds what that one took for another object, or forgot,
-// and the next change of an object of which one was sent. It begins once the sink has taken something since the other one began.
+// and the next change of an object of which one was sent. It begins once the sink has taken something since the other one began, or
+// when the other one passed what may be sent now.
 func (p *Pipeline) scanAgain(cursor, written, successes uint64) error {
 	s, next := &p.scan, &p.nextScan
 	if next.end <= cursor { // there is none, or all of it was read meanwhile
-		if s.end < written || successes == s.successes || p.now().Sub(s.begun) < s.againAfter() {
+		if s.end < written || !s.stale && (successes == s.successes || p.now().Sub(s.begun) < s.againAfter()) {
 			*next = scan{}
 			return nil
 		}
-		*next = p.newScan(cursor, successes)
+		s.stale = false
+		*next = p.newScan(cursor, written, successes)
 	}
-	if err := p.scanOn(next, written); err != nil || next.end < written {
+	if err := p.scanOn(next, written); err != nil || next.end < next.until {
 		return err
 	}
+	next.stale = s.stale // by what was sent or read since it began
 	*s, *next = *next, scan{}
 	return nil
 }
@@ -210,9 +244,9 @@ func (p *Pipeline) scanOn(s *scan, written uint64) error {
 	return nil
 }
 
-func (p *Pipeline) newScan(from, successes uint64) scan {
+func (p *Pipeline) newScan(from, written, successes uint64) scan {
 	s := newScan(from)
-	s.begun, s.successes = p.now(), successes
+	s.begun, s.until, s.successes = p.now(), written, successes
 	return s
 }
 
@@ -270,24 +304,64 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 func (p *Pipeline) draw() (at int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	mayBeSent := func(namespace string) bool {
+		return p.backlog.suspects[namespace] == 0 && (p.breaker.tripped || p.log.aheadCalls[namespace] < max(1, p.options.Limits.Concurrency/4))
+	}
 	firsts, best := p.scan.firsts, -1
 	for range maxDraws {
 		at = len(firsts) - 1 - int(float64(len(firsts))*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
 		namespace := firsts[at].namespace
-		if p.backlog.suspects[namespace] == 0 && (best < 0 || p.backlog.turns[namespace] < p.backlog.turns[firsts[best].namespace]) {
+		if mayBeSent(namespace) && (best < 0 || p.backlog.turns[namespace] < p.backlog.turns[firsts[best].namespace]) {
 			best = at
 		}
 	}
-	if best < 0 && p.breaker.tripped {
+	if best >= 0 {
+		return best
+	}
+	for namespace := range p.scan.kept {
+		if mayBeSent(namespace) { // there are few among many that may not
+			for n := range slices.Backward(firsts) {
+				if mayBeSent(firsts[n].namespace) {
+					return n
+				}
+			}
+			break
+		}
+	}
+	if p.breaker.tripped {
 		return at
 	}
-	return best
+	return -1
 }
 
 // usable reports whether a delta beyond the cursor may be sent now. p.mu is held.
 func (p *Pipeline) usable(i *item) bool {
 	_, taken := p.log.taken[i.seq]
+	if failed, has := p.log.failedAhead[i.seq]; has && !p.breaker.tripped && p.now().Before(failed.until) {
+		return false
+	}
 	return i.seq >= p.log.cursor && !taken && !p.backlog.waits(i) && p.backlog.objects[i.ref] == nil && p.log.left[i.turn()] == nil
+}
+
+// failedAhead is when a candidate that failed may be sent again, and how long it waits for that.
+type failedAhead struct {
+	until time.Time
+	wait  time.Duration
+}
+
+// maxFailedAhead bounds the candidates that have a backoff.
+const maxFailedAhead = 20 * maxFirsts
+
+// backOffAhead notes that a candidate failed. A probe needs no backoff: the breaker has one. p.mu is held.
+func (p *Pipeline) backOffAhead(seq uint64, delay time.Duration) {
+	l, now := &p.log, p.now()
+	if len(l.failedAhead) >= maxFailedAhead {
+		maps.DeleteFunc(l.failedAhead, func(_ uint64, failed failedAhead) bool { return now.After(failed.until) })
+	}
+	if failed, has := l.failedAhead[seq]; has || len(l.failedAhead) < maxFailedAhead {
+		wait := max(p.options.Retry.Initial, min(2*failed.wait, p.options.Retry.Max))
+		l.failedAhead[seq] = failedAhead{now.Add(max(wait, delay)), wait}
+	}
 }
 
 // fillAhead fills a batch with the candidate, if there is one. p.mu is held.
@@ -303,6 +377,7 @@ func (p *Pipeline) fillAhead(b *batch) {
 			p.backlog.turns.had(i.turn())
 		}
 		p.log.taken[i.seq] = false
+		p.log.aheadCalls[i.turn()]++
 		b.ahead = p.appendRecord(b, &objectQueue{ref: i.ref}, i)
 	}
 }
@@ -310,9 +385,16 @@ func (p *Pipeline) fillAhead(b *batch) {
 // settleAhead settles a batch that came from beyond the cursor. p.mu is held.
 func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 	l, i := &p.log, b.items[0]
+	if l.aheadCalls[i.turn()]--; l.aheadCalls[i.turn()] == 0 {
+		delete(l.aheadCalls, i.turn())
+	}
 	if v.keep || v.results[0] == failed {
 		delete(l.taken, i.seq)
+		if !b.probe && !v.cancelled {
+			p.backOffAhead(i.seq, v.delay)
+		}
 	} else {
+		delete(l.failedAhead, i.seq)
 		if i.seq < p.options.Logged.Next { // else it was counted when it was taken
 			p.counts.restored(i)
 		}
@@ -326,7 +408,7 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 		if i.seq == l.cursor {
 			l.nextSize = 0 // it needs no room any more
 		}
-		l.rescan = l.rescan || i.notice()
+		l.noticeSettled(i)
 	}
 	p.recycle(b)
 	l.wakeReader()
@@ -335,4 +417,12 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 // forgetTaken forgets the probes that the cursor has passed. p.mu is held.
 func (p *Pipeline) forgetTaken() {
 	maps.DeleteFunc(p.log.taken, func(seq uint64, _ bool) bool { return seq < p.log.cursor })
+	maps.DeleteFunc(p.log.failedAhead, func(seq uint64, _ failedAhead) bool { return seq < p.log.cursor })
+}
+
+// noticeSettled notes that what is behind a notice in its watch may be sent.
+func (l *logState) noticeSettled(i *item) {
+	if i.notice() && l.behind > 0 && !slices.Contains(l.settledNotices, i.watch) {
+		l.settledNotices = append(l.settledNotices, i.watch)
+	}
 }

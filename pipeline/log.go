@@ -57,9 +57,14 @@ type logState struct {
 	// left are the namespaces that were left behind; leftRead is set if some of that was read last.
 	left     map[string]*leftBehind
 	leftRead bool
-	// rescan is set if what is beyond the cursor is to be scanned again for candidates.
-	rescan bool
-	wake   chan struct{}
+	// failedAhead are the candidates that failed, by their numbers, and aheadCalls how many are under way, by namespace.
+	failedAhead map[uint64]failedAhead
+	aheadCalls  map[string]int
+	// rescan is set if what is beyond the cursor is to be scanned again for candidates. settledNotices are the watches of notices that were
+	// settled: what follows in the log was passed if the notice was there too.
+	rescan         bool
+	settledNotices []string
+	wake           chan struct{}
 }
 
 func (l *logState) wakeReader() {
@@ -74,6 +79,7 @@ func (p *Pipeline) restore(logged delta.LogSize) {
 	p.log = logState{
 		next: logged.Next, written: logged.Next, behind: logged.Entries, bytes: logged.Bytes,
 		wake: make(chan struct{}, 1), lastRead: p.now(), taken: map[uint64]bool{}, left: map[string]*leftBehind{},
+		failedAhead: map[uint64]failedAhead{}, aheadCalls: map[string]int{},
 	}
 	p.counts.Restored, p.counts.Waiting = logged.Entries, logged.Entries // gaps among them are counted when they are read
 }

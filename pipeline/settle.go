@@ -34,7 +34,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		}
 		p.countSettled(i, v.results[n], v.errs[n])
 		p.backlog.remove(b.objects[n], i)
-		p.log.rescan = p.log.rescan || i.notice()
+		p.log.noticeSettled(i)
 		p.release(i)
 		p.forget(i)
 	}
@@ -71,7 +71,7 @@ func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
 			p.counts.spoilSnapshot(i.watch)
 			i.releasedAt = p.counts.successes
 			p.backlog.release(i)
-			p.log.rescan = true
+			p.log.noticeSettled(i)
 		}
 	}
 }

@@ -165,7 +165,7 @@ func TestStandbysDiskIsFull(t *testing.T) {
 	hook.Use(webhooktest.Accept())
 	report := expectAll(t, watched, done, hookReader(t, hook, cloudEvents), oracle.CompareOptions{})
 	t.Log(report)
-	if len(report.Duplicates) > 0 {
+	if len(report.Duplicates) > 0 && !r.Paused() {
 		t.Errorf("%d duplicates", len(report.Duplicates))
 	}
 	if now, _ := r.WaitInSync(); now != leader {
@@ -356,7 +356,7 @@ func TestRolloutOfAnotherConfiguration(t *testing.T) {
 		now = roll()
 	}
 	report := r.Expect()
-	if len(report.Duplicates) > 5 {
+	if len(report.Duplicates) > 5 && !r.Paused() {
 		t.Errorf("%d records repeated", len(report.Duplicates))
 	}
 	now.WaitWaiting(wide, 0)

@@ -1,0 +1,194 @@
+package pipeline
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// ahead is a pipeline that does not run: its memory is taken, and a log is beyond its cursor.
+type ahead struct {
+	*Pipeline
+	t    *testing.T
+	book *logbook
+}
+
+func newAhead(t *testing.T) *ahead {
+	t.Helper()
+	p, stop := launch(&script{}, &letters{}, nil)
+	stop()
+	a := &ahead{p, t, newLogbook()}
+	p.options.Log, p.budget.memory = a.book, p.options.MaxBytes
+	p.log.cursor, p.log.written = 1, 1
+	p.backlog.suspects["suspect"] = 1
+	return a
+}
+
+// write adds an entry to the log, of so many bytes.
+func (a *ahead) write(e delta.Entry, bytes int64) {
+	e.Seq = a.log.written
+	a.book.entries[e.Seq], a.book.order, a.book.bytes[e.Seq] = e, append(a.book.order, e.Seq), bytes
+	a.log.written++
+	a.log.behind++
+}
+
+func (a *ahead) writeChange(namespace, name string, bytes int64) {
+	a.t.Helper()
+	a.write(delta.Entry{Delta: changeIn(a.t, namespace, name, int(a.log.written))}, bytes)
+}
+
+// look returns the number of the candidate; 0 for none.
+func (a *ahead) look() uint64 {
+	a.t.Helper()
+	if err := a.lookAhead(a.t.Context()); err != nil {
+		a.t.Fatal(err)
+	}
+	if a.log.candidate == nil {
+		return 0
+	}
+	return a.log.candidate.seq
+}
+
+// send begins a call with the candidate.
+func (a *ahead) send() *batch {
+	b := newBatch()
+	a.fillAhead(b)
+	return b
+}
+
+var refusedOnce = &outcome{results: []result{failed}}
+
+// A record from beyond the cursor that fails has a backoff as any other; with one call at a time, no other of its namespace is under way
+// meanwhile.
+func TestCandidateHasABackoff(t *testing.T) {
+	a := newAhead(t)
+	now := time.Now()
+	a.now = func() time.Time { return now }
+	a.options.Retry = Retry{Initial: time.Second, Max: 4 * time.Second}
+	a.writeChange("other", "refused", 100)
+	a.writeChange("other", "next", 100)
+	for _, wait := range []time.Duration{1, 2, 4, 4} {
+		wait *= time.Second
+		first := a.look()
+		if first == 0 {
+			t.Fatal("no candidate")
+		}
+		b := a.send()
+		if got := a.look(); got != 0 {
+			t.Errorf("%d is sent beside another of its namespace", got)
+		}
+		a.settleAhead(b, refusedOnce)
+		second := a.look()
+		if second == 0 || second == first {
+			t.Errorf("got %d behind %d", second, first)
+		}
+		a.settleAhead(a.send(), refusedOnce)
+		now = now.Add(wait - time.Millisecond)
+		for range 2 * maxDraws {
+			if got := a.look(); got != 0 {
+				t.Fatalf("%d is sent before its backoff of %v", got, wait)
+			}
+		}
+		now = now.Add(time.Millisecond)
+		for n := 0; n < maxDraws && a.look() == 0; n++ { // they come back now and then
+		}
+	}
+	a.settleAhead(a.send(), &outcome{results: []result{delivered}, errs: []*sinks.Error{nil}})
+	if len(a.log.failedAhead) != 1 || len(a.log.aheadCalls) != 0 {
+		t.Errorf("got %v and %v", a.log.failedAhead, a.log.aheadCalls)
+	}
+}
+
+// The only change that may be sent among thousands is found wherever it is.
+func TestOneAmongManySuspects(t *testing.T) {
+	for _, tripped := range []bool{false, true} {
+		for _, at := range []int{0, maxFirsts, 2*maxFirsts - 1} {
+			t.Run(fmt.Sprint(tripped, " ", at), func(t *testing.T) {
+				a := newAhead(t)
+				a.breaker.tripped = tripped
+				for n := range 2 * maxFirsts {
+					namespace := "suspect"
+					if n == at {
+						namespace = "good"
+					}
+					a.writeChange(namespace, fmt.Sprint("o-", n), 100)
+				}
+				if got := a.look(); got != uint64(at)+1 {
+					t.Errorf("got %d", got)
+				}
+			})
+		}
+	}
+}
+
+// A notice that is settled has what is behind it in the log found, and loses no candidate meanwhile; one that is not in the log
+// changes nothing.
+func TestScanBehindSettledNotices(t *testing.T) {
+	a := newAhead(t)
+	a.write(delta.Entry{Gap: &delta.Gap{Watch: "w", Resource: pods}}, 100)
+	for n := range 40 {
+		a.writeChange("suspect", fmt.Sprint("o-", n), readChunk/10) // four chunks
+	}
+	a.writeChange("behind", "o", 100)
+	for seq, e := range a.book.entries {
+		if e.Delta != nil && e.Delta.Ref().Namespace == "suspect" {
+			e.Delta.Watch = "another"
+			a.book.entries[seq] = e
+		}
+	}
+	a.writeChange("good", "o", 100)
+	e := a.book.entries[43]
+	e.Delta.Watch = "third"
+	if got := a.look(); got != 1 && got != 43 {
+		t.Fatalf("got %d", got)
+	}
+	whole := a.scan.begun
+	a.log.candidate = nil
+	a.log.noticeSettled(&item{gap: &delta.Gap{}, watch: "third"})
+	if got := a.look(); got == 0 || a.nextScan.end != 0 || a.scan.begun != whole {
+		t.Errorf("the scan is repeated for a notice that it did not find; got %d", got)
+	}
+	a.log.candidate, a.log.taken[1] = nil, true
+	a.log.noticeSettled(&item{gap: &delta.Gap{}, watch: "w"})
+	found := map[uint64]bool{}
+	for n := 0; n < 100 && !found[42]; n++ {
+		got := a.look()
+		if got == 0 {
+			t.Fatalf("look %d: no candidate", n)
+		}
+		found[got] = true
+		a.log.candidate = nil
+	}
+	if !found[42] {
+		t.Errorf("what was behind the notice is not found: %v", found)
+	}
+}
+
+// A scan that is repeated ends, however fast the log grows.
+func TestRepeatedScanEnds(t *testing.T) {
+	a := newAhead(t)
+	for n := range 100 {
+		a.writeChange("good", fmt.Sprint("o-", n), readChunk/10)
+	}
+	a.look()
+	for n := range a.scan.seen { // it takes each for another
+		a.scan.seen[n] = math.MaxUint64
+	}
+	begun := a.scan.begun
+	a.scan.stale = true
+	for n := range 100 {
+		for m := range 20 {
+			a.writeChange("good", fmt.Sprint("new-", n, "-", m), readChunk/10)
+		}
+		a.log.candidate = nil
+		a.look()
+		if a.scan.begun != begun {
+			return
+		}
+	}
+	t.Error("it does not end")
+}
