@@ -25,6 +25,9 @@ const maxDraws = 32
 // scanBytes is how much of the log is scanned at most before the next candidate is chosen.
 const scanBytes = 8 << 20
 
+// searchPause is how long the candidates are not searched for one that may be sent after there was none.
+const searchPause = 50 * time.Millisecond
+
 // maxFirsts is how many candidates of a namespace remain once there are twice as many, and every second one is forgotten: objects of
 // one namespace that fill the log take neither all of the memory nor the turns of others.
 const maxFirsts = 1000
@@ -38,6 +41,7 @@ type scan struct {
 	firsts, waiting []scanned
 	kept            map[string]int
 	draws           int
+	noneUntil       time.Time // none of firsts may be sent, but for what has changed since
 	// seen has four bits for each object there. Who shares them with others is no candidate of this scan.
 	seen *[1 << 18]uint64
 	seed maphash.Seed
@@ -304,42 +308,38 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 func (p *Pipeline) draw() (at int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	mayBeSent := func(namespace string) bool {
-		return p.backlog.suspects[namespace] == 0 && (p.breaker.tripped || p.log.aheadCalls[namespace] < max(1, p.options.Limits.Concurrency/4))
+	now := p.now()
+	mayBeSent := func(one scanned) bool {
+		if p.backlog.suspectTurn(one.namespace) {
+			return false
+		}
+		return p.breaker.tripped ||
+			p.log.aheadCalls[one.namespace] < max(1, p.options.Limits.Concurrency/4) && !now.Before(p.log.failedAhead[one.seq].until)
 	}
-	firsts, best := p.scan.firsts, -1
+	s, best := &p.scan, -1
 	for range maxDraws {
-		at = len(firsts) - 1 - int(float64(len(firsts))*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
-		namespace := firsts[at].namespace
-		if mayBeSent(namespace) && (best < 0 || p.backlog.turns[namespace] < p.backlog.turns[firsts[best].namespace]) {
+		at = len(s.firsts) - 1 - int(float64(len(s.firsts))*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
+		if one := s.firsts[at]; mayBeSent(one) && (best < 0 || p.backlog.turns[one.namespace] < p.backlog.turns[s.firsts[best].namespace]) {
 			best = at
 		}
 	}
-	if best >= 0 {
-		return best
-	}
-	for namespace := range p.scan.kept {
-		if mayBeSent(namespace) { // there are few among many that may not
-			for n := range slices.Backward(firsts) {
-				if mayBeSent(firsts[n].namespace) {
-					return n
-				}
+	if best < 0 && !now.Before(s.noneUntil) { // perhaps there are few among many that may not
+		for n := range slices.Backward(s.firsts) {
+			if mayBeSent(s.firsts[n]) {
+				return n
 			}
-			break
 		}
+		s.noneUntil = now.Add(searchPause)
 	}
-	if p.breaker.tripped {
+	if best < 0 && p.breaker.tripped {
 		return at
 	}
-	return -1
+	return best
 }
 
 // usable reports whether a delta beyond the cursor may be sent now. p.mu is held.
 func (p *Pipeline) usable(i *item) bool {
 	_, taken := p.log.taken[i.seq]
-	if failed, has := p.log.failedAhead[i.seq]; has && !p.breaker.tripped && p.now().Before(failed.until) {
-		return false
-	}
 	return i.seq >= p.log.cursor && !taken && !p.backlog.waits(i) && p.backlog.objects[i.ref] == nil && p.log.left[i.turn()] == nil
 }
 
@@ -355,12 +355,14 @@ const maxFailedAhead = 20 * maxFirsts
 // backOffAhead notes that a candidate failed. A probe needs no backoff: the breaker has one. p.mu is held.
 func (p *Pipeline) backOffAhead(seq uint64, delay time.Duration) {
 	l, now := &p.log, p.now()
-	if len(l.failedAhead) >= maxFailedAhead {
+	if len(l.failedAhead) >= maxFailedAhead && !now.Before(l.sweepAhead) {
+		l.sweepAhead = now.Add(time.Second)
 		maps.DeleteFunc(l.failedAhead, func(_ uint64, failed failedAhead) bool { return now.After(failed.until) })
 	}
 	if failed, has := l.failedAhead[seq]; has || len(l.failedAhead) < maxFailedAhead {
 		wait := max(p.options.Retry.Initial, min(2*failed.wait, p.options.Retry.Max))
 		l.failedAhead[seq] = failedAhead{now.Add(max(wait, delay)), wait}
+		time.AfterFunc(max(wait, delay), l.wakeReader)
 	}
 }
 
@@ -390,7 +392,7 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 	}
 	if v.keep || v.results[0] == failed {
 		delete(l.taken, i.seq)
-		if !b.probe && !v.cancelled {
+		if !v.probe && !v.cancelled {
 			p.backOffAhead(i.seq, v.delay)
 		}
 	} else {
@@ -416,8 +418,13 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 
 // forgetTaken forgets the probes that the cursor has passed. p.mu is held.
 func (p *Pipeline) forgetTaken() {
-	maps.DeleteFunc(p.log.taken, func(seq uint64, _ bool) bool { return seq < p.log.cursor })
-	maps.DeleteFunc(p.log.failedAhead, func(seq uint64, _ failedAhead) bool { return seq < p.log.cursor })
+	l := &p.log
+	if l.forgotten == l.cursor {
+		return
+	}
+	l.forgotten = l.cursor
+	maps.DeleteFunc(l.taken, func(seq uint64, _ bool) bool { return seq < l.cursor })
+	maps.DeleteFunc(l.failedAhead, func(seq uint64, _ failedAhead) bool { return seq < l.cursor })
 }
 
 // noticeSettled notes that what is behind a notice in its watch may be sent.

@@ -88,18 +88,40 @@ func TestCandidateHasABackoff(t *testing.T) {
 		}
 		a.settleAhead(a.send(), refusedOnce)
 		now = now.Add(wait - time.Millisecond)
-		for range 2 * maxDraws {
-			if got := a.look(); got != 0 {
-				t.Fatalf("%d is sent before its backoff of %v", got, wait)
-			}
+		if got := a.look(); got != 0 {
+			t.Fatalf("%d is sent before its backoff of %v", got, wait)
 		}
-		now = now.Add(time.Millisecond)
-		for n := 0; n < maxDraws && a.look() == 0; n++ { // they come back now and then
-		}
+		now = now.Add(searchPause)
 	}
+	a.look()
 	a.settleAhead(a.send(), &outcome{results: []result{delivered}, errs: []*sinks.Error{nil}})
 	if len(a.log.failedAhead) != 1 || len(a.log.aheadCalls) != 0 {
 		t.Errorf("got %v and %v", a.log.failedAhead, a.log.aheadCalls)
+	}
+}
+
+// A probe from beyond the cursor has no backoff, since the breaker has one. The reader looks again once a backoff is over.
+func TestCandidateIsAProbe(t *testing.T) {
+	a := newAhead(t)
+	a.options.Retry = Retry{Initial: 10 * time.Millisecond, Max: time.Second}
+	a.writeChange("other", "refused", 100)
+	a.breaker.tripped, a.breaker.interval = true, time.Second
+	for _, tripped := range []bool{true, false} {
+		a.look()
+		b := a.send()
+		b.probe, a.breaker.tripped = tripped, tripped
+		a.settle(b, a.decide(b, []*sinks.Error{{Reason: sinks.ReasonOther, Err: errDown}}, false, false))
+		if got := len(a.log.failedAhead); tripped != (got == 0) {
+			t.Errorf("a probe %t: %d have a backoff", tripped, got)
+		}
+	}
+	for len(a.log.wake) > 0 {
+		<-a.log.wake
+	}
+	select {
+	case <-a.log.wake:
+	case <-time.After(10 * time.Second):
+		t.Error("nothing wakes the reader")
 	}
 }
 

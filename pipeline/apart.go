@@ -81,11 +81,11 @@ func (q *apartQueue) next(namespace string) *objectQueue {
 // namespace, and an isolated one. It is of a namespace that is not suspect, if there is something untried of one; of those, of the one
 // whose last probe is longest ago; and of its objects the newest whose last attempt did not fail, or else one of the others. Without
 // turns, whoever makes objects all the time that the sink refuses would have all of the probes.
-func (q *apartQueue) probe(turns turns, suspects map[string]int, apart, alone bool) *objectQueue {
+func (q *apartQueue) probe(turns turns, suspect func(namespace string) bool, apart, alone bool) *objectQueue {
 	var next *namespaceQueue
-	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool { return len(n.fresh) > 0 && suspects[n.name] == 0 })
+	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool { return len(n.fresh) > 0 && !suspect(n.name) })
 	for _, n := range q.turns {
-		if suspects[n.name] > 0 && (clean || !apart) || !n.ready(alone) {
+		if suspect(n.name) && (clean || !apart) || !n.ready(alone) {
 			continue
 		}
 		if next == nil || cmp.Or(cmp.Compare(turns[n.name], turns[next.name]), cmp.Compare(next.last(), n.last())) < 0 {
@@ -161,7 +161,7 @@ func (n *namespaceQueue) next() *objectQueue {
 	return nil
 }
 
-func takeFirst(list *[]*objectQueue) *objectQueue {
+func takeFirst[T any](list *[]*T) *T {
 	o := (*list)[0]
 	(*list)[0] = nil
 	*list = (*list)[1:]

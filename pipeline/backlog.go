@@ -54,11 +54,13 @@ type backlog struct {
 	again   []*objectQueue
 	limiter workqueue.TypedRateLimiter[*objectQueue]
 	objects map[delta.Ref]*objectQueue
-	// held are the items of a watch that wait behind its notice, by watch; the entry exists while the notice does. After them come those of
-	// their objects that another watch reported since, as when the configuration was edited.
-	held map[string][]*item
-	// heldOf has where the items of an object are held, and how many.
-	heldOf map[delta.Ref]heldItems
+	// held is what waits for the notices of a watch, by watch; the entry exists while such a notice does.
+	held map[string]*heldBack
+	// heldOf are the items of an object that wait for notices, in order: of its watch, and, if the configuration was edited, of those that
+	// it had before.
+	heldOf map[delta.Ref][]*item
+	// notices counts the notices.
+	notices uint64
 	// failing are the objects whose last attempt failed. They count stuck towards the bound of the backlog.
 	failing map[*objectQueue]struct{}
 	stuck   int64
@@ -92,51 +94,56 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	})
 	return &backlog{
 		queue: queue, limiter: limiter,
-		objects: map[delta.Ref]*objectQueue{}, held: map[string][]*item{}, heldOf: map[delta.Ref]heldItems{}, failing: map[*objectQueue]struct{}{},
+		objects: map[delta.Ref]*objectQueue{}, held: map[string]*heldBack{}, heldOf: map[delta.Ref][]*item{}, failing: map[*objectQueue]struct{}{},
 		heads: map[*objectQueue]struct{}{}, tails: map[*objectQueue]struct{}{},
 		stuckOf: map[string]stuck{}, suspects: map[string]int{}, refused: map[string]time.Time{}, turns: turns{},
 	}
 }
 
-// heldItems are how many items of an object wait behind a notice, and whose.
-type heldItems struct {
-	watch string
-	count int
+// heldBack is what waits for the notices of a watch.
+type heldBack struct {
+	released uint64  // the number up to which notices hold nothing back any more
+	notices  []*item // that follow the one which is enqueued
+	// objects are those whose first held item waits for a notice of the watch.
+	objects []delta.Ref
 }
 
-// add appends an item to a list and to its object, or behind the notice that it waits for.
+// blocks reports whether an item still waits for a notice of its watch.
+func (h *heldBack) blocks(i *item) bool { return h != nil && h.released < i.after }
+
+// add appends an item to a list and to its object, or holds it back.
 func (b *backlog) add(i *item, to *list.List) {
 	i.arrival = to.PushBack(i)
-	b.hold(i)
-}
-
-// hold puts an item behind the notice of its watch, or of that whose notice former items of its object wait for; else to its object.
-func (b *backlog) hold(i *item) {
-	of := heldItems{watch: i.watch}
-	if former, is := b.heldOf[i.ref]; is && !i.notice() {
-		of = former
-	} else if _, is := b.held[i.watch]; !is {
+	watch := b.held[i.watch]
+	if i.notice() {
+		b.notices++
+		i.after = b.notices
+		if watch == nil {
+			b.held[i.watch] = &heldBack{released: i.after - 1}
+			b.enqueue(i)
+		} else {
+			watch.notices = append(watch.notices, i)
+		}
+		return
+	}
+	i.after = b.notices
+	items := b.heldOf[i.ref]
+	if watch == nil && items == nil {
 		b.enqueue(i)
 		return
 	}
-	b.held[of.watch] = append(b.held[of.watch], i)
-	if !i.notice() {
-		of.count++
-		b.heldOf[i.ref] = of
+	if items == nil {
+		watch.objects = append(watch.objects, i.ref)
 	}
+	b.heldOf[i.ref] = append(items, i)
 }
 
-// waits reports whether an item would wait behind a notice.
+// waits reports whether an item would be held back.
 func (b *backlog) waits(i *item) bool {
-	_, held := b.held[i.watch]
-	_, former := b.heldOf[i.ref]
-	return held || former
+	return b.held[i.watch] != nil || !i.notice() && b.heldOf[i.ref] != nil
 }
 
 func (b *backlog) enqueue(i *item) {
-	if _, is := b.held[i.watch]; i.notice() && !is {
-		b.held[i.watch] = nil
-	}
 	o, ok := b.objects[i.ref]
 	if !ok {
 		o = &objectQueue{ref: i.ref}
@@ -193,38 +200,40 @@ func (b *backlog) forget(i *item) {
 	b.returned.Remove(i.arrival)
 }
 
-// release enqueues the items that wait behind a notice, up to and including the next notice of the watch.
+// release enqueues what waits for a notice, and the next notice of the watch.
 func (b *backlog) release(i *item) {
 	if i.released {
 		return
 	}
 	i.released = true
-	watch := i.watch
-	held := b.held[watch]
-	next := slices.IndexFunc(held, (*item).notice)
-	if next < 0 {
-		delete(b.held, watch)
-		next = len(held)
+	watch := b.held[i.watch]
+	if len(watch.notices) == 0 {
+		delete(b.held, i.watch)
 	} else {
-		b.held[watch] = held[next+1:]
+		watch.released = watch.notices[0].after - 1
 	}
-	for _, i := range held[:next] {
-		of := b.heldOf[i.ref]
-		if own, is := b.held[i.watch]; is && i.watch != watch { // its own watch has a notice too
-			b.held[i.watch] = append(own, i)
-			b.heldOf[i.ref] = heldItems{i.watch, of.count}
-			continue
-		}
-		if of.count--; of.count > 0 {
-			b.heldOf[i.ref] = of
-		} else {
-			delete(b.heldOf, i.ref)
+	objects := watch.objects
+	watch.objects = nil
+	for _, ref := range objects {
+		b.releaseObject(ref)
+	}
+	if len(watch.notices) > 0 {
+		b.enqueue(takeFirst(&watch.notices))
+	}
+}
+
+// releaseObject enqueues the held items of an object, up to one that waits for another notice.
+func (b *backlog) releaseObject(ref delta.Ref) {
+	items := b.heldOf[ref]
+	for n, i := range items {
+		if watch := b.held[i.watch]; watch.blocks(i) {
+			watch.objects = append(watch.objects, ref)
+			b.heldOf[ref] = items[n:]
+			return
 		}
 		b.enqueue(i)
 	}
-	if next < len(held) {
-		b.enqueue(held[next])
-	}
+	delete(b.heldOf, ref)
 }
 
 // done gives an object back that a batch held: for good if it has nothing left, to the queue at once, or after its
@@ -282,6 +291,12 @@ func (b *backlog) setRefused(i *item, now time.Time) {
 		maps.DeleteFunc(b.refused, func(_ string, until time.Time) bool { return now.After(until) })
 	}
 	b.refused[i.turn()] = now.Add(failedFor)
+}
+
+// suspectTurn reports whether objects make a namespace suspect. Notices are none: one that fails makes no other suspect, which all changes
+// of its watch wait for.
+func (b *backlog) suspectTurn(namespace string) bool {
+	return namespace != noticeTurn && b.suspects[namespace] > 0
 }
 
 // suspect reports whether the namespace of an object is suspect.

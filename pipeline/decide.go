@@ -26,6 +26,8 @@ type outcome struct {
 	cancelled bool
 	// apart is set if its objects are sent apart until they get through: with others of their namespace, or alone if there were none.
 	apart bool
+	// probe is set if the batch was a probe.
+	probe bool
 	// delay is the least that what failed waits.
 	delay time.Duration
 }
@@ -55,8 +57,8 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 	if !stopping && !cut {
 		p.refuseMarks(b, errs)
 	}
-	v := &outcome{results: results(b, errs), errs: errs}
 	probe := b.probe
+	v := &outcome{results: results(b, errs), errs: errs, probe: probe}
 	b.probe = false
 	if probe {
 		p.breaker.answered()

@@ -182,6 +182,9 @@ func drain(t testing.TB, p *Pipeline) {
 	if len(p.backlog.stuckOf)+len(p.log.left) > 0 {
 		t.Fatalf("stuck are %v, left behind %v", p.backlog.stuckOf, p.log.left)
 	}
+	if len(p.backlog.held)+len(p.backlog.heldOf) > 0 {
+		t.Fatalf("held are %v, and %v", p.backlog.held, p.backlog.heldOf)
+	}
 	if len(p.backlog.heads)+len(p.backlog.tails) > 0 || p.backlog.stuck != 0 || p.budget.parked != 0 {
 		t.Fatalf("%d heads and %d tails may be parked; %d bytes are stuck, %d parked", len(p.backlog.heads), len(p.backlog.tails), p.backlog.stuck, p.budget.parked)
 	}

@@ -40,6 +40,9 @@ type item struct {
 	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
 	buffered bool
 
+	// after is, in the backlog, the number of a notice; of a delta, that of the last notice before it.
+	after uint64
+
 	arrival *list.Element // in the backlog's arrivals or returned; nil while the item is parked or buffered
 }
 

@@ -59,7 +59,9 @@ type logState struct {
 	leftRead bool
 	// failedAhead are the candidates that failed, by their numbers, and aheadCalls how many are under way, by namespace.
 	failedAhead map[uint64]failedAhead
+	sweepAhead  time.Time // when those that have waited may be forgotten
 	aheadCalls  map[string]int
+	forgotten   uint64 // up to where taken and failedAhead were forgotten
 	// rescan is set if what is beyond the cursor is to be scanned again for candidates. settledNotices are the watches of notices that were
 	// settled: what follows in the log was passed if the notice was there too.
 	rescan         bool

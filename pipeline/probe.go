@@ -70,7 +70,7 @@ func (p *Pipeline) takeProbe(b *batch) *objectQueue {
 	for o := p.backlog.take(); o != nil; o = p.backlog.take() {
 		p.apart.push(o)
 	}
-	o := p.apart.probe(p.backlog.turns, p.backlog.suspects, p.maySendApart(), p.maySendAlone())
+	o := p.apart.probe(p.backlog.turns, p.backlog.suspectTurn, p.maySendApart(), p.maySendAlone())
 	b.apart = o != nil && p.backlog.suspect(o, p.now())
 	return o
 }
