@@ -146,7 +146,7 @@ func (r *replica) lead(ctx context.Context) error {
 	var err error
 	select {
 	case <-r.election.Led():
-		r.running.Go(func() { r.leaveIfStuck(electing, checkpoint.Hangs) })
+		r.running.Go(func() { r.leaveIfStuck(electing, checkpoint.Hangs, checkpoint.Hangs) })
 	case err = <-ended:
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -177,8 +177,8 @@ func (r *replica) lead(ctx context.Context) error {
 }
 
 // leaveIfStuck lets the Lease end once this leader's disk hangs for a while, and the standby's copy gets older, or this replica would never
-// take over. A disk that is only slow ends a small write.
-func (r *replica) leaveIfStuck(ctx context.Context, hangs time.Duration) {
+// take over. A disk that is only slow ends a small write in time.
+func (r *replica) leaveIfStuck(ctx context.Context, hangs, smallWrite time.Duration) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -200,8 +200,8 @@ func (r *replica) leaveIfStuck(ctx context.Context, hangs time.Duration) {
 		case <-written:
 		case <-ctx.Done():
 			return
-		case <-time.After(hangs):
-			err := fmt.Errorf("the disk of %s has not ended a small write for %v", r.config.StateDir, hangs)
+		case <-time.After(smallWrite):
+			err := fmt.Errorf("the disk of %s has not ended a small write for %v", r.config.StateDir, smallWrite)
 			r.logger.Error("this leader is stuck, and lets its Lease end", "err", err)
 			r.left.Store(true)
 			r.stop()

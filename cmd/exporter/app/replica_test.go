@@ -303,16 +303,28 @@ func expectLeaves(t *testing.T, r *replica) {
 	health.replica.Store(r)
 	looking, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	r.leaveIfStuck(looking, 200*time.Millisecond)
+	r.leaveIfStuck(looking, 200*time.Millisecond, time.Minute) // a disk that works may be slow, too
 	if err := health.healthy(); err != nil || len(left) > 0 {
 		t.Errorf("it leaves, and the disk works: %v", err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		unfinished, err := os.ReadDir(r.config.StateDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(unfinished) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the small write does not end: %v", unfinished)
+		}
 	}
 	r.config = &config.Config{StateDir: t.TempDir()} // in the other one a write may be under way
 	pipe := filepath.Join(r.config.StateDir, "disk-check"+durable.Unfinished)
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil { // without a reader: to open it hangs
 		t.Fatal(err)
 	}
-	r.leaveIfStuck(t.Context(), 200*time.Millisecond)
+	r.leaveIfStuck(t.Context(), 200*time.Millisecond, 200*time.Millisecond)
 	if err := <-left; health.healthy() == nil || !strings.Contains(err.Error(), "small write") {
 		t.Errorf("it left: %v", err)
 	}
