@@ -175,15 +175,15 @@ func TestTail(t *testing.T) {
 	if strings.Contains(lines, "planted") || strings.Contains(lines, "cGxhbnRlZ") {
 		t.Error("the data of the Secret are shown")
 	}
-	checkTailJSON(t, asJSON)
-	checkTailYAML(t, asYAML)
+	// Each is a process of its own, and may be behind the two that were waited for.
+	eventually(t, wide, "the changes as JSON", func() error { return checkTailJSON(asJSON) })
+	eventually(t, wide, "the changes as YAML", func() error { return checkTailYAML(asYAML) })
 	for _, running := range []*tailing{all, chosen, asJSON, asYAML} {
 		running.Interrupt()
 	}
 }
 
-func checkTailJSON(t *testing.T, running *tailing) {
-	t.Helper()
+func checkTailJSON(running *tailing) error {
 	var got []string
 	for _, line := range running.Lines() {
 		var record struct {
@@ -193,7 +193,7 @@ func checkTailJSON(t *testing.T, running *tailing) {
 			}
 		}
 		if err := json.Unmarshal([]byte(line), &record); err != nil {
-			t.Errorf("%q: %v", line, err)
+			return fmt.Errorf("%q: %w", line, err)
 		}
 		got = append(got, record.Type+" "+record.Object.Metadata.Name)
 	}
@@ -202,12 +202,12 @@ func checkTailJSON(t *testing.T, running *tailing) {
 		"ADDED other", "ADDED web", "DELETED web", "MODIFIED before", "MODIFIED other", "MODIFIED web", "MODIFIED web",
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
+		return fmt.Errorf("got  %q\nwant %q", got, want)
 	}
+	return nil
 }
 
-func checkTailYAML(t *testing.T, running *tailing) {
-	t.Helper()
+func checkTailYAML(running *tailing) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(strings.Join(running.Lines(), "\n")), 1024)
 	existed := false
 	for range 8 {
@@ -219,13 +219,14 @@ func checkTailYAML(t *testing.T, running *tailing) {
 			}
 		}
 		if err := decoder.Decode(&record); err != nil {
-			t.Fatal(err)
+			return err
 		}
 		existed = existed || record.Snapshot && record.Type == "ADDED" && record.Object.Metadata.Name == "before"
 	}
 	if !existed {
-		t.Error("what existed is not shown")
+		return errors.New("what existed is not shown")
 	}
+	return nil
 }
 
 // TestTailEnds: it ends by itself after its time, and quietly where its reader goes away.
