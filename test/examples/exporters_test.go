@@ -64,11 +64,12 @@ func newExporters(t *testing.T, plane *controlplane.ControlPlane, namespace, con
 		if err := controlplane.WriteKubeconfig(kubeconfig, gateway.Config()); err != nil {
 			t.Fatal(err)
 		}
+		// Nobody starts a replica again that lost its Lease on a busy machine: the Lease lasts.
 		text := fmt.Sprintf(`
 cluster: examples
 stateDir: %q
 shutdown: {grace: 5s}
-leaderElection: {leaseName: kubeferry, leaseNamespace: %s, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms, staleWait: 5s}
+leaderElection: {leaseName: kubeferry, leaseNamespace: %s, leaseDuration: 10s, renewDeadline: 8s, retryPeriod: 500ms, staleWait: 1m}
 replication: {listen: "127.0.0.1:0"}
 server: {listen: "127.0.0.1:0"}
 `, filepath.Join(dir, "state"), namespace) + config
