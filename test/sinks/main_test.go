@@ -43,7 +43,7 @@ func openSink(tb testing.TB, config sinks.Config) sinks.Sink {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := sink.Close(ctx); err != nil {
 			tb.Errorf("Close: %v", err)
