@@ -248,7 +248,7 @@ func TestEtcdCompactedWhileServerAway(t *testing.T) {
 	read := hookReader(t, hook, cloudEvents)
 	more(t, read, 100)
 	server.Leave()
-	compactions := keepCompacting(t, 500*time.Millisecond)
+	compactions := keepCompacting(t, 500*time.Millisecond, nil)
 	begun := time.Now()
 	leader.WaitLogged(wide, "the Lease could not be renewed in time")
 	if soaking() {

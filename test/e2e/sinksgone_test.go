@@ -112,7 +112,7 @@ pipelines:
 			t.Error(err)
 		}
 	}()
-	compactions := keepCompacting(t, l.every)
+	compactions := keepCompacting(t, l.every, watched.Passed)
 	memory := func(e *exporter) *memoryBound {
 		return &memoryBound{e: e, dir: dir, bytes: float64(l.bound), largest: 2 * float64(l.size), samples: map[string][]memorySample{}}
 	}
@@ -170,9 +170,10 @@ pipelines:
 }
 
 // keepCompacting compacts etcd again and again, until the function that it returns is called, which returns how often. What
-// happened in the last second is spared: it is the history that the API server itself may not have read yet. Without
-// it, its watch cache would begin anew and refuse what is due.
-func keepCompacting(tb testing.TB, every time.Duration) (end func() int) {
+// happened in the last second is spared, and what is not passed: it is the history that the API server itself, or a watch of
+// etcd, may not have read yet. Without it, the API server's watch cache would begin anew and refuse what is due. passed is where an
+// oracle's watches of the same kinds are; nil where a refusal is wanted.
+func keepCompacting(tb testing.TB, every time.Duration, passed func() uint64) (end func() int) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	times := make(chan int, 1)
@@ -180,7 +181,7 @@ func keepCompacting(tb testing.TB, every time.Duration) (end func() int) {
 		n := 0
 		defer func() { times <- n }()
 		type reading struct {
-			revision string
+			revision uint64
 			at       time.Time
 		}
 		var readings []reading
@@ -192,10 +193,15 @@ func keepCompacting(tb testing.TB, every time.Duration) (end func() int) {
 			case <-ctx.Done():
 				return
 			}
-			revision, err := plane(tb).EtcdRevision(ctx)
-			readings = append(readings, reading{revision, time.Now()})
-			for err == nil && len(readings) > 0 && time.Since(readings[0].at) >= time.Second {
-				if err = plane(tb).CompactEtcdTo(ctx, readings[0].revision); err == nil {
+			var next reading
+			text, err := plane(tb).EtcdRevision(ctx)
+			if err == nil {
+				next.revision, err = strconv.ParseUint(text, 10, 64)
+			}
+			next.at = time.Now()
+			readings = append(readings, next)
+			for err == nil && len(readings) > 0 && time.Since(readings[0].at) >= time.Second && (passed == nil || passed() >= readings[0].revision) {
+				if err = plane(tb).CompactEtcdTo(ctx, strconv.FormatUint(readings[0].revision, 10)); err == nil {
 					n++
 				}
 				readings = readings[1:]

@@ -3,6 +3,8 @@ package oracle
 import (
 	"context"
 	"fmt"
+	"math"
+	"strconv"
 	"sync"
 	"time"
 
@@ -176,6 +178,19 @@ func (o *Oracle) Changes() int {
 		n += len(w.history.changes)
 	}
 	return n
+}
+
+// Passed is the resource version up to which each watch has what happened. A watch of what does not change is behind until a bookmark
+// comes.
+func (o *Oracle) Passed() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	passed := uint64(math.MaxUint64)
+	for _, w := range o.watches {
+		last, _ := strconv.ParseUint(w.history.last, 10, 64)
+		passed = min(passed, last)
+	}
+	return passed
 }
 
 func (o *Oracle) fail(err error) {
