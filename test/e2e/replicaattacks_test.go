@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -46,6 +47,26 @@ func (r *replicas) Endpoint() (address, certificate string) {
 		return nil
 	})
 	return address, certificate
+}
+
+// WaitRenewed returns when the Lease says what its leader finds of the standbys now. There must be changes: each renewal names a newer
+// commit then, and what the second one names was looked up behind the call.
+func (r *replicas) WaitRenewed() {
+	r.tb.Helper()
+	client, last, newer := objectsIn(r.tb, r.admin, leases, r.namespace).client, "", -1
+	eventually(r.tb, wide, "the Lease names newer commits", func() error {
+		lease, err := client.Get(r.tb.Context(), "kubeferry", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if named := lease.GetAnnotations()["kubeferry.dev/commit"]; named != last {
+			last, newer = named, newer+1
+		}
+		if newer < 2 {
+			return fmt.Errorf("it names %s", last)
+		}
+		return nil
+	})
 }
 
 // helloTo connects to a leader as a standby with a token does, and returns the answer.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -94,14 +95,25 @@ func waitUnderWay(tb testing.TB, count *atomic.Int64) {
 // them after another one leads: they are repetitions then. When the process goes on, it finds that another one leads and ends.
 func TestLeaderFrozen(t *testing.T) {
 	beside(t)
-	frozenFor, takes := 2*leaseDuration, 2*leaseDuration
+	frozenFor := 2 * leaseDuration
 	if soaking() {
-		frozenFor, takes = 20*time.Second, 10*time.Second
+		frozenFor = 20 * time.Second
 	}
 	r := startLoaded(t, "frozen", 43)
 	frozen, _ := r.Leader()
 	more(t, r.read, 100)
-	waitUnderWay(t, underWay(r.hook, 1, webhooktest.Answer{Status: http.StatusOK, After: takes}))
+	next := make(chan struct{})
+	begins := sync.OnceFunc(func() { close(next) })
+	var held atomic.Int64
+	r.hook.Use(func(request *webhooktest.Request) webhooktest.Answer {
+		if request.Path != "/1" {
+			begins()
+			return webhooktest.Answer{Status: http.StatusOK}
+		}
+		held.Add(1)
+		return webhooktest.Answer{Status: http.StatusOK, Held: next}
+	})
+	waitUnderWay(t, &held)
 	frozen.process.Signal(syscall.SIGSTOP)
 	begun := time.Now()
 	r.Remove(frozen)
@@ -205,13 +217,9 @@ func TestLeaderCutOffFromItsStandby(t *testing.T) {
 	if again, _ := r.WaitInSync(); again != leader {
 		t.Error("another one leads")
 	}
-	eventually(t, wide, "so it is for the leader", func() error {
-		if n := leader.Metrics().sum("kubeferry_standbys_in_sync"); n != 1 {
-			return fmt.Errorf("%v standbys in sync", n)
-		}
-		return nil
-	})
-	more(t, r.read, 100) // the Lease says so
+	leader.WaitStandbys(1)
+	more(t, r.read, 100)
+	r.WaitRenewed() // the Lease says so
 	way.Stall()
 	more(t, r.read, 20)
 	leader.Kill()

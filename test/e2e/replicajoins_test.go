@@ -104,6 +104,7 @@ sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
 	compactions()
 	t.Log(expectAll(t, watched, done, hookReader(t, hook, cloudEvents), oracle.CompareOptions{Snapshot: oracle.SnapshotOptional, AllowEarlier: true}))
 
+	leaderAlone.WaitStandbys(1)
 	waits := leaderAlone.Metrics().sum("kubeferry_backlog_deltas", "pipeline=full")
 	leaderAlone.Kill()
 	r.Remove(leaderAlone)

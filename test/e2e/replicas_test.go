@@ -188,16 +188,28 @@ func (r *replicas) Remove(gone *member) {
 // Ends returns when a replica has ended by itself, as one that finds that another leads, with exit code 1.
 func (m *member) Ends(d time.Duration) {
 	m.tb.Helper()
-	select {
-	case <-m.process.Done():
-	case <-time.After(d):
-		m.tb.Fatalf("it has not ended within %v", d)
-	}
+	eventually(m.tb, d, "it ends by itself", func() error {
+		if !m.endedByItself() {
+			return errors.New("it runs")
+		}
+		return nil
+	})
 	m.ended = true
 	var exit *exec.ExitError
 	if err := m.process.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		m.tb.Errorf("it ended with %v, want exit code 1", err)
 	}
+}
+
+// WaitStandbys returns when so many are in sync for this leader.
+func (m *member) WaitStandbys(want int) {
+	m.tb.Helper()
+	eventually(m.tb, wide, fmt.Sprintf("%d standbys in sync", want), func() error {
+		if n := m.Metrics().sum("kubeferry_standbys_in_sync"); n != float64(want) {
+			return fmt.Errorf("%v", n)
+		}
+		return nil
+	})
 }
 
 // SetAside returns the state files that the replicas have set aside.
@@ -318,10 +330,12 @@ func TestLeaderKilled(t *testing.T) {
 		others = threePipelines(t, r)
 	})
 	var killed []time.Time
+	pulse := startPulse(t, nil)
 	begun, before := time.Now(), len(r.read())
 	for range kills {
 		leader, _ := r.WaitInSync()
 		more(t, r.read, 100)
+		leader.WaitStandbys(1)
 		killed = append(killed, time.Now())
 		leader.ended = true
 		leader.process.Kill()
@@ -342,15 +356,14 @@ func TestLeaderKilled(t *testing.T) {
 	}
 	leader.WaitWaiting(wide, 0)
 	others(r)
-	for n, pause := range longestPauses(r.hook, killed, leaseDuration) {
+	most := leader.Slowed(leaseDuration + 2*time.Second)
+	for n, pause := range longestPauses(r.hook, pulse, killed, leaseDuration) {
 		t.Logf("kill %d: the longest pause behind it took %v", n, pause)
-		if pause > leaseDuration+2*time.Second {
-			t.Errorf("kill %d: a pause of %v, want at most %v", n, pause, leaseDuration+2*time.Second)
+		if pause > most {
+			t.Errorf("kill %d: a pause of %v, want at most %v", n, pause, most)
 		}
 	}
-	if n := leader.Metrics().sum("kubeferry_standbys_in_sync"); n != float64(len(standbys)) {
-		t.Errorf("%v standbys in sync, want %d", n, len(standbys))
-	}
+	leader.WaitStandbys(len(standbys))
 	if n := standbys[0].Metrics().sum("kubeferry_leader"); n != 0 {
 		t.Errorf("kubeferry_leader is %v at a standby", n)
 	}
@@ -370,14 +383,24 @@ func TestLeaderStopped(t *testing.T) {
 	r := startLoaded(t, "handover", 42, func(r *replicas) { others = threePipelines(t, r) })
 	turns := []int{1}
 	var stopped []time.Time
+	pulse := startPulse(t, nil)
 	for range stops {
-		leader, _ := r.WaitInSync()
+		leader, standbys := r.WaitInSync()
 		more(t, r.read, 50)
+		leader.WaitStandbys(1)
 		leader.checkLedgers()
 		waitUnderWay(t, underWay(r.hook, len(turns), webhooktest.Answer{Status: http.StatusOK, After: takes}))
-		stopped = append(stopped, time.Now())
+		begun, before := time.Now(), timesOf(t, standbys[0].process.Pid())
+		stopped = append(stopped, begun)
 		leader.Stop()
-		leader.WaitLogged(wide, "a standby has the last commit")
+		// The leader waits 2 s for that, which a standby that gets no processor may need.
+		slowed := timesOf(t, standbys[0].process.Pid()).since(before).slowed(time.Second) + pulse.Stalled(begun, time.Now())
+		if len(leader.Logged("no standby has the last commit")) > 0 && slowed > 2*time.Second {
+			t.Logf("no standby has the last commit; what takes a second takes %v", slowed)
+			r.paused = true // what was under way is sent again
+		} else {
+			leader.WaitLogged(wide, "a standby has the last commit")
+		}
 		r.Remove(leader)
 		r.Start()
 		turns = append(turns, len(turns)+1)
@@ -391,26 +414,27 @@ func TestLeaderStopped(t *testing.T) {
 		t.Errorf("%d records repeated", repeated)
 	}
 	expectTurns(t, r.hook, turns...)
-	pauses := longestPauses(r.hook, stopped, leaseDuration)
+	pauses := longestPauses(r.hook, pulse, stopped, leaseDuration)
 	slices.Sort(pauses)
 	t.Logf("the longest pauses behind each stop, beside the %v of a request, took %v", takes, pauses)
-	if usual := pauses[stops/2]; usual > takes+1500*time.Millisecond {
-		t.Errorf("usually a pause of %v, want at most 1.5s beside the %v of a request", usual, takes)
-	}
 	if longest, most := pauses[stops-1], takes+leader.Slowed(1500*time.Millisecond); longest > most {
 		t.Errorf("a pause of %v, want at most %v", longest, most)
 	}
 }
 
-// longestPauses returns the longest time without an accepted record within d behind each of some moments.
-func longestPauses(hook *webhooktest.Receiver, moments []time.Time, d time.Duration) []time.Duration {
+// longestPauses returns the longest time without an accepted record within d behind each of some moments, without what the machine did
+// not run of it.
+func longestPauses(hook *webhooktest.Receiver, pulse *pulse, moments []time.Time, d time.Duration) []time.Duration {
 	var found []time.Duration
 	arrivals := hookArrivals(hook)
 	for _, moment := range moments {
 		longest, last := time.Duration(0), moment
 		for _, a := range arrivals {
 			if a.at.After(moment) && last.Before(moment.Add(d)) {
-				longest, last = max(longest, a.at.Sub(last)), a.at
+				if gap := a.at.Sub(last); gap > longest {
+					longest = max(longest, gap-pulse.Stalled(last, a.at))
+				}
+				last = a.at
 			}
 		}
 		found = append(found, longest.Round(time.Millisecond))
@@ -507,19 +531,14 @@ func TestFromOneReplicaToTwoAndBack(t *testing.T) {
 // one with the newer state. A third, empty one does so as well.
 func TestOlderCopyWaits(t *testing.T) {
 	beside(t)
-	r := startLoaded(t, "older", 45)
+	r := startLoaded(t, "older", 45, func(r *replicas) { r.staleWait = 10 * time.Minute }) // on a busy machine too they wait long enough
 	leader, others := r.Leader()
 	more(t, r.read, 100)
 	older := others[0]
 	older.Kill()
 	more(t, r.read, 100)
-	eventually(t, wide, "the leader has no standby", func() error {
-		if n := leader.Metrics().sum("kubeferry_standbys_in_sync"); n != 0 {
-			return fmt.Errorf("%v", n)
-		}
-		return nil
-	})
-	lasting(t, time.Second) // the Lease says so
+	leader.WaitStandbys(0)
+	r.WaitRenewed() // the Lease says so
 	leader.Kill()
 	r.running = nil
 	empty := r.Start()
@@ -573,14 +592,18 @@ sinks: [{name: hook, webhook: {url: %q}}]
 		begun := time.Now()
 		leader, _ := r.Leader()
 		leader.WaitWaiting(3*wide, uint64(changes))
-		lasting(t, commitInterval)
-		r.WaitInSync()
+		eventually(t, wide, "all of it waits in the log", func() error {
+			if waiting := leader.Metrics().sum("kubeferry_log_bytes"); waiting < float64(changes*size) {
+				return fmt.Errorf("%.0f bytes wait in the log, want at least %d", waiting, changes*size)
+			}
+			return nil
+		})
+		_, standbys := r.WaitInSync()
+		committed := watchCommits(t, standbys[0].dir)
+		committed.Wait(2) // the load beside goes on: what was in the log is in the second one
+		committed.End()
 		lasting(t, time.Until(begun.Add(each)))
-		waiting := leader.Metrics().sum("kubeferry_log_bytes")
-		t.Logf("%.0f bytes wait in the log", waiting)
-		if waiting < float64(changes*size) {
-			t.Errorf("%.0f bytes wait in the log, want at least %d", waiting, changes*size)
-		}
+		leader.WaitStandbys(1)
 		leader.Kill()
 		if err := os.RemoveAll(leader.dir); err != nil {
 			t.Fatal(err)

@@ -450,6 +450,7 @@ sinks: [{name: hook, webhook: {url: %q}}, %s]
 	keeper.Full()
 	resume, ends := interrupted(t, gateway, file, streams, 2)
 	large.Change("before")
+	leader.WaitStandbys(1)
 	leader.Kill()
 	r.Remove(leader)
 	end(1, "begins anew")

@@ -17,6 +17,8 @@ type Answer struct {
 	CloseAfter time.Duration
 	// After is how long the answer takes. Whoever gives up meanwhile gets none, and the request counts as such.
 	After time.Duration
+	// Held, if it is set, holds the answer back until it is closed.
+	Held <-chan struct{}
 }
 
 // Behavior decides on the answer to a request. Calls do not overlap.

@@ -185,7 +185,7 @@ func (r *Receiver) serve(w http.ResponseWriter, hr *http.Request) {
 	answer := r.behavior(req)
 	r.mu.Unlock()
 
-	if !r.last(hr, answer.After) {
+	if !r.last(hr, answer) {
 		answer = Answer{Hang: true}
 	}
 	switch {
@@ -226,13 +226,19 @@ func (r *Receiver) serve(w http.ResponseWriter, hr *http.Request) {
 	}
 }
 
-// last returns after d, or false as soon as the sender gives up.
-func (r *Receiver) last(hr *http.Request, d time.Duration) bool {
-	if d == 0 {
-		return true
+// last returns when it is time for the answer, or false as soon as the sender gives up.
+func (r *Receiver) last(hr *http.Request, a Answer) bool {
+	held := a.Held
+	if held == nil {
+		if a.After == 0 {
+			return true
+		}
+		due := make(chan struct{})
+		defer time.AfterFunc(a.After, func() { close(due) }).Stop()
+		held = due
 	}
 	select {
-	case <-time.After(d):
+	case <-held:
 		return true
 	case <-hr.Context().Done():
 	case <-r.closing:
