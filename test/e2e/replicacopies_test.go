@@ -35,13 +35,8 @@ func TestNewestCopyIsLate(t *testing.T) {
 	r.hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
 	older := others[0]
 	older.Kill()
-	eventually(t, wide, "the leader has no standby", func() error {
-		if n := leader.Metrics().sum("kubeferry_standbys_in_sync"); n != 0 {
-			return fmt.Errorf("%v", n)
-		}
-		return nil
-	})
-	lasting(t, time.Second) // the Lease says so
+	leader.WaitStandbys(0)
+	r.WaitRenewed() // the Lease says so
 	leader.WaitWaiting(wide, 100)
 	leader.Kill()
 	r.running = nil
@@ -97,7 +92,7 @@ func damage(tb testing.TB, dir string) {
 // damaged: it is started first and leaves the Lease to the other one.
 func TestCopyDamaged(t *testing.T) {
 	beside(t)
-	r := startLoaded(t, "damaged", 51)
+	r := startLoaded(t, "damaged", 51, func(r *replicas) { r.staleWait = 10 * time.Minute })
 	leader, others := r.Leader()
 	more(t, r.read, 50)
 	others[0].Kill()
@@ -111,6 +106,8 @@ func TestCopyDamaged(t *testing.T) {
 	}
 	more(t, r.read, 100)
 
+	leader.WaitStandbys(1)
+	r.WaitRenewed()
 	leader.Kill() // the Lease says that the standby has all
 	standby.Kill()
 	r.running = nil
@@ -215,15 +212,20 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: gone, webhook: {url: %q}}]
 	for n := range 20 {
 		maps.Patch("web", data(fmt.Sprint("lost ", n)))
 	}
+	leader, others := r.WaitInSync()
+	both := []*member{leader, others[0]}
+	lost := 20
+	commitTwice(t, func() {
+		maps.Patch("web", data(fmt.Sprint("lost ", lost)))
+		lost++
+	}, leader.dir, others[0].dir)
 	eventually(t, wide, "the changes that will be lost", func() error {
-		if n := len(of(records(), "web")); n < 21 {
+		if n := len(of(records(), "web")); n < 1+lost {
 			return fmt.Errorf("%d records", n)
 		}
 		return nil
 	})
-	lasting(t, commitInterval)
-	leader, others := r.WaitInSync()
-	both := []*member{leader, others[0]}
+	leader.WaitStandbys(1)
 	for _, m := range both {
 		m.leaves = true
 	}
@@ -388,13 +390,9 @@ func TestOlderCopyBehindRaisedSequences(t *testing.T) {
 	older := r.Start()
 	r.WaitInSync()
 	lasting(t, commitInterval)
+	leader.WaitStandbys(1)
 	older.Kill()
-	eventually(t, wide, "the leader has no standby", func() error {
-		if n := leader.Metrics().sum("kubeferry_standbys_in_sync"); n != 0 {
-			return fmt.Errorf("%v", n)
-		}
-		return nil
-	})
+	leader.WaitStandbys(0)
 	changed := func(dir string) uint64 {
 		r.running = nil
 		m := r.StartIn(dir)

@@ -27,16 +27,17 @@ func TestKilledAndHistoryRefused(t *testing.T) {
 	read := hookReader(t, hook, cloudEvents)
 	e := startExporter(t, plane(t).KubeconfigFile(), text)
 	e.WaitReady()
-	committed := watchCommits(t, dir)
+	committed := watchCommits(t, dir) // of one run after the other
 	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Seed: 31})
 	committed.Wait(2) // before the first there is no history to refuse
 
-	var kills []time.Time
+	var secured []time.Time // by the last commit before each kill
 	// A commit just before the kill leaves nothing to be behind with: again, then.
-	for len(kills) < 3 || len(kills) < 15 && len(behind(read())) == 0 {
+	for len(secured) < 3 || len(secured) < 15 && len(behind(read())) == 0 {
 		more(t, read, 100)
-		kills = append(kills, time.Now())
 		e.Kill()
+		committed.End()
+		secured = append(secured, committed.secured())
 		seen := watched.Changes()
 		eventually(t, wide, "changes while it is away", func() error {
 			if n := watched.Changes() - seen; n < 150 {
@@ -47,6 +48,7 @@ func TestKilledAndHistoryRefused(t *testing.T) {
 		if _, err := plane(t).CompactEtcd(within(t, wide)); err != nil {
 			t.Fatal(err)
 		}
+		committed = watchCommits(t, dir)
 		e = startExporter(t, plane(t).KubeconfigFile(), text)
 		eventually(t, wide, "a gap", func() error {
 			if gaps := e.Metrics().sum("kubeferry_watch_gaps_total"); gaps != 1 {
@@ -58,7 +60,7 @@ func TestKilledAndHistoryRefused(t *testing.T) {
 		committed.Wait(2) // else the same gap is told once more
 	}
 	report := expectAll(t, watched, running.End(), read, oracle.CompareOptions{AllowGaps: true, AllowUnclean: true})
-	t.Logf("killed %d times; %s", len(kills), report)
+	t.Logf("killed %d times; %s", len(secured), report)
 
 	records := read()
 	late := behind(records)
@@ -66,7 +68,7 @@ func TestKilledAndHistoryRefused(t *testing.T) {
 	if len(late) == 0 {
 		t.Error("whatever was acknowledged was committed before each kill")
 	}
-	expectUncleanGaps(t, hook, records, kills)
+	expectUncleanGaps(t, hook, records, secured)
 	unknown := func(r oracle.Record) bool {
 		return slices.ContainsFunc(report.Unknowable, func(id string) bool { return strings.HasPrefix(id, clusterName+"/"+r.UID+"/") })
 	}
@@ -86,13 +88,13 @@ func behind(records []oracle.Record) (ids []string) {
 	return ids
 }
 
-// expectUncleanGaps wants a gap marked as unclean for each kill, from no earlier than what was acknowledged more than a
-// commit interval before.
-func expectUncleanGaps(t *testing.T, hook *webhooktest.Receiver, records []oracle.Record, kills []time.Time) {
+// expectUncleanGaps wants a gap marked as unclean for each kill, from no earlier than what was acknowledged before the moment that the
+// last commit before it secured.
+func expectUncleanGaps(t *testing.T, hook *webhooktest.Receiver, records []oracle.Record, moments []time.Time) {
 	t.Helper()
 	gaps := gapsOf(records)
-	if len(gaps) != len(kills) {
-		t.Fatalf("%d gaps, killed %d times", len(gaps), len(kills))
+	if len(gaps) != len(moments) {
+		t.Fatalf("%d gaps, killed %d times", len(gaps), len(moments))
 	}
 	for n, gap := range gaps {
 		from, err := strconv.ParseUint(gap.From, 10, 64)
@@ -101,7 +103,7 @@ func expectUncleanGaps(t *testing.T, hook *webhooktest.Receiver, records []oracl
 		}
 		secured := uint64(0)
 		for _, request := range hook.Requests() {
-			if request.Status/100 != 2 || kills[n].Sub(request.Time) < commitInterval {
+			if request.Status/100 != 2 || request.Ended.IsZero() || !request.Ended.Before(moments[n]) {
 				continue
 			}
 			for _, part := range request.Records {
@@ -113,7 +115,7 @@ func expectUncleanGaps(t *testing.T, hook *webhooktest.Receiver, records []oracl
 			}
 		}
 		if from < secured {
-			t.Errorf("the gap after kill %d begins at %d, %d was acknowledged %v before", n, from, secured, commitInterval)
+			t.Errorf("the gap after kill %d begins at %d, %d was acknowledged before the last commit began", n, from, secured)
 		}
 	}
 }
