@@ -171,6 +171,21 @@ func (e *exporter) Get(path string) (code int, body string) {
 	return resp.StatusCode, string(text)
 }
 
+// AnswersSoon sends requests that must be answered with 200, each within d on a machine that is not busy.
+func (e *exporter) AnswersSoon(d time.Duration, paths ...string) {
+	e.tb.Helper()
+	pulse := startPulse(e.tb, nil)
+	defer pulse.Stop()
+	for _, path := range paths {
+		begun := time.Now()
+		code, body := e.Get(path)
+		ended := time.Now()
+		if took, most := ended.Sub(begun)-pulse.Stalled(begun, ended), e.Slowed(d); code != http.StatusOK || took > most {
+			e.tb.Errorf("%s: %d after %v, want at most %v: %s", path, code, took, most, body)
+		}
+	}
+}
+
 // dump ends the exporter, which is stuck, so that its goroutines are in the log.
 func (e *exporter) dump() {
 	e.ended = true

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -49,13 +50,14 @@ func startPulse(tb testing.TB, each func()) *pulse {
 	return p
 }
 
-// Stalled is how much of a time the beats were late.
+// Stalled is how much of a time the beats were late. A beat that is late at the end of it counts, although it is yet to come.
 func (p *pulse) Stalled(from, to time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var sum time.Duration
-	for n := 1; n < len(p.beats); n++ {
-		begin, end := p.beats[n-1].Add(2*beat), p.beats[n]
+	beats := append(slices.Clip(p.beats), to)
+	for n := 1; n < len(beats); n++ {
+		begin, end := beats[n-1].Add(2*beat), beats[n]
 		if begin.Before(from) {
 			begin = from
 		}
