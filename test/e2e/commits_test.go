@@ -24,6 +24,7 @@ type commits struct {
 	file    string
 	started time.Time
 	pulse   *pulse
+	times   processorTimes // of the exporter, once measured
 
 	mu    sync.Mutex // guards what follows
 	seen  []seenCommit
@@ -67,6 +68,12 @@ func (c *commits) look() {
 		c.seen = append(c.seen, seenCommit{number, c.last, now})
 	}
 	c.last = now
+}
+
+// Measure notes how long the exporter of the run has waited for a processor. A process that has ended does not show it.
+func (c *commits) Measure(e *exporter) {
+	c.tb.Helper()
+	c.times = timesOf(c.tb, e.process.Pid())
 }
 
 // End takes the last look, at what a killed exporter has left.
@@ -228,8 +235,8 @@ func runAt(runs []*commits, at time.Time) int {
 }
 
 // expectFrequentCommits checks that commits were written about as often as they should, from the first arrival of each
-// run to its end. Moments in which the machine ran nothing do not count, and commits may be slow: late by as much
-// again, and half of that.
+// run to its end, which must be measured. Moments in which the machine ran nothing do not count, nor does the part of the
+// time that the exporter waits for a processor; and commits may be slow: late by as much again, and half of that.
 func expectFrequentCommits(tb testing.TB, arrivals []arrival, runs []*commits) {
 	tb.Helper()
 	var busy time.Duration
@@ -237,7 +244,8 @@ func expectFrequentCommits(tb testing.TB, arrivals []arrival, runs []*commits) {
 	for n, run := range runs {
 		for _, a := range arrivals {
 			if runAt(runs, a.at) == n {
-				busy += run.ended.Sub(a.at) - run.pulse.Stalled(a.at, run.ended)
+				lasted := run.ended.Sub(a.at) - run.pulse.Stalled(a.at, run.ended)
+				busy += time.Duration(float64(lasted) / run.times.slowed(time.Second).Seconds())
 				written += run.since(a.at)
 				break
 			}

@@ -46,6 +46,7 @@ sinks:
 	runs[0].Wait(2) // the history before the first commit is the snapshot's
 	for range 10 {
 		lasting(t, time.Duration(300+rand.IntN(700))*time.Millisecond)
+		runs[len(runs)-1].Measure(e)
 		e.Kill()
 		runs[len(runs)-1].End()
 		runs = append(runs, watchCommits(t, dir))
@@ -152,6 +153,7 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 5}, concurrency: 2}}
 		if left := e.Metrics().sum("kubeferry_log_bytes"); left < 2*bound {
 			t.Fatalf("kill %d: %v bytes are left in the log; it is not catching up any more", n, left)
 		}
+		runs[n].Measure(e)
 		e.Kill()
 		runs[n].End()
 		next() // before there is anything to take

@@ -173,6 +173,7 @@ sinks:
 		}
 	}
 	more(300)
+	runs[0].Measure(e)
 	e.Kill()
 	runs[0].End()
 	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
@@ -189,6 +190,7 @@ sinks:
 	for _, read := range []reader{hookReader(t, one, cloudEvents), hookReader(t, two, plainJSON)} {
 		expectAll(t, watched, all, read, oracle.CompareOptions{Snapshot: oracle.SnapshotForbidden})
 	}
+	runs[1].Measure(e)
 	runs[1].End()
 	for name, hook := range alive {
 		expectFewRepeats(t, name, hookArrivals(hook), runs, underWay)
