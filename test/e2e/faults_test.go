@@ -256,6 +256,14 @@ sinks:
 		"jetstream": streamReader(t, bus, "K8S"), "kafka": topicReader(t, broker, cloudEvents, "late"),
 	} {
 		records := read()
+		if name == "kafka" { // what timed out may be stored all the same, and is sent again under its id
+			seen := map[string]bool{}
+			records = slices.DeleteFunc(records, func(r oracle.Record) bool {
+				again := seen[r.ID]
+				seen[r.ID] = true
+				return again
+			})
+		}
 		if got := of(records, "c-0"); !slices.Equal(got, []string{"ADDED", "MODIFIED"}) {
 			t.Errorf("%s: c-0 has %q", name, got)
 		}
