@@ -86,6 +86,7 @@ sinks:
 `, namespace, down.URL(), picky.URL()))
 	gateway, kubeconfig := gatewayOf(t, r.account)
 	r.kubeconfig, r.staleWait, r.adjust = kubeconfig, 5*time.Minute, []func(*process.Options){plain(t)}
+	r.patient()
 	r.Start()
 	r.Leader()
 	r.Start()

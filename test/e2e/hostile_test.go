@@ -146,6 +146,7 @@ sinks: [{name: bus, webhook: {url: %q}}]
 `, bad, good, text, hook.server.URL))
 	grantWatchTo(t, config, bad, good, "exporter")()
 	r.adjust = append(r.adjust, plain(t), func(o *process.Options) { o.Env = base.env })
+	r.patient()
 	r.Start()
 	r.Leader()
 	r.Start()

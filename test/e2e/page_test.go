@@ -334,6 +334,7 @@ func TestPageOfReplicas(t *testing.T) {
 	b := startBrowser(t)
 	namespace := newNamespace(t, "page")
 	r := newReplicas(t, namespace, hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), webhooktest.Start(t).URL()))
+	r.patient()
 	r.Start()
 	r.Start()
 	leader, others := r.WaitInSync()
@@ -350,9 +351,12 @@ func TestPageOfReplicas(t *testing.T) {
 		b.see("#live", "live")
 		b.see("#problems", "Nothing needs attention")
 		b.see("#replica", tt.role, namespace+"/kubeferry")
-		if got := row(); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.role, got, tt.want)
-		}
+		eventually(t, wide, "the row of the "+tt.role, func() error {
+			if got := row(); got != tt.want {
+				return fmt.Errorf("got %q, want %q", got, tt.want)
+			}
+			return nil
+		})
 		if got := eval[bool](b, "document.querySelector('#pipelines').hidden"); got != (tt.role == "standby") {
 			t.Errorf("%s: the pipelines are hidden: %v", tt.role, got)
 		}

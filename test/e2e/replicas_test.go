@@ -27,7 +27,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// leaseDuration is that of the replicas in these tests.
+// leaseDuration is that of the replicas in these tests, unless they are patient: it is short for what waits until it is over.
 const leaseDuration = 3 * time.Second
 
 // replicas are exporters that share a Lease, each with a state directory of its own.
@@ -38,12 +38,14 @@ type replicas struct {
 	account   *rest.Config // of the replicas
 	config    string       // what is the same for all; REPLICA in it is the number of the replica, from 1 on
 	// starting, if set, is called before each starts, with its number, and may change what follows.
-	starting    func(number int)
-	kubeconfig  string
-	replication string
-	staleWait   time.Duration
-	adjust      []func(*process.Options)
-	rate        int // of changes, in startLoaded
+	starting      func(number int)
+	kubeconfig    string
+	replication   string
+	leaseDuration time.Duration
+	renewDeadline time.Duration
+	staleWait     time.Duration
+	adjust        []func(*process.Options)
+	rate          int // of changes, in startLoaded
 
 	running []*member
 	made    int
@@ -72,8 +74,12 @@ func newReplicasAt(tb testing.TB, at *controlplane.ControlPlane, namespace, conf
 	return &replicas{
 		tb: tb, namespace: namespace, admin: at.Config(), account: account, config: config,
 		kubeconfig: writeKubeconfig(tb, account), replication: `{listen: "127.0.0.1:0"}`, staleWait: 30 * time.Second, rate: 100,
+		leaseDuration: leaseDuration, renewDeadline: 2 * time.Second,
 	}
 }
+
+// patient gives the replicas of a test that is not about it a Lease that a busy leader does not lose.
+func (r *replicas) patient() { r.leaseDuration, r.renewDeadline = 10*time.Second, 8*time.Second }
 
 // grantReplicas gives the ServiceAccount exporter of a namespace what deploy/base does, and what its sources need.
 func grantReplicas(tb testing.TB, config *rest.Config, namespace string) {
@@ -125,9 +131,9 @@ func (r *replicas) StartIn(dir string) *member {
 func (r *replicas) text(dir string) string {
 	return fmt.Sprintf(`
 stateDir: %q
-leaderElection: {leaseName: kubeferry, leaseNamespace: %s, leaseDuration: %v, renewDeadline: 2s, retryPeriod: 500ms, staleWait: %v}
+leaderElection: {leaseName: kubeferry, leaseNamespace: %s, leaseDuration: %v, renewDeadline: %v, retryPeriod: 500ms, staleWait: %v}
 replication: %s
-`, dir, r.namespace, leaseDuration, r.staleWait, r.replication) + strings.ReplaceAll(r.config, "REPLICA", strconv.Itoa(r.made))
+`, dir, r.namespace, r.leaseDuration, r.renewDeadline, r.staleWait, r.replication) + strings.ReplaceAll(r.config, "REPLICA", strconv.Itoa(r.made))
 }
 
 // Leader waits until one of those that run leads and is ready, and returns it and the others.
