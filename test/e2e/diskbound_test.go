@@ -26,9 +26,9 @@ sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
 pipelines:
   - {name: gone, sink: gone, backlog: {maxBytes: 256Ki, maxDiskBytes: 1Mi}}
   - {name: well, sink: well, backlog: {maxBytes: 256Ki, maxDiskBytes: 1Mi}}
-sinks:
-  - {name: gone, webhook: {url: %q, batch: {maxRecords: 20}}}
-  - {name: well, webhook: {url: %q, batch: {maxRecords: 20}}}
+sinks: # a busy machine is not to repeat anything
+  - {name: gone, webhook: {url: %q, timeout: 60s, batch: {maxRecords: 20}}}
+  - {name: well, webhook: {url: %q, timeout: 60s, batch: {maxRecords: 20}}}
 `, t.TempDir(), namespace, gone.URL(), well.URL()))
 	e.WaitReady()
 	gone.Use(webhooktest.Status(http.StatusServiceUnavailable))

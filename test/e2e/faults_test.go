@@ -35,8 +35,12 @@ func TestReceiverComesLate(t *testing.T) {
 	hook := webhooktest.Start(t)
 	receiver := proxy.NewTCP(t, strings.TrimPrefix(hook.URL(), "http://"))
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(faultLoad(namespace).Resources), Namespaces: []string{namespace}})
-	e := startExporter(t, plane(t).KubeconfigFile(),
-		hookConfig("[v1/configmaps, apps/v1/deployments]", "{include: ["+namespace+"]}", "http://"+receiver.Addr()+"/in"))
+	// The time-out is long, as a busy receiver would be one that fails again.
+	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+sources: [{name: s, resources: [v1/configmaps, apps/v1/deployments], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: hook}]
+sinks: [{name: hook, webhook: {url: "http://%s/in", timeout: 60s}}]
+`, namespace, receiver.Addr()))
 	e.WaitReady()
 	done := runLoad(t, config, faultLoad(namespace))
 	e.WaitGate(wide, "p", false)

@@ -63,18 +63,18 @@ pipelines:
   - {name: kafka-binary, sink: kafka-binary, format: cloudevents-binary}
   - {name: file, sink: file, format: json}
   - {name: out, sink: out}
-sinks:
-  - {name: single, webhook: {url: %q}}
-  - {name: batch, webhook: {url: %q, batch: {maxRecords: 20}, compression: gzip}}
-  - {name: bare, webhook: {url: %q}}
-  - {name: binary, webhook: {url: %q}}
-  - {name: jetstream, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: K8S, create: true}}}
-  - {name: core, nats: {urls: [%q], subject: "core.{resource}.{name}", jetstream: false}}
-  - {name: kafka, kafka: {brokers: [%q], topic: "ce.{group}.{resource}"}}
-  - {name: kafka-raw, kafka: {brokers: [%q], topic: raw, createTopics: true}}
-  - {name: kafka-binary, kafka: {brokers: [%q], topic: binary, createTopics: true}}
-  - {name: file, file: {path: %q, sync: false}}
-  - {name: out, stdout: {}}
+sinks: # a busy machine is not to repeat anything
+  - {name: single, webhook: {timeout: 60s, url: %q}}
+  - {name: batch, webhook: {timeout: 60s, url: %q, batch: {maxRecords: 20}, compression: gzip}}
+  - {name: bare, webhook: {timeout: 60s, url: %q}}
+  - {name: binary, webhook: {timeout: 60s, url: %q}}
+  - {name: jetstream, nats: {timeout: 60s, urls: [%q], subject: "k8s.{group}.{resource}.{namespace}.{name}", stream: {name: K8S, create: true}}}
+  - {name: core, nats: {timeout: 60s, urls: [%q], subject: "core.{resource}.{name}", jetstream: false}}
+  - {name: kafka, kafka: {timeout: 60s, brokers: [%q], topic: "ce.{group}.{resource}"}}
+  - {name: kafka-raw, kafka: {timeout: 60s, brokers: [%q], topic: raw, createTopics: true}}
+  - {name: kafka-binary, kafka: {timeout: 60s, brokers: [%q], topic: binary, createTopics: true}}
+  - {name: file, file: {timeout: 60s, path: %q, sync: false}}
+  - {name: out, stdout: {timeout: 60s}}
 `, prefix+"-*", single.URL(), batch.URL(), bare.URL(), binary.URL(), bus.URL(), bus.URL(), broker.Addr(), broker.Addr(), broker.Addr(), file))
 	e.WaitReady()
 

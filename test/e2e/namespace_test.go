@@ -37,9 +37,9 @@ sources:
 pipelines:
   - {name: p, sources: [objects], sink: hook}
   - {name: n, sources: [namespaces], sink: namespaces}
-sinks:
-  - {name: hook, webhook: {url: %q}}
-  - {name: namespaces, webhook: {url: %q}}
+sinks: # a busy machine is not to repeat anything
+  - {name: hook, webhook: {url: %q, timeout: 60s}}
+  - {name: namespaces, webhook: {url: %q, timeout: 60s}}
 `, t.TempDir(), fmt.Sprintf(include, prefix), goes, hook.URL(), apart.URL()))
 			e.WaitReady()
 			there := runLoad(t, config, load.Options{
