@@ -57,7 +57,7 @@ sinks:
   - {name: nowhere, file: {path: /no/such/directory/f}}
   - {name: out, stdout: {}}
 `, good.URL(), tokenFile, denying.URL(), plain.URL(), secure.URL(), bus.URL(), freeport.Addr(port), filepath.Join(dir, "out.jsonl"), namespace))
-	out, err := exec.CommandContext(within(t, wide), binary, "validate", "--connect", "--config", file,
+	out, err := exec.CommandContext(within(t, 6*wide), binary, "validate", "--connect", "--config", file,
 		"--kubeconfig", writeKubeconfig(t, account)).CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {

@@ -59,7 +59,7 @@ func TestNamesOfResources(t *testing.T) {
 	rights := func(resources string) string {
 		t.Helper()
 		file := writeConfig(t, t.TempDir(), text(resources))
-		out, err := exec.CommandContext(within(t, wide), raceBinary(t), "rbac", "--config", file, "--kubeconfig", plane(t).KubeconfigFile()).Output()
+		out, err := exec.CommandContext(within(t, 6*wide), raceBinary(t), "rbac", "--config", file, "--kubeconfig", plane(t).KubeconfigFile()).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestNamesOfResources(t *testing.T) {
 		for _, command := range [][]string{{"run"}, {"validate", "--connect"}} {
 			file := writeConfig(t, t.TempDir(), strings.ReplaceAll(text(resources), dir, filepath.Join(t.TempDir(), "state")))
 			command := append(command, "--config", file, "--kubeconfig", plane(t).KubeconfigFile())
-			out, err := exec.CommandContext(within(t, wide), raceBinary(t), command...).CombinedOutput()
+			out, err := exec.CommandContext(within(t, 6*wide), raceBinary(t), command...).CombinedOutput()
 			if err == nil || !strings.Contains(string(out), want) {
 				t.Errorf("%s %s: %v %s", command[0], resources, err, out)
 			}
