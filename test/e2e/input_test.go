@@ -122,8 +122,9 @@ func TestClusterComesLate(t *testing.T) {
 	wait(t, read, "a", oracle.Added)
 	wait(t, read, "b", oracle.Added)
 	e.WaitReady()
-	if n := len(e.Logged("the watch failed")); n != 1 {
-		t.Errorf("the log says %d times that the watch failed", n)
+	// What it is between two failures is logged too.
+	if n, missing := len(e.Logged("the watch failed")), len(e.Logged("does not exist yet")); n > 1+missing {
+		t.Errorf("the log says %d times that the watch failed, and %d times that there is nothing to watch", n, missing)
 	}
 }
 
