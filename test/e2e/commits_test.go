@@ -217,9 +217,13 @@ func expectFewRepeats(tb testing.TB, sink string, arrivals []arrival, runs []*co
 	for n, run := range runs {
 		tb.Logf("%s: run %d: %d commits, %d records taken in the last %v, %d repeated, %d of them taken before", sink, n,
 			run.since(run.started), taken[n], run.ended.Sub(run.secured()).Round(time.Millisecond), repeated[n], early[n])
-		if early[n] > underWay {
+		most := underWay
+		if n > 0 { // a busy sink may take only now what the killed run before had under way
+			most *= 2
+		}
+		if early[n] > most {
 			tb.Errorf("%s: %d records of run %d arrived again although they were taken before its last commit; %d can have been under way",
-				sink, early[n], n, underWay)
+				sink, early[n], n, most)
 		}
 	}
 	return total
