@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,10 +32,24 @@ func (p processorTimes) slowed(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * min(10, 1+max(0, float64(p.waited)/float64(p.ran))))
 }
 
-// ownProcesses returns the times of this process and of those that it started.
-func ownProcesses(tb testing.TB) processorTimes {
+// lastSeen has the times that processes had when ownProcesses last saw them.
+var lastSeen = struct {
+	mu sync.Mutex // guards what follows
+	of map[string]processorTimes
+}{of: map[string]processorTimes{}}
+
+// ownProcesses returns the times of this process and of those that it started. What has ended counts with the times that were seen last:
+// if the sum fell whenever a test beside this one ends a program, a busy machine would look like one that is not.
+func ownProcesses(tb testing.TB) (all processorTimes) {
 	tb.Helper()
-	all := timesOf(tb, os.Getpid())
+	lastSeen.mu.Lock()
+	defer lastSeen.mu.Unlock()
+	see := func(pid int, started string) {
+		key, now := fmt.Sprint(pid, " ", started), timesOf(tb, pid)
+		before := lastSeen.of[key] // threads end too
+		lastSeen.of[key] = processorTimes{max(before.ran, now.ran), max(before.waited, now.waited)}
+	}
+	see(os.Getpid(), "")
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		tb.Fatal(err)
@@ -44,14 +60,17 @@ func ownProcesses(tb testing.TB) processorTimes {
 			continue
 		}
 		_, rest, _ := strings.Cut(string(text), ") ") // behind the name
-		if fields := strings.Fields(rest); len(fields) < 2 || fields[1] != strconv.Itoa(os.Getpid()) {
+		fields := strings.Fields(rest)
+		if len(fields) < 20 || fields[1] != strconv.Itoa(os.Getpid()) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat)))
 		if err != nil {
 			tb.Fatal(err)
 		}
-		its := timesOf(tb, pid)
+		see(pid, fields[19]) // with its start, as a number is used again
+	}
+	for _, its := range lastSeen.of {
 		all.ran, all.waited = all.ran+its.ran, all.waited+its.waited
 	}
 	return all
@@ -79,4 +98,28 @@ func timesOf(tb testing.TB, pid int) (times processorTimes) {
 		times.ran, times.waited = times.ran+time.Duration(ran), times.waited+time.Duration(waited)
 	}
 	return times
+}
+
+// TestTimesOfWhatHasEnded has a program end between two sums.
+func TestTimesOfWhatHasEnded(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "i=0; while [ $i -lt 500000 ]; do i=$((i+1)); done; echo; read x")
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it has run
+		t.Error(err)
+	}
+	before := ownProcesses(t)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if times := ownProcesses(t).since(before); times.ran < 0 || times.waited < 0 {
+		t.Errorf("what ran since then: %+v", times)
+	}
 }
