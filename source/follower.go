@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -35,8 +34,6 @@ type follower struct {
 	bookmarks bool
 	// received is set once the open watch has sent an event.
 	received bool
-	// endedCleanly is set if the server ended the last watch itself, and nothing has failed since.
-	endedCleanly bool
 	// lastWatchEmpty is set if the last watch ended at once without an event. The next one counts as open only when it
 	// sends an event, or lasts.
 	lastWatchEmpty bool
@@ -86,7 +83,6 @@ func (l *follower) openWatch(ctx context.Context, options metav1.ListOptions) (w
 	if apierrors.IsNotFound(err) {
 		err = l.notFound(ctx, err)
 	}
-	l.endedCleanly = false
 	if err != nil {
 		if ctx.Err() == nil {
 			l.health.failed(err)
@@ -124,7 +120,7 @@ func (w *endingWatch) Stop() {
 func (l *follower) notFound(ctx context.Context, err error) error {
 	_, discoveryErr := l.collection.client.resolve(ctx, l.collection.resource)
 	if isGone(discoveryErr) {
-		_ = l.gone(ctx, l.endedCleanly) // an error means that ctx has ended
+		_ = l.gone(ctx) // an error means that ctx has ended
 		l.stop()
 	}
 	return cmp.Or(discoveryErr, err)
@@ -154,8 +150,6 @@ func (l *follower) ended(f *frames) {
 		l.health.failed(err)
 	case empty && l.lastWatchEmpty:
 		l.health.failed(errEmpty)
-	default:
-		l.endedCleanly = errors.Is(err, io.EOF)
 	}
 	l.lastWatchEmpty = empty
 }

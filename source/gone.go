@@ -10,14 +10,12 @@ import (
 // historyGone is why the history of a resource that is gone cannot be had.
 const historyGone = "the resource is gone, and its history with it"
 
-// gone handles a resource that no longer exists, according to discovery: all of its objects are deleted.
-// endedCleanly is set if the server ended the watch itself just before: if every known object was deleted by then, nothing
-// was missed, but perhaps of what a killed run sent.
-func (w *watcher) gone(ctx context.Context, endedCleanly bool) error {
+// gone handles a resource that no longer exists, according to discovery: all of its objects are deleted. What came and went since the watch
+// ended cannot be known, also where it had shown every deletion: so there is a gap.
+func (w *watcher) gone(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.unlock()
-	missed := w.state.Refused != "" || w.marksDue(true) || w.state.Position != "" && !(endedCleanly && w.known().len() == 0 && !w.unclean())
-	if missed {
+	if w.state.Refused != "" || w.marksDue(true) || w.state.Position != "" {
 		w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
 			"resourceVersion", w.state.Position)
 		if err := w.gap(ctx, "", cmp.Or(w.state.Refused, historyGone)); err != nil {

@@ -52,8 +52,8 @@ type Recipients struct {
 	// Have are the pipelines that have the object: their filters let its previous version pass. After a kill also those that perhaps
 	// got it in a snapshot.
 	Have PipelineSet
-	// RecordOnly is set if nothing is sent: the filters only decide who counts as having the object.
-	RecordOnly bool
+	// RecordOnly are those of Pipelines that are sent nothing: their filters only decide whether they count as having the object.
+	RecordOnly PipelineSet
 	// Left is set if the object exists, and is not selected any more: the DELETED is for those pipelines only that announce
 	// what leaves.
 	Left bool

@@ -82,7 +82,7 @@ func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (se
 	record := func(v views) { w.known().review(keyOf(object), v, retain(v)) }
 	w.at = time.Now()
 	d := w.snapshotOf(object, n)
-	if w.silent(1 << n) {
+	if w.silent(1<<n) != 0 {
 		return true, w.emit(ctx, d, 1<<n, old.views, func(v views) { record(v.served(n)) })
 	}
 	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at

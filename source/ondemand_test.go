@@ -416,3 +416,30 @@ func TestSnapshotOfANewPipelineBesideWhatIsMissing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A pipeline that waits for a snapshot on demand gets what an edit selects more; another one of the same source, which sends no snapshots, gets
+// nothing of it.
+func TestSnapshotOnDemandAndWiderSelection(t *testing.T) {
+	server, m := things(t, "shop/a", "team/b"), newMemory() // 11, 12
+	of := func(globs ...string) func(*Options, *life) {
+		return func(o *Options, _ *life) {
+			o.Snapshot, o.Namespaces = delta.SnapshotNever, delta.Namespaces{Include: globs}
+		}
+	}
+	l := live(t, server, m, []string{"p", "q"}, of("shop*"))
+	l.watching(12)
+	l.setRoom(map[string]int{"p": 0})
+	l.request()
+	l.expectMarks("p", "started 0 at 0")
+	l.stop()
+	l = live(t, server, m, []string{"p", "q"}, of("shop*", "team*"))
+	l.watching(12)
+	server.Write("team/b", false) // 13
+	l.expect("q", "u12/13/MODIFIED")
+	eventually(t, func() string {
+		if got := l.sorted("p"); !slices.Contains(got, "u11/11/ADDED+s") || len(got) < 2 {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+}

@@ -15,8 +15,13 @@ import (
 
 // open opens a watch where the next one has to begin, after whatever has to be read before.
 func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frames, error) {
+	if l.state.Position == "" && l.state.Reading > 0 {
+		if err := l.checkRollback(ctx, l.sentOfFirstState()); err != nil {
+			return nil, err
+		}
+	}
 	if l.state.Position != "" {
-		if err := l.checkRollback(ctx); err != nil {
+		if err := l.checkRollback(ctx, l.state.Position); err != nil {
 			return nil, err
 		}
 		if l.state.Uncertain != "" && l.state.Refused == "" { // a refusal has a gap record itself
@@ -47,11 +52,20 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 	return f, err
 }
 
+// sentOfFirstState returns a resource version that a first state had which was not read to its end: it has no position yet.
+func (l *follower) sentOfFirstState() string {
+	newest := l.state.Reading
+	for _, object := range l.known().all {
+		newest = max(newest, versionNumber(object.version.ResourceVersion()))
+	}
+	return fmt.Sprint(newest)
+}
+
 // checkRollback returns an error if the position is ahead of the server's resource version, which the smallest possible list
 // returns (a quorum read). A server that was restored from a backup accepts a position from its future and silently omits the
 // changes up to it. So every watch waits for this check, after whatever may block, even if its history expires meanwhile: that is
 // reported as a gap.
-func (l *follower) checkRollback(ctx context.Context) error {
+func (l *follower) checkRollback(ctx context.Context, position string) error {
 	if l.rolledBack != nil {
 		return l.rolledBack
 	}
@@ -59,15 +73,15 @@ func (l *follower) checkRollback(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if order, err := resourceversion.CompareResourceVersion(l.state.Position, now.resourceVersion); err == nil && order > 0 {
+	if order, err := resourceversion.CompareResourceVersion(position, now.resourceVersion); err == nil && order > 0 {
 		l.rolledBack = fmt.Errorf("%s: the API server is at resource version %s, before the position %s: its history has gone back, as after a restore of etcd",
-			delta.ResourceName(l.collection.resource), now.resourceVersion, l.state.Position)
+			delta.ResourceName(l.collection.resource), now.resourceVersion, position)
 		if l.options.OnRollback != nil {
 			l.options.OnRollback(l.rolledBack)
 		}
 		return l.rolledBack
 	}
-	if l.resumed {
+	if l.resumed && l.state.Position != "" {
 		l.resumed, l.lastRun = false, now.resourceVersion
 	}
 	return nil

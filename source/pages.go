@@ -150,7 +150,7 @@ func (l *follower) watchAfterPages(ctx context.Context, options metav1.ListOptio
 	if err := l.readPages(ctx, p); err != nil {
 		return nil, err
 	}
-	if err := l.checkRollback(ctx); err != nil { // reading may have blocked for long
+	if err := l.checkRollback(ctx, l.state.Position); err != nil { // reading may have blocked for long
 		return nil, err
 	}
 	return l.watch(ctx, options)

@@ -151,8 +151,10 @@ func (w *watcher) inferredDelete(key objectKey, old knownObject, asOf uint64) *d
 
 // emit sends a delta to the pipelines in to. v are the views of its object before, and record gets those after.
 func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v views, record func(views)) error {
-	recipients := Recipients{Pipelines: to, Have: w.options.all() &^ v.filtered, RecordOnly: d.Snapshot && w.silent(to)}
-	if !d.Snapshot {
+	recipients := Recipients{Pipelines: to, Have: w.options.all() &^ v.filtered}
+	if d.Snapshot {
+		recipients.RecordOnly = w.silent(to)
+	} else {
 		recipients.Have |= w.perhapsSent(v)
 	}
 	err := w.send(ctx, d, recipients, func(passed PipelineSet) {
@@ -161,7 +163,7 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 		}
 		record(v.sent(to, passed))
 	})
-	if err == nil && !recipients.RecordOnly {
+	if err == nil && recipients.RecordOnly != to {
 		w.metrics.seen[d.Type].Inc()
 	}
 	return err

@@ -258,7 +258,7 @@ func (w *watcher) mark(phase delta.Phase, id string) *delta.Mark {
 func newSnapshotID() string { return strings.ToLower(rand.Text()[:16]) }
 
 func (w *watcher) offerMark(n int, m *delta.Mark, record func()) bool {
-	if w.silent(1<<n) || w.state.Snapshots[w.options.Pipelines[n]].Unmarked {
+	if w.silent(1<<n) != 0 || w.state.Snapshots[w.options.Pipelines[n]].Unmarked {
 		w.handler.Update(record)
 		return true
 	}
@@ -280,14 +280,17 @@ func (w *watcher) untilRoom(ctx context.Context, n int, try func() bool) error {
 	}
 }
 
-// silent reports whether snapshots for some pipelines are recorded only.
-func (w *watcher) silent(to PipelineSet) bool {
+// silent returns those of some pipelines whose snapshots are recorded only.
+func (w *watcher) silent(to PipelineSet) PipelineSet {
+	if w.options.Snapshot != delta.SnapshotNever {
+		return 0
+	}
 	for n, pipeline := range w.options.Pipelines {
-		if to.Has(n) && w.state.Snapshots[pipeline].OnDemand {
-			return false
+		if w.state.Snapshots[pipeline].OnDemand {
+			to &^= 1 << n
 		}
 	}
-	return w.options.Snapshot == delta.SnapshotNever
+	return to
 }
 
 // awaitServed waits until no object is due any more. What the list did not bring comes with changes.

@@ -70,7 +70,7 @@ func (r *recorder) Delta(ctx context.Context, d *delta.Delta, to Recipients, rec
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	record(to.Pipelines)
-	if to.RecordOnly {
+	if to.RecordOnly == to.Pipelines {
 		return nil
 	}
 	r.deltas = append(r.deltas, d)

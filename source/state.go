@@ -82,7 +82,7 @@ func (s *state) read() bool { return s.Complete && s.Position != "" }
 
 // reset forgets everything but the known set.
 func (s *state) reset() {
-	s.Position, s.Complete, s.Gone = "", false, 0
+	s.Position, s.Complete, s.Gone, s.Reading = "", false, 0, 0
 	s.Begun, s.Partial, s.Refused, s.Unclean, s.Lost, s.Uncertain, s.Repetition = false, false, "", false, false, "", ""
 	s.Snapshots = nil
 	s.changed = true

@@ -81,7 +81,7 @@ func digest(options *Options, resource schema.GroupVersionResource, namespace st
 // run watches until ctx ends, waiting for the resource whenever it does not exist.
 func (w *watcher) run(ctx context.Context) {
 	if w.state.Gone > 0 { // the last run was killed meanwhile: the objects may be back
-		_ = w.gone(ctx, false) // an error means that ctx has ended
+		_ = w.gone(ctx) // an error means that ctx has ended
 	}
 	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: resolveInterval, Jitter: 0.2}
 	for ctx.Err() == nil {
@@ -109,7 +109,7 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 		w.health.failed(err)
 	}
 	if isGone(err) && (w.state.Position != "" || w.state.Refused != "" || w.state.known.len() > 0) { // it went while no watch was open
-		_ = w.gone(ctx, false) // an error means that ctx has ended
+		_ = w.gone(ctx) // an error means that ctx has ended
 	}
 	return resolved{}, false
 }

@@ -41,7 +41,7 @@ func (f *fanOut) Delta(ctx context.Context, d *delta.Delta, to source.Recipients
 		passes := false
 		switch {
 		case !to.Pipelines.Has(n), to.Left && !p.AnnouncesLeaving():
-		case to.RecordOnly:
+		case to.RecordOnly.Has(n):
 			passes = p.Passes(d)
 		default:
 			var err error
