@@ -306,35 +306,52 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 // draw returns which of the entries that were found is the next candidate, rather one whose namespace is not suspect, and had no probe
 // for long; -1 for none: one that is suspect is only sent as a probe.
 func (p *Pipeline) draw() (at int) {
+	s, best, now := &p.scan, -1, p.now()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.now()
-	mayBeSent := func(one scanned) bool {
-		if p.backlog.suspectTurn(one.namespace) {
-			return false
-		}
-		return p.breaker.tripped ||
-			p.log.aheadCalls[one.namespace] < max(1, p.options.Limits.Concurrency/4) && !now.Before(p.log.failedAhead[one.seq].until)
-	}
-	s, best := &p.scan, -1
+	turns, tripped := p.backlog.turns, p.breaker.tripped
 	for range maxDraws {
 		at = len(s.firsts) - 1 - int(float64(len(s.firsts))*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
-		if one := s.firsts[at]; mayBeSent(one) && (best < 0 || p.backlog.turns[one.namespace] < p.backlog.turns[s.firsts[best].namespace]) {
+		one := s.firsts[at]
+		if p.drawsFrom(one.namespace) && !p.backsOff(one.seq, now) && (best < 0 || turns[one.namespace] < turns[s.firsts[best].namespace]) {
 			best = at
 		}
 	}
-	if best < 0 && !now.Before(s.noneUntil) { // perhaps there are few among many that may not
+	others := map[string]bool{}
+	for namespace := range s.kept {
+		if best < 0 && p.drawsFrom(namespace) {
+			others[namespace] = true
+		}
+	}
+	p.mu.Unlock()
+	if len(others) > 0 && !now.Before(s.noneUntil) { // perhaps there are few among many that may not be sent
 		for n := range slices.Backward(s.firsts) {
-			if mayBeSent(s.firsts[n]) {
+			if others[s.firsts[n].namespace] && p.maySend(s.firsts[n].seq, now) {
 				return n
 			}
 		}
 		s.noneUntil = now.Add(searchPause)
 	}
-	if best < 0 && p.breaker.tripped {
+	if best < 0 && tripped {
 		return at
 	}
 	return best
+}
+
+// drawsFrom reports whether a candidate of a namespace may be sent. p.mu is held.
+func (p *Pipeline) drawsFrom(namespace string) bool {
+	return !p.backlog.suspectTurn(namespace) &&
+		(p.breaker.tripped || p.log.aheadCalls[namespace] < max(1, p.options.Limits.Concurrency/4))
+}
+
+// backsOff reports whether a candidate failed, and waits for its next attempt. p.mu is held.
+func (p *Pipeline) backsOff(seq uint64, now time.Time) bool {
+	return !p.breaker.tripped && now.Before(p.log.failedAhead[seq].until)
+}
+
+func (p *Pipeline) maySend(seq uint64, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.backsOff(seq, now)
 }
 
 // usable reports whether a delta beyond the cursor may be sent now. p.mu is held.
@@ -416,15 +433,15 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 	l.wakeReader()
 }
 
-// forgetTaken forgets the probes that the cursor has passed. p.mu is held.
+// forgetTaken forgets, once there are many, the candidates that the cursor has passed. p.mu is held.
 func (p *Pipeline) forgetTaken() {
 	l := &p.log
-	if l.forgotten == l.cursor {
+	if len(l.taken)+len(l.failedAhead) < l.forgetAt {
 		return
 	}
-	l.forgotten = l.cursor
 	maps.DeleteFunc(l.taken, func(seq uint64, _ bool) bool { return seq < l.cursor })
 	maps.DeleteFunc(l.failedAhead, func(seq uint64, _ failedAhead) bool { return seq < l.cursor })
+	l.forgetAt = 2*(len(l.taken)+len(l.failedAhead)) + 1
 }
 
 // noticeSettled notes that what is behind a notice in its watch may be sent.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"container/list"
 	"maps"
 	"math/rand/v2"
@@ -15,8 +16,8 @@ import (
 // noticeSize is what a gap or a mark counts towards the bound of the backlog.
 const noticeSize = 1024
 
-// markName is in the queue's reference to marks, where the name of an object cannot be it.
-const markName = "/snapshot"
+// markName is before the id of the snapshot in the queue's reference to marks, where the name of an object cannot be it.
+const markName = "/snapshot/"
 
 // objectQueue is the pending items of one object, or of one collection for notices. It is in the workqueue, in a batch, or in
 // its backoff; never in two of them, so that no two batches hold it.
@@ -100,16 +101,17 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	}
 }
 
-// heldBack is what waits for the notices of a watch.
-type heldBack struct {
-	released uint64  // the number up to which notices hold nothing back any more
-	notices  []*item // that follow the one which is enqueued
-	// objects are those whose first held item waits for a notice of the watch.
-	objects []delta.Ref
-}
+// heldBack are the notices of a watch that hold back what follows, in order. The first is enqueued.
+type heldBack struct{ notices []*item }
 
 // blocks reports whether an item still waits for a notice of its watch.
-func (h *heldBack) blocks(i *item) bool { return h != nil && h.released < i.after }
+func (h *heldBack) blocks(i *item) bool { return h != nil && h.notices[0].number <= i.number }
+
+// behind returns the notice that an item waits for which h blocks: the last one before it.
+func (h *heldBack) behind(i *item) *item {
+	n, _ := slices.BinarySearchFunc(h.notices, i.number, func(notice *item, number uint64) int { return cmp.Compare(notice.number, number+1) })
+	return h.notices[n-1]
+}
 
 // add appends an item to a list and to its object, or holds it back.
 func (b *backlog) add(i *item, to *list.List) {
@@ -117,23 +119,24 @@ func (b *backlog) add(i *item, to *list.List) {
 	watch := b.held[i.watch]
 	if i.notice() {
 		b.notices++
-		i.after = b.notices
+		i.number = b.notices
 		if watch == nil {
-			b.held[i.watch] = &heldBack{released: i.after - 1}
+			b.held[i.watch] = &heldBack{notices: []*item{i}}
 			b.enqueue(i)
 		} else {
 			watch.notices = append(watch.notices, i)
 		}
 		return
 	}
-	i.after = b.notices
+	i.number = b.notices
 	items := b.heldOf[i.ref]
 	if watch == nil && items == nil {
 		b.enqueue(i)
 		return
 	}
 	if items == nil {
-		watch.objects = append(watch.objects, i.ref)
+		notice := watch.behind(i)
+		notice.holds = append(notice.holds, i.ref)
 	}
 	b.heldOf[i.ref] = append(items, i)
 }
@@ -207,18 +210,17 @@ func (b *backlog) release(i *item) {
 	}
 	i.released = true
 	watch := b.held[i.watch]
+	takeFirst(&watch.notices)
 	if len(watch.notices) == 0 {
 		delete(b.held, i.watch)
-	} else {
-		watch.released = watch.notices[0].after - 1
 	}
-	objects := watch.objects
-	watch.objects = nil
-	for _, ref := range objects {
+	holds := i.holds
+	i.holds = nil
+	for _, ref := range holds {
 		b.releaseObject(ref)
 	}
 	if len(watch.notices) > 0 {
-		b.enqueue(takeFirst(&watch.notices))
+		b.enqueue(watch.notices[0])
 	}
 }
 
@@ -227,7 +229,8 @@ func (b *backlog) releaseObject(ref delta.Ref) {
 	items := b.heldOf[ref]
 	for n, i := range items {
 		if watch := b.held[i.watch]; watch.blocks(i) {
-			watch.objects = append(watch.objects, ref)
+			notice := watch.behind(i)
+			notice.holds = append(notice.holds, ref)
 			b.heldOf[ref] = items[n:]
 			return
 		}

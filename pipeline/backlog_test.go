@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // Whatever watches report an object, as when the configuration was edited several times with gaps that no sink took: it goes in the order of
@@ -98,4 +100,37 @@ func TestNoticesHaveTheirTurn(t *testing.T) {
 		}
 	}
 	t.Error("the gap is no probe, and all of its watch waits for it")
+}
+
+// A mark that fails for any reason does not hold up that of another snapshot, and what follows that.
+func TestMarkBehindAFailedMarkOfAnotherSnapshot(t *testing.T) {
+	sink := &script{answer: func(_ int, batch []sinks.Record) error {
+		errs := make([]error, len(batch))
+		for n, r := range batch {
+			if r.Fields.Type == "SNAPSHOT" {
+				errs[n] = errDown
+			}
+		}
+		return &sinks.BatchError{Errs: errs}
+	}}
+	p := start(t, sink, &letters{}, nil)
+	offerMark(t, p, delta.Started)
+	other := &delta.Mark{Phase: delta.Started, Watch: "w2", Snapshot: "another", Resource: pods, Observed: time.Now()}
+	ticket, ok := p.OfferMark(other)
+	if !ok {
+		t.Fatal("no room for a mark")
+	}
+	p.Take(ticket)
+	behind := change(t, "behind", 9)
+	behind.Watch = "w2"
+	mustTake(t, p, behind)
+	for n := 0; len(sink.storedIDs()) == 0 || !slices.ContainsFunc(sink.storedIDs(), func(id string) bool { return strings.Contains(id, "uid-behind") }); n++ {
+		if n == 2000 {
+			t.Fatal("what follows the other mark does not arrive")
+		}
+		free := change(t, fmt.Sprint("free-", n), 10+n) // something gets through
+		free.Watch = "w3"
+		mustTake(t, p, free)
+		time.Sleep(5 * time.Millisecond)
+	}
 }

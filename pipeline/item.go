@@ -40,8 +40,10 @@ type item struct {
 	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
 	buffered bool
 
-	// after is, in the backlog, the number of a notice; of a delta, that of the last notice before it.
-	after uint64
+	// number is, in the backlog, that of a notice; of a delta, that of the last notice before it. holds are the objects whose first held item
+	// waits for a notice.
+	number uint64
+	holds  []delta.Ref
 
 	arrival *list.Element // in the backlog's arrivals or returned; nil while the item is parked or buffered
 }
@@ -53,7 +55,7 @@ func newItem(e delta.Entry) *item {
 		return &item{gap: g, ref: g.Ref(), watch: g.Watch, observed: g.Observed, size: noticeSize}
 	case m != nil:
 		ref := m.Ref()
-		ref.Name = markName // a gap need not wait behind a mark that is refused
+		ref.Name = markName + m.Snapshot // neither a gap nor another snapshot need wait behind a mark that is refused
 		return &item{mark: m, ref: ref, watch: m.Watch, observed: m.Observed, size: noticeSize}
 	default:
 		return &item{delta: d, ref: d.Ref(), watch: d.Watch, observed: d.Observed, size: d.Size()}
