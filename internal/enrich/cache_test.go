@@ -196,7 +196,7 @@ func run(t *testing.T, s *server, adjust func(*Cache)) (*Cache, logs) {
 
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("did not happen: %s", what)
 		}

@@ -66,7 +66,7 @@ func TestRepeatsIsBounded(t *testing.T) {
 		}
 		return least
 	}
-	once := least(func(_ string, sent []*sinks.Record) bool {
+	through := func(_ string, sent []*sinks.Record) bool {
 		n := 0
 		for _, c := range sent[0].Body {
 			if c == '~' {
@@ -74,10 +74,15 @@ func TestRepeatsIsBounded(t *testing.T) {
 			}
 		}
 		return n == 0
-	})
-	took := least(repeats)
-	t.Logf("it takes %v, once through the body %v", took, once)
-	if took > 12*once {
-		t.Error("that is too long")
+	}
+	for tries := 1; ; tries++ { // one of the two may wait for a processor
+		once, took := least(through), least(repeats)
+		if took <= 12*once {
+			return
+		}
+		t.Logf("it takes %v, once through the body %v", took, once)
+		if tries == 10 {
+			t.Fatal("that is too long")
+		}
 	}
 }
