@@ -36,7 +36,10 @@ func (s *Sink) connection() (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != nil && !s.link.conn.IsClosed() {
-		return s.link, nil
+		if !s.link.refusals.stale() {
+			return s.link, nil
+		}
+		s.link.conn.Close()
 	}
 	link, err := s.connect()
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -24,6 +25,7 @@ type refusals struct {
 	subjects map[string]int
 	unknown  int           // seq of the last refusal of an unknown subject
 	inbox    error         // the subscription that acknowledgements come by was refused
+	inboxAt  time.Time     // when
 	last     error         // of any kind
 	changed  chan struct{} // closed at the next report
 }
@@ -45,7 +47,7 @@ func (r *refusals) report(err error) {
 	}
 	switch subject, publish := violated(err); {
 	case !publish:
-		r.inbox = fmt.Errorf("no acknowledgement can be received: %w", err)
+		r.inbox, r.inboxAt = fmt.Errorf("no acknowledgement can be received: %w", err), time.Now()
 	case subject == "" || len(r.subjects) >= maxRefused:
 		clear(r.subjects)
 		r.unknown = r.seq
@@ -69,6 +71,17 @@ func (r *refusals) since(seq int, subject string) error {
 		return errRefused
 	}
 	return r.inbox
+}
+
+// subscribesAnew is how long after its subscription was refused a connection is given up: nats.go subscribes once, and the right may be there
+// by now.
+const subscribesAnew = 5 * time.Second
+
+// stale reports whether another connection may receive what this one cannot.
+func (r *refusals) stale() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.inbox != nil && time.Since(r.inboxAt) > subscribesAnew
 }
 
 // violated returns the subject of a violation, and whether publishing to it was refused (else subscribing). The

@@ -66,6 +66,15 @@ func (s *Server) Reconfigure(configure func(*server.Options)) {
 	s.Restart()
 }
 
+// Reload changes the options of the running server, as a signal to it does; connections stay.
+func (s *Server) Reload(configure func(*server.Options)) {
+	s.tb.Helper()
+	configure(&s.options)
+	if err := s.server.ReloadOptions(s.options.Clone()); err != nil {
+		s.tb.Fatalf("reload NATS server: %v", err)
+	}
+}
+
 func (s *Server) logIn() {
 	s.login = nil
 	if s.options.Username != "" {

@@ -151,17 +151,30 @@ func TestNATSForbidden(t *testing.T) {
 
 // TestNATSNoInbox is a user who may publish and not receive acknowledgements.
 func TestNATSNoInbox(t *testing.T) {
-	srv := natstest.Start(t, func(o *server.Options) {
-		o.Users = []*server.User{{
-			Username: "u", Password: natsPassword,
-			Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{">"}}},
-		}}
-	})
+	t.Parallel()
+	user := func(permissions *server.Permissions) func(o *server.Options) {
+		return func(o *server.Options) {
+			o.Users = []*server.User{{Username: "admin", Password: natsPassword}, {Username: "u", Password: natsPassword, Permissions: permissions}}
+		}
+	}
+	srv := natstest.Start(t, user(&server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{">"}}}))
+	srv.Login(nats.UserInfo("admin", natsPassword))
+	srv.CreateStream(t.Context(), "K8S", "k8s.>")
 	config := natsConfig(hostOf(t, srv.URL()))
 	config.Username, config.Password = "u", natsPassword
-	deliverUntil(t, openSink(t, config), []sinks.Record{sinktest.NewRecord("a", 1)}, func(class *sinks.Error) bool {
+	sink := openSink(t, config)
+	deliverUntil(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)}, func(class *sinks.Error) bool {
 		return class.Reason == sinks.ReasonUnauthorized
 	})
+	// With the right, records are acknowledged again, over another connection: the server keeps this one as it is.
+	srv.Reload(user(nil))
+	var err error
+	for ctx := within(t, time.Minute); ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+		if err = sink.Deliver(ctx, []sinks.Record{sinktest.NewRecord("a", 1)}); err == nil {
+			return
+		}
+	}
+	t.Error(firstError(err))
 }
 
 // TestNATSLeastRights is a user with the rights that docs/sinks.md lists.
