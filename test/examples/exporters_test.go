@@ -64,7 +64,7 @@ func newExporters(t *testing.T, plane *controlplane.ControlPlane, namespace, con
 		if err := controlplane.WriteKubeconfig(kubeconfig, gateway.Config()); err != nil {
 			t.Fatal(err)
 		}
-		// Nobody starts a replica again that lost its Lease on a busy machine: the Lease lasts.
+		// A replica that lost its Lease on a busy machine is not started again: the Lease lasts.
 		text := fmt.Sprintf(`
 cluster: examples
 stateDir: %q
