@@ -194,9 +194,11 @@ func (p *Pipeline) draw() (at int) {
 		}
 	}
 	others := map[string]bool{}
-	for namespace := range s.kept {
-		if best < 0 && p.drawsFrom(namespace) {
-			others[namespace] = true
+	if best < 0 {
+		for namespace := range s.kept {
+			if p.drawsFrom(namespace) {
+				others[namespace] = true
+			}
 		}
 	}
 	p.mu.Unlock()
