@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -348,15 +349,14 @@ func TestInterruptedListWhileChangesRepeat(t *testing.T) {
 	server.Write("a", false) // 16
 	server.Write("e", false) // 17
 	listed, caughtUp := make(chan struct{}), make(chan struct{})
-	refused := false
+	var refused atomic.Bool
 	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
 		switch query := r.URL.Query(); {
 		case isWatch(r): // opened at once, and silent until the first page was read
 			w.Header().Set("Content-Type", "application/json")
 			w.(http.Flusher).Flush()
 			<-listed
-		case strings.HasSuffix(r.URL.Path, "/things") && query.Get("continue") != "" && !refused:
-			refused = true
+		case strings.HasSuffix(r.URL.Path, "/things") && query.Get("continue") != "" && !refused.Swap(true):
 			close(listed)
 			<-caughtUp
 			w.WriteHeader(http.StatusInternalServerError)
@@ -369,6 +369,36 @@ func TestInterruptedListWhileChangesRepeat(t *testing.T) {
 	close(caughtUp)
 	l.expectMarks("new", "started 0 at 0", "completed 0 at 7 count 5")
 	l.expectSet("new", "u11/16/ADDED+s", "u11/16/MODIFIED", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED+s", "u15/17/ADDED+s", "u15/17/MODIFIED")
+}
+
+// A killed run may have sent an object of a snapshot that it began. If the object is deleted in a gap, its DELETED is sent, even behind
+// the ADDED of the next object of the name, which the killed run sent: its sequence is lower, so a consumer leaves it out.
+func TestDeletedOfWhatAKilledRunMayHaveSent(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory() // 11, 12
+	l := live(t, server, m, []string{"old"}, nil)
+	l.watching(12)
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.room = map[string]int{"new": 0} })
+	l.watching(12)
+	l.expectMarks("new", "started 0 at 0")
+	l.capture()
+	server.Away(func() {
+		server.Write("b", true)  // 13
+		server.Write("b", false) // 14
+		server.Compact()
+	})
+	l.watching(15)
+	l.expect("new", "gap 12-15", "u14/14/ADDED+i")
+	before := l.delta("u14/14/ADDED+i")
+	l.crash()
+	l = live(t, server, m, []string{"old", "new"}, nil)
+	l.watching(15)
+	l.snapshotsDone()
+	l.expectSet("new", "gap 12-15", "u11/11/ADDED+s", "u12/12/DELETED+i", "u14/14/ADDED+i")
+	deleted, added := l.delta("u12/12/DELETED+i"), l.delta("u14/14/ADDED+i")
+	if sequence(deleted) >= sequence(before) || sequence(added) != sequence(before) {
+		t.Errorf("sent ADDED with sequence %d, and after the kill DELETED with %d and ADDED with %d", sequence(before), sequence(deleted), sequence(added))
+	}
 }
 
 // A record that died before a restart leaves a snapshot incomplete that goes on behind it.
