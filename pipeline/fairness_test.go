@@ -799,7 +799,9 @@ func TestOneRefusedObjectInAQuietCluster(t *testing.T) {
 		mustTake(t, p, change(t, "good-1", 1))
 		time.Sleep(time.Hour)
 		if s := p.Stats(); !s.GateOpen {
+			sink.mu.Lock()
 			t.Errorf("the sink is blamed after %d calls: %s", sink.calls, s.LastError)
+			sink.mu.Unlock()
 		}
 		sent := map[string]time.Time{"good-2": time.Now()}
 		mustTake(t, p, change(t, "good-2", 2))

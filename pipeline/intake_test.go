@@ -400,7 +400,9 @@ func TestLargeObjectsOneAtATime(t *testing.T) {
 			})
 			watches.Go(func() {
 				for n := range 5 {
-					mustTake(t, pipelines[1], largeChange(t, fmt.Sprintf("b-%d-%d", watch, n), n+1, largeObject))
+					if err := pipelines[1].Delta(t.Context(), largeChange(t, fmt.Sprintf("b-%d-%d", watch, n), n+1, largeObject)); err != nil {
+						t.Error(err)
+					}
 				}
 			})
 		}

@@ -47,6 +47,14 @@ func before(t *testing.T, server *sourcetest.Server, first func(w http.ResponseW
 	return &sourcetest.Server{Server: front}
 }
 
+// awaitOr waits until done is closed, or the client gives up.
+func awaitOr(r *http.Request, done <-chan struct{}) {
+	select {
+	case <-done:
+	case <-r.Context().Done():
+	}
+}
+
 const expired = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}`
 
 func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }

@@ -851,7 +851,6 @@ func TestGoneWithinAnEdit(t *testing.T) {
 		}
 		return false
 	})
-	server.PageSize = 3
 	l = live(t, front, m, []string{"p"}, including("sho*", "tea*"))
 	eventually(t, func() string {
 		if s := l.source.Status()[0]; s.State != StateMissing {

@@ -355,10 +355,10 @@ func TestInterruptedListWhileChangesRepeat(t *testing.T) {
 		case isWatch(r): // opened at once, and silent until the first page was read
 			w.Header().Set("Content-Type", "application/json")
 			w.(http.Flusher).Flush()
-			<-listed
+			awaitOr(r, listed)
 		case strings.HasSuffix(r.URL.Path, "/things") && query.Get("continue") != "" && !refused.Swap(true):
 			close(listed)
-			<-caughtUp
+			awaitOr(r, caughtUp)
 			w.WriteHeader(http.StatusInternalServerError)
 			return true
 		}

@@ -103,6 +103,8 @@ func (m *memory) KnownBehind(id string, after *delta.Known, limit int) (page []d
 }
 
 func (m *memory) Previous(id, namespace, name string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return m.known[id][namespace+"/"+name].Previous, nil
 }
 

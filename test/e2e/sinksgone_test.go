@@ -112,6 +112,7 @@ pipelines:
 			t.Error(err)
 		}
 	}()
+	t.Cleanup(func() { <-over })
 	compactions := keepCompacting(t, l.every, watched.Passed)
 	memory := func(e *exporter) *memoryBound {
 		return &memoryBound{e: e, dir: dir, bytes: float64(l.bound), largest: 2 * float64(l.size), samples: map[string][]memorySample{}}

@@ -213,6 +213,7 @@ func TestSnapshotsAreBroken(t *testing.T) {
 	snapshot := func() (wait func(want string)) {
 		ended := make(chan string, 1)
 		go func() {
+			defer close(ended)
 			output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
 			ended <- fmt.Sprintf("exit code %d and\n%s", code, output)
 		}()

@@ -249,6 +249,7 @@ func requestSnapshot(t *testing.T, file, pipeline string) (wait func(code int, w
 	}
 	ended := make(chan end, 1)
 	go func() {
+		defer close(ended)
 		output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", pipeline)
 		ended <- end{output, code}
 	}()

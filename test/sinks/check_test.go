@@ -1,7 +1,6 @@
 package sinks_test
 
 import (
-	"bytes"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -34,7 +33,7 @@ type checkCase struct {
 
 func (c *checkCase) run(t *testing.T) {
 	t.Helper()
-	var log bytes.Buffer
+	var log lines
 	sink, err := c.config.Open(t.Context(), sinks.Env{Name: "test", UserAgent: "kubeferry/test", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)

@@ -36,13 +36,21 @@ func testKafkaBlame(t *testing.T, broker *kafkaServer) {
 		batch := []sinks.Record{sinktest.NewRecord("a", 1)}
 		// Not before the request is written, and has its timestamp, does its age count.
 		held := link.StallAt(batch[0].ID)
+		come := make(chan struct{})
 		go func() {
+			defer close(come)
 			select {
 			case <-held:
-				time.AfterFunc(tooOld+100*time.Millisecond, link.Come)
+			case <-t.Context().Done():
+				return
+			}
+			select {
+			case <-time.After(tooOld + 100*time.Millisecond):
+				link.Come()
 			case <-t.Context().Done():
 			}
 		}()
+		t.Cleanup(func() { <-come })
 		class := sinks.Classify(firstError(sink.Deliver(t.Context(), batch)))
 		if class == nil || class.Permanent || class.Reason != sinks.ReasonRejected || !strings.Contains(class.Error(), "Invalid Timestamp") {
 			t.Errorf("got %v, want a refused timestamp that is not permanent", class)
