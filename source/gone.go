@@ -15,7 +15,7 @@ const historyGone = "the resource is gone, and its history with it"
 func (w *watcher) gone(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.unlock()
-	if w.state.Refused != "" || w.marksDue(true) || w.state.Position != "" {
+	if w.state.Refused != "" || w.marksDue(true) || w.state.Position != "" || w.state.Begun {
 		w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
 			"resourceVersion", w.state.Position)
 		if err := w.gap(ctx, "", cmp.Or(w.state.Refused, historyGone)); err != nil {
@@ -47,7 +47,7 @@ func (w *watcher) gone(ctx context.Context) error {
 		w.state.reset()
 		w.state.Complete = w.options.Snapshot == delta.SnapshotNever // what comes back is sent, also by the next run
 		if behind > 1 {                                              // it may come back in these versions, if no CRD defined it
-			w.state.Edited = max(w.state.Edited+1, behind)
+			w.state.Edited, w.state.Reading = max(w.state.Edited+1, behind), behind-1
 		}
 	})
 	return nil

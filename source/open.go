@@ -15,21 +15,19 @@ import (
 
 // open opens a watch where the next one has to begin, after whatever has to be read before.
 func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frames, error) {
-	if l.state.Position == "" && l.state.Reading > 0 {
-		if err := l.checkRollback(ctx, l.sentOfFirstState()); err != nil {
+	if err := l.keepReadIfComparable(ctx); err != nil {
+		return nil, err
+	}
+	if reached := l.reached(); reached != "" {
+		if err := l.checkRollback(ctx, reached); err != nil {
 			return nil, err
 		}
 	}
-	if l.state.Position != "" {
-		if err := l.checkRollback(ctx, l.state.Position); err != nil {
+	if l.state.Position != "" && l.state.Uncertain != "" && l.state.Refused == "" { // a refusal has a gap record itself
+		if err := l.gapForUncertain(ctx); err != nil {
 			return nil, err
 		}
-		if l.state.Uncertain != "" && l.state.Refused == "" { // a refusal has a gap record itself
-			if err := l.gapForUncertain(ctx); err != nil {
-				return nil, err
-			}
-			return l.open(ctx, options) // it may have blocked for long: the position is checked again
-		}
+		return l.open(ctx, options) // it may have blocked for long: the position is checked again
 	}
 	if l.position() != "" {
 		f, err := l.resume(ctx, options)
@@ -52,17 +50,49 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 	return f, err
 }
 
-// sentOfFirstState returns a resource version that a first state had which was not read to its end: it has no position yet.
-func (l *follower) sentOfFirstState() string {
-	newest := l.state.Reading
+// keepReadIfComparable forgets what was read of a resource before it was gone if no CRD defines the resource: another API server may serve
+// it now, with resource versions of its own. Those of a CRD's objects never go back, whether or not the CRD was made again.
+func (l *follower) keepReadIfComparable(ctx context.Context) error {
+	l.mu.Lock()
+	wasGone := l.state.Reading > 0 && l.state.Position == "" && l.state.Refused == "" && !l.state.Begun && l.known().len() == 0
+	l.mu.Unlock()
+	if !wasGone {
+		return nil
+	}
+	exists, err := l.collection.client.hasCRD(ctx, l.collection.resource.GroupResource())
+	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("look for the CustomResourceDefinition of %s: %w", delta.ResourceName(l.collection.resource), err)
+	}
+	if exists && err == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.unlock()
+	l.handler.Update(func() { l.state.Reading, l.state.changed = 0, true })
+	return nil
+}
+
+// reached returns the newest resource version that is certain to have existed. While a first state or one behind a gap is read, that is
+// ahead of the position.
+func (l *follower) reached() string {
+	if l.state.Position != "" && l.state.Refused == "" {
+		return l.state.Position
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	position := versionNumber(l.state.Position)
+	newest := max(position, l.state.Reading)
 	for _, object := range l.known().all {
 		newest = max(newest, versionNumber(object.version.ResourceVersion()))
+	}
+	if newest == position {
+		return l.state.Position
 	}
 	return fmt.Sprint(newest)
 }
 
-// checkRollback returns an error if the position is ahead of the server's resource version, which the smallest possible list
-// returns (a quorum read). A server that was restored from a backup accepts a position from its future and silently omits the
+// checkRollback returns an error if the position, or what was read beyond it, is ahead of the server's resource version, which the smallest
+// possible list returns (a quorum read). A server that was restored from a backup accepts a position from its future and silently omits the
 // changes up to it. So every watch waits for this check, after whatever may block, even if its history expires meanwhile: that is
 // reported as a gap.
 func (l *follower) checkRollback(ctx context.Context, position string) error {

@@ -47,7 +47,7 @@ type Meta struct {
 	// the known set is ahead of the position: no watch may resume from there.
 	Refused string `json:"refused,omitempty"`
 	// Reading is the resource version of the state that was read last, or one just before it: behind a gap, after an edit, or at first. Its
-	// objects are sent ahead of the position.
+	// objects are sent ahead of the position. After the resource was gone it is the newest version that was read before.
 	Reading uint64 `json:"readingAt,omitempty"`
 	// Gone is set while the deletions of a resource that is gone are being sent: one more than the highest version that was known.
 	Gone uint64 `json:"goneAt,omitempty"`

@@ -838,16 +838,110 @@ func TestRollbackInAFirstReading(t *testing.T) {
 	})
 	l.stop()
 	server.RollBack(12)
+	expectRollback(t, server, m, "p")
+}
+
+// expectRollback runs the source once more, and waits until it reports that the history has gone back. It must have sent nothing by then.
+func expectRollback(t *testing.T, server *sourcetest.Server, m *memory, names ...string) {
+	t.Helper()
 	reported := make(chan error, 100)
-	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
-		o.OnRollback = func(err error) { reported <- err }
-	})
-	if err := <-reported; !strings.Contains(err.Error(), "gone back") {
-		t.Errorf("got %v", err)
+	l := live(t, server, m, names, func(o *Options, _ *life) { o.OnRollback = func(err error) { reported <- err } })
+	select {
+	case err := <-reported:
+		if !strings.Contains(err.Error(), "gone back") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Errorf("nothing reported, and sent %v", l.sorted(names[0]))
 	}
 	l.stop()
-	if got := l.sorted("p"); len(got) > 0 {
+	if got := l.sorted(names[0]); len(got) > 0 {
 		t.Errorf("sent %v", got)
+	}
+}
+
+// etcd is restored to before what was read behind a gap, and after the position.
+func TestRollbackInAReadingBehindAGap(t *testing.T) {
+	server, m := things(t, "a", "b", "c", "d", "e"), newMemory() // up to 15
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(15)
+	l.snapshotsDone()
+	l.stop()
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		server.Write(name, false) // up to 20
+	}
+	server.Compact() // 21
+	l = live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 4 })
+	l.expect("p", "gap 15-21", "u11/16/MODIFIED+i", "u12/17/MODIFIED+i", "u13/18/MODIFIED+i", "u14/19/MODIFIED+i")
+	l.stop()
+	server.RollBack(17)
+	expectRollback(t, server, m, "p")
+}
+
+// A CRD is deleted, and a restore of etcd brings it back. Without a CRD, an API that comes back may have versions of its own.
+func TestRollbackBringsAResourceBack(t *testing.T) {
+	for _, defined := range []bool{true, false} {
+		t.Run(fmt.Sprint("CRD ", defined), func(t *testing.T) {
+			server, m := things(t, "a", "b"), newMemory()
+			server.Defined = defined
+			l := live(t, server, m, []string{"p"}, nil)
+			l.watching(12)
+			l.snapshotsDone()
+			server.SetMissing(true)
+			l.expectSet("p", "gap 12-", "u11/11/ADDED+s", "u11/11/DELETED+i", "u12/12/ADDED+s", "u12/12/DELETED+i")
+			l.stop()
+			server.RollBack(11)
+			server.SetMissing(false)
+			if defined {
+				expectRollback(t, server, m, "p")
+				return
+			}
+			l = live(t, server, m, []string{"p"}, nil)
+			l.watching(11)
+			l.expect("p", "u11/11/ADDED+s")
+		})
+	}
+}
+
+// A resource goes while what came with it is read for the first time: what was not read yet came and went without a record.
+func TestGoneInAFirstReading(t *testing.T) {
+	server, m := sourcetest.New(t), newMemory()
+	server.NoWatchList = true
+	server.SetMissing(true)
+	l := live(t, server, m, []string{"p"}, func(o *Options, l *life) {
+		o.Snapshot = delta.SnapshotNever
+		l.after, l.released = 1, make(chan struct{})
+	})
+	eventually(t, func() string {
+		if s := l.source.Status()[0]; s.State != StateMissing {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		server.Write(name, false)
+	}
+	server.SetMissing(false)
+	eventually(t, func() string { // the first page of two is read
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.handed < 2 {
+			return fmt.Sprint("handed over ", l.handed)
+		}
+		return ""
+	})
+	server.SetMissing(true)
+	close(l.released)
+	eventually(t, func() string {
+		if n := len(l.sorted("p")); n < 7 {
+			return fmt.Sprint(l.sorted("p"))
+		}
+		return ""
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if got := l.got["p"]; got[3] != "gap -" {
+		t.Errorf("got %v, want a gap between three ADDED and three DELETED", got)
 	}
 }
 

@@ -34,6 +34,8 @@ type Server struct {
 	// Inconsistent makes the answer to an expired continue token hold another one, for the rest of the present state, as a real
 	// server does.
 	Inconsistent bool
+	// Defined makes it say that CRDs define the resources.
+	Defined bool
 	// Data is the value of a field that every object has, without what JSON escapes; without it there is none. It is set
 	// before the first request.
 	Data func(Object) string
@@ -312,6 +314,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			resources = ""
 		}
 		fmt.Fprintf(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[%s]}`, resources)
+	case s.Defined && !s.missing && strings.HasSuffix(r.URL.Path, "/customresourcedefinitions"):
+		fmt.Fprint(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"things"}}]}`)
 	case !known || s.missing:
 		status(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 	case s.denials > 0:
