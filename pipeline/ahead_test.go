@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -216,4 +217,52 @@ func TestRepeatedScanEnds(t *testing.T) {
 		}
 	}
 	t.Error("it does not end")
+}
+
+// duringRead is a log of which something happens while it is read the first time.
+type duringRead struct {
+	*logbook
+	happens func()
+}
+
+func (b *duringRead) Read(from uint64, maxBytes int) ([]delta.Entry, error) {
+	entries, err := b.logbook.Read(from, maxBytes)
+	if b.happens != nil {
+		b.happens()
+		b.happens = nil
+	}
+	return entries, err
+}
+
+// What was left of the log is sent from beyond the cursor while it is read, and new changes come into memory and behind the cursor: what
+// the reader brings is older than both.
+func TestLogEndsDuringARead(t *testing.T) {
+	a := newAhead(t)
+	a.writeChange("one", "first", 100)
+	a.writeChange("other", "last", 100)
+	a.log.next = a.log.written
+	sent := &outcome{results: []result{delivered}, errs: []*sinks.Error{nil}}
+	calls := map[uint64]*batch{}
+	for range 2 {
+		calls[a.look()] = a.send()
+	}
+	a.settleAhead(calls[1], sent)
+	a.budget.memory, a.options.Spill, a.options.MaxDiskBytes = 0, true, 1<<20
+	behind, err := a.Reserve(t.Context(), change(t, "behind", 12), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a.options.Log = &duringRead{a.book, func() {
+		a.settleAhead(calls[2], sent)
+		mustTake(t, a.Pipeline, change(t, "in-memory", 11))
+		a.Take(behind)
+		a.budget.memory = a.options.MaxBytes
+		cancel()
+	}}
+	a.readBack(ctx)
+	if want := behind.item.seq; a.log.cursor != want || a.log.behind != 1 {
+		t.Errorf("%d are behind the cursor %d, want one behind %d", a.log.behind, a.log.cursor, want)
+	}
 }

@@ -193,6 +193,10 @@ func (p *Pipeline) readBack(ctx context.Context) {
 			p.pauseReading(ctx)
 		}
 		p.mu.Lock()
+		if ready && (p.log.behind == 0 || p.log.cursor != cursor) { // what was left was sent during the read, and new changes may have come
+			entries, ready = nil, false
+			p.log.wakeReader()
+		}
 		if ready && err == nil && (len(entries) == 0 || entries[0].Seq >= written) { // probes took what was left
 			p.log.cursor = max(p.log.cursor, written)
 		}
