@@ -59,6 +59,8 @@ type Lease struct {
 	// seen is the Lease as last read or written, nil if it does not exist; since is when that one was first seen.
 	seen  *coordinationv1.Lease
 	since time.Time
+	// patienceSince is when it was first seen as the last leader that had a commit left it: others may have held it since.
+	patienceSince time.Time
 	// lastRead is when it was last read.
 	lastRead time.Time
 	read     bool // some answer came
@@ -135,10 +137,13 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	changed := !l.read || (lease == nil) != (before == nil) || lease != nil && (lease.UID != before.UID || lease.ResourceVersion != before.ResourceVersion)
 	if changed {
 		l.since = now
+		if !withoutCommit(before, lease, now) {
+			l.patienceSince = now
+		}
 	}
 	// An API server that was away is no reason to take the Lease: its leader could not renew it, and gets the time for that.
 	if elapsed(l.lastRead, now) > l.options.Duration/2 {
-		l.since = now
+		l.since, l.patienceSince = now, now
 	}
 	l.lastRead = now
 	if l.read && holder(lease) != "" && holder(lease) != holder(before) {
@@ -175,6 +180,16 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	}
 }
 
+// withoutCommit reports whether a Lease was taken, renewed or given up by a replica that has named no commit of its own, so that nothing was
+// delivered ([Lease.Left]). If such a one fails again and again, those with an older state do not wait anew each time.
+func withoutCommit(before, lease *coordinationv1.Lease, now time.Time) bool {
+	if before == nil || lease == nil {
+		return false
+	}
+	r := readRecord(lease, now)
+	return r.term != r.claim.Term && r.claim == readRecord(before, now).claim
+}
+
 func holder(lease *coordinationv1.Lease) string {
 	if lease == nil || lease.Spec.HolderIdentity == nil {
 		return ""
@@ -200,8 +215,8 @@ func (l *Lease) takeable() error {
 
 func (l *Lease) free(valid time.Duration, claim Claim) error {
 	// Not by the wall clock, as a leader: one that is set ahead here must not end another's Lease, and a machine that slept waits anew.
-	left := valid + l.options.Claim().patience(claim, l.options.StaleWait) - l.options.Now().Sub(l.since)
-	if left > 0 {
+	now, patience := l.options.Now(), l.options.Claim().patience(claim, l.options.StaleWait)
+	if left := max(valid-now.Sub(l.since), valid+patience-now.Sub(l.patienceSince)); left > 0 {
 		return fmt.Errorf("%w: not for %v, unless it is given up", errNotYet, left.Round(time.Millisecond))
 	}
 	return nil

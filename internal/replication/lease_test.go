@@ -272,6 +272,71 @@ func TestEndsBeforeItsFirstCommit(t *testing.T) {
 	}
 }
 
+// TestFailsBeforeEachFirstCommit has the replica with the newest state take the Lease and give it up again and again, without a commit. One
+// with an older state leads once staleWait has passed since a leader that had one.
+func TestFailsBeforeEachFirstCommit(t *testing.T) {
+	for name, claim := range map[string]replication.Claim{"older": state("l", 0, 4, 9), "empty": {}} {
+		t.Run(name, func(t *testing.T) {
+			last, wait := state("l", 0, 4, 10), 30*time.Second
+			if claim == (replication.Claim{}) {
+				wait = 5 * time.Minute
+			}
+			w := newWorld()
+			w.candidate("leader", last).leads(t)
+			w.edit(func(l *coordinationv1.Lease) { l.Annotations["kubeferry.dev/term"] = "4" })
+			next := w.candidate("next", claim)
+			next.try()
+			begun, free := w.now, false
+			for n := 0; !free; n++ {
+				if w.now.Sub(begun) > 2*wait {
+					t.Fatalf("it does not lead: %+v", next.Status())
+				}
+				failing := w.candidate(fmt.Sprint("failing-", n), last)
+				for !failing.try() {
+					next.try()
+					w.now = w.now.Add(time.Second)
+				}
+				for range 10 {
+					if next.try() {
+						t.Fatal("it takes a Lease that is held")
+					}
+					w.now = w.now.Add(time.Second)
+					failing.try()
+				}
+				if err := failing.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				free = next.try()
+			}
+			if waited, s := w.now.Sub(begun), next.Status(); waited < wait || waited > wait+2*duration || !s.Behind || s.Before != last {
+				t.Errorf("it leads after %v: %+v", waited, s)
+			}
+		})
+	}
+}
+
+// A leader that has a commit, and renews the Lease without another one, is at work: who is behind waits anew.
+func TestRenewalsOfALeaderBeginTheWaitAnew(t *testing.T) {
+	w := newWorld()
+	leader := w.candidate("leader", state("l", 0, 4, 10))
+	leader.taken(t)
+	leader.begin(t)
+	next := w.candidate("next", state("l", 0, 4, 9))
+	for range 60 {
+		if next.try() {
+			t.Fatal("it takes a Lease that is held")
+		}
+		w.now = w.now.Add(time.Second)
+		leader.try()
+	}
+	if err := leader.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := next.taken(t); got != 30*time.Second {
+		t.Errorf("taken after %v", got)
+	}
+}
+
 // TestLeaseMadeAnew is taken only after it was seen for as long as a leader may count on the one before.
 func TestLeaseMadeAnew(t *testing.T) {
 	for name, make := range map[string]func(w *world){

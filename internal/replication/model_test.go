@@ -27,7 +27,7 @@ type process struct {
 //   - each leader begins at or before what was delivered, so that nothing is skipped,
 //   - a term has one leader,
 //   - each leader finds in the Lease what the last one named that had a commit, or has that: however many ended before they had one,
-//   - a replica that is older than the Lease takes it only when it was free for staleWait.
+//   - a replica that is older than the Lease takes it only when no leader that had a commit has renewed it for staleWait.
 //
 // A process tries for the Lease whenever the model lets it: that it is slow, frozen or cut off is that it does not.
 func TestModel(t *testing.T) {
@@ -142,7 +142,7 @@ func TestModel(t *testing.T) {
 			if held && !p.leading {
 				taken(t, p)
 			}
-			if held {
+			if p.leading && held {
 				renewed = w.now
 			}
 		}
@@ -169,8 +169,9 @@ func TestModel(t *testing.T) {
 				p := pick(t)
 				for range rapid.SampledFrom([]int{5, 11, 45, 320}).Draw(t, "seconds") {
 					if p.Status().Err == nil && !p.leading && p.try() {
-						taken(t, p)
-						renewed = w.now
+						if taken(t, p); p.leading {
+							renewed = w.now
+						}
 						return
 					}
 					w.now = w.now.Add(time.Second)
@@ -197,6 +198,18 @@ func TestModel(t *testing.T) {
 					t.Skip("it leads")
 				}
 				copyTo(p, standby)
+			},
+			"all see the leader renew": func(t *rapid.T) {
+				p := leader(t)
+				for range rapid.SampledFrom([]int{5, 45}).Draw(t, "seconds") {
+					if w.now = w.now.Add(time.Second); !p.try() {
+						return
+					}
+					renewed = w.now
+					for _, other := range processes {
+						_, _, _ = other.Get(t.Context())
+					}
+				}
 			},
 			"the standbys are gone": func(t *rapid.T) { leader(t).acked = replication.Claim{} },
 			"the leader hands over": func(t *rapid.T) {
