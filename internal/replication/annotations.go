@@ -19,8 +19,9 @@ const (
 	annotationEpoch      = prefix + "epoch"
 	// annotationTerm is the leader's.
 	annotationTerm = prefix + "term"
-	// annotationCommit is <term>/<commit>, the newest that a standby has acknowledged; the leader's own while none is in sync. It has
-	// a term of its own because a leader that dies before its first commit leaves states of the term before.
+	// annotationCommit is <term>/<commit>, the newest that a standby has acknowledged, or one that the next leader must not miss if that is
+	// newer; the leader's own while none is in sync. It has a term of its own because a leader that dies before its first commit leaves
+	// states of the term before.
 	annotationCommit = prefix + "commit"
 	// annotationRaised is the highest sequence that leaders have raised above resource versions.
 	annotationRaised = prefix + "raised-sequence"

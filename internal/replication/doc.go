@@ -20,7 +20,8 @@
 //
 // Each commit has a stamp: a lineage (random, made with an empty state), the term of the leader that wrote it, and a number that grows. The
 // Lease says in annotations which lineage, epoch, term and number the newest copy has that the leader has seen: that of a
-// standby in sync, else its own. Term and number compare in that order; another lineage or a lower epoch is older. A Lease is free when
+// standby in sync, else its own. What the next leader must not miss it names before it is sent, also if no standby has it yet: one without
+// it is then older. Term and number compare in that order; another lineage or a lower epoch is older. A Lease is free when
 // its leader gave it up, or did not renew it for its duration. Then a replica that is not older than the Lease takes it at once, an
 // older one after staleWait, an empty one after five minutes: [Lease] checks that in the update that takes it. Until its first commit the
 // Lease goes on to name what the last leader had, or a commit that nobody has if the Lease was made anew: if it ends before, the next one

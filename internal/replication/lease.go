@@ -53,7 +53,7 @@ var (
 type Lease struct {
 	options LeaseOptions
 
-	writing sync.Mutex // one update at a time
+	writing chan struct{} // holds a value during an update: one at a time
 
 	mu sync.Mutex // guards what follows
 	// seen is the Lease as last read or written, nil if it does not exist; since is when that one was first seen.
@@ -76,8 +76,9 @@ type Lease struct {
 	behind  bool   // whether that was newer than this one's
 	raised  uint64 // what it said of sequences then
 	renewed time.Time
-	// published is the state that the last renewal named.
+	// published is the state that the last renewal named. secured is the number of a commit that renewals name at least.
 	published       Claim
+	secured         uint64
 	publishedRaised uint64
 	endpoint        Endpoint
 	lost            error
@@ -94,7 +95,7 @@ func NewLease(options LeaseOptions) *Lease {
 	if options.Raised == nil {
 		options.Raised = func() uint64 { return 0 }
 	}
-	return &Lease{options: options, onLost: make(chan struct{})}
+	return &Lease{options: options, writing: make(chan struct{}, 1), onLost: make(chan struct{})}
 }
 
 // Identity implements [resourcelock.Interface].
@@ -238,8 +239,14 @@ func (l *Lease) Create(ctx context.Context, ler resourcelock.LeaderElectionRecor
 
 // Update implements [resourcelock.Interface].
 func (l *Lease) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
-	l.writing.Lock() // Publish beside a renewal would get a conflict, and deliveries wait for the next one
-	defer l.writing.Unlock()
+	if err := l.beginUpdate(ctx); err != nil {
+		return err
+	}
+	defer l.endUpdate()
+	return l.update(ctx, ler)
+}
+
+func (l *Lease) update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	l.mu.Lock()
 	lease := l.seen.DeepCopy()
 	l.mu.Unlock()
@@ -298,6 +305,7 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 func (l *Lease) written(claim Claim, term uint64) Claim {
 	switch {
 	case claim.Term == term:
+		claim.Commit = max(claim.Commit, l.secured)
 	case l.before.Lineage != "":
 		claim = l.before
 	default:
@@ -336,49 +344,6 @@ func (l *Lease) Release(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// Publish renews the Lease with where the leader serves standbys, and with what it claims by now. Deliveries wait for the claim
-// ([Lease.Left]), and standbys for the endpoint. If it fails, the next renewal writes both.
-func (l *Lease) Publish(ctx context.Context, e Endpoint) error {
-	l.mu.Lock()
-	l.endpoint = e
-	l.mu.Unlock()
-	return l.renew(ctx)
-}
-
-// raisedSlack is how far raised sequences may be ahead of the Lease: a leader that goes by the Lease adds more.
-const raisedSlack = 1 << 19
-
-// PublishRaised renews the Lease if the sequences that this leader has committed are raised far beyond those that it names.
-func (l *Lease) PublishRaised(ctx context.Context) error {
-	for {
-		l.mu.Lock()
-		published := l.publishedRaised
-		l.mu.Unlock()
-		raised := l.options.Raised()
-		if raised == 0 || published > 0 && raised <= published+raisedSlack {
-			return nil
-		}
-		if err := l.renew(ctx); !apierrors.IsConflict(err) {
-			return err
-		}
-		if _, _, err := l.Get(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-func (l *Lease) renew(ctx context.Context) error {
-	l.mu.Lock()
-	seen := l.seen
-	l.mu.Unlock()
-	if holder(seen) != l.options.Identity {
-		return errors.New("the Lease is not held")
-	}
-	renewal := resourcelock.LeaseSpecToLeaderElectionRecord(&seen.Spec)
-	renewal.RenewTime = metav1.NewTime(l.options.Now())
-	return l.Update(ctx, *renewal)
 }
 
 // Leader returns where the present leader serves standbys, if it is another process.

@@ -702,11 +702,11 @@ func TestLeaseNamesRaisedSequences(t *testing.T) {
 		t.Errorf("a new Lease names %d", n)
 	}
 	first.claim, first.raised = replication.Claim{Lineage: "l", Term: first.Status().Term, Commit: 1}, 5_000_000
-	if err := first.PublishRaised(t.Context()); err != nil {
+	if err := first.Secure(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	version := w.version
-	if err := first.PublishRaised(t.Context()); err != nil || w.version != version {
+	if err := first.Secure(t.Context(), 1); err != nil || w.version != version {
 		t.Errorf("err = %v, %d writes of what the Lease names already", err, w.version-version)
 	}
 	for n, name := range []string{"without a state", "with an older one", "with the newest"} {

@@ -2,10 +2,15 @@ package replication_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -71,4 +76,66 @@ func TestPublishBesideARenewal(t *testing.T) {
 	if err := <-published; err != nil || leader.Left() <= 0 {
 		t.Errorf("got %v, and deliveries may go on for %v", err, leader.Left())
 	}
+}
+
+// TestSecure: what the next leader must not miss is in the Lease though no standby in sync has it, and stays there. One renewal serves all
+// that wait for it.
+func TestSecure(t *testing.T) {
+	w := newWorld()
+	server := &answering{leases: &w.leases, behind: func() {}}
+	var acked atomic.Uint64
+	var term uint64
+	leader := replication.NewLease(replication.LeaseOptions{
+		Client: server, Name: "l", Identity: "leader", Cluster: "c", Duration: duration, Now: func() time.Time { return w.now },
+		Claim: func() replication.Claim { return state("l", 0, term, acked.Load()) },
+	})
+	wanted := resourcelock.LeaderElectionRecord{HolderIdentity: "leader", LeaseDurationSeconds: 10}
+	if _, _, err := leader.Get(t.Context()); !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	w.now = w.now.Add(duration)
+	if err := leader.Create(t.Context(), wanted); err != nil {
+		t.Fatal(err)
+	}
+	term = leader.Status().Term
+	expect := func(err error, commit uint64, writes int) {
+		t.Helper()
+		want := fmt.Sprintf("%d/%d", term, commit)
+		if got := w.lease.Annotations["kubeferry.dev/commit"]; err != nil || got != want || w.version != writes {
+			t.Errorf("%v, the Lease names %s after %d writes, want %s after %d", err, got, w.version, want, writes)
+		}
+	}
+	acked.Store(3)
+	expect(leader.Secure(t.Context(), 5), 5, 2)
+	expect(leader.Secure(t.Context(), 4), 5, 2)
+	expect(leader.Update(t.Context(), wanted), 5, 3)
+	acked.Store(6)
+	expect(leader.Update(t.Context(), wanted), 6, 4)
+	expect(leader.Secure(t.Context(), 6), 6, 4)
+
+	written, answer := make(chan struct{}), make(chan struct{})
+	server.behind = func() {
+		server.behind = func() {}
+		close(written)
+		<-answer
+	}
+	var securing sync.WaitGroup
+	secure := func(commit uint64) {
+		if err := leader.Secure(context.Background(), commit); err != nil {
+			t.Error(err)
+		}
+	}
+	securing.Go(func() { secure(7) })
+	<-written
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := leader.Secure(short, 207); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("behind an update that hangs: %v", err)
+	}
+	for commit := range uint64(200) {
+		securing.Go(func() { secure(8 + commit) })
+	}
+	close(answer)
+	securing.Wait()
+	expect(nil, 207, 6)
 }

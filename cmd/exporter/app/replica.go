@@ -337,15 +337,16 @@ func (r *replica) awaitCopy(ctx context.Context) (copied bool) {
 	return leader.AwaitAck(ctx)
 }
 
-// secure makes the Lease name raised sequences, since whoever leads next with an older copy has to begin beyond them, and waits for a
-// standby that has the last commit.
+// secure waits for a standby that has the last commit, and makes the Lease name that and raised sequences: whoever leads next without the
+// commit is then behind, also if no standby has it, and has to begin beyond these.
 func (r *replica) secure(ctx context.Context) {
+	commit := r.committed.Load().stamp.Commit
+	r.awaitCopy(ctx)
 	publishing, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
-	if err := r.lease.PublishRaised(publishing); err != nil && ctx.Err() == nil {
-		r.logger.Info("cannot renew the Lease at once; its next renewal names the raised sequences", "err", err)
+	if err := r.lease.Secure(publishing, commit); err != nil && ctx.Err() == nil {
+		r.logger.Info("cannot renew the Lease at once; its next renewal names the last commit and raised sequences", "err", err)
 	}
-	r.awaitCopy(ctx)
 }
 
 // handOver gives the Lease up after the last commit, once a standby has it or after a while, and then closes the connections.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -87,9 +88,14 @@ func TestClaim(t *testing.T) {
 }
 
 // oneLease is an API server with one Lease, whose replicas come one after the other. test/e2e runs the real one; here the clock is ours.
-type oneLease struct{ lease *coordinationv1.Lease }
+type oneLease struct {
+	mu    sync.Mutex
+	lease *coordinationv1.Lease
+}
 
 func (l *oneLease) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.lease.DeepCopy(), nil
 }
 
@@ -98,6 +104,8 @@ func (l *oneLease) Create(ctx context.Context, lease *coordinationv1.Lease, _ me
 }
 
 func (l *oneLease) Update(_ context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.lease = lease.DeepCopy()
 	return lease, nil
 }
@@ -125,7 +133,7 @@ func TestBegin(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			report := func(message string, err error) { t.Log(message, err) }
 			now, holder, seconds := time.Unix(1e9, 0), "gone", int32(10)
-			client := &oneLease{&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}}
+			client := &oneLease{lease: &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}}
 			if test.lease != "" {
 				client.lease.Annotations = map[string]string{
 					"kubeferry.dev/lineage": "l", "kubeferry.dev/epoch": test.inEpoch, "kubeferry.dev/term": "7", "kubeferry.dev/commit": test.lease,
@@ -210,61 +218,116 @@ func (*counter) Committed(map[string]delta.LogSize) {}
 
 func (*counter) Failed() {}
 
-// What a source commits before it sends, so that the next run does not miss it, a standby in sync has too: it may be the next to lead.
-func TestASourceCommitsToAStandby(t *testing.T) {
-	logger, report := slog.New(slog.DiscardHandler), func(message string, err error) { t.Error(message, err) }
-	store, err := checkpoint.Open(t.TempDir(), report)
-	if err != nil {
+// led is a leader with a state, and a source that commits.
+type led struct {
+	*replica
+	fan    *fanOut
+	store  *checkpoint.Store
+	client *oneLease
+	serves *replication.Leader
+	hangs  chan struct{} // closed while commits end
+}
+
+func newLed(t *testing.T) *led {
+	t.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	l := &led{replica: &replica{logger: logger}, hangs: make(chan struct{})}
+	close(l.hangs)
+	l.client = &oneLease{lease: &coordinationv1.Lease{}} // one that was given up
+	l.client.lease.Annotations = map[string]string{"kubeferry.dev/term": "1", "kubeferry.dev/released": "1"}
+	l.lease = replication.NewLease(replication.LeaseOptions{
+		Client: l.client, Identity: "leader", Duration: 10 * time.Second, Claim: l.claim, Raised: l.raised,
+	})
+	var err error
+	if l.copied, err = checkpoint.OpenReplica(t.TempDir(), func(message string, err error) { t.Error(message, err) }); err != nil {
 		t.Fatal(err)
 	}
-	copied, err := checkpoint.OpenReplica(t.TempDir(), report)
-	if err != nil {
+	if _, _, err := l.lease.Get(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	leader, err := replication.Listen(t.Context(), "127.0.0.1:0", everyone{}, logger)
-	if err != nil {
+	if err := l.lease.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "leader", LeaseDurationSeconds: 10}); err != nil {
 		t.Fatal(err)
 	}
-	r, hangs := &replica{logger: logger}, make(chan struct{})
-	close(hangs)
-	store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(1), func(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
-		<-hangs
-		if l := r.leader.Load(); l != nil {
-			l.Committed(stamp, changes, err)
+	if l.store, err = checkpoint.Open(t.TempDir(), func(message string, err error) { t.Error(message, err) }); err != nil {
+		t.Fatal(err)
+	}
+	l.store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(l.lease.Status().Term), func(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
+		<-l.hangs
+		l.committed.Store(&ledCommit{stamp, 0})
+		if serves := l.leader.Load(); serves != nil {
+			serves.Committed(stamp, changes, err)
 		}
 	})
-	committer := checkpoint.NewCommitter(store, logger)
+	committer := checkpoint.NewCommitter(l.store, logger)
 	committer.Register(&counter{})
 	if err := committer.Begin(); err != nil {
 		t.Fatal(err)
 	}
-	r.leader.Store(leader)
-	leader.Serve(store, store.Info().Replica.Commit)
-	holder, seconds := "leader", int32(10)
-	client := &oneLease{&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}}
-	client.lease.Annotations = map[string]string{"kubeferry.dev/address": leader.Address(), "kubeferry.dev/certificate-sha256": leader.Certificate()}
+	l.committer.Store(committer)
+	if l.serves, err = replication.Listen(t.Context(), "127.0.0.1:0", everyone{}, logger); err != nil {
+		t.Fatal(err)
+	}
+	l.leader.Store(l.serves)
+	l.serves.Serve(l.store, l.store.Info().Replica.Commit)
+	if err := l.lease.Publish(t.Context(), replication.Endpoint{Address: l.serves.Address(), Certificate: l.serves.Certificate()}); err != nil {
+		t.Fatal(err)
+	}
+	l.fan = &fanOut{committer: committer, secure: l.secure}
+	t.Cleanup(func() {
+		l.serves.Close()
+		if err := errors.Join(l.store.Close(), l.copied.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// follow makes a standby, which is in sync and follows until leave is called or the test ends.
+func (l *led) follow(t *testing.T, with func(*checkpoint.Replica) replication.Copy) (copied *checkpoint.Replica, leave func()) {
+	t.Helper()
+	copied, err := checkpoint.OpenReplica(t.TempDir(), func(message string, err error) { t.Error(message, err) })
+	if err != nil {
+		t.Fatal(err)
+	}
 	lease := replication.NewLease(replication.LeaseOptions{
-		Client: client, Identity: "standby", Duration: 10 * time.Second, Claim: func() replication.Claim { return replication.Claim{} },
+		Client: l.client, Identity: "standby", Duration: 10 * time.Second, Claim: func() replication.Claim { return replication.Claim{} },
 	})
 	if _, _, err := lease.Get(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	standby := replication.NewStandby(lease, replication.NewElection(lease, replication.Timing{}, logger), copied, everyone{}, 20*time.Millisecond, logger)
+	election := replication.NewElection(lease, replication.Timing{}, l.logger)
+	standby := replication.NewStandby(lease, election, with(copied), everyone{}, 20*time.Millisecond, l.logger)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
+	before := l.serves.Standbys().InSync
 	running.Go(func() { standby.Run(ctx) })
-	defer func() {
+	leave = func() {
 		cancel()
-		leader.Close()
 		running.Wait()
-		if err := errors.Join(store.Close(), copied.Close()); err != nil {
+	}
+	t.Cleanup(func() {
+		leave()
+		if err := copied.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
-	fan := &fanOut{committer: committer, secure: func(ctx context.Context) { r.awaitCopy(ctx) }}
+	})
+	for deadline := time.Now().Add(time.Minute); l.serves.Standbys().InSync == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in sync: %+v", standby.Status())
+		}
+	}
+	return copied, leave
+}
+
+func asItIs(copied *checkpoint.Replica) replication.Copy { return copied }
+
+// What a source commits before it sends, so that the next run does not miss it, a standby in sync has too: it may be the next to lead.
+func TestASourceCommitsToAStandby(t *testing.T) {
+	l := newLed(t)
+	copied, _ := l.follow(t, asItIs)
 	for checked := 0; checked < 10; { // a standby that does not answer in time, on a busy machine, shows nothing
-		begun, inSync := time.Now(), leader.Standbys().InSync
-		if err := fan.Commit(t.Context()); err != nil {
+		begun, inSync := time.Now(), l.serves.Standbys().InSync
+		if err := l.fan.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if inSync == 0 || time.Since(begun) > handOverTimeout/2 {
@@ -272,20 +335,70 @@ func TestASourceCommitsToAStandby(t *testing.T) {
 			continue
 		}
 		checked++
-		if got, want := copied.Info().Replica.Commit, store.Info().Replica.Commit; got < want {
+		if got, want := copied.Info().Replica.Commit, l.store.Info().Replica.Commit; got < want {
 			t.Fatalf("the standby has commit %d, want %d", got, want)
 		}
 	}
 	// Its copy gets older while a commit does not end: the leader leaves if the disk hangs, and not if it is slow.
-	hangs = make(chan struct{})
-	r.committer.Store(committer)
+	l.hangs = make(chan struct{})
+	var running sync.WaitGroup
 	running.Go(func() {
-		if err := committer.Begin(); err != nil {
+		if err := l.committer.Load().Begin(); err != nil {
 			t.Error(err)
 		}
 	})
-	expectLeaves(t, r)
-	close(hangs)
+	expectLeaves(t, l.replica)
+	close(l.hangs)
+	running.Wait()
+}
+
+// slowCopy is one whose disk takes long, once slow is set.
+type slowCopy struct {
+	*checkpoint.Replica
+	slow  atomic.Bool
+	until chan struct{}
+}
+
+func (c *slowCopy) Apply(changes []checkpoint.Changes) error {
+	if c.slow.Load() {
+		<-c.until
+	}
+	return c.Replica.Apply(changes)
+}
+
+// A standby that lacks what a source has committed before it sends is behind the Lease by then: another one may have it.
+func TestWhatASourceCommitsIsInTheLease(t *testing.T) {
+	expect := func(t *testing.T, l *led, without *checkpoint.Replica) {
+		t.Helper()
+		if err := l.fan.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lease, _ := l.client.Get(t.Context(), "", metav1.GetOptions{})
+		want := fmt.Sprintf("%d/%d", l.lease.Status().Term, l.store.Info().Replica.Commit)
+		if got := lease.Annotations["kubeferry.dev/commit"]; got != want {
+			t.Errorf("the Lease names %s, want %s", got, want)
+		}
+		if has := without.Info().Replica.Commit; has >= l.store.Info().Replica.Commit {
+			t.Errorf("a standby has commit %d, and was to be without it", has)
+		}
+	}
+	t.Run("one of two standbys is cut off", func(t *testing.T) {
+		l := newLed(t)
+		l.follow(t, asItIs)
+		without, leave := l.follow(t, asItIs)
+		leave()
+		expect(t, l, without)
+	})
+	t.Run("the only standby is slow", func(t *testing.T) {
+		l, slow := newLed(t), &slowCopy{until: make(chan struct{})}
+		without, _ := l.follow(t, func(copied *checkpoint.Replica) replication.Copy {
+			slow.Replica = copied
+			return slow
+		})
+		defer close(slow.until)
+		slow.slow.Store(true)
+		expect(t, l, without)
+	})
 }
 
 // A replica that takes over on a disk that hangs gives the Lease up, and its probe fails.

@@ -31,7 +31,7 @@ type state struct {
 
 	// permit lets deliveries begin; nil without replicas.
 	permit pipeline.Permit
-	// secure waits until a standby has the last commit, and the Lease names raised sequences, or for a while; nil without replicas.
+	// secure waits until a standby has the last commit, and the Lease names it and raised sequences, or for a while; nil without replicas.
 	secure func(context.Context)
 	// historyLost is why it is not known what another leader sent beyond what the state has; or empty.
 	historyLost string

@@ -1,0 +1,83 @@
+package replication
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// This file has the updates of a leader beside its election's renewals.
+
+// beginUpdate waits until no other update is under way: one beside another would get a conflict, and deliveries wait for the next renewal.
+func (l *Lease) beginUpdate(ctx context.Context) error {
+	select {
+	case l.writing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (l *Lease) endUpdate() { <-l.writing }
+
+// Publish renews the Lease with where the leader serves standbys, and with what it claims by now. Deliveries wait for the claim
+// ([Lease.Left]), and standbys for the endpoint. If it fails, the next renewal writes both.
+func (l *Lease) Publish(ctx context.Context, e Endpoint) error {
+	l.mu.Lock()
+	l.endpoint = e
+	l.mu.Unlock()
+	return l.renew(ctx, func() bool { return true })
+}
+
+// raisedSlack is how far raised sequences may be ahead of the Lease: a leader that goes by the Lease adds more.
+const raisedSlack = 1 << 19
+
+// Secure makes the Lease name a commit of this leader, or a later one, from the next renewal on, and renews it unless it does by now and
+// the sequences that the leader has committed are not raised far beyond those that it names. A standby without the commit is then behind,
+// also if it is the newest in sync. One renewal serves all callers that wait for it.
+func (l *Lease) Secure(ctx context.Context, commit uint64) error {
+	l.mu.Lock()
+	l.secured = max(l.secured, commit)
+	l.mu.Unlock()
+	for {
+		err := l.renew(ctx, func() bool { return !l.names(commit) })
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		if _, _, err := l.Get(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// names reports whether the Lease names a commit of this leader, and the raised sequences.
+func (l *Lease) names(commit uint64) bool {
+	raised := l.options.Raised()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.published.compare(Claim{Term: l.term, Commit: commit}) >= 0 &&
+		(raised == 0 || l.publishedRaised > 0 && raised <= l.publishedRaised+raisedSlack)
+}
+
+// renew renews the Lease if, once no other update is under way, that is still needed.
+func (l *Lease) renew(ctx context.Context, needed func() bool) error {
+	if err := l.beginUpdate(ctx); err != nil {
+		return err
+	}
+	defer l.endUpdate()
+	if !needed() {
+		return nil
+	}
+	l.mu.Lock()
+	seen := l.seen
+	l.mu.Unlock()
+	if holder(seen) != l.options.Identity {
+		return errors.New("the Lease is not held")
+	}
+	renewal := resourcelock.LeaseSpecToLeaderElectionRecord(&seen.Spec)
+	renewal.RenewTime = metav1.NewTime(l.options.Now())
+	return l.update(ctx, *renewal)
+}
