@@ -10,9 +10,10 @@ import (
 )
 
 // A failing object takes about a kilobyte, however little of it is parked in the log. So whoever makes any number of objects that the
-// sink refuses would take any amount of memory. Once that many objects of a namespace fail, or that much of it is parked, its further
-// changes are left behind in the log: the cursor passes them, and those of others come into memory. When half of that has gone, what was
-// left is read, in order, and the namespace is no longer left behind once all of it is in memory. Notices are not left behind.
+// sink refuses would take any amount of memory. Once that many objects of a namespace fail, or that much of it is parked, or much of all
+// and some of it, its further changes are left behind in the log: the cursor passes them, and those of others come into memory. When half
+// of that has gone, what was left is read, in order, and the namespace is no longer left behind once all of it is in memory. Notices are
+// not left behind.
 
 const (
 	// maxFailing is how many objects of a namespace may fail before its further changes are left behind.
@@ -20,6 +21,10 @@ const (
 	// maxParkedShare is the part of the bound of the backlog that what is parked of a namespace may count before that: beyond half, with
 	// the failing records in memory, the log is not read on.
 	maxParkedShare = 3.0 / 8
+	// parkedBound is the part that what is parked of all namespaces may count together. Over maxParkedShare of that, a namespace is left
+	// behind if more of it is parked than one of spareParts of what is free: so many have room beside each other.
+	parkedBound = 7.0 / 16
+	spareParts  = 64
 )
 
 // stuck is what of a namespace waits for failing records.
@@ -53,9 +58,11 @@ func (b *backlog) countStuck(namespace string, objects, parked int) {
 
 // stuckIn reports whether so much of a namespace is stuck that its changes are left behind, or a part of that. p.mu is held.
 func (p *Pipeline) stuckIn(namespace string, part float64) bool {
-	s := p.backlog.stuckOf[namespace]
-	return float64(s.objects) >= part*float64(p.maxFailing) ||
-		float64(s.parked*parkedSize) > part*maxParkedShare*float64(p.options.MaxBytes)
+	s, most := p.backlog.stuckOf[namespace], maxParkedShare*float64(p.options.MaxBytes)
+	if total := float64(p.budget.parked); total > part*most {
+		most = max(0, parkedBound*float64(p.options.MaxBytes)-total) / spareParts
+	}
+	return float64(s.objects) >= part*float64(p.maxFailing) || float64(s.parked*parkedSize) > part*most
 }
 
 // leaves reports whether an item that would come into memory now is left behind instead. p.mu is held.

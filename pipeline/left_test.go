@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -134,6 +135,103 @@ func TestTooManyRefusedObjects(t *testing.T) {
 				checkOrder(t, ids)
 				if len(ids) != total || len(sink.overlapping()) > 0 {
 					t.Errorf("%d of %d arrived, overlapping %v", len(ids), total, sink.overlapping())
+				}
+			})
+		})
+	}
+}
+
+// Namespaces that the sink refuses, and of which none alone takes too much memory, do not stop the cursor of the log together: good objects
+// that change often go on. Once the sink takes all, all arrive, in order.
+func TestRefusedNamespacesTogether(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ namespaces, objects int }{
+		{2, 10}, // each parks 0.3 of the memory
+		{50, 2},
+		{200, 1},
+	} {
+		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const memory = 256 << 10
+				sink, b := &script{}, newLogbook()
+				var mu sync.Mutex
+				took := map[string]time.Time{}
+				refuse := refuseBad(true)
+				sink.set(func(call int, batch []sinks.Record) error {
+					mu.Lock()
+					for _, r := range batch {
+						took[r.ID] = time.Now()
+					}
+					mu.Unlock()
+					return refuse(call, batch)
+				})
+				p, stop := launch(sink, &letters{}, func(o *Options) {
+					tenantLimits(100, 8)(o)
+					spilling(b, memory, 1<<30)(o)
+				})
+				defer stop()
+				endCommits := b.commits(p, 200*time.Millisecond)
+				defer endCommits()
+				sent := map[string]time.Time{}
+				refused, most := 0, 0
+				cursor, moves := uint64(0), 0
+				for n := range 50 * 60 * 3 { // 20 ms each
+					d := change(t, fmt.Sprint("good-", n%50), n+1)
+					sent[d.ID("c")] = time.Now()
+					mustTake(t, p, d)
+					for m := range 5 {
+						if n < 800 || m == 0 {
+							mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", refused%test.namespaces), fmt.Sprint("bad-", refused/test.namespaces%test.objects), refused+1))
+							refused++
+						}
+					}
+					for m := range 60 {
+						if n == 900 { // more at once than there is memory
+							d := inNamespace(t, largeChange(t, fmt.Sprint("large-", m), n+1, 10<<10), "large")
+							sent[d.ID("c")] = time.Now()
+							mustTake(t, p, d)
+						}
+					}
+					time.Sleep(20 * time.Millisecond)
+					p.mu.Lock()
+					if p.log.cursor > cursor || p.log.behind == 0 {
+						cursor, moves = p.log.cursor, moves+1
+					}
+					most = max(most, len(p.log.taken))
+					p.mu.Unlock()
+					if s := p.Stats(); !s.Balanced() || s.Bytes > memory+maxBuffered {
+						t.Fatalf("%+v", s)
+					}
+				}
+				time.Sleep(10 * time.Second)
+				var waits []time.Duration
+				mu.Lock()
+				for id, at := range sent {
+					if took[id].IsZero() {
+						t.Fatalf("%s did not arrive; %+v", id, p.Stats())
+					}
+					waits = append(waits, took[id].Sub(at))
+				}
+				mu.Unlock()
+				slices.Sort(waits)
+				p.mu.Lock()
+				t.Logf("p99 %v, max %v; the cursor moved %d times, at most %d were taken; %d of the memory is parked, %d namespaces are left behind",
+					waits[len(waits)*99/100], waits[len(waits)-1], moves, most, p.budget.parked, len(p.log.left))
+				p.mu.Unlock()
+				if waits[len(waits)*99/100] > 5*time.Second || most > 2000 {
+					t.Error("that is too much")
+				}
+				sink.set(nil)
+				for deadline := time.Now().Add(10 * time.Minute); p.Stats().Waiting > 0 && time.Now().Before(deadline); {
+					time.Sleep(100 * time.Millisecond)
+				}
+				endCommits()
+				settled(t, p, b)
+				ids := sink.storedIDs()
+				checkOrder(t, slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return strings.Contains(id, "bad-") }))
+				if len(ids) != len(sent)+refused || len(sink.overlapping()) > 0 {
+					t.Errorf("%d of %d arrived, overlapping %v", len(ids), len(sent)+refused, sink.overlapping())
 				}
 			})
 		})
