@@ -245,6 +245,9 @@ func (p *Pipeline) usable(i *item) bool {
 type failedAhead struct {
 	until time.Time
 	wait  time.Duration
+	// refused is set on a mark for which there was no place, and refusedAt is the number of deliveries that had succeeded by then.
+	refused   bool
+	refusedAt uint64
 }
 
 // maxFailedAhead bounds the candidates that have a backoff.
@@ -258,9 +261,10 @@ func (p *Pipeline) backOffAhead(seq uint64, delay time.Duration) {
 		maps.DeleteFunc(l.failedAhead, func(_ uint64, failed failedAhead) bool { return now.After(failed.until) })
 	}
 	if failed, has := l.failedAhead[seq]; has || len(l.failedAhead) < maxFailedAhead {
-		wait := max(p.options.Retry.Initial, min(2*failed.wait, p.options.Retry.Max))
-		l.failedAhead[seq] = failedAhead{now.Add(max(wait, delay)), wait}
-		time.AfterFunc(max(wait, delay), l.wakeReader)
+		failed.wait = max(p.options.Retry.Initial, min(2*failed.wait, p.options.Retry.Max))
+		failed.until = now.Add(max(failed.wait, delay))
+		l.failedAhead[seq] = failed
+		time.AfterFunc(max(failed.wait, delay), l.wakeReader)
 	}
 }
 

@@ -266,3 +266,43 @@ func TestLogEndsDuringARead(t *testing.T) {
 		t.Errorf("%d are behind the cursor %d, want one behind %d", a.log.behind, a.log.cursor, want)
 	}
 }
+
+// A mark that is refused beyond the cursor goes to the dead letter once something else got through meanwhile: what is behind it in its
+// watch is sent.
+func TestMarkIsRefusedBeyondTheCursor(t *testing.T) {
+	a := newAhead(t)
+	letters := &letters{}
+	now := time.Now()
+	a.now, a.options.DeadLetter = func() time.Time { return now }, letters
+	a.write(delta.Entry{Mark: markOf(delta.Started)}, 100)
+	a.writeChange("shop", "behind", 100)
+	for n, want := range []result{failed, failed, dead} {
+		if got := a.look(); got != 1 {
+			t.Fatalf("attempt %d: got %d", n, got)
+		}
+		b := a.send()
+		if n == 0 { // while it was under way
+			a.counts.successes++
+		}
+		v := a.decide(b, []*sinks.Error{{Reason: sinks.ReasonNotFound, Err: errDown}}, false, false)
+		if v.results[0] != want {
+			t.Errorf("attempt %d: got %v, want %v", n, v.results[0], want)
+		}
+		a.writeDeadLetters(t.Context(), b, v)
+		a.settle(b, v)
+		a.breaker.tripped = false
+		if n == 1 {
+			a.counts.successes++
+		}
+		now = now.Add(time.Minute)
+	}
+	if got := letters.ids(); len(got) != 1 {
+		t.Errorf("the dead letters are %q", got)
+	}
+	for n := 0; a.look() != 2; n++ {
+		if n == 100 {
+			t.Fatal("what is behind it is not found")
+		}
+		a.log.candidate = nil
+	}
+}

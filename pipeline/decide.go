@@ -155,8 +155,15 @@ func (p *Pipeline) refuseMarks(b *batch, errs []*sinks.Error) {
 		if i.mark == nil || !noPlace(errs[n]) {
 			continue
 		}
-		s := p.counts.snapshots[i.watch]
-		if i.released && p.counts.successes > i.releasedAt || s.refused {
+		s, refused, since := p.counts.snapshots[i.watch], i.released, i.releasedAt
+		if b.ahead { // each attempt is of another item, and releases nothing
+			before := p.log.failedAhead[i.seq]
+			if refused, since = before.refused, before.refusedAt; !refused {
+				before.refused, before.refusedAt = true, p.counts.successes
+				p.log.failedAhead[i.seq] = before
+			}
+		}
+		if refused && p.counts.successes > since || s.refused {
 			err := *errs[n]
 			err.Permanent, s.refused = true, true
 			errs[n], p.counts.snapshots[i.watch] = &err, s
