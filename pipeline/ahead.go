@@ -13,8 +13,9 @@ import (
 // While memory is taken, the log is not read on: all that is in memory may be what the sink refuses. So while the breaker is
 // tripped every second probe is a candidate from beyond the cursor: the first delta there of an object that has none in
 // memory, or the first notice of a watch; nothing behind that in its watch is one. While it is not, and there are suspect
-// namespaces, candidates of others are sent one by one. A candidate takes no room in the backlog. One that fails stays in the log, as
-// if it had not been read, and is tried again after a backoff; one that gets through is skipped when the cursor comes to it.
+// namespaces, candidates of others are sent one by one, and so while all that may be sent in memory waits for a backoff. A candidate
+// takes no room in the backlog. One that fails stays in the log, as if it had not been read, and is tried again after a backoff; one
+// that gets through is skipped when the cursor comes to it.
 
 // maxDraws is how many candidates of suspect namespaces are passed over for one of another.
 const maxDraws = 32
@@ -32,7 +33,7 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		p.mu.Lock()
 		l := &p.log
 		cursor, written := l.cursor, l.written
-		wanted := p.breaker.tripped || len(p.backlog.suspects) > 0
+		wanted := p.breaker.tripped || len(p.backlog.suspects) > 0 || len(p.backlog.failing) > 0 && p.backlog.queue.Len() == 0
 		if i := l.candidate; i != nil && p.backlog.turns[i.turn()] > 0 && s.end < written {
 			l.candidate = nil // what was written since may be of a namespace that had no probe yet
 		}

@@ -306,3 +306,17 @@ func TestMarkIsRefusedBeyondTheCursor(t *testing.T) {
 		a.log.candidate = nil
 	}
 }
+
+// While nothing in memory may be sent, as behind a gap that waits for its next attempt, what is in the log is.
+func TestCandidateBehindAGapThatFails(t *testing.T) {
+	a := newAhead(t)
+	a.backlog.suspects = map[string]int{}
+	a.writeChange("good", "o", 100)
+	if got := a.look(); got != 0 {
+		t.Errorf("got %d though nothing fails", got)
+	}
+	a.backlog.failing[&objectQueue{}] = struct{}{}
+	if got := a.look(); got != 1 {
+		t.Errorf("got %d", got)
+	}
+}

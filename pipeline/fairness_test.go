@@ -750,6 +750,79 @@ func TestNothingOvertakesAGapInTheLog(t *testing.T) {
 	})
 }
 
+// A gap that the sink refuses, and that as many changes of its watch wait for as there is memory, holds up no changes of another watch,
+// though the cursor of the log stands still: not even those of objects that change often.
+func TestRefusedGapBeforeAFullMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, b := &script{}, newLogbook()
+		var mu sync.Mutex
+		took := map[string]time.Time{}
+		sink.set(func(_ int, batch []sinks.Record) error {
+			time.Sleep(5 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			errs := make([]error, len(batch))
+			for n, r := range batch {
+				if strings.HasSuffix(r.ID, "/GAP") {
+					errs[n] = sinks.Transient(sinks.ReasonNotFound, errDown)
+				} else {
+					took[r.ID] = time.Now()
+				}
+			}
+			return &sinks.BatchError{Errs: errs}
+		})
+		const memory = 256 << 10
+		p, stop := launch(sink, &letters{}, func(o *Options) {
+			tenantLimits(100, 8)(o)
+			spilling(b, memory, 1<<30)(o)
+		})
+		defer stop()
+		endCommits := b.commits(p, 200*time.Millisecond)
+		defer endCommits()
+		mustTake(t, p, change(t, "first", 1))
+		if err := p.Gap(t.Context(), &delta.Gap{Watch: "w", Resource: pods, From: "1", To: "90", Observed: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		const behind = 100 // 400 KiB
+		for n := range behind {
+			mustTake(t, p, largeChange(t, fmt.Sprint("behind-", n), 2, 4<<10))
+		}
+		sent := map[string]time.Time{}
+		for n := range 20 * 60 * 4 {
+			d := changeIn(t, "other", fmt.Sprint("good-", n%20), n+1)
+			d.Watch = "w2"
+			sent[d.ID("c")] = time.Now()
+			mustTake(t, p, d)
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		if s := p.Stats(); s.OnDisk == 0 || s.GapsWaiting != 1 {
+			t.Errorf("it tests nothing: %+v", s)
+		}
+		var waits []time.Duration
+		mu.Lock()
+		for id, at := range sent {
+			if took[id].IsZero() {
+				took[id] = time.Now()
+			}
+			waits = append(waits, took[id].Sub(at))
+		}
+		mu.Unlock()
+		slices.Sort(waits)
+		t.Logf("p99 %v, max %v", waits[len(waits)*99/100], waits[len(waits)-1])
+		if waits[len(waits)*99/100] > 5*time.Second {
+			t.Error("that is too much")
+		}
+		sink.set(nil)
+		time.Sleep(time.Minute)
+		endCommits()
+		settled(t, p, b)
+		if n := len(sink.storedIDs()); n != 2+behind+len(sent) {
+			t.Errorf("%d of %d arrived", n, 2+behind+len(sent))
+		}
+	})
+}
+
 // An object that failed in one batch with refused ones does not meet them again after each backoff, where few other changes
 // show that the sink works.
 func TestBackoffsOfABatchPart(t *testing.T) {

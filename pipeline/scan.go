@@ -38,8 +38,9 @@ type scan struct {
 	successes uint64
 }
 
-// againAfter is how long after its begin a scan is repeated: so often that it takes a twentieth of the time.
-func (s *scan) againAfter() time.Duration { return max(10*time.Second, 20*s.took) }
+// againAfter is how long after its begin a scan is repeated: so often that it takes a twentieth of the time. Of each object it finds one
+// change, so that is how often each may change while the cursor stands still.
+func (s *scan) againAfter() time.Duration { return max(time.Second/4, 20*s.took) }
 
 // mark takes note of an object, and reports whether it was noted before.
 func (s *scan) mark(object delta.Ref) (before bool) {
