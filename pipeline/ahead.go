@@ -330,6 +330,15 @@ func (p *Pipeline) forgetTaken() {
 	l.forgetAt = 2*(len(l.taken)+len(l.failedAhead)) + 1
 }
 
+// forgetGone forgets what commits removed from the log since: the reader has read nothing that holds it. While the cursor stands still,
+// any number of candidates may be sent. p.mu is held.
+func (p *Pipeline) forgetGone() {
+	for _, seq := range p.log.gone {
+		delete(p.log.taken, seq)
+	}
+	p.log.gone = nil
+}
+
 // noticeSettled notes that what is behind a notice in its watch may be sent.
 func (l *logState) noticeSettled(i *item) {
 	if i.notice() && l.behind > 0 && !slices.Contains(l.settledNotices, i.watch) {

@@ -52,8 +52,9 @@ type logState struct {
 	// candidate is what the next probe from beyond the cursor sends; nil if there is none.
 	candidate *item
 	// taken are the numbers of the entries beyond the cursor that such probes took: false while one is under way, and true
-	// once it is settled.
+	// once it is settled, until it is not in the log any more. gone are those of which the reader has not taken note yet.
 	taken map[uint64]bool
+	gone  []uint64
 	// left are the namespaces that were left behind; leftRead is set if some of that was read last.
 	left     map[string]*leftBehind
 	leftRead bool
@@ -128,6 +129,11 @@ func (p *Pipeline) Committed(bytes int64) {
 	}
 	clear(l.captured)
 	l.captured = l.captured[:0]
+	for _, seq := range l.removing {
+		if l.taken[seq] {
+			l.gone = append(l.gone, seq)
+		}
+	}
 	l.removing, l.redo = nil, false
 	l.dropUnwritten(l.written)
 	p.park()
@@ -179,6 +185,7 @@ func (p *Pipeline) readBack(ctx context.Context) {
 		more := p.readParked(ctx)
 		more = p.readLeft(ctx) || more
 		p.mu.Lock()
+		p.forgetGone()
 		cursor, written, ready := p.log.cursor, p.log.written, p.readable()
 		p.mu.Unlock()
 		var entries []delta.Entry
