@@ -25,6 +25,8 @@ const (
 	// behind if more of it is parked than one of spareParts of what is free: so many have room beside each other.
 	parkedBound = 7.0 / 16
 	spareParts  = 64
+	// emptierShare is the part below which what is parked of all has to come before such a namespace is read on.
+	emptierShare = 5.0 / 16
 )
 
 // stuck is what of a namespace waits for failing records.
@@ -58,8 +60,11 @@ func (b *backlog) countStuck(namespace string, objects, parked int) {
 
 // stuckIn reports whether so much of a namespace is stuck that its changes are left behind, or a part of that. p.mu is held.
 func (p *Pipeline) stuckIn(namespace string, part float64) bool {
-	s, most := p.backlog.stuckOf[namespace], maxParkedShare*float64(p.options.MaxBytes)
-	if total := float64(p.budget.parked); total > part*most {
+	s, most, crowded := p.backlog.stuckOf[namespace], maxParkedShare*float64(p.options.MaxBytes), maxParkedShare
+	if part < 1 {
+		crowded = emptierShare
+	}
+	if total := float64(p.budget.parked); total > crowded*float64(p.options.MaxBytes) {
 		most = max(0, parkedBound*float64(p.options.MaxBytes)-total) / spareParts
 	}
 	return float64(s.objects) >= part*float64(p.maxFailing) || float64(s.parked*parkedSize) > part*most

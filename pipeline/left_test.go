@@ -480,3 +480,32 @@ func TestLeftBehindWhileItWaitsForMemory(t *testing.T) {
 		}
 	})
 }
+
+// A namespace of which little is parked is left behind only while much is of all, and is read on once less is.
+func TestLeftBehindForOthers(t *testing.T) {
+	p, stop := launch(&script{}, &letters{}, nil)
+	stop()
+	park := func(namespace string, share float64) {
+		parked := int(share * float64(p.options.MaxBytes) / parkedSize)
+		p.backlog.countStuck(namespace, 0, parked)
+		p.budget.parked += int64(parked) * parkedSize
+	}
+	check := func(when string, leaves, waits bool) {
+		t.Helper()
+		if p.stuckIn("few", 1) != leaves || p.stuckIn("few", 0.5) != waits {
+			t.Errorf("%s: left behind %t, and not read on %t", when, p.stuckIn("few", 1), p.stuckIn("few", 0.5))
+		}
+	}
+	park("few", 0.01)
+	park("much", 0.19)
+	check("20 % is parked", false, false)
+	park("other", 0.18)
+	check("38 % is parked", true, true)
+	park("other", -0.04)
+	check("34 % is parked", false, true)
+	park("other", -0.14)
+	check("20 % is parked again", false, false)
+	if !p.stuckIn("much", 0.5) {
+		t.Error("a namespace of which more than half the bound is parked is read on")
+	}
+}

@@ -880,9 +880,10 @@ func TestRollbackInAReadingBehindAGap(t *testing.T) {
 
 // A CRD is deleted, and a restore of etcd brings it back. Without a CRD, an API that comes back may have versions of its own.
 func TestRollbackBringsAResourceBack(t *testing.T) {
-	for _, defined := range []bool{true, false} {
-		t.Run(fmt.Sprint("CRD ", defined), func(t *testing.T) {
+	for name, lost := range map[string]string{"CRD": "", "no CRD": "", "no CRD, taken over": "a leader's state"} {
+		t.Run(name, func(t *testing.T) {
 			server, m := things(t, "a", "b"), newMemory()
+			defined := name == "CRD"
 			server.Defined = defined
 			l := live(t, server, m, []string{"p"}, nil)
 			l.watching(12)
@@ -896,9 +897,11 @@ func TestRollbackBringsAResourceBack(t *testing.T) {
 				expectRollback(t, server, m, "p")
 				return
 			}
-			l = live(t, server, m, []string{"p"}, nil)
+			l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.HistoryLost = lost })
 			l.watching(11)
-			l.expect("p", "u11/11/ADDED+s")
+			if lost == "" {
+				l.expect("p", "u11/11/ADDED+s")
+			}
 		})
 	}
 }
@@ -1319,6 +1322,18 @@ func TestEmptyResourceGoneAtStart(t *testing.T) {
 		l.stop()
 		l.expect("p", want...)
 	}
+}
+
+// Stopped in its first state, and the resource is gone at the next start: a gap covers what was not sent.
+func TestGoneAfterAStopInTheFirstState(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 1 })
+	eventually(t, func() string { return map[bool]string{true: "nothing was sent"}[len(l.sorted("p")) == 0] })
+	id := strings.TrimSuffix(l.sorted("p")[0], "ADDED+s")
+	l.stop()
+	server.SetMissing(true)
+	l = live(t, server, m, []string{"p"}, nil)
+	l.expect("p", "gap -", id+"DELETED+i")
 }
 
 // Killed in its first state, and the resource is gone at the next start: a gap covers what was sent, once.

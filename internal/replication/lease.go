@@ -137,10 +137,13 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	before := l.seen
 	changed := !l.read || (lease == nil) != (before == nil) || lease != nil && (lease.UID != before.UID || lease.ResourceVersion != before.ResourceVersion)
 	if changed {
-		l.since = now
-		if !withoutCommit(before, lease, now) {
+		switch without, renewal := withoutCommit(before, lease, now); {
+		case !without:
 			l.patienceSince = now
+		case renewal: // it may take long to read its state: meanwhile the wait of others stands still
+			l.patienceSince = l.patienceSince.Add(now.Sub(l.since))
 		}
+		l.since = now
 	}
 	// An API server that was away is no reason to take the Lease: its leader could not renew it, and gets the time for that.
 	if elapsed(l.lastRead, now) > l.options.Duration/2 {
@@ -182,13 +185,14 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 }
 
 // withoutCommit reports whether a Lease was taken, renewed or given up by a replica that has named no commit of its own, so that nothing was
-// delivered ([Lease.Left]). If such a one fails again and again, those with an older state do not wait anew each time.
-func withoutCommit(before, lease *coordinationv1.Lease, now time.Time) bool {
+// delivered ([Lease.Left]), and whether it was renewed. If such a one fails again and again, those with an older state do not wait anew each
+// time.
+func withoutCommit(before, lease *coordinationv1.Lease, now time.Time) (without, renewal bool) {
 	if before == nil || lease == nil {
-		return false
+		return false, false
 	}
-	r := readRecord(lease, now)
-	return r.term != r.claim.Term && r.claim == readRecord(before, now).claim
+	was, is := readRecord(before, now), readRecord(lease, now)
+	return is.term != is.claim.Term && is.claim == was.claim, is.term == was.term && holder(lease) == holder(before) && holder(lease) != ""
 }
 
 func holder(lease *coordinationv1.Lease) string {

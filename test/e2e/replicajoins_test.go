@@ -71,7 +71,9 @@ sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
 	probes := startProbes(t, hook, busy)
 	lasting(t, alone)
 	before := probes.P99()
-	r.adjust = append(r.adjust, behindOthers)
+	if soaking() { // else the p99 is not judged, and on a busy machine it would not lead in time
+		r.adjust = append(r.adjust, behindOthers)
+	}
 	standby := r.Start()
 	begun := time.Now()
 	memory := map[string]*anonymous{"leader": watchAnonymous(t, leaderAlone.exporter), "standby": watchAnonymous(t, standby.exporter)}
