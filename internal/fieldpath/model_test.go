@@ -97,7 +97,7 @@ func drawValue(t *rapid.T, depth int) any {
 	case 2:
 		return rapid.Int64Range(-2, 2).Draw(t, "int")
 	case 3:
-		return rapid.SampledFrom([]float64{-1, 0, 0.5, 2}).Draw(t, "float")
+		return rapid.SampledFrom([]float64{-1.5, 0.5}).Draw(t, "float") // a whole one is decoded as an integer
 	case 4:
 		return rapid.SampledFrom([]string{"", "x", "y\n", "é"}).Draw(t, "string")
 	case 5:
