@@ -26,7 +26,7 @@ const (
 	parkedBound = 7.0 / 16
 	spareParts  = 64
 	// emptierShare is the part below which what is parked of all has to come before such a namespace is read on.
-	emptierShare = 5.0 / 16
+	emptierShare = 11.0 / 32
 )
 
 // stuck is what of a namespace waits for failing records.

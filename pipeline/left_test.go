@@ -501,9 +501,9 @@ func TestLeftBehindForOthers(t *testing.T) {
 	check("20 % is parked", false, false)
 	park("other", 0.18)
 	check("38 % is parked", true, true)
-	park("other", -0.04)
-	check("34 % is parked", false, true)
-	park("other", -0.14)
+	park("other", -0.02)
+	check("36 % is parked", false, true)
+	park("other", -0.16)
 	check("20 % is parked again", false, false)
 	if !p.stuckIn("much", 0.5) {
 		t.Error("a namespace of which more than half the bound is parked is read on")

@@ -15,7 +15,7 @@ const historyGone = "the resource is gone, and its history with it"
 func (w *watcher) gone(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.unlock()
-	if w.state.Refused != "" || w.marksDue(true) || w.state.Position != "" || w.state.Begun {
+	if w.state.Refused != "" || w.marksDue(true) || w.state.Position != "" || w.state.Begun || w.known().len() > 0 {
 		w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
 			"resourceVersion", w.state.Position)
 		if err := w.gap(ctx, "", cmp.Or(w.state.Refused, historyGone)); err != nil {

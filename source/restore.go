@@ -110,7 +110,6 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		w.state.Complete = false // a source without snapshots has nothing to read at first
 	}
 	w.state.Edited, w.state.Gone, w.state.Reading = last.Edited, last.Gone, last.Reading
-	w.state.Begun = last.Begun && last.Position == ""
 	if last.Position == "" {
 		if last.Begun && !store.Clean() {
 			w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)

@@ -1336,6 +1336,26 @@ func TestGoneAfterAStopInTheFirstState(t *testing.T) {
 	l.expect("p", "gap -", id+"DELETED+i")
 }
 
+// Stopped in its first state, and then killed before anything is read: all that was sent is known, so there is no gap.
+func TestKilledAfterAStopInTheFirstState(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 1 })
+	eventually(t, func() string { return map[bool]string{true: "nothing was sent"}[len(l.sorted("p")) == 0] })
+	first := l.sorted("p")[0]
+	l.stop()
+	server.Deny(403, 1<<30)
+	l = live(t, server, m, []string{"p"}, nil)
+	l.capture()
+	l.crash()
+	server.Deny(0, 0)
+	l = live(t, server, m, []string{"p"}, nil)
+	l.watching(12)
+	l.snapshotsDone()
+	if got := l.sorted("p"); len(got) != 1 || got[0] == first {
+		t.Errorf("sent %s, and after the kill %v", first, got)
+	}
+}
+
 // Killed in its first state, and the resource is gone at the next start: a gap covers what was sent, once.
 func TestGoneAfterAKillInTheFirstState(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory()

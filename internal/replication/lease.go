@@ -59,8 +59,9 @@ type Lease struct {
 	// seen is the Lease as last read or written, nil if it does not exist; since is when that one was first seen.
 	seen  *coordinationv1.Lease
 	since time.Time
-	// patienceSince is when it was first seen as the last leader that had a commit left it: others may have held it since.
+	// patienceSince is when it was first seen as the last leader that had a commit left it: others may have taken it since, so many times.
 	patienceSince time.Time
+	taken         int
 	// lastRead is when it was last read.
 	lastRead time.Time
 	read     bool // some answer came
@@ -139,8 +140,10 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	if changed {
 		switch without, renewal := withoutCommit(before, lease, now); {
 		case !without:
-			l.patienceSince = now
-		case renewal: // it may take long to read its state: meanwhile the wait of others stands still
+			l.patienceSince, l.taken = now, 0
+		case !renewal && holder(lease) != "":
+			l.taken++
+		case renewal && l.taken <= maxTries: // it may take long to read its state: meanwhile the wait of others stands still
 			l.patienceSince = l.patienceSince.Add(now.Sub(l.since))
 		}
 		l.since = now
@@ -183,6 +186,9 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 		close(l.onLost)
 	}
 }
+
+// maxTries is how often replicas with a newer state may try to lead before the wait of those with an older one goes on meanwhile.
+const maxTries = 2
 
 // withoutCommit reports whether a Lease was taken, renewed or given up by a replica that has named no commit of its own, so that nothing was
 // delivered ([Lease.Left]), and whether it was renewed. If such a one fails again and again, those with an older state do not wait anew each

@@ -275,12 +275,19 @@ func TestEndsBeforeItsFirstCommit(t *testing.T) {
 // TestFailsBeforeEachFirstCommit has the replica with the newest state take the Lease and give it up again and again, without a commit. One
 // with an older state leads once staleWait has passed since a leader that had one.
 func TestFailsBeforeEachFirstCommit(t *testing.T) {
-	for name, claim := range map[string]replication.Claim{"older": state("l", 0, 4, 9), "empty": {}} {
+	older := state("l", 0, 4, 9)
+	for name, test := range map[string]struct {
+		claim         replication.Claim
+		wait          time.Duration
+		holds, pauses int // seconds
+	}{
+		"older":             {older, 30 * time.Second, 10, 5},
+		"empty":             {replication.Claim{}, 5 * time.Minute, 10, 5},
+		"older, long tries": {older, 30 * time.Second, 480, 1},
+	} {
 		t.Run(name, func(t *testing.T) {
-			last, wait := state("l", 0, 4, 10), 30*time.Second
-			if claim == (replication.Claim{}) {
-				wait = 5 * time.Minute
-			}
+			last, claim, wait := state("l", 0, 4, 10), test.claim, test.wait
+			most := wait + 3*time.Duration(test.holds+test.pauses)*time.Second + 2*duration
 			w := newWorld()
 			w.candidate("leader", last).leads(t)
 			w.edit(func(l *coordinationv1.Lease) { l.Annotations["kubeferry.dev/term"] = "4" })
@@ -288,7 +295,7 @@ func TestFailsBeforeEachFirstCommit(t *testing.T) {
 			next.try()
 			begun, free := w.now, false
 			for n := 0; !free; n++ {
-				if w.now.Sub(begun) > 4*wait {
+				if w.now.Sub(begun) > most {
 					t.Fatalf("it does not lead: %+v", next.Status())
 				}
 				failing := w.candidate(fmt.Sprint("failing-", n), last)
@@ -296,7 +303,7 @@ func TestFailsBeforeEachFirstCommit(t *testing.T) {
 					next.try()
 					w.now = w.now.Add(time.Second)
 				}
-				for range 10 {
+				for range test.holds {
 					if next.try() {
 						t.Fatal("it takes a Lease that is held")
 					}
@@ -306,7 +313,7 @@ func TestFailsBeforeEachFirstCommit(t *testing.T) {
 				if err := failing.Release(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				for range 5 { // until it is started again
+				for range test.pauses { // until it is started again
 					if free = free || next.try(); !free {
 						w.now = w.now.Add(time.Second)
 					}
