@@ -319,17 +319,6 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 	l.wakeReader()
 }
 
-// forgetTaken forgets, once there are many, the candidates that the cursor has passed. p.mu is held.
-func (p *Pipeline) forgetTaken() {
-	l := &p.log
-	if len(l.taken)+len(l.failedAhead) < l.forgetAt {
-		return
-	}
-	maps.DeleteFunc(l.taken, func(seq uint64, _ bool) bool { return seq < l.cursor })
-	maps.DeleteFunc(l.failedAhead, func(seq uint64, _ failedAhead) bool { return seq < l.cursor })
-	l.forgetAt = 2*(len(l.taken)+len(l.failedAhead)) + 1
-}
-
 // forgetGone forgets what commits removed from the log since: the reader has read nothing that holds it. While the cursor stands still,
 // any number of candidates may be sent. p.mu is held.
 func (p *Pipeline) forgetGone() {

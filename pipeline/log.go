@@ -62,7 +62,6 @@ type logState struct {
 	failedAhead map[uint64]failedAhead
 	sweepAhead  time.Time // when those that have waited may be forgotten
 	aheadCalls  map[string]int
-	forgetAt    int // of how many of taken and failedAhead what the cursor has passed is forgotten
 	// rescan is set if what is beyond the cursor is to be scanned again for candidates. settledNotices are the watches of notices that were
 	// settled: what follows in the log was passed if the notice was there too.
 	rescan         bool
@@ -263,7 +262,6 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 		}
 	}
 	p.park()
-	p.forgetTaken()
 	if p.log.behind == 0 {
 		p.wakeCallers()
 	}
