@@ -221,7 +221,7 @@ func (p *Pipeline) draw() (at int) {
 
 // drawsFrom reports whether a candidate of a namespace may be sent. p.mu is held.
 func (p *Pipeline) drawsFrom(namespace string) bool {
-	return !p.backlog.suspectTurn(namespace) &&
+	return (!p.backlog.suspectTurn(namespace) || p.breaker.tripped && p.backlog.turns[namespace] < 0) &&
 		(p.breaker.tripped || p.log.aheadCalls[namespace] < max(1, p.options.Limits.Concurrency/4))
 }
 
@@ -279,7 +279,7 @@ func (p *Pipeline) fillAhead(b *batch) {
 	p.log.wakeReader() // to find the next
 	if p.usable(i) {
 		if b.probe {
-			p.backlog.turns.had(i.turn())
+			p.backlog.turns.probed(i.turn())
 		}
 		p.log.taken[i.seq] = false
 		p.log.aheadCalls[i.turn()]++

@@ -1,9 +1,6 @@
 package pipeline
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // apartQueue holds ready objects by namespace: those of suspect namespaces, with an object that was in a call which failed as a
 // whole. They are sent without objects of other namespaces, so that whoever makes objects that the sink refuses holds up only what
@@ -12,17 +9,14 @@ type apartQueue struct {
 	// turns are the namespaces that may have objects here. Each batch is the turn of one. Notices are a namespace of their own.
 	turns []*namespaceQueue
 	names map[string]*namespaceQueue
-	// pushes counts the fresh objects.
-	pushes int
 }
 
 // namespaceQueue holds the objects of a namespace.
 type namespaceQueue struct {
 	name string
-	// fresh are those whose last attempt did not fail; the number of the newest is pushed. again failed. Both are sent with others of the
+	// fresh are those whose last attempt did not fail, again failed. Both are sent with others of the
 	// namespace, every second batch the newest first: those that have waited for long may be refused as those that fail are.
 	fresh, again []*objectQueue
-	pushed       int
 	newest       bool
 	// untried and failed are isolated, and sent alone. Those that never failed alone take turns with the others: most of them were
 	// isolated only for the batch that they were in, and behind a thousand objects that the sink refuses they would wait for a minute.
@@ -42,8 +36,7 @@ func (q *apartQueue) push(o *objectQueue) {
 	case !o.isolated && o.failing:
 		n.again = append(n.again, o)
 	case !o.isolated:
-		q.pushes++
-		n.fresh, n.pushed = append(n.fresh, o), q.pushes
+		n.fresh = append(n.fresh, o)
 	case o.failedAlone:
 		n.failed = append(n.failed, o)
 	default:
@@ -85,17 +78,16 @@ func (q *apartQueue) probe(turns turns, suspect func(namespace string) bool, apa
 	var next *namespaceQueue
 	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool { return len(n.fresh) > 0 && !suspect(n.name) })
 	for _, n := range q.turns {
-		if suspect(n.name) && (clean || !apart) || !n.ready(alone) {
+		if suspect(n.name) && (clean && turns[n.name] >= 0 || !apart) || !n.ready(alone) {
 			continue
 		}
-		if next == nil || cmp.Or(cmp.Compare(turns[n.name], turns[next.name]), cmp.Compare(next.last(), n.last())) < 0 {
+		if next == nil || turns[n.name] < turns[next.name] {
 			next = n
 		}
 	}
 	if next == nil {
 		return nil
 	}
-	turns.had(next.name)
 	if len(next.fresh) > 0 {
 		return takeLast(&next.fresh)
 	}
@@ -122,14 +114,6 @@ func (n *namespaceQueue) ready(alone bool) bool {
 }
 
 func (n *namespaceQueue) isolated() bool { return len(n.untried)+len(n.failed) > 0 }
-
-// last is the number of the newest fresh object, 0 if there is none.
-func (n *namespaceQueue) last() int {
-	if len(n.fresh) == 0 {
-		return 0
-	}
-	return n.pushed
-}
 
 // begin returns the object that begins a batch of the namespace.
 func (n *namespaceQueue) begin(alone bool) *objectQueue {

@@ -73,7 +73,7 @@ type backlog struct {
 	suspects map[string]int
 	// refused has until when namespaces are suspect because a record was to become a dead letter, by turn.
 	refused map[string]time.Time
-	// turns are of probes. unprobed is set if something came of a namespace that had none yet: that is the next probe.
+	// turns are of probes. unprobed is set if there may be ready objects of a namespace that had none yet.
 	turns    turns
 	unprobed bool
 	arrivals list.List // of *item: in memory, in order of arrival, but for those in returned
@@ -160,7 +160,7 @@ func (b *backlog) enqueue(i *item) {
 	b.resize(o, i.size)
 	if !ok { // else whatever holds the object, a batch or its backoff, puts it back into the queue
 		b.queue.Add(o)
-		b.unprobed = b.unprobed || b.turns[i.turn()] == 0
+		b.unprobed = b.unprobed || b.turns[i.turn()] <= 0
 	}
 }
 

@@ -108,6 +108,10 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		clear(p.failedAlone)
 		p.failedCalls, p.lastSuccess = 0, p.now()
 		p.resetBreaker()
+		p.backlog.turns.succeeded(b, v.results, p.counts.successes)
+		if transient > 0 {
+			p.recordsBlamedAt = p.now()
+		}
 	case refused+transient == 0: // nothing was sent
 	case transient == 0 && (p.addRefused(b, errs) < maxRefused || others || probe && p.budget.full):
 		if probe {
@@ -228,6 +232,7 @@ func (p *Pipeline) onlyFailures(b *batch) bool {
 func (p *Pipeline) tripBreaker(err *sinks.Error, retryAfter time.Duration, probe bool) {
 	if p.breaker.fail(p.now(), retryAfter, probe) {
 		p.logger.Warn("the sink fails; trying again with single records until one gets through", "err", err)
+		p.backlog.unprobed = true
 		p.log.wakeReader() // to find a candidate
 		p.announceFreed()  // a snapshot may be read on
 	} else {
@@ -241,7 +246,7 @@ func (p *Pipeline) resetBreaker() {
 	if !p.breaker.succeed() {
 		return
 	}
-	clear(p.backlog.turns)
+	p.backlog.turns.reset()
 	p.recordsBlamedAt = p.now() // what failed before may fail now by itself
 	p.logger.Info("the sink takes records again", "after", trippedFor.Round(time.Millisecond))
 	kept := p.retries[:0]

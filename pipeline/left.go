@@ -21,12 +21,6 @@ const (
 	// maxParkedShare is the part of the bound of the backlog that what is parked of a namespace may count before that: beyond half, with
 	// the failing records in memory, the log is not read on.
 	maxParkedShare = 3.0 / 8
-	// parkedBound is the part that what is parked of all namespaces may count together. Over maxParkedShare of that, a namespace is left
-	// behind if more of it is parked than one of spareParts of what is free: so many have room beside each other.
-	parkedBound = 7.0 / 16
-	spareParts  = 64
-	// emptierShare is the part below which what is parked of all has to come before such a namespace is read on.
-	emptierShare = 11.0 / 32
 )
 
 // stuck is what of a namespace waits for failing records.
@@ -58,16 +52,38 @@ func (b *backlog) countStuck(namespace string, objects, parked int) {
 	}
 }
 
+// stuckBound bounds what is stuck, in objects or in bytes.
+type stuckBound struct {
+	one     float64 // of one namespace
+	crowded float64 // of all, from which on a namespace has only its part of what is free
+	all     float64 // of all
+}
+
+// spareParts is into how many parts what is free is divided once all have so much: so many namespaces have room beside each other.
+const spareParts = 64
+
+// exceeded reports whether a namespace has too much, or a part of that, of so much in all. Once it is left behind it waits until all have
+// a twelfth less: else it would be left behind again at once.
+func (b stuckBound) exceeded(own, all, part float64) bool {
+	crowded := b.crowded
+	if part < 1 {
+		crowded -= crowded / 12
+	}
+	most := b.one
+	if all > crowded {
+		most = max(0, b.all-all) / spareParts
+	}
+	return own > 0 && own >= part*most
+}
+
 // stuckIn reports whether so much of a namespace is stuck that its changes are left behind, or a part of that. p.mu is held.
 func (p *Pipeline) stuckIn(namespace string, part float64) bool {
-	s, most, crowded := p.backlog.stuckOf[namespace], maxParkedShare*float64(p.options.MaxBytes), maxParkedShare
-	if part < 1 {
-		crowded = emptierShare
-	}
-	if total := float64(p.budget.parked); total > crowded*float64(p.options.MaxBytes) {
-		most = max(0, parkedBound*float64(p.options.MaxBytes)-total) / spareParts
-	}
-	return float64(s.objects) >= part*float64(p.maxFailing) || float64(s.parked*parkedSize) > part*most
+	s, memory := p.backlog.stuckOf[namespace], float64(p.options.MaxBytes)
+	objects := float64(p.maxFailing)
+	failing := stuckBound{one: objects, crowded: 3 * objects, all: 4 * objects}
+	parked := stuckBound{one: maxParkedShare * memory, crowded: maxParkedShare * memory, all: 7.0 / 16 * memory}
+	return failing.exceeded(float64(s.objects), float64(len(p.backlog.failing)), part) ||
+		parked.exceeded(float64(s.parked*parkedSize), float64(p.budget.parked), part)
 }
 
 // leaves reports whether an item that would come into memory now is left behind instead. p.mu is held.

@@ -145,19 +145,28 @@ func TestTooManyRefusedObjects(t *testing.T) {
 // that change often go on. Once the sink takes all, all arrive, in order.
 func TestRefusedNamespacesTogether(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ namespaces, objects int }{
-		{2, 10}, // each parks 0.3 of the memory
-		{50, 2},
-		{200, 1},
+	for _, test := range []struct {
+		namespaces, objects int
+		bound, memory       int  // bound is how many objects of a namespace may fail
+		whole               bool // calls are refused, not records
+	}{
+		{2, 10, maxFailing, 256 << 10, false}, // each parks 0.3 of the memory
+		{50, 2, maxFailing, 256 << 10, false},
+		{200, 1, maxFailing, 256 << 10, false},
+		{40, 40, 60, 16 << 20, false}, // each less than the bound of one
+		{2, 40, 60, 16 << 20, true},
+		{10, 40, 60, 16 << 20, true},
+		{40, 40, 60, 16 << 20, true},
+		{200, 1, maxFailing, 256 << 10, true},
 	} {
 		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				const memory = 256 << 10
+				memory := int64(test.memory)
 				sink, b := &script{}, newLogbook()
 				var mu sync.Mutex
 				took := map[string]time.Time{}
-				refuse := refuseBad(true)
+				refuse := refuseBad(!test.whole)
 				sink.set(func(call int, batch []sinks.Record) error {
 					mu.Lock()
 					for _, r := range batch {
@@ -171,10 +180,11 @@ func TestRefusedNamespacesTogether(t *testing.T) {
 					spilling(b, memory, 1<<30)(o)
 				})
 				defer stop()
+				boundFailing(p, test.bound)
 				endCommits := b.commits(p, 200*time.Millisecond)
 				defer endCommits()
 				sent := map[string]time.Time{}
-				refused, most := 0, 0
+				refused, most, failing := 0, 0, 0
 				cursor, moves := uint64(0), 0
 				for n := range 50 * 60 * 3 { // 20 ms each
 					d := change(t, fmt.Sprint("good-", n%50), n+1)
@@ -198,7 +208,7 @@ func TestRefusedNamespacesTogether(t *testing.T) {
 					if p.log.cursor > cursor || p.log.behind == 0 {
 						cursor, moves = p.log.cursor, moves+1
 					}
-					most = max(most, len(p.log.taken))
+					most, failing = max(most, len(p.log.taken)), max(failing, len(p.backlog.failing))
 					p.mu.Unlock()
 					if s := p.Stats(); !s.Balanced() || s.Bytes > memory+maxBuffered {
 						t.Fatalf("%+v", s)
@@ -216,10 +226,10 @@ func TestRefusedNamespacesTogether(t *testing.T) {
 				mu.Unlock()
 				slices.Sort(waits)
 				p.mu.Lock()
-				t.Logf("p99 %v, max %v; the cursor moved %d times, at most %d were taken; %d of the memory is parked, %d namespaces are left behind",
-					waits[len(waits)*99/100], waits[len(waits)-1], moves, most, p.budget.parked, len(p.log.left))
+				t.Logf("p99 %v, max %v; the cursor moved %d times, at most %d were taken; %d of the memory is parked, at most %d fail, %d namespaces are left behind",
+					waits[len(waits)*99/100], waits[len(waits)-1], moves, most, p.budget.parked, failing, len(p.log.left))
 				p.mu.Unlock()
-				if waits[len(waits)*99/100] > 5*time.Second || most > 2000 {
+				if waits[len(waits)*99/100] > 5*time.Second || most > 2000 || failing > 8*test.bound { // some were untried in memory
 					t.Error("that is too much")
 				}
 				sink.set(nil)

@@ -102,7 +102,7 @@ type Pipeline struct {
 	lastSuccess   time.Time
 	// largest is the size of the largest record that was delivered.
 	largest int
-	// recordsBlamedAt is when an isolated object last failed while others got through, or the breaker was reset.
+	// recordsBlamedAt is when an isolated object, or a part of a call, last failed while others got through, or the breaker was reset.
 	recordsBlamedAt time.Time
 	// apartCalls counts the calls under way of suspect namespaces, aloneCalls those of isolated objects among them; apartNext is set
 	// if the last batch was of such a namespace.

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -9,8 +10,8 @@ import (
 // This file chooses what is sent while the breaker is tripped: single records, and batches that failed, one at a time.
 
 // pickProbe returns one record of a ready object, or of a candidate, or a batch that failed, in turn. An object that was not tried goes
-// first, the newest of them: behind a thousand objects that the sink refuses it would wait for an hour. What comes of a namespace that
-// had no probe yet does not wait for its turn.
+// first, the newest of them: behind a thousand objects that the sink refuses it would wait for an hour. While there are namespaces that
+// had no probe yet, it is of one of these.
 func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	wait, early := p.breaker.wait(now)
 	if wait > 0 {
@@ -18,51 +19,62 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	}
 	b := newBatch()
 	b.probe = true
-	switch i := p.log.candidate; {
-	case i != nil && p.backlog.turns[i.turn()] == 0:
+	if i := p.log.candidate; i != nil && p.backlog.turns[i.turn()] <= 0 {
 		p.fillAhead(b)
-	case p.backlog.unprobed:
-		p.backlog.unprobed = false
-		p.fill(b, 1)
-	default:
+	} else if !p.backlog.unprobed {
 		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
 			p.fillAhead(b)
 		}
 	}
+	retry := p.nextRetry()
+	if early {
+		retry = nil
+	}
 	if len(b.items) == 0 {
-		if p.breaker.fresh = !p.breaker.fresh; p.breaker.fresh || early || len(p.retries) == 0 {
+		other := retry != nil && (!p.backlog.unprobed || p.lastProbe(retry) <= 0)
+		if p.breaker.fresh = !p.breaker.fresh; p.breaker.fresh || !other {
 			p.fill(b, 1)
 		}
 	}
 	if len(b.items) == 0 {
 		p.recycle(b)
-		if early || len(p.retries) == 0 {
+		if retry == nil {
 			return nil, beatInterval
 		}
-		b = p.takeRetry()
+		b = retry
+		p.takeRetry(b)
 	}
 	b.probe = true
 	p.breaker.probed(now)
 	return b, 0
 }
 
-// takeRetry returns a batch that failed: the one with the namespace whose last probe is longest ago. One tenant may have dozens, and
-// another a gap that all changes of its watch wait for.
-func (p *Pipeline) takeRetry() *batch {
-	turns := p.backlog.turns
-	last := func(b *batch) int {
-		first := slices.MinFunc(b.items, func(i, j *item) int { return cmp.Compare(turns[i.turn()], turns[j.turn()]) })
-		return turns[first.turn()]
+// nextRetry returns the batch that failed which is probed next, nil if there is none: the one with the namespace whose last probe is
+// longest ago. One tenant may have dozens, and another a gap that all changes of its watch wait for.
+func (p *Pipeline) nextRetry() *batch {
+	if len(p.retries) == 0 {
+		return nil
 	}
-	b := slices.MinFunc(p.retries, func(a, b *batch) int { return cmp.Compare(last(a), last(b)) })
+	return slices.MinFunc(p.retries, func(a, b *batch) int { return cmp.Compare(p.lastProbe(a), p.lastProbe(b)) })
+}
+
+// lastProbe returns the lowest turn of the namespaces in a batch.
+func (p *Pipeline) lastProbe(b *batch) int {
+	lowest := p.backlog.turns[b.items[0].turn()]
+	for _, i := range b.items[1:] {
+		lowest = min(lowest, p.backlog.turns[i.turn()])
+	}
+	return lowest
+}
+
+// takeRetry takes a batch that failed for a probe. If it has several namespaces, that is no turn of theirs: its failure would show nothing
+// of any of them.
+func (p *Pipeline) takeRetry(b *batch) {
 	n := slices.Index(p.retries, b)
 	p.retries = slices.Delete(p.retries, n, n+1)
-	for n, i := range b.items {
-		if n == 0 || i.turn() != b.items[n-1].turn() {
-			turns.had(i.turn())
-		}
+	if !b.severalNamespaces() {
+		p.backlog.turns.probed(b.items[0].turn())
 	}
-	return b
 }
 
 // takeProbe takes the object for a probe. All that are ready wait in p.apart from now on, until the breaker is reset.
@@ -71,17 +83,45 @@ func (p *Pipeline) takeProbe(b *batch) *objectQueue {
 		p.apart.push(o)
 	}
 	o := p.apart.probe(p.backlog.turns, p.backlog.suspectTurn, p.maySendApart(), p.maySendAlone())
-	b.apart = o != nil && p.backlog.suspect(o, p.now())
+	p.backlog.unprobed = o != nil && p.backlog.turns[o.turn()] <= 0
+	if o != nil {
+		p.backlog.turns.probed(o.turn())
+		b.apart = p.backlog.suspect(o, p.now())
+	}
 	return o
 }
 
-// turns are the numbers of the last probe of each namespace since the breaker tripped.
+// turns are the numbers of the last probe of each namespace since the breaker tripped, and of those that had none, but a success,
+// minus the number of that: the one with the last success is probed first.
 type turns map[string]int
 
-func (t turns) had(namespace string) {
+// maxTurns is how many namespaces with a success are remembered.
+const maxTurns = 1000
+
+func (t turns) probed(namespace string) {
 	last := 0
 	for _, n := range t {
 		last = max(last, n)
 	}
 	t[namespace] = last + 1
+}
+
+// succeeded notes of which namespaces something of a batch was delivered.
+func (t turns) succeeded(b *batch, results []result, successes uint64) {
+	last := ""
+	for n, i := range b.items {
+		turn := i.turn()
+		if results[n] != delivered || turn == last && n > 0 {
+			continue
+		}
+		last = turn
+		if _, has := t[turn]; !has && len(t) >= maxTurns {
+			clear(t)
+		}
+		t[turn] = -int(successes) //nolint:gosec // far from 2^63
+	}
+}
+
+func (t turns) reset() {
+	maps.DeleteFunc(t, func(_ string, n int) bool { return n > 0 })
 }
