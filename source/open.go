@@ -54,8 +54,7 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 // it now, with resource versions of its own. Those of a CRD's objects never go back, whether or not the CRD was made again.
 func (l *follower) keepReadIfComparable(ctx context.Context) error {
 	l.mu.Lock()
-	readBefore := l.state.Position != "" || l.state.Begun || l.known().len() > 0 || l.state.Refused != "" && l.state.Refused != l.options.HistoryLost
-	wasGone := l.state.Reading > 0 && !readBefore
+	wasGone := l.state.Reading > 0 && l.state.Position == "" && !l.state.Begun && l.known().len() == 0
 	l.mu.Unlock()
 	if !wasGone {
 		return nil

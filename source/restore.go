@@ -110,8 +110,10 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		w.state.Complete = false // a source without snapshots has nothing to read at first
 	}
 	w.state.Edited, w.state.Gone, w.state.Reading = last.Edited, last.Gone, last.Reading
+	w.state.Begun = last.Begun && last.Position == ""
+	w.state.Paused = w.state.Begun && (last.Paused || store.Clean())
 	if last.Position == "" {
-		if last.Begun && !store.Clean() {
+		if w.state.Begun && !w.state.Paused {
 			w.state.Refused = cmp.Or(w.state.Refused, firstStateInterrupted)
 		}
 		w.state.Refused = cmp.Or(w.state.Refused, w.options.HistoryLost)
@@ -191,7 +193,7 @@ func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineS
 		last = from[:1]
 	}
 	edited := w.edit != "" || slices.ContainsFunc(from, w.filtersDiffer)
-	interrupted := w.state.Unclean && w.state.Position == "" && from[0].Begun // in the first state
+	interrupted := w.state.Unclean && w.state.Position == "" && from[0].Begun && !from[0].Paused // in the first state
 	goesOn := own && !w.state.Partial && !interrupted && w.options.HistoryLost == ""
 	for n, pipeline := range w.options.Pipelines {
 		has := func(l *lastWatch) bool { return l.Pipelines == nil || slices.Contains(l.Pipelines, pipeline) }
@@ -249,6 +251,7 @@ const severalPositions = "the configuration was edited, and with it the watches 
 
 // merge adds what is kept of another watch.
 func (m *Meta) merge(other Meta) {
+	m.Paused = (m.Paused || !m.Begun) && (other.Paused || !other.Begun)
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
 	m.Edited, m.Gone, m.Reading = max(m.Edited, other.Edited), max(m.Gone, other.Gone), max(m.Reading, other.Reading)
 	m.Unclean, m.Lost = m.Unclean || other.Unclean, m.Lost || other.Lost

@@ -35,6 +35,9 @@ type Meta struct {
 	// Begun is set while there is no position, and the first state is being sent. After a kill it is unknown how much of it
 	// was.
 	Begun bool `json:"begun,omitempty"`
+	// Paused is set with Begun from the start behind a run that ended well until the first state is read again: a run that is killed
+	// meanwhile has sent nothing of it.
+	Paused bool `json:"paused,omitempty"`
 	// Partial is set after the selection was edited, until a state was read to its end: the known set may lack objects that
 	// are selected now, and hold some that are not, which are looked up.
 	Partial bool `json:"partial,omitempty"`
@@ -82,7 +85,7 @@ func (s *state) read() bool { return s.Complete && s.Position != "" }
 
 // reset forgets everything but the known set.
 func (s *state) reset() {
-	s.Position, s.Complete, s.Gone, s.Reading = "", false, 0, 0
+	s.Position, s.Complete, s.Gone, s.Reading, s.Paused = "", false, 0, 0, false
 	s.Begun, s.Partial, s.Refused, s.Unclean, s.Lost, s.Uncertain, s.Repetition = false, false, "", false, false, "", ""
 	s.Snapshots = nil
 	s.changed = true

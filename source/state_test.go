@@ -138,6 +138,8 @@ func (m *memory) commit(changes []delta.WatchChange) {
 // only returns the meta of the one watch there is.
 func (m *memory) only(t testing.TB) Meta {
 	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var meta Meta
 	for _, text := range m.meta {
 		if err := json.Unmarshal(text, &meta); err != nil {
@@ -1354,6 +1356,51 @@ func TestKilledAfterAStopInTheFirstState(t *testing.T) {
 	if got := l.sorted("p"); len(got) != 1 || got[0] == first {
 		t.Errorf("sent %s, and after the kill %v", first, got)
 	}
+}
+
+// Stopped in its first state before the first object, and the resource is gone at the next start: a gap covers what existed meanwhile.
+func TestGoneAfterAStopBeforeTheFirstObject(t *testing.T) {
+	for _, snapshot := range []delta.Snapshot{delta.SnapshotInitial, delta.SnapshotNever} {
+		t.Run(string(snapshot), func(t *testing.T) {
+			server, m := things(t), newMemory()
+			server.NoWatchList = true
+			server.SetMissing(true)
+			l := live(t, server, m, []string{"p"}, func(o *Options, l *life) { o.Snapshot, l.after, l.handed = snapshot, 1, 1 })
+			eventually(t, func() string {
+				if s := l.source.Status()[0]; s.State != StateMissing {
+					return fmt.Sprint(s)
+				}
+				return ""
+			})
+			server.SetMissing(false)
+			server.Write("c", false)
+			eventually(t, func() string { return map[bool]string{true: "the first state has not begun"}[!m.only(t).Begun] })
+			l.stop()
+			server.SetMissing(true)
+			l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Snapshot = snapshot })
+			l.expect("p", "gap -")
+		})
+	}
+}
+
+// Stopped in its first state behind the DELETED of all that was sent of it, as a watch-list may bring it; then etcd is restored to before.
+func TestRollbackAfterAStopInTheFirstState(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(12)
+	l.snapshotsDone()
+	l.stop()
+	for id, text := range m.meta {
+		var meta Meta
+		if err := json.Unmarshal(text, &meta); err != nil {
+			t.Fatal(err)
+		}
+		meta.Position, meta.Complete, meta.Begun, meta.Reading = "", false, true, 12
+		m.meta[id], _ = json.Marshal(meta)
+		m.known[id] = map[string]delta.Known{}
+	}
+	server.RollBack(11)
+	expectRollback(t, server, m, "p")
 }
 
 // Killed in its first state, and the resource is gone at the next start: a gap covers what was sent, once.

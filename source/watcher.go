@@ -108,7 +108,7 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 	if ctx.Err() == nil {
 		w.health.failed(err)
 	}
-	if isGone(err) && (w.state.Position != "" || w.state.Refused != "" || w.state.known.len() > 0) { // it went while no watch was open
+	if isGone(err) && (w.state.Position != "" || w.state.Refused != "" || w.state.Begun || w.state.known.len() > 0) { // it went while no watch was open
 		_ = w.gone(ctx) // an error means that ctx has ended
 	}
 	return resolved{}, false
