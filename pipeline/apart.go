@@ -14,8 +14,8 @@ type apartQueue struct {
 // namespaceQueue holds the objects of a namespace.
 type namespaceQueue struct {
 	name string
-	// fresh are those whose last attempt did not fail, again failed. Both are sent with others of the
-	// namespace, every second batch the newest first: those that have waited for long may be refused as those that fail are.
+	// fresh are those whose last attempt did not fail, again failed. Both are sent with others of the namespace, every second batch the newest
+	// first: those that have waited for long may be refused as those that fail are.
 	fresh, again []*objectQueue
 	newest       bool
 	// untried and failed are isolated, and sent alone. Those that never failed alone take turns with the others: most of them were
@@ -71,17 +71,19 @@ func (q *apartQueue) next(namespace string) *objectQueue {
 }
 
 // probe returns the next object for a probe, nil if none may be sent; apart and alone are whether that may be one of a suspect
-// namespace, and an isolated one. It is of a namespace that is not suspect, if there is something untried of one; of those, of the one
-// whose last probe is longest ago; and of its objects the newest whose last attempt did not fail, or else one of the others. Without
+// namespace, and an isolated one. It is of a namespace that is not suspect, if there is one with something untried that had no probe; of
+// those, of the one whose turn it is; and of its objects the newest whose last attempt did not fail, or else one of the others. Without
 // turns, whoever makes objects all the time that the sink refuses would have all of the probes.
 func (q *apartQueue) probe(turns turns, suspect func(namespace string) bool, apart, alone bool) *objectQueue {
 	var next *namespaceQueue
-	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool { return len(n.fresh) > 0 && !suspect(n.name) })
+	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool {
+		return len(n.fresh) > 0 && !suspect(n.name) && turns.of(n.name) <= 0
+	})
 	for _, n := range q.turns {
 		if suspect(n.name) && (clean && turns[n.name] >= 0 || !apart) || !n.ready(alone) {
 			continue
 		}
-		if next == nil || turns[n.name] < turns[next.name] {
+		if next == nil || turns.of(n.name) < turns.of(next.name) {
 			next = n
 		}
 	}

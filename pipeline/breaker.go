@@ -12,6 +12,10 @@ const maxProbeInterval = 1500 * time.Millisecond
 // some records only, as a receiver does that limits each tenant's rate.
 const earlyProbes = 3
 
+// quickProbes is how many probes of namespaces that had none may follow each other after the first interval: many namespaces may be
+// refused, and the next one not.
+const quickProbes = 32
+
 // breaker is a circuit breaker: it is tripped while the sink as a whole is thought to fail. The metric kubeferry_gate_open
 // and the status count the other way round: an open gate means a healthy sink. The pipeline's mutex guards it.
 type breaker struct {
@@ -23,6 +27,8 @@ type breaker struct {
 	sent     time.Time // when the last probe went
 	next     time.Time // when the next may go
 	underway int       // probes that have no answer yet
+	quick    int       // how many more of quickProbes may go
+	isQuick  bool      // the last one was of these
 	// until is the end of the longest delay that the sink requested. Before it, only early more probes may go.
 	until time.Time
 	early int
@@ -39,10 +45,12 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 	switch {
 	case trippedNow:
 		b.tripped, b.since, b.interval, b.next = true, now, b.initial, now
-		b.ahead, b.fresh, b.until, b.early = false, false, now, earlyProbes
+		b.ahead, b.fresh, b.until, b.early, b.quick, b.isQuick = false, false, now, earlyProbes, quickProbes, false
 		b.postpone(now.Add(b.pause()))
 	case probe:
-		b.interval = min(2*b.interval, maxProbeInterval)
+		if !b.isQuick {
+			b.interval = min(2*b.interval, maxProbeInterval)
+		}
 		// From when it was sent: a sink that takes long to fail gets no fewer probes.
 		b.postpone(b.sent.Add(b.pause()))
 	default: // it was under way when the breaker tripped, which is known by now
@@ -55,10 +63,14 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 }
 
 // probed counts a probe that is sent. The next does not wait for its result, which a sink that hangs delays until the time-out. But
-// while one is under way the interval is the longest, or probes would use up all concurrent calls.
-func (b *breaker) probed(now time.Time) {
+// while one is under way the interval is the longest, or probes would use up all concurrent calls. unprobed is set if the probe is of a
+// namespace that had none.
+func (b *breaker) probed(now time.Time, unprobed bool) {
 	if b.underway > 0 {
 		b.interval = maxProbeInterval
+	}
+	if b.isQuick = unprobed && b.underway == 0 && b.quick > 0; b.isQuick {
+		b.quick--
 	}
 	b.underway++
 	if now.Before(b.until) {
@@ -87,7 +99,11 @@ func (b *breaker) postpone(next time.Time) {
 
 // pause is the interval with some jitter, so that several pipelines of one sink do not probe in step.
 func (b *breaker) pause() time.Duration {
-	return time.Duration(float64(b.interval) * (1 + 0.2*rand.Float64()))
+	interval := b.interval
+	if b.isQuick {
+		interval = b.initial
+	}
+	return time.Duration(float64(interval) * (1 + 0.2*rand.Float64()))
 }
 
 // succeed resets the breaker and reports whether it was tripped.

@@ -25,7 +25,7 @@ func TestProbesOfASlowFailure(t *testing.T) {
 			if apart := now.Sub(last); apart > maxProbeInterval*12/10+time.Millisecond {
 				t.Fatalf("a sink that fails after %v: %v between probes", takes, apart)
 			}
-			g.probed(now)
+			g.probed(now, false)
 			last, underWay = now, append(underWay, now.Add(takes))
 			if len(underWay) > 8 { // as many calls as a webhook may have under way
 				t.Fatalf("a sink that fails after %v: %d probes at once", takes, len(underWay))
@@ -44,7 +44,7 @@ func TestRetryAfterCountsFromTheAnswer(t *testing.T) {
 	g.fail(start, 0, false)
 	answer := start
 	for n, want := range []time.Duration{maxProbeInterval, maxProbeInterval, maxProbeInterval, 5 * time.Second, 5 * time.Second} {
-		g.probed(answer.Add(time.Second))
+		g.probed(answer.Add(time.Second), false)
 		g.answered()
 		answer = answer.Add(4 * time.Second)
 		g.fail(answer, 5*time.Second, true)

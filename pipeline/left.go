@@ -54,6 +54,7 @@ func (b *backlog) countStuck(namespace string, objects, parked int) {
 
 // stuckBound bounds what is stuck, in objects or in bytes.
 type stuckBound struct {
+	least   float64 // below which a namespace is not left behind for others
 	one     float64 // of one namespace
 	crowded float64 // of all, from which on a namespace has only its part of what is free
 	all     float64 // of all
@@ -71,7 +72,7 @@ func (b stuckBound) exceeded(own, all, part float64) bool {
 	}
 	most := b.one
 	if all > crowded {
-		most = max(0, b.all-all) / spareParts
+		most = max(b.least, (b.all-all)/spareParts)
 	}
 	return own > 0 && own >= part*most
 }
@@ -80,8 +81,8 @@ func (b stuckBound) exceeded(own, all, part float64) bool {
 func (p *Pipeline) stuckIn(namespace string, part float64) bool {
 	s, memory := p.backlog.stuckOf[namespace], float64(p.options.MaxBytes)
 	objects := float64(p.maxFailing)
-	failing := stuckBound{one: objects, crowded: 3 * objects, all: 4 * objects}
-	parked := stuckBound{one: maxParkedShare * memory, crowded: maxParkedShare * memory, all: 7.0 / 16 * memory}
+	failing := stuckBound{least: objects / 100, one: objects, crowded: 3 * objects, all: 4 * objects}
+	parked := stuckBound{least: memory / 4096, one: maxParkedShare * memory, crowded: maxParkedShare * memory, all: 7.0 / 16 * memory}
 	return failing.exceeded(float64(s.objects), float64(len(p.backlog.failing)), part) ||
 		parked.exceeded(float64(s.parked*parkedSize), float64(p.budget.parked), part)
 }

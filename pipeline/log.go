@@ -281,6 +281,7 @@ func (p *Pipeline) load(i *item) bool {
 	p.log.nextSize = 0
 	p.log.cursor, p.log.lastRead = i.seq+1, i.observed
 	p.log.behind--
+	delete(p.log.failedAhead, i.seq)
 	return true
 }
 

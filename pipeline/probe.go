@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -19,10 +20,9 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	}
 	b := newBatch()
 	b.probe = true
-	if i := p.log.candidate; i != nil && p.backlog.turns[i.turn()] <= 0 {
-		p.fillAhead(b)
-	} else if !p.backlog.unprobed {
-		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
+	unprobed, turns := p.backlog.unprobed, p.backlog.turns
+	if i := p.log.candidate; i != nil && (!unprobed || turns.of(i.turn()) <= 0) {
+		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead || turns.of(i.turn()) < 0 {
 			p.fillAhead(b)
 		}
 	}
@@ -31,7 +31,7 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 		retry = nil
 	}
 	if len(b.items) == 0 {
-		other := retry != nil && (!p.backlog.unprobed || p.lastProbe(retry) <= 0)
+		other := retry != nil && (!unprobed || p.turnOf(retry) <= 0)
 		if p.breaker.fresh = !p.breaker.fresh; p.breaker.fresh || !other {
 			p.fill(b, 1)
 		}
@@ -45,7 +45,7 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 		p.takeRetry(b)
 	}
 	b.probe = true
-	p.breaker.probed(now)
+	p.breaker.probed(now, p.backlog.unprobed)
 	return b, 0
 }
 
@@ -55,14 +55,14 @@ func (p *Pipeline) nextRetry() *batch {
 	if len(p.retries) == 0 {
 		return nil
 	}
-	return slices.MinFunc(p.retries, func(a, b *batch) int { return cmp.Compare(p.lastProbe(a), p.lastProbe(b)) })
+	return slices.MinFunc(p.retries, func(a, b *batch) int { return cmp.Compare(p.turnOf(a), p.turnOf(b)) })
 }
 
-// lastProbe returns the lowest turn of the namespaces in a batch.
-func (p *Pipeline) lastProbe(b *batch) int {
-	lowest := p.backlog.turns[b.items[0].turn()]
-	for _, i := range b.items[1:] {
-		lowest = min(lowest, p.backlog.turns[i.turn()])
+// turnOf returns the lowest turn of the namespaces in a batch.
+func (p *Pipeline) turnOf(b *batch) int {
+	lowest := math.MaxInt
+	for _, i := range b.items {
+		lowest = min(lowest, p.backlog.turns.of(i.turn()))
 	}
 	return lowest
 }
@@ -72,8 +72,11 @@ func (p *Pipeline) lastProbe(b *batch) int {
 func (p *Pipeline) takeRetry(b *batch) {
 	n := slices.Index(p.retries, b)
 	p.retries = slices.Delete(p.retries, n, n+1)
-	if !b.severalNamespaces() {
+	switch {
+	case !b.severalNamespaces():
 		p.backlog.turns.probed(b.items[0].turn())
+	case slices.ContainsFunc(b.items, (*item).notice):
+		p.backlog.turns.probed(noticeTurn)
 	}
 }
 
@@ -83,7 +86,9 @@ func (p *Pipeline) takeProbe(b *batch) *objectQueue {
 		p.apart.push(o)
 	}
 	o := p.apart.probe(p.backlog.turns, p.backlog.suspectTurn, p.maySendApart(), p.maySendAlone())
-	p.backlog.unprobed = o != nil && p.backlog.turns[o.turn()] <= 0
+	if o == nil || o.turn() != noticeTurn {
+		p.backlog.unprobed = o != nil && p.backlog.turns[o.turn()] <= 0
+	}
 	if o != nil {
 		p.backlog.turns.probed(o.turn())
 		b.apart = p.backlog.suspect(o, p.now())
@@ -98,12 +103,23 @@ type turns map[string]int
 // maxTurns is how many namespaces with a success are remembered.
 const maxTurns = 1000
 
-func (t turns) probed(namespace string) {
+func (t turns) probed(namespace string) { t[namespace] = t.last() + 1 }
+
+// last returns the number of the last probe, 0 if there was none.
+func (t turns) last() int {
 	last := 0
 	for _, n := range t {
 		last = max(last, n)
 	}
-	t[namespace] = last + 1
+	return last
+}
+
+// of returns what orders the namespaces: the one with the lowest is probed next. Notices have every second turn, since others wait for them.
+func (t turns) of(namespace string) int {
+	if namespace == noticeTurn && t[namespace] < max(1, t.last()) {
+		return math.MinInt
+	}
+	return t[namespace]
 }
 
 // succeeded notes of which namespaces something of a batch was delivered.
@@ -118,7 +134,7 @@ func (t turns) succeeded(b *batch, results []result, successes uint64) {
 		if _, has := t[turn]; !has && len(t) >= maxTurns {
 			clear(t)
 		}
-		t[turn] = -int(successes) //nolint:gosec // far from 2^63
+		t[turn] = -1 - int(successes) //nolint:gosec // far from 2^63
 	}
 }
 

@@ -1,0 +1,136 @@
+package pipeline
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// A gap fails because the sink is away. Once it is back and refuses only the objects of many namespaces, the gap does not wait for a probe
+// of each of them.
+func TestGapAmongProbesOfManyNamespaces(t *testing.T) {
+	for _, test := range []struct {
+		namespaces int
+		shared     bool // the gap is in a batch with the first of the others
+	}{{5, false}, {60, false}, {5, true}, {60, true}} {
+		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: 50 * time.Millisecond}
+				p, stop := launch(sink, &letters{}, tenantLimits(10, 8))
+				defer stop()
+				set := func(away bool) {
+					sink.mu.Lock()
+					sink.away = away
+					sink.mu.Unlock()
+				}
+				set(true)
+				if err := p.Gap(t.Context(), &delta.Gap{Watch: "other", Resource: pods, Observed: time.Now()}); err != nil {
+					t.Fatal(err)
+				}
+				if !test.shared {
+					time.Sleep(time.Second)
+				}
+				for n := range test.namespaces {
+					for m := range 3 {
+						mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", n), fmt.Sprint("bad-", m), m+1))
+					}
+				}
+				time.Sleep(3 * time.Second)
+				set(false)
+				time.Sleep(5 * time.Second)
+				if s := p.Stats(); s.GapsWaiting > 0 {
+					t.Errorf("the gap still waits: %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// A namespace with one object that the sink refuses is not left behind for others that have too many of them, and its other objects go on.
+func TestOneRefusedObjectBesideTooMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &tenants{bad: refuse, perRecord: true, took: map[string]time.Time{}, latency: time.Millisecond}
+		b := newLogbook()
+		p, stop := launch(sink, &letters{}, func(o *Options) {
+			tenantLimits(100, 8)(o)
+			spilling(b, 16<<20, 1<<30)(o)
+		})
+		defer stop()
+		const bound = 300
+		boundFailing(p, bound)
+		endCommits := b.commits(p, 200*time.Millisecond)
+		defer endCommits()
+		mustTake(t, p, changeIn(t, "few", "bad-1", 1))
+		time.Sleep(2 * time.Second)
+		for n := range 4000 {
+			mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", n%2), fmt.Sprint("bad-", n), n+1))
+		}
+		time.Sleep(5 * time.Second)
+		sent := map[string]time.Time{}
+		for n := range 60 {
+			name := fmt.Sprint("good-", n)
+			sent[name] = time.Now()
+			mustTake(t, p, changeIn(t, "few", name, 10_000+n))
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(10 * time.Second)
+		waits := sink.waits(t, sent)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.backlog.failing) < 4*bound || p.log.left["few"] != nil || waits[len(waits)-1] > 10*time.Second {
+			t.Errorf("%d fail, left behind is %+v", len(p.backlog.failing), p.log.left["few"])
+		}
+	})
+}
+
+// Namespaces of which the sink refuses two of three changes, by whole calls, hold up no other.
+func TestManyNamespacesThatAreRefusedInPart(t *testing.T) {
+	for _, namespaces := range []int{5, 20, 60, 200} {
+		t.Run(fmt.Sprint(namespaces), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: 20 * time.Millisecond}
+				p, stop := launch(sink, &letters{}, tenantLimits(100, 8))
+				defer stop()
+				sent := map[string]time.Time{}
+				for n := range 800 {
+					if n%4 == 0 {
+						name := fmt.Sprint("good-", n)
+						sent[name] = time.Now()
+						mustTake(t, p, changeIn(t, "other", name, n+1))
+					}
+					name := fmt.Sprint("taken-", n)
+					if n/namespaces%3 != 0 {
+						name = fmt.Sprint("bad-", n)
+					}
+					mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", n%namespaces), name, n+1))
+					time.Sleep(250 * time.Millisecond)
+				}
+				time.Sleep(10 * time.Second)
+				if waits := sink.waits(t, sent); waits[len(waits)*99/100] > 5*time.Second {
+					t.Error("that is too long")
+				}
+			})
+		})
+	}
+}
+
+// A sink that is away gets few calls, however many namespaces there are.
+func TestProbesOfManyNamespacesAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &tenants{bad: refuse, away: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+		p, stop := launch(sink, &letters{}, tenantLimits(100, 8))
+		defer stop()
+		for n := range 50 * 60 {
+			mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", n%500), fmt.Sprint("x-", n), n+1))
+			time.Sleep(20 * time.Millisecond)
+		}
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		if sink.calls > 40+quickProbes+10 {
+			t.Errorf("%d calls in a minute, want about 40 probes and %d quick ones", sink.calls, quickProbes)
+		}
+	})
+}
