@@ -76,6 +76,7 @@ func (q *apartQueue) next(namespace string) *objectQueue {
 // turns, whoever makes objects all the time that the sink refuses would have all of the probes.
 func (q *apartQueue) probe(turns turns, suspect func(namespace string) bool, apart, alone bool) *objectQueue {
 	var next *namespaceQueue
+	lowest := 0
 	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool {
 		return len(n.fresh) > 0 && !suspect(n.name) && turns.of(n.name) <= 0
 	})
@@ -83,8 +84,8 @@ func (q *apartQueue) probe(turns turns, suspect func(namespace string) bool, apa
 		if suspect(n.name) && (clean && turns[n.name] >= 0 || !apart) || !n.ready(alone) {
 			continue
 		}
-		if next == nil || turns.of(n.name) < turns.of(next.name) {
-			next = n
+		if turn := turns.of(n.name); next == nil || turn < lowest {
+			next, lowest = n, turn
 		}
 	}
 	if next == nil {
@@ -94,6 +95,12 @@ func (q *apartQueue) probe(turns turns, suspect func(namespace string) bool, apa
 		return takeLast(&next.fresh)
 	}
 	return next.begin(alone)
+}
+
+// has reports whether something of a namespace waits.
+func (q *apartQueue) has(namespace string) bool {
+	n := q.names[namespace]
+	return n != nil && n.ready(true)
 }
 
 // takeClean returns the objects of namespaces that are not suspect, and leaves the others. Those of a namespace are together, since any

@@ -12,9 +12,12 @@ const maxProbeInterval = 1500 * time.Millisecond
 // some records only, as a receiver does that limits each tenant's rate.
 const earlyProbes = 3
 
-// quickProbes is how many probes of namespaces that had none may follow each other after the first interval: many namespaces may be
-// refused, and the next one not.
-const quickProbes = 32
+// quickProbes is how many probes of namespaces that had none may follow each other after the first interval, in quickPeriod: many
+// namespaces may be refused, and the next one not.
+const (
+	quickProbes = 32
+	quickPeriod = 5 * time.Second
+)
 
 // breaker is a circuit breaker: it is tripped while the sink as a whole is thought to fail. The metric kubeferry_gate_open
 // and the status count the other way round: an open gate means a healthy sink. The pipeline's mutex guards it.
@@ -27,7 +30,8 @@ type breaker struct {
 	sent     time.Time // when the last probe went
 	next     time.Time // when the next may go
 	underway int       // probes that have no answer yet
-	quick    int       // how many more of quickProbes may go
+	quick    int       // how many more of quickProbes may go, in the period since
+	period   time.Time // this
 	isQuick  bool      // the last one was of these
 	// until is the end of the longest delay that the sink requested. Before it, only early more probes may go.
 	until time.Time
@@ -45,7 +49,10 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 	switch {
 	case trippedNow:
 		b.tripped, b.since, b.interval, b.next = true, now, b.initial, now
-		b.ahead, b.fresh, b.until, b.early, b.quick, b.isQuick = false, false, now, earlyProbes, quickProbes, false
+		b.ahead, b.fresh, b.until, b.early, b.isQuick = false, false, now, earlyProbes, false
+		if now.Sub(b.period) > quickPeriod {
+			b.quick, b.period = quickProbes, now
+		}
 		b.postpone(now.Add(b.pause()))
 	case probe:
 		if !b.isQuick {

@@ -114,7 +114,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		}
 	case refused+transient == 0: // nothing was sent
 	case transient == 0 && (p.addRefused(b, errs) < maxRefused || others || probe && p.budget.full):
-		if probe {
+		if probe && p.breaker.tripped {
 			p.breaker.fail(p.now(), 0, true)
 		}
 	case transient == 0:
@@ -136,7 +136,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		if v.apart && b.severalNamespaces() {
 			v.delay = 0 // it was requested for some of them only
 		}
-		if probe {
+		if probe && p.breaker.tripped {
 			p.breaker.fail(p.now(), 0, true)
 		}
 	default:

@@ -18,6 +18,8 @@ import (
 const (
 	// maxFailing is how many objects of a namespace may fail before its further changes are left behind.
 	maxFailing = 10_000
+	// leastFailing is how many may fail in any case.
+	leastFailing = 10
 	// maxParkedShare is the part of the bound of the backlog that what is parked of a namespace may count before that: beyond half, with
 	// the failing records in memory, the log is not read on.
 	maxParkedShare = 3.0 / 8
@@ -54,7 +56,7 @@ func (b *backlog) countStuck(namespace string, objects, parked int) {
 
 // stuckBound bounds what is stuck, in objects or in bytes.
 type stuckBound struct {
-	least   float64 // below which a namespace is not left behind for others
+	least   float64 // up to which a namespace is not left behind for others
 	one     float64 // of one namespace
 	crowded float64 // of all, from which on a namespace has only its part of what is free
 	all     float64 // of all
@@ -72,7 +74,7 @@ func (b stuckBound) exceeded(own, all, part float64) bool {
 	}
 	most := b.one
 	if all > crowded {
-		most = max(b.least, (b.all-all)/spareParts)
+		most = min(b.one, max(b.least, (b.all-all)/spareParts))
 	}
 	return own > 0 && own >= part*most
 }
@@ -81,8 +83,8 @@ func (b stuckBound) exceeded(own, all, part float64) bool {
 func (p *Pipeline) stuckIn(namespace string, part float64) bool {
 	s, memory := p.backlog.stuckOf[namespace], float64(p.options.MaxBytes)
 	objects := float64(p.maxFailing)
-	failing := stuckBound{least: objects / 100, one: objects, crowded: 3 * objects, all: 4 * objects}
-	parked := stuckBound{least: memory / 4096, one: maxParkedShare * memory, crowded: maxParkedShare * memory, all: 7.0 / 16 * memory}
+	failing := stuckBound{least: leastFailing, one: objects, crowded: 3 * objects, all: 4 * objects}
+	parked := stuckBound{one: maxParkedShare * memory, crowded: maxParkedShare * memory, all: 7.0 / 16 * memory}
 	return failing.exceeded(float64(s.objects), float64(len(p.backlog.failing)), part) ||
 		parked.exceeded(float64(s.parked*parkedSize), float64(p.budget.parked), part)
 }

@@ -153,10 +153,10 @@ func TestRefusedNamespacesTogether(t *testing.T) {
 		{2, 10, maxFailing, 256 << 10, false}, // each parks 0.3 of the memory
 		{50, 2, maxFailing, 256 << 10, false},
 		{200, 1, maxFailing, 256 << 10, false},
-		{40, 40, 60, 16 << 20, false}, // each less than the bound of one
-		{2, 40, 60, 16 << 20, true},
-		{10, 40, 60, 16 << 20, true},
-		{40, 40, 60, 16 << 20, true},
+		{40, 40, 120, 16 << 20, false}, // each less than the bound of one
+		{2, 40, 120, 16 << 20, true},
+		{10, 40, 120, 16 << 20, true},
+		{40, 40, 120, 16 << 20, true},
 		{200, 1, maxFailing, 256 << 10, true},
 	} {
 		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {

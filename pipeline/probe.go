@@ -20,15 +20,15 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	}
 	b := newBatch()
 	b.probe = true
-	unprobed, turns := p.backlog.unprobed, p.backlog.turns
-	if i := p.log.candidate; i != nil && (!unprobed || turns.of(i.turn()) <= 0) {
-		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead || turns.of(i.turn()) < 0 {
-			p.fillAhead(b)
-		}
-	}
-	retry := p.nextRetry()
+	unprobed, turns, retry := p.backlog.unprobed, p.backlog.turns, p.nextRetry()
 	if early {
 		retry = nil
+	}
+	notice := retry != nil && p.turnOf(retry) == math.MinInt || p.apart.has(noticeTurn) && turns.of(noticeTurn) == math.MinInt
+	if i := p.log.candidate; i != nil && !notice && (!unprobed || turns[i.turn()] <= 0) {
+		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
+			p.fillAhead(b)
+		}
 	}
 	if len(b.items) == 0 {
 		other := retry != nil && (!unprobed || p.turnOf(retry) <= 0)
@@ -77,6 +77,8 @@ func (p *Pipeline) takeRetry(b *batch) {
 		p.backlog.turns.probed(b.items[0].turn())
 	case slices.ContainsFunc(b.items, (*item).notice):
 		p.backlog.turns.probed(noticeTurn)
+	default:
+		p.backlog.turns.probed(severalTurn)
 	}
 }
 
@@ -103,6 +105,9 @@ type turns map[string]int
 // maxTurns is how many namespaces with a success are remembered.
 const maxTurns = 1000
 
+// severalTurn stands for batches of several namespaces.
+const severalTurn = "/several"
+
 func (t turns) probed(namespace string) { t[namespace] = t.last() + 1 }
 
 // last returns the number of the last probe, 0 if there was none.
@@ -124,10 +129,10 @@ func (t turns) of(namespace string) int {
 
 // succeeded notes of which namespaces something of a batch was delivered.
 func (t turns) succeeded(b *batch, results []result, successes uint64) {
-	last := ""
+	last := noticeTurn
 	for n, i := range b.items {
 		turn := i.turn()
-		if results[n] != delivered || turn == last && n > 0 {
+		if results[n] != delivered || turn == last {
 			continue
 		}
 		last = turn

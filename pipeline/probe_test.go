@@ -15,16 +15,41 @@ func TestGapAmongProbesOfManyNamespaces(t *testing.T) {
 	for _, test := range []struct {
 		namespaces int
 		shared     bool // the gap is in a batch with the first of the others
-	}{{5, false}, {60, false}, {5, true}, {60, true}} {
+		taken      bool // something of each of the others got through before
+		spilled    bool // most of the others are in the log
+	}{
+		{namespaces: 5},
+		{namespaces: 60},
+		{namespaces: 5, shared: true},
+		{namespaces: 60, shared: true},
+		{namespaces: 60, taken: true},
+		{namespaces: 60, spilled: true},
+		{namespaces: 60, taken: true, spilled: true},
+		{namespaces: 60, shared: true, taken: true, spilled: true},
+	} {
 		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: 50 * time.Millisecond}
-				p, stop := launch(sink, &letters{}, tenantLimits(10, 8))
+				b := newLogbook()
+				p, stop := launch(sink, &letters{}, func(o *Options) {
+					tenantLimits(10, 8)(o)
+					if test.spilled {
+						spilling(b, 64<<10, 1<<30)(o)
+					}
+				})
 				defer stop()
+				endCommits := b.commits(p, 200*time.Millisecond)
+				defer endCommits()
 				set := func(away bool) {
 					sink.mu.Lock()
 					sink.away = away
 					sink.mu.Unlock()
+				}
+				if test.taken {
+					for n := range test.namespaces {
+						mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", n), "good", 1))
+					}
+					time.Sleep(5 * time.Second)
 				}
 				set(true)
 				if err := p.Gap(t.Context(), &delta.Gap{Watch: "other", Resource: pods, Observed: time.Now()}); err != nil {
@@ -41,12 +66,42 @@ func TestGapAmongProbesOfManyNamespaces(t *testing.T) {
 				time.Sleep(3 * time.Second)
 				set(false)
 				time.Sleep(5 * time.Second)
-				if s := p.Stats(); s.GapsWaiting > 0 {
-					t.Errorf("the gap still waits: %+v", s)
+				if s := p.Stats(); s.GapsWaiting > 0 || test.spilled != (s.OnDisk > 0) {
+					t.Errorf("the gap still waits, or not as many on disk as wanted: %+v", s)
 				}
 			})
 		})
 	}
+}
+
+// A call that the sink hangs on was a probe, and ends once another change has got through: the breaker is not tripped again.
+func TestLateProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &tenants{bad: hang, took: map[string]time.Time{}, latency: time.Millisecond}
+		p, stop := launch(sink, &letters{}, tenantLimits(100, 8))
+		defer stop()
+		for n := range 4 { // a batch each
+			mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), 1))
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(callTimeout + 4*time.Second)
+		tripped := func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.breaker.tripped && p.breaker.underway > 1
+		}
+		if !tripped() {
+			t.Fatal("no probes are under way")
+		}
+		mustTake(t, p, change(t, "x", 2))
+		time.Sleep(2 * time.Second)
+		for range 100 {
+			if s := p.Stats(); !s.GateOpen {
+				t.Fatalf("%+v", s)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
 }
 
 // A namespace with one object that the sink refuses is not left behind for others that have too many of them, and its other objects go on.

@@ -38,9 +38,9 @@ const maxRaised = 1 << 20
 
 // raiseEdited makes sequences begin behind all that a killed run can have sent. What it committed last includes the sequence that an edit
 // began with; each change behind that, at most, took another one, until the resource versions were beyond them. A watch whose resource does
-// not exist has sent nothing.
+// not exist, or whose first state was not read on, has sent nothing.
 func (m *Meta) raiseEdited() {
-	absent := m.Position == "" && !m.Begun && m.Gone == 0
+	absent := m.Position == "" && (!m.Begun || m.Paused) && m.Gone == 0
 	if !absent && m.Edited > 0 && m.Edited >= versionNumber(m.Position) {
 		m.Edited += maxRaised
 	}
