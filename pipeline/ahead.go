@@ -34,7 +34,7 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		l := &p.log
 		cursor, written := l.cursor, l.written
 		wanted := p.breaker.tripped || len(p.backlog.suspects) > 0 || len(p.backlog.failing) > 0 && p.backlog.queue.Len() == 0
-		if i := l.candidate; i != nil && p.backlog.turns[i.turn()] > 0 && s.end < written {
+		if i := l.candidate; i != nil && p.backlog.turns.of(i.turn()) > 0 && s.end < written {
 			l.candidate = nil // what was written since may be of a namespace that had no probe yet
 		}
 		needed := wanted && l.candidate == nil && l.behind > 0 && cursor < written && !p.readable()
@@ -186,11 +186,11 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 func (p *Pipeline) draw() (at int) {
 	s, best, now := &p.scan, -1, p.now()
 	p.mu.Lock()
-	turns, tripped := p.backlog.turns, p.breaker.tripped
+	turns, tripped := &p.backlog.turns, p.breaker.tripped
 	for range maxDraws {
 		at = len(s.firsts) - 1 - int(float64(len(s.firsts))*math.Pow(rand.Float64(), 4)) //nolint:gosec // no secret
 		one := s.firsts[at]
-		if p.drawsFrom(one.namespace) && !p.backsOff(one.seq, now) && (best < 0 || turns[one.namespace] < turns[s.firsts[best].namespace]) {
+		if p.drawsFrom(one.namespace) && !p.backsOff(one.seq, now) && (best < 0 || turns.compare(one.namespace, s.firsts[best].namespace) < 0) {
 			best = at
 		}
 	}
@@ -221,7 +221,7 @@ func (p *Pipeline) draw() (at int) {
 
 // drawsFrom reports whether a candidate of a namespace may be sent. p.mu is held.
 func (p *Pipeline) drawsFrom(namespace string) bool {
-	return (!p.backlog.suspectTurn(namespace) || p.breaker.tripped && p.backlog.turns[namespace] < 0) &&
+	return (!p.backlog.suspectTurn(namespace) || p.breaker.tripped && !p.backlog.turns.succeeded[namespace].IsZero()) &&
 		(p.breaker.tripped || p.log.aheadCalls[namespace] < max(1, p.options.Limits.Concurrency/4))
 }
 
@@ -279,7 +279,7 @@ func (p *Pipeline) fillAhead(b *batch) {
 	p.log.wakeReader() // to find the next
 	if p.usable(i) {
 		if b.probe {
-			p.backlog.turns.probed(i.turn())
+			p.backlog.turns.probe(i.turn())
 		}
 		p.log.taken[i.seq] = false
 		p.log.aheadCalls[i.turn()]++

@@ -1,6 +1,9 @@
 package pipeline
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // apartQueue holds ready objects by namespace: those of suspect namespaces, with an object that was in a call which failed as a
 // whole. They are sent without objects of other namespaces, so that whoever makes objects that the sink refuses holds up only what
@@ -9,6 +12,8 @@ type apartQueue struct {
 	// turns are the namespaces that may have objects here. Each batch is the turn of one. Notices are a namespace of their own.
 	turns []*namespaceQueue
 	names map[string]*namespaceQueue
+	// pushes counts the fresh objects.
+	pushes int
 }
 
 // namespaceQueue holds the objects of a namespace.
@@ -18,6 +23,8 @@ type namespaceQueue struct {
 	// first: those that have waited for long may be refused as those that fail are.
 	fresh, again []*objectQueue
 	newest       bool
+	// pushed is the number of the newest fresh object.
+	pushed int
 	// untried and failed are isolated, and sent alone. Those that never failed alone take turns with the others: most of them were
 	// isolated only for the batch that they were in, and behind a thousand objects that the sink refuses they would wait for a minute.
 	untried, failed []*objectQueue
@@ -36,7 +43,8 @@ func (q *apartQueue) push(o *objectQueue) {
 	case !o.isolated && o.failing:
 		n.again = append(n.again, o)
 	case !o.isolated:
-		n.fresh = append(n.fresh, o)
+		q.pushes++
+		n.fresh, n.pushed = append(n.fresh, o), q.pushes
 	case o.failedAlone:
 		n.failed = append(n.failed, o)
 	default:
@@ -70,22 +78,21 @@ func (q *apartQueue) next(namespace string) *objectQueue {
 	return nil
 }
 
-// probe returns the next object for a probe, nil if none may be sent; apart and alone are whether that may be one of a suspect
+// probe returns the next object for a probe, of among some namespaces, nil if none may be sent; apart and alone are whether that may be one of a suspect
 // namespace, and an isolated one. It is of a namespace that is not suspect, if there is one with something untried that had no probe; of
-// those, of the one whose turn it is; and of its objects the newest whose last attempt did not fail, or else one of the others. Without
+// those, of the one whose turn it is, or that has the newest object; and of its objects the newest whose last attempt did not fail, or else one of the others. Without
 // turns, whoever makes objects all the time that the sink refuses would have all of the probes.
-func (q *apartQueue) probe(turns turns, suspect func(namespace string) bool, apart, alone bool) *objectQueue {
+func (q *apartQueue) probe(turns *turns, among, suspect func(namespace string) bool, apart, alone bool) *objectQueue {
 	var next *namespaceQueue
-	lowest := 0
 	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool {
-		return len(n.fresh) > 0 && !suspect(n.name) && turns.of(n.name) <= 0
+		return len(n.fresh) > 0 && among(n.name) && !suspect(n.name) && turns.of(n.name) <= 0
 	})
 	for _, n := range q.turns {
-		if suspect(n.name) && (clean && turns[n.name] >= 0 || !apart) || !n.ready(alone) {
+		if !among(n.name) || suspect(n.name) && (clean && turns.succeeded[n.name].IsZero() || !apart) || !n.ready(alone) {
 			continue
 		}
-		if turn := turns.of(n.name); next == nil || turn < lowest {
-			next, lowest = n, turn
+		if next == nil || cmp.Or(turns.compare(n.name, next.name), cmp.Compare(next.pushed, n.pushed)) < 0 {
+			next = n
 		}
 	}
 	if next == nil {
@@ -97,10 +104,10 @@ func (q *apartQueue) probe(turns turns, suspect func(namespace string) bool, apa
 	return next.begin(alone)
 }
 
-// has reports whether something of a namespace waits.
-func (q *apartQueue) has(namespace string) bool {
+// has reports whether something of a namespace waits that may be sent; alone is as above.
+func (q *apartQueue) has(namespace string, alone bool) bool {
 	n := q.names[namespace]
-	return n != nil && n.ready(true)
+	return n != nil && n.ready(alone)
 }
 
 // takeClean returns the objects of namespaces that are not suspect, and leaves the others. Those of a namespace are together, since any

@@ -97,7 +97,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 		queue: queue, limiter: limiter,
 		objects: map[delta.Ref]*objectQueue{}, held: map[string]*heldBack{}, heldOf: map[delta.Ref][]*item{}, failing: map[*objectQueue]struct{}{},
 		heads: map[*objectQueue]struct{}{}, tails: map[*objectQueue]struct{}{},
-		stuckOf: map[string]stuck{}, suspects: map[string]int{}, refused: map[string]time.Time{}, turns: turns{},
+		stuckOf: map[string]stuck{}, suspects: map[string]int{}, refused: map[string]time.Time{}, turns: newTurns(),
 	}
 }
 
@@ -160,7 +160,7 @@ func (b *backlog) enqueue(i *item) {
 	b.resize(o, i.size)
 	if !ok { // else whatever holds the object, a batch or its backoff, puts it back into the queue
 		b.queue.Add(o)
-		b.unprobed = b.unprobed || b.turns[i.turn()] <= 0
+		b.unprobed = b.unprobed || b.turns.of(i.turn()) <= 0
 	}
 }
 

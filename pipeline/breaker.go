@@ -36,9 +36,9 @@ type breaker struct {
 	// until is the end of the longest delay that the sink requested. Before it, only early more probes may go.
 	until time.Time
 	early int
-	// ahead is set if the last probe was a candidate from the log, if there was one; fresh if the last one else was of a
-	// ready object, and not a failed batch.
-	ahead, fresh bool
+	// lately is set if the last probe was of a namespace of which something got through lately, if there was one. Of the others, ahead is
+	// set if the last was a candidate from the log, if there was one; fresh if the last one else was of a ready object, and not a failed batch.
+	lately, ahead, fresh bool
 }
 
 func newBreaker(retry Retry) breaker { return breaker{initial: min(retry.Initial, maxProbeInterval)} }
@@ -49,7 +49,8 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 	switch {
 	case trippedNow:
 		b.tripped, b.since, b.interval, b.next = true, now, b.initial, now
-		b.ahead, b.fresh, b.until, b.early, b.isQuick = false, false, now, earlyProbes, false
+		b.lately, b.ahead, b.fresh, b.isQuick = false, false, false, false
+		b.until, b.early = now, earlyProbes
 		if now.Sub(b.period) > quickPeriod {
 			b.quick, b.period = quickProbes, now
 		}

@@ -108,7 +108,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		clear(p.failedAlone)
 		p.failedCalls, p.lastSuccess = 0, p.now()
 		p.resetBreaker()
-		p.backlog.turns.succeeded(b, v.results, p.counts.successes)
+		p.backlog.turns.success(b, v.results, p.now())
 		if transient > 0 {
 			p.recordsBlamedAt = p.now()
 		}

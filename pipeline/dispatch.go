@@ -149,9 +149,7 @@ func (p *Pipeline) fill(b *batch, most int) {
 		if o == nil {
 			return
 		}
-		if len(o.items) == 0 {
-			p.log.returning = append(p.log.returning, o) // it stays out of the queue until its next deltas are read
-			p.log.wakeReader()
+		if p.readFirst(o) {
 			continue
 		}
 		taken := 0
@@ -177,12 +175,19 @@ func (p *Pipeline) fill(b *batch, most int) {
 	}
 }
 
+// readFirst has the next deltas of an object read that has none in memory: it stays out of the queue until then.
+func (p *Pipeline) readFirst(o *objectQueue) bool {
+	if len(o.items) > 0 {
+		return false
+	}
+	p.log.returning = append(p.log.returning, o)
+	p.log.wakeReader()
+	return true
+}
+
 // nextObject returns the object that the batch takes next, nil if there is none. Every second batch is of a suspect namespace, if one
 // waits. p.mu is held.
 func (p *Pipeline) nextObject(b *batch) *objectQueue {
-	if b.probe {
-		return p.takeProbe(b)
-	}
 	if len(b.records) > 0 && b.apart {
 		o := p.apart.next(b.objects[0].turn())
 		b.closed = o == nil

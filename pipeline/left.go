@@ -74,16 +74,16 @@ func (b stuckBound) exceeded(own, all, part float64) bool {
 	}
 	most := b.one
 	if all > crowded {
-		most = min(b.one, max(b.least, (b.all-all)/spareParts))
+		most = min(b.one, max(0, (b.all-all)/spareParts))
 	}
-	return own > 0 && own >= part*most
+	return own > 0 && own >= max(b.least, part*most)
 }
 
 // stuckIn reports whether so much of a namespace is stuck that its changes are left behind, or a part of that. p.mu is held.
 func (p *Pipeline) stuckIn(namespace string, part float64) bool {
 	s, memory := p.backlog.stuckOf[namespace], float64(p.options.MaxBytes)
 	objects := float64(p.maxFailing)
-	failing := stuckBound{least: leastFailing, one: objects, crowded: 3 * objects, all: 4 * objects}
+	failing := stuckBound{least: min(leastFailing, objects), one: objects, crowded: 3 * objects, all: 4 * objects}
 	parked := stuckBound{one: maxParkedShare * memory, crowded: maxParkedShare * memory, all: 7.0 / 16 * memory}
 	return failing.exceeded(float64(s.objects), float64(len(p.backlog.failing)), part) ||
 		parked.exceeded(float64(s.parked*parkedSize), float64(p.budget.parked), part)
@@ -101,7 +101,7 @@ func (p *Pipeline) leave(i *item) {
 		left = &leftBehind{namespace: i.turn(), from: i.seq, observed: i.observed, taken: maps.Clone(p.log.taken)}
 		p.log.left[left.namespace] = left
 		p.logger.Warn("too many objects of the namespace fail; its further changes wait in the log",
-			"namespace", left.namespace, "failing", p.backlog.stuckOf[left.namespace].objects)
+			"namespace", left.namespace, "failing", p.backlog.stuckOf[left.namespace].objects, "failingInAll", len(p.backlog.failing))
 	}
 	left.count++
 }

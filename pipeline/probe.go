@@ -10,9 +10,10 @@ import (
 
 // This file chooses what is sent while the breaker is tripped: single records, and batches that failed, one at a time.
 
-// pickProbe returns one record of a ready object, or of a candidate, or a batch that failed, in turn. An object that was not tried goes
-// first, the newest of them: behind a thousand objects that the sink refuses it would wait for an hour. While there are namespaces that
-// had no probe yet, it is of one of these.
+// pickProbe returns one record of a ready object, or of a candidate, or a batch that failed. A notice has every second probe, since others
+// wait for it, and a namespace of which something got through lately every second one of the rest: when the sink is back, it takes that.
+// Else they are in turn. An object that was not tried goes first, the newest of them: behind a thousand objects that the sink refuses it
+// would wait for an hour. At first, while there are namespaces that had no probe yet, it is of one of these.
 func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	wait, early := p.breaker.wait(now)
 	if wait > 0 {
@@ -20,21 +21,23 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	}
 	b := newBatch()
 	b.probe = true
-	unprobed, turns, retry := p.backlog.unprobed, p.backlog.turns, p.nextRetry()
+	retry := p.nextRetry()
 	if early {
 		retry = nil
 	}
-	notice := retry != nil && p.turnOf(retry) == math.MinInt || p.apart.has(noticeTurn) && turns.of(noticeTurn) == math.MinInt
-	if i := p.log.candidate; i != nil && !notice && (!unprobed || turns[i.turn()] <= 0) {
-		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
-			p.fillAhead(b)
+	switch due := p.backlog.turns.of(noticeTurn) == math.MinInt; {
+	case due && retry != nil && p.turnOf(retry) == math.MinInt:
+	case due && p.apart.has(noticeTurn, p.maySendAlone()):
+		p.fillProbe(b, func(namespace string) bool { return namespace == noticeTurn })
+	default:
+		var lately *batch
+		if p.breaker.lately = !p.breaker.lately; p.breaker.lately {
+			lately = p.pickLately(b, retry != nil)
 		}
-	}
-	if len(b.items) == 0 {
-		other := retry != nil && (!unprobed || p.turnOf(retry) <= 0)
-		if p.breaker.fresh = !p.breaker.fresh; p.breaker.fresh || !other {
-			p.fill(b, 1)
+		if len(b.items) == 0 && lately == nil {
+			p.pickInTurn(b, retry, now)
 		}
+		retry = cmp.Or(lately, retry)
 	}
 	if len(b.items) == 0 {
 		p.recycle(b)
@@ -47,6 +50,42 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	b.probe = true
 	p.breaker.probed(now, p.backlog.unprobed)
 	return b, 0
+}
+
+// pickLately fills a probe of a namespace of which something got through lately, or returns such a batch that failed.
+func (p *Pipeline) pickLately(b *batch, retry bool) *batch {
+	since := p.breaker.since.Add(-latelyBefore)
+	lately := func(namespace string) bool { return p.backlog.turns.succeeded[namespace].After(since) }
+	p.fillProbe(b, lately)
+	if i := p.log.candidate; len(b.items) == 0 && i != nil && lately(i.turn()) {
+		p.fillAhead(b)
+	}
+	if retry && len(b.items) == 0 {
+		for _, other := range p.retries {
+			if slices.ContainsFunc(other.items, func(i *item) bool { return lately(i.turn()) }) {
+				return other
+			}
+		}
+	}
+	return nil
+}
+
+// pickInTurn fills a probe of a candidate or a ready object, or leaves it empty for the batch that failed, in turn.
+func (p *Pipeline) pickInTurn(b, retry *batch, now time.Time) {
+	turns := &p.backlog.turns
+	unprobed := p.backlog.unprobed && now.Sub(p.breaker.since) < quickPeriod
+	if i := p.log.candidate; i != nil && (!unprobed || turns.of(i.turn()) <= 0) {
+		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
+			p.fillAhead(b)
+		}
+	}
+	if len(b.items) > 0 {
+		return
+	}
+	other := retry != nil && (!unprobed || p.turnOf(retry) <= 0)
+	if p.breaker.fresh = !p.breaker.fresh; p.breaker.fresh || !other {
+		p.backlog.unprobed = p.fillProbe(b, func(string) bool { return true })
+	}
 }
 
 // nextRetry returns the batch that failed which is probed next, nil if there is none: the one with the namespace whose last probe is
@@ -72,63 +111,79 @@ func (p *Pipeline) turnOf(b *batch) int {
 func (p *Pipeline) takeRetry(b *batch) {
 	n := slices.Index(p.retries, b)
 	p.retries = slices.Delete(p.retries, n, n+1)
+	turns := &p.backlog.turns
 	switch {
 	case !b.severalNamespaces():
-		p.backlog.turns.probed(b.items[0].turn())
+		turns.probe(b.items[0].turn())
 	case slices.ContainsFunc(b.items, (*item).notice):
-		p.backlog.turns.probed(noticeTurn)
+		turns.probe(noticeTurn)
 	default:
-		p.backlog.turns.probed(severalTurn)
+		turns.last++
 	}
 }
 
-// takeProbe takes the object for a probe. All that are ready wait in p.apart from now on, until the breaker is reset.
-func (p *Pipeline) takeProbe(b *batch) *objectQueue {
+// fillProbe fills a probe with the first record of a ready object of one of some namespaces, and reports whether that had no probe yet. All
+// objects that are ready wait in p.apart from now on, until the breaker is reset.
+func (p *Pipeline) fillProbe(b *batch, among func(namespace string) bool) (first bool) {
 	for o := p.backlog.take(); o != nil; o = p.backlog.take() {
 		p.apart.push(o)
 	}
-	o := p.apart.probe(p.backlog.turns, p.backlog.suspectTurn, p.maySendApart(), p.maySendAlone())
-	if o == nil || o.turn() != noticeTurn {
-		p.backlog.unprobed = o != nil && p.backlog.turns[o.turn()] <= 0
-	}
-	if o != nil {
-		p.backlog.turns.probed(o.turn())
+	turns := &p.backlog.turns
+	for {
+		o := p.apart.probe(turns, among, p.backlog.suspectTurn, p.maySendApart(), p.maySendAlone())
+		if o == nil {
+			return false
+		}
+		if p.readFirst(o) {
+			continue
+		}
+		first = turns.of(o.turn()) <= 0
+		turns.probe(o.turn())
 		b.apart = p.backlog.suspect(o, p.now())
+		o.inFlight = p.appendRecord(b, o, o.items[0])
+		return first
 	}
-	return o
 }
 
-// turns are the numbers of the last probe of each namespace since the breaker tripped, and of those that had none, but a success,
-// minus the number of that: the one with the last success is probed first.
-type turns map[string]int
-
-// maxTurns is how many namespaces with a success are remembered.
-const maxTurns = 1000
-
-// severalTurn stands for batches of several namespaces.
-const severalTurn = "/several"
-
-func (t turns) probed(namespace string) { t[namespace] = t.last() + 1 }
-
-// last returns the number of the last probe, 0 if there was none.
-func (t turns) last() int {
-	last := 0
-	for _, n := range t {
-		last = max(last, n)
-	}
-	return last
+// turns order the namespaces for probes.
+type turns struct {
+	// numbers are of the last probe of each namespace since the breaker tripped, last is that of the last one.
+	numbers map[string]int
+	last    int
+	// succeeded is when something of a namespace got through last. It is not kept of all namespaces.
+	succeeded map[string]time.Time
 }
 
-// of returns what orders the namespaces: the one with the lowest is probed next. Notices have every second turn, since others wait for them.
-func (t turns) of(namespace string) int {
-	if namespace == noticeTurn && t[namespace] < max(1, t.last()) {
+const (
+	// latelyBefore is how long before the breaker tripped something of a namespace got through lately.
+	latelyBefore = time.Minute
+	// maxSucceeded is of how many namespaces the last success is kept.
+	maxSucceeded = 1000
+)
+
+func newTurns() turns { return turns{numbers: map[string]int{}, succeeded: map[string]time.Time{}} }
+
+// probe notes a probe of a namespace.
+func (t *turns) probe(namespace string) {
+	t.last++
+	t.numbers[namespace] = t.last
+}
+
+// of returns what orders the namespaces: the one with the lowest is probed next; 0 if it had no probe. Notices have every second turn.
+func (t *turns) of(namespace string) int {
+	if namespace == noticeTurn && t.numbers[namespace] < max(1, t.last) {
 		return math.MinInt
 	}
-	return t[namespace]
+	return t.numbers[namespace]
 }
 
-// succeeded notes of which namespaces something of a batch was delivered.
-func (t turns) succeeded(b *batch, results []result, successes uint64) {
+// compare orders namespaces: of two with the same turn, the one with the last success is first.
+func (t *turns) compare(a, b string) int {
+	return cmp.Or(cmp.Compare(t.of(a), t.of(b)), t.succeeded[b].Compare(t.succeeded[a]))
+}
+
+// success notes of which namespaces something of a batch was delivered.
+func (t *turns) success(b *batch, results []result, now time.Time) {
 	last := noticeTurn
 	for n, i := range b.items {
 		turn := i.turn()
@@ -136,13 +191,18 @@ func (t turns) succeeded(b *batch, results []result, successes uint64) {
 			continue
 		}
 		last = turn
-		if _, has := t[turn]; !has && len(t) >= maxTurns {
-			clear(t)
+		if _, has := t.succeeded[turn]; !has && len(t.succeeded) >= maxSucceeded {
+			maps.DeleteFunc(t.succeeded, func(_ string, at time.Time) bool { return now.Sub(at) > latelyBefore })
+			if len(t.succeeded) >= maxSucceeded {
+				clear(t.succeeded)
+			}
 		}
-		t[turn] = -1 - int(successes) //nolint:gosec // far from 2^63
+		t.succeeded[turn] = now
 	}
 }
 
-func (t turns) reset() {
-	maps.DeleteFunc(t, func(_ string, n int) bool { return n > 0 })
+// reset forgets the probes.
+func (t *turns) reset() {
+	clear(t.numbers)
+	t.last = 0
 }

@@ -74,6 +74,69 @@ func TestGapAmongProbesOfManyNamespaces(t *testing.T) {
 	}
 }
 
+// The sink is away for a while, beside many namespaces of which it refuses all: once it is back, the others go on at once.
+func TestOutageBesideRefusedNamespaces(t *testing.T) {
+	for _, test := range []struct {
+		namespaces int
+		away       time.Duration
+		hangs      bool // while it is away
+		goesOn     bool // these namespaces change meanwhile
+	}{
+		{namespaces: 100, away: 15 * time.Second},
+		{namespaces: 100, away: time.Minute, hangs: true},
+		{namespaces: 5, away: time.Minute, goesOn: true},
+		{namespaces: 100, away: time.Minute, goesOn: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				p, stop := launch(sink, &letters{}, tenantLimits(100, 8))
+				defer stop()
+				sent := 0
+				goOn := func(d time.Duration) {
+					for range d / (200 * time.Millisecond) {
+						sent++
+						mustTake(t, p, changeIn(t, "other", fmt.Sprint("good-", sent), sent))
+						if test.goesOn {
+							mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", sent%test.namespaces), fmt.Sprint("bad-more-", sent), sent))
+						}
+						time.Sleep(200 * time.Millisecond)
+					}
+				}
+				goOn(time.Minute)
+				for n := range 10 * test.namespaces {
+					mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", n%test.namespaces), fmt.Sprint("bad-", n), 1))
+				}
+				goOn(time.Minute)
+				set := func(away bool) {
+					sink.mu.Lock()
+					sink.away, sink.latency = away, 5*time.Millisecond
+					if away && test.hangs {
+						sink.latency = callTimeout
+					}
+					sink.mu.Unlock()
+				}
+				set(true)
+				goOn(test.away)
+				set(false)
+				missing := func() int {
+					goOn(5 * time.Second)
+					sink.mu.Lock()
+					defer sink.mu.Unlock()
+					return sent - len(sink.took)
+				}
+				if n := missing(); n > 40 { // what failed as a probe, or with others, waits for its backoff
+					t.Errorf("%d of %d did not arrive 5 s after the sink was back", n, sent)
+				}
+				goOn(30 * time.Second)
+				if n := missing(); n > 1 {
+					t.Errorf("%d of %d did not arrive", n, sent)
+				}
+			})
+		})
+	}
+}
+
 // A call that the sink hangs on was a probe, and ends once another change has got through: the breaker is not tripped again.
 func TestLateProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

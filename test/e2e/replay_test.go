@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/kubeferry/kubeferry/consume"
+	"github.com/kubeferry/kubeferry/test/oracle"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
@@ -65,13 +66,16 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	if m := e.Metrics(); m.sum("kubeferry_dead_letters") != 1 || m.sum("kubeferry_dead_letters_full") != 0 {
 		t.Errorf("%v dead letters, full: %v", m.sum("kubeferry_dead_letters"), m.sum("kubeferry_dead_letters_full"))
 	}
+	read := hookReader(t, hook, cloudEvents)
 	hook.Use(webhooktest.Accept())
 	objects.Patch("first", data("2"))
+	wait(t, read, "first", oracle.Modified)
 	e.WaitSettled(wide)
 	replay("first")
 	bury("second")
 	hook.Use(webhooktest.Accept())
 	objects.Delete("second")
+	wait(t, read, "second", oracle.Deleted)
 	e.WaitSettled(wide)
 	e.Stop()
 	replay("second")

@@ -79,6 +79,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	e = startExporter(t, plane(t).KubeconfigFile(), text("{name: q, sink: other}"))
 	e.WaitReady()
 	objects.Delete("c")
+	wait(t, hookReader(t, other, cloudEvents), "c", oracle.Deleted)
 	e.WaitSettled(wide)
 	e.Stop()
 	before := len(read())
