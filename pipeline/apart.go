@@ -1,9 +1,6 @@
 package pipeline
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // apartQueue holds ready objects by namespace: those of suspect namespaces, with an object that was in a call which failed as a
 // whole. They are sent without objects of other namespaces, so that whoever makes objects that the sink refuses holds up only what
@@ -78,10 +75,11 @@ func (q *apartQueue) next(namespace string) *objectQueue {
 	return nil
 }
 
-// probe returns the next object for a probe, of among some namespaces, nil if none may be sent; apart and alone are whether that may be one of a suspect
-// namespace, and an isolated one. It is of a namespace that is not suspect, if there is one with something untried that had no probe; of
-// those, of the one whose turn it is, or that has the newest object; and of its objects the newest whose last attempt did not fail, or else one of the others. Without
-// turns, whoever makes objects all the time that the sink refuses would have all of the probes.
+// probe returns the next object for a probe, of among some namespaces, nil if none may be sent; apart and alone are whether that may be one
+// of a suspect namespace, and an isolated one. It is of a namespace that is not suspect, if there is one with something untried that had no
+// probe; of those, of the one whose turn it is, else of the one that is here for longest, or has the newest object; and of its objects the
+// newest whose last attempt did not fail, or else one of the others. Without turns, whoever makes objects all the time that the sink
+// refuses would have all of the probes.
 func (q *apartQueue) probe(turns *turns, among, suspect func(namespace string) bool, apart, alone bool) *objectQueue {
 	var next *namespaceQueue
 	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool {
@@ -91,7 +89,11 @@ func (q *apartQueue) probe(turns *turns, among, suspect func(namespace string) b
 		if !among(n.name) || suspect(n.name) && (clean && turns.succeeded[n.name].IsZero() || !apart) || !n.ready(alone) {
 			continue
 		}
-		if next == nil || cmp.Or(turns.compare(n.name, next.name), cmp.Compare(next.pushed, n.pushed)) < 0 {
+		order := 0
+		if next != nil {
+			order = turns.compare(n.name, next.name)
+		}
+		if newest := turns.last%2 == 0; next == nil || order < 0 || order == 0 && newest && n.pushed > next.pushed {
 			next = n
 		}
 	}

@@ -12,12 +12,12 @@
 //
 // When a call fails, either the sink accepts nothing or it does not accept these records. Both look alike, so the pipeline
 // compares with what else succeeded. If nothing has since the batch was sent (or last failed), the sink is blamed, and the
-// circuit breaker trips. While it is tripped, single records of changing objects probe the sink, first of the namespaces with
-// the last successes, every second one of a gap or mark that waits, and one success resets it. If something else did succeed,
-// the batch is blamed: it is sent once more as it was, since a receiver may have stored it and may deduplicate it as a whole,
-// then its objects are sent apart, each after its own backoff: their namespaces are suspect, and share no batch with others. If
-// a batch of one namespace fails, its objects are isolated: sent alone. So a sink that is down gets few calls, and a poisoned
-// record holds up its own object only; while it is found, its own namespace.
+// circuit breaker trips. While it is tripped, single records of changing objects probe the sink, and one success resets it. A
+// gap or mark that waits has every second probe, and a namespace that was delivered in the minute before every second one of
+// the rest. If something else did succeed, the batch is blamed: it is sent once more as it was, since a receiver may have
+// stored it and may deduplicate it as a whole, then its objects are sent apart, each after its own backoff: their namespaces
+// are suspect, and share no batch with others. If a batch of one namespace fails, its objects are isolated: sent alone. So a
+// sink that is down gets few calls, and a poisoned record holds up its own object only; while it is found, its own namespace.
 //
 // A record that is refused for good makes its namespace suspect until its letter is written, and for 5 s: neither the letters nor a batch
 // that the sink sends in halves hold up others.

@@ -82,7 +82,7 @@ func (p *Pipeline) pickInTurn(b, retry *batch, now time.Time) {
 	if len(b.items) > 0 {
 		return
 	}
-	other := retry != nil && (!unprobed || p.turnOf(retry) <= 0)
+	other := retry != nil && (!unprobed || p.turnOf(retry) <= 0 && !retry.severalNamespaces())
 	if p.breaker.fresh = !p.breaker.fresh; p.breaker.fresh || !other {
 		p.backlog.unprobed = p.fillProbe(b, func(string) bool { return true })
 	}
