@@ -98,6 +98,9 @@ func (l *lastWatch) overlaps(w *watcher) bool {
 	return l.Namespace == w.state.Namespace || l.Namespace == "" || w.state.Namespace == ""
 }
 
+// apart reports whether the watch has no objects of the namespace that w selects.
+func (l *lastWatch) apart(w *watcher) bool { return !l.overlaps(w) && !l.Partial }
+
 // pipelinesOf returns the pipelines of w, an heir, for which w goes on with the objects of a namespace: all, if it selects the
 // namespace; else those for which no watch does, and of whose heirs w is the first. A watch that selects it and is no heir sends the
 // objects as a snapshot.

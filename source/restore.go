@@ -103,7 +103,16 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	}
 	last := from[0].Meta
 	for _, l := range from[1:] {
-		last.merge(l.Meta)
+		if own < 0 || !l.apart(w) {
+			last.merge(l.Meta)
+			continue
+		}
+		sent, err := l.highest(store) // its deletions are inferred as of the watch's own position
+		if err != nil {
+			return err
+		}
+		last.mergeApart(l.Meta)
+		last.Edited = max(last.Edited, sent)
 	}
 	w.state.Position, w.state.Complete, w.state.Refused = last.Position, last.Complete, last.Refused
 	if last.Position == "" && w.options.Snapshot != delta.SnapshotNever {
@@ -263,6 +272,19 @@ func (m *Meta) merge(other Meta) {
 			m.Position = other.Position
 		}
 	}
+}
+
+// mergeApart is merge for a watch that is apart: history goes on from the position. If it is not known what the other has sent, a gap record
+// is due all the same.
+func (m *Meta) mergeApart(other Meta) {
+	if other.Position != "" && !other.Lost { // what it missed is not selected any more
+		other.Refused = ""
+	}
+	if m.Position != "" && other.Refused != "" {
+		m.Uncertain, other.Refused, other.Lost = cmp.Or(m.Uncertain, other.Refused), "", false
+	}
+	other.Position, other.Complete = m.Position, m.Complete
+	m.merge(other)
 }
 
 // sameSelection reports whether two watches select the same objects.

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -791,6 +793,133 @@ func TestDeletedAndNotSelectedAnyMore(t *testing.T) {
 			l.expect("p", "u12/17/MODIFIED")
 		})
 	}
+}
+
+// A namespace that is not listed any more leaves those that stay where they were, also if its own watch was at another position or never
+// had one. Sequences of what is deleted in it are not below what was sent.
+func TestNamespaceNotListedAnyMore(t *testing.T) {
+	only := func(names ...string) func(*Options, *life) {
+		return func(o *Options, _ *life) { o.Namespaces.Include = names }
+	}
+	t.Run("further on", func(t *testing.T) {
+		server, m := things(t, "shop/x", "team/c", "team/d"), newMemory() // 11 to 13
+		l := live(t, server, m, []string{"p"}, only("shop", "team"))
+		l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s")
+		l.snapshotsDone()
+		server.Write("team/c", false) // 14
+		server.Write("team/d", false) // 15
+		l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u12/14/MODIFIED", "u13/13/ADDED+s", "u13/15/MODIFIED")
+		l.stop()
+		server.Away(func() {
+			server.Write("shop/x", false) // 16
+			server.Write("shop/x", false) // 17
+			server.Write("shop/x", false) // 18
+			server.Write("shop/y", false) // 19
+			server.Write("shop/y", true)  // 20
+			server.Write("team/c", true)  // 21
+		})
+		l = live(t, server, m, []string{"p"}, only("shop"))
+		l.expectSet("p", "u11/16/MODIFIED", "u11/17/MODIFIED", "u11/18/MODIFIED", "u12/14/DELETED+i", "u13/15/DELETED+i+left", "u19/19/ADDED", "u19/20/DELETED")
+		for _, text := range []string{"u12/14/DELETED+i", "u13/15/DELETED+i"} {
+			if d := l.delta(text); d != nil && sequence(d) < 15 {
+				t.Errorf("the sequence of %s is %d, after 15", text, sequence(d))
+			}
+		}
+	})
+	for _, snapshot := range []delta.Snapshot{delta.SnapshotInitial, delta.SnapshotNever} {
+		t.Run("never readable, "+string(snapshot), func(t *testing.T) {
+			server, m := things(t, "shop/x"), newMemory() // 11
+			var denied atomic.Bool
+			denied.Store(true)
+			front := forbidding(t, server, &denied)
+			with := func(names ...string) func(*Options, *life) {
+				return func(o *Options, _ *life) { o.Namespaces.Include, o.Snapshot = names, snapshot }
+			}
+			l := live(t, front, m, []string{"p"}, with("shop", "team"))
+			l.watching(11)
+			l.snapshotsDone()
+			l.stop()
+			server.Away(func() {
+				server.Write("shop/x", false) // 12
+				server.Write("shop/x", false) // 13
+				server.Write("shop/y", false) // 14
+			})
+			l = live(t, front, m, []string{"p"}, with("shop"))
+			l.expect("p", "u11/12/MODIFIED", "u11/13/MODIFIED", "u14/14/ADDED")
+		})
+	}
+}
+
+// forbidding is a server on which the namespace team cannot be read while denied is set.
+func forbidding(t *testing.T, server *sourcetest.Server, denied *atomic.Bool) *sourcetest.Server {
+	return before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		forbidden := denied.Load() && strings.Contains(r.URL.Path, "/team/")
+		if forbidden {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return forbidden
+	})
+}
+
+// A lost leader may have sent objects of a namespace that could not be read since, and is not listed any more.
+func TestLostInANamespaceThatIsNotListedAnyMore(t *testing.T) {
+	server, m := things(t, "shop/x"), newMemory() // 11
+	m.floor = 1
+	var denied atomic.Bool
+	denied.Store(true)
+	front := forbidding(t, server, &denied)
+	l := live(t, front, m, []string{"p"}, func(o *Options, _ *life) {
+		o.Namespaces.Include, o.HistoryLost = []string{"shop", "team"}, "lost"
+	})
+	l.expect("p", "gap -11", "u11/11/ADDED+s")
+	l.watching(11)
+	l.snapshotsDone()
+	l.stop()
+	server.Away(func() { server.Write("shop/x", false) }) // 12
+	l = live(t, front, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} })
+	l.expect("p", "gap 11-12", "u11/12/MODIFIED")
+	if gaps := l.gapRecords(); !gaps[0].Unclean || gaps[0].Reason != "lost" {
+		t.Errorf("gaps %+v", gaps[0])
+	}
+	l.stop()
+	m.forget(l.source)
+	server.Write("shop/x", false) // 13
+	l = live(t, front, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} })
+	l.expect("p", "u11/13/MODIFIED")
+	if meta := m.only(t); meta.Lost {
+		t.Errorf("still lost: %+v", meta)
+	}
+}
+
+// A namespace whose first state was interrupted by a kill, and that is not listed any more after a stop, leaves a gap record: what was sent of
+// it is not known.
+func TestKilledInAFirstStateThatIsNotListedAnyMore(t *testing.T) {
+	server, m := things(t, "shop/x", "team/c", "team/d"), newMemory() // 11 to 13
+	var denied atomic.Bool
+	denied.Store(true)
+	front := forbidding(t, server, &denied)
+	both := func(o *Options, l *life) { o.Namespaces.Include = []string{"shop", "team"} }
+	l := live(t, front, m, []string{"p"}, both)
+	l.watching(13)
+	l.snapshotsDone()
+	l.stop()
+	denied.Store(false)
+	l = live(t, front, m, []string{"p"}, func(o *Options, l *life) { both(o, l); l.after = 1 })
+	eventually(t, func() string {
+		if got := l.sorted("p"); len(got) != 1 {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	l.crash()
+	denied.Store(true)
+	l = live(t, front, m, []string{"p"}, both)
+	l.watching(13)
+	l.stop()
+	denied.Store(false)
+	server.Away(func() { server.Write("shop/x", false) }) // 14
+	l = live(t, front, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} })
+	l.expect("p", "gap 13-14", "u11/14/MODIFIED")
 }
 
 // A kill in the middle of reading what is newly included does not shorten it.
