@@ -152,7 +152,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	w.resumed = w.state.Position != ""
 	lacks := w.state.Partial
 	var due PipelineSet
-	whole := w.restoreSnapshots(from, own >= 0)
+	whole := w.restoreSnapshots(store, from, own >= 0)
 	for _, l := range from {
 		err := store.Known(l.id, func(object delta.Known) {
 			to := l.pipelinesOf(w, object.Namespace)
@@ -196,13 +196,13 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 // restoreSnapshots goes on with the snapshots of the watches of the last run, of which the first is the watch itself if own is
 // set. It returns the pipelines whose snapshots begin: those that did not have the objects, those for which it is not certain any
 // more what was sent, or what of, and all if they get a snapshot at every start.
-func (w *watcher) restoreSnapshots(from []*lastWatch, own bool) (begin PipelineSet) {
+func (w *watcher) restoreSnapshots(store Store, from []*lastWatch, own bool) (begin PipelineSet) {
 	last := from
 	if own {
 		last = from[:1]
 	}
 	edited := w.edit != "" || slices.ContainsFunc(from, w.filtersDiffer)
-	interrupted := w.state.Unclean && w.state.Position == "" && from[0].Begun && !from[0].Paused // in the first state
+	interrupted := !store.Clean() && w.state.Position == "" && from[0].Begun && !from[0].Paused // in the first state, by this kill
 	goesOn := own && !w.state.Partial && !interrupted && w.options.HistoryLost == ""
 	for n, pipeline := range w.options.Pipelines {
 		has := func(l *lastWatch) bool { return l.Pipelines == nil || slices.Contains(l.Pipelines, pipeline) }

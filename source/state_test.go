@@ -1487,6 +1487,49 @@ func TestKilledAfterAStopInTheFirstState(t *testing.T) {
 	}
 }
 
+// A kill in the first state begins its snapshot anew, also if the next run is stopped before it sends anything. Later stops do not.
+func TestStopsInTheFirstStateBehindAKill(t *testing.T) {
+	for _, idle := range []bool{false, true} {
+		t.Run(map[bool]string{false: "at once", true: "behind an idle run"}[idle], func(t *testing.T) {
+			server, m := things(t, "a", "b", "c", "d", "e"), newMemory() // 11 to 15
+			run := func(after int) *life {
+				l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = after })
+				eventually(t, func() string { return map[bool]string{true: "it goes on"}[!l.blocked()] })
+				return l
+			}
+			l := run(1)
+			killed := l.marks["p"][0].Snapshot
+			l.capture()
+			l.crash()
+			if idle {
+				server.Deny(403, 1<<30)
+				live(t, server, m, []string{"p"}, nil).stop()
+				server.Deny(0, 0)
+			}
+			l = run(2)
+			started := l.marks["p"][0].Snapshot
+			if started == killed {
+				t.Error("the snapshot was not begun anew")
+			}
+			l.stop()
+			sent := l.sorted("p")
+			l = run(1)
+			l.stop()
+			sent = append(sent, l.sorted("p")...)
+			l = live(t, server, m, []string{"p"}, nil)
+			l.watching(15)
+			l.snapshotsDone()
+			if marks := l.marks["p"]; len(marks) != 1 || marks[0].Phase != delta.Completed || marks[0].Snapshot != started {
+				t.Errorf("%d marks, want one: the end of %s", len(marks), started)
+			}
+			sent = slices.DeleteFunc(append(sent, l.sorted("p")...), func(text string) bool { return strings.HasPrefix(text, "gap") })
+			if slices.Sort(sent); !slices.Equal(sent, []string{"u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED+s", "u15/15/ADDED+s"}) {
+				t.Errorf("got %v", sent)
+			}
+		})
+	}
+}
+
 // Stopped in its first state before the first object, and the resource is gone at the next start: a gap covers what existed meanwhile.
 func TestGoneAfterAStopBeforeTheFirstObject(t *testing.T) {
 	for _, snapshot := range []delta.Snapshot{delta.SnapshotInitial, delta.SnapshotNever} {
