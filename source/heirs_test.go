@@ -290,6 +290,33 @@ func TestAdoptedAtAnotherPosition(t *testing.T) {
 	}
 }
 
+// A pipeline that has an object made anew gets it again where the watch that it is merged with knows the former one only: behind the
+// DELETED of that, and under an id that no transport has seen.
+func TestMadeAnewBetweenThePositionsOfTwo(t *testing.T) {
+	server, m := things(t, "shop/a"), newMemory() // 11
+	before := []configured{{"a", "p", "*"}, {"b", "q", "*"}}
+	m.run(t, server, func(func() map[string]string) {}, before...)
+	server.Write("shop/a", true)  // 12
+	server.Write("shop/a", false) // 13
+	m.run(t, server, func(func() map[string]string) {}, before...)
+	m.stoppedAt(t, "b", "11")
+	for id, text := range m.meta {
+		if strings.Contains(string(text), `"source":"b"`) {
+			k := m.known[id]["shop/a"]
+			k.Version = delta.NewVersion("u11", "11")
+			m.known[id]["shop/a"] = k
+		}
+	}
+	l := live(t, server, m, []string{"p", "q"}, func(o *Options, _ *life) { o.Name = "c" })
+	for _, name := range l.names {
+		l.expect(name, "gap 11-13", "u11/11/DELETED+i", "u13/13/ADDED+i")
+	}
+	gone, anew := l.delta("u11/11/DELETED+i"), l.delta("u13/13/ADDED+i")
+	if sequence(gone) < 13 || !after(anew, sequence(gone)) || anew.SnapshotID == "" {
+		t.Errorf("sequences %d and %d, the ADDED in %q", sequence(gone), sequence(anew), anew.SnapshotID)
+	}
+}
+
 // A killed run may have sent objects that no commit names. Where the file was edited since, and they are not selected any more, only
 // a gap record can say so. The history goes on behind it.
 func TestKilledAndEdited(t *testing.T) {

@@ -59,6 +59,9 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 			return err
 		}
 		d.Inferred = true
+		if w.reading { // its pipelines may have it already, from another watch or a killed run
+			d.SnapshotID = w.readingID()
+		}
 	case exists && old.version.Equal(&version):
 		w.unchanged(object, old)
 		return nil
