@@ -110,14 +110,16 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	rates := newRates(pipelines)
 	health.running.Store(&parts{sources, opened, pipelines, state, rates})
 	if replica != nil {
+		running.onStop("lease", func(context.Context) { replica.handOver() })
+	}
+	var lastCommit error
+	running.onStop("commits", func(context.Context) { lastCommit = state.finish() })
+	if replica != nil { // a failure is no kill: nothing was sent
 		if err := replica.serve(ctx, state.store); err != nil {
 			return err
 		}
-		running.onStop("lease", func(context.Context) { replica.handOver() })
 	}
 
-	var lastCommit error
-	running.onStop("commits", func(context.Context) { lastCommit = state.finish() })
 	deliveries, stopDeliveries := context.WithCancel(context.Background())
 	var delivering, watching sync.WaitGroup
 	for _, p := range pipelines {
