@@ -68,11 +68,17 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 	case exists:
 		return w.modified(ctx, object, old, live)
 	case w.reading && !live:
-		d.Snapshot = !w.state.Complete || w.exact
+		d.Snapshot = !w.state.Complete || w.exact || w.state.Partial && w.precedes(&version)
 		d.Inferred = !d.Snapshot
 		d.SnapshotID = w.readingID()
 	}
 	return w.emit(ctx, d, w.options.all(), views{filtered: w.options.all()}, w.recordVersion(object))
+}
+
+// precedes reports whether a version is known to be not after the position: an edit adds the object, unless it is known.
+func (w *watcher) precedes(version *delta.Version) bool {
+	n := versionNumber(version.ResourceVersion())
+	return n > 0 && n <= versionNumber(w.state.Position)
 }
 
 // modified handles a known object in another version. A snapshot that has not reached it gets that version: what the server

@@ -274,8 +274,8 @@ func (m *Meta) merge(other Meta) {
 	}
 }
 
-// mergeApart is merge for a watch that is apart: history goes on from the position. If it is not known what the other has sent, a gap record
-// is due all the same.
+// mergeApart is merge for a watch that is apart: history goes on from the position. If it is not known what the other has sent, a gap
+// record is due all the same.
 func (m *Meta) mergeApart(other Meta) {
 	if other.Position != "" && !other.Lost { // what it missed is not selected any more
 		other.Refused = ""

@@ -719,10 +719,10 @@ func TestNamespacesFromNamesToGlobsAndBack(t *testing.T) {
 	l.stop() // at different positions
 	server.Write("shop/e", true)
 
-	// Several become one: there is no one position to go on from, so it is a gap.
+	// Several become one: there is no one position to go on from, so it is a gap. What is selected again existed before.
 	l = live(t, server, m, []string{"p"}, selecting("shop", "team-?"))
 	eventually(t, func() string {
-		if got := l.sorted("p"); len(got) != 3 || got[1] != "u14/14/ADDED+i" || got[2] != "u18/18/DELETED+i" {
+		if got := l.sorted("p"); len(got) != 3 || got[1] != "u14/14/ADDED+s" || got[2] != "u18/18/DELETED+i" {
 			return fmt.Sprint(got)
 		}
 		return ""
@@ -920,6 +920,36 @@ func TestKilledInAFirstStateThatIsNotListedAnyMore(t *testing.T) {
 	server.Away(func() { server.Write("shop/x", false) }) // 14
 	l = live(t, front, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} })
 	l.expect("p", "gap 13-14", "u11/14/MODIFIED")
+}
+
+// What an edit adds is a snapshot behind a gap, too: without snapshots it is not sent. Only what has changed since is a change.
+func TestWidenedBehindAGap(t *testing.T) {
+	for mode, want := range map[delta.Snapshot][]string{
+		delta.SnapshotInitial: {"gap 14-18", "u11/15/MODIFIED+i", "u12/12/ADDED+s", "u13/16/ADDED+i", "u17/17/ADDED+i"},
+		delta.SnapshotNever:   {"gap 14-18", "u11/15/MODIFIED+i", "u13/16/ADDED+i", "u17/17/ADDED+i"},
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			server, m := things(t, "shop/a", "team/b", "team/c", "shop/d"), newMemory() // 11 to 14
+			selecting := func(globs ...string) func(*Options, *life) {
+				return func(o *Options, _ *life) { o.Namespaces.Include, o.Snapshot = globs, mode }
+			}
+			l := live(t, server, m, []string{"p"}, selecting("shop*"))
+			l.watching(14)
+			l.snapshotsDone()
+			l.stop()
+			server.Away(func() {
+				server.Write("shop/a", false) // 15
+				server.Write("team/c", false) // 16
+				server.Write("team/n", false) // 17
+				server.Compact()              // 18
+			})
+			l = live(t, server, m, []string{"p"}, selecting("shop*", "team*"))
+			l.watching(18)
+			l.expectSet("p", want...)
+			server.Write("team/b", false) // 19
+			l.expectSet("p", slices.Sorted(slices.Values(append(slices.Clone(want), "u12/19/MODIFIED")))...)
+		})
+	}
 }
 
 // A kill in the middle of reading what is newly included does not shorten it.
