@@ -93,7 +93,7 @@ func (q *apartQueue) probe(turns *turns, among, suspect func(namespace string) b
 		if next != nil {
 			order = turns.compare(n.name, next.name)
 		}
-		if newest := turns.last%2 == 0; next == nil || order < 0 || order == 0 && newest && n.pushed > next.pushed {
+		if next == nil || order < 0 || order == 0 && turns.newest && n.pushed > next.pushed {
 			next = n
 		}
 	}

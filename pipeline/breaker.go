@@ -39,6 +39,8 @@ type breaker struct {
 	// lately is set if the last probe was of a namespace of which something got through lately, if there was one. Of the others, ahead is
 	// set if the last was a candidate from the log, if there was one; fresh if the last one else was of a ready object, and not a failed batch.
 	lately, ahead, fresh bool
+	// notice is set if the last notice was a ready one, if others had failed.
+	notice bool
 }
 
 func newBreaker(retry Retry) breaker { return breaker{initial: min(retry.Initial, maxProbeInterval)} }

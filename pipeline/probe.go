@@ -13,7 +13,7 @@ import (
 // pickProbe returns one record of a ready object, or of a candidate, or a batch that failed. A notice has every second probe, since others
 // wait for it, and a namespace of which something got through lately every second one of the rest: when the sink is back, it takes that.
 // Else they are in turn. An object that was not tried goes first, the newest of them: behind a thousand objects that the sink refuses it
-// would wait for an hour. At first, while there are namespaces that had no probe yet, it is of one of these.
+// would wait for an hour. While there are namespaces that had no probe yet, it is of one of these.
 func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	wait, early := p.breaker.wait(now)
 	if wait > 0 {
@@ -25,17 +25,22 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	if early {
 		retry = nil
 	}
-	switch due := p.backlog.turns.of(noticeTurn) == math.MinInt; {
-	case due && retry != nil && p.turnOf(retry) == math.MinInt:
-	case due && p.apart.has(noticeTurn, p.maySendAlone()):
+	due := p.backlog.turns.of(noticeTurn) == math.MinInt
+	ready, failed := due && p.apart.has(noticeTurn, p.maySendAlone()), due && retry != nil && p.turnOf(retry) == math.MinInt
+	if ready && failed { // one may be refused, and the other not
+		p.breaker.notice = !p.breaker.notice
+		ready = p.breaker.notice
+	}
+	switch {
+	case ready:
 		p.fillProbe(b, func(namespace string) bool { return namespace == noticeTurn })
-	default:
+	case !failed:
 		var lately *batch
 		if p.breaker.lately = !p.breaker.lately; p.breaker.lately {
 			lately = p.pickLately(b, retry != nil)
 		}
 		if len(b.items) == 0 && lately == nil {
-			p.pickInTurn(b, retry, now)
+			p.pickInTurn(b, retry)
 		}
 		retry = cmp.Or(lately, retry)
 	}
@@ -52,28 +57,30 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	return b, 0
 }
 
-// pickLately fills a probe of a namespace of which something got through lately, or returns such a batch that failed.
+// pickLately fills a probe of a namespace of which something got through lately, else of one of which something ever did, or returns such a
+// batch that failed.
 func (p *Pipeline) pickLately(b *batch, retry bool) *batch {
-	since := p.breaker.since.Add(-latelyBefore)
-	lately := func(namespace string) bool { return p.backlog.turns.succeeded[namespace].After(since) }
-	p.fillProbe(b, lately)
-	if i := p.log.candidate; len(b.items) == 0 && i != nil && lately(i.turn()) {
-		p.fillAhead(b)
-	}
-	if retry && len(b.items) == 0 {
-		for _, other := range p.retries {
-			if slices.ContainsFunc(other.items, func(i *item) bool { return lately(i.turn()) }) {
-				return other
-			}
+	for _, since := range []time.Time{p.breaker.since.Add(-latelyBefore), {}} {
+		lately := func(namespace string) bool { return p.backlog.turns.succeeded[namespace].After(since) }
+		p.fillProbe(b, lately)
+		if i := p.log.candidate; len(b.items) == 0 && i != nil && lately(i.turn()) {
+			p.fillAhead(b)
+		}
+		if len(b.items) > 0 {
+			return nil
+		}
+		of := func(i *item) bool { return lately(i.turn()) }
+		n := slices.IndexFunc(p.retries, func(b *batch) bool { return slices.ContainsFunc(b.items, of) })
+		if retry && n >= 0 {
+			return p.retries[n]
 		}
 	}
 	return nil
 }
 
 // pickInTurn fills a probe of a candidate or a ready object, or leaves it empty for the batch that failed, in turn.
-func (p *Pipeline) pickInTurn(b, retry *batch, now time.Time) {
-	turns := &p.backlog.turns
-	unprobed := p.backlog.unprobed && now.Sub(p.breaker.since) < quickPeriod
+func (p *Pipeline) pickInTurn(b, retry *batch) {
+	turns, unprobed := &p.backlog.turns, p.backlog.unprobed
 	if i := p.log.candidate; i != nil && (!unprobed || turns.of(i.turn()) <= 0) {
 		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
 			p.fillAhead(b)
@@ -137,7 +144,9 @@ func (p *Pipeline) fillProbe(b *batch, among func(namespace string) bool) (first
 		if p.readFirst(o) {
 			continue
 		}
-		first = turns.of(o.turn()) <= 0
+		if first = turns.of(o.turn()) <= 0; first {
+			turns.newest = !turns.newest
+		}
 		turns.probe(o.turn())
 		b.apart = p.backlog.suspect(o, p.now())
 		o.inFlight = p.appendRecord(b, o, o.items[0])
@@ -150,6 +159,8 @@ type turns struct {
 	// numbers are of the last probe of each namespace since the breaker tripped, last is that of the last one.
 	numbers map[string]int
 	last    int
+	// newest is set if of the namespaces that had no probe the one with the newest object is next, else the one that waits for longest.
+	newest bool
 	// succeeded is when something of a namespace got through last. It is not kept of all namespaces.
 	succeeded map[string]time.Time
 }

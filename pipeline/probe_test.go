@@ -74,6 +74,32 @@ func TestGapAmongProbesOfManyNamespaces(t *testing.T) {
 	}
 }
 
+// A gap record that the sink refuses does not hold up that of another watch, beside many objects that are refused.
+func TestGapBesideARefusedGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+		p, stop := launch(sink, &letters{}, tenantLimits(10, 8))
+		defer stop()
+		for n := range 200 {
+			mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", n), "bad-1", 1))
+		}
+		time.Sleep(time.Second)
+		for _, g := range []*delta.Gap{
+			{Watch: "a", Resource: pods, Namespace: "bad-1", Observed: time.Now()},
+			{Watch: "b", Resource: pods, Namespace: "b", Observed: time.Now()},
+			{Watch: "c", Resource: pods, Namespace: "bad-2", Observed: time.Now()},
+		} {
+			if err := p.Gap(t.Context(), g); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(15 * time.Second)
+		if s := p.Stats(); s.GapsWaiting != 2 {
+			t.Errorf("%d gap records wait: %+v", s.GapsWaiting, s)
+		}
+	})
+}
+
 // The sink is away for a while, beside many namespaces of which it refuses all: once it is back, the others go on at once.
 func TestOutageBesideRefusedNamespaces(t *testing.T) {
 	for _, test := range []struct {

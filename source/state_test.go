@@ -898,7 +898,7 @@ func TestKilledInAFirstStateThatIsNotListedAnyMore(t *testing.T) {
 	var denied atomic.Bool
 	denied.Store(true)
 	front := forbidding(t, server, &denied)
-	both := func(o *Options, l *life) { o.Namespaces.Include = []string{"shop", "team"} }
+	both := func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop", "team"} }
 	l := live(t, front, m, []string{"p"}, both)
 	l.watching(13)
 	l.snapshotsDone()
