@@ -60,10 +60,7 @@ type ledCommit struct {
 // newReplica makes a standby, and waits for the API server.
 func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config, client *source.Client, fail context.CancelCauseFunc, logger *slog.Logger) (*replica, error) {
 	options := loaded.LeaderElection
-	limited := rest.CopyConfig(cluster)
-	limited.Timeout = max(time.Second, options.RenewDeadline/2) // one request that hangs must not cost the Lease
-	limited.QPS, limited.Burst = 50, 100
-	api, err := kubernetes.NewForConfig(limited)
+	api, err := kubernetes.NewForConfig(leaseConfig(cluster, options.RenewDeadline))
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +90,17 @@ func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config
 	r.standby = replication.NewStandby(r.lease, r.election, r.copied, r.auth, options.RetryPeriod, logger)
 	r.gate = replication.NewGate(r.lease.Left)
 	return r, nil
+}
+
+// leaseConfig is for the requests that the Lease depends on: one that hangs must not cost it. They go over HTTP/1.1, where a time-out
+// closes the connection, and the next request dials anew, perhaps another API server. With HTTP/2 all would share one connection with
+// lists and watches, and if its other end is gone hang until pings have failed, for 45 s.
+func leaseConfig(cluster *rest.Config, renewDeadline time.Duration) *rest.Config {
+	c := rest.CopyConfig(cluster)
+	c.Timeout = max(time.Second, renewDeadline/2)
+	c.NextProtos = []string{"http/1.1"}
+	c.QPS, c.Burst = 50, 100
+	return c
 }
 
 // identity is random, so that a process that is started again is another one; the Pod's name before it is for people.
