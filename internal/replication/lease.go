@@ -327,7 +327,11 @@ func (l *Lease) written(claim Claim, term uint64) Claim {
 	return claim
 }
 
-// Release gives the Lease up. Nothing may be handed over any more, and the election must have ended.
+// releaseRetry is the pause before another try to give the Lease up.
+const releaseRetry = 300 * time.Millisecond
+
+// Release gives the Lease up. Nothing may be handed over any more, and the election must have ended. It is tried until ctx ends: else the
+// next leader waits for the end of the Lease.
 func (l *Lease) Release(ctx context.Context) error {
 	for {
 		now := metav1.NewTime(l.options.Now())
@@ -347,10 +351,17 @@ func (l *Lease) Release(ctx context.Context) error {
 		lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&released)
 		r.write(lease)
 		_, err = l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})
-		if !apierrors.IsConflict(err) {
+		if apierrors.IsConflict(err) {
+			if _, _, err = l.Get(ctx); err == nil {
+				continue
+			}
+		}
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || l.Status().Err != nil {
 			return err
 		}
-		if _, _, err := l.Get(ctx); err != nil {
+		select {
+		case <-time.After(releaseRetry):
+		case <-ctx.Done():
 			return err
 		}
 	}

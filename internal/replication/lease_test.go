@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -29,6 +31,8 @@ type leases struct {
 	away    bool
 	// lostAnswer makes the next write take effect although its sender gets an error.
 	lostAnswer bool
+	// fails are the answers to the next updates, which have no effect.
+	fails []error
 }
 
 var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
@@ -58,6 +62,10 @@ func (l *leases) Update(_ context.Context, lease *coordinationv1.Lease, _ metav1
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
+	case len(l.fails) > 0:
+		err := l.fails[0]
+		l.fails = l.fails[1:]
+		return nil, err
 	case l.lease == nil:
 		return nil, apierrors.NewNotFound(leaseResource, "l")
 	case lease.ResourceVersion != l.lease.ResourceVersion || lease.UID != l.lease.UID:
@@ -664,6 +672,41 @@ func TestAnswerIsLost(t *testing.T) {
 	}
 	if next.begin(t); next.Left() <= 0 {
 		t.Error("not valid after its first commit")
+	}
+}
+
+// TestReleaseIsTriedAgain while the API server has a fault that passes: else the next leader waits for the end of the Lease.
+func TestReleaseIsTriedAgain(t *testing.T) {
+	changed := apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
+	forbidden := apierrors.NewForbidden(leaseResource, "l", errors.New("no"))
+	for _, test := range []struct {
+		name  string
+		fault func(w *world)
+		want  error
+		left  int // of the faults
+	}{
+		{"errors", func(w *world) { w.fails = []error{changed, errors.New("connection reset by peer"), changed} }, nil, 0},
+		{"a lost answer", func(w *world) { w.lostAnswer = true }, nil, 0},
+		{"no right", func(w *world) { w.fails = []error{forbidden, changed} }, forbidden, 1},
+		{"no end", func(w *world) { w.fails = slices.Repeat([]error{changed}, 1000) }, changed, 1000 - 17},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				leader := w.candidate("leader", state("l", 0, 1, 1))
+				leader.taken(t)
+				leader.begin(t)
+				test.fault(w)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				if err := leader.Release(ctx); !errors.Is(err, test.want) || len(w.fails) != test.left {
+					t.Errorf("got %v, want %v; %d faults left, want %d", err, test.want, len(w.fails), test.left)
+				}
+				if next := w.candidate("next", leader.claim); next.try() != (test.want == nil) {
+					t.Errorf("the next one: %+v", next.Status())
+				}
+			})
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package replication_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -129,7 +130,7 @@ func TestModel(t *testing.T) {
 			p.try()
 			name(p, p.name)
 			if rapid.Bool().Draw(t, "gives the Lease up") {
-				_ = p.Release(t.Context())
+				p.releaseOnce()
 			}
 			processes = append(remove(processes, p), start(p.claim, p.held))
 		}
@@ -217,7 +218,7 @@ func TestModel(t *testing.T) {
 				p.held = p.delivered
 				p.claim.Commit++
 				p.acked = replication.Claim{}
-				_ = p.Release(t.Context()) // it ends even so
+				p.releaseOnce() // it ends even so
 				name(p, "")
 				processes = remove(processes, p)
 				processes = append(processes, start(p.claim, p.held))
@@ -272,4 +273,11 @@ func remove(from []*process, gone *process) []*process {
 		}
 	}
 	return kept
+}
+
+// releaseOnce gives the Lease up, if the first try succeeds.
+func (c *candidate) releaseOnce() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.Release(ctx)
 }
