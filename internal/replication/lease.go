@@ -341,13 +341,14 @@ func (l *Lease) Release(ctx context.Context) error {
 		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
 		r := record{
 			cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, l.term), term: l.term, released: l.term,
-			raised: max(l.publishedRaised, l.options.Raised()),
+			raised: max(l.raised, l.publishedRaised, l.options.Raised()), // the answer to the update that took it may be lost
 		}
 		l.renewed = time.Time{}
 		l.mu.Unlock()
 		if !leading || lease == nil || err != nil {
 			return err
 		}
+		r.raised = max(r.raised, readRecord(lease, now.Time).raised)
 		lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&released)
 		r.write(lease)
 		_, err = l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})

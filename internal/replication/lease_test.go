@@ -809,6 +809,32 @@ func TestLeaseNamesRaisedSequences(t *testing.T) {
 	}
 }
 
+// A replica whose copy lacks the commits that raised sequences takes the Lease without an answer, and gives it up before it has renewed it.
+func TestReleaseKeepsRaisedSequences(t *testing.T) {
+	w := newWorld()
+	leader := w.candidate("leader", state("l", 0, 1, 1))
+	leader.raised = 5_000_000
+	leader.leads(t)
+	older := w.candidate("older", state("l", 0, 1, 0))
+	older.raised = 4
+	for begun := w.now; w.now.Sub(begun) < duration+30*time.Second; w.now = w.now.Add(time.Second) {
+		older.try()
+	}
+	w.lostAnswer = true
+	if older.try() {
+		t.Fatal("taken with an answer")
+	}
+	if _, _, err := older.Get(t.Context()); err != nil || !older.Status().Leading {
+		t.Fatalf("%v, %+v", err, older.Status())
+	}
+	if err := older.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.lease.Annotations["kubeferry.dev/raised-sequence"]; got != "5000000" {
+		t.Errorf("the Lease names %s", got)
+	}
+}
+
 // A lone exporter that had no Lease begins with replicas, and ends before its first commit: its epoch stays.
 func TestEpochIsKeptInANewLease(t *testing.T) {
 	w := newWorld()
