@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
 // Timing is of client-go's leader election.
@@ -97,19 +98,29 @@ func (e *Election) awaitFree(ctx context.Context) bool {
 	}
 }
 
+// candidacy is the Lease of an election that found it free. It ends the election once it finds that this is not so any more, as when
+// another replica was faster: then the Lease must be read as above. A time limit would end it in the middle of a slow update, each time.
+type candidacy struct {
+	*Lease
+	end context.CancelFunc
+}
+
+// Get implements [resourcelock.Interface].
+func (c *candidacy) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	found, raw, err := c.Lease.Get(ctx)
+	if c.Status().Waiting != nil {
+		c.end()
+	}
+	return found, raw, err
+}
+
 // elect runs client-go's election until it gives up.
 func (e *Election) elect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Another one may be faster: then the Lease must be read as above.
-	limit := time.AfterFunc(2*e.timing.RetryPeriod, func() {
-		if !e.lease.Status().Leading {
-			cancel()
-		}
-	})
-	defer limit.Stop()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: e.lease, LeaseDuration: e.timing.LeaseDuration, RenewDeadline: e.timing.RenewDeadline, RetryPeriod: e.timing.RetryPeriod,
+		Lock:          &candidacy{e.lease, cancel},
+		LeaseDuration: e.timing.LeaseDuration, RenewDeadline: e.timing.RenewDeadline, RetryPeriod: e.timing.RetryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { e.once.Do(func() { close(e.led) }) },
 			OnStoppedLeading: func() {},

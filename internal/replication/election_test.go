@@ -24,6 +24,7 @@ type slowServer struct {
 	lease   *coordinationv1.Lease
 	version int
 	hang    int // so many of the next reads get no answer
+	reads   int
 }
 
 func (s *slowServer) wait(ctx context.Context, takes time.Duration) error {
@@ -39,6 +40,7 @@ func (s *slowServer) wait(ctx context.Context, takes time.Duration) error {
 
 func (s *slowServer) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
+	s.reads++
 	takes := s.read
 	if s.hang > 0 {
 		s.hang--
@@ -74,6 +76,12 @@ func (s *slowServer) put(lease *coordinationv1.Lease) {
 	s.version++
 	s.lease = lease.DeepCopy()
 	s.lease.ResourceVersion = strconv.Itoa(s.version)
+}
+
+func (s *slowServer) readsSoFar() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads
 }
 
 // elected has a leader of the server's Lease die, and returns how long it takes until a standby leads.
@@ -123,6 +131,42 @@ func TestSlowReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if got := elected(t, &slowServer{read: 1900 * time.Millisecond}, func() {}); got > 30*time.Second {
 			t.Errorf("it leads after %v", got)
+		}
+	})
+}
+
+// A standby takes the Lease of an API server that needs long for each call.
+func TestSlowUpdate(t *testing.T) {
+	for _, takes := range []time.Duration{1100 * time.Millisecond, 3 * time.Second} {
+		t.Run(takes.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if got := elected(t, &slowServer{read: takes, write: takes}, func() {}); got > 40*time.Second {
+					t.Errorf("it leads after %v", got)
+				}
+			})
+		})
+	}
+}
+
+// A standby whose update comes too late reads the Lease of the one that was faster as often as any other.
+func TestAnotherIsFaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &slowServer{write: time.Second}
+		reads := 0
+		got := elected(t, server, func() {
+			time.Sleep(10500 * time.Millisecond)
+			server.mu.Lock()
+			faster, other := server.lease.DeepCopy(), "other"
+			faster.Spec.HolderIdentity = &other
+			server.put(faster)
+			server.mu.Unlock()
+			time.Sleep(4 * time.Second)
+			before := server.readsSoFar()
+			time.Sleep(5 * time.Second)
+			reads = server.readsSoFar() - before
+		})
+		if got < 20*time.Second || got > 25*time.Second || reads < 9 {
+			t.Errorf("it leads after %v, and has read the Lease %d times in 5 s", got, reads)
 		}
 	})
 }
