@@ -114,6 +114,10 @@ func TestLeaderFrozen(t *testing.T) {
 		return webhooktest.Answer{Status: http.StatusOK, Held: next}
 	})
 	waitUnderWay(t, &held)
+	for last := int64(0); last < held.Load(); { // until none can begin: one that is written when the process goes on would be a turn
+		last = held.Load()
+		lasting(t, time.Second)
+	}
 	frozen.process.Signal(syscall.SIGSTOP)
 	begun := time.Now()
 	r.Remove(frozen)

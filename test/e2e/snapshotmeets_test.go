@@ -47,7 +47,7 @@ func startTableKeeper(tb testing.TB) *tableKeeper {
 	hook.Use(k.receive)
 	tb.Cleanup(func() {
 		for _, record := range slices.Concat(hook.Accepted(), hook.Marks()) {
-			if _, err := oracle.ParseCloudEvent(record.Body); err != nil {
+			if _, err := raisedSequence(nil, record.Body); err != nil {
 				tb.Error(err)
 			}
 		}
@@ -373,7 +373,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}, %s]
 	large.Change("new")
 	wait(t, hookReader(t, other, cloudEvents), "new", oracle.Added)
 	output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
-	if code != 1 || !strings.Contains(output, "a snapshot is under way") || !strings.Contains(output, " left") || strings.Contains(output, " 0 left") {
+	if code != 1 || !strings.Contains(output, "a snapshot is under way") || !strings.Contains(output, " left") {
 		t.Errorf("a second one: exit code %d and\n%s", code, output)
 	}
 	resume()
