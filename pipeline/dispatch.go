@@ -128,7 +128,7 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 		b.closed = true
 		return b, 0
 	}
-	p.fill(b, p.options.Limits.MaxRecords)
+	p.fill(b)
 	if len(b.items) == 0 {
 		p.fillAhead(b)
 	}
@@ -140,11 +140,10 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 	return b, 0
 }
 
-// fill takes ready objects from the queue into the batch, up to most records. What does not fit begins the next one. p.mu
-// is held.
-func (p *Pipeline) fill(b *batch, most int) {
+// fill takes ready objects from the queue into the batch until it is full. What does not fit begins the next one. p.mu is held.
+func (p *Pipeline) fill(b *batch) {
 	limits := p.options.Limits
-	for len(b.records) < most && b.bytes < limits.MaxBytes && !b.closed && !b.alone() {
+	for !p.full(b) {
 		o := p.nextObject(b)
 		if o == nil {
 			return
@@ -154,7 +153,7 @@ func (p *Pipeline) fill(b *batch, most int) {
 		}
 		taken := 0
 		for _, i := range o.items {
-			if len(b.records) == most || taken > 0 && (limits.OnePerKey || o.isolated) {
+			if len(b.records) == limits.MaxRecords || taken > 0 && (limits.OnePerKey || o.isolated) {
 				break
 			}
 			if !p.appendRecord(b, o, i) {
@@ -283,7 +282,7 @@ func (p *Pipeline) linger(ctx context.Context, b *batch) {
 			return
 		}
 		p.mu.Lock()
-		p.fill(b, limits.MaxRecords)
+		p.fill(b)
 		p.mu.Unlock()
 	}
 }

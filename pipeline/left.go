@@ -74,7 +74,7 @@ func (b stuckBound) exceeded(own, all, part float64) bool {
 	}
 	most := b.one
 	if all > crowded {
-		most = min(b.one, max(0, (b.all-all)/spareParts))
+		most = (b.all - all) / spareParts
 	}
 	return own > 0 && own >= max(b.least, part*most)
 }
