@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,8 +19,13 @@ import (
 
 func start(t *testing.T) string {
 	t.Helper()
+	return startWith(t, func() any { return nil })
+}
+
+func startWith(t *testing.T, status func() any) string {
+	t.Helper()
 	well := func() error { return nil }
-	probes := Probes{Healthy: well, Ready: well, Status: func() any { return nil }, Page: func() any { return nil }}
+	probes := Probes{Healthy: well, Ready: well, Status: status, Page: status}
 	server, err := Listen(t.Context(), "127.0.0.1:0", prometheus.NewRegistry(), probes, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -112,3 +118,46 @@ func TestSlowRequest(t *testing.T) {
 }
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// TestOneAnswerAtATime: however many requests come, one answer is made at a time, and probes do not wait for it.
+func TestOneAnswerAtATime(t *testing.T) {
+	var now, most atomic.Int32
+	begun, goOn := make(chan struct{}, 100), make(chan struct{})
+	address := startWith(t, func() any {
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer now.Add(-1)
+		begun <- struct{}{}
+		<-goOn
+		return nil
+	})
+	get := func(path string) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", path, response.Status)
+		}
+	}
+	var clients sync.WaitGroup
+	for range 20 {
+		clients.Go(func() { get("/status") })
+		clients.Go(func() { get("/") })
+	}
+	<-begun
+	get("/healthz")
+	close(goOn)
+	clients.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d answers at once", most.Load())
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,18 +39,35 @@ func Listen(ctx context.Context, address string, metrics prometheus.Gatherer, pr
 		return nil, fmt.Errorf("listen for metrics and probes (server.listen): %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	var answering sync.Mutex
+	handle := func(pattern string, handler http.Handler) { mux.Handle(pattern, inTurn(&answering, handler)) }
+	handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", probe(probes.Healthy))
 	mux.HandleFunc("GET /livez", probe(probes.Healthy)) // as the API server calls it
 	mux.HandleFunc("GET /readyz", probe(probes.Ready))
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+	handle("GET /status", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		_ = encoder.Encode(probes.Status()) // the client went away
-	})
-	mux.HandleFunc("GET /{$}", newPage(probes.Page))
+	}))
+	handle("GET /{$}", newPage(probes.Page))
 	return &Server{listener: listener, server: NewHTTPServer(mux, logger)}, nil
+}
+
+// answerTimeout bounds how long a request waits for its turn.
+const answerTimeout = 20 * time.Second
+
+// inTurn makes one answer at a time: they go through all that waits, and any Pod may send requests without end. Answers are sent from a
+// buffer, so that a slow client keeps no other waiting.
+func inTurn(answering *sync.Mutex, handler http.Handler) http.Handler {
+	return http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answering.Lock()
+		defer answering.Unlock()
+		if r.Context().Err() == nil {
+			handler.ServeHTTP(w, r)
+		}
+	}), answerTimeout, "too many requests wait\n")
 }
 
 // NewHTTPServer returns a server with time-outs and a bound on its connections.
