@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -139,7 +140,10 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	})
 	waits := "2 sent, 0 left, 1 not delivered; it waits for " + subject + ", which waits for its own first record, which failed"
 	end = requestSnapshot(t, file, "p")
+	changes := 10
 	eventually(t, wide, "what it waits for", func() error {
+		changes++
+		objects.Patch("b", data(strconv.Itoa(changes))) // that gets through: it is not the sink that fails
 		if marks := marksOf(t, hook); marks[len(marks)-1].Phase != "started" {
 			return fmt.Errorf("got %+v", marks)
 		}
