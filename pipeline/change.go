@@ -118,10 +118,13 @@ func clean(resource schema.GroupVersionResource, object *delta.Object, keepManag
 	if !keepManagedFields {
 		object = object.WithoutManagedFields()
 	}
-	if redactor == nil || !IsSecret(resource) {
-		return object, nil
+	switch secret := IsSecret(resource); {
+	case secret && redactor != nil:
+		return object.Redacted(redactor, redactor.Secret)
+	case secret || keepManagedFields:
+		return object.Uncached(), nil // what other pipelines make of it would not count towards the bound of this one
 	}
-	return object.Redacted(redactor, redactor.Secret)
+	return object, nil
 }
 
 // markUnsendable makes a change one for the dead letter, of which no more than the object's identity may leave.
@@ -200,6 +203,11 @@ func (c *Change) transform(ctx context.Context, old bool) (*delta.Object, error)
 		recorded.version(content)
 	}
 	raw, err := json.Marshal(content)
+	if old {
+		c.old = nil
+	} else {
+		c.object = nil // decoded, the two versions of a large object take too much at once
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encode what the transforms made: %w", err)
 	}

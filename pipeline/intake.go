@@ -63,10 +63,7 @@ func isLarge(d *delta.Delta) bool {
 
 // prepare makes the item of a delta, nil if a filter keeps it back.
 func (p *Pipeline) prepare(ctx context.Context, d *delta.Delta, had bool) (i *item, passes bool, filter int) {
-	if p.options.Large != nil && isLarge(d) {
-		p.options.Large.Lock()
-		defer p.options.Large.Unlock()
-	}
+	defer p.decoding(d)()
 	c := &Change{pipeline: p, observed: d}
 	passes, takes := p.applyFilters(c, had)
 	if !takes {
@@ -78,8 +75,18 @@ func (p *Pipeline) prepare(ctx context.Context, d *delta.Delta, had bool) (i *it
 	return i, passes, 0
 }
 
+// decoding waits until no other pipeline decodes a large object, if this one is large. The function that it returns ends that.
+func (p *Pipeline) decoding(d *delta.Delta) (end func()) {
+	if p.options.Large == nil || !isLarge(d) {
+		return func() {}
+	}
+	p.options.Large.Lock()
+	return p.options.Large.Unlock
+}
+
 // Passes reports whether the filters let a delta's object pass; nothing is handed over.
 func (p *Pipeline) Passes(d *delta.Delta) bool {
+	defer p.decoding(d)()
 	passes, _ := p.applyFilters(&Change{pipeline: p, observed: d}, false)
 	return passes
 }

@@ -400,8 +400,9 @@ func TestLargeObjectsOneAtATime(t *testing.T) {
 			})
 			watches.Go(func() {
 				for n := range 5 {
-					if err := pipelines[1].Delta(t.Context(), largeChange(t, fmt.Sprintf("b-%d-%d", watch, n), n+1, largeObject)); err != nil {
-						t.Error(err)
+					d := largeChange(t, fmt.Sprintf("b-%d-%d", watch, n), n+1, largeObject)
+					if err := pipelines[1].Delta(t.Context(), d); err != nil || !pipelines[1].Passes(d) {
+						t.Error("it is filtered: ", err)
 					}
 				}
 			})

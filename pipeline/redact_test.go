@@ -315,8 +315,8 @@ func TestSecretIsRedactedOnce(t *testing.T) {
 	if bytes.Equal(redact(other).JSON(), first.JSON()) {
 		t.Error("a redactor gets what another one made")
 	}
-	if plain := redact(nil); plain != object {
-		t.Errorf("without a redactor: %s", plain.JSON())
+	if plain := redact(nil); plain == object || &plain.JSON()[0] != &object.JSON()[0] {
+		t.Errorf("without a redactor it has what is cached, or another copy of the JSON: %s", plain.JSON())
 	}
 }
 
