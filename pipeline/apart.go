@@ -49,9 +49,9 @@ func (q *apartQueue) push(o *objectQueue) {
 	}
 }
 
-// begin returns the object with which the namespace whose turn it is begins a batch; nil if nothing waits that may be sent. alone is
-// whether that may be an isolated one.
-func (q *apartQueue) begin(alone bool) *objectQueue {
+// begin returns the object with which the namespace whose turn it is begins a batch; nil if nothing waits that may be sent. apart and alone
+// report whether something of a namespace may be sent, and whether that may be an isolated object.
+func (q *apartQueue) begin(apart, alone func(namespace string) bool) *objectQueue {
 	for range len(q.turns) {
 		n := q.turns[0]
 		q.turns = q.turns[1:]
@@ -60,7 +60,10 @@ func (q *apartQueue) begin(alone bool) *objectQueue {
 			continue
 		}
 		q.turns = append(q.turns, n)
-		if o := n.begin(alone); o != nil {
+		if !apart(n.name) {
+			continue
+		}
+		if o := n.begin(alone(n.name)); o != nil {
 			return o
 		}
 	}
@@ -75,18 +78,18 @@ func (q *apartQueue) next(namespace string) *objectQueue {
 	return nil
 }
 
-// probe returns the next object for a probe, of among some namespaces, nil if none may be sent; apart and alone are whether that may be one
-// of a suspect namespace, and an isolated one. It is of a namespace that is not suspect, if there is one with something untried that had no
+// probe returns the next object for a probe, of among some namespaces, nil if none may be sent; apart and alone report whether that may be
+// one of a suspect namespace, and an isolated one. It is of a namespace that is not suspect, if there is one with something untried that had no
 // probe; of those, of the one whose turn it is, else of the one that is here for longest, or has the newest object; and of its objects the
 // newest whose last attempt did not fail, or else one of the others. Without turns, whoever makes objects all the time that the sink
 // refuses would have all of the probes.
-func (q *apartQueue) probe(turns *turns, among, suspect func(namespace string) bool, apart, alone bool) *objectQueue {
+func (q *apartQueue) probe(turns *turns, among, suspect, apart, alone func(namespace string) bool) *objectQueue {
 	var next *namespaceQueue
 	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool {
 		return len(n.fresh) > 0 && among(n.name) && !suspect(n.name) && turns.of(n.name) <= 0
 	})
 	for _, n := range q.turns {
-		if !among(n.name) || suspect(n.name) && (clean && turns.succeeded[n.name].IsZero() || !apart) || !n.ready(alone) {
+		if !among(n.name) || suspect(n.name) && (clean && turns.succeeded[n.name].IsZero() || !apart(n.name)) || !n.ready(alone(n.name)) {
 			continue
 		}
 		order := 0
@@ -103,10 +106,10 @@ func (q *apartQueue) probe(turns *turns, among, suspect func(namespace string) b
 	if len(next.fresh) > 0 {
 		return takeLast(&next.fresh)
 	}
-	return next.begin(alone)
+	return next.begin(alone(next.name))
 }
 
-// has reports whether something of a namespace waits that may be sent; alone is as above.
+// has reports whether something of a namespace waits that may be sent; alone is whether that may be an isolated object.
 func (q *apartQueue) has(namespace string, alone bool) bool {
 	n := q.names[namespace]
 	return n != nil && n.ready(alone)

@@ -27,7 +27,8 @@ func TestProbeAmongManyRefusedObjects(t *testing.T) {
 			o.isolated, o.failing = true, true
 			p.backlog.setApart(o, true)
 		}
-		p.aloneCalls, p.apartCalls = 4, 4
+		p.aloneCalls.add("tenant", 4)
+		p.apartCalls.add("tenant", 4)
 		p.tripBreaker(&sinks.Error{}, 0, false)
 		p.breaker.next = time.Time{}
 		p.mu.Unlock()

@@ -32,8 +32,8 @@ type objectQueue struct {
 	// attempts and failed are those of the first parked item, if it has failed.
 	attempts int
 	failed   time.Time
-	// returned is set from when a failing record is read back until it is tried.
-	returned bool
+	// back is set from when records are read back until one is tried, and returned if the object fails.
+	back, returned bool
 	// inFlight is set while a batch holds it.
 	inFlight bool
 	// apart is set if a call failed as a whole with this object in it while others succeeded: until it gets through, its namespace is
@@ -302,9 +302,9 @@ func (b *backlog) suspectTurn(namespace string) bool {
 	return namespace != noticeTurn && b.suspects[namespace] > 0
 }
 
-// suspect reports whether the namespace of an object is suspect.
-func (b *backlog) suspect(o *objectQueue, now time.Time) bool {
-	return b.suspects[o.turn()] > 0 || now.Before(b.refused[o.turn()])
+// suspect reports whether a namespace is suspect.
+func (b *backlog) suspect(namespace string, now time.Time) bool {
+	return b.suspects[namespace] > 0 || now.Before(b.refused[namespace])
 }
 
 // take returns the oldest ready object, nil if there is none.

@@ -19,8 +19,10 @@ type batch struct {
 	probe bool
 	// ahead is set if the record is of a candidate from beyond the log's cursor.
 	ahead bool
-	// apart is set if all objects are of one suspect namespace.
-	apart bool
+	// apart is set if all objects are of one namespace, which was suspect, and suspect if the call counts as one of a suspect namespace.
+	apart, suspect bool
+	// turn is that of its last probe, if it holds several namespaces.
+	turn int
 	// tries counts the calls so far.
 	tries int
 	// mark is the number of deliveries that had succeeded when the batch was first sent, or last failed.

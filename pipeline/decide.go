@@ -252,6 +252,7 @@ func (p *Pipeline) resetBreaker() {
 	kept := p.retries[:0]
 	for _, b := range p.retries {
 		if len(b.items) > 1 {
+			b.turn = 0
 			kept = append(kept, b)
 			continue
 		}
@@ -300,9 +301,9 @@ func (p *Pipeline) awaitLetters(b *batch, v *outcome) {
 		if !b.ahead {
 			p.backlog.setApart(b.objects[n], true)
 		}
-		if !b.apart {
-			b.apart = true
-			p.apartCalls++
+		if !b.suspect {
+			b.suspect = true
+			p.apartCalls.add(b.objects[0].turn(), 1)
 		}
 	}
 }

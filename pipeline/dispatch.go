@@ -49,11 +49,11 @@ func (p *Pipeline) dispatch(ctx context.Context) {
 
 // countCall counts a call that begins, or with -1 one that has ended. p.mu is held.
 func (p *Pipeline) countCall(b *batch, n int) {
-	if b.apart {
-		p.apartCalls += n
+	if b.suspect {
+		p.apartCalls.add(b.objects[0].turn(), n)
 	}
 	if b.alone() {
-		p.aloneCalls += n
+		p.aloneCalls.add(b.objects[0].turn(), n)
 	}
 }
 
@@ -107,7 +107,7 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 	}
 	wait := beatInterval
 	for n, b := range p.retries {
-		if b.apart && !p.maySendApart() {
+		if b.suspect && !p.maySendApart(b.objects[0].turn()) {
 			continue
 		}
 		if d := b.due.Sub(now); d > 0 {
@@ -207,32 +207,57 @@ func (p *Pipeline) nextObject(b *batch) *objectQueue {
 	return p.beginApart(b)
 }
 
-// beginApart begins a batch of a suspect namespace, if one may be sent.
+// beginApart begins a batch of a suspect namespace, if one may be sent, or of one that is not suspect any more.
 func (p *Pipeline) beginApart(b *batch) *objectQueue {
-	if !p.maySendApart() {
-		return nil
+	now := p.now()
+	o := p.apart.begin(func(namespace string) bool {
+		return !p.backlog.suspect(namespace, now) || p.maySendApart(namespace)
+	}, p.maySendAlone)
+	if o != nil {
+		b.apart, b.suspect = true, p.backlog.suspect(o.turn(), now)
 	}
-	o := p.apart.begin(p.maySendAlone())
-	b.apart = o != nil
 	return o
 }
 
 // maySendApart reports whether another batch of a suspect namespace may be sent, and maySendAlone whether it may hold an isolated
 // object: at most three quarters of the calls are for the former, and half for the latter, so that a sink which hangs on them still
-// takes the others.
-func (p *Pipeline) maySendApart() bool {
-	return p.apartCalls < max(1, p.options.Limits.Concurrency*3/4)
+// takes the others. The bound on what is encoded is shared like that, too.
+func (p *Pipeline) maySendApart(namespace string) bool {
+	return p.apartCalls.room(namespace, p.options.Limits.Concurrency*3/4) &&
+		(p.apartCalls.total == 0 || p.budget.encoded <= p.options.MaxBytes/4)
 }
 
-func (p *Pipeline) maySendAlone() bool {
-	return p.maySendApart() && p.aloneCalls < max(1, p.options.Limits.Concurrency/2)
+func (p *Pipeline) maySendAlone(namespace string) bool {
+	return p.maySendApart(namespace) && p.aloneCalls.room(namespace, p.options.Limits.Concurrency/2)
+}
+
+// perNamespace counts something by namespace.
+type perNamespace struct {
+	total int
+	of    map[string]int
+}
+
+func (c *perNamespace) add(namespace string, n int) {
+	if c.of == nil {
+		c.of = map[string]int{}
+	}
+	c.total += n
+	if c.of[namespace] += n; c.of[namespace] == 0 {
+		delete(c.of, namespace)
+	}
+}
+
+// room reports whether there may be one more of a namespace, where there may be so many, at least one. The last is for a namespace that
+// has none: a sink that hangs on the records of one would keep all others of them waiting.
+func (c *perNamespace) room(namespace string, most int) bool {
+	return c.total < most-1 || c.total < max(1, most) && c.of[namespace] == 0
 }
 
 // takeReady takes objects from the queue until one is of no suspect namespace. The others wait in p.apart.
 func (p *Pipeline) takeReady() *objectQueue {
 	for {
 		o := p.backlog.take()
-		if o == nil || !p.backlog.suspect(o, p.now()) {
+		if o == nil || !p.backlog.suspect(o.turn(), p.now()) {
 			return o
 		}
 		p.apart.push(o)

@@ -47,8 +47,9 @@ type logState struct {
 	nextSize int64
 	// returning are objects whose next delta is parked, and is to be read.
 	returning []*objectQueue
-	// returned counts the failing records that were read back and not tried yet.
-	returned int
+	// back counts the objects of which records were read back that were not tried yet, and returned those that fail.
+	back     int
+	returned perNamespace
 	// candidate is what the next probe from beyond the cursor sends; nil if there is none.
 	candidate *item
 	// taken are the numbers of the entries beyond the cursor that such probes took: false while one is under way, and true

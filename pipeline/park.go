@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -79,13 +80,17 @@ func (p *Pipeline) parkHead(o *objectQueue) {
 	p.backlog.note(o)
 }
 
-// tried notes that a failing record was read back and tried; then the next may be read.
+// tried notes that a record was tried that was read back; then the next may be read.
 func (p *Pipeline) tried(o *objectQueue) {
-	if o.returned {
-		o.returned = false
-		p.log.returned--
-		p.log.wakeReader()
+	if !o.back {
+		return
 	}
+	if o.returned {
+		p.log.returned.add(o.turn(), -1)
+	}
+	p.log.back--
+	o.back, o.returned = false, false
+	p.log.wakeReader()
 }
 
 // parkAgain parks what came back of an object that fails once more.
@@ -116,12 +121,12 @@ func (p *Pipeline) unload(o *objectQueue, i *item) parked {
 // read in turn: large objects that fail come back often.
 func (p *Pipeline) readParked(ctx context.Context) (more bool) {
 	p.mu.Lock()
-	full := p.log.returned > 0 && p.budget.memory > p.options.MaxBytes*3/8 // less than the rest of the log needs to be read
-	if len(p.log.returning) == 0 || full || ctx.Err() != nil {
+	n := slices.IndexFunc(p.log.returning, p.mayReturn)
+	if n < 0 || ctx.Err() != nil {
 		p.mu.Unlock()
 		return false
 	}
-	o := p.log.returning[0]
+	o := p.log.returning[n]
 	wanted := o.parked[:min(len(o.parked), loadItems)]
 	most := min(loadBytes, p.options.MaxBytes/2-p.budget.memory) // many may come back at once
 	p.mu.Unlock()
@@ -135,9 +140,18 @@ func (p *Pipeline) readParked(ctx context.Context) (more bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.log.returning = p.log.returning[1:]
+	p.log.returning = slices.Delete(p.log.returning, n, n+1)
 	p.comeBack(o, entries)
 	return len(p.log.returning) > 0
+}
+
+// mayReturn reports whether what is parked of an object may be read, unless it is all that was: beyond three eighths of the memory no failing
+// record beside others that were read back and not tried yet, since the rest of the log needs as much to be read; but for one of a namespace
+// that has none of these, which does not wait until a sink that hangs has tried those of others.
+func (p *Pipeline) mayReturn(o *objectQueue) bool {
+	memory, returned := p.budget.memory, &p.log.returned
+	return p.log.back == 0 || memory <= p.options.MaxBytes*3/8 ||
+		memory <= p.options.MaxBytes*3/4 && (returned.total == 0 || returned.of[o.turn()] == 0)
 }
 
 // readEntries reads of the entries that are wanted until they have so many bytes, but at least one.
@@ -178,9 +192,13 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 		o.items = append(o.items, o.tail...)
 		o.parked, o.tail = nil, nil
 	}
+	if !o.back {
+		o.back = true
+		p.log.back++
+	}
 	if _, failing := p.backlog.failing[o]; failing {
 		o.returned = true // it would be parked again before it is tried
-		p.log.returned++
+		p.log.returned.add(o.turn(), 1)
 		p.backlog.note(o)
 	}
 	p.backlog.requeue(o)

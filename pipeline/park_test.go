@@ -72,17 +72,23 @@ func TestPoisonedOnceMore(t *testing.T) {
 
 // Many objects that come back at once keep to the bound.
 func TestManyComeBack(t *testing.T) {
+	limits := sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Linger: time.Millisecond, Concurrency: 50, Timeout: time.Second}
+	t.Run("small", func(t *testing.T) { testManyComeBack(t, limits, time.Minute, 128<<10, 20, 50, 1) })
+	limits.MaxRecords, limits.Linger = 100, 50*time.Millisecond // all go on with the same call
+	t.Run("large", func(t *testing.T) { testManyComeBack(t, limits, 30*time.Millisecond, 1<<20, 100, 4, 40<<10) })
+}
+
+// testManyComeBack makes changes of objects, of so many bytes but for the first. Once they are parked, the sink takes all, these after a delay.
+func testManyComeBack(t *testing.T, limits sinks.Limits, delay time.Duration, memory int64, objects, changes, size int) {
 	sink, b := &script{}, newLogbook()
 	sink.set(poisonFrom(1))
-	const memory = 128 << 10
 	p := start(t, sink, &letters{}, func(o *Options) {
 		spilling(b, memory, 1<<30)(o)
-		o.Limits.Concurrency = 50
+		o.Limits = limits
 	})
-	const objects, changes = 20, 50
 	for v := range changes {
 		for n := range objects {
-			mustTake(t, p, change(t, fmt.Sprint("poison", n), v+1))
+			mustTake(t, p, largeChange(t, fmt.Sprint("poison", n), v+1, 1+min(v, 1)*(size-1)))
 			mustTake(t, p, change(t, fmt.Sprint("good", n), v+1))
 		}
 		b.commit(p)
@@ -105,17 +111,24 @@ func TestManyComeBack(t *testing.T) {
 			}
 		}
 		if slow {
-			<-release
+			select {
+			case <-release:
+			case <-time.After(delay):
+			}
 		}
 		return nil
 	})
+	worst := before
 	eventually(t, "all go on", func() bool {
+		worst = max(worst, p.Stats().Bytes)
 		n := 0
 		heads.Range(func(any, any) bool { n++; return true })
 		return n == objects
 	})
-	time.Sleep(200 * time.Millisecond)
-	worst := p.Stats().Bytes
+	for range 100 {
+		time.Sleep(2 * time.Millisecond)
+		worst = max(worst, p.Stats().Bytes)
+	}
 	end()
 	drain(t, p)
 	t.Logf("%d before, worst %d", before, worst)

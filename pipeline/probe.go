@@ -26,7 +26,7 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 		retry = nil
 	}
 	due := p.backlog.turns.of(noticeTurn) == math.MinInt
-	ready, failed := due && p.apart.has(noticeTurn, p.maySendAlone()), due && retry != nil && p.turnOf(retry) == math.MinInt
+	ready, failed := due && p.apart.has(noticeTurn, p.maySendAlone(noticeTurn)), due && retry != nil && p.turnOf(retry) == math.MinInt
 	if ready && failed { // one may be refused, and the other not
 		p.breaker.notice = !p.breaker.notice
 		ready = p.breaker.notice
@@ -104,13 +104,16 @@ func (p *Pipeline) nextRetry() *batch {
 	return slices.MinFunc(p.retries, func(a, b *batch) int { return cmp.Compare(p.turnOf(a), p.turnOf(b)) })
 }
 
-// turnOf returns the lowest turn of the namespaces in a batch.
+// turnOf returns the lowest turn of the namespaces in a batch, or the turn of the batch itself if that is later.
 func (p *Pipeline) turnOf(b *batch) int {
 	lowest := math.MaxInt
 	for _, i := range b.items {
 		lowest = min(lowest, p.backlog.turns.of(i.turn()))
 	}
-	return lowest
+	if lowest == math.MinInt {
+		return lowest
+	}
+	return max(lowest, b.turn)
 }
 
 // takeRetry takes a batch that failed for a probe. If it has several namespaces, that is no turn of theirs: its failure would show nothing
@@ -126,6 +129,7 @@ func (p *Pipeline) takeRetry(b *batch) {
 		turns.probe(noticeTurn)
 	default:
 		turns.last++
+		b.turn = turns.last
 	}
 }
 
@@ -137,7 +141,7 @@ func (p *Pipeline) fillProbe(b *batch, among func(namespace string) bool) (first
 	}
 	turns := &p.backlog.turns
 	for {
-		o := p.apart.probe(turns, among, p.backlog.suspectTurn, p.maySendApart(), p.maySendAlone())
+		o := p.apart.probe(turns, among, p.backlog.suspectTurn, p.maySendApart, p.maySendAlone)
 		if o == nil {
 			return false
 		}
@@ -148,7 +152,7 @@ func (p *Pipeline) fillProbe(b *batch, among func(namespace string) bool) (first
 			turns.newest = !turns.newest
 		}
 		turns.probe(o.turn())
-		b.apart = p.backlog.suspect(o, p.now())
+		b.suspect = p.backlog.suspect(o.turn(), p.now())
 		o.inFlight = p.appendRecord(b, o, o.items[0])
 		return first
 	}

@@ -1,12 +1,14 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // A gap fails because the sink is away. Once it is back and refuses only the objects of many namespaces, the gap does not wait for a probe
@@ -161,6 +163,32 @@ func TestOutageBesideRefusedNamespaces(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A batch of two namespaces is refused for good, after a start in an outage: it does not have all probes of what failed.
+func TestRefusedBatchOfTwoNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := func(context.Context) error { return sinks.Permanent(sinks.ReasonRejected, errDown) }
+		sink := &tenants{bad: bad, perRecord: true, away: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+		p, stop := launch(sink, &letters{}, tenantLimits(100, 8))
+		defer stop()
+		for n := range 20 {
+			mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", n%2), fmt.Sprint("bad-", n), n+1))
+		}
+		time.Sleep(100 * time.Millisecond)
+		mustTake(t, p, change(t, "good", 1))
+		time.Sleep(200 * time.Millisecond)
+		sink.mu.Lock()
+		sink.away = false
+		sink.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		sink.mu.Lock()
+		_, took := sink.took["good"]
+		sink.mu.Unlock()
+		if !took {
+			t.Errorf("the good change waits: %+v", p.Stats())
+		}
+	})
 }
 
 // A call that the sink hangs on was a probe, and ends once another change has got through: the breaker is not tripped again.

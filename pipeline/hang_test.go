@@ -1,0 +1,188 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// rejecting refuses records of objects named rejected-… for good, and the first call with the object named once.
+type rejecting struct {
+	*tenants
+	once *atomic.Bool
+}
+
+func (s rejecting) Deliver(ctx context.Context, batch []sinks.Record) error {
+	if strings.HasSuffix(batch[0].Key, "/once") && s.once.CompareAndSwap(false, true) {
+		time.Sleep(s.latency)
+		return errDown
+	}
+	if strings.Contains(batch[0].Key, "/rejected-") {
+		time.Sleep(s.latency)
+		return sinks.Permanent(sinks.ReasonRejected, errDown)
+	}
+	return s.tenants.Deliver(ctx, batch)
+}
+
+// The sink hangs on the records of one namespace, which come all the time, and refuses one of another from time to time, or was away:
+// the others of that namespace do not wait for the calls that hang.
+func TestNamespaceThatFailsBesideOneThatHangs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		records int
+		// rejects, failsOnce and away are what happens to the other namespace.
+		rejects, failsOnce, away bool
+		size                     int // of the records that hang
+	}{
+		{name: "a record is refused for good", records: 1, rejects: true},
+		{name: "a record fails once", records: 1, failsOnce: true},
+		{name: "the sink was away", records: 1, away: true},
+		{name: "a record of a batch is refused for good", records: 100, rejects: true},
+		{name: "the sink was away, with batches", records: 100, away: true},
+		{name: "large records", records: 1, size: 1400 << 10},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &tenants{bad: hang, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				p, stop := launch(rejecting{sink, new(atomic.Bool)}, &letters{}, func(o *Options) {
+					tenantLimits(test.records, 8)(o)
+					if test.size > 0 {
+						o.MaxBytes = 8 << 20
+					}
+				})
+				defer stop()
+				set := func(away bool) {
+					sink.mu.Lock()
+					sink.away = away
+					sink.mu.Unlock()
+				}
+				sent := map[string]time.Time{}
+				bad := 0
+				goOn := func(d time.Duration, counts bool) {
+					for begun, good := time.Now(), 0; time.Since(begun) < d; time.Sleep(10 * time.Millisecond) {
+						passed := time.Since(begun)
+						if test.size > 0 && bad%200 == 0 && bad < 1000 {
+							mustTake(t, p, inNamespace(t, largeChange(t, fmt.Sprint("bad-", bad), bad+1, test.size), "tenant"))
+						} else if test.size == 0 && bad%50 == 0 {
+							mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", bad), bad+1))
+						}
+						if test.rejects && bad%3000 == 2500 {
+							mustTake(t, p, change(t, fmt.Sprint("rejected-", bad), bad+1))
+						}
+						if test.failsOnce && bad%3000 == 2500 {
+							set(true)
+						} else if test.failsOnce && bad%3000 == 2503 {
+							set(false)
+						}
+						for ; float64(good) < passed.Seconds()*50; good++ {
+							name := fmt.Sprint("good-", len(sent))
+							if sent[name] = time.Now(); !counts {
+								delete(sent, name)
+								name = fmt.Sprint("early-", bad)
+							}
+							mustTake(t, p, change(t, name, 10_000+bad))
+						}
+						bad++
+					}
+				}
+				goOn(30*time.Second, false) // until it has become clear on whose records it hangs
+				if test.away {
+					set(true)
+					goOn(time.Minute, false)
+					set(false)
+					goOn(30*time.Second, false)
+				}
+				goOn(2*time.Minute, true)
+				time.Sleep(15 * time.Second)
+				waits := sink.waits(t, sent)
+				if p99 := waits[len(waits)*99/100]; p99 > 5*time.Second {
+					t.Errorf("the p99 of good changes is %v", p99)
+				}
+				if test.away {
+					early := 0
+					sink.mu.Lock()
+					for name := range sink.took {
+						if strings.HasPrefix(name, "early-") {
+							early++
+						}
+					}
+					sink.mu.Unlock()
+					if s := p.Stats(); s.Waiting > uint64(bad/50+50) {
+						t.Errorf("%d wait, %d of before arrived", s.Waiting, early)
+					}
+				}
+			})
+		})
+	}
+}
+
+// An isolated object of one namespace has its turn beside many of another, though fresh objects take turns too.
+func TestIsolatedObjectBesideManyOfAnother(t *testing.T) {
+	q := apartQueue{names: map[string]*namespaceQueue{}}
+	push := func(namespace, name string, isolated bool) {
+		i := newItem(delta.Entry{Delta: changeIn(t, namespace, name, 1)})
+		q.push(&objectQueue{ref: i.ref, items: []*item{i}, isolated: isolated})
+	}
+	for n := range 10 {
+		push("tenant", fmt.Sprint("bad-", n), true)
+	}
+	push("shop", "failed-once", true)
+	var calls perNamespace
+	all, room := func(string) bool { return true }, func(namespace string) bool { return calls.room(namespace, 4) }
+	none := func(string) bool { return false }
+	for n := range 10 {
+		push("shop", fmt.Sprint("good-", n), false)
+		q.begin(all, none)
+		o := q.begin(all, room)
+		if o != nil && o.ref.Name == "failed-once" {
+			return
+		}
+		if o != nil && o.isolated {
+			calls.add("tenant", 1)
+		}
+	}
+	t.Error("it was not sent")
+}
+
+// A small record that failed once is read back beside many large ones of another namespace, on which the sink hangs.
+func TestComeBackBesideOneThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, b := &tenants{bad: hang, took: map[string]time.Time{}, latency: 5 * time.Millisecond}, newLogbook()
+		failed := new(atomic.Bool)
+		p, stop := launch(rejecting{sink, failed}, &letters{}, func(o *Options) {
+			tenantLimits(1, 8)(o)
+			spilling(b, 16<<20, 1<<30)(o)
+		})
+		defer stop()
+		good := 0
+		goOn := func(d time.Duration) {
+			for range d / (20 * time.Millisecond) {
+				good++
+				mustTake(t, p, change(t, fmt.Sprint("good-", good), good))
+				b.commit(p)
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		goOn(time.Second)
+		for n := range 50 {
+			mustTake(t, p, inNamespace(t, largeChange(t, fmt.Sprint("bad-", n), n+1, 200<<10), "tenant"))
+		}
+		goOn(3 * time.Minute)
+		mustTake(t, p, change(t, "once", 100_000))
+		goOn(10 * time.Second)
+		sink.mu.Lock()
+		_, took := sink.took["once"]
+		sink.mu.Unlock()
+		if !took || !failed.Load() {
+			t.Errorf("what failed once (%t) waits: %+v", failed.Load(), p.Stats())
+		}
+	})
+}
