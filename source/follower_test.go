@@ -194,6 +194,27 @@ func TestStoppedWhileGone(t *testing.T) {
 	l.stop()
 }
 
+// Without snapshots, what comes with a resource that an earlier run did not find is new, also if it comes while no run watches.
+func TestStoppedWhileAbsent(t *testing.T) {
+	server, m := sourcetest.New(t), newMemory()
+	server.SetMissing(true)
+	never := func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever }
+	l := live(t, server, m, []string{"p"}, never)
+	eventually(t, func() string {
+		if s := l.source.Status()[0]; s.State != StateMissing {
+			return fmt.Sprintf("got %+v", s)
+		}
+		return ""
+	})
+	l.stop()
+	server.SetMissing(false)
+	server.Write("c", false)
+	version := server.Version()
+	l = live(t, server, m, []string{"p"}, never)
+	l.watching(version)
+	l.expect("p", fmt.Sprintf("u%d/%d/ADDED+i", version, version))
+}
+
 // An event without a resource version does not cost the position.
 func TestEventWithoutResourceVersion(t *testing.T) {
 	server := things(t, "a")

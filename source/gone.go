@@ -40,7 +40,7 @@ func (w *watcher) gone(ctx context.Context) error {
 	if err := w.deleteUnseen(ctx, 0); err != nil {
 		return err
 	}
-	w.absent, w.resumed, w.fill = true, false, false
+	w.resumed, w.fill = false, false
 	w.lastRun, w.lastGap = "", nil
 	w.handler.Update(func() { // not before all are sent: else what is left would be forgotten
 		w.endSnapshots()

@@ -51,8 +51,6 @@ type watcher struct {
 	resumed bool   // the position is the last run's
 	edit    string // an id for what an edited configuration adds; empty if it was not edited
 	fill    bool   // the state at the position has to be read: the known set lacks some of it
-	// absent is set once discovery had no such resource: the objects that are found when it comes are new.
-	absent bool
 
 	// What follows is the process function's, but for at, which snapshots set too.
 	at         time.Time  // when the event arrived that is being processed
@@ -104,7 +102,11 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 	if err == nil {
 		return found, true
 	}
-	w.absent = w.absent || isAbsent(err)
+	if isAbsent(err) && w.options.Snapshot == delta.SnapshotNever && !w.state.Complete { // what comes with it is new, also to the next run
+		w.mu.Lock()
+		w.handler.Update(func() { w.state.Complete, w.state.changed = true, true })
+		w.unlock()
+	}
 	if ctx.Err() == nil {
 		w.health.failed(err)
 	}
@@ -119,12 +121,7 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 	// Errors reach the log through health, once each; client-go would add lines of its own.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	w.mu.Lock()
-	w.handler.Update(func() {
-		w.state.setKind(found.kind)
-		if w.absent && w.options.Snapshot == delta.SnapshotNever { // what is found now did not exist when the source started
-			w.state.Complete = true
-		}
-	})
+	w.handler.Update(func() { w.state.setKind(found.kind) })
 	w.unlock()
 	beside, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
