@@ -258,15 +258,22 @@ const killedAndEdited = "the last run was killed, and the configuration was edit
 // severalPositions is why a watch that follows several others cannot go on from a position: each had its own.
 const severalPositions = "the configuration was edited, and with it the watches of the resource"
 
-// merge adds what is kept of another watch.
+// merge adds what is kept of another watch. If only one of the two has a position, what was made since that is a change.
 func (m *Meta) merge(other Meta) {
+	several := m.Position != other.Position
+	switch {
+	case several && m.Position == "":
+		m.Position, m.Complete = other.Position, other.Complete
+	case several && other.Position == "":
+		other.Position, other.Complete = m.Position, m.Complete
+	}
 	m.Paused = (m.Paused || !m.Begun) && (other.Paused || !other.Begun)
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
 	m.Edited, m.Gone, m.Reading = max(m.Edited, other.Edited), max(m.Gone, other.Gone), max(m.Reading, other.Reading)
 	m.Unclean, m.Lost = m.Unclean || other.Unclean, m.Lost || other.Lost
 	m.Refused, m.Uncertain = cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
 	m.Repetition = cmp.Or(m.Repetition, other.Repetition)
-	if m.Position != other.Position {
+	if several {
 		m.Refused = severalPositions
 		if order, err := resourceversion.CompareResourceVersion(m.Position, other.Position); err == nil && order > 0 {
 			m.Position = other.Position

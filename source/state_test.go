@@ -952,6 +952,38 @@ func TestWidenedBehindAGap(t *testing.T) {
 	}
 }
 
+// Of two watches that become one, the first by id or the second was never read. Behind the gap record, without snapshots, too, what was
+// made since the position of the other is new.
+func TestWidenedWhereOneWasNeverRead(t *testing.T) {
+	for _, first := range []string{"shop", "team"} {
+		t.Run(first+" is the first", func(t *testing.T) {
+			server, m := things(t, "shop/x", "team/b"), newMemory() // 11 and 12
+			var denied atomic.Bool
+			denied.Store(true)
+			front := forbidding(t, server, &denied)
+			with := func(include ...string) func(*Options, *life) {
+				return func(o *Options, _ *life) {
+					o.Name, o.Namespaces.Include, o.Snapshot = map[string]string{"shop": "d", "team": "a"}[first], include, delta.SnapshotNever
+				}
+			}
+			l := live(t, front, m, []string{"p"}, with("shop", "team"))
+			if ids := l.source.WatchIDs(); (ids[0] < ids[1]) != (first == "shop") {
+				t.Fatalf("another name is needed: the ids are %v", ids)
+			}
+			l.watching(12)
+			l.stop()
+			denied.Store(false)
+			server.Away(func() {
+				server.Write("shop/y", false) // 13
+				server.Write("team/n", false) // 14
+			})
+			l = live(t, front, m, []string{"p"}, with("shop*", "team*"))
+			l.watching(14)
+			l.expectSet("p", "gap 12-14", "u13/13/ADDED+i", "u14/14/ADDED+i")
+		})
+	}
+}
+
 // A kill in the middle of reading what is newly included does not shorten it.
 func TestInterruptedWidening(t *testing.T) {
 	server, m := things(t, "shop/a", "team/b", "team/c", "team/d"), newMemory()
