@@ -144,8 +144,11 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	}
 	// The leader whose state is lost may have had another configuration.
 	w.ambiguous = w.options.HistoryLost != "" || slices.ContainsFunc(from, edited) && slices.ContainsFunc(from, unclean)
-	if w.ambiguous && w.state.Position != "" {
+	if w.ambiguous && slices.ContainsFunc(from, func(l *lastWatch) bool { return l.Position != "" }) {
 		w.state.Uncertain, w.state.Repetition = cmp.Or(w.options.HistoryLost, killedAndEdited), newSnapshotID()
+	}
+	if w.state.Position == "" { // no history goes on: one record for both, before the first state
+		w.state.Refused = cmp.Or(w.state.Refused, w.state.Uncertain)
 	}
 	w.state.APIVersion, w.state.Kind = last.APIVersion, last.Kind
 	w.state.changed = true

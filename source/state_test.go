@@ -151,6 +151,21 @@ func (m *memory) only(t testing.TB) Meta {
 	return meta
 }
 
+// edit changes what is kept of the watches of a namespace.
+func (m *memory) edit(t testing.TB, namespace string, change func(*Meta)) {
+	t.Helper()
+	for id, text := range m.meta {
+		var meta Meta
+		if err := json.Unmarshal(text, &meta); err != nil {
+			t.Fatal(err)
+		}
+		if meta.Namespace == namespace {
+			change(&meta)
+			m.meta[id], _ = json.Marshal(meta)
+		}
+	}
+}
+
 // life is one run of the process, with a source of things and its pipelines.
 type life struct {
 	t      testing.TB
@@ -920,6 +935,55 @@ func TestKilledInAFirstStateThatIsNotListedAnyMore(t *testing.T) {
 	server.Away(func() { server.Write("shop/x", false) }) // 14
 	l = live(t, front, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} })
 	l.expect("p", "gap 13-14", "u11/14/MODIFIED")
+}
+
+// A namespace that is not listed any more leaves a gap record if it is not known what was sent of it, also where the one that stays was never
+// read. There is one record.
+func TestUncertainWhereTheOneThatStaysWasNeverRead(t *testing.T) {
+	for name, killed := range map[string]bool{"killed": true, "the record was due": false} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "shop/x", "team/c"), newMemory() // 11 and 12
+			var denied atomic.Bool
+			denied.Store(true)
+			front := forbidding(t, server, &denied)
+			with := func(names ...string) func(*Options, *life) {
+				return func(o *Options, _ *life) { o.Namespaces.Include = names }
+			}
+			l := live(t, front, m, []string{"p"}, with("shop", "team"))
+			l.watching(12)
+			l.snapshotsDone()
+			l.stop()
+			l = live(t, front, m, []string{"p"}, with("shop", "team"))
+			l.watching(12)
+			if killed {
+				server.Write("shop/n", false) // 13
+				l.expect("p", "u13/13/ADDED")
+				l.crash()
+				server.Write("shop/n", true) // 14
+			} else {
+				l.stop()
+				m.edit(t, "shop", func(meta *Meta) { meta.Uncertain = "something" })
+			}
+			denied.Store(false)
+			l = live(t, front, m, []string{"p"}, with("team"))
+			l.watching(server.Version())
+			l.snapshotsDone()
+			want := []string{fmt.Sprintf("gap -%d", server.Version()), "u11/11/DELETED+i+left", "u12/12/ADDED+s"}
+			l.expectSet("p", want...)
+			if gap := l.gapRecords()[0]; !gap.Unclean {
+				t.Errorf("got %+v", gap)
+			}
+			server.Cut(false) // it goes on at its position
+			server.Write("team/c", false)
+			l.watching(server.Version())
+			l.expectSet("p", append(want, fmt.Sprintf("u12/%d/MODIFIED", server.Version()))...)
+			l.stop()
+			m.forget(l.source)
+			l = live(t, front, m, []string{"p"}, with("team"))
+			l.watching(server.Version())
+			l.expect("p")
+		})
+	}
 }
 
 // What an edit adds is a snapshot behind a gap, too: without snapshots it is not sent. Only what has changed since is a change.
