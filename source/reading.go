@@ -57,7 +57,7 @@ func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
 	w.handler.Update(func() {
 		unclean, lost := w.state.Unclean && w.exact, w.state.Lost && w.exact // what happened since the position is not seen yet
 		w.reading, w.exact = false, false
-		w.state.Complete, w.state.Begun, w.state.Paused, w.state.Partial, w.state.Refused = true, false, false, false, ""
+		w.state.Complete, w.state.Begun, w.state.Paused, w.state.Partial, w.state.Apart, w.state.Refused = true, false, false, false, "", ""
 		w.advance(resourceVersion)
 		w.state.Unclean, w.state.Lost = unclean, lost
 	})

@@ -114,7 +114,13 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		last.mergeApart(l.Meta)
 		last.Edited = max(last.Edited, sent)
 	}
-	w.state.Position, w.state.Complete, w.state.Refused = last.Position, last.Complete, last.Refused
+	for _, l := range from {
+		if l.Apart != "" && l.id != w.id { // what is known of w's namespace is perhaps not as of l's position
+			last.merge(Meta{Position: l.Apart, Complete: true})
+			last.Refused = cmp.Or(last.Refused, severalPositions)
+		}
+	}
+	w.state.Position, w.state.Complete, w.state.Refused, w.state.Apart = last.Position, last.Complete, last.Refused, last.Apart
 	if last.Position == "" && w.options.Snapshot != delta.SnapshotNever {
 		w.state.Complete = false // a source without snapshots has nothing to read at first
 	}
@@ -266,9 +272,9 @@ func (m *Meta) merge(other Meta) {
 	several := m.Position != other.Position
 	switch {
 	case several && m.Position == "":
-		m.Position, m.Complete = other.Position, other.Complete
+		m.Complete = other.Complete
 	case several && other.Position == "":
-		other.Position, other.Complete = m.Position, m.Complete
+		other.Complete = m.Complete
 	}
 	m.Paused = (m.Paused || !m.Begun) && (other.Paused || !other.Begun)
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
@@ -277,16 +283,24 @@ func (m *Meta) merge(other Meta) {
 	m.Refused, m.Uncertain = cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
 	m.Repetition = cmp.Or(m.Repetition, other.Repetition)
 	if several {
-		m.Refused = severalPositions
-		if order, err := resourceversion.CompareResourceVersion(m.Position, other.Position); err == nil && order > 0 {
-			m.Position = other.Position
-		}
+		m.Refused, m.Position = severalPositions, lower(m.Position, other.Position)
 	}
+}
+
+// lower returns the lower of two positions, or the only one.
+func lower(a, b string) string {
+	if order, err := resourceversion.CompareResourceVersion(a, b); a == "" || err == nil && order > 0 {
+		return b
+	}
+	return a
 }
 
 // mergeApart is merge for a watch that is apart: history goes on from the position. If it is not known what the other has sent, a gap
 // record is due all the same.
 func (m *Meta) mergeApart(other Meta) {
+	if other.Position != m.Position || other.Refused != "" {
+		m.Apart = lower(m.Apart, cmp.Or(other.Position, m.Position))
+	}
 	if other.Position != "" && !other.Lost { // what it missed is not selected any more
 		other.Refused = ""
 	}

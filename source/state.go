@@ -41,6 +41,9 @@ type Meta struct {
 	// Partial is set after the selection was edited, until a state was read to its end: the known set may lack objects that
 	// are selected now, and hold some that are not, which are looked up.
 	Partial bool `json:"partial,omitempty"`
+	// Apart is set with Partial if the known set holds objects of a namespace that had a watch of its own, not as of the position: then it
+	// is where that watch was, or the lowest of several. A watch that inherits these objects has a gap from there, unless it is lower itself.
+	Apart string `json:"apart,omitempty"`
 	// Edited is the highest sequence of what was sent because the configuration was edited, and of changes below it that followed; or one
 	// behind the deletions of what may come back as it was.
 	Edited uint64 `json:"edited,omitempty"`
@@ -86,7 +89,7 @@ func (s *state) read() bool { return s.Complete && s.Position != "" }
 // reset forgets everything but the known set.
 func (s *state) reset() {
 	s.Position, s.Complete, s.Gone, s.Reading, s.Paused = "", false, 0, 0, false
-	s.Begun, s.Partial, s.Refused, s.Unclean, s.Lost, s.Uncertain, s.Repetition = false, false, "", false, false, "", ""
+	s.Begun, s.Partial, s.Apart, s.Refused, s.Unclean, s.Lost, s.Uncertain, s.Repetition = false, false, "", "", false, false, "", ""
 	s.Snapshots = nil
 	s.changed = true
 }

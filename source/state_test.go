@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -164,6 +165,17 @@ func (m *memory) edit(t testing.TB, namespace string, change func(*Meta)) {
 			m.meta[id], _ = json.Marshal(meta)
 		}
 	}
+}
+
+// unread is a run that may not read anything, and then stops.
+func (m *memory) unread(t testing.TB, server *sourcetest.Server, adjust func(*Options, *life)) {
+	t.Helper()
+	server.Deny(http.StatusForbidden, math.MaxInt)
+	l := live(t, server, m, []string{"p"}, adjust)
+	l.expect("p")
+	l.stop()
+	m.forget(l.source)
+	server.Deny(0, 0)
 }
 
 // life is one run of the process, with a source of things and its pipelines.
@@ -500,6 +512,19 @@ func (l *life) watching(position int) {
 	eventually(l.t, func() string {
 		if s := l.source.Status()[0]; s.State != StateWatching || s.Position != fmt.Sprint(position) {
 			return fmt.Sprintf("%+v, want position %d", s, position)
+		}
+		return ""
+	})
+}
+
+// watchingAll waits until each watch has its state.
+func (l *life) watchingAll() {
+	l.t.Helper()
+	eventually(l.t, func() string {
+		for _, s := range l.source.Status() {
+			if s.State != StateWatching || s.Position == "" {
+				return fmt.Sprintf("%+v", s)
+			}
 		}
 		return ""
 	})
@@ -982,6 +1007,52 @@ func TestUncertainWhereTheOneThatStaysWasNeverRead(t *testing.T) {
 			l = live(t, front, m, []string{"p"}, with("team"))
 			l.watching(server.Version())
 			l.expect("p")
+		})
+	}
+}
+
+// A namespace that is not listed in a run that reads nothing, and is listed again in the next, begins with a gap record if what is known of
+// it is not as of the position that stayed: before or behind that, or amid a gap.
+func TestListedAgainBeforeAnythingWasRead(t *testing.T) {
+	for name, tt := range map[string]struct {
+		changed bool
+		stopped func(*Meta) // what the last run left of the namespace
+		forget  string
+		want    []string
+	}{
+		"further on":  {true, func(*Meta) {}, "", []string{"gap 13-16"}},
+		"behind":      {false, func(meta *Meta) { meta.Position = "12" }, "team/o", []string{"gap 12-13", "u13/13/ADDED+i"}},
+		"amid a gap":  {false, func(meta *Meta) { meta.Refused = "expired" }, "", []string{"gap 13-13"}},
+		"where it is": {false, func(*Meta) {}, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "shop/x", "team/d", "team/o"), newMemory() // 11 to 13
+			with := func(names ...string) func(*Options, *life) {
+				return func(o *Options, l *life) {
+					o.Namespaces.Include, o.Snapshot, l.onLeave = names, delta.SnapshotNever, true
+				}
+			}
+			l := live(t, server, m, []string{"p"}, with("shop", "team"))
+			l.watching(13)
+			if tt.changed {
+				server.Write("team/d", true)  // 14
+				server.Write("team/o", false) // 15
+				server.Write("team/e", false) // 16
+				l.expect("p", "u12/14/DELETED", "u13/15/MODIFIED", "u16/16/ADDED")
+			}
+			l.watchingAll()
+			l.stop()
+			m.edit(t, "team", tt.stopped)
+			for _, known := range m.known {
+				delete(known, tt.forget)
+			}
+			m.unread(t, server, with("shop"))
+			m.unread(t, server, with("shop")) // once more changes nothing
+			l = live(t, server, m, []string{"p"}, with("shop", "team"))
+			l.watchingAll()
+			l.expectSet("p", tt.want...)
+			server.Write("team/n", false)
+			l.expectSet("p", append(slices.Clone(tt.want), fmt.Sprintf("u%[1]d/%[1]d/ADDED", server.Version()))...)
 		})
 	}
 }
