@@ -166,6 +166,9 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		err := store.Known(l.id, func(object delta.Known) {
 			to := l.pipelinesOf(w, object.Namespace)
 			if to == 0 {
+				if l.id == w.id { // kept here as well, it would not be what its heirs know of it
+					w.known().change(keyOfKnown(&object))
+				}
 				return
 			}
 			v := restoredViews(&object, &l.Meta, w.options.Pipelines)

@@ -1057,6 +1057,38 @@ func TestListedAgainBeforeAnythingWasRead(t *testing.T) {
 	}
 }
 
+// What the watch of a namespace that is listed again inherits is not kept of the other one as well: it would get older there, and an object
+// made anew since would count as deleted.
+func TestInheritedObjectsAreKeptOnce(t *testing.T) {
+	server, m := things(t, "shop/x", "team/c"), newMemory() // 11 and 12
+	with := func(names ...string) func(*Options, *life) {
+		return func(o *Options, _ *life) { o.Namespaces.Include = names }
+	}
+	l := live(t, server, m, []string{"p"}, with("shop", "team"))
+	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s")
+	l.snapshotsDone()
+	l.watchingAll()
+	l.stop()
+	m.unread(t, server, with("shop"))
+	l = live(t, server, m, []string{"p"}, with("shop", "team"))
+	l.watchingAll()
+	l.snapshotsDone()
+	l.stop()
+	for id, known := range m.known {
+		if len(known) != 1 {
+			t.Errorf("of %s is kept %v", id, slices.Collect(maps.Keys(known)))
+		}
+	}
+	l = live(t, server, m, []string{"p"}, with("shop", "team"))
+	l.watchingAll()
+	server.Write("team/c", true)  // 13
+	server.Write("team/c", false) // 14
+	l.expect("p", "u12/13/DELETED", "u14/14/ADDED")
+	l.stop()
+	l = live(t, server, m, []string{"p"}, with("shop"))
+	l.expect("p", "u14/14/DELETED+i+left")
+}
+
 // What an edit adds is a snapshot behind a gap, too: without snapshots it is not sent. Only what has changed since is a change.
 func TestWidenedBehindAGap(t *testing.T) {
 	for mode, want := range map[delta.Snapshot][]string{
