@@ -310,7 +310,7 @@ func (m *Meta) mergeApart(other Meta) {
 	if m.Position != "" && other.Refused != "" {
 		m.Uncertain, other.Refused, other.Lost = cmp.Or(m.Uncertain, other.Refused), "", false
 	}
-	other.Position, other.Complete = m.Position, m.Complete
+	other.Position, other.Complete, other.Gone = m.Position, m.Complete, 0 // the resource is gone there, not here
 	m.merge(other)
 }
 
