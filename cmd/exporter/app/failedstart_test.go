@@ -1,6 +1,8 @@
 package app
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,7 +14,9 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -34,19 +38,19 @@ func TestFailedStartOfALeader(t *testing.T) {
 	address := free.Addr().String()
 	free.Close()
 	var taken net.Listener
-	api := withLease(t, sync.OnceFunc(func() {
+	take := sync.OnceFunc(func() {
 		if taken, err = net.Listen("tcp", address); err != nil {
 			t.Error(err)
 		}
-	}))
+	})
+	api := withLease(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if writesLease(r) {
+			take()
+		}
+		return false
+	})
 	dir := t.TempDir()
-	loaded, _, err := config.Parse(fmt.Appendf(nil, `{cluster: c, stateDir: %s, server: {listen: "127.0.0.1:0"}, replication: {listen: %q, advertise: %q},
-leaderElection: {leaseName: l, leaseNamespace: n}, sinks: [{name: out, stdout: {}}],
-sources: [{name: s, resources: [v1/things]}], pipelines: [{name: p, sink: out}]}`, dir, address, address), "config.yaml", config.Options{Kinds: []sinks.Kind{stdout.Kind()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = Run(t.Context(), loaded, &rest.Config{Host: api}, "test", nil, slog.New(slog.DiscardHandler))
+	err = Run(t.Context(), replicaConfig(t, dir, address), &rest.Config{Host: api}, "test", nil, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "replication.listen") {
 		t.Fatalf("got %v", err)
 	}
@@ -63,8 +67,64 @@ sources: [{name: s, resources: [v1/things]}], pipelines: [{name: p, sink: out}]}
 	}
 }
 
-// withLease starts an API server with a Lease and things. It calls led before the Lease is taken.
-func withLease(t *testing.T, led func()) string {
+// served runs a replica, and reports whether the Lease came to name its address within ten seconds.
+func served(t *testing.T, before func(http.ResponseWriter, *http.Request) bool) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var found atomic.Bool
+	api := withLease(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if before(w, r) {
+			return true
+		}
+		if body, err := io.ReadAll(r.Body); err != nil {
+			return true // the replica has ended
+		} else if r.Body = io.NopCloser(bytes.NewReader(body)); writesLease(r) && bytes.Contains(body, []byte("127.0.0.1:0")) {
+			found.Store(true)
+			cancel()
+		}
+		return false
+	})
+	loaded := replicaConfig(t, t.TempDir(), "127.0.0.1:0")
+	if err := Run(ctx, loaded, &rest.Config{Host: api}, "test", nil, slog.New(slog.DiscardHandler)); err != nil {
+		t.Error(err)
+	}
+	return found.Load()
+}
+
+// A replica that has taken the Lease needs no further answer before it serves: the API server that it was connected to may have died
+// with the former leader.
+func TestTakeoverWaitsForNoIdentity(t *testing.T) {
+	var identified atomic.Bool
+	if !served(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/api/v1/namespaces/kube-system" || !identified.Swap(true) {
+			return false
+		}
+		<-r.Context().Done()
+		return true
+	}) {
+		t.Error("it does not serve")
+	}
+}
+
+// replicaConfig is that of a replica that listens at an address.
+func replicaConfig(t *testing.T, dir, address string) *config.Config {
+	t.Helper()
+	loaded, _, err := config.Parse(fmt.Appendf(nil, `{cluster: c, stateDir: %s, server: {listen: "127.0.0.1:0"}, replication: {listen: %q, advertise: %q},
+leaderElection: {leaseName: l, leaseNamespace: n}, sinks: [{name: out, stdout: {}}],
+sources: [{name: s, resources: [v1/things]}], pipelines: [{name: p, sink: out}]}`, dir, address, address), "config.yaml", config.Options{Kinds: []sinks.Kind{stdout.Kind()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loaded
+}
+
+func writesLease(r *http.Request) bool {
+	return r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/leases")
+}
+
+// withLease starts an API server with a Lease and things. What before returns true for is answered.
+func withLease(t *testing.T, before func(http.ResponseWriter, *http.Request) bool) string {
 	t.Helper()
 	to, err := url.Parse(sourcetest.New(t).URL)
 	if err != nil {
@@ -75,16 +135,21 @@ func withLease(t *testing.T, led func()) string {
 	lease := &coordinationv1.Lease{} // one that was given up
 	lease.Name, lease.Annotations = "l", map[string]string{"kubeferry.dev/term": "1", "kubeferry.dev/released": "1"}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
+		if before(w, r) {
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
 			fmt.Fprint(w, `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"system:serviceaccount:n:a"}}}`)
+			return
 		case !strings.Contains(r.URL.Path, "/leases"):
 			things.ServeHTTP(w, r)
-		case r.Method != http.MethodGet:
-			led()
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method != http.MethodGet {
 			body, err := io.ReadAll(r.Body)
 			if err == nil {
 				lease = &coordinationv1.Lease{}
@@ -93,10 +158,8 @@ func withLease(t *testing.T, led func()) string {
 			if err != nil {
 				t.Error(err)
 			}
-			_ = json.NewEncoder(w).Encode(lease)
-		default:
-			_ = json.NewEncoder(w).Encode(lease)
 		}
+		_ = json.NewEncoder(w).Encode(lease)
 	}))
 	t.Cleanup(front.Close)
 	return front.URL

@@ -35,6 +35,7 @@ type replica struct {
 	standby  *replication.Standby
 	gate     *replication.Gate
 	logger   *slog.Logger
+	uid      string // of kube-system; empty if it is not known
 
 	copied *checkpoint.Replica
 	// committed is the stamp of the last commit and its epoch, once this process leads.
@@ -65,8 +66,7 @@ func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config
 		return nil, err
 	}
 	r := &replica{config: loaded, fail: fail, logger: logger, stop: func() {}}
-	uid, err := identify(ctx, client, logger)
-	if err != nil {
+	if r.uid, err = identify(ctx, client, logger); err != nil {
 		return nil, err
 	}
 	if r.auth, err = replication.NewAuthenticator(ctx, api); err != nil {
@@ -83,7 +83,7 @@ func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config
 	}
 	r.lease = replication.NewLease(replication.LeaseOptions{
 		Client: api.CoordinationV1().Leases(options.LeaseNamespace), Name: options.LeaseName, Namespace: options.LeaseNamespace,
-		Identity: identity(), Cluster: loaded.Cluster, ClusterUID: uid, Duration: options.LeaseDuration, StaleWait: options.StaleWait, Claim: r.claim, Raised: r.raised,
+		Identity: identity(), Cluster: loaded.Cluster, ClusterUID: r.uid, Duration: options.LeaseDuration, StaleWait: options.StaleWait, Claim: r.claim, Raised: r.raised,
 	})
 	timing := replication.Timing{LeaseDuration: options.LeaseDuration, RenewDeadline: options.RenewDeadline, RetryPeriod: options.RetryPeriod}
 	r.election = replication.NewElection(r.lease, timing, logger)

@@ -56,8 +56,10 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 	if err != nil {
 		return nil, &FailureError{err}
 	}
-	uid, err := identify(ctx, client, logger)
-	if err != nil {
+	var uid string
+	if replica != nil {
+		uid = replica.uid // a leader that waited for another answer would deliver nothing while it renews the Lease
+	} else if uid, err = identify(ctx, client, logger); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	if known := store.Info().ClusterUID; known != "" && uid != "" && known != uid {
