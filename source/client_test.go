@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -328,5 +330,29 @@ func TestPagesOfLargeObjects(t *testing.T) {
 	}
 	if read != objects {
 		t.Errorf("got %d objects, want %d", read, objects)
+	}
+}
+
+// A connection is made as the configuration has it: through its proxy, or by its own function.
+func TestConnectsAsConfigured(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"uid":%q}}`, r.Host)
+	}))
+	defer server.Close()
+	for name, config := range map[string]*rest.Config{
+		"a proxy": {Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(server.URL) }},
+		"a function": {Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+		}},
+	} {
+		config.Host = "http://elsewhere.invalid"
+		client, err := NewClient(config, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uid, err := client.ClusterUID(t.Context()); err != nil || uid != "elsewhere.invalid" {
+			t.Errorf("%s: got %q, %v", name, uid, err)
+		}
 	}
 }
