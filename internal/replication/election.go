@@ -46,6 +46,9 @@ func (e *Election) TryNow() {
 	}
 }
 
+// retryPause is the pause behind an election that ended without a leader.
+const retryPause = 300 * time.Millisecond
+
 // Run reads the Lease until it may be taken, takes it, and renews it until ctx ends or another process has led since. A Lease
 // that cannot be renewed in time is renewed later, if it never changed hands.
 func (e *Election) Run(ctx context.Context) error {
@@ -66,6 +69,13 @@ func (e *Election) Run(ctx context.Context) error {
 		}
 		if err := e.elect(ctx); err != nil {
 			return err
+		}
+		if e.lease.Status().Leading {
+			continue
+		}
+		select {
+		case <-time.After(retryPause): // else a right that is missing would mean requests without end
+		case <-ctx.Done():
 		}
 	}
 	return e.lease.Status().Err
@@ -99,7 +109,9 @@ func (e *Election) awaitFree(ctx context.Context) bool {
 }
 
 // candidacy is the Lease of an election that found it free. It ends the election once it finds that this is not so any more, as when
-// another replica was faster: then the Lease must be read as above. A time limit would end it in the middle of a slow update, each time.
+// another replica was faster: then the Lease must be read as above. So it does behind a call that fails: client-go's pause is up to 2.2
+// retryPeriods, and with a call that got no answer longer than the Lease may be unread, so that the wait for it would begin anew. A time
+// limit would end it in the middle of a slow update, each time.
 type candidacy struct {
 	*Lease
 	end context.CancelFunc
@@ -108,10 +120,28 @@ type candidacy struct {
 // Get implements [resourcelock.Interface].
 func (c *candidacy) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	found, raw, err := c.Lease.Get(ctx)
-	if c.Status().Waiting != nil {
+	if s := c.Status(); s.Waiting != nil || err != nil && !apierrors.IsNotFound(err) && !s.Leading {
 		c.end()
 	}
 	return found, raw, err
+}
+
+// Create implements [resourcelock.Interface].
+func (c *candidacy) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
+	return c.checked(c.Lease.Create(ctx, ler))
+}
+
+// Update implements [resourcelock.Interface].
+func (c *candidacy) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
+	return c.checked(c.Lease.Update(ctx, ler))
+}
+
+// checked ends the election behind an error, unless this process leads: then renewals are tried until their deadline.
+func (c *candidacy) checked(err error) error {
+	if err != nil && !c.Status().Leading {
+		c.end()
+	}
+	return err
 }
 
 // elect runs client-go's election until it gives up.

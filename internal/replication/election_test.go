@@ -25,7 +25,12 @@ type slowServer struct {
 	version int
 	hang    int // so many of the next reads get no answer
 	reads   int
+	hangs   int // so many of the next writes get no answer, and
+	fails   int // so many an error; neither has an effect
+	badRead int // the number of a read that gets an error
 }
+
+var errLeaderChanged = apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
 
 func (s *slowServer) wait(ctx context.Context, takes time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, 3500*time.Millisecond)
@@ -41,7 +46,7 @@ func (s *slowServer) wait(ctx context.Context, takes time.Duration) error {
 func (s *slowServer) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	s.reads++
-	takes := s.read
+	takes, bad := s.read, s.reads == s.badRead
 	if s.hang > 0 {
 		s.hang--
 		takes = time.Hour
@@ -49,6 +54,9 @@ func (s *slowServer) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*c
 	s.mu.Unlock()
 	if err := s.wait(ctx, takes); err != nil {
 		return nil, err
+	}
+	if bad {
+		return nil, errLeaderChanged
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,8 +68,21 @@ func (s *slowServer) Create(context.Context, *coordinationv1.Lease, metav1.Creat
 }
 
 func (s *slowServer) Update(ctx context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	if err := s.wait(ctx, s.write); err != nil {
+	s.mu.Lock()
+	takes, fails := s.write, s.fails > 0
+	switch {
+	case fails:
+		s.fails--
+	case s.hangs > 0:
+		s.hangs--
+		takes = time.Hour
+	}
+	s.mu.Unlock()
+	if err := s.wait(ctx, takes); err != nil {
 		return nil, err
+	}
+	if fails {
+		return nil, errLeaderChanged
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,6 +110,12 @@ func elected(t *testing.T, server *slowServer, beside func()) time.Duration {
 	t.Helper()
 	gone, seconds := "gone", int32(10)
 	server.put(&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &gone, LeaseDurationSeconds: &seconds}})
+	return led(t, server, beside)
+}
+
+// led returns how long it takes until a standby leads.
+func led(t *testing.T, server *slowServer, beside func()) time.Duration {
+	t.Helper()
 	timing := Timing{LeaseDuration: 10 * time.Second, RenewDeadline: 7 * time.Second, RetryPeriod: time.Second}
 	lease := NewLease(LeaseOptions{
 		Client: server, Name: "l", Identity: "standby", Duration: timing.LeaseDuration, Claim: func() Claim { return Claim{} },
@@ -167,6 +194,42 @@ func TestAnotherIsFaster(t *testing.T) {
 		})
 		if got < 20*time.Second || got > 25*time.Second || reads < 9 {
 			t.Errorf("it leads after %v, and has read the Lease %d times in 5 s", got, reads)
+		}
+	})
+}
+
+// An update that gets no answer does not begin the wait for the Lease anew.
+func TestUpdateWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 10 { // client-go's pauses are random
+			if got := elected(t, &slowServer{hangs: 1}, func() {}); got > 15*time.Second {
+				t.Errorf("it leads after %v", got)
+			}
+		}
+	})
+}
+
+// An error of one call does not hold up a hand-over: deliveries pause meanwhile.
+func TestHandOverWithOneError(t *testing.T) {
+	for name, server := range map[string]*slowServer{"read": {badRead: 2}, "update": {fails: 1}} { // the first read finds it free
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lease := &coordinationv1.Lease{}
+				lease.Annotations = map[string]string{"kubeferry.dev/term": "1", "kubeferry.dev/released": "1"}
+				server.put(lease)
+				if got := led(t, server, func() {}); got > 500*time.Millisecond {
+					t.Errorf("it leads after %v", got)
+				}
+			})
+		})
+	}
+}
+
+// An error that stays is no reason for many requests.
+func TestNoRightToTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if got := elected(t, &slowServer{fails: 100}, func() {}); got < 30*time.Second {
+			t.Errorf("100 updates in %v", got)
 		}
 	})
 }
