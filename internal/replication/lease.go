@@ -148,9 +148,13 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 		}
 		l.since = now
 	}
-	// An API server that was away is no reason to take the Lease: its leader could not renew it, and gets the time for that.
-	if elapsed(l.lastRead, now) > l.options.Duration/2 {
-		l.since, l.patienceSince = now, now
+	// An API server that was away is no reason to take the Lease: its leader could not renew it, and gets the time for that. The longer
+	// wait goes on, without the time that it was away: it would never end if that happens often.
+	if gap := elapsed(l.lastRead, now); gap > l.options.Duration/2 {
+		l.since = now
+		if l.patienceSince = l.patienceSince.Add(gap); l.patienceSince.After(now) {
+			l.patienceSince = now
+		}
 	}
 	l.lastRead = now
 	if l.read && holder(lease) != "" && holder(lease) != holder(before) {

@@ -650,6 +650,24 @@ func TestServerWasAway(t *testing.T) {
 	}
 }
 
+// An API server that is away for a moment again and again does not keep an empty replica from leading: that time does not count, but the
+// wait does not begin anew.
+func TestServerIsAwayAgainAndAgain(t *testing.T) {
+	w := newWorld()
+	w.candidate("leader", state("l", 0, 1, 1)).leads(t)
+	standby := w.candidate("standby", replication.Claim{})
+	begun := w.now
+	for second := 1; !standby.try(); second++ {
+		if w.now = w.now.Add(time.Second); w.now.Sub(begun) > 8*time.Minute {
+			t.Fatalf("it does not lead: %v", standby.Status().Waiting)
+		}
+		w.away = second%60 < 6
+	}
+	if got := w.now.Sub(begun); got < 5*time.Minute+duration+5*7*time.Second {
+		t.Errorf("it leads after %v: the time without an answer counts", got)
+	}
+}
+
 // TestAnswerIsLost when the Lease is taken: the next attempt finds that it is held.
 func TestAnswerIsLost(t *testing.T) {
 	w := newWorld()
