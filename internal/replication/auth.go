@@ -36,7 +36,10 @@ type serviceAccount struct {
 // errRefused means that a token is not one of the ServiceAccount.
 var errRefused = errors.New("the token is refused")
 
-// NewAuthenticator returns one for the ServiceAccount that the client uses. Any other user is an error.
+// ErrNoServiceAccount means that replicas could not recognize this process.
+var ErrNoServiceAccount = errors.New("replicas need a ServiceAccount to recognize each other")
+
+// NewAuthenticator returns one for the ServiceAccount that the client uses. Any other user is [ErrNoServiceAccount].
 func NewAuthenticator(ctx context.Context, client kubernetes.Interface) (Authenticator, error) {
 	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
@@ -45,7 +48,7 @@ func NewAuthenticator(ctx context.Context, client kubernetes.Interface) (Authent
 	name := review.Status.UserInfo.Username
 	parts := strings.Split(name, ":")
 	if len(parts) != 4 || !strings.HasPrefix(name, "system:serviceaccount:") {
-		return nil, fmt.Errorf("replicas need a ServiceAccount to recognize each other, and this is the user %q", name)
+		return nil, fmt.Errorf("%w, and this is the user %q", ErrNoServiceAccount, name)
 	}
 	return &serviceAccount{client, parts[2], parts[3]}, nil
 }

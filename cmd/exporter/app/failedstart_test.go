@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -104,6 +105,47 @@ func TestTakeoverWaitsForNoIdentity(t *testing.T) {
 		return true
 	}) {
 		t.Error("it does not serve")
+	}
+}
+
+// A replica that is started while the API server has a fault waits, as for every other answer: it does not end as if misconfigured.
+func TestStartWaitsForItsServiceAccount(t *testing.T) {
+	var reviews atomic.Int64
+	if !served(t, func(w http.ResponseWriter, r *http.Request) bool {
+		failed := strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") && reviews.Add(1) <= 2
+		if failed {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		return failed
+	}) {
+		t.Error("it does not serve")
+	}
+}
+
+// One that can never be a replica ends at once.
+func TestStartAsNoServiceAccount(t *testing.T) {
+	for name, answer := range map[string]string{
+		"another user": `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"admin"}}}`,
+		"no right":     `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`,
+	} {
+		api := withLease(t, func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
+				return false
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if name == "no right" {
+				w.WriteHeader(http.StatusForbidden)
+			}
+			fmt.Fprint(w, answer)
+			return true
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		err := Run(ctx, replicaConfig(t, t.TempDir(), "127.0.0.1:0"), &rest.Config{Host: api}, "test", nil, slog.New(slog.DiscardHandler))
+		var failure *FailureError
+		if err == nil || errors.As(err, &failure) {
+			t.Errorf("%s: got %v, want an error of the configuration", name, err)
+		}
 	}
 }
 

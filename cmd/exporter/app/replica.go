@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -69,7 +70,16 @@ func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config
 	if r.uid, err = identify(ctx, client, logger); err != nil {
 		return nil, err
 	}
-	if r.auth, err = replication.NewAuthenticator(ctx, api); err != nil {
+	var refused error
+	err = untilAnswered(ctx, logger, func() (err error) {
+		r.auth, err = replication.NewAuthenticator(ctx, api)
+		if errors.Is(err, replication.ErrNoServiceAccount) || apierrors.IsForbidden(err) {
+			refused = err
+			return nil
+		}
+		return err
+	})
+	if err = errors.Join(err, refused); err != nil {
 		return nil, err
 	}
 	// A replica that could not lead must not get ready.
