@@ -337,6 +337,7 @@ const releaseRetry = 300 * time.Millisecond
 // Release gives the Lease up. Nothing may be handed over any more, and the election must have ended. It is tried until ctx ends: else the
 // next leader waits for the end of the Lease.
 func (l *Lease) Release(ctx context.Context) error {
+	l.findTaken(ctx)
 	for {
 		now := metav1.NewTime(l.options.Now())
 		released := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now} // as client-go writes it

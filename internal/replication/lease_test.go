@@ -728,6 +728,71 @@ func TestReleaseIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A replica that is stopped while it takes the Lease gives it up, also if the update is written after its answer was canceled: else the
+// next leader waits for the end of the Lease.
+func TestReleaseWhileItIsTaken(t *testing.T) {
+	for _, after := range []time.Duration{0, 200 * time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				first := w.candidate("first", state("l", 0, 1, 1))
+				first.taken(t)
+				first.begin(t)
+				if err := first.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				next, free := w.candidate("next", first.claim), w.lease
+				w.lostAnswer = true
+				if next.try() {
+					t.Fatal("taken with an answer")
+				}
+				taken := w.lease
+				w.edit(func(l *coordinationv1.Lease) { *l = *free })
+				go func() {
+					time.Sleep(after)
+					w.edit(func(l *coordinationv1.Lease) { *l = *taken })
+				}()
+				synctest.Wait()
+				if err := next.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second) // so that it is written in any case
+				a := w.lease.Annotations
+				if holder := w.lease.Spec.HolderIdentity; holder != nil && *holder != "" || a["kubeferry.dev/released"] != a["kubeferry.dev/term"] {
+					t.Errorf("the Lease: %+v", w.lease)
+				}
+				if other := w.candidate("other", next.claim); !other.try() {
+					t.Errorf("another one: %+v", other.Status())
+				}
+			})
+		})
+	}
+}
+
+// A replica that has not tried to take the Lease sends no request when it is stopped, and one whose update failed does not wait for long.
+func TestReleaseWithoutALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.candidate("leader", state("l", 0, 1, 1)).taken(t)
+		standby := w.candidate("standby", state("l", 0, 1, 1))
+		standby.try()
+		held, begun := w.version, time.Now()
+		w.away = true
+		if err := standby.Release(t.Context()); err != nil || time.Since(begun) > 0 {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		w.away = false
+		w.now = w.now.Add(duration)
+		w.fails = []error{errors.New("connection reset by peer")}
+		if standby.try() {
+			t.Fatal("taken")
+		}
+		if err := standby.Release(t.Context()); err != nil || w.version != held || time.Since(begun) > time.Second {
+			t.Errorf("%v after %v, and %d writes", err, time.Since(begun), w.version-held)
+		}
+	})
+}
+
 // TestReleaseDeleted gives up a Lease that is not there any more.
 func TestReleaseDeleted(t *testing.T) {
 	w := newWorld()

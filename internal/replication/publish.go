@@ -3,13 +3,14 @@ package replication
 import (
 	"context"
 	"errors"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// This file has the updates of a leader beside its election's renewals.
+// This file has what beside the election writes the Lease, or looks for what it wrote.
 
 // beginUpdate waits until no other update is under way: one beside another would get a conflict, and deliveries wait for the next renewal.
 func (l *Lease) beginUpdate(ctx context.Context) error {
@@ -80,4 +81,25 @@ func (l *Lease) renew(ctx context.Context, needed func() bool) error {
 	renewal := resourcelock.LeaseSpecToLeaderElectionRecord(&seen.Spec)
 	renewal.RenewTime = metav1.NewTime(l.options.Now())
 	return l.update(ctx, *renewal)
+}
+
+// findTaken reads the Lease if an update that takes it may have been applied without its answer, as when the election is ended meanwhile:
+// twice, since the update may be applied behind the first read.
+func (l *Lease) findTaken(ctx context.Context) {
+	for n := range 2 {
+		l.mu.Lock()
+		unknown := !l.leading && l.tried != 0
+		l.mu.Unlock()
+		if !unknown {
+			return
+		}
+		if n > 0 {
+			select {
+			case <-time.After(releaseRetry):
+			case <-ctx.Done():
+				return
+			}
+		}
+		_, _, _ = l.Get(ctx) // without an answer the Lease ends by itself
+	}
 }
