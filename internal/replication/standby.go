@@ -157,6 +157,8 @@ func (s *Standby) connect(ctx context.Context, leader Endpoint) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
+	stop := context.AfterFunc(ctx, func() { cut(conn) }) // a standby that takes the Lease must not wait for the former leader's answer
+	defer stop()
 	deadline, _ := ctx.Deadline()
 	var answer welcome
 	err = errors.Join(

@@ -109,12 +109,12 @@ func (l *leading) commit(n int) {
 // follow starts a standby of the leader, which ends with the test.
 func follow(t *testing.T, to *leading, copied replication.Copy, account string) *replication.Standby {
 	t.Helper()
-	_, s := followWith(t, to, copied, account)
+	_, s, _ := followWith(t, to, copied, account)
 	return s
 }
 
-// followWith returns its view of the Lease too.
-func followWith(t *testing.T, to *leading, copied replication.Copy, account string) (*candidate, *replication.Standby) {
+// followWith returns its view of the Lease too, and what ends it.
+func followWith(t *testing.T, to *leading, copied replication.Copy, account string) (*candidate, *replication.Standby, func()) {
 	t.Helper()
 	w := newWorld()
 	holder := "leader"
@@ -134,11 +134,12 @@ func followWith(t *testing.T, to *leading, copied replication.Copy, account stri
 		defer close(ended)
 		s.Run(ctx)
 	}()
-	t.Cleanup(func() {
+	end := func() {
 		cancel()
 		<-ended
-	})
-	return c, s
+	}
+	t.Cleanup(end)
+	return c, s, end
 }
 
 func replicaIn(t *testing.T, dir string) *checkpoint.Replica {
@@ -205,7 +206,7 @@ func TestStandbyFollows(t *testing.T) {
 func TestLeaderIsCutOff(t *testing.T) {
 	former, next := lead(t), lead(t)
 	r := replicaIn(t, t.TempDir())
-	lease, s := followWith(t, former, r, "ours")
+	lease, s, _ := followWith(t, former, r, "ours")
 	eventually(t, "in sync with the former leader", func() bool { return s.Status().InSync && former.leader.Standbys().InSync == 1 })
 	next.commit(10)
 	lease.world.edit(func(l *coordinationv1.Lease) {
@@ -218,6 +219,32 @@ func TestLeaderIsCutOff(t *testing.T) {
 	eventually(t, "in sync with the next leader", func() bool { return next.leader.Standbys().InSync == 1 && former.leader.Standbys().Connected == 0 })
 	if got, want := r.Info().Replica.Commit, next.store.Info().Replica.Commit; got != want {
 		t.Errorf("the copy is at commit %d, want %d", got, want)
+	}
+}
+
+// slowReviews takes long to check a token.
+type slowReviews struct {
+	tokens
+	entered chan struct{}
+}
+
+func (a slowReviews) Check(ctx context.Context, _, _ string) error {
+	select {
+	case a.entered <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A standby that takes the Lease leaves a former leader at once that has not answered its hello: it leads behind that.
+func TestHelloEndsWithTheStandby(t *testing.T) {
+	auth := slowReviews{tokens{"ours"}, make(chan struct{}, 1)}
+	_, _, end := followWith(t, leadAs(t, auth), replicaIn(t, t.TempDir()), "ours")
+	<-auth.entered
+	begun := time.Now()
+	if end(); time.Since(begun) > time.Second {
+		t.Errorf("it takes %v", time.Since(begun))
 	}
 }
 
