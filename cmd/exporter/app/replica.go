@@ -205,7 +205,7 @@ func (r *replica) leaveIfStuck(ctx context.Context, hangs, smallWrite time.Durat
 		case <-ctx.Done():
 			return
 		}
-		committer, leader := r.committer.Load(), r.leader.Load()
+		leader, committer := r.leader.Load(), r.committer.Load() // in this order: there is a committer before there is a leader
 		if leader != nil && (committer.Writing() <= hangs || leader.Standbys().InSync == 0) {
 			continue
 		}
