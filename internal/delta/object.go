@@ -157,7 +157,9 @@ func (o *Object) Redacted(by any, redact func(*Object) (*Object, error)) (*Objec
 }
 
 // Uncached returns the object without what is cached of [Object.WithoutManagedFields] and [Object.Redacted], now or later.
-func (o *Object) Uncached() *Object { return &Object{raw: o.raw, fields: o.fields, rewritten: o.rewritten} }
+func (o *Object) Uncached() *Object {
+	return &Object{raw: o.raw, fields: o.fields, rewritten: o.rewritten}
+}
 
 // withoutManagedFields copies the JSON, but for the member.
 func (o *Object) withoutManagedFields() []byte {
