@@ -55,3 +55,21 @@ func TestProbeAmongManyRefusedObjects(t *testing.T) {
 		}
 	}
 }
+
+// A batch is no call of a suspect namespace if the object of one that would have begun it has to be read first.
+func TestCleanBatchBehindAParkedObject(t *testing.T) {
+	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
+	tenantLimits(100, 8)(&options)
+	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	defer p.backlog.queue.ShutDown()
+	mustTake(t, p, change(t, "good", 1))
+	p.mu.Lock()
+	o := &objectQueue{ref: changeIn(t, "tenant", "bad", 1).Ref(), parked: []parked{{}}}
+	p.backlog.setApart(o, true)
+	p.apart.push(o)
+	p.mu.Unlock()
+	b, _ := p.pick()
+	if b == nil || len(b.items) != 1 || b.items[0].ref.Name != "good" || b.apart || b.suspect {
+		t.Errorf("got %+v", b)
+	}
+}

@@ -132,7 +132,7 @@ func (p *Pipeline) release(i *item) {
 // announceFreed wakes the callers that wait for memory, and the reader of the log.
 func (p *Pipeline) announceFreed() {
 	p.wakeCallers()
-	if p.log.behind > 0 || len(p.log.left) > 0 {
+	if p.log.behind > 0 || len(p.log.left)+len(p.log.returning.turns) > 0 {
 		p.log.wakeReader()
 	}
 }

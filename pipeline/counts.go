@@ -170,8 +170,10 @@ func (p *Pipeline) Stats() Stats {
 	for e := p.backlog.returned.Front(); e != nil; e = e.Next() {
 		s.countOldest(e.Value.(*item).observed)
 	}
-	for _, o := range p.log.returning {
-		s.countParked(o)
+	for _, objects := range p.log.returning.of {
+		for _, o := range objects {
+			s.countParked(o)
+		}
 	}
 	for o := range p.backlog.failing {
 		s.countParked(o)

@@ -107,7 +107,7 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 	}
 	wait := beatInterval
 	for n, b := range p.retries {
-		if b.suspect && !p.maySendApart(b.objects[0].turn()) {
+		if b.suspect && !p.mayCallApart(b.objects[0].turn()) {
 			continue
 		}
 		if d := b.due.Sub(now); d > 0 {
@@ -179,7 +179,7 @@ func (p *Pipeline) readFirst(o *objectQueue) bool {
 	if len(o.items) > 0 {
 		return false
 	}
-	p.log.returning = append(p.log.returning, o)
+	p.log.returning.push(o)
 	p.log.wakeReader()
 	return true
 }
@@ -195,7 +195,7 @@ func (p *Pipeline) nextObject(b *batch) *objectQueue {
 	if len(b.records) > 0 {
 		return p.takeReady()
 	}
-	b.apart = false
+	b.apart, b.suspect = false, false // an object that began it may have had to be read first
 	if p.apartNext = !p.apartNext; p.apartNext {
 		if o := p.beginApart(b); o != nil {
 			return o
@@ -223,8 +223,13 @@ func (p *Pipeline) beginApart(b *batch) *objectQueue {
 // object: at most three quarters of the calls are for the former, and half for the latter, so that a sink which hangs on them still
 // takes the others. The bound on what is encoded is shared like that, too.
 func (p *Pipeline) maySendApart(namespace string) bool {
-	return p.apartCalls.room(namespace, p.options.Limits.Concurrency*3/4) &&
-		(p.apartCalls.total == 0 || p.budget.encoded <= p.options.MaxBytes/4)
+	encoded, calls := p.budget.encoded, &p.apartCalls
+	return p.mayCallApart(namespace) &&
+		(calls.total == 0 || encoded <= p.options.MaxBytes/4 || calls.of[namespace] == 0 && encoded <= p.options.MaxBytes*3/8)
+}
+
+func (p *Pipeline) mayCallApart(namespace string) bool {
+	return p.apartCalls.room(namespace, p.options.Limits.Concurrency*3/4)
 }
 
 func (p *Pipeline) maySendAlone(namespace string) bool {

@@ -48,6 +48,7 @@ func TestNamespaceThatFailsBesideOneThatHangs(t *testing.T) {
 		{name: "a record of a batch is refused for good", records: 100, rejects: true},
 		{name: "the sink was away, with batches", records: 100, away: true},
 		{name: "large records", records: 1, size: 1400 << 10},
+		{name: "large records, and one fails once", records: 1, size: 1400 << 10, failsOnce: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

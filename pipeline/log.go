@@ -46,7 +46,7 @@ type logState struct {
 	// nextSize is the size of the item at the cursor, if it was read and there was no memory for it.
 	nextSize int64
 	// returning are objects whose next delta is parked, and is to be read.
-	returning []*objectQueue
+	returning returnQueue
 	// back counts the objects of which records were read back that were not tried yet, and returned those that fail.
 	back     int
 	returned perNamespace

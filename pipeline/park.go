@@ -121,12 +121,11 @@ func (p *Pipeline) unload(o *objectQueue, i *item) parked {
 // read in turn: large objects that fail come back often.
 func (p *Pipeline) readParked(ctx context.Context) (more bool) {
 	p.mu.Lock()
-	n := slices.IndexFunc(p.log.returning, p.mayReturn)
-	if n < 0 || ctx.Err() != nil {
+	o := p.log.returning.next(p.mayReturn)
+	if o == nil || ctx.Err() != nil {
 		p.mu.Unlock()
 		return false
 	}
-	o := p.log.returning[n]
 	wanted := o.parked[:min(len(o.parked), loadItems)]
 	most := min(loadBytes, p.options.MaxBytes/2-p.budget.memory) // many may come back at once
 	p.mu.Unlock()
@@ -140,18 +139,58 @@ func (p *Pipeline) readParked(ctx context.Context) (more bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.log.returning = slices.Delete(p.log.returning, n, n+1)
+	p.log.returning.take(o.turn())
 	p.comeBack(o, entries)
-	return len(p.log.returning) > 0
+	return len(p.log.returning.turns) > 0
 }
 
-// mayReturn reports whether what is parked of an object may be read, unless it is all that was: beyond three eighths of the memory no failing
-// record beside others that were read back and not tried yet, since the rest of the log needs as much to be read; but for one of a namespace
-// that has none of these, which does not wait until a sink that hangs has tried those of others.
-func (p *Pipeline) mayReturn(o *objectQueue) bool {
+// mayReturn reports whether what is parked of an object of a namespace may be read, unless it is all that was: beyond three eighths of the
+// memory nothing beside failing records that were read back and not tried yet, since the rest of the log needs half to be read; but for one
+// object of a namespace that has none of these, which does not wait until a sink that hangs has tried those of others.
+func (p *Pipeline) mayReturn(namespace string) bool {
 	memory, returned := p.budget.memory, &p.log.returned
 	return p.log.back == 0 || memory <= p.options.MaxBytes*3/8 ||
-		memory <= p.options.MaxBytes*3/4 && (returned.total == 0 || returned.of[o.turn()] == 0)
+		memory <= p.options.MaxBytes*7/16 && returned.of[namespace] == 0 ||
+		memory <= p.options.MaxBytes*3/4 && returned.total == 0
+}
+
+// returnQueue holds objects of which something is to be read back: the namespaces in turn, and the objects of each in order.
+type returnQueue struct {
+	turns []string
+	of    map[string][]*objectQueue
+}
+
+func (q *returnQueue) push(o *objectQueue) {
+	if q.of == nil {
+		q.of = map[string][]*objectQueue{}
+	}
+	objects := q.of[o.turn()]
+	if len(objects) == 0 {
+		q.turns = append(q.turns, o.turn())
+	}
+	q.of[o.turn()] = append(objects, o)
+}
+
+// next returns the first object of the namespace whose turn it is, of those that may; nil if there is none.
+func (q *returnQueue) next(may func(namespace string) bool) *objectQueue {
+	for _, namespace := range q.turns {
+		if may(namespace) {
+			return q.of[namespace][0]
+		}
+	}
+	return nil
+}
+
+// take takes the first object of a namespace out, which ends its turn.
+func (q *returnQueue) take(namespace string) {
+	n := slices.Index(q.turns, namespace)
+	q.turns = slices.Delete(q.turns, n, n+1)
+	objects := q.of[namespace]
+	if takeFirst(&objects); len(objects) == 0 {
+		delete(q.of, namespace)
+		return
+	}
+	q.of[namespace], q.turns = objects, append(q.turns, namespace)
 }
 
 // readEntries reads of the entries that are wanted until they have so many bytes, but at least one.

@@ -24,6 +24,9 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 			v.delay = min(v.delay, maxProbeInterval)
 		}
 		b.due = now.Add(max(v.delay, p.options.Retry.Initial))
+		if !p.breaker.tripped {
+			b.turn = 0
+		}
 		p.retries = append(p.retries, b)
 		p.park()
 		return
