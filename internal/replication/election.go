@@ -7,9 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
 )
 
 // Timing is of client-go's leader election.
@@ -28,6 +30,8 @@ type Election struct {
 	led  chan struct{} // closed once this process leads
 	once sync.Once
 	wake chan struct{}
+	// failed is the last error with which the Lease could not be taken; the election's only.
+	failed string
 }
 
 // NewElection makes an election; nothing is read before Run.
@@ -114,16 +118,20 @@ func (e *Election) awaitFree(ctx context.Context) bool {
 // limit would end it in the middle of a slow update, each time.
 type candidacy struct {
 	*Lease
-	end context.CancelFunc
+	election *Election
+	end      context.CancelFunc
 }
 
 // Get implements [resourcelock.Interface].
 func (c *candidacy) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	found, raw, err := c.Lease.Get(ctx)
-	if s := c.Status(); s.Waiting != nil || err != nil && !apierrors.IsNotFound(err) && !s.Leading {
+	if c.Status().Waiting != nil {
 		c.end()
 	}
-	return found, raw, err
+	if apierrors.IsNotFound(err) {
+		return found, raw, err
+	}
+	return found, raw, c.checked(err)
 }
 
 // Create implements [resourcelock.Interface].
@@ -140,6 +148,10 @@ func (c *candidacy) Update(ctx context.Context, ler resourcelock.LeaderElectionR
 func (c *candidacy) checked(err error) error {
 	if err != nil && !c.Status().Leading {
 		c.end()
+		if e := c.election; err.Error() != e.failed {
+			e.failed = err.Error()
+			e.logger.Warn("cannot take the Lease; trying again", "lease", c.Describe(), "err", err)
+		}
 	}
 	return err
 }
@@ -149,7 +161,7 @@ func (e *Election) elect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          &candidacy{e.lease, cancel},
+		Lock:          &candidacy{e.lease, e, cancel},
 		LeaseDuration: e.timing.LeaseDuration, RenewDeadline: e.timing.RenewDeadline, RetryPeriod: e.timing.RetryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { e.once.Do(func() { close(e.led) }) },
@@ -159,6 +171,6 @@ func (e *Election) elect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	elector.Run(ctx)
+	elector.Run(klog.NewContext(ctx, logr.Discard())) // errors are in the log once each; client-go would add lines of its own
 	return nil
 }

@@ -1,10 +1,12 @@
 package replication
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,6 +30,9 @@ type slowServer struct {
 	hangs   int // so many of the next writes get no answer, and
 	fails   int // so many an error; neither has an effect
 	badRead int // the number of a read that gets an error
+	behind  int // so many reads get no answer behind each write that gets none
+
+	log bytes.Buffer // of the standby
 }
 
 var errLeaderChanged = apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
@@ -75,7 +80,7 @@ func (s *slowServer) Update(ctx context.Context, lease *coordinationv1.Lease, _ 
 		s.fails--
 	case s.hangs > 0:
 		s.hangs--
-		takes = time.Hour
+		takes, s.hang = time.Hour, s.behind
 	}
 	s.mu.Unlock()
 	if err := s.wait(ctx, takes); err != nil {
@@ -120,7 +125,7 @@ func led(t *testing.T, server *slowServer, beside func()) time.Duration {
 	lease := NewLease(LeaseOptions{
 		Client: server, Name: "l", Identity: "standby", Duration: timing.LeaseDuration, Claim: func() Claim { return Claim{} },
 	})
-	election := NewElection(lease, timing, slog.New(slog.DiscardHandler))
+	election := NewElection(lease, timing, slog.New(slog.NewTextHandler(&server.log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = election.Run(ctx) })
@@ -202,8 +207,10 @@ func TestAnotherIsFaster(t *testing.T) {
 func TestUpdateWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 10 { // client-go's pauses are random
-			if got := elected(t, &slowServer{hangs: 1}, func() {}); got > 15*time.Second {
-				t.Errorf("it leads after %v", got)
+			for behind := range 2 {
+				if got := elected(t, &slowServer{hangs: 1, behind: behind}, func() {}); got > 16*time.Second {
+					t.Errorf("with %d reads without an answer behind it, it leads after %v", behind, got)
+				}
 			}
 		}
 	})
@@ -225,11 +232,15 @@ func TestHandOverWithOneError(t *testing.T) {
 	}
 }
 
-// An error that stays is no reason for many requests.
+// An error that stays is no reason for many requests, and is in the log once.
 func TestNoRightToTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if got := elected(t, &slowServer{fails: 100}, func() {}); got < 30*time.Second {
+		server := &slowServer{fails: 100}
+		if got := elected(t, server, func() {}); got < 30*time.Second {
 			t.Errorf("100 updates in %v", got)
+		}
+		if n := strings.Count(server.log.String(), "cannot take the Lease"); n != 1 {
+			t.Errorf("it was logged %d times", n)
 		}
 	})
 }
