@@ -127,14 +127,15 @@ func TestStartAsNoServiceAccount(t *testing.T) {
 	for name, answer := range map[string]string{
 		"another user": `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"admin"}}}`,
 		"no right":     `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`,
+		"no such API":  `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`,
 	} {
 		api := withLease(t, func(w http.ResponseWriter, r *http.Request) bool {
 			if !strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
 				return false
 			}
 			w.Header().Set("Content-Type", "application/json")
-			if name == "no right" {
-				w.WriteHeader(http.StatusForbidden)
+			if code, failed := map[string]int{"no right": http.StatusForbidden, "no such API": http.StatusNotFound}[name]; failed {
+				w.WriteHeader(code)
 			}
 			fmt.Fprint(w, answer)
 			return true

@@ -73,7 +73,7 @@ func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config
 	var refused error
 	err = untilAnswered(ctx, logger, func() (err error) {
 		r.auth, err = replication.NewAuthenticator(ctx, api)
-		if errors.Is(err, replication.ErrNoServiceAccount) || apierrors.IsForbidden(err) {
+		if errors.Is(err, replication.ErrNoServiceAccount) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 			refused = err
 			return nil
 		}
