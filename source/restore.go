@@ -270,13 +270,17 @@ const killedAndEdited = "the last run was killed, and the configuration was edit
 // severalPositions is why a watch that follows several others cannot go on from a position: each had its own.
 const severalPositions = "the configuration was edited, and with it the watches of the resource"
 
-// merge adds what is kept of another watch. If only one of the two has a position, what was made since that is a change.
+// merge adds what is kept of another watch. If only one of the two has a position, what was made since that is a change. If none has, and one
+// was complete, the resource was not there.
 func (m *Meta) merge(other Meta) {
 	several := m.Position != other.Position
 	switch {
 	case several && m.Position == "":
 		m.Complete = other.Complete
 	case several && other.Position == "":
+		other.Complete = m.Complete
+	case m.Position == "":
+		m.Complete = m.Complete || other.Complete
 		other.Complete = m.Complete
 	}
 	m.Paused = (m.Paused || !m.Begun) && (other.Paused || !other.Begun)
@@ -310,7 +314,10 @@ func (m *Meta) mergeApart(other Meta) {
 	if m.Position != "" && other.Refused != "" {
 		m.Uncertain, other.Refused, other.Lost = cmp.Or(m.Uncertain, other.Refused), "", false
 	}
-	other.Position, other.Complete, other.Gone = m.Position, m.Complete, 0 // the resource is gone there, not here
+	if m.Position != "" || other.Position != "" {
+		other.Complete = m.Complete
+	}
+	other.Position, other.Gone = m.Position, 0 // the resource is gone there, not here
 	m.merge(other)
 }
 

@@ -1110,6 +1110,28 @@ func TestGoneInANamespaceThatIsNotListedAnyMore(t *testing.T) {
 	}
 }
 
+// Whether what a watch finds that goes on from two is new: a watch without a position is complete where its resource was not there.
+func TestCompleteOfTwoWatches(t *testing.T) {
+	absent, unread, read := Meta{Complete: true}, Meta{}, Meta{Complete: true, Position: "12"}
+	for _, test := range []struct {
+		own, other     Meta
+		merged, beside bool // beside if the other one is not listed any more
+	}{
+		{absent, unread, true, true},
+		{unread, absent, true, true},
+		{unread, read, true, false},
+		{read, unread, true, true},
+		{unread, unread, false, false},
+	} {
+		merged, beside := test.own, test.own
+		merged.merge(test.other)
+		beside.mergeApart(test.other)
+		if merged.Complete != test.merged || beside.Complete != test.beside {
+			t.Errorf("%+v and %+v: complete is %t, apart %t", test.own, test.other, merged.Complete, beside.Complete)
+		}
+	}
+}
+
 // What an edit adds is a snapshot behind a gap, too: without snapshots it is not sent. Only what has changed since is a change.
 func TestWidenedBehindAGap(t *testing.T) {
 	for mode, want := range map[delta.Snapshot][]string{
