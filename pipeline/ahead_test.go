@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -103,27 +104,29 @@ func TestCandidateHasABackoff(t *testing.T) {
 
 // A probe from beyond the cursor has no backoff, since the breaker has one. The reader looks again once a backoff is over.
 func TestCandidateIsAProbe(t *testing.T) {
-	a := newAhead(t)
-	a.options.Retry = Retry{Initial: 10 * time.Millisecond, Max: time.Second}
-	a.writeChange("other", "refused", 100)
-	a.breaker.tripped, a.breaker.interval = true, time.Second
-	for _, tripped := range []bool{true, false} {
-		a.look()
-		b := a.send()
-		b.probe, a.breaker.tripped = tripped, tripped
-		a.settle(b, a.decide(b, []*sinks.Error{{Reason: sinks.ReasonOther, Err: errDown}}, false, false))
-		if got := len(a.log.failedAhead); tripped != (got == 0) {
-			t.Errorf("a probe %t: %d have a backoff", tripped, got)
+	synctest.Test(t, func(t *testing.T) { // the time for its backoff does not pass before it is waited for
+		a := newAhead(t)
+		a.options.Retry = Retry{Initial: 10 * time.Millisecond, Max: time.Second}
+		a.writeChange("other", "refused", 100)
+		a.breaker.tripped, a.breaker.interval = true, time.Second
+		for _, tripped := range []bool{true, false} {
+			a.look()
+			b := a.send()
+			b.probe, a.breaker.tripped = tripped, tripped
+			a.settle(b, a.decide(b, []*sinks.Error{{Reason: sinks.ReasonOther, Err: errDown}}, false, false))
+			if got := len(a.log.failedAhead); tripped != (got == 0) {
+				t.Errorf("a probe %t: %d have a backoff", tripped, got)
+			}
 		}
-	}
-	for len(a.log.wake) > 0 {
-		<-a.log.wake
-	}
-	select {
-	case <-a.log.wake:
-	case <-time.After(10 * time.Second):
-		t.Error("nothing wakes the reader")
-	}
+		for len(a.log.wake) > 0 {
+			<-a.log.wake
+		}
+		select {
+		case <-a.log.wake:
+		case <-time.After(10 * time.Second):
+			t.Error("nothing wakes the reader")
+		}
+	})
 }
 
 // The only change that may be sent among thousands is found wherever it is.

@@ -208,6 +208,7 @@ func TestSlowSnapshotStopsNoOther(t *testing.T) {
 	server.Write("f", false) // 16
 	server.Write("e", true)  // 17
 	l.expect("old", "u16/16/ADDED", "u15/17/DELETED")
+	l.expectSet("slow", "u11/11/ADDED+s", "u15/17/DELETED", "u16/16/ADDED")
 	l.capture()
 	l.crash()
 
