@@ -1033,7 +1033,7 @@ func TestListedAgainBeforeAnythingWasRead(t *testing.T) {
 				}
 			}
 			l := live(t, server, m, []string{"p"}, with("shop", "team"))
-			l.watching(13)
+			l.watchingAll()
 			if tt.changed {
 				server.Write("team/d", true)  // 14
 				server.Write("team/o", false) // 15
