@@ -73,3 +73,22 @@ func TestCleanBatchBehindAParkedObject(t *testing.T) {
 		t.Errorf("got %+v", b)
 	}
 }
+
+// What is encoded already keeps no suspect namespace from its probe: probes that failed stay encoded until the sink is back.
+func TestProbeBesideMuchThatIsEncoded(t *testing.T) {
+	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
+	tenantLimits(100, 8)(&options)
+	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	defer p.backlog.queue.ShutDown()
+	mustTake(t, p, change(t, "good", 1))
+	p.mu.Lock()
+	p.backlog.suspects["shop"] = 1
+	p.apartCalls.add("tenant", 1)
+	p.budget.encoded = p.options.MaxBytes / 2
+	p.tripBreaker(&sinks.Error{}, 0, false)
+	p.breaker.next = time.Time{}
+	p.mu.Unlock()
+	if b, _ := p.pick(); b == nil || b.items[0].ref.Name != "good" {
+		t.Error("it is no probe")
+	}
+}

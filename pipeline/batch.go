@@ -23,6 +23,8 @@ type batch struct {
 	apart, suspect bool
 	// turn is that of its last probe, if it holds several namespaces.
 	turn int
+	// begun is when the last call began.
+	begun time.Time
 	// tries counts the calls so far.
 	tries int
 	// mark is the number of deliveries that had succeeded when the batch was first sent, or last failed.

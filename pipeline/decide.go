@@ -111,6 +111,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		p.backlog.turns.success(b, v.results, p.now())
 		if transient > 0 {
 			p.recordsBlamedAt = p.now()
+			v.apart = p.now().Sub(b.begun) > slowCall
 		}
 	case refused+transient == 0: // nothing was sent
 	case transient == 0 && (p.addRefused(b, errs) < maxRefused || others || probe && p.budget.full):
@@ -151,6 +152,10 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 	}
 	return v
 }
+
+// slowCall is from when on a call that fails in part is slow. A broker answers for each record, and the call takes as long as the slowest:
+// with records on which it hangs in every batch, all others would wait for them.
+const slowCall = time.Second
 
 // refuseMarks makes the errors of marks permanent for which there is no place, while there is one for other records: something
 // got through since the mark was first refused, or the first mark of the same snapshot went to the dead letter like that.

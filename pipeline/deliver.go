@@ -59,6 +59,7 @@ func (p *Pipeline) call(ctx context.Context, b *batch, records []sinks.Record) (
 	defer func() { cut = leave() }()
 
 	p.mu.Lock()
+	b.begun = p.now()
 	if b.tries == 0 {
 		b.mark = p.counts.successes
 	}

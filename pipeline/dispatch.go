@@ -228,12 +228,17 @@ func (p *Pipeline) maySendApart(namespace string) bool {
 		(calls.total == 0 || encoded <= p.options.MaxBytes/4 || calls.of[namespace] == 0 && encoded <= p.options.MaxBytes*3/8)
 }
 
+// mayCallApart and mayCallAlone report what calls under way leave, for what is encoded already, and for probes, which are few.
 func (p *Pipeline) mayCallApart(namespace string) bool {
 	return p.apartCalls.room(namespace, p.options.Limits.Concurrency*3/4)
 }
 
+func (p *Pipeline) mayCallAlone(namespace string) bool {
+	return p.mayCallApart(namespace) && p.aloneCalls.room(namespace, p.options.Limits.Concurrency/2)
+}
+
 func (p *Pipeline) maySendAlone(namespace string) bool {
-	return p.maySendApart(namespace) && p.aloneCalls.room(namespace, p.options.Limits.Concurrency/2)
+	return p.maySendApart(namespace) && p.mayCallAlone(namespace)
 }
 
 // perNamespace counts something by namespace.

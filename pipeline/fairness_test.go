@@ -50,8 +50,14 @@ func (s *tenants) Deliver(ctx context.Context, batch []sinks.Record) error {
 	}
 	errs := make([]error, len(batch))
 	failed := false
+	isBad := func(record sinks.Record) bool { return strings.Contains(record.Key, "/bad-") }
+	for _, record := range batch {
+		if s.perRecord && !isBad(record) { // acknowledged before the others are answered
+			s.take(record)
+		}
+	}
 	for n, record := range batch {
-		if !strings.Contains(record.Key, "/bad-") {
+		if !isBad(record) {
 			continue
 		}
 		if errs[n] = bad(ctx); errs[n] != nil {
@@ -64,17 +70,21 @@ func (s *tenants) Deliver(ctx context.Context, batch []sinks.Record) error {
 			s.mu.Unlock()
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for n, record := range batch {
-		if errs[n] == nil {
-			s.took[record.Key[strings.LastIndexByte(record.Key, '/')+1:]] = time.Now()
+		if errs[n] == nil && (!s.perRecord || isBad(record)) {
+			s.take(record)
 		}
 	}
 	if failed {
 		return &sinks.BatchError{Errs: errs}
 	}
 	return nil
+}
+
+func (s *tenants) take(record sinks.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.took[record.Key[strings.LastIndexByte(record.Key, '/')+1:]] = time.Now()
 }
 
 func (*tenants) Close(context.Context) error { return nil }

@@ -187,3 +187,40 @@ func TestComeBackBesideOneThatHangs(t *testing.T) {
 		}
 	})
 }
+
+// Of each call with some records on which a broker hangs the others are acknowledged at once. These do not wait for a call all the time.
+func TestCallsThatHangInPart(t *testing.T) {
+	for _, isolated := range []bool{false, true} {
+		t.Run(fmt.Sprint(isolated), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &tenants{bad: hang, perRecord: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				p, stop := launch(sink, &letters{}, tenantLimits(500, 4))
+				defer stop()
+				goOn := func(d time.Duration) map[string]time.Time {
+					sent := map[string]time.Time{}
+					for begun := time.Now(); time.Since(begun) < d; time.Sleep(20 * time.Millisecond) {
+						n := int(time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) / (20 * time.Millisecond))
+						if n%3 == 0 {
+							name := fmt.Sprint("bad-", n)
+							if isolated {
+								name = fmt.Sprint("bad-", n%120)
+							}
+							mustTake(t, p, changeIn(t, "tenant", name, n+1))
+						}
+						name := fmt.Sprint("good-", n)
+						sent[name] = time.Now()
+						mustTake(t, p, change(t, name, n+1))
+					}
+					return sent
+				}
+				goOn(30 * time.Second)
+				sent := goOn(2 * time.Minute)
+				time.Sleep(15 * time.Second)
+				waits := sink.waits(t, sent)
+				if p99 := waits[len(waits)*99/100]; p99 > time.Second {
+					t.Errorf("the p99 of good changes is %v", p99)
+				}
+			})
+		})
+	}
+}

@@ -26,7 +26,7 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 		retry = nil
 	}
 	due := p.backlog.turns.of(noticeTurn) == math.MinInt
-	ready, failed := due && p.apart.has(noticeTurn, p.maySendAlone(noticeTurn)), due && retry != nil && p.turnOf(retry) == math.MinInt
+	ready, failed := due && p.apart.has(noticeTurn, p.mayCallAlone(noticeTurn)), due && retry != nil && p.turnOf(retry) == math.MinInt
 	if ready && failed { // one may be refused, and the other not
 		p.breaker.notice = !p.breaker.notice
 		ready = p.breaker.notice
@@ -141,7 +141,7 @@ func (p *Pipeline) fillProbe(b *batch, among func(namespace string) bool) (first
 	}
 	turns := &p.backlog.turns
 	for {
-		o := p.apart.probe(turns, among, p.backlog.suspectTurn, p.maySendApart, p.maySendAlone)
+		o := p.apart.probe(turns, among, p.backlog.suspectTurn, p.mayCallApart, p.mayCallAlone)
 		if o == nil {
 			return false
 		}
