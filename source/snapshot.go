@@ -197,10 +197,11 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
 	pipeline := w.options.Pipelines[n]
 	var err error
 	begin := func() bool {
-		if w.state.Snapshots[pipeline].ID != "" {
+		pending, ok := w.state.Snapshots[pipeline]
+		if !ok || pending.ID != "" { // the resource is gone, or it began
 			return true
 		}
-		onDemand := w.state.Snapshots[pipeline].OnDemand
+		onDemand := pending.OnDemand
 		var hashed []objectKey
 		if !onDemand { // else no commit writes that they are due
 			hashed, err = w.hashedNames(ctx, func(o knownObject) bool { return !o.due.Has(n) })
@@ -217,7 +218,7 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
 			}
 			w.state.setSnapshot(pipeline, PendingSnapshot{
 				ID: m.Snapshot, Filters: w.options.filters(n), Incomplete: incomplete, OnDemand: onDemand,
-				Unclean: w.state.Snapshots[pipeline].Unclean,
+				Unclean: pending.Unclean,
 			})
 		})
 	}
