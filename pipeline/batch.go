@@ -19,7 +19,7 @@ type batch struct {
 	probe bool
 	// ahead is set if the record is of a candidate from beyond the log's cursor.
 	ahead bool
-	// apart is set if all objects are of one namespace, which was suspect, and suspect if the call counts as one of a suspect namespace.
+	// apart is set if all objects are of one namespace, which is or was suspect, and suspect if the call counts as one of a suspect namespace.
 	apart, suspect bool
 	// turn is that of its last probe, if it holds several namespaces.
 	turn int

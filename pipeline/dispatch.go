@@ -207,15 +207,15 @@ func (p *Pipeline) nextObject(b *batch) *objectQueue {
 	return p.beginApart(b)
 }
 
-// beginApart begins a batch of a suspect namespace, if one may be sent, or of one that is not suspect any more.
+// beginApart begins a batch of a suspect namespace, if one may be sent, or of one that is not suspect any more: what waits of that may have
+// all calls but one or two.
 func (p *Pipeline) beginApart(b *batch) *objectQueue {
 	now := p.now()
 	o := p.apart.begin(func(namespace string) bool {
-		return !p.backlog.suspect(namespace, now) || p.maySendApart(namespace)
+		return p.maySendApart(namespace) ||
+			!p.backlog.suspect(namespace, now) && p.apartCalls.room(namespace, p.options.Limits.Concurrency-1)
 	}, p.maySendAlone)
-	if o != nil {
-		b.apart, b.suspect = true, p.backlog.suspect(o.turn(), now)
-	}
+	b.apart, b.suspect = o != nil, o != nil
 	return o
 }
 
