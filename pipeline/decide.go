@@ -109,9 +109,12 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		p.failedCalls, p.lastSuccess = 0, p.now()
 		p.resetBreaker()
 		p.backlog.turns.success(b, v.results, p.now())
+		took := p.now().Sub(b.begun)
 		if transient > 0 {
 			p.recordsBlamedAt = p.now()
-			v.apart = p.now().Sub(b.begun) > slowCall
+			v.apart = took > max(slowCall, 2*p.wholeCall) && fewFail(b, v.results)
+		} else if refused == 0 {
+			p.wholeCall = took
 		}
 	case refused+transient == 0: // nothing was sent
 	case transient == 0 && (p.addRefused(b, errs) < maxRefused || others || probe && p.budget.full):
@@ -153,9 +156,26 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 	return v
 }
 
-// slowCall is from when on a call that fails in part is slow. A broker answers for each record, and the call takes as long as the slowest:
-// with records on which it hangs in every batch, all others would wait for them.
+// slowCall is from when on a call that fails in part is slow, unless others are. A broker answers for each record, and the call takes as
+// long as the slowest: with records on which it hangs in every batch, all others would wait for them.
 const slowCall = time.Second
+
+// fewFail reports whether what failed of a call is of at most half of its namespaces, and no notices: a fault that they share, as of one
+// broker, is no reason to send each apart.
+func fewFail(b *batch, results []result) bool {
+	all, fail := map[string]struct{}{}, map[string]struct{}{}
+	for n, i := range b.items {
+		all[i.turn()] = struct{}{}
+		if results[n] != failed {
+			continue
+		}
+		if i.notice() {
+			return false
+		}
+		fail[i.turn()] = struct{}{}
+	}
+	return 2*len(fail) <= len(all)
+}
 
 // refuseMarks makes the errors of marks permanent for which there is no place, while there is one for other records: something
 // got through since the mark was first refused, or the first mark of the same snapshot went to the dead letter like that.

@@ -207,13 +207,13 @@ func (p *Pipeline) nextObject(b *batch) *objectQueue {
 	return p.beginApart(b)
 }
 
-// beginApart begins a batch of a suspect namespace, if one may be sent, or of one that is not suspect any more: what waits of that may have
-// all calls but one or two.
+// beginApart begins a batch of a suspect namespace, if one may be sent, or of one that is not suspect any more: that may have a call more,
+// or all but one.
 func (p *Pipeline) beginApart(b *batch) *objectQueue {
-	now := p.now()
+	now, calls := p.now(), p.options.Limits.Concurrency
 	o := p.apart.begin(func(namespace string) bool {
 		return p.maySendApart(namespace) ||
-			!p.backlog.suspect(namespace, now) && p.apartCalls.room(namespace, p.options.Limits.Concurrency-1)
+			!p.backlog.suspect(namespace, now) && p.apartCalls.room(namespace, max(calls-1, calls*3/4+1))
 	}, p.maySendAlone)
 	b.apart, b.suspect = o != nil, o != nil
 	return o

@@ -3,11 +3,15 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
@@ -222,5 +226,83 @@ func TestCallsThatHangInPart(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A broker hangs on a third of the records of all namespaces: the others are not sent apart for that, each namespace in turn.
+func TestOneBrokerHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &tenants{bad: hang, perRecord: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+		p, stop := launch(sink, &letters{}, tenantLimits(500, 4))
+		defer stop()
+		sent := map[string]time.Time{}
+		for n := range 3 * 60 * 50 {
+			name := fmt.Sprint("good-", n)
+			if n%3 == 0 {
+				name = fmt.Sprint("bad-", n)
+			} else {
+				sent[name] = time.Now()
+			}
+			mustTake(t, p, changeIn(t, fmt.Sprint("team-", n%40), name, n+1))
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(30 * time.Second)
+		late := 0
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		for name, at := range sent {
+			if took, ok := sink.took[name]; !ok || took.Sub(at) > 2*callTimeout {
+				late++
+			}
+		}
+		if late > len(sent)/4 { // those of a call of which nothing is acknowledged wait longer
+			t.Errorf("%d of %d good changes took longer than two calls", late, len(sent))
+		}
+	})
+}
+
+// A sink takes two seconds for each call, and now and then fails one record: that costs no calls.
+func TestSlowSinkThatFailsARecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed := sync.Map{}
+		sink := &script{}
+		sink.set(func(_ int, batch []sinks.Record) error {
+			time.Sleep(2 * time.Second)
+			errs := make([]error, len(batch))
+			for n, record := range batch {
+				if strings.HasSuffix(record.Key, "00") {
+					if _, again := failed.LoadOrStore(record.Key, true); !again {
+						errs[n] = errDown
+					}
+				}
+			}
+			return sinks.Result(errs)
+		})
+		p, stop := launch(sink, &letters{}, tenantLimits(500, 4))
+		defer stop()
+		for n := range 2 * 60 * 600 {
+			mustTake(t, p, change(t, fmt.Sprint("o-", n), n+1))
+			time.Sleep(time.Second / 600)
+		}
+		if s := p.Stats(); s.Waiting > 5000 {
+			t.Errorf("%d wait", s.Waiting)
+		}
+	})
+}
+
+// What waits of a namespace that is suspect no more has a call beside those of two others that hang.
+func TestCallOfANamespaceThatIsSuspectNoMore(t *testing.T) {
+	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
+	tenantLimits(100, 4)(&options)
+	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	defer p.backlog.queue.ShutDown()
+	mustTake(t, p, change(t, "good", 1))
+	p.mu.Lock()
+	p.apart.push(p.backlog.take())
+	p.apartCalls.add("tenant", 2)
+	p.apartCalls.add("another", 1)
+	p.mu.Unlock()
+	if b, _ := p.pick(); b == nil || b.items[0].ref.Name != "good" {
+		t.Error("it waits for one of these calls")
 	}
 }

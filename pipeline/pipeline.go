@@ -100,6 +100,7 @@ type Pipeline struct {
 	failedAlone   map[delta.Ref]struct{}
 	lastDelivered lastDelivered
 	lastSuccess   time.Time
+	wholeCall     time.Duration // how long the last call took of which all was delivered
 	// largest is the size of the largest record that was delivered.
 	largest int
 	// recordsBlamedAt is when an isolated object, or a part of a call, last failed while others got through, or the breaker was reset.
