@@ -222,7 +222,7 @@ func (p *Pipeline) draw() (at int) {
 // drawsFrom reports whether a candidate of a namespace may be sent. p.mu is held.
 func (p *Pipeline) drawsFrom(namespace string) bool {
 	return (!p.backlog.suspectTurn(namespace) || p.breaker.tripped && !p.backlog.turns.succeeded[namespace].IsZero()) &&
-		(p.breaker.tripped || p.log.aheadCalls[namespace] < max(1, p.options.Limits.Concurrency/4))
+		(p.breaker.tripped || p.log.aheadCalls.of[namespace] < max(1, p.options.Limits.Concurrency/4))
 }
 
 // backsOff reports whether a candidate failed, and waits for its next attempt. p.mu is held.
@@ -282,7 +282,7 @@ func (p *Pipeline) fillAhead(b *batch) {
 			p.backlog.turns.probe(i.turn())
 		}
 		p.log.taken[i.seq] = false
-		p.log.aheadCalls[i.turn()]++
+		p.log.aheadCalls.add(i.turn(), 1)
 		b.ahead = p.appendRecord(b, &objectQueue{ref: i.ref}, i)
 	}
 }
@@ -290,9 +290,7 @@ func (p *Pipeline) fillAhead(b *batch) {
 // settleAhead settles a batch that came from beyond the cursor. p.mu is held.
 func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 	l, i := &p.log, b.items[0]
-	if l.aheadCalls[i.turn()]--; l.aheadCalls[i.turn()] == 0 {
-		delete(l.aheadCalls, i.turn())
-	}
+	l.aheadCalls.add(i.turn(), -1)
 	if v.keep || v.results[0] == failed {
 		delete(l.taken, i.seq)
 		if !v.probe && !v.cancelled {

@@ -2,11 +2,8 @@ package pipeline
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -15,10 +12,8 @@ import (
 // mutex is held meanwhile.
 func TestProbeAmongManyRefusedObjects(t *testing.T) {
 	pick := func(objects int) time.Duration {
-		options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
-		tenantLimits(100, 8)(&options)
-		p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-		defer p.backlog.queue.ShutDown()
+		p, end := unstarted(8)
+		defer end()
 		for n := range objects {
 			mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1))
 		}
@@ -58,10 +53,8 @@ func TestProbeAmongManyRefusedObjects(t *testing.T) {
 
 // A batch is no call of a suspect namespace if the object of one that would have begun it has to be read first.
 func TestCleanBatchBehindAParkedObject(t *testing.T) {
-	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
-	tenantLimits(100, 8)(&options)
-	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	defer p.backlog.queue.ShutDown()
+	p, end := unstarted(8)
+	defer end()
 	mustTake(t, p, change(t, "good", 1))
 	p.mu.Lock()
 	o := &objectQueue{ref: changeIn(t, "tenant", "bad", 1).Ref(), parked: []parked{{}}}
@@ -76,10 +69,8 @@ func TestCleanBatchBehindAParkedObject(t *testing.T) {
 
 // What is encoded already keeps no suspect namespace from its probe: probes that failed stay encoded until the sink is back.
 func TestProbeBesideMuchThatIsEncoded(t *testing.T) {
-	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
-	tenantLimits(100, 8)(&options)
-	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	defer p.backlog.queue.ShutDown()
+	p, end := unstarted(8)
+	defer end()
 	mustTake(t, p, change(t, "good", 1))
 	p.mu.Lock()
 	p.backlog.suspects["shop"] = 1

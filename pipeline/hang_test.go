@@ -3,15 +3,12 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
@@ -292,10 +289,8 @@ func TestSlowSinkThatFailsARecord(t *testing.T) {
 
 // What waits of a namespace that is suspect no more has a call beside those of two others that hang.
 func TestCallOfANamespaceThatIsSuspectNoMore(t *testing.T) {
-	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
-	tenantLimits(100, 4)(&options)
-	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	defer p.backlog.queue.ShutDown()
+	p, end := unstarted(4)
+	defer end()
 	mustTake(t, p, change(t, "good", 1))
 	p.mu.Lock()
 	p.apart.push(p.backlog.take())

@@ -143,6 +143,14 @@ func start(t testing.TB, sink sinks.Sink, dead DeadLetter, adjust func(*Options)
 	return p
 }
 
+// unstarted returns a pipeline that does not run, for so many calls at once.
+func unstarted(concurrency int) (p *Pipeline, end func()) {
+	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
+	tenantLimits(100, concurrency)(&options)
+	p = New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	return p, p.backlog.queue.ShutDown
+}
+
 // launch runs a pipeline until stop is called, which may be done twice.
 func launch(sink sinks.Sink, dead DeadLetter, adjust func(*Options)) (p *Pipeline, stop func()) {
 	options := Options{

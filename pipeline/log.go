@@ -62,7 +62,7 @@ type logState struct {
 	// failedAhead are the candidates that failed, by their numbers, and aheadCalls how many are under way, by namespace.
 	failedAhead map[uint64]failedAhead
 	sweepAhead  time.Time // when those that have waited may be forgotten
-	aheadCalls  map[string]int
+	aheadCalls  perNamespace
 	// rescan is set if what is beyond the cursor is to be scanned again for candidates. settledNotices are the watches of notices that were
 	// settled: what follows in the log was passed if the notice was there too.
 	rescan         bool
@@ -82,7 +82,7 @@ func (p *Pipeline) restore(logged delta.LogSize) {
 	p.log = logState{
 		next: logged.Next, written: logged.Next, behind: logged.Entries, bytes: logged.Bytes,
 		wake: make(chan struct{}, 1), lastRead: p.now(), taken: map[uint64]bool{}, left: map[string]*leftBehind{},
-		failedAhead: map[uint64]failedAhead{}, aheadCalls: map[string]int{},
+		failedAhead: map[uint64]failedAhead{},
 	}
 	p.counts.Restored, p.counts.Waiting = logged.Entries, logged.Entries // gaps among them are counted when they are read
 }

@@ -10,7 +10,7 @@ const shortTries = 3
 
 // readLimit bounds how long a standby waits for each answer when it reads the Lease. Three reads or more fit into the half of its
 // duration after which the Lease counts as not read, so that a dead connection, and a dial or two to an API server that is gone, do not
-// begin the wait for the Lease anew; one fits behind an update without an answer, for which renewDeadline has by default seven tenths. It follows an API server that is slow.
+// begin the wait for the Lease anew. By default one fits behind an update that got no answer. It follows an API server that is slow.
 type readLimit struct {
 	least, now time.Duration
 	missed     int // in a row
