@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -125,7 +124,8 @@ func (e *encoder) sequence(i *item) string {
 	if err != nil || version > 99_999_999_999_999_999 {
 		return ""
 	}
-	return fmt.Sprintf("%s%017d", e.epoch, version)
+	digits := strconv.FormatUint(version, 10)
+	return e.epoch + "00000000000000000"[len(digits):] + digits
 }
 
 // formatTime writes a time in UTC with six digits of the second's fraction.

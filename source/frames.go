@@ -20,7 +20,7 @@ import (
 )
 
 // frameBuffer is how much is read at once. With less, HTTP/2 acknowledges more often, each time with a packet.
-const frameBuffer = 32 << 10
+const frameBuffer = 64 << 10
 
 // maxFrame is the longest line that is read: twice what client-go accepts, and over ten times the largest object in etcd. A
 // longer line does not come from an API server, and would fill the memory.

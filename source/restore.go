@@ -116,7 +116,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	}
 	for _, l := range from {
 		if l.Apart != "" && l.id != w.id { // what is known of w's namespace is perhaps not as of l's position
-			last.merge(Meta{Position: l.Apart, Complete: true})
+			last.merge(Meta{Position: l.Apart, Complete: true, Gone: last.Gone})
 			last.Refused = cmp.Or(last.Refused, severalPositions)
 		}
 	}
@@ -285,7 +285,12 @@ func (m *Meta) merge(other Meta) {
 	}
 	m.Paused = (m.Paused || !m.Begun) && (other.Paused || !other.Begun)
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
-	m.Edited, m.Gone, m.Reading = max(m.Edited, other.Edited), max(m.Gone, other.Gone), max(m.Reading, other.Reading)
+	m.Edited, m.Reading = max(m.Edited, other.Edited), max(m.Reading, other.Reading)
+	if gone := max(m.Gone, other.Gone); min(m.Gone, other.Gone) > 0 {
+		m.Gone = gone
+	} else { // the other watch may have found the resource again: what is known is compared with it
+		m.Edited, m.Gone = max(m.Edited, gone), 0
+	}
 	m.Unclean, m.Lost = m.Unclean || other.Unclean, m.Lost || other.Lost
 	m.Refused, m.Uncertain = cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
 	m.Repetition = cmp.Or(m.Repetition, other.Repetition)
@@ -317,7 +322,7 @@ func (m *Meta) mergeApart(other Meta) {
 	if m.Position != "" || other.Position != "" {
 		other.Complete = m.Complete
 	}
-	other.Position, other.Gone = m.Position, 0 // the resource is gone there, not here
+	other.Position = m.Position
 	m.merge(other)
 }
 
