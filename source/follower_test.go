@@ -215,6 +215,22 @@ func TestStoppedWhileAbsent(t *testing.T) {
 	l.expect("p", fmt.Sprintf("u%d/%d/ADDED+i", version, version))
 }
 
+// The same where the configuration had snapshots when the resource went.
+func TestSnapshotsEndWhileAbsent(t *testing.T) {
+	server, m := things(t, "c"), newMemory() // 11
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(11)
+	l.snapshotsDone()
+	server.SetMissing(true)
+	l.expect("p", "u11/11/ADDED+s", "gap 11-", "u11/11/DELETED+i")
+	l.stop()
+	server.SetMissing(false)
+	server.Write("c", false)
+	version := server.Version()
+	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever })
+	l.expect("p", fmt.Sprintf("u%d/%d/ADDED+i", version, version))
+}
+
 // An event without a resource version does not cost the position.
 func TestEventWithoutResourceVersion(t *testing.T) {
 	server := things(t, "a")

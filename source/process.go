@@ -68,7 +68,7 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 	case exists:
 		return w.modified(ctx, object, old, live)
 	case w.reading && !live:
-		d.Snapshot = !w.state.Complete || w.exact || w.state.Partial && w.precedes(&version)
+		d.Snapshot = !w.state.Complete || w.exact || w.state.Partial && !w.behindAbsence && w.precedes(&version)
 		d.Inferred = !d.Snapshot
 		d.SnapshotID = w.readingID()
 	}

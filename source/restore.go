@@ -121,8 +121,14 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		}
 	}
 	w.state.Position, w.state.Complete, w.state.Refused, w.state.Apart = last.Position, last.Complete, last.Refused, last.Apart
-	if last.Position == "" && w.options.Snapshot != delta.SnapshotNever {
-		w.state.Complete = false // a source without snapshots has nothing to read at first
+	switch never := w.options.Snapshot == delta.SnapshotNever; {
+	case never && slices.ContainsFunc(from, func(l *lastWatch) bool {
+		return l.Position == "" && (l.Complete || l.Reading > 0 && !l.Begun) || l.Gone > 0
+	}):
+		w.behindAbsence = true
+		w.state.Complete = w.state.Complete || last.Position == ""
+	case !never && last.Position == "": // a source without snapshots has nothing to read at first
+		w.state.Complete = false
 	}
 	w.state.Edited, w.state.Gone, w.state.Reading = last.Edited, last.Gone, last.Reading
 	w.state.Begun = last.Begun && last.Position == ""
@@ -173,6 +179,9 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 			}
 			v := restoredViews(&object, &l.Meta, w.options.Pipelines)
 			v.filtered |= w.options.all() &^ to
+			if l.Gone > 0 && w.state.Gone == 0 && !store.Clean() { // its DELETED may have been sent
+				v.due |= w.options.all() &^ v.filtered
+			}
 			changed := l.id != w.id || uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due
 			if known, exists := w.known().find(keyOfKnown(&object)); exists {
 				v, changed = known.views.joined(v, own >= 0), true
@@ -273,6 +282,7 @@ const severalPositions = "the configuration was edited, and with it the watches 
 // merge adds what is kept of another watch. If only one of the two has a position, what was made since that is a change. If none has, and one
 // was complete, the resource was not there.
 func (m *Meta) merge(other Meta) {
+	m.mergeGone(&other)
 	several := m.Position != other.Position
 	switch {
 	case several && m.Position == "":
@@ -286,17 +296,30 @@ func (m *Meta) merge(other Meta) {
 	m.Paused = (m.Paused || !m.Begun) && (other.Paused || !other.Begun)
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
 	m.Edited, m.Reading = max(m.Edited, other.Edited), max(m.Reading, other.Reading)
-	if gone := max(m.Gone, other.Gone); min(m.Gone, other.Gone) > 0 {
-		m.Gone = gone
-	} else { // the other watch may have found the resource again: what is known is compared with it
-		m.Edited, m.Gone = max(m.Edited, gone), 0
-	}
 	m.Unclean, m.Lost = m.Unclean || other.Unclean, m.Lost || other.Lost
 	m.Refused, m.Uncertain = cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
 	m.Repetition = cmp.Or(m.Repetition, other.Repetition)
 	if several {
+		m.Reading = max(m.Reading, versionNumber(m.Position), versionNumber(other.Position))
 		m.Refused, m.Position = severalPositions, lower(m.Position, other.Position)
 	}
+}
+
+// mergeGone merges how far two watches are with a resource that is gone. If one of them has found it again, what both know is compared with it
+// instead of deleted, and what the other read before means nothing.
+func (m *Meta) mergeGone(other *Meta) {
+	found := func(w *Meta) bool { return w.Gone == 0 && (w.Position != "" || w.Begun) }
+	gone, mine, others := max(m.Gone, other.Gone), found(m), found(other)
+	if mine || others {
+		m.Edited, gone = max(m.Edited, gone), 0
+	}
+	if mine && other.Position == "" && !other.Begun {
+		other.Reading = 0
+	}
+	if others && m.Position == "" && !m.Begun {
+		m.Reading = 0
+	}
+	m.Gone, other.Gone = gone, gone
 }
 
 // lower returns the lower of two positions, or the only one.
@@ -310,6 +333,7 @@ func lower(a, b string) string {
 // mergeApart is merge for a watch that is apart: history goes on from the position. If it is not known what the other has sent, a gap
 // record is due all the same.
 func (m *Meta) mergeApart(other Meta) {
+	m.mergeGone(&other)
 	if other.Position != m.Position || other.Refused != "" {
 		m.Apart = lower(m.Apart, cmp.Or(other.Position, m.Position))
 	}

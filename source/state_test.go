@@ -1089,31 +1089,67 @@ func TestInheritedObjectsAreKeptOnce(t *testing.T) {
 	l.expect("p", "u14/14/DELETED+i+left")
 }
 
-// A run that is killed while the resource is gone in one namespace, and is back in another, leaves what is there as it is, if only one of
-// them is listed any more.
+// A run that ends while the resource is gone in one namespace, and is back in another, leaves what is there as it is, if only one of them is
+// listed any more. A killed one may have sent the DELETED of what is known: it is sent again.
 func TestGoneInOneNamespaceOfTwo(t *testing.T) {
 	with := func(names ...string) func(*Options, *life) {
 		return func(o *Options, _ *life) { o.Namespaces.Include = names }
 	}
-	for namespace, want := range map[string][]string{
-		"team": {"u11/13/MODIFIED", "u12/12/DELETED+i+left"},
-		"shop": {"gap 12-13", "u11/13/MODIFIED+i", "u12/12/DELETED+i+left"},
+	for _, test := range []struct {
+		gone   string
+		killed bool
+		want   []string
+	}{
+		{"team", false, []string{"u11/13/MODIFIED", "u12/12/DELETED+i+left"}},
+		{"shop", false, []string{"gap 12-13", "u11/13/MODIFIED+i", "u12/12/DELETED+i+left"}},
+		{"shop", true, []string{"gap 12-12", "u11/11/ADDED+s", "u12/12/DELETED+i+left"}},
 	} {
-		t.Run(namespace, func(t *testing.T) {
+		t.Run(fmt.Sprint(test.gone, " killed: ", test.killed), func(t *testing.T) {
 			server, m := things(t, "shop/x", "team/c"), newMemory() // 11 and 12
 			l := live(t, server, m, []string{"p"}, with("shop", "team"))
 			l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s")
 			l.snapshotsDone()
 			l.watchingAll()
 			l.stop()
-			m.edit(t, namespace, func(meta *Meta) { meta.Gone, meta.Refused = 13, historyGone })
-			server.Away(func() { server.Write("shop/x", false) }) // 13
+			m.edit(t, test.gone, func(meta *Meta) { meta.Gone, meta.Refused = 13, historyGone })
+			if m.clean = !test.killed; m.clean {
+				server.Away(func() { server.Write("shop/x", false) }) // 13
+			}
 			l = live(t, server, m, []string{"p"}, with("shop"))
-			l.expectSet("p", want...)
-			if gone := l.delta("u12/12/DELETED+i+left"); sequence(gone) < 13 {
-				t.Errorf("the sequence of %s is %d, after 13", shortID(gone), sequence(gone))
+			l.expectSet("p", test.want...)
+			if gone := l.delta("u12/12/DELETED+i+left"); sequence(gone) < 12 {
+				t.Errorf("the sequence of %s is %d, after 12", shortID(gone), sequence(gone))
 			}
 		})
+	}
+}
+
+// What is left of a resource that is gone is deleted, unless a watch has found it again.
+func TestGoneOfTwoWatches(t *testing.T) {
+	read, reads := Meta{Position: "20", Complete: true}, Meta{Begun: true, Reading: 20}
+	gone, over, unread := Meta{Position: "1000", Gone: 1001}, Meta{Reading: 1000, Edited: 1001}, Meta{}
+	for _, test := range []struct {
+		own, other    Meta
+		gone, reading uint64 // where one watch goes on with both
+	}{
+		{gone, gone, 1001, 0},
+		{gone, over, 1001, 1000},
+		{over, gone, 1001, 1000},
+		{gone, unread, 1001, 1000},
+		{over, read, 0, 20},
+		{read, over, 0, 20},
+		{over, reads, 0, 20},
+		{gone, read, 0, 1000}, // the history of both is compared
+	} {
+		merged, beside := test.own, test.own
+		merged.merge(test.other)
+		beside.mergeApart(test.other)
+		if merged.Gone != test.gone || beside.Gone != test.gone || merged.Reading != test.reading {
+			t.Errorf("%+v and %+v: got %d and %d, apart %d", test.own, test.other, merged.Gone, merged.Reading, beside.Gone)
+		}
+		if raised := max(merged.Edited, merged.Gone); test.own.Gone+test.other.Gone > 0 && (raised < 1001 || max(beside.Edited, beside.Gone) < 1001 && test.own.Gone > 0) {
+			t.Errorf("%+v and %+v: sequences begin at %d", test.own, test.other, raised)
+		}
 	}
 }
 
@@ -1172,8 +1208,8 @@ func TestWidenedBehindAGap(t *testing.T) {
 // Of two watches that become one, the first by id or the second was never read. Behind the gap record, without snapshots, too, what was
 // made since the position of the other is new.
 func TestWidenedWhereOneWasNeverRead(t *testing.T) {
-	for _, first := range []string{"shop", "team"} {
-		t.Run(first+" is the first", func(t *testing.T) {
+	for name, first := range map[string]string{"shop": "shop", "team": "team", "shop, absent": "shop", "team, absent": "team"} {
+		t.Run(name+" is the first", func(t *testing.T) {
 			server, m := things(t, "shop/x", "team/b"), newMemory() // 11 and 12
 			var denied atomic.Bool
 			denied.Store(true)
@@ -1189,6 +1225,11 @@ func TestWidenedWhereOneWasNeverRead(t *testing.T) {
 			}
 			l.watching(12)
 			l.stop()
+			want := []string{"gap 12-14", "u13/13/ADDED+i", "u14/14/ADDED+i"}
+			if name != first { // it waited for the resource, and all that it finds is new
+				m.edit(t, "team", func(meta *Meta) { meta.Complete = true })
+				want = slices.Insert(want, 1, "u12/12/ADDED+i")
+			}
 			denied.Store(false)
 			server.Away(func() {
 				server.Write("shop/y", false) // 13
@@ -1196,7 +1237,7 @@ func TestWidenedWhereOneWasNeverRead(t *testing.T) {
 			})
 			l = live(t, front, m, []string{"p"}, with("shop*", "team*"))
 			l.watching(14)
-			l.expectSet("p", "gap 12-14", "u13/13/ADDED+i", "u14/14/ADDED+i")
+			l.expectSet("p", want...)
 		})
 	}
 }

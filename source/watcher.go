@@ -51,6 +51,8 @@ type watcher struct {
 	resumed bool   // the position is the last run's
 	edit    string // an id for what an edited configuration adds; empty if it was not edited
 	fill    bool   // the state at the position has to be read: the known set lacks some of it
+	// behindAbsence is set if a watch without snapshots, whose objects go on here, waited for the resource: what it finds is new.
+	behindAbsence bool
 
 	// What follows is the process function's, but for at, which snapshots set too.
 	at         time.Time  // when the event arrived that is being processed
