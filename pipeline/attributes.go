@@ -129,7 +129,10 @@ func (e *encoder) sequence(i *item) string {
 }
 
 // formatTime writes a time in UTC with six digits of the second's fraction.
-func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
+func formatTime(t time.Time) string {
+	text := t.UTC().Format(time.RFC3339) // which has a way of its own, three times as fast as that of other layouts
+	return text[:len(text)-1] + "." + strconv.Itoa(1_000_000 + t.Nanosecond()/1000)[1:] + "Z"
+}
 
 // add leaves out what is empty: an attribute of a CloudEvent never is.
 func (a *attributes) add(name, value string) {

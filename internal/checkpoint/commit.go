@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -126,12 +125,18 @@ func writeWatch(watches *bucket, change *delta.WatchChange) error {
 	}
 	// In the order of the keys: bbolt inserts into sorted pages, and in the order of a Go map each insertion moves half of
 	// one (BenchmarkKnown).
-	slices.SortFunc(change.Put, func(a, b delta.Known) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	put := make([]*delta.Known, len(change.Put))
+	for i := range change.Put {
+		put[i] = &change.Put[i]
+	}
+	slices.SortFunc(put, func(a, b *delta.Known) int {
+		if a.Namespace != b.Namespace {
+			return strings.Compare(a.Namespace, b.Namespace)
+		}
+		return strings.Compare(a.Name, b.Name)
 	})
 	var values []byte // of all of them: bbolt copies keys, and keeps values until the transaction ends
-	for i := range change.Put {
-		k := &change.Put[i]
+	for _, k := range put {
 		key = appendKnownKey(key[:0], k)
 		if err := writePrevious(previous, known, key, k); err != nil {
 			return err

@@ -189,7 +189,7 @@ func (s *Scanner) space() {
 }
 
 // IsSpace reports whether a byte is white space between the parts of JSON.
-func IsSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
+func IsSpace(c byte) bool { return c <= ' ' && (c == ' ' || c == '\n' || c == '\t' || c == '\r') }
 
 // quoted consumes a string and returns what is between the quotes.
 func (s *Scanner) quoted() (raw []byte, escaped bool, err error) {
