@@ -301,7 +301,7 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 		if i.seq < p.options.Logged.Next { // else it was counted when it was taken
 			p.counts.restored(i)
 		}
-		p.countSettled(i, v.results[0], v.errs[0])
+		p.countSettled(i, v.results[0], v.errs[0], p.now())
 		p.forget(i)
 		l.taken[i.seq] = true
 		if left := l.left[i.turn()]; left != nil { // since it was sent

@@ -303,8 +303,8 @@ func (b *backlog) suspectTurn(namespace string) bool {
 }
 
 // suspect reports whether a namespace is suspect.
-func (b *backlog) suspect(namespace string, now time.Time) bool {
-	return b.suspects[namespace] > 0 || now.Before(b.refused[namespace])
+func (b *backlog) suspect(namespace string, now func() time.Time) bool {
+	return b.suspects[namespace] > 0 || len(b.refused) > 0 && now().Before(b.refused[namespace])
 }
 
 // take returns the oldest ready object, nil if there is none.

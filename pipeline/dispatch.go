@@ -210,10 +210,10 @@ func (p *Pipeline) nextObject(b *batch) *objectQueue {
 // beginApart begins a batch of a suspect namespace, if one may be sent, or of one that is not suspect any more: that may have a call more,
 // or all but one.
 func (p *Pipeline) beginApart(b *batch) *objectQueue {
-	now, calls := p.now(), p.options.Limits.Concurrency
+	calls := p.options.Limits.Concurrency
 	o := p.apart.begin(func(namespace string) bool {
 		return p.maySendApart(namespace) ||
-			!p.backlog.suspect(namespace, now) && p.apartCalls.room(namespace, max(calls-1, calls*3/4+1))
+			!p.backlog.suspect(namespace, p.now) && p.apartCalls.room(namespace, max(calls-1, calls*3/4+1))
 	}, p.maySendAlone)
 	b.apart, b.suspect = o != nil, o != nil
 	return o
@@ -267,7 +267,7 @@ func (c *perNamespace) room(namespace string, most int) bool {
 func (p *Pipeline) takeReady() *objectQueue {
 	for {
 		o := p.backlog.take()
-		if o == nil || !p.backlog.suspect(o.turn(), p.now()) {
+		if o == nil || !p.backlog.suspect(o.turn(), p.now) {
 			return o
 		}
 		p.apart.push(o)

@@ -152,7 +152,7 @@ func (p *Pipeline) fillProbe(b *batch, among func(namespace string) bool) (first
 			turns.newest = !turns.newest
 		}
 		turns.probe(o.turn())
-		b.suspect = p.backlog.suspect(o.turn(), p.now())
+		b.suspect = p.backlog.suspect(o.turn(), p.now)
 		o.inFlight = p.appendRecord(b, o, o.items[0])
 		return first
 	}

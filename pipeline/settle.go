@@ -35,7 +35,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		if v.results[n] == failed {
 			continue
 		}
-		p.countSettled(i, v.results[n], v.errs[n])
+		p.countSettled(i, v.results[n], v.errs[n], now)
 		p.backlog.remove(b.objects[n], i)
 		p.log.noticeSettled(i)
 		p.release(i)
@@ -80,12 +80,11 @@ func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
 }
 
 // countSettled counts an item that was delivered or is dead.
-func (p *Pipeline) countSettled(i *item, r result, err *sinks.Error) {
+func (p *Pipeline) countSettled(i *item, r result, err *sinks.Error, now time.Time) {
 	reason := ""
 	if r == dead {
 		reason = deadReason(err)
 	} else {
-		now := p.now()
 		p.metrics.delivered(now.Sub(i.observed))
 		p.lastDelivered.set(i.ref, now)
 	}
