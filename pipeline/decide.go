@@ -112,7 +112,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		took := p.now().Sub(b.begun)
 		if transient > 0 {
 			p.recordsBlamedAt = p.now()
-			v.apart = took > max(slowCall, 2*p.wholeCall) && fewFail(b, v.results)
+			v.apart = took > max(slowCall, 2*p.wholeCall) && p.blameNamespaces(b, v.results)
 		} else if refused == 0 {
 			p.wholeCall = took
 		}
@@ -160,9 +160,11 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 // long as the slowest: with records on which it hangs in every batch, all others would wait for them.
 const slowCall = time.Second
 
-// fewFail reports whether what failed of a call is of at most half of its namespaces, and no notices: a fault that they share, as of one
-// broker, is no reason to send each apart.
-func fewFail(b *batch, results []result) bool {
+// blameNamespaces reports whether what failed of a call makes its namespaces suspect: there are no notices, and these are at most half of its
+// namespaces, or its only one, or nothing got through of them lately. A fault that they share, as of one broker, is no reason to send each
+// apart.
+func (p *Pipeline) blameNamespaces(b *batch, results []result) bool {
+	now, succeed := p.now(), false
 	all, fail := map[string]struct{}{}, map[string]struct{}{}
 	for n, i := range b.items {
 		all[i.turn()] = struct{}{}
@@ -173,8 +175,9 @@ func fewFail(b *batch, results []result) bool {
 			return false
 		}
 		fail[i.turn()] = struct{}{}
+		succeed = succeed || now.Sub(p.backlog.turns.succeeded[i.turn()]) < latelyBefore
 	}
-	return 2*len(fail) <= len(all)
+	return len(all) == 1 || 2*len(fail) <= len(all) || !succeed
 }
 
 // refuseMarks makes the errors of marks permanent for which there is no place, while there is one for other records: something

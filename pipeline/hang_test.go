@@ -191,8 +191,17 @@ func TestComeBackBesideOneThatHangs(t *testing.T) {
 
 // Of each call with some records on which a broker hangs the others are acknowledged at once. These do not wait for a call all the time.
 func TestCallsThatHangInPart(t *testing.T) {
-	for _, isolated := range []bool{false, true} {
-		t.Run(fmt.Sprint(isolated), func(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		namespaces []string // of the records on which the sink hangs
+		again      int      // how many objects there are, each of which changes again and again; 0 for any number
+	}{
+		{"a namespace", []string{"tenant"}, 0},
+		{"its objects again", []string{"tenant"}, 120},
+		{"two namespaces", []string{"tenant", "tenant-2"}, 0},
+		{"the same namespace", []string{"shop"}, 120},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sink := &tenants{bad: hang, perRecord: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
 				p, stop := launch(sink, &letters{}, tenantLimits(500, 4))
@@ -203,10 +212,12 @@ func TestCallsThatHangInPart(t *testing.T) {
 						n := int(time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) / (20 * time.Millisecond))
 						if n%3 == 0 {
 							name := fmt.Sprint("bad-", n)
-							if isolated {
-								name = fmt.Sprint("bad-", n%120)
+							if test.again > 0 {
+								name = fmt.Sprint("bad-", n%test.again)
 							}
-							mustTake(t, p, changeIn(t, "tenant", name, n+1))
+							for _, namespace := range test.namespaces {
+								mustTake(t, p, changeIn(t, namespace, name, n+1))
+							}
 						}
 						name := fmt.Sprint("good-", n)
 						sent[name] = time.Now()
