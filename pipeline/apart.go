@@ -20,6 +20,8 @@ type namespaceQueue struct {
 	// first: those that have waited for long may be refused as those that fail are.
 	fresh, again []*objectQueue
 	newest       bool
+	// first did not fit into the last batch, and is next.
+	first *objectQueue
 	// pushed is the number of the newest fresh object.
 	pushed int
 	// untried and failed are isolated, and sent alone. Those that never failed alone take turns with the others: most of them were
@@ -29,13 +31,21 @@ type namespaceQueue struct {
 	aloneNext, failedNext bool
 }
 
-func (q *apartQueue) push(o *objectQueue) {
-	n := q.names[o.turn()]
+func (q *apartQueue) of(namespace string) *namespaceQueue {
+	n := q.names[namespace]
 	if n == nil {
-		n = &namespaceQueue{name: o.turn()}
+		n = &namespaceQueue{name: namespace}
 		q.names[n.name] = n
 		q.turns = append(q.turns, n)
 	}
+	return n
+}
+
+// putBack puts an object back that did not fit into a batch.
+func (q *apartQueue) putBack(o *objectQueue) { q.of(o.turn()).first = o }
+
+func (q *apartQueue) push(o *objectQueue) {
+	n := q.of(o.turn())
 	switch {
 	case !o.isolated && o.failing:
 		n.again = append(n.again, o)
@@ -122,6 +132,9 @@ func (q *apartQueue) takeClean(suspects map[string]int) (clean []*objectQueue) {
 		if suspects[n.name] > 0 || n.isolated() {
 			return false
 		}
+		if n.first != nil {
+			clean = append(clean, n.first)
+		}
 		clean = append(append(clean, n.fresh...), n.again...)
 		delete(q.names, n.name)
 		return true
@@ -131,7 +144,7 @@ func (q *apartQueue) takeClean(suspects map[string]int) (clean []*objectQueue) {
 
 // ready reports whether something waits that may be sent; alone is whether that may be an isolated object.
 func (n *namespaceQueue) ready(alone bool) bool {
-	return len(n.fresh)+len(n.again) > 0 || alone && n.isolated()
+	return n.first != nil || len(n.fresh)+len(n.again) > 0 || alone && n.isolated()
 }
 
 func (n *namespaceQueue) isolated() bool { return len(n.untried)+len(n.failed) > 0 }
@@ -156,6 +169,10 @@ func (n *namespaceQueue) begin(alone bool) *objectQueue {
 // next returns an object that goes on a batch of the namespace.
 func (n *namespaceQueue) next() *objectQueue {
 	switch {
+	case n.first != nil:
+		o := n.first
+		n.first = nil
+		return o
 	case n.newest && len(n.fresh) > 0:
 		return takeLast(&n.fresh)
 	case len(n.again) > 0:

@@ -165,7 +165,7 @@ func (p *Pipeline) fill(b *batch) {
 		if taken == 0 { // too large for what is left
 			b.closed = true
 			if b.apart {
-				p.apart.push(o)
+				p.apart.putBack(o)
 			} else {
 				p.backlog.first = o
 			}

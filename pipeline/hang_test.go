@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -311,4 +312,41 @@ func TestCallOfANamespaceThatIsSuspectNoMore(t *testing.T) {
 	if b, _ := p.pick(); b == nil || b.items[0].ref.Name != "good" {
 		t.Error("it waits for one of these calls")
 	}
+}
+
+// A large record of a suspect namespace that did not fit into a batch begins the next one, though there are always newer changes, and others
+// that failed.
+func TestLargeRecordOfASuspectNamespace(t *testing.T) {
+	p, end := unstarted(4)
+	defer end()
+	taken := 0
+	take := func(count int, failing bool) {
+		for range count {
+			taken++
+			d := change(t, fmt.Sprint("small-", taken), taken)
+			mustTake(t, p, d)
+			p.mu.Lock()
+			p.backlog.objects[d.Ref()].failing = failing
+			p.mu.Unlock()
+		}
+	}
+	p.mu.Lock()
+	p.backlog.suspects["shop"] = 1
+	p.mu.Unlock()
+	mustTake(t, p, largeChange(t, "large", 1000, 1010<<10))
+	for range 6 {
+		take(100, true)
+		take(60, false)
+		b, _ := p.pick()
+		if b == nil {
+			t.Fatal("nothing may be sent")
+		}
+		if slices.ContainsFunc(b.items, func(i *item) bool { return i.ref.Name == "large" }) {
+			return
+		}
+		p.mu.Lock()
+		p.budget.encoded = 0
+		p.mu.Unlock()
+	}
+	t.Error("it is in none of six batches")
 }
