@@ -219,10 +219,12 @@ func (p *Pipeline) draw() (at int) {
 	return best
 }
 
-// drawsFrom reports whether a candidate of a namespace may be sent. p.mu is held.
+// drawsFrom reports whether a candidate of a namespace may be sent. If nothing of it got through lately, the sink may hang on it, and it
+// counts as one of a suspect namespace. p.mu is held.
 func (p *Pipeline) drawsFrom(namespace string) bool {
 	return (!p.backlog.suspectTurn(namespace) || p.breaker.tripped && !p.backlog.turns.succeeded[namespace].IsZero()) &&
-		(p.breaker.tripped || p.log.aheadCalls.of[namespace] < max(1, p.options.Limits.Concurrency/4))
+		(p.breaker.tripped || p.log.aheadCalls.Of(namespace) < max(1, p.options.Limits.Concurrency/4) &&
+			(p.backlog.turns.lately(namespace, p.now()) || p.mayCallApart(namespace)))
 }
 
 // backsOff reports whether a candidate failed, and waits for its next attempt. p.mu is held.
@@ -277,12 +279,14 @@ func (p *Pipeline) fillAhead(b *batch) {
 	}
 	p.log.candidate = nil
 	p.log.wakeReader() // to find the next
-	if p.usable(i) {
+	suspect := !p.breaker.tripped && !p.backlog.turns.lately(i.turn(), p.now())
+	if p.usable(i) && (!suspect || p.mayCallApart(i.turn())) {
+		b.suspect = suspect
 		if b.probe {
 			p.backlog.turns.probe(i.turn())
 		}
 		p.log.taken[i.seq] = false
-		p.log.aheadCalls.add(i.turn(), 1)
+		p.log.aheadCalls.Add(i.turn(), 1)
 		b.ahead = p.appendRecord(b, &objectQueue{ref: i.ref}, i)
 	}
 }
@@ -290,7 +294,7 @@ func (p *Pipeline) fillAhead(b *batch) {
 // settleAhead settles a batch that came from beyond the cursor. p.mu is held.
 func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 	l, i := &p.log, b.items[0]
-	l.aheadCalls.add(i.turn(), -1)
+	l.aheadCalls.Add(i.turn(), -1)
 	if v.keep || v.results[0] == failed {
 		delete(l.taken, i.seq)
 		if !v.probe && !v.cancelled {

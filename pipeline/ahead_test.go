@@ -97,7 +97,7 @@ func TestCandidateHasABackoff(t *testing.T) {
 	}
 	a.look()
 	a.settleAhead(a.send(), &outcome{results: []result{delivered}, errs: []*sinks.Error{nil}})
-	if len(a.log.failedAhead) != 1 || a.log.aheadCalls.total != 0 {
+	if len(a.log.failedAhead) != 1 || a.log.aheadCalls.Total != 0 {
 		t.Errorf("got %v and %v", a.log.failedAhead, a.log.aheadCalls)
 	}
 }

@@ -22,8 +22,8 @@ func TestProbeAmongManyRefusedObjects(t *testing.T) {
 			o.isolated, o.failing = true, true
 			p.backlog.setApart(o, true)
 		}
-		p.aloneCalls.add("tenant", 4)
-		p.apartCalls.add("tenant", 4)
+		p.aloneCalls.Add("tenant", 4)
+		p.apartCalls.Add("tenant", 4)
 		p.tripBreaker(&sinks.Error{}, 0, false)
 		p.breaker.next = time.Time{}
 		p.mu.Unlock()
@@ -74,7 +74,7 @@ func TestProbeBesideMuchThatIsEncoded(t *testing.T) {
 	mustTake(t, p, change(t, "good", 1))
 	p.mu.Lock()
 	p.backlog.suspects["shop"] = 1
-	p.apartCalls.add("tenant", 1)
+	p.apartCalls.Add("tenant", 1)
 	p.budget.encoded = p.options.MaxBytes / 2
 	p.tripBreaker(&sinks.Error{}, 0, false)
 	p.breaker.next = time.Time{}

@@ -160,9 +160,9 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 // long as the slowest: with records on which it hangs in every batch, all others would wait for them.
 const slowCall = time.Second
 
-// blameNamespaces reports whether what failed of a call makes its namespaces suspect: there are no notices, and these are at most half of its
-// namespaces, or its only one, or nothing got through of them lately. A fault that they share, as of one broker, is no reason to send each
-// apart.
+// blameNamespaces reports whether what failed of a call makes its namespaces suspect: there are no notices, and they are at most half of
+// the call's namespaces, or its only one, or nothing got through of them lately. A fault that they share, as of one broker, is no reason to
+// send each apart.
 func (p *Pipeline) blameNamespaces(b *batch, results []result) bool {
 	now, succeed := p.now(), false
 	all, fail := map[string]struct{}{}, map[string]struct{}{}
@@ -175,7 +175,7 @@ func (p *Pipeline) blameNamespaces(b *batch, results []result) bool {
 			return false
 		}
 		fail[i.turn()] = struct{}{}
-		succeed = succeed || now.Sub(p.backlog.turns.succeeded[i.turn()]) < latelyBefore
+		succeed = succeed || p.backlog.turns.lately(i.turn(), now)
 	}
 	return len(all) == 1 || 2*len(fail) <= len(all) || !succeed
 }
@@ -331,7 +331,7 @@ func (p *Pipeline) awaitLetters(b *batch, v *outcome) {
 		}
 		if !b.suspect {
 			b.suspect = true
-			p.apartCalls.add(b.objects[0].turn(), 1)
+			p.apartCalls.Add(b.objects[0].turn(), 1)
 		}
 	}
 }

@@ -50,10 +50,11 @@ func (p *Pipeline) dispatch(ctx context.Context) {
 // countCall counts a call that begins, or with -1 one that has ended. p.mu is held.
 func (p *Pipeline) countCall(b *batch, n int) {
 	if b.suspect {
-		p.apartCalls.add(b.objects[0].turn(), n)
+		p.apartCalls.Add(b.objects[0].turn(), n)
+		p.log.wakeReader() // to find a candidate that may be sent now
 	}
 	if b.alone() {
-		p.aloneCalls.add(b.objects[0].turn(), n)
+		p.aloneCalls.Add(b.objects[0].turn(), n)
 	}
 }
 
@@ -213,7 +214,7 @@ func (p *Pipeline) beginApart(b *batch) *objectQueue {
 	calls := p.options.Limits.Concurrency
 	o := p.apart.begin(func(namespace string) bool {
 		return p.maySendApart(namespace) ||
-			!p.backlog.suspect(namespace, p.now) && p.apartCalls.room(namespace, max(calls-1, calls*3/4+1))
+			!p.backlog.suspect(namespace, p.now) && p.apartCalls.Room(namespace, max(calls-1, calls*3/4+1))
 	}, p.maySendAlone)
 	b.apart, b.suspect = o != nil, o != nil
 	return o
@@ -225,42 +226,27 @@ func (p *Pipeline) beginApart(b *batch) *objectQueue {
 func (p *Pipeline) maySendApart(namespace string) bool {
 	encoded, calls := p.budget.encoded, &p.apartCalls
 	return p.mayCallApart(namespace) &&
-		(calls.total == 0 || encoded <= p.options.MaxBytes/4 || calls.of[namespace] == 0 && encoded <= p.options.MaxBytes*3/8)
+		(calls.Total == 0 || encoded <= p.options.MaxBytes/4 || calls.Of(namespace) == 0 && encoded <= p.options.MaxBytes*3/8)
 }
 
-// mayCallApart and mayCallAlone report what calls under way leave, for what is encoded already, and for probes, which are few.
+// mayCallApart and mayCallAlone report what calls under way leave, for what is encoded already, and for probes, which are few. A namespace
+// has at most half of these calls while others wait, or if nothing of it got through lately: perhaps the sink hangs on it. If something did,
+// it may have the last call, too.
 func (p *Pipeline) mayCallApart(namespace string) bool {
-	return p.apartCalls.room(namespace, p.options.Limits.Concurrency*3/4)
+	calls, most := &p.apartCalls, p.options.Limits.Concurrency*3/4
+	lately := p.backlog.turns.lately(namespace, p.now())
+	if calls.Of(namespace) >= max(1, (most+1)/2) && (!lately || len(p.apart.turns) > 1) {
+		return false
+	}
+	return calls.Room(namespace, most) || lately && calls.Total < most
 }
 
 func (p *Pipeline) mayCallAlone(namespace string) bool {
-	return p.mayCallApart(namespace) && p.aloneCalls.room(namespace, p.options.Limits.Concurrency/2)
+	return p.mayCallApart(namespace) && p.aloneCalls.Room(namespace, p.options.Limits.Concurrency/2)
 }
 
 func (p *Pipeline) maySendAlone(namespace string) bool {
 	return p.maySendApart(namespace) && p.mayCallAlone(namespace)
-}
-
-// perNamespace counts something by namespace.
-type perNamespace struct {
-	total int
-	of    map[string]int
-}
-
-func (c *perNamespace) add(namespace string, n int) {
-	if c.of == nil {
-		c.of = map[string]int{}
-	}
-	c.total += n
-	if c.of[namespace] += n; c.of[namespace] == 0 {
-		delete(c.of, namespace)
-	}
-}
-
-// room reports whether there may be one more of a namespace, where there may be so many, at least one. The last is for a namespace that
-// has none: a sink that hangs on the records of one would keep all others of them waiting.
-func (c *perNamespace) room(namespace string, most int) bool {
-	return c.total < most-1 || c.total < max(1, most) && c.of[namespace] == 0
 }
 
 // takeReady takes objects from the queue until one is of no suspect namespace. The others wait in p.apart.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -43,7 +44,9 @@ func TestNamespaceThatFailsBesideOneThatHangs(t *testing.T) {
 		// rejects, failsOnce and away are what happens to the other namespace.
 		rejects, failsOnce, away bool
 		size                     int // of the records that hang
+		latency                  time.Duration
 	}{
+		{name: "a record is refused for good by a slow sink", records: 1, rejects: true, latency: 45 * time.Millisecond},
 		{name: "a record is refused for good", records: 1, rejects: true},
 		{name: "a record fails once", records: 1, failsOnce: true},
 		{name: "the sink was away", records: 1, away: true},
@@ -54,7 +57,7 @@ func TestNamespaceThatFailsBesideOneThatHangs(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sink := &tenants{bad: hang, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				sink := &tenants{bad: hang, took: map[string]time.Time{}, latency: cmp.Or(test.latency, 5*time.Millisecond)}
 				p, stop := launch(rejecting{sink, new(atomic.Bool)}, &letters{}, func(o *Options) {
 					tenantLimits(test.records, 8)(o)
 					if test.size > 0 {
@@ -138,8 +141,8 @@ func TestIsolatedObjectBesideManyOfAnother(t *testing.T) {
 		push("tenant", fmt.Sprint("bad-", n), true)
 	}
 	push("shop", "failed-once", true)
-	var calls perNamespace
-	all, room := func(string) bool { return true }, func(namespace string) bool { return calls.room(namespace, 4) }
+	var calls sinks.PerNamespace
+	all, room := func(string) bool { return true }, func(namespace string) bool { return calls.Room(namespace, 4) }
 	none := func(string) bool { return false }
 	for n := range 10 {
 		push("shop", fmt.Sprint("good-", n), false)
@@ -149,7 +152,7 @@ func TestIsolatedObjectBesideManyOfAnother(t *testing.T) {
 			return
 		}
 		if o != nil && o.isolated {
-			calls.add("tenant", 1)
+			calls.Add("tenant", 1)
 		}
 	}
 	t.Error("it was not sent")
@@ -306,8 +309,8 @@ func TestCallOfANamespaceThatIsSuspectNoMore(t *testing.T) {
 	mustTake(t, p, change(t, "good", 1))
 	p.mu.Lock()
 	p.apart.push(p.backlog.take())
-	p.apartCalls.add("tenant", 2)
-	p.apartCalls.add("another", 1)
+	p.apartCalls.Add("tenant", 2)
+	p.apartCalls.Add("another", 1)
 	p.mu.Unlock()
 	if b, _ := p.pick(); b == nil || b.items[0].ref.Name != "good" {
 		t.Error("it waits for one of these calls")
@@ -349,4 +352,47 @@ func TestLargeRecordOfASuspectNamespace(t *testing.T) {
 		p.mu.Unlock()
 	}
 	t.Error("it is in none of six batches")
+}
+
+// Several pipelines share a sink that hangs on the records of one namespace, which each of them has: none waits for it.
+func TestSharedSinkThatHangs(t *testing.T) {
+	t.Parallel()
+	for _, pipelines := range []int{1, 2, 3} {
+		for _, limits := range [][2]int{{1, 8}, {100, 4}} {
+			t.Run(fmt.Sprint(pipelines, " of ", limits), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					sink := &tenants{bad: hang, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+					slots := sinks.NewSlots(limits[1])
+					var all []*Pipeline
+					for range pipelines {
+						p, stop := launch(sink, &letters{}, func(o *Options) {
+							tenantLimits(limits[0], limits[1])(o)
+							o.Slots = slots.Share()
+						})
+						defer stop()
+						all = append(all, p)
+					}
+					sent := map[string]time.Time{}
+					for n := range 3 * 60 * 50 {
+						for of, p := range all {
+							if n < 1000 || n%50 == 0 {
+								mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1))
+							}
+							name := fmt.Sprint("good-", of, "-", n)
+							if n > 90*50 { // mixed batches hang before
+								sent[name] = time.Now()
+							}
+							mustTake(t, p, change(t, name, n+1))
+						}
+						time.Sleep(20 * time.Millisecond)
+					}
+					time.Sleep(30 * time.Second)
+					waits := sink.waits(t, sent)
+					if p99 := waits[len(waits)*99/100]; p99 > 5*time.Second {
+						t.Errorf("the p99 of good changes is %v", p99)
+					}
+				})
+			})
+		}
+	}
 }

@@ -185,13 +185,13 @@ func drain(t testing.TB, p *Pipeline) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := func(string) bool { return true }
-	if left := p.apart.begin(all, all); left != nil || len(p.backlog.suspects)+len(p.backlog.failing)+p.apartCalls.total+p.aloneCalls.total > 0 {
+	if left := p.apart.begin(all, all); left != nil || len(p.backlog.suspects)+len(p.backlog.failing)+p.apartCalls.Total+p.aloneCalls.Total > 0 {
 		t.Fatalf("apart is %v, suspects %v, %d failing, %v and %v calls", left, p.backlog.suspects, len(p.backlog.failing), p.apartCalls, p.aloneCalls)
 	}
 	if len(p.backlog.stuckOf)+len(p.log.left) > 0 {
 		t.Fatalf("stuck are %v, left behind %v", p.backlog.stuckOf, p.log.left)
 	}
-	if p.log.back+p.log.returned.total+len(p.log.returned.of) > 0 {
+	if p.log.back+p.log.returned.Total > 0 {
 		t.Fatalf("%d came back and were not tried, %v that fail", p.log.back, p.log.returned)
 	}
 	if len(p.backlog.held)+len(p.backlog.heldOf) > 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // Log is a pipeline's part of the checkpoint. A commit writes what Capture returns; this reads it back.
@@ -49,7 +50,7 @@ type logState struct {
 	returning returnQueue
 	// back counts the objects of which records were read back that were not tried yet, and returned those that fail.
 	back     int
-	returned perNamespace
+	returned sinks.PerNamespace
 	// candidate is what the next probe from beyond the cursor sends; nil if there is none.
 	candidate *item
 	// taken are the numbers of the entries beyond the cursor that such probes took: false while one is under way, and true
@@ -62,7 +63,7 @@ type logState struct {
 	// failedAhead are the candidates that failed, by their numbers, and aheadCalls how many are under way, by namespace.
 	failedAhead map[uint64]failedAhead
 	sweepAhead  time.Time // when those that have waited may be forgotten
-	aheadCalls  perNamespace
+	aheadCalls  sinks.PerNamespace
 	// rescan is set if what is beyond the cursor is to be scanned again for candidates. settledNotices are the watches of notices that were
 	// settled: what follows in the log was passed if the notice was there too.
 	rescan         bool

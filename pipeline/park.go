@@ -86,7 +86,7 @@ func (p *Pipeline) tried(o *objectQueue) {
 		return
 	}
 	if o.returned {
-		p.log.returned.add(o.turn(), -1)
+		p.log.returned.Add(o.turn(), -1)
 	}
 	p.log.back--
 	o.back, o.returned = false, false
@@ -150,8 +150,8 @@ func (p *Pipeline) readParked(ctx context.Context) (more bool) {
 func (p *Pipeline) mayReturn(namespace string) bool {
 	memory, returned := p.budget.memory, &p.log.returned
 	return p.log.back == 0 || memory <= p.options.MaxBytes*3/8 ||
-		memory <= p.options.MaxBytes*7/16 && returned.of[namespace] == 0 ||
-		memory <= p.options.MaxBytes*3/4 && returned.total == 0
+		memory <= p.options.MaxBytes*7/16 && returned.Of(namespace) == 0 ||
+		memory <= p.options.MaxBytes*3/4 && returned.Total == 0
 }
 
 // returnQueue holds objects of which something is to be read back: the namespaces in turn, and the objects of each in order.
@@ -237,7 +237,7 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 	}
 	if _, failing := p.backlog.failing[o]; failing {
 		o.returned = true // it would be parked again before it is tried
-		p.log.returned.add(o.turn(), 1)
+		p.log.returned.Add(o.turn(), 1)
 		p.backlog.note(o)
 	}
 	p.backlog.requeue(o)

@@ -108,7 +108,7 @@ type Pipeline struct {
 	// apartCalls counts the calls under way of suspect namespaces, aloneCalls those of isolated objects among them; apartNext is set
 	// if the last batch was of such a namespace.
 	apart                  apartQueue
-	apartCalls, aloneCalls perNamespace
+	apartCalls, aloneCalls sinks.PerNamespace
 	apartNext              bool
 	aheadNext              bool // the next batch is a candidate from beyond the log's cursor, if there is one
 	budget                 memoryBudget

@@ -216,6 +216,11 @@ func (t *turns) success(b *batch, results []result, now time.Time) {
 	}
 }
 
+// lately reports whether something of a namespace got through within the last minute, as far as that is kept.
+func (t *turns) lately(namespace string, now time.Time) bool {
+	return now.Sub(t.succeeded[namespace]) < latelyBefore
+}
+
 // reset forgets the probes.
 func (t *turns) reset() {
 	clear(t.numbers)
