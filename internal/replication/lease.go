@@ -59,6 +59,8 @@ type Lease struct {
 	// seen is the Lease as last read or written, nil if it does not exist; since is when that one was first seen.
 	seen  *coordinationv1.Lease
 	since time.Time
+	// resumed is when the first answer came, or one after a time without any.
+	resumed time.Time
 	// patienceSince is when it was first seen as the last leader that had a commit left it: others may have taken it since, so many times.
 	patienceSince time.Time
 	taken         int
@@ -151,7 +153,7 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	// An API server that was away is no reason to take the Lease: its leader could not renew it, and gets the time for that. The longer
 	// wait goes on, without the time that it was away: it would never end if that happens often.
 	if gap := elapsed(l.lastRead, now); gap > l.options.Duration/2 {
-		l.since = now
+		l.since, l.resumed = now, now
 		if l.patienceSince = l.patienceSince.Add(gap); l.patienceSince.After(now) {
 			l.patienceSince = now
 		}
@@ -231,7 +233,9 @@ func (l *Lease) takeable() error {
 func (l *Lease) free(valid time.Duration, claim Claim) error {
 	// Not by the wall clock, as a leader: one that is set ahead here must not end another's Lease, and a machine that slept waits anew.
 	now, patience := l.options.Now(), l.options.Claim().patience(claim, l.options.StaleWait)
-	if left := max(valid-now.Sub(l.since), valid+patience-now.Sub(l.patienceSince)); left > 0 {
+	left := max(valid-now.Sub(l.since), valid+patience-now.Sub(l.patienceSince))
+	// Others may get their first answer a time-out later than this one: also with its patience used up it leaves them that time.
+	if left = max(left, valid+min(patience, l.options.Duration)-now.Sub(l.resumed)); left > 0 {
 		return fmt.Errorf("%w: not for %v, unless it is given up", errNotYet, left.Round(time.Millisecond))
 	}
 	return nil

@@ -668,6 +668,39 @@ func TestServerIsAwayAgainAndAgain(t *testing.T) {
 	}
 }
 
+// While an API server comes and goes no replica takes the Lease of a dead leader, until the wait of an older one is over. Then the newest
+// one leads although it gets its first answer later, and the older one if there is no other.
+func TestNewestLeadsOnceTheServerIsBack(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		t.Run(fmt.Sprintf("alone %v", alone), func(t *testing.T) {
+			w := newWorld()
+			last := state("l", 0, 1, 1)
+			w.candidate("leader", last).leads(t)
+			older, newest := w.candidate("older", state("l", 0, 1, 0)), w.candidate("newest", last)
+			for second := range 120 {
+				w.away = second%15 >= 8
+				if older.try() || newest.try() {
+					t.Fatalf("taken after %d s", second)
+				}
+				w.now = w.now.Add(time.Second)
+			}
+			w.away = false
+			for second := range 20 {
+				if older.try() {
+					t.Fatalf("the older one takes it after %d s: %+v", second, older.Status())
+				}
+				if late := 5; !alone && second >= late && newest.try() {
+					return
+				}
+				w.now = w.now.Add(time.Second)
+			}
+			if !alone || !older.try() {
+				t.Errorf("not taken: %+v, %+v", older.Status(), newest.Status())
+			}
+		})
+	}
+}
+
 // TestAnswerIsLost when the Lease is taken: the next attempt finds that it is held.
 func TestAnswerIsLost(t *testing.T) {
 	w := newWorld()
