@@ -167,7 +167,7 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	if lease != nil {
 		r = readRecord(lease, now)
 		if d := lease.Spec.LeaseDurationSeconds; holder(lease) != "" && d != nil {
-			l.valid = time.Duration(*d) * time.Second
+			l.valid = min(time.Duration(*d)*time.Second, maxDuration)
 		}
 	}
 	switch {
@@ -192,6 +192,10 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 		close(l.onLost)
 	}
 }
+
+// maxDuration is the longest that a configuration allows. A longer one in a Lease is not a leader's, and would hold up all for as long,
+// also once it is corrected.
+const maxDuration = 10 * time.Minute
 
 // maxTries is how often replicas with a newer state may try to lead before the wait of those with an older one goes on meanwhile.
 const maxTries = 2

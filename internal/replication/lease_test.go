@@ -458,6 +458,27 @@ func TestShorterDuration(t *testing.T) {
 	}
 }
 
+// A duration that was written by hand does not keep all from leading for longer than a leader's may last, corrected or not.
+func TestLongDurationByHand(t *testing.T) {
+	for name, correct := range map[string]func(w *world){
+		"not corrected":      func(*world) {},
+		"deleted":            func(w *world) { w.lease = nil },
+		"without its holder": func(w *world) { w.edit(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			leader := w.candidate("leader", state("l", 0, 1, 1))
+			leader.leads(t)
+			day := int32(86400)
+			w.edit(func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &day })
+			standby := w.candidate("standby", leader.claim)
+			standby.try()
+			correct(w)
+			standby.taken(t) // within 10 minutes
+		})
+	}
+}
+
 // TestTermsGrow although an empty replica makes a deleted Lease anew, and then one leads that saw none of the leaders between.
 func TestTermsGrow(t *testing.T) {
 	w := newWorld()

@@ -45,8 +45,9 @@ func (v *validator) leaseTimes(e *LeaderElection) {
 	if e.LeaseName == "" && v.has(at+".leaseName") {
 		v.fault(at+".leaseName", "must not be empty")
 	}
-	if e.LeaseDuration < 3*time.Second || e.LeaseDuration%time.Second != 0 {
-		v.fault(at+".leaseDuration", "must be at least 3s, in whole seconds")
+	// Replicas wait for no longer one: what is written into the Lease by hand must not hold them up.
+	if e.LeaseDuration < 3*time.Second || e.LeaseDuration > 10*time.Minute || e.LeaseDuration%time.Second != 0 {
+		v.fault(at+".leaseDuration", "must be from 3s to 10m, in whole seconds")
 	}
 	if e.RenewDeadline >= e.LeaseDuration {
 		v.fault(at+".renewDeadline", "must be less than leaseDuration")
