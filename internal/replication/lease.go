@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -296,7 +297,7 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 		}
 	}
 	r := record{
-		cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, term), term: term,
+		cluster: l.options.Cluster, clusterUID: cmp.Or(l.options.ClusterUID, before.clusterUID), claim: l.written(claim, term), term: term,
 		raised: max(before.raised, l.raised, l.options.Raised()), endpoint: l.endpoint,
 	}
 	l.mu.Unlock()
@@ -361,7 +362,8 @@ func (l *Lease) Release(ctx context.Context) error {
 		if !leading || lease == nil || err != nil {
 			return err
 		}
-		r.raised = max(r.raised, readRecord(lease, now.Time).raised)
+		found := readRecord(lease, now.Time)
+		r.raised, r.clusterUID = max(r.raised, found.raised), cmp.Or(r.clusterUID, found.clusterUID)
 		lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&released)
 		r.write(lease)
 		_, err = l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})

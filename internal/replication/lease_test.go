@@ -872,6 +872,29 @@ func TestOtherCluster(t *testing.T) {
 	}
 }
 
+// A leader that could not read the uid of its cluster leaves the one that the Lease names.
+func TestLeaderWithoutAUID(t *testing.T) {
+	w := newWorld()
+	first := w.candidate("first", state("l", 0, 1, 1))
+	first.leads(t)
+	next := replication.NewLease(replication.LeaseOptions{
+		Client: &w.leases, Name: "l", Identity: "next", Cluster: "c", Duration: duration,
+		Claim: func() replication.Claim { return first.claim }, Now: func() time.Time { return w.now },
+	})
+	c := &candidate{Lease: next, world: w, name: "next", claim: first.claim, lasts: duration}
+	c.taken(t)
+	named := func(when string) {
+		if got := w.lease.Annotations["kubeferry.dev/cluster-uid"]; got != "u" {
+			t.Errorf("%s the Lease names %q", when, got)
+		}
+	}
+	named("once it leads")
+	if err := c.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	named("given up")
+}
+
 // TestPublished: deliveries wait for the Lease to name what would be delivered, and not for its next renewal.
 func TestPublished(t *testing.T) {
 	w := newWorld()
