@@ -63,12 +63,27 @@ func (l *Lease) names(commit uint64) bool {
 		(raised == 0 || l.publishedRaised > 0 && raised <= l.publishedRaised+raisedSlack)
 }
 
-// renew renews the Lease if, once no other update is under way, that is still needed.
+// renew renews the Lease if, once no other update is under way, that is still needed. An update that is canceled may be applied all the
+// same, and the next renewal fails: so it goes on behind the end of ctx, until the client's own time-out. Release waits for it.
 func (l *Lease) renew(ctx context.Context, needed func() bool) error {
 	if err := l.beginUpdate(ctx); err != nil {
 		return err
 	}
-	defer l.endUpdate()
+	written := make(chan error, 1)
+	go func() {
+		err := l.renewIf(context.WithoutCancel(ctx), needed)
+		l.endUpdate()
+		written <- err
+	}()
+	select {
+	case err := <-written:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (l *Lease) renewIf(ctx context.Context, needed func() bool) error {
 	if !needed() {
 		return nil
 	}
@@ -83,9 +98,12 @@ func (l *Lease) renew(ctx context.Context, needed func() bool) error {
 	return l.update(ctx, *renewal)
 }
 
-// findTaken reads the Lease if an update that takes it may have been applied without its answer, as when the election is ended meanwhile:
-// twice, since the update may be applied behind the first read.
+// findTaken waits for an update that is under way, and reads the Lease if one that takes it may have been applied without its answer, as
+// when the election is ended meanwhile: twice, since the update may be applied behind the first read.
 func (l *Lease) findTaken(ctx context.Context) {
+	if l.beginUpdate(ctx) == nil {
+		l.endUpdate()
+	}
 	for n := range 2 {
 		l.mu.Lock()
 		unknown := !l.leading && l.tried != 0

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -138,4 +139,57 @@ func TestSecure(t *testing.T) {
 	close(answer)
 	securing.Wait()
 	expect(nil, 207, 6)
+}
+
+// canceled gives up on an answer when its caller does, as HTTP does, and the update is applied all the same.
+type canceled struct {
+	*leases
+	answer chan struct{}
+}
+
+func (c *canceled) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	answer, err := c.leases.Update(ctx, lease, o)
+	select {
+	case <-c.answer:
+		return answer, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A renewal that its caller does not wait for any more has its answer all the same: the next one gets no conflict, and giving the Lease up
+// waits for it.
+func TestSecureThatIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		server := &canceled{&w.leases, make(chan struct{})}
+		close(server.answer)
+		leader := replication.NewLease(replication.LeaseOptions{
+			Client: server, Name: "l", Identity: "leader", Cluster: "c", Duration: duration, Now: func() time.Time { return w.now },
+			Claim: func() replication.Claim { return replication.Claim{} },
+		})
+		c := &candidate{Lease: leader, world: w, name: "leader", lasts: duration}
+		c.taken(t)
+		secure := func() {
+			t.Helper()
+			server.answer = make(chan struct{})
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			if begun, err := time.Now(), leader.Secure(ctx, 1); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 2*time.Second {
+				t.Fatalf("%v after %v", err, time.Since(begun))
+			}
+			time.AfterFunc(time.Second, func() { close(server.answer) })
+		}
+		renewal := resourcelock.LeaderElectionRecord{HolderIdentity: "leader", LeaseDurationSeconds: 10}
+		secure()
+		if err := leader.Update(t.Context(), renewal); err != nil {
+			t.Errorf("the next renewal: %v", err)
+		}
+		secure()
+		synctest.Wait()
+		begun, version := time.Now(), w.version
+		if err := leader.Release(t.Context()); err != nil || time.Since(begun) != time.Second || w.version != version+1 {
+			t.Errorf("given up: %v after %v, with %d writes", err, time.Since(begun), w.version-version)
+		}
+	})
 }
