@@ -2,8 +2,10 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"sync"
 	"time"
 
@@ -30,13 +32,16 @@ type Election struct {
 	led  chan struct{} // closed once this process leads
 	once sync.Once
 	wake chan struct{}
-	// failed is the last error with which the Lease could not be taken; the election's only.
-	failed string
+	// failed has the errors with which the Lease could not be taken or renewed since that last succeeded, or since the Lease was held by
+	// another; the election's only.
+	failed map[string]bool
 }
 
 // NewElection makes an election; nothing is read before Run.
 func NewElection(lease *Lease, timing Timing, logger *slog.Logger) *Election {
-	return &Election{lease: lease, timing: timing, logger: logger, led: make(chan struct{}), wake: make(chan struct{}, 1)}
+	return &Election{
+		lease: lease, timing: timing, logger: logger, led: make(chan struct{}), wake: make(chan struct{}, 1), failed: map[string]bool{},
+	}
 }
 
 // Led is closed once this process leads.
@@ -99,6 +104,9 @@ func (e *Election) awaitFree(ctx context.Context) bool {
 		if status.Err == nil && (err == nil || missing) && (status.Leading || status.Waiting == nil) {
 			return true
 		}
+		if err == nil {
+			clear(e.failed)
+		}
 		if err != nil && status.Err == nil && !failed && ctx.Err() == nil {
 			e.logger.Warn("cannot read the Lease; trying again", "lease", e.lease.Describe(), "err", err)
 		}
@@ -128,7 +136,7 @@ func (c *candidacy) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	if c.Status().Waiting != nil {
 		c.end()
 	}
-	if apierrors.IsNotFound(err) {
+	if err == nil || apierrors.IsNotFound(err) {
 		return found, raw, err
 	}
 	return found, raw, c.checked(err)
@@ -146,15 +154,32 @@ func (c *candidacy) Update(ctx context.Context, ler resourcelock.LeaderElectionR
 
 // checked ends the election behind an error, unless this process leads: then renewals are tried until their deadline.
 func (c *candidacy) checked(err error) error {
-	if err != nil && !c.Status().Leading {
+	e, status := c.election, c.Status()
+	if err == nil {
+		clear(e.failed)
+		return nil
+	}
+	message := "cannot renew the Lease; trying again"
+	if !status.Leading {
 		c.end()
-		if e := c.election; err.Error() != e.failed {
-			e.failed = err.Error()
-			e.logger.Warn("cannot take the Lease; trying again", "lease", c.Describe(), "err", err)
-		}
+		message = "cannot take the Lease; trying again"
+	}
+	// Each is in the log once: a renewal sends two requests, which fail in turn. What ends Run is not logged here.
+	if text := kind(err); !e.failed[text] && len(e.failed) < maxFailures && status.Err == nil && !errors.Is(err, context.Canceled) {
+		e.failed[text] = true
+		e.logger.Warn(message, "lease", c.Describe(), "err", err)
 	}
 	return err
 }
+
+// maxFailures bounds how many errors are logged, if each differs.
+const maxFailures = 10
+
+// localAddress is this end of a connection, with a port that differs each time.
+var localAddress = regexp.MustCompile(`[^ ]+->`)
+
+// kind is the text of an error by which it is logged once.
+func kind(err error) string { return localAddress.ReplaceAllString(err.Error(), "") }
 
 // elect runs client-go's election until it gives up.
 func (e *Election) elect(ctx context.Context) error {

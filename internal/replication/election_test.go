@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ type slowServer struct {
 	fails   int // so many an error; neither has an effect
 	badRead int // the number of a read that gets an error
 	behind  int // so many reads get no answer behind each write that gets none
+	resets  int // so many of the next calls end with their connection
 
 	log bytes.Buffer // of the standby
 }
@@ -56,7 +58,11 @@ func (s *slowServer) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*c
 		s.hang--
 		takes = time.Hour
 	}
+	reset := s.reset("Get")
 	s.mu.Unlock()
+	if reset != nil {
+		return nil, reset
+	}
 	if err := s.wait(ctx, takes); err != nil {
 		return nil, err
 	}
@@ -82,7 +88,11 @@ func (s *slowServer) Update(ctx context.Context, lease *coordinationv1.Lease, _ 
 		s.hangs--
 		takes, s.hang = time.Hour, s.behind
 	}
+	reset := s.reset("Put")
 	s.mu.Unlock()
+	if reset != nil {
+		return nil, reset
+	}
 	if err := s.wait(ctx, takes); err != nil {
 		return nil, err
 	}
@@ -96,6 +106,15 @@ func (s *slowServer) Update(ctx context.Context, lease *coordinationv1.Lease, _ 
 	}
 	s.put(lease)
 	return s.lease.DeepCopy(), nil
+}
+
+// reset returns the error of a call whose connection ends, if it does; mu is held.
+func (s *slowServer) reset(verb string) error {
+	if s.resets == 0 {
+		return nil
+	}
+	s.resets--
+	return fmt.Errorf("%s: read tcp 10.1.2.3:%d->10.0.0.1:443: connection reset by peer", verb, 50000+s.resets)
 }
 
 func (s *slowServer) put(lease *coordinationv1.Lease) {
@@ -121,6 +140,16 @@ func elected(t *testing.T, server *slowServer, beside func()) time.Duration {
 // led returns how long it takes until a standby leads.
 func led(t *testing.T, server *slowServer, beside func()) time.Duration {
 	t.Helper()
+	began := time.Now()
+	end := lead(t, server, beside)
+	took := time.Since(began)
+	end()
+	return took
+}
+
+// lead waits until a standby leads, which it does until end is called.
+func lead(t *testing.T, server *slowServer, beside func()) (end func()) {
+	t.Helper()
 	timing := Timing{LeaseDuration: 10 * time.Second, RenewDeadline: 7 * time.Second, RetryPeriod: time.Second}
 	lease := NewLease(LeaseOptions{
 		Client: server, Name: "l", Identity: "standby", Duration: timing.LeaseDuration, Claim: func() Claim { return Claim{} },
@@ -130,16 +159,15 @@ func led(t *testing.T, server *slowServer, beside func()) time.Duration {
 	var running sync.WaitGroup
 	running.Go(func() { _ = election.Run(ctx) })
 	running.Go(beside)
-	begun := time.Now()
 	select {
 	case <-election.Led():
 	case <-time.After(5 * time.Minute):
 		t.Errorf("it does not lead: %+v", lease.Status())
 	}
-	took := time.Since(begun)
-	cancel()
-	running.Wait()
-	return took
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // A dead connection, and two dials to an API server that is gone, do not begin the wait for the Lease anew.
@@ -241,6 +269,48 @@ func TestNoRightToTheLease(t *testing.T) {
 		}
 		if n := strings.Count(server.log.String(), "cannot take the Lease"); n != 1 {
 			t.Errorf("it was logged %d times", n)
+		}
+	})
+}
+
+// Why a leader cannot renew the Lease is in the log once for each request that fails, and once more after a success.
+func TestWhyTheLeaseIsNotRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &slowServer{}
+		elected(t, server, func() {}) // so that the Lease is there
+		end := lead(t, server, func() {})
+		for outage := range 2 {
+			server.mu.Lock()
+			server.resets = 20
+			server.mu.Unlock()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n, want := strings.Count(server.log.String(), "cannot renew the Lease"), 2*(outage+1); n != want {
+				t.Errorf("logged %d times, want %d, after outage %d", n, want, outage+1)
+			}
+		}
+		before := server.log.Len()
+		end()
+		if server.log.Len() != before {
+			t.Errorf("logged at the end: %s", server.log.String()[before:])
+		}
+	})
+}
+
+// The same error is in the log again if the Lease was another's meanwhile.
+func TestWhyTheLeaseIsNotTakenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &slowServer{fails: 4}
+		elected(t, server, func() {
+			time.Sleep(10500 * time.Millisecond)
+			server.mu.Lock()
+			defer server.mu.Unlock()
+			faster, other := server.lease.DeepCopy(), "other"
+			faster.Spec.HolderIdentity = &other
+			server.put(faster)
+		})
+		if n := strings.Count(server.log.String(), "cannot take the Lease"); n != 2 {
+			t.Errorf("logged %d times, want 2: %s", n, server.log.String())
 		}
 	})
 }
