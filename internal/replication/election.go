@@ -35,6 +35,8 @@ type Election struct {
 	// failed has the errors with which the Lease could not be taken or renewed since that last succeeded, or since the Lease was held by
 	// another; the election's only.
 	failed map[string]bool
+	// failures is how often in a row it could not be taken.
+	failures int
 }
 
 // NewElection makes an election; nothing is read before Run.
@@ -55,8 +57,12 @@ func (e *Election) TryNow() {
 	}
 }
 
-// retryPause is the pause behind an election that ended without a leader.
-const retryPause = 300 * time.Millisecond
+const (
+	// retryPause is the pause behind an election that ended without a leader: a right that is missing must not mean requests without end.
+	retryPause = 300 * time.Millisecond
+	// quickTries is how many may fail in a row before there is one in a retryPeriod only.
+	quickTries = 3
+)
 
 // Run reads the Lease until it may be taken, takes it, and renews it until ctx ends or another process has led since. A Lease
 // that cannot be renewed in time is renewed later, if it never changed hands.
@@ -76,14 +82,19 @@ func (e *Election) Run(ctx context.Context) error {
 		if !e.lease.Status().Leading && !e.awaitFree(ctx) {
 			break
 		}
+		begun := time.Now()
 		if err := e.elect(ctx); err != nil {
 			return err
 		}
 		if e.lease.Status().Leading {
 			continue
 		}
+		pause := retryPause
+		if e.failures >= quickTries { // from begin to begin: behind one that was slow the Lease must be read soon
+			pause = max(pause, e.timing.RetryPeriod-time.Since(begun))
+		}
 		select {
-		case <-time.After(retryPause): // else a right that is missing would mean requests without end
+		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 	}
@@ -105,7 +116,7 @@ func (e *Election) awaitFree(ctx context.Context) bool {
 			return true
 		}
 		if err == nil {
-			clear(e.failed)
+			e.passed()
 		}
 		if err != nil && status.Err == nil && !failed && ctx.Err() == nil {
 			e.logger.Warn("cannot read the Lease; trying again", "lease", e.lease.Describe(), "err", err)
@@ -156,12 +167,13 @@ func (c *candidacy) Update(ctx context.Context, ler resourcelock.LeaderElectionR
 func (c *candidacy) checked(err error) error {
 	e, status := c.election, c.Status()
 	if err == nil {
-		clear(e.failed)
+		e.passed()
 		return nil
 	}
 	message := "cannot renew the Lease; trying again"
 	if !status.Leading {
 		c.end()
+		e.failures++
 		message = "cannot take the Lease; trying again"
 	}
 	// Each is in the log once: a renewal sends two requests, which fail in turn. What ends Run is not logged here.
@@ -170,6 +182,12 @@ func (c *candidacy) checked(err error) error {
 		e.logger.Warn(message, "lease", c.Describe(), "err", err)
 	}
 	return err
+}
+
+// passed forgets the errors: what comes next is another fault.
+func (e *Election) passed() {
+	clear(e.failed)
+	e.failures = 0
 }
 
 // maxFailures bounds how many errors are logged, if each differs.
