@@ -19,6 +19,12 @@ const applyBytes = 4 << 20
 // maxPause is the longest pause between two attempts to copy the state.
 const maxPause = 10 * time.Second
 
+// errUnwelcome comes with a text, or a number, of a peer that has not shown that it is a replica.
+var errUnwelcome = errors.New("the leader refuses the connection")
+
+// unwelcomePause is the shortest pause between two lines of the log with such a text.
+const unwelcomePause = time.Minute
+
 // Copy is a standby's copy of the leader's state.
 type Copy interface {
 	BeginCopy() error
@@ -74,6 +80,7 @@ func (s *Standby) update(change func(*StandbyStatus)) {
 // Run follows until ctx ends. A connection that is broken means a new copy; until that is whole, the former one counts.
 func (s *Standby) Run(ctx context.Context) {
 	logged, pause, last := "", s.retry, Endpoint{}
+	var refused time.Time // when a line with errUnwelcome was logged
 	for ctx.Err() == nil {
 		if endpoint, ok := s.lease.Leader(); ok {
 			err := s.follow(ctx, endpoint)
@@ -87,9 +94,12 @@ func (s *Standby) Run(ctx context.Context) {
 				return
 			}
 			s.election.TryNow()
-			if text := err.Error(); wasInSync || text != logged {
+			unwelcome := errors.Is(err, errUnwelcome)
+			if text := kind(err); wasInSync || text != logged && !(unwelcome && time.Since(refused) < unwelcomePause) {
 				s.logger.Warn("no connection to the leader; trying again", "address", endpoint.Address, "err", err)
-				logged = text
+				if logged = text; unwelcome {
+					refused = time.Now()
+				}
 			}
 			// A copy that fails again and again, on a full disk for example, would keep the leader busy, also if each was whole for a moment.
 			if pause = min(2*pause, maxPause); wasInSync && time.Since(since) > 6*maxPause || endpoint != last {
@@ -166,9 +176,9 @@ func (s *Standby) connect(ctx context.Context, leader Endpoint) (net.Conn, error
 	switch {
 	case err != nil:
 	case answer.Refused != "":
-		err = fmt.Errorf("the leader refuses the connection: %s", answer.Refused)
+		err = fmt.Errorf("%w: %.100s", errUnwelcome, answer.Refused)
 	case answer.Protocol != protocol:
-		err = fmt.Errorf("the leader speaks protocol %d, and this version %d", answer.Protocol, protocol)
+		err = fmt.Errorf("%w: it speaks protocol %d, and this version %d", errUnwelcome, answer.Protocol, protocol)
 	default:
 		if err = s.auth.Check(ctx, leaderAudience(leader.Certificate), answer.Token); err == nil {
 			return conn, nil

@@ -96,7 +96,10 @@ func readHello(r io.Reader, h any) error {
 	if kind != frameHello {
 		return errFrame
 	}
-	return json.Unmarshal(text, h)
+	if json.Unmarshal(text, h) != nil {
+		return errFrame // the other error may hold what a stranger has sent
+	}
+	return nil
 }
 
 // progress is the content of a commit's end, of a sign of life, and of an acknowledgment.
