@@ -170,16 +170,18 @@ func (c *candidacy) checked(err error) error {
 		e.passed()
 		return nil
 	}
-	message := "cannot renew the Lease; trying again"
 	if !status.Leading {
 		c.end()
 		e.failures++
-		message = "cannot take the Lease; trying again"
 	}
 	// Each is in the log once: a renewal sends two requests, which fail in turn. What ends Run is not logged here.
 	if text := kind(err); !e.failed[text] && len(e.failed) < maxFailures && status.Err == nil && !errors.Is(err, context.Canceled) {
 		e.failed[text] = true
-		e.logger.Warn(message, "lease", c.Describe(), "err", err)
+		if status.Leading {
+			e.logger.Warn("cannot renew the Lease; trying again", "lease", c.Describe(), "err", err)
+		} else {
+			e.logger.Warn("cannot take the Lease; trying again", "lease", c.Describe(), "err", err)
+		}
 	}
 	return err
 }
