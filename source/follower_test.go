@@ -215,6 +215,37 @@ func TestStoppedWhileAbsent(t *testing.T) {
 	l.expect("p", fmt.Sprintf("u%d/%d/ADDED+i", version, version))
 }
 
+// A restart before the first state could be read makes nothing new of what exists: with watch-lists, only the right to watch was missing.
+func TestStoppedBeforeTheFirstState(t *testing.T) {
+	server, m := things(t, "c"), newMemory() // 11
+	var denied atomic.Bool
+	denied.Store(true)
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		forbidden := denied.Load() && r.URL.Query().Get("watch") != ""
+		if forbidden {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return forbidden
+	})
+	never := func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever }
+	l := live(t, front, m, []string{"p"}, never)
+	eventually(t, func() string {
+		if s := l.source.Status()[0]; s.State != StateFailing {
+			return fmt.Sprintf("got %+v", s)
+		}
+		return ""
+	})
+	l.stop()
+	if meta := m.only(t); meta.Reading == 0 {
+		t.Fatalf("the state's bound was not kept: %+v", meta)
+	}
+	denied.Store(false)
+	l = live(t, front, m, []string{"p"}, never)
+	l.watching(11)
+	server.Write("c", false) // 12
+	l.expect("p", "u11/12/MODIFIED")
+}
+
 // The same where the configuration had snapshots when the resource went.
 func TestSnapshotsEndWhileAbsent(t *testing.T) {
 	server, m := things(t, "c"), newMemory() // 11

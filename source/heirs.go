@@ -93,6 +93,17 @@ func (l *lastWatch) movedTo(w *watcher) bool {
 	})
 }
 
+// wasGone reports whether nothing was read since the resource was gone.
+func (l *lastWatch) wasGone() bool { return l.Reading > 0 && l.Edited > l.Reading && !l.Begun }
+
+// selects reports whether the watch selects a namespace.
+func (l *lastWatch) selects(namespace string) bool {
+	if l.Namespace != "" {
+		return namespace == l.Namespace
+	}
+	return namespace == "" || l.Namespaces.Match(namespace)
+}
+
 // overlaps reports whether the namespaces of two watches have some in common.
 func (l *lastWatch) overlaps(w *watcher) bool {
 	return l.Namespace == w.state.Namespace || l.Namespace == "" || w.state.Namespace == ""

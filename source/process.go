@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -68,17 +69,18 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 	case exists:
 		return w.modified(ctx, object, old, live)
 	case w.reading && !live:
-		d.Snapshot = !w.state.Complete || w.exact || w.state.Partial && !w.behindAbsence && w.precedes(&version)
+		d.Snapshot = !w.state.Complete || w.exact || w.state.Partial && w.precedes(object)
 		d.Inferred = !d.Snapshot
 		d.SnapshotID = w.readingID()
 	}
 	return w.emit(ctx, d, w.options.all(), views{filtered: w.options.all()}, w.recordVersion(object))
 }
 
-// precedes reports whether a version is known to be not after the position: an edit adds the object, unless it is known.
-func (w *watcher) precedes(version *delta.Version) bool {
-	n := versionNumber(version.ResourceVersion())
-	return n > 0 && n <= versionNumber(w.state.Position)
+// precedes reports whether an object is known to be not after the position: an edit adds it, unless it is known.
+func (w *watcher) precedes(object *delta.Object) bool {
+	n := versionNumber(object.ResourceVersion())
+	return n > 0 && n <= versionNumber(w.state.Position) &&
+		!slices.ContainsFunc(w.absent, func(l *lastWatch) bool { return l.selects(object.Namespace()) })
 }
 
 // modified handles a known object in another version. A snapshot that has not reached it gets that version: what the server

@@ -121,14 +121,15 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		}
 	}
 	w.state.Position, w.state.Complete, w.state.Refused, w.state.Apart = last.Position, last.Complete, last.Refused, last.Apart
-	switch never := w.options.Snapshot == delta.SnapshotNever; {
-	case never && slices.ContainsFunc(from, func(l *lastWatch) bool {
-		return l.Position == "" && (l.Complete || l.Reading > 0 && !l.Begun) || l.Gone > 0
-	}):
-		w.behindAbsence = true
-		w.state.Complete = w.state.Complete || last.Position == ""
-	case !never && last.Position == "": // a source without snapshots has nothing to read at first
-		w.state.Complete = false
+	if w.options.Snapshot == delta.SnapshotNever {
+		for _, l := range from {
+			if l.Gone > 0 || l.Position == "" && (l.Complete || l.wasGone()) {
+				w.absent = append(w.absent, l)
+			}
+		}
+		w.state.Complete = w.state.Complete || last.Position == "" && len(w.absent) > 0
+	} else if last.Position == "" {
+		w.state.Complete = false // a source without snapshots has nothing to read at first
 	}
 	w.state.Edited, w.state.Gone, w.state.Reading = last.Edited, last.Gone, last.Reading
 	w.state.Begun = last.Begun && last.Position == ""
@@ -179,7 +180,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 			}
 			v := restoredViews(&object, &l.Meta, w.options.Pipelines)
 			v.filtered |= w.options.all() &^ to
-			if l.Gone > 0 && w.state.Gone == 0 && !store.Clean() { // its DELETED may have been sent
+			if l.Gone > 0 && w.state.Gone == 0 && (l.Unclean || !store.Clean()) { // its DELETED may have been sent
 				v.due |= w.options.all() &^ v.filtered
 			}
 			changed := l.id != w.id || uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due

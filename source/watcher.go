@@ -51,8 +51,8 @@ type watcher struct {
 	resumed bool   // the position is the last run's
 	edit    string // an id for what an edited configuration adds; empty if it was not edited
 	fill    bool   // the state at the position has to be read: the known set lacks some of it
-	// behindAbsence is set if a watch without snapshots, whose objects go on here, waited for the resource: what it finds is new.
-	behindAbsence bool
+	// absent are the watches without snapshots, of those whose objects go on here, that waited for the resource: what they find is new.
+	absent []*lastWatch
 
 	// What follows is the process function's, but for at, which snapshots set too.
 	at         time.Time  // when the event arrived that is being processed
