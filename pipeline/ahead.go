@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // While memory is taken, the log is not read on: all that is in memory may be what the sink refuses. So while the breaker is
@@ -160,6 +162,7 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 		if there {
 			i := p.logged(entries[0])
 			p.mu.Lock()
+			p.log.failedAhead[one.seq].restore(i)
 			usable := p.usable(i)
 			if usable {
 				p.log.candidate = i
@@ -195,7 +198,7 @@ func (p *Pipeline) draw() (at int) {
 		}
 	}
 	others := map[string]bool{}
-	if best < 0 {
+	if best < 0 && !now.Before(s.noneUntil) {
 		for namespace := range s.kept {
 			if p.drawsFrom(namespace) {
 				others[namespace] = true
@@ -205,7 +208,7 @@ func (p *Pipeline) draw() (at int) {
 	p.mu.Unlock()
 	// Perhaps there are few among many that may not be sent. While the breaker is tripped that is tried half of the time: the few may be
 	// refused too, and nothing shows it.
-	if len(others) > 0 && !now.Before(s.noneUntil) && (!tripped || rand.IntN(2) == 0) { //nolint:gosec // no secret
+	if len(others) > 0 && (!tripped || rand.IntN(2) == 0) { //nolint:gosec // no secret
 		for n := range slices.Backward(s.firsts) {
 			if others[s.firsts[n].namespace] && p.maySend(s.firsts[n].seq, now) {
 				return n
@@ -219,12 +222,26 @@ func (p *Pipeline) draw() (at int) {
 	return best
 }
 
-// drawsFrom reports whether a candidate of a namespace may be sent. If nothing of it got through lately, the sink may hang on it, and it
-// counts as one of a suspect namespace. p.mu is held.
+// drawsFrom reports whether a candidate of a namespace may be sent: while the breaker is not tripped, also of a suspect one of which something
+// got through lately. p.mu is held.
 func (p *Pipeline) drawsFrom(namespace string) bool {
-	return (!p.backlog.suspectTurn(namespace) || p.breaker.tripped && !p.backlog.turns.succeeded[namespace].IsZero()) &&
-		(p.breaker.tripped || p.log.aheadCalls.Of(namespace) < max(1, p.options.Limits.Concurrency/4) &&
-			(p.backlog.turns.lately(namespace, p.now()) || p.mayCallApart(namespace)))
+	suspect, turns := p.backlog.suspectTurn(namespace), &p.backlog.turns
+	if p.breaker.tripped {
+		return !suspect || !turns.succeeded[namespace].IsZero()
+	}
+	return p.log.aheadCalls.Of(namespace) < max(1, p.options.Limits.Concurrency/4) && p.mayCallAhead(namespace, suspect)
+}
+
+// mayCallAhead reports whether calls under way leave one for a candidate. If nothing of its namespace got through lately, the sink may hang on
+// it, too.
+func (p *Pipeline) mayCallAhead(namespace string, suspect bool) bool {
+	switch lately := p.backlog.turns.lately(namespace, p.now()); {
+	case suspect:
+		return lately && p.mayCallApart(namespace)
+	case lately || p.options.Limits.Concurrency == 1:
+		return true
+	}
+	return p.mayCallBeside(namespace)
 }
 
 // backsOff reports whether a candidate failed, and waits for its next attempt. p.mu is held.
@@ -251,14 +268,25 @@ type failedAhead struct {
 	// refused is set on a mark for which there was no place, and refusedAt is the number of deliveries that had succeeded by then.
 	refused   bool
 	refusedAt uint64
+	// final, attempts and failed are the item's.
+	final    *sinks.Error
+	attempts int
+	failed   time.Time
+}
+
+// restore gives an item that can never be delivered what was known when it was a candidate: it is not sent again.
+func (f failedAhead) restore(i *item) {
+	if f.final != nil {
+		i.final, i.attempts, i.failed = f.final, f.attempts, f.failed
+	}
 }
 
 // maxFailedAhead bounds the candidates that have a backoff.
 const maxFailedAhead = 20 * maxFirsts
 
 // backOffAhead notes that a candidate failed. A probe needs no backoff: the breaker has one. p.mu is held.
-func (p *Pipeline) backOffAhead(seq uint64, delay time.Duration) {
-	l, now := &p.log, p.now()
+func (p *Pipeline) backOffAhead(i *item, delay time.Duration) {
+	l, now, seq := &p.log, p.now(), i.seq
 	if len(l.failedAhead) >= maxFailedAhead && !now.Before(l.sweepAhead) {
 		l.sweepAhead = now.Add(time.Second)
 		maps.DeleteFunc(l.failedAhead, func(_ uint64, failed failedAhead) bool { return now.After(failed.until) })
@@ -266,6 +294,7 @@ func (p *Pipeline) backOffAhead(seq uint64, delay time.Duration) {
 	if failed, has := l.failedAhead[seq]; has || len(l.failedAhead) < maxFailedAhead {
 		failed.wait = max(p.options.Retry.Initial, min(2*failed.wait, p.options.Retry.Max))
 		failed.until = now.Add(max(failed.wait, delay))
+		failed.final, failed.attempts, failed.failed = i.final, i.attempts, i.failed
 		l.failedAhead[seq] = failed
 		time.AfterFunc(max(failed.wait, delay), l.wakeReader)
 	}
@@ -279,9 +308,9 @@ func (p *Pipeline) fillAhead(b *batch) {
 	}
 	p.log.candidate = nil
 	p.log.wakeReader() // to find the next
-	suspect := !p.breaker.tripped && !p.backlog.turns.lately(i.turn(), p.now())
-	if p.usable(i) && (!suspect || p.mayCallApart(i.turn())) {
-		b.suspect = suspect
+	suspect := p.backlog.suspectTurn(i.turn())
+	if p.usable(i) && (b.probe || p.mayCallAhead(i.turn(), suspect)) {
+		b.suspect = !b.probe && (suspect || !p.backlog.turns.lately(i.turn(), p.now()))
 		if b.probe {
 			p.backlog.turns.probe(i.turn())
 		}
@@ -298,7 +327,7 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 	if v.keep || v.results[0] == failed {
 		delete(l.taken, i.seq)
 		if !v.probe && !v.cancelled {
-			p.backOffAhead(i.seq, v.delay)
+			p.backOffAhead(i, v.delay)
 		}
 	} else {
 		delete(l.failedAhead, i.seq)

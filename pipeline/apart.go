@@ -119,6 +119,11 @@ func (q *apartQueue) probe(turns *turns, among, suspect, apart, alone func(names
 	return next.begin(alone(next.name))
 }
 
+// others reports whether something of another namespace waits.
+func (q *apartQueue) others(namespace string) bool {
+	return slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool { return n.name != namespace && n.ready(true) })
+}
+
 // has reports whether something of a namespace waits that may be sent; alone is whether that may be an isolated object.
 func (q *apartQueue) has(namespace string, alone bool) bool {
 	n := q.names[namespace]

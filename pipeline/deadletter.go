@@ -191,10 +191,10 @@ func (s SinkLetters) write(ctx context.Context, letter Letter) error {
 	}
 	fields := letter.Record.Fields
 	fields.Type = letterType
-	if err := s.Slots.Acquire(ctx, sinks.SlotFor{}); err != nil {
+	if err := s.Slots.Acquire(ctx, sinks.Call{}); err != nil {
 		return err
 	}
-	defer s.Slots.Release(sinks.SlotFor{})
+	defer s.Slots.Release(sinks.Call{})
 	ctx, leave, err := enter(ctx, s.Permit)
 	if err != nil {
 		return err

@@ -177,7 +177,7 @@ func (p *Pipeline) blameNamespaces(b *batch, results []result) bool {
 		fail[i.turn()] = struct{}{}
 		succeed = succeed || p.backlog.turns.lately(i.turn(), now)
 	}
-	return len(all) == 1 || 2*len(fail) <= len(all) || !succeed
+	return len(all) == 1 && p.options.Limits.Concurrency > 3 || 2*len(fail) <= len(all) || !succeed
 }
 
 // refuseMarks makes the errors of marks permanent for which there is no place, while there is one for other records: something
@@ -331,7 +331,7 @@ func (p *Pipeline) awaitLetters(b *batch, v *outcome) {
 		}
 		if !b.suspect {
 			b.suspect = true
-			p.apartCalls.Add(b.objects[0].turn(), 1)
+			p.apartCalls.Add(b.items[0].turn(), 1)
 		}
 	}
 }

@@ -48,11 +48,11 @@ func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut
 // call makes one Deliver call once the sink has a slot for it. The wait is no part of the attempt: the time-out begins
 // after it, and so does what the pipeline compares a failure with. If ctx ends first, nothing was sent.
 func (p *Pipeline) call(ctx context.Context, b *batch, records []sinks.Record) (cut bool, err error) {
-	slot := sinks.SlotFor{Suspect: b.suspect, Namespace: b.objects[0].turn()}
-	if err := p.options.Slots.Acquire(ctx, slot); err != nil {
+	call := p.slotFor(b)
+	if err := p.options.Slots.Acquire(ctx, call); err != nil {
 		return false, err
 	}
-	defer p.options.Slots.Release(slot)
+	defer p.options.Slots.Release(call)
 	ctx, leave, err := enter(ctx, p.options.Permit)
 	if err != nil {
 		return false, err

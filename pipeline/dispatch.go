@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // Run delivers until ctx ends, and returns when no delivery is under way.
@@ -50,11 +52,13 @@ func (p *Pipeline) dispatch(ctx context.Context) {
 // countCall counts a call that begins, or with -1 one that has ended. p.mu is held.
 func (p *Pipeline) countCall(b *batch, n int) {
 	if b.suspect {
-		p.apartCalls.Add(b.objects[0].turn(), n)
-		p.log.wakeReader() // to find a candidate that may be sent now
+		p.apartCalls.Add(b.items[0].turn(), n)
 	}
 	if b.alone() {
-		p.aloneCalls.Add(b.objects[0].turn(), n)
+		p.aloneCalls.Add(b.items[0].turn(), n)
+	}
+	if n < 0 && b.suspect {
+		p.log.wakeReader() // to find a candidate that may be sent now
 	}
 }
 
@@ -108,7 +112,7 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 	}
 	wait := beatInterval
 	for n, b := range p.retries {
-		if b.suspect && !p.mayCallApart(b.objects[0].turn()) {
+		if b.suspect && !p.mayCallApart(b.items[0].turn()) {
 			continue
 		}
 		if d := b.due.Sub(now); d > 0 {
@@ -189,7 +193,7 @@ func (p *Pipeline) readFirst(o *objectQueue) bool {
 // waits. p.mu is held.
 func (p *Pipeline) nextObject(b *batch) *objectQueue {
 	if len(b.records) > 0 && b.apart {
-		o := p.apart.next(b.objects[0].turn())
+		o := p.apart.next(b.items[0].turn())
 		b.closed = o == nil
 		return o
 	}
@@ -208,16 +212,19 @@ func (p *Pipeline) nextObject(b *batch) *objectQueue {
 	return p.beginApart(b)
 }
 
-// beginApart begins a batch of a suspect namespace, if one may be sent, or of one that is not suspect any more: that may have a call more,
-// or all but one.
+// beginApart begins a batch of a suspect namespace, if one may be sent, or of one that is not suspect any more.
 func (p *Pipeline) beginApart(b *batch) *objectQueue {
-	calls := p.options.Limits.Concurrency
 	o := p.apart.begin(func(namespace string) bool {
-		return p.maySendApart(namespace) ||
-			!p.backlog.suspect(namespace, p.now) && p.apartCalls.Room(namespace, max(calls-1, calls*3/4+1))
+		return p.maySendApart(namespace) || !p.backlog.suspect(namespace, p.now) && p.mayCallBeside(namespace)
 	}, p.maySendAlone)
 	b.apart, b.suspect = o != nil, o != nil
 	return o
+}
+
+// mayCallBeside reports whether there may be a call more for a namespace that is not suspect itself: all but one, or one more.
+func (p *Pipeline) mayCallBeside(namespace string) bool {
+	calls := p.options.Limits.Concurrency
+	return p.apartCalls.Room(namespace, max(calls-1, calls*3/4+1))
 }
 
 // maySendApart reports whether another batch of a suspect namespace may be sent, and maySendAlone whether it may hold an isolated
@@ -229,13 +236,22 @@ func (p *Pipeline) maySendApart(namespace string) bool {
 		(calls.Total == 0 || encoded <= p.options.MaxBytes/4 || calls.Of(namespace) == 0 && encoded <= p.options.MaxBytes*3/8)
 }
 
+// slotFor returns what the slot of a call is for.
+func (p *Pipeline) slotFor(b *batch) sinks.Call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	turn := b.items[0].turn()
+	doubtful := b.alone() || p.backlog.suspect(turn, p.now) && !p.backlog.turns.lately(turn, p.now())
+	return sinks.Call{Namespace: turn, Doubtful: doubtful && !b.severalNamespaces()}
+}
+
 // mayCallApart and mayCallAlone report what calls under way leave, for what is encoded already, and for probes, which are few. A namespace
 // has at most half of these calls while others wait, or if nothing of it got through lately: perhaps the sink hangs on it. If something did,
 // it may have the last call, too.
 func (p *Pipeline) mayCallApart(namespace string) bool {
 	calls, most := &p.apartCalls, p.options.Limits.Concurrency*3/4
 	lately := p.backlog.turns.lately(namespace, p.now())
-	if calls.Of(namespace) >= max(1, (most+1)/2) && (!lately || len(p.apart.turns) > 1) {
+	if calls.Of(namespace) >= max(1, (most+1)/2) && (!lately || p.apart.others(namespace)) {
 		return false
 	}
 	return calls.Room(namespace, most) || lately && calls.Total < most

@@ -16,7 +16,8 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// rejecting refuses records of objects named rejected-… for good, and the first call with the object named once.
+// rejecting refuses records of objects named rejected-… for good, of those named failing-… each time, and the first call with the object
+// named once.
 type rejecting struct {
 	*tenants
 	once *atomic.Bool
@@ -30,6 +31,10 @@ func (s rejecting) Deliver(ctx context.Context, batch []sinks.Record) error {
 	if strings.Contains(batch[0].Key, "/rejected-") {
 		time.Sleep(s.latency)
 		return sinks.Permanent(sinks.ReasonRejected, errDown)
+	}
+	if strings.Contains(batch[0].Key, "/failing-") {
+		time.Sleep(s.latency)
+		return errDown
 	}
 	return s.tenants.Deliver(ctx, batch)
 }
@@ -189,6 +194,45 @@ func TestComeBackBesideOneThatHangs(t *testing.T) {
 		sink.mu.Unlock()
 		if !took || !failed.Load() {
 			t.Errorf("what failed once (%t) waits: %+v", failed.Load(), p.Stats())
+		}
+	})
+}
+
+// A namespace with an object that fails goes on while the memory is full of records of another on which the sink hangs.
+func TestFailingObjectBesideAFullMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, b := &tenants{bad: hang, took: map[string]time.Time{}, latency: 5 * time.Millisecond}, newLogbook()
+		p, stop := launch(rejecting{sink, new(atomic.Bool)}, &letters{}, func(o *Options) {
+			tenantLimits(1, 8)(o)
+			spilling(b, 2<<20, 1<<30)(o)
+		})
+		defer stop()
+		sent, good := map[string]time.Time{}, 0
+		goOn := func(d time.Duration, counts bool) {
+			for range d / (20 * time.Millisecond) {
+				good++
+				name := fmt.Sprint("good-", good)
+				if counts {
+					sent[name] = time.Now()
+				}
+				mustTake(t, p, change(t, name, good))
+				b.commit(p)
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		goOn(time.Second, false)
+		mustTake(t, p, change(t, "failing-1", 100_000))
+		goOn(10*time.Second, false)
+		for n := range 50 {
+			mustTake(t, p, inNamespace(t, largeChange(t, fmt.Sprint("bad-", n), n+1, 200<<10), "tenant"))
+			b.commit(p)
+		}
+		goOn(30*time.Second, false)
+		goOn(2*time.Minute, true)
+		time.Sleep(15 * time.Second)
+		waits := sink.waits(t, sent)
+		if p99 := waits[len(waits)*99/100]; p99 > 5*time.Second {
+			t.Errorf("the p99 of good changes is %v", p99)
 		}
 	})
 }
@@ -358,15 +402,20 @@ func TestLargeRecordOfASuspectNamespace(t *testing.T) {
 func TestSharedSinkThatHangs(t *testing.T) {
 	t.Parallel()
 	for _, pipelines := range []int{1, 2, 3} {
-		for _, limits := range [][2]int{{1, 8}, {100, 4}} {
-			t.Run(fmt.Sprint(pipelines, " of ", limits), func(t *testing.T) {
+		for _, test := range []struct {
+			records, calls int
+			namespace      string // of the records on which it hangs
+			all            int    // how many there are, beside one more each second; or without these, as a broker that hangs
+			perRecord      bool
+		}{{1, 8, "tenant", 1000, false}, {100, 4, "tenant", 1000, false}, {100, 4, "shop", 100, true}} {
+			t.Run(fmt.Sprintf("%d: %+v", pipelines, test), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					sink := &tenants{bad: hang, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
-					slots := sinks.NewSlots(limits[1])
+					sink := &tenants{bad: hang, perRecord: test.perRecord, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+					slots := sinks.NewSlots(test.calls)
 					var all []*Pipeline
 					for range pipelines {
 						p, stop := launch(sink, &letters{}, func(o *Options) {
-							tenantLimits(limits[0], limits[1])(o)
+							tenantLimits(test.records, test.calls)(o)
 							o.Slots = slots.Share()
 						})
 						defer stop()
@@ -375,8 +424,8 @@ func TestSharedSinkThatHangs(t *testing.T) {
 					sent := map[string]time.Time{}
 					for n := range 3 * 60 * 50 {
 						for of, p := range all {
-							if n < 1000 || n%50 == 0 {
-								mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1))
+							if n < test.all || n%50 == 0 && !test.perRecord {
+								mustTake(t, p, changeIn(t, test.namespace, fmt.Sprint("bad-", n), n+1))
 							}
 							name := fmt.Sprint("good-", of, "-", n)
 							if n > 90*50 { // mixed batches hang before

@@ -271,6 +271,7 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 
 // load puts the item at the cursor into the backlog, or leaves it behind, and reports whether there was room for it.
 func (p *Pipeline) load(i *item) bool {
+	p.log.failedAhead[i.seq].restore(i)
 	switch {
 	case p.leaves(i):
 		p.leave(i)

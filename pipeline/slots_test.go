@@ -55,7 +55,7 @@ func TestStoppedWhileWaitingForSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slots := sinks.NewSlots(1)
 		other := slots.Share()
-		if err := other.Acquire(t.Context(), sinks.SlotFor{}); err != nil {
+		if err := other.Acquire(t.Context(), sinks.Call{}); err != nil {
 			t.Fatal(err)
 		}
 		sink, dead := &script{}, &letters{}

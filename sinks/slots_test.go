@@ -30,7 +30,7 @@ func TestSlotsTurns(t *testing.T) {
 					if shares[name] == nil {
 						shares[name] = slots.Share()
 					}
-					if err := shares[name].Acquire(t.Context(), SlotFor{}); err != nil {
+					if err := shares[name].Acquire(t.Context(), Call{}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -44,7 +44,7 @@ func TestSlotsTurns(t *testing.T) {
 				got := make(chan rune, len(test.waiters))
 				for _, name := range test.waiters {
 					go func() {
-						if shares[name].Acquire(ctx, SlotFor{}) == nil {
+						if shares[name].Acquire(ctx, Call{}) == nil {
 							got <- name
 						}
 					}()
@@ -52,7 +52,7 @@ func TestSlotsTurns(t *testing.T) {
 				}
 				order := ""
 				for _, name := range test.release {
-					shares[name].Release(SlotFor{})
+					shares[name].Release(Call{})
 					synctest.Wait()
 					select {
 					case name := <-got:
@@ -76,7 +76,7 @@ func TestSlotsAllInUse(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for _, share := range []*Share{a, b, a} {
-		if err := share.Acquire(ctx, SlotFor{}); err != nil {
+		if err := share.Acquire(ctx, Call{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,13 +98,13 @@ func TestSlotsGivenUp(t *testing.T) {
 					if worker%2 == 0 {
 						ctx, cancel = context.WithTimeout(t.Context(), 50*time.Microsecond)
 					}
-					switch err := share.Acquire(ctx, SlotFor{}); {
+					switch err := share.Acquire(ctx, Call{}); {
 					case err == nil:
 						now := held.Add(1)
 						for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
 						}
 						held.Add(-1)
-						share.Release(SlotFor{})
+						share.Release(Call{})
 					case errors.Is(err, context.DeadlineExceeded):
 						givenUp.Add(1)
 					default:
