@@ -23,9 +23,9 @@
 // standby in sync, else its own. What the next leader must not miss it names before it is sent, also if no standby has it yet: one without
 // it is then older. Term and number compare in that order; another lineage or a lower epoch is older. A Lease is free when
 // its leader gave it up, or did not renew it for its duration. Then a replica that is not older than the Lease takes it at once, an
-// older one after staleWait, an empty one after five minutes: [Lease] checks that in the update that takes it. After an
-// outage of the API server both leave it another duration, or staleWait if that is shorter, to a newer one that is late. Until its first
-// commit the Lease goes on to name what the last leader had, or a commit that nobody has if the Lease was made anew: if it ends before, the
+// older one after staleWait, an empty one after five minutes: [Lease] checks that in the update that takes it. After an outage of the API
+// server both leave it another duration, or staleWait if that is shorter, to a newer one that is late; for five minutes in all. Until its
+// first commit the Lease goes on to name what the last leader had, or a commit that nobody has if the Lease was made anew: if it ends before, the
 // next one waits for that again, but from the last change by a leader that had a commit, less the time of the first two tries: one that
 // fails each time holds up no others for ever. The new term is one more than any that it has seen, or than the time in microseconds if that
 // is larger: a Lease that is deleted takes its term along.

@@ -34,7 +34,8 @@ type Election struct {
 	wake chan struct{}
 	// failed has the errors with which the Lease could not be taken or renewed since that last succeeded, or since the Lease was held by
 	// another; the election's only.
-	failed map[string]bool
+	failed   map[string]bool
+	failedAt time.Time // the last of them
 	// failures is how often in a row it could not be taken.
 	failures int
 }
@@ -115,8 +116,9 @@ func (e *Election) awaitFree(ctx context.Context) bool {
 		if status.Err == nil && (err == nil || missing) && (status.Leading || status.Waiting == nil) {
 			return true
 		}
-		if err == nil {
-			e.passed()
+		if err == nil { // another holds it: what comes next is another fault
+			clear(e.failed)
+			e.failures = 0
 		}
 		if err != nil && status.Err == nil && !failed && ctx.Err() == nil {
 			e.logger.Warn("cannot read the Lease; trying again", "lease", e.lease.Describe(), "err", err)
@@ -167,13 +169,17 @@ func (c *candidacy) Update(ctx context.Context, ler resourcelock.LeaderElectionR
 func (c *candidacy) checked(err error) error {
 	e, status := c.election, c.Status()
 	if err == nil {
-		e.passed()
+		if time.Since(e.failedAt) > faultPause {
+			clear(e.failed)
+		}
+		e.failures = 0
 		return nil
 	}
 	if !status.Leading {
 		c.end()
 		e.failures++
 	}
+	e.failedAt = time.Now()
 	// Each is in the log once: a renewal sends two requests, which fail in turn. What ends Run is not logged here.
 	if text := kind(err); !e.failed[text] && len(e.failed) < maxFailures && status.Err == nil && !errors.Is(err, context.Canceled) {
 		e.failed[text] = true
@@ -186,11 +192,8 @@ func (c *candidacy) checked(err error) error {
 	return err
 }
 
-// passed forgets the errors: what comes next is another fault.
-func (e *Election) passed() {
-	clear(e.failed)
-	e.failures = 0
-}
+// faultPause is how long nothing has failed once a fault is over: some come and go.
+const faultPause = 30 * time.Second
 
 // maxFailures bounds how many errors are logged, if each differs.
 const maxFailures = 10

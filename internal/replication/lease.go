@@ -198,6 +198,9 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 // also once it is corrected.
 const maxDuration = 10 * time.Minute
 
+// lateWait is for how long behind its patience a replica with an older state waits a time more after each time without answers.
+const lateWait = 5 * time.Minute
+
 // maxTries is how often replicas with a newer state may try to lead before the wait of those with an older one goes on meanwhile.
 const maxTries = 2
 
@@ -240,7 +243,10 @@ func (l *Lease) free(valid time.Duration, claim Claim) error {
 	now, patience := l.options.Now(), l.options.Claim().patience(claim, l.options.StaleWait)
 	left := max(valid-now.Sub(l.since), valid+patience-now.Sub(l.patienceSince))
 	// Others may get their first answer a time-out later than this one: also with its patience used up it leaves them that time.
-	if left = max(left, valid+min(patience, l.options.Duration)-now.Sub(l.resumed)); left > 0 {
+	if now.Sub(l.patienceSince) < valid+patience+lateWait {
+		left = max(left, valid+min(patience, l.options.Duration)-now.Sub(l.resumed))
+	}
+	if left > 0 {
 		return fmt.Errorf("%w: not for %v, unless it is given up", errNotYet, left.Round(time.Millisecond))
 	}
 	return nil
@@ -338,49 +344,6 @@ func (l *Lease) written(claim Claim, term uint64) Claim {
 		}
 	}
 	return claim
-}
-
-// releaseRetry is the pause before another try to give the Lease up.
-const releaseRetry = 300 * time.Millisecond
-
-// Release gives the Lease up. Nothing may be handed over any more, and the election must have ended. It is tried until ctx ends: else the
-// next leader waits for the end of the Lease.
-func (l *Lease) Release(ctx context.Context) error {
-	l.findTaken(ctx)
-	for {
-		now := metav1.NewTime(l.options.Now())
-		released := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now} // as client-go writes it
-		claim := l.options.Claim()
-		l.mu.Lock()
-		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
-		r := record{
-			cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, l.term), term: l.term, released: l.term,
-			raised: max(l.raised, l.publishedRaised, l.options.Raised()), // the answer to the update that took it may be lost
-		}
-		l.renewed = time.Time{}
-		l.mu.Unlock()
-		if !leading || lease == nil || err != nil {
-			return err
-		}
-		found := readRecord(lease, now.Time)
-		r.raised, r.clusterUID = max(r.raised, found.raised), cmp.Or(r.clusterUID, found.clusterUID)
-		lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&released)
-		r.write(lease)
-		_, err = l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})
-		if apierrors.IsConflict(err) {
-			if _, _, err = l.Get(ctx); err == nil {
-				continue
-			}
-		}
-		if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || l.Status().Err != nil {
-			return err
-		}
-		select {
-		case <-time.After(releaseRetry):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }
 
 // Leader returns where the present leader serves standbys, if it is another process.

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -101,7 +102,9 @@ func (l *Lease) renewIf(ctx context.Context, needed func() bool) error {
 // findTaken waits for an update that is under way, and reads the Lease if one that takes it may have been applied without its answer, as
 // when the election is ended meanwhile: twice, since the update may be applied behind the first read.
 func (l *Lease) findTaken(ctx context.Context) {
-	if l.beginUpdate(ctx) == nil {
+	soon, cancel := context.WithTimeout(ctx, releaseRetry) // one that hangs must not cost the hand-over: of two updates the later one fails
+	defer cancel()
+	if l.beginUpdate(soon) == nil {
 		l.endUpdate()
 	}
 	for n := range 2 {
@@ -119,5 +122,48 @@ func (l *Lease) findTaken(ctx context.Context) {
 			}
 		}
 		_, _, _ = l.Get(ctx) // without an answer the Lease ends by itself
+	}
+}
+
+// releaseRetry is the pause before another try to give the Lease up.
+const releaseRetry = 300 * time.Millisecond
+
+// Release gives the Lease up. Nothing may be handed over any more, and the election must have ended. It is tried until ctx ends: else the
+// next leader waits for the end of the Lease.
+func (l *Lease) Release(ctx context.Context) error {
+	l.findTaken(ctx)
+	for {
+		now := metav1.NewTime(l.options.Now())
+		released := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now} // as client-go writes it
+		claim := l.options.Claim()
+		l.mu.Lock()
+		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
+		r := record{
+			cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, l.term), term: l.term, released: l.term,
+			raised: max(l.raised, l.publishedRaised, l.options.Raised()), // the answer to the update that took it may be lost
+		}
+		l.renewed = time.Time{}
+		l.mu.Unlock()
+		if !leading || lease == nil || err != nil {
+			return err
+		}
+		found := readRecord(lease, now.Time)
+		r.raised, r.clusterUID = max(r.raised, found.raised), cmp.Or(r.clusterUID, found.clusterUID)
+		lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&released)
+		r.write(lease)
+		_, err = l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			if _, _, err = l.Get(ctx); err == nil {
+				continue
+			}
+		}
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || l.Status().Err != nil {
+			return err
+		}
+		select {
+		case <-time.After(releaseRetry):
+		case <-ctx.Done():
+			return err
+		}
 	}
 }
