@@ -215,6 +215,7 @@ func (p *Pipeline) draw() (at int) {
 			}
 		}
 		s.noneUntil = now.Add(searchPause)
+		time.AfterFunc(searchPause, p.log.wakeReader)
 	}
 	if best < 0 && tripped {
 		return at
@@ -233,13 +234,19 @@ func (p *Pipeline) drawsFrom(namespace string) bool {
 }
 
 // mayCallAhead reports whether calls under way leave one for a candidate. If nothing of its namespace got through lately, the sink may hang on
-// it, too.
+// it, too; if one of it failed, it does not get the last call.
 func (p *Pipeline) mayCallAhead(namespace string, suspect bool) bool {
-	switch lately := p.backlog.turns.lately(namespace, p.now()); {
-	case suspect:
-		return lately && p.mayCallApart(namespace)
-	case lately || p.options.Limits.Concurrency == 1:
+	now, turns, ahead, calls := p.now(), &p.backlog.turns, p.log.aheadCalls.Of(namespace), p.options.Limits.Concurrency
+	lately := turns.lately(namespace, now)
+	switch {
+	case suspect && (turns.succeeded[namespace].IsZero() || !lately && ahead > 0):
+		return false
+	case suspect: // what is in memory has its turn at each call that ends, before a candidate is read
+		return p.mayCallApart(namespace) || lately && ahead == 0 && p.mayCallBeside(namespace)
+	case lately || calls == 1:
 		return true
+	case now.Sub(p.log.failedOf[namespace]) < latelyBefore:
+		return p.apartCalls.Room(namespace, calls-1)
 	}
 	return p.mayCallBeside(namespace)
 }
@@ -281,23 +288,35 @@ func (f failedAhead) restore(i *item) {
 	}
 }
 
+// restoreAhead does that for an item that comes into memory.
+func (p *Pipeline) restoreAhead(i *item) {
+	p.log.failedAhead[i.seq].restore(i)
+	delete(p.log.failedAhead, i.seq)
+}
+
 // maxFailedAhead bounds the candidates that have a backoff.
 const maxFailedAhead = 20 * maxFirsts
 
 // backOffAhead notes that a candidate failed. A probe needs no backoff: the breaker has one. p.mu is held.
-func (p *Pipeline) backOffAhead(i *item, delay time.Duration) {
+func (p *Pipeline) backOffAhead(i *item, v *outcome) {
 	l, now, seq := &p.log, p.now(), i.seq
 	if len(l.failedAhead) >= maxFailedAhead && !now.Before(l.sweepAhead) {
 		l.sweepAhead = now.Add(time.Second)
 		maps.DeleteFunc(l.failedAhead, func(_ uint64, failed failedAhead) bool { return now.After(failed.until) })
+		maps.DeleteFunc(l.failedOf, func(_ string, at time.Time) bool { return now.Sub(at) > latelyBefore })
 	}
-	if failed, has := l.failedAhead[seq]; has || len(l.failedAhead) < maxFailedAhead {
+	failed, has := l.failedAhead[seq]
+	if !has && len(l.failedAhead) >= maxFailedAhead || v.probe && i.final == nil {
+		return
+	}
+	if failed.final, failed.attempts, failed.failed = i.final, i.attempts, i.failed; !v.probe {
 		failed.wait = max(p.options.Retry.Initial, min(2*failed.wait, p.options.Retry.Max))
-		failed.until = now.Add(max(failed.wait, delay))
-		failed.final, failed.attempts, failed.failed = i.final, i.attempts, i.failed
-		l.failedAhead[seq] = failed
-		time.AfterFunc(max(failed.wait, delay), l.wakeReader)
+		delay := max(failed.wait, v.delay)
+		failed.until = now.Add(delay)
+		l.failedOf[i.turn()] = now
+		time.AfterFunc(delay, l.wakeReader)
 	}
+	l.failedAhead[seq] = failed
 }
 
 // fillAhead fills a batch with the candidate, if there is one. p.mu is held.
@@ -326,11 +345,12 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 	l.aheadCalls.Add(i.turn(), -1)
 	if v.keep || v.results[0] == failed {
 		delete(l.taken, i.seq)
-		if !v.probe && !v.cancelled {
-			p.backOffAhead(i, v.delay)
+		if !v.cancelled {
+			p.backOffAhead(i, v)
 		}
 	} else {
 		delete(l.failedAhead, i.seq)
+		delete(l.failedOf, i.turn())
 		if i.seq < p.options.Logged.Next { // else it was counted when it was taken
 			p.counts.restored(i)
 		}

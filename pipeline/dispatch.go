@@ -241,7 +241,7 @@ func (p *Pipeline) slotFor(b *batch) sinks.Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	turn := b.items[0].turn()
-	doubtful := b.alone() || p.backlog.suspect(turn, p.now) && !p.backlog.turns.lately(turn, p.now())
+	doubtful := b.alone() || (b.ahead && b.suspect || p.backlog.suspect(turn, p.now)) && !p.backlog.turns.lately(turn, p.now())
 	return sinks.Call{Namespace: turn, Doubtful: doubtful && !b.severalNamespaces()}
 }
 

@@ -198,43 +198,88 @@ func TestComeBackBesideOneThatHangs(t *testing.T) {
 	})
 }
 
-// A namespace with an object that fails goes on while the memory is full of records of another on which the sink hangs.
-func TestFailingObjectBesideAFullMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink, b := &tenants{bad: hang, took: map[string]time.Time{}, latency: 5 * time.Millisecond}, newLogbook()
-		p, stop := launch(rejecting{sink, new(atomic.Bool)}, &letters{}, func(o *Options) {
-			tenantLimits(1, 8)(o)
-			spilling(b, 2<<20, 1<<30)(o)
-		})
-		defer stop()
-		sent, good := map[string]time.Time{}, 0
-		goOn := func(d time.Duration, counts bool) {
-			for range d / (20 * time.Millisecond) {
-				good++
-				name := fmt.Sprint("good-", good)
-				if counts {
-					sent[name] = time.Now()
+// A namespace goes on while the memory is full of records of another on which the sink hangs, also with an object that fails, or beside
+// namespaces in the log on which it hangs too.
+func TestNamespaceBesideAFullMemory(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name      string
+		calls     int
+		pipelines int
+		failing   bool     // one object of it
+		pause     int      // seconds between two changes of it; 0 for 50 in a second
+		hang      []string // the namespaces in the log
+	}{
+		{name: "an object fails", calls: 8, pipelines: 1, failing: true},
+		{name: "an object fails, with few calls", calls: 4, pipelines: 1, failing: true},
+		{name: "an object fails, and changes are few", calls: 8, pipelines: 1, failing: true, pause: 100},
+		{name: "others in the log hang", calls: 4, pipelines: 1, hang: []string{"x-1", "x-2"}},
+		{name: "another in the log hangs, with three calls", calls: 3, pipelines: 1, hang: []string{"x-1"}},
+		{name: "two pipelines", calls: 8, pipelines: 2, hang: []string{"x-1"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &tenants{bad: hang, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				slots := sinks.NewSlots(test.calls)
+				var all []*Pipeline
+				var books []*logbook
+				for range test.pipelines {
+					b := newLogbook()
+					p, stop := launch(rejecting{sink, new(atomic.Bool)}, &letters{}, func(o *Options) {
+						tenantLimits(1, test.calls)(o)
+						spilling(b, 2<<20, 1<<30)(o)
+						o.Slots = slots.Share()
+					})
+					defer stop()
+					all, books = append(all, p), append(books, b)
 				}
-				mustTake(t, p, change(t, name, good))
-				b.commit(p)
-				time.Sleep(20 * time.Millisecond)
-			}
-		}
-		goOn(time.Second, false)
-		mustTake(t, p, change(t, "failing-1", 100_000))
-		goOn(10*time.Second, false)
-		for n := range 50 {
-			mustTake(t, p, inNamespace(t, largeChange(t, fmt.Sprint("bad-", n), n+1, 200<<10), "tenant"))
-			b.commit(p)
-		}
-		goOn(30*time.Second, false)
-		goOn(2*time.Minute, true)
-		time.Sleep(15 * time.Second)
-		waits := sink.waits(t, sent)
-		if p99 := waits[len(waits)*99/100]; p99 > 5*time.Second {
-			t.Errorf("the p99 of good changes is %v", p99)
-		}
-	})
+				sent, taken := map[string]time.Time{}, 0
+				each := func(take func(of int) *delta.Delta) {
+					for of, p := range all {
+						taken++
+						mustTake(t, p, take(of))
+						books[of].commit(p)
+					}
+				}
+				goOn := func(d time.Duration, counts bool) {
+					pause := max(20*time.Millisecond, time.Duration(test.pause)*time.Second)
+					for range d / pause {
+						each(func(int) *delta.Delta {
+							name := fmt.Sprint("good-", taken)
+							if counts {
+								sent[name] = time.Now()
+							}
+							return change(t, name, taken)
+						})
+						time.Sleep(pause)
+					}
+				}
+				each(func(int) *delta.Delta { return change(t, "good", taken) })
+				time.Sleep(time.Second)
+				if test.failing {
+					each(func(int) *delta.Delta { return change(t, "failing-1", taken) })
+					time.Sleep(10 * time.Second)
+				}
+				for range 50 {
+					each(func(int) *delta.Delta {
+						return inNamespace(t, largeChange(t, fmt.Sprint("bad-", taken), taken, 200<<10), "tenant")
+					})
+				}
+				for _, namespace := range test.hang {
+					for range 50 {
+						each(func(int) *delta.Delta { return changeIn(t, namespace, fmt.Sprint("bad-", taken), taken) })
+					}
+				}
+				goOn(100*time.Second, false)
+				goOn(3*time.Minute+20*time.Second, true)
+				time.Sleep(15 * time.Second)
+				waits := sink.waits(t, sent)
+				if p99 := waits[len(waits)*99/100]; p99 > 5*time.Second {
+					t.Errorf("the p99 of good changes is %v", p99)
+				}
+			})
+		})
+	}
 }
 
 // Of each call with some records on which a broker hangs the others are acknowledged at once. These do not wait for a call all the time.

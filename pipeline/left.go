@@ -192,6 +192,7 @@ func (p *Pipeline) loadLeft(left *leftBehind, i *item) bool {
 		if left.nextSize = i.size; !p.fits(i.size) {
 			return false
 		}
+		p.restoreAhead(i)
 		p.bring(i, &p.backlog.returned)
 		left.count--
 		left.nextSize, left.observed = 0, i.observed

@@ -60,8 +60,10 @@ type logState struct {
 	// left are the namespaces that were left behind; leftRead is set if some of that was read last.
 	left     map[string]*leftBehind
 	leftRead bool
-	// failedAhead are the candidates that failed, by their numbers, and aheadCalls how many are under way, by namespace.
+	// failedAhead are the candidates that failed, by their numbers, failedOf is when one of a namespace did, if none got through since, and
+	// aheadCalls are those under way.
 	failedAhead map[uint64]failedAhead
+	failedOf    map[string]time.Time
 	sweepAhead  time.Time // when those that have waited may be forgotten
 	aheadCalls  sinks.PerNamespace
 	// rescan is set if what is beyond the cursor is to be scanned again for candidates. settledNotices are the watches of notices that were
@@ -83,7 +85,7 @@ func (p *Pipeline) restore(logged delta.LogSize) {
 	p.log = logState{
 		next: logged.Next, written: logged.Next, behind: logged.Entries, bytes: logged.Bytes,
 		wake: make(chan struct{}, 1), lastRead: p.now(), taken: map[uint64]bool{}, left: map[string]*leftBehind{},
-		failedAhead: map[uint64]failedAhead{},
+		failedAhead: map[uint64]failedAhead{}, failedOf: map[string]time.Time{},
 	}
 	p.counts.Restored, p.counts.Waiting = logged.Entries, logged.Entries // gaps among them are counted when they are read
 }
@@ -271,11 +273,11 @@ func (p *Pipeline) admit(entries []delta.Entry) {
 
 // load puts the item at the cursor into the backlog, or leaves it behind, and reports whether there was room for it.
 func (p *Pipeline) load(i *item) bool {
-	p.log.failedAhead[i.seq].restore(i)
 	switch {
 	case p.leaves(i):
 		p.leave(i)
 	case p.fits(i.size):
+		p.restoreAhead(i)
 		p.bring(i, &p.backlog.arrivals)
 	default:
 		p.log.nextSize = i.size
@@ -284,7 +286,6 @@ func (p *Pipeline) load(i *item) bool {
 	p.log.nextSize = 0
 	p.log.cursor, p.log.lastRead = i.seq+1, i.observed
 	p.log.behind--
-	delete(p.log.failedAhead, i.seq)
 	return true
 }
 

@@ -156,6 +156,9 @@ func (s *Slots) grant() {
 	for s.free > 0 {
 		turn, first := -1, -1
 		for n, l := range s.waiting {
+			if s.free == 1 && l.share.held > 0 && s.holding < s.shares {
+				continue
+			}
 			if w := l.next(); w >= 0 && (turn < 0 || l.held < s.waiting[turn].held) {
 				turn, first = n, w
 			}
@@ -164,9 +167,6 @@ func (s *Slots) grant() {
 			return
 		}
 		l := s.waiting[turn]
-		if s.free == 1 && l.share.held > 0 && s.holding < s.shares {
-			return
-		}
 		granted := l.waiters[first]
 		s.hold(l, granted.call, 1)
 		close(granted.granted)

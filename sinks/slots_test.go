@@ -121,3 +121,45 @@ func TestSlotsGivenUp(t *testing.T) {
 	}
 	t.Logf("%d waits were given up", givenUp.Load())
 }
+
+// Doubtful calls of all pipelines together leave slots to others, and the last of their slots to another namespace. The slot that is kept for
+// a pipeline that holds none is given to it, whatever waits before it.
+func TestDoubtfulCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var got atomic.Int64
+		acquire := func(share *Share, call Call) (granted bool) {
+			before := got.Load()
+			go func() {
+				if share.Acquire(ctx, call) == nil {
+					got.Add(1)
+				}
+			}()
+			synctest.Wait()
+			return got.Load() > before
+		}
+		slots := NewSlots(8)
+		a, b := slots.Share(), slots.Share()
+		for n, share := range []*Share{a, b, a, b} {
+			if !acquire(share, Call{Namespace: "tenant", Doubtful: true}) {
+				t.Fatalf("%d wait", n)
+			}
+		}
+		if acquire(a, Call{Namespace: "tenant", Doubtful: true}) {
+			t.Error("one namespace has all slots for doubtful calls")
+		}
+		if !acquire(b, Call{Namespace: "another", Doubtful: true}) || acquire(b, Call{Namespace: "third", Doubtful: true}) {
+			t.Error("another namespace has no slot, or there are six")
+		}
+		if !acquire(a, Call{}) || !acquire(b, Call{}) || !acquire(b, Call{}) {
+			t.Error("a call waits for doubtful ones")
+		}
+
+		slots = NewSlots(2)
+		a, b = slots.Share(), slots.Share()
+		if !acquire(a, Call{Doubtful: true}) || acquire(a, Call{}) || !acquire(b, Call{}) {
+			t.Error("the last slot is not kept for the other pipeline, or not given to it")
+		}
+	})
+}
