@@ -15,8 +15,8 @@ import (
 // While memory is taken, the log is not read on: all that is in memory may be what the sink refuses. So while the breaker is
 // tripped every second probe is a candidate from beyond the cursor: the first delta there of an object that has none in
 // memory, or the first notice of a watch; nothing behind that in its watch is one. While it is not, and there are suspect
-// namespaces, candidates of others are sent one by one, and so while all that may be sent in memory waits for a backoff. A candidate
-// takes no room in the backlog. One that fails stays in the log, as if it had not been read, and is tried again after a backoff; one
+// namespaces, candidates of others, or of those that get through, are sent one by one, and so while all that may be sent in memory waits
+// for a backoff. A candidate takes no room in the backlog. One that fails stays in the log, as if it had not been read, and is tried again after a backoff; one
 // that gets through is skipped when the cursor comes to it.
 
 // maxDraws is how many candidates of suspect namespaces are passed over for one of another.
@@ -223,8 +223,7 @@ func (p *Pipeline) draw() (at int) {
 	return best
 }
 
-// drawsFrom reports whether a candidate of a namespace may be sent: while the breaker is not tripped, also of a suspect one of which something
-// got through lately. p.mu is held.
+// drawsFrom reports whether a candidate of a namespace may be sent. p.mu is held.
 func (p *Pipeline) drawsFrom(namespace string) bool {
 	suspect, turns := p.backlog.suspectTurn(namespace), &p.backlog.turns
 	if p.breaker.tripped {
@@ -233,8 +232,8 @@ func (p *Pipeline) drawsFrom(namespace string) bool {
 	return p.log.aheadCalls.Of(namespace) < max(1, p.options.Limits.Concurrency/4) && p.mayCallAhead(namespace, suspect)
 }
 
-// mayCallAhead reports whether calls under way leave one for a candidate. If nothing of its namespace got through lately, the sink may hang on
-// it, too; if one of it failed, it does not get the last call.
+// mayCallAhead reports whether calls under way leave one for a candidate. If nothing of its namespace got through lately, the sink may hang
+// on it, too; if one of it failed, it does not get the last call. Of a suspect namespace something must have got through.
 func (p *Pipeline) mayCallAhead(namespace string, suspect bool) bool {
 	now, turns, ahead, calls := p.now(), &p.backlog.turns, p.log.aheadCalls.Of(namespace), p.options.Limits.Concurrency
 	lately := turns.lately(namespace, now)
