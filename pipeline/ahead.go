@@ -302,7 +302,12 @@ func (p *Pipeline) backOffAhead(i *item, v *outcome) {
 	if len(l.failedAhead) >= maxFailedAhead && !now.Before(l.sweepAhead) {
 		l.sweepAhead = now.Add(time.Second)
 		maps.DeleteFunc(l.failedAhead, func(_ uint64, failed failedAhead) bool { return now.After(failed.until) })
-		maps.DeleteFunc(l.failedOf, func(_ string, at time.Time) bool { return now.Sub(at) > latelyBefore })
+	}
+	if !v.probe {
+		if len(l.failedOf) >= maxSucceeded {
+			maps.DeleteFunc(l.failedOf, func(_ string, at time.Time) bool { return now.Sub(at) > latelyBefore })
+		}
+		l.failedOf[i.turn()] = now
 	}
 	failed, has := l.failedAhead[seq]
 	if !has && len(l.failedAhead) >= maxFailedAhead || v.probe && i.final == nil {
@@ -312,7 +317,6 @@ func (p *Pipeline) backOffAhead(i *item, v *outcome) {
 		failed.wait = max(p.options.Retry.Initial, min(2*failed.wait, p.options.Retry.Max))
 		delay := max(failed.wait, v.delay)
 		failed.until = now.Add(delay)
-		l.failedOf[i.turn()] = now
 		time.AfterFunc(delay, l.wakeReader)
 	}
 	l.failedAhead[seq] = failed

@@ -241,7 +241,9 @@ func (p *Pipeline) slotFor(b *batch) sinks.Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	turn := b.items[0].turn()
-	doubtful := b.alone() || (b.ahead && b.suspect || p.backlog.suspect(turn, p.now)) && !p.backlog.turns.lately(turn, p.now())
+	now := p.now()
+	failed := p.backlog.suspect(turn, p.now) || b.ahead && now.Sub(p.log.failedOf[turn]) < latelyBefore
+	doubtful := b.alone() || failed && !p.backlog.turns.lately(turn, now)
 	return sinks.Call{Namespace: turn, Doubtful: doubtful && !b.severalNamespaces()}
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -44,14 +45,20 @@ func TestFullBytesEndTheLinger(t *testing.T) {
 
 // A batch that holds maxRecords is full, of one object or of many.
 func TestFullRecordsEndTheLinger(t *testing.T) {
-	sink := &script{}
-	p := start(t, sink, &letters{}, func(o *Options) { o.Limits.MaxRecords, o.Limits.Linger = 10, time.Hour })
-	mustTake(t, p, change(t, "first", 1))
-	time.Sleep(50 * time.Millisecond)
-	for n := range 20 {
-		mustTake(t, p, change(t, "hot", n+1))
-	}
-	eventually(t, "the full batch is sent", func() bool { return len(sink.storedIDs()) > 0 })
+	synctest.Test(t, func(t *testing.T) {
+		sink := &script{}
+		p, stop := launch(sink, &letters{}, func(o *Options) { o.Limits.MaxRecords, o.Limits.Linger = 10, time.Hour })
+		defer stop()
+		mustTake(t, p, change(t, "first", 1))
+		time.Sleep(10*lingerPollInterval + lingerPollInterval/2) // it lingers, and looks again later
+		for n := range 20 {
+			mustTake(t, p, change(t, "hot", n+1))
+		}
+		time.Sleep(time.Second)
+		if len(sink.storedIDs()) == 0 {
+			t.Error("the full batch waits")
+		}
+	})
 }
 
 // What does not fit ends the linger too: the batch takes no more.
