@@ -1533,6 +1533,9 @@ func TestUncleanLastsUntilTheLastRunIsPassed(t *testing.T) {
 			l.crash()
 			l = live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = after })
 			l.expect("p", []string{"u12/12/ADDED", "u13/13/ADDED"}[:after]...)
+			if after == 2 {
+				l.watching(13) // recorded, too
+			}
 			l.stop()
 			server.Compact() // 14
 			l = live(t, server, m, []string{"p"}, nil)
