@@ -16,8 +16,8 @@ import (
 // tripped every second probe is a candidate from beyond the cursor: the first delta there of an object that has none in
 // memory, or the first notice of a watch; nothing behind that in its watch is one. While it is not, and there are suspect
 // namespaces, candidates of others, or of those that get through, are sent one by one, and so while all that may be sent in memory waits
-// for a backoff. A candidate takes no room in the backlog. One that fails stays in the log, as if it had not been read, and is tried again after a backoff; one
-// that gets through is skipped when the cursor comes to it.
+// for a backoff. A candidate takes no room in the backlog. One that fails stays in the log, as if it had not been read, and is tried again
+// after a backoff; one that gets through is skipped when the cursor comes to it.
 
 // maxDraws is how many candidates of suspect namespaces are passed over for one of another.
 const maxDraws = 32
