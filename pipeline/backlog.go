@@ -16,11 +16,14 @@ import (
 // noticeSize is what a gap or a mark counts towards the bound of the backlog.
 const noticeSize = 1024
 
-// markName is before the id of the snapshot in the queue's reference to marks, where the name of an object cannot be it.
-const markName = "/snapshot/"
+// gapName and markName are before the id of the watch or the snapshot in the queue's reference to gaps and marks: names that no object has.
+const (
+	gapName  = "/gap/"
+	markName = "/snapshot/"
+)
 
-// objectQueue is the pending items of one object, or of one collection for notices. It is in the workqueue, in a batch, or in
-// its backoff; never in two of them, so that no two batches hold it.
+// objectQueue is the pending items of one object, or of the gaps of one watch, or of the marks of one snapshot. It is in the workqueue, in a
+// batch, or in its backoff; never in two of them, so that no two batches hold it.
 type objectQueue struct {
 	ref   delta.Ref
 	items []*item

@@ -107,6 +107,7 @@ func (e *encoder) record(i *item) sinks.Record {
 	switch {
 	case i.gap != nil:
 		record.DedupID, record.Fields.Type = i.gap.ID(e.idCluster), string(delta.GapType)
+		record.Key = i.gap.Ref().Path()
 	case i.mark != nil:
 		record.DedupID, record.Fields.Type = i.mark.ID(e.idCluster), string(delta.MarkType)
 		record.Key, record.Fields.Namespace = i.mark.Ref().Path(), i.mark.Namespace

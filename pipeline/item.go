@@ -50,12 +50,15 @@ type item struct {
 
 // newItem makes an item of what an entry holds.
 func newItem(e delta.Entry) *item {
+	// Gaps of other watches of the collection, and marks of other snapshots, need not wait behind one that is refused.
 	switch d, g, m := e.Delta, e.Gap, e.Mark; {
 	case g != nil:
-		return &item{gap: g, ref: g.Ref(), watch: g.Watch, observed: g.Observed, size: noticeSize}
+		ref := g.Ref()
+		ref.Name = gapName + g.Watch
+		return &item{gap: g, ref: ref, watch: g.Watch, observed: g.Observed, size: noticeSize}
 	case m != nil:
 		ref := m.Ref()
-		ref.Name = markName + m.Snapshot // neither a gap nor another snapshot need wait behind a mark that is refused
+		ref.Name = markName + m.Snapshot
 		return &item{mark: m, ref: ref, watch: m.Watch, observed: m.Observed, size: noticeSize}
 	default:
 		return &item{delta: d, ref: d.Ref(), watch: d.Watch, observed: d.Observed, size: d.Size()}

@@ -302,11 +302,13 @@ func TestGapPrecedesItsDifferences(t *testing.T) {
 // waits for what the former one did.
 func TestGapHoldsBackObjectsOfItsWatchInOthers(t *testing.T) {
 	for _, first := range []string{"new", "former"} { // whose gap is refused for longer
-		t.Run(first, func(t *testing.T) { gapAndOthers(t, first) })
+		for _, most := range []int{10, 1} { // records in a batch
+			t.Run(fmt.Sprint(first, most), func(t *testing.T) { gapAndOthers(t, first, most) })
+		}
 	}
 }
 
-func gapAndOthers(t *testing.T, first string) {
+func gapAndOthers(t *testing.T, first string, most int) {
 	t.Helper()
 	sink := &script{}
 	refuse := func(watches ...string) func(int, []sinks.Record) error {
@@ -333,7 +335,7 @@ func gapAndOthers(t *testing.T, first string) {
 		return d
 	}
 	sink.set(refuse("former", "new"))
-	p := start(t, sink, &letters{}, nil)
+	p := start(t, sink, &letters{}, func(o *Options) { o.Limits.MaxRecords = most })
 	take := func(err error) {
 		t.Helper()
 		if err != nil {
