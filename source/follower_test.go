@@ -196,23 +196,26 @@ func TestStoppedWhileGone(t *testing.T) {
 
 // Without snapshots, what comes with a resource that an earlier run did not find is new, also if it comes while no run watches.
 func TestStoppedWhileAbsent(t *testing.T) {
-	server, m := sourcetest.New(t), newMemory()
-	server.SetMissing(true)
-	never := func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever }
-	l := live(t, server, m, []string{"p"}, never)
-	eventually(t, func() string {
-		if s := l.source.Status()[0]; s.State != StateMissing {
-			return fmt.Sprintf("got %+v", s)
-		}
-		return ""
-	})
-	l.stop()
-	server.SetMissing(false)
-	server.Write("c", false)
-	version := server.Version()
-	l = live(t, server, m, []string{"p"}, never)
-	l.watching(version)
-	l.expect("p", fmt.Sprintf("u%d/%d/ADDED+i", version, version))
+	for _, first := range []delta.Snapshot{delta.SnapshotNever, delta.SnapshotInitial} {
+		t.Run(string(first), func(t *testing.T) {
+			server, m := sourcetest.New(t), newMemory()
+			server.SetMissing(true)
+			l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Snapshot = first })
+			eventually(t, func() string {
+				if s := l.source.Status()[0]; s.State != StateMissing {
+					return fmt.Sprintf("got %+v", s)
+				}
+				return ""
+			})
+			l.stop()
+			server.SetMissing(false)
+			server.Write("c", false)
+			version := server.Version()
+			l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever })
+			l.watching(version)
+			l.expect("p", fmt.Sprintf("u%d/%d/ADDED+i", version, version))
+		})
+	}
 }
 
 // A restart before the first state could be read makes nothing new of what exists: with watch-lists, only the right to watch was missing.

@@ -45,6 +45,7 @@ func (w *watcher) gone(ctx context.Context) error {
 	w.handler.Update(func() { // not before all are sent: else what is left would be forgotten
 		w.endSnapshots()
 		w.state.reset()
+		w.state.Absent = true
 		w.state.Complete = w.options.Snapshot == delta.SnapshotNever // what comes back is sent, also by the next run
 		if behind > 1 {                                              // it may come back in these versions, if no CRD defined it
 			w.state.Edited, w.state.Reading = max(w.state.Edited+1, behind), behind-1

@@ -93,9 +93,6 @@ func (l *lastWatch) movedTo(w *watcher) bool {
 	})
 }
 
-// wasGone reports whether nothing was read since the resource was gone.
-func (l *lastWatch) wasGone() bool { return l.Reading > 0 && l.Edited > l.Reading && !l.Begun }
-
 // selects reports whether the watch selects a namespace.
 func (l *lastWatch) selects(namespace string) bool {
 	if l.Namespace != "" {

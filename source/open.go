@@ -54,9 +54,9 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 // it now, with resource versions of its own. Those of a CRD's objects never go back, whether or not the CRD was made again.
 func (l *follower) keepReadIfComparable(ctx context.Context) error {
 	l.mu.Lock()
-	wasGone := l.state.Reading > 0 && l.state.Position == "" && !l.state.Begun && l.known().len() == 0
+	read := l.state.Absent && l.state.Reading > 0
 	l.mu.Unlock()
-	if !wasGone {
+	if !read {
 		return nil
 	}
 	exists, err := l.collection.client.hasCRD(ctx, l.collection.resource.GroupResource())

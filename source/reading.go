@@ -15,7 +15,7 @@ func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool)
 		w.reading, w.exact = true, exact
 		w.known().beginRound()
 		w.beginEdit(resourceVersion)
-		w.state.Reading = max(w.state.Reading, versionNumber(resourceVersion))
+		w.state.Reading, w.state.Absent = max(w.state.Reading, versionNumber(resourceVersion)), false
 		first := w.state.Position == ""
 		if first && w.behindLoss || w.state.Refused != "" && (w.state.Uncertain != "" || w.ambiguous || w.state.Lost) {
 			w.continueBehindLastRun()

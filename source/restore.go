@@ -123,7 +123,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	w.state.Position, w.state.Complete, w.state.Refused, w.state.Apart = last.Position, last.Complete, last.Refused, last.Apart
 	if w.options.Snapshot == delta.SnapshotNever {
 		for _, l := range from {
-			if l.Gone > 0 || l.Position == "" && (l.Complete || l.wasGone()) {
+			if l.Gone > 0 || l.Position == "" && (l.Complete || l.Absent) {
 				w.absent = append(w.absent, l)
 			}
 		}
@@ -131,7 +131,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 	} else if last.Position == "" {
 		w.state.Complete = false // a source without snapshots has nothing to read at first
 	}
-	w.state.Edited, w.state.Gone, w.state.Reading = last.Edited, last.Gone, last.Reading
+	w.state.Edited, w.state.Gone, w.state.Reading, w.state.Absent = last.Edited, last.Gone, last.Reading, last.Absent
 	w.state.Begun = last.Begun && last.Position == ""
 	w.state.Paused = w.state.Begun && (last.Paused || store.Clean())
 	if last.Position == "" {
@@ -311,6 +311,7 @@ func (m *Meta) merge(other Meta) {
 func (m *Meta) mergeGone(other *Meta) {
 	found := func(w *Meta) bool { return w.Gone == 0 && (w.Position != "" || w.Begun) }
 	gone, mine, others := max(m.Gone, other.Gone), found(m), found(other)
+	m.Absent = (m.Absent || other.Absent) && !mine && !others
 	if mine || others {
 		m.Edited, gone = max(m.Edited, gone), 0
 	}

@@ -57,6 +57,8 @@ type Meta struct {
 	Reading uint64 `json:"readingAt,omitempty"`
 	// Gone is set while the deletions of a resource that is gone are being sent: one more than the highest version that was known.
 	Gone uint64 `json:"goneAt,omitempty"`
+	// Absent is set where nothing is known of a resource that does not exist, until a state of it is read.
+	Absent bool `json:"absent,omitempty"`
 	// Unclean is set if a run ended without a last commit, and not all of the history has been read that it may have
 	// sent beyond it.
 	Unclean bool `json:"unclean,omitempty"`
@@ -88,7 +90,7 @@ func (s *state) read() bool { return s.Complete && s.Position != "" }
 
 // reset forgets everything but the known set.
 func (s *state) reset() {
-	s.Position, s.Complete, s.Gone, s.Reading, s.Paused = "", false, 0, 0, false
+	s.Position, s.Complete, s.Gone, s.Reading, s.Absent, s.Paused = "", false, 0, 0, false, false
 	s.Begun, s.Partial, s.Apart, s.Refused, s.Unclean, s.Lost, s.Uncertain, s.Repetition = false, false, "", "", false, false, "", ""
 	s.Snapshots = nil
 	s.changed = true

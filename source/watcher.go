@@ -104,9 +104,11 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 	if err == nil {
 		return found, true
 	}
-	if isAbsent(err) && w.options.Snapshot == delta.SnapshotNever && !w.state.Complete { // what comes with it is new, also to the next run
+	absent := w.state.Absent || w.state.Position == "" && !w.state.Begun
+	complete := w.state.Complete || w.options.Snapshot == delta.SnapshotNever // what comes with it is new, also to the next run
+	if isAbsent(err) && (absent != w.state.Absent || complete != w.state.Complete) {
 		w.mu.Lock()
-		w.handler.Update(func() { w.state.Complete, w.state.changed = true, true })
+		w.handler.Update(func() { w.state.Absent, w.state.Complete, w.state.changed = absent, complete, true })
 		w.unlock()
 	}
 	if ctx.Err() == nil {
