@@ -199,8 +199,8 @@ func (p *Pipeline) draw() (at int) {
 	}
 	others := map[string]bool{}
 	if best < 0 && !now.Before(s.noneUntil) {
-		for namespace := range s.kept {
-			if p.drawsFrom(namespace) {
+		for namespace, kept := range s.kept {
+			if kept > 0 && p.drawsFrom(namespace) {
 				others[namespace] = true
 			}
 		}
