@@ -124,14 +124,18 @@ func (e *encoder) sequence(i *item) string {
 	if err != nil || version > 99_999_999_999_999_999 {
 		return ""
 	}
-	digits := strconv.FormatUint(version, 10)
-	return e.epoch + "00000000000000000"[len(digits):] + digits
+	var digits [18]byte
+	n := len(strconv.AppendUint(digits[:0], version, 10))
+	return e.epoch + "00000000000000000"[n:] + string(digits[:n])
 }
 
 // formatTime writes a time in UTC with six digits of the second's fraction.
 func formatTime(t time.Time) string {
-	text := t.UTC().Format(time.RFC3339) // which has a way of its own, three times as fast as that of other layouts
-	return text[:len(text)-1] + "." + strconv.Itoa(1_000_000 + t.Nanosecond()/1000)[1:] + "Z"
+	var text [32]byte
+	seconds := len(t.UTC().AppendFormat(text[:0], time.RFC3339)) - 1 // a layout that has a way of its own, three times as fast as that of others
+	fraction := strconv.AppendInt(text[:seconds], int64(1_000_000+t.Nanosecond()/1000), 10)
+	text[seconds] = '.'
+	return string(append(fraction, 'Z'))
 }
 
 // add leaves out what is empty: an attribute of a CloudEvent never is.

@@ -103,6 +103,7 @@ func (e *encoder) record(i *item) sinks.Record {
 			Cluster: e.cluster, Group: resource.Group, Version: resource.Version, Resource: resource.Resource,
 		},
 	}
+	again := ""
 	// A notice has no kind or name, and a gap no namespace: placeholders give "_".
 	switch {
 	case i.gap != nil:
@@ -112,27 +113,28 @@ func (e *encoder) record(i *item) sinks.Record {
 		record.DedupID, record.Fields.Type = i.mark.ID(e.idCluster), string(delta.MarkType)
 		record.Key, record.Fields.Namespace = i.mark.Ref().Path(), i.mark.Namespace
 	default:
-		record.DedupID = i.delta.ID(e.idCluster)
+		again = suffixOf(i.delta)
+		record.DedupID = i.delta.IDWith(e.idCluster, again)
 		object, fields := i.delta.Object, &record.Fields
 		fields.Kind, fields.Namespace, fields.Name, fields.UID = object.Kind(), object.Namespace(), object.Name(), string(object.UID())
 		fields.Type = string(i.delta.Type)
 	}
 	id := len(record.DedupID)
-	if i.delta != nil {
-		record.DedupID += again(i.delta)
+	if again != "" {
+		id -= 1 + len(again)
 	}
 	record.ID = record.DedupID[len(e.pipeline)+1 : id] // one string for both
 	return record
 }
 
-// again returns what the transport id of a delta has beyond its id, where a transport may have seen the id for another one: an object
+// suffixOf returns what the transport id of a delta has beyond its id, where a transport may have seen the id for another one: an object
 // that is sent in a version that was sent before, or its deletion, as often as it leaves in the same version.
-func again(d *delta.Delta) string {
+func suffixOf(d *delta.Delta) string {
 	switch {
 	case d.SnapshotID != "":
-		return "/" + d.SnapshotID
+		return d.SnapshotID
 	case d.Type == delta.Deleted && d.Inferred && d.AsOf > 0:
-		return "/" + strconv.FormatUint(d.AsOf, 10)
+		return strconv.FormatUint(d.AsOf, 10)
 	}
 	return ""
 }

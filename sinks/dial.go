@@ -2,7 +2,9 @@ package sinks
 
 import (
 	"context"
+	"io"
 	"net"
+	"sync"
 	"time"
 )
 
@@ -27,6 +29,16 @@ func DialUntil(life context.Context, timeout time.Duration) DialFunc {
 type conn struct {
 	net.Conn
 	release func() bool
+}
+
+// copyBuffers hold a whole batch as a rule.
+var copyBuffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
+
+// ReadFrom implements [io.ReaderFrom]. net/http copies the body of a request by it: without, in pieces of 32 KiB, into new memory each time.
+func (c *conn) ReadFrom(r io.Reader) (int64, error) {
+	buffer := copyBuffers.Get().(*[128 << 10]byte)
+	defer copyBuffers.Put(buffer)
+	return io.CopyBuffer(struct{ io.Writer }{c.Conn}, r, buffer[:])
 }
 
 // Close implements [net.Conn].

@@ -98,8 +98,15 @@ func (d *Delta) Ref() Ref {
 }
 
 // ID is <cluster>/<uid>/<resourceVersion>/<TYPE>: the same each time this change is sent, by any pipeline.
-func (d *Delta) ID(cluster string) string {
-	return cluster + "/" + string(d.Object.UID()) + "/" + d.Object.ResourceVersion() + "/" + string(d.Type)
+func (d *Delta) ID(cluster string) string { return d.IDWith(cluster, "") }
+
+// IDWith is ID and, behind a slash, a suffix, if there is one.
+func (d *Delta) IDWith(cluster, suffix string) string {
+	slash := ""
+	if suffix != "" {
+		slash = "/"
+	}
+	return cluster + "/" + string(d.Object.UID()) + "/" + d.Object.ResourceVersion() + "/" + string(d.Type) + slash + suffix
 }
 
 // Size is what the delta counts towards a backlog's bound in bytes: its JSON and a flat amount for the rest.

@@ -28,8 +28,7 @@ func (c *Config) transport(life context.Context, target *url.URL) (*http.Transpo
 		MaxIdleConnsPerHost:   c.Concurrency,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		WriteBufferSize:       256 << 10, // a batch in one call into the kernel, and one copy
-		DisableCompression:    true,      // responses are not wanted, least of all inflated
+		DisableCompression:    true, // responses are not wanted, least of all inflated
 	}
 	if c.TLS == nil {
 		return transport, nil
