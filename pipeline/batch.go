@@ -55,6 +55,9 @@ func (b *batch) alone() bool {
 	return len(b.objects) > 0 && b.objects[len(b.objects)-1].isolated
 }
 
+// sameKey reports whether a sink may have held a record back behind the one before it: one of the same object, or of the same collection.
+func (b *batch) sameKey(n int) bool { return n > 0 && b.records[n].Key == b.records[n-1].Key }
+
 func (b *batch) severalNamespaces() bool {
 	return slices.ContainsFunc(b.objects, func(o *objectQueue) bool { return o.turn() != b.objects[0].turn() })
 }

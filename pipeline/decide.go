@@ -85,7 +85,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 			continue
 		case b.items[n].err != nil || b.items[n].final != nil:
 			continue // it was not sent
-		case n > 0 && b.objects[n] == b.objects[n-1] && errs[n-1] != nil && !err.Permanent:
+		case b.sameKey(n) && errs[n-1] != nil && !err.Permanent:
 			continue // held back behind a record that failed, which proves nothing about the sink
 		case err.Permanent:
 			refused++
@@ -217,7 +217,7 @@ func results(b *batch, errs []*sinks.Error) []result {
 		switch {
 		case err == nil:
 			out[n] = delivered
-		case n > 0 && b.objects[n] == b.objects[n-1] && out[n-1] == failed:
+		case b.sameKey(n) && out[n-1] == failed:
 			out[n] = failed
 		case err.Permanent || b.items[n].final != nil:
 			out[n] = dead
@@ -303,7 +303,7 @@ func (p *Pipeline) countAttempts(b *batch, v *outcome) {
 		if v.results[n] == delivered || i.final != nil {
 			continue
 		}
-		if n > 0 && b.objects[n] == b.objects[n-1] && v.results[n-1] != delivered {
+		if b.sameKey(n) && v.results[n-1] != delivered {
 			continue // it may have been held back, so this was no attempt of its own
 		}
 		i.attempts++

@@ -308,6 +308,31 @@ func TestGapHoldsBackObjectsOfItsWatchInOthers(t *testing.T) {
 	}
 }
 
+// A gap that the sink held back behind a refused one of another watch was not tried: it is no dead letter.
+func TestGapBehindARefusedOneOfItsResource(t *testing.T) {
+	sink, dead := &script{}, &letters{}
+	var tried sync.Once
+	both := false
+	sink.set(func(_ int, batch []sinks.Record) (err error) {
+		tried.Do(func() {
+			if both = len(batch) == 2 && batch[0].Key == batch[1].Key; both {
+				err = &sinks.BatchError{Errs: []error{sinks.Permanent(sinks.ReasonRejected, errDown), sinks.Transient(sinks.ReasonRejected, errDown)}}
+			}
+		})
+		return err
+	})
+	p := start(t, sink, dead, func(o *Options) { o.Retry.Attempts, o.Limits.Linger = 1, 50*time.Millisecond })
+	for _, watch := range []string{"w1", "w2"} {
+		if err := p.Gap(t.Context(), &delta.Gap{Watch: watch, Resource: pods, From: "1", To: "5", Observed: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drain(t, p)
+	if ids := dead.ids(); !both || len(ids) != 1 || !strings.Contains(ids[0], "w1") {
+		t.Errorf("together: %t, dead letters: %v", both, ids)
+	}
+}
+
 func gapAndOthers(t *testing.T, first string, most int) {
 	t.Helper()
 	sink := &script{}

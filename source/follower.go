@@ -119,6 +119,9 @@ func (w *endingWatch) Stop() {
 // notFound handles a 404. If discovery confirms that the resource does not exist, run ends.
 func (l *follower) notFound(ctx context.Context, err error) error {
 	_, discoveryErr := l.collection.client.resolve(ctx, l.collection.resource)
+	if l.state.Position == "" && !l.state.Begun {
+		l.noteAbsent(discoveryErr)
+	}
 	if isGone(discoveryErr) {
 		_ = l.gone(ctx) // an error means that ctx has ended
 		l.stop()

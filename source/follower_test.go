@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -249,8 +250,14 @@ func TestStoppedBeforeTheFirstState(t *testing.T) {
 	l.expect("p", "u11/12/MODIFIED")
 }
 
-// The same where the configuration had snapshots when the resource went.
+// The same where the configuration had snapshots when the resource went, also with a state file of a version that did not note it.
 func TestSnapshotsEndWhileAbsent(t *testing.T) {
+	t.Run("this version", func(t *testing.T) { snapshotsEndWhileAbsent(t, false) })
+	t.Run("an older one", func(t *testing.T) { snapshotsEndWhileAbsent(t, true) })
+}
+
+func snapshotsEndWhileAbsent(t *testing.T, older bool) {
+	t.Helper()
 	server, m := things(t, "c"), newMemory() // 11
 	l := live(t, server, m, []string{"p"}, nil)
 	l.watching(11)
@@ -258,6 +265,15 @@ func TestSnapshotsEndWhileAbsent(t *testing.T) {
 	server.SetMissing(true)
 	l.expect("p", "u11/11/ADDED+s", "gap 11-", "u11/11/DELETED+i")
 	l.stop()
+	for id, meta := range m.meta {
+		without := bytes.Replace(meta, []byte(`"absent":true,`), nil, 1)
+		if len(without) == len(meta) {
+			t.Fatalf("got %s", meta)
+		}
+		if older {
+			m.meta[id] = without
+		}
+	}
 	server.SetMissing(false)
 	server.Write("c", false)
 	version := server.Version()

@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -38,8 +39,12 @@ func Restore(store Store, sources ...*Source) (forgotten map[string]Meta, err er
 	kept := map[string]Meta{}
 	err = store.Watches(func(id string, text []byte) error {
 		var meta Meta
-		if err := json.Unmarshal(text, &meta); err != nil {
+		var members struct{ Absent *bool }
+		if err := errors.Join(json.Unmarshal(text, &meta), json.Unmarshal(text, &members)); err != nil {
 			return fmt.Errorf("what is kept of the watch %s: %w", id, err)
+		}
+		if members.Absent == nil {
+			meta.guessAbsent()
 		}
 		if !store.Clean() {
 			meta.raiseEdited()

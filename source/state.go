@@ -58,7 +58,7 @@ type Meta struct {
 	// Gone is set while the deletions of a resource that is gone are being sent: one more than the highest version that was known.
 	Gone uint64 `json:"goneAt,omitempty"`
 	// Absent is set where nothing is known of a resource that does not exist, until a state of it is read.
-	Absent bool `json:"absent,omitempty"`
+	Absent bool `json:"absent"`
 	// Unclean is set if a run ended without a last commit, and not all of the history has been read that it may have
 	// sent beyond it.
 	Unclean bool `json:"unclean,omitempty"`
@@ -87,6 +87,11 @@ type Meta struct {
 
 // read reports whether the state was read. Complete is set without a position where a source without snapshots waits for its resource.
 func (s *state) read() bool { return s.Complete && s.Position != "" }
+
+// guessAbsent sets Absent, which older files do not have. Where the deletions of a resource that is gone were sent, Edited is behind them.
+func (m *Meta) guessAbsent() {
+	m.Absent = m.Position == "" && !m.Begun && m.Gone == 0 && m.Reading > 0 && m.Edited > m.Reading
+}
 
 // reset forgets everything but the known set.
 func (s *state) reset() {

@@ -104,13 +104,7 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 	if err == nil {
 		return found, true
 	}
-	absent := w.state.Absent || w.state.Position == "" && !w.state.Begun
-	complete := w.state.Complete || w.options.Snapshot == delta.SnapshotNever // what comes with it is new, also to the next run
-	if isAbsent(err) && (absent != w.state.Absent || complete != w.state.Complete) {
-		w.mu.Lock()
-		w.handler.Update(func() { w.state.Absent, w.state.Complete, w.state.changed = absent, complete, true })
-		w.unlock()
-	}
+	w.noteAbsent(err)
 	if ctx.Err() == nil {
 		w.health.failed(err)
 	}
@@ -118,6 +112,19 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 		_ = w.gone(ctx) // an error means that ctx has ended
 	}
 	return resolved{}, false
+}
+
+// noteAbsent notes that the resource does not exist, if an error of discovery says so: without snapshots, what comes with it is new, also to
+// the next run.
+func (w *watcher) noteAbsent(err error) {
+	absent := w.state.Absent || w.state.Position == "" && !w.state.Begun
+	complete := w.state.Complete || w.options.Snapshot == delta.SnapshotNever
+	if !isAbsent(err) || absent == w.state.Absent && complete == w.state.Complete {
+		return
+	}
+	w.mu.Lock()
+	defer w.unlock()
+	w.handler.Update(func() { w.state.Absent, w.state.Complete, w.state.changed = absent, complete, true })
 }
 
 // observe follows the collection until ctx ends or the resource is gone.
