@@ -3,6 +3,8 @@ package replication_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,20 +14,55 @@ import (
 	"github.com/kubeferry/kubeferry/internal/replication"
 )
 
-// process is one replica in the model. What it holds is its claim, and how many changes are in it.
+// held is what a replica has beside its claim: of the changes of an object, which are numbered, up to which they were read and acknowledged
+// by the sink (those between wait in its log), and how high sequences were raised.
+type held struct {
+	read, acked int
+	raised      uint64
+}
+
+// process is one replica in the model.
 type process struct {
 	*candidate
-	held      int // changes that its last commit covers
-	delivered int // changes that it has delivered as a leader
-	leading   bool
-	inSync    bool
-	acked     replication.Claim // as a leader: the newest that a standby has
+	commit  held // its last commit
+	now     held // as a leader: what goes into the next one
+	leading bool
+	copied  replication.Claim // as a leader: the newest that a standby has
+}
+
+// sink is what receives changes. It checks the promise.
+type sink struct {
+	arrived int // up to this change
+	// epoch and raised are what the Lease named of what came last: its epoch, and to where sequences were raised.
+	epoch, raised uint64
+}
+
+// take is called with a change, or with the last one of a gap.
+func (s *sink) take(t *rapid.T, p *process, change int, gap bool) {
+	epoch := uint64(p.claim.Epoch)
+	switch {
+	case change > s.arrived+1 && !gap:
+		t.Fatalf("%s sends change %d behind %d: what is between is lost, or comes late", p.name, change, s.arrived)
+	case epoch < s.epoch:
+		t.Fatalf("%s sends change %d in epoch %d, and %d was used", p.name, change, p.claim.Epoch, s.epoch)
+	case p.now.raised < s.raised:
+		t.Fatalf("%s sends change %d with sequences raised to %d, and %d was used", p.name, change, p.now.raised, s.raised)
+	}
+	named := func(what string) (n uint64) {
+		if l := p.world.lease; l != nil { // else it was deleted: nothing names them any more
+			n, _ = strconv.ParseUint(l.Annotations["kubeferry.dev/"+what], 10, 64)
+		}
+		return n
+	}
+	s.arrived, s.epoch, s.raised = max(s.arrived, change), min(epoch, named("epoch")), min(p.now.raised, named("raised-sequence"))
 }
 
 // TestModel is the protocol: whatever happens to processes, API server, network and Lease,
 //
 //   - no two processes may deliver at the same time,
-//   - each leader begins at or before what was delivered, so that nothing is skipped,
+//   - the first arrivals of an object's changes are in order and without a hole, but for those behind a gap record,
+//   - neither epochs nor raised sequences go back, as long as the Lease is there,
+//   - in the end one leads, and all changes have arrived,
 //   - a term has one leader,
 //   - each leader finds in the Lease what the last one named that had a commit, or has that: however many ended before they had one,
 //   - a replica that is older than the Lease takes it only when no leader that had a commit has renewed it for staleWait.
@@ -35,7 +72,8 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		var processes []*process
-		made, delivered, changes := 0, 0, 0
+		made, changes, forgotten := 0, 0, 0 // forgotten is up to which change the API server gives none
+		var receiver sink
 		text := func(c replication.Claim) string {
 			return fmt.Sprintf("%s %d %d/%d", c.Lineage, c.Epoch, c.Term, c.Commit)
 		}
@@ -49,9 +87,9 @@ func TestModel(t *testing.T) {
 		var backup *coordinationv1.Lease
 		namedThen := named
 		terms, renewed := map[uint64]string{}, w.now
-		start := func(claim replication.Claim, held int) *process {
+		start := func(claim replication.Claim, commit held) *process {
 			made++
-			p := &process{held: held, delivered: held}
+			p := &process{commit: commit}
 			lasts := 25 * time.Second
 			// Who has not read a Lease cannot know that another counts on it for longer: here, all have.
 			if len(terms) == 0 || !w.away && w.lease != nil && *w.lease.Spec.HolderIdentity != "" {
@@ -62,11 +100,12 @@ func TestModel(t *testing.T) {
 			p.Lease = replication.NewLease(replication.LeaseOptions{
 				Client: &w.leases, Name: "l", Identity: own.name, Cluster: "c", Duration: lasts, StaleWait: 30 * time.Second,
 				Claim: func() replication.Claim {
-					if p.leading && p.acked != (replication.Claim{}) {
-						return p.acked
+					if p.leading && p.copied != (replication.Claim{}) {
+						return p.copied
 					}
 					return own.claim
 				},
+				Raised: func() uint64 { return max(p.now.raised, p.commit.raised) },
 				Now: func() time.Time {
 					w.now = w.now.Add(time.Microsecond) // what two processes do takes time, and the clock is in the term
 					return w.now
@@ -76,7 +115,7 @@ func TestModel(t *testing.T) {
 			return p
 		}
 		for range rapid.IntRange(2, 3).Draw(t, "processes") {
-			processes = append(processes, start(replication.Claim{}, 0))
+			processes = append(processes, start(replication.Claim{}, held{}))
 		}
 		pick := func(t *rapid.T) *process { return rapid.SampledFrom(processes).Draw(t, "process") }
 		edited := func(t *rapid.T) {
@@ -107,18 +146,16 @@ func TestModel(t *testing.T) {
 			if free := w.now.Sub(renewed); status.Behind && status.Before != (replication.Claim{}) && free < 30*time.Second {
 				t.Fatalf("%s leads %v behind the last renewal, and its state is older than the Lease", p.name, free)
 			}
-			if p.held > delivered {
-				t.Fatalf("%s begins at %d, and %d were delivered", p.name, p.held, delivered)
-			}
 			// The answer may have been lost to the update by which it took the Lease, and named something.
 			if text(status.Before) != named && text(p.claim) != named && namedBy != p.name {
 				t.Fatalf("%s finds %q in the Lease, and %q was named", p.name, text(status.Before), named)
 			}
 			if p.claim.Lineage == "" || p.claim.Epoch < status.Before.Epoch {
 				p.claim = replication.Claim{Lineage: "l" + p.name, Epoch: status.Before.Epoch}
-				p.held = 0 // a snapshot and, where there was a leader, gap records
+				p.commit = held{} // a snapshot and, where there was a leader, gap records
 			}
-			p.leading, p.delivered = true, p.held
+			p.leading, p.now = true, p.commit
+			p.now.raised = max(p.now.raised, status.Raised)
 			p.claim.Term, p.claim.Commit = status.Term, p.claim.Commit+1
 			p.try() // names the lineage
 		}
@@ -132,7 +169,27 @@ func TestModel(t *testing.T) {
 			if rapid.Bool().Draw(t, "gives the Lease up") {
 				p.releaseOnce()
 			}
-			processes = append(remove(processes, p), start(p.claim, p.held))
+			processes = append(remove(processes, p), start(p.claim, p.commit))
+		}
+		commit := func(p *process) {
+			p.commit = p.now
+			p.claim.Commit++
+		}
+		// send sends the next change. It was read before, or is read now, if the API server still has it: else a gap record says so.
+		send := func(t *rapid.T, p *process) {
+			next := p.now.acked + 1
+			gap := next > p.now.read && next <= forgotten
+			if gap {
+				next = forgotten
+			}
+			if next > changes {
+				return
+			}
+			p.now.read = max(p.now.read, next)
+			receiver.take(t, p, next, gap)
+			if rapid.IntRange(0, 3).Draw(t, "the answer is lost") > 0 {
+				p.now.acked = next
+			}
 		}
 		try := func(t *rapid.T) {
 			p := pick(t)
@@ -148,8 +205,8 @@ func TestModel(t *testing.T) {
 			}
 		}
 		copyTo := func(p, standby *process) {
-			standby.claim, standby.held, standby.inSync = p.claim, p.held, true
-			p.acked = p.claim
+			standby.claim, standby.commit = p.claim, p.commit
+			p.copied = p.claim
 		}
 		// Most of what may go wrong does so around a leader with a standby.
 		for !processes[0].try() {
@@ -178,19 +235,23 @@ func TestModel(t *testing.T) {
 					w.now = w.now.Add(time.Second)
 				}
 			},
-			"a change is delivered": func(t *rapid.T) {
+			"there is a change":    func(*rapid.T) { changes++ },
+			"history is forgotten": func(*rapid.T) { forgotten = changes },
+			"a change is sent":     func(t *rapid.T) { send(t, leader(t)) },
+			"another one is sent":  func(t *rapid.T) { send(t, leader(t)) },
+			"the leader reads":     func(t *rapid.T) { leader(t).readAll(changes, forgotten) },
+			"the leader commits":   func(t *rapid.T) { commit(leader(t)) },
+			"history has gone back": func(t *rapid.T) {
 				p := leader(t)
-				changes++
-				p.delivered = changes
-				delivered = max(delivered, p.delivered)
+				commit(p)
+				p.claim.Epoch++
+				p.copied = replication.Claim{}
 			},
-			"the leader commits": func(t *rapid.T) {
+			"sequences are raised": func(t *rapid.T) {
 				p := leader(t)
-				p.held = p.delivered
-				p.claim.Commit++
-				if rapid.IntRange(0, 3).Draw(t, "history went back") == 0 {
-					p.claim.Epoch++
-					p.acked = replication.Claim{}
+				p.now.raised += 1000
+				if !p.try() { // before any is sent
+					p.now.raised -= 1000
 				}
 			},
 			"a standby has the last commit": func(t *rapid.T) {
@@ -212,34 +273,35 @@ func TestModel(t *testing.T) {
 					}
 				}
 			},
-			"the standbys are gone": func(t *rapid.T) { leader(t).acked = replication.Claim{} },
+			"the standbys are gone": func(t *rapid.T) { leader(t).copied = replication.Claim{} },
 			"the leader hands over": func(t *rapid.T) {
 				p := leader(t)
-				p.held = p.delivered
-				p.claim.Commit++
-				p.acked = replication.Claim{}
+				commit(p)
+				p.copied = replication.Claim{}
 				p.releaseOnce() // it ends even so
 				name(p, "")
 				processes = remove(processes, p)
-				processes = append(processes, start(p.claim, p.held))
+				processes = append(processes, start(p.claim, p.commit))
 			},
 			"a process dies": func(t *rapid.T) {
 				p := pick(t)
-				claim, held := p.claim, p.held
+				claim, commit := p.claim, p.commit
 				if rapid.Bool().Draw(t, "with its disk") {
-					claim, held = replication.Claim{}, 0
+					claim, commit = replication.Claim{}, held{}
 				}
-				processes = append(remove(processes, p), start(claim, held))
+				processes = append(remove(processes, p), start(claim, commit))
 			},
 			"the API server goes and comes": func(*rapid.T) { w.away = !w.away },
 			"the next answer is lost":       func(*rapid.T) { w.lostAnswer = true },
 			"the Lease is deleted": func(t *rapid.T) {
 				edited(t)
 				w.lease, named = nil, text(replication.Claim{})
+				receiver.epoch, receiver.raised = 0, 0 // nothing names them any more
 			},
 			"etcd is backed up": func(*rapid.T) { backup, namedThen = w.lease, named },
 			"etcd is restored": func(*rapid.T) {
 				w.now = w.now.Add(time.Minute) // it takes longer than a Lease is valid
+				receiver.epoch, receiver.raised = 0, 0
 				if w.lease, named = backup, namedThen; w.lease != nil {
 					w.edit(func(*coordinationv1.Lease) {})
 				}
@@ -262,7 +324,30 @@ func TestModel(t *testing.T) {
 				}
 			},
 		})
+		w.away, w.lostAnswer = false, false
+		for begun := w.now; receiver.arrived < changes; w.now = w.now.Add(time.Second) {
+			if w.now.Sub(begun) > time.Hour {
+				t.Fatalf("an hour later %d of %d changes have arrived", receiver.arrived, changes)
+			}
+			for _, p := range slices.Clone(processes) {
+				switch held := p.try(); {
+				case p.Status().Err != nil:
+					processes = append(remove(processes, p), start(p.claim, p.commit))
+				case held && !p.leading:
+					begin(t, p)
+				case p.leading && p.Left() > 0:
+					send(t, p)
+				}
+			}
+		}
 	})
+}
+
+// readAll reads what the API server has, and what waits goes into the log.
+func (p *process) readAll(changes, forgotten int) {
+	if p.now.read >= forgotten {
+		p.now.read = changes
+	}
 }
 
 func remove(from []*process, gone *process) []*process {
