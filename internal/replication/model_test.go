@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -33,8 +32,10 @@ type process struct {
 // sink is what receives changes. It checks the promise.
 type sink struct {
 	arrived int // up to this change
-	// epoch and raised are what the Lease named of what came last: its epoch, and to where sequences were raised.
+	// epoch is that of what came last, and raised to where sequences were raised by then.
 	epoch, raised uint64
+	// unnamed is set from when the Lease is deleted or restored until a leader renews it: what is sent meanwhile it does not name.
+	unnamed bool
 }
 
 // take is called with a change, or with the last one of a gap.
@@ -48,13 +49,10 @@ func (s *sink) take(t *rapid.T, p *process, change int, gap bool) {
 	case p.now.raised < s.raised:
 		t.Fatalf("%s sends change %d with sequences raised to %d, and %d was used", p.name, change, p.now.raised, s.raised)
 	}
-	named := func(what string) (n uint64) {
-		if l := p.world.lease; l != nil { // else it was deleted: nothing names them any more
-			n, _ = strconv.ParseUint(l.Annotations["kubeferry.dev/"+what], 10, 64)
-		}
-		return n
+	s.arrived = max(s.arrived, change)
+	if !s.unnamed {
+		s.epoch, s.raised = epoch, p.now.raised
 	}
-	s.arrived, s.epoch, s.raised = max(s.arrived, change), min(epoch, named("epoch")), min(p.now.raised, named("raised-sequence"))
 }
 
 // TestModel is the protocol: whatever happens to processes, API server, network and Lease,
@@ -201,7 +199,7 @@ func TestModel(t *testing.T) {
 				taken(t, p)
 			}
 			if p.leading && held {
-				renewed = w.now
+				renewed, receiver.unnamed = w.now, false
 			}
 		}
 		copyTo := func(p, standby *process) {
@@ -228,7 +226,7 @@ func TestModel(t *testing.T) {
 				for range rapid.SampledFrom([]int{5, 11, 45, 320}).Draw(t, "seconds") {
 					if p.Status().Err == nil && !p.leading && p.try() {
 						if taken(t, p); p.leading {
-							renewed = w.now
+							renewed, receiver.unnamed = w.now, false
 						}
 						return
 					}
@@ -267,7 +265,7 @@ func TestModel(t *testing.T) {
 					if w.now = w.now.Add(time.Second); !p.try() {
 						return
 					}
-					renewed = w.now
+					renewed, receiver.unnamed = w.now, false
 					for _, other := range processes {
 						_, _, _ = other.Get(t.Context())
 					}
@@ -296,12 +294,12 @@ func TestModel(t *testing.T) {
 			"the Lease is deleted": func(t *rapid.T) {
 				edited(t)
 				w.lease, named = nil, text(replication.Claim{})
-				receiver.epoch, receiver.raised = 0, 0 // nothing names them any more
+				receiver = sink{arrived: receiver.arrived, unnamed: true}
 			},
 			"etcd is backed up": func(*rapid.T) { backup, namedThen = w.lease, named },
 			"etcd is restored": func(*rapid.T) {
 				w.now = w.now.Add(time.Minute) // it takes longer than a Lease is valid
-				receiver.epoch, receiver.raised = 0, 0
+				receiver = sink{arrived: receiver.arrived, unnamed: true}
 				if w.lease, named = backup, namedThen; w.lease != nil {
 					w.edit(func(*coordinationv1.Lease) {})
 				}
