@@ -57,7 +57,11 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 			p.scan, p.nextScan = p.newScan(cursor, written, successes), scan{}
 		}
 		if s.end >= written || left <= 0 && len(s.firsts) > 0 {
-			return p.chooseAndScan(cursor, written, successes, left)
+			err := p.chooseAndScan(cursor, written, successes, left)
+			if s.end < written && !p.hasCandidate() {
+				p.log.wakeReader() // what may be sent is perhaps beyond
+			}
+			return err
 		}
 		if err := p.scanOn(s, written); err != nil {
 			return err

@@ -323,3 +323,24 @@ func TestCandidateBehindAGapThatFails(t *testing.T) {
 		t.Errorf("got %d", got)
 	}
 }
+
+// The search goes on by itself until it has seen the whole log, also where it has found nothing that may be sent.
+func TestScanGoesOnWithoutACandidate(t *testing.T) {
+	a := newAhead(t)
+	for n := range 40 {
+		a.writeChange("suspect", fmt.Sprint("bad-", n), readChunk)
+	}
+	a.writeChange("good", "g", 100)
+	for range 40 {
+		for len(a.log.wake) > 0 {
+			<-a.log.wake
+		}
+		if a.look() != 0 {
+			return
+		}
+		if len(a.log.wake) == 0 {
+			t.Fatal("the rest of the log is not read until something else wakes the reader")
+		}
+	}
+	t.Error("no candidate")
+}

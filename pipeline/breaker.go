@@ -12,6 +12,10 @@ const maxProbeInterval = 1500 * time.Millisecond
 // some records only, as a receiver does that limits each tenant's rate.
 const earlyProbes = 3
 
+// unprobedProbes is how many more may be sent within it of namespaces that had none: the first may all have been of the tenant whose rate is
+// limited.
+const unprobedProbes = 10
+
 // quickProbes is how many probes of namespaces that had none may follow each other after the first interval, in quickPeriod: many
 // namespaces may be refused, and the next one not.
 const (
@@ -33,7 +37,7 @@ type breaker struct {
 	quick    int       // how many more of quickProbes may go, in the period since
 	period   time.Time // this
 	isQuick  bool      // the last one was of these
-	// until is the end of the longest delay that the sink requested. Before it, only early more probes may go.
+	// until is the end of the longest delay that the sink requested. Before it, only early more probes may go; below zero they are of unprobedProbes.
 	until time.Time
 	early int
 	// lately is set if the last probe was of a namespace of which something got through lately, if there was one. Of the others, ahead is
@@ -92,7 +96,7 @@ func (b *breaker) probed(now time.Time, unprobed bool) {
 // wait returns how long no probe may go; early is set if the next one goes within a delay that the sink requested.
 func (b *breaker) wait(now time.Time) (wait time.Duration, early bool) {
 	early = now.Before(b.until)
-	if early && b.early == 0 {
+	if early && b.early <= 0 {
 		return b.until.Sub(now), true
 	}
 	return b.next.Sub(now), early

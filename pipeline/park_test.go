@@ -220,6 +220,47 @@ func TestParkBesideManyParkedObjects(t *testing.T) {
 	}
 }
 
+// A probe that was read back and is kept was tried: it does not hold up what is read back of others.
+func TestComeBackBesideAProbeThatIsKept(t *testing.T) {
+	b := newLogbook()
+	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
+	tenantLimits(100, 8)(&options)
+	spilling(b, 2<<20, 1<<30)(&options)
+	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	defer p.backlog.queue.ShutDown()
+	bad, good := changeIn(t, "tenant", "bad", 1), change(t, "good", 2)
+	mustTake(t, p, bad)
+	mustTake(t, p, good)
+	b.commit(p)
+	entries, err := b.Read(0, 1<<30)
+	if err != nil || len(entries) != 2 {
+		t.Fatalf("%d entries, %v", len(entries), err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first, second := p.backlog.objects[bad.Ref()], p.backlog.objects[good.Ref()]
+	for o := p.backlog.take(); o != nil; o = p.backlog.take() {
+		p.backlog.done(o, true, time.Hour)
+		p.parkHead(o)
+	}
+	p.breaker.fail(p.now(), 0, false)
+	p.budget.memory = options.MaxBytes * 5 / 8
+	p.comeBack(first, entries[:1])
+	probe := newBatch()
+	first.inFlight, probe.probe, probe.tries = p.appendRecord(probe, first, first.items[0]), true, 1
+	p.breaker.probed(p.now(), false)
+	p.mu.Unlock()
+	p.settle(probe, p.decide(probe, []*sinks.Error{{Reason: sinks.ReasonOther, Err: errDown}}, false, false))
+	p.mu.Lock()
+	if len(p.retries) != 1 {
+		t.Fatalf("%d batches are kept", len(p.retries))
+	}
+	p.log.returning.push(second)
+	if p.log.returning.next(p.mayReturn) != second {
+		t.Error("nothing is read back of another namespace until the probe gets through")
+	}
+}
+
 // What comes back takes no longer beside many others in memory than beside few, and counts towards the oldest.
 func TestComeBackBesideManyObjects(t *testing.T) {
 	comeBack := func(objects int) time.Duration {

@@ -16,6 +16,9 @@ import (
 // would wait for an hour. While there are namespaces that had no probe yet, it is of one of these.
 func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	wait, early := p.breaker.wait(now)
+	if early && p.breaker.early <= 0 {
+		return p.pickUnprobed(now, wait)
+	}
 	if wait > 0 {
 		return nil, wait
 	}
@@ -54,6 +57,27 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	}
 	b.probe = true
 	p.breaker.probed(now, p.backlog.unprobed)
+	return b, 0
+}
+
+// pickUnprobed returns a record of a namespace that had no probe, within a delay that the sink requested: perhaps it did so for the records
+// of one tenant only, which had all the early probes.
+func (p *Pipeline) pickUnprobed(now time.Time, wait time.Duration) (*batch, time.Duration) {
+	if !p.backlog.unprobed || p.breaker.early <= -unprobedProbes {
+		return nil, wait
+	}
+	if soon := p.breaker.next.Sub(now); soon > 0 {
+		return nil, min(wait, soon)
+	}
+	b := newBatch()
+	b.probe = true
+	p.fillProbe(b, func(namespace string) bool { return namespace != noticeTurn && p.backlog.turns.of(namespace) == 0 })
+	if len(b.items) == 0 {
+		p.backlog.unprobed = false
+		p.recycle(b)
+		return nil, wait
+	}
+	p.breaker.probed(now, false)
 	return b, 0
 }
 

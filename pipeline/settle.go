@@ -28,6 +28,9 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 			b.turn = 0
 		}
 		p.retries = append(p.retries, b)
+		for _, o := range b.objects {
+			p.tried(o)
+		}
 		p.park()
 		return
 	}
