@@ -143,10 +143,10 @@ type Server struct {
 type LeaderElection struct {
 	LeaseName string `yaml:"leaseName" required:"true" doc:"name of the Lease, one for each deployment; needs stateDir and replication"`
 	// LeaseNamespace is that of the Lease; the default, the Pod's, is filled in when the program starts.
-	LeaseNamespace string        `yaml:"leaseNamespace" doc:"namespace of the Lease; default the Pod's, or the kubeconfig's"`
+	LeaseNamespace string        `yaml:"leaseNamespace" doc:"namespace of the Lease; default the Pod's, required outside of a Pod"`
 	LeaseDuration  time.Duration `yaml:"leaseDuration" doc:"how long a leader leads after its last renewal; whole seconds, from 3s to 10m"`
 	RenewDeadline  time.Duration `yaml:"renewDeadline" doc:"how long it tries to renew; less than leaseDuration"`
-	RetryPeriod    time.Duration `yaml:"retryPeriod" doc:"pause between renewals and attempts; less than renewDeadline, at most a third of leaseDuration"`
+	RetryPeriod    time.Duration `yaml:"retryPeriod" doc:"pause between renewals and attempts; at least 100ms, with a fifth more less than renewDeadline, at most a third of leaseDuration"`
 	StaleWait      time.Duration `yaml:"staleWait" doc:"how long a replica with an older copy than the last leader's state waits for a newer one before it leads"`
 }
 
