@@ -343,8 +343,7 @@ func TestLeaderKilled(t *testing.T) {
 		more(t, r.read, 100)
 		leader.WaitStandbys(1)
 		killed = append(killed, time.Now())
-		leader.ended = true
-		leader.process.Kill()
+		leader.Kill()
 		if err := os.RemoveAll(leader.dir); err != nil {
 			t.Fatal(err)
 		}
