@@ -273,8 +273,12 @@ func TestNamespaceBesideAFullMemory(t *testing.T) {
 				goOn(100*time.Second, false)
 				goOn(3*time.Minute+20*time.Second, true)
 				time.Sleep(15 * time.Second)
+				most := 5 * time.Second
+				if test.pause > 0 { // a time-out, as docs/security.md has it: nothing of the namespace got through in the last minute
+					most = all[0].options.Limits.Timeout + time.Second
+				}
 				waits := sink.waits(t, sent)
-				if p99 := waits[len(waits)*99/100]; p99 > 5*time.Second {
+				if p99 := waits[len(waits)*99/100]; p99 > most {
 					t.Errorf("the p99 of good changes is %v", p99)
 				}
 			})
