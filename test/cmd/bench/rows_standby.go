@@ -103,6 +103,7 @@ func standbyBacklog(ctx context.Context, l *lab) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
+	var standbys []sample
 	with := side{name: "leader", run: func(ctx context.Context) (sample, error) {
 		l.runs++
 		namespace := fmt.Sprintf("standby-%d", l.runs)
@@ -111,7 +112,7 @@ func standbyBacklog(ctx context.Context, l *lab) ([]check, error) {
 		}
 		s := withStandby{l: l}
 		defer s.stop()
-		return l.backlog(ctx, cloudEvents, n, func() (*subject, error) {
+		leader, err := l.backlog(ctx, cloudEvents, n, func() (*subject, error) {
 			leader, err := s.start(ctx, events(), namespace)
 			if err != nil {
 				return nil, err
@@ -122,15 +123,23 @@ func standbyBacklog(ctx context.Context, l *lab) ([]check, error) {
 			s.standby, err = l.startExporter(s.e)
 			return leader, err
 		})
+		if err != nil {
+			return leader, err
+		}
+		standby, err := s.standby.sample(ctx, tally{records: leader.Records}, usage{})
+		standbys = append(standbys, standby)
+		return leader, err
 	}}
 	of, err := l.paired(ctx, l.exporterSide("alone", n, events()), with)
 	if err != nil {
 		return nil, err
 	}
-	named := of.named("alone", "leader")
+	named, both := of.named("alone", "leader"), pair{of.b, standbys}
 	return []check{
 		named.against("CPU per object, µs", cpuEach, atMost(1.1, "≤ 1.1 × alone")),
 		named.against("peak RSS, MiB", peak, nil),
+		both.named("leader", "standby").against("CPU per object, µs", cpuEach, atMost(0.3, "≤ 0.3 × the leader")),
+		both.named("leader", "standby").against("peak RSS, MiB", peak, atMost(1, "≤ the leader's")),
 	}, nil
 }
 
@@ -199,7 +208,7 @@ func standbyMillion(ctx context.Context, l *lab) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	var copied, taken, memory []float64
+	var copied, taken, leader, memory []float64
 	for range l.pairs {
 		l.runs++
 		name := fmt.Sprintf("standby-%d", l.runs)
@@ -209,58 +218,67 @@ func standbyMillion(ctx context.Context, l *lab) ([]check, error) {
 		if e.replicas, err = l.newReplicas(ctx, name); err != nil {
 			return nil, err
 		}
-		toCopy, toTake, peak, err := l.takeOver(ctx, e, change)
+		toCopy, toTake, led, peak, err := l.takeOver(ctx, e, change)
 		if err != nil {
 			return nil, err
 		}
 		l.say("    copied in %.2f s, taken over in %.2f s, %.1f MiB peak", toCopy.Seconds(), toTake.Seconds(), mebi(peak))
-		copied, taken, memory = append(copied, toCopy.Seconds()), append(taken, toTake.Seconds()), append(memory, mebi(peak))
+		copied, taken = append(copied, toCopy.Seconds()), append(taken, toTake.Seconds())
+		leader, memory = append(leader, mebi(led)), append(memory, mebi(peak))
 	}
 	return []check{
 		alone("copied after, s", median(copied), atMost(20, "≤ 20 s")),
 		alone("first record after the Lease is taken, s", median(taken), atMost(3, "≤ 3 s")),
-		alone("peak RSS of the standby, MiB", median(memory), nil),
+		alone("peak RSS of the leader, MiB", median(leader), nil),
+		alone("peak RSS of the standby, MiB", median(memory), atMost(median(leader), "≤ the leader's")),
 	}, nil
 }
 
 // takeOver starts a leader and an empty standby, and kills the leader once the standby is in sync. It returns how long the copy took,
-// and how long it took from the standby's Lease to its first record.
-func (l *lab) takeOver(ctx context.Context, e exporter, change func() error) (toCopy, toTake time.Duration, peak int64, err error) {
+// how long it took from the standby's Lease to its first record, and the peak memory of both while one led.
+func (l *lab) takeOver(ctx context.Context, e exporter, change func() error) (toCopy, toTake time.Duration, led, peak int64, err error) {
 	leader, err := l.startExporter(e)
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, err
 	}
 	defer leader.stop()
 	if err := leader.waitReady(ctx); err != nil {
-		return 0, 0, 0, leader.explain(err)
+		return 0, 0, 0, 0, leader.explain(err)
 	}
 	e.stateDir = "" // one of its own
 	standby, err := l.startExporter(e)
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, err
 	}
 	defer standby.stop()
 	if err := standby.waitReady(ctx); err != nil {
-		return 0, 0, 0, standby.explain(err)
+		return 0, 0, 0, 0, standby.explain(err)
 	}
 	toCopy = time.Since(standby.begun)
+	of, err := leader.usage()
+	if err != nil {
+		return 0, 0, 0, 0, err
+	}
+	used, err := standby.usage()
+	if err != nil {
+		return 0, 0, 0, 0, err
+	}
 	leader.process.Kill()
 	l.hook.expect(cloudEvents, false)
 	if err := change(); err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, err
 	}
 	got, err := l.hook.wait(ctx, 1, standby.process.Done())
 	if err != nil {
-		return 0, 0, 0, standby.explain(err)
+		return 0, 0, 0, 0, standby.explain(err)
 	}
-	line, err := standby.logged(`"msg":"leading"`)
+	text, err := standby.logged(`"msg":"leading"`)
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, err
 	}
-	var led struct{ Time time.Time }
-	if err := json.Unmarshal(line, &led); err != nil {
-		return 0, 0, 0, err
+	var line struct{ Time time.Time }
+	if err := json.Unmarshal(text, &line); err != nil {
+		return 0, 0, 0, 0, err
 	}
-	used, err := standby.usage()
-	return toCopy, got.last.Sub(led.Time), used.Peak, err
+	return toCopy, got.last.Sub(line.Time), of.Peak, used.Peak, nil
 }
