@@ -302,8 +302,8 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: gone, webhook: {url: %q}}]
 	}
 }
 
-// TestRolloutOfAnotherConfiguration starts a replica with a configuration that does not load, and then one that has another pipeline
-// and no longer sends one kind of change: the first ends and stops nothing, the second takes over. With KUBEFERRY_FORMER, the path of
+// TestRolloutOfAnotherConfiguration starts a replica with a configuration that does not load, and then one that has another pipeline: the
+// first ends and stops nothing, the second takes over. With KUBEFERRY_FORMER, the path of
 // a program of a former version, the replicas before are of that version, and in the end it takes over again.
 func TestRolloutOfAnotherConfiguration(t *testing.T) {
 	beside(t)

@@ -566,12 +566,12 @@ func TestOlderCopyWaits(t *testing.T) {
 
 // TestLeaderKilledWhileTheSinkIsDown kills the leader with -9, and removes its directory, while its log holds what the sink does not
 // take, most of it on disk only. The standby delivers all of it, in order. In the soak that are 100 MB, the sink is down for three
-// minutes, and a leader dies in each.
+// minutes, 400 changes come in a second, and ten leaders die.
 func TestLeaderKilledWhileTheSinkIsDown(t *testing.T) {
 	beside(t)
-	changes, size, kills, each := 1500, 2<<10, 1, time.Duration(0)
+	changes, size, kills, rate, each := 1500, 2<<10, 1, 20, time.Duration(0)
 	if soaking() {
-		changes, size, kills, each = 5000, 20<<10, 3, time.Minute
+		changes, size, kills, rate, each = 5000, 20<<10, 10, 400, 18*time.Second
 	}
 	config := plane(t).Config()
 	namespace := newNamespace(t, "sinkdown")
@@ -584,6 +584,9 @@ sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
 pipelines: [{name: p, sink: hook, backlog: {maxBytes: 512Ki}}]
 sinks: [{name: hook, webhook: {url: %q}}]
 `, namespace, hook.URL()))
+	if soaking() {
+		r.adjust = append(r.adjust, plain(t)) // as in TestLeaderKilled
+	}
 	r.Start()
 	r.Leader()
 	r.Start()
@@ -592,7 +595,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 		Resources: kinds, Namespaces: []string{namespace}, Objects: 200, Operations: changes, Size: size, Seed: 46, Concurrency: 8,
 	})
 	writing := startLoad(t, config, load.Options{
-		Resources: kinds, Namespaces: []string{namespace}, Objects: 20, Rate: 20, Seed: 57, Prefix: "beside",
+		Resources: kinds, Namespaces: []string{namespace}, Objects: 20, Rate: rate, Seed: 57, Prefix: "beside",
 	})
 	for range kills {
 		begun := time.Now()
