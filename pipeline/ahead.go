@@ -58,7 +58,7 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		}
 		if s.end >= written || left <= 0 && len(s.firsts) > 0 {
 			err := p.chooseAndScan(cursor, written, successes, left)
-			if s.end < written && !p.hasCandidate() {
+			if (s.end < written || p.nextScan.end > cursor) && !p.hasCandidate() {
 				p.log.wakeReader() // what may be sent is perhaps beyond
 			}
 			return err

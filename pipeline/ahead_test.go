@@ -344,3 +344,31 @@ func TestScanGoesOnWithoutACandidate(t *testing.T) {
 	}
 	t.Error("no candidate")
 }
+
+// Within a delay that the sink requested for the records of one tenant, a candidate of another namespace has a probe too, also if something
+// of it comes only later.
+func TestCandidateWithinARequestedDelay(t *testing.T) {
+	a := newAhead(t)
+	now := a.now()
+	a.breaker.fail(now, 10*time.Minute, false)
+	a.breaker.early = 0
+	now = now.Add(2 * time.Second)
+	if b, wait := a.pickProbe(now); b != nil || wait <= 0 || wait > 2*time.Second {
+		t.Fatalf("got %+v, wait %v", b, wait)
+	}
+	a.writeChange("good", "g", 100)
+	if a.look() != 1 {
+		t.Fatal("no candidate")
+	}
+	b, _ := a.pickProbe(now.Add(2 * time.Second))
+	if b == nil || !b.ahead || b.items[0].turn() != "good" {
+		t.Fatalf("got %+v", b)
+	}
+	a.writeChange("good", "h", 100)
+	if a.look() != 2 {
+		t.Fatal("no candidate")
+	}
+	if b, _ := a.pickProbe(now.Add(4 * time.Second)); b != nil {
+		t.Errorf("another probe of it: %+v", b)
+	}
+}

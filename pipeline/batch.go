@@ -55,8 +55,22 @@ func (b *batch) alone() bool {
 	return len(b.objects) > 0 && b.objects[len(b.objects)-1].isolated
 }
 
-// sameKey reports whether a sink may have held a record back behind the one before it: one of the same object, or of the same collection.
-func (b *batch) sameKey(n int) bool { return n > 0 && b.records[n].Key == b.records[n-1].Key }
+// behind returns the last record before record n that the sink may hold it back for: one of its object, or of a notice's collection; -1 for
+// none.
+func (b *batch) behind(n int) int {
+	if n > 0 && b.objects[n] == b.objects[n-1] {
+		return n - 1
+	}
+	if !b.items[n].notice() {
+		return -1
+	}
+	for n, key := n-1, b.records[n].Key; n >= 0; n-- {
+		if b.records[n].Key == key {
+			return n
+		}
+	}
+	return -1
+}
 
 func (b *batch) severalNamespaces() bool {
 	return slices.ContainsFunc(b.objects, func(o *objectQueue) bool { return o.turn() != b.objects[0].turn() })

@@ -85,7 +85,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 			continue
 		case b.items[n].err != nil || b.items[n].final != nil:
 			continue // it was not sent
-		case b.sameKey(n) && errs[n-1] != nil && !err.Permanent:
+		case !err.Permanent && b.behind(n) >= 0 && errs[b.behind(n)] != nil:
 			continue // held back behind a record that failed, which proves nothing about the sink
 		case err.Permanent:
 			refused++
@@ -217,7 +217,7 @@ func results(b *batch, errs []*sinks.Error) []result {
 		switch {
 		case err == nil:
 			out[n] = delivered
-		case b.sameKey(n) && out[n-1] == failed:
+		case b.behind(n) >= 0 && out[b.behind(n)] == failed:
 			out[n] = failed
 		case err.Permanent || b.items[n].final != nil:
 			out[n] = dead
@@ -303,7 +303,7 @@ func (p *Pipeline) countAttempts(b *batch, v *outcome) {
 		if v.results[n] == delivered || i.final != nil {
 			continue
 		}
-		if b.sameKey(n) && v.results[n-1] != delivered {
+		if before := b.behind(n); before >= 0 && v.results[before] != delivered {
 			continue // it may have been held back, so this was no attempt of its own
 		}
 		i.attempts++

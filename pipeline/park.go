@@ -93,6 +93,15 @@ func (p *Pipeline) tried(o *objectQueue) {
 	p.log.wakeReader()
 }
 
+// keptBack notes that such a record was tried in a batch that is kept: others wait no longer for that, but it stays in memory.
+func (p *Pipeline) keptBack(o *objectQueue) {
+	if o.returned {
+		p.log.returned.Add(o.turn(), -1)
+		o.returned = false
+		p.log.wakeReader()
+	}
+}
+
 // parkAgain parks what came back of an object that fails once more.
 func (p *Pipeline) parkAgain(o *objectQueue) {
 	back := o.items[1:]

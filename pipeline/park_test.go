@@ -259,6 +259,10 @@ func TestComeBackBesideAProbeThatIsKept(t *testing.T) {
 	if p.log.returning.next(p.mayReturn) != second {
 		t.Error("nothing is read back of another namespace until the probe gets through")
 	}
+	p.budget.memory = options.MaxBytes * 7 / 8
+	if p.log.returning.next(p.mayReturn) != nil {
+		t.Error("memory is not bounded by what is kept")
+	}
 }
 
 // What comes back takes no longer beside many others in memory than beside few, and counts towards the oldest.

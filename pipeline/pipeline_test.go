@@ -315,14 +315,17 @@ func TestGapBehindARefusedOneOfItsResource(t *testing.T) {
 	both := false
 	sink.set(func(_ int, batch []sinks.Record) (err error) {
 		tried.Do(func() {
-			if both = len(batch) == 2 && batch[0].Key == batch[1].Key; both {
-				err = &sinks.BatchError{Errs: []error{sinks.Permanent(sinks.ReasonRejected, errDown), sinks.Transient(sinks.ReasonRejected, errDown)}}
+			if both = len(batch) == 3 && batch[0].Key == batch[2].Key; both {
+				err = &sinks.BatchError{Errs: []error{sinks.Permanent(sinks.ReasonRejected, errDown), nil, sinks.Transient(sinks.ReasonRejected, errDown)}}
 			}
 		})
 		return err
 	})
 	p := start(t, sink, dead, func(o *Options) { o.Retry.Attempts, o.Limits.Linger = 1, 50*time.Millisecond })
 	for _, watch := range []string{"w1", "w2"} {
+		if watch == "w2" {
+			mustTake(t, p, changeIn(t, "", "between", 1))
+		}
 		if err := p.Gap(t.Context(), &delta.Gap{Watch: watch, Resource: pods, From: "1", To: "5", Observed: time.Now()}); err != nil {
 			t.Fatal(err)
 		}

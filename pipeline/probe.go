@@ -63,7 +63,7 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 // pickUnprobed returns a record of a namespace that had no probe, within a delay that the sink requested: perhaps it did so for the records
 // of one tenant only, which had all the early probes.
 func (p *Pipeline) pickUnprobed(now time.Time, wait time.Duration) (*batch, time.Duration) {
-	if !p.backlog.unprobed || p.breaker.early <= -unprobedProbes {
+	if p.breaker.early <= -unprobedProbes {
 		return nil, wait
 	}
 	if soon := p.breaker.next.Sub(now); soon > 0 {
@@ -71,11 +71,17 @@ func (p *Pipeline) pickUnprobed(now time.Time, wait time.Duration) (*batch, time
 	}
 	b := newBatch()
 	b.probe = true
-	p.fillProbe(b, func(namespace string) bool { return namespace != noticeTurn && p.backlog.turns.of(namespace) == 0 })
+	unprobed := func(namespace string) bool { return namespace != noticeTurn && p.backlog.turns.of(namespace) == 0 }
+	if i := p.log.candidate; i != nil && unprobed(i.turn()) {
+		p.fillAhead(b)
+	}
 	if len(b.items) == 0 {
-		p.backlog.unprobed = false
+		p.fillProbe(b, unprobed)
+	}
+	if len(b.items) == 0 {
 		p.recycle(b)
-		return nil, wait
+		p.breaker.postpone(now.Add(p.breaker.pause()))
+		return nil, min(wait, p.breaker.next.Sub(now))
 	}
 	p.breaker.probed(now, false)
 	return b, 0

@@ -29,7 +29,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		}
 		p.retries = append(p.retries, b)
 		for _, o := range b.objects {
-			p.tried(o)
+			p.keptBack(o)
 		}
 		p.park()
 		return
