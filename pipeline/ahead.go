@@ -230,7 +230,10 @@ func (p *Pipeline) draw() (at int) {
 // drawsFrom reports whether a candidate of a namespace may be sent. p.mu is held.
 func (p *Pipeline) drawsFrom(namespace string) bool {
 	suspect, turns := p.backlog.suspectTurn(namespace), &p.backlog.turns
-	if p.breaker.tripped {
+	switch {
+	case p.breaker.onlyUnprobed(p.now()):
+		return turns.unprobed(namespace)
+	case p.breaker.tripped:
 		return !suspect || !turns.succeeded[namespace].IsZero()
 	}
 	return p.log.aheadCalls.Of(namespace) < max(1, p.options.Limits.Concurrency/4) && p.mayCallAhead(namespace, suspect)

@@ -368,7 +368,25 @@ func TestCandidateWithinARequestedDelay(t *testing.T) {
 	if a.look() != 2 {
 		t.Fatal("no candidate")
 	}
-	if b, _ := a.pickProbe(now.Add(4 * time.Second)); b != nil {
-		t.Errorf("another probe of it: %+v", b)
+	if b, _ := a.pickProbe(now.Add(4 * time.Second)); b != nil || a.log.candidate != nil {
+		t.Errorf("another probe of it: %+v, or the candidate is still %+v", b, a.log.candidate)
 	}
+	until := a.breaker.until
+	if a.breaker.fail(now.Add(4*time.Second), time.Hour, true); !a.breaker.until.Equal(until) {
+		t.Error("others wait for longer")
+	}
+	a.write(delta.Entry{Gap: &delta.Gap{Watch: "w2", Resource: pods, From: "1", To: "5", Observed: now}}, 100)
+	a.writeChange("another", "g", 100)
+	for n := range 100 { // a few among those that may not be sent
+		a.writeChange("good", fmt.Sprint("more-", n), 100)
+	}
+	a.now = func() time.Time { return now.Add(5 * time.Second) }
+	for range 100 {
+		a.look()
+		if i := a.log.candidate; i != nil && i.turn() == "another" {
+			return
+		}
+		a.log.candidate = nil
+	}
+	t.Error("no candidate of a namespace without a probe")
 }

@@ -69,7 +69,8 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 		b.postpone(b.sent.Add(b.pause()))
 	default: // it was under way when the breaker tripped, which is known by now
 	}
-	if end := now.Add(retryAfter); end.After(b.until) {
+	unprobed := !trippedNow && b.early < 0 && b.sent.Before(b.until) // one of unprobedProbes makes the others wait no longer
+	if end := now.Add(retryAfter); end.After(b.until) && !unprobed {
 		b.until = end
 	}
 	b.postpone(now.Add(min(retryAfter, maxProbeInterval)))
@@ -100,6 +101,11 @@ func (b *breaker) wait(now time.Time) (wait time.Duration, early bool) {
 		return b.until.Sub(now), true
 	}
 	return b.next.Sub(now), early
+}
+
+// onlyUnprobed reports whether only namespaces that had no probe may have one.
+func (b *breaker) onlyUnprobed(now time.Time) bool {
+	return b.tripped && now.Before(b.until) && b.early <= 0
 }
 
 // answered counts a probe that has returned, with whatever result.

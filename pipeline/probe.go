@@ -16,7 +16,7 @@ import (
 // would wait for an hour. While there are namespaces that had no probe yet, it is of one of these.
 func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	wait, early := p.breaker.wait(now)
-	if early && p.breaker.early <= 0 {
+	if p.breaker.onlyUnprobed(now) {
 		return p.pickUnprobed(now, wait)
 	}
 	if wait > 0 {
@@ -71,12 +71,15 @@ func (p *Pipeline) pickUnprobed(now time.Time, wait time.Duration) (*batch, time
 	}
 	b := newBatch()
 	b.probe = true
-	unprobed := func(namespace string) bool { return namespace != noticeTurn && p.backlog.turns.of(namespace) == 0 }
-	if i := p.log.candidate; i != nil && unprobed(i.turn()) {
+	switch i := p.log.candidate; {
+	case i != nil && p.backlog.turns.unprobed(i.turn()):
 		p.fillAhead(b)
+	case i != nil: // there may be another
+		p.log.candidate = nil
+		p.log.wakeReader()
 	}
 	if len(b.items) == 0 {
-		p.fillProbe(b, unprobed)
+		p.fillProbe(b, p.backlog.turns.unprobed)
 	}
 	if len(b.items) == 0 {
 		p.recycle(b)
@@ -220,6 +223,11 @@ func (t *turns) of(namespace string) int {
 		return math.MinInt
 	}
 	return t.numbers[namespace]
+}
+
+// unprobed reports whether a namespace had no probe. Notices are none.
+func (t *turns) unprobed(namespace string) bool {
+	return namespace != noticeTurn && t.numbers[namespace] == 0
 }
 
 // compare orders namespaces: of two with the same turn, the one with the last success is first.
