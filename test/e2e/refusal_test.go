@@ -112,7 +112,7 @@ func TestCompactedWhileWatching(t *testing.T) {
 	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf("stateDir: %q\n", t.TempDir())+
 		hookConfig("[v1/events, v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
 	e.WaitReady()
-	compactions := keepCompacting(t, 200*time.Millisecond, watched.Passed)
+	_, compactions := keepCompacting(t, 200*time.Millisecond, watched.Passed)
 	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: []string{namespace}, Rate: 200, Seed: 23})
 	read := hookReader(t, hook, cloudEvents)
 	more(t, read, 800) // which takes four seconds

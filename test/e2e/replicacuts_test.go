@@ -270,13 +270,19 @@ func TestEtcdCompactedWhileServerAway(t *testing.T) {
 	read := hookReader(t, hook, cloudEvents)
 	more(t, read, 100)
 	server.Leave()
-	compactions := keepCompacting(t, 500*time.Millisecond, nil)
+	compacted, compactions := keepCompacting(t, 500*time.Millisecond, nil)
 	begun := time.Now()
 	leader.WaitLogged(wide, "the Lease could not be renewed in time")
 	if soaking() {
 		lasting(t, time.Until(begun.Add(time.Minute)))
 	}
 	lasting(t, leaseDuration)
+	eventually(t, wide, "etcd is compacted", func() error {
+		if n := compacted(); n < 2 {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	})
 	n := compactions()
 	server.Come()
 	if again, _ := r.WaitInSync(); again != leader {

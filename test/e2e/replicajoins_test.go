@@ -51,7 +51,7 @@ sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
 	leaderAlone := r.Start()
 	r.Leader()
 	everywhere := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds)}) // the other one sees nothing of what only waits
-	compactions := keepCompacting(t, 5*time.Second, everywhere.Passed)
+	_, compactions := keepCompacting(t, 5*time.Second, everywhere.Passed)
 	runLoad(t, config, load.Options{
 		Resources: kinds, Namespaces: []string{full}, Objects: 64, Operations: int(waiting / size), Size: size, Seed: 54, Concurrency: 8,
 	})

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -113,7 +112,7 @@ pipelines:
 		}
 	}()
 	t.Cleanup(func() { <-over })
-	compactions := keepCompacting(t, l.every, watched.Passed)
+	_, compactions := keepCompacting(t, l.every, watched.Passed)
 	memory := func(e *exporter) *memoryBound {
 		return &memoryBound{e: e, dir: dir, bytes: float64(l.bound), largest: 2 * float64(l.size), samples: map[string][]memorySample{}}
 	}
@@ -170,17 +169,17 @@ pipelines:
 	}
 }
 
-// keepCompacting compacts etcd again and again, until the function that it returns is called, which returns how often. What
+// keepCompacting compacts etcd again and again, until end is called. That returns how often it did, as count does meanwhile. What
 // happened in the last second is spared, and what is not passed: it is the history that the API server itself, or a watch of
 // etcd, may not have read yet. Without it, the API server's watch cache would begin anew and refuse what is due. passed is where an
 // oracle's watches of the same kinds are; nil where a refusal is wanted.
-func keepCompacting(tb testing.TB, every time.Duration, passed func() uint64) (end func() int) {
+func keepCompacting(tb testing.TB, every time.Duration, passed func() uint64) (count, end func() int) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
-	times := make(chan int, 1)
+	var times atomic.Int64
+	ended := make(chan struct{})
 	go func() {
-		n := 0
-		defer func() { times <- n }()
+		defer close(ended)
 		type reading struct {
 			revision uint64
 			at       time.Time
@@ -203,7 +202,7 @@ func keepCompacting(tb testing.TB, every time.Duration, passed func() uint64) (e
 			readings = append(readings, next)
 			for err == nil && len(readings) > 0 && time.Since(readings[0].at) >= time.Second && (passed == nil || passed() >= readings[0].revision) {
 				if err = plane(tb).CompactEtcdTo(ctx, strconv.FormatUint(readings[0].revision, 10)); err == nil {
-					n++
+					times.Add(1)
 				}
 				readings = readings[1:]
 			}
@@ -212,12 +211,14 @@ func keepCompacting(tb testing.TB, every time.Duration, passed func() uint64) (e
 			}
 		}
 	}()
-	end = sync.OnceValue(func() int {
+	count = func() int { return int(times.Load()) }
+	end = func() int {
 		cancel()
-		return <-times
-	})
+		<-ended
+		return count()
+	}
 	tb.Cleanup(func() { end() })
-	return end
+	return count, end
 }
 
 // memoryBound looks at the memory of pipelines that spill. Beside backlog.maxBytes they hold what the next commit is to
