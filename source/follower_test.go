@@ -202,12 +202,7 @@ func TestStoppedWhileAbsent(t *testing.T) {
 			server, m := sourcetest.New(t), newMemory()
 			server.SetMissing(true)
 			l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Snapshot = first })
-			eventually(t, func() string {
-				if s := l.source.Status()[0]; s.State != StateMissing {
-					return fmt.Sprintf("got %+v", s)
-				}
-				return ""
-			})
+			l.reaches(StateMissing)
 			l.stop()
 			server.SetMissing(false)
 			server.Write("c", false)
@@ -233,12 +228,7 @@ func TestStoppedBeforeTheFirstState(t *testing.T) {
 	})
 	never := func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever }
 	l := live(t, front, m, []string{"p"}, never)
-	eventually(t, func() string {
-		if s := l.source.Status()[0]; s.State != StateFailing {
-			return fmt.Sprintf("got %+v", s)
-		}
-		return ""
-	})
+	l.reaches(StateFailing)
 	l.stop()
 	if meta := m.only(t); meta.Reading == 0 {
 		t.Fatalf("the state's bound was not kept: %+v", meta)

@@ -1151,12 +1151,7 @@ func TestBeginsBehindWhatIsLost(t *testing.T) {
 		"of a resource that was gone": func(t *testing.T, server *sourcetest.Server, m *memory) {
 			server.SwitchOff(true)
 			l := live(t, server, m, []string{"q"}, func(o *Options, _ *life) { o.HistoryLost = "lost" })
-			eventually(t, func() string {
-				if s := l.source.Status()[0]; s.State != StateMissing {
-					return fmt.Sprintf("got %+v", s)
-				}
-				return ""
-			})
+			l.reaches(StateMissing)
 			l.stop()
 			server.SwitchOff(false)
 		},

@@ -761,12 +761,7 @@ func TestMarksBehindASourceWithoutSnapshots(t *testing.T) {
 	l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever })
 	l.watching(11)
 	server.SetMissing(true)
-	eventually(t, func() string {
-		if s := l.source.Status()[0]; s.State != StateMissing {
-			return fmt.Sprintf("got %+v", s)
-		}
-		return ""
-	})
+	l.reaches(StateMissing)
 	l.stop()
 	server.SetMissing(false)
 	server.Write("b", false)

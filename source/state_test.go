@@ -467,6 +467,17 @@ func (l *life) stop() {
 	l.memory.clean = true
 }
 
+// reaches waits until the first watch is in a state.
+func (l *life) reaches(state State) {
+	l.t.Helper()
+	eventually(l.t, func() string {
+		if s := l.source.Status()[0]; s.State != state {
+			return fmt.Sprintf("got %+v, want %s", s, state)
+		}
+		return ""
+	})
+}
+
 // expect waits for what a pipeline gets.
 func (l *life) expect(name string, want ...string) {
 	l.t.Helper()
@@ -1767,12 +1778,7 @@ func TestEmptyResourceGoneAtStart(t *testing.T) {
 	server.SetMissing(true)
 	for _, want := range [][]string{{"gap 12-"}, nil} {
 		l = live(t, server, m, []string{"p"}, nil)
-		eventually(t, func() string {
-			if s := l.source.Status()[0]; s.State != StateMissing {
-				return fmt.Sprintf("got %+v", s)
-			}
-			return ""
-		})
+		l.reaches(StateMissing)
 		l.stop()
 		l.expect("p", want...)
 	}
@@ -1908,12 +1914,7 @@ func TestGoneAfterAKillInTheFirstState(t *testing.T) {
 	for _, want := range [][]string{{"gap -"}, nil} {
 		l = live(t, server, m, []string{"p"}, nil)
 		l.expect("p", want...)
-		eventually(t, func() string {
-			if s := l.source.Status()[0]; s.State != StateMissing {
-				return fmt.Sprintf("got %+v", s)
-			}
-			return ""
-		})
+		l.reaches(StateMissing)
 		l.stop()
 		l.expect("p", want...)
 	}
@@ -2027,12 +2028,7 @@ func TestComesBackBehindDeletionsOfTwoRuns(t *testing.T) {
 		out = l.delta("u12/12/DELETED+i")
 	}
 	l = live(t, server, m, []string{"p"}, nil)
-	eventually(t, func() string {
-		if s := l.source.Status()[0]; s.State != StateMissing {
-			return fmt.Sprintf("got %+v", s)
-		}
-		return ""
-	})
+	l.reaches(StateMissing)
 	server.SwitchOff(false)
 	eventually(t, func() string {
 		if l.delta("u11/13/ADDED+s") == nil {
