@@ -22,6 +22,9 @@ import (
 // maxDraws is how many candidates of suspect namespaces are passed over for one of another.
 const maxDraws = 32
 
+// drawPause is how long after that many others are drawn.
+const drawPause = time.Second
+
 // scanBytes is how much of the log is scanned at most before the next candidate is chosen.
 const scanBytes = 8 << 20
 
@@ -184,6 +187,9 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 		} else {
 			s.kept[one.namespace]--
 		}
+	}
+	if len(s.firsts) > 0 {
+		time.AfterFunc(drawPause, p.log.wakeReader)
 	}
 	return nil
 }

@@ -345,6 +345,29 @@ func TestScanGoesOnWithoutACandidate(t *testing.T) {
 	t.Error("no candidate")
 }
 
+// If many candidates cannot be sent, others are chosen a second later, also if nothing else happens.
+func TestCandidateBehindManyThatCannotBeSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAhead(t)
+		a.writeChange("good", "g", 100)
+		for n := range 3 * maxDraws {
+			a.writeChange("good", fmt.Sprint("in-memory-", n), 100)
+		}
+		a.mu.Lock()
+		for n := range 3 * maxDraws {
+			ref := delta.Ref{Resource: pods, Namespace: "good", Name: fmt.Sprint("in-memory-", n)}
+			a.backlog.objects[ref] = &objectQueue{ref: ref}
+		}
+		a.mu.Unlock()
+		for tries := 1; a.look() == 0; tries++ {
+			if tries == 5 {
+				t.Fatal("no candidate")
+			}
+			<-a.log.wake
+		}
+	})
+}
+
 // Within a delay that the sink requested for the records of one tenant, a candidate of another namespace has a probe too, also if something
 // of it comes only later.
 func TestCandidateWithinARequestedDelay(t *testing.T) {

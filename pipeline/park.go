@@ -88,7 +88,7 @@ func (p *Pipeline) tried(o *objectQueue) {
 	if o.returned {
 		p.log.returned.Add(o.turn(), -1)
 	}
-	p.log.back--
+	p.log.back.Add(o.turn(), -1)
 	o.back, o.returned = false, false
 	p.log.wakeReader()
 }
@@ -155,12 +155,14 @@ func (p *Pipeline) readParked(ctx context.Context) (more bool) {
 
 // mayReturn reports whether what is parked of an object of a namespace may be read, unless it is all that was: beyond three eighths of the
 // memory nothing beside failing records that were read back and not tried yet, since the rest of the log needs half to be read; but for one
-// object of a namespace that has none of these, which does not wait until a sink that hangs has tried those of others.
+// object of a namespace that has none of these, which does not wait until a sink that hangs has tried those of others. Those that were
+// tried and are kept do not take the place of the first one of another namespace.
 func (p *Pipeline) mayReturn(namespace string) bool {
 	memory, returned := p.budget.memory, &p.log.returned
-	return p.log.back == 0 || memory <= p.options.MaxBytes*3/8 ||
+	return p.log.back.Total == 0 || memory <= p.options.MaxBytes*3/8 ||
 		memory <= p.options.MaxBytes*7/16 && returned.Of(namespace) == 0 ||
-		memory <= p.options.MaxBytes*3/4 && returned.Total == 0
+		memory <= p.options.MaxBytes*5/8 && returned.Total == 0 ||
+		memory <= p.options.MaxBytes*3/4 && returned.Total == 0 && p.log.back.Of(namespace) == 0
 }
 
 // returnQueue holds objects of which something is to be read back: the namespaces in turn, and the objects of each in order.
@@ -242,7 +244,7 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 	}
 	if !o.back {
 		o.back = true
-		p.log.back++
+		p.log.back.Add(o.turn(), 1)
 	}
 	if _, failing := p.backlog.failing[o]; failing {
 		o.returned = true // it would be parked again before it is tried

@@ -256,8 +256,13 @@ func TestComeBackBesideAProbeThatIsKept(t *testing.T) {
 		t.Fatalf("%d batches are kept", len(p.retries))
 	}
 	p.log.returning.push(second)
-	if p.log.returning.next(p.mayReturn) != second {
-		t.Error("nothing is read back of another namespace until the probe gets through")
+	for eighths := int64(5); eighths <= 6; eighths++ {
+		if p.budget.memory = options.MaxBytes * eighths / 8; p.log.returning.next(p.mayReturn) != second {
+			t.Errorf("with %d/8 of the memory, nothing is read back of another namespace until the probe gets through", eighths)
+		}
+	}
+	if p.mayReturn(first.turn()) {
+		t.Error("what is kept of a namespace takes the place of others")
 	}
 	p.budget.memory = options.MaxBytes * 7 / 8
 	if p.log.returning.next(p.mayReturn) != nil {
