@@ -2,8 +2,10 @@ package replication_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -26,7 +28,14 @@ type process struct {
 	commit  held // its last commit
 	now     held // as a leader: what goes into the next one
 	leading bool
+	named   bool              // as a leader: the Lease has named a commit of its term
 	copied  replication.Claim // as a leader: the newest that a standby has
+}
+
+func (p *process) try() bool {
+	held := p.candidate.try()
+	p.named = p.named || held && p.leading
+	return held
 }
 
 // sink is what receives changes. It checks the promise.
@@ -42,6 +51,8 @@ type sink struct {
 func (s *sink) take(t *rapid.T, p *process, change int, gap bool) {
 	epoch := uint64(p.claim.Epoch)
 	switch {
+	case !p.named:
+		t.Fatalf("%s sends change %d, and the Lease has named no commit of its term", p.name, change)
 	case change > s.arrived+1 && !gap:
 		t.Fatalf("%s sends change %d behind %d: what is between is lost, or comes late", p.name, change, s.arrived)
 	case epoch < s.epoch:
@@ -59,7 +70,8 @@ func (s *sink) take(t *rapid.T, p *process, change int, gap bool) {
 //
 //   - no two processes may deliver at the same time,
 //   - the first arrivals of an object's changes are in order and without a hole, but for those behind a gap record,
-//   - neither epochs nor raised sequences go back, as long as the Lease is there,
+//   - neither epochs nor raised sequences go back, as long as the Lease is there, which names both,
+//   - nothing is sent before the Lease names a commit of the leader's term,
 //   - in the end one leads, and all changes have arrived,
 //   - a term has one leader,
 //   - each leader finds in the Lease what the last one named that had a commit, or has that: however many ended before they had one,
@@ -67,6 +79,11 @@ func (s *sink) take(t *rapid.T, p *process, change int, gap bool) {
 //
 // A process tries for the Lease whenever the model lets it: that it is slow, frozen or cut off is that it does not.
 func TestModel(t *testing.T) {
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // histories are short, and what is wrong in few of them is rare
+		if err := flag.Set(f.Name, "1000"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		var processes []*process
@@ -155,7 +172,9 @@ func TestModel(t *testing.T) {
 			p.leading, p.now = true, p.commit
 			p.now.raised = max(p.now.raised, status.Raised)
 			p.claim.Term, p.claim.Commit = status.Term, p.claim.Commit+1
-			p.try() // names the lineage
+			if !rapid.Bool().Draw(t, "its first commit takes long") {
+				p.try() // names it
+			}
 		}
 		taken := func(t *rapid.T, p *process) {
 			if !rapid.Bool().Draw(t, "ends before its first commit") {
@@ -250,7 +269,10 @@ func TestModel(t *testing.T) {
 				p.now.raised += 1000
 				if !p.try() { // before any is sent
 					p.now.raised -= 1000
+					return
 				}
+				changes++
+				send(t, p)
 			},
 			"a standby has the last commit": func(t *rapid.T) {
 				p, standby := leader(t), pick(t)
@@ -319,6 +341,12 @@ func TestModel(t *testing.T) {
 				}
 				if len(may) > 1 {
 					t.Fatalf("%v may deliver at the same time", may)
+				}
+				if w.lease == nil || receiver.unnamed {
+					return
+				}
+				if raised, _ := strconv.ParseUint(w.lease.Annotations["kubeferry.dev/raised-sequence"], 10, 64); raised < receiver.raised {
+					t.Fatalf("the Lease names sequences that were raised to %d, and %d was used", raised, receiver.raised)
 				}
 			},
 		})
