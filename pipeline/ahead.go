@@ -22,7 +22,7 @@ import (
 // maxDraws is how many candidates of suspect namespaces are passed over for one of another.
 const maxDraws = 32
 
-// drawPause is how long after that many others are drawn.
+// drawPause is how long after that many others are drawn at least, or twenty times as long as it took.
 const drawPause = time.Second
 
 // scanBytes is how much of the log is scanned at most before the next candidate is chosen.
@@ -144,7 +144,7 @@ func (p *Pipeline) newScan(from, written, successes uint64) scan {
 // chooseCandidate reads one of the entries that were found, by chance, rather a new one than an old one: changes that were
 // not tried yet are at the end, and none may be good among the last.
 func (p *Pipeline) chooseCandidate(cursor uint64) error {
-	s := &p.scan
+	s, begun := &p.scan, p.now()
 	s.comeBack()
 	passed, _ := slices.BinarySearchFunc(s.firsts, cursor, func(e scanned, cursor uint64) int { return cmp.Compare(e.seq, cursor) })
 	for _, one := range s.firsts[:passed] {
@@ -188,8 +188,10 @@ func (p *Pipeline) chooseCandidate(cursor uint64) error {
 			s.kept[one.namespace]--
 		}
 	}
-	if len(s.firsts) > 0 {
-		time.AfterFunc(drawPause, p.log.wakeReader)
+	if now := p.now(); len(s.firsts) > 0 && !now.Before(p.drawAgain) {
+		wait := max(drawPause, 20*now.Sub(begun))
+		p.drawAgain = now.Add(wait)
+		time.AfterFunc(wait, p.log.wakeReader)
 	}
 	return nil
 }
@@ -237,10 +239,8 @@ func (p *Pipeline) draw() (at int) {
 func (p *Pipeline) drawsFrom(namespace string) bool {
 	suspect, turns := p.backlog.suspectTurn(namespace), &p.backlog.turns
 	switch {
-	case p.breaker.onlyUnprobed(p.now()):
-		return turns.unprobed(namespace)
 	case p.breaker.tripped:
-		return !suspect || !turns.succeeded[namespace].IsZero()
+		return (!suspect || !turns.succeeded[namespace].IsZero()) && (!p.breaker.onlyUnprobed(p.now()) || turns.unprobed(namespace))
 	}
 	return p.log.aheadCalls.Of(namespace) < max(1, p.options.Limits.Concurrency/4) && p.mayCallAhead(namespace, suspect)
 }

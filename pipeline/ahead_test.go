@@ -43,6 +43,14 @@ func (a *ahead) writeChange(namespace, name string, bytes int64) {
 	a.write(delta.Entry{Delta: changeIn(a.t, namespace, name, int(a.log.written))}, bytes)
 }
 
+// writeInMemory writes a change of an object of which another one is in memory.
+func (a *ahead) writeInMemory(name string) {
+	a.t.Helper()
+	a.writeChange("good", name, 100)
+	ref := delta.Ref{Resource: pods, Namespace: "good", Name: name}
+	a.backlog.objects[ref] = &objectQueue{ref: ref}
+}
+
 // look returns the number of the candidate; 0 for none.
 func (a *ahead) look() uint64 {
 	a.t.Helper()
@@ -351,19 +359,38 @@ func TestCandidateBehindManyThatCannotBeSent(t *testing.T) {
 		a := newAhead(t)
 		a.writeChange("good", "g", 100)
 		for n := range 3 * maxDraws {
-			a.writeChange("good", fmt.Sprint("in-memory-", n), 100)
+			a.writeInMemory(fmt.Sprint("in-memory-", n))
 		}
-		a.mu.Lock()
-		for n := range 3 * maxDraws {
-			ref := delta.Ref{Resource: pods, Namespace: "good", Name: fmt.Sprint("in-memory-", n)}
-			a.backlog.objects[ref] = &objectQueue{ref: ref}
-		}
-		a.mu.Unlock()
 		for tries := 1; a.look() == 0; tries++ {
 			if tries == 5 {
 				t.Fatal("no candidate")
 			}
 			<-a.log.wake
+		}
+	})
+}
+
+// If none of many candidates can be sent, the reader looks for one about once a second, however often it is woken.
+func TestNoCandidateAmongMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAhead(t)
+		a.breaker.fail(a.now(), 0, false)
+		for n := range 10 * maxDraws {
+			a.writeInMemory(fmt.Sprint("in-memory-", n))
+		}
+		for range 10 {
+			a.look()
+		}
+		looks, begun := 0, time.Now()
+		for time.Since(begun) < time.Minute {
+			<-a.log.wake
+			looks++
+			if a.look() != 0 {
+				t.Fatal("a candidate")
+			}
+		}
+		if looks < 30 || looks > 70 {
+			t.Errorf("%d searches in a minute", looks)
 		}
 	})
 }

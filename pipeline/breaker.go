@@ -13,7 +13,7 @@ const maxProbeInterval = 1500 * time.Millisecond
 const earlyProbes = 3
 
 // unprobedProbes is how many more may be sent within it of namespaces that had none: the first may all have been of the tenant whose rate is
-// limited.
+// limited. If a probe behind the delay gets another one, that is at most one in a minute of it.
 const unprobedProbes = 10
 
 // quickProbes is how many probes of namespaces that had none may follow each other after the first interval, in quickPeriod: many
@@ -71,7 +71,9 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 	}
 	unprobed := !trippedNow && b.early < 0 && b.sent.Before(b.until) // one of unprobedProbes makes the others wait no longer
 	if end := now.Add(retryAfter); end.After(b.until) && !unprobed {
-		b.until = end
+		if b.until = end; !trippedNow {
+			b.early = max(b.early, min(unprobedProbes, max(1, int(retryAfter/time.Minute)))-unprobedProbes)
+		}
 	}
 	b.postpone(now.Add(min(retryAfter, maxProbeInterval)))
 	return trippedNow

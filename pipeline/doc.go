@@ -30,7 +30,7 @@
 //
 // A delay that the peer requests (Retry-After) is the batch's own if something else got through since; its objects are sent apart, but
 // seldom alone, since the peer may limit the rate of all calls. Else it is the sink's: three probes of ready objects may go within it,
-// as the peer may limit the rate of one tenant, and the next when it is over.
+// as the peer may limit the rate of one tenant, ten more of namespaces that had none, and the next when it is over.
 //
 // # Files
 //

@@ -191,8 +191,8 @@ func drain(t testing.TB, p *Pipeline) {
 	if len(p.backlog.stuckOf)+len(p.log.left) > 0 {
 		t.Fatalf("stuck are %v, left behind %v", p.backlog.stuckOf, p.log.left)
 	}
-	if p.log.back.Total+p.log.returned.Total > 0 {
-		t.Fatalf("%v came back and were not tried, %v that fail", p.log.back, p.log.returned)
+	if p.log.back+p.log.returned.Total > 0 {
+		t.Fatalf("%d came back and were not tried, %v that fail", p.log.back, p.log.returned)
 	}
 	if len(p.backlog.held)+len(p.backlog.heldOf) > 0 {
 		t.Fatalf("held are %v, and %v", p.backlog.held, p.backlog.heldOf)

@@ -49,7 +49,8 @@ type logState struct {
 	// returning are objects whose next delta is parked, and is to be read.
 	returning returnQueue
 	// back counts the objects of which records were read back that were not tried yet, and returned those that fail.
-	back, returned sinks.PerNamespace
+	back     int
+	returned sinks.PerNamespace
 	// candidate is what the next probe from beyond the cursor sends; nil if there is none.
 	candidate *item
 	// taken are the numbers of the entries beyond the cursor that such probes took: false while one is under way, and true

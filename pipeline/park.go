@@ -88,12 +88,13 @@ func (p *Pipeline) tried(o *objectQueue) {
 	if o.returned {
 		p.log.returned.Add(o.turn(), -1)
 	}
-	p.log.back.Add(o.turn(), -1)
+	p.log.back--
 	o.back, o.returned = false, false
 	p.log.wakeReader()
 }
 
-// keptBack notes that such a record was tried in a batch that is kept: others wait no longer for that, but it stays in memory.
+// keptBack notes that such a record was tried in a batch that is kept: others wait no longer for that, but it stays in memory, until it
+// fails once more while others wait to be read back.
 func (p *Pipeline) keptBack(o *objectQueue) {
 	if o.returned {
 		p.log.returned.Add(o.turn(), -1)
@@ -155,14 +156,13 @@ func (p *Pipeline) readParked(ctx context.Context) (more bool) {
 
 // mayReturn reports whether what is parked of an object of a namespace may be read, unless it is all that was: beyond three eighths of the
 // memory nothing beside failing records that were read back and not tried yet, since the rest of the log needs half to be read; but for one
-// object of a namespace that has none of these, which does not wait until a sink that hangs has tried those of others. Those that were
-// tried and are kept do not take the place of the first one of another namespace.
+// object of a namespace that has none of these, which does not wait until a sink that hangs has tried those of others, or until there is a
+// probe for them.
 func (p *Pipeline) mayReturn(namespace string) bool {
 	memory, returned := p.budget.memory, &p.log.returned
-	return p.log.back.Total == 0 || memory <= p.options.MaxBytes*3/8 ||
+	return p.log.back == 0 || memory <= p.options.MaxBytes*3/8 ||
 		memory <= p.options.MaxBytes*7/16 && returned.Of(namespace) == 0 ||
-		memory <= p.options.MaxBytes*5/8 && returned.Total == 0 ||
-		memory <= p.options.MaxBytes*3/4 && returned.Total == 0 && p.log.back.Of(namespace) == 0
+		memory <= p.options.MaxBytes*3/4 && (returned.Total == 0 || p.breaker.tripped && returned.Of(namespace) == 0)
 }
 
 // returnQueue holds objects of which something is to be read back: the namespaces in turn, and the objects of each in order.
@@ -244,7 +244,7 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 	}
 	if !o.back {
 		o.back = true
-		p.log.back.Add(o.turn(), 1)
+		p.log.back++
 	}
 	if _, failing := p.backlog.failing[o]; failing {
 		o.returned = true // it would be parked again before it is tried

@@ -246,27 +246,36 @@ func TestComeBackBesideAProbeThatIsKept(t *testing.T) {
 	p.breaker.fail(p.now(), 0, false)
 	p.budget.memory = options.MaxBytes * 5 / 8
 	p.comeBack(first, entries[:1])
+	if !p.mayReturn(second.turn()) {
+		t.Error("nothing is read back of another namespace until there is a probe for what was")
+	}
+	if p.mayReturn(first.turn()) {
+		t.Error("more is read back of a namespace, and the first was not tried")
+	}
+	fails := func(probe *batch) {
+		p.breaker.probed(p.now(), false)
+		p.mu.Unlock()
+		p.settle(probe, p.decide(probe, []*sinks.Error{{Reason: sinks.ReasonOther, Err: errDown}}, false, false))
+		p.mu.Lock()
+	}
 	probe := newBatch()
 	first.inFlight, probe.probe, probe.tries = p.appendRecord(probe, first, first.items[0]), true, 1
-	p.breaker.probed(p.now(), false)
-	p.mu.Unlock()
-	p.settle(probe, p.decide(probe, []*sinks.Error{{Reason: sinks.ReasonOther, Err: errDown}}, false, false))
-	p.mu.Lock()
+	fails(probe)
 	if len(p.retries) != 1 {
 		t.Fatalf("%d batches are kept", len(p.retries))
 	}
 	p.log.returning.push(second)
-	for eighths := int64(5); eighths <= 6; eighths++ {
-		if p.budget.memory = options.MaxBytes * eighths / 8; p.log.returning.next(p.mayReturn) != second {
-			t.Errorf("with %d/8 of the memory, nothing is read back of another namespace until the probe gets through", eighths)
-		}
-	}
-	if p.mayReturn(first.turn()) {
-		t.Error("what is kept of a namespace takes the place of others")
+	if p.log.returning.next(p.mayReturn) != second {
+		t.Error("nothing is read back of another namespace until the probe gets through")
 	}
 	p.budget.memory = options.MaxBytes * 7 / 8
 	if p.log.returning.next(p.mayReturn) != nil {
 		t.Error("memory is not bounded by what is kept")
+	}
+	p.takeRetry(probe)
+	fails(probe)
+	if len(p.retries) != 0 || first.inFlight || p.log.returning.next(p.mayReturn) != second {
+		t.Errorf("it fails once more, and does not give its place to another: %d batches are kept", len(p.retries))
 	}
 }
 

@@ -115,9 +115,11 @@ type Pipeline struct {
 	log                    logState
 	scan                   scan // of the reader of the log only
 	nextScan               scan // that takes its place once it is complete; only the reader of the log uses it
-	counts                 Counts
-	beat                   time.Time // when the dispatcher last went round
-	lastErr                string
+	// drawAgain is when other candidates are drawn, since of many none could be sent; only the reader of the log uses it.
+	drawAgain time.Time
+	counts    Counts
+	beat      time.Time // when the dispatcher last went round
+	lastErr   string
 }
 
 // New makes a pipeline; nothing is delivered before Run.

@@ -71,15 +71,18 @@ func (p *Pipeline) pickUnprobed(now time.Time, wait time.Duration) (*batch, time
 	}
 	b := newBatch()
 	b.probe = true
-	switch i := p.log.candidate; {
-	case i != nil && p.backlog.turns.unprobed(i.turn()):
-		p.fillAhead(b)
-	case i != nil: // there may be another
+	if i := p.log.candidate; i != nil && !p.backlog.turns.unprobed(i.turn()) { // there may be another
 		p.log.candidate = nil
 		p.log.wakeReader()
 	}
+	if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
+		p.fillAhead(b)
+	}
 	if len(b.items) == 0 {
 		p.fillProbe(b, p.backlog.turns.unprobed)
+	}
+	if len(b.items) == 0 {
+		p.fillAhead(b)
 	}
 	if len(b.items) == 0 {
 		p.recycle(b)
@@ -225,10 +228,8 @@ func (t *turns) of(namespace string) int {
 	return t.numbers[namespace]
 }
 
-// unprobed reports whether a namespace had no probe. Notices are none.
-func (t *turns) unprobed(namespace string) bool {
-	return namespace != noticeTurn && t.numbers[namespace] == 0
-}
+// unprobed reports whether a namespace had no probe, or no notice had one.
+func (t *turns) unprobed(namespace string) bool { return t.numbers[namespace] == 0 }
 
 // compare orders namespaces: of two with the same turn, the one with the last success is first.
 func (t *turns) compare(a, b string) int {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -122,30 +123,63 @@ func TestRetryAfterOfAll(t *testing.T) {
 		}
 		sink.mu.Lock()
 		defer sink.mu.Unlock()
-		if most := 8 + earlyProbes + unprobedProbes + 10; sink.calls > most {
+		if most := 8 + earlyProbes + unprobedProbes + 10*2; sink.calls > most {
 			t.Errorf("%d calls in 10 minutes, want at most %d", sink.calls, most)
 		}
 	})
 }
 
-// In a quiet cluster one tenant's records have all of the early probes. A change of another namespace has one of its own.
+// In a quiet cluster one tenant's records have all of the early probes. A change of another namespace has one of its own, and so has a gap.
 func TestRetryAfterOfOneTenantInAQuietCluster(t *testing.T) {
+	for _, other := range []string{"change", "gap"} {
+		t.Run(other, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bad := func(context.Context) error { return throttled(10 * time.Minute) }
+				sink := &tenants{bad: bad, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+				p, stop := launch(sink, &letters{}, tenantLimits(1, 8))
+				defer stop()
+				mustTake(t, p, change(t, "good-0", 1))
+				time.Sleep(10 * time.Second)
+				for n := range 6 {
+					mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1))
+					time.Sleep(time.Second)
+				}
+				time.Sleep(5 * time.Second)
+				waiting := func() uint64 { c := p.Stats(); return c.Waiting + c.GapsWaiting }
+				before := waiting()
+				if other == "gap" {
+					if err := p.Gap(t.Context(), &delta.Gap{Watch: "w", Resource: pods, From: "1", To: "90", Observed: time.Now()}); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					mustTake(t, p, change(t, "good-1", 2))
+				}
+				if time.Sleep(3 * time.Second); waiting() > before {
+					t.Error("it waits")
+				}
+			})
+		})
+	}
+}
+
+// Nor does it wait for one probe in each delay of each of many namespaces, whose records are refused one by one.
+func TestRetryAfterOfManyNamespacesInAQuietCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := func(context.Context) error { return throttled(10 * time.Minute) }
 		sink := &tenants{bad: bad, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
 		p, stop := launch(sink, &letters{}, tenantLimits(1, 8))
 		defer stop()
 		mustTake(t, p, change(t, "good-0", 1))
-		time.Sleep(10 * time.Second)
-		for n := range 6 {
-			mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), n+1))
-			time.Sleep(time.Second)
+		for _, kind := range []string{"good", "bad"} {
+			for n := range 50 {
+				mustTake(t, p, changeIn(t, fmt.Sprint("tenant-", n), fmt.Sprintf("%s-%d", kind, n), n+1))
+			}
+			time.Sleep(10 * time.Second)
 		}
-		time.Sleep(5 * time.Second)
-		sent := map[string]time.Time{"good-1": time.Now()}
-		mustTake(t, p, change(t, "good-1", 2))
-		time.Sleep(5 * time.Second)
-		if waits := sink.waits(t, sent); waits[0] > 3*time.Second {
+		sent := map[string]time.Time{"last": time.Now()}
+		mustTake(t, p, change(t, "last", 2))
+		time.Sleep(6 * time.Hour)
+		if waits := sink.waits(t, sent); waits[0] > 50*time.Minute {
 			t.Errorf("it waited for %v", waits[0])
 		}
 	})

@@ -19,6 +19,13 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		return
 	}
 	p.releaseBehindMarks(b, v)
+	if v.keep && len(b.items) == 1 && b.objects[0].back && len(p.log.returning.turns) > 0 { // it gives its place to another
+		p.tried(b.objects[0])
+		p.backlog.done(b.objects[0], true, v.delay)
+		p.park()
+		p.recycle(b)
+		return
+	}
 	if v.keep {
 		if len(b.items) > 1 { // the delay may have been requested for some of them only
 			v.delay = min(v.delay, maxProbeInterval)
