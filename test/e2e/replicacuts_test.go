@@ -227,11 +227,23 @@ func TestLeaderCutOffFromItsStandby(t *testing.T) {
 		return nil
 	})
 	more(t, r.read, 100)
+	lagging := others[0].Metrics().sum("kubeferry_replication_lag_seconds")
+	if lagging < 1 { // 100 changes at the rate of the load
+		t.Errorf("the standby's copy lags by %v s while it is cut off", lagging)
+	}
 	way.Come()
 	if again, _ := r.WaitInSync(); again != leader {
 		t.Error("another one leads")
 	}
 	leader.WaitStandbys(1)
+	eventually(t, wide, "the lag is over", func() error {
+		for _, m := range r.running {
+			if lag := m.Metrics().sum("kubeferry_replication_lag_seconds"); lag >= lagging {
+				return fmt.Errorf("%v s", lag)
+			}
+		}
+		return nil
+	})
 	more(t, r.read, 100)
 	r.WaitRenewed() // the Lease says so
 	way.Stall()

@@ -372,6 +372,9 @@ func TestLeaderKilled(t *testing.T) {
 	if n := standbys[0].Metrics().sum("kubeferry_leader"); n != 0 {
 		t.Errorf("kubeferry_leader is %v at a standby", n)
 	}
+	if n := leader.Metrics().sum("kubeferry_leader_transitions_total"); n != 1 { // it stood by until the last kill
+		t.Errorf("kubeferry_leader_transitions_total is %v at the last leader", n)
+	}
 	if aside := r.SetAside(r.running...); len(aside) > 0 {
 		t.Errorf("set aside: %v", aside)
 	}
