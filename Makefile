@@ -47,10 +47,11 @@ test-e2e:
 	cd test && $(GO) test $(RACE_E2E) -count=1 $(TESTFLAGS) ./e2e
 
 test-others: test-unit
-	cd test && $(GO) test $(RACE) -count=1 $(TESTFLAGS) ./examples $$($(GO) list ./... | grep -v /e2e$$)
+	cd test && $(GO) test $(RACE) -count=1 $(TESTFLAGS) ./examples $$($(GO) list ./... | grep -vE '/(e2e|nodes)$$')
 
 soak: assets ## Run the long forms of the fault tests, which take minutes each
 	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run 'KilledTenTimes|LeaderKilled|LeaderStopped|LeaderFrozen|ServerAway|StandbyJoins|SinkGone|HotObject|WatchStartFails|TooManyRefused' ./e2e
+	cd test && $(GO) test -count=1 -timeout 30m -v ./nodes
 	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 30m -v -run TestExamples$$ ./examples
 	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run Soak ./bench
 

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,8 +18,20 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
-// binaries are the programs that a control plane consists of.
-func binaries() []string { return []string{"kube-apiserver", "etcd"} }
+// binary is a program that is built from a Go module in assets/.
+type binary struct{ name, module, pkg, takes string }
+
+// server are the programs that every test needs, and controllers those that few do.
+var (
+	server = []binary{
+		{"kube-apiserver", "kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "4 minutes on 2 cores"},
+		{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "half a minute"},
+	}
+	controllers = []binary{
+		{"kube-controller-manager", "controllers", "k8s.io/kubernetes/cmd/kube-controller-manager", "3 minutes on 2 cores"},
+		{"kube-scheduler", "controllers", "k8s.io/kubernetes/cmd/kube-scheduler", "half a minute"},
+	}
+)
 
 // Assets returns a directory with the binaries kube-apiserver and etcd: the one that KUBEBUILDER_ASSETS names, or the
 // one in the user's cache, which [Prepare] fills.
@@ -26,7 +39,7 @@ func Assets() (dir string, err error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" && complete(dir) {
 		return dir, nil
 	}
-	r, err := loadRecipes()
+	r, err := loadRecipes(server)
 	if err != nil {
 		return "", fmt.Errorf("control plane assets: %w", err)
 	}
@@ -45,7 +58,7 @@ func Prepare(ctx context.Context, log io.Writer) error {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" && complete(dir) {
 		return nil
 	}
-	r, err := loadRecipes()
+	r, err := loadRecipes(server)
 	if err != nil {
 		return fmt.Errorf("control plane assets: %w", err)
 	}
@@ -64,9 +77,21 @@ func Prepare(ctx context.Context, log io.Writer) error {
 	return nil
 }
 
+// PrepareControllers does that for what [ControlPlane.StartControllers] starts. It returns their directory.
+func PrepareControllers(ctx context.Context, log io.Writer) (dir string, err error) {
+	r, err := loadRecipes(controllers)
+	if err == nil {
+		dir, err = cache.Dir(ctx, log, r.cacheName(), func(ctx context.Context, dir string) error { return r.build(ctx, log, dir) })
+	}
+	if err != nil {
+		return "", fmt.Errorf("controllers: %w", err)
+	}
+	return dir, nil
+}
+
 func complete(dir string) bool {
-	for _, name := range binaries() {
-		info, err := os.Stat(filepath.Join(dir, name))
+	for _, b := range server {
+		info, err := os.Stat(filepath.Join(dir, b.name))
 		if err != nil || info.IsDir() {
 			return false
 		}
@@ -74,37 +99,38 @@ func complete(dir string) bool {
 	return true
 }
 
-// recipes are the modules under assets/, one per binary, whose go.mod and go.sum pin what is built.
+// recipes are modules under assets/ whose go.mod and go.sum pin what is built.
 type recipes struct {
-	dir     string
-	version string // of Kubernetes, such as v1.36.3
-	digest  string // of everything that decides what is built
+	dir      string
+	binaries []binary
+	version  string // of Kubernetes, such as v1.36.3
+	digest   string // of everything that decides what is built
 }
 
 // loadRecipes finds assets/ in the checkout, because modules cannot embed files of nested modules.
-func loadRecipes() (*recipes, error) {
+func loadRecipes(binaries []binary) (*recipes, error) {
 	root, err := programs.Root()
 	if err != nil {
 		return nil, err
 	}
-	r := &recipes{dir: filepath.Join(root, "test", "controlplane", "assets")}
+	r := &recipes{dir: filepath.Join(root, "test", "controlplane", "assets"), binaries: binaries}
 
 	digest := sha256.New()
 	fmt.Fprintln(digest, buildFlags("VERSION"))
-	for _, name := range binaries() {
+	for _, from := range binaries {
 		for _, file := range []string{"go.mod", "go.sum"} {
-			b, err := os.ReadFile(filepath.Join(r.dir, name, file))
+			b, err := os.ReadFile(filepath.Join(r.dir, from.module, file))
 			if err != nil {
 				return nil, err
 			}
-			fmt.Fprintf(digest, "%s/%s %d\n%s", name, file, len(b), b)
-			if name == "kube-apiserver" && file == "go.mod" {
-				r.version = kubernetesVersion(b)
+			fmt.Fprintf(digest, "%s/%s %d\n%s", from.module, file, len(b), b)
+			if file == "go.mod" {
+				r.version = cmp.Or(r.version, kubernetesVersion(b))
 			}
 		}
 	}
 	if r.version == "" {
-		return nil, errors.New("kube-apiserver/go.mod does not require k8s.io/kubernetes")
+		return nil, errors.New("no go.mod requires k8s.io/kubernetes")
 	}
 	r.digest = hex.EncodeToString(digest.Sum(nil))[:12]
 	return r, nil

@@ -16,17 +16,14 @@ import (
 // setupEnvtest is the tool that downloads the binaries that the Kubernetes project publishes for tests.
 const setupEnvtest = "sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.1"
 
-// build makes both binaries from source.
+// build makes the binaries from source.
 func (r *recipes) build(ctx context.Context, log io.Writer, dir string) error {
-	for _, p := range []struct{ name, pkg, takes string }{
-		{"etcd", "go.etcd.io/etcd/server/v3", "half a minute"},
-		{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "4 minutes on 2 cores"},
-	} {
+	for _, p := range r.binaries {
 		fmt.Fprintf(log, "building %s from source, about %s, once\n", p.name, p.takes)
 		begin := time.Now()
 		args := append([]string{"build", "-o", filepath.Join(dir, p.name)}, buildFlags(r.version)...)
 		cmd := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
-		cmd.Dir = filepath.Join(r.dir, p.name)
+		cmd.Dir = filepath.Join(r.dir, p.module)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=",
 			"GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 		if _, err := output(cmd); err != nil {
@@ -64,8 +61,8 @@ func download(ctx context.Context, version, dir string) error {
 		_ = os.RemoveAll(bin)
 		return err
 	}
-	for _, name := range binaries() {
-		if err := os.Rename(filepath.Join(strings.TrimSpace(found), name), filepath.Join(dir, name)); err != nil {
+	for _, b := range server {
+		if err := os.Rename(filepath.Join(strings.TrimSpace(found), b.name), filepath.Join(dir, b.name)); err != nil {
 			return err
 		}
 	}

@@ -39,7 +39,9 @@ type ControlPlane struct {
 	mu        sync.Mutex // guards what follows
 	etcd      *process.Process
 	apiServer *process.Process
-	stopped   bool
+	// controllers are what StartControllers started.
+	controllers []*process.Process
+	stopped     bool
 }
 
 // startTimeout bounds one start of one program on a busy machine; 4 s is usual.
@@ -132,16 +134,16 @@ func (c *ControlPlane) RestartAPIServer(ctx context.Context, flags ...string) er
 	return nil
 }
 
-// Stop ends both programs and removes their files. It may be called more than once.
+// Stop ends all programs and removes their files. It may be called more than once.
 func (c *ControlPlane) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// Nothing is worth saving, and a graceful end of the API server waits a minute for open watches.
-	for _, p := range []*process.Process{c.apiServer, c.etcd} {
+	for _, p := range append(c.controllers, c.apiServer, c.etcd) {
 		if p != nil {
 			p.Kill()
 		}
 	}
-	c.apiServer, c.etcd, c.stopped = nil, nil, true
+	c.apiServer, c.etcd, c.controllers, c.stopped = nil, nil, nil, true
 	_ = os.RemoveAll(c.dir)
 }

@@ -3,9 +3,9 @@
 //
 // # What is missing
 //
-// There is no controller manager and no scheduler. A Deployment makes no ReplicaSets, a deleted namespace stays
-// Terminating and keeps its objects, owners' dependents are not collected, and namespaces have no default
-// ServiceAccount. Objects without finalizers are created, changed and deleted as anywhere.
+// There is no controller manager and no scheduler, unless [ControlPlane.StartControllers] starts them, with few controllers. A
+// Deployment makes no ReplicaSets, a deleted namespace stays Terminating and keeps its objects, owners' dependents are not
+// collected, and namespaces have no default ServiceAccount. Objects without finalizers are created, changed and deleted as anywhere.
 //
 // # Why not envtest
 //
