@@ -162,6 +162,29 @@ func TestRetryAfterOfOneTenantInAQuietCluster(t *testing.T) {
 	}
 }
 
+// A change that was in one call with the tenant's does not wait for the delay either.
+func TestRetryAfterOfABatchOfSeveralNamespaces(t *testing.T) {
+	for _, after := range []time.Duration{time.Minute, 10 * time.Minute} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bad := func(context.Context) error { return throttled(after) }
+				sink := &tenants{bad: bad, took: map[string]time.Time{}, latency: time.Second}
+				p, stop := launch(sink, &letters{}, tenantLimits(100, 1))
+				defer stop()
+				mustTake(t, p, change(t, "good-0", 1)) // what comes while it is under way is sent together
+				time.Sleep(100 * time.Millisecond)
+				sent := map[string]time.Time{"good-1": time.Now()}
+				mustTake(t, p, changeIn(t, "tenant", "bad-1", 1))
+				mustTake(t, p, change(t, "good-1", 2))
+				time.Sleep(time.Hour)
+				if waits := sink.waits(t, sent); waits[0] > 15*time.Second {
+					t.Errorf("it waited for %v", waits[0])
+				}
+			})
+		})
+	}
+}
+
 // Nor does it wait for one probe in each delay of each of many namespaces, whose records are refused one by one.
 func TestRetryAfterOfManyNamespacesInAQuietCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
