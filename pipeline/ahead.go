@@ -221,13 +221,19 @@ func (p *Pipeline) draw() (at int) {
 	// Perhaps there are few among many that may not be sent. While the breaker is tripped that is tried half of the time: the few may be
 	// refused too, and nothing shows it.
 	if len(others) > 0 && (!tripped || rand.IntN(2) == 0) { //nolint:gosec // no secret
+		there := false // else all of them wait
 		for n := range slices.Backward(s.firsts) {
-			if others[s.firsts[n].namespace] && p.maySend(s.firsts[n].seq, now) {
+			if !others[s.firsts[n].namespace] {
+				continue
+			}
+			if there = true; p.maySend(s.firsts[n].seq, now) {
 				return n
 			}
 		}
 		s.noneUntil = now.Add(searchPause)
-		time.AfterFunc(searchPause, p.log.wakeReader)
+		if there {
+			time.AfterFunc(searchPause, p.log.wakeReader)
+		}
 	}
 	if best < 0 && tripped {
 		return at

@@ -44,10 +44,10 @@ func (a *ahead) writeChange(namespace, name string, bytes int64) {
 }
 
 // writeInMemory writes a change of an object of which another one is in memory.
-func (a *ahead) writeInMemory(name string) {
+func (a *ahead) writeInMemory(namespace, name string) {
 	a.t.Helper()
-	a.writeChange("good", name, 100)
-	ref := delta.Ref{Resource: pods, Namespace: "good", Name: name}
+	a.writeChange(namespace, name, 100)
+	ref := delta.Ref{Resource: pods, Namespace: namespace, Name: name}
 	a.backlog.objects[ref] = &objectQueue{ref: ref}
 }
 
@@ -359,7 +359,7 @@ func TestCandidateBehindManyThatCannotBeSent(t *testing.T) {
 		a := newAhead(t)
 		a.writeChange("good", "g", 100)
 		for n := range 3 * maxDraws {
-			a.writeInMemory(fmt.Sprint("in-memory-", n))
+			a.writeInMemory("good", fmt.Sprint("in-memory-", n))
 		}
 		for tries := 1; a.look() == 0; tries++ {
 			if tries == 5 {
@@ -376,8 +376,9 @@ func TestNoCandidateAmongMany(t *testing.T) {
 		a := newAhead(t)
 		a.breaker.fail(a.now(), 0, false)
 		for n := range 10 * maxDraws {
-			a.writeInMemory(fmt.Sprint("in-memory-", n))
+			a.writeInMemory("suspect", fmt.Sprint("in-memory-", n))
 		}
+		a.writeInMemory("good", "in-memory")
 		for range 10 {
 			a.look()
 		}

@@ -150,6 +150,9 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		v.keep = refused == 0 && (len(b.items) == 1 || b.tries < maxWholeTries)
 	}
 	p.countAttempts(b, v)
+	if len(b.items) == 1 && b.objects[0].back && len(p.log.returning.turns) > 0 && v.results[0] == failed {
+		v.keep = false // it gives its place to another that waits to be read back
+	}
 	if !v.keep {
 		p.awaitLetters(b, v)
 	}

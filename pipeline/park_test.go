@@ -252,15 +252,15 @@ func TestComeBackBesideAProbeThatIsKept(t *testing.T) {
 	if p.mayReturn(first.turn()) {
 		t.Error("more is read back of a namespace, and the first was not tried")
 	}
-	fails := func(probe *batch) {
+	fails := func(probe *batch, permanent bool) {
 		p.breaker.probed(p.now(), false)
 		p.mu.Unlock()
-		p.settle(probe, p.decide(probe, []*sinks.Error{{Reason: sinks.ReasonOther, Err: errDown}}, false, false))
+		p.settle(probe, p.decide(probe, []*sinks.Error{{Reason: sinks.ReasonOther, Err: errDown, Permanent: permanent}}, false, false))
 		p.mu.Lock()
 	}
 	probe := newBatch()
 	first.inFlight, probe.probe, probe.tries = p.appendRecord(probe, first, first.items[0]), true, 1
-	fails(probe)
+	fails(probe, false)
 	if len(p.retries) != 1 {
 		t.Fatalf("%d batches are kept", len(p.retries))
 	}
@@ -273,7 +273,14 @@ func TestComeBackBesideAProbeThatIsKept(t *testing.T) {
 		t.Error("memory is not bounded by what is kept")
 	}
 	p.takeRetry(probe)
-	fails(probe)
+	for n := range maxRefused {
+		p.refused[delta.Ref{Resource: pods, Name: fmt.Sprint("refused-", n)}] = struct{}{}
+	}
+	if fails(probe, true); len(p.retries) != 1 || p.counts.Waiting != 2 {
+		t.Fatalf("the sink refuses all, and the record is not kept: %d batches are, %d records wait", len(p.retries), p.counts.Waiting)
+	}
+	p.takeRetry(probe)
+	fails(probe, false)
 	if len(p.retries) != 0 || first.inFlight || p.log.returning.next(p.mayReturn) != second {
 		t.Errorf("it fails once more, and does not give its place to another: %d batches are kept", len(p.retries))
 	}

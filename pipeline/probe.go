@@ -49,6 +49,9 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	}
 	if len(b.items) == 0 {
 		p.recycle(b)
+		if early {
+			p.takeRetryApart()
+		}
 		if retry == nil {
 			return nil, beatInterval
 		}
@@ -86,11 +89,30 @@ func (p *Pipeline) pickUnprobed(now time.Time, wait time.Duration) (*batch, time
 	}
 	if len(b.items) == 0 {
 		p.recycle(b)
+		p.takeRetryApart()
 		p.breaker.postpone(now.Add(p.breaker.pause()))
 		return nil, min(wait, p.breaker.next.Sub(now))
 	}
 	p.breaker.probed(now, false)
 	return b, 0
+}
+
+// takeRetryApart takes a batch apart that failed and has something of a namespace that had no probe: as a whole it would fail again with what
+// the delay was requested for.
+func (p *Pipeline) takeRetryApart() {
+	unprobed := func(i *item) bool { return p.backlog.turns.unprobed(i.turn()) }
+	n := slices.IndexFunc(p.retries, func(b *batch) bool { return b.severalNamespaces() && slices.ContainsFunc(b.items, unprobed) })
+	if n < 0 {
+		return
+	}
+	b := p.retries[n]
+	p.retries = slices.Delete(p.retries, n, n+1)
+	for _, o := range slices.Compact(b.objects) {
+		p.backlog.setApart(o, true)
+		p.tried(o)
+		p.backlog.done(o, true, 0)
+	}
+	p.recycle(b)
 }
 
 // pickLately fills a probe of a namespace of which something got through lately, else of one of which something ever did, or returns such a

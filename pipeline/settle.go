@@ -19,14 +19,10 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		return
 	}
 	p.releaseBehindMarks(b, v)
-	switch several := len(b.items) > 1; {
-	case !v.keep:
-	case several && v.delay > maxProbeInterval: // the delay may have been requested for some of them only: each may have a probe within it
-		v.delay, v.keep = maxProbeInterval, !p.breaker.tripped || !b.severalNamespaces()
-	case !several && b.objects[0].back && len(p.log.returning.turns) > 0: // it gives its place to another
-		v.keep = false
-	}
 	if v.keep {
+		if len(b.items) > 1 { // the delay may have been requested for some of them only
+			v.delay = min(v.delay, maxProbeInterval)
+		}
 		b.due = now.Add(max(v.delay, p.options.Retry.Initial))
 		if !p.breaker.tripped {
 			b.turn = 0

@@ -8,6 +8,8 @@ import (
 	"math"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -215,7 +217,10 @@ func TestEntryKeepsWhatAPipelineMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	deep := []byte(`{"spec":` + strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999) + `}`) // as the API server takes it
+	patch := slices.Concat([]byte(`[{"op":"replace","path":"","value":`), deep, []byte(`}]`))
 	for _, want := range []delta.Delta{
+		{Object: object.WithJSON(deep), Difference: &delta.Difference{Known: true, OldResourceVersion: "6", OldObject: deep, Patch: patch}},
 		{Object: object.WithJSON([]byte(`{"spec":{}}`))},
 		{Object: object, Difference: &delta.Difference{}},
 		{Object: object, Difference: &delta.Difference{Known: true, OldResourceVersion: "6", Patch: []byte(`[]`)}},
