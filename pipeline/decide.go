@@ -151,7 +151,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 	}
 	p.countAttempts(b, v)
 	if len(b.items) == 1 && b.objects[0].back && len(p.log.returning.turns) > 0 && v.results[0] == failed {
-		v.keep = false // it gives its place to another that waits to be read back
+		v.keep, v.apart = false, true // it gives its place to another that waits to be read back
 	}
 	if !v.keep {
 		p.awaitLetters(b, v)

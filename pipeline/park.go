@@ -94,7 +94,7 @@ func (p *Pipeline) tried(o *objectQueue) {
 }
 
 // keptBack notes that such a record was tried in a batch that is kept: others wait no longer for that, but it stays in memory, until it
-// fails once more while others wait to be read back.
+// fails while others wait to be read back.
 func (p *Pipeline) keptBack(o *objectQueue) {
 	if o.returned {
 		p.log.returned.Add(o.turn(), -1)

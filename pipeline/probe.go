@@ -101,7 +101,7 @@ func (p *Pipeline) pickUnprobed(now time.Time, wait time.Duration) (*batch, time
 // the delay was requested for.
 func (p *Pipeline) takeRetryApart() {
 	unprobed := func(i *item) bool { return p.backlog.turns.unprobed(i.turn()) }
-	n := slices.IndexFunc(p.retries, func(b *batch) bool { return b.severalNamespaces() && slices.ContainsFunc(b.items, unprobed) })
+	n := slices.IndexFunc(p.retries, func(b *batch) bool { return slices.ContainsFunc(b.items, unprobed) })
 	if n < 0 {
 		return
 	}

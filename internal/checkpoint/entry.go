@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/jsonscan"
 )
 
 // An entry is a JSON head with its length before it, and behind it the object's JSON, compressed. The object is
@@ -153,9 +154,12 @@ func (h *head) pack(d *delta.Delta) []byte {
 	return slices.Concat(diff.OldObject, diff.Patch, o.JSON())
 }
 
-// valid reports whether what goes out as it is is not damaged: a damaged page must not become a wrong record. Where there is no checksum it
-// is JSON. With one it is not checked for that: a patch of an object as deep as the API server takes is deeper than encoding/json reads.
-func (h *head) valid(text []byte) bool { return h.Sum != 0 || json.Valid(text) }
+// valid reports whether what goes out as it is is JSON: a damaged page must not become a wrong record. The patch of an object as deep as the
+// API server takes is deeper than encoding/json reads.
+func valid(text []byte) bool {
+	s := jsonscan.NewScanner(text)
+	return s.Skip() == nil && s.End() == nil
+}
 
 // unpack is the reverse of pack.
 func (h *head) unpack(raw []byte) (*delta.Object, *delta.Difference, error) {
@@ -172,12 +176,12 @@ func (h *head) unpack(raw []byte) (*delta.Object, *delta.Difference, error) {
 			diff.Patch = raw[:d.Patch:d.Patch]
 		}
 		raw = raw[d.Patch:]
-		if diff.OldObject != nil && !h.valid(diff.OldObject) || diff.Patch != nil && !h.valid(diff.Patch) {
+		if diff.OldObject != nil && !valid(diff.OldObject) || diff.Patch != nil && !valid(diff.Patch) {
 			return nil, nil, errEntry
 		}
 	}
 	if i := h.Identity; i != nil {
-		if !h.valid(raw) {
+		if !valid(raw) {
 			return nil, nil, errEntry
 		}
 		return i.object().WithJSON(raw), diff, nil

@@ -99,18 +99,32 @@ func TestLeaderFrozen(t *testing.T) {
 	t.Run("with batches in flight", func(t *testing.T) { leaderFrozen(t, "frozen", 44, true) })
 }
 
-// leaderFrozen stops it while all of its calls are in flight, or while records are ready and calls are free. What is in flight the receiver
-// takes after another one leads: these are repetitions then.
+// leaderFrozen stops it while all of its calls are in flight, or none: then it has changes to send and calls are free when it goes on. What
+// is in flight the receiver takes after another one leads: these are repetitions then.
 func leaderFrozen(t *testing.T, namespace string, seed uint64, inFlight bool) {
 	t.Helper()
 	frozenFor := 2 * leaseDuration
 	if soaking() {
 		frozenFor = 20 * time.Second
 	}
-	r := startLoaded(t, namespace, seed)
+	var server *proxy.TCP
+	r := startLoaded(t, namespace, seed, func(r *replicas) {
+		direct := r.kubeconfig
+		r.starting = func(number int) {
+			if r.kubeconfig = direct; number == 1 {
+				server, r.kubeconfig = proxyOf(t, r.account)
+				server.Come()
+			}
+		}
+	})
 	frozen, _ := r.Leader()
 	more(t, r.read, 100)
-	if inFlight {
+	if !inFlight { // what is begun when it is stopped would be a turn when it goes on
+		server.Stall()
+		frozen.WaitWaiting(wide, 0)
+		frozen.process.Signal(syscall.SIGSTOP)
+		server.Come()
+	} else {
 		next := make(chan struct{})
 		begins := sync.OnceFunc(func() { close(next) })
 		var held atomic.Int64
@@ -127,8 +141,8 @@ func leaderFrozen(t *testing.T, namespace string, seed uint64, inFlight bool) {
 			last = held.Load()
 			lasting(t, time.Second)
 		}
+		frozen.process.Signal(syscall.SIGSTOP)
 	}
-	frozen.process.Signal(syscall.SIGSTOP)
 	begun := time.Now()
 	r.Remove(frozen)
 	r.Leader()
