@@ -372,7 +372,8 @@ func TestLeaderKilled(t *testing.T) {
 	if n := standbys[0].Metrics().sum("kubeferry_leader"); n != 0 {
 		t.Errorf("kubeferry_leader is %v at a standby", n)
 	}
-	if n := leader.Metrics().sum("kubeferry_leader_transitions_total"); n != 1 { // it stood by until the last kill
+	// It began behind the kill before the last one: it has seen itself take the Lease, and perhaps the one before.
+	if n := leader.Metrics().sum("kubeferry_leader_transitions_total"); n < 1 || n > 2 {
 		t.Errorf("kubeferry_leader_transitions_total is %v at the last leader", n)
 	}
 	if aside := r.SetAside(r.running...); len(aside) > 0 {
