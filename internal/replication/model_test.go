@@ -80,7 +80,7 @@ func (s *sink) take(t *rapid.T, p *process, change int, gap bool) {
 // A process tries for the Lease whenever the model lets it: that it is slow, frozen or cut off is that it does not.
 func TestModel(t *testing.T) {
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // histories are short, and what is wrong in few of them is rare
-		if err := flag.Set(f.Name, "1000"); err != nil {
+		if err := flag.Set(f.Name, "300"); err != nil {
 			t.Fatal(err)
 		}
 	}
