@@ -97,11 +97,11 @@ func (p *Pipeline) pickUnprobed(now time.Time, wait time.Duration) (*batch, time
 	return b, 0
 }
 
-// takeRetryApart takes a batch apart that failed and has something of a namespace that had no probe: as a whole it would fail again with what
-// the delay was requested for.
+// takeRetryApart takes a batch of several namespaces apart that failed and has something of one that had no probe: as a whole it would fail
+// again with what the delay was requested for. One of a single namespace waits, since the delay may be its own.
 func (p *Pipeline) takeRetryApart() {
 	unprobed := func(i *item) bool { return p.backlog.turns.unprobed(i.turn()) }
-	n := slices.IndexFunc(p.retries, func(b *batch) bool { return slices.ContainsFunc(b.items, unprobed) })
+	n := slices.IndexFunc(p.retries, func(b *batch) bool { return b.severalNamespaces() && slices.ContainsFunc(b.items, unprobed) })
 	if n < 0 {
 		return
 	}
