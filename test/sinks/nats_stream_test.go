@@ -232,11 +232,15 @@ func TestStreamMadeAnew(t *testing.T) {
 		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", n+1)})
 		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", n+1)}) // a duplicate is no sign of a new stream
 	}
-	if err := jetStreamOf(t, srv.URL()).DeleteStream(t.Context(), "ANEW"); err != nil {
+	js := jetStreamOf(t, srv.URL())
+	if err := js.DeleteStream(t.Context(), "ANEW"); err != nil {
 		t.Fatal(err)
 	}
 	stream.MaxMsgs = 7
-	srv.CreateStreamWith(t.Context(), stream)
+	eventually(t, "the server has let go of the deleted one", func() bool { // it refuses until then
+		_, err := js.CreateStream(t.Context(), stream)
+		return err == nil
+	})
 	for n := range 5 {
 		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("b", n+1)})
 	}
