@@ -244,8 +244,7 @@ func (p *Pipeline) draw() (at int) {
 // drawsFrom reports whether a candidate of a namespace may be sent. p.mu is held.
 func (p *Pipeline) drawsFrom(namespace string) bool {
 	suspect, turns := p.backlog.suspectTurn(namespace), &p.backlog.turns
-	switch {
-	case p.breaker.tripped:
+	if p.breaker.tripped {
 		return (!suspect || !turns.succeeded[namespace].IsZero()) && (!p.breaker.onlyUnprobed(p.now()) || turns.unprobed(namespace))
 	}
 	return p.log.aheadCalls.Of(namespace) < max(1, p.options.Limits.Concurrency/4) && p.mayCallAhead(namespace, suspect)

@@ -150,7 +150,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		v.keep = refused == 0 && (len(b.items) == 1 || b.tries < maxWholeTries)
 	}
 	p.countAttempts(b, v)
-	if len(b.items) == 1 && b.objects[0].back && len(p.log.returning.turns) > 0 && v.results[0] == failed {
+	if v.keep && len(b.items) == 1 && v.results[0] == failed && b.objects[0].back && len(p.log.returning.turns) > 0 {
 		v.keep, v.apart = false, true // it gives its place to another that waits to be read back
 	}
 	if !v.keep {

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -268,7 +267,6 @@ func (n *node) attend(ctx context.Context, p *process.Process, pod *corev1.Pod, 
 		case err != nil && !apierrors.IsNotFound(err):
 			return false, err
 		case err != nil || now.UID != pod.UID:
-			p.Signal(syscall.SIGKILL)
 			return true, nil
 		case now.DeletionTimestamp != nil:
 			p.Stop(time.Duration(*now.DeletionGracePeriodSeconds) * time.Second)
