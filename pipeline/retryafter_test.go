@@ -129,14 +129,19 @@ func TestRetryAfterOfAll(t *testing.T) {
 	})
 }
 
+// throttling runs a pipeline before a sink that refuses bad records, and requests a delay.
+func throttling(after, latency time.Duration, records, calls int) (*tenants, *Pipeline, func()) {
+	sink := &tenants{bad: func(context.Context) error { return throttled(after) }, took: map[string]time.Time{}, latency: latency}
+	p, stop := launch(sink, &letters{}, tenantLimits(records, calls))
+	return sink, p, stop
+}
+
 // In a quiet cluster one tenant's records have all of the early probes. A change of another namespace has one of its own, and so has a gap.
 func TestRetryAfterOfOneTenantInAQuietCluster(t *testing.T) {
 	for _, other := range []string{"change", "gap"} {
 		t.Run(other, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				bad := func(context.Context) error { return throttled(10 * time.Minute) }
-				sink := &tenants{bad: bad, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
-				p, stop := launch(sink, &letters{}, tenantLimits(1, 8))
+				_, p, stop := throttling(10*time.Minute, 5*time.Millisecond, 1, 8)
 				defer stop()
 				mustTake(t, p, change(t, "good-0", 1))
 				time.Sleep(10 * time.Second)
@@ -170,10 +175,12 @@ func TestRetryAfterOfABatchOfSeveralNamespaces(t *testing.T) {
 	}{{time.Minute, 1}, {10 * time.Minute, 1}, {time.Minute, 50}, {10 * time.Minute, 50}} {
 		t.Run(fmt.Sprint(test), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				bad := func(context.Context) error { return throttled(test.after) }
-				sink := &tenants{bad: bad, took: map[string]time.Time{}, latency: 20 * time.Millisecond}
-				p, stop := launch(sink, &letters{}, tenantLimits(100, 1))
+				sink, p, stop := throttling(test.after, 20*time.Millisecond, 100, 1)
 				defer stop()
+				for n := range test.namespaces { // the tenant's had no success
+					mustTake(t, p, changeIn(t, fmt.Sprint("namespace-", n), "before", 1))
+				}
+				time.Sleep(time.Second)
 				mustTake(t, p, change(t, "good", 1)) // what comes while it is under way is sent together
 				sent := map[string]time.Time{}
 				for n := range test.namespaces {
@@ -183,7 +190,7 @@ func TestRetryAfterOfABatchOfSeveralNamespaces(t *testing.T) {
 				}
 				mustTake(t, p, changeIn(t, "tenant", "bad-1", 1))
 				time.Sleep(time.Hour)
-				if waits := sink.waits(t, sent); waits[len(waits)-1] > 15*time.Second {
+				if waits := sink.waits(t, sent); waits[len(waits)-1] > 7*time.Second {
 					t.Errorf("one waited for %v", waits[len(waits)-1])
 				}
 			})
@@ -194,9 +201,7 @@ func TestRetryAfterOfABatchOfSeveralNamespaces(t *testing.T) {
 // Nor does it wait for one probe in each delay of each of many namespaces, whose records are refused one by one.
 func TestRetryAfterOfManyNamespacesInAQuietCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bad := func(context.Context) error { return throttled(10 * time.Minute) }
-		sink := &tenants{bad: bad, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
-		p, stop := launch(sink, &letters{}, tenantLimits(1, 8))
+		sink, p, stop := throttling(10*time.Minute, 5*time.Millisecond, 1, 8)
 		defer stop()
 		mustTake(t, p, change(t, "good-0", 1))
 		for _, kind := range []string{"good", "bad"} {
