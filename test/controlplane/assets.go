@@ -77,16 +77,16 @@ func Prepare(ctx context.Context, log io.Writer) error {
 	return nil
 }
 
-// PrepareControllers does that for what [ControlPlane.StartControllers] starts. It returns their directory.
-func PrepareControllers(ctx context.Context, log io.Writer) (dir string, err error) {
+// PrepareControllers does that for what [ControlPlane.StartControllers] starts.
+func PrepareControllers(ctx context.Context, log io.Writer) error {
 	r, err := loadRecipes(controllers)
 	if err == nil {
-		dir, err = cache.Dir(ctx, log, r.cacheName(), func(ctx context.Context, dir string) error { return r.build(ctx, log, dir) })
+		_, err = cache.Dir(ctx, log, r.cacheName(), func(ctx context.Context, dir string) error { return r.build(ctx, log, dir) })
 	}
 	if err != nil {
-		return "", fmt.Errorf("controllers: %w", err)
+		return fmt.Errorf("controllers: %w", err)
 	}
-	return dir, nil
+	return nil
 }
 
 func complete(dir string) bool {

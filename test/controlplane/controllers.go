@@ -1,20 +1,23 @@
 package controlplane
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 
+	"github.com/kubeferry/kubeferry/test/internal/cache"
 	"github.com/kubeferry/kubeferry/test/internal/process"
 )
 
 // StartControllers runs the controllers that make Pods of Deployments, evict them and notice that a node is gone, and the scheduler. A
 // node is gone sooner here than with their defaults: once it has not renewed its Lease for 5 s. [PrepareControllers] belongs before.
-func (c *ControlPlane) StartControllers(ctx context.Context) error {
-	dir, err := PrepareControllers(ctx, io.Discard)
+func (c *ControlPlane) StartControllers() error {
+	r, err := loadRecipes(controllers)
 	if err != nil {
 		return err
+	}
+	dir, err := cache.Find(r.cacheName())
+	if err != nil {
+		return fmt.Errorf("the controllers are missing: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,11 +32,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	controllers := func(ctx context.Context, log io.Writer) error {
-		_, err := controlplane.PrepareControllers(ctx, log)
-		return err
-	}
-	assets.Must(controlplane.Prepare, controllers, programs.Exporter().Build, programs.Kubectl().Build, programs.Helm().Build)
+	assets.Must(controlplane.Prepare, controlplane.PrepareControllers, programs.Exporter().Build, programs.Kubectl().Build, programs.Helm().Build)
 	os.Exit(m.Run())
 }
 
@@ -62,7 +58,7 @@ func newCluster(t *testing.T) *cluster {
 	plane := controlplane.ForTest(t, controlplane.Options{APIServerFlags: []string{
 		"--default-not-ready-toleration-seconds=2", "--default-unreachable-toleration-seconds=2",
 	}})
-	if err := plane.StartControllers(t.Context()); err != nil {
+	if err := plane.StartControllers(); err != nil {
 		t.Fatal(err)
 	}
 	return &cluster{
