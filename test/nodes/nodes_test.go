@@ -32,7 +32,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	assets.Must(controlplane.Prepare, controlplane.PrepareControllers, programs.Exporter().Build, programs.Kubectl().Build, programs.Helm().Build)
+	assets.Must(controlplane.Prepare, controlplane.PrepareControllers,
+		programs.Exporter().Build, programs.Kubectl().Build, programs.Helm().Build)
 	os.Exit(m.Run())
 }
 
