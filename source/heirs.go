@@ -18,10 +18,10 @@ type lastWatch struct {
 	sent    uint64     // by highest
 }
 
-// findHeirs returns the watches of the last run, sorted by id, each with its heirs. A watch that is still configured inherits from
-// itself. For each pipeline that had its objects and no longer takes from it, the heirs are the watches of the same resource that
-// the pipeline takes from: all new ones whose namespaces overlap, else the first. A watch without heirs is dropped. One that did not
-// get to look up what an edit left out may hold objects of any namespace: new watches inherit those even if it is still configured.
+// findHeirs returns the watches of the last run, sorted by id, each with its heirs: the watches that take over its known set. One
+// that is still configured is its own heir. For each of its pipelines that no longer takes from it, the heirs are the watches of the
+// resource that the pipeline takes from: all new ones whose namespaces overlap, else the first. A watch without heirs is dropped. A
+// Partial one may hold objects of any namespace: new watches inherit those even if it is still configured.
 func findHeirs(watches []*watcher, kept map[string]Meta) []*lastWatch {
 	var all []*lastWatch
 	for _, id := range slices.Sorted(maps.Keys(kept)) {
@@ -91,14 +91,6 @@ func (l *lastWatch) movedTo(w *watcher) bool {
 	return l.overlaps(w) && slices.ContainsFunc(l.Pipelines, func(pipeline string) bool {
 		return w.feeds(pipeline) && !slices.ContainsFunc(l.heirs, func(h *watcher) bool { return h.id == l.id && h.feeds(pipeline) })
 	})
-}
-
-// selects reports whether the watch selects a namespace.
-func (l *lastWatch) selects(namespace string) bool {
-	if l.Namespace != "" {
-		return namespace == l.Namespace
-	}
-	return namespace == "" || l.Namespaces.Match(namespace)
 }
 
 // overlaps reports whether the namespaces of two watches have some in common.

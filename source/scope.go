@@ -46,9 +46,11 @@ func scopes(namespaces delta.Namespaces, fieldSelector string) []scope {
 }
 
 // selects reports whether the watch includes a namespace; an empty one is that of an object without.
-func (w *watcher) selects(namespace string) bool {
-	if w.collection.namespace != "" {
-		return namespace == w.collection.namespace
+func (m *Meta) selects(namespace string) bool {
+	if m.Namespace != "" {
+		return namespace == m.Namespace
 	}
-	return namespace == "" || w.namespaces.Match(namespace)
+	return namespace == "" || m.Namespaces.Match(namespace)
 }
+
+func (w *watcher) selects(namespace string) bool { return w.state.selects(namespace) }

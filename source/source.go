@@ -93,7 +93,7 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 	}
 	return &watcher{
 		id: digest(&s.options, resource, scope.namespace), collection: c,
-		namespaces: scope.namespaces, options: &s.options, handler: handler, metrics: metrics, logger: logger,
+		options: &s.options, handler: handler, metrics: metrics, logger: logger,
 		wake: make(chan struct{}, 1), ended: map[int]SnapshotStatus{},
 		health: &health{
 			resource: resource, metrics: metrics, logger: logger,

@@ -24,7 +24,6 @@ const resolveInterval = 3 * time.Second
 type watcher struct {
 	id         string
 	collection collection
-	namespaces delta.Namespaces
 	options    *Options
 	handler    Handler
 	health     *health
