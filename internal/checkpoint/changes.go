@@ -146,8 +146,8 @@ func (c Changes) apply(tx *bolt.Tx) error {
 		if inside != nil {
 			return nil
 		}
-		b, err := topBucket(tx, path[0], create)
-		for _, name := range path[1:] {
+		b, err := tx.Cursor().Bucket(), error(nil) // the root
+		for _, name := range path {
 			if b == nil || err != nil {
 				break
 			}
@@ -205,13 +205,6 @@ func (c Changes) apply(tx *bolt.Tx) error {
 		return errChanges
 	}
 	return nil
-}
-
-func topBucket(tx *bolt.Tx, name []byte, create bool) (*bolt.Bucket, error) {
-	if create {
-		return tx.CreateBucketIfNotExists(name)
-	}
-	return tx.Bucket(name), nil
 }
 
 // reader reads what the append functions write; bad is set once that does not fit.

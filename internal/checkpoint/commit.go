@@ -226,11 +226,7 @@ func writeLog(logs *bucket, change *delta.LogChange, entries encodedEntries, siz
 		size.Next = max(size.Next, entry.Seq+1)
 	}
 	sizes[change.Pipeline] = size
-	text, err := json.Marshal(size)
-	if err != nil {
-		return err
-	}
-	return logs.Put(sizeKey(name), text)
+	return putJSON(logs, sizeKey(name), size)
 }
 
 // truncate removes the entries from a number on.

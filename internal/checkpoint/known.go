@@ -62,40 +62,26 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 		return delta.Known{}, errKnown
 	}
 	k := delta.Known{Namespace: string(namespace), Name: string(name)}
-	kind, value := value[0], value[1:]
-	valid := true
-	uvarint := func() uint64 {
-		v, n := binary.Uvarint(value)
-		if n <= 0 {
-			valid = false
-			return 0
-		}
-		value = value[n:]
-		return v
-	}
+	in := reader{rest: value}
+	kind := in.byte()
 	if kind&knownDue != 0 {
-		k.Due = uvarint()
+		k.Due = in.uvarint()
 	}
 	if kind&knownMore != 0 {
-		k.Filtered = uvarint()
-		length := uvarint()
-		if length > uint64(len(value)) {
-			return delta.Known{}, errKnown
+		k.Filtered = in.uvarint()
+		if previous := in.bytes(); len(previous) > 0 {
+			k.Previous = previous
 		}
-		if length > 0 {
-			k.Previous = value[:length:length]
-		}
-		value = value[length:]
 	}
 	switch kind &^ (knownDue | knownMore) {
 	case knownCompact:
-		version := uvarint()
-		if len(value) != 16 {
+		version := in.uvarint()
+		if len(in.rest) != 16 {
 			return delta.Known{}, errKnown
 		}
-		k.Version = delta.PackedVersion([16]byte(value), version)
+		k.Version = delta.PackedVersion([16]byte(in.rest), version)
 	case knownText:
-		version, uid, ok := bytes.Cut(value, []byte{0})
+		version, uid, ok := bytes.Cut(in.rest, []byte{0})
 		if !ok {
 			return delta.Known{}, errKnown
 		}
@@ -103,7 +89,7 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 	default:
 		return delta.Known{}, errKnown
 	}
-	if !valid {
+	if in.bad {
 		return delta.Known{}, errKnown
 	}
 	return k, nil

@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"bytes"
+
 	bolt "go.etcd.io/bbolt"
 )
 
@@ -51,7 +53,7 @@ func (r *rangeReader) read(cursor *bolt.Cursor, path [][]byte, from Range) (stop
 			r.changes = append(r.changes, changePut)
 			r.changes = appendBytes(appendBytes(r.changes, key), value)
 			if len(r.changes) >= r.maxBytes {
-				return Range{clone(key)}
+				return Range{bytes.Clone(key)}
 			}
 			continue
 		}
@@ -59,7 +61,7 @@ func (r *rangeReader) read(cursor *bolt.Cursor, path [][]byte, from Range) (stop
 		if len(from) > 1 && string(key) == string(from[0]) {
 			inside = from[1:]
 		}
-		name := clone(key)
+		name := bytes.Clone(key)
 		if stopped := r.read(cursor.Bucket().Bucket(key).Cursor(), append(path[:len(path):len(path)], name), inside); stopped != nil {
 			return append(Range{name}, stopped...)
 		}
@@ -74,5 +76,3 @@ func (r *rangeReader) enter(path [][]byte) {
 		r.changes = append(appendEnter(r.changes, path), changeMake)
 	}
 }
-
-func clone(b []byte) []byte { return append([]byte(nil), b...) }
