@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
@@ -48,7 +50,7 @@ func (t *trace) filter(index int) {
 
 func (t *trace) version(content map[string]any) {
 	if t != nil {
-		t.versions = append(t.versions, fieldpath.Clone(content).(map[string]any))
+		t.versions = append(t.versions, runtime.DeepCopyJSON(content))
 	}
 }
 
@@ -256,7 +258,7 @@ const hiddenText = "(hidden: a redact is for it)"
 // withoutRedacted returns a copy of a decoded object, with a mark in the place of what the transforms would redact.
 // Copies of such a value in other places stay.
 func withoutRedacted(transforms []Transform, object map[string]any) map[string]any {
-	object = fieldpath.Clone(object).(map[string]any)
+	object = runtime.DeepCopyJSON(object)
 	for _, transform := range transforms {
 		redact, ok := transform.(RedactTransform)
 		if !ok {

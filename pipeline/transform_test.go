@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apijson "k8s.io/apimachinery/pkg/util/json"
 	"pgregory.net/rapid"
@@ -128,9 +129,9 @@ func TestRedactModel(t *testing.T) {
 		values := rapid.SliceOfN(scalars, 2, 6).Draw(t, "values")
 		list := []any{}
 		for _, value := range values {
-			list = append(list, map[string]any{"name": "n", "value": fieldpath.Clone(value)})
+			list = append(list, map[string]any{"name": "n", "value": runtime.DeepCopyJSONValue(value)})
 		}
-		object := map[string]any{"list": list, "one": fieldpath.Clone(values[0]), "kept": "k"}
+		object := map[string]any{"list": list, "one": runtime.DeepCopyJSONValue(values[0]), "kept": "k"}
 		if err := redact.Apply(context.Background(), object, fixedInput{}); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +154,7 @@ func TestRedactModel(t *testing.T) {
 		if err := redact.Apply(context.Background(), changed, fixedInput{}); err != nil || changed["one"] == one {
 			t.Fatalf("%v and %v have the digest %s, %v", values[0], other, one, err)
 		}
-		once := fieldpath.Clone(object)
+		once := runtime.DeepCopyJSONValue(object)
 		if err := redact.Apply(context.Background(), object, fixedInput{}); err != nil || !reflect.DeepEqual(object, once) {
 			t.Fatalf("a second time: %v, %v, want %v", object, err, once)
 		}

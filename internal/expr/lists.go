@@ -36,22 +36,13 @@ func (listsLibrary) CompileOptions() []cel.EnvOption {
 	}
 }
 
+// onList and onListItem bind functions of lists. A binding is called with the types of its overload only.
 func onList(f func(traits.Lister) ref.Val) cel.OverloadOpt {
-	return cel.UnaryBinding(func(v ref.Val) ref.Val {
-		if l, ok := v.(traits.Lister); ok {
-			return f(l)
-		}
-		return types.MaybeNoSuchOverloadErr(v)
-	})
+	return cel.UnaryBinding(func(v ref.Val) ref.Val { return f(v.(traits.Lister)) })
 }
 
 func onListItem(f func(traits.Lister, ref.Val) types.Int) cel.OverloadOpt {
-	return cel.BinaryBinding(func(v, item ref.Val) ref.Val {
-		if l, ok := v.(traits.Lister); ok {
-			return f(l, item)
-		}
-		return types.MaybeNoSuchOverloadErr(v)
-	})
+	return cel.BinaryBinding(func(v, item ref.Val) ref.Val { return f(v.(traits.Lister), item) })
 }
 
 func length(l traits.Lister) types.Int {

@@ -110,29 +110,16 @@ func (quantityLibrary) CompileOptions() []cel.EnvOption {
 }
 
 func onQuantity(f func(quantity) ref.Val) cel.OverloadOpt {
-	return cel.UnaryBinding(func(v ref.Val) ref.Val {
-		if q, ok := v.(quantity); ok {
-			return f(q)
-		}
-		return types.MaybeNoSuchOverloadErr(v)
-	})
+	return cel.UnaryBinding(func(v ref.Val) ref.Val { return f(v.(quantity)) })
 }
 
 // onQuantities is for two quantities, or a quantity and a whole number.
 func onQuantities(f func(a, b quantity) ref.Val) cel.OverloadOpt {
 	return cel.BinaryBinding(func(a, b ref.Val) ref.Val {
-		qa, ok := a.(quantity)
-		if !ok {
-			return types.MaybeNoSuchOverloadErr(a)
+		if n, ok := b.(types.Int); ok {
+			b = quantity{*resource.NewQuantity(int64(n), resource.DecimalExponent)}
 		}
-		switch b := b.(type) {
-		case quantity:
-			return f(qa, b)
-		case types.Int:
-			return f(qa, quantity{*resource.NewQuantity(int64(b), resource.DecimalExponent)})
-		default:
-			return types.MaybeNoSuchOverloadErr(b)
-		}
+		return f(a.(quantity), b.(quantity))
 	})
 }
 

@@ -1,6 +1,10 @@
 package fieldpath
 
-import "slices"
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
 
 // visit calls f for every match.
 func (p Path) visit(object map[string]any, f func(place)) {
@@ -40,7 +44,7 @@ func (p Path) Replace(object map[string]any, replace func(at Path, value any) (a
 // contains no value and no key of the object that is not in the path.
 func (p Path) Set(object map[string]any, value any) error {
 	w := walker{steps: p.steps, create: true, visit: func(at place) error {
-		at.set(Clone(value))
+		at.set(runtime.DeepCopyJSONValue(value))
 		return nil
 	}}
 	return w.in(object, nil)
@@ -74,31 +78,5 @@ func Remove(object map[string]any, paths ...Path) {
 				at.set(slices.DeleteFunc(items, func(item any) bool { return item == removed{} }))
 			}
 		})
-	}
-}
-
-// Clone is a copy of a decoded value that shares no map and no list with it.
-func Clone(value any) any {
-	switch value := value.(type) {
-	case map[string]any:
-		if value == nil {
-			return value
-		}
-		members := make(map[string]any, len(value))
-		for name, member := range value {
-			members[name] = Clone(member)
-		}
-		return members
-	case []any:
-		if value == nil {
-			return value
-		}
-		items := make([]any, len(value))
-		for i, item := range value {
-			items[i] = Clone(item)
-		}
-		return items
-	default:
-		return value
 	}
 }

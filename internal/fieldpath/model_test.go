@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	apijson "k8s.io/apimachinery/pkg/util/json"
 	"pgregory.net/rapid"
 )
@@ -128,7 +129,7 @@ func paths() *rapid.Generator[Path] {
 	})
 }
 
-func clone(object map[string]any) map[string]any { return Clone(object).(map[string]any) }
+func clone(object map[string]any) map[string]any { return runtime.DeepCopyJSON(object) }
 
 func text(value any) string {
 	data, err := json.Marshal(value)
