@@ -55,7 +55,7 @@ the kubeconfig.`,
 	}
 	f := command.Flags()
 	f.StringSliceVarP(&answers.Namespaces, "namespace", "n", nil, "watch these `namespaces` only: names or globs, joined by commas")
-	f.StringVar(&answers.Sink, "sink", "stdout", "`kind` of sink: kafka, nats, webhook, file or stdout")
+	f.StringVar(&answers.Sink, "sink", "stdout", "`kind` of sink: "+starter.Sinks())
 	f.StringVar(&answers.Address, "address", "", "`address` of the sink: brokers, URLs or a path")
 	f.StringVar(&answers.Cluster, "cluster", "my-cluster", "`name` of the cluster, which is part of every id")
 	f.StringVar(&answers.StateDir, "state-dir", "", "`directory` for the state, which makes restarts lose nothing")

@@ -33,12 +33,8 @@ func NewConfig() *Config {
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
 	faults := sinks.Faults(c.Common.Validate())
-	if c.Concurrency > 1 {
-		faults.Warn("concurrency", "has no effect: standard output has one writer")
-	}
-	if c.TLS != nil {
-		faults.Warn("tls", "has no effect on standard output")
-	}
+	faults.WarnIf(c.Concurrency > 1, "concurrency", "has no effect: standard output has one writer")
+	faults.WarnIf(c.TLS != nil, "tls", "has no effect on standard output")
 	return faults
 }
 

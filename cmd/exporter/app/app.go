@@ -38,7 +38,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	health := &health{version: version, cluster: loaded.Cluster, started: time.Now(), starting: startingWatches(loaded)}
 	if loaded.LeaderElection != nil {
 		registerReplica(registry, health)
-	} else { // an alert sees by them, too, that the API server does not answer
+	} else { // registered early: alerts must fire while the API server is away
 		source.RegisterGauges(registry, health.watches)
 	}
 	if loaded.Server.Listen != "" { // no file may leave it empty
@@ -47,11 +47,8 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		}
 	}
 
-	if err := resolveNames(ctx, loaded, cluster, logger); err != nil && ctx.Err() != nil {
-		logger.Info("stopped", "err", err)
-		return failureOf(ctx)
-	} else if err != nil {
-		return err
+	if err := resolveNames(ctx, loaded, cluster, logger); err != nil {
+		return stopped(ctx, err, logger)
 	}
 	keepManagedFields := slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.KeepManagedFields })
 	client, err := source.NewClient(cluster, keepManagedFields)
@@ -61,22 +58,14 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	var replica *replica
 	if loaded.LeaderElection != nil {
 		replica, err = standBy(ctx, loaded, cluster, client, health, &running, fail, logger)
-		if err != nil && ctx.Err() != nil {
-			logger.Info("stopped", "err", err)
-			return failureOf(ctx)
-		}
 		if err != nil {
-			return err
+			return stopped(ctx, err, logger)
 		}
 		source.RegisterGauges(registry, health.watches)
 	}
 	state, err := openState(ctx, loaded, client, replica, fail, logger)
-	if err != nil && ctx.Err() != nil {
-		logger.Info("stopped", "err", err)
-		return failureOf(ctx)
-	}
 	if err != nil {
-		return err
+		return stopped(ctx, err, logger)
 	}
 	running.onStop("state directory", func(context.Context) { state.close() })
 	key, err := redactionKey(loaded.Redaction, loaded.StateDir)
@@ -181,6 +170,15 @@ func serve(ctx context.Context, address string, registry *prometheus.Registry, h
 		serving.Wait()
 	})
 	return nil
+}
+
+// stopped returns why the program cannot start: err, or if ctx has ended, which err comes from then, what failureOf returns.
+func stopped(ctx context.Context, err error, logger *slog.Logger) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	logger.Info("stopped", "err", err)
+	return failureOf(ctx)
 }
 
 // failureOf returns why the program ends by itself; nil if a signal ended it.

@@ -1,4 +1,4 @@
-// Package starter writes a first configuration file, with comments that say what else there is.
+// Package starter writes a first configuration file, with comments that list further keys.
 package starter
 
 import (
@@ -9,6 +9,7 @@ import (
 	_ "embed" // the template
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/template"
@@ -34,7 +35,7 @@ type Answers struct {
 	StateDir   string // none if it is empty
 }
 
-// needed says what the address of a kind of sink is.
+// needed describes the address of a kind of sink.
 var needed = map[string]string{
 	"kafka":   "the brokers' addresses, as kafka-0:9092,kafka-1:9092",
 	"nats":    "the servers' URLs, as nats://nats:4222",
@@ -42,6 +43,9 @@ var needed = map[string]string{
 	"file":    "the path of the file",
 	"stdout":  "",
 }
+
+// Sinks returns the kinds of sink that a file can have.
+func Sinks() string { return strings.Join(slices.Sorted(maps.Keys(needed)), ", ") }
 
 // Prompt reads answers from a person. An empty line takes what stands in brackets.
 func (a *Answers) Prompt(in io.Reader, out io.Writer) error {
@@ -52,7 +56,7 @@ func (a *Answers) Prompt(in io.Reader, out io.Writer) error {
 		return cmp.Or(strings.TrimSpace(lines.Text()), preset)
 	}
 	a.Resources = []string{prompt("Resources to watch, as kubectl names them", "deployments,configmaps")}
-	a.Sink = prompt("Sink: kafka, nats, webhook, file or stdout", a.Sink)
+	a.Sink = prompt("Sink, of "+Sinks(), a.Sink)
 	if needed[a.Sink] != "" && a.Address == "" {
 		_, example, _ := strings.Cut(needed[a.Sink], ", as ")
 		a.Address = prompt("Address: "+needed[a.Sink], cmp.Or(example, "changes.jsonl"))
@@ -67,7 +71,7 @@ func Write(ctx context.Context, a Answers, kinds []sinks.Kind, cluster func() (*
 	what, ok := needed[a.Sink]
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("--sink is %q; there are kafka, nats, webhook, file and stdout", a.Sink)
+		return nil, fmt.Errorf("--sink is %q; there are: %s", a.Sink, Sinks())
 	case what != "" && a.Address == "":
 		return nil, fmt.Errorf("a sink %s needs --address: %s", a.Sink, what)
 	case what == "" && a.Address != "":

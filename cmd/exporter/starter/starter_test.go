@@ -99,7 +99,7 @@ func TestPrompt(t *testing.T) {
 	if a.Sink != "nats" || a.Address != "nats://nats:4222" || a.Cluster != "prod" || !slices.Equal(a.Resources, []string{"v1/pods"}) {
 		t.Errorf("got %+v", a)
 	}
-	const want = "Resources to watch, as kubectl names them [deployments,configmaps]: Sink: kafka, nats, webhook, file or stdout [stdout]: " +
+	const want = "Resources to watch, as kubectl names them [deployments,configmaps]: Sink, of file, kafka, nats, stdout, webhook [stdout]: " +
 		"Address: the servers' URLs, as nats://nats:4222 [nats://nats:4222]: Name of this cluster, which becomes part of every id [my-cluster]: "
 	if out.String() != want {
 		t.Errorf("got  %s\nwant %s", out.String(), want)
