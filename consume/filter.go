@@ -19,10 +19,10 @@ const (
 	Late
 )
 
-// Filter passes each record once, and the changes of an object in order. It remembers the latest change of each of a number of
-// objects, and forgets first what was not seen for longest.
+// Filter passes each record once, and the changes of an object in order. It keeps the latest change of a number of objects, and
+// drops the least recently used.
 //
-// What it forgets can be repeated: choose a number of objects that is larger than what changes in the time in which repetitions come.
+// A repetition of a dropped change passes again: keep more objects than change in the time in which repetitions come.
 // After a crash kubeferry repeats what it delivered since its last commit, a fraction of a second; a Kafka consumer gets again what
 // follows its last committed offset.
 //
@@ -31,12 +31,12 @@ type Filter struct {
 	latest recent
 }
 
-// NewFilter returns a Filter that remembers a number of objects, about 300 bytes each.
+// NewFilter returns a Filter for so many objects, at least 1, about 300 bytes each.
 func NewFilter(objects int) *Filter { return &Filter{latest: newRecent(objects)} }
 
-// Check returns the verdict on a record, and remembers it.
+// Check returns the verdict on a record, and keeps a New one.
 func (f *Filter) Check(r *Record) Verdict {
-	name, place := memory(r)
+	name, place := storeKey(r)
 	before, known := f.latest.get(name)
 	verdict := compare(before.place, place, known)
 	if verdict == New && known {
@@ -48,8 +48,8 @@ func (f *Filter) Check(r *Record) Verdict {
 	return verdict
 }
 
-// memory returns under which name, and with which place, a record is remembered. What has no place is known by its id.
-func memory(r *Record) (name, place string) {
+// storeKey returns the key and the place under which a record is kept. Without a place the key is its id.
+func storeKey(r *Record) (name, place string) {
 	if place := r.Place(); place != "" && r.IsChange() {
 		return r.Cluster + " " + r.Subject, place
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Type is what a record says. A later version of kubeferry may have more of them, which a consumer ignores.
+// Type is the kind of a record. Later versions of kubeferry may have more; a consumer ignores those.
 type Type string
 
 // The types of records. The first three are changes.

@@ -39,7 +39,7 @@ type snapshot struct {
 	started uint64 // the arrival of its first mark
 }
 
-// NewTable returns an empty table, which remembers so many deleted objects, as [NewFilter] does.
+// NewTable returns an empty table that keeps so many deleted objects, as [NewFilter] does.
 func NewTable(deleted int) *Table {
 	return &Table{objects: map[Key]*entry{}, gone: newRecent(deleted), snapshots: map[scope]snapshot{}}
 }
@@ -82,7 +82,7 @@ func (t *Table) All() iter.Seq2[Key, Record] {
 func (t *Table) Len() int { return len(t.objects) }
 
 func (t *Table) applyChange(r *Record) Verdict {
-	name, place := memory(r)
+	name, place := storeKey(r)
 	e, exists := t.objects[r.Key()]
 	if exists {
 		e.seen = t.arrivals
@@ -131,8 +131,8 @@ func (t *Table) applyMark(r *Record) (Verdict, []Record) {
 	return verdict, nil
 }
 
-// sweep removes what was not seen since an arrival. It may come back at the same place, if a filter let it pass no more for a while: so
-// nothing is remembered of it.
+// sweep removes the objects not seen since an arrival, and keeps no place: an object that a filter kept back for a while may come back
+// at the same place.
 func (t *Table) sweep(s scope, since uint64) (gone []Record) {
 	for key, e := range t.objects {
 		r := &e.record

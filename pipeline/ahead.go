@@ -12,12 +12,12 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// While memory is taken, the log is not read on: all that is in memory may be what the sink refuses. So while the breaker is
-// tripped every second probe is a candidate from beyond the cursor: the first delta there of an object that has none in
-// memory, or the first notice of a watch; nothing behind that in its watch is one. While it is not, and there are suspect
-// namespaces, candidates of others, or of those that get through, are sent one by one, and so while all that may be sent in memory waits
-// for a backoff. A candidate takes no room in the backlog. One that fails stays in the log, as if it had not been read, and is tried again
-// after a backoff; one that gets through is skipped when the cursor comes to it.
+// While the memory is full, the log is not read on, and the sink may refuse all that is in memory. So candidates from beyond the
+// cursor are sent: the first delta of an object that has none in memory, or the first notice of a watch; nothing behind it in that
+// watch is one. While the breaker is tripped, every second probe is a candidate. Otherwise they are sent one by one, while all that
+// may be sent in memory waits for a backoff, or some namespaces are suspect: candidates of others, or of those that get through. One
+// takes no room in the backlog. If it fails it stays in the log, as if unread, and is tried again after a backoff; else it is skipped
+// when the cursor comes to it.
 
 // maxDraws is how many candidates of suspect namespaces are passed over for one of another.
 const maxDraws = 32
@@ -39,7 +39,7 @@ func (p *Pipeline) lookAhead(ctx context.Context) error {
 		l := &p.log
 		cursor, written := l.cursor, l.written
 		wanted := p.breaker.tripped || len(p.backlog.suspects) > 0 || len(p.backlog.failing) > 0 && p.backlog.queue.Len() == 0
-		if i := l.candidate; i != nil && p.backlog.turns.of(i.turn()) > 0 && s.end < written {
+		if i := l.candidate; i != nil && p.backlog.turns.of(i.namespace()) > 0 && s.end < written {
 			l.candidate = nil // what was written since may be of a namespace that had no probe yet
 		}
 		needed := wanted && l.candidate == nil && l.behind > 0 && cursor < written && !p.readable()
@@ -282,7 +282,7 @@ func (p *Pipeline) maySend(seq uint64, now time.Time) bool {
 // usable reports whether a delta beyond the cursor may be sent now. p.mu is held.
 func (p *Pipeline) usable(i *item) bool {
 	_, taken := p.log.taken[i.seq]
-	return i.seq >= p.log.cursor && !taken && !p.backlog.waits(i) && p.backlog.objects[i.ref] == nil && p.log.left[i.turn()] == nil
+	return i.seq >= p.log.cursor && !taken && !p.backlog.waits(i) && p.backlog.objects[i.ref] == nil && p.log.left[i.namespace()] == nil
 }
 
 // failedAhead is when a candidate that failed may be sent again, and how long it waits for that.
@@ -325,7 +325,7 @@ func (p *Pipeline) backOffAhead(i *item, v *outcome) {
 		if len(l.failedOf) >= maxSucceeded {
 			maps.DeleteFunc(l.failedOf, func(_ string, at time.Time) bool { return now.Sub(at) > latelyBefore })
 		}
-		l.failedOf[i.turn()] = now
+		l.failedOf[i.namespace()] = now
 	}
 	failed, has := l.failedAhead[seq]
 	if !has && len(l.failedAhead) >= maxFailedAhead || v.probe && i.final == nil {
@@ -348,14 +348,14 @@ func (p *Pipeline) fillAhead(b *batch) {
 	}
 	p.log.candidate = nil
 	p.log.wakeReader() // to find the next
-	suspect := p.backlog.suspectTurn(i.turn())
-	if p.usable(i) && (b.probe || p.mayCallAhead(i.turn(), suspect)) {
-		b.suspect = !b.probe && (suspect || !p.backlog.turns.lately(i.turn(), p.now()))
+	suspect := p.backlog.suspectTurn(i.namespace())
+	if p.usable(i) && (b.probe || p.mayCallAhead(i.namespace(), suspect)) {
+		b.suspect = !b.probe && (suspect || !p.backlog.turns.lately(i.namespace(), p.now()))
 		if b.probe {
-			p.backlog.turns.probe(i.turn())
+			p.backlog.turns.probe(i.namespace())
 		}
 		p.log.taken[i.seq] = false
-		p.log.aheadCalls.Add(i.turn(), 1)
+		p.log.aheadCalls.Add(i.namespace(), 1)
 		b.ahead = p.appendRecord(b, &objectQueue{ref: i.ref}, i)
 	}
 }
@@ -363,7 +363,7 @@ func (p *Pipeline) fillAhead(b *batch) {
 // settleAhead settles a batch that came from beyond the cursor. p.mu is held.
 func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 	l, i := &p.log, b.items[0]
-	l.aheadCalls.Add(i.turn(), -1)
+	l.aheadCalls.Add(i.namespace(), -1)
 	if v.keep || v.results[0] == failed {
 		delete(l.taken, i.seq)
 		if !v.cancelled {
@@ -371,14 +371,14 @@ func (p *Pipeline) settleAhead(b *batch, v *outcome) {
 		}
 	} else {
 		delete(l.failedAhead, i.seq)
-		delete(l.failedOf, i.turn())
+		delete(l.failedOf, i.namespace())
 		if i.seq < p.options.Logged.Next { // else it was counted when it was taken
 			p.counts.restored(i)
 		}
 		p.countSettled(i, v.results[0], v.errs[0], p.now())
 		p.forget(i)
 		l.taken[i.seq] = true
-		if left := l.left[i.turn()]; left != nil { // since it was sent
+		if left := l.left[i.namespace()]; left != nil { // since it was sent
 			left.taken[i.seq] = true
 		}
 		l.behind--

@@ -412,7 +412,7 @@ func TestCandidateWithinARequestedDelay(t *testing.T) {
 		t.Fatal("no candidate")
 	}
 	b, _ := a.pickProbe(now.Add(2 * time.Second))
-	if b == nil || !b.ahead || b.items[0].turn() != "good" {
+	if b == nil || !b.ahead || b.items[0].namespace() != "good" {
 		t.Fatalf("got %+v", b)
 	}
 	a.writeChange("good", "h", 100)
@@ -434,7 +434,7 @@ func TestCandidateWithinARequestedDelay(t *testing.T) {
 	a.now = func() time.Time { return now.Add(5 * time.Second) }
 	for range 100 {
 		a.look()
-		if i := a.log.candidate; i != nil && i.turn() == "another" {
+		if i := a.log.candidate; i != nil && i.namespace() == "another" {
 			return
 		}
 		a.log.candidate = nil

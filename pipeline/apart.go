@@ -42,10 +42,10 @@ func (q *apartQueue) of(namespace string) *namespaceQueue {
 }
 
 // putBack puts an object back that did not fit into a batch.
-func (q *apartQueue) putBack(o *objectQueue) { q.of(o.turn()).first = o }
+func (q *apartQueue) putBack(o *objectQueue) { q.of(o.namespace()).first = o }
 
 func (q *apartQueue) push(o *objectQueue) {
-	n := q.of(o.turn())
+	n := q.of(o.namespace())
 	switch {
 	case !o.isolated && o.failing:
 		n.again = append(n.again, o)
@@ -88,11 +88,10 @@ func (q *apartQueue) next(namespace string) *objectQueue {
 	return nil
 }
 
-// probe returns the next object for a probe, of among some namespaces, nil if none may be sent; apart and alone report whether that may be
-// one of a suspect namespace, and an isolated one. It is of a namespace that is not suspect, if there is one with something untried that had no
-// probe; of those, of the one whose turn it is, else of the one that is here for longest, or has the newest object; and of its objects the
-// newest whose last attempt did not fail, or else one of the others. Without turns, whoever makes objects all the time that the sink
-// refuses would have all of the probes.
+// probe returns the next object for a probe; nil if none may be sent. among reports whether a namespace may be probed, apart the same for
+// a suspect one, alone for its isolated objects. Suspect namespaces without a success wait while another has an untried object and had no
+// probe. The next namespace is the first by turns.compare, then the first here, or the one with the newest object. Of its objects, the
+// newest whose last attempt did not fail goes first. Without turns, a tenant who makes refused objects all the time would have all probes.
 func (q *apartQueue) probe(turns *turns, among, suspect, apart, alone func(namespace string) bool) *objectQueue {
 	var next *namespaceQueue
 	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool {

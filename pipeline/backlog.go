@@ -163,7 +163,7 @@ func (b *backlog) enqueue(i *item) {
 	b.resize(o, i.size)
 	if !ok { // else whatever holds the object, a batch or its backoff, puts it back into the queue
 		b.queue.Add(o)
-		b.unprobed = b.unprobed || b.turns.of(i.turn()) <= 0
+		b.unprobed = b.unprobed || b.turns.of(i.namespace()) <= 0
 	}
 }
 
@@ -196,7 +196,7 @@ func (b *backlog) remove(o *objectQueue, i *item) {
 	b.resize(o, -i.size)
 	b.forget(i)
 	if i.notice() {
-		b.release(i)
+		b.releaseHeld(i)
 	}
 }
 
@@ -206,8 +206,8 @@ func (b *backlog) forget(i *item) {
 	b.returned.Remove(i.arrival)
 }
 
-// release enqueues what waits for a notice, and the next notice of the watch.
-func (b *backlog) release(i *item) {
+// releaseHeld enqueues what waits for a notice, and the next notice of the watch.
+func (b *backlog) releaseHeld(i *item) {
 	if i.released {
 		return
 	}
@@ -245,7 +245,7 @@ func (b *backlog) releaseObject(ref delta.Ref) {
 // done gives an object back that a batch held: for good if it has nothing left, to the queue at once, or after its
 // backoff and at least the delay if its first item failed.
 func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
-	turn := o.turn()
+	turn := o.namespace()
 	o.items = slices.DeleteFunc(o.items, func(i *item) bool { return i.settled })
 	o.inFlight = false
 	_, failing := b.failing[o]
@@ -280,7 +280,7 @@ func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 
 // setApart sets whether an object makes its namespace suspect.
 func (b *backlog) setApart(o *objectQueue, apart bool) {
-	switch turn := o.turn(); {
+	switch turn := o.namespace(); {
 	case apart && !o.apart:
 		b.suspects[turn]++
 	case !apart && o.apart:
@@ -293,16 +293,16 @@ func (b *backlog) setApart(o *objectQueue, apart bool) {
 
 // setRefused makes the namespace of an item suspect for failedFor.
 func (b *backlog) setRefused(i *item, now time.Time) {
-	if _, ok := b.refused[i.turn()]; !ok {
+	if _, ok := b.refused[i.namespace()]; !ok {
 		maps.DeleteFunc(b.refused, func(_ string, until time.Time) bool { return now.After(until) })
 	}
-	b.refused[i.turn()] = now.Add(failedFor)
+	b.refused[i.namespace()] = now.Add(failedFor)
 }
 
 // suspectTurn reports whether objects make a namespace suspect. Notices are none: one that fails makes no other suspect, which all changes
 // of its watch wait for.
 func (b *backlog) suspectTurn(namespace string) bool {
-	return namespace != noticeTurn && b.suspects[namespace] > 0
+	return namespace != noticeNamespace && b.suspects[namespace] > 0
 }
 
 // suspect reports whether a namespace is suspect.
@@ -354,20 +354,20 @@ func (q *readyQueue) Len() int { return len(q.objects) }
 // Pop implements [workqueue.Queue].
 func (q *readyQueue) Pop() *objectQueue { return takeFirst(&q.objects) }
 
-// noticeTurn stands for notices among the namespaces that take turns.
-const noticeTurn = "/notice"
+// noticeNamespace stands for notices among the namespaces that take turns.
+const noticeNamespace = "/notice"
 
-// turn is the namespace whose turn a probe of the item is.
-func (i *item) turn() string {
+// namespace is the one that the item is sent, and probed, as a part of: its own, or that of all notices.
+func (i *item) namespace() string {
 	if i.notice() {
-		return noticeTurn
+		return noticeNamespace
 	}
 	return i.ref.Namespace
 }
 
-func (o *objectQueue) turn() string {
+func (o *objectQueue) namespace() string {
 	if len(o.items) > 0 {
-		return o.items[0].turn()
+		return o.items[0].namespace()
 	}
 	return o.ref.Namespace
 }

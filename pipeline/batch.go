@@ -27,8 +27,8 @@ type batch struct {
 	begun time.Time
 	// tries counts the calls so far.
 	tries int
-	// mark is the number of deliveries that had succeeded when the batch was first sent, or last failed.
-	mark uint64
+	// successesBefore is the number of deliveries that had succeeded when the batch was first sent, or last failed.
+	successesBefore uint64
 	// due is when a batch that failed may be tried again.
 	due time.Time
 	// arena holds the bodies of the records.
@@ -73,7 +73,7 @@ func (b *batch) behind(n int) int {
 }
 
 func (b *batch) severalNamespaces() bool {
-	return slices.ContainsFunc(b.objects, func(o *objectQueue) bool { return o.turn() != b.objects[0].turn() })
+	return slices.ContainsFunc(b.objects, func(o *objectQueue) bool { return o.namespace() != b.objects[0].namespace() })
 }
 
 // recycle returns a batch to the pool. No sink may be reading its records. p.mu is held.

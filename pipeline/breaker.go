@@ -23,7 +23,7 @@ const (
 	quickPeriod = 5 * time.Second
 )
 
-// breaker is a circuit breaker: it is tripped while the sink as a whole is thought to fail. The metric kubeferry_gate_open
+// breaker is a circuit breaker: it is tripped while the sink as a whole counts as failing. The metric kubeferry_gate_open
 // and the status count the other way round: an open gate means a healthy sink. The pipeline's mutex guards it.
 type breaker struct {
 	initial time.Duration
@@ -40,8 +40,8 @@ type breaker struct {
 	// until is the end of the longest delay that the sink requested. Before it, only early more probes may go; below zero they are of unprobedProbes.
 	until time.Time
 	early int
-	// lately is set if the last probe was of a namespace of which something got through lately, if there was one. Of the others, ahead is
-	// set if the last was a candidate from the log, if there was one; fresh if the last one else was of a ready object, and not a failed batch.
+	// These alternate probes, and are set if the last one was of the first kind: lately, of a namespace with a success lately or another;
+	// among the others ahead, a candidate from the log or not; else fresh, a ready object or a failed batch.
 	lately, ahead, fresh bool
 	// notice is set if the last notice was a ready one, if others had failed.
 	notice bool

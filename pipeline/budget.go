@@ -55,11 +55,11 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	i.size = p.sizeOf(i.size)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer p.endTurn(i)
+	defer p.leaveQueue(i)
 	for {
 		queues := i.size <= p.options.MaxBytes/2 && !p.leaves(i)
 		if !queues {
-			p.endTurn(i) // its namespace was left behind while it waited
+			p.leaveQueue(i) // its namespace was left behind while it waited
 		}
 		behindOthers := queues && len(p.budget.queue) > 0 && p.budget.queue[0] != i
 		if !behindOthers && p.tryReserve(i) {
@@ -83,8 +83,8 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	return nil
 }
 
-// endTurn takes an item out of the queue, if it is in it, and wakes the callers behind it.
-func (p *Pipeline) endTurn(i *item) {
+// leaveQueue takes an item out of the queue, if it is in it, and wakes the callers behind it.
+func (p *Pipeline) leaveQueue(i *item) {
 	if n := slices.Index(p.budget.queue, i); n >= 0 {
 		p.budget.queue = slices.Delete(p.budget.queue, n, n+1)
 		p.announceFreed()
@@ -119,8 +119,8 @@ func (p *Pipeline) sizeOf(size int64) int64 {
 	return min(size, p.options.MaxBytes-p.options.MaxBytes/4)
 }
 
-// release returns an item's memory to the budget.
-func (p *Pipeline) release(i *item) {
+// freeMemory returns an item's memory to the budget.
+func (p *Pipeline) freeMemory(i *item) {
 	if i.buffered {
 		p.budget.buffered -= i.size
 	} else {

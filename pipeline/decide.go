@@ -99,8 +99,8 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 		p.metrics.failed(err.Reason)
 		p.lastErr = err.Error()
 	}
-	others := p.counts.successes > b.mark // something else got through, so the sink works
-	b.mark = p.counts.successes
+	others := p.counts.successes > b.successesBefore // something else got through, so the sink works
+	b.successesBefore = p.counts.successes
 
 	switch {
 	case acknowledged > 0:
@@ -170,15 +170,15 @@ func (p *Pipeline) blameNamespaces(b *batch, results []result) bool {
 	now, succeed := p.now(), false
 	all, fail := map[string]struct{}{}, map[string]struct{}{}
 	for n, i := range b.items {
-		all[i.turn()] = struct{}{}
+		all[i.namespace()] = struct{}{}
 		if results[n] != failed {
 			continue
 		}
 		if i.notice() {
 			return false
 		}
-		fail[i.turn()] = struct{}{}
-		succeed = succeed || p.backlog.turns.lately(i.turn(), now)
+		fail[i.namespace()] = struct{}{}
+		succeed = succeed || p.backlog.turns.lately(i.namespace(), now)
 	}
 	return len(all) == 1 && p.options.Limits.Concurrency > 3 || 2*len(fail) <= len(all) || !succeed
 }
@@ -334,7 +334,7 @@ func (p *Pipeline) awaitLetters(b *batch, v *outcome) {
 		}
 		if !b.suspect {
 			b.suspect = true
-			p.apartCalls.Add(b.items[0].turn(), 1)
+			p.apartCalls.Add(b.items[0].namespace(), 1)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (p *Pipeline) call(ctx context.Context, b *batch, records []sinks.Record) (
 	p.mu.Lock()
 	b.begun = p.now()
 	if b.tries == 0 {
-		b.mark = p.counts.successes
+		b.successesBefore = p.counts.successes
 	}
 	p.mu.Unlock()
 	b.tries++

@@ -52,10 +52,10 @@ func (p *Pipeline) dispatch(ctx context.Context) {
 // countCall counts a call that begins, or with -1 one that has ended. p.mu is held.
 func (p *Pipeline) countCall(b *batch, n int) {
 	if b.suspect {
-		p.apartCalls.Add(b.items[0].turn(), n)
+		p.apartCalls.Add(b.items[0].namespace(), n)
 	}
 	if b.alone() {
-		p.aloneCalls.Add(b.items[0].turn(), n)
+		p.aloneCalls.Add(b.items[0].namespace(), n)
 	}
 	if n < 0 && b.suspect {
 		p.log.wakeReader() // to find a candidate that may be sent now
@@ -112,7 +112,7 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 	}
 	wait := beatInterval
 	for n, b := range p.retries {
-		if b.suspect && !p.mayCallApart(b.items[0].turn()) {
+		if b.suspect && !p.mayCallApart(b.items[0].namespace()) {
 			continue
 		}
 		if d := b.due.Sub(now); d > 0 {
@@ -193,7 +193,7 @@ func (p *Pipeline) readFirst(o *objectQueue) bool {
 // waits. p.mu is held.
 func (p *Pipeline) nextObject(b *batch) *objectQueue {
 	if len(b.records) > 0 && b.apart {
-		o := p.apart.next(b.items[0].turn())
+		o := p.apart.next(b.items[0].namespace())
 		b.closed = o == nil
 		return o
 	}
@@ -240,7 +240,7 @@ func (p *Pipeline) maySendApart(namespace string) bool {
 func (p *Pipeline) slotFor(b *batch) sinks.Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	turn := b.items[0].turn()
+	turn := b.items[0].namespace()
 	now := p.now()
 	failed := p.backlog.suspect(turn, p.now) || b.ahead && now.Sub(p.log.failedOf[turn]) < latelyBefore
 	doubtful := b.alone() || failed && !p.backlog.turns.lately(turn, now)
@@ -271,7 +271,7 @@ func (p *Pipeline) maySendAlone(namespace string) bool {
 func (p *Pipeline) takeReady() *objectQueue {
 	for {
 		o := p.backlog.take()
-		if o == nil || !p.backlog.suspect(o.turn(), p.now) {
+		if o == nil || !p.backlog.suspect(o.namespace(), p.now) {
 			return o
 		}
 		p.apart.push(o)

@@ -20,9 +20,8 @@
 // sink that is down gets few calls, and a poisoned record holds up its own object only; while it is found, its own namespace.
 //
 // A record that is refused for good makes its namespace suspect until its letter is written, and for 5 s: neither the letters nor a batch
-// that the sink sends in halves hold up others. Suspect is also the namespace of a record that fails in a call of which others were
-// delivered, if the call was slow and at most half of its namespaces had such a record, or its only one, or nothing got through lately of
-// those that had: the sink hangs on these.
+// that the sink sends in halves hold up others. A slow call of which only some records fail makes their namespaces suspect, as the sink
+// may hang on these, if they are at most half of its namespaces, or its only one, or had no success lately.
 //
 // Two cases are mixed. For 5 s after an isolated object failed while others were delivered, or some records of a call failed, and after a
 // reset, up to nine failing calls in a row are themselves to blame: the same objects may be in them. And ten isolated objects that fail

@@ -42,7 +42,7 @@ func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticke
 			return Ticket{}, context.Cause(ctx)
 		}
 	}
-	i, passes, filter := p.prepare(ctx, d, had)
+	i, passes, filter := p.makeItem(ctx, d, had)
 	if i == nil {
 		return filteredTicket(d, passes, filter), nil
 	}
@@ -61,8 +61,8 @@ func isLarge(d *delta.Delta) bool {
 	return len(d.Object.JSON()) > largeObject || d.Old != nil && len(d.Old.JSON()) > largeObject
 }
 
-// prepare makes the item of a delta, nil if a filter keeps it back.
-func (p *Pipeline) prepare(ctx context.Context, d *delta.Delta, had bool) (i *item, passes bool, filter int) {
+// makeItem makes the item of a delta, nil if a filter keeps it back.
+func (p *Pipeline) makeItem(ctx context.Context, d *delta.Delta, had bool) (i *item, passes bool, filter int) {
 	defer p.decoding(d)()
 	c := &Change{pipeline: p, observed: d}
 	passes, takes := p.applyFilters(c, had)

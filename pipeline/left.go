@@ -9,11 +9,10 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// A failing object takes about a kilobyte, however little of it is parked in the log. So whoever makes any number of objects that the
-// sink refuses would take any amount of memory. Once that many objects of a namespace fail, or that much of it is parked, or much of all
-// and some of it, its further changes are left behind in the log: the cursor passes them, and those of others come into memory. When half
-// of that has gone, what was left is read, in order, and the namespace is no longer left behind once all of it is in memory. Notices are
-// not left behind.
+// A failing object takes about 1 KB of memory, even if its records are parked in the log: with enough objects that the sink refuses, a
+// tenant could fill the memory. So once too many objects of a namespace fail, or too much of it is parked (stuckIn), its further changes
+// are left behind in the log: the cursor passes them, and those of others come into memory. When half of that has gone, what was left is
+// read, in order. Once all of it is in memory, the namespace is no longer left behind. Notices are never left behind.
 
 const (
 	// maxFailing is how many objects of a namespace may fail before its further changes are left behind.
@@ -91,14 +90,14 @@ func (p *Pipeline) stuckIn(namespace string, part float64) bool {
 
 // leaves reports whether an item that would come into memory now is left behind instead. p.mu is held.
 func (p *Pipeline) leaves(i *item) bool {
-	return p.options.Log != nil && !i.notice() && (p.log.left[i.turn()] != nil || p.stuckIn(i.turn(), 1))
+	return p.options.Log != nil && !i.notice() && (p.log.left[i.namespace()] != nil || p.stuckIn(i.namespace(), 1))
 }
 
 // leave leaves an item behind. What no commit has written stays in the buffer until then. p.mu is held.
 func (p *Pipeline) leave(i *item) {
-	left := p.log.left[i.turn()]
+	left := p.log.left[i.namespace()]
 	if left == nil {
-		left = &leftBehind{namespace: i.turn(), from: i.seq, observed: i.observed, taken: maps.Clone(p.log.taken)}
+		left = &leftBehind{namespace: i.namespace(), from: i.seq, observed: i.observed, taken: maps.Clone(p.log.taken)}
 		p.log.left[left.namespace] = left
 		p.logger.Warn("too many objects of the namespace fail; its further changes wait in the log",
 			"namespace", left.namespace, "failing", p.backlog.stuckOf[left.namespace].objects, "failingInAll", len(p.backlog.failing))
@@ -188,7 +187,7 @@ func (p *Pipeline) bringLeft(left *leftBehind, entries []delta.Entry, end uint64
 // loadLeft puts the next item after those that were left behind into the backlog, if it is one, and reports whether there was room for
 // it. p.mu is held.
 func (p *Pipeline) loadLeft(left *leftBehind, i *item) bool {
-	if !i.notice() && i.turn() == left.namespace && !left.taken[i.seq] {
+	if !i.notice() && i.namespace() == left.namespace && !left.taken[i.seq] {
 		if left.nextSize = i.size; !p.fits(i.size) {
 			return false
 		}

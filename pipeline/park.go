@@ -86,7 +86,7 @@ func (p *Pipeline) tried(o *objectQueue) {
 		return
 	}
 	if o.returned {
-		p.log.returned.Add(o.turn(), -1)
+		p.log.returned.Add(o.namespace(), -1)
 	}
 	p.log.back--
 	o.back, o.returned = false, false
@@ -97,7 +97,7 @@ func (p *Pipeline) tried(o *objectQueue) {
 // fails while others wait to be read back.
 func (p *Pipeline) keptBack(o *objectQueue) {
 	if o.returned {
-		p.log.returned.Add(o.turn(), -1)
+		p.log.returned.Add(o.namespace(), -1)
 		o.returned = false
 		p.log.wakeReader()
 	}
@@ -121,7 +121,7 @@ func (p *Pipeline) parkAgain(o *objectQueue) {
 func (p *Pipeline) unload(o *objectQueue, i *item) parked {
 	p.backlog.forget(i)
 	p.backlog.resize(o, -i.size)
-	p.backlog.countStuck(i.turn(), 0, 1)
+	p.backlog.countStuck(i.namespace(), 0, 1)
 	p.budget.memory -= i.size - parkedSize
 	p.budget.parked += parkedSize
 	return parked{i.seq, i.observed, i.final}
@@ -149,15 +149,14 @@ func (p *Pipeline) readParked(ctx context.Context) (more bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.log.returning.take(o.turn())
+	p.log.returning.take(o.namespace())
 	p.comeBack(o, entries)
 	return len(p.log.returning.turns) > 0
 }
 
-// mayReturn reports whether what is parked of an object of a namespace may be read, unless it is all that was: beyond three eighths of the
-// memory nothing beside failing records that were read back and not tried yet, since the rest of the log needs half to be read; but for one
-// object of a namespace that has none of these, which does not wait until a sink that hangs has tried those of others, or until there is a
-// probe for them.
+// mayReturn reports whether parked records of an object of a namespace may be read back: if none that were read back are untried, or up to
+// 3/8 of the memory, as the log needs half to be read. A namespace without a failing one of these objects may have one beyond that: up to
+// 7/16; up to 3/4 if no namespace has one, or the breaker is tripped. So it does not wait until a sink that hangs has tried those of others.
 func (p *Pipeline) mayReturn(namespace string) bool {
 	memory, returned := p.budget.memory, &p.log.returned
 	return p.log.back == 0 || memory <= p.options.MaxBytes*3/8 ||
@@ -175,11 +174,11 @@ func (q *returnQueue) push(o *objectQueue) {
 	if q.of == nil {
 		q.of = map[string][]*objectQueue{}
 	}
-	objects := q.of[o.turn()]
+	objects := q.of[o.namespace()]
 	if len(objects) == 0 {
-		q.turns = append(q.turns, o.turn())
+		q.turns = append(q.turns, o.namespace())
 	}
-	q.of[o.turn()] = append(objects, o)
+	q.of[o.namespace()] = append(objects, o)
 }
 
 // next returns the first object of the namespace whose turn it is, of those that may; nil if there is none.
@@ -248,7 +247,7 @@ func (p *Pipeline) comeBack(o *objectQueue, entries []delta.Entry) {
 	}
 	if _, failing := p.backlog.failing[o]; failing {
 		o.returned = true // it would be parked again before it is tried
-		p.log.returned.Add(o.turn(), 1)
+		p.log.returned.Add(o.namespace(), 1)
 		p.backlog.note(o)
 	}
 	p.backlog.requeue(o)

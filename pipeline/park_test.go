@@ -246,10 +246,10 @@ func TestComeBackBesideAProbeThatIsKept(t *testing.T) {
 	p.breaker.fail(p.now(), 0, false)
 	p.budget.memory = options.MaxBytes * 5 / 8
 	p.comeBack(first, entries[:1])
-	if !p.mayReturn(second.turn()) {
+	if !p.mayReturn(second.namespace()) {
 		t.Error("nothing is read back of another namespace until there is a probe for what was")
 	}
-	if p.mayReturn(first.turn()) {
+	if p.mayReturn(first.namespace()) {
 		t.Error("more is read back of a namespace, and the first was not tried")
 	}
 	fails := func(probe *batch, permanent bool) {

@@ -10,10 +10,10 @@ import (
 
 // This file chooses what is sent while the breaker is tripped: single records, and batches that failed, one at a time.
 
-// pickProbe returns one record of a ready object, or of a candidate, or a batch that failed. A notice has every second probe, since others
-// wait for it, and a namespace of which something got through lately every second one of the rest: when the sink is back, it takes that.
-// Else they are in turn. An object that was not tried goes first, the newest of them: behind a thousand objects that the sink refuses it
-// would wait for an hour. While there are namespaces that had no probe yet, it is of one of these.
+// pickProbe returns one record of a ready object, or of a candidate, or a batch that failed. Every second probe is of a notice, since
+// others wait for it; every second one of the rest is of a namespace with a success lately, which the sink takes once it is back. The
+// others take turns. Untried objects go first, the newest of them: behind a thousand refused objects one would wait for an hour. While
+// there are namespaces that had no probe yet, it is of one of these.
 func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	wait, early := p.breaker.wait(now)
 	if p.breaker.onlyUnprobed(now) {
@@ -28,15 +28,15 @@ func (p *Pipeline) pickProbe(now time.Time) (*batch, time.Duration) {
 	if early {
 		retry = nil
 	}
-	due := p.backlog.turns.of(noticeTurn) == math.MinInt
-	ready, failed := due && p.apart.has(noticeTurn, p.mayCallAlone(noticeTurn)), due && retry != nil && p.turnOf(retry) == math.MinInt
+	due := p.backlog.turns.of(noticeNamespace) == math.MinInt
+	ready, failed := due && p.apart.has(noticeNamespace, p.mayCallAlone(noticeNamespace)), due && retry != nil && p.turnOf(retry) == math.MinInt
 	if ready && failed { // one may be refused, and the other not
 		p.breaker.notice = !p.breaker.notice
 		ready = p.breaker.notice
 	}
 	switch {
 	case ready:
-		p.fillProbe(b, func(namespace string) bool { return namespace == noticeTurn })
+		p.fillProbe(b, func(namespace string) bool { return namespace == noticeNamespace })
 	case !failed:
 		var lately *batch
 		if p.breaker.lately = !p.breaker.lately; p.breaker.lately {
@@ -74,7 +74,7 @@ func (p *Pipeline) pickUnprobed(now time.Time, wait time.Duration) (*batch, time
 	}
 	b := newBatch()
 	b.probe = true
-	if i := p.log.candidate; i != nil && !p.backlog.turns.unprobed(i.turn()) { // there may be another
+	if i := p.log.candidate; i != nil && !p.backlog.turns.unprobed(i.namespace()) { // there may be another
 		p.log.candidate = nil
 		p.log.wakeReader()
 	}
@@ -100,7 +100,7 @@ func (p *Pipeline) pickUnprobed(now time.Time, wait time.Duration) (*batch, time
 // takeRetryApart takes a batch of several namespaces apart that failed and has something of one that had no probe: as a whole it would fail
 // again with what the delay was requested for. One of a single namespace waits, since the delay may be its own.
 func (p *Pipeline) takeRetryApart() {
-	unprobed := func(i *item) bool { return p.backlog.turns.unprobed(i.turn()) }
+	unprobed := func(i *item) bool { return p.backlog.turns.unprobed(i.namespace()) }
 	n := slices.IndexFunc(p.retries, func(b *batch) bool { return b.severalNamespaces() && slices.ContainsFunc(b.items, unprobed) })
 	if n < 0 {
 		return
@@ -121,13 +121,13 @@ func (p *Pipeline) pickLately(b *batch, retry bool) *batch {
 	for _, since := range []time.Time{p.breaker.since.Add(-latelyBefore), {}} {
 		lately := func(namespace string) bool { return p.backlog.turns.succeeded[namespace].After(since) }
 		p.fillProbe(b, lately)
-		if i := p.log.candidate; len(b.items) == 0 && i != nil && lately(i.turn()) {
+		if i := p.log.candidate; len(b.items) == 0 && i != nil && lately(i.namespace()) {
 			p.fillAhead(b)
 		}
 		if len(b.items) > 0 {
 			return nil
 		}
-		of := func(i *item) bool { return lately(i.turn()) }
+		of := func(i *item) bool { return lately(i.namespace()) }
 		n := slices.IndexFunc(p.retries, func(b *batch) bool { return slices.ContainsFunc(b.items, of) })
 		if retry && n >= 0 {
 			return p.retries[n]
@@ -139,7 +139,7 @@ func (p *Pipeline) pickLately(b *batch, retry bool) *batch {
 // pickInTurn fills a probe of a candidate or a ready object, or leaves it empty for the batch that failed, in turn.
 func (p *Pipeline) pickInTurn(b, retry *batch) {
 	turns, unprobed := &p.backlog.turns, p.backlog.unprobed
-	if i := p.log.candidate; i != nil && (!unprobed || turns.of(i.turn()) <= 0) {
+	if i := p.log.candidate; i != nil && (!unprobed || turns.of(i.namespace()) <= 0) {
 		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
 			p.fillAhead(b)
 		}
@@ -166,7 +166,7 @@ func (p *Pipeline) nextRetry() *batch {
 func (p *Pipeline) turnOf(b *batch) int {
 	lowest := math.MaxInt
 	for _, i := range b.items {
-		lowest = min(lowest, p.backlog.turns.of(i.turn()))
+		lowest = min(lowest, p.backlog.turns.of(i.namespace()))
 	}
 	if lowest == math.MinInt {
 		return lowest
@@ -182,9 +182,9 @@ func (p *Pipeline) takeRetry(b *batch) {
 	turns := &p.backlog.turns
 	switch {
 	case !b.severalNamespaces():
-		turns.probe(b.items[0].turn())
+		turns.probe(b.items[0].namespace())
 	case slices.ContainsFunc(b.items, (*item).notice):
-		turns.probe(noticeTurn)
+		turns.probe(noticeNamespace)
 	default:
 		turns.last++
 		b.turn = turns.last
@@ -206,11 +206,11 @@ func (p *Pipeline) fillProbe(b *batch, among func(namespace string) bool) (first
 		if p.readFirst(o) {
 			continue
 		}
-		if first = turns.of(o.turn()) <= 0; first {
+		if first = turns.of(o.namespace()) <= 0; first {
 			turns.newest = !turns.newest
 		}
-		turns.probe(o.turn())
-		b.suspect = p.backlog.suspect(o.turn(), p.now)
+		turns.probe(o.namespace())
+		b.suspect = p.backlog.suspect(o.namespace(), p.now)
 		o.inFlight = p.appendRecord(b, o, o.items[0])
 		return first
 	}
@@ -244,7 +244,7 @@ func (t *turns) probe(namespace string) {
 
 // of returns what orders the namespaces: the one with the lowest is probed next; 0 if it had no probe. Notices have every second turn.
 func (t *turns) of(namespace string) int {
-	if namespace == noticeTurn && t.numbers[namespace] < max(1, t.last) {
+	if namespace == noticeNamespace && t.numbers[namespace] < max(1, t.last) {
 		return math.MinInt
 	}
 	return t.numbers[namespace]
@@ -260,9 +260,9 @@ func (t *turns) compare(a, b string) int {
 
 // success notes of which namespaces something of a batch was delivered.
 func (t *turns) success(b *batch, results []result, now time.Time) {
-	last := noticeTurn
+	last := noticeNamespace
 	for n, i := range b.items {
-		turn := i.turn()
+		turn := i.namespace()
 		if results[n] != delivered || turn == last {
 			continue
 		}

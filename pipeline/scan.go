@@ -80,7 +80,7 @@ func (s *scan) note(entries []delta.Entry, written uint64, taken map[uint64]bool
 		behindNotice := s.noticed[i.watch]
 		s.noticed[i.watch] = behindNotice || i.notice()
 		if seen := !i.notice() && s.mark(i.ref); !seen && !behindNotice && e.Unsendable == "" {
-			s.keep(scanned{e.Seq, i.turn()})
+			s.keep(scanned{e.Seq, i.namespace()})
 		}
 	}
 	if len(entries) == 0 || entries[len(entries)-1].Seq >= written {

@@ -41,7 +41,7 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		p.countSettled(i, v.results[n], v.errs[n], now)
 		p.backlog.remove(b.objects[n], i)
 		p.log.noticeSettled(i)
-		p.release(i)
+		p.freeMemory(i)
 		p.forget(i)
 	}
 	// Calls with single records would only be more calls for a sink that limits their rate.
@@ -76,7 +76,7 @@ func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
 		if b.objects[n].isolated || noPlace(v.errs[n]) {
 			p.counts.spoilSnapshot(i.watch)
 			i.releasedAt = p.counts.successes
-			p.backlog.release(i)
+			p.backlog.releaseHeld(i)
 			p.log.noticeSettled(i)
 		}
 	}

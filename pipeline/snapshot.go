@@ -12,7 +12,7 @@ import (
 // Offer is Reserve for a snapshot that others must not wait for: it returns false at once if there is no room for it. A snapshot
 // takes no more than a part of the memory, and nothing on disk, unless its namespace is left behind: what is not read of it costs nothing.
 func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket, bool) {
-	i, passes, filter := p.prepare(ctx, d, had)
+	i, passes, filter := p.makeItem(ctx, d, had)
 	if i == nil {
 		return filteredTicket(d, passes, filter), true
 	}

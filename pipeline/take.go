@@ -74,5 +74,5 @@ func (p *Pipeline) Cancel(t Ticket) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.release(t.item)
+	p.freeMemory(t.item)
 }

@@ -134,7 +134,7 @@ func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, 
 func (p *Pipeline) waitsBehind(o *objectQueue, inMemory bool) string {
 	sink := ""
 	if p.breaker.tripped {
-		sink = fmt.Sprintf("the sink, which fails since %s: %s", Stamp(p.breaker.since), p.lastErr)
+		sink = fmt.Sprintf("the sink, which fails since %s: %s", FormatTime(p.breaker.since), p.lastErr)
 	}
 	if o == nil && inMemory {
 		return strings.TrimSuffix("a gap record, or a mark of a snapshot, of its watch, which waits for "+sink, " which waits for ")
@@ -153,7 +153,7 @@ func (p *Pipeline) waitsBehind(o *objectQueue, inMemory bool) string {
 	case sink != "":
 		return sink
 	case attempts > 0:
-		return fmt.Sprintf("its own first record, which failed %d times since %s and is tried again; the last error of the pipeline: %s", attempts, Stamp(failed), p.lastErr)
+		return fmt.Sprintf("its own first record, which failed %d times since %s and is tried again; the last error of the pipeline: %s", attempts, FormatTime(failed), p.lastErr)
 	case o.inFlight:
 		return "the answer of the sink: it is being sent"
 	}
@@ -170,7 +170,7 @@ func (p *Pipeline) Undelivered(watch string) (records int, waitsFor string) {
 	}
 	var first *objectQueue
 	for o := range p.backlog.failing {
-		holds := len(o.items) > 0 && o.items[0].watch == watch && (len(o.parked) > 0 || p.log.left[o.turn()] != nil || slices.ContainsFunc(o.items, (*item).ofSnapshot))
+		holds := len(o.items) > 0 && o.items[0].watch == watch && (len(o.parked) > 0 || p.log.left[o.namespace()] != nil || slices.ContainsFunc(o.items, (*item).ofSnapshot))
 		if holds && (first == nil || o.items[0].failed.Before(first.items[0].failed)) {
 			first = o
 		}
@@ -181,8 +181,8 @@ func (p *Pipeline) Undelivered(watch string) (records int, waitsFor string) {
 	return records, first.ref.Path() + ", which waits for " + p.waitsBehind(first, true)
 }
 
-// Stamp is how people are shown a time.
-func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+// FormatTime returns a time as RFC 3339, in UTC.
+func FormatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Judge is Explain for a running pipeline: it counts in no metric, and uses up nothing.
 func (p *Pipeline) Judge(ctx context.Context, d *delta.Delta, before bool, mask *Redactor) Explanation {

@@ -8,9 +8,9 @@ import (
 
 // Slots bounds the Deliver calls under way of a sink that several pipelines share. A free slot goes to the waiting pipeline
 // that holds the fewest, and among those to the one that has waited longest. The last free slot is kept for a pipeline that
-// holds none: else one whose calls hang would get hold of all slots each time the others have nothing to send. Of the rest, at most three
-// quarters are for doubtful calls, and those of a pipeline wait in a line of their own: each pipeline bounds its calls for a namespace on
-// which the sink hangs, but all may have it.
+// holds none: else a pipeline whose calls hang would get all slots when the others have nothing to send. At most three
+// quarters of the rest are for doubtful calls, which wait in a line of their own: each pipeline bounds its calls for a namespace
+// on which the sink hangs, but all pipelines may have that namespace.
 type Slots struct {
 	mu       sync.Mutex // guards what follows, and the shares
 	count    int

@@ -70,10 +70,9 @@ func (k *knownSet) unwritten() map[objectKey]struct{} {
 	return names
 }
 
-// eachHashed calls f with the objects in hashed entries for which match holds, of which there are count: with each once at most, and
-// with none that was removed meanwhile. They may be changed and removed meanwhile, and none may be added. unwritten was returned
-// before by the method of that name, and read reads the store, page by page: what is known behind an object, nothing at the end. It
-// returns how many it did not find.
+// eachHashed calls f with each of the count objects in hashed entries for which match holds, once at most, but not with those removed
+// meanwhile. f may change and remove objects, not add any. unwritten is the result of that method, called before. read returns a page
+// of the store: the objects behind one, none at the end. left is how many objects were not found.
 func (k *knownSet) eachHashed(
 	count int, match func(knownObject) bool, unwritten map[objectKey]struct{},
 	read func(after *delta.Known) ([]delta.Known, error), f func(objectKey, knownObject) error,

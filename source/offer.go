@@ -27,7 +27,7 @@ func (w *watcher) offerAll(ctx context.Context, n int, page *metav1.ListOptions,
 			return unknown, err
 		}
 		for _, object := range p.objects {
-			unknown = unknown || repeating && w.selects(object.Namespace()) && !w.knows(object)
+			unknown = unknown || repeating && w.selects(object.Namespace()) && !w.isKnown(object)
 			if err := w.offer(ctx, n, object); err != nil {
 				return unknown, err
 			}
@@ -40,7 +40,7 @@ func (w *watcher) offerAll(ctx context.Context, n int, page *metav1.ListOptions,
 	return unknown, nil
 }
 
-func (w *watcher) knows(object *delta.Object) bool {
+func (w *watcher) isKnown(object *delta.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, exists := w.known().find(keyOf(object))

@@ -178,7 +178,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		err := store.Known(l.id, func(object delta.Known) {
 			to := l.pipelinesOf(w, object.Namespace)
 			if to == 0 {
-				if l.id == w.id { // kept here as well, it would not be what its heirs know of it
+				if l.id == w.id { // kept here as well, it would differ from its heirs' version
 					w.known().change(keyOfKnown(&object))
 				}
 				return
@@ -311,8 +311,8 @@ func (m *Meta) merge(other Meta) {
 	}
 }
 
-// mergeGone merges how far two watches are with a resource that is gone. If one of them has found it again, what both know is compared with it
-// instead of deleted, and what the other read before means nothing.
+// mergeGone merges the progress of two watches with a resource that is gone. If one has found it again, the known objects of both are
+// compared with it, not deleted; what the other read before does not count.
 func (m *Meta) mergeGone(other *Meta) {
 	found := func(w *Meta) bool { return w.Gone == 0 && (w.Position != "" || w.Begun) }
 	gone, mine, others := max(m.Gone, other.Gone), found(m), found(other)

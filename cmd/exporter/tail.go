@@ -81,7 +81,7 @@ room in memory, a MODIFIED shows the object in place of the difference.`,
 }
 
 // loadPartly loads a configuration whose variables and files may be missing where only sinks, replicas and the program itself
-// depend on them. risk says why others may not be.
+// depend on them; risk ends the error for others.
 func loadPartly(file, risk string) (*config.Config, error) {
 	loaded, doubts, err := config.Load(file, config.Options{Kinds: kinds(), AllowUnset: true})
 	if err != nil {

@@ -23,9 +23,9 @@ const (
 	maxEpoch         = 999 // of the three digits in a sequence
 )
 
-// infoBehind returns what a new state file begins with, in the place of those that were set aside, and of the one at path if that is
-// damaged: an epoch that is after all of theirs, whatever can be read of them. Else sequences would go back, since no commit says how
-// high they were raised. It is empty if there are none.
+// infoBehind returns the [Info] of a new state file that replaces those set aside, and the one at path if that is damaged. Its epoch
+// is higher than all of theirs, even if they cannot be read: else sequences would go back, since no commit has how high they were
+// raised. It is empty if there are none.
 func infoBehind(path string, damaged bool) (Info, error) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {

@@ -21,8 +21,8 @@ const (
 	maxHandOvers = 5000
 	// retryInterval is the pause after a commit failed.
 	retryInterval = time.Second
-	// Hangs is how long no commit takes on a disk that works.
-	Hangs = 30 * time.Second
+	// HangTimeout is when a commit counts as hanging.
+	HangTimeout = 30 * time.Second
 )
 
 // Participant is a part of the program whose state the commits write.
@@ -155,7 +155,7 @@ func (c *Committer) RolledBack() error {
 
 // Err is the error of the last commit; nil once one succeeds. One that does not end is an error too.
 func (c *Committer) Err() error {
-	if writing := c.Writing(); writing > Hangs {
+	if writing := c.Writing(); writing > HangTimeout {
 		return fmt.Errorf("a commit has not ended for %v", writing.Round(time.Second))
 	}
 	c.mu.Lock()

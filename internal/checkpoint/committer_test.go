@@ -251,12 +251,12 @@ func TestCommitThatHangs(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		time.Sleep(checkpoint.Hangs)
+		time.Sleep(checkpoint.HangTimeout)
 		if err := c.Err(); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
-		if err, writing := c.Err(), c.Writing(); err == nil || writing != checkpoint.Hangs+time.Second {
+		if err, writing := c.Err(), c.Writing(); err == nil || writing != checkpoint.HangTimeout+time.Second {
 			t.Errorf("got %v, after %v", err, writing)
 		}
 		close(disk.release)

@@ -168,7 +168,7 @@ func (f *pageFile) claim(from, count uint64) bool {
 	return true
 }
 
-// header is what a page says of itself.
+// header is the header of a page.
 type header struct {
 	id       uint64
 	flags    uint16
@@ -318,7 +318,7 @@ func (w *walk) bucket(name string, value []byte, id uint64) error {
 	return nil
 }
 
-// element is what the table of a page says of one.
+// element is an entry in the table of a page.
 type element struct {
 	flags             uint32
 	start, key, value int64 // the position in the page, and the lengths

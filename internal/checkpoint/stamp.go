@@ -17,8 +17,8 @@ type Stamp struct {
 	Began []TermStart `json:"began,omitempty"`
 	// Raised is the highest sequence that was raised above resource versions.
 	Raised uint64 `json:"raised,omitempty"`
-	// Floor is what the Lease said of raised sequences when a leader began without the commits that raised them: its own begin beyond. It
-	// is at least 1 behind a leader that began without commits of those before it, as far as that is known. It does not fall.
+	// Floor is the raised sequence in the Lease when a leader began without the commits that raised it: its own sequences begin beyond.
+	// It is at least 1 once a leader is known to have begun without commits of earlier ones. It does not fall.
 	Floor uint64 `json:"floor,omitempty"`
 	// RedactionKey is the key that the first leader made, where none is configured.
 	RedactionKey []byte `json:"redactionKey,omitempty"`
@@ -30,7 +30,7 @@ type TermStart struct {
 	After uint64 `json:"after"`
 }
 
-// maxTerms is how many terms a stamp remembers.
+// maxTerms bounds Stamp.Began.
 const maxTerms = 16
 
 // Begin returns the stamp that a new leader begins with.

@@ -66,9 +66,9 @@ type Info struct {
 	Replica *Stamp `json:"replica,omitempty"`
 }
 
-// Open opens the state directory, exclusively. A file that is certainly damaged, or from before the API server's history went
-// back, is set aside; then report is called with what happened, and the store begins empty, in a new epoch: also if the process
-// is killed in between. A file of another format, or one that cannot be read for a reason that may pass, is an error, and is not touched.
+// Open opens the state directory. If another process has it, the error is [ErrLocked], after 3 s. A file that is certainly damaged,
+// or from before the API server's history went back, is set aside: report gets the reason, and the store begins empty, in a new epoch,
+// also after a kill in between. A file of another format, or unreadable for now, is an error, and is not touched.
 func Open(dir string, report func(message string, err error)) (*Store, error) {
 	return openIn(dir, true, report)
 }

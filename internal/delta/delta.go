@@ -69,9 +69,9 @@ type Delta struct {
 	FinalStateUnknown bool
 	// Bare marks a delta whose Object was cut down to its identity, since nothing else of it may leave.
 	Bare bool
-	// AsOf takes the place of the resource version in the sequence. It is set on an inferred DELETED: the resource version by which
-	// the object was gone. The object's own changes, which may have been sent beyond the last known one, all come before it, and
-	// those of a successor after it. And it is set on what would otherwise come before a delta that an edited configuration made.
+	// AsOf replaces the resource version in the sequence; 0 if unset. On an inferred DELETED it is the resource version by which the
+	// object was gone: behind all changes of the object, even those sent beyond the last known one, and before those of a successor.
+	// It is also set on a delta that would otherwise come before one that an edited configuration made.
 	AsOf uint64
 	// Old is the previous version as of the observation; nil if there is none, if no pipeline of the watch needs it, or if it is
 	// unknown.

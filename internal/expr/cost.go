@@ -15,7 +15,7 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// cel-go charges a call after it ran. It charges one step if it has no cost model for the overload, or does not know the overload,
+// cel-go charges a call after it ran. It charges one step if it has no cost model for the overload, or cannot resolve it,
 // since most of an object is dyn. A hostile object could exploit that: one call may compare each pair of items, or build a string
 // as long as the product of two. So guard charges such calls before they run, and sizeCosts charges the others without a model by
 // the size of their arguments.

@@ -32,8 +32,8 @@ const (
 	annotationReleased = prefix + "released"
 )
 
-// record is what the annotations of a Lease say.
-type record struct {
+// leaseAnnotations are those of a Lease.
+type leaseAnnotations struct {
 	cluster, clusterUID string
 	claim               Claim // with the term of the commit
 	term, raised        uint64
@@ -54,9 +54,9 @@ const maxAhead = 1 << 60
 // highestRaised leaves room below 10^17, where the digits of the epoch begin, whatever was forged.
 const highestRaised = 1e16
 
-// readRecord reads the annotations of a Lease. What makes no sense counts as missing. The bound rises with the clock, so that one more
+// readAnnotations reads the annotations of a Lease. What makes no sense counts as missing. The bound rises with the clock, so that one more
 // than the highest term that was forged makes sense a microsecond later.
-func readRecord(lease *coordinationv1.Lease, now time.Time) record {
+func readAnnotations(lease *coordinationv1.Lease, now time.Time) leaseAnnotations {
 	a := lease.Annotations
 	number := func(text string) uint64 {
 		if n, _ := strconv.ParseUint(text, 10, 64); n <= clockTerm(now)+maxAhead {
@@ -66,7 +66,7 @@ func readRecord(lease *coordinationv1.Lease, now time.Time) record {
 	}
 	raised, _ := strconv.ParseUint(a[annotationRaised], 10, 64) // too large a number is the largest one
 	term, commit, _ := strings.Cut(a[annotationCommit], "/")
-	return record{
+	return leaseAnnotations{
 		cluster: a[annotationCluster], clusterUID: a[annotationClusterUID],
 		claim: Claim{
 			Lineage: a[annotationLineage], Epoch: int(min(number(a[annotationEpoch]), 999)),
@@ -81,7 +81,7 @@ func readRecord(lease *coordinationv1.Lease, now time.Time) record {
 func clockTerm(now time.Time) uint64 { return uint64(max(0, now.UnixMicro())) }
 
 // write replaces the annotations of a Lease.
-func (r *record) write(lease *coordinationv1.Lease) {
+func (r *leaseAnnotations) write(lease *coordinationv1.Lease) {
 	if lease.Annotations == nil {
 		lease.Annotations = map[string]string{}
 	}

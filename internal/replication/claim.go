@@ -37,7 +37,7 @@ func (c Claim) patience(lease Claim, staleWait time.Duration) time.Duration {
 	}
 }
 
-// behind reports whether the Lease has seen a newer state than the claim's.
+// behind reports whether the Lease names a newer state than the claim's.
 func (c Claim) behind(lease Claim) bool {
 	return lease.Lineage != "" && (c.Lineage != lease.Lineage || c.Epoch < lease.Epoch || c.Epoch == lease.Epoch && c.compare(lease) < 0)
 }

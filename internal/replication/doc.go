@@ -18,26 +18,29 @@
 //
 // # Who may lead
 //
-// Each commit has a stamp: a lineage (random, made with an empty state), the term of the leader that wrote it, and a number that grows. The
-// Lease says in annotations which lineage, epoch, term and number the newest copy has that the leader has seen: that of a
-// standby in sync, else its own. What the next leader must not miss it names before it is sent, also if no standby has it yet: one without
-// it is then older. Term and number compare in that order; another lineage or a lower epoch is older. A Lease is free when
-// its leader gave it up, or did not renew it for its duration. Then a replica that is not older than the Lease takes it at once, an
+// Each commit has a stamp: a lineage (random, made with an empty state), the term of the leader that wrote it, and a number that grows.
+// Annotations of the Lease name lineage, epoch, term and number of the newest copy: of a standby in sync, else the leader's own. They name
+// a commit that the next leader must not miss before its deltas are sent, even if no standby has it: a copy without it is then older. Term
+// and number compare in that order; another lineage or a lower epoch is older.
+//
+// A Lease is free when its leader gave it up, or did not renew it for its duration. Then a replica that is not older takes it at once, an
 // older one after staleWait, an empty one after five minutes: [Lease] checks that in the update that takes it. After an outage of the API
-// server both leave it another duration, or staleWait if that is shorter, to a newer one that is late; for five minutes in all. Until its
-// first commit the Lease goes on to name what the last leader had, or a commit that nobody has if the Lease was made anew: if it ends before, the
-// next one waits for that again, but from the last change by a leader that had a commit, less the time of the first two tries: one that
-// fails each time holds up no others for ever. The new term is one more than any that it has seen, or than the time in microseconds if that
-// is larger: a Lease that is deleted takes its term along.
-// A Lease without annotations was made by hand, perhaps in place of another that a leader still counts on: it is free once it was seen
-// for its duration, or for that of the one before if a replica has seen that and it is longer.
+// server both wait another duration, or staleWait if that is shorter, for a newer replica that is late; for five minutes in all.
+//
+// Until a leader's first commit, the Lease names the last leader's copy, or a commit that no copy has if the Lease was made anew. If the
+// leader ends before, the others wait again, counted from the last change by a leader with a commit, without the time of the first two
+// tries: one that always fails does not hold up the others for ever. The new term is one more than any that was read, or than the time in
+// microseconds if that is larger: a Lease that is deleted takes its term along.
+//
+// A Lease without annotations was made by hand, perhaps while another leads: it is free once it was there for its duration, or for that
+// of the former Lease, if a replica has read that and it is longer.
 // The Lease also names how high sequences were raised above resource versions. A replica without the commits that raised them begins
 // beyond that, so that the sequences of an object never go back. A leader that raises them by much renews the Lease before it sends them.
 //
 // # When a leader must stop
 //
 // A Lease is valid for its duration from before its last renewal was sent, by the larger of monotonic and wall time. When one
-// second is left, [Gate] cancels the deliveries under way and lets none begin. The leader goes on when the Lease is renewed, if
+// second is left, [Permit] cancels the deliveries under way and lets none begin. The leader goes on when the Lease is renewed, if
 // no other replica held it meanwhile. If one did, the process ends, and starts again as a standby.
 //
 // A leader that is stopped lets the deliveries under way end, writes a last commit, waits for a standby to acknowledge it, gives the
@@ -48,6 +51,6 @@
 // TLS with a certificate that the leader makes at its start and whose SHA-256 is in the Lease. A standby shows a token of its
 // ServiceAccount that was requested for that SHA-256 as audience, so it is worth nothing elsewhere, and the leader has the API server
 // review it. The leader answers with one for another audience of that SHA-256, so that whoever may write the Lease, and no more,
-// cannot give a standby a state, nor get it. Such a one can stop the replicas, use up epochs, and end the leader's Lease in the eyes
-// of a standby, so that both deliver until the leader's next renewal fails.
+// cannot give a standby a state, nor get it. It can stop the replicas, use up epochs, and make the leader's Lease look ended to a
+// standby, so that both deliver until the leader's next renewal fails.
 package replication

@@ -65,8 +65,8 @@ const (
 	quickTries = 3
 )
 
-// Run reads the Lease until it may be taken, takes it, and renews it until ctx ends or another process has led since. A Lease
-// that cannot be renewed in time is renewed later, if it never changed hands.
+// Run takes the Lease once it may, and renews it until ctx ends (nil) or another process has led ([ErrLost], [ErrOtherCluster]).
+// A late renewal is still done if the Lease never changed hands.
 func (e *Election) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -133,10 +133,10 @@ func (e *Election) awaitFree(ctx context.Context) bool {
 	}
 }
 
-// candidacy is the Lease of an election that found it free. It ends the election once it finds that this is not so any more, as when
-// another replica was faster: then the Lease must be read as above. So it does behind a call that fails: client-go's pause is up to 2.2
-// retryPeriods, and with a call that got no answer longer than the Lease may be unread, so that the wait for it would begin anew. A time
-// limit would end it in the middle of a slow update, each time.
+// candidacy is the Lease of an election that found it free. It ends the election when the Lease is not free any more, as when another
+// replica was faster, and after a failed call; then awaitFree reads the Lease again. client-go would pause for up to 2.2 retryPeriods:
+// with a call that got no answer, the Lease would be unread for too long, and the wait for it begin anew. A time limit would cut off
+// each slow update.
 type candidacy struct {
 	*Lease
 	election *Election

@@ -19,8 +19,8 @@ import (
 // maxStandbys bounds those that are served.
 const maxStandbys = 8
 
-// Source is the leader's state.
-type Source interface {
+// StateReader is the leader's state.
+type StateReader interface {
 	ReadRange(from checkpoint.Range, maxBytes int) (changes checkpoint.Changes, next checkpoint.Range, commit uint64, err error)
 }
 
@@ -35,7 +35,7 @@ type Leader struct {
 	reviews     chan struct{}
 
 	mu        sync.Mutex  // guards what follows
-	source    Source      // nil before Serve
+	source    StateReader // nil before Serve
 	strangers []*stranger // the oldest first
 	refused   map[string]bool
 	standbys  map[*standby]struct{}
@@ -69,7 +69,7 @@ func (l *Leader) Address() string { return l.listener.Addr().String() }
 
 // Serve sends the state to those that connect, until Close. last is the number of a commit that is on disk: [Leader.Committed] must be
 // called with each one after it.
-func (l *Leader) Serve(source Source, last uint64) {
+func (l *Leader) Serve(source StateReader, last uint64) {
 	ctx, stop := context.WithCancel(context.Background())
 	l.mu.Lock()
 	l.last = max(l.last, last)

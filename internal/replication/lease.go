@@ -36,7 +36,7 @@ type LeaseOptions struct {
 	StaleWait time.Duration
 	// Claim returns what this replica holds.
 	Claim func() Claim
-	// Raised returns the highest sequence that was raised above resource versions, as far as this replica's state says; nil: 0.
+	// Raised returns the highest sequence raised above resource versions, according to this replica's state; nil: 0.
 	Raised func() uint64
 	Now    func() time.Time // nil: time.Now
 }
@@ -62,7 +62,7 @@ type Lease struct {
 	since time.Time
 	// resumed is when the first answer came, or one after a time without any.
 	resumed time.Time
-	// patienceSince is when it was first seen as the last leader that had a commit left it: others may have taken it since, so many times.
+	// patienceSince is when the last change by a leader with a commit was read, plus outages since. taken counts the takeovers since.
 	patienceSince time.Time
 	taken         int
 	// lastRead is when it was last read.
@@ -76,9 +76,9 @@ type Lease struct {
 	term    uint64
 	// tried is the first term in which this process tried to take the Lease as it is; 0 for none.
 	tried   uint64
-	before  Claim  // what the Lease said of the state when this process took it, or last tried to
+	before  Claim  // that the Lease named when this process took it, or last tried to
 	behind  bool   // whether that was newer than this one's
-	raised  uint64 // what it said of sequences then
+	raised  uint64 // the sequence it named then
 	renewed time.Time
 	// published is the state that the last renewal named. secured is the number of a commit that renewals name at least.
 	published       Claim
@@ -164,9 +164,9 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 		l.changes++
 	}
 	l.seen, l.read = lease, true
-	r, lost := record{}, l.lost
+	r, lost := leaseAnnotations{}, l.lost
 	if lease != nil {
-		r = readRecord(lease, now)
+		r = readAnnotations(lease, now)
 		if d := lease.Spec.LeaseDurationSeconds; holder(lease) != "" && d != nil {
 			l.valid = min(time.Duration(*d)*time.Second, maxDuration)
 		}
@@ -198,10 +198,10 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 // also once it is corrected.
 const maxDuration = 10 * time.Minute
 
-// lateWait is for how long behind its patience a replica with an older state waits a time more after each time without answers.
+// lateWait is how long after its patience a replica with an older state still waits anew after each outage.
 const lateWait = 5 * time.Minute
 
-// maxTries is how often replicas with a newer state may try to lead before the wait of those with an older one goes on meanwhile.
+// maxTries is how many tries of newer replicas to lead suspend the wait of older ones.
 const maxTries = 2
 
 // withoutCommit reports whether a Lease was taken, renewed or given up by a replica that has named no commit of its own, so that nothing was
@@ -211,7 +211,7 @@ func withoutCommit(before, lease *coordinationv1.Lease, now time.Time) (without,
 	if before == nil || lease == nil {
 		return false, false
 	}
-	was, is := readRecord(before, now), readRecord(lease, now)
+	was, is := readAnnotations(before, now), readAnnotations(lease, now)
 	return is.term != is.claim.Term && is.claim == was.claim, is.term == was.term && holder(lease) == holder(before) && holder(lease) != ""
 }
 
@@ -224,14 +224,14 @@ func holder(lease *coordinationv1.Lease) string {
 
 // takeable returns nil if this replica may take the Lease that was last seen, else for how long it may not; l.mu is held.
 //
-// The Lease is free when its leader gave it up, or has not renewed it for as long as it is valid. One without annotations was made
-// anew, and one may have been deleted: a leader may be at work that has not noticed. So it counts as if it were held.
+// The Lease is free when its leader gave it up, or has not renewed it for as long as it is valid. A deleted Lease, or one without
+// annotations, counts as held: a leader that has not read it since may still deliver.
 func (l *Lease) takeable() error {
 	valid := max(l.options.Duration, l.valid)
 	if l.seen == nil {
 		return l.free(valid, Claim{})
 	}
-	r := readRecord(l.seen, l.options.Now())
+	r := readAnnotations(l.seen, l.options.Now())
 	if holder(l.seen) == "" && r.term != 0 && r.released == r.term {
 		valid = 0
 	}
@@ -289,7 +289,7 @@ func (l *Lease) update(ctx context.Context, ler resourcelock.LeaderElectionRecor
 
 // hold takes or renews the Lease, if this replica may.
 func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElectionRecord, write func() (*coordinationv1.Lease, error)) error {
-	before, claim := readRecord(lease, l.options.Now()), l.options.Claim()
+	before, claim := readAnnotations(lease, l.options.Now()), l.options.Claim()
 	l.mu.Lock()
 	leading, term, err := l.leading, l.term, l.lost
 	if err == nil && !leading {
@@ -302,7 +302,7 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 			l.tried = term
 		}
 	}
-	r := record{
+	r := leaseAnnotations{
 		cluster: l.options.Cluster, clusterUID: cmp.Or(l.options.ClusterUID, before.clusterUID), claim: l.written(claim, term), term: term,
 		raised: max(before.raised, l.raised, l.options.Raised()), endpoint: l.endpoint,
 	}
@@ -327,10 +327,10 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 	return nil
 }
 
-// written is the state that a leader's Lease names; l.mu is held. A leader that has no commit of its term yet leaves there what the last
-// one named: if it ends before, nothing was delivered, and the next one must still wait for a newer copy, send gap records in the same
-// epoch, or count its copy as unclean. If the Lease was deleted, others may have led since, and what they committed is not known: then it
-// names a commit that no copy has.
+// written returns the state for a leader's Lease; l.mu is held. Before the first commit of its term that is what the last leader named:
+// if this one ends first, nothing was delivered, and the next one must still wait for a newer copy, send gap records in the same epoch,
+// or count its copy as unclean. If the Lease was deleted, the commits of leaders since are not known: then it is a commit that no copy
+// has.
 func (l *Lease) written(claim Claim, term uint64) Claim {
 	switch {
 	case claim.Term == term:
@@ -353,19 +353,19 @@ func (l *Lease) Leader() (e Endpoint, ok bool) {
 	if h := holder(l.seen); h == "" || h == l.options.Identity {
 		return Endpoint{}, false
 	}
-	e = readRecord(l.seen, l.options.Now()).endpoint
+	e = readAnnotations(l.seen, l.options.Now()).endpoint
 	return e, e.Address != ""
 }
 
 // Lost is closed once this process may not lead any more.
 func (l *Lease) Lost() <-chan struct{} { return l.onLost }
 
-// LeaseStatus is what a replica has seen of the Lease.
+// LeaseStatus is the Lease as a replica last read it.
 type LeaseStatus struct {
 	Leading bool
 	Term    uint64
-	// Before is what the Lease said of the last leader's state when this process took it, and Behind is set if that was newer than
-	// this one's.
+	// Before is the last leader's state that the Lease named when this process took it. Behind is set if that was newer than this
+	// one's.
 	Before Claim
 	Behind bool
 	// Raised is the highest sequence that leaders had raised above resource versions by then.

@@ -37,9 +37,9 @@ func (l *Lease) Publish(ctx context.Context, e Endpoint) error {
 // raisedSlack is how far raised sequences may be ahead of the Lease: a leader that goes by the Lease adds more.
 const raisedSlack = 1 << 19
 
-// Secure makes the Lease name a commit of this leader, or a later one, from the next renewal on, and renews it unless it does by now and
-// the sequences that the leader has committed are not raised far beyond those that it names. A standby without the commit is then behind,
-// also if it is the newest in sync. One renewal serves all callers that wait for it.
+// Secure makes each renewal of the Lease name this commit or a later one. It renews the Lease at once unless it names that already, and
+// a sequence at most raisedSlack below the raised ones. A standby without the commit is then behind, even if it is the newest in sync.
+// One renewal serves all callers that wait for it.
 func (l *Lease) Secure(ctx context.Context, commit uint64) error {
 	l.mu.Lock()
 	l.secured = max(l.secured, commit)
@@ -138,7 +138,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		claim := l.options.Claim()
 		l.mu.Lock()
 		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
-		r := record{
+		r := leaseAnnotations{
 			cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, l.term), term: l.term, released: l.term,
 			raised: max(l.raised, l.publishedRaised, l.options.Raised()), // the answer to the update that took it may be lost
 		}
@@ -147,7 +147,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		if !leading || lease == nil || err != nil {
 			return err
 		}
-		found := readRecord(lease, now.Time)
+		found := readAnnotations(lease, now.Time)
 		r.raised, r.clusterUID = max(r.raised, found.raised), cmp.Or(r.clusterUID, found.clusterUID)
 		lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&released)
 		r.write(lease)

@@ -97,7 +97,7 @@ func cut(conn net.Conn) {
 //
 // A part is read in a transaction that begins after the last commit was sent, so it is no older than what was sent before; and
 // what is both in it and in a later commit is the same.
-func (s *standby) send(ctx context.Context, source Source) error {
+func (s *standby) send(ctx context.Context, source StateReader) error {
 	out := bufio.NewWriterSize(deadlineWriter{s.conn}, 64<<10)
 	sent, newest := s.base, uint64(0)
 	var err error

@@ -387,33 +387,32 @@ func openFiles(t *testing.T) int {
 	return len(files)
 }
 
-// TestGate lets deliveries in while it is open, cancels them when it shuts, and lets none in for good once it is closed.
 // testLostWhileClosing: a replica that is being stopped cancels its deliveries when its Lease ends, and when it is lost before.
 func testLostWhileClosing(t *testing.T) {
 	t.Helper()
 	left := make(chan time.Duration, 1)
 	left <- time.Hour
-	g := replication.NewGate(func() time.Duration {
+	permit := replication.NewPermit(func() time.Duration {
 		now := <-left
 		left <- now
 		return now
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { g.Run(ctx, func(bool) {}) })
+	running.Go(func() { permit.Run(ctx, func(bool) {}) })
 	defer running.Wait()
 	defer cancel()
-	call, leave, err := g.Enter(t.Context())
+	call, leave, err := permit.Enter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	running.Go(func() { g.Close(t.Context()) })
-	if !g.MayGoOn() {
+	running.Go(func() { permit.Close(t.Context()) })
+	if !permit.MayGoOn() {
 		t.Error("a delivery under way may not go on")
 	}
 	<-left
 	left <- 0
-	if g.MayGoOn() {
+	if permit.MayGoOn() {
 		t.Error("a delivery may go on after the Lease was lost")
 	}
 	select {
@@ -426,7 +425,8 @@ func testLostWhileClosing(t *testing.T) {
 	}
 }
 
-func TestGate(t *testing.T) {
+// A permit lets deliveries begin while it is granted, cancels them when it is withdrawn, and lets none begin once it is closed.
+func TestPermit(t *testing.T) {
 	var mu sync.Mutex
 	left := time.Duration(0)
 	set := func(d time.Duration) {
@@ -434,24 +434,24 @@ func TestGate(t *testing.T) {
 		defer mu.Unlock()
 		left = d
 	}
-	g := replication.NewGate(func() time.Duration {
+	permit := replication.NewPermit(func() time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
 		return left
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { g.Run(ctx, func(bool) {}) })
+	running.Go(func() { permit.Run(ctx, func(bool) {}) })
 	defer running.Wait()
 	defer cancel()
 
 	short, cancelShort := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancelShort()
-	if _, _, err := g.Enter(short); err == nil {
+	if _, _, err := permit.Enter(short); err == nil {
 		t.Fatal("it lets a delivery in while it is shut")
 	}
 	set(100 * time.Millisecond)
-	call, leave, err := g.Enter(t.Context())
+	call, leave, err := permit.Enter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -461,21 +461,21 @@ func TestGate(t *testing.T) {
 		t.Error("it did not cut the delivery short")
 	}
 	set(time.Hour)
-	if _, leave, err = g.Enter(t.Context()); err != nil {
+	if _, leave, err = permit.Enter(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	set(0)
 	if !leave() { // at once, as in a process that goes on after its Lease ended
-		t.Error("a delivery that ends before the gate is shut does not count as cut short")
+		t.Error("a delivery that ends before the permit is withdrawn does not count as cut short")
 	}
 	set(time.Hour)
-	if _, leave, err = g.Enter(t.Context()); err != nil {
+	if _, leave, err = permit.Enter(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		g.Close(t.Context())
+		permit.Close(t.Context())
 	}()
 	select {
 	case <-closed:
@@ -489,7 +489,7 @@ func TestGate(t *testing.T) {
 	testLostWhileClosing(t)
 	again, cancelAgain := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancelAgain()
-	if _, _, err := g.Enter(again); err == nil {
+	if _, _, err := permit.Enter(again); err == nil {
 		t.Error("it lets a delivery in after it was closed")
 	}
 }

@@ -87,7 +87,7 @@ func (s *Sink) createSome(ctx context.Context, topics []string) (map[string]erro
 	if err != nil {
 		return nil, err
 	}
-	// Brokers hear of new topics with some delay, and the metadata may be older still.
+	// Brokers get new topics with some delay, and the metadata may be older still.
 	for topic, at := range s.made {
 		if time.Since(at) > madeFor {
 			delete(s.made, topic)

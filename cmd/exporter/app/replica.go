@@ -34,7 +34,7 @@ type replica struct {
 	lease    *replication.Lease
 	election *replication.Election
 	standby  *replication.Standby
-	gate     *replication.Gate
+	permit   *replication.Permit
 	logger   *slog.Logger
 	uid      string // of kube-system; empty if it is not known
 
@@ -48,7 +48,7 @@ type replica struct {
 	historyLost string
 
 	fail    context.CancelCauseFunc
-	stop    context.CancelFunc // the election and the gate
+	stop    context.CancelFunc // the election and the permit
 	running sync.WaitGroup
 	release sync.Once
 }
@@ -98,7 +98,7 @@ func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config
 	timing := replication.Timing{LeaseDuration: options.LeaseDuration, RenewDeadline: options.RenewDeadline, RetryPeriod: options.RetryPeriod}
 	r.election = replication.NewElection(r.lease, timing, logger)
 	r.standby = replication.NewStandby(r.lease, r.election, r.copied, r.auth, options.RetryPeriod, logger)
-	r.gate = replication.NewGate(r.lease.Left)
+	r.permit = replication.NewPermit(r.lease.Left)
 	return r, nil
 }
 
@@ -140,7 +140,7 @@ func (r *replica) claim() replication.Claim {
 	return replication.Claim{Lineage: info.Replica.Lineage, Epoch: info.Epoch, Term: info.Replica.Term, Commit: info.Replica.Commit}
 }
 
-// raised is the highest sequence that was raised above resource versions, as far as this process's state says.
+// raised returns the highest sequence raised above resource versions, according to this process's state.
 func (r *replica) raised() uint64 {
 	if led := r.committed.Load(); led != nil {
 		return led.stamp.Raised
@@ -164,7 +164,7 @@ func (r *replica) lead(ctx context.Context) error {
 	var err error
 	select {
 	case <-r.election.Led():
-		r.running.Go(func() { r.leaveIfStuck(electing, checkpoint.Hangs, checkpoint.Hangs) })
+		r.running.Go(func() { r.leaveIfStuck(electing, checkpoint.HangTimeout, checkpoint.HangTimeout) })
 	case err = <-ended:
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -183,8 +183,8 @@ func (r *replica) lead(ctx context.Context) error {
 		}
 	})
 	r.running.Go(func() {
-		r.gate.Run(electing, func(open bool) {
-			if open {
+		r.permit.Run(electing, func(granted bool) {
+			if granted {
 				r.logger.Info("the Lease is valid: delivering")
 			} else {
 				r.logger.Warn("the Lease could not be renewed in time: deliveries pause until it is")
@@ -253,7 +253,7 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 		info = store.Info()
 	}
 	if claim := r.claim(); status.Behind || info.Replica != nil && claim != status.Before {
-		store.Unclean() // others may have led since, also if the Lease was deleted and cannot say so
+		store.Unclean() // others may have led since, even if a deleted Lease does not show it
 	}
 	if status.Behind {
 		r.logger.Error("this replica leads with a state that is older than the last leader's: no newer one came in time",
@@ -272,7 +272,7 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 	if !store.Clean() && (status.Behind || status.Raised > stamp.Raised) { // it lacks the commits that raised them
 		stamp.Floor = max(stamp.Floor, status.Raised)
 	}
-	if r.historyLost != "" || status.Before.Lineage == "" && info.Replica != nil { // or the Lease was deleted, and does not say what is lost
+	if r.historyLost != "" || status.Before.Lineage == "" && info.Replica != nil { // or a deleted Lease does not show what is lost
 		stamp.Floor = max(stamp.Floor, status.Raised+1)
 	}
 	stamp.Raised = max(stamp.Raised, status.Raised)
@@ -339,7 +339,7 @@ func (r *replica) stopDelivering() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()
-	r.gate.Close(ctx)
+	r.permit.Close(ctx)
 	return true
 }
 
@@ -355,8 +355,8 @@ func (r *replica) awaitCopy(ctx context.Context) (copied bool) {
 	return leader.AwaitAck(ctx)
 }
 
-// secure waits for a standby that has the last commit, and makes the Lease name that and raised sequences: whoever leads next without the
-// commit is then behind, also if no standby has it, and has to begin beyond these.
+// secure waits for a standby to have the last commit, then writes it and raised sequences to the Lease. A next leader without the commit
+// is then behind, even if no standby has it, and begins beyond these sequences.
 func (r *replica) secure(ctx context.Context) {
 	commit := r.committed.Load().stamp.Commit
 	r.awaitCopy(ctx)

@@ -60,7 +60,7 @@ func checkFiles(loaded *config.Config) error {
 	return err
 }
 
-// refer answers commands while this process stands by.
+// refer refuses commands, and names the leader.
 func (r *replica) refer(w http.ResponseWriter, _ *http.Request) {
 	holder, _, _ := strings.Cut(cmp.Or(r.lease.Status().Holder, "none"), "_")
 	http.Error(w, "this replica stands by, and knows no more than the state; run the command where the leader runs: "+holder, http.StatusConflict)

@@ -76,7 +76,7 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 		if store, err = replica.begin(store); err != nil {
 			return nil, err
 		}
-		s.permit, s.secure, s.historyLost = replica.gate, replica.secure, replica.historyLost
+		s.permit, s.secure, s.historyLost = replica.permit, replica.secure, replica.historyLost
 	} else {
 		store.LeadAlone(uint64(time.Now().UnixMicro())) //nolint:gosec // a time
 	}

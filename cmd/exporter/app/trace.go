@@ -58,7 +58,7 @@ type PipelineTrace struct {
 	// Dead counts the object's dead letters in the state directory, and LastDead is the last of them.
 	Dead     int        `json:"dead,omitempty"`
 	LastDead *DeadTrace `json:"lastDead,omitempty"`
-	// LastDelivered is when a record of the object was last delivered, as far as the process remembers.
+	// LastDelivered is when a record of the object was last delivered; zero if that is not kept.
 	LastDelivered time.Time `json:"lastDelivered,omitzero"`
 }
 
@@ -196,11 +196,11 @@ func (t *tracer) conclude(ctx context.Context, one *PipelineTrace, trace *Trace,
 	switch {
 	case one.Waiting != nil && one.Waiting.Total > 0:
 		first := one.Waiting.Records[0]
-		set("waiting", "%d records, from %s %s on, handed on at %s; behind %s", one.Waiting.Total, first.Type, first.ResourceVersion, pipeline.Stamp(first.Observed), one.Waiting.Behind)
+		set("waiting", "%d records, from %s %s on, handed on at %s; behind %s", one.Waiting.Total, first.Type, first.ResourceVersion, pipeline.FormatTime(first.Observed), one.Waiting.Behind)
 	case one.Waiting != nil:
 		set("unknown", "the log holds more than can be searched: %d changes were not", one.Waiting.Unsearched)
 	case one.Dead > 0:
-		set("dead", "%d dead letters, the last of %s at %s (%s): %s", one.Dead, one.LastDead.ID, pipeline.Stamp(one.LastDead.Time), one.LastDead.Reason, one.LastDead.Error)
+		set("dead", "%d dead letters, the last of %s at %s (%s): %s", one.Dead, one.LastDead.ID, pipeline.FormatTime(one.LastDead.Time), one.LastDead.Reason, one.LastDead.Error)
 	case watch == nil && leftOut != "":
 		set("not watched", "the namespaces of source %q leave %q out", leftOut, trace.Namespace)
 	case watch == nil:
@@ -231,7 +231,7 @@ func (t *tracer) conclude(ctx context.Context, one *PipelineTrace, trace *Trace,
 func watchText(w *source.WatchTrace) string {
 	text := string(w.Watch.State)
 	if w.Watch.Blocked {
-		text += ", held back by a full backlog since " + pipeline.Stamp(w.Watch.BlockedSince)
+		text += ", held back by a full backlog since " + pipeline.FormatTime(w.Watch.BlockedSince)
 	}
 	if w.Watch.Error != "" {
 		text += ": " + w.Watch.Error

@@ -56,7 +56,7 @@ func (v *validator) leaseTimes(e *LeaderElection) {
 	if e.RetryPeriod < 100*time.Millisecond || e.RetryPeriod*6/5 >= e.RenewDeadline || e.RetryPeriod*3 > e.LeaseDuration {
 		v.fault(at+".retryPeriod", "must be at least 100ms, at most a third of leaseDuration, and with a fifth more be less than renewDeadline")
 	}
-	// The watch cache of an API server remembers 75 s.
+	// The watch cache of an API server holds 75 s.
 	if e.StaleWait < 0 || e.LeaseDuration+e.StaleWait > 70*time.Second {
 		v.warn(at+".staleWait", "with leaseDuration is more than 70s: the API server may have forgotten what a late replica needs, which then sends a gap record")
 	}

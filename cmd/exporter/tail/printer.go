@@ -147,12 +147,12 @@ func (p *printer) row(r *sinks.Record, content map[string]any, to string) error 
 	if r.Fields.Name != "" {
 		object += " " + strings.TrimPrefix(r.Fields.Namespace+"/"+r.Fields.Name, "/")
 	}
-	p.table.Row(at, r.Fields.Type, object, to, what(content))
+	p.table.Row(at, r.Fields.Type, object, to, summary(content))
 	return nil
 }
 
-// what says in a line what happened.
-func what(content map[string]any) string {
+// summary describes a change in a line.
+func summary(content map[string]any) string {
 	object, _ := content["object"].(map[string]any)
 	old, _ := content["oldObject"].(map[string]any)
 	switch {

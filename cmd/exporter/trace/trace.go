@@ -18,7 +18,7 @@ import (
 
 // Options are what a trace is of.
 type Options struct {
-	// File is the configuration, and StateDir what it says.
+	// File is the configuration, and StateDir its stateDir.
 	File, StateDir string
 	// Resource is a name that kubectl takes, and Object NAMESPACE/NAME, or NAME.
 	Resource, Object string
@@ -82,7 +82,7 @@ func writeText(out io.Writer, t *app.Trace) error {
 		}
 		fmt.Fprintf(w, "watch\t%s: %s, position %s", where, s.State, cmp.Or(s.Position, "none"))
 		if !s.LastActivity.IsZero() {
-			fmt.Fprintf(w, ", last heard %s", pipeline.Stamp(s.LastActivity))
+			fmt.Fprintf(w, ", last heard %s", pipeline.FormatTime(s.LastActivity))
 		}
 		if watch.Known {
 			fmt.Fprintf(w, "; has version %s", watch.ResourceVersion)
@@ -104,15 +104,15 @@ func writeText(out io.Writer, t *app.Trace) error {
 			}
 		}
 		if !p.LastDelivered.IsZero() {
-			fmt.Fprintf(w, "\t\tlast delivered %s\n", pipeline.Stamp(p.LastDelivered))
+			fmt.Fprintf(w, "\t\tlast delivered %s\n", pipeline.FormatTime(p.LastDelivered))
 		}
 		if p.Waiting == nil {
 			continue
 		}
 		for _, r := range p.Waiting.Records {
-			text := fmt.Sprintf("%s %s, handed on %s", r.Type, r.ResourceVersion, pipeline.Stamp(r.Observed))
+			text := fmt.Sprintf("%s %s, handed on %s", r.Type, r.ResourceVersion, pipeline.FormatTime(r.Observed))
 			if r.Attempts > 0 {
-				text += fmt.Sprintf(", failed %d times since %s", r.Attempts, pipeline.Stamp(r.FirstFailure))
+				text += fmt.Sprintf(", failed %d times since %s", r.Attempts, pipeline.FormatTime(r.FirstFailure))
 			}
 			if r.OnDisk {
 				text += ", on disk"

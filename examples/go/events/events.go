@@ -45,7 +45,7 @@ func Read(prefix string, headers map[string]string, body []byte) (consume.Record
 	return decode(e, subject)
 }
 
-// Record reads what kubeferry says in an event.
+// Record reads an event as a kubeferry record.
 func Record(e event.Event) (consume.Record, error) { return decode(e, e.Subject()) }
 
 func decode(e event.Event, subject string) (consume.Record, error) {

@@ -36,7 +36,7 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	defer c.close()
 	errs := make([]error, len(batch))
 	for i := range batch {
-		// Nothing here has headers, so the record has to say everything itself.
+		// Lines have no headers, so the record is in its structured form.
 		errs[i] = c.exchange(ctx, batch[i].DedupID+" "+string(batch[i].Structured()))
 	}
 	if errors.Join(errs...) == nil {
@@ -96,7 +96,7 @@ func (c *conn) exchange(ctx context.Context, line string) error {
 	case err != nil:
 		return sinks.Transient(sinks.ReasonUnreachable, fmt.Errorf("exchange a line with %s: %w", c.RemoteAddr(), err))
 	}
-	// What the server says is not repeated: it may hold the token.
+	// The server's answer is not repeated: it may hold the token.
 	switch strings.TrimSpace(answer) {
 	case "ok":
 		return nil
