@@ -19,8 +19,9 @@ import (
 // maxStandbys bounds those that are served.
 const maxStandbys = 8
 
-// StateReader is the leader's state.
+// StateReader reads the leader's state.
 type StateReader interface {
+	// ReadRange is as that of [checkpoint.Store].
 	ReadRange(from checkpoint.Range, maxBytes int) (changes checkpoint.Changes, next checkpoint.Range, commit uint64, err error)
 }
 
@@ -34,14 +35,14 @@ type Leader struct {
 	running     sync.WaitGroup
 	reviews     chan struct{}
 
-	mu        sync.Mutex  // guards what follows
-	source    StateReader // nil before Serve
-	strangers []*stranger // the oldest first
-	refused   map[string]bool
-	standbys  map[*standby]struct{}
-	last      uint64        // the number of the last commit
-	changed   chan struct{} // closed when one acknowledged something, or is gone
-	closed    bool
+	mu              sync.Mutex         // guards what follows
+	source          StateReader        // nil before Serve
+	unauthenticated []*unauthenticated // the oldest first
+	refused         map[string]bool
+	standbys        map[*standby]struct{}
+	last            uint64        // the number of the last commit
+	changed         chan struct{} // closed when one acknowledged something, or is gone
+	closed          bool
 }
 
 // Listen begins to listen; connections wait until [Leader.Serve].
@@ -85,7 +86,7 @@ func (l *Leader) Serve(source StateReader, last uint64) {
 				time.Sleep(100 * time.Millisecond)
 				continue
 			}
-			from := l.addStranger(conn)
+			from := l.addUnauthenticated(conn)
 			if from == nil {
 				_ = conn.Close()
 				continue
@@ -104,7 +105,7 @@ func (l *Leader) Close() {
 	_ = l.listener.Close()
 	l.mu.Lock()
 	l.closed = true
-	for _, from := range l.strangers {
+	for _, from := range l.unauthenticated {
 		cut(from.conn)
 	}
 	for s := range l.standbys {
@@ -115,15 +116,15 @@ func (l *Leader) Close() {
 }
 
 // serve serves one connection.
-func (l *Leader) serve(ctx context.Context, from *stranger) {
+func (l *Leader) serve(ctx context.Context, from *unauthenticated) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	conn := from.conn
-	err := l.greet(ctx, from)
+	err := l.authenticate(ctx, from)
 	if err != nil {
 		_ = conn.Close()
 	}
-	l.removeStranger(from)
+	l.removeUnauthenticated(from)
 	if err != nil {
 		l.refuse(conn, err)
 		return

@@ -91,9 +91,9 @@ func pair(t *testing.T, disk *slowDisk) (*Leader, *Standby) {
 		auth: nobody{}, logger: slog.New(slog.DiscardHandler), source: idle{}, reviews: make(chan struct{}, 1),
 		refused: map[string]bool{}, standbys: map[*standby]struct{}{}, changed: make(chan struct{}), last: 1,
 	}
-	l.running.Go(func() { l.serve(t.Context(), l.addStranger(near)) })
+	l.running.Go(func() { l.serve(t.Context(), l.addUnauthenticated(near)) })
 	t.Cleanup(l.running.Wait)
-	if err := errors.Join(writeHello(far, hello{Protocols: []int{protocol}}), readHello(far, &welcome{})); err != nil {
+	if err := errors.Join(writeHello(far, hello{Protocols: []int{protocol}}), readHello(far, &helloAnswer{})); err != nil {
 		t.Fatal(err)
 	}
 	return l, follower(t, far, disk)

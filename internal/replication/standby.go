@@ -19,14 +19,15 @@ const applyBytes = 4 << 20
 // maxPause is the longest pause between two attempts to copy the state.
 const maxPause = 10 * time.Second
 
-// errUnwelcome comes with a text, or a number, of a peer that has not shown that it is a replica.
-var errUnwelcome = errors.New("the leader refuses the connection")
+// errLeaderRefuses comes with a text, or a number, of a peer that has not shown that it is a replica.
+var errLeaderRefuses = errors.New("the leader refuses the connection")
 
-// unwelcomePause is the shortest pause between two lines of the log with such a text.
-const unwelcomePause = time.Minute
+// refusedPause is the shortest pause between two lines of the log with such a text.
+const refusedPause = time.Minute
 
 // Copy is a standby's copy of the leader's state.
 type Copy interface {
+	// BeginCopy begins a whole copy, which is no state until EndCopy. Apply writes what came, in order, in one transaction.
 	BeginCopy() error
 	Apply(changes []checkpoint.Changes) error
 	EndCopy() error
@@ -80,7 +81,7 @@ func (s *Standby) update(change func(*StandbyStatus)) {
 // Run follows until ctx ends. A connection that is broken means a new copy; until that is whole, the former one counts.
 func (s *Standby) Run(ctx context.Context) {
 	logged, pause, last := "", s.retry, Endpoint{}
-	var refused time.Time // when a line with errUnwelcome was logged
+	var refused time.Time // when a line with errLeaderRefuses was logged
 	for ctx.Err() == nil {
 		if endpoint, ok := s.lease.Leader(); ok {
 			err := s.follow(ctx, endpoint)
@@ -94,10 +95,10 @@ func (s *Standby) Run(ctx context.Context) {
 				return
 			}
 			s.election.TryNow()
-			unwelcome := errors.Is(err, errUnwelcome)
-			if text := kind(err); wasInSync || text != logged && !(unwelcome && time.Since(refused) < unwelcomePause) {
+			isRefused := errors.Is(err, errLeaderRefuses)
+			if text := kind(err); wasInSync || text != logged && !(isRefused && time.Since(refused) < refusedPause) {
 				s.logger.Warn("no connection to the leader; trying again", "address", endpoint.Address, "err", err)
-				if logged = text; unwelcome {
+				if logged = text; isRefused {
 					refused = time.Now()
 				}
 			}
@@ -170,15 +171,15 @@ func (s *Standby) connect(ctx context.Context, leader Endpoint) (net.Conn, error
 	stop := context.AfterFunc(ctx, func() { cut(conn) }) // a standby that takes the Lease must not wait for the former leader's answer
 	defer stop()
 	deadline, _ := ctx.Deadline()
-	var answer welcome
+	var answer helloAnswer
 	err = errors.Join(
 		conn.SetDeadline(deadline), writeHello(conn, hello{Protocols: []int{protocol}, Token: token}), readHello(conn, &answer), conn.SetDeadline(time.Time{}))
 	switch {
 	case err != nil:
 	case answer.Refused != "":
-		err = fmt.Errorf("%w: %.100s", errUnwelcome, answer.Refused)
+		err = fmt.Errorf("%w: %.100s", errLeaderRefuses, answer.Refused)
 	case answer.Protocol != protocol:
-		err = fmt.Errorf("%w: it speaks protocol %d, and this version %d", errUnwelcome, answer.Protocol, protocol)
+		err = fmt.Errorf("%w: it speaks protocol %d, and this version %d", errLeaderRefuses, answer.Protocol, protocol)
 	default:
 		if err = s.auth.Check(ctx, leaderAudience(leader.Certificate), answer.Token); err == nil {
 			return conn, nil

@@ -22,10 +22,10 @@ func TestFewLinesWithoutALeader(t *testing.T) {
 		want string
 	}{
 		"refused with another text each time": {func(conn *tls.Conn, n int) {
-			_ = writeHello(conn, welcome{Refused: fmt.Sprint(n, strings.Repeat("x", 10_000))})
+			_ = writeHello(conn, helloAnswer{Refused: fmt.Sprint(n, strings.Repeat("x", 10_000))})
 		}, "refuses the connection: 1xxx"},
 		"another protocol each time": {func(conn *tls.Conn, n int) {
-			_ = writeHello(conn, welcome{Protocol: 1000 + n})
+			_ = writeHello(conn, helloAnswer{Protocol: 1000 + n})
 		}, "speaks protocol 1001,"},
 		"another number that is too large each time": {func(conn *tls.Conn, n int) {
 			_ = writeFrame(conn, frameHello, fmt.Appendf(nil, `{"protocol": %d%s}`, n, strings.Repeat("0", 10_000)))

@@ -41,8 +41,8 @@ type hello struct {
 	Token string `json:"token"`
 }
 
-// welcome is what the leader answers.
-type welcome struct {
+// helloAnswer is what the leader answers.
+type helloAnswer struct {
 	Protocol int `json:"protocol,omitempty"`
 	// Token is of the leader's ServiceAccount, for the audience of its own certificate.
 	Token   string `json:"token,omitempty"`
@@ -97,7 +97,7 @@ func readHello(r io.Reader, h any) error {
 		return errFrame
 	}
 	if json.Unmarshal(text, h) != nil {
-		return errFrame // the other error may hold what a stranger has sent
+		return errFrame // the other error may hold what an unauthenticated peer has sent
 	}
 	return nil
 }
