@@ -25,9 +25,8 @@ var errLeaderRefuses = errors.New("the leader refuses the connection")
 // refusedPause is the shortest pause between two lines of the log with such a text.
 const refusedPause = time.Minute
 
-// Copy is a standby's copy of the leader's state.
+// Copy is a standby's copy of the leader's state; [checkpoint.Replica] describes the methods.
 type Copy interface {
-	// BeginCopy begins a whole copy, which is no state until EndCopy. Apply writes what came, in order, in one transaction.
 	BeginCopy() error
 	Apply(changes []checkpoint.Changes) error
 	EndCopy() error
