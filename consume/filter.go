@@ -49,7 +49,7 @@ func (f *Filter) Check(r *Record) Verdict {
 }
 
 // storeKey returns the key and the place under which a record is kept. Without a place the key is its id.
-func storeKey(r *Record) (name, place string) {
+func storeKey(r *Record) (key, place string) {
 	if place := r.Place(); place != "" && r.IsChange() {
 		return r.Cluster + " " + r.Subject, place
 	}

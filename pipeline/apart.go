@@ -89,9 +89,9 @@ func (q *apartQueue) next(namespace string) *objectQueue {
 }
 
 // probe returns the next object for a probe; nil if none may be sent. among reports whether a namespace may be probed, apart the same for
-// a suspect one, alone for its isolated objects. Suspect namespaces without a success wait while another has an untried object and had no
-// probe. The next namespace is the first by turns.compare, then the first here, or the one with the newest object. Of its objects, the
-// newest whose last attempt did not fail goes first. Without turns, a tenant who makes refused objects all the time would have all probes.
+// a suspect one, alone for its isolated objects. Suspect namespaces without a success wait while one that is not suspect has a fresh object
+// and had no probe. The next namespace is the first by turns.compare, then the first here, or the one with the newest object. Of its objects,
+// the newest whose last attempt did not fail goes first. Without turns, a tenant who makes refused objects all the time would have all.
 func (q *apartQueue) probe(turns *turns, among, suspect, apart, alone func(namespace string) bool) *objectQueue {
 	var next *namespaceQueue
 	clean := slices.ContainsFunc(q.turns, func(n *namespaceQueue) bool {

@@ -68,13 +68,13 @@ type backlog struct {
 	// failing are the objects whose last attempt failed. They count stuck towards the bound of the backlog.
 	failing map[*objectQueue]struct{}
 	stuck   int64
-	// stuckOf is by turn.
+	// stuckOf is by namespace.
 	stuckOf map[string]stuck
 	// heads are the failing objects whose first record is in memory and was tried, and tails those with others: they may be parked.
 	heads, tails map[*objectQueue]struct{}
-	// suspects counts the objects that make a namespace suspect, by turn.
+	// suspects counts the objects that make a namespace suspect, by namespace.
 	suspects map[string]int
-	// refused has until when namespaces are suspect because a record was to become a dead letter, by turn.
+	// refused has until when namespaces are suspect because a record was to become a dead letter, by namespace.
 	refused map[string]time.Time
 	// turns are of probes. unprobed is set if there may be ready objects of a namespace that had none yet.
 	turns    turns
@@ -245,7 +245,7 @@ func (b *backlog) releaseObject(ref delta.Ref) {
 // done gives an object back that a batch held: for good if it has nothing left, to the queue at once, or after its
 // backoff and at least the delay if its first item failed.
 func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
-	turn := o.namespace()
+	namespace := o.namespace()
 	o.items = slices.DeleteFunc(o.items, func(i *item) bool { return i.settled })
 	o.inFlight = false
 	_, failing := b.failing[o]
@@ -254,7 +254,7 @@ func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 		delete(b.heads, o)
 		delete(b.tails, o)
 		b.stuck -= o.size
-		b.countStuck(turn, -1, 0)
+		b.countStuck(namespace, -1, 0)
 		b.limiter.Forget(o)
 	}
 	switch {
@@ -264,7 +264,7 @@ func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 		if !failing {
 			b.failing[o] = struct{}{}
 			b.stuck += o.size
-			b.countStuck(turn, 1, 0)
+			b.countStuck(namespace, 1, 0)
 		}
 		b.note(o)
 		wait := b.limiter.When(o)
@@ -280,12 +280,12 @@ func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
 
 // setApart sets whether an object makes its namespace suspect.
 func (b *backlog) setApart(o *objectQueue, apart bool) {
-	switch turn := o.namespace(); {
+	switch namespace := o.namespace(); {
 	case apart && !o.apart:
-		b.suspects[turn]++
+		b.suspects[namespace]++
 	case !apart && o.apart:
-		if b.suspects[turn]--; b.suspects[turn] == 0 {
-			delete(b.suspects, turn)
+		if b.suspects[namespace]--; b.suspects[namespace] == 0 {
+			delete(b.suspects, namespace)
 		}
 	}
 	o.apart = apart

@@ -40,8 +40,8 @@ type breaker struct {
 	// until is the end of the longest delay that the sink requested. Before it, only early more probes may go; below zero they are of unprobedProbes.
 	until time.Time
 	early int
-	// These alternate probes, and are set if the last one was of the first kind: lately, of a namespace with a success lately or another;
-	// among the others ahead, a candidate from the log or not; else fresh, a ready object or a failed batch.
+	// These alternate probes, and are set if it was last the turn of the first kind, even if there was none: lately, of a namespace with a
+	// success lately or another; among the others ahead, a candidate from the log or not; else fresh, a ready object or a failed batch.
 	lately, ahead, fresh bool
 	// notice is set if the last notice was a ready one, if others had failed.
 	notice bool

@@ -240,11 +240,11 @@ func (p *Pipeline) maySendApart(namespace string) bool {
 func (p *Pipeline) slotFor(b *batch) sinks.Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	turn := b.items[0].namespace()
+	namespace := b.items[0].namespace()
 	now := p.now()
-	failed := p.backlog.suspect(turn, p.now) || b.ahead && now.Sub(p.log.failedOf[turn]) < latelyBefore
-	doubtful := b.alone() || failed && !p.backlog.turns.lately(turn, now)
-	return sinks.Call{Namespace: turn, Doubtful: doubtful && !b.severalNamespaces()}
+	failed := p.backlog.suspect(namespace, p.now) || b.ahead && now.Sub(p.log.failedOf[namespace]) < latelyBefore
+	doubtful := b.alone() || failed && !p.backlog.turns.lately(namespace, now)
+	return sinks.Call{Namespace: namespace, Doubtful: doubtful && !b.severalNamespaces()}
 }
 
 // mayCallApart and mayCallAlone report what calls under way leave, for what is encoded already, and for probes, which are few. A namespace

@@ -11,8 +11,8 @@ import (
 
 // A failing object takes about 1 KB of memory, even if its records are parked in the log: with enough objects that the sink refuses, a
 // tenant could fill the memory. So once too many objects of a namespace fail, or too much of it is parked (stuckIn), its further changes
-// are left behind in the log: the cursor passes them, and those of others come into memory. When half of that has gone, what was left is
-// read, in order. Once all of it is in memory, the namespace is no longer left behind. Notices are never left behind.
+// are left behind in the log: the cursor passes them, and those of others come into memory. Once at most half as much is stuck, what was
+// left is read, in order. Once all of it is in memory, the namespace is no longer left behind. Notices are never left behind.
 
 const (
 	// maxFailing is how many objects of a namespace may fail before its further changes are left behind.

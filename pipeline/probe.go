@@ -262,18 +262,18 @@ func (t *turns) compare(a, b string) int {
 func (t *turns) success(b *batch, results []result, now time.Time) {
 	last := noticeNamespace
 	for n, i := range b.items {
-		turn := i.namespace()
-		if results[n] != delivered || turn == last {
+		namespace := i.namespace()
+		if results[n] != delivered || namespace == last {
 			continue
 		}
-		last = turn
-		if _, has := t.succeeded[turn]; !has && len(t.succeeded) >= maxSucceeded {
+		last = namespace
+		if _, has := t.succeeded[namespace]; !has && len(t.succeeded) >= maxSucceeded {
 			maps.DeleteFunc(t.succeeded, func(_ string, at time.Time) bool { return now.Sub(at) > latelyBefore })
 			if len(t.succeeded) >= maxSucceeded {
 				clear(t.succeeded)
 			}
 		}
-		t.succeeded[turn] = now
+		t.succeeded[namespace] = now
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // Slots bounds the Deliver calls under way of a sink that several pipelines share. A free slot goes to the waiting pipeline
 // that holds the fewest, and among those to the one that has waited longest. The last free slot is kept for a pipeline that
 // holds none: else a pipeline whose calls hang would get all slots when the others have nothing to send. At most three
-// quarters of the rest are for doubtful calls, which wait in a line of their own: each pipeline bounds its calls for a namespace
+// quarters of the rest are for doubtful calls, which each pipeline has in a line of their own: it bounds its calls for a namespace
 // on which the sink hangs, but all pipelines may have that namespace.
 type Slots struct {
 	mu       sync.Mutex // guards what follows, and the shares

@@ -178,7 +178,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		err := store.Known(l.id, func(object delta.Known) {
 			to := l.pipelinesOf(w, object.Namespace)
 			if to == 0 {
-				if l.id == w.id { // kept here as well, it would differ from its heirs' version
+				if l.id == w.id { // kept here as well, it would differ from what its heirs have of it
 					w.known().change(keyOfKnown(&object))
 				}
 				return

@@ -47,7 +47,7 @@ func (c *collection) missingRight(ctx context.Context, verbs []string) (string, 
 }
 
 // attributes are those by which the API server authorizes the requests themselves (requestinfo.go). An authorizer may grant
-// requests by their other selectors, too; servers before Kubernetes 1.31 ignore selectors, in requests and in reviews.
+// requests by their other selectors, too; before Kubernetes 1.31 authorization ignores selectors, in requests and in reviews.
 func (c *collection) attributes(verb string) map[string]any {
 	attributes := map[string]any{
 		"namespace": c.namespace, "verb": verb,

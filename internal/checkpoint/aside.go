@@ -24,7 +24,7 @@ const (
 )
 
 // infoBehind returns the [Info] of a new state file that replaces those set aside, and the one at path if that is damaged. Its epoch
-// is higher than all of theirs, even if they cannot be read: else sequences would go back, since no commit has how high they were
+// is higher than all of theirs, even if they do not show it: else sequences would go back, since no commit has how high they were
 // raised. It is empty if there are none.
 func infoBehind(path string, damaged bool) (Info, error) {
 	entries, err := os.ReadDir(filepath.Dir(path))

@@ -21,7 +21,7 @@ const (
 	maxHandOvers = 5000
 	// retryInterval is the pause after a commit failed.
 	retryInterval = time.Second
-	// HangTimeout is when a commit counts as hanging.
+	// HangTimeout is after how long a commit counts as hanging.
 	HangTimeout = 30 * time.Second
 )
 

@@ -32,7 +32,7 @@
 // tries: one that always fails does not hold up the others for ever. The new term is one more than any that was read, or than the time in
 // microseconds if that is larger: a Lease that is deleted takes its term along.
 //
-// A Lease without annotations was made by hand, perhaps while another leads: it is free once it was there for its duration, or for that
+// A Lease without annotations was made by hand, perhaps while another leads: it is free once it was seen for its duration, or for that
 // of the former Lease, if a replica has read that and it is longer.
 // The Lease also names how high sequences were raised above resource versions. A replica without the commits that raised them begins
 // beyond that, so that the sequences of an object never go back. A leader that raises them by much renews the Lease before it sends them.
@@ -51,6 +51,6 @@
 // TLS with a certificate that the leader makes at its start and whose SHA-256 is in the Lease. A standby shows a token of its
 // ServiceAccount that was requested for that SHA-256 as audience, so it is worth nothing elsewhere, and the leader has the API server
 // review it. The leader answers with one for another audience of that SHA-256, so that whoever may write the Lease, and no more,
-// cannot give a standby a state, nor get it. It can stop the replicas, use up epochs, and make the leader's Lease look ended to a
+// cannot give a standby a state, nor get it. Whoever may write it can still stop the replicas, use up epochs, and make the leader's Lease look ended to a
 // standby, so that both deliver until the leader's next renewal fails.
 package replication

@@ -65,8 +65,8 @@ const (
 	quickTries = 3
 )
 
-// Run takes the Lease once it may, and renews it until ctx ends (nil) or another process has led ([ErrLost], [ErrOtherCluster]).
-// A late renewal is still done if the Lease never changed hands.
+// Run takes the Lease once it may, and renews it until ctx ends (nil), another process has led ([ErrLost]), or the Lease is
+// another cluster's ([ErrOtherCluster]). A late renewal is still done if the Lease never changed hands.
 func (e *Election) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

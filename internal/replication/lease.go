@@ -62,7 +62,7 @@ type Lease struct {
 	since time.Time
 	// resumed is when the first answer came, or one after a time without any.
 	resumed time.Time
-	// patienceSince is when the last change by a leader with a commit was read, plus outages since. taken counts the takeovers since.
+	// patienceSince is when the last change by a leader with a commit was read, plus outages and the first maxTries tries since. taken counts the takeovers since.
 	patienceSince time.Time
 	taken         int
 	// lastRead is when it was last read.
@@ -360,7 +360,7 @@ func (l *Lease) Leader() (e Endpoint, ok bool) {
 // Lost is closed once this process may not lead any more.
 func (l *Lease) Lost() <-chan struct{} { return l.onLost }
 
-// LeaseStatus is the Lease as a replica last read it.
+// LeaseStatus is what a replica has read of the Lease, and whether it leads.
 type LeaseStatus struct {
 	Leading bool
 	Term    uint64

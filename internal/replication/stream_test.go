@@ -448,7 +448,7 @@ func TestPermit(t *testing.T) {
 	short, cancelShort := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancelShort()
 	if _, _, err := permit.Enter(short); err == nil {
-		t.Fatal("it lets a delivery in while it is shut")
+		t.Fatal("it lets a delivery begin while it is not granted")
 	}
 	set(100 * time.Millisecond)
 	call, leave, err := permit.Enter(t.Context())

@@ -56,7 +56,7 @@ func (a *Answers) Prompt(in io.Reader, out io.Writer) error {
 		return cmp.Or(strings.TrimSpace(lines.Text()), preset)
 	}
 	a.Resources = []string{prompt("Resources to watch, as kubectl names them", "deployments,configmaps")}
-	a.Sink = prompt("Sink, of "+Sinks(), a.Sink)
+	a.Sink = prompt("Sink, one of "+Sinks(), a.Sink)
 	if needed[a.Sink] != "" && a.Address == "" {
 		_, example, _ := strings.Cut(needed[a.Sink], ", as ")
 		a.Address = prompt("Address: "+needed[a.Sink], cmp.Or(example, "changes.jsonl"))

@@ -76,7 +76,7 @@ func checkComments(t *testing.T, text string) {
 
 func TestWriteRefuses(t *testing.T) {
 	for want, a := range map[string]Answers{
-		`--sink is "pulsar"; there are kafka`:                      {Resources: []string{"v1/pods"}, Sink: "pulsar", Cluster: "c"},
+		`--sink is "pulsar"; there are: file, kafka`:               {Resources: []string{"v1/pods"}, Sink: "pulsar", Cluster: "c"},
 		"a sink nats needs --address: the servers' URLs":           {Resources: []string{"v1/pods"}, Sink: "nats", Cluster: "c"},
 		"a sink stdout has no --address":                           {Resources: []string{"v1/pods"}, Sink: "stdout", Address: "x", Cluster: "c"},
 		"to look up v1/pods,deploy: no cluster; or write it as":    {Resources: []string{"v1/pods", "deploy"}, Sink: "stdout", Cluster: "c"},
@@ -99,7 +99,7 @@ func TestPrompt(t *testing.T) {
 	if a.Sink != "nats" || a.Address != "nats://nats:4222" || a.Cluster != "prod" || !slices.Equal(a.Resources, []string{"v1/pods"}) {
 		t.Errorf("got %+v", a)
 	}
-	const want = "Resources to watch, as kubectl names them [deployments,configmaps]: Sink, of file, kafka, nats, stdout, webhook [stdout]: " +
+	const want = "Resources to watch, as kubectl names them [deployments,configmaps]: Sink, one of file, kafka, nats, stdout, webhook [stdout]: " +
 		"Address: the servers' URLs, as nats://nats:4222 [nats://nats:4222]: Name of this cluster, which becomes part of every id [my-cluster]: "
 	if out.String() != want {
 		t.Errorf("got  %s\nwant %s", out.String(), want)
