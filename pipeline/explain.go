@@ -96,7 +96,7 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 	if p.options.Redactor == nil && IsSecret(d.Resource) {
 		masked := &Pipeline{options: p.options, encoder: p.encoder, logger: p.logger, metrics: p.metrics}
 		masked.options.Redactor = mask
-		shown = &Change{pipeline: masked, observed: d, trace: recorded, left: judged.left, undecided: judged.undecided}
+		shown = &Change{pipeline: masked, observed: judged.observed, trace: recorded, left: judged.left, undecided: judged.undecided}
 	}
 	redacted := shown.redacted() // before the transforms, which change what the filters saw
 	for i, filter := range p.options.Filters {

@@ -34,6 +34,11 @@ const (
 // applyFilters evaluates the filters: passes is whether the object passes, takes whether this change of it is sent. A
 // change that a filter cannot decide about goes to the dead letter.
 func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
+	if c.observed.Old != nil && !before { // it is known for another pipeline: this one sees an object that is new to it
+		observed := *c.observed
+		observed.Old = nil
+		c.observed = &observed
+	}
 	if c.observed.Inferred && c.observed.Type == delta.Deleted {
 		return false, p.sends(delta.Deleted, c) // its last state is not known: it follows what was sent of the object
 	}

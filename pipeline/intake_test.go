@@ -148,6 +148,38 @@ func TestObjectsThatComeBack(t *testing.T) {
 	}
 }
 
+// A version that filters kept back is no previous version, though another pipeline has it.
+func TestPreviousVersionThatWasKeptBack(t *testing.T) {
+	var sent []string
+	sink := &script{answer: func(_ int, batch []sinks.Record) error { // one call at a time
+		for _, r := range batch {
+			sent = append(sent, string(r.Body))
+		}
+		return nil
+	}}
+	p := start(t, sink, &letters{}, func(o *Options) {
+		o.Limits.Concurrency = 1
+		o.Filters, o.Diff = []Filter{fieldFilter{"where", "in"}, ChangedFilter{path(t, "size")}}, DiffOldObject
+	})
+	d := &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 8, `"where":"in","size":2`), Old: version(t, 7, `"where":"out","size":2`)}
+	if passes, filtered := take(t, p, d, false); !passes || filtered {
+		t.Errorf("an object that comes: passes %v, kept back %v", passes, filtered)
+	}
+	if e := p.Explain(t.Context(), d, false, nil); !e.Taken || strings.Contains(string(e.Record.Body), `"out"`) {
+		t.Errorf("explained as taken: %v, with %s", e.Taken, e.Record.Body)
+	}
+	if _, filtered := take(t, p, d, true); !filtered {
+		t.Error("a change of nothing that counts was sent")
+	}
+	drain(t, p)
+	if len(sent) != 1 || !strings.Contains(sent[0], `"oldObjectKnown":false`) {
+		t.Errorf("got %v", sent)
+	}
+	if d.Old == nil {
+		t.Error("the delta was changed, which other pipelines take too")
+	}
+}
+
 // A change of a type that is not wanted is no matter for the dead letter, whatever else fails on it, and is decoded only
 // if the object's end is sent.
 func TestUnwantedTypesFailNothing(t *testing.T) {
