@@ -128,12 +128,12 @@ func (e *encoder) record(i *item) sinks.Record {
 }
 
 // suffixOf returns what the transport id of a delta has beyond its id, where a transport may have seen the id for another one: an object
-// that is sent in a version that was sent before, or its deletion, as often as it leaves in the same version.
+// that is sent in a version that was sent before, or its deletion, as often as it leaves and comes back in the same version.
 func suffixOf(d *delta.Delta) string {
 	switch {
 	case d.SnapshotID != "":
 		return d.SnapshotID
-	case d.Type == delta.Deleted && d.Inferred && d.AsOf > 0:
+	case d.Type != delta.Modified && d.Inferred && d.AsOf > 0:
 		return strconv.FormatUint(d.AsOf, 10)
 	}
 	return ""

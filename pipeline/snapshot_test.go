@@ -157,8 +157,11 @@ func TestTransportIDsOfSnapshots(t *testing.T) {
 		d.SnapshotID = id
 		mustTake(t, p, d)
 	}
+	back := change(t, "a", 5) // with the resource, which was gone
+	back.Type, back.Inferred, back.AsOf = delta.Added, true, 9
+	mustTake(t, p, back)
 	drain(t, p)
-	if !slices.Equal(ids, []string{"", "/s1", "/s2"}) {
+	if !slices.Equal(ids, []string{"", "/s1", "/s2", "/9"}) {
 		t.Errorf("got %q", ids)
 	}
 }

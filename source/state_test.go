@@ -2041,6 +2041,28 @@ func TestComesBackBehindDeletionsOfTwoRuns(t *testing.T) {
 	}
 }
 
+// What comes back with an API is sent under another id for transports than before, also without snapshots: they may have seen that.
+func TestComesBackInTheSameVersion(t *testing.T) {
+	server := things(t)
+	l := live(t, server, newMemory(), []string{"p"}, func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever })
+	l.reaches(StateWatching)
+	server.Write("a", false) // 11
+	l.expect("p", "u11/11/ADDED")
+	server.SwitchOff(true)
+	l.expect("p", "u11/11/ADDED", "gap 11-", "u11/11/DELETED+i")
+	l.reaches(StateMissing)
+	server.SwitchOff(false)
+	eventually(t, func() string {
+		if l.delta("u11/11/ADDED+i") == nil {
+			return fmt.Sprint(l.sorted("p"))
+		}
+		return ""
+	})
+	if in := l.delta("u11/11/ADDED+i"); in.AsOf == 0 {
+		t.Errorf("the ADDED has the id for transports of the first one: %+v", in)
+	}
+}
+
 // A killed run sent a change that it did not commit, and the resource is gone at the next start: the DELETED is behind that.
 func TestGoneAfterAKill(t *testing.T) {
 	server, m := things(t, "a"), newMemory() // 11
