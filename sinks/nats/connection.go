@@ -150,7 +150,12 @@ func credentials(o *nats.Options, path string) error {
 // dialer is a [nats.CustomDialer].
 type dialer sinks.DialFunc
 
-// Dial implements [nats.CustomDialer].
+// Dial implements [nats.CustomDialer]. The connection has a deadline from the start: nats.go sets one only behind the TLS handshake of
+// wss:// (ws.go), which a server that does not answer would never end.
 func (d dialer) Dial(network, address string) (net.Conn, error) {
-	return d(context.Background(), network, address)
+	conn, err := d(context.Background(), network, address)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Now().Add(connectTimeout))
 }

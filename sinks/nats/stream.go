@@ -179,6 +179,9 @@ func (s *stream) inspect(ctx context.Context, js jetstream.JetStream, found *jet
 	if found.Storage == jetstream.MemoryStorage {
 		log.Warn("stream loses what it holds when its servers stop", "storage", found.Storage)
 	}
+	if found.PersistMode == jetstream.AsyncPersistMode {
+		log.Warn("stream acknowledges what a server that is killed loses", "persistMode", found.PersistMode)
+	}
 	if limits := s.drops(found); len(limits) > 0 {
 		log.Warn("stream drops records by limits that are not in this configuration", "limits", strings.Join(limits, ", "))
 	}

@@ -114,8 +114,9 @@ func TestStreamWarnings(t *testing.T) {
 		{name: "duplicates", stream: jetstream.StreamConfig{Duplicates: time.Minute}, warns: []string{"duplicate window", "wanted=10m0s"}},
 		{name: "interest", stream: jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, warns: []string{"does not store what matches no consumer"}},
 		{name: "work queue", stream: jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, warns: []string{"to one consumer and drops it"}},
+		{name: "not flushed", stream: jetstream.StreamConfig{PersistMode: jetstream.AsyncPersistMode}, warns: []string{"that is killed loses"}},
 		{name: "memory", stream: jetstream.StreamConfig{Storage: jetstream.MemoryStorage}, warns: []string{"loses what it holds"}},
-		{name: "subjects", stream: jetstream.StreamConfig{Subjects: []string{"test"}}, warns: []string{"may not take every record", "subjects=p17.test needed=p17.*"}},
+		{name: "subjects", stream: jetstream.StreamConfig{Subjects: []string{"test"}}, warns: []string{"may not take every record", "subjects=p18.test needed=p18.*"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			prefix := fmt.Sprintf("p%d", i)
