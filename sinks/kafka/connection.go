@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"strings"
@@ -66,14 +67,14 @@ func dialer(life context.Context, tlsConfig *sinks.TLS) sinks.DialFunc {
 			return nil, err
 		}
 		if tlsConfig == nil {
-			return &conn{raw}, nil
+			return &conn{Conn: raw}, nil
 		}
 		secured, err := handshake(ctx, raw, tlsConfig, address)
 		if err != nil {
 			_ = raw.Close()
 			return nil, fmt.Errorf("tls with %s: %w", address, err)
 		}
-		return &conn{secured}, nil
+		return &conn{Conn: secured}, nil
 	}
 }
 
@@ -90,10 +91,43 @@ func handshake(ctx context.Context, raw net.Conn, tlsConfig *sinks.TLS, address 
 	return secured, secured.HandshakeContext(ctx)
 }
 
+// maxResponse bounds a response, as brokers bound a request (socket.request.max.bytes).
+const maxResponse = 100 << 20
+
 // conn is a connection that is never without a deadline. kafka-go takes the deadline off before it logs in by SASL
 // (connGroup.connect in transport.go), so a broker that went silent there would keep a goroutine for ever. Between
 // requests nothing reads or writes, so that a deadline that passed does no harm: each request sets its own.
-type conn struct{ net.Conn }
+//
+// And it checks the sizes in front of the responses: kafka-go makes room for as many items as a response announces, so an answer in
+// another protocol would take gigabytes.
+type conn struct {
+	net.Conn
+	size [4]byte // of the response that begins, as far as it was read
+	have int     // bytes of size
+	left int     // bytes of the response behind it
+}
+
+// Read implements [net.Conn].
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	for read := b[:n]; len(read) > 0; {
+		if c.left == 0 {
+			taken := copy(c.size[c.have:], read)
+			read = read[taken:]
+			if c.have += taken; c.have < len(c.size) {
+				break
+			}
+			size := binary.BigEndian.Uint32(c.size[:])
+			if c.have, c.left = 0, int(size); size > maxResponse {
+				return 0, fmt.Errorf("the answer (% x…) is none of a Kafka broker, or of one that expects TLS", c.size)
+			}
+		}
+		skipped := min(c.left, len(read))
+		c.left -= skipped
+		read = read[skipped:]
+	}
+	return n, err
+}
 
 // SetDeadline implements [net.Conn].
 func (c *conn) SetDeadline(t time.Time) error {
