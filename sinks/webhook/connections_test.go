@@ -286,6 +286,13 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	if len(elsewhere.requests) != 0 {
 		t.Error("the redirect was followed")
 	}
+	r.setAnswer(func(w http.ResponseWriter, req *http.Request, _ []byte) bool {
+		http.Redirect(w, req, "http://"+strings.Repeat("a.", 10_000), http.StatusTemporaryRedirect)
+		return false
+	})
+	if err := open(t, func(c *Config) { c.URL = r.url() }).Deliver(t.Context(), records(1, "a")); err == nil || len(err.Error()) > 1000 {
+		t.Errorf("got an error of %d characters, want it cut", len(err.Error()))
+	}
 }
 
 func TestTimeoutIsTheSinksOwn(t *testing.T) {

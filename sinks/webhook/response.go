@@ -49,8 +49,12 @@ func reasonOf(status int) sinks.Reason {
 
 // readBody reads a response within bounds of bytes and time, so that its connection can be used again. The status
 // decides, so a body that is late changes nothing; it takes a quarter of the time that the call has left at most, so that
-// a refused array can still be sent in halves. Past the bound, cancel ends the request.
+// a refused array can still be sent in halves. Past the bound, cancel ends the request, but for one whose answer is 101: what follows is
+// no body, and is not read.
 func readBody(ctx context.Context, resp *http.Response, cancel context.CancelFunc) []byte {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return nil
+	}
 	bound := maxReadTime
 	if deadline, ok := ctx.Deadline(); ok {
 		bound = min(bound, time.Until(deadline)/4)
@@ -68,7 +72,7 @@ func (s *Sink) answer(resp *http.Response, body []byte, sent []*sinks.Record, cr
 	}
 	message := fmt.Sprintf("%s answered %d %s", origin(s.target), resp.StatusCode, http.StatusText(resp.StatusCode))
 	if to, err := resp.Location(); err == nil && resp.StatusCode < 400 {
-		message += fmt.Sprintf(": redirects are not followed: set url to where it leads (at %s)", origin(to))
+		message += fmt.Sprintf(": redirects are not followed: set url to where it leads (at %s)", creds.excerpt(origin(to)))
 	}
 	if excerpt := creds.excerpt(string(body)); excerpt != "" && !repeats(excerpt, sent) {
 		message += ": " + excerpt

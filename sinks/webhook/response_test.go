@@ -140,6 +140,34 @@ func TestEndlessAnswer(t *testing.T) {
 	}
 }
 
+// TestSwitchingProtocols: behind a 101 the connection is no body, and cancelling the request does not end it.
+func TestSwitchingProtocols(t *testing.T) {
+	done := make(chan struct{})
+	defer close(done)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		<-done
+	}))
+	defer server.Close()
+	sink := open(t, func(c *Config) { c.URL = server.URL })
+	ended := make(chan error, 1)
+	go func() { ended <- sink.Deliver(t.Context(), records(1, "a")) }()
+	select {
+	case err := <-ended:
+		if class := sinks.Classify(err); class == nil || class.Permanent {
+			t.Errorf("got %v, want a transient error", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the call does not end")
+	}
+}
+
 // TestOpenAnswer: the status decides. A body that stays open costs neither the call's time nor the records that an array
 // can be taken apart for.
 func TestOpenAnswer(t *testing.T) {
