@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/gofrs/flock"
+
 	"github.com/kubeferry/kubeferry/internal/durable"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -37,6 +39,11 @@ func (s *Sink) Close(ctx context.Context) error { return s.writes.Do(ctx, s.clos
 
 // append writes whole lines or nothing.
 func (s *Sink) append(lines []byte) error {
+	// Another process may append too, as `exporter replay` does, and a write that fails here must not cut off what it wrote meanwhile. It is
+	// no error if there is no file yet, or a file system has no locks.
+	lock := flock.New(s.path, flock.SetFlag(os.O_RDWR))
+	_ = lock.Lock()
+	defer lock.Close()
 	if err := s.reopen(); err != nil {
 		return err
 	}

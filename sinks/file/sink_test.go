@@ -2,6 +2,7 @@ package file
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/sinktest"
@@ -286,6 +290,29 @@ func TestFullDisk(t *testing.T) {
 	want(t, path, "1\n")
 	deliver(t, sink, "3")
 	want(t, path, "1\n3\n")
+}
+
+// TestTwoWriters: nothing is written while another process appends, which cuts off what it could not write whole.
+func TestTwoWriters(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	sink := open(t, path)
+	deliver(t, sink, "1")
+	other := flock.New(path, flock.SetFlag(os.O_RDWR))
+	if err := other.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := sink.Deliver(ctx, batch("2")); err == nil {
+		t.Error("it writes meanwhile")
+	}
+	want(t, path, "1\n")
+	if err := other.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	deliver(t, sink, "3")
+	want(t, path, "1\n2\n3\n") // the call that was given up goes on
 }
 
 func TestValidate(t *testing.T) {
