@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,15 +24,19 @@ func (r *replay) file(ctx context.Context, path string) error {
 	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	pending, err := filepath.Glob(path + replaying + "*")
+	entries, err := os.ReadDir(filepath.Dir(path)) // sorted
 	if err != nil {
 		return err
 	}
-	pending = slices.DeleteFunc(pending, func(path string) bool { return strings.HasSuffix(path, durable.Unfinished) })
+	var pending []string
+	for _, entry := range entries {
+		if name := entry.Name(); strings.HasPrefix(name, filepath.Base(path)+replaying) && !strings.HasSuffix(name, durable.Unfinished) {
+			pending = append(pending, filepath.Join(filepath.Dir(path), name))
+		}
+	}
 	if len(pending) == 0 {
 		return nil
 	}
-	slices.Sort(pending)
 	err = durable.Write(pending[0], func(left io.Writer) error {
 		for _, from := range pending {
 			if err := r.lines(ctx, from, left); err != nil {

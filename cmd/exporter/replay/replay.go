@@ -40,8 +40,8 @@ type replay struct {
 	Options
 	opened map[string]app.OpenSink
 	// blocked are the objects of which a letter failed: nothing behind it is sent.
-	blocked         map[string]bool
-	delivered, left int
+	blocked                 map[string]bool
+	delivered, left, others int // others are those left that are of another pipeline than the only one
 }
 
 // olderFile is where earlier versions kept dead letters in the state directory.
@@ -79,8 +79,8 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	fmt.Fprintf(r.Out, "delivered %d dead letters, %d are left\n", r.delivered, r.left)
-	if r.left > 0 && r.Pipeline == "" {
-		return &app.FailureError{Err: fmt.Errorf("%d dead letters could not be delivered", r.left)}
+	if failed := r.left - r.others; failed > 0 {
+		return &app.FailureError{Err: fmt.Errorf("%d dead letters could not be delivered", failed)}
 	}
 	return nil
 }
@@ -127,6 +127,7 @@ func (r *replay) deliver(ctx context.Context, text []byte) bool {
 	letter, err := pipeline.DecodeLetter(text)
 	if err == nil && r.Pipeline != "" && letter.Pipeline != r.Pipeline {
 		r.left++
+		r.others++
 		return false
 	}
 	key := letter.Pipeline + " " + letter.Record.Key
