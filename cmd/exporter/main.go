@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
@@ -23,6 +25,7 @@ const (
 func main() {
 	// A closed standard output is an error that the stdout sink reports, not the end of the process.
 	signal.Ignore(syscall.SIGPIPE)
+	log.SetOutput(io.Discard) // net/http quotes there what a receiver sends that it did not wait for: perhaps a record
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := newRoot().ExecuteContext(ctx)
