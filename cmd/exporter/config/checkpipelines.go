@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 )
 
@@ -74,9 +75,10 @@ func (v *validator) pipelineSources(p *Pipeline, at string) {
 	v.secrets(p, at, taken)
 }
 
-// overlaps looks for objects that would reach a pipeline twice.
+// overlaps looks for objects that would reach a pipeline twice: through two sources, or under two names in the API.
 func (v *validator) overlaps(at string, taken []int) {
 	through := map[schema.GroupVersionResource]int{} // the first source that has it
+	names := map[schema.GroupResource]schema.GroupVersionResource{}
 	for _, source := range taken {
 		for i, resource := range v.config.Sources[source].Resources {
 			first, ok := through[resource]
@@ -86,6 +88,16 @@ func (v *validator) overlaps(at string, taken []int) {
 			case first != source && resource.Resource != "": // else it could not be read
 				v.fault(at, "%s comes through both %q and %q; a pipeline takes every source unless it lists some",
 					v.shown(index(index("sources", source)+".resources", i)), v.sourceNames[first].shown, v.sourceNames[source].shown)
+			}
+			objects := resource.GroupResource()
+			if objects == (schema.GroupResource{Group: "events.k8s.io", Resource: "events"}) {
+				objects.Group = ""
+			}
+			if other, has := names[objects]; !has {
+				names[objects] = resource
+			} else if other != resource && other.Version != "" && resource.Version != "" {
+				v.warn(at, "%s and %s are the same objects, whose records have the same ids: JetStream and consumers keep the one that comes first; leave one out",
+					delta.ResourceName(other), delta.ResourceName(resource))
 			}
 		}
 	}
