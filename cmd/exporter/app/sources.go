@@ -25,7 +25,7 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 		for n, p := range loaded.Pipelines {
 			if slices.Contains(p.Sources, c.Name) {
 				fan.pipelines = append(fan.pipelines, pipelines[n])
-				filters = append(filters, filterDigest(p.Filters))
+				filters = append(filters, filterDigest(&p))
 			}
 		}
 		if len(fan.pipelines) == 0 {
@@ -56,11 +56,14 @@ func startingWatches(loaded *config.Config) (all []source.WatchStatus) {
 	return all
 }
 
-// filterDigest identifies filters.
-func filterDigest(filters []config.Filter) string {
+// filterDigest identifies the filters of a pipeline, and what they see of an object if that is not the default.
+func filterDigest(p *config.Pipeline) string {
 	sum := sha256.New()
-	for _, f := range filters {
+	for _, f := range p.Filters {
 		fmt.Fprintf(sum, "%v %v %v %q %v\n", f.Types, f.Namespaces, f.Changed, f.Expr, f.OnError)
+	}
+	if len(p.Filters) > 0 && (!p.RedactSecrets || p.KeepManagedFields || p.Enrich != "") {
+		fmt.Fprintf(sum, "%v %v %v\n", p.RedactSecrets, p.KeepManagedFields, p.Enrich)
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:6])
 }
