@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kubeferry/kubeferry/test/internal/alerts"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
@@ -208,12 +209,34 @@ func TestChartSizes(t *testing.T) {
 			}
 		})
 	}
+	// No request is more than its limit, whichever of them is set.
+	for values, want := range map[string][2]string{
+		"resources: {requests: {memory: 1Gi}}":             {"1Gi 1Gi", ""},
+		"resources: {requests: {memory: 100Mi}}":           {"100Mi 512Mi", ""},
+		"resources: {limits: {ephemeral-storage: 2Gi}}":    {"", "2Gi 2Gi"},
+		"resources: {limits: {ephemeral-storage: 1000Gi}}": {"", "4Gi 1000Gi"},
+	} {
+		r := renderChart(t, "kubeferry", "kubeferry", values).container().Resources
+		for n, got := range []string{
+			fmt.Sprint(r.Requests.Memory(), " ", r.Limits.Memory()), fmt.Sprint(r.Requests.StorageEphemeral(), " ", r.Limits.StorageEphemeral()),
+		} {
+			if want[n] != "" && got != want[n] {
+				t.Errorf("%s: request and limit are %s, want %s", values, got, want[n])
+			}
+		}
+	}
 	m := renderChart(t, "kubeferry", "kubeferry", "persistence: {enabled: true}\nfullnameOverride: "+strings.Repeat("n", 52))
 	checkReplicas(t, m)
 	// Kubernetes does not change the volumes of a StatefulSet, so their size does not follow from the configuration.
 	less := "persistence: {enabled: true}\nconfig: {pipelines: [{name: p, sink: bus, backlog: {maxDiskBytes: 1Gi}}]}"
 	if text, err := helm(t.Context(), t, less, "template", "kubeferry", chart); err != nil || !strings.Contains(text, "storage: 24Gi") {
 		t.Errorf("%v: the volumes are not of persistence.size\n%s", err, text)
+	}
+	for class, want := range map[string]bool{`""`: true, "null": false} {
+		values := "persistence: {enabled: true, storageClassName: " + class + "}"
+		if text, err := helm(t.Context(), t, values, "template", "kubeferry", chart); err != nil || strings.Contains(text, "storageClassName: "+class) != want {
+			t.Errorf("%v: storageClassName %s\n%s", err, class, text)
+		}
 	}
 }
 
@@ -245,6 +268,20 @@ func TestChartValues(t *testing.T) {
 		t.Error("a ServiceAccount is made although one is named")
 	}
 	checkRights(t, m)
+}
+
+// TestChartOfOneReplica: an alert that would fire for ever is left out where it is about this release only.
+func TestChartOfOneReplica(t *testing.T) {
+	for values, want := range map[string]bool{
+		"replicas: 1\npodMonitor: {enabled: true}":  false,
+		"replicas: 2\npodMonitor: {enabled: true}":  true,
+		"replicas: 1\npodMonitor: {enabled: false}": true, // the rules are about every release
+	} {
+		rules := rulesOf(t, renderChart(t, "kubeferry", "kubeferry", values+"\nprometheusRule: {enabled: true}").objects)
+		if got := slices.ContainsFunc(rules, func(r alerts.Rule) bool { return r.Alert == "KubeferryNoStandby" }); got != want || len(rules) < 11 {
+			t.Errorf("%s: KubeferryNoStandby %v, want %v; %d rules", values, got, want, len(rules))
+		}
+	}
 }
 
 // names are the kinds, namespaces and names of objects.
@@ -316,11 +353,13 @@ func TestChartRefuses(t *testing.T) {
 		"config: {sinks: null}":    "sinks",
 		"leaderElection: false":    "several replicas",
 		"config: {stateDir: null}": "leaderElection needs config.stateDir",
-		"config: {sources: [{name: s, resources: [deploy]}]}":                        "config.sources[0].resources[0]: write deploy in full",
-		"persistence: {enabled: true, size: 1Gi}":                                    "persistence.size: 1Gi is less than the",
-		"persistence: {enabled: true, size: null}":                                   "missing property 'size'",
-		"persistence: {enabled: true}\nfullnameOverride: " + strings.Repeat("n", 53): "at most 52 characters: set fullnameOverride",
-		"serviceAccount: {create: false}":                                            "serviceAccount.name",
+		"config: {sources: [{name: s, resources: [deploy]}]}":                                            "config.sources[0].resources[0]: write deploy in full",
+		"config: {sources: [{name: s, resources: [v1/pods], namespaces: {include: [\"${TEAM}\"]}}]}":     "config.sources[0]: write namespaces and fieldSelector without",
+		"config: {sources: [{name: s, resources: [v1/pods], fieldSelector: \"metadata.name=${NAME}\"}]}": "config.sources[0]: write namespaces and fieldSelector without",
+		"persistence: {enabled: true, size: 1Gi}":                                                        "persistence.size: 1Gi is less than the",
+		"persistence: {enabled: true, size: null}":                                                       "missing property 'size'",
+		"persistence: {enabled: true}\nfullnameOverride: " + strings.Repeat("n", 53):                     "at most 52 characters: set fullnameOverride",
+		"serviceAccount: {create: false}":                                                                "serviceAccount.name",
 	} {
 		if out, err := helm(t.Context(), t, values, "template", "kubeferry", chart); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v %.200s, want an error with %q", values, err, out, want)

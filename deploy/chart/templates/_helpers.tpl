@@ -101,6 +101,16 @@ on until the new ones are ready, never find a configuration that is not theirs. 
 {{- if and .Values.config.stateDir (not .Values.persistence.enabled) -}}
 {{- $_ := set $derived.requests "ephemeral-storage" (include "kubeferry.disk" .) -}}
 {{- end -}}
+{{- /* A request may not be more than its limit. */ -}}
+{{- $request := get (.Values.resources.requests | default dict) "memory" -}}
+{{- if and $request (gt (include "kubeferry.mebibytes" (list $request "0Mi") | float64) (include "kubeferry.mebibytes" (list $derived.limits.memory "0Mi") | float64)) -}}
+{{- $_ := set $derived.limits "memory" $request -}}
+{{- end -}}
+{{- $limit := get (.Values.resources.limits | default dict) "ephemeral-storage" -}}
+{{- $disk := get $derived.requests "ephemeral-storage" -}}
+{{- if and $limit $disk (lt (include "kubeferry.mebibytes" (list $limit "0Mi") | float64) (include "kubeferry.mebibytes" (list $disk "0Mi") | float64)) -}}
+{{- $_ := set $derived.requests "ephemeral-storage" $limit -}}
+{{- end -}}
 {{- toYaml (mergeOverwrite $derived (deepCopy .Values.resources)) -}}
 {{- end -}}
 
