@@ -105,3 +105,53 @@ sinks:
 		t.Errorf("the file was made: %v", err)
 	}
 }
+
+// TestValidateReplicas: the rights of replicas are checked by what a replica does, and those that a run does without are warnings.
+func TestValidateReplicas(t *testing.T) {
+	beside(t)
+	namespace := newNamespace(t, "validate")
+	config := fmt.Sprintf(`
+stateDir: %q
+leaderElection: {leaseName: validate, leaseNamespace: %[2]s}
+replication: {listen: "127.0.0.1:0", advertise: "127.0.0.1:8443"}
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%[2]s]}}]
+pipelines: [{name: p, sink: out, enrich: involvedObject}]
+sinks: [{name: out, stdout: {}}]
+`, t.TempDir(), namespace)
+	var others, all []right
+	for _, r := range printedRights(t, config) {
+		switch r.resource {
+		case "configmaps", "namespaces":
+			others = append(others, r)
+		case "serviceaccounts/token": // the account of the test has another name
+			r.namespace = "default"
+			delete(r.rule, "resourceNames")
+		}
+		if involvedKinds[r.resource] == "" {
+			all = append(all, r)
+		}
+	}
+	file := writeConfig(t, t.TempDir(), config)
+	validate := func(rights []right) (text string, err error) {
+		command := exec.CommandContext(within(t, 6*wide), raceBinary(t), "validate", "--connect", "--config", file, "--kubeconfig", grant(t, rights))
+		out, err := command.CombinedOutput()
+		return string(out), err
+	}
+	text, err := validate(all)
+	if err != nil {
+		t.Errorf("with all rights: %v, %s", err, text)
+	}
+	if n := strings.Count(text, "\nwarning right of a ClusterRole"); n != len(involvedKinds) {
+		t.Errorf("got %d warnings for objects that Events are about, want %d: %s", n, len(involvedKinds), text)
+	}
+	text, err = validate(others)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(text, "3 of ") {
+		t.Errorf("without the rights of replicas: got %v, %s", err, text)
+	}
+	for _, want := range []string{`resources: ["leases"], verbs: [create]}`, `resourceNames: ["validate"]`, "failed  the ServiceAccount of replicas"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got no line with %s: %s", want, text)
+		}
+	}
+}

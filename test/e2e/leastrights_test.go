@@ -219,8 +219,9 @@ func grant(t *testing.T, rights []right) (kubeconfig string) {
 	eventually(t, wide, "the API server acts on the rights", func() error {
 		for _, r := range rights {
 			review := &authorizationv1.SelfSubjectAccessReview{}
+			resource, subresource, _ := strings.Cut(r.resource, "/")
 			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-				Namespace: r.namespace, Resource: r.resource,
+				Namespace: r.namespace, Resource: resource, Subresource: subresource,
 				Group: r.rule["apiGroups"].([]any)[0].(string), Verb: r.rule["verbs"].([]any)[0].(string),
 			}
 			if names, ok := r.rule["resourceNames"].([]any); ok {

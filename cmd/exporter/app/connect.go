@@ -2,17 +2,21 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/cmd/exporter/rbac"
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/replication"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/source"
 )
@@ -22,8 +26,9 @@ const connectTimeout = 15 * time.Second
 
 // check is one line of what Connect writes.
 type check struct {
-	name string
-	run  func(context.Context) error
+	name     string
+	run      func(context.Context) error
+	optional bool // a run goes on without it
 }
 
 // Connect checks what a run depends on, all at once, and writes one line for each: every resource and every right at the API
@@ -37,10 +42,11 @@ func Connect(ctx context.Context, loaded *config.Config, cluster *rest.Config, v
 		return err
 	}
 	checks := append(checkResources(loaded, client), checkRights(loaded, client)...)
+	checks = append(checks, checkReplicas(loaded, client, cluster)...)
 	for _, c := range loaded.Sinks {
 		checks = append(checks, check{
-			fmt.Sprintf("%s (%s)", c.Name, c.Kind),
-			func(ctx context.Context) error { return checkSink(ctx, c, version, logger) },
+			name: fmt.Sprintf("%s (%s)", c.Name, c.Kind),
+			run:  func(ctx context.Context) error { return checkSink(ctx, c, version, logger) },
 		})
 	}
 	errs := make([]error, len(checks))
@@ -55,12 +61,15 @@ func Connect(ctx context.Context, loaded *config.Config, cluster *rest.Config, v
 	running.Wait()
 	failed := 0
 	for n, c := range checks {
-		if errs[n] != nil {
+		switch {
+		case errs[n] == nil:
+			fmt.Fprintf(out, "ok      %s\n", c.name)
+		case c.optional || errors.Is(errs[n], replication.ErrNoServiceAccount): // the latter: this is not run where the exporter will run
+			fmt.Fprintf(out, "warning %s: %v\n", c.name, errs[n])
+		default:
 			failed++
 			fmt.Fprintf(out, "failed  %s: %v\n", c.name, errs[n])
-			continue
 		}
-		fmt.Fprintf(out, "ok      %s\n", c.name)
 	}
 	if failed > 0 {
 		return &FailureError{fmt.Errorf("%d of %d checks failed", failed, len(checks))}
@@ -73,29 +82,70 @@ func checkResources(loaded *config.Config, client *source.Client) (checks []chec
 	for _, s := range loaded.Sources {
 		for _, resource := range s.Resources {
 			checks = append(checks, check{
-				fmt.Sprintf("%s (source %s)", delta.ResourceName(resource), s.Name),
-				func(ctx context.Context) error { return client.Serves(ctx, resource) },
+				name: fmt.Sprintf("%s (source %s)", delta.ResourceName(resource), s.Name),
+				run:  func(ctx context.Context) error { return client.Serves(ctx, resource) },
 			})
 		}
 	}
 	return checks
 }
 
-// checkRights checks that the API server grants each rule that a run needs.
+// checkRights checks that the API server grants each rule that a run needs. Without those on objects that Events are about it goes on:
+// such Events have no metadata of their object.
 func checkRights(loaded *config.Config, client *source.Client) (checks []check) {
+	needed := rbac.Needed(loaded, nil)
+	for _, rule := range needed {
+		checks = append(checks, checkRule(rule, client))
+	}
 	for _, rule := range rbac.Needed(loaded, rbac.Involved()) {
-		checks = append(checks, check{
-			"right of a " + rule.String(),
-			func(ctx context.Context) error {
-				verb, err := rule.Missing(ctx, client)
-				if err == nil && verb != "" {
-					err = fmt.Errorf("%s is not granted; `exporter rbac` prints all rules that are needed", verb)
-				}
-				return err
-			},
-		})
+		if !slices.ContainsFunc(needed, func(other rbac.Rule) bool { return other.String() == rule.String() }) {
+			c := checkRule(rule, client)
+			c.optional = true
+			checks = append(checks, c)
+		}
 	}
 	return checks
+}
+
+func checkRule(rule rbac.Rule, client *source.Client) check {
+	return check{name: "right of a " + rule.String(), run: func(ctx context.Context) error {
+		verb, err := rule.Missing(ctx, client)
+		if err == nil && verb != "" {
+			err = fmt.Errorf("%s is not granted; `exporter rbac` prints all rules that are needed", verb)
+		}
+		return err
+	}}
+}
+
+// checkReplicas checks the rights by which replicas elect a leader and recognize each other: the latter with a token for no one else.
+func checkReplicas(loaded *config.Config, client *source.Client, cluster *rest.Config) (checks []check) {
+	if loaded.LeaderElection == nil {
+		return nil
+	}
+	if err := leaseNamespace(loaded.LeaderElection); err != nil {
+		return []check{{name: "the Lease", run: func(context.Context) error { return err }, optional: true}}
+	}
+	for _, rule := range rbac.Replicas(loaded, rbac.Grant{}) {
+		if rule.Resource == "leases" {
+			checks = append(checks, checkRule(rule, client))
+		}
+	}
+	return append(checks, check{name: "the ServiceAccount of replicas, its tokens, and their reviews", run: func(ctx context.Context) error {
+		api, err := kubernetes.NewForConfig(cluster)
+		if err != nil {
+			return err
+		}
+		auth, err := replication.NewAuthenticator(ctx, api)
+		if err != nil {
+			return err
+		}
+		const audience = "kubeferry-validate"
+		token, err := auth.Token(ctx, audience)
+		if err != nil {
+			return err
+		}
+		return auth.Check(ctx, audience, token)
+	}})
 }
 
 // checkSink opens a sink as a run does, without sending a record. One that is no [sinks.Checker] has nothing to check.
