@@ -46,7 +46,7 @@ is restarted, the snapshot begins anew under another id.`,
 	addConfigFlag(command, &file)
 	command.Flags().StringVar(&request.Pipeline, "pipeline", "", "the pipeline that gets the snapshot")
 	command.Flags().StringVar(&request.Source, "source", "", "only of this source")
-	command.Flags().StringVar(&request.Resource, "resource", "", "only of this resource, as it is in the file: apps/v1/deployments")
+	command.Flags().StringVar(&request.Resource, "resource", "", "only of this resource, by a name that kubectl takes")
 	_ = command.MarkFlagRequired("pipeline") // it exists
 	completePipelines(command, &file)
 	completeResources(command, &file)

@@ -51,7 +51,7 @@ func serveControl(ctx context.Context, stateDir string, t *tracer, logger *slog.
 	c := &control{server: admin.NewHTTPServer(mux, logger), dead: t.dead, reads: make(chan struct{}, maxReads), logger: logger}
 	mux.HandleFunc("GET "+deadLettersPath, c.readDeadLetters)
 	mux.HandleFunc("DELETE "+deadLettersPath, c.removeDeadLetters)
-	demand := &snapshots{sources: t.sources}
+	demand := &snapshots{sources: t.sources, resolve: t.resolve}
 	mux.HandleFunc("GET "+snapshotsPath, demand.serve)
 	mux.HandleFunc("POST "+snapshotsPath, demand.serve)
 	mux.HandleFunc("GET "+tracePath, t.serve)

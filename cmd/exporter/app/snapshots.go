@@ -11,6 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/source"
 )
 
@@ -21,12 +24,18 @@ const snapshotsPath = "/snapshots"
 // snapshots serves requests for snapshots on demand.
 type snapshots struct {
 	sources []*source.Source
+	resolve func(ctx context.Context, name string) (schema.GroupVersionResource, error) // of a name that kubectl takes
 	mu      sync.Mutex // one begins snapshots at a time: it checks all watches before it begins with one
 }
 
 func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	pipeline, from, resource := query.Get("pipeline"), query.Get("source"), query.Get("resource")
+	if resource != "" {
+		if found, err := s.resolve(r.Context(), resource); err == nil { // else no source has it
+			resource = delta.ResourceName(found)
+		}
+	}
 	var chosen []*source.Source
 	for _, one := range s.sources {
 		if from == "" || from == one.Name() {
@@ -108,6 +117,9 @@ func Snapshot(ctx context.Context, request SnapshotRequest, progress func([]Snap
 		}
 		if err != nil {
 			return err
+		}
+		if request.Resource != "" && len(found) > 0 {
+			query.Set("resource", found[0].Resource) // it need not be looked up each time
 		}
 		progress(found)
 		if done, incomplete := ended(found); done && incomplete > 0 {

@@ -124,7 +124,11 @@ func (t *tracer) resolve(ctx context.Context, name string) (schema.GroupVersionR
 	if err != nil {
 		return schema.GroupVersionResource{}, err
 	}
-	return found[0].GroupVersionResource, nil
+	resource := found[0].GroupVersionResource // of another name the version that the API server prefers
+	if n := slices.IndexFunc(watched, func(r schema.GroupVersionResource) bool { return r.GroupResource() == resource.GroupResource() }); n >= 0 {
+		resource = watched[n]
+	}
+	return resource, nil
 }
 
 func (t *tracer) trace(ctx context.Context, ref delta.Ref) (*Trace, error) {
