@@ -104,7 +104,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 		}
 		return nil
 	})
-	output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p", "--resource", "v1/configmaps")
+	output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p", "--resource", "cm")
 	if code != 1 || !strings.Contains(output, "a snapshot is under way") || !strings.Contains(output, " not delivered; it waits for the sink, which fails since") {
 		t.Errorf("a second one: exit code %d and\n%s", code, output)
 	}

@@ -60,7 +60,11 @@ func TestTrace(t *testing.T) {
 	text := fmt.Sprintf(`
 stateDir: %q
 shutdown: {grace: 1s}
-sources: [{name: shop, resources: [v1/configmaps], namespaces: {include: ["%s-*"], exclude: [%s]}, labelSelector: app=web}]
+sources:
+  - name: shop
+    resources: [v1/configmaps, autoscaling/v1/horizontalpodautoscalers]
+    namespaces: {include: ["%s-*"], exclude: [%s]}
+    labelSelector: app=web
 pipelines:
   - {name: audit, sink: hook}
   - {name: named, sink: hook, filters: [{types: [ADDED, MODIFIED, DELETED]}, {expr: 'object.metadata.name.startsWith("web")'}]}
@@ -141,6 +145,11 @@ sinks:
 	}
 	if late := trace("configmaps", in("web-39")).Pipelines[3].Waiting; late.Total != 1 || !late.Records[0].OnDisk {
 		t.Errorf("web-39: got %+v", late)
+	}
+	for _, p := range trace("hpa", in("none")).Pipelines { // which the API server prefers in another version
+		if p.State == "not watched" {
+			t.Errorf("hpa: %s is %s: %s", p.Pipeline, p.State, p.Why)
+		}
 	}
 	if failed := e.Metrics().sum("kubeferry_filter_errors_total"); failed != 0 {
 		t.Errorf("tracing counted %v errors of filters", failed)
