@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gofrs/flock"
-
 	"github.com/kubeferry/kubeferry/internal/durable"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -39,12 +37,19 @@ func (s *Sink) Close(ctx context.Context) error { return s.writes.Do(ctx, s.clos
 
 // append writes whole lines or nothing.
 func (s *Sink) append(lines []byte) error {
-	// Another process may append too, as `exporter replay` does, and a write that fails here must not cut off what it wrote meanwhile. It is
-	// no error if there is no file yet, or a file system has no locks.
-	lock := flock.New(s.path, flock.SetFlag(os.O_RDWR))
-	_ = lock.Lock()
-	defer lock.Close()
 	if err := s.reopen(); err != nil {
+		return err
+	}
+	// Another process may append too, as `exporter replay` does, and a write that fails here must not cut off what it wrote meanwhile. It is
+	// no error if the file system has no locks. Closing the file unlocks it.
+	file := s.file
+	lock(file)
+	defer func() {
+		if s.file == file {
+			unlock(file)
+		}
+	}()
+	if err := closeTornLine(file); err != nil {
 		return err
 	}
 	info, err := s.file.Stat()
@@ -89,11 +94,10 @@ func (s *Sink) reopen() error {
 	if err != nil {
 		return err
 	}
-	if err = closeTornLine(file); err == nil && created && s.sync {
-		err = durable.SyncDir(filepath.Dir(s.path))
-	}
-	if err != nil {
-		return errors.Join(err, file.Close())
+	if created && s.sync {
+		if err := durable.SyncDir(filepath.Dir(s.path)); err != nil {
+			return errors.Join(err, file.Close())
+		}
 	}
 	s.file = file
 	return nil

@@ -98,13 +98,14 @@ const maxResponse = 100 << 20
 // (connGroup.connect in transport.go), so a broker that went silent there would keep a goroutine for ever. Between
 // requests nothing reads or writes, so that a deadline that passed does no harm: each request sets its own.
 //
-// And it checks the sizes in front of the responses: kafka-go makes room for as many items as a response announces, so an answer in
-// another protocol would take gigabytes.
+// And it checks how responses begin: kafka-go makes room for as many items as a response announces, so an answer in another protocol would
+// take gigabytes.
 type conn struct {
 	net.Conn
-	size [4]byte // of the response that begins, as far as it was read
-	have int     // bytes of size
-	left int     // bytes of the response behind it
+	head     [8]byte // of the response that begins: its size and, of the first one, the correlation id, which is that of the request: 1
+	have     int     // bytes of head that were read
+	left     int     // bytes of the response behind it
+	answered bool    // the first one was checked
 }
 
 // Read implements [net.Conn].
@@ -112,15 +113,20 @@ func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	for read := b[:n]; len(read) > 0; {
 		if c.left == 0 {
-			taken := copy(c.size[c.have:], read)
+			head := c.head[:4]
+			if !c.answered {
+				head = c.head[:8]
+			}
+			taken := copy(head[c.have:], read)
 			read = read[taken:]
-			if c.have += taken; c.have < len(c.size) {
+			if c.have += taken; c.have < len(head) {
 				break
 			}
-			size := binary.BigEndian.Uint32(c.size[:])
-			if c.have, c.left = 0, int(size); size > maxResponse {
-				return 0, fmt.Errorf("the answer (% x…) is none of a Kafka broker, or of one that expects TLS", c.size)
+			size, id := binary.BigEndian.Uint32(head), binary.BigEndian.Uint32(c.head[4:])
+			if size > maxResponse || !c.answered && (size < 4 || id != 1) {
+				return 0, fmt.Errorf("the answer (% x…) is not that of a Kafka broker", head)
 			}
+			c.have, c.left, c.answered = 0, int(size)+4-len(head), true
 		}
 		skipped := min(c.left, len(read))
 		c.left -= skipped

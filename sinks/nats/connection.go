@@ -71,6 +71,7 @@ func (s *Sink) connect() (*link, error) {
 		close(link.down)
 	}
 	if link.conn, err = options.Connect(); err != nil {
+		options.CustomDialer.(*dialer).close()
 		return nil, connectionError("connect to NATS", err)
 	}
 	s.running.Go(func() { <-link.down })
@@ -96,7 +97,7 @@ func (s *Sink) options() (nats.Options, error) {
 	o.AllowReconnect = false
 	o.NoEcho = true
 	o.Timeout = connectTimeout
-	o.CustomDialer = dialer(sinks.DialUntil(s.life, connectTimeout))
+	o.CustomDialer = &dialer{dial: sinks.DialUntil(s.life, connectTimeout)}
 	o.FlusherTimeout = s.config.Timeout // a write that takes longer breaks the connection
 	o.PingInterval, o.MaxPingsOut = pingInterval, maxPingsOut
 
@@ -147,15 +148,27 @@ func credentials(o *nats.Options, path string) error {
 	return err
 }
 
-// dialer is a [nats.CustomDialer].
-type dialer sinks.DialFunc
+// dialer is a [nats.CustomDialer] of one Connect, which tries one server after the other.
+type dialer struct {
+	dial sinks.DialFunc
+	last net.Conn
+}
 
 // Dial implements [nats.CustomDialer]. The connection has a deadline from the start: nats.go sets one only behind the TLS handshake of
 // wss:// (ws.go), which a server that does not answer would never end.
-func (d dialer) Dial(network, address string) (net.Conn, error) {
-	conn, err := d(context.Background(), network, address)
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	d.close()
+	conn, err := d.dial(context.Background(), network, address)
 	if err != nil {
 		return nil, err
 	}
+	d.last = conn
 	return conn, conn.SetDeadline(time.Now().Add(connectTimeout))
+}
+
+// close closes the connection of an attempt that failed: nats.go leaves it open if it was the handshake of a WebSocket.
+func (d *dialer) close() {
+	if d.last != nil {
+		_ = d.last.Close()
+	}
 }

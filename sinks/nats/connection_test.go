@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"testing"
@@ -21,6 +22,14 @@ func TestServerThatNeverAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer listener.Close()
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				if conn, err := listener.Accept(); err == nil {
+					defer conn.Close()
+					_, _ = io.Copy(io.Discard, conn)
+				}
+			}()
 			config := NewConfig()
 			config.URLs = []string{scheme + "://" + listener.Addr().String()}
 			opened, err := config.Open(t.Context(), sinks.Env{Logger: slog.New(slog.DiscardHandler)})
@@ -40,7 +49,11 @@ func TestServerThatNeverAnswers(t *testing.T) {
 			case <-time.After(10 * connectTimeout):
 				t.Error("the attempt does not end")
 			}
-			listener.Close() // ends one that did not
+			select {
+			case <-closed:
+			case <-time.After(10 * connectTimeout):
+				t.Error("its connection is left open")
+			}
 			ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 			defer cancel()
 			_ = opened.Close(ctx)

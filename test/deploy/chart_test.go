@@ -326,7 +326,8 @@ func documentedValues(t *testing.T) string {
 }
 
 func TestChartDocumentedValues(t *testing.T) {
-	for _, values := range []string{documentedValues(t), "replicas: 1\nleaderElection: false\nconfig: {stateDir: null}"} {
+	const others = "config: {sources: [{name: s, resources: [v1/pods], namespaces: {exclude: [\"${POD_NAMESPACE}\"]}, fieldSelector: \"spec.nodeName=${NODE}\"}]}"
+	for _, values := range []string{documentedValues(t), others, "replicas: 1\nleaderElection: false\nconfig: {stateDir: null}"} {
 		checkRights(t, renderChart(t, "audit", "audit", values))
 	}
 }
@@ -354,8 +355,8 @@ func TestChartRefuses(t *testing.T) {
 		"leaderElection: false":    "several replicas",
 		"config: {stateDir: null}": "leaderElection needs config.stateDir",
 		"config: {sources: [{name: s, resources: [deploy]}]}":                                            "config.sources[0].resources[0]: write deploy in full",
-		"config: {sources: [{name: s, resources: [v1/pods], namespaces: {include: [\"${TEAM}\"]}}]}":     "config.sources[0]: write namespaces and fieldSelector without",
-		"config: {sources: [{name: s, resources: [v1/pods], fieldSelector: \"metadata.name=${NAME}\"}]}": "config.sources[0]: write namespaces and fieldSelector without",
+		"config: {sources: [{name: s, resources: [v1/pods], namespaces: {include: [\"${TEAM}\"]}}]}":     "config.sources[0]: write names without",
+		"config: {sources: [{name: s, resources: [v1/pods], fieldSelector: \"metadata.name=${NAME}\"}]}": "config.sources[0]: write names without",
 		"persistence: {enabled: true, size: 1Gi}":                                                        "persistence.size: 1Gi is less than the",
 		"persistence: {enabled: true, size: null}":                                                       "missing property 'size'",
 		"persistence: {enabled: true}\nfullnameOverride: " + strings.Repeat("n", 53):                     "at most 52 characters: set fullnameOverride",

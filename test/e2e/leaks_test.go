@@ -3,7 +3,9 @@ package e2e_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,6 +29,18 @@ func TestValuesInErrors(t *testing.T) {
 		})
 		return hook
 	}
+	unsolicited := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = conn.Write(append([]byte("HTTP/1.1 204 No Content\r\n\r\n"), body...)) // net/http writes to the log what follows a 204
+		_, _ = io.Copy(io.Discard, conn)
+	}))
+	defer unsolicited.Close()
 	refusing, failing := echo(http.StatusUnprocessableEntity), echo(http.StatusServiceUnavailable)
 	failures := []string{
 		`filters: [{expr: 'int(object.data.value) > 0', onError: deadLetter}]`,
@@ -52,12 +66,14 @@ pipelines:
   - {name: refused, sink: refusing, deadLetter: dead}
   - {name: kept, sink: refusing} # its dead letters are in the state directory
   - {name: waits, sink: failing}
+  - {name: unsolicited, sink: unsolicited}
 %ssinks:
   - {name: refusing, webhook: {url: %q}}
   - {name: failing, webhook: {url: %q}}
+  - {name: unsolicited, webhook: {url: %q}}
   - {name: out, stdout: {}}
   - {name: dead, file: {path: %q}}
-`, filepath.Join(t.TempDir(), "state"), namespace, &pipelines, refusing.URL(), failing.URL(), letters)
+`, filepath.Join(t.TempDir(), "state"), namespace, &pipelines, refusing.URL(), failing.URL(), unsolicited.URL, letters)
 	file := writeConfig(t, t.TempDir(), text)
 	e := runExporter(t, plane(t).KubeconfigFile(), file)
 	e.leaves = true
@@ -72,6 +88,9 @@ pipelines:
 		}
 		if m.sum("kubeferry_sink_errors_total", "pipeline=waits") == 0 {
 			return errors.New("nothing waits")
+		}
+		if m.sum("kubeferry_records_delivered_total", "pipeline=unsolicited") == 0 {
+			return errors.New("nothing is delivered")
 		}
 		return nil
 	})

@@ -24,7 +24,8 @@ const snapshotsPath = "/snapshots"
 // snapshots serves requests for snapshots on demand.
 type snapshots struct {
 	sources []*source.Source
-	resolve func(ctx context.Context, name string) (schema.GroupVersionResource, error) // of a name that kubectl takes
+	// resolve finds a resource by a name that kubectl takes.
+	resolve func(ctx context.Context, name string) (schema.GroupVersionResource, error)
 	mu      sync.Mutex // one begins snapshots at a time: it checks all watches before it begins with one
 }
 
@@ -32,9 +33,12 @@ func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	pipeline, from, resource := query.Get("pipeline"), query.Get("source"), query.Get("resource")
 	if resource != "" {
-		if found, err := s.resolve(r.Context(), resource); err == nil { // else no source has it
-			resource = delta.ResourceName(found)
+		found, err := s.resolve(r.Context(), resource)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
 		}
+		resource = delta.ResourceName(found)
 	}
 	var chosen []*source.Source
 	for _, one := range s.sources {

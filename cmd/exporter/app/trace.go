@@ -124,8 +124,9 @@ func (t *tracer) resolve(ctx context.Context, name string) (schema.GroupVersionR
 	if err != nil {
 		return schema.GroupVersionResource{}, err
 	}
-	resource := found[0].GroupVersionResource // of another name the version that the API server prefers
-	if n := slices.IndexFunc(watched, func(r schema.GroupVersionResource) bool { return r.GroupResource() == resource.GroupResource() }); n >= 0 {
+	resource := found[0].GroupVersionResource // by a short name in the version that the API server prefers
+	same := func(r schema.GroupVersionResource) bool { return r.GroupResource() == resource.GroupResource() }
+	if n := slices.IndexFunc(watched, same); n >= 0 && !slices.Contains(watched, resource) {
 		resource = watched[n]
 	}
 	return resource, nil

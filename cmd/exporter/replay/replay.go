@@ -125,7 +125,7 @@ func remove(ctx context.Context, letters app.DeadLetterStore, sent []uint64) err
 // deliver sends a letter, and reports whether it is delivered. If not, it stays.
 func (r *replay) deliver(ctx context.Context, text []byte) bool {
 	letter, err := pipeline.DecodeLetter(text)
-	if err == nil && r.Pipeline != "" && letter.Pipeline != r.Pipeline {
+	if r.Pipeline != "" && letter.Pipeline != r.Pipeline { // one that cannot be read is of none
 		r.left++
 		r.others++
 		return false

@@ -11,10 +11,10 @@ the ClusterRole. docs/operations.md explains each.
 {{- end -}}
 {{- range $i, $source := $config.sources -}}
   {{- if or (has "*" $used) (has $source.name $used) -}}
-    {{- if contains "${" (toJson (list $source.namespaces $source.fieldSelector)) -}}
-      {{- fail (printf "config.sources[%d]: write namespaces and fieldSelector without ${…}: the rights are derived from them (or set rbac.create: false)" $i) -}}
-    {{- end -}}
     {{- $name := regexReplaceAll "^.*=" (regexFind "(^|,)metadata\\.name==?[^,]*" ($source.fieldSelector | default "")) "" -}}
+    {{- if contains "${" (print $name (include "kubeferry.namespaces" $source)) -}}
+      {{- fail (printf "config.sources[%d]: write names without ${…}: the rights are derived from them (or set rbac.create: false)" $i) -}}
+    {{- end -}}
     {{- range $j, $text := $source.resources -}}
       {{- $resource := include "kubeferry.resource" $text | fromJson -}}
       {{- if not $resource.resource -}}
