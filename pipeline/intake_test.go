@@ -180,6 +180,23 @@ func TestPreviousVersionThatWasKeptBack(t *testing.T) {
 	}
 }
 
+// Whether the pipeline has an object is known though a filter before refuses the change, or its version would be a previous one.
+func TestObjectBehindARefusedChange(t *testing.T) {
+	p := start(t, &script{}, &letters{}, func(o *Options) {
+		o.Filters = []Filter{TypesFilter{delta.Modified}, fieldFilter{"where", "in"}, ChangedFilter{path(t, "size")}}
+	})
+	added := &delta.Delta{Type: delta.Added, Resource: pods, Object: version(t, 7, `"where":"out","size":2`)}
+	passes, filtered := take(t, p, added, false)
+	if passes || !filtered {
+		t.Errorf("an object that is out: passes %v, kept back %v", passes, filtered)
+	}
+	d := &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 8, `"where":"in","size":2`), Old: added.Object}
+	if passes, filtered := take(t, p, d, passes); !passes || filtered {
+		t.Errorf("an object that comes: passes %v, kept back %v", passes, filtered)
+	}
+	drain(t, p)
+}
+
 // A change of a type that is not wanted is no matter for the dead letter, whatever else fails on it, and is decoded only
 // if the object's end is sent.
 func TestUnwantedTypesFailNothing(t *testing.T) {

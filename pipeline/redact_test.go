@@ -128,6 +128,8 @@ func TestRetentionPolicyNamesTheDigests(t *testing.T) {
 func TestCopiesInAnnotations(t *testing.T) {
 	const key = "-----BEGIN KEY-----\nMIIB\"\\+/=\n-----END KEY-----\n"
 	values := map[string]string{"password": "hunter2", "key": key, "short": "abc", "emptied": "", "unicode": "pässwörd"}
+	const link = `{"url":"pg://a:p%40ss@db"}`
+	values["emoji"], values["blank"], values["link"] = "sm😀ile", "correct horse", link
 	quoted := func(text string) string {
 		raw, err := json.Marshal(text)
 		if err != nil {
@@ -151,6 +153,9 @@ func TestCopiesInAnnotations(t *testing.T) {
 		"escaped":                  quoted(key),
 		"escaped twice":            quoted(quoted(key)),
 		"escaped to ASCII":         `"p\u00e4ssw\u00f6rd"`,
+		"escaped to UTF-16":        `"sm\ud83d\ude00ile"`,
+		"with escapes of its own":  `{"c":` + quoted(link) + `}`,
+		"in a query":               "https://example.com/?p=" + url.QueryEscape("correct horse"),
 		"base64 of an escaped one": coded(`{"tls.key":` + quoted(key) + `}`),
 		"in a URL":                 "postgres://admin:" + url.QueryEscape("pässwörd") + "@db",
 		"indented":                 "key: |\n    " + indented,

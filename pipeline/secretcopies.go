@@ -7,6 +7,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // copies finds what tools leave of a Secret in its annotations: its values, and copies of whole objects. It searches the
@@ -16,8 +18,8 @@ type copies struct {
 	values map[string][]string // by their first minValue bytes; sorted, and none begins with another one
 	starts [1 << 10]uint64     // a bit for the hash of each of these first bytes: most places of a text need no more
 	budget int                 // comparisons left for an annotation
-	spaces *strings.Replacer   // removes white space, since texts are indented and broken into lines
-	base64 *strings.Replacer   // makes the ordinary base64 of that for URLs
+	spaces *strings.Replacer   // removes white space, since texts are indented and broken into lines, and + that stands for it in URLs
+	base64 *strings.Replacer   // removes white space, and makes the ordinary base64 of that for URLs
 }
 
 const (
@@ -36,8 +38,8 @@ const (
 func newCopies(data, stringData any) *copies {
 	c := &copies{
 		values: map[string][]string{},
-		spaces: strings.NewReplacer(" ", "", "\t", "", "\n", "", "\r", ""),
-		base64: strings.NewReplacer("-", "+", "_", "/"),
+		spaces: strings.NewReplacer(" ", "", "\t", "", "\n", "", "\r", "", "+", ""),
+		base64: strings.NewReplacer(" ", "", "\t", "", "\n", "", "\r", "", "-", "+", "_", "/"),
 	}
 	for _, members := range []any{data, stringData} {
 		values, _ := members.(map[string]any)
@@ -86,17 +88,19 @@ func withoutLonger(values []string) []string {
 // in reports whether an annotation holds a value, or what may be a copy of an object with data.
 func (c *copies) in(text string) bool {
 	c.budget = fewComparisons + comparisonsPerByte*len(text)
-	for escapes := 0; ; escapes++ {
-		if c.inPlain(text) {
-			return true
-		}
-		plain := unescaped(text)
-		if escapes == maxEscapes || plain == text {
-			break
-		}
-		text = plain
+	if c.inPlain(text) {
+		return true
 	}
-	text = c.base64.Replace(c.spaces.Replace(text))
+	for range maxEscapes { // one after the other: a value may have what looks like an escape of the other kind
+		for _, unescaped := range []func(string) string{unescapedJSON, unescapedURL} {
+			if plain := unescaped(text); plain != text {
+				if text = plain; c.inPlain(text) {
+					return true
+				}
+			}
+		}
+	}
+	text = c.base64.Replace(text)
 	for _, run := range strings.FieldsFunc(text, func(r rune) bool { return !isBase64(r) }) {
 		for range min(4, len(run)) { // what stands before it may look like base64 too
 			whole := run
@@ -107,7 +111,7 @@ func (c *copies) in(text string) bool {
 			if err != nil || c.inPlain(string(decoded)) {
 				return true
 			}
-			if plain := unescaped(string(decoded)); plain != string(decoded) && c.inPlain(plain) {
+			if plain := unescapedURL(unescapedJSON(string(decoded))); plain != string(decoded) && c.inPlain(plain) {
 				return true
 			}
 			run = run[1:]
@@ -166,36 +170,62 @@ func isBase64(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '+' || r == '/'
 }
 
-// unescaped returns the text without the escapes of JSON's strings and of URLs.
-func unescaped(text string) string {
+// unescapedJSON returns the text without the escapes of JSON's strings.
+func unescapedJSON(text string) string {
 	var b strings.Builder
 	for {
-		i := strings.IndexAny(text, `\%`)
-		if i < 0 {
-			b.WriteString(text)
+		before, _, found := strings.Cut(text, `\`)
+		b.WriteString(before)
+		if !found {
 			return b.String()
 		}
-		b.WriteString(text[:i])
-		text = text[i:]
-		if text[0] == '%' {
-			if octet, err := hex.DecodeString(text[1:min(3, len(text))]); err == nil && len(octet) == 1 {
-				b.WriteByte(octet[0])
-				text = text[3:]
-			} else {
-				b.WriteByte('%')
-				text = text[1:]
-			}
-			continue
-		}
+		text = text[len(before):]
 		char, multibyte, rest, err := strconv.UnquoteChar(text, '"')
 		switch {
-		case err != nil: // as \/
-			rest = text[1:]
+		case err != nil:
+			if char, rest = surrogates(text); char == utf8.RuneError { // as \/
+				rest = text[1:]
+			} else {
+				b.WriteRune(char)
+			}
 		case multibyte:
 			b.WriteRune(char)
 		default:
 			b.WriteByte(byte(char))
 		}
 		text = rest
+	}
+}
+
+// surrogates returns the character that two escapes of UTF-16 stand for, which the text begins with; else [utf8.RuneError].
+func surrogates(text string) (char rune, rest string) {
+	if len(text) < 12 || text[:2] != `\u` || text[6:8] != `\u` {
+		return utf8.RuneError, text
+	}
+	high, err := strconv.ParseUint(text[2:6], 16, 16)
+	low, lowErr := strconv.ParseUint(text[8:12], 16, 16)
+	if err != nil || lowErr != nil {
+		return utf8.RuneError, text
+	}
+	return utf16.DecodeRune(rune(high), rune(low)), text[12:]
+}
+
+// unescapedURL returns the text without the escapes of URLs. Blanks that are written as + are not made out; see spaces.
+func unescapedURL(text string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, "%")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		octet, err := hex.DecodeString(after[:min(2, len(after))])
+		if err != nil || len(octet) != 1 {
+			b.WriteByte('%')
+			text = after
+			continue
+		}
+		b.WriteByte(octet[0])
+		text = after[2:]
 	}
 }

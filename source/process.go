@@ -165,8 +165,9 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 	recipients := Recipients{Pipelines: to, Have: w.options.all() &^ v.filtered}
 	if d.Snapshot {
 		recipients.RecordOnly = w.silent(to)
-	} else {
-		recipients.Have |= w.perhapsSent(v)
+	} else if perhaps := w.perhapsSent(v) &^ recipients.Have; perhaps != 0 {
+		recipients.Have |= perhaps
+		d.Old = nil // their filters may have kept it back
 	}
 	err := w.send(ctx, d, recipients, func(passed PipelineSet) {
 		if d.Snapshot {

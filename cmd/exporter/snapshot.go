@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/app"
+	"github.com/kubeferry/kubeferry/cmd/exporter/table"
 )
 
 func newSnapshot() *cobra.Command {
@@ -38,7 +39,7 @@ is restarted, the snapshot begins anew under another id.`,
 			err = app.Snapshot(command.Context(), request, out.show)
 			out.list()
 			if err != nil {
-				return &app.FailureError{Err: err}
+				return &app.FailureError{Err: errors.New(table.Line(err.Error()))} // it may name an object
 			}
 			return nil
 		},
@@ -98,6 +99,6 @@ func (p *snapshotProgress) list() {
 		if s.Namespace != "" {
 			where += " in " + s.Namespace
 		}
-		fmt.Fprintf(p.out, "%s (source %s): %s\n", where, s.Source, progress)
+		fmt.Fprintf(p.out, "%s (source %s): %s\n", where, s.Source, table.Plain(progress)) // it may name an object
 	}
 }

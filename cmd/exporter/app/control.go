@@ -2,7 +2,9 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,10 +36,13 @@ const (
 	readTimeout = 5 * time.Second
 	// maxRequest bounds the body of a request, which has the numbers of the dead letters of a chunk.
 	maxRequest = 1 << 20
+	// runHeader names the process that numbered the dead letters: another may have begun with a new state, and at 0.
+	runHeader = "Kubeferry-Run"
 )
 
 // control serves the socket. Its clients hold up each other at most: connections, time and memory have bounds.
 type control struct {
+	run     string // random
 	server  *http.Server
 	dead    *checkpoint.DeadLetters
 	reads   chan struct{} // has a value for each answer with dead letters
@@ -48,7 +53,7 @@ type control struct {
 // serveControl serves what the commands need.
 func serveControl(ctx context.Context, stateDir string, t *tracer, logger *slog.Logger) *control {
 	mux := http.NewServeMux()
-	c := &control{server: admin.NewHTTPServer(mux, logger), dead: t.dead, reads: make(chan struct{}, maxReads), logger: logger}
+	c := &control{run: rand.Text(), server: admin.NewHTTPServer(mux, logger), dead: t.dead, reads: make(chan struct{}, maxReads), logger: logger}
 	mux.HandleFunc("GET "+deadLettersPath, c.readDeadLetters)
 	mux.HandleFunc("DELETE "+deadLettersPath, c.removeDeadLetters)
 	demand := &snapshots{sources: t.sources, resolve: t.resolve}
@@ -103,11 +108,16 @@ func (c *control) readDeadLetters(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
+	w.Header().Set(runHeader, c.run)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout))
 	_ = json.NewEncoder(w).Encode(letters) // the client went away
 }
 
 func (c *control) removeDeadLetters(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get(runHeader) != c.run {
+		http.Error(w, "the exporter was restarted meanwhile: no dead letter is removed", http.StatusConflict)
+		return
+	}
 	var seqs []uint64
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&seqs)
 	if err != nil {
@@ -185,6 +195,7 @@ func (l *runningLetters) Close() error {
 type running struct {
 	path   string
 	client http.Client
+	run    string // that returned the last answer
 }
 
 func newRunning(stateDir string) *running {
@@ -203,11 +214,13 @@ func (r *running) request(ctx context.Context, method, path string, body []byte)
 	if err != nil {
 		return nil, err
 	}
+	request.Header.Set(runHeader, r.run)
 	response, err := r.client.Do(request)
 	if err != nil {
 		return nil, err
 	}
 	defer response.Body.Close()
+	r.run = cmp.Or(response.Header.Get(runHeader), r.run)
 	content, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("the running exporter returned %s: %s", response.Status, bytes.TrimSpace(content))

@@ -87,6 +87,39 @@ func (b *safeBuffer) String() string {
 	return b.buffer.String()
 }
 
+// The numbers of dead letters that one process returned are none of another, whose state may be a new one.
+func TestDeadLettersOfAnotherRun(t *testing.T) {
+	dir := t.TempDir()
+	logEntries(t, dir, 1)
+	s, p, _ := runningState(t, dir, 1<<20)
+	for deadline := time.Now().Add(20 * time.Second); p.Stats().Waiting > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no dead letter is written")
+		}
+	}
+	letters, err := OpenDeadLetters(t.Context(), dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer letters.Close()
+	read, err := letters.Read(t.Context(), 0)
+	if err != nil || len(read) != 1 {
+		t.Fatal(len(read), err)
+	}
+	other := serveControl(t.Context(), dir, &tracer{dead: s.dead}, slog.New(slog.DiscardHandler)) // at the same path
+	defer other.close(context.Background())
+	letters.(*runningLetters).client.CloseIdleConnections()
+	if err := letters.Remove(t.Context(), []uint64{read[0].Seq}); err == nil || !strings.Contains(err.Error(), "restarted meanwhile") {
+		t.Errorf("got %v", err)
+	}
+	if again, err := letters.Read(t.Context(), 0); err != nil || len(again) != 1 {
+		t.Errorf("%d letters are left, %v", len(again), err)
+	}
+	if err := letters.Remove(t.Context(), []uint64{read[0].Seq}); err != nil {
+		t.Error(err)
+	}
+}
+
 // Where dead letters have reached their bound, records wait, and are not lost. Removed through the socket of the running program,
 // letters make room for them.
 func TestDeadLettersUpToABound(t *testing.T) {

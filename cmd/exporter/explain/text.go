@@ -42,7 +42,7 @@ func writeText(out io.Writer, a *answer) error {
 }
 
 func (t *textWriter) line(format string, args ...any) {
-	t.WriteString(strings.TrimRight(fmt.Sprintf(format, args...), " ") + "\n")
+	t.WriteString(strings.TrimRight(table.Plain(fmt.Sprintf(format, args...)), " ") + "\n")
 }
 
 // item writes a line with a label before it.
@@ -135,5 +135,7 @@ func (t *textWriter) record(r *Record) {
 	if json.Indent(&body, r.Body, "    ", "  ") != nil { // a sink's own format
 		body.Write(r.Body)
 	}
-	t.line("    %s", body.String())
+	for line := range strings.Lines("    " + body.String()) {
+		t.line("%s", strings.TrimSuffix(line, "\n"))
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -12,7 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"github.com/kubeferry/kubeferry/internal/durable"
+	"github.com/kubeferry/kubeferry/pipeline"
 )
 
 const replaying = ".replaying-"
@@ -20,6 +24,14 @@ const replaying = ".replaying-"
 // file sends the letters of a file, which may not be there. It is moved aside first, since a sink may go on writing to it. An
 // interrupted replay leaves what it moved aside, and the next goes on with it.
 func (r *replay) file(ctx context.Context, path string) error {
+	lock := flock.New(filepath.Dir(path), flock.SetFlag(os.O_RDONLY))
+	defer lock.Close()
+	if locked, err := lock.TryLock(); err == nil && !locked { // an error: the file system has no locks
+		return fmt.Errorf("another replay runs on files in %s", filepath.Dir(path))
+	}
+	if err := holdsLetters(path); err != nil {
+		return err
+	}
 	aside := path + replaying + time.Now().UTC().Format("20060102T150405.000000000")
 	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -64,6 +76,38 @@ func (r *replay) file(ctx context.Context, path string) error {
 		_ = os.Remove(done + durable.Unfinished) // nearly always there is none
 	}
 	return nil
+}
+
+// holdsLetters returns an error for what is there and is no file of dead letters: a replay would write it anew, line by line.
+func holdsLetters(path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for reader, n := bufio.NewReader(file), 0; n < 100; n++ { // a crash may have cut off one
+		line, err := reader.ReadBytes('\n')
+		if _, no := pipeline.DecodeLetter(line); no == nil {
+			return nil
+		}
+		if errors.Is(err, io.EOF) && n == 0 && len(line) == 0 {
+			return nil
+		}
+		if err != nil {
+			break
+		}
+	}
+	return fmt.Errorf("%s holds no dead letters; those of a state file that was set aside are read by `exporter state recover`", path)
 }
 
 // lines sends the letters of one file, and writes those that stay.

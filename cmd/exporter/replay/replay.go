@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/app"
@@ -53,6 +54,9 @@ const removeTimeout = 30 * time.Second
 // Run sends the letters one by one, in the order in which they were written, and keeps what is left. It returns an
 // [app.FailureError].
 func Run(ctx context.Context, options Options) error {
+	if names := options.Config.PipelineNames(); options.Pipeline != "" && !slices.Contains(names, options.Pipeline) {
+		return fmt.Errorf("--pipeline: no pipeline named %q; there are: %s", options.Pipeline, strings.Join(names, ", "))
+	}
 	opened, err := app.OpenSinks(ctx, options.Config.Sinks, options.UserAgent, options.Logger)
 	if err != nil {
 		return &app.FailureError{Err: err}

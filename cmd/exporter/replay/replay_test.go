@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gofrs/flock"
+
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/sinks"
@@ -81,6 +83,26 @@ func TestReplayOfAStateDirectory(t *testing.T) {
 	summary, lines, err = run(t, dir)
 	if err == nil || summary != "delivered 0 dead letters, 3 are left\n" || len(lines) != 0 {
 		t.Errorf("got %q, %q, %v", summary, lines, err)
+	}
+}
+
+// Two replays of one file would write what is left into one file.
+func TestOneReplayOfAFile(t *testing.T) {
+	dir := t.TempDir()
+	other := flock.New(dir, flock.SetFlag(os.O_RDONLY))
+	if locked, err := other.TryLock(); err != nil || !locked {
+		t.Fatal(locked, err)
+	}
+	defer other.Close()
+	path := filepath.Join(dir, olderFile)
+	if err := os.WriteFile(path, letter("p", "a", 1, ""), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if summary, _, err := run(t, dir); err == nil || !strings.Contains(err.Error(), "another replay runs") {
+		t.Errorf("got %q, %v", summary, err)
+	}
+	if content, err := os.ReadFile(path); err != nil || !bytes.Equal(content, letter("p", "a", 1, "")) {
+		t.Errorf("got %q, %v", content, err)
 	}
 }
 

@@ -58,11 +58,11 @@ func (t *Table) line(at, change, object, detail, what string) {
 	}
 	t.objectWidth = min(max(t.objectWidth, 28, utf8.RuneCountInString(object)), 48)
 	head := fmt.Sprintf("%-*s  ", timeWidth, at)
-	tail := fmt.Sprintf("  %-*s  ", t.objectWidth, plain(object))
+	tail := fmt.Sprintf("  %-*s  ", t.objectWidth, Plain(object))
 	if t.Detail != "" && !t.narrower(150) {
-		tail += fmt.Sprintf("%-56s  ", plain(detail))
+		tail += fmt.Sprintf("%-56s  ", Plain(detail))
 	}
-	what = plain(what)
+	what = Plain(what)
 	if width := t.Width(); width > 0 {
 		what = cut(what, width-utf8.RuneCountInString(head)-8-utf8.RuneCountInString(tail), "…")
 	}
@@ -70,8 +70,8 @@ func (t *Table) line(at, change, object, detail, what string) {
 	fmt.Fprintln(t.Out, strings.TrimRight(head+t.Paint(colors[change], fmt.Sprintf("%-8s", change))+tail+what, " "))
 }
 
-// plain returns text in one line without control characters, which an object may hold to confuse a terminal.
-func plain(text string) string {
+// Plain returns text in one line without control characters, which an object may hold to confuse a terminal.
+func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -84,7 +84,7 @@ func plain(text string) string {
 }
 
 // Line returns text that may come from anywhere in one line, without control characters and superfluous space.
-func Line(text string) string { return strings.Join(strings.Fields(plain(text)), " ") }
+func Line(text string) string { return strings.Join(strings.Fields(Plain(text)), " ") }
 
 // cut shortens text to width runes, the mark among them.
 func cut(text string, width int, mark string) string {
