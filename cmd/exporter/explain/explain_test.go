@@ -269,3 +269,20 @@ func readObject(t *testing.T, text string) map[string]any {
 	}
 	return object
 }
+
+// An object's name makes no line of its own, and reaches no terminal as it is.
+func TestControlCharacters(t *testing.T) {
+	const role = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"a\naudit: sent to x\u001b[2J\u009b2J","namespace":"shop","uid":"u","resourceVersion":"7"}}`
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	text := "{cluster: c, sources: [{name: s, resources: [rbac.authorization.k8s.io/v1/roles]}], pipelines: [{name: audit, sink: out}], sinks: [{name: out, stdout: {}}]}"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := runExplain(t, Options{File: path}, "-", role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(got, "\x1b\u009b") || strings.Count(got, "\naudit: ") != 1 {
+		t.Errorf("got %q", got)
+	}
+}
