@@ -810,3 +810,40 @@ func TestDeletedInAGapAfterAKillInASnapshot(t *testing.T) {
 		})
 	}
 }
+
+// A pipeline that a killed run perhaps sent an object to in a snapshot may have kept back the version that is retained for others.
+func TestPreviousVersionBehindAKilledSnapshot(t *testing.T) {
+	server, m := things(t, "a", "b"), newMemory() // 11, 12
+	without := func(o *Options, l *life) {
+		retaining(o, l)
+		l.room = map[string]int{"new": 0}
+	}
+	l := live(t, server, m, []string{"old"}, retaining)
+	l.watching(12)
+	l.snapshotsDone()
+	l.stop()
+	l = live(t, server, m, []string{"old", "new"}, without)
+	eventually(t, func() string {
+		if got := l.markTexts("new"); len(got) != 1 {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	l.capture()
+	l.setRoom(map[string]int{"new": 1})
+	eventually(t, func() string {
+		if len(l.sorted("new")) == 0 {
+			return "nothing is sent"
+		}
+		return ""
+	})
+	l.crash()
+	l = live(t, server, m, []string{"old", "new"}, without)
+	l.watching(12)
+	server.Write("a", false) // 13
+	l.expect("old", "u11/13/MODIFIED")
+	l.setRoom(nil)
+	l.snapshotsDone()
+	server.Write("a", false) // 14
+	l.expect("old", "u11/13/MODIFIED", "u11/14/MODIFIED<13")
+}
