@@ -45,7 +45,7 @@ func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
 	passes, takes = true, true
 	reappears := !before && p.options.OnLeave == OnLeaveDeleted && c.observed.Type == delta.Modified
 	for i, filter := range p.options.Filters {
-		if !passes || !takes && !(filter.OfObject() && p.tracksObjects()) {
+		if !passes || !takes && !(filter.OfObject() && p.tracksObjects(c)) {
 			continue // its result changes nothing
 		}
 		if _, ofTypes := filter.(TypesFilter); reappears && !ofTypes && !filter.OfObject() {
@@ -75,9 +75,10 @@ func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
 	return passes, takes
 }
 
-// tracksObjects reports whether anything depends on what objects the pipeline has: a DELETED, or which version is the previous one.
-func (p *Pipeline) tracksObjects() bool {
-	return p.sends(delta.Deleted, nil) || p.sends(delta.Modified, nil) && p.options.needsOld()
+// tracksObjects reports whether anything depends on whether the pipeline has an object behind a change: a DELETED, or which version is the
+// previous one.
+func (p *Pipeline) tracksObjects(c *Change) bool {
+	return p.sends(delta.Deleted, nil) || c.observed.Type != delta.Deleted && p.sends(delta.Modified, nil) && p.options.needsOld()
 }
 
 // sends reports whether the filters for types let a type pass. If one does not, it is the filter that c is filtered by; c may be nil.

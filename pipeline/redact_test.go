@@ -129,7 +129,7 @@ func TestCopiesInAnnotations(t *testing.T) {
 	const key = "-----BEGIN KEY-----\nMIIB\"\\+/=\n-----END KEY-----\n"
 	values := map[string]string{"password": "hunter2", "key": key, "short": "abc", "emptied": "", "unicode": "pässwörd"}
 	const link = `{"url":"pg://a:p%40ss@db"}`
-	values["emoji"], values["blank"], values["link"] = "sm😀ile", "correct horse", link
+	values["emoji"], values["blank"], values["link"], values["plus"] = "sm😀ile", "correct horse", link, "a+b1"
 	quoted := func(text string) string {
 		raw, err := json.Marshal(text)
 		if err != nil {
@@ -156,6 +156,8 @@ func TestCopiesInAnnotations(t *testing.T) {
 		"escaped to UTF-16":        `"sm\ud83d\ude00ile"`,
 		"with escapes of its own":  `{"c":` + quoted(link) + `}`,
 		"in a query":               "https://example.com/?p=" + url.QueryEscape("correct horse"),
+		"its base64":               coded(`{"c":` + quoted(link) + `}`),
+		"a short one with +":       "pin a+b1",
 		"base64 of an escaped one": coded(`{"tls.key":` + quoted(key) + `}`),
 		"in a URL":                 "postgres://admin:" + url.QueryEscape("pässwörd") + "@db",
 		"indented":                 "key: |\n    " + indented,

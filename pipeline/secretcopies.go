@@ -18,7 +18,7 @@ type copies struct {
 	values map[string][]string // by their first minValue bytes; sorted, and none begins with another one
 	starts [1 << 10]uint64     // a bit for the hash of each of these first bytes: most places of a text need no more
 	budget int                 // comparisons left for an annotation
-	spaces *strings.Replacer   // removes white space, since texts are indented and broken into lines, and + that stands for it in URLs
+	spaces *strings.Replacer   // removes white space, since texts are indented and broken into lines
 	base64 *strings.Replacer   // removes white space, and makes the ordinary base64 of that for URLs
 }
 
@@ -38,7 +38,7 @@ const (
 func newCopies(data, stringData any) *copies {
 	c := &copies{
 		values: map[string][]string{},
-		spaces: strings.NewReplacer(" ", "", "\t", "", "\n", "", "\r", "", "+", ""),
+		spaces: strings.NewReplacer(" ", "", "\t", "", "\n", "", "\r", ""),
 		base64: strings.NewReplacer(" ", "", "\t", "", "\n", "", "\r", "", "-", "+", "_", "/"),
 	}
 	for _, members := range []any{data, stringData} {
@@ -91,14 +91,15 @@ func (c *copies) in(text string) bool {
 	if c.inPlain(text) {
 		return true
 	}
-	for range maxEscapes { // one after the other: a value may have what looks like an escape of the other kind
-		for _, unescaped := range []func(string) string{unescapedJSON, unescapedURL} {
-			if plain := unescaped(text); plain != text {
-				if text = plain; c.inPlain(text) {
-					return true
-				}
-			}
+	for range maxEscapes {
+		plain, found := c.unescape(text)
+		if found {
+			return true
 		}
+		if plain == text {
+			break
+		}
+		text = plain
 	}
 	text = c.base64.Replace(text)
 	for _, run := range strings.FieldsFunc(text, func(r rune) bool { return !isBase64(r) }) {
@@ -111,13 +112,28 @@ func (c *copies) in(text string) bool {
 			if err != nil || c.inPlain(string(decoded)) {
 				return true
 			}
-			if plain := unescapedURL(unescapedJSON(string(decoded))); plain != string(decoded) && c.inPlain(plain) {
+			if _, found := c.unescape(string(decoded)); found {
 				return true
 			}
 			run = run[1:]
 		}
 	}
 	return false
+}
+
+// unescape searches the text without the escapes of JSON, then also without those of URLs, and returns that. One after the other, since a
+// value may have what looks like an escape of the other kind.
+func (c *copies) unescape(text string) (plain string, found bool) {
+	plain = unescapedJSON(text)
+	if plain != text && c.inPlain(plain) {
+		return plain, true
+	}
+	json := plain
+	if plain = unescapedURL(json); plain != json && c.inPlain(plain) {
+		return plain, true
+	}
+	// In the query of a URL + is a blank.
+	return plain, strings.Contains(json, "+") && c.inPlain(unescapedURL(strings.ReplaceAll(json, "+", " ")))
 }
 
 // inPlain searches the text as it is.
@@ -210,7 +226,7 @@ func surrogates(text string) (char rune, rest string) {
 	return utf16.DecodeRune(rune(high), rune(low)), text[12:]
 }
 
-// unescapedURL returns the text without the escapes of URLs. Blanks that are written as + are not made out; see spaces.
+// unescapedURL returns the text without the escapes of URLs, but for a + that is a blank.
 func unescapedURL(text string) string {
 	var b strings.Builder
 	for {

@@ -29,8 +29,10 @@ func (r *replay) file(ctx context.Context, path string) error {
 	if locked, err := lock.TryLock(); err == nil && !locked { // an error: the file system has no locks
 		return fmt.Errorf("another replay runs on files in %s", filepath.Dir(path))
 	}
-	if err := holdsLetters(path); err != nil {
-		return err
+	if r.Path != "" { // else it is the exporter's own
+		if err := holdsLetters(path); err != nil {
+			return err
+		}
 	}
 	aside := path + replaying + time.Now().UTC().Format("20060102T150405.000000000")
 	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -95,17 +97,19 @@ func holdsLetters(path string) error {
 		return err
 	}
 	defer file.Close()
-	for reader, n := bufio.NewReader(file), 0; n < 100; n++ { // a crash may have cut off one
-		line, err := reader.ReadBytes('\n')
+	others := 0
+	for reader := bufio.NewReader(file); others < 100 && err == nil; { // a crash may have cut off one
+		var line []byte
+		line, err = reader.ReadBytes('\n')
 		if _, no := pipeline.DecodeLetter(line); no == nil {
 			return nil
 		}
-		if errors.Is(err, io.EOF) && n == 0 && len(line) == 0 {
-			return nil
+		if len(bytes.TrimSpace(line)) > 0 {
+			others++
 		}
-		if err != nil {
-			break
-		}
+	}
+	if others == 0 {
+		return nil
 	}
 	return fmt.Errorf("%s holds no dead letters; those of a state file that was set aside are read by `exporter state recover`", path)
 }

@@ -84,6 +84,12 @@ func TestReplayOfAStateDirectory(t *testing.T) {
 	if err == nil || summary != "delivered 0 dead letters, 3 are left\n" || len(lines) != 0 {
 		t.Errorf("got %q, %q, %v", summary, lines, err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, olderFile), []byte("torn"), 0o600); err != nil { // it keeps nothing behind it from being sent
+		t.Fatal(err)
+	}
+	if summary, _, err = run(t, dir); err == nil || summary != "delivered 0 dead letters, 3 are left\n" {
+		t.Errorf("behind a torn line: got %q, %v", summary, err)
+	}
 }
 
 // Two replays of one file would write what is left into one file.
