@@ -280,8 +280,9 @@ func TestEventWithoutResourceVersion(t *testing.T) {
 		if !isWatch(r) {
 			return false
 		}
-		watches.Store(n.Add(1), r.URL.Query().Get("resourceVersion"))
-		if n.Load() != 2 {
+		number := n.Add(1)
+		watches.Store(number, r.URL.Query().Get("resourceVersion"))
+		if number != 2 {
 			return false
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -293,7 +294,7 @@ func TestEventWithoutResourceVersion(t *testing.T) {
 	r.expect(t, "u11/11/ADDED+s")
 	server.Cut(false)
 	eventually(t, func() string {
-		if n.Load() < 3 {
+		if _, opened := watches.Load(int64(3)); !opened {
 			return fmt.Sprint(n.Load())
 		}
 		return ""
