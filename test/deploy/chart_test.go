@@ -326,9 +326,13 @@ func documentedValues(t *testing.T) string {
 }
 
 func TestChartDocumentedValues(t *testing.T) {
-	const others = "config: {sources: [{name: s, resources: [v1/pods], namespaces: {exclude: [\"${POD_NAMESPACE}\"]}, fieldSelector: \"spec.nodeName=${NODE}\"}]}"
-	for _, values := range []string{documentedValues(t), others, "replicas: 1\nleaderElection: false\nconfig: {stateDir: null}"} {
+	for _, values := range []string{documentedValues(t), "replicas: 1\nleaderElection: false\nconfig: {stateDir: null}"} {
 		checkRights(t, renderChart(t, "audit", "audit", values))
+	}
+	// A variable is no matter where no right depends on it.
+	const variables = "config: {sources: [{name: s, resources: [v1/pods], namespaces: {exclude: [\"${TEAM}\"]}, fieldSelector: \"spec.nodeName=${NODE}\"}]}"
+	if text, err := helm(t.Context(), t, variables, "template", "kubeferry", chart); err != nil {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
 
