@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	appsv1 "k8s.io/api/apps/v1"
@@ -283,7 +284,7 @@ type arrivals struct {
 func subscribeTo(t *testing.T, bus *natstest.Server, namespace string) *arrivals {
 	t.Helper()
 	a := &arrivals{bodies: map[string]string{}}
-	conn, err := nats.Connect(bus.URL())
+	conn, err := nats.Connect(bus.URL(), nats.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

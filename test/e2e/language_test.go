@@ -152,7 +152,7 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := plane(t).RestartAPIServer(within(t, 2*wide)); err != nil {
+	if err := plane(t).RestartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	startExporter(t, plane(t).KubeconfigFile(), text)

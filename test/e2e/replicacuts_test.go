@@ -120,7 +120,9 @@ func leaderFrozen(t *testing.T, namespace string, seed uint64, inFlight bool) {
 	frozen, _ := r.Leader()
 	more(t, r.read, 100)
 	if !inFlight { // what is begun when it is stopped would be a turn when it goes on
+		frozen.WaitWaiting(wide, 0) // once the server stalls it may deliver for two seconds only
 		server.Stall()
+		lasting(t, 200*time.Millisecond) // what had passed before is read
 		frozen.WaitWaiting(wide, 0)
 		frozen.process.Signal(syscall.SIGSTOP)
 		server.Come()

@@ -60,7 +60,7 @@ func TestEtcdRestored(t *testing.T) {
 		return nil
 	})
 	asked := len(gateway.Requests())
-	if err := c.RestoreEtcd(within(t, time.Minute)); err != nil {
+	if err := c.RestoreEtcd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var compared time.Time

@@ -157,7 +157,7 @@ pipelines:
 	}
 	t.Logf("the exporter took up to %v to answer", busy)
 	for kind, back := range recovery {
-		if most := recoveryBound + busy; back > most || pause[kind] > most {
+		if most := e.Slowed(recoveryBound) + busy; back > most || pause[kind] > most {
 			t.Errorf("%s: back after %v, with %v between probes, want at most %v", kind, back, pause[kind], most)
 		}
 	}

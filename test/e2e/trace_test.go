@@ -193,6 +193,7 @@ func TestTraceOfAStandby(t *testing.T) {
 	hook := webhooktest.Start(t)
 	text := hookConfig("[v1/configmaps]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL())
 	r := newReplicas(t, namespace, text)
+	r.patient()
 	r.Start()
 	r.Start()
 	_, others := r.WaitInSync()

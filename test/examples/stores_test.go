@@ -254,7 +254,7 @@ func TestReadAgain(t *testing.T) {
 // were not read, or all: the examples end, and say what to do. They wait for a stream that is not there, and say so.
 func TestStreamIsNotWhole(t *testing.T) {
 	bus := natstest.StartCluster(t, 1)
-	conn, err := nats.Connect(bus.URLs()[0])
+	conn, err := nats.Connect(bus.URLs()[0], nats.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -177,7 +178,8 @@ func transient(err error) bool {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false
 	case errors.As(err, &status):
-		return status.Status().Code >= 500 || status.Status().Code == 429
+		return status.Status().Code >= 500 || status.Status().Code == 429 ||
+			strings.Contains(status.Status().Message, "not yet ready to handle request") // admission, while the API server starts
 	default:
 		return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	}

@@ -74,7 +74,7 @@ func TestConsumeEndsWithItsContext(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.Authorization = "let-me-in" })
-	if _, err := nats.Connect(s.URL()); !errors.Is(err, nats.ErrAuthorization) {
+	if _, err := nats.Connect(s.URL(), nats.Timeout(30*time.Second)); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("got %v without the token, want %v", err, nats.ErrAuthorization)
 	}
 	s.CreateStream(t.Context(), "changes", "k8s.>")
@@ -82,7 +82,7 @@ func TestOptions(t *testing.T) {
 
 func publish(t *testing.T, s *natstest.Server, from, n int) {
 	t.Helper()
-	conn, err := nats.Connect(s.URL())
+	conn, err := nats.Connect(s.URL(), nats.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestClusterLosesItsLeader(t *testing.T) {
 	c.Kill(leader)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	conn, err := nats.Connect(strings.Join(c.URLs(), ","))
+	conn, err := nats.Connect(strings.Join(c.URLs(), ","), nats.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

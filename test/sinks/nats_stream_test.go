@@ -64,7 +64,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 // jetStreamOf is a client beside the sink.
 func jetStreamOf(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
-	conn, err := nats.Connect(url)
+	conn, err := nats.Connect(url, nats.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

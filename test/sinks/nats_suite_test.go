@@ -94,7 +94,7 @@ func TestJetStreamSuite(t *testing.T) {
 		link := newProxy(t)
 		link.ForwardTo(hostOf(t, srv.URL()))
 		subjects := func(subjects []string) {
-			conn, err := nats.Connect(srv.URL(), nats.UserInfo("reader", natsPassword))
+			conn, err := nats.Connect(srv.URL(), nats.UserInfo("reader", natsPassword), nats.Timeout(30*time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,7 +191,7 @@ type listener struct {
 
 func listen(t *testing.T, srv *natstest.Server, subject string) *listener {
 	t.Helper()
-	conn, err := nats.Connect(srv.URL(), nats.UserInfo("reader", natsPassword))
+	conn, err := nats.Connect(srv.URL(), nats.UserInfo("reader", natsPassword), nats.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -231,7 +231,7 @@ func TestStream(t *testing.T) {
 	if err := openSink(t, config).Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1)}); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := nats.Connect(srv.URL())
+	conn, err := nats.Connect(srv.URL(), nats.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

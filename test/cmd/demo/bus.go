@@ -35,7 +35,7 @@ func startBus(dir string) (*bus, error) {
 		b.stop()
 		return nil, errors.New("NATS server: it does not accept connections")
 	}
-	if b.conn, err = nats.Connect(b.url()); err != nil {
+	if b.conn, err = nats.Connect(b.url(), nats.Timeout(30*time.Second)); err != nil {
 		b.stop()
 		return nil, fmt.Errorf("connect to the NATS server: %w", err)
 	}
