@@ -321,7 +321,7 @@ func TestGapBehindARefusedOneOfItsResource(t *testing.T) {
 		})
 		return err
 	})
-	p := start(t, sink, dead, func(o *Options) { o.Retry.Attempts, o.Limits.Linger = 1, 50*time.Millisecond })
+	p := start(t, sink, dead, func(o *Options) { o.Retry.Attempts, o.Limits.MaxRecords, o.Limits.Linger = 1, 3, time.Second })
 	for _, watch := range []string{"w1", "w2"} {
 		if watch == "w2" {
 			mustTake(t, p, changeIn(t, "", "between", 1))

@@ -243,7 +243,7 @@ func TestHelloEndsWithTheStandby(t *testing.T) {
 	_, _, end := followWith(t, leadAs(t, auth), replicaIn(t, t.TempDir()), "ours")
 	<-auth.entered
 	begun := time.Now()
-	if end(); time.Since(begun) > time.Second {
+	if end(); time.Since(begun) > 4*time.Second { // a hello may take 5 s
 		t.Errorf("it takes %v", time.Since(begun))
 	}
 }
