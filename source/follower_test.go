@@ -717,7 +717,7 @@ func TestWatchWhoseBookmarksStop(t *testing.T) {
 		return true
 	})
 	client := clientFor(t, front)
-	client.bookmark = 500 * time.Millisecond
+	client.bookmark = 50 * time.Millisecond
 	r := &recorder{}
 	source := runWith(t, client, r, nil)
 	eventually(t, func() string {
