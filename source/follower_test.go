@@ -290,8 +290,14 @@ func TestEventWithoutResourceVersion(t *testing.T) {
 		return true
 	})
 	r := &recorder{}
-	run(t, front, r, nil)
+	source := run(t, front, r, nil)
 	r.expect(t, "u11/11/ADDED+s")
+	eventually(t, func() string {
+		if s := source.Status()[0]; s.State != StateWatching {
+			return string(s.State)
+		}
+		return ""
+	})
 	server.Cut(false)
 	eventually(t, func() string {
 		if _, opened := watches.Load(int64(3)); !opened {
@@ -717,7 +723,7 @@ func TestWatchWhoseBookmarksStop(t *testing.T) {
 		return true
 	})
 	client := clientFor(t, front)
-	client.bookmark = 50 * time.Millisecond
+	client.bookmark = 500 * time.Millisecond
 	r := &recorder{}
 	source := runWith(t, client, r, nil)
 	eventually(t, func() string {

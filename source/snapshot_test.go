@@ -205,6 +205,7 @@ func TestSlowSnapshotStopsNoOther(t *testing.T) {
 	l.stop()
 	l = live(t, server, m, []string{"old", "slow", "quick"}, func(_ *Options, l *life) { l.room = map[string]int{"slow": 1} })
 	l.expectSet("quick", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED+s", "u15/15/ADDED+s")
+	l.expect("slow", "u11/11/ADDED+s")
 	server.Write("f", false) // 16
 	server.Write("e", true)  // 17
 	l.expect("old", "u16/16/ADDED", "u15/17/DELETED")
@@ -217,6 +218,7 @@ func TestSlowSnapshotStopsNoOther(t *testing.T) {
 	l.expect("slow", "u12/12/ADDED+s")
 	server.Write("c", false) // 18
 	l.expect("old", "u13/18/MODIFIED")
+	l.expectSet("slow", "u12/12/ADDED+s", "u13/18/ADDED+s", "u13/18/MODIFIED")
 	l.capture()
 	l.crash()
 	server.Write("g", false) // 19, while away

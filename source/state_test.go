@@ -1537,6 +1537,7 @@ func TestUncleanLastsUntilTheLastRunIsPassed(t *testing.T) {
 			server, m := things(t, "a"), newMemory()
 			l := live(t, server, m, []string{"p"}, nil)
 			l.watching(11)
+			l.snapshotsDone()
 			l.capture()
 			server.Write("b", false) // 12
 			server.Write("c", false) // 13
@@ -2006,14 +2007,11 @@ func TestHistoryLost(t *testing.T) {
 // A run ends while the deletions of a resource that is gone are being sent: what comes back is behind those that were sent, too.
 func TestComesBackBehindDeletionsOfTwoRuns(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory() // 11, 12
-	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 3 })
+	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 4 })
 	l.watching(12)
 	server.Write("a", false) // 13
 	l.watching(13)
-	server.SwitchOff(true) // one DELETED is taken, the other blocks: after is 3 with the snapshot
-	l.mu.Lock()
-	l.after = 4
-	l.mu.Unlock()
+	server.SwitchOff(true) // one DELETED is taken, the other blocks
 	eventually(t, func() string {
 		l.mu.Lock()
 		defer l.mu.Unlock()
