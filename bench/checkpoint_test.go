@@ -115,7 +115,7 @@ func feed(b *testing.B, p *pipeline.Pipeline, frames [][]byte, hand func(d *delt
 	p.Drain(b.Context())
 }
 
-// watchState stands for a watch: it is told of objects, and adds them to the next commit.
+// watchState stands for a watch: it adds the objects that it gets to the next commit.
 type watchState struct{ put []delta.Known }
 
 func (w *watchState) Capture(c *checkpoint.Commit) {

@@ -127,7 +127,7 @@ func (l *safeLetters) Write(_ context.Context, letters []Letter) (int, error) {
 
 // Under failures, retries, dead letters, isolated objects and small batches nothing is lost, reordered or mixed up, and nothing sleeps
 // on what is ready.
-func TestRecycledUnits(t *testing.T) {
+func TestRecycledBatches(t *testing.T) {
 	for _, onePerKey := range []bool{false, true} {
 		t.Run(fmt.Sprint("one per key ", onePerKey), func(t *testing.T) {
 			sink, dead := &checking{}, &safeLetters{}

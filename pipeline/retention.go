@@ -10,7 +10,7 @@ import (
 
 // Retention decides what a watch retains of an object for its next change, on behalf of all of its pipelines: nothing, if
 // none of them needs the previous version. What is always applied to objects is applied before, unless one of the
-// pipelines wants to see more.
+// pipelines sees more.
 type Retention struct {
 	needed        bool
 	managedFields bool

@@ -705,11 +705,15 @@ func TestWatchListWithoutEnd(t *testing.T) {
 func TestWatchWhoseBookmarksStop(t *testing.T) {
 	server := things(t, "a")
 	var resumed atomic.Int64
+	var source atomic.Pointer[Source]
 	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
 		if !isWatch(r) || r.URL.Query().Get("sendInitialEvents") != "" {
 			return false
 		}
 		n := resumed.Add(1)
+		if s := source.Load().Status()[0]; n == 3 && s.State != StateWatching {
+			t.Errorf("got %+v", s)
+		}
 		if n > 2 {
 			return false
 		}
@@ -725,18 +729,15 @@ func TestWatchWhoseBookmarksStop(t *testing.T) {
 	client := clientFor(t, front)
 	client.bookmark = 500 * time.Millisecond
 	r := &recorder{}
-	source := runWith(t, client, r, nil)
+	source.Store(runWith(t, client, r, nil))
 	eventually(t, func() string {
-		if s := source.Status()[0]; s.State != StateWatching {
+		if s := source.Load().Status()[0]; s.State != StateWatching {
 			return string(s.State)
 		}
 		return ""
 	})
 	server.Cut(false)
 	r.expect(t, "u11/11/ADDED+s", "u11/12/MODIFIED")
-	if s := source.Status()[0]; s.State != StateWatching {
-		t.Errorf("got %+v", s)
-	}
 }
 
 func clientFor(t *testing.T, server *sourcetest.Server) *Client {

@@ -290,7 +290,7 @@ func TestAdoptedAtAnotherPosition(t *testing.T) {
 	}
 }
 
-// A pipeline that has an object made anew gets it again where the watch that it is merged with knows the former one only: behind the
+// A pipeline that has an object made anew gets it again where the watch that it is merged with has the former one only: behind the
 // DELETED of that, and under an id that no transport has seen.
 func TestMadeAnewBetweenThePositionsOfTwo(t *testing.T) {
 	server, m := things(t, "shop/a"), newMemory() // 11

@@ -83,7 +83,7 @@ func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (se
 	w.at = time.Now()
 	d := w.snapshotOf(object, n)
 	if w.silent(1<<n) != 0 {
-		return true, w.emit(ctx, d, 1<<n, old.views, func(v views) { record(v.served(n)) })
+		return true, w.emit(ctx, d, 1<<n, old.views, func(v views) { record(v.snapshotted(n)) })
 	}
 	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
 	w.order(d)
@@ -93,7 +93,7 @@ func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (se
 			to = 1 << n
 		}
 		w.state.countSnapshot(to)
-		record(old.sent(1<<n, to).served(n))
+		record(old.sent(1<<n, to).snapshotted(n))
 	})
 	if sent {
 		w.metrics.seen[d.Type].Inc()

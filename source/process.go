@@ -104,7 +104,7 @@ func (w *watcher) emitDue(ctx context.Context, object *delta.Object) error {
 		if !old.due.Has(n) {
 			continue
 		}
-		err := w.emit(ctx, w.snapshotOf(object, n), 1<<n, old.views, func(v views) { w.record(object, v.served(n), nil) })
+		err := w.emit(ctx, w.snapshotOf(object, n), 1<<n, old.views, func(v views) { w.record(object, v.snapshotted(n), nil) })
 		if err != nil {
 			return err
 		}

@@ -227,7 +227,7 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
 
 // completeSnapshot sends the last mark, once all records of the snapshot are settled.
 func (w *watcher) completeSnapshot(ctx context.Context, n int) error {
-	if err := w.awaitServed(ctx, n); err != nil {
+	if err := w.awaitNoneDue(ctx, n); err != nil {
 		return err
 	}
 	died, err := w.handler.Recipient(n).Settled(ctx, w.id)
@@ -294,17 +294,17 @@ func (w *watcher) silent(to PipelineSet) PipelineSet {
 	return to
 }
 
-// awaitServed waits until no object is due any more. What the list did not bring comes with changes.
-func (w *watcher) awaitServed(ctx context.Context, n int) error {
+// awaitNoneDue waits until no object is due any more. What the list did not bring comes with changes.
+func (w *watcher) awaitNoneDue(ctx context.Context, n int) error {
 	for {
 		w.mu.Lock()
-		served := w.state.read() && w.known().due[n] == 0
-		if !served && w.moved == nil {
+		noneDue := w.state.read() && w.known().due[n] == 0
+		if !noneDue && w.moved == nil {
 			w.moved = make(chan struct{})
 		}
 		moved := w.moved
 		w.mu.Unlock()
-		if served {
+		if noneDue {
 			return nil
 		}
 		select {

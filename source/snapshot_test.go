@@ -61,7 +61,7 @@ func TestMarks(t *testing.T) {
 	l = live(t, server, m, []string{"old"}, nil)
 	l.watching(14)
 	l.stop()
-	// One that comes back has to know that nothing exists any more.
+	// One that comes back gets the marks of an empty snapshot: nothing exists any more.
 	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.died = true })
 	l.expectMarks("new", "started 0 at 0", "completed 0 at 0 count 0 incomplete")
 	l.watching(14)

@@ -594,7 +594,7 @@ func TestNewPipelineGetsItsSnapshot(t *testing.T) {
 	l.expect("new", "u12/14/MODIFIED")
 	l.stop()
 
-	// One that was not there for a while does not know what happened.
+	// One that was not there for a while has missed what happened.
 	l = live(t, server, m, []string{"old"}, nil)
 	server.Write("b", false) // 15
 	l.expect("old", "u12/15/MODIFIED")
@@ -732,7 +732,7 @@ func TestNamespacesWidenedAndNarrowed(t *testing.T) {
 	}
 }
 
-// Plain names make a watch for each namespace and globs one of the cluster; what the old ones knew is not lost.
+// Plain names make a watch for each namespace and globs one of the cluster; what the old ones had is not lost.
 func TestNamespacesFromNamesToGlobsAndBack(t *testing.T) {
 	server, m := things(t, "shop/a", "shop/b", "team-1/c", "team-2/d"), newMemory() // 11 to 14
 	selecting := func(include ...string) func(*Options, *life) {
@@ -1431,7 +1431,7 @@ func TestInterruptedFirstReadingAndAnEdit(t *testing.T) {
 }
 
 // Killed in its first snapshot, before any of it was committed: an object that was sent may be gone at the next start, and
-// nothing is known of it. So a gap stands before the state. A clean stop knows what it sent.
+// nothing is known of it. So a gap stands before the state. After a clean stop it is known what was sent.
 func TestFirstReadingEndsBeforeACommit(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprint("killed ", killed), func(t *testing.T) {

@@ -31,8 +31,8 @@ func (v views) sent(to, passed PipelineSet) views {
 	return v
 }
 
-// served returns the views after a pipeline's snapshot reached the object.
-func (v views) served(pipeline int) views {
+// snapshotted returns the views after a pipeline's snapshot reached the object.
+func (v views) snapshotted(pipeline int) views {
 	v.due &^= 1 << pipeline
 	return v
 }
@@ -69,8 +69,8 @@ func restoredViews(object *delta.Known, meta *Meta, pipelines []string) views {
 		if added || then >= 0 && PipelineSet(object.Filtered).Has(then) {
 			v.filtered |= bit
 		}
-		unserved := meta.Served != nil && !slices.Contains(meta.Served, name)
-		if added || unserved || then >= 0 && PipelineSet(object.Due).Has(then) {
+		lacking := meta.Served != nil && !slices.Contains(meta.Served, name)
+		if added || lacking || then >= 0 && PipelineSet(object.Due).Has(then) {
 			v.due |= bit
 		}
 	}

@@ -97,7 +97,7 @@ func (s *sender) add(piece []byte, ends bool) {
 	}
 }
 
-// hand gives the buffer to the posting goroutine if it holds whole lines. It wants s.mu held, so that the reader waits
+// hand gives the buffer to the posting goroutine if it holds whole lines. The caller holds s.mu, so that the reader waits
 // while both buffers are full.
 func (s *sender) hand() {
 	if s.filling.lines == 0 {

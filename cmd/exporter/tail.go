@@ -83,18 +83,18 @@ room in memory, a MODIFIED shows the object in place of the difference.`,
 // loadPartly loads a configuration whose variables and files may be missing where only sinks, replicas and the program itself
 // depend on them; risk ends the error for others.
 func loadPartly(file, risk string) (*config.Config, error) {
-	loaded, doubts, err := config.Load(file, config.Options{Kinds: kinds(), AllowUnset: true})
+	loaded, warnings, err := config.Load(file, config.Options{Kinds: kinds(), AllowUnset: true})
 	if err != nil {
 		return nil, err
 	}
-	for _, doubt := range doubts {
-		section, _, _ := strings.Cut(doubt.Path, ".")
+	for _, warning := range warnings {
+		section, _, _ := strings.Cut(warning.Path, ".")
 		section, _, _ = strings.Cut(section, "[")
 		switch section {
 		case "cluster", "sinks", "replication", "redaction":
 		default:
-			if doubt.Unset {
-				return nil, fmt.Errorf("%v; %s", doubt, risk)
+			if warning.Unset {
+				return nil, fmt.Errorf("%v; %s", warning, risk)
 			}
 		}
 	}

@@ -49,8 +49,8 @@ routes, rights and files are those of this machine.`,
 				}
 				return os.LookupEnv(name)
 			}
-			loaded, doubts, err := config.Load(file, config.Options{Kinds: kinds(), Getenv: getenv, AllowUnset: allowUnset})
-			for _, warning := range doubts {
+			loaded, warned, err := config.Load(file, config.Options{Kinds: kinds(), Getenv: getenv, AllowUnset: allowUnset})
+			for _, warning := range warned {
 				fmt.Fprintln(command.ErrOrStderr(), "warning:", warning)
 			}
 			if err != nil {

@@ -38,7 +38,7 @@ type server struct {
 	version  int
 	objects  []*metav1.PartialObjectMetadata
 	watches  []*watch.RaceFreeFakeWatcher
-	unknown  bool  // discovery does not know the kind
+	unknown  bool  // discovery does not list the kind
 	listErr  error // of every list
 	watchErr error // of every watch
 	hangs    bool  // lists get no answer

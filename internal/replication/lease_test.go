@@ -109,7 +109,7 @@ type world struct {
 
 const duration = 10 * time.Second
 
-// candidate is a process that wants the Lease.
+// candidate is a process that tries to get the Lease.
 type candidate struct {
 	*replication.Lease
 	world  *world
@@ -572,7 +572,7 @@ func TestTakenByHand(t *testing.T) {
 	}
 }
 
-// TestGivenByHand names a standby in the Lease, as whoever wants it to lead might: it waits as for any other holder, and leads in a term of
+// TestGivenByHand names a standby in the Lease, as an operator might so that it leads: it waits as for any other holder, and leads in a term of
 // its own.
 func TestGivenByHand(t *testing.T) {
 	w := newWorld()

@@ -166,16 +166,16 @@ func permanent(s *session) {
 	s.peer.Poison(&batch[poisoned])
 	errs := s.deliver(batch...)
 
-	verdict := errs[poisoned]
-	if class := sinks.Classify(verdict); class != nil && !class.Permanent {
+	refusal := errs[poisoned]
+	if class := sinks.Classify(refusal); class != nil && !class.Permanent {
 		// Its neighbours may hide it; alone it must be refused.
-		verdict = s.deliver(batch[poisoned])[0]
+		refusal = s.deliver(batch[poisoned])[0]
 	}
-	switch class := sinks.Classify(verdict); {
+	switch class := sinks.Classify(refusal); {
 	case class == nil:
 		s.t.Fatal("the poisoned record was acknowledged")
 	case !class.Permanent:
-		s.t.Errorf("poisoned record: got error %q (%s), want a permanent one", verdict, class.Reason)
+		s.t.Errorf("poisoned record: got error %q (%s), want a permanent one", refusal, class.Reason)
 	}
 	var left []sinks.Record
 	for i, err := range errs {

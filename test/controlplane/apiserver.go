@@ -40,7 +40,7 @@ func (c *ControlPlane) configFor(credentials rest.Config) *rest.Config {
 // collectLess has a server collect garbage half as often as it would: a quarter less CPU time for twice the memory.
 const collectLess = "GOGC=200"
 
-// startAPIServer wants c.mu held.
+// startAPIServer is called with c.mu held.
 func (c *ControlPlane) startAPIServer(ctx context.Context, flags ...string) error {
 	if c.stopped {
 		return errors.New("control plane is stopped")

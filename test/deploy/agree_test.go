@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// checkRights wants what `exporter rbac` prints for the configuration: nothing less and nothing more.
+// checkRights fails unless the rights are those that `exporter rbac` prints for the configuration: nothing less and nothing more.
 func checkRights(t *testing.T, m *manifests) {
 	t.Helper()
 	pod := m.workload.Spec.Template.Spec

@@ -142,7 +142,7 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 		}
 	}
 
-	// Through a gap: a deletion that was missed goes to those who knew the object, with its last known state.
+	// Through a gap: a deletion that was missed goes to the pipelines that have the object, with its last known state.
 	maps.Create("d", labelled("web", "1"))
 	expectReceived(t, web, "ADDED a", "MODIFIED a", "DELETED a", "ADDED d")
 	e.WaitSettled(wide)

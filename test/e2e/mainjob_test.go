@@ -116,7 +116,7 @@ sinks: # a busy machine is not to repeat anything
 		t.Errorf("no request held more than %d records", sizes)
 	}
 	for _, p := range e.Status().Pipelines {
-		created := strings.Contains(p.LastError, "Unknown Topic") || strings.Contains(p.LastError, "Not Leader") // by its first record, and the broker hears of it later
+		created := strings.Contains(p.LastError, "Unknown Topic") || strings.Contains(p.LastError, "Not Leader") // by its first record, and the broker leads it a little later
 		if p.Gate != "open" || p.LastError != "" && !created {
 			t.Errorf("pipeline %s: gate %s, last error %q", p.Name, p.Gate, p.LastError)
 		}

@@ -127,7 +127,7 @@ func TestCompactedWhileWatching(t *testing.T) {
 	}
 }
 
-// expectGaps wants n gap records, all from the same position, and none of what was inferred before the first.
+// expectGaps fails unless there are n gap records, all from the same position, and none of what was inferred before the first.
 func expectGaps(t *testing.T, e *exporter, records []oracle.Record, n int) {
 	t.Helper()
 	var gaps []oracle.Record
@@ -149,7 +149,7 @@ func expectGaps(t *testing.T, e *exporter, records []oracle.Record, n int) {
 	}
 }
 
-// expectRange wants a gap from a position that a watch could have been at after what it sent, before the server went on
+// expectRange fails unless there is a gap from a position that a watch could have been at after what it sent, before the server went on
 // from left, to a version between back and the present one. It is for tests without an oracle, which judges the same.
 func expectRange(tb testing.TB, config *rest.Config, gap oracle.Record, told []oracle.Record, left, back uint64) {
 	tb.Helper()

@@ -34,7 +34,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	e := startExporter(t, plane(t).KubeconfigFile(), text)
 	e.WaitReady()
 
-	bury := func(name string) {
+	bringDeadLetter := func(name string) {
 		t.Helper()
 		refuse()
 		objects.Create(name, data("1"))
@@ -62,7 +62,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 			t.Errorf("again: exit code %d and\n%s", code, output)
 		}
 	}
-	bury("first")
+	bringDeadLetter("first")
 	if m := e.Metrics(); m.sum("kubeferry_dead_letters") != 1 || m.sum("kubeferry_dead_letters_full") != 0 {
 		t.Errorf("%v dead letters, full: %v", m.sum("kubeferry_dead_letters"), m.sum("kubeferry_dead_letters_full"))
 	}
@@ -72,7 +72,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	wait(t, read, "first", oracle.Modified)
 	e.WaitSettled(wide)
 	replay("first")
-	bury("second")
+	bringDeadLetter("second")
 	hook.Use(webhooktest.Accept())
 	objects.Delete("second")
 	wait(t, read, "second", oracle.Deleted)

@@ -44,7 +44,7 @@ func turnsAt(tb testing.TB, hook *webhooktest.Receiver) []turn {
 	return turns
 }
 
-// expectTurns wants the replicas to have handed over in this order, each after the requests of the one before had ended.
+// expectTurns fails unless the replicas handed over in this order, each after the requests of the one before had ended.
 func expectTurns(tb testing.TB, hook *webhooktest.Receiver, want ...int) {
 	tb.Helper()
 	var got []int

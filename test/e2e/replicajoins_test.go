@@ -117,7 +117,7 @@ sinks: [{name: gone, webhook: {url: %q}}, {name: hook, webhook: {url: %q}}]
 	standby.Kill() // else it drains
 }
 
-// behindOthers gives a program only the time that no other one wants, as if it ran on another node.
+// behindOthers gives a program only the time that no other one uses, as if it ran on another node.
 func behindOthers(o *process.Options) {
 	o.Args = slices.Concat([]string{"-n", "19", o.Path}, o.Args)
 	o.Path = "nice"

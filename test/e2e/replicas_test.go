@@ -287,7 +287,7 @@ func (l *loaded) GapsApart() map[string]oracle.Record {
 	return gaps
 }
 
-// Expect ends the load, and wants all of it to arrive without a gap.
+// Expect ends the load, and fails unless all of it arrives without a gap.
 func (l *loaded) Expect() *oracle.Report {
 	l.tb.Helper()
 	report := expectAll(l.tb, l.watched, l.writing.End(), l.read, oracle.CompareOptions{})

@@ -57,7 +57,7 @@ func TestKilledAndHistoryRefused(t *testing.T) {
 			return nil
 		})
 		e.WaitReady()
-		committed.Wait(2) // else the same gap is told once more
+		committed.Wait(2) // else the same gap record is sent once more
 	}
 	report := expectAll(t, watched, running.End(), read, oracle.CompareOptions{AllowGaps: true, AllowUnclean: true})
 	t.Logf("killed %d times; %s", len(secured), report)
@@ -88,7 +88,7 @@ func behind(records []oracle.Record) (ids []string) {
 	return ids
 }
 
-// expectUncleanGaps wants a gap marked as unclean for each kill, from no earlier than what was acknowledged before the moment that the
+// expectUncleanGaps fails unless there is a gap marked as unclean for each kill, from no earlier than what was acknowledged before the moment that the
 // last commit before it secured.
 func expectUncleanGaps(t *testing.T, hook *webhooktest.Receiver, records []oracle.Record, moments []time.Time) {
 	t.Helper()

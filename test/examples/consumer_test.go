@@ -78,7 +78,7 @@ func newShown(t *testing.T, language, broker, topic string) *consumer {
 	command = strings.NewReplacer("localhost:9092", broker, "k8s table ", topic+" "+language+" ", "k8s", topic, "table.db", c.db).Replace(command)
 	c.options = process.Options{Path: "sh", Args: []string{"-c", "exec " + command}, Dir: root, Log: filepath.Join(dir, "log")}
 	if language == "go" {
-		c.options.Env = []string{"GOFLAGS=-trimpath -buildvcs=false", "CGO_ENABLED=0", "GOTMPDIR=" + dir} // what the other tests have built is used again
+		c.options.Env = append([]string{"GOTMPDIR=" + dir}, exampleprograms.GoEnv...)
 		return c
 	}
 	_, fetched, err := exampleprograms.Fetched(language)

@@ -27,7 +27,7 @@ type java struct {
 }
 
 // Prepare fetches Kafka's jars unless they are in the user's cache. It belongs before the tests, in TestMain. If that
-// cannot be done, it fails only where CI=true wants the real thing.
+// cannot be done, it fails only where CI=true requires the real broker.
 func Prepare(ctx context.Context, log io.Writer) error {
 	err := prepare(ctx, log)
 	if err != nil && ctx.Err() == nil && os.Getenv("CI") != "true" {

@@ -8,7 +8,7 @@
 // A restarted API server refuses the oracle's watches like any other (410). The oracle then lists again and takes the
 // difference. What happened in between is a hole: inside of it [Oracle.Compare] demands only the net difference, and
 // cannot call a delivered record unexpected, and a report is OK only if the test allows for holes. Do not write around a
-// restart if a test wants exactness.
+// restart if a test needs exactness.
 //
 // # Gaps
 //

@@ -112,7 +112,7 @@ func (o *Oracle) WaitCaughtUp(ctx context.Context, uids ...string) error {
 	return nil
 }
 
-// unseen is an error if one of uids was never seen, unless it may have come and gone in a hole. It wants o.mu held.
+// unseen is an error if one of uids was never seen, unless it may have come and gone in a hole. The caller holds o.mu.
 func (o *Oracle) unseen(uids []string) error {
 	known := map[string]bool{}
 	for _, w := range o.watches {

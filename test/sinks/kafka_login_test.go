@@ -44,7 +44,7 @@ func (l *kafkaLogin) config(topic, address string) *kafka.Config {
 	return c
 }
 
-// write puts into the files what the broker wants to see.
+// write puts into the files what the broker expects.
 func (l *kafkaLogin) write(t *testing.T, authority *sinktest.Authority, password string) {
 	t.Helper()
 	cert, key := authority.Issue("ferry")

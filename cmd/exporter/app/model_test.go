@@ -595,7 +595,7 @@ func (c consumer) take(a arrival) {
 	}
 }
 
-// check wants to have what exists, and no more, and no snapshot under way.
+// check fails unless what exists was sent, and no more, and no snapshot under way.
 func (c consumer) check(want map[string]sourcetest.Object, resource string, fail func(string, ...any)) {
 	t := c[resource]
 	if t == nil || t.completed == 0 || t.id != "" {

@@ -29,7 +29,7 @@ import (
 
 // The state file testdata/state-served.db.gz was written by commit 624abff, which recorded per watch, not per object, which
 // pipelines had their snapshot. It has four objects at position 14: both (u11), mine (u12) and last (u14) in the namespace
-// ns, and none (u13) in the namespace other. Pipeline p takes all of them and wants the previous version, q takes those of
+// ns, and none (u13) in the namespace other. Pipeline p takes all of them and retains the previous version, q takes those of
 // ns. The snapshot of the pipeline late was interrupted by kill -9: its log holds both and last.
 func TestStateOfAnOlderVersion(t *testing.T) {
 	t.Run("history since the position", func(t *testing.T) {

@@ -44,7 +44,7 @@ type replica struct {
 	leader    atomic.Pointer[replication.Leader]   // nil until this process leads
 	committer atomic.Pointer[checkpoint.Committer] // nil until this process leads
 	left      atomic.Bool                          // once it lets the Lease end
-	// historyLost is why a leader does not know what was delivered beyond what its state has.
+	// historyLost is why it is not known to a leader what was delivered beyond what its state has.
 	historyLost string
 
 	fail    context.CancelCauseFunc

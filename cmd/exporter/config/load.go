@@ -33,7 +33,7 @@ func Parse(data []byte, name string, opts Options) (config *Config, warnings Fau
 	if opts.Getenv == nil {
 		opts.Getenv = os.LookupEnv
 	}
-	faults, doubts := &faultList{file: name}, &faultList{file: name}
+	faults, warningList := &faultList{file: name}, &faultList{file: name}
 	tree, invalid := parseYAML(data)
 	for _, fault := range invalid {
 		faults.add(fault.Line, fault.Column, "", fault.Message)
@@ -48,14 +48,14 @@ func Parse(data []byte, name string, opts Options) (config *Config, warnings Fau
 	config = new(Config)
 	config.setDefaults()
 	decode := &decoder{
-		faults: faults, warnings: doubts, kinds: opts.Kinds, getenv: opts.Getenv, allowUnset: opts.AllowUnset, places: map[string]*node{},
+		faults: faults, warnings: warningList, kinds: opts.Kinds, getenv: opts.Getenv, allowUnset: opts.AllowUnset, places: map[string]*node{},
 	}
 	decode.value(tree, "", reflect.ValueOf(config).Elem(), nil)
 
-	check := &validator{config: config, decode: decode, faults: faults, warnings: doubts}
+	check := &validator{config: config, decode: decode, faults: faults, warnings: warningList}
 	check.all()
 	if len(faults.faults) > 0 {
-		return nil, doubts.sorted(), faults.sorted()
+		return nil, warningList.sorted(), faults.sorted()
 	}
-	return config, doubts.sorted(), nil
+	return config, warningList.sorted(), nil
 }

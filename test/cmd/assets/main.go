@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, programs.Kubectl().Build,
+	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, programs.Floor().Build, programs.Kubectl().Build,
 		programs.Helm().Build, programs.Promtool().Build, programs.DownloadCRDs, release.Prepare, exampleprograms.Prepare, controlplane.Prepare)
 	dir := ""
 	if err == nil {

@@ -10,10 +10,11 @@ import (
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/assets"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
 func TestMain(m *testing.M) {
-	assets.Must(controlplane.Prepare)
+	assets.Must(controlplane.Prepare, programs.Exporter().Build, programs.Floor().Build)
 	os.Exit(m.Run())
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,10 +73,13 @@ func newLab(ctx context.Context, o options, log io.Writer) (_ *lab, err error) {
 		return nil, err
 	}
 	l.modules.test = filepath.Join(l.modules.main, "test")
-	for _, p := range []struct{ name, pkg string }{{"exporter", "./cmd/exporter"}, {"floor", "./bench/floor"}} {
-		if err := l.build(ctx, p.name, p.pkg); err != nil {
-			return nil, err
-		}
+	if l.profile || l.checkout != "" {
+		err = l.build(ctx, "exporter", "./cmd/exporter")
+	} else {
+		err = l.use(ctx, "exporter", programs.Exporter())
+	}
+	if err := cmp.Or(err, l.use(ctx, "floor", programs.Floor())); err != nil {
+		return nil, err
 	}
 	if err := controlplane.Prepare(ctx, log); err != nil {
 		return nil, err
@@ -114,6 +118,16 @@ func (l *lab) say(format string, args ...any) { fmt.Fprintf(l.log, format+"\n", 
 
 // scaled is n objects, or as many as -scale makes of them.
 func (l *lab) scaled(n int) int { return max(10, int(float64(n)*l.scale)) }
+
+// use builds a program as for tests, unless it is up to date.
+func (l *lab) use(ctx context.Context, name string, program programs.Program) error {
+	if err := program.Build(ctx, l.log); err != nil {
+		return err
+	}
+	path, err := program.Path()
+	l.programs[name] = path
+	return err
+}
 
 // build builds a program of the main module, with the dependencies of its go.mod.
 func (l *lab) build(ctx context.Context, name, pkg string) error {

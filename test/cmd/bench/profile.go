@@ -10,7 +10,7 @@ import (
 )
 
 // profiling is a file that -profile lays over cmd/exporter when it builds it, so that the program itself needs no switch for
-// what only a benchmark wants.
+// what only a benchmark needs.
 const profiling = `package main
 
 import (

@@ -107,7 +107,7 @@ func (r *receiver) take(body []byte, now time.Time) {
 	}
 }
 
-// stamp notes when each record of body arrived; it wants r.mu held.
+// stamp notes when each record of body arrived; the caller holds r.mu.
 func (r *receiver) stamp(body []byte, now time.Time) {
 	for _, part := range bytes.SplitAfter(body, r.form.record) {
 		version, ok := versionIn(part, r.form.version)

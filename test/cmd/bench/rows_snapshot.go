@@ -13,7 +13,7 @@ import (
 // snapshotRate is how many writes per second go on beside a snapshot.
 const snapshotRate = 200
 
-// onDemand lets kubeferry send a snapshot of all that it knows beside live changes, and compares with the same changes without one.
+// onDemand lets kubeferry send a snapshot of all known objects beside live changes, and compares with the same changes without one.
 func onDemand(ctx context.Context, l *lab) ([]check, error) {
 	n, err := l.loadKnown(ctx)
 	if err != nil {

@@ -33,19 +33,36 @@ func Go(name string) programs.Program {
 
 var goPrograms = []string{"kafka", "jetstream", "webhook"}
 
-// Prepare builds and fetches all of it. Without python3 or java it fails only where CI=true wants them.
+// Prepare builds and fetches all of it. Without python3 or java it fails only where CI=true requires them.
 func Prepare(ctx context.Context, log io.Writer) error {
 	for _, name := range goPrograms {
 		if err := Go(name).Build(ctx, log); err != nil {
 			return err
 		}
 	}
-	for _, prepare := range []assets.Prepare{preparePython, prepareJava} {
+	for _, prepare := range []assets.Prepare{linkGo, preparePython, prepareJava} {
 		if err := prepare(ctx, log); err != nil && (ctx.Err() != nil || os.Getenv("CI") == "true") {
 			return err
 		} else if err != nil {
 			fmt.Fprintf(log, "an example cannot be tested: %v\n", err)
 		}
+	}
+	return nil
+}
+
+// GoEnv is the environment in which `go run` uses what Prepare has linked.
+var GoEnv = []string{"GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false", "CGO_ENABLED=0"}
+
+// linkGo has the program that the README runs in the build cache, where `go run` finds it.
+func linkGo(ctx context.Context, _ io.Writer) error {
+	root, _, _, err := Shown("go")
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "run", "-exec", "true", "./kafka")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), GoEnv...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("link the example in Go: %w: %s", err, out)
 	}
 	return nil
 }

@@ -35,6 +35,9 @@ func RaceExporter() Program {
 	return Program{name: "exporter-race", module: ".", pkg: "./cmd/exporter", race: true}
 }
 
+// Floor is what the benchmarks compare the program under test with.
+func Floor() Program { return Program{name: "floor", module: ".", pkg: "./bench/floor"} }
+
 // Release is the program that writes a release. It is built without the race detector, with which compressing takes long.
 func Release() Program { return Program{name: "release", module: "test", pkg: "./cmd/release"} }
 

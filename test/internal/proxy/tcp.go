@@ -115,7 +115,7 @@ func (p *TCP) StallAt(text string) (held <-chan struct{}) {
 	return p.held
 }
 
-// stall wants p.mu held.
+// stall is called with p.mu held.
 func (p *TCP) stall() {
 	if !p.stalled {
 		p.stalled, p.flowing = true, make(chan struct{})
