@@ -12,6 +12,7 @@ import (
 
 func newReplay() *cobra.Command {
 	var file, only string
+	var discard bool
 	command := &cobra.Command{
 		Use:   "replay --config FILE [LETTERS.jsonl]",
 		Short: "Send dead letters again",
@@ -23,7 +24,9 @@ By default these are the letters in stateDir, whether or not the exporter runs: 
 socket in stateDir. Or name a file that a file sink wrote. It is moved aside first, so that an exporter that runs
 meanwhile begins a new one; after an interruption the next replay goes on with what was moved aside.
 
-What cannot be delivered is kept for the next replay, and the exit code is 1.`,
+What cannot be delivered is kept for the next replay, and the exit code is 1. With --discard, letters that no replay can
+send are printed and removed: those without a body, as the record could not be made, and those of a pipeline that the
+configuration does not have.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			loaded, err := loadQuietly(file)
@@ -37,7 +40,7 @@ What cannot be delivered is kept for the next replay, and the exit code is 1.`,
 				return errors.New("there is no stateDir to find dead letters in: name the file")
 			}
 			return replay.Run(command.Context(), replay.Options{
-				Config: loaded, Path: letters, Pipeline: only, UserAgent: app.UserAgent(versionName()),
+				Config: loaded, Path: letters, Pipeline: only, Discard: discard, UserAgent: app.UserAgent(versionName()),
 				Out:    command.OutOrStdout(),
 				Logger: slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 			})
@@ -45,6 +48,7 @@ What cannot be delivered is kept for the next replay, and the exit code is 1.`,
 	}
 	addConfigFlag(command, &file)
 	command.Flags().StringVar(&only, "pipeline", "", "replay the letters of this pipeline only; the others stay")
+	command.Flags().BoolVar(&discard, "discard", false, "print and remove the letters that no replay can send")
 	completePipelines(command, &file)
 	return command
 }

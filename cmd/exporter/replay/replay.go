@@ -29,9 +29,11 @@ type Options struct {
 	Path string
 	// Pipeline is the only one whose letters are sent; empty for all.
 	Pipeline string
+	// Discard removes the letters that no replay can send, once they are written to Out.
+	Discard bool
 	// UserAgent names the program and its version to peers.
 	UserAgent string
-	// Out takes the summary.
+	// Out takes what is discarded, a line each, and the summary.
 	Out    io.Writer
 	Logger *slog.Logger
 }
@@ -41,8 +43,9 @@ type replay struct {
 	Options
 	opened map[string]app.OpenSink
 	// blocked are the objects of which a letter failed: nothing behind it is sent.
-	blocked                 map[string]bool
-	delivered, left, others int // others are those left that are of another pipeline than the only one
+	blocked              map[string]bool
+	delivered, discarded int
+	left, others         int // others are those left that are of another pipeline than the only one
 }
 
 // olderFile is where earlier versions kept dead letters in the state directory.
@@ -78,11 +81,17 @@ func Run(ctx context.Context, options Options) error {
 	if err != nil {
 		return &app.FailureError{Err: fmt.Errorf("%w; no letter is lost, those delivered may be sent again", err)}
 	}
-	if r.delivered+r.left == 0 {
+	if r.delivered+r.discarded+r.left == 0 {
 		_, err := fmt.Fprintf(r.Out, "no dead letters in %s\n", cmp.Or(r.Path, r.Config.StateDir))
 		return err
 	}
-	fmt.Fprintf(r.Out, "delivered %d dead letters, %d are left\n", r.delivered, r.left)
+	summary := fmt.Sprintf("delivered %d dead letters, %d are left\n", r.delivered, r.left)
+	if r.Discard {
+		summary = fmt.Sprintf("delivered %d dead letters, discarded %d, %d are left\n", r.delivered, r.discarded, r.left)
+	}
+	if _, err := io.WriteString(r.Out, summary); err != nil {
+		return err
+	}
 	if failed := r.left - r.others; failed > 0 {
 		return &app.FailureError{Err: fmt.Errorf("%d dead letters could not be delivered", failed)}
 	}
@@ -126,7 +135,7 @@ func remove(ctx context.Context, letters app.DeadLetterStore, sent []uint64) err
 	return letters.Remove(ctx, sent)
 }
 
-// deliver sends a letter, and reports whether it is delivered. If not, it stays.
+// deliver sends a letter, or discards it, and reports whether it did. If not, it stays.
 func (r *replay) deliver(ctx context.Context, text []byte) bool {
 	letter, err := pipeline.DecodeLetter(text)
 	if r.Pipeline != "" && letter.Pipeline != r.Pipeline { // one that cannot be read is of none
@@ -136,9 +145,16 @@ func (r *replay) deliver(ctx context.Context, text []byte) bool {
 	}
 	key := letter.Pipeline + " " + letter.Record.Key
 	if err == nil && !r.blocked[key] {
-		if err = r.send(ctx, &letter); err == nil {
+		err = r.send(ctx, &letter)
+		if err == nil {
 			r.delivered++
 			return true
+		}
+		if r.Discard && errors.Is(err, errUnsendable) {
+			if _, err = fmt.Fprintf(r.Out, "%s\n", bytes.TrimSpace(text)); err == nil {
+				r.discarded++
+				return true
+			}
 		}
 		r.blocked[key] = true
 	}
@@ -149,13 +165,16 @@ func (r *replay) deliver(ctx context.Context, text []byte) bool {
 	return false
 }
 
+// errUnsendable means that no replay with this configuration sends a letter.
+var errUnsendable = errors.New("--discard removes it")
+
 func (r *replay) send(ctx context.Context, letter *pipeline.Letter) error {
 	n := slices.IndexFunc(r.Config.Pipelines, func(p config.Pipeline) bool { return p.Name == letter.Pipeline })
 	if n < 0 {
-		return fmt.Errorf("there is no pipeline %q in the configuration", letter.Pipeline)
+		return fmt.Errorf("there is no pipeline %q in the configuration; %w", letter.Pipeline, errUnsendable)
 	}
 	if len(letter.Record.Body) == 0 {
-		return errors.New("it has no body: the record could not be made")
+		return fmt.Errorf("it has no body: the record could not be made; `exporter snapshot` sends the object as it is, and %w", errUnsendable)
 	}
 	sink := r.opened[r.Config.Pipelines[n].Sink]
 	ctx, cancel := context.WithTimeout(ctx, sink.Limits.Timeout)
