@@ -21,8 +21,8 @@ func newState() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "state",
 		Short: "Look at a state directory, drop the log of a removed pipeline, or read a file that was set aside",
-		Long: `state works on the stateDir of a configuration. The exporter that uses it must be stopped: a state directory has
-one owner at a time.`,
+		Long: `state works on the stateDir of a configuration. For show and drop the exporter that uses it must be stopped: a state
+directory has one owner at a time. recover needs no stop: it reads a file that was set aside.`,
 	}
 	command.AddCommand(newStateShow(), newStateDrop(), newStateRecover())
 	return command

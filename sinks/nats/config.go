@@ -55,7 +55,7 @@ const discardNew = "new"
 
 // Stream are the keys of the stream section.
 type Stream struct {
-	Name       string        `yaml:"name" doc:"stream to check; default: any that takes the subject"`
+	Name       string        `yaml:"name" doc:"stream to check, required in stream; without stream, any that takes the subject will do"`
 	Create     bool          `yaml:"create" doc:"make it if it is missing; an existing one is never changed"`
 	Subjects   []string      `yaml:"subjects" doc:"subjects it takes; default: all the sink can send to"`
 	MaxAge     time.Duration `yaml:"maxAge" doc:"how long it keeps records; default for ever"`

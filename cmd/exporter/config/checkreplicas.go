@@ -31,7 +31,7 @@ func (v *validator) replicas() {
 	}
 	switch _, _, invalid := net.SplitHostPort(r.Advertise); {
 	case r.Advertise == "" && err == nil && everyHost(host):
-		v.fault("replication.advertise", "is required, as listen names no host: ${POD_IP}:8443")
+		v.fault("replication.advertise", "is required, as listen names no host: \"[${POD_IP}]:8443\"")
 	case r.Advertise != "" && invalid != nil:
 		v.fault("replication.advertise", "must be an address, as host:port%s", v.detail("replication.advertise", invalid))
 	}

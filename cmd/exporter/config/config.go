@@ -153,7 +153,7 @@ type LeaderElection struct {
 // Replication is how a leader serves its standbys.
 type Replication struct {
 	Listen    string `yaml:"listen" doc:"address at which the leader serves the others; needs leaderElection"`
-	Advertise string `yaml:"advertise" doc:"address at which the others reach this replica: ${POD_IP}:8443; default listen, which then must name a host"`
+	Advertise string `yaml:"advertise" doc:"address at which the others reach this replica: \"[${POD_IP}]:8443\"; default listen, which then must name a host"`
 }
 
 // Log is the program's own log.
