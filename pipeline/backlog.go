@@ -92,7 +92,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 			Name: name,
 			Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[*objectQueue]{
 				Name:  name,
-				Queue: &readyQueue{ready: ready},
+				Queue: &readyQueue{workqueue.DefaultQueue[*objectQueue](), ready},
 			}),
 		}),
 	})
@@ -335,24 +335,15 @@ func (b *backlog) requeue(o *objectQueue) {
 // readyQueue holds the ready objects, in the order in which they became ready. It calls ready when one enters it, so that
 // the dispatcher can wait for an object and for a timer at once. The workqueue calls it under its lock.
 type readyQueue struct {
-	ready   func(queued int)
-	objects []*objectQueue
+	workqueue.Queue[*objectQueue]
+	ready func(queued int)
 }
-
-// Touch implements [workqueue.Queue].
-func (q *readyQueue) Touch(*objectQueue) {}
 
 // Push implements [workqueue.Queue].
 func (q *readyQueue) Push(o *objectQueue) {
-	q.objects = append(q.objects, o)
-	q.ready(len(q.objects))
+	q.Queue.Push(o)
+	q.ready(q.Len())
 }
-
-// Len implements [workqueue.Queue].
-func (q *readyQueue) Len() int { return len(q.objects) }
-
-// Pop implements [workqueue.Queue].
-func (q *readyQueue) Pop() *objectQueue { return takeFirst(&q.objects) }
 
 // noticeNamespace stands for notices among the namespaces that take turns.
 const noticeNamespace = "/notice"

@@ -50,7 +50,7 @@ type metrics struct {
 
 func (m *Metrics) forPipeline(p *Pipeline) *metrics {
 	name := p.options.Name
-	m.registry.MustRegister(collector{p})
+	m.registry.MustRegister(prometheus.CollectorFunc(p.collect))
 	own := &metrics{
 		seconds: m.seconds.WithLabelValues(name), errors: map[sinks.Reason]prometheus.Counter{},
 		filterErrors: m.filters.WithLabelValues(name),
@@ -75,15 +75,9 @@ func (m *metrics) failed(reason sinks.Reason) {
 	counter.Inc()
 }
 
-// collector reads the values of a pipeline's metrics from one [Stats].
-type collector struct{ pipeline *Pipeline }
-
-// Describe implements prometheus.Collector.
-func (c collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
-
-// Collect implements prometheus.Collector.
-func (c collector) Collect(metrics chan<- prometheus.Metric) {
-	labels := prometheus.Labels{"pipeline": c.pipeline.options.Name}
+// collect sends the values of the pipeline's metrics, all from one [Stats].
+func (p *Pipeline) collect(metrics chan<- prometheus.Metric) {
+	labels := prometheus.Labels{"pipeline": p.options.Name}
 	counter := func(name, help string, value uint64) {
 		desc := prometheus.NewDesc("kubeferry_"+name, help, nil, labels)
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value))
@@ -92,13 +86,13 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 		desc := prometheus.NewDesc("kubeferry_"+name, help, nil, labels)
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
 	}
-	s := c.pipeline.Stats()
+	s := p.Stats()
 	gateOpen, oldest := 0.0, 0.0
 	if s.GateOpen {
 		gateOpen = 1
 	}
 	if !s.Oldest.IsZero() {
-		oldest = max(0, c.pipeline.now().Sub(s.Oldest).Seconds())
+		oldest = max(0, p.now().Sub(s.Oldest).Seconds())
 	}
 	counter("deltas_received_total", "Deltas taken from the sources.", s.Received)
 	counter("deltas_restored_total", "Deltas taken from the log at start.", s.Restored)
@@ -106,10 +100,10 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	counter("gaps_settled_total", "Gap records acknowledged by the sink or written to the dead letter.", s.GapsSettled)
 	gauge("backlog_deltas", "Deltas not settled yet. received + restored = filtered + delivered + dead + this.", float64(s.Waiting))
 	gauge("backlog_bytes", "Memory that the backlog takes, as it counts towards backlog.maxBytes.", float64(s.Bytes))
-	gauge("backlog_max_bytes", "backlog.maxBytes, the bound of backlog_bytes.", float64(c.pipeline.options.MaxBytes))
+	gauge("backlog_max_bytes", "backlog.maxBytes, the bound of backlog_bytes.", float64(p.options.MaxBytes))
 	gauge("log_bytes", "Disk that the backlog's log takes.", float64(s.LogBytes))
-	if c.pipeline.options.Spill {
-		gauge("log_max_bytes", "backlog.maxDiskBytes, the bound of log_bytes where the backlog spills.", float64(c.pipeline.options.MaxDiskBytes))
+	if p.options.Spill {
+		gauge("log_max_bytes", "backlog.maxDiskBytes, the bound of log_bytes where the backlog spills.", float64(p.options.MaxDiskBytes))
 	}
 	gauge("gate_open", "1 unless the sink as a whole fails and only probes are sent.", gateOpen)
 	gauge("oldest_unsettled_seconds", "Age of the oldest change not settled; 0 if there is none.", oldest)

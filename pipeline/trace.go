@@ -186,10 +186,7 @@ func FormatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Judge is Explain for a running pipeline: it counts in no metric, and uses up nothing.
 func (p *Pipeline) Judge(ctx context.Context, d *delta.Delta, before bool, mask *Redactor) Explanation {
-	if p.options.Large != nil && isLarge(d) {
-		p.options.Large.Lock()
-		defer p.options.Large.Unlock()
-	}
+	defer p.decoding(d)()
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "unused"})
 	apart := &Pipeline{
 		options: p.options, encoder: p.encoder, logger: slog.New(slog.DiscardHandler), now: p.now,

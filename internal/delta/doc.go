@@ -7,5 +7,5 @@
 // What a commit writes ([WatchChange], [LogChange], [Entry]) is here and not in package checkpoint, since source and
 // pipeline make it, and may not import that.
 //
-// The package imports apimachinery only, so that every other package may import it.
+// The package imports apimachinery, and what that imports, only, so that every other package may import it.
 package delta

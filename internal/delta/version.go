@@ -1,9 +1,10 @@
 package delta
 
 import (
-	"encoding/hex"
 	"strconv"
+	"strings"
 
+	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -77,34 +78,12 @@ func (o *Object) Version() Version { return NewVersion(o.UID(), o.ResourceVersio
 // packUID gives the 16 bytes of a uid that is a UUID in its canonical form, as all uids of an API server are, and
 // reports whether it is one.
 func packUID(uid types.UID) (packed [16]byte, ok bool) {
-	digits := make([]byte, 0, hex.EncodedLen(len(packed)))
-	for i := range len(uid) {
-		if uid[i] != '-' && len(digits) < cap(digits) {
-			digits = append(digits, uid[i])
-		}
-	}
-	if _, err := hex.Decode(packed[:], digits); err != nil {
-		return packed, false
-	}
-	text := uidText(packed)
-	return packed, string(text[:]) == string(uid)
+	packed, err := uuid.Parse(string(uid))
+	return packed, err == nil && len(uid) == 36 && strings.ToLower(string(uid)) == string(uid) // it reads other forms, too
 }
 
 // unpackUID is the reverse of packUID.
-func unpackUID(packed [16]byte) types.UID {
-	text := uidText(packed)
-	return types.UID(text[:])
-}
-
-func uidText(packed [16]byte) (text [36]byte) {
-	hex.Encode(text[:8], packed[:4])
-	hex.Encode(text[9:13], packed[4:6])
-	hex.Encode(text[14:18], packed[6:8])
-	hex.Encode(text[19:23], packed[8:10])
-	hex.Encode(text[24:], packed[10:])
-	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
-	return text
-}
+func unpackUID(packed [16]byte) types.UID { return types.UID(uuid.UUID(packed).String()) }
 
 // packNumber gives the number that a resource version is, and reports whether it is one that is written in the usual
 // form, and not 0.

@@ -63,9 +63,7 @@ func newEnv(options ...cel.EnvOption) (*cel.Env, error) {
 		ext.Network(ext.NetworkVersion(0)),
 		ext.Bindings(ext.BindingsVersion(0)),
 		ext.TwoVarComprehensions(ext.TwoVarComprehensionsVersion(0)),
-		cel.Lib(quantityLibrary{}),
-		cel.Lib(listsLibrary{}),
-		cel.Lib(regexLibrary{}),
+		cel.Lib(library{}),
 
 		cel.ParserExpressionSizeLimit(maxSource),
 		cel.ParserRecursionLimit(maxNesting),

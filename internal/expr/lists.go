@@ -11,18 +11,9 @@ import (
 
 var errEmptyList = errors.New("the list is empty")
 
-// listsLibrary has the functions of Kubernetes' lists library (apiserver/pkg/cel/library/lists.go) that cel-go's own
+// listFunctions are the functions of Kubernetes' lists library (apiserver/pkg/cel/library/lists.go) that cel-go's own
 // does not have: isSorted, sum, min, max, indexOf, lastIndexOf.
-type listsLibrary struct{}
-
-// LibraryName implements [cel.SingletonLibrary].
-func (listsLibrary) LibraryName() string { return "kubernetes.lists" }
-
-// ProgramOptions implements [cel.Library].
-func (listsLibrary) ProgramOptions() []cel.ProgramOption { return nil }
-
-// CompileOptions implements [cel.Library].
-func (listsLibrary) CompileOptions() []cel.EnvOption {
+func listFunctions() []cel.EnvOption {
 	item := cel.TypeParamType("T")
 	list := []*cel.Type{cel.ListType(item)}
 	find := []*cel.Type{cel.ListType(item), item}

@@ -57,17 +57,8 @@ func (q quantity) Type() ref.Type { return quantityType }
 // Value implements [ref.Val].
 func (q quantity) Value() any { return q.Quantity }
 
-// quantityLibrary has the functions of Kubernetes' quantity library (apiserver/pkg/cel/library/quantity.go), and string().
-type quantityLibrary struct{}
-
-// LibraryName implements [cel.SingletonLibrary].
-func (quantityLibrary) LibraryName() string { return "kubernetes.quantity" }
-
-// ProgramOptions implements [cel.Library].
-func (quantityLibrary) ProgramOptions() []cel.ProgramOption { return nil }
-
-// CompileOptions implements [cel.Library].
-func (quantityLibrary) CompileOptions() []cel.EnvOption {
+// quantityFunctions are the functions of Kubernetes' quantity library (apiserver/pkg/cel/library/quantity.go), and string().
+func quantityFunctions() []cel.EnvOption {
 	one := []*cel.Type{quantityType}
 	two := []*cel.Type{quantityType, quantityType}
 	withInt := []*cel.Type{quantityType, cel.IntType}

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"regexp"
+	"slices"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
@@ -9,15 +10,16 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// regexLibrary has the functions of Kubernetes' regex library (apiserver/pkg/cel/library/regex.go): find and findAll. matches
-// is CEL's own. A pattern that is a constant is compiled once.
-type regexLibrary struct{}
+// library has the functions of Kubernetes that cel-go does not have. A regular expression that is a constant is compiled once.
+type library struct{}
 
-// LibraryName implements [cel.SingletonLibrary].
-func (regexLibrary) LibraryName() string { return "kubernetes.regex" }
+// CompileOptions implements [cel.Library].
+func (library) CompileOptions() []cel.EnvOption {
+	return slices.Concat(quantityFunctions(), listFunctions(), regexFunctions())
+}
 
 // ProgramOptions implements [cel.Library].
-func (regexLibrary) ProgramOptions() []cel.ProgramOption {
+func (library) ProgramOptions() []cel.ProgramOption {
 	compiled := func(function string, f func(*regexp.Regexp, []ref.Val) ref.Val) *interpreter.RegexOptimization {
 		return &interpreter.RegexOptimization{
 			Function: function, RegexIndex: 1,
@@ -34,8 +36,8 @@ func (regexLibrary) ProgramOptions() []cel.ProgramOption {
 	return []cel.ProgramOption{cel.OptimizeRegex(compiled("find", find), compiled("findAll", findAll))}
 }
 
-// CompileOptions implements [cel.Library].
-func (regexLibrary) CompileOptions() []cel.EnvOption {
+// regexFunctions are those of Kubernetes' regex library (apiserver/pkg/cel/library/regex.go): find and findAll. matches is CEL's own.
+func regexFunctions() []cel.EnvOption {
 	two := []*cel.Type{cel.StringType, cel.StringType}
 	three := append(two[:2:2], cel.IntType)
 	texts := cel.ListType(cel.StringType)

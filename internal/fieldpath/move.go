@@ -3,6 +3,7 @@ package fieldpath
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Move takes what is in one place to another.
@@ -19,9 +20,9 @@ func NewMove(from, to Path) (Move, error) {
 		m.common++
 	}
 	switch {
-	case from.Equal(to):
+	case slices.Equal(from.steps, to.steps):
 		return Move{}, errors.New("both are the same place")
-	case !from.Tail(m.common).IsNames() || !to.Tail(m.common).IsNames():
+	case !allNames(from.Tail(m.common).steps) || !allNames(to.Tail(m.common).steps):
 		return Move{}, errors.New("up to the last [*] or index both must be the same, as in spec.containers[*].env: spec.containers[*].environment")
 	case m.common == from.Len() || m.common == to.Len():
 		return Move{}, errors.New("one is inside the other")

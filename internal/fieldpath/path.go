@@ -54,15 +54,10 @@ func (p Path) Join(q Path) Path { return Path{steps: slices.Concat(p.steps, q.st
 // Tail is what is left of the path after n steps.
 func (p Path) Tail(n int) Path { return Path{steps: p.steps[n:]} }
 
-// IsNames reports whether the path has names only, and so at most one match.
-func (p Path) IsNames() bool { return allNames(p.steps) }
-
+// allNames reports whether steps have names only, and so at most one match.
 func allNames(steps []Step) bool {
 	return !slices.ContainsFunc(steps, func(s Step) bool { return s.Kind != Name })
 }
-
-// Equal reports whether two paths are the same.
-func (p Path) Equal(q Path) bool { return slices.Equal(p.steps, q.steps) }
 
 // Covers reports whether every place that q can match is one that p can match, or lies inside one.
 func (p Path) Covers(q Path) bool {

@@ -123,15 +123,12 @@ func (s *standby) send(ctx context.Context, source StateReader) error {
 		if sent, err = s.flush(out, sent); err != nil {
 			return err
 		}
-		kind := byte(0)
 		if !whole && sent >= newest { // the last part may be ahead of the commits in the queue
-			whole, kind = true, frameWhole
+			whole = true
 			s.mu.Lock()
 			s.wholeAt = sent
 			s.mu.Unlock()
-		}
-		if kind != 0 {
-			if err := writeFrame(out, kind, progress(sent, time.Now())); err != nil {
+			if err := writeFrame(out, frameWhole, progress(sent, time.Now())); err != nil {
 				return err
 			}
 		}
