@@ -441,3 +441,25 @@ func TestCandidateWithinARequestedDelay(t *testing.T) {
 	}
 	t.Error("no candidate of a namespace without a probe")
 }
+
+// The next entry of the log needs less memory than one behind the cursor did that was sent meanwhile.
+func TestSizeOfWhatWasSentFromTheLog(t *testing.T) {
+	p, stop := launch(&script{}, &letters{}, nil)
+	stop()
+	p.options.Log = newLogbook()
+	entries := []delta.Entry{
+		{Seq: 11, Delta: largeChange(t, "large", 1, int(p.options.MaxBytes)*3/4)}, // 10 was sent, and is not in the log any more
+		{Seq: 12, Delta: change(t, "small", 2)},
+	}
+	p.log.cursor, p.log.behind, p.log.written, p.log.next, p.log.taken = 10, 2, 13, 13, map[uint64]bool{}
+	p.budget.memory = p.options.MaxBytes * 7 / 16
+	p.counts.Waiting = 2
+	p.admit(entries)
+	if p.readable() {
+		t.Error("what does not fit would be read over and over")
+	}
+	p.settleAhead(&batch{objects: []*objectQueue{{}}, items: []*item{p.logged(entries[0])}}, &outcome{results: []result{delivered}, errs: make([]*sinks.Error, 1)})
+	if !p.readable() {
+		t.Errorf("the log is not read on: cursor %d, size %d", p.log.cursor, p.log.nextSize)
+	}
+}

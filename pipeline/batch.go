@@ -23,7 +23,7 @@ type batch struct {
 	apart, suspect bool
 	// turn is that of its last probe, if it holds several namespaces.
 	turn int
-	// begun is when the last call began.
+	// begun is when the last call began; zero before the first.
 	begun time.Time
 	// tries counts the calls so far.
 	tries int

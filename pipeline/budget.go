@@ -29,7 +29,7 @@ type memoryBudget struct {
 	// freed is closed and replaced when memory was released and a caller waits for it.
 	freed   chan struct{}
 	waiting int
-	// full is set while callers wait, until half of the memory is free; each change is logged once.
+	// full is set once a caller waits, not only for a commit, until half of the memory is free; each change is logged once.
 	full bool
 	// unpaced is set if the sink was too slow for a snapshot to wait for it.
 	unpaced bool
@@ -65,7 +65,7 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 		if !behindOthers && p.tryReserve(i) {
 			break
 		}
-		if !p.budget.full {
+		if !p.budget.full && !p.awaitsCommit(i) {
 			p.budget.full = true
 			p.logger.Warn("the backlog is full; its sources wait until something is delivered", "waiting", p.counts.Waiting)
 		}
@@ -103,6 +103,11 @@ func (p *Pipeline) tryReserve(i *item) bool {
 		return true
 	}
 	return false
+}
+
+// awaitsCommit reports whether an item that finds no room finds some once a commit has written what is buffered.
+func (p *Pipeline) awaitsCommit(i *item) bool {
+	return (p.options.Spill || p.leaves(i)) && p.log.bytes+p.budget.buffered+i.size <= p.options.MaxDiskBytes
 }
 
 // fitsBuffer reports whether so much may wait for a commit, and be written to the log.

@@ -94,7 +94,9 @@ func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, v *outcome) {
 		for k, n := range indices {
 			p.noteLetter(ctx, b.items[n], letters[k], v.errs[n], k < written, err)
 			if k >= written {
+				p.mu.Lock()
 				v.results[n], b.items[n].final = failed, v.errs[n]
+				p.mu.Unlock()
 			}
 		}
 		letters, indices, size = letters[:0], indices[:0], 0

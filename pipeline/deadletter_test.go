@@ -161,3 +161,76 @@ func TestLettersHoldUpOnlyTheirNamespace(t *testing.T) {
 		})
 	}
 }
+
+// A record whose dead letter cannot be written is not overtaken by later changes of its object: the next run sends it again.
+func TestNothingOvertakesARecordWithoutALetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &script{}
+		sink.set(func(_ int, batch []sinks.Record) error {
+			errs := make([]error, len(batch))
+			for n := range batch {
+				if strings.Contains(batch[n].ID, "/1/") {
+					errs[n] = sinks.Permanent(sinks.ReasonTooLarge, errDown)
+				}
+			}
+			return &sinks.BatchError{Errs: errs}
+		})
+		b := newLogbook()
+		p, stop := launch(sink, &letters{fail: errDown}, spilling(b, 1<<20, 1<<30))
+		mustTake(t, p, change(t, "a", 1))
+		time.Sleep(time.Second)
+		mustTake(t, p, change(t, "a", 2))
+		mustTake(t, p, change(t, "b", 3))
+		time.Sleep(time.Minute)
+		if got := sink.storedIDs(); len(got) != 1 || !strings.Contains(got[0], "/3/") {
+			t.Errorf("got %v, want the other object only", got)
+		}
+		stop()
+		b.commit(p)
+		sink.set(nil)
+		p, stop = launch(sink, &letters{}, spilling(b, 1<<20, 1<<30))
+		defer stop()
+		drain(t, p)
+		if got := sink.storedIDs(); len(got) != 3 {
+			t.Errorf("got %v", got)
+		}
+		checkOrder(t, sink.storedIDs())
+	})
+}
+
+// While a sink refuses everything, records wait also where a caller once waited for a commit: not for anything to be delivered.
+func TestRefusedProbesWaitBehindACommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, dead, b := &script{}, &letters{}, newLogbook()
+		sink.set(func(_ int, batch []sinks.Record) error {
+			errs := make([]error, len(batch))
+			for n := range errs {
+				errs[n] = sinks.Permanent(sinks.ReasonRejected, errDown)
+			}
+			return &sinks.BatchError{Errs: errs}
+		})
+		p, stop := launch(sink, dead, spilling(b, 256<<10, 1<<30))
+		defer stop()
+		for n := range 300 {
+			mustTake(t, p, sized(t, fmt.Sprint("first-", n), n+1, 1<<10))
+		}
+		time.Sleep(time.Second)
+		for n := 300; ; n++ {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			err := p.Delta(ctx, sized(t, fmt.Sprint("second-", n), n+1, 64<<10))
+			cancel()
+			if err != nil {
+				break
+			}
+		}
+		defer b.commits(p, 200*time.Millisecond)()
+		mustTake(t, p, change(t, "third", 10_000))
+		before := len(dead.ids())
+		time.Sleep(10 * time.Minute)
+		if after := len(dead.ids()); after > before || before > maxRefused {
+			t.Errorf("%d dead letters, and %d later", before, after)
+		}
+		sink.set(nil)
+		settled(t, p, b)
+	})
+}

@@ -83,7 +83,7 @@ func (p *Pipeline) decide(b *batch, errs []*sinks.Error, stopping, cut bool) *ou
 			acknowledged++
 			p.largest = max(p.largest, b.records[n].Size())
 			continue
-		case b.items[n].err != nil || b.items[n].final != nil:
+		case b.items[n].needsLetter():
 			continue // it was not sent
 		case !err.Permanent && b.behind(n) >= 0 && errs[b.behind(n)] != nil:
 			continue // held back behind a record that failed, which proves nothing about the sink

@@ -85,7 +85,7 @@ func (p *Pipeline) next(ctx context.Context) *batch {
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		b, wait := p.pick()
-		if b != nil && !b.probe && b.tries == 0 {
+		if b != nil && !b.probe && b.begun.IsZero() {
 			p.linger(ctx, b)
 		}
 		if b != nil && len(b.items) > 0 {
@@ -157,8 +157,11 @@ func (p *Pipeline) fill(b *batch) {
 			continue
 		}
 		taken := 0
-		for _, i := range o.items {
+		for n, i := range o.items {
 			if len(b.records) == limits.MaxRecords || taken > 0 && (limits.OnePerKey || o.isolated) {
+				break
+			}
+			if n > 0 && o.items[n-1].needsLetter() && !i.needsLetter() { // it would be sent before the letter is written
 				break
 			}
 			if !p.appendRecord(b, o, i) {

@@ -48,6 +48,9 @@ type item struct {
 	arrival *list.Element // in the backlog's arrivals or returned; nil while the item is parked or buffered
 }
 
+// needsLetter reports whether the item is settled by its dead letter only.
+func (i *item) needsLetter() bool { return i.err != nil || i.final != nil }
+
 // newItem makes an item of what an entry holds.
 func newItem(e delta.Entry) *item {
 	// Gaps of other watches of the collection, and marks of other snapshots, need not wait behind one that is refused.

@@ -280,7 +280,7 @@ func (p *Pipeline) load(i *item) bool {
 		p.restoreAhead(i)
 		p.bring(i, &p.backlog.arrivals)
 	default:
-		p.log.nextSize = i.size
+		p.log.cursor, p.log.nextSize = i.seq, i.size
 		return false
 	}
 	p.log.nextSize = 0
