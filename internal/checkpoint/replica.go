@@ -24,13 +24,15 @@ const copySuffix = ".copy"
 type Replica struct {
 	path   string
 	report func(message string, err error)
-	lock   *flock.Flock // of the directory
+	lock   *flock.Flock // of the directory; nil once Lead was called
 
 	info atomic.Pointer[Info] // of db; who stands for election reads it, and does not wait for mu
 
 	mu   sync.Mutex // guards what follows
 	db   *bolt.DB   // nil for none
 	next *bolt.DB   // the copy that is not whole; nil for none
+	// failed is set if db could not be written once.
+	failed bool
 	// unusable is why the file in the directory cannot be used; it is set aside when a copy takes its place.
 	unusable error
 }
@@ -164,6 +166,7 @@ func (r *Replica) Apply(changes []Changes) error {
 		})
 	}
 	if err != nil {
+		r.failed = r.failed || r.next == nil
 		return fmt.Errorf("write the copy of the leader's state: %w", err)
 	}
 	return nil
@@ -223,7 +226,7 @@ func (r *Replica) EndCopy() error {
 	if r.db != nil {
 		_ = r.db.Close() // nothing was written to it, and its file is gone
 	}
-	r.db, r.next, r.unusable = r.next, nil, nil
+	r.db, r.next, r.unusable, r.failed = r.next, nil, nil, false
 	r.info.Store(&info)
 	_ = durable.SyncDir(filepath.Dir(r.path)) // else a loss of power may bring the old file back, which is as good
 	return nil
@@ -279,7 +282,33 @@ func (r *Replica) waiting() (entries, letters uint64, err error) {
 	return entries, letters, err
 }
 
-// Close lets go of the directory, and drops a copy that is not whole.
+// Lead makes the copy the store of a leader, and ends the replica, but for Info. The file is not read again, which may take minutes: it was
+// verified when it was opened, or written by this process since. One that cannot be used is opened as [Open] does, but not compacted.
+func (r *Replica) Lead() (*Store, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err, lock := r.dropCopy(), r.lock
+	r.lock = nil
+	s := &Store{db: r.db, path: r.path, lock: lock, sizes: map[string]delta.LogSize{}}
+	if r.db != nil && !r.failed && !r.Info().RolledBack && guarded(r.path, func() error { return s.load(nil) }) == nil && err == nil {
+		r.db = nil
+		return s, nil
+	}
+	if r.db != nil {
+		err = errors.Join(err, r.db.Close())
+		r.db = nil
+	}
+	if err == nil {
+		s, err = openLocked(r.path, false, r.report)
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	s.lock = lock
+	return s, nil
+}
+
+// Close lets go of the directory, unless Lead was called, and drops a copy that is not whole.
 func (r *Replica) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -288,7 +317,11 @@ func (r *Replica) Close() error {
 		err = errors.Join(err, r.db.Close())
 		r.db = nil
 	}
-	return errors.Join(err, r.lock.Close())
+	if r.lock != nil {
+		err = errors.Join(err, r.lock.Close())
+		r.lock = nil
+	}
+	return err
 }
 
 func getJSON(b *bolt.Bucket, key []byte, value any) error {

@@ -487,11 +487,11 @@ func TestReplicaGivesSpaceBack(t *testing.T) {
 	if err := errors.Join(r.Apply(commit(put)), r.Apply(commit(remove))); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(r.Close(), s.Close()); err != nil {
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	before := size()
-	led, err := checkpoint.OpenAsItIs(standbyDir, func(message string, err error) { t.Error(message, err) })
+	led, err := r.Lead()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -510,5 +510,47 @@ func TestReplicaGivesSpaceBack(t *testing.T) {
 	}
 	if got, want := content(t, filepath.Join(standbyDir, "kubeferry.db")), content(t, filepath.Join(leaderDir, "kubeferry.db")); !slices.Equal(got, want) || len(*reports) > 0 {
 		t.Errorf("the copy differs: %v", *reports)
+	}
+}
+
+// A replica takes over without a file, behind one that cannot be used, and behind one from before the API server's history went back.
+func TestLeadWithoutACopy(t *testing.T) {
+	for name, test := range map[string]struct {
+		epoch   int
+		reports int
+		prepare func(t *testing.T, dir string)
+	}{
+		"no file": {0, 0, func(*testing.T, string) {}},
+		"damaged": {100, 2, func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, "kubeferry.db"), []byte("damaged"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"rolled back": {1, 1, func(t *testing.T, dir string) {
+			s, err := checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(s.Commit(&checkpoint.Commit{Info: &checkpoint.Info{Format: 1, RolledBack: true}}), s.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			test.prepare(t, dir)
+			r, reports := openReplica(t, dir)
+			s, err := r.Lead()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if s.Info().Epoch != test.epoch || s.Info().Format != 1 || len(*reports) != test.reports {
+				t.Errorf("got %+v, reports %v", s.Info(), *reports)
+			}
+			if err := s.Commit(&checkpoint.Commit{}); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

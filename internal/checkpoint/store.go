@@ -70,20 +70,11 @@ type Info struct {
 // or from before the API server's history went back, is set aside: report gets the reason, and the store begins empty, in a new epoch,
 // also after a kill in between. A file of another format, or unreadable for now, is an error, and is not touched.
 func Open(dir string, report func(message string, err error)) (*Store, error) {
-	return openIn(dir, true, report)
-}
-
-// OpenAsItIs is Open for a replica that takes over: it is not late because the file, which was compacted before, could be smaller.
-func OpenAsItIs(dir string, report func(message string, err error)) (*Store, error) {
-	return openIn(dir, false, report)
-}
-
-func openIn(dir string, compacts bool, report func(message string, err error)) (*Store, error) {
 	lock, err := lockDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	s, err := openLocked(filepath.Join(dir, fileName), compacts, report)
+	s, err := openLocked(filepath.Join(dir, fileName), true, report)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}

@@ -171,9 +171,8 @@ func (r *replica) lead(ctx context.Context) error {
 	}
 	stopFollowing()
 	follower.Wait()
-	err = errors.Join(err, r.copied.Close())
 	if err != nil {
-		return err
+		return errors.Join(err, r.copied.Close())
 	}
 	status := r.lease.Status()
 	r.logger.Info("leading", "lease", r.lease.Describe(), "term", status.Term)

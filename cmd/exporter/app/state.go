@@ -48,11 +48,13 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 		return s, nil
 	}
 	report := reportTo(logger)
-	open := checkpoint.Open
+	var store *checkpoint.Store
+	var err error
 	if replica != nil {
-		open = checkpoint.OpenAsItIs
+		store, err = replica.copied.Lead()
+	} else {
+		store, err = checkpoint.Open(loaded.StateDir, report)
 	}
-	store, err := open(loaded.StateDir, report)
 	if err != nil {
 		return nil, &FailureError{err}
 	}
