@@ -105,9 +105,10 @@ func (p *Pipeline) tryReserve(i *item) bool {
 	return false
 }
 
-// awaitsCommit reports whether an item that finds no room finds some once a commit has written what is buffered.
+// awaitsCommit reports whether an item that finds no room finds some once a commit has written what is buffered. While commits fail,
+// only what is delivered makes room.
 func (p *Pipeline) awaitsCommit(i *item) bool {
-	return (p.options.Spill || p.leaves(i)) && p.log.bytes+p.budget.buffered+i.size <= p.options.MaxDiskBytes
+	return !p.log.redo && (p.options.Spill || p.leaves(i)) && p.log.bytes+p.budget.buffered+i.size <= p.options.MaxDiskBytes
 }
 
 // fitsBuffer reports whether so much may wait for a commit, and be written to the log.

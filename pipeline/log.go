@@ -160,6 +160,7 @@ func (p *Pipeline) Failed() {
 	l.removing = nil
 	l.fresh = slices.Concat(l.captured, l.fresh)
 	l.captured = nil
+	p.wakeCallers()
 }
 
 // dropUnwritten forgets the items of the buffer with lower numbers.

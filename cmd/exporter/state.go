@@ -21,8 +21,8 @@ func newState() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "state",
 		Short: "Look at a state directory, drop the log of a removed pipeline, or read a file that was set aside",
-		Long: `state works on the stateDir of a configuration. For show and drop the exporter that uses it must be stopped: a state
-directory has one owner at a time. recover needs no stop: it reads a file that was set aside.`,
+		Long: `state works on the stateDir of a configuration. For show the exporter that uses it must be stopped: a state directory
+has one owner at a time. drop and recover need no stop.`,
 	}
 	command.AddCommand(newStateShow(), newStateDrop(), newStateRecover())
 	return command
@@ -61,7 +61,10 @@ func newStateDrop() *cobra.Command {
 		Use:   "drop --config FILE --pipeline NAME",
 		Short: "Delete the log of a pipeline that is not configured any more",
 		Long: `drop deletes what waits for a pipeline that the configuration does not have any more. These changes are then never
-delivered. The log of a configured pipeline is refused.`,
+delivered. The log of a configured pipeline is refused.
+
+If the exporter runs, drop requests it through the socket in stateDir: of replicas where the leader runs, since the others copy
+its state. While all are stopped, drop it in the directory of each.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			loaded, err := loadQuietly(file)
@@ -71,19 +74,15 @@ delivered. The log of a configured pipeline is refused.`,
 			if slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Name == name }) {
 				return fmt.Errorf("pipeline %q is configured: remove it from %s first", name, file)
 			}
-			store, err := openStore(command, file)
+			dir, err := stateDir(loaded, file)
 			if err != nil {
 				return err
 			}
-			defer store.Close()
-			log, ok := store.Logs()[name]
-			if !ok {
-				return &app.FailureError{Err: fmt.Errorf("there is no log of a pipeline %q", name)}
-			}
-			if err := store.Commit(&checkpoint.Commit{DropLogs: []string{name}}); err != nil {
+			entries, err := app.DropLog(command.Context(), dir, name, reportTo(command))
+			if err != nil {
 				return &app.FailureError{Err: err}
 			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "dropped %d undelivered changes of pipeline %q\n", log.Entries, name)
+			_, err = fmt.Fprintf(command.OutOrStdout(), "dropped %d undelivered changes of pipeline %q\n", entries, name)
 			return err
 		},
 	}
@@ -132,17 +131,28 @@ func openStore(command *cobra.Command, file string) (*checkpoint.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if loaded.StateDir == "" {
-		return nil, fmt.Errorf("%s has no stateDir", file)
+	dir, err := stateDir(loaded, file)
+	if err != nil {
+		return nil, err
 	}
-	if _, err := os.Stat(loaded.StateDir); errors.Is(err, fs.ErrNotExist) {
-		return nil, &app.FailureError{Err: err}
-	}
-	store, err := checkpoint.Open(loaded.StateDir, func(message string, err error) {
-		fmt.Fprintln(command.ErrOrStderr(), message, err)
-	})
+	store, err := checkpoint.Open(dir, reportTo(command))
 	if err != nil {
 		return nil, &app.FailureError{Err: err}
 	}
 	return store, nil
+}
+
+// stateDir returns the state directory of a configuration, which must be there.
+func stateDir(loaded *config.Config, file string) (string, error) {
+	if loaded.StateDir == "" {
+		return "", fmt.Errorf("%s has no stateDir", file)
+	}
+	if _, err := os.Stat(loaded.StateDir); errors.Is(err, fs.ErrNotExist) {
+		return "", &app.FailureError{Err: err}
+	}
+	return loaded.StateDir, nil
+}
+
+func reportTo(command *cobra.Command) func(message string, err error) {
+	return func(message string, err error) { fmt.Fprintln(command.ErrOrStderr(), message, err) }
 }

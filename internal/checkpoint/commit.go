@@ -60,6 +60,9 @@ func (s *Store) Commit(c *Commit) (err error) {
 		}
 		for _, pipeline := range c.DropLogs {
 			name := []byte(pipeline)
+			if logs.Bucket.Bucket(name) == nil { // it was dropped by a commit that failed, and is on disk all the same
+				continue
+			}
 			if err := errors.Join(logs.DeleteBucket(name), logs.Delete(sizeKey(name))); err != nil {
 				return err
 			}

@@ -2,8 +2,10 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +55,7 @@ type Committer struct {
 
 	writing sync.Mutex // one commit at a time; guards what follows
 	info    *Info      // that the next commit has to write; nil for the file's
+	drops   []string   // the logs that it deletes
 
 	mu    sync.Mutex // guards what follows
 	err   error      // of the last commit, if it failed
@@ -111,6 +114,25 @@ func (c *Committer) Commit(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// ErrNoLog means that there is no log of a pipeline.
+var ErrNoLog = errors.New("there is no log of the pipeline")
+
+// DropLog deletes the log of a pipeline that does not run, and returns how much was in it. As long as the disk refuses it tries again, until
+// ctx ends with an error.
+func (c *Committer) DropLog(ctx context.Context, pipeline string) (delta.LogSize, error) {
+	c.writing.Lock()
+	size, exists := c.store.Logs()[pipeline]
+	exists = exists && !slices.Contains(c.drops, pipeline)
+	if exists {
+		c.drops = append(c.drops, pipeline)
+	}
+	c.writing.Unlock()
+	if !exists {
+		return size, ErrNoLog
+	}
+	return size, c.Commit(ctx)
 }
 
 // Run commits until ctx ends.
@@ -194,7 +216,7 @@ func (c *Committer) write(change func(*Info)) error {
 		change(&info)
 		c.info = &info
 	}
-	next := &Commit{Info: c.info}
+	next := &Commit{Info: c.info, DropLogs: c.drops}
 	c.capture.Lock()
 	c.handOvers.Store(0)
 	for _, p := range c.participants {
@@ -209,7 +231,7 @@ func (c *Committer) write(change func(*Info)) error {
 		}
 		return err
 	}
-	c.info = nil
+	c.info, c.drops = nil, nil
 	return nil
 }
 

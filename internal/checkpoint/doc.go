@@ -16,5 +16,5 @@
 //	deadLetters           number → letter
 //
 // Before bbolt opens the file for writing, every page in use is read and checked (pages.go). A file that is certainly damaged is
-// set aside under another name and never deleted.
+// set aside under another name and never deleted. A replica that takes over has the file open since it began to follow.
 package checkpoint

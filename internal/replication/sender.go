@@ -43,7 +43,7 @@ type standby struct {
 
 	mu    sync.Mutex // guards what follows
 	queue []*commit
-	bytes int
+	bytes int // of the queue, and of what is being written
 	wake  chan struct{}
 	// unacked are the commits that it has not acknowledged, without their changes.
 	unacked []commit
@@ -151,7 +151,7 @@ func (s *standby) send(ctx context.Context, source StateReader) error {
 func (s *standby) flush(out *bufio.Writer, sent uint64) (uint64, error) {
 	s.mu.Lock()
 	queued, err := s.queue, s.dropped
-	s.queue, s.bytes = nil, 0
+	s.queue = nil
 	s.mu.Unlock()
 	if err != nil {
 		return sent, err
@@ -166,6 +166,9 @@ func (s *standby) flush(out *bufio.Writer, sent uint64) (uint64, error) {
 			return sent, err
 		}
 		sent = c.number
+		s.mu.Lock()
+		s.bytes -= c.bytes
+		s.mu.Unlock()
 	}
 	return sent, nil
 }

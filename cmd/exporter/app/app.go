@@ -68,7 +68,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		return stopped(ctx, err, logger)
 	}
 	running.onStop("state directory", func(context.Context) { state.close() })
-	key, err := redactionKey(loaded.Redaction, loaded.StateDir)
+	key, err := redactionKey(loaded.Redaction, loaded.StateDir, state.sharedKey())
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if state.dead != nil {
 		registerDeadLetters(registry, state.dead)
 		trace := &tracer{config: loaded, cluster: cluster, client: client, sources: sources, pipelines: pipelines, dead: state.dead, key: key}
-		socket := serveControl(ctx, loaded.StateDir, trace, logger)
+		socket := serveControl(ctx, loaded.StateDir, trace, state.committer, logger)
 		running.onStop("socket in the state directory", socket.close)
 	}
 	rates := newRates(pipelines)

@@ -51,7 +51,7 @@ type control struct {
 }
 
 // serveControl serves what the commands need.
-func serveControl(ctx context.Context, stateDir string, t *tracer, logger *slog.Logger) *control {
+func serveControl(ctx context.Context, stateDir string, t *tracer, committer *checkpoint.Committer, logger *slog.Logger) *control {
 	mux := http.NewServeMux()
 	c := &control{run: rand.Text(), server: admin.NewHTTPServer(mux, logger), dead: t.dead, reads: make(chan struct{}, maxReads), logger: logger}
 	mux.HandleFunc("GET "+deadLettersPath, c.readDeadLetters)
@@ -60,6 +60,7 @@ func serveControl(ctx context.Context, stateDir string, t *tracer, logger *slog.
 	mux.HandleFunc("GET "+snapshotsPath, demand.serve)
 	mux.HandleFunc("POST "+snapshotsPath, demand.serve)
 	mux.HandleFunc("GET "+tracePath, t.serve)
+	mux.Handle("DELETE "+logsPath, &logs{committer, t.pipelines})
 	c.listen(ctx, stateDir)
 	return c
 }

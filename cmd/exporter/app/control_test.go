@@ -60,7 +60,7 @@ func runningState(t *testing.T, dir string, maxDead int64) (*state, *pipeline.Pi
 	ctx, stop := context.WithCancel(context.Background())
 	var delivering sync.WaitGroup
 	delivering.Go(func() { p.Run(ctx) })
-	socket := serveControl(ctx, dir, &tracer{dead: s.dead}, logger)
+	socket := serveControl(ctx, dir, &tracer{dead: s.dead, pipelines: []*pipeline.Pipeline{p}}, committer, logger)
 	t.Cleanup(func() {
 		stop()
 		delivering.Wait()
@@ -106,7 +106,7 @@ func TestDeadLettersOfAnotherRun(t *testing.T) {
 	if err != nil || len(read) != 1 {
 		t.Fatal(len(read), err)
 	}
-	other := serveControl(t.Context(), dir, &tracer{dead: s.dead}, slog.New(slog.DiscardHandler)) // at the same path
+	other := serveControl(t.Context(), dir, &tracer{dead: s.dead}, nil, slog.New(slog.DiscardHandler)) // at the same path
 	defer other.close(context.Background())
 	letters.(*runningLetters).client.CloseIdleConnections()
 	if err := letters.Remove(t.Context(), []uint64{read[0].Seq}); err == nil || !strings.Contains(err.Error(), "restarted meanwhile") {
@@ -263,5 +263,43 @@ func TestHeldSocket(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the pipeline stands still: %+v", p.Stats().Counts)
 		}
+	}
+}
+
+// The log of a pipeline that was removed is dropped while the exporter runs, and that of one that runs is not. Standbys get it as a commit.
+func TestDropLog(t *testing.T) {
+	dir := t.TempDir()
+	report := func(message string, err error) { t.Error(message, err) }
+	store, err := checkpoint.Open(dir, report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := delta.NewObject([]byte(`{"metadata":{"name":"a","uid":"u","resourceVersion":"1"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := delta.Entry{Delta: &delta.Delta{Type: delta.Added, Object: object}}
+	var both checkpoint.Commit
+	for _, name := range []string{"p", "gone", "also"} {
+		both.Logs = append(both.Logs, delta.LogChange{Pipeline: name, Append: []delta.Entry{entry}})
+	}
+	if err := errors.Join(store.Commit(&both), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := DropLog(t.Context(), dir, "also", report); n != 1 || err != nil {
+		t.Errorf("without an exporter: %d, %v", n, err)
+	}
+	s, _, _ := runningState(t, dir, 1<<20)
+	if _, err := DropLog(t.Context(), dir, "p", report); err == nil || !strings.Contains(err.Error(), `pipeline "p" runs`) {
+		t.Errorf("of a pipeline that runs: %v", err)
+	}
+	if n, err := DropLog(t.Context(), dir, "gone", report); n != 1 || err != nil {
+		t.Errorf("got %d, %v", n, err)
+	}
+	if _, err := DropLog(t.Context(), dir, "gone", report); err == nil || !strings.Contains(err.Error(), `no log of the pipeline "gone"`) {
+		t.Errorf("once more: %v", err)
+	}
+	if logs := s.store.Logs(); len(logs) > 1 {
+		t.Errorf("there are %v", logs)
 	}
 }

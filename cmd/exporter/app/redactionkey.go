@@ -41,13 +41,16 @@ func FindRedactionKey(c config.Redaction, stateDir string) ([]byte, error) {
 	}
 }
 
-// redactionKey returns the key, or makes one, which is stored in the state directory or lasts as long as the process.
-func redactionKey(c config.Redaction, stateDir string) ([]byte, error) {
+// redactionKey returns the key. If there is none, it is the one that replicas share, or a new one, which is stored in the state directory
+// or lasts as long as the process.
+func redactionKey(c config.Redaction, stateDir string, shared []byte) ([]byte, error) {
 	key, err := FindRedactionKey(c, stateDir)
 	if err != nil || len(key) > 0 {
 		return key, err
 	}
-	key = []byte(rand.Text())
+	if key = shared; len(key) == 0 {
+		key = []byte(rand.Text())
+	}
 	if stateDir == "" {
 		return key, nil
 	}

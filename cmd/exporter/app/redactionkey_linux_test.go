@@ -14,7 +14,7 @@ func TestNameOfTheRedactionKeyIsSynced(t *testing.T) {
 	toRead := errnotest.Call{Number: syscall.SYS_OPENAT, Argument: 2, Mask: syscall.O_ACCMODE, Value: syscall.O_RDONLY}
 	dir := t.TempDir()
 	errnotest.Fail(t, toRead, syscall.ENOENT, func() {
-		if key, err := redactionKey(config.Redaction{}, dir); err == nil {
+		if key, err := redactionKey(config.Redaction{}, dir, nil); err == nil {
 			t.Errorf("got %q without an error", key)
 		}
 	})

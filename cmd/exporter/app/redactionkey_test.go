@@ -2,11 +2,13 @@ package app
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
 )
 
 // TestRedactionKey: the key stays the same over restarts, whatever a start that was killed left behind.
@@ -18,17 +20,17 @@ func TestRedactionKey(t *testing.T) {
 		}
 	}
 	dir := filepath.Dir(path)
-	key, err := redactionKey(config.Redaction{}, dir)
+	key, err := redactionKey(config.Redaction{}, dir, nil)
 	if err != nil || len(key) < 26 {
 		t.Fatalf("got %q, %v, want a key of 128 bits", key, err)
 	}
 	if stored, err := os.ReadFile(path); err != nil || !bytes.Equal(stored, key) {
 		t.Errorf("stored %q, %v, want %q", stored, err, key)
 	}
-	if again, err := redactionKey(config.Redaction{}, dir); err != nil || !bytes.Equal(again, key) {
+	if again, err := redactionKey(config.Redaction{}, dir, nil); err != nil || !bytes.Equal(again, key) {
 		t.Errorf("the next start got %q, %v, want %q", again, err, key)
 	}
-	if key, err := redactionKey(config.Redaction{}, filepath.Join(t.TempDir(), "missing")); err == nil {
+	if key, err := redactionKey(config.Redaction{}, filepath.Join(t.TempDir(), "missing"), nil); err == nil {
 		t.Errorf("got %q without an error where it cannot be stored", key)
 	}
 }
@@ -40,7 +42,36 @@ func TestRedactionKeyIsSynced(t *testing.T) {
 	if err := os.Symlink(os.DevNull, filepath.Join(dir, "redaction.key.new")); err != nil {
 		t.Fatal(err)
 	}
-	if key, err := redactionKey(config.Redaction{}, dir); err == nil {
+	if key, err := redactionKey(config.Redaction{}, dir, nil); err == nil {
 		t.Errorf("got %q without an error where it cannot be synced", key)
+	}
+}
+
+// A replica that never led has the key of the others in its copy, and not in a file. Alone it goes on with that.
+func TestRedactionKeyOfAReplicaThatIsLeft(t *testing.T) {
+	dir, shared := t.TempDir(), []byte("the key that replicas share")
+	store, err := checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Lead(checkpoint.Stamp{Lineage: "l", RedactionKey: shared}, func(*checkpoint.Stamp, []checkpoint.Changes, error) {})
+	info := store.Info()
+	if err := errors.Join(store.Commit(&checkpoint.Commit{Info: &info}), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if store, err = checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) }); err != nil {
+			t.Fatal(err)
+		}
+		s := &state{store: store}
+		if key, err := redactionKey(config.Redaction{}, dir, s.sharedKey()); err != nil || !bytes.Equal(key, shared) {
+			t.Errorf("got %q, %v", key, err)
+		}
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if key, err := redactionKey(config.Redaction{}, dir, []byte("another")); err != nil || !bytes.Equal(key, shared) {
+		t.Errorf("got %q, %v, want the one that is stored", key, err)
 	}
 }

@@ -298,7 +298,7 @@ func (r *replica) shareRedactionKey(stamp *checkpoint.Stamp) error {
 		return nil
 	}
 	if len(stamp.RedactionKey) == 0 {
-		key, err := redactionKey(c, r.config.StateDir)
+		key, err := redactionKey(c, r.config.StateDir, nil)
 		stamp.RedactionKey = key
 		return err
 	}

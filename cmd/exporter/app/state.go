@@ -100,6 +100,14 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 	return s, nil
 }
 
+// sharedKey returns the key of redaction that replicas share, or shared before there was one only; nil for none.
+func (s *state) sharedKey() []byte {
+	if s.store == nil || s.store.Info().Replica == nil {
+		return nil
+	}
+	return s.store.Info().Replica.RedactionKey
+}
+
 // reportTo returns a function that logs what package checkpoint reports.
 func reportTo(logger *slog.Logger) func(message string, err error) {
 	return func(message string, err error) {
