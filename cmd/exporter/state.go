@@ -23,6 +23,13 @@ func newState() *cobra.Command {
 		Short: "Look at a state directory, drop the log of a removed pipeline, or read a file that was set aside",
 		Long: `state works on the stateDir of a configuration. For show the exporter that uses it must be stopped: a state directory
 has one owner at a time. drop and recover need no stop.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q; there are show, drop and recover", args[0])
+			}
+			return nil
+		},
+		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	command.AddCommand(newStateShow(), newStateDrop(), newStateRecover())
 	return command

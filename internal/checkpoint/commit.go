@@ -60,13 +60,13 @@ func (s *Store) Commit(c *Commit) (err error) {
 		}
 		for _, pipeline := range c.DropLogs {
 			name := []byte(pipeline)
+			delete(sizes, pipeline)
 			if logs.Bucket.Bucket(name) == nil { // it was dropped by a commit that failed, and is on disk all the same
 				continue
 			}
 			if err := errors.Join(logs.DeleteBucket(name), logs.Delete(sizeKey(name))); err != nil {
 				return err
 			}
-			delete(sizes, pipeline)
 		}
 		for i := range c.Watches {
 			if err := writeWatch(watches, &c.Watches[i]); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,9 +52,9 @@ type Committer struct {
 	handOvers atomic.Int64 // since the last capture
 	wake      chan struct{}
 
-	writing sync.Mutex // one commit at a time; guards what follows
-	info    *Info      // that the next commit has to write; nil for the file's
-	drops   []string   // the logs that it deletes
+	writing  sync.Mutex // one commit at a time; guards what follows
+	info     *Info      // that the next commit has to write; nil for the file's
+	finished bool       // Finish was called
 
 	mu    sync.Mutex // guards what follows
 	err   error      // of the last commit, if it failed
@@ -119,20 +118,36 @@ func (c *Committer) Commit(ctx context.Context) error {
 // ErrNoLog means that there is no log of a pipeline.
 var ErrNoLog = errors.New("there is no log of the pipeline")
 
-// DropLog deletes the log of a pipeline that does not run, and returns how much was in it. As long as the disk refuses it tries again, until
-// ctx ends with an error.
-func (c *Committer) DropLog(ctx context.Context, pipeline string) (delta.LogSize, error) {
-	c.writing.Lock()
-	size, exists := c.store.Logs()[pipeline]
-	exists = exists && !slices.Contains(c.drops, pipeline)
-	if exists {
-		c.drops = append(c.drops, pipeline)
+// DropLog deletes the log of a pipeline that does not run, and returns how much was in it. The commit holds nothing else: a disk that is full
+// may have room for that. As long as the disk refuses it tries again, until ctx ends.
+func (c *Committer) DropLog(ctx context.Context, pipeline string) (size delta.LogSize, err error) {
+	for {
+		if size, err = c.dropLog(pipeline); err == nil || errors.Is(err, ErrNoLog) || errors.Is(err, errFinished) {
+			return size, err
+		}
+		select {
+		case <-time.After(retryInterval):
+		case <-ctx.Done():
+			return size, err
+		}
 	}
-	c.writing.Unlock()
-	if !exists {
+}
+
+var errFinished = errors.New("the exporter is stopping")
+
+func (c *Committer) dropLog(pipeline string) (delta.LogSize, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	size, exists := c.store.Logs()[pipeline]
+	switch {
+	case c.finished: // another replica may go on from the last commit
+		return size, errFinished
+	case !exists:
 		return size, ErrNoLog
 	}
-	return size, c.Commit(ctx)
+	c.setBegun(time.Now())
+	defer c.setBegun(time.Time{})
+	return size, c.store.Commit(&Commit{DropLogs: []string{pipeline}})
 }
 
 // Run commits until ctx ends.
@@ -166,7 +181,7 @@ func (c *Committer) Begin() error {
 // Finish writes the last commit, which marks the run as ended well. Nothing may be handed over any more, and Run must have
 // returned.
 func (c *Committer) Finish() error {
-	return c.write(func(info *Info) { info.Clean = true })
+	return c.write(func(info *Info) { info.Clean, c.finished = true, true })
 }
 
 // RolledBack writes, in a commit of its own, that the API server's history went back: the next start needs it, however
@@ -216,7 +231,7 @@ func (c *Committer) write(change func(*Info)) error {
 		change(&info)
 		c.info = &info
 	}
-	next := &Commit{Info: c.info, DropLogs: c.drops}
+	next := &Commit{Info: c.info}
 	c.capture.Lock()
 	c.handOvers.Store(0)
 	for _, p := range c.participants {
@@ -231,7 +246,7 @@ func (c *Committer) write(change func(*Info)) error {
 		}
 		return err
 	}
-	c.info, c.drops = nil, nil
+	c.info = nil
 	return nil
 }
 

@@ -458,3 +458,42 @@ func TestCommitThatReachedTheDiskCountsOnce(t *testing.T) {
 		t.Errorf("got %+v for %d entries, %v", got, len(entries), err)
 	}
 }
+
+// A log is dropped by a commit that holds nothing else, for as long as another replica cannot have taken over.
+func TestDropLog(t *testing.T) {
+	s, _ := open(t, t.TempDir())
+	store := &failing{Store: s}
+	c := checkpoint.NewCommitter(store, quiet())
+	c.Register(&counter{t: t, name: "runs"})
+	if err := c.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"gone", "also"} {
+		if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{{Pipeline: name, Append: []delta.Entry{entry(t, 0)}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := errors.New("disk full")
+	store.set(full)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := c.DropLog(ctx, "gone"); !errors.Is(err, full) || len(s.Logs()) != 3 {
+		t.Errorf("got %v, logs %v", err, s.Logs())
+	}
+	store.set(nil)
+	if size, err := c.DropLog(t.Context(), "gone"); size.Entries != 1 || err != nil || len(s.Logs()) != 2 {
+		t.Errorf("got %+v, %v, logs %v", size, err, s.Logs())
+	}
+	if last := store.tried[len(store.tried)-1]; len(last.Logs)+len(last.Watches) > 0 || last.Info != nil {
+		t.Errorf("the commit holds more: %+v", last)
+	}
+	if _, err := c.DropLog(t.Context(), "gone"); !errors.Is(err, checkpoint.ErrNoLog) {
+		t.Errorf("once more: got %v", err)
+	}
+	if err := c.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.DropLog(t.Context(), "also"); err == nil || errors.Is(err, checkpoint.ErrNoLog) {
+		t.Errorf("behind the last commit: got %v", err)
+	}
+}

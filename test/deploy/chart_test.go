@@ -75,8 +75,11 @@ priorityClassName: system-cluster-critical
 resources: {limits: {memory: 1Gi}, requests: {cpu: "1"}}
 `
 
+// alone are the values of a chart without standbys.
+const alone = "replicas: 1\nleaderElection: false\npersistence: {enabled: true, size: 6Gi}\n"
+
 func TestChartLint(t *testing.T) {
-	for _, values := range []string{"", all, "persistence: {enabled: true}", "replicas: 1\nleaderElection: false"} {
+	for _, values := range []string{"", all, "persistence: {enabled: true}", alone} {
 		if out, err := helm(t.Context(), t, values, "lint", "--strict", chart); err != nil {
 			t.Errorf("%s\n%s%v", values, out, err)
 		}
@@ -192,7 +195,6 @@ func TestChartSizes(t *testing.T) {
 			"set", "config: {pipelines: [{name: p, sink: bus, backlog: {maxBytes: 1Gi, maxDiskBytes: 2000000000}}, {name: q, sink: bus, diff: jsonPatch, backlog: {maxDiskBytes: 1.5Gi}}], shutdown: {grace: 1m30s}}",
 			"8935Mi", "2688Mi", 110,
 		},
-		{"alone", "replicas: 1\nleaderElection: false\nconfig: {pipelines: [{name: p, sink: bus, backlog: {maxDiskBytes: 5Gi}}]}", "6912Mi", "512Mi", 40},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := renderChart(t, "kubeferry", "kubeferry", test.values)
@@ -352,12 +354,15 @@ func TestChartPrints(t *testing.T) {
 // TestChartRefuses: a mistake in the values is reported before anything is applied.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
-		"replica: 3":               "replica",
-		"replicas: two":            "replicas",
-		"config: {sources: []}":    "sources",
-		"config: {sinks: null}":    "sinks",
-		"leaderElection: false":    "several replicas",
-		"config: {stateDir: null}": "leaderElection needs config.stateDir",
+		"replica: 3":                         "replica",
+		"replicas: two":                      "replicas",
+		"config: {sources: []}":              "sources",
+		"config: {sinks: null}":              "sinks",
+		"leaderElection: false":              "several replicas",
+		"config: {stateDir: null}":           "leaderElection needs config.stateDir",
+		"replicas: 1\nleaderElection: false": "each rollout would lose the state",
+		alone + "config: {pipelines: [{name: p, sink: bus, backlog: {maxDiskBytes: 5Gi}}]}":              "persistence.size: 6Gi is less than the",
+		"config: {sources: [{name: s, resources: [\"apps/v1/${KIND}\"]}]}":                               "config.sources[0]: write names without",
 		"config: {sources: [{name: s, resources: [deploy]}]}":                                            "config.sources[0].resources[0]: write deploy in full",
 		"config: {sources: [{name: s, resources: [v1/pods], namespaces: {include: [\"${TEAM}\"]}}]}":     "config.sources[0]: write names without",
 		"config: {sources: [{name: s, resources: [v1/pods], fieldSelector: \"metadata.name=${NAME}\"}]}": "config.sources[0]: write names without",

@@ -27,7 +27,7 @@ func testSchemas(t *testing.T, plane *controlplane.ControlPlane) {
 	}
 	rendered := map[string]*manifests{"deploy/base": render(t, "base"), "deploy/example": render(t, "example")}
 	for _, values := range []string{
-		"", all, all + "persistence: {enabled: true}", "replicas: 1\nleaderElection: false", documentedValues(t),
+		"", all, all + "persistence: {enabled: true}", alone, documentedValues(t),
 		"config: {sources: [{name: s, resources: [v1/pods], namespaces: {include: [shop]}}]}",
 	} {
 		rendered["the chart with "+values] = renderChart(t, "audit", "audit", values)

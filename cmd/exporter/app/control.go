@@ -74,7 +74,7 @@ func (c *control) listen(ctx context.Context, stateDir string) {
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
-		c.logger.Warn("no socket in the state directory: `exporter replay` works only while the exporter is stopped, and `exporter snapshot` and `exporter trace` do not", "err", err)
+		c.logger.Warn("no socket in the state directory: `exporter replay` and `exporter state drop` work only while the exporter is stopped, and `exporter snapshot` and `exporter trace` do not", "err", err)
 		return
 	}
 	c.serving.Go(func() {

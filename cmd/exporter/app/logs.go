@@ -26,7 +26,7 @@ type logs struct {
 func (l *logs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("pipeline")
 	if slices.ContainsFunc(l.pipelines, func(p *pipeline.Pipeline) bool { return p.Name() == name }) {
-		http.Error(w, fmt.Sprintf("pipeline %q runs: remove it from the configuration first", name), http.StatusConflict)
+		http.Error(w, fmt.Sprintf("pipeline %q runs: restart the exporter without it first", name), http.StatusConflict)
 		return
 	}
 	size, err := l.committer.DropLog(r.Context(), name)

@@ -41,11 +41,11 @@ func FindRedactionKey(c config.Redaction, stateDir string) ([]byte, error) {
 	}
 }
 
-// redactionKey returns the key. If there is none, it is the one that replicas share, or a new one, which is stored in the state directory
-// or lasts as long as the process.
+// redactionKey returns the key: the configured one, or that which replicas share, or shared, or that in the state directory, or a new
+// one. It is stored in the state directory, or lasts as long as the process.
 func redactionKey(c config.Redaction, stateDir string, shared []byte) ([]byte, error) {
 	key, err := FindRedactionKey(c, stateDir)
-	if err != nil || len(key) > 0 {
+	if configured := c.Key != "" || c.KeyFile != ""; err != nil || len(key) > 0 && (configured || len(shared) == 0 || bytes.Equal(key, shared)) {
 		return key, err
 	}
 	if key = shared; len(key) == 0 {

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -297,15 +296,9 @@ func (r *replica) shareRedactionKey(stamp *checkpoint.Stamp) error {
 	if c.Key != "" || c.KeyFile != "" {
 		return nil
 	}
-	if len(stamp.RedactionKey) == 0 {
-		key, err := redactionKey(c, r.config.StateDir, nil)
-		stamp.RedactionKey = key
-		return err
-	}
-	if key, err := FindRedactionKey(c, r.config.StateDir); err != nil || bytes.Equal(key, stamp.RedactionKey) {
-		return err
-	}
-	return durable.WriteFile(filepath.Join(r.config.StateDir, redactionKeyFile), stamp.RedactionKey)
+	key, err := redactionKey(c, r.config.StateDir, stamp.RedactionKey)
+	stamp.RedactionKey = key
+	return err
 }
 
 // serve lets standbys connect. The first commit must be written.

@@ -49,6 +49,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
       "replication" (dict "listen" $listen "advertise" (printf "[${POD_IP}]:%s" (regexFind "[0-9]+$" $listen)))) $config -}}
 {{- else if or $config.leaderElection $config.replication (gt (int .Values.replicas) 1) -}}
 {{- fail "several replicas, config.leaderElection and config.replication need leaderElection: true" -}}
+{{- else if and $config.stateDir (not .Values.persistence.enabled) -}}
+{{- fail "without leaderElection each rollout would lose the state: set persistence.enabled: true, or config.stateDir: null" -}}
 {{- end -}}
 {{- toYaml $config -}}
 {{- end -}}

@@ -12,7 +12,7 @@ the ClusterRole. docs/operations.md explains each.
 {{- range $i, $source := $config.sources -}}
   {{- if or (has "*" $used) (has $source.name $used) -}}
     {{- $name := regexReplaceAll "^.*=" (regexFind "(^|,)metadata\\.name==?[^,]*" ($source.fieldSelector | default "")) "" -}}
-    {{- if contains "${" (print $name (include "kubeferry.namespaces" $source)) -}}
+    {{- if contains "${" (print $name $source.resources (include "kubeferry.namespaces" $source)) -}}
       {{- fail (printf "config.sources[%d]: write names without ${…}: the rights are derived from them (or set rbac.create: false)" $i) -}}
     {{- end -}}
     {{- range $j, $text := $source.resources -}}
