@@ -26,7 +26,7 @@ import (
 type follower struct {
 	*watcher
 
-	// pagesOnly is set once the server turned a watch-list down, or did not send its end.
+	// pagesOnly is set once the server turned a watch-list down, ended it with an error, or did not send its end.
 	pagesOnly bool
 	// rolledBack is set for good once the server's history has gone back behind the position.
 	rolledBack error
@@ -146,7 +146,7 @@ func (l *follower) ended(f *frames) {
 	case err == nil:
 	case isRefusal(err) && l.position() != "":
 		l.refuse(err)
-	case errors.Is(err, errNoInitialEventsEnd):
+	case errors.Is(err, errNoInitialEventsEnd), f.initial && errors.As(err, new(apierrors.APIStatus)): // as from one whose etcd is too old
 		l.logger.Info("the watch-list does not end; reading pages instead", "err", err)
 		l.pagesOnly = true
 	case !isDisconnect(err):

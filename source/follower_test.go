@@ -700,6 +700,29 @@ func TestWatchListWithoutEnd(t *testing.T) {
 	r.expect(t, "u11/11/ADDED+s", "u12/12/ADDED+s", "u11/13/MODIFIED")
 }
 
+// An API server whose etcd is too old for watch-lists accepts them, and sends an error at once: the state is read in pages.
+func TestWatchListThatFails(t *testing.T) {
+	server := things(t, "a", "b")
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("sendInitialEvents") == "" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled","reason":"InternalError","code":500}}`)
+		return true
+	})
+	r := &recorder{}
+	source := run(t, front, r, nil)
+	eventually(t, func() string {
+		if s := source.Status()[0]; s.State != StateWatching || s.Position != "12" {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	server.Write("a", false)
+	r.expect(t, "u11/11/ADDED+s", "u12/12/ADDED+s", "u11/13/MODIFIED")
+}
+
 // A watch whose bookmarks stop coming is opened again at its position, and that is no failure. Nor is it waited for the first
 // bookmark of a watch where one before it sent bookmarks.
 func TestWatchWhoseBookmarksStop(t *testing.T) {

@@ -104,15 +104,45 @@ func (l *follower) checkRollback(ctx context.Context, position string) error {
 		return err
 	}
 	if order, err := resourceversion.CompareResourceVersion(position, now.resourceVersion); err == nil && order > 0 {
-		l.rolledBack = fmt.Errorf("%s: the API server is at resource version %s, before the position %s: its history has gone back, as after a restore of etcd",
-			delta.ResourceName(l.collection.resource), now.resourceVersion, position)
-		if l.options.OnRollback != nil {
-			l.options.OnRollback(l.rolledBack)
-		}
-		return l.rolledBack
+		return l.rollBack("the API server is at resource version %s, before the position %s", now.resourceVersion, position)
 	}
 	if l.resumed && l.state.Position != "" {
 		l.resumed, l.lastRun = false, now.resourceVersion
+	}
+	return nil
+}
+
+// rollBack reports that the server's history has gone back, and returns the error of each watch from here on.
+func (l *follower) rollBack(format string, args ...any) error {
+	l.rolledBack = fmt.Errorf("%s: %s: its history has gone back, as after a restore of etcd", delta.ResourceName(l.collection.resource), fmt.Sprintf(format, args...))
+	if l.options.OnRollback != nil {
+		l.options.OnRollback(l.rolledBack)
+	}
+	return l.rolledBack
+}
+
+// checkObjects returns an error if objects that are listed behind a refusal show that the server's history has gone back. A restore with
+// etcdutl's --bump-revision raises the server's resource version, and leaves those of the objects as they were. But within one history an
+// object is never in a lower version than before, and what a complete known set lacks was made behind the position.
+func (l *follower) checkObjects(objects []*delta.Object) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state.Refused == "" || l.state.Position == "" {
+		return nil
+	}
+	whole := l.state.Complete && !l.state.Partial && !l.state.Unclean && !l.state.Lost && len(l.absent) == 0
+	for _, object := range objects {
+		version := versionNumber(object.ResourceVersion())
+		if version == 0 || !l.selects(object.Namespace()) {
+			continue
+		}
+		old, exists := l.known().find(keyOf(object))
+		if before := versionNumber(old.version.ResourceVersion()); exists && version < before {
+			return l.rollBack("the API server has %s in resource version %d, and had it in %d", object.Name(), version, before)
+		}
+		if !exists && whole && version <= versionNumber(l.state.Position) {
+			return l.rollBack("the API server has %s in resource version %d, and did not have it at the position %s", object.Name(), version, l.state.Position)
+		}
 	}
 	return nil
 }

@@ -160,6 +160,9 @@ func (l *follower) watchAfterPages(ctx context.Context, options metav1.ListOptio
 // attempt starts over.
 func (l *follower) readPages(ctx context.Context, p page) error {
 	version := p.resourceVersion
+	if err := l.checkObjects(p.objects); err != nil {
+		return err
+	}
 	if err := l.begin(ctx, version, l.position() != ""); err != nil {
 		return err
 	}
@@ -174,6 +177,9 @@ func (l *follower) readPages(ctx context.Context, p page) error {
 		}
 		var err error
 		if p, err = l.collection.list(ctx, metav1.ListOptions{Limit: p.limit, Continue: p.next}); err != nil {
+			return err
+		}
+		if err := l.checkObjects(p.objects); err != nil {
 			return err
 		}
 	}

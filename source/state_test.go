@@ -1652,6 +1652,56 @@ func TestRollbackWhileRunning(t *testing.T) {
 	l.stop()
 }
 
+// A restore of etcd may raise the server's resource version, so that it refuses all positions. Those of objects are as in the backup: what
+// was sent since would have a higher sequence than what exists now.
+func TestRestoreThatRaisesTheResourceVersion(t *testing.T) {
+	for name, since := range map[string]func(*sourcetest.Server){
+		"changed": func(server *sourcetest.Server) { server.Write("a", false) },
+		"deleted": func(server *sourcetest.Server) { server.Write("b", true) },
+		"made anew": func(server *sourcetest.Server) {
+			server.Write("b", true)
+			server.Write("b", false)
+		},
+	} {
+		for _, running := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, while running %v", name, running), func(t *testing.T) {
+				server, m := things(t, "a", "b", "c"), newMemory() // 11 to 13
+				var reported atomic.Value
+				l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.OnRollback = func(err error) { reported.Store(err) } })
+				l.watching(13)
+				l.snapshotsDone()
+				since(server)
+				l.watching(server.Version())
+				before := l.sorted("p")
+				if !running {
+					l.stop()
+				}
+				server.Away(func() {
+					server.Restore(13, 1000)
+					server.Write("d", false) // since the restore
+				})
+				if !running {
+					expectRollback(t, server, m, "p")
+					return
+				}
+				eventually(t, func() string { return map[bool]string{true: "not noticed"}[reported.Load() == nil] })
+				if got := l.sorted("p"); !slices.Equal(got, before) {
+					t.Errorf("got %v, and %v before", got, before)
+				}
+			})
+		}
+	}
+	// What was only made since is a gap like any other.
+	server, m := things(t, "a"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(11)
+	l.snapshotsDone()
+	server.Write("b", false) // 12
+	l.watching(12)
+	server.Away(func() { server.Restore(11, 1000) })
+	l.expectSet("p", "gap 12-1011", "u11/11/ADDED+s", "u12/12/ADDED", "u12/12/DELETED+i")
+}
+
 // A handler may block for hours between the first request to the server and the watch.
 func TestRollbackWhileTheHandlerBlocks(t *testing.T) {
 	for name, edited := range map[string]bool{"pages behind a refusal": false, "killed and edited": true} {
