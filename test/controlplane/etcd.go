@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -71,8 +72,9 @@ func (c *ControlPlane) BackUpEtcd() error {
 }
 
 // RestoreEtcd puts the data of the last [ControlPlane.BackUpEtcd] in place of the present ones: the history goes back, and
-// resource versions are given again. The API server is killed, and started afterwards.
-func (c *ControlPlane) RestoreEtcd(ctx context.Context) error {
+// resource versions are given again. With raised, the revision is raised to that, and what is older is forgotten, as etcdutl does with
+// --bump-revision and --mark-compacted; objects keep their resource versions. The API server is killed, and started afterwards.
+func (c *ControlPlane) RestoreEtcd(ctx context.Context, raised int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.apiServer.Kill()
@@ -88,7 +90,32 @@ func (c *ControlPlane) RestoreEtcd(ctx context.Context) error {
 	if err := c.startEtcd(ctx); err != nil {
 		return fmt.Errorf("restore etcd: %w", err)
 	}
+	if raised > 0 {
+		if err := c.raiseEtcd(ctx, raised); err != nil {
+			return fmt.Errorf("raise the revision of etcd: %w", err)
+		}
+	}
 	return c.startAPIServer(ctx)
+}
+
+func (c *ControlPlane) raiseEtcd(ctx context.Context, revision int) error {
+	for {
+		var put struct {
+			Header struct {
+				Revision int `json:"revision,string"`
+			}
+		}
+		body, err := c.callEtcd(ctx, http.MethodPost, "/v3/kv/put", map[string]any{"key": []byte("raised"), "value": []byte("1")})
+		if err == nil {
+			err = json.Unmarshal(body, &put)
+		}
+		if err != nil {
+			return err
+		}
+		if put.Header.Revision >= revision {
+			return c.CompactEtcdTo(ctx, strconv.Itoa(put.Header.Revision))
+		}
+	}
 }
 
 // waitReady is [process.Process.WaitReady] with a time limit, and distinguishes a lost race for a port from other failures.

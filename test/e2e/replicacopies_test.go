@@ -229,7 +229,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: gone, webhook: {url: %q}}]
 	for _, m := range both {
 		m.leaves = true
 	}
-	if err := c.RestoreEtcd(t.Context()); err != nil {
+	if err := c.RestoreEtcd(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	before := len(records())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -60,7 +61,7 @@ func TestEtcdRestored(t *testing.T) {
 		return nil
 	})
 	asked := len(gateway.Requests())
-	if err := c.RestoreEtcd(t.Context()); err != nil {
+	if err := c.RestoreEtcd(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	var compared time.Time
@@ -114,4 +115,55 @@ func TestEtcdRestored(t *testing.T) {
 			t.Errorf("%s, with the sequence %s, is not of the new epoch", r.ID, r.Sequence)
 		}
 	}
+}
+
+// TestEtcdRestoredAndRaised restores etcd as the documentation recommends: all positions are refused, and objects have the resource versions
+// that they had in the backup. What was sent since must not pass for newer.
+func TestEtcdRestoredAndRaised(t *testing.T) {
+	beside(t)
+	c := controlplane.ForTest(t, controlplane.Options{})
+	keeper := startTableKeeper(t)
+	maps := objectsIn(t, c.Config(), configMaps, metav1.NamespaceDefault)
+	text := fmt.Sprintf("stateDir: %q\n", t.TempDir()) + hookConfig("[v1/configmaps]", "{include: [default]}", keeper.url)
+	for _, name := range []string{"changed", "deleted", "kept"} {
+		maps.Create(name, data("1"))
+	}
+	e := startExporter(t, c.KubeconfigFile(), text)
+	all := func(string) bool { return true }
+	keeper.Equals(maps, all)
+	if err := c.BackUpEtcd(); err != nil {
+		t.Fatal(err)
+	}
+	maps.Patch("changed", data("2"))
+	maps.Delete("deleted")
+	maps.Create("lost", data("1"))
+	keeper.Equals(maps, all)
+	e.WaitSettled(wide)
+	atLast, err := c.EtcdRevision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision, err := strconv.Atoi(atLast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.leaves, e.ended = true, true
+	if err := c.RestoreEtcd(t.Context(), revision+100); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, wide, "the exporter ends", func() error {
+		select {
+		case <-e.process.Done():
+			return nil
+		default:
+			return errors.New("it runs")
+		}
+	})
+	if text := e.LogText(); !strings.Contains(text, "its history has gone back") {
+		t.Errorf("the log does not name the restore:\n%s", tail(e.log, 20))
+	}
+	startExporter(t, c.KubeconfigFile(), text).WaitReady()
+	keeper.Equals(maps, all)
+	maps.Patch("kept", data("after the restore"))
+	keeper.Equals(maps, all)
 }
