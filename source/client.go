@@ -75,7 +75,7 @@ var errTooLarge = errors.New("the answer is too large")
 func (c *Client) get(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errNoAnswer)
 	defer cancel()
-	ctx, leave := withConnection(ctx)
+	ctx, connection := withConnection(ctx)
 	var text []byte
 	body, err := request.Stream(ctx)
 	if err == nil {
@@ -84,7 +84,9 @@ func (c *Client) get(ctx context.Context, request *rest.Request, most int64) ([]
 	}
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), errNoAnswer):
-		leave()
+		if body != nil || !connection.answered() { // else the server requested a delay, as for a resource that it cannot read now
+			connection.leave()
+		}
 		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
 	case err == nil && int64(len(text)) > most:
 		return nil, errTooLarge
@@ -92,15 +94,33 @@ func (c *Client) get(ctx context.Context, request *rest.Request, most int64) ([]
 	return text, err
 }
 
-// withConnection returns a context for a request, and a function that closes the connection that the request got. Otherwise
-// HTTP/2 sends all further requests on it, too, as long as what is at its other end answers pings.
-func withConnection(ctx context.Context) (_ context.Context, leave func()) {
-	var got atomic.Pointer[httptrace.GotConnInfo]
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { got.Store(&info) }})
-	return ctx, func() {
-		if info := got.Load(); info != nil {
-			_ = info.Conn.Close()
-		}
+// connection is what a request was sent on last: client-go repeats one for which the server requests a delay.
+type connection struct {
+	got   atomic.Pointer[httptrace.GotConnInfo]
+	began atomic.Bool // the response
+}
+
+// withConnection returns a context for a request, and its connection.
+func withConnection(ctx context.Context) (context.Context, *connection) {
+	c := &connection{}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			if ctx.Err() == nil { // client-go begins another request even if ctx ends in the delay
+				c.began.Store(false)
+				c.got.Store(&info)
+			}
+		},
+		GotFirstResponseByte: func() { c.began.Store(true) },
+	}), c
+}
+
+// answered reports whether a response has begun.
+func (c *connection) answered() bool { return c.began.Load() }
+
+// leave closes the connection. Otherwise HTTP/2 sends all further requests on it, too, as long as what is at its other end answers pings.
+func (c *connection) leave() {
+	if info := c.got.Load(); info != nil {
+		_ = info.Conn.Close()
 	}
 }
 
@@ -143,21 +163,23 @@ func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*fr
 	options.Watch = true
 	timeout := time.Duration(*options.TimeoutSeconds) * time.Second
 	ctx, cancel := context.WithCancelCause(ctx)
-	ctx, leave := withConnection(ctx)
+	ctx, connection := withConnection(ctx)
 	late := time.AfterFunc(c.client.timeout, func() { cancel(errNoAnswer) })
 	body, err := c.request(options).Stream(ctx)
 	if !late.Stop() { // what was opened in that moment has ended again
 		if err == nil {
 			_ = body.Close()
 		}
-		leave()
+		if !connection.answered() {
+			connection.leave()
+		}
 		err = errNoAnswer
 	}
 	if err != nil {
 		cancel(nil)
 		return nil, err
 	}
-	watched := &watchBody{ReadCloser: body, ctx: ctx, cancel: cancel, leave: leave, client: c.client, end: time.Now().Add(timeout + c.client.timeout)}
+	watched := &watchBody{ReadCloser: body, ctx: ctx, cancel: cancel, leave: connection.leave, client: c.client, end: time.Now().Add(timeout + c.client.timeout)}
 	watched.timer = time.AfterFunc(timeout, func() { cancel(errOverdue) })
 	watched.timer.Stop() // until something waits
 	watched.frames = newFrames(watched, c.client.keepManagedFields)

@@ -85,6 +85,57 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
+// A resource that the server cannot read, as while the webhook that converts its objects is down, is answered with a delay, over and over:
+// that is no reason to leave the connection, which all watches share.
+func TestRequestedDelaysLeaveNoConnection(t *testing.T) {
+	more := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if !strings.HasSuffix(r.URL.Path, "/others") {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		for range 2 {
+			_, _ = fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Other","metadata":{"resourceVersion":"1"}}}`)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-more:
+			case <-r.Context().Done():
+			}
+		}
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	client, err := NewClient(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := sourcetest.Things
+	others.Resource = "others"
+	c := collection{client: client, resource: others}
+	w, err := c.watch(t.Context(), during(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, _, err := w.Decode(); err != nil {
+		t.Fatal(err)
+	}
+	client.timeout = 500 * time.Millisecond
+	for name, request := range requests(client) {
+		if err := request(t.Context()); !errors.Is(err, errNoAnswer) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	close(more)
+	if _, _, err := w.Decode(); err != nil {
+		t.Errorf("the watch beside them has ended: %v, %v", err, w.err)
+	}
+}
+
 // A connection that answers pings and swallows the rest is left: what is sent next goes over another one.
 func TestSwallowedConnectionIsLeft(t *testing.T) {
 	faults := map[string]struct {
