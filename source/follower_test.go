@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -808,5 +809,46 @@ func TestReadingsOfOneGap(t *testing.T) {
 	}
 	if count := families[0].GetMetric()[0].GetCounter().GetValue(); count != 2 {
 		t.Errorf("%v gaps are counted, want one for each record", count)
+	}
+}
+
+// The lists that tell the server's resource version have no selectors, with which an API server may read all objects to find one; but where
+// a right depends on them.
+func TestSmallestListsHaveNoSelectors(t *testing.T) {
+	for _, test := range []struct {
+		labels, fields string
+		forbidden      bool
+		want           []string
+	}{
+		{"app=web", "status.phase=Running", false, []string{" "}},
+		{"app=web", "status.phase=Running", true, []string{" ", "app=web status.phase=Running"}},
+		{"", "metadata.name=a", true, []string{" metadata.name=a"}},
+		{"", "metadata.name=a,status.phase=Running", false, []string{" metadata.name=a"}},
+	} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			var got []string
+			front := before(t, things(t, "a"), func(w http.ResponseWriter, r *http.Request) bool {
+				query := r.URL.Query()
+				if selectors := query.Get("labelSelector") + " " + query.Get("fieldSelector"); query.Get("limit") == "1" {
+					got = append(got, selectors)
+				}
+				if test.forbidden && len(got) == 1 {
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(http.StatusForbidden)
+					fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
+					return true
+				}
+				fmt.Fprint(w, `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"7"}}`)
+				return true
+			})
+			c := collection{client: clientFor(t, front), resource: sourcetest.Things, labelSelector: test.labels, fieldSelector: test.fields}
+			p, err := c.newest(t.Context())
+			if refused := test.forbidden && len(test.want) == 1; refused != apierrors.IsForbidden(err) || !refused && p.resourceVersion != "7" {
+				t.Errorf("got %+v, %v", p, err)
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
 	}
 }

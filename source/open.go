@@ -99,7 +99,7 @@ func (l *follower) checkRollback(ctx context.Context, position string) error {
 	if l.rolledBack != nil {
 		return l.rolledBack
 	}
-	now, err := l.collection.list(ctx, metav1.ListOptions{Limit: 1})
+	now, err := l.collection.newest(ctx)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (l *follower) watchList(ctx context.Context, options metav1.ListOptions) (*
 // boundFirstState notes the resource version before a first state by watch-list, which names its own at its end only. After a kill it is
 // known by that how high the sequences can be that were sent without a commit.
 func (l *follower) boundFirstState(ctx context.Context) error {
-	now, err := l.collection.list(ctx, metav1.ListOptions{Limit: 1})
+	now, err := l.collection.newest(ctx)
 	if err != nil {
 		return err
 	}
