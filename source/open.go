@@ -123,14 +123,15 @@ func (l *follower) rollBack(format string, args ...any) error {
 
 // checkObjects returns an error if objects that are listed behind a refusal show that the server's history has gone back. A restore with
 // etcdutl's --bump-revision raises the server's resource version, and leaves those of the objects as they were. But within one history an
-// object is never in a lower version than before, and what a complete known set lacks was made behind the position.
+// object is never in a lower version than before, and what a complete known set lacks was made behind the position; but what a selector
+// selects may change without a new version. It is of no use without a state directory, which has the epoch, or without snapshots.
 func (l *follower) checkObjects(objects []*delta.Object) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.state.Refused == "" || l.state.Position == "" {
+	if l.store == nil || l.options.Snapshot == delta.SnapshotNever || l.state.Refused == "" || l.state.Position == "" {
 		return nil
 	}
-	whole := l.state.Complete && !l.state.Partial && !l.state.Unclean && !l.state.Lost && len(l.absent) == 0
+	whole := l.state.Complete && !l.state.Partial && l.options.LabelSelector == "" && l.options.FieldSelector == ""
 	for _, object := range objects {
 		version := versionNumber(object.ResourceVersion())
 		if version == 0 || !l.selects(object.Namespace()) {

@@ -134,13 +134,14 @@ func newItem(item []byte, head string) (*delta.Object, error) {
 // read them all from etcd. The name stays, as rights may be for that only; where they depend on the selectors, these are sent after all.
 func (c *collection) newest(ctx context.Context) (page, error) {
 	all := *c
-	all.labelSelector, all.fieldSelector = "", ""
+	all.labelSelector, all.fieldSelector, all.metadataOnly = "", "", true
 	if name := selectedName(c.fieldSelector); name != "" {
 		all.fieldSelector = "metadata.name=" + name
 	}
 	smallest := metav1.ListOptions{Limit: 1}
 	p, err := all.list(ctx, smallest)
-	if apierrors.IsForbidden(err) && all != *c {
+	refused := apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)
+	if refused && (all.labelSelector != c.labelSelector || all.fieldSelector != c.fieldSelector) {
 		return c.list(ctx, smallest)
 	}
 	return p, err

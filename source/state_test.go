@@ -1663,8 +1663,8 @@ func TestRestoreThatRaisesTheResourceVersion(t *testing.T) {
 			server.Write("b", false)
 		},
 	} {
-		for _, running := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, while running %v", name, running), func(t *testing.T) {
+		for _, run := range []string{"running", "stopped", "killed"} {
+			t.Run(name+", "+run, func(t *testing.T) {
 				server, m := things(t, "a", "b", "c"), newMemory() // 11 to 13
 				var reported atomic.Value
 				l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.OnRollback = func(err error) { reported.Store(err) } })
@@ -1673,14 +1673,18 @@ func TestRestoreThatRaisesTheResourceVersion(t *testing.T) {
 				since(server)
 				l.watching(server.Version())
 				before := l.sorted("p")
-				if !running {
+				switch run {
+				case "stopped":
 					l.stop()
+				case "killed":
+					l.capture()
+					l.crash()
 				}
 				server.Away(func() {
 					server.Restore(13, 1000)
 					server.Write("d", false) // since the restore
 				})
-				if !running {
+				if run != "running" {
 					expectRollback(t, server, m, "p")
 					return
 				}

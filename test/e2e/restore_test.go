@@ -159,7 +159,7 @@ func TestEtcdRestoredAndRaised(t *testing.T) {
 			return errors.New("it runs")
 		}
 	})
-	if text := e.LogText(); !strings.Contains(text, "its history has gone back") {
+	if text := e.LogText(); !strings.Contains(text, "and had it in") || !strings.Contains(text, "its history has gone back") {
 		t.Errorf("the log does not name the restore:\n%s", tail(e.log, 20))
 	}
 	startExporter(t, c.KubeconfigFile(), text).WaitReady()
