@@ -691,6 +691,12 @@ func TestWatchListWithoutEnd(t *testing.T) {
 	client.mark = 50 * time.Millisecond
 	r := &recorder{}
 	source := runWith(t, client, r, nil)
+	expectPages(t, server, source, r)
+}
+
+// expectPages waits until the state of a and b is read, and expects the change that follows.
+func expectPages(t *testing.T, server *sourcetest.Server, source *Source, r *recorder) {
+	t.Helper()
 	eventually(t, func() string {
 		if s := source.Status()[0]; s.State != StateWatching || s.Position != "12" {
 			return fmt.Sprintf("%+v", s)
@@ -714,14 +720,7 @@ func TestWatchListThatFails(t *testing.T) {
 	})
 	r := &recorder{}
 	source := run(t, front, r, nil)
-	eventually(t, func() string {
-		if s := source.Status()[0]; s.State != StateWatching || s.Position != "12" {
-			return fmt.Sprintf("%+v", s)
-		}
-		return ""
-	})
-	server.Write("a", false)
-	r.expect(t, "u11/11/ADDED+s", "u12/12/ADDED+s", "u11/13/MODIFIED")
+	expectPages(t, server, source, r)
 }
 
 // A watch whose bookmarks stop coming is opened again at its position, and that is no failure. Nor is it waited for the first
@@ -812,8 +811,8 @@ func TestReadingsOfOneGap(t *testing.T) {
 	}
 }
 
-// The lists that tell the server's resource version have no selectors, with which an API server may read all objects to find one; but where
-// a right depends on them.
+// A list that is read for the server's resource version has no selectors: with these an API server may read all objects to find one. Where a
+// right depends on the selectors, they are sent.
 func TestSmallestListsHaveNoSelectors(t *testing.T) {
 	for _, test := range []struct {
 		labels, fields string

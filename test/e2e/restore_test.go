@@ -89,14 +89,7 @@ func TestEtcdRestored(t *testing.T) {
 	e.checkLedgers()
 	e.leaves, e.ended = true, true
 	release()
-	eventually(t, wide, "the exporter ends", func() error {
-		select {
-		case <-e.process.Done():
-			return nil
-		default:
-			return errors.New("it runs")
-		}
-	})
+	awaitEnd(t, e)
 	if text := e.LogText(); !strings.Contains(text, "its history has gone back") {
 		t.Errorf("the log does not name the restore:\n%s", tail(e.log, 20))
 	}
@@ -139,11 +132,11 @@ func TestEtcdRestoredAndRaised(t *testing.T) {
 	maps.Create("lost", data("1"))
 	keeper.Equals(maps, all)
 	e.WaitSettled(wide)
-	atLast, err := c.EtcdRevision(t.Context())
+	position, err := c.EtcdRevision(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	revision, err := strconv.Atoi(atLast)
+	revision, err := strconv.Atoi(position)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +144,18 @@ func TestEtcdRestoredAndRaised(t *testing.T) {
 	if err := c.RestoreEtcd(t.Context(), revision+100); err != nil {
 		t.Fatal(err)
 	}
+	awaitEnd(t, e)
+	if text := e.LogText(); !strings.Contains(text, "and had it in") || !strings.Contains(text, "its history has gone back") {
+		t.Errorf("the log does not name the restore:\n%s", tail(e.log, 20))
+	}
+	startExporter(t, c.KubeconfigFile(), text).WaitReady()
+	keeper.Equals(maps, all)
+	maps.Patch("kept", data("after the restore"))
+	keeper.Equals(maps, all)
+}
+
+func awaitEnd(t *testing.T, e *exporter) {
+	t.Helper()
 	eventually(t, wide, "the exporter ends", func() error {
 		select {
 		case <-e.process.Done():
@@ -159,11 +164,4 @@ func TestEtcdRestoredAndRaised(t *testing.T) {
 			return errors.New("it runs")
 		}
 	})
-	if text := e.LogText(); !strings.Contains(text, "and had it in") || !strings.Contains(text, "its history has gone back") {
-		t.Errorf("the log does not name the restore:\n%s", tail(e.log, 20))
-	}
-	startExporter(t, c.KubeconfigFile(), text).WaitReady()
-	keeper.Equals(maps, all)
-	maps.Patch("kept", data("after the restore"))
-	keeper.Equals(maps, all)
 }
