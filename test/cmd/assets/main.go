@@ -1,11 +1,19 @@
-// Command assets fetches and builds what the tests need and must not fetch or build while their clocks run: the API
-// server and etcd, Kafka, the NATS server and its command, kubectl, Helm, promtool, the exporter. It takes minutes the first time on a
-// machine. It prints the directory of the API server and etcd: `KUBEBUILDER_ASSETS=$(go run ./cmd/assets)` suits envtest as well.
+// Command assets fetches and builds what tests need and must not fetch or build while their clocks run: those that its arguments name, or
+// else all of them. What is there already is not built again.
+//
+//	go run ./cmd/assets apiserver exporter
+//
+// If the API server is among them, it prints the directory of the API server and etcd, which suits envtest as well:
+//
+//	KUBEBUILDER_ASSETS=$(go run ./cmd/assets apiserver)
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/assets"
@@ -13,19 +21,87 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 	"github.com/kubeferry/kubeferry/test/internal/release"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
-	"github.com/kubeferry/kubeferry/test/natstest"
+)
+
+// asset is one of the arguments, and what prepares it.
+type asset struct {
+	name    string
+	prepare []assets.Prepare
+}
+
+// known are all of them but the controllers, in the order in which they are prepared without arguments.
+var known = []asset{
+	{"kafka", []assets.Prepare{kafkatest.Prepare}},
+	{"nats", []assets.Prepare{programs.NATSServer().Build}},
+	{"nats-cli", []assets.Prepare{programs.NATSCLI().Build}},
+	{"exporter", []assets.Prepare{programs.Exporter().Build}},
+	{"race-exporter", []assets.Prepare{programs.RaceExporter().Build}},
+	{"floor", []assets.Prepare{programs.Floor().Build}},
+	{"kubectl", []assets.Prepare{programs.Kubectl().Build}},
+	{"helm", []assets.Prepare{programs.Helm().Build}},
+	{"promtool", []assets.Prepare{programs.Promtool().Build}},
+	{"crds", []assets.Prepare{programs.DownloadCRDs}},
+	{"release", []assets.Prepare{programs.Helm().Build, release.Prepare}},
+	{"examples", []assets.Prepare{exampleprograms.Prepare}},
+	{apiserver.name, apiserver.prepare},
+}
+
+var (
+	apiserver = asset{"apiserver", []assets.Prepare{controlplane.Prepare}}
+	// controllers are what only the tests with nodes run, and are prepared only by their name.
+	controllers = asset{"controllers", []assets.Prepare{controlplane.PrepareControllers}}
 )
 
 func main() {
-	err := assets.All(kafkatest.Prepare, natstest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build, programs.Floor().Build, programs.Kubectl().Build,
-		programs.Helm().Build, programs.Promtool().Build, programs.DownloadCRDs, release.Prepare, exampleprograms.Prepare, controlplane.Prepare)
-	dir := ""
-	if err == nil {
-		dir, err = controlplane.Assets()
-	}
-	if err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "assets:", err)
 		os.Exit(1)
 	}
-	fmt.Println(dir)
+}
+
+func run(names []string) error {
+	wanted, err := find(names)
+	if err != nil {
+		return err
+	}
+	var prepare []assets.Prepare
+	server := false
+	for _, a := range wanted {
+		prepare = append(prepare, a.prepare...)
+		server = server || a.name == apiserver.name
+	}
+	if err := assets.All(prepare...); err != nil || !server {
+		return err
+	}
+	dir, err := controlplane.Assets()
+	if err == nil {
+		fmt.Println(dir)
+	}
+	return err
+}
+
+// find returns the assets of these names; without names, all that are known.
+func find(names []string) ([]asset, error) {
+	if len(names) == 0 {
+		return known, nil
+	}
+	all := append(slices.Clone(known), controllers)
+	var found []asset
+	var unknown error
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(a asset) bool { return a.name == name })
+		if i < 0 {
+			unknown = errors.Join(unknown, fmt.Errorf("there is no %q", name))
+			continue
+		}
+		found = append(found, all[i])
+	}
+	if unknown != nil {
+		var list []string
+		for _, a := range all {
+			list = append(list, a.name)
+		}
+		return nil, fmt.Errorf("%w; it prepares: %s", unknown, strings.Join(list, " "))
+	}
+	return found, nil
 }
