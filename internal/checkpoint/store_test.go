@@ -200,6 +200,7 @@ func sameEntry(a, b delta.Entry) bool {
 }
 
 func TestLocked(t *testing.T) {
+	t.Parallel() // it waits for a lock
 	dir := t.TempDir()
 	open(t, dir)
 	_, err := checkpoint.Open(dir, func(string, error) {})
@@ -226,16 +227,16 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 		"zeros":       make([]byte, 64<<10),
 		"other magic": append([]byte("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"), make([]byte, 32<<10)...),
 	}
-	for cut := 0; cut < len(whole); cut += 1 + len(whole)/97 {
+	for cut := 0; cut < len(whole); cut += 1 + len(whole)/29 {
 		files[fmt.Sprintf("cut at %d of %d", cut, len(whole))] = whole[:cut]
 	}
-	for border := 0; border <= len(whole); border += os.Getpagesize() {
+	for border := 0; border <= len(whole); border += 5 * os.Getpagesize() {
 		for cut := max(border-1, 0); cut <= min(border+1, len(whole)); cut++ {
 			files[fmt.Sprintf("cut at %d of %d", cut, len(whole))] = whole[:cut]
 		}
 	}
 	files["a known object that makes no sense"] = withKnown(t, []byte{9, 9})
-	for page := 2; page < len(whole)/os.Getpagesize(); page += 5 {
+	for page := 2; page < len(whole)/os.Getpagesize(); page += 11 {
 		for _, at := range []int{15, 16 + 7, 16 + 11, 16 + 15} { // the lengths of the page, and of its first key and value
 			content := bytes.Clone(whole)
 			content[page*os.Getpagesize()+at] ^= 4
@@ -500,6 +501,7 @@ func TestDirectoryHasOneOwner(t *testing.T) {
 		"a file that is set aside": {cutShort, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits for locks
 			dir := tt.begin(t)
 			var starting sync.WaitGroup
 			var opened, locked, reports atomic.Int32
