@@ -52,8 +52,9 @@ type frames struct {
 	changed bool
 	// waited is the total time of the reads since the last object of the state. Other events do not reset it.
 	waited time.Duration
-	// single ends the watch after its first event.
-	single, received bool
+	// until ends the watch after its first event that does not have this resource version, unless it is empty. passed is set then.
+	until  string
+	passed bool
 	// err is why the watch has ended. It is set before the reflector is notified of the end.
 	err error
 }
@@ -78,7 +79,7 @@ var errBackOff = errors.New("the watch has failed")
 
 // Decode implements [watch.Decoder]. Bookmarks inside the state of a watch-list, which mean nothing there, are left out.
 func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
-	for !f.single || !f.received {
+	for !f.passed {
 		e, err := f.next()
 		if err != nil {
 			return "", nil, f.end(err)
@@ -97,7 +98,7 @@ func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
 		default:
 			f.initial = false
 		}
-		f.received = true
+		f.passed = f.until != "" && e.object.ResourceVersion() != f.until
 		return e.kind, &item{object: e.object}, nil
 	}
 	return "", nil, io.EOF

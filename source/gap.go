@@ -27,12 +27,27 @@ func (w *watcher) gapForUncertain(ctx context.Context) error {
 	return w.sendGap(ctx, w.lastRun, w.state.Uncertain, func() {})
 }
 
+// refusedAmongEvents is why there is a gap at a position whose own history goes on.
+const refusedAmongEvents = "the API server refuses the history from one version before the last event, and some of what had the version of that event is missing"
+
+// gapBeforeDifference sends a gap record before the first difference that a comparison at the position finds.
+func (w *watcher) gapBeforeDifference(ctx context.Context) error {
+	if w.lastGap != nil {
+		return nil
+	}
+	return w.sendGap(ctx, w.state.Position, refusedAmongEvents, func() {})
+}
+
 func (w *watcher) sendGap(ctx context.Context, to, reason string, record func()) error {
 	w.at = time.Now()
+	from := w.state.Position
+	if w.comparing {
+		from = w.state.Resume
+	}
 	w.lastGap = &delta.Gap{
 		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace,
 		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector,
-		From: w.state.Position, To: to, Reason: reason, Unclean: w.unclean() || to == "" && w.marksDue(false), Observed: w.at,
+		From: from, To: to, Reason: reason, Unclean: w.unclean() || to == "" && w.marksDue(false), Observed: w.at,
 	}
 	w.health.gap(w.lastGap)
 	w.logger.Warn("a gap record is sent: of the history between two resource versions, something may be missing",

@@ -23,7 +23,7 @@ func (w *watcher) gone(ctx context.Context) error {
 		}
 	}
 	w.known().beginRound()
-	w.reading, w.exact, w.edit = false, false, "" // what an edit was adding is deleted behind that
+	w.reading, w.exact, w.comparing, w.edit = false, false, false, "" // what an edit was adding is deleted behind that
 	behind := max(w.state.Gone, versionNumber(w.state.Position)+1, w.state.Reading+1)
 	for _, object := range w.known().unseen {
 		behind = max(behind, versionNumber(object.version.ResourceVersion())+1)

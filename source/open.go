@@ -35,6 +35,9 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 			return f, err
 		}
 		l.refuse(err)
+		if l.comparing {
+			return l.open(ctx, options)
+		}
 	}
 	// A gap record is sent before the differences and names the resource version that closes the gap: the first page of a list has
 	// it, a watch-list sends it only at its end. Objects that are no longer selected can be looked up only after pages, too.
@@ -150,9 +153,9 @@ func (l *follower) checkObjects(objects []*delta.Object) error {
 
 // resume watches on from the position, after reading the state there if that is due.
 func (l *follower) resume(ctx context.Context, options metav1.ListOptions) (*frames, error) {
-	if l.fill {
+	if l.fill || l.comparing {
 		f, err := l.watchAfterPages(ctx, options)
-		if !isRefusal(err) {
+		if !isRefusal(err) || l.comparing {
 			return f, err
 		}
 		// The server has forgotten the state at the position, but perhaps not the history since. The next event moves the
@@ -166,7 +169,9 @@ func (l *follower) resume(ctx context.Context, options metav1.ListOptions) (*fra
 	if err != nil {
 		return nil, err
 	}
-	f.single = l.fill
+	if l.fill {
+		f.until = l.state.Position
+	}
 	l.opened(true)
 	if l.reading { // pages at the position that were not read to their end
 		l.abandon()
@@ -211,9 +216,11 @@ func (l *follower) boundFirstState(ctx context.Context) error {
 	return nil
 }
 
-// watch opens a watch at the position.
+// watch opens a watch that goes on from the position.
 func (l *follower) watch(ctx context.Context, options metav1.ListOptions) (*frames, error) {
-	options.ResourceVersion = l.position()
+	if options.ResourceVersion = l.position(); options.ResourceVersion != "" {
+		options.ResourceVersion = l.state.Resume
+	}
 	f, err := l.collection.watch(ctx, options)
 	if err == nil {
 		f.bookmarks = l.bookmarks
@@ -231,8 +238,15 @@ func (l *follower) doubt() {
 	})
 }
 
-// refuse gives the position up: the next watch begins with the whole state, behind a gap.
+// refuse gives the position up: the next watch begins with the whole state, behind a gap. But first it looks whether the server refuses only
+// the version before the last event, as one does that has just started, and has the position: then the state there is compared, and the
+// history goes on.
 func (l *follower) refuse(err error) {
+	if l.state.Resume != l.state.Position && !l.comparing && !l.fill && !l.state.Partial {
+		l.comparing = true
+		return
+	}
+	l.comparing = false
 	l.logger.Warn("the API server refuses the history since the position: a gap; the difference follows",
 		"resourceVersion", l.state.Position, "err", err)
 	l.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -35,7 +36,7 @@ func (w *watcher) process(ctx context.Context, e event) error {
 	case e.kind == watch.Bookmark && w.reading: // the only one inside a state is the one that closes it
 		return w.complete(ctx, e.resourceVersion)
 	case e.kind == watch.Bookmark:
-		w.handler.Update(func() { w.advance(e.resourceVersion) })
+		w.handler.Update(func() { w.passed(e.resourceVersion) })
 		return nil
 	case !w.selects(object.Namespace()):
 		w.handler.Update(func() { w.advance(object.ResourceVersion()) })
@@ -69,7 +70,7 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 	case exists:
 		return w.modified(ctx, object, old, live)
 	case w.reading && !live:
-		d.Snapshot = !w.state.Complete || w.exact || w.state.Partial && w.precedes(object)
+		d.Snapshot = !w.state.Complete || w.exact && !w.comparing || w.state.Partial && w.precedes(object)
 		d.Inferred = !d.Snapshot
 		d.SnapshotID = w.readingID()
 	}
@@ -121,19 +122,16 @@ func (w *watcher) unchanged(object *delta.Object, old knownObject) {
 	w.handler.Update(func() { record(old.views) })
 }
 
-// deleted handles a live DELETED, which is sent even if the object was never known.
+// deleted handles a live DELETED. One of an object that is not known is repeated, and nothing.
 func (w *watcher) deleted(ctx context.Context, object *delta.Object) error {
 	old, exists := w.known().find(keyOf(object))
 	version := object.Version()
-	exists = exists && old.version.SameObject(&version)
-	v := views{filtered: w.options.all()}
-	if exists {
-		v = old.views
+	if !exists || !old.version.SameObject(&version) {
+		w.handler.Update(func() { w.advance(object.ResourceVersion()) })
+		return nil
 	}
-	return w.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, w.options.all(), v, func(views) {
-		if exists {
-			w.known().remove(keyOf(object))
-		}
+	return w.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, w.options.all(), old.views, func(views) {
+		w.known().remove(keyOf(object))
 		w.advance(object.ResourceVersion())
 	})
 }
@@ -182,6 +180,11 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 }
 
 func (w *watcher) send(ctx context.Context, d *delta.Delta, to Recipients, record func(passed PipelineSet)) error {
+	if w.comparing && d.Inferred {
+		if err := w.gapBeforeDifference(ctx); err != nil {
+			return err
+		}
+	}
 	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
 	edited := w.order(d)
 	if w.state.Unclean {
@@ -209,10 +212,36 @@ func (w *watcher) record(object *delta.Object, v views, packed []byte) {
 	w.advance(object.ResourceVersion())
 }
 
-// advance moves the position. Inside a state the resource versions are in no order, and mean nothing.
+// advance moves the position to an event. Others may follow that have the same resource version: etcd deletes the Events of a lease in one
+// transaction. So a watch goes on one version before it, or where versions are no numbers, at the last one that was followed by another.
+// 0 would be any version.
 func (w *watcher) advance(resourceVersion string) {
+	resume := w.state.Resume
+	if n := versionNumber(resourceVersion); n > 0 {
+		resume = strconv.FormatUint(max(n-1, 1), 10)
+	} else if resourceVersion != w.state.Position {
+		resume = w.state.Position
+	}
+	w.move(resourceVersion, resume)
+}
+
+// passed moves the position to a bookmark. No event follows that has its resource version, unless the last event has it, too: a watch cache
+// may send a bookmark between several. Of versions that are no numbers that is not known.
+func (w *watcher) passed(resourceVersion string) {
+	switch {
+	case resourceVersion == w.state.Position:
+		w.move(resourceVersion, w.state.Resume)
+	case versionNumber(resourceVersion) == 0:
+		w.advance(resourceVersion)
+	default:
+		w.move(resourceVersion, resourceVersion)
+	}
+}
+
+// move moves the position. Inside a state the resource versions are in no order, and mean nothing.
+func (w *watcher) move(resourceVersion, resume string) {
 	if !w.reading && resourceVersion != "" {
-		w.state.Position = resourceVersion
+		w.state.Position, w.state.Resume = resourceVersion, cmp.Or(resume, resourceVersion)
 		if w.state.Unclean && w.caughtUp() {
 			w.state.Unclean, w.state.Lost, w.state.Repetition = false, false, ""
 		}

@@ -48,7 +48,7 @@ func (w *watcher) end(ctx context.Context, resourceVersion string) error {
 }
 
 func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
-	if !w.exact {
+	if !w.exact || w.comparing {
 		if err := w.deleteUnseen(ctx, versionNumber(resourceVersion)); err != nil {
 			return err
 		}
@@ -56,9 +56,13 @@ func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
 	w.at = time.Now()
 	w.handler.Update(func() {
 		unclean, lost := w.state.Unclean && w.exact, w.state.Lost && w.exact // what happened since the position is not seen yet
-		w.reading, w.exact = false, false
+		resume := resourceVersion
+		if w.exact && !w.comparing { // more may follow that has the version of the last event
+			resume = w.state.Resume
+		}
+		w.reading, w.exact, w.comparing = false, false, false
 		w.state.Complete, w.state.Begun, w.state.Paused, w.state.Partial, w.state.Apart, w.state.Refused = true, false, false, false, "", ""
-		w.advance(resourceVersion)
+		w.move(resourceVersion, resume)
 		w.state.Unclean, w.state.Lost = unclean, lost
 	})
 	w.lastGap, w.edit = nil, ""

@@ -125,7 +125,8 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 			last.Refused = cmp.Or(last.Refused, severalPositions)
 		}
 	}
-	w.state.Position, w.state.Complete, w.state.Refused, w.state.Apart = last.Position, last.Complete, last.Refused, last.Apart
+	w.state.Position, w.state.Resume = last.Position, cmp.Or(last.Resume, last.Position) // older files have none
+	w.state.Complete, w.state.Refused, w.state.Apart = last.Complete, last.Refused, last.Apart
 	if w.options.Snapshot == delta.SnapshotNever {
 		for _, l := range from {
 			if l.Gone > 0 || l.Position == "" && (l.Complete || l.Absent) {
@@ -305,7 +306,7 @@ func (m *Meta) merge(other Meta) {
 	m.Unclean, m.Lost = m.Unclean || other.Unclean, m.Lost || other.Lost
 	m.Refused, m.Uncertain = cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
 	m.Repetition = cmp.Or(m.Repetition, other.Repetition)
-	if several {
+	if m.Resume = lower(m.Resume, other.Resume); several {
 		m.Reading = max(m.Reading, versionNumber(m.Position), versionNumber(other.Position))
 		m.Refused, m.Position = severalPositions, lower(m.Position, other.Position)
 	}
@@ -353,7 +354,7 @@ func (m *Meta) mergeApart(other Meta) {
 	if m.Position != "" || other.Position != "" {
 		other.Complete = m.Complete
 	}
-	other.Position = m.Position
+	other.Position, other.Resume = m.Position, m.Resume
 	m.merge(other)
 }
 

@@ -421,7 +421,7 @@ func TestModel(t *testing.T) {
 			before = 1 << 30 // no telling which changes the state swallows
 		}
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
-			switch step := rapid.IntRange(0, 9).Draw(rt, "step"); step {
+			switch step := rapid.IntRange(0, 12).Draw(rt, "step"); step {
 			case 0, 1, 2, 3:
 				server.Write(name.Draw(rt, "name"), false)
 			case 4, 5:
@@ -435,6 +435,12 @@ func TestModel(t *testing.T) {
 				server.Cut(false)
 			case 9:
 				time.Sleep(time.Duration(rapid.IntRange(0, 3).Draw(rt, "ms")) * time.Millisecond)
+			case 10:
+				server.Expire(rapid.SliceOfNDistinct(name, 2, 6, rapid.ID).Draw(rt, "names")...)
+			case 11:
+				server.CutBehind(rapid.IntRange(1, 3).Draw(rt, "deletions"))
+			case 12:
+				server.Restart()
 			}
 		}
 		server.Write("last", false) // once it arrives, all before it has been seen

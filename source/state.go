@@ -28,8 +28,11 @@ type Meta struct {
 	LabelSelector string           `json:"labelSelector,omitempty"`
 	FieldSelector string           `json:"fieldSelector,omitempty"`
 	Namespaces    delta.Namespaces `json:"namespaces"`
-	// Position is the resource version up to which everything was sent.
+	// Position is the resource version of what was sent last.
 	Position string `json:"position,omitempty"`
+	// Resume is the resource version at which a watch goes on: the position, or a version before it, as long as more may follow that has
+	// the version of the position.
+	Resume string `json:"resume,omitempty"`
 	// Complete is set once a state was read to its end: from then on an object that a reading brings is a change.
 	Complete bool `json:"complete"`
 	// Begun is set while there is no position, and the first state is being sent. After a kill it is unknown how much of it
@@ -95,7 +98,7 @@ func (m *Meta) guessAbsent() {
 
 // reset forgets everything but the known set.
 func (s *state) reset() {
-	s.Position, s.Complete, s.Gone, s.Reading, s.Absent, s.Paused = "", false, 0, 0, false, false
+	s.Position, s.Resume, s.Complete, s.Gone, s.Reading, s.Absent, s.Paused = "", "", false, 0, 0, false, false
 	s.Begun, s.Partial, s.Apart, s.Refused, s.Unclean, s.Lost, s.Uncertain, s.Repetition = false, false, "", "", false, false, "", ""
 	s.Snapshots = nil
 	s.changed = true

@@ -57,6 +57,7 @@ type watcher struct {
 	at         time.Time  // when the event arrived that is being processed
 	reading    bool       // between begin and end
 	exact      bool       // while the state at the position is read: it holds no changes, only what the known set lacks
+	comparing  bool       // while the state at the position is due to be compared: other events may have had the version of the last one
 	lastRun    string     // a resource version that the last run cannot have gone beyond
 	behindLoss bool       // commits of earlier runs are lost: what filters took out may come back in a first state, in the same version
 	ambiguous  bool       // the last run was killed, and this one may send other changes of the same versions: the configuration was edited

@@ -42,20 +42,22 @@ type Server struct {
 
 	away sync.RWMutex // locked while the server takes no request
 
-	mu       sync.Mutex
-	changed  *sync.Cond // broadcast on every write and every cut
-	version  int
-	floor    int // the history before it is forgotten
-	states   int // so are the states before it
-	history  []Change
-	cuts     int // raised to end all watches
-	cutLine  bool
-	missing  bool // the resources do not exist
-	silent   bool // watches send no changes
-	denials  int  // requests to answer with denial
-	denial   int
-	refusals int // 410s sent
-	pages    int // requests to list
+	mu      sync.Mutex
+	changed *sync.Cond // broadcast on every write and every cut
+	version int
+	floor   int // the history before it is forgotten
+	states  int // so are the states before it
+	history []Change
+	cuts    int // raised to end all watches
+	cutLine bool
+	// cutBehind is how many more DELETEDs are sent before a watch is cut; 0 for no cut.
+	cutBehind int
+	missing   bool // the resources do not exist
+	silent    bool // watches send no changes
+	denials   int  // requests to answer with denial
+	denial    int
+	refusals  int // 410s sent
+	pages     int // requests to list
 }
 
 // Object is one version of an object.
@@ -199,6 +201,30 @@ func (s *Server) SetSilent(silent bool) {
 	s.changed.Broadcast()
 }
 
+// Expire deletes things of the namespace ns, as far as they exist, in one version, as etcd deletes the Events of a lease that ends.
+func (s *Server) Expire(names ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.at(s.version, Things.Resource)
+	s.version++
+	for _, name := range names {
+		o, exists := state["ns/"+name]
+		if !exists {
+			continue
+		}
+		o.Version = s.version
+		s.history = append(s.history, Change{"DELETED", o})
+	}
+	s.changed.Broadcast()
+}
+
+// CutBehind ends the watch that sends a DELETED, once that many were sent.
+func (s *Server) CutBehind(deletions int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cutBehind = deletions
+}
+
 // Away ends every watch and runs change before it takes another request, so that no watch sees the change.
 func (s *Server) Away(change func()) {
 	s.away.Lock()
@@ -213,6 +239,13 @@ func (s *Server) Compact() {
 	defer s.mu.Unlock()
 	s.version++ // something else was written meanwhile
 	s.floor, s.states = s.version, s.version
+}
+
+// Restart forgets the history up to the present version, as the watch cache of an API server does that is started. No watch begins before it.
+func (s *Server) Restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.floor = s.version
 }
 
 // CompactStates forgets the states so far, and keeps the history: etcd was compacted, and the watch cache reaches
@@ -426,12 +459,19 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, fr
 			}
 			return
 		}
+		last := position
 		for _, c := range s.history {
-			if !s.silent && c.Resource == in.resource && in.holds(c.Object) && c.Version > position {
-				send(c.Type, s.json(c.Object))
-				position = c.Version
+			if s.silent || c.Resource != in.resource || !in.holds(c.Object) || c.Version <= position {
+				continue
+			}
+			send(c.Type, s.json(c.Object))
+			if last = c.Version; c.Type == "DELETED" && s.cutBehind > 0 {
+				if s.cutBehind--; s.cutBehind == 0 {
+					return
+				}
 			}
 		}
+		position = last
 		flush()
 		s.changed.Wait()
 	}
