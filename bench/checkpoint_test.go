@@ -16,6 +16,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 // BenchmarkCheckpoint is BenchmarkPipeline/cloudevents with and without a state directory: every delta is a new object
@@ -26,7 +27,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		frames[n] = event(n)
 	}
 	b.Run("without", func(b *testing.B) {
-		p, stop := running(pipeline.FormatCloudEvents)
+		p, stop := running(shape.FormatCloudEvents)
 		defer stop()
 		feed(b, p, frames, func(_ *delta.Delta, take func()) { take() })
 	})
@@ -37,7 +38,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		}
 		defer store.Close()
 		committer := checkpoint.NewCommitter(store, slog.New(slog.DiscardHandler))
-		p, stop := runningWith(pipeline.FormatCloudEvents, func(o *pipeline.Options) {
+		p, stop := runningWith(shape.FormatCloudEvents, func(o *pipeline.Options) {
 			o.Log, o.Spill, o.MaxDiskBytes = benchLog{store, committer}, true, 1<<30
 		})
 		defer stop()

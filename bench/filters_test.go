@@ -10,36 +10,37 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 // BenchmarkFilters is the way of an Event through a pipeline, with filters that all of them pass: what each kind of filter
 // adds. Those that look inside pay for decoding.
 func BenchmarkFilters(b *testing.B) {
-	expression := func(text string) pipeline.Filter {
+	expression := func(text string) shape.Filter {
 		program, err := expr.Compile(text, expr.Filter)
 		if err != nil {
 			b.Fatal(err)
 		}
-		return pipeline.NewExprFilter(program, pipeline.OnErrorPass)
+		return shape.NewExprFilter(program, shape.OnErrorPass)
 	}
-	types := pipeline.TypesFilter{delta.Added, delta.Modified}
-	namespaces := pipeline.NamespacesFilter{Include: []string{"shop-*"}}
+	types := shape.TypesFilter{delta.Added, delta.Modified}
+	namespaces := shape.NamespacesFilter{Include: []string{"shop-*"}}
 	for _, c := range []struct {
 		name    string
-		filters []pipeline.Filter
+		filters []shape.Filter
 	}{
 		{"none", nil},
-		{"types, namespaces", []pipeline.Filter{types, namespaces}},
-		{"expr of identity", []pipeline.Filter{expression(`object.metadata.namespace != "sandbox" && type != "DELETED"`)}},
-		{"expr", []pipeline.Filter{expression(`object.type == "Warning"`)}},
-		{"three expr", []pipeline.Filter{
+		{"types, namespaces", []shape.Filter{types, namespaces}},
+		{"expr of identity", []shape.Filter{expression(`object.metadata.namespace != "sandbox" && type != "DELETED"`)}},
+		{"expr", []shape.Filter{expression(`object.type == "Warning"`)}},
+		{"three expr", []shape.Filter{
 			expression(`object.type == "Warning"`),
 			expression(`object.reason in ["BackOff", "FailedScheduling", "Unhealthy"]`),
 			expression(`object.?count.orValue(1) % 10 <= 1 && object.involvedObject.kind == "Pod"`),
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			p, stop := runningWith(pipeline.FormatCloudEvents, func(o *pipeline.Options) { o.Filters = c.filters })
+			p, stop := runningWith(shape.FormatCloudEvents, func(o *pipeline.Options) { o.Filters = c.filters })
 			defer stop()
 			frames := make([][]byte, 5000)
 			for n := range frames {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -39,7 +40,7 @@ func event(n int) []byte {
 // BenchmarkPipeline is the whole way of a delta but for the network: reading the object's metadata, cutting
 // managedFields out, backlog, batch, envelope, settling.
 func BenchmarkPipeline(b *testing.B) {
-	for _, format := range []pipeline.Format{pipeline.FormatCloudEvents, pipeline.FormatCloudEventsBinary, pipeline.FormatJSON, pipeline.FormatRaw} {
+	for _, format := range []shape.Format{shape.FormatCloudEvents, shape.FormatCloudEventsBinary, shape.FormatJSON, shape.FormatRaw} {
 		b.Run(string(format), func(b *testing.B) {
 			p, stop := running(format)
 			defer stop()
@@ -67,15 +68,16 @@ func BenchmarkPipeline(b *testing.B) {
 	}
 }
 
-func running(format pipeline.Format) (*pipeline.Pipeline, func()) {
+func running(format shape.Format) (*pipeline.Pipeline, func()) {
 	return runningWith(format, func(*pipeline.Options) {})
 }
 
-func runningWith(format pipeline.Format, adjust func(*pipeline.Options)) (*pipeline.Pipeline, func()) {
+func runningWith(format shape.Format, adjust func(*pipeline.Options)) (*pipeline.Pipeline, func()) {
 	options := pipeline.Options{
-		Name: "bench", Cluster: "bench", Format: format, MaxBytes: 64 << 20,
-		Retry: pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
-		Sink:  discard{}, SinkName: "discard", DeadLetter: pipeline.LogOnly{},
+		Options:  shape.Options{Name: "bench", Cluster: "bench", Format: format},
+		MaxBytes: 64 << 20,
+		Retry:    pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
+		Sink:     discard{}, SinkName: "discard", DeadLetter: pipeline.LogOnly{},
 		Limits: sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 2, Timeout: 10 * time.Second},
 	}
 	adjust(&options)

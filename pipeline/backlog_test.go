@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -65,7 +66,7 @@ func TestHeldBackModel(t *testing.T) {
 
 // A notice whose namespace-to-be is suspect, since another watch's was refused, has its turn beside any number of untried objects.
 func TestNoticesHaveTheirTurn(t *testing.T) {
-	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
+	options := Options{Options: shape.Options{Name: "test", Cluster: "c", Format: shape.FormatCloudEvents}, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
 	tenantLimits(10, 8)(&options)
 	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	defer p.backlog.queue.ShutDown()

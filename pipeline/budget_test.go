@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -133,7 +134,7 @@ func TestLargeObjectsCountInFull(t *testing.T) {
 			return nil
 		})
 		p := start(t, sink, &letters{}, func(o *Options) {
-			o.Diff, o.MaxBytes = DiffOldObject, maxBytes
+			o.Diff, o.MaxBytes = shape.DiffOldObject, maxBytes
 			o.Limits.Concurrency, o.Limits.Timeout = 16, time.Minute
 		})
 		taken := 0

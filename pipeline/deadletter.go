@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -142,15 +143,15 @@ func (p *Pipeline) noteLetter(ctx context.Context, i *item, letter Letter, cause
 // Recovered makes the dead letter of an entry of the pipeline's log, from a file that cannot be used any more. epoch is the
 // file's.
 func (p *Pipeline) Recovered(e delta.Entry, epoch int) Letter {
-	options := p.options
+	options := p.options.Options
 	options.Epoch = epoch
-	encoder := newEncoder(options)
-	record, _ := encoder.encode(nil, p.logged(e))
+	encoder := shape.NewEncoder(options)
+	record, _ := encoder.Encode(nil, &e)
 	if e.Delta != nil && e.Delta.Bare {
 		record.Body = nil
 	}
 	return Letter{
-		Pipeline: options.Name, Sink: options.SinkName, Record: record, Reason: reasonRecovered,
+		Pipeline: options.Name, Sink: p.options.SinkName, Record: record, Reason: reasonRecovered,
 		Error:    cmp.Or(e.Unsendable, "recovered from a state file that was set aside"),
 		Attempts: e.Attempts, First: e.Failed, Last: e.Failed,
 	}

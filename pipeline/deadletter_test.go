@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -32,7 +33,7 @@ func (l *failingFirst) Write(ctx context.Context, letters []Letter) (int, error)
 func TestLettersKeepTheOrderOfTheirObject(t *testing.T) {
 	dead := &failingFirst{left: 1}
 	p := start(t, &script{}, dead, func(o *Options) {
-		o.Filters = []Filter{undecided{}}
+		o.Filters = []shape.Filter{undecided{}}
 		o.Limits.Concurrency, o.Limits.Linger = 1, 50*time.Millisecond // all of them in one batch
 	})
 	for version := 1; version <= 5; version++ {
@@ -48,8 +49,8 @@ func TestLettersKeepTheOrderOfTheirObject(t *testing.T) {
 // undecided is a filter that cannot decide: each change goes to the dead letter as it is.
 type undecided struct{}
 
-func (undecided) Pass(*Change) (bool, error) { return false, errors.New("no such key") }
-func (undecided) OfObject() bool             { return false }
+func (undecided) Pass(*shape.Change) (bool, error) { return false, errors.New("no such key") }
+func (undecided) OfObject() bool                   { return false }
 
 // A record that is nested as deeply as the API server allows leaves a letter that can be read among others.
 func TestLetterOfADeepObject(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -283,7 +284,7 @@ func (p *Pipeline) takeReady() *objectQueue {
 
 // appendRecord adds an item to the batch, and reports whether there was room for it. p.mu is held.
 func (p *Pipeline) appendRecord(b *batch, o *objectQueue, i *item) bool {
-	record, arena := p.encoder.encode(b.arena, i)
+	record, arena := p.encoder.Encode(b.arena, &delta.Entry{Delta: i.delta, Gap: i.gap, Mark: i.mark})
 	grown := b.bytes + int64(record.Size())
 	if grown > p.options.Limits.MaxBytes && len(b.records) > 0 {
 		return false

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -228,10 +229,10 @@ func cpu(t testing.TB) time.Duration {
 func TestArenaOfAFullBatchIsKept(t *testing.T) {
 	kept, dropped := 0, 0
 	for size := 300; size < 20_000; size += 557 {
-		e := newEncoder(Options{Name: "test", Cluster: "c", Format: FormatCloudEvents})
+		e := shape.NewEncoder(shape.Options{Name: "test", Cluster: "c", Format: shape.FormatCloudEvents})
 		var arena []byte
 		for n := 0; ; n++ {
-			record, grown := e.encode(arena, newItem(delta.Entry{Delta: sized(t, fmt.Sprint("o", n), 1, size)}))
+			record, grown := e.Encode(arena, &delta.Entry{Delta: sized(t, fmt.Sprint("o", n), 1, size)})
 			if len(grown) > 1000<<10 {
 				break
 			}

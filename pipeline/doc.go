@@ -1,4 +1,5 @@
-// Package pipeline takes deltas, keeps them in a backlog, encodes them, and delivers them to one sink.
+// Package pipeline takes deltas, keeps them in a backlog, and delivers them to one sink. What is sent of a delta is decided by package
+// [github.com/kubeferry/kubeferry/pipeline/shape], before the delta waits.
 //
 // # Order and retry
 //
@@ -33,8 +34,8 @@
 //
 // # Files
 //
-//	intake ─▶ filter ─▶ change ─▶ budget ─▶ take ─▶ backlog ─▶ dispatch ─▶ format ─▶ deliver ─▶ decide ─▶ settle
-//	                                          └─▶ log, park, left, ahead (disk) ─┘            breaker ┘
+//	intake ─▶ shape ─▶ budget ─▶ take ─▶ backlog ─▶ dispatch ─▶ deliver ─▶ decide ─▶ settle
+//	                               └─▶ log, park, left, ahead (disk) ─┘  breaker ┘
 //
 // docs/architecture.md follows a delta through them.
 package pipeline

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -145,7 +146,7 @@ func start(t testing.TB, sink sinks.Sink, dead DeadLetter, adjust func(*Options)
 
 // unstarted returns a pipeline that does not run, for so many calls at once.
 func unstarted(concurrency int) (p *Pipeline, end func()) {
-	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
+	options := Options{Options: shape.Options{Name: "test", Cluster: "c", Format: shape.FormatCloudEvents}, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
 	tenantLimits(100, concurrency)(&options)
 	p = New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	return p, p.backlog.queue.ShutDown
@@ -154,7 +155,7 @@ func unstarted(concurrency int) (p *Pipeline, end func()) {
 // launch runs a pipeline until stop is called, which may be done twice.
 func launch(sink sinks.Sink, dead DeadLetter, adjust func(*Options)) (p *Pipeline, stop func()) {
 	options := Options{
-		Name: "test", Cluster: "c", Format: FormatCloudEvents, MaxBytes: 1 << 20,
+		Options: shape.Options{Name: "test", Cluster: "c", Format: shape.FormatCloudEvents}, MaxBytes: 1 << 20,
 		Retry: Retry{Initial: time.Millisecond, Max: 20 * time.Millisecond},
 		Sink:  sink, SinkName: "script", DeadLetter: dead,
 		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Linger: time.Millisecond, Concurrency: 3, Timeout: time.Second},

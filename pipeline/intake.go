@@ -4,10 +4,11 @@ import (
 	"context"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
-// This file takes deltas in. Redaction, enrichment, filters, transforms and the difference are applied before a delta waits, so
-// the backlog and the log hold what will be sent, and nothing unredacted.
+// This file takes deltas in. They are shaped before they wait, so the backlog and the log hold what will be sent, and nothing
+// unredacted.
 
 // Ticket is room for one delta, gap or mark. Call Take or Cancel exactly once. The zero value is for none.
 type Ticket struct {
@@ -34,7 +35,7 @@ func (t Ticket) Passes() bool { return t.passes }
 // object: its filters let the previous version pass. Reserve blocks while the backlog is full, and returns an error only
 // when ctx ends first.
 func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticket, error) {
-	if isLarge(d) {
+	if shape.IsLarge(d) { // each watch may have one; a pipeline takes one at a time, until there is room for the item
 		select {
 		case p.large <- struct{}{}:
 			defer func() { <-p.large }()
@@ -52,47 +53,19 @@ func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticke
 	return Ticket{item: i, passes: passes}, p.reserve(ctx, i)
 }
 
-// largeObject is from what size in bytes an object counts as large. Decoded, one can take a hundred times its size, and its
-// difference takes as much as the object; each watch may have one. So a pipeline takes large objects one at a time, from the
-// filters until there is room for the item, and all pipelines together decode one at a time.
-const largeObject = 128 << 10
-
-func isLarge(d *delta.Delta) bool {
-	return len(d.Object.JSON()) > largeObject || d.Old != nil && len(d.Old.JSON()) > largeObject
-}
-
 // makeItem makes the item of a delta, nil if a filter keeps it back.
 func (p *Pipeline) makeItem(ctx context.Context, d *delta.Delta, had bool) (i *item, passes bool, filter int) {
-	defer p.decoding(d)()
-	c := &Change{pipeline: p, observed: d}
-	passes, takes := p.applyFilters(c, had)
-	if !takes {
-		return nil, passes, c.filteredBy
+	shaped := p.shaper.Shape(ctx, d, had)
+	if shaped.Delta == nil {
+		return nil, shaped.Passes, shaped.FilteredBy
 	}
-	shaped, err := c.shape(ctx)
-	i = newItem(delta.Entry{Delta: shaped})
-	i.err = err
-	return i, passes, 0
-}
-
-// decoding waits until no other pipeline decodes a large object, if this one is large. The function that it returns ends that.
-func (p *Pipeline) decoding(d *delta.Delta) (end func()) {
-	if p.options.Large == nil || !isLarge(d) {
-		return func() {}
-	}
-	p.options.Large.Lock()
-	return p.options.Large.Unlock
-}
-
-// Passes reports whether the filters let a delta's object pass; nothing is handed over.
-func (p *Pipeline) Passes(d *delta.Delta) bool {
-	defer p.decoding(d)()
-	passes, _ := p.applyFilters(&Change{pipeline: p, observed: d}, false)
-	return passes
+	i = newItem(delta.Entry{Delta: shaped.Delta})
+	i.err = shaped.Err
+	return i, shaped.Passes, 0
 }
 
 // AnnouncesLeaving reports whether the pipeline sends a DELETED of what leaves its selection.
-func (p *Pipeline) AnnouncesLeaving() bool { return p.options.OnLeave == OnLeaveDeleted }
+func (p *Pipeline) AnnouncesLeaving() bool { return p.options.OnLeave == shape.OnLeaveDeleted }
 
 // ReserveGap makes room for a gap; the deltas of its watch that follow wait until it is settled.
 func (p *Pipeline) ReserveGap(ctx context.Context, g *delta.Gap) (Ticket, error) {

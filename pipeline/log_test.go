@@ -16,6 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -333,6 +335,10 @@ func TestWhatWaitsThroughAnEdit(t *testing.T) {
 	b.commit(p)
 	stop()
 
+	move, err := fieldpath.NewMove(fieldpath.Of("spec"), fieldpath.Of("renamed"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var body string
 	sink.set(func(_ int, batch []sinks.Record) error {
 		body = string(batch[0].Body)
@@ -340,7 +346,7 @@ func TestWhatWaitsThroughAnEdit(t *testing.T) {
 	})
 	p, stop = launch(sink, &letters{}, func(o *Options) {
 		spilling(b, 4<<10, 1<<30)(o)
-		o.Format, o.Filters, o.Transforms = FormatRaw, []Filter{TypesFilter{delta.Added}}, []Transform{RenameTransform{renaming(t, "spec", "renamed")}}
+		o.Format, o.Filters, o.Transforms = shape.FormatRaw, []shape.Filter{shape.TypesFilter{delta.Added}}, []shape.Transform{shape.RenameTransform{move}}
 	})
 	defer stop()
 	defer b.every(p)()

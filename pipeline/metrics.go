@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -42,24 +43,25 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 
 // metrics are those of one pipeline, with their labels set.
 type metrics struct {
-	seconds      prometheus.Observer
-	errors       map[sinks.Reason]prometheus.Counter
-	filterErrors prometheus.Counter
-	hits, misses prometheus.Counter // nil in a pipeline without an Enricher
+	seconds prometheus.Observer
+	errors  map[sinks.Reason]prometheus.Counter
 }
 
 func (m *Metrics) forPipeline(p *Pipeline) *metrics {
 	name := p.options.Name
 	m.registry.MustRegister(prometheus.CollectorFunc(p.collect))
-	own := &metrics{
-		seconds: m.seconds.WithLabelValues(name), errors: map[sinks.Reason]prometheus.Counter{},
-		filterErrors: m.filters.WithLabelValues(name),
-	}
+	own := &metrics{seconds: m.seconds.WithLabelValues(name), errors: map[sinks.Reason]prometheus.Counter{}}
 	for _, reason := range sinks.Reasons() {
 		own.errors[reason] = m.errors.WithLabelValues(name, string(reason))
 	}
-	if p.options.Enricher != nil {
-		own.hits, own.misses = m.lookups.WithLabelValues(name, "hit"), m.lookups.WithLabelValues(name, "miss")
+	return own
+}
+
+// forShaper returns what the shaper of a pipeline counts.
+func (m *Metrics) forShaper(options shape.Options) shape.Metrics {
+	own := shape.Metrics{FilterErrors: m.filters.WithLabelValues(options.Name)}
+	if options.Enricher != nil {
+		own.Hits, own.Misses = m.lookups.WithLabelValues(options.Name, "hit"), m.lookups.WithLabelValues(options.Name, "miss")
 	}
 	return own
 }

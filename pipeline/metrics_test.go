@@ -7,39 +7,40 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 // TestFilteredMetric: each change that is kept back counts for the first filter that keeps it back, once.
 func TestFilteredMetric(t *testing.T) {
 	for _, test := range []struct {
 		name    string
-		filters []Filter
-		onLeave OnLeave
+		filters []shape.Filter
+		onLeave shape.OnLeave
 		types   []delta.Type
 		removed bool // inferred
 		want    map[string]float64
 	}{
-		{"no filter", nil, OnLeaveIgnore, []delta.Type{delta.Added}, false, map[string]float64{"": 0}},
+		{"no filter", nil, shape.OnLeaveIgnore, []delta.Type{delta.Added}, false, map[string]float64{"": 0}},
 		{
 			"the first",
-			[]Filter{TypesFilter{delta.Added}, NamespacesFilter{Include: []string{"other"}}},
-			OnLeaveIgnore,
+			[]shape.Filter{shape.TypesFilter{delta.Added}, shape.NamespacesFilter{Include: []string{"other"}}},
+			shape.OnLeaveIgnore,
 			[]delta.Type{delta.Added, delta.Modified, delta.Modified},
 			false,
 			map[string]float64{"filters[0]": 2, "filters[1]": 1},
 		},
 		{
 			"a type decides about what leaves",
-			[]Filter{NamespacesFilter{Include: []string{"other"}}, TypesFilter{delta.Modified}},
-			OnLeaveDeleted,
+			[]shape.Filter{shape.NamespacesFilter{Include: []string{"other"}}, shape.TypesFilter{delta.Modified}},
+			shape.OnLeaveDeleted,
 			[]delta.Type{delta.Modified},
 			false,
 			map[string]float64{"filters[0]": 0, "filters[1]": 1},
 		},
 		{
 			"an inferred deletion",
-			[]Filter{NamespacesFilter{Include: []string{"other"}}, TypesFilter{delta.Added}},
-			OnLeaveIgnore,
+			[]shape.Filter{shape.NamespacesFilter{Include: []string{"other"}}, shape.TypesFilter{delta.Added}},
+			shape.OnLeaveIgnore,
 			[]delta.Type{delta.Deleted},
 			true,
 			map[string]float64{"filters[0]": 0, "filters[1]": 1},
@@ -48,7 +49,8 @@ func TestFilteredMetric(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
 			p := New(Options{
-				Name: "p", Filters: test.filters, OnLeave: test.onLeave, Format: FormatJSON, MaxBytes: 1 << 20, Sink: &script{},
+				Options:  shape.Options{Name: "p", Filters: test.filters, OnLeave: test.onLeave, Format: shape.FormatJSON},
+				MaxBytes: 1 << 20, Sink: &script{},
 			}, NewMetrics(registry), slog.New(slog.DiscardHandler))
 			defer p.backlog.queue.ShutDown()
 			for i, kind := range test.types {

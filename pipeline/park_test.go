@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -177,7 +178,7 @@ func TestParkedItemsAreFreed(t *testing.T) {
 func TestParkBesideManyParkedObjects(t *testing.T) {
 	park := func(objects int) time.Duration {
 		sink, b := &script{}, newLogbook()
-		options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: sink, SinkName: "script", DeadLetter: &letters{}}
+		options := Options{Options: shape.Options{Name: "test", Cluster: "c", Format: shape.FormatCloudEvents}, Sink: sink, SinkName: "script", DeadLetter: &letters{}}
 		tenantLimits(100, 8)(&options)
 		spilling(b, 8<<20, 1<<30)(&options)
 		p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
@@ -223,7 +224,7 @@ func TestParkBesideManyParkedObjects(t *testing.T) {
 // A probe that was read back and is kept was tried: it does not hold up what is read back of others.
 func TestComeBackBesideAProbeThatIsKept(t *testing.T) {
 	b := newLogbook()
-	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
+	options := Options{Options: shape.Options{Name: "test", Cluster: "c", Format: shape.FormatCloudEvents}, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
 	tenantLimits(100, 8)(&options)
 	spilling(b, 2<<20, 1<<30)(&options)
 	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
@@ -290,7 +291,7 @@ func TestComeBackBesideAProbeThatIsKept(t *testing.T) {
 func TestComeBackBesideManyObjects(t *testing.T) {
 	comeBack := func(objects int) time.Duration {
 		b := newLogbook()
-		options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
+		options := Options{Options: shape.Options{Name: "test", Cluster: "c", Format: shape.FormatCloudEvents}, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
 		tenantLimits(100, 8)(&options)
 		spilling(b, 64<<20, 1<<30)(&options)
 		p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))

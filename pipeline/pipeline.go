@@ -8,33 +8,14 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // Options make a pipeline.
 type Options struct {
-	Name string
-	// Cluster is part of every id.
-	Cluster string
-	// Epoch is part of every id if it is not 0: it counts the times that the cluster's history went back, so that
-	// resource versions came again.
-	Epoch   int
-	Filters []Filter
-	// KeepManagedFields leaves metadata.managedFields in the objects.
-	KeepManagedFields bool
-	// Redactor replaces the data of Secrets; nil leaves them as they are.
-	Redactor *Redactor
-	// Enricher adds the metadata of the objects that Events are about; nil adds nothing.
-	Enricher Enricher
-	// OnLeave is what becomes of an object that passed the filters before and does not any more.
-	OnLeave OnLeave
-	// Transforms change what leaves, in order.
-	Transforms []Transform
-	// Diff is what a MODIFIED carries of the previous version.
-	Diff   Diff
-	Format Format
-	// Profile is whose vocabulary CloudEvents use.
-	Profile Profile
+	// Options are what is made of a change before it waits.
+	shape.Options
 	// MaxBytes bounds the backlog in memory; a delta that finds it full waits, and its watch with it, unless Spill
 	// is set.
 	MaxBytes int64
@@ -55,9 +36,6 @@ type Options struct {
 	Permit Permit
 	// DeadLetter takes the records that can never be delivered.
 	DeadLetter DeadLetter
-	// Large is held while a large object is filtered and transformed, to bound memory. The pipelines of a program share it; nil
-	// is no bound.
-	Large sync.Locker
 }
 
 // Retry is how a failed object is tried again.
@@ -72,7 +50,8 @@ type Retry struct {
 // Pipeline delivers deltas to one sink. Reserve and ReserveGap may be called from several goroutines.
 type Pipeline struct {
 	options Options
-	encoder encoder
+	shaper  *shape.Shaper
+	encoder shape.Encoder
 	logger  *slog.Logger
 	metrics *metrics
 	now     func() time.Time
@@ -86,7 +65,6 @@ type Pipeline struct {
 	batches chan *batch
 	slots   chan struct{}
 	large   chan struct{} // has room for one: the large object that is on its way in
-	steps   stepBudget
 
 	mu      sync.Mutex // guards what follows
 	backlog *backlog
@@ -126,7 +104,7 @@ type Pipeline struct {
 func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	p := &Pipeline{
 		options:    options,
-		encoder:    newEncoder(options),
+		encoder:    shape.NewEncoder(options.Options),
 		logger:     logger.With("pipeline", options.Name, "sink", options.SinkName),
 		now:        time.Now,
 		wake:       make(chan struct{}, 1),
@@ -151,8 +129,12 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	p.budget.freed = make(chan struct{})
 	p.restore(options.Logged)
 	p.metrics = metrics.forPipeline(p)
+	p.shaper = shape.New(options.Options, metrics.forShaper(options.Options), p.logger)
 	return p
 }
+
+// Shaper decides what the pipeline sends of a change.
+func (p *Pipeline) Shaper() *shape.Shaper { return p.shaper }
 
 // Name of the pipeline.
 func (p *Pipeline) Name() string { return p.options.Name }

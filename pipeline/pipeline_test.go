@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -407,7 +408,7 @@ func gapAndOthers(t *testing.T, first string, most int) {
 func TestFilters(t *testing.T) {
 	sink := &script{}
 	p := start(t, sink, &letters{}, func(o *Options) {
-		o.Filters = []Filter{TypesFilter{delta.Modified}, NamespacesFilter{Include: []string{"sh*"}}}
+		o.Filters = []shape.Filter{shape.TypesFilter{delta.Modified}, shape.NamespacesFilter{Include: []string{"sh*"}}}
 	})
 	mustTake(t, p, change(t, "a", 1))
 	added := change(t, "b", 1)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -170,18 +171,17 @@ func TestTransportIDsOfSnapshots(t *testing.T) {
 // take the snapshot for all that exists.
 func TestSnapshotLacksWhatAFilterKeepsBack(t *testing.T) {
 	for name, test := range map[string]struct {
-		filter Filter
+		filter shape.Filter
 		lacks  bool
 	}{
-		"the type":                 {TypesFilter{delta.Modified, delta.Deleted}, true},
-		"the object, which passes": {fieldFilter{"where", "in"}, false},
-		"the object":               {fieldFilter{"where", "out"}, false},
+		"the type":                 {shape.TypesFilter{delta.Modified, delta.Deleted}, true},
+		"the object, which passes": {shape.NamespacesFilter{Include: []string{"shop"}}, false},
+		"the object":               {shape.NamespacesFilter{Include: []string{"other"}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := start(t, &script{}, &letters{}, func(o *Options) { o.Filters = []Filter{test.filter} })
+			p := start(t, &script{}, &letters{}, func(o *Options) { o.Filters = []shape.Filter{test.filter} })
 			offerMark(t, p, delta.Started)
 			d := snapshotOf(t, "a", 5)
-			d.Object = version(t, 5, `"where":"in"`)
 			ticket, ok := p.Offer(t.Context(), d, false)
 			if !ok {
 				t.Fatal("no room")

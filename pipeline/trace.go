@@ -5,12 +5,9 @@ import (
 	"container/list"
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -183,14 +180,3 @@ func (p *Pipeline) Undelivered(watch string) (records int, waitsFor string) {
 
 // FormatTime returns a time as RFC 3339, in UTC.
 func FormatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// Judge is Explain for a running pipeline: it counts in no metric, and uses up nothing.
-func (p *Pipeline) Judge(ctx context.Context, d *delta.Delta, before bool, mask *Redactor) Explanation {
-	defer p.decoding(d)()
-	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "unused"})
-	apart := &Pipeline{
-		options: p.options, encoder: p.encoder, logger: slog.New(slog.DiscardHandler), now: p.now,
-		metrics: &metrics{filterErrors: counter, hits: counter, misses: counter},
-	}
-	return apart.Explain(ctx, d, before, mask)
-}

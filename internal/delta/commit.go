@@ -40,6 +40,28 @@ type Entry struct {
 	Failed   time.Time
 }
 
+// Ref names the object, or the collection of a gap or mark.
+func (e *Entry) Ref() Ref {
+	switch {
+	case e.Gap != nil:
+		return e.Gap.Ref()
+	case e.Mark != nil:
+		return e.Mark.Ref()
+	}
+	return e.Delta.Ref()
+}
+
+// Observed is when the change, gap or mark was observed.
+func (e *Entry) Observed() time.Time {
+	switch {
+	case e.Gap != nil:
+		return e.Gap.Observed
+	case e.Mark != nil:
+		return e.Mark.Observed
+	}
+	return e.Delta.Observed
+}
+
 // LogChange is what happened to a pipeline's log between two commits.
 type LogChange struct {
 	Pipeline string

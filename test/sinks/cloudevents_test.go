@@ -22,6 +22,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/webhook"
 )
@@ -100,17 +101,17 @@ func eventCases(t *testing.T) []eventCase {
 
 // TestCloudEventsSDK has the CloudEvents SDK read what a pipeline sends to a webhook, and compares every attribute.
 func TestCloudEventsSDK(t *testing.T) {
-	for _, format := range []pipeline.Format{pipeline.FormatCloudEvents, pipeline.FormatCloudEventsBinary} {
-		for _, profile := range []pipeline.Profile{"", pipeline.ProfileKnative} {
+	for _, format := range []shape.Format{shape.FormatCloudEvents, shape.FormatCloudEventsBinary} {
+		for _, profile := range []shape.Profile{"", shape.ProfileKnative} {
 			for _, records := range []int{1, 10} {
-				if format == pipeline.FormatCloudEventsBinary && records > 1 {
+				if format == shape.FormatCloudEventsBinary && records > 1 {
 					continue // the configuration refuses it
 				}
 				t.Run(fmt.Sprintf("%s %s by %d", format, profile, records), func(t *testing.T) {
 					consumer := newConsumer(t, records > 1)
 					config := webhook.NewConfig()
 					config.URL, config.Batch.MaxRecords, config.Batch.Linger = consumer.server.URL, records, 50*time.Millisecond
-					p := runPipeline(t, config, pipeline.Options{Format: format, Profile: profile, DeadLetter: refuseLetters{}})
+					p := runPipeline(t, config, pipeline.Options{Options: shape.Options{Format: format, Profile: profile}, DeadLetter: refuseLetters{}})
 					cases := eventCases(t)
 					for _, c := range cases {
 						c.delta.Observed = observed
@@ -197,7 +198,7 @@ func (c *consumer) event(id string) *event.Event {
 }
 
 // check compares the event of c with what was received.
-func (c *consumer) check(t *testing.T, want *eventCase, format pipeline.Format, profile pipeline.Profile) {
+func (c *consumer) check(t *testing.T, want *eventCase, format shape.Format, profile shape.Profile) {
 	t.Helper()
 	id := want.attributes["id"].(string)
 	e := c.event(id)
@@ -209,7 +210,7 @@ func (c *consumer) check(t *testing.T, want *eventCase, format pipeline.Format, 
 }
 
 // check compares an event with what was read by the SDK; decode is what the SDK leaves to do in binary mode.
-func (c *eventCase) check(t *testing.T, e *event.Event, format pipeline.Format, profile pipeline.Profile, decode func(string) (string, error)) {
+func (c *eventCase) check(t *testing.T, e *event.Event, format shape.Format, profile shape.Profile, decode func(string) (string, error)) {
 	t.Helper()
 	got := map[string]any{
 		"specversion": e.SpecVersion(), "id": e.ID(), "source": e.Source(), "type": e.Type(), "subject": e.Subject(),
@@ -223,13 +224,13 @@ func (c *eventCase) check(t *testing.T, e *event.Event, format pipeline.Format, 
 		attributes[name] = value
 	}
 	data := c.data
-	if profile == pipeline.ProfileKnative {
+	if profile == shape.ProfileKnative {
 		data = c.object
 		for name, value := range c.knative {
 			attributes[name] = value
 		}
 	}
-	if format == pipeline.FormatCloudEventsBinary {
+	if format == shape.FormatCloudEventsBinary {
 		for name, value := range attributes {
 			if value == true {
 				attributes[name] = "true" // headers have no types

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	natssink "github.com/kubeferry/kubeferry/sinks/nats"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
@@ -25,14 +26,14 @@ import (
 )
 
 // interopFormats are what consumers of Kafka and NATS decode with the CloudEvents SDK.
-var interopFormats = []pipeline.Format{pipeline.FormatCloudEvents, pipeline.FormatCloudEventsBinary}
+var interopFormats = []shape.Format{shape.FormatCloudEvents, shape.FormatCloudEventsBinary}
 
 const gapID = "test/8d3f/1-9/GAP"
 
 // sendEvents sends the events of [eventCases] and a gap through a pipeline of its own.
-func sendEvents(t *testing.T, config sinks.Config, format pipeline.Format) []eventCase {
+func sendEvents(t *testing.T, config sinks.Config, format shape.Format) []eventCase {
 	t.Helper()
-	p := runPipeline(t, config, pipeline.Options{Format: format, DeadLetter: refuseLetters{}})
+	p := runPipeline(t, config, pipeline.Options{Options: shape.Options{Format: format}, DeadLetter: refuseLetters{}})
 	cases := eventCases(t)
 	for _, c := range cases {
 		c.delta.Observed = observed
@@ -52,7 +53,7 @@ func sendEvents(t *testing.T, config sinks.Config, format pipeline.Format) []eve
 }
 
 // checkEvents compares what a client has read, by id, with what was sent.
-func checkEvents(t *testing.T, cases []eventCase, got map[string]*event.Event, format pipeline.Format, decode func(string) (string, error)) {
+func checkEvents(t *testing.T, cases []eventCase, got map[string]*event.Event, format shape.Format, decode func(string) (string, error)) {
 	t.Helper()
 	for _, c := range cases {
 		id := c.attributes["id"].(string)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/test/natstest"
 )
@@ -48,7 +49,7 @@ func testOversize(t *testing.T, config sinks.Config, stored func() []string) {
 	const objects, versions = 30, 3
 	large := map[[2]int]bool{{7, 2}: true, {19, 1}: true}
 	dead := &lettersByKey{got: map[string]pipeline.Letter{}}
-	p := runPipeline(t, config, pipeline.Options{Format: pipeline.FormatRaw, DeadLetter: dead})
+	p := runPipeline(t, config, pipeline.Options{Options: shape.Options{Format: shape.FormatRaw}, DeadLetter: dead})
 	want := map[string][]string{} // by uid
 	for version := 1; version <= versions; version++ {
 		for n := range objects {

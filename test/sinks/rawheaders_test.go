@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/webhook"
 	"github.com/kubeferry/kubeferry/test/natstest"
@@ -67,7 +68,7 @@ func testKafkaRawHeaders(t *testing.T, broker *kafkaServer) {
 
 func sendOddNames(t *testing.T, config sinks.Config) {
 	t.Helper()
-	p := runPipeline(t, config, pipeline.Options{Format: pipeline.FormatRaw, DeadLetter: refuseLetters{}})
+	p := runPipeline(t, config, pipeline.Options{Options: shape.Options{Format: shape.FormatRaw}, DeadLetter: refuseLetters{}})
 	n := 0
 	for name := range oddNames {
 		n++

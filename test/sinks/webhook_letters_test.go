@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks/webhook"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
@@ -35,7 +36,7 @@ func TestWebhookOffenderAlone(t *testing.T) {
 	config := webhook.NewConfig()
 	config.URL, config.Batch.MaxRecords, config.Batch.Linger = receiver.URL(), 50, 20*time.Millisecond
 	dead := &collectLetters{}
-	p := runPipeline(t, config, pipeline.Options{Format: pipeline.FormatCloudEvents, DeadLetter: dead})
+	p := runPipeline(t, config, pipeline.Options{Options: shape.Options{Format: shape.FormatCloudEvents}, DeadLetter: dead})
 	for version := 1; version <= versions; version++ {
 		for n := range objects {
 			object, err := delta.NewObject(fmt.Appendf(nil,

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/sinktest"
 	"github.com/kubeferry/kubeferry/sinks/webhook"
@@ -187,7 +188,7 @@ func TestWebhookRetryAfter(t *testing.T) {
 			})
 			config := webhook.NewConfig()
 			config.URL = receiver.URL()
-			p := runPipeline(t, config, pipeline.Options{Format: pipeline.FormatJSON, DeadLetter: refuseLetters{}})
+			p := runPipeline(t, config, pipeline.Options{Options: shape.Options{Format: shape.FormatJSON}, DeadLetter: refuseLetters{}})
 			giveConfigMap(t, p, "a", 1)
 			if left := p.Drain(within(t, time.Minute)); left > 0 {
 				t.Fatalf("%d records are left", left)

@@ -17,6 +17,7 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/admin"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -99,7 +100,7 @@ func TestHealthOfHangingSink(t *testing.T) {
 // A pipeline that does not run makes the probe fail, and an idle one that runs does not.
 func TestHealthOfStalledPipeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		options := pipeline.Options{Name: "p", Limits: sinks.Limits{Concurrency: 1}}
+		options := pipeline.Options{Options: shape.Options{Name: "p"}, Limits: sinks.Limits{Concurrency: 1}}
 		p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 		health := &health{}
 		health.running.Store(&parts{pipelines: []*pipeline.Pipeline{p}})

@@ -22,6 +22,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -48,7 +49,8 @@ func runningState(t *testing.T, dir string, maxDead int64) (*state, *pipeline.Pi
 		store: store, committer: committer, dead: checkpoint.NewDeadLetters(store, committer, maxDead), logger: logger, stop: func() {},
 	}
 	options := pipeline.Options{
-		Name: "p", Cluster: "c", Format: pipeline.FormatCloudEvents, MaxBytes: 1 << 20, DeadLetter: s.deadLetters(), Sink: refusing{}, SinkName: "out",
+		Options:  shape.Options{Name: "p", Cluster: "c", Format: shape.FormatCloudEvents},
+		MaxBytes: 1 << 20, DeadLetter: s.deadLetters(), Sink: refusing{}, SinkName: "out",
 		Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 	}

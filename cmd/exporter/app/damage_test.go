@@ -22,6 +22,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/source"
 	"github.com/kubeferry/kubeferry/source/sourcetest"
@@ -169,7 +170,8 @@ func deliverLog(t *testing.T, dir string, deliveries, deadLetters int) ([]string
 	var sink bodies
 	var dead letters
 	options := pipeline.Options{
-		Name: "p", Cluster: "c", Format: pipeline.FormatCloudEvents, MaxBytes: 1 << 20, DeadLetter: &dead, Sink: &sink, SinkName: "out",
+		Options:  shape.Options{Name: "p", Cluster: "c", Format: shape.FormatCloudEvents},
+		MaxBytes: 1 << 20, DeadLetter: &dead, Sink: &sink, SinkName: "out",
 		Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/source"
 )
 
@@ -21,10 +22,10 @@ var _ source.Handler = (*fanOut)(nil)
 
 // setPipelines sets the options that depend on the pipelines: their names, and what is retained for them.
 func (f *fanOut) setPipelines(options *source.Options) {
-	retention := &pipeline.Retention{}
+	retention := &shape.Retention{}
 	for n, p := range f.pipelines {
 		options.Pipelines = append(options.Pipelines, p.Name())
-		if retention.Add(p) {
+		if retention.Add(p.Shaper()) {
 			options.RetainFor |= 1 << n
 		}
 	}
@@ -42,7 +43,7 @@ func (f *fanOut) Delta(ctx context.Context, d *delta.Delta, to source.Recipients
 		switch {
 		case !to.Pipelines.Has(n), to.Left && !p.AnnouncesLeaving():
 		case to.RecordOnly.Has(n):
-			passes = p.Passes(d)
+			passes = p.Shaper().Passes(d)
 		default:
 			var err error
 			if ticket, err = p.Reserve(ctx, d, to.Have.Has(n)); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/source"
 	"github.com/kubeferry/kubeferry/source/sourcetest"
@@ -57,7 +58,8 @@ func TestHandOverIsOneMoment(t *testing.T) {
 	var all sync.WaitGroup
 	for _, name := range []string{"a", "b"} {
 		p := pipeline.New(pipeline.Options{
-			Name: name, Cluster: "c", Format: pipeline.FormatRaw, MaxBytes: 1 << 20, Sink: newScript(1), DeadLetter: pipeline.LogOnly{},
+			Options:  shape.Options{Name: name, Cluster: "c", Format: shape.FormatRaw},
+			MaxBytes: 1 << 20, Sink: newScript(1), DeadLetter: pipeline.LogOnly{},
 			Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 			Limits: sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 		}, registry, logger)

@@ -26,6 +26,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/source"
 	"github.com/kubeferry/kubeferry/source/sourcetest"
@@ -125,7 +126,7 @@ func newWorld(rt *rapid.T) *world {
 			l.joins = rapid.SampledFrom([]int{0, 0, 2}).Draw(rt, "joins with run")
 		}
 		l.options = pipeline.Options{
-			Name: l.name, Cluster: "c", Format: pipeline.FormatCloudEventsBinary,
+			Options:  shape.Options{Name: l.name, Cluster: "c", Format: shape.FormatCloudEventsBinary},
 			MaxBytes: int64(rapid.SampledFrom([]int{1 << 10, 4 << 10, 64 << 10}).Draw(rt, "memory")),
 			Retry:    pipeline.Retry{Initial: 100 * time.Microsecond, Max: 2 * time.Millisecond},
 			Sink:     l.sink, SinkName: "script", DeadLetter: pipeline.LogOnly{},

@@ -22,6 +22,7 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/source"
 	"github.com/kubeferry/kubeferry/source/sourcetest"
@@ -82,9 +83,9 @@ func TestOlderDigests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var redactor *pipeline.Redactor
+		var redactor *shape.Redactor
 		if !compared {
-			redactor = pipeline.NewRedactor([]byte("key"), "c")
+			redactor = shape.NewRedactor([]byte("key"), "c")
 		}
 		server.Write("both", false) // 15
 		server.CompactStates()      // or the previous versions would be read once more
@@ -145,7 +146,7 @@ func runOlder(t *testing.T, server *sourcetest.Server, dir string, change func()
 }
 
 // deliverOlder is runOlder with what arrived, and a redactor for the pipeline p.
-func deliverOlder(t *testing.T, server *sourcetest.Server, dir string, redactor *pipeline.Redactor, change func(), last string) map[string][]arrival {
+func deliverOlder(t *testing.T, server *sourcetest.Server, dir string, redactor *shape.Redactor, change func(), last string) map[string][]arrival {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	client, err := source.NewClient(&rest.Config{Host: server.URL}, false)
@@ -162,16 +163,17 @@ func deliverOlder(t *testing.T, server *sourcetest.Server, dir string, redactor 
 	for _, name := range []string{"p", "q", "late"} {
 		scripts[name] = newScript(1)
 		options := pipeline.Options{
-			Name: name, Cluster: "c", Format: pipeline.FormatCloudEventsBinary, MaxBytes: 1 << 20, DeadLetter: pipeline.LogOnly{},
+			Options:  shape.Options{Name: name, Cluster: "c", Format: shape.FormatCloudEventsBinary},
+			MaxBytes: 1 << 20, DeadLetter: pipeline.LogOnly{},
 			Retry: pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 			Sink:  scripts[name], SinkName: "script",
 			Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 		}
 		switch name {
 		case "p":
-			options.Diff, options.Redactor = pipeline.DiffJSONPatch, redactor
+			options.Diff, options.Redactor = shape.DiffJSONPatch, redactor
 		case "q":
-			options.Filters = []pipeline.Filter{pipeline.NamespacesFilter(delta.Namespaces{Include: []string{"ns"}})}
+			options.Filters = []shape.Filter{shape.NamespacesFilter(delta.Namespaces{Include: []string{"ns"}})}
 		}
 		kept.setLog(&options, config.Backlog{})
 		pipelines = append(pipelines, pipeline.New(options, metrics, logger))

@@ -8,11 +8,12 @@ import (
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 // NewDryPipelines makes the configured pipelines as a run does, but without sinks, logs and metrics: nothing can be handed to
 // them. They can explain what they would make of a change.
-func NewDryPipelines(loaded *config.Config, redactionKey []byte, enricher pipeline.Enricher) []*pipeline.Pipeline {
+func NewDryPipelines(loaded *config.Config, redactionKey []byte, enricher shape.Enricher) []*pipeline.Pipeline {
 	unopened := map[string]OpenSink{}
 	for _, sink := range loaded.Sinks {
 		unopened[sink.Name] = OpenSink{Limits: sink.Config.Limits()}
@@ -21,26 +22,28 @@ func NewDryPipelines(loaded *config.Config, redactionKey []byte, enricher pipeli
 }
 
 // newPipelines makes the configured pipelines; none runs yet.
-func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKey []byte, enricher pipeline.Enricher, state *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
-	redactor := pipeline.NewRedactor(redactionKey, loaded.Cluster)
+func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKey []byte, enricher shape.Enricher, state *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
+	redactor := shape.NewRedactor(redactionKey, loaded.Cluster)
 	large := new(sync.Mutex)
 	var pipelines []*pipeline.Pipeline
 	for _, c := range loaded.Pipelines {
 		sink := opened[c.Sink]
 		options := pipeline.Options{
-			Name: c.Name, Cluster: loaded.Cluster,
-			Filters:           filters(c.Filters),
-			OnLeave:           c.OnLeave,
-			Transforms:        transforms(c.Transforms, redactor),
-			Diff:              c.Diff,
-			KeepManagedFields: c.KeepManagedFields,
-			Format:            c.Format,
-			Profile:           c.Profile,
-			MaxBytes:          int64(c.Backlog.MaxBytes),
-			Retry:             c.Retry,
-			Sink:              sink, SinkName: c.Sink, Limits: sink.Limits, Slots: sink.slots.Share(),
+			Options: shape.Options{
+				Name: c.Name, Cluster: loaded.Cluster,
+				Filters:           filters(c.Filters),
+				OnLeave:           c.OnLeave,
+				Transforms:        transforms(c.Transforms, redactor),
+				Diff:              c.Diff,
+				KeepManagedFields: c.KeepManagedFields,
+				Format:            c.Format,
+				Profile:           c.Profile,
+				Large:             large,
+			},
+			MaxBytes: int64(c.Backlog.MaxBytes),
+			Retry:    c.Retry,
+			Sink:     sink, SinkName: c.Sink, Limits: sink.Limits, Slots: sink.slots.Share(),
 			DeadLetter: state.deadLetters(),
-			Large:      large,
 		}
 		if c.Enrich == config.EnrichInvolvedObject {
 			options.Enricher = enricher
@@ -57,43 +60,43 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 	return pipelines
 }
 
-func filters(configured []config.Filter) []pipeline.Filter {
-	var filters []pipeline.Filter
+func filters(configured []config.Filter) []shape.Filter {
+	var filters []shape.Filter
 	for _, f := range configured {
 		if f.Types != nil {
-			filters = append(filters, pipeline.TypesFilter(f.Types))
+			filters = append(filters, shape.TypesFilter(f.Types))
 		}
 		if f.Namespaces != nil {
-			filters = append(filters, pipeline.NamespacesFilter(*f.Namespaces))
+			filters = append(filters, shape.NamespacesFilter(*f.Namespaces))
 		}
 		if f.Program != nil {
-			filters = append(filters, pipeline.NewExprFilter(f.Program, f.OnError))
+			filters = append(filters, shape.NewExprFilter(f.Program, f.OnError))
 		}
 		if f.Changed != nil {
-			filters = append(filters, pipeline.ChangedFilter(f.Changed))
+			filters = append(filters, shape.ChangedFilter(f.Changed))
 		}
 	}
 	return filters
 }
 
-func transforms(configured []config.Transform, redactor *pipeline.Redactor) []pipeline.Transform {
-	var transforms []pipeline.Transform
+func transforms(configured []config.Transform, redactor *shape.Redactor) []shape.Transform {
+	var transforms []shape.Transform
 	for _, t := range configured {
 		switch {
 		case t.Remove != nil:
-			transforms = append(transforms, pipeline.RemoveTransform(t.Remove))
+			transforms = append(transforms, shape.RemoveTransform(t.Remove))
 		case t.Keep != nil:
-			transforms = append(transforms, pipeline.KeepTransform(t.Keep))
+			transforms = append(transforms, shape.KeepTransform(t.Keep))
 		case t.Redact != nil:
-			transforms = append(transforms, pipeline.RedactTransform{Redactor: redactor, Paths: t.Redact})
+			transforms = append(transforms, shape.RedactTransform{Redactor: redactor, Paths: t.Redact})
 		case t.Set != nil:
-			var set pipeline.SetTransform
+			var set shape.SetTransform
 			for _, a := range t.Set {
 				set = append(set, a.Assignment)
 			}
 			transforms = append(transforms, set)
 		case t.Rename != nil:
-			var rename pipeline.RenameTransform
+			var rename shape.RenameTransform
 			for _, m := range t.Rename {
 				rename = append(rename, m.Move)
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/source"
 	"github.com/kubeferry/kubeferry/source/sourcetest"
@@ -58,7 +59,7 @@ type retentionRun struct {
 	stop     func()
 }
 
-func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes int64, filters ...pipeline.Filter) *retentionRun {
+func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes int64, filters ...shape.Filter) *retentionRun {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	client, err := source.NewClient(&rest.Config{Host: server.URL}, false)
@@ -71,8 +72,11 @@ func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes 
 	}
 	run := &retentionRun{t: t}
 	options := pipeline.Options{
-		Name: "p", Cluster: "c", Format: pipeline.FormatJSON, MaxBytes: 4 << 20, DeadLetter: pipeline.LogOnly{},
-		Filters: filters, Diff: pipeline.DiffJSONPatch, Sink: &run.sink, SinkName: "out",
+		Options: shape.Options{
+			Name: "p", Cluster: "c", Format: shape.FormatJSON,
+			Filters: filters, Diff: shape.DiffJSONPatch,
+		},
+		MaxBytes: 4 << 20, DeadLetter: pipeline.LogOnly{}, Sink: &run.sink, SinkName: "out",
 		Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 	}
@@ -215,7 +219,7 @@ func TestVersionsBeforeThatDoNotFit(t *testing.T) {
 // nameFilter passes objects by their name.
 type nameFilter string
 
-func (f nameFilter) Pass(c *pipeline.Change) (bool, error) {
+func (f nameFilter) Pass(c *shape.Change) (bool, error) {
 	return strings.HasPrefix(c.Identity().Name, string(f)), nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -53,7 +54,7 @@ func TestPipelinesShareConcurrency(t *testing.T) {
 		loaded := &config.Config{Cluster: "c", Sinks: []config.Sink{{Name: "shared", Kind: "crowd", Config: sink}}}
 		for _, name := range []string{"p", "q"} {
 			loaded.Pipelines = append(loaded.Pipelines, config.Pipeline{
-				Name: name, Sink: "shared", Format: pipeline.FormatJSON, Backlog: config.Backlog{MaxBytes: 1 << 20},
+				Name: name, Sink: "shared", Format: shape.FormatJSON, Backlog: config.Backlog{MaxBytes: 1 << 20},
 			})
 		}
 		log := slog.New(slog.DiscardHandler)

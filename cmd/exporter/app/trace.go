@@ -23,6 +23,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/source"
 )
 
@@ -65,7 +66,7 @@ type PipelineTrace struct {
 // FilterTrace is a filter that does not pass.
 type FilterTrace struct {
 	Index int `json:"index"`
-	pipeline.FilterAnswer
+	shape.FilterAnswer
 }
 
 // DeadTrace is a dead letter.
@@ -255,7 +256,7 @@ func (t *tracer) judge(ctx context.Context, one *PipelineTrace, watch *source.Wa
 		}
 		resource, _ := delta.ParseResource(watch.Watch.Resource) // it was written by ResourceName
 		d := &delta.Delta{Type: kind, Resource: resource, Watch: "trace", Object: object, Observed: time.Now()}
-		e := p.Judge(ctx, d, has, pipeline.NewRedactor(t.key, t.config.Cluster))
+		e := p.Shaper().Explain(ctx, d, has, shape.NewRedactor(t.key, t.config.Cluster))
 		taken[kind] = e.Taken
 		for n, filter := range e.Filters {
 			if filter.Evaluated && !filter.Passed {

@@ -11,6 +11,7 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/source"
 	"github.com/kubeferry/kubeferry/source/sourcetest"
 )
@@ -44,7 +45,7 @@ func TestTraceOfARecordThatDies(t *testing.T) {
 			}
 		}
 	}
-	other := pipeline.New(pipeline.Options{Name: "other", Log: calledLog(dies), Logged: delta.LogSize{Entries: 1, Next: 1}}, // on disk
+	other := pipeline.New(pipeline.Options{Options: shape.Options{Name: "other"}, Log: calledLog(dies), Logged: delta.LogSize{Entries: 1, Next: 1}}, // on disk
 		pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	client, err := source.NewClient(&rest.Config{Host: sourcetest.New(t).URL}, false)
 	if err != nil {

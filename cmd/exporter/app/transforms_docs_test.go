@@ -15,7 +15,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/stdout"
 )
@@ -74,7 +74,7 @@ func runTransformExample(t *testing.T, example map[string]string) {
 		t.Fatal(err)
 	}
 	object := readObject(t, example["before"])
-	for _, transform := range transforms(loaded.Pipelines[0].Transforms, pipeline.NewRedactor([]byte(documentedKey), loaded.Cluster)) {
+	for _, transform := range transforms(loaded.Pipelines[0].Transforms, shape.NewRedactor([]byte(documentedKey), loaded.Cluster)) {
 		if err = transform.Apply(t.Context(), object, podInput(object)); err != nil {
 			break
 		}

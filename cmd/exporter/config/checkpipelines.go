@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 // MaxPipelines is how many pipelines can take from a source.
@@ -142,21 +142,21 @@ func (v *validator) delivery(p *Pipeline, at string) {
 func (v *validator) format(p *Pipeline, at string, sink Sink, shown string) {
 	switch {
 	case sink.Config == nil || !sink.Config.Limits().LosesHeaders:
-	case p.Format == pipeline.FormatRaw:
+	case p.Format == shape.FormatRaw:
 		v.warn(at+".format", "raw records carry their id and type in headers, and those are lost when the sink %q sends several in one array; set its batch.maxRecords to 1", shown)
-	case p.Format == pipeline.FormatCloudEventsBinary:
+	case p.Format == shape.FormatCloudEventsBinary:
 		v.fault(at+".format", "cloudevents-binary has one event per request, its attributes in the headers: set batch.maxRecords of the sink %q to 1, or use the format cloudevents, which goes in batches", shown)
 	}
 }
 
 // form checks that format, profile and diff go together.
 func (v *validator) form(p *Pipeline, at string) {
-	knative, differs := p.Profile == pipeline.ProfileKnative, p.Diff != pipeline.DiffNone
+	knative, differs := p.Profile == shape.ProfileKnative, p.Diff != shape.DiffNone
 	switch {
 	case v.faults.isBroken(at+".format") || v.faults.isBroken(at+".profile"):
-	case knative && p.Format != pipeline.FormatCloudEvents && p.Format != pipeline.FormatCloudEventsBinary:
+	case knative && p.Format != shape.FormatCloudEvents && p.Format != shape.FormatCloudEventsBinary:
 		v.fault(at+".profile", "knative is a profile of CloudEvents: use it with the format cloudevents or cloudevents-binary")
-	case differs && p.Format == pipeline.FormatRaw:
+	case differs && p.Format == shape.FormatRaw:
 		v.fault(at+".diff", "a raw record is the bare object, and has no place for a difference; use another format, or diff: none")
 	case differs && knative:
 		v.fault(at+".diff", "the data of a knative record is the bare object, and has no place for a difference; use the profile kubeferry, or diff: none")

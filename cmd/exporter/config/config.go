@@ -13,6 +13,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -54,20 +55,20 @@ type Source struct {
 type Pipeline struct {
 	Name string `yaml:"name" required:"true" doc:"name in metrics, logs and transport ids"`
 	// Sources holds the names of the pipeline's sources; the default, all of them, is filled in.
-	Sources           []string         `yaml:"sources" doc:"names of sources; default all"`
-	Filters           []Filter         `yaml:"filters" doc:"a delta passes if it passes all"`
-	Enrich            Enrich           `yaml:"enrich" enum:"involvedObject" doc:"add metadata of the object that an Event is about, before filters and transforms"`
-	OnLeave           pipeline.OnLeave `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that no longer passes: nothing, or a DELETED"`
-	Transforms        []Transform      `yaml:"transforms" doc:"changes of what is sent, in order"`
-	Diff              pipeline.Diff    `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also has: the previous version, or a patch from it (RFC 6902, RFC 7386)"`
-	Format            pipeline.Format  `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw" doc:"form of the records"`
-	Profile           pipeline.Profile `yaml:"profile" enum:"kubeferry|knative" doc:"CloudEvents of kubeferry, or as of Knative's ApiServerSource"`
-	Sink              string           `yaml:"sink" required:"true" doc:"name of a sink"`
-	Backlog           Backlog          `yaml:"backlog" doc:"deltas that are not settled"`
-	Retry             pipeline.Retry   `yaml:"retry" doc:"how failed records are tried again"`
-	DeadLetter        string           `yaml:"deadLetter" doc:"sink for dead letters; default stateDir, for exporter replay, or without one an error in the log, with the id"`
-	KeepManagedFields bool             `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
-	RedactSecrets     bool             `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
+	Sources           []string       `yaml:"sources" doc:"names of sources; default all"`
+	Filters           []Filter       `yaml:"filters" doc:"a delta passes if it passes all"`
+	Enrich            Enrich         `yaml:"enrich" enum:"involvedObject" doc:"add metadata of the object that an Event is about, before filters and transforms"`
+	OnLeave           shape.OnLeave  `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that no longer passes: nothing, or a DELETED"`
+	Transforms        []Transform    `yaml:"transforms" doc:"changes of what is sent, in order"`
+	Diff              shape.Diff     `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also has: the previous version, or a patch from it (RFC 6902, RFC 7386)"`
+	Format            shape.Format   `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw" doc:"form of the records"`
+	Profile           shape.Profile  `yaml:"profile" enum:"kubeferry|knative" doc:"CloudEvents of kubeferry, or as of Knative's ApiServerSource"`
+	Sink              string         `yaml:"sink" required:"true" doc:"name of a sink"`
+	Backlog           Backlog        `yaml:"backlog" doc:"deltas that are not settled"`
+	Retry             pipeline.Retry `yaml:"retry" doc:"how failed records are tried again"`
+	DeadLetter        string         `yaml:"deadLetter" doc:"sink for dead letters; default stateDir, for exporter replay, or without one an error in the log, with the id"`
+	KeepManagedFields bool           `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
+	RedactSecrets     bool           `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
 }
 
 // Filter is one condition: exactly one field is set, but for OnError, which goes with Expr.
@@ -77,8 +78,8 @@ type Filter struct {
 	Changed    []fieldpath.Path  `yaml:"changed" doc:"paths: a MODIFIED passes if one of them changed"`
 	Expr       string            `yaml:"expr" doc:"CEL condition: object.metadata.namespace != \"sandbox\""`
 	// Program is Expr, compiled.
-	Program *expr.Program    `yaml:"-"`
-	OnError pipeline.OnError `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which it fails"`
+	Program *expr.Program `yaml:"-"`
+	OnError shape.OnError `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which it fails"`
 }
 
 // Enrich is what a pipeline adds to objects.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 // defaulter is a type whose zero value is not its default.
@@ -22,10 +23,10 @@ func (c *Config) setDefaults() {
 func (s *Source) setDefaults() { s.Snapshot = delta.SnapshotInitial }
 
 func (p *Pipeline) setDefaults() {
-	p.OnLeave = pipeline.OnLeaveIgnore
-	p.Diff = pipeline.DiffNone
-	p.Format = pipeline.FormatCloudEvents
-	p.Profile = pipeline.ProfileKubeferry
+	p.OnLeave = shape.OnLeaveIgnore
+	p.Diff = shape.DiffNone
+	p.Format = shape.FormatCloudEvents
+	p.Profile = shape.ProfileKubeferry
 	p.Backlog = Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30}
 	p.Retry = pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}
 	p.RedactSecrets = true
@@ -37,4 +38,4 @@ func (e *LeaderElection) setDefaults() {
 
 func (r *Replication) setDefaults() { r.Listen = ":8443" }
 
-func (f *Filter) setDefaults() { f.OnError = pipeline.OnErrorPass }
+func (f *Filter) setDefaults() { f.OnError = shape.OnErrorPass }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 func TestDefaults(t *testing.T) {
@@ -26,7 +27,7 @@ func TestDefaults(t *testing.T) {
 			Name: "s", Resources: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, Snapshot: delta.SnapshotInitial,
 		}},
 		Pipelines: []Pipeline{{
-			Name: "p", Sources: []string{"s"}, OnLeave: pipeline.OnLeaveIgnore, Diff: pipeline.DiffNone, Format: pipeline.FormatCloudEvents, Profile: pipeline.ProfileKubeferry, Sink: "out",
+			Name: "p", Sources: []string{"s"}, OnLeave: shape.OnLeaveIgnore, Diff: shape.DiffNone, Format: shape.FormatCloudEvents, Profile: shape.ProfileKubeferry, Sink: "out",
 			Backlog:       Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30, Overflow: OverflowBlock},
 			Retry:         pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
 			RedactSecrets: true,
@@ -116,7 +117,7 @@ func TestDecodeTransforms(t *testing.T) {
 	if got := fmt.Sprint(p.Filters[0].Changed); got != "[spec metadata.labels]" {
 		t.Errorf("changed: got %s", got)
 	}
-	if p.OnLeave != pipeline.OnLeaveDeleted || p.Diff != pipeline.DiffJSONPatch {
+	if p.OnLeave != shape.OnLeaveDeleted || p.Diff != shape.DiffJSONPatch {
 		t.Errorf("got onLeave %s, diff %s", p.OnLeave, p.Diff)
 	}
 	if len(warnings) != 0 {

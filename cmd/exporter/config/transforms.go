@@ -4,7 +4,7 @@ import (
 	"reflect"
 
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
-	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 // Transform is one change of what is sent: exactly one field is set.
@@ -21,7 +21,7 @@ type Assignments []Assignment
 
 // Assignment is a value for a place.
 type Assignment struct {
-	pipeline.Assignment
+	shape.Assignment
 	// key and text are the path and the expression as the file has them.
 	key, text string
 }

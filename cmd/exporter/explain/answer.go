@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -34,12 +34,12 @@ type pipelineAnswer struct {
 	Sent       bool `json:"sent"`
 	DeadLetter bool `json:"deadLetter,omitempty"`
 	// Answer is all of it in one line.
-	Answer     string                  `json:"answer"`
-	Notes      []string                `json:"notes,omitempty"`
-	Sources    []sourceAnswer          `json:"sources,omitempty"`
-	Filters    []pipeline.FilterAnswer `json:"filters,omitempty"`
-	Transforms []transformAnswer       `json:"transforms,omitempty"`
-	Record     *Record                 `json:"record,omitempty"`
+	Answer     string               `json:"answer"`
+	Notes      []string             `json:"notes,omitempty"`
+	Sources    []sourceAnswer       `json:"sources,omitempty"`
+	Filters    []shape.FilterAnswer `json:"filters,omitempty"`
+	Transforms []transformAnswer    `json:"transforms,omitempty"`
+	Record     *Record              `json:"record,omitempty"`
 }
 
 type transformAnswer struct {

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 // Options are what an explanation needs beside the objects.
@@ -86,7 +87,7 @@ type explainer struct {
 	Options
 	pipelines []*pipeline.Pipeline // in the order of the configuration
 	written   Written
-	redactor  *pipeline.Redactor
+	redactor  *shape.Redactor
 	keyNote   string                      // why digests are not those of the exporter; empty if they are
 	resource  schema.GroupVersionResource // Options.Resource
 }
@@ -118,7 +119,7 @@ func newExplainer(options Options) (x *explainer, err error) {
 		return nil, fmt.Errorf("%s: has changed meanwhile", x.File)
 	}
 	key, keyNote := redactionKey(x.Config)
-	x.redactor, x.keyNote = pipeline.NewRedactor(key, x.Config.Cluster), keyNote
+	x.redactor, x.keyNote = shape.NewRedactor(key, x.Config.Cluster), keyNote
 	x.pipelines = app.NewDryPipelines(x.Config, key, nothingKnown{})
 	return x, nil
 }
@@ -143,7 +144,7 @@ func ReadWritten(file string) (w Written, err error) {
 }
 
 // SetCondition sets the condition of an expression, which is the filter at an index.
-func (w *WrittenPipeline) SetCondition(index int, f *pipeline.FilterAnswer) {
+func (w *WrittenPipeline) SetCondition(index int, f *shape.FilterAnswer) {
 	if f.Kind == "expr" && index < len(w.Filters) {
 		f.Condition = w.Filters[index].Expr
 	}
@@ -152,7 +153,7 @@ func (w *WrittenPipeline) SetCondition(index int, f *pipeline.FilterAnswer) {
 // nothingKnown stands in for the metadata of the objects that Events are about, which only a cluster has.
 type nothingKnown struct{}
 
-// Lookup implements [pipeline.Enricher].
+// Lookup implements [shape.Enricher].
 func (nothingKnown) Lookup(string, delta.Reference) (json.RawMessage, bool) { return nil, false }
 
 // redactionKey returns the exporter's key if it can be read here, and otherwise one for this run, with a note why.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -33,7 +33,7 @@ func (x *explainer) explain(ctx context.Context, c change) (*answer, error) {
 		}
 		a.Pipelines = append(a.Pipelines, p)
 	}
-	if x.keyNote != "" && bytes.Contains(encoded(a.Pipelines), []byte(pipeline.DigestPrefix)) {
+	if x.keyNote != "" && bytes.Contains(encoded(a.Pipelines), []byte(shape.DigestPrefix)) {
 		a.Notes = append(a.Notes, x.keyNote)
 	}
 	return a, nil
@@ -52,9 +52,9 @@ func (x *explainer) explainPipeline(ctx context.Context, index int, d *delta.Del
 	if old != nil {
 		previous.Type, previous.Object = delta.Modified, old
 	}
-	had := (old != nil || d.Type == delta.Deleted) && p.Passes(&previous)
+	had := (old != nil || d.Type == delta.Deleted) && p.Shaper().Passes(&previous)
 
-	e := p.Explain(ctx, d, had, x.redactor)
+	e := p.Shaper().Explain(ctx, d, had, x.redactor)
 	written := x.written.Pipelines[index]
 	for i := range e.Filters {
 		written.SetCondition(i, &e.Filters[i])
@@ -64,7 +64,7 @@ func (x *explainer) explainPipeline(ctx context.Context, index int, d *delta.Del
 	if configured.Enrich == config.EnrichInvolvedObject && strings.HasSuffix(d.Resource.Resource, "events") {
 		answer.Notes = append(answer.Notes, "the object that the Event is about is not known here, so it has metadataKnown: false; a run adds its labels, annotations and ownerReferences")
 	}
-	if !configured.RedactSecrets && pipeline.IsSecret(d.Resource) {
+	if !configured.RedactSecrets && shape.IsSecret(d.Resource) {
 		answer.Notes = append(answer.Notes, "the pipeline sends the data of Secrets as they are (redactSecrets: false); digests are shown here")
 	}
 	x.conclude(&answer, configured.Sink, &e)
@@ -72,7 +72,7 @@ func (x *explainer) explainPipeline(ctx context.Context, index int, d *delta.Del
 }
 
 // conclude sets the answer, and the record if one is sent.
-func (x *explainer) conclude(answer *pipelineAnswer, sink string, e *pipeline.Explanation) {
+func (x *explainer) conclude(answer *pipelineAnswer, sink string, e *shape.Explanation) {
 	if !e.Taken {
 		answer.Answer = "not sent: " + refusal(e)
 		return
@@ -94,7 +94,7 @@ func (x *explainer) conclude(answer *pipelineAnswer, sink string, e *pipeline.Ex
 
 // refusal returns in a line which filter the change does not pass. The last one is about the object itself where that
 // leaves the pipeline.
-func refusal(e *pipeline.Explanation) (text string) {
+func refusal(e *shape.Explanation) (text string) {
 	for i, filter := range e.Filters {
 		if !filter.Evaluated || filter.Passed || text != "" && !e.Left {
 			continue

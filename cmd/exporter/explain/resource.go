@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 // checkResource returns an error if --resource cannot be that of the object: a Secret must not be shown as another resource.
@@ -18,7 +18,7 @@ func (x *explainer) checkResource(object *delta.Object) error {
 	if x.Resource == "" {
 		return nil
 	}
-	if object.APIVersion() != x.resource.GroupVersion().String() || isSecret(object) != pipeline.IsSecret(x.resource) {
+	if object.APIVersion() != x.resource.GroupVersion().String() || isSecret(object) != shape.IsSecret(x.resource) {
 		return fmt.Errorf("--resource %s is not that of %s", x.Resource, objectName(object))
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/table"
-	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 // textWriter writes answers for people: the answer of each pipeline first, and then the reasons.
@@ -83,7 +83,7 @@ func (t *textWriter) pipeline(p *pipelineAnswer) {
 	}
 }
 
-func (t *textWriter) filter(index int, f *pipeline.FilterAnswer) {
+func (t *textWriter) filter(index int, f *shape.FilterAnswer) {
 	answer := "yes"
 	switch {
 	case !f.Evaluated:

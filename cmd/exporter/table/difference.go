@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
 const (
@@ -86,7 +86,7 @@ func joined(parts []string) string {
 
 // shown returns a value in a few characters; of a digest it shows the beginning, so that it still differs from another one.
 func shown(value string) string {
-	if digest, ok := strings.CutPrefix(value, pipeline.DigestPrefix); ok {
+	if digest, ok := strings.CutPrefix(value, shape.DigestPrefix); ok {
 		return "redacted:" + cut(digest, 8, "")
 	}
 	if value == "" {
@@ -103,7 +103,7 @@ func around(old, current string) (oldPart, currentPart string) {
 		same++
 	}
 	const context = 10
-	if max(len(a), len(b)) <= maxValue || same <= context || strings.HasPrefix(old, pipeline.DigestPrefix) {
+	if max(len(a), len(b)) <= maxValue || same <= context || strings.HasPrefix(old, shape.DigestPrefix) {
 		return old, current
 	}
 	return "…" + string(a[same-context:]), "…" + string(b[same-context:])

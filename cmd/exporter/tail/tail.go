@@ -23,7 +23,7 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/rbac"
 	"github.com/kubeferry/kubeferry/cmd/exporter/resources"
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/pipeline"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/stdout"
 	"github.com/kubeferry/kubeferry/source"
@@ -116,7 +116,7 @@ func (o *Options) prepare(loaded *config.Config) {
 	shown := &loaded.Pipelines[0]
 	shown.DeadLetter, shown.RedactSecrets = "", true
 	if o.Output == "table" { // it needs both versions, in a form that it can read
-		shown.Format, shown.Profile, shown.Diff = pipeline.FormatJSON, pipeline.ProfileKubeferry, pipeline.DiffOldObject
+		shown.Format, shown.Profile, shown.Diff = shape.FormatJSON, shape.ProfileKubeferry, shape.DiffOldObject
 	}
 }
 

@@ -1,4 +1,4 @@
-package pipeline
+package shape
 
 import (
 	"strconv"
@@ -28,62 +28,62 @@ type attributes struct {
 	n    int
 }
 
-// attributes returns what an item's record holds beside the data, under the names of its format.
-func (e *encoder) attributes(record *sinks.Record, i *item) (list attributes) {
-	switch e.formatOf(i) {
+// attributes returns what an entry's record holds beside the data, under the names of its format.
+func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list attributes) {
+	switch e.formatOf(entry) {
 	case FormatJSON:
 		list.add("id", record.ID)
 		list.add("cluster", e.cluster)
 		list.add("subject", record.Key)
-		list.add("time", formatTime(i.observed))
-		list.add("sequence", e.sequence(i))
+		list.add("time", formatTime(entry.Observed()))
+		list.add("sequence", e.sequence(entry))
 	case FormatRaw:
 		list.add("kubeferry-id", sinks.PercentEncode(record.ID))
-		list.add("kubeferry-type", string(i.delta.Type))
+		list.add("kubeferry-type", string(entry.Delta.Type))
 		list.add("kubeferry-cluster", sinks.PercentEncode(e.cluster))
-		list.add("kubeferry-resource", sinks.PercentEncode(delta.ResourceName(i.ref.Resource)))
+		list.add("kubeferry-resource", sinks.PercentEncode(delta.ResourceName(entry.Delta.Resource)))
 		// Names may hold what a header cannot, those of RBAC objects even line breaks. So values are percent-encoded as those
 		// of CloudEvents in binary mode are, for every sink alike.
 		list.add("kubeferry-subject", sinks.PercentEncode(record.Key))
-		list.add("kubeferry-time", formatTime(i.observed))
-		list.add("kubeferry-sequence", e.sequence(i))
-		list.flag("kubeferry-snapshot", i.delta.Snapshot)
-		list.flag("kubeferry-inferred", i.delta.Inferred)
-		list.flag("kubeferry-final-state-unknown", i.delta.FinalStateUnknown)
+		list.add("kubeferry-time", formatTime(entry.Observed()))
+		list.add("kubeferry-sequence", e.sequence(entry))
+		list.flag("kubeferry-snapshot", entry.Delta.Snapshot)
+		list.flag("kubeferry-inferred", entry.Delta.Inferred)
+		list.flag("kubeferry-final-state-unknown", entry.Delta.FinalStateUnknown)
 	default:
-		e.event(&list, record, i)
+		e.event(&list, record, entry)
 	}
 	return list
 }
 
 // event adds the attributes of a CloudEvent.
-func (e *encoder) event(list *attributes, record *sinks.Record, i *item) {
+func (e *Encoder) event(list *attributes, record *sinks.Record, entry *delta.Entry) {
 	eventType, subject := eventTypes[delta.Type(record.Fields.Type)], record.Key
-	knative := e.profile == ProfileKnative && i.delta != nil // notices are the same in every profile
+	knative := e.profile == ProfileKnative && entry.Delta != nil // notices are the same in every profile
 	if knative {
-		eventType, subject = knativeTypes[i.delta.Type], knativeSubject(i.delta)
+		eventType, subject = knativeTypes[entry.Delta.Type], knativeSubject(entry.Delta)
 	}
 	list.add("specversion", "1.0")
 	list.add("id", record.ID)
 	list.add("source", e.source)
 	list.add("type", eventType)
 	list.add("subject", subject)
-	list.add("time", formatTime(i.observed))
+	list.add("time", formatTime(entry.Observed()))
 	list.add(contentTypeName, applicationJSON)
 	list.add("partitionkey", record.Key)
-	list.add("sequence", e.sequence(i))
+	list.add("sequence", e.sequence(entry))
 	if knative {
-		list.add("apiversion", i.ref.Resource.GroupVersion().String())
+		list.add("apiversion", entry.Delta.Resource.GroupVersion().String())
 	}
-	if i.delta != nil { // routers match attributes only
+	if entry.Delta != nil { // routers match attributes only
 		list.add("kind", record.Fields.Kind)
 		list.add("name", record.Fields.Name)
 		list.add("namespace", record.Fields.Namespace)
 	}
 	if knative {
-		list.flag("snapshot", i.delta.Snapshot)
-		list.flag("inferred", i.delta.Inferred)
-		list.flag("finalstateunknown", i.delta.FinalStateUnknown)
+		list.flag("snapshot", entry.Delta.Snapshot)
+		list.flag("inferred", entry.Delta.Inferred)
+		list.flag("finalstateunknown", entry.Delta.FinalStateUnknown)
 	}
 }
 
@@ -113,13 +113,13 @@ func knativeSubject(d *delta.Delta) string {
 // sequence returns what orders the records of one subject as text: the epoch, and the resource version of a delta in
 // seventeen digits. It is empty for a notice, and where the resource version is not a number, as some aggregated API servers have
 // them.
-func (e *encoder) sequence(i *item) string {
-	if i.notice() {
+func (e *Encoder) sequence(entry *delta.Entry) string {
+	if entry.Delta == nil {
 		return ""
 	}
-	version, err := i.delta.AsOf, error(nil)
+	version, err := entry.Delta.AsOf, error(nil)
 	if version == 0 {
-		version, err = strconv.ParseUint(i.delta.Object.ResourceVersion(), 10, 64)
+		version, err = strconv.ParseUint(entry.Delta.Object.ResourceVersion(), 10, 64)
 	}
 	if err != nil || version > 99_999_999_999_999_999 {
 		return ""

@@ -1,33 +1,21 @@
-package pipeline
+package shape
 
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
-	"github.com/kubeferry/kubeferry/sinks"
 )
 
-func explaining(t *testing.T, options Options) *Pipeline {
-	options.Name, options.Cluster, options.MaxBytes = "p", "c", 1<<20
-	options.Limits = sinks.Limits{MaxRecords: 1, MaxBytes: 1 << 20, Concurrency: 1}
-	options.DeadLetter = LogOnly{}
-	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	t.Cleanup(p.backlog.queue.ShutDown)
-	return p
-}
-
-// Explain returns what Reserve does: whether a change is taken, and the record that it becomes.
-func TestExplainIsReserve(t *testing.T) {
+// Explain returns what Shape does: whether a change is taken, and the record that it becomes.
+func TestExplainIsShape(t *testing.T) {
 	program, err := expr.Compile(`object.spec.n > 2`, expr.Filter)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +31,7 @@ func TestExplainIsReserve(t *testing.T) {
 	spec, label := fieldpath.Of("spec"), fieldpath.Of("metadata", "labels", "name")
 	redactor := NewRedactor([]byte("key"), "c")
 	options := func() Options {
-		return Options{Redactor: redactor, Format: FormatJSON}
+		return Options{Name: "p", Cluster: "c", Redactor: redactor, Format: FormatJSON}
 	}
 	configured := map[string]Options{"plain": options()}
 	for name, set := range map[string]func(*Options){
@@ -81,26 +69,20 @@ func TestExplainIsReserve(t *testing.T) {
 						if kind == delta.Modified {
 							d.Old = withContent(t, change(t, "a", n+1).Object, `{"spec":{"n":1}}`)
 						}
-						p := explaining(t, options)
+						p := start(t, func(o *Options) { *o = options })
 						got := p.Explain(context.Background(), d, before, redactor)
-						ticket, err := p.Reserve(context.Background(), d, before)
-						if err != nil {
-							t.Fatal(err)
-						}
-						if got.Taken == ticket.filtered || got.Passes != ticket.Passes() {
-							t.Fatalf("%s of %s after %v: taken %v, passes %v, want %v, %v", kind, text, before, got.Taken, got.Passes, !ticket.filtered, ticket.Passes())
+						want := p.Shape(context.Background(), d, before)
+						if got.Taken != (want.Delta != nil) || got.Passes != want.Passes {
+							t.Fatalf("%s of %s after %v: taken %v, passes %v, want %v, %v", kind, text, before, got.Taken, got.Passes, want.Delta != nil, want.Passes)
 						}
 						if !got.Taken {
 							continue
 						}
-						if (got.DeadLetter != nil) != (ticket.item.err != nil) {
-							t.Errorf("dead letter: got %v, want %v", got.DeadLetter, ticket.item.err)
+						if (got.DeadLetter != nil) != (want.Err != nil) {
+							t.Errorf("dead letter: got %v, want %v", got.DeadLetter, want.Err)
 						}
-						if want, _ := p.encoder.encode(nil, ticket.item); !reflect.DeepEqual(got.Record, want) {
-							t.Errorf("%s of %s: got %s, want %s", kind, text, got.Record.Body, want.Body)
-						}
-						if stats := p.Stats(); stats.Received != 0 {
-							t.Error("an explanation is counted")
+						if record, _ := p.encoder.Encode(nil, &delta.Entry{Delta: want.Delta}); !reflect.DeepEqual(got.Record, record) {
+							t.Errorf("%s of %s: got %s, want %s", kind, text, got.Record.Body, record.Body)
 						}
 					}
 				}

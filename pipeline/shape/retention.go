@@ -1,4 +1,4 @@
-package pipeline
+package shape
 
 import (
 	"slices"
@@ -19,8 +19,8 @@ type Retention struct {
 }
 
 // Add takes the needs of a pipeline into account, and reports whether it needs the previous version.
-func (r *Retention) Add(p *Pipeline) bool {
-	options := &p.options
+func (r *Retention) Add(s *Shaper) bool {
+	options := &s.options
 	if !options.needsOld() {
 		return false
 	}

@@ -1,4 +1,4 @@
-package pipeline
+package shape
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // Change is a delta on its way in, as filters and transforms see it: without what must not be seen, and decoded at most
 // once, on demand. It has one owner.
 type Change struct {
-	pipeline *Pipeline
+	shaper   *Shaper
 	observed *delta.Delta
 	// prepared is observed without managedFields, redacted and enriched; nil until it is needed.
 	prepared    *delta.Delta
@@ -28,7 +28,7 @@ type Change struct {
 	// the dead letter.
 	unsendable, undecided error
 	began                 time.Time // of the last evaluation
-	// trace records for [Pipeline.Explain]; nil records nothing.
+	// trace records for [Shaper.Explain]; nil records nothing.
 	trace *trace
 }
 
@@ -44,13 +44,13 @@ func (c *Change) Inferred() bool { return c.observed.Inferred }
 // Brief implements [expr.Metered].
 func (c *Change) Brief() bool {
 	c.began = time.Now()
-	return c.trace == nil && c.pipeline.steps.exhausted(c.observed.Object.Namespace(), c.began)
+	return c.trace == nil && c.shaper.steps.exhausted(c.observed.Object.Namespace(), c.began)
 }
 
 // Spent implements [expr.Metered].
 func (c *Change) Spent(steps uint64) {
 	if c.trace == nil {
-		c.pipeline.steps.spend(c.observed.Object.Namespace(), steps, c.began)
+		c.shaper.steps.spend(c.observed.Object.Namespace(), steps, c.began)
 	}
 }
 
@@ -90,7 +90,7 @@ func (c *Change) prepare() {
 	}
 	d := c.observed
 	c.prepared = d
-	options := &c.pipeline.options
+	options := &c.shaper.options
 	object, err := clean(d.Resource, d.Object, options.KeepManagedFields, options.Redactor)
 	if err != nil {
 		c.markUnsendable(err)
@@ -103,7 +103,7 @@ func (c *Change) prepare() {
 		}
 	}
 	if options.Enricher != nil {
-		object, old = c.pipeline.enrich(d, object, old)
+		object, old = c.shaper.enrich(d, object, old)
 	}
 	if object != d.Object || old != d.Old {
 		prepared := *d
@@ -150,7 +150,7 @@ func (c *Change) shape(ctx context.Context) (*delta.Delta, error) {
 }
 
 func (c *Change) transformed(ctx context.Context) (*delta.Delta, error) {
-	options := &c.pipeline.options
+	options := &c.shaper.options
 	differs := options.Diff.wanted() && c.observed.Type == delta.Modified && !c.left
 	if len(options.Transforms) == 0 && !differs && c.prepared.Old == nil && !c.left {
 		return c.prepared, nil
@@ -196,7 +196,7 @@ func (c *Change) transform(ctx context.Context, old bool) (*delta.Object, error)
 	}
 	in := versionInput{c, c, content, old}
 	recorded.version(content)
-	for i, transform := range c.pipeline.options.Transforms {
+	for i, transform := range c.shaper.options.Transforms {
 		if err := transform.Apply(ctx, content, in); err != nil {
 			return nil, fmt.Errorf("transforms[%d]: %w", i, err)
 		}

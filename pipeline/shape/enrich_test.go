@@ -1,4 +1,4 @@
-package pipeline
+package shape
 
 import (
 	"encoding/json"
@@ -12,7 +12,6 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
-	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // table is an Enricher with the metadata that a test gives it, by name.
@@ -71,19 +70,13 @@ func TestEnrich(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			enricher := &table{known: map[string]string{"web": webMetadata, "bare": "{}"}}
-			var body []byte
-			sink := &script{answer: func(_ int, batch []sinks.Record) error {
-				body = batch[0].Body
-				return nil
-			}}
-			p := start(t, sink, &letters{}, func(o *Options) { o.Enricher, o.Format = enricher, FormatRaw })
-			take(t, p, &delta.Delta{Type: delta.Added, Resource: c.resource, Object: version(t, 7, c.fields)}, false)
-			drain(t, p)
-			want := string(version(t, 7, c.want).JSON())
+			p := start(t, func(o *Options) { o.Enricher, o.Format = enricher, FormatRaw })
+			p.take(t, &delta.Delta{Type: delta.Added, Resource: c.resource, Object: version(t, 7, c.fields)}, false)
+			want, body := string(version(t, 7, c.want).JSON()), p.sent[0].Body
 			if string(body) != want || !json.Valid(body) {
 				t.Errorf("got  %s\nwant %s", body, want)
 			}
-			if hits, misses := count(t, p.metrics.hits), count(t, p.metrics.misses); hits != c.hits || misses != c.misses {
+			if hits, misses := count(t, p.metrics.Hits), count(t, p.metrics.Misses); hits != c.hits || misses != c.misses {
 				t.Errorf("%v hits and %v misses, want %v and %v", hits, misses, c.hits, c.misses)
 			}
 			if c.name == "hit" {
@@ -113,25 +106,19 @@ func TestEnrichDifference(t *testing.T) {
 		if known {
 			enricher.known = map[string]string{"web": webMetadata}
 		}
-		var bodies []string
-		sink := &script{answer: func(_ int, batch []sinks.Record) error {
-			bodies = append(bodies, string(batch[0].Body))
-			return nil
-		}}
-		p := start(t, sink, &letters{}, func(o *Options) {
+		p := start(t, func(o *Options) {
 			o.Enricher, o.Format, o.Diff = enricher, FormatJSON, DiffJSONPatch
 		})
 		d := &delta.Delta{Type: delta.Modified, Resource: coreEvents, Object: event(7, 2), Old: event(6, 1)}
-		take(t, p, d, true)
-		drain(t, p)
-		if len(bodies) != 1 || !strings.Contains(bodies[0], `"/count"`) || strings.Contains(bodies[0], `"/involvedObject`) ||
-			strings.Contains(bodies[0], `"app":"web"`) != known {
-			t.Errorf("known %v: %s", known, bodies)
+		p.take(t, d, true)
+		if body := string(p.sent[0].Body); !strings.Contains(body, `"/count"`) || strings.Contains(body, `"/involvedObject`) ||
+			strings.Contains(body, `"app":"web"`) != known {
+			t.Errorf("known %v: %s", known, body)
 		}
 		if len(enricher.lookups) != 1 {
 			t.Errorf("looked up %d times, want once", len(enricher.lookups))
 		}
-		if pass, err := (ChangedFilter{path}).Pass(&Change{pipeline: p, observed: d}); pass || err != nil {
+		if pass, err := (ChangedFilter{path}).Pass(&Change{shaper: p.Shaper, observed: d}); pass || err != nil {
 			t.Errorf("the metadata counts as a change: %v, %v", pass, err)
 		}
 		if strings.Contains(string(d.Object.JSON()), "app") {
@@ -142,7 +129,7 @@ func TestEnrichDifference(t *testing.T) {
 
 // TestEnrichOtherReference: a version that was about another object does not get this one's metadata.
 func TestEnrichOtherReference(t *testing.T) {
-	p := start(t, &script{}, &letters{}, func(o *Options) { o.Enricher = &table{known: map[string]string{"web": webMetadata}} })
+	p := start(t, func(o *Options) { o.Enricher = &table{known: map[string]string{"web": webMetadata}} })
 	d := &delta.Delta{Type: delta.Modified, Resource: coreEvents, Object: version(t, 7, `"involvedObject":{"name":"web"}`)}
 	object, old := p.enrich(d, d.Object, version(t, 6, `"involvedObject":{"name":"db"}`))
 	if !strings.Contains(string(object.JSON()), `"app":"web"`) || !strings.Contains(string(old.JSON()), `{"name":"db","metadataKnown":false}`) {
@@ -160,40 +147,33 @@ func TestEnrichIsSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var bodies []string
-	sink := &script{answer: func(_ int, batch []sinks.Record) error {
-		bodies = append(bodies, string(batch[0].Body))
-		return nil
-	}}
-	p := start(t, sink, &letters{}, func(o *Options) {
+	p := start(t, func(o *Options) {
 		o.Enricher, o.Format = &table{known: map[string]string{"web": webMetadata}}, FormatRaw
 		o.Filters = []Filter{exprFilter(t, `object.involvedObject.labels.app == "web"`, OnErrorDrop)}
 		o.Transforms = []Transform{SetTransform{{Path: owner, Value: value}}}
 	})
 	for _, name := range []string{"web", "db"} {
-		take(t, p, &delta.Delta{Type: delta.Added, Resource: coreEvents, Object: version(t, 7, fmt.Sprintf(`"involvedObject":{"name":%q}`, name))}, false)
+		p.take(t, &delta.Delta{Type: delta.Added, Resource: coreEvents, Object: version(t, 7, fmt.Sprintf(`"involvedObject":{"name":%q}`, name))}, false)
 	}
-	drain(t, p)
-	if len(bodies) != 1 || !strings.Contains(bodies[0], `"owner":"web-1"`) {
-		t.Errorf("got %q, want the Event about web with its owner", bodies)
+	if len(p.sent) != 1 || !strings.Contains(string(p.sent[0].Body), `"owner":"web-1"`) {
+		t.Errorf("got %v, want the Event about web with its owner", p.sent)
 	}
 }
 
 // An Event of which no more than its identity is known has nothing to add to.
 func TestEnrichIdentity(t *testing.T) {
-	enricher, sink := &table{}, &script{}
-	p := start(t, sink, &letters{}, func(o *Options) { o.Enricher = enricher })
-	take(t, p, &delta.Delta{
+	enricher := &table{}
+	p := start(t, func(o *Options) { o.Enricher = enricher })
+	p.take(t, &delta.Delta{
 		Type: delta.Deleted, Resource: coreEvents, Object: version(t, 7, `"count":1`).Identity(), Inferred: true, FinalStateUnknown: true,
 	}, true)
-	drain(t, p)
-	if len(enricher.lookups) > 0 || len(sink.storedIDs()) != 1 {
-		t.Errorf("looked up %v, sent %q", enricher.lookups, sink.storedIDs())
+	if len(enricher.lookups) > 0 || len(p.sent) != 1 {
+		t.Errorf("looked up %v, sent %q", enricher.lookups, p.sent)
 	}
 }
 
 func BenchmarkEnrich(b *testing.B) {
-	p := start(b, &script{}, &letters{}, func(o *Options) { o.Enricher = &table{known: map[string]string{"web": webMetadata}} })
+	p := start(b, func(o *Options) { o.Enricher = &table{known: map[string]string{"web": webMetadata}} })
 	object := version(b, 7, `"involvedObject":{"kind":"Pod","namespace":"shop","name":"web","uid":"u-1","apiVersion":"v1"},"message":"`+strings.Repeat("x", 900)+`"`)
 	d := &delta.Delta{Type: delta.Added, Resource: coreEvents, Object: object}
 	b.ReportAllocs()

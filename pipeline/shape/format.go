@@ -1,4 +1,4 @@
-package pipeline
+package shape
 
 import (
 	"fmt"
@@ -35,8 +35,8 @@ const (
 	ProfileKnative Profile = "knative"
 )
 
-// encoder makes records. It copies the object's JSON into the envelope and decodes nothing.
-type encoder struct {
+// Encoder makes records. It copies the object's JSON into the envelope and decodes nothing.
+type Encoder struct {
 	cluster, pipeline string
 	// source is the CloudEvents attribute.
 	source string
@@ -48,8 +48,8 @@ type encoder struct {
 	profile Profile
 }
 
-func newEncoder(options Options) encoder {
-	e := encoder{
+func NewEncoder(options Options) Encoder {
+	e := Encoder{
 		cluster: options.Cluster, pipeline: options.Name, source: "/clusters/" + options.Cluster,
 		idCluster: options.Name + "/" + options.Cluster, format: options.Format, profile: options.Profile,
 		epoch: fmt.Sprintf("%03d", options.Epoch),
@@ -60,45 +60,46 @@ func newEncoder(options Options) encoder {
 	return e
 }
 
-// encode makes the record of an item. What it writes for the body is appended to b, which it returns.
-func (e *encoder) encode(b []byte, i *item) (sinks.Record, []byte) {
-	record := e.record(i)
-	list := e.attributes(&record, i)
+// Encode makes the record of an entry. What it writes for the body is appended to b, which it returns.
+func (e *Encoder) Encode(b []byte, entry *delta.Entry) (sinks.Record, []byte) {
+	record := e.record(entry)
+	list := e.attributes(&record, entry)
 	from := len(b)
-	switch e.formatOf(i) {
+	switch e.formatOf(entry) {
 	case FormatRaw:
 		record.ContentType, record.BatchContentType = applicationJSON, applicationJSON
-		record.Headers, record.Body = list.headers(), i.delta.Object.JSON()
+		record.Headers, record.Body = list.headers(), entry.Delta.Object.JSON()
 		return record, b
 	case FormatJSON:
 		record.ContentType, record.BatchContentType = applicationJSON, applicationJSON
-		b = append(e.appendData(list.members(append(b, '{')), i), '}')
+		b = append(e.appendData(list.members(append(b, '{')), entry), '}')
 	case FormatCloudEventsBinary: // such an event cannot share a request with others
 		record.ContentType, record.Attributes = applicationJSON, list.headers()
 		delete(record.Attributes, contentTypeName) // it is the record's content type
-		b = e.eventData(b, i)
+		b = e.eventData(b, entry)
 	default:
 		record.ContentType, record.BatchContentType = cloudEvent, cloudEventBatch
 		b = append(list.members(append(b, '{')), `"data":`...)
-		b = append(e.eventData(b, i), '}')
+		b = append(e.eventData(b, entry), '}')
 	}
 	record.Body = b[from:len(b):len(b)]
 	return record, b
 }
 
-// formatOf is the format of an item's record. A notice has no object to send, and is json instead of raw.
-func (e *encoder) formatOf(i *item) Format {
-	if e.format == FormatRaw && i.notice() {
+// formatOf is the format of an entry's record. A notice, which is a gap or a mark, has no object to send, and is json instead of raw.
+func (e *Encoder) formatOf(entry *delta.Entry) Format {
+	if e.format == FormatRaw && entry.Delta == nil {
 		return FormatJSON
 	}
 	return e.format
 }
 
 // record makes a record without what depends on the format.
-func (e *encoder) record(i *item) sinks.Record {
-	resource := i.ref.Resource
+func (e *Encoder) record(entry *delta.Entry) sinks.Record {
+	ref := entry.Ref()
+	resource := ref.Resource
 	record := sinks.Record{
-		Key: i.ref.Path(),
+		Key: ref.Path(),
 		Fields: sinks.Fields{
 			Cluster: e.cluster, Group: resource.Group, Version: resource.Version, Resource: resource.Resource,
 		},
@@ -106,18 +107,17 @@ func (e *encoder) record(i *item) sinks.Record {
 	again := ""
 	// A notice has no kind or name, and a gap no namespace: placeholders give "_".
 	switch {
-	case i.gap != nil:
-		record.DedupID, record.Fields.Type = i.gap.ID(e.idCluster), string(delta.GapType)
-		record.Key = i.gap.Ref().Path()
-	case i.mark != nil:
-		record.DedupID, record.Fields.Type = i.mark.ID(e.idCluster), string(delta.MarkType)
-		record.Key, record.Fields.Namespace = i.mark.Ref().Path(), i.mark.Namespace
+	case entry.Gap != nil:
+		record.DedupID, record.Fields.Type = entry.Gap.ID(e.idCluster), string(delta.GapType)
+	case entry.Mark != nil:
+		record.DedupID, record.Fields.Type = entry.Mark.ID(e.idCluster), string(delta.MarkType)
+		record.Fields.Namespace = entry.Mark.Namespace
 	default:
-		again = suffixOf(i.delta)
-		record.DedupID = i.delta.IDWith(e.idCluster, again)
-		object, fields := i.delta.Object, &record.Fields
+		again = suffixOf(entry.Delta)
+		record.DedupID = entry.Delta.IDWith(e.idCluster, again)
+		object, fields := entry.Delta.Object, &record.Fields
 		fields.Kind, fields.Namespace, fields.Name, fields.UID = object.Kind(), object.Namespace(), object.Name(), string(object.UID())
-		fields.Type = string(i.delta.Type)
+		fields.Type = string(entry.Delta.Type)
 	}
 	id := len(record.DedupID)
 	if again != "" {

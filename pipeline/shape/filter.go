@@ -1,4 +1,4 @@
-package pipeline
+package shape
 
 import (
 	"context"
@@ -33,19 +33,19 @@ const (
 
 // applyFilters evaluates the filters: passes is whether the object passes, takes whether this change of it is sent. A
 // change that a filter cannot decide about goes to the dead letter.
-func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
+func (s *Shaper) applyFilters(c *Change, before bool) (passes, takes bool) {
 	if c.observed.Old != nil && !before { // it is known for another pipeline: this one sees an object that is new to it
 		observed := *c.observed
 		observed.Old = nil
 		c.observed = &observed
 	}
 	if c.observed.Inferred && c.observed.Type == delta.Deleted {
-		return false, p.sends(delta.Deleted, c) // its last state is not known: it follows what was sent of the object
+		return false, s.sends(delta.Deleted, c) // its last state is not known: it follows what was sent of the object
 	}
 	passes, takes = true, true
-	reappears := !before && p.options.OnLeave == OnLeaveDeleted && c.observed.Type == delta.Modified
-	for i, filter := range p.options.Filters {
-		if !passes || !takes && !(filter.OfObject() && p.tracksObjects(c)) {
+	reappears := !before && s.options.OnLeave == OnLeaveDeleted && c.observed.Type == delta.Modified
+	for i, filter := range s.options.Filters {
+		if !passes || !takes && !(filter.OfObject() && s.tracksObjects(c)) {
 			continue // its result changes nothing
 		}
 		if _, ofTypes := filter.(TypesFilter); reappears && !ofTypes && !filter.OfObject() {
@@ -68,22 +68,22 @@ func (p *Pipeline) applyFilters(c *Change, before bool) (passes, takes bool) {
 		}
 	}
 	// An ADDED has no previous version, but for one of a snapshot that is sent once more.
-	if !passes && before && p.options.OnLeave == OnLeaveDeleted && (c.observed.Type != delta.Added || c.observed.Snapshot) {
+	if !passes && before && s.options.OnLeave == OnLeaveDeleted && (c.observed.Type != delta.Added || c.observed.Snapshot) {
 		c.left = true
-		return false, p.sends(delta.Deleted, c)
+		return false, s.sends(delta.Deleted, c)
 	}
 	return passes, takes
 }
 
 // tracksObjects reports whether anything depends on whether the pipeline has an object behind a change: a DELETED, or which version is the
 // previous one.
-func (p *Pipeline) tracksObjects(c *Change) bool {
-	return p.sends(delta.Deleted, nil) || c.observed.Type != delta.Deleted && p.sends(delta.Modified, nil) && p.options.needsOld()
+func (s *Shaper) tracksObjects(c *Change) bool {
+	return s.sends(delta.Deleted, nil) || c.observed.Type != delta.Deleted && s.sends(delta.Modified, nil) && s.options.needsOld()
 }
 
 // sends reports whether the filters for types let a type pass. If one does not, it is the filter that c is filtered by; c may be nil.
-func (p *Pipeline) sends(t delta.Type, c *Change) bool {
-	for i, filter := range p.options.Filters {
+func (s *Shaper) sends(t delta.Type, c *Change) bool {
+	for i, filter := range s.options.Filters {
 		if types, ok := filter.(TypesFilter); ok && !types.has(t) {
 			if c != nil {
 				c.filteredBy = i
@@ -182,7 +182,7 @@ func (f ExprFilter) Pass(c *Change) (bool, error) {
 	if !errors.As(err, &failed) {
 		return pass, err // an object that cannot be read is no matter of onError
 	}
-	c.pipeline.metrics.filterErrors.Inc()
+	c.shaper.metrics.FilterErrors.Inc()
 	f.log(c, failed)
 	switch f.decision(failed) {
 	case OnErrorDeadLetter:
@@ -206,9 +206,9 @@ func (f ExprFilter) decision(failed *expr.EvalError) OnError {
 // log logs a failure: the first at each place of the expression as a warning, since the next change is likely to
 // fail as well.
 func (f ExprFilter) log(c *Change, failed *expr.EvalError) {
-	log := c.pipeline.logger.Debug
+	log := c.shaper.logger.Debug
 	if _, warned := f.warned.LoadOrStore(*failed, true); !warned {
-		log = c.pipeline.logger.Warn
+		log = c.shaper.logger.Warn
 	}
 	o := c.observed.Object
 	log("filter fails on an object", "resource", delta.ResourceName(c.observed.Resource), "namespace", o.Namespace(), "name", o.Name(),

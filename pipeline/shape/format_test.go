@@ -1,10 +1,8 @@
-package pipeline
+package shape
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -13,7 +11,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,8 +24,8 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 // encoders are the formats and profiles, each with the name of its golden file.
-func encoders() map[string]encoder {
-	made := map[string]encoder{}
+func encoders() map[string]Encoder {
+	made := map[string]Encoder{}
 	for name, options := range map[string]Options{
 		"cloudevents":                {Format: FormatCloudEvents},
 		"cloudevents-knative":        {Format: FormatCloudEvents, Profile: ProfileKnative},
@@ -38,14 +35,14 @@ func encoders() map[string]encoder {
 		"raw":                        {Format: FormatRaw},
 	} {
 		options.Name, options.Cluster, options.Epoch = "audit", "prod-eu-1", 2
-		made[name] = newEncoder(options)
+		made[name] = NewEncoder(options)
 	}
 	return made
 }
 
 type kind struct {
-	name string
-	item *item
+	name  string
+	entry *delta.Entry
 }
 
 // kinds are all that a record can be of.
@@ -54,7 +51,7 @@ func kinds(t *testing.T) []kind {
 	observed := time.Date(2026, 11, 21, 0, 12, 3, 123456789, time.FixedZone("", 3600))
 	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	web := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"4f0c1e10","resourceVersion":"%s","annotations":{"note":"\"ä\" <b>"}},"spec":{"replicas":%d}}`
-	made := func(change delta.Delta, object string, args ...any) *item {
+	made := func(change delta.Delta, object string, args ...any) *delta.Entry {
 		parsed, err := delta.NewObject(fmt.Appendf(nil, object, args...))
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +60,7 @@ func kinds(t *testing.T) []kind {
 		if change.Resource.Resource == "" {
 			change.Resource = deployments
 		}
-		return newItem(delta.Entry{Delta: &change})
+		return &delta.Entry{Delta: &change}
 	}
 	return []kind{
 		{"added", made(delta.Delta{Type: delta.Added}, web, "235", 1)},
@@ -93,19 +90,19 @@ func kinds(t *testing.T) []kind {
 			made(delta.Delta{Type: delta.Added, Resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}},
 				`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n-1","uid":"9c0c","resourceVersion":"0x7"}}`),
 		},
-		{"gap", newItem(delta.Entry{Gap: &delta.Gap{
+		{"gap", &delta.Entry{Gap: &delta.Gap{
 			Watch: "8d3f", Resource: deployments, Namespace: "shop", LabelSelector: "app=web",
 			From: "235", To: "900", Reason: "Expired", Unclean: true, Observed: observed,
-		}})},
-		{"snapshot started", newItem(delta.Entry{Mark: &delta.Mark{
+		}}},
+		{"snapshot started", &delta.Entry{Mark: &delta.Mark{
 			Watch: "8d3f", Resource: deployments, Snapshot: "q4zn", Phase: delta.Started, Observed: observed,
-		}})},
-		{"snapshot completed", newItem(delta.Entry{Mark: &delta.Mark{
+		}}},
+		{"snapshot completed", &delta.Entry{Mark: &delta.Mark{
 			Watch: "8d3f", Resource: deployments, Namespace: "shop", Snapshot: "q4zn", Phase: delta.Completed, Count: 3, Observed: observed,
-		}})},
-		{"snapshot not complete", newItem(delta.Entry{Mark: &delta.Mark{
+		}}},
+		{"snapshot not complete", &delta.Entry{Mark: &delta.Mark{
 			Watch: "8d3f", Resource: deployments, Snapshot: "q4zn", Phase: delta.Completed, Incomplete: true, Observed: observed,
-		}})},
+		}}},
 	}
 }
 
@@ -115,7 +112,7 @@ func TestGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
 			for _, kind := range kinds(t) {
-				record, _ := encoder.encode(nil, kind.item)
+				record, _ := encoder.Encode(nil, kind.entry)
 				fmt.Fprintf(&b, "# %s\n%s\n", kind.name, show(&record))
 			}
 			golden := filepath.Join("testdata", "format", name+".golden")
@@ -167,7 +164,7 @@ func TestSchema(t *testing.T) {
 	}
 	for name, encoder := range encoders() {
 		for _, kind := range kinds(t) {
-			record, _ := encoder.encode(nil, kind.item)
+			record, _ := encoder.Encode(nil, kind.entry)
 			if bytes.ContainsRune(record.Body, '\n') || !json.Valid(record.Body) {
 				t.Errorf("%s, %s: not one line of JSON: %s", name, kind.name, record.Body)
 			}
@@ -193,8 +190,8 @@ func TestModesAgree(t *testing.T) {
 	for _, profile := range []string{"", "-knative"} {
 		structured, binary := made["cloudevents"+profile], made["cloudevents-binary"+profile]
 		for _, kind := range kinds(t) {
-			one, _ := structured.encode(nil, kind.item)
-			two, _ := binary.encode(nil, kind.item)
+			one, _ := structured.Encode(nil, kind.entry)
+			two, _ := binary.Encode(nil, kind.entry)
 			var event map[string]json.RawMessage
 			if err := json.Unmarshal(one.Body, &event); err != nil {
 				t.Fatal(err)
@@ -224,30 +221,6 @@ func TestModesAgree(t *testing.T) {
 	}
 }
 
-// TestLetters writes a dead letter of every record and reads it again: a replay sends the same.
-func TestLetters(t *testing.T) {
-	for name, encoder := range encoders() {
-		for _, kind := range kinds(t) {
-			record, _ := encoder.encode(nil, kind.item)
-			line, err := json.Marshal(Letter{Pipeline: "audit", Sink: "hook", Record: record})
-			if err != nil {
-				t.Fatal(err)
-			}
-			letter, err := DecodeLetter(line)
-			if err != nil {
-				t.Fatal(err)
-			}
-			record.DedupID = "audit/" + record.ID // a replay has an id of its own for transports
-			if got, want := show(&letter.Record), show(&record); !sameJSON(t, letter.Record.Body, record.Body) || headOf(got) != headOf(want) {
-				t.Errorf("%s, %s: got\n%s\nwant\n%s", name, kind.name, got, want)
-			}
-		}
-	}
-}
-
-// headOf is what show prints above the body.
-func headOf(shown string) string { return shown[:strings.LastIndex(strings.TrimSpace(shown), "\n")] }
-
 func sameJSON(t *testing.T, a, b []byte) bool {
 	t.Helper()
 	var x, y any
@@ -258,71 +231,6 @@ func sameJSON(t *testing.T, a, b []byte) bool {
 		t.Fatal(err)
 	}
 	return reflect.DeepEqual(x, y)
-}
-
-// TestSecretsInFormats sends a Secret and its change through pipelines of every format and difference, and searches all
-// that the sinks get, and all dead letters.
-func TestSecretsInFormats(t *testing.T) {
-	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	planted := []string{"b2xkLXBhc3N3b3Jk", "old-password", "bmV3LXBhc3N3b3Jk", "new-password"}
-	object := func(version, coded, plain string) *delta.Object {
-		object, err := delta.NewObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"shop","uid":"u","resourceVersion":%q,"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"data\":{\"p\":\"%s\"}}"}},"data":{"p":%q},"stringData":{"q":%q}}`,
-			version, coded, coded, plain))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return object
-	}
-	before, after := object("7", planted[0], planted[1]), object("8", planted[2], planted[3])
-	for name, encoder := range encoders() {
-		for _, diff := range []Diff{DiffNone, DiffOldObject, DiffJSONPatch, DiffMergePatch} {
-			t.Run(name+" "+string(diff), func(t *testing.T) {
-				var mu sync.Mutex
-				var got []string
-				sink := &script{answer: func(_ int, batch []sinks.Record) error {
-					mu.Lock()
-					defer mu.Unlock()
-					for i := range batch {
-						got = append(got, fmt.Sprintf("%+v %s %s", batch[i], batch[i].Body, batch[i].Structured()))
-					}
-					return sinks.Permanent(sinks.ReasonRejected, errors.New("no"))
-				}}
-				dead := &letters{}
-				p := start(t, sink, dead, func(o *Options) {
-					o.Format, o.Profile, o.Diff, o.Redactor = encoder.format, encoder.profile, diff, NewRedactor([]byte("key"), "c")
-				})
-				for _, d := range []*delta.Delta{
-					{Type: delta.Added, Resource: secrets, Object: before, Observed: time.Now()},
-					{Type: delta.Modified, Resource: secrets, Object: after, Old: before, Observed: time.Now()},
-				} {
-					if err := p.Delta(t.Context(), d); err != nil {
-						t.Fatal(err)
-					}
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				defer cancel()
-				if left := p.Drain(ctx); left != 0 {
-					t.Fatalf("%d deltas are left", left)
-				}
-				for _, letter := range dead.got {
-					line, err := json.Marshal(letter)
-					if err != nil {
-						t.Fatal(err)
-					}
-					got = append(got, string(line))
-				}
-				text := strings.Join(got, "\n")
-				if got := strings.Count(text, "redacted:hmac-sha256:"); got < 12 || len(dead.got) != 2 {
-					t.Errorf("got %d digests and %d dead letters, want 2 records and 2 letters: %s", got, len(dead.got), text)
-				}
-				for _, secret := range planted {
-					if strings.Contains(text, secret) {
-						t.Errorf("%s shows in %s", secret, text)
-					}
-				}
-			})
-		}
-	}
 }
 
 func TestTimeHasSixDigits(t *testing.T) {

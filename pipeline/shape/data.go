@@ -1,4 +1,4 @@
-package pipeline
+package shape
 
 import (
 	"encoding/json"
@@ -9,22 +9,22 @@ import (
 )
 
 // eventData appends the data of a CloudEvent.
-func (e *encoder) eventData(b []byte, i *item) []byte {
-	if e.profile == ProfileKnative && i.delta != nil {
-		return append(b, i.delta.Object.JSON()...)
+func (e *Encoder) eventData(b []byte, entry *delta.Entry) []byte {
+	if e.profile == ProfileKnative && entry.Delta != nil {
+		return append(b, entry.Delta.Object.JSON()...)
 	}
-	return append(e.appendData(append(b, '{'), i), '}')
+	return append(e.appendData(append(b, '{'), entry), '}')
 }
 
 // appendData writes the members of the data object.
-func (e *encoder) appendData(b []byte, i *item) []byte {
+func (e *Encoder) appendData(b []byte, entry *delta.Entry) []byte {
 	switch {
-	case i.gap != nil:
-		return appendGap(b, i.gap)
-	case i.mark != nil:
-		return appendMark(b, i.mark, e.pipeline)
+	case entry.Gap != nil:
+		return appendGap(b, entry.Gap)
+	case entry.Mark != nil:
+		return appendMark(b, entry.Mark, e.pipeline)
 	}
-	d := i.delta
+	d := entry.Delta
 	b = append(b, `"type":"`...)
 	b = append(b, d.Type...)
 	b = append(b, `","resource":{"group":`...)

@@ -1,4 +1,4 @@
-package pipeline
+package shape
 
 import (
 	"crypto/hmac"

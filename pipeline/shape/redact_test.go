@@ -1,4 +1,4 @@
-package pipeline
+package shape
 
 import (
 	"bytes"
@@ -109,9 +109,9 @@ func TestDigestsAreBound(t *testing.T) {
 // TestRetentionPolicyNamesTheDigests: what was retained with other digests, those of commit 624abff among them, is dropped.
 func TestRetentionPolicyNamesTheDigests(t *testing.T) {
 	policy := func(r *Redactor) string {
-		p := start(t, &script{}, &letters{}, func(o *Options) { o.Diff, o.Redactor = DiffJSONPatch, r })
+		p := start(t, func(o *Options) { o.Diff, o.Redactor = DiffJSONPatch, r })
 		var retention Retention
-		retention.Add(p)
+		retention.Add(p.Shaper)
 		return retention.Policy()
 	}
 	same := policy(NewRedactor([]byte("key"), "c"))
@@ -233,9 +233,9 @@ func TestNoValueLeaves(t *testing.T) {
 		"YAML":    func(text string) string { return "kind: Secret\nstringData:\n  k: " + text },
 	}
 	names := slices.Sorted(maps.Keys(forms))
-	var pipelines []*Pipeline
+	var shapers []*shaped
 	for _, diff := range []Diff{DiffOldObject, DiffJSONPatch, DiffMergePatch} {
-		pipelines = append(pipelines, start(t, &script{}, &letters{}, func(o *Options) {
+		shapers = append(shapers, start(t, func(o *Options) {
 			o.Diff, o.Redactor = diff, NewRedactor([]byte("key"), "c")
 		}))
 	}
@@ -261,10 +261,10 @@ func TestNoValueLeaves(t *testing.T) {
 			return secretOf(t, "shop", "one", values, annotations)
 		}
 		d := &delta.Delta{Type: delta.Modified, Resource: secrets, Object: draw("values"), Old: draw("values before")}
-		p := rapid.SampledFrom(pipelines).Draw(rt, "pipeline")
+		p := rapid.SampledFrom(shapers).Draw(rt, "shaper")
 		if rapid.Bool().Draw(rt, "retained") {
 			var retention Retention
-			retention.Add(p)
+			retention.Add(p.Shaper)
 			d.Old = retention.Retain(secrets, d.Old)
 		}
 		e := p.Explain(t.Context(), d, true, nil)

@@ -1,15 +1,17 @@
-package pipeline
+package shape
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -77,29 +79,31 @@ type FilterRead struct {
 	Compared bool            `json:"compared,omitempty"`
 }
 
-// Explain returns what the pipeline would make of a change; nothing is handed over or counted. before is whether the
+// Explain returns what Shape would make of a change; it counts in no metric, and uses up nothing. before is whether the
 // filters let the previous version pass. mask makes the digests that stand for the data of a Secret where the pipeline
 // itself does not redact them: its filters still see the data.
-func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mask *Redactor) Explanation {
-	if d.Old != nil && !p.options.needsOld() {
+func (s *Shaper) Explain(ctx context.Context, d *delta.Delta, before bool, mask *Redactor) Explanation {
+	defer s.decoding(d)()
+	s = s.uncounted()
+	if d.Old != nil && !s.options.needsOld() {
 		forgotten := *d
 		forgotten.Old = nil
 		d = &forgotten
 	}
 	recorded := &trace{}
-	judged := &Change{pipeline: p, observed: d, trace: recorded}
+	judged := &Change{shaper: s, observed: d, trace: recorded}
 	var e Explanation
-	e.Passes, e.Taken = p.applyFilters(judged, before)
+	e.Passes, e.Taken = s.applyFilters(judged, before)
 	e.Left = judged.left
 
 	shown := judged
-	if p.options.Redactor == nil && IsSecret(d.Resource) {
-		masked := &Pipeline{options: p.options, encoder: p.encoder, logger: p.logger, metrics: p.metrics}
+	if s.options.Redactor == nil && IsSecret(d.Resource) {
+		masked := s.uncounted()
 		masked.options.Redactor = mask
-		shown = &Change{pipeline: masked, observed: judged.observed, trace: recorded, left: judged.left, undecided: judged.undecided}
+		shown = &Change{shaper: masked, observed: judged.observed, trace: recorded, left: judged.left, undecided: judged.undecided}
 	}
 	redacted := shown.redacted() // before the transforms, which change what the filters saw
-	for i, filter := range p.options.Filters {
+	for i, filter := range s.options.Filters {
 		answer := describe(ctx, filter, judged, redacted)
 		answer.Evaluated = slices.Contains(recorded.evaluated, i)
 		e.Filters = append(e.Filters, answer)
@@ -113,10 +117,16 @@ func (p *Pipeline) Explain(ctx context.Context, d *delta.Delta, before bool, mas
 		e.DeadLetter = fmt.Errorf("filters[%d]: %w", recorded.evaluated[len(recorded.evaluated)-1], err)
 	}
 	for i, version := range recorded.versions {
-		e.Versions = append(e.Versions, withoutRedacted(p.options.Transforms[i:], version))
+		e.Versions = append(e.Versions, withoutRedacted(s.options.Transforms[i:], version))
 	}
-	e.Record, _ = p.encoder.encode(nil, newItem(delta.Entry{Delta: shaped}))
+	e.Record, _ = s.encoder.Encode(nil, &delta.Entry{Delta: shaped})
 	return e
+}
+
+// uncounted returns a Shaper that does the same, and counts and logs nothing.
+func (s *Shaper) uncounted() *Shaper {
+	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "unused"})
+	return New(s.options, Metrics{FilterErrors: counter, Hits: counter, Misses: counter}, slog.New(slog.DiscardHandler))
 }
 
 // redactedInput is a change without what its transforms redact.
@@ -131,10 +141,10 @@ func (in redactedInput) OldObject() (map[string]any, error) { return in.old, nil
 func (c *Change) redacted() redactedInput {
 	in := redactedInput{Change: c}
 	if object, err := c.Object(); err == nil {
-		in.object = withoutRedacted(c.pipeline.options.Transforms, object)
+		in.object = withoutRedacted(c.shaper.options.Transforms, object)
 	}
 	if old, err := c.OldObject(); err == nil && old != nil {
-		in.old = withoutRedacted(c.pipeline.options.Transforms, old)
+		in.old = withoutRedacted(c.shaper.options.Transforms, old)
 	}
 	return in
 }

@@ -1,7 +1,8 @@
-package pipeline
+package shape
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -56,20 +57,18 @@ func TestExprFilter(t *testing.T) {
 		{"does not matter", `object.where == "in" || object.spec.nope == 1`, OnErrorDrop, "sink", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			sink, dead := &script{}, &letters{}
-			p := start(t, sink, dead, func(o *Options) { o.Filters = []Filter{exprFilter(t, c.text, c.onError)} })
-			take(t, p, &delta.Delta{
+			p := start(t, func(o *Options) { o.Filters = []Filter{exprFilter(t, c.text, c.onError)} })
+			p.take(t, &delta.Delta{
 				Type: delta.Modified, Resource: pods, Object: version(t, 7, `"where":"in"`), Old: version(t, 6, `"where":"out"`),
 			}, true)
-			drain(t, p)
 			got := ""
-			if len(sink.storedIDs()) > 0 {
+			if len(p.sent) > 0 {
 				got += "sink"
 			}
-			if len(dead.ids()) > 0 {
+			if len(p.dead) > 0 {
 				got += "dead"
 			}
-			if failed := count(t, p.metrics.filterErrors); got != c.sent || failed != c.errors {
+			if failed := count(t, p.metrics.FilterErrors); got != c.sent || failed != c.errors {
 				t.Errorf("went to %q with %v errors, want %q with %v", got, failed, c.sent, c.errors)
 			}
 		})
@@ -78,16 +77,14 @@ func TestExprFilter(t *testing.T) {
 
 // onError does not decide about a Secret that cannot be redacted.
 func TestExprFilterOnSpoiled(t *testing.T) {
-	sink, dead := &script{}, &letters{}
-	p := start(t, sink, dead, func(o *Options) {
+	p := start(t, func(o *Options) {
 		o.Filters = []Filter{exprFilter(t, `object.type == "Opaque"`, OnErrorDrop)}
 		o.Redactor = NewRedactor([]byte("key"), "c")
 	})
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	take(t, p, &delta.Delta{Type: delta.Modified, Resource: secrets, Object: version(t, 7, `"data":{"k":1e999}`)}, true)
-	drain(t, p)
-	if failed := count(t, p.metrics.filterErrors); len(dead.ids()) != 1 || failed != 0 {
-		t.Errorf("got %v in the dead letter and %v errors, want one and none", dead.ids(), failed)
+	p.take(t, &delta.Delta{Type: delta.Modified, Resource: secrets, Object: version(t, 7, `"data":{"k":1e999}`)}, true)
+	if failed := count(t, p.metrics.FilterErrors); len(p.dead) != 1 || failed != 0 {
+		t.Errorf("got %v in the dead letter and %v errors, want one and none", p.errs, failed)
 	}
 }
 
@@ -100,7 +97,7 @@ func TestExprFilterDecodesOnDemand(t *testing.T) {
 		`has(object.metadata.labels)`:                               true,
 		`object.metadata.namespace != "shop" || has(object.spec.x)`: true,
 	} {
-		c := &Change{pipeline: new(Pipeline), observed: &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7, `"spec":{}`)}}
+		c := &Change{shaper: new(Shaper), observed: &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7, `"spec":{}`)}}
 		if _, err := exprFilter(t, text, OnErrorPass).Pass(c); err != nil || c.object != nil != decodes {
 			t.Errorf("%s: decoded: %v, %v; want %v", text, c.object != nil, err, decodes)
 		}
@@ -126,23 +123,17 @@ func TestExprFilterOfObject(t *testing.T) {
 // TestExprFilterTells: one warning for each place at which an expression fails, and no value in it.
 func TestExprFilterTells(t *testing.T) {
 	var out bytes.Buffer
-	sink, dead := &script{}, &letters{}
-	p := start(t, sink, dead, func(o *Options) {
+	p := start(t, func(o *Options) {
 		o.Filters = []Filter{exprFilter(t, `object.map[object.where] == 1`, OnErrorDeadLetter)}
 	})
 	p.logger = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	for n := range 3 {
-		take(t, p, &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7+n, `"where":"planted","map":{}`)}, true)
+		p.take(t, &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7+n, `"where":"planted","map":{}`)}, true)
 	}
-	drain(t, p)
 	if lines := strings.Count(out.String(), "filter fails"); lines != 1 || !strings.Contains(out.String(), "a value is absent") {
 		t.Errorf("got %d warnings, want one:\n%s", lines, out.String())
 	}
-	var errs []string
-	for _, letter := range dead.got {
-		errs = append(errs, letter.Error)
-	}
-	if all := out.String() + strings.Join(errs, "\n"); strings.Contains(all, "planted") || len(errs) != 3 {
+	if all := fmt.Sprint(out.String(), p.errs); strings.Contains(all, "planted") || len(p.errs) != 3 {
 		t.Errorf("a value of the object is in a message, or letters are missing:\n%s", all)
 	}
 }
@@ -152,7 +143,7 @@ func TestExprFilterConcurrently(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			c := &Change{pipeline: new(Pipeline), observed: &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7, `"where":"in"`)}}
+			c := &Change{shaper: new(Shaper), observed: &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7, `"where":"in"`)}}
 			for range 100 {
 				if pass, err := f.Pass(c); !pass || err != nil {
 					t.Errorf("got %v, %v", pass, err)

@@ -1,4 +1,4 @@
-package pipeline
+package shape
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ func involvedMember(gvr schema.GroupVersionResource) string {
 
 // enrich puts the metadata of the object that an Event is about beside its name. Both versions get the same, so that a
 // difference is one of the Event. Nothing is decoded, and nothing else is touched.
-func (p *Pipeline) enrich(d *delta.Delta, object, old *delta.Object) (_, _ *delta.Object) {
+func (s *Shaper) enrich(d *delta.Delta, object, old *delta.Object) (_, _ *delta.Object) {
 	member := involvedMember(d.Resource)
 	if member == "" {
 		return object, old
@@ -47,12 +47,12 @@ func (p *Pipeline) enrich(d *delta.Delta, object, old *delta.Object) (_, _ *delt
 		return object, old
 	}
 	members := []byte(unknownMetadata)
-	metadata, known := p.options.Enricher.Lookup(d.Object.Namespace(), i.ref)
+	metadata, known := s.options.Enricher.Lookup(d.Object.Namespace(), i.ref)
 	if known {
 		members = metadata[1 : len(metadata)-1]
-		p.metrics.hits.Inc()
+		s.metrics.Hits.Inc()
 	} else {
-		p.metrics.misses.Inc()
+		s.metrics.Misses.Inc()
 	}
 	object = i.add(object, members)
 	if old != nil {

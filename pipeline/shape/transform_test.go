@@ -1,4 +1,4 @@
-package pipeline
+package shape
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
-	"github.com/kubeferry/kubeferry/sinks"
 )
 
 func path(t testing.TB, text string) fieldpath.Path {
@@ -213,19 +212,12 @@ func TestTransformsOfBothVersions(t *testing.T) {
 		{path(t, "before"), program(t, "oldObject.?word.orValue(null)")},
 		{path(t, "type"), program(t, `type + " " + resource.resource`)},
 	}
-	sink := &script{}
-	p := start(t, sink, &letters{}, func(o *Options) {
+	p := start(t, func(o *Options) {
 		o.Diff, o.Format, o.Transforms = DiffOldObject, FormatJSON, []Transform{set, RemoveTransform{path(t, "word")}}
 	})
-	var body []byte
-	sink.set(func(_ int, batch []sinks.Record) error {
-		body = batch[0].Body
-		return nil
-	})
-	take(t, p, &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7, `"word":"new"`), Old: version(t, 6, `"word":"old"`)}, true)
-	drain(t, p)
+	p.take(t, &delta.Delta{Type: delta.Modified, Resource: pods, Object: version(t, 7, `"word":"new"`), Old: version(t, 6, `"word":"old"`)}, true)
 	var record struct{ Object, OldObject map[string]any }
-	if err := json.Unmarshal(body, &record); err != nil {
+	if err := json.Unmarshal(p.sent[0].Body, &record); err != nil {
 		t.Fatal(err)
 	}
 	if got := record.Object; got["own"] != "new" || got["before"] != "old" || got["type"] != "MODIFIED pods" || got["word"] != nil {
@@ -257,8 +249,7 @@ func TestNeedsOld(t *testing.T) {
 }
 
 func TestChangedFilter(t *testing.T) {
-	sink := &script{}
-	p := start(t, sink, &letters{}, func(o *Options) {
+	p := start(t, func(o *Options) {
 		o.Filters = []Filter{ChangedFilter{path(t, "spec"), path(t, "metadata.labels")}}
 	})
 	before := version(t, 6, `"spec":{"x":1},"status":1`)
@@ -274,10 +265,9 @@ func TestChangedFilter(t *testing.T) {
 		"odd number": {delta.Delta{Type: delta.Modified, Object: version(t, 7, `"spec":{"x":1e999}`), Old: before}, false},
 	} {
 		test.delta.Resource = pods
-		passes, filtered := take(t, p, &test.delta, true)
+		passes, filtered := p.take(t, &test.delta, true)
 		if filtered != test.filtered || !passes {
 			t.Errorf("%s: got kept back %v, passes %v; want %v, true: the object itself stays of interest", name, filtered, passes, test.filtered)
 		}
 	}
-	drain(t, p)
 }
