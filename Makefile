@@ -24,8 +24,8 @@ RACE = $(shell [ "$$($(GO) env CGO_ENABLED)$$($(GO) env GOOS)" != 0linux ] && ec
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build bin/exporter, a static binary
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/exporter ./cmd/exporter
+build: ## Build bin/kubeferry, a static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/kubeferry ./cmd/exporter
 
 image: ## Write dist/kubeferry-image.tar, the container image, without Docker; PUSH=REGISTRY/kubeferry:TAG pushes it
 	@cd test && $(GO) run ./cmd/image -version $(VERSION) -o ../dist/kubeferry-image.tar -push "$(PUSH)"
@@ -41,8 +41,8 @@ demo: ## Show it at work on a real API server and a NATS server; Ctrl-C ends it,
 test: notes assets compile ## Run all tests, also those against real servers: API server, NATS, Kafka
 	@$(MAKE) --no-print-directory -j2 test-e2e test-others
 
-# Results are not cached: the exporter under test is none of the inputs that go knows. It has the race detector; what starts and
-# observes it here does not, which would take more time than the exporter does: `make test-e2e RACE_E2E=-race`.
+# Results are not cached: the kubeferry under test is none of the inputs that go knows. It has the race detector; what starts and
+# observes it here does not, which would take more time than kubeferry does: `make test-e2e RACE_E2E=-race`.
 test-e2e:
 	cd test && $(GO) test $(RACE_E2E) -count=1 $(TESTFLAGS) ./e2e
 
@@ -89,7 +89,7 @@ bench-micro: ## Run the benchmarks that need no servers
 bench-sinks: ## Compare each sink with its client library on real servers; takes minutes, and a quiet machine
 	cd test && KUBEFERRY_BENCH=1 $(GO) test -count=1 -timeout 30m -v ./bench
 
-assets: ## Fetch and build what the tests run: API server, etcd, Kafka, NATS, the exporter, the examples; minutes, once
+assets: ## Fetch and build what the tests run: API server, etcd, Kafka, NATS, kubeferry, the examples; minutes, once
 	@echo "preparing what the tests run; the first time on a machine that takes minutes"
 	@cd test && $(GO) run ./cmd/assets
 

@@ -9,13 +9,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is a cluster, and an exporter that sends its changes under the promises of docs/formats.md to a consumer.
+// world is a cluster, and a kubeferry that sends its changes under the promises of docs/formats.md to a consumer.
 type world struct {
 	t *rapid.T
 
 	version int
 	exists  map[string]state // by subject: the truth
-	sent    map[string]state // what the exporter knows and has sent
+	sent    map[string]state // what kubeferry knows and has sent
 
 	table   *Table
 	filter  *Filter
@@ -196,7 +196,7 @@ func (w *world) killed() {
 	w.certain = len(w.history)
 }
 
-// loss lets an exporter start without its state: what is gone meanwhile is not reported.
+// loss lets a kubeferry start without its state: what is gone meanwhile is not reported.
 func (w *world) loss() {
 	w.missed()
 	w.sent = map[string]state{}
@@ -258,7 +258,7 @@ func (w *world) deliver(r Record) {
 	}
 }
 
-// TestTable runs changes, repetitions, gaps, snapshots and losses of the exporter's state: the table is what exists, and the filter
+// TestTable runs changes, repetitions, gaps, snapshots and losses of kubeferry's state: the table is what exists, and the filter
 // passes nothing twice and nothing out of order.
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

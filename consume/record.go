@@ -52,7 +52,7 @@ type Record struct {
 	Time time.Time
 	// Sequence orders the changes of one subject as text. It is empty where resource versions are not numbers.
 	Sequence string
-	// Replayed is set if `exporter replay` sent the record: it was a dead letter, and may come after later ones.
+	// Replayed is set if `kubeferry replay` sent the record: it was a dead letter, and may come after later ones.
 	Replayed bool
 
 	Type     Type

@@ -6,7 +6,7 @@ import (
 )
 
 // Table holds what exists: the latest record of each object that is not deleted. It takes the records of one stream, in the order
-// in which they arrive, from the first one on or from an `exporter snapshot` on. Where several pipelines send to the stream, leave out
+// in which they arrive, from the first one on or from a `kubeferry snapshot` on. Where several pipelines send to the stream, leave out
 // the marks of all but one ([Record.Pipeline]) whose filters pass whatever the others send.
 //
 // Apply what stands in the stream once: what a snapshot has removed would come back if it were read again. Whoever goes back to an

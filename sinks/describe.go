@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Describer is what a [Config] may implement beside, for `exporter explain`.
+// Describer is what a [Config] may implement beside, for `kubeferry explain`.
 type Describer interface {
 	// Describe returns where a record would go, and in which form, as if it were the only one of its batch. It connects to
 	// nothing and reads no file; its result holds no credential.

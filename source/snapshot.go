@@ -36,7 +36,7 @@ type PendingSnapshot struct {
 	// Former is set until it begins, if what the last run left may not be part of it: other filters let that pass, or it is of a
 	// snapshot that this one replaces.
 	Former bool `json:"former,omitempty"`
-	// OnDemand is set if it was requested of a running exporter: a restart begins it anew.
+	// OnDemand is set if it was requested of a running kubeferry: a restart begins it anew.
 	OnDemand bool `json:"onDemand,omitempty"`
 	// Unclean is set if a killed run may have sent objects of it that still count as due.
 	Unclean bool `json:"unclean,omitempty"`

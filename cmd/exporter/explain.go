@@ -26,19 +26,19 @@ The data of Secrets are shown as digests, and so is what a transform redacts.
 An object is taken as ADDED, or as MODIFIED if --old has the previous version; what looks at the previous version needs it.
 It exits 0 whether or not anything would be sent, with --exit-code 1 if nothing would; and 2 if the configuration or an object
 cannot be read.`,
-		Example: `  exporter explain --config kubeferry.yaml pod.yaml
-  kubectl get deployment web -o yaml | exporter explain --config kubeferry.yaml
-  kubectl get pods -A -o json | exporter explain -c kubeferry.yaml --pipeline audit -o json | jq '.pipelines[].answer'
-  exporter explain -c kubeferry.yaml --old before.yaml after.yaml
-  exporter explain -c kubeferry.yaml --type DELETED pod.yaml
-  exporter explain -c kubeferry.yaml --resource example.com/v1/mice mouse.yaml`,
+		Example: `  kubeferry explain --config kubeferry.yaml pod.yaml
+  kubectl get deployment web -o yaml | kubeferry explain --config kubeferry.yaml
+  kubectl get pods -A -o json | kubeferry explain -c kubeferry.yaml --pipeline audit -o json | jq '.pipelines[].answer'
+  kubeferry explain -c kubeferry.yaml --old before.yaml after.yaml
+  kubeferry explain -c kubeferry.yaml --type DELETED pod.yaml
+  kubeferry explain -c kubeferry.yaml --resource example.com/v1/mice mouse.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			path := "-"
 			if len(args) == 1 {
 				path = args[0]
 			} else if isTerminal(command.InOrStdin()) {
-				return errors.New("name the file of an object, or send one: kubectl get pod NAME -o yaml | exporter explain --config FILE")
+				return errors.New("name the file of an object, or send one: kubectl get pod NAME -o yaml | kubeferry explain --config FILE")
 			}
 			loaded, err := loadQuietly(file)
 			if err != nil {

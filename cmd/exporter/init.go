@@ -23,15 +23,15 @@ terminal, and without resources, it prompts for what it needs.
 
 Resources have the names that kubectl takes. Names like apps/v1/deployments need no cluster; others are looked up in the one of
 the kubeconfig.`,
-		Example: `  exporter init -o kubeferry.yaml
-  exporter init apps/v1/deployments v1/configmaps > kubeferry.yaml
-  exporter init deploy,pods -n shop --sink nats --address nats://nats:4222 --cluster prod-eu-1 -o kubeferry.yaml
-  exporter init widgets.example.com --sink kafka --address kafka-0:9092,kafka-1:9092 --state-dir /var/lib/kubeferry`,
+		Example: `  kubeferry init -o kubeferry.yaml
+  kubeferry init apps/v1/deployments v1/configmaps > kubeferry.yaml
+  kubeferry init deploy,pods -n shop --sink nats --address nats://nats:4222 --cluster prod-eu-1 -o kubeferry.yaml
+  kubeferry init widgets.example.com --sink kafka --address kafka-0:9092,kafka-1:9092 --state-dir /var/lib/kubeferry`,
 		RunE: func(command *cobra.Command, args []string) error {
 			answers.Resources = args
 			if len(args) == 0 {
 				if !isTerminal(command.InOrStdin()) {
-					return errors.New("name the resources to watch: exporter init apps/v1/deployments v1/configmaps")
+					return errors.New("name the resources to watch: kubeferry init apps/v1/deployments v1/configmaps")
 				}
 				if err := answers.Prompt(command.InOrStdin(), command.ErrOrStderr()); err != nil {
 					return err
@@ -48,7 +48,7 @@ the kubeconfig.`,
 			if err := writeNew(output, file); err != nil {
 				return &app.FailureError{Err: err}
 			}
-			fmt.Fprintf(command.ErrOrStderr(), "wrote %[1]s; see what it would send: exporter tail --config %[1]s\n", output)
+			fmt.Fprintf(command.ErrOrStderr(), "wrote %[1]s; see what it would send: kubeferry tail --config %[1]s\n", output)
 			return nil
 		},
 		ValidArgsFunction: completeServed(&kubeconfig, &kubeContext),

@@ -1,4 +1,4 @@
-// Command exporter carries the changes of a Kubernetes cluster to Kafka, NATS and webhooks.
+// Command kubeferry carries the changes of a Kubernetes cluster to Kafka, NATS and webhooks.
 package main
 
 import (
@@ -43,17 +43,17 @@ func main() {
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "exporter",
+		Use:   "kubeferry",
 		Short: "Carry the changes of a Kubernetes cluster to Kafka, NATS and webhooks",
 		Long: `kubeferry watches the resources that a YAML file names and delivers every change to Kafka, NATS, webhooks,
 files or standard output: at least once, in order per object, under an id that stays the same.
 
 See what changes in your cluster, write a file, and run it:
 
-  exporter tail
-  exporter init deployments --sink stdout -o kubeferry.yaml
-  exporter validate --config kubeferry.yaml
-  exporter run --config kubeferry.yaml --kubeconfig ~/.kube/config`,
+  kubeferry tail
+  kubeferry init deployments --sink stdout -o kubeferry.yaml
+  kubeferry validate --config kubeferry.yaml
+  kubeferry run --config kubeferry.yaml --kubeconfig ~/.kube/config`,
 		Version:       versionName(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

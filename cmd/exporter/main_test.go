@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"exporter": main})
+	testscript.Main(m, map[string]func(){"kubeferry": main})
 }
 
 // TestScripts runs the command lines of testdata/*.txtar against the real program.

@@ -23,9 +23,9 @@ It needs no cluster, unless resources have names such as deploy, and no variable
 
 A pipeline with enrich needs the resources that Events are about. By default these are the kinds that Kubernetes' own
 controllers write Events about; --involved names others. Who may list Secrets may read them: leave them out.`,
-		Example: `  exporter rbac --config kubeferry.yaml | kubectl apply -f -
-  exporter rbac --config kubeferry.yaml --namespace audit --service-account exporter
-  exporter rbac --config kubeferry.yaml --involved pods,deployments.apps`,
+		Example: `  kubeferry rbac --config kubeferry.yaml | kubectl apply -f -
+  kubeferry rbac --config kubeferry.yaml --namespace audit --service-account runner
+  kubeferry rbac --config kubeferry.yaml --involved pods,deployments.apps`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			loaded, err := loadPartly(file, "the rights may depend on it")
@@ -49,7 +49,7 @@ controllers write Events about; --involved names others. Who may list Secrets ma
 				}
 			}
 			rules := rbac.Needed(loaded, about, rbac.Replicas(loaded, grant)...)
-			fmt.Fprintf(command.OutOrStdout(), "# The rights that %s needs, made by `exporter rbac`.\n", file)
+			fmt.Fprintf(command.OutOrStdout(), "# The rights that %s needs, made by `kubeferry rbac`.\n", file)
 			return rbac.Write(command.OutOrStdout(), rules, grant)
 		},
 	}
@@ -57,7 +57,7 @@ controllers write Events about; --involved names others. Who may list Secrets ma
 	addClusterFlags(command, &kubeconfig, &kubeContext)
 	command.Flags().StringVar(&grant.Name, "name", "kubeferry", "`name` of the Roles, the ClusterRole and the bindings")
 	command.Flags().StringVarP(&grant.Namespace, "namespace", "n", "kubeferry", "`namespace` of the ServiceAccount")
-	command.Flags().StringVar(&grant.ServiceAccount, "service-account", "kubeferry", "`name` of the ServiceAccount that the exporter runs as")
+	command.Flags().StringVar(&grant.ServiceAccount, "service-account", "kubeferry", "`name` of the ServiceAccount that kubeferry runs as")
 	command.Flags().StringSliceVar(&involved, "involved", nil, "`resources` that Events are about, as kubectl names them: pods, deployments.apps")
 	return command
 }

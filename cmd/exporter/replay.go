@@ -20,8 +20,8 @@ func newReplay() *cobra.Command {
 records keep their ids; they are marked "replayed", and get fresh ids for the transport, which would otherwise take
 them for duplicates.
 
-By default these are the letters in stateDir, whether or not the exporter runs: if it does, they are read through the
-socket in stateDir. Or name a file that a file sink wrote. It is moved aside first, so that an exporter that runs
+By default these are the letters in stateDir, whether or not kubeferry runs: if it does, they are read through the
+socket in stateDir. Or name a file that a file sink wrote. It is moved aside first, so that a kubeferry that runs
 meanwhile begins a new one; after an interruption the next replay goes on with what was moved aside.
 
 What cannot be delivered is kept for the next replay, and the exit code is 1. With --discard, letters that no replay can

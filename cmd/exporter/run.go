@@ -22,7 +22,7 @@ or SIGINT: then it stops watching, drains for at most shutdown.grace, and exits 
 
 In a cluster it uses the ServiceAccount of its Pod; elsewhere the kubeconfig, as kubectl does. It starts without the
 API server and without its sinks, and says in its log, on /status and in its metrics what it is waiting for.`,
-		Example: "  exporter run --config kubeferry.yaml --kubeconfig ~/.kube/config --context staging",
+		Example: "  kubeferry run --config kubeferry.yaml --kubeconfig ~/.kube/config --context staging",
 		Args:    cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			loaded, warnings, err := config.Load(file, config.Options{Kinds: kinds()})

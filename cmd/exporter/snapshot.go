@@ -18,12 +18,12 @@ func newSnapshot() *cobra.Command {
 	var request app.SnapshotRequest
 	command := &cobra.Command{
 		Use:   "snapshot --config FILE --pipeline P",
-		Short: "Have the running exporter send what exists to one pipeline",
-		Long: `snapshot has the exporter that runs on the configuration's stateDir send to one pipeline what exists now, as ADDED with
+		Short: "Have the running kubeferry send what exists to one pipeline",
+		Long: `snapshot has the kubeferry that runs on the configuration's stateDir send to one pipeline what exists now, as ADDED with
 "snapshot": true, between two records of type dev.kubeferry.snapshot. Changes go on meanwhile. The command goes through the
-socket in stateDir, so it runs where the exporter does, with kubectl exec for example, and waits for the end.
+socket in stateDir, so it runs where kubeferry does, with kubectl exec for example, and waits for the end.
 
-The exit code is 1 if a record went to the dead letter. Interrupted, the command ends and the snapshot goes on. If the exporter
+The exit code is 1 if a record went to the dead letter. Interrupted, the command ends and the snapshot goes on. If kubeferry
 is restarted, the snapshot begins anew under another id.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {

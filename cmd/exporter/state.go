@@ -21,7 +21,7 @@ func newState() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "state",
 		Short: "Look at a state directory, drop the log of a removed pipeline, or read a file that was set aside",
-		Long: `state works on the stateDir of a configuration. For show the exporter that uses it must be stopped: a state directory
+		Long: `state works on the stateDir of a configuration. For show the kubeferry that uses it must be stopped: a state directory
 has one owner at a time. drop and recover need no stop.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -70,7 +70,7 @@ func newStateDrop() *cobra.Command {
 		Long: `drop deletes what waits for a pipeline that the configuration does not have any more. These changes are then never
 delivered. The log of a configured pipeline is refused.
 
-If the exporter runs, drop requests it through the socket in stateDir: of replicas where the leader runs, since the others copy
+If kubeferry runs, drop requests it through the socket in stateDir: of replicas where the leader runs, since the others copy
 its state. While all are stopped, drop it in the directory of each.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -109,10 +109,10 @@ func newStateRecover() *cobra.Command {
 		Long: `recover reads a state file that was set aside, beside the one in stateDir, and writes the changes in it that were not
 delivered to the standard output, as dead letters. Keep them in a file, and send them:
 
-  exporter state recover --config FILE kubeferry.db.set-aside-20261122T064500 > letters.jsonl
-  exporter replay --config FILE letters.jsonl
+  kubeferry state recover --config FILE kubeferry.db.set-aside-20261122T064500 > letters.jsonl
+  kubeferry replay --config FILE letters.jsonl
 
-They are sent under the ids that they had, in the order that they had per object. What the exporter sent since is newer, so go by
+They are sent under the ids that they had, in the order that they had per object. What kubeferry sent since is newer, so go by
 "sequence". What is damaged is named, and the exit code is 1; the rest is written all the same.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {

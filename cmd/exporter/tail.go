@@ -29,13 +29,13 @@ json or yaml in its format, with the place where each record would go. Nothing i
 
 The data of Secrets are shown as digests. Where the previous version is not known, since it did not pass the filter or found no
 room in memory, a MODIFIED shows the object in place of the difference.`,
-		Example: `  exporter tail
-  exporter tail deploy,pods -n shop
-  exporter tail pods -l app=web --types DELETED
-  exporter tail deployments --filter 'object.spec.replicas > 3' --snapshot
-  exporter tail v1/events --field-selector type=Warning --for 10m
-  exporter tail widgets.example.com -o json
-  exporter tail --config kubeferry.yaml --pipeline audit -o yaml`,
+		Example: `  kubeferry tail
+  kubeferry tail deploy,pods -n shop
+  kubeferry tail pods -l app=web --types DELETED
+  kubeferry tail deployments --filter 'object.spec.replicas > 3' --snapshot
+  kubeferry tail v1/events --field-selector type=Warning --for 10m
+  kubeferry tail widgets.example.com -o json
+  kubeferry tail --config kubeferry.yaml --pipeline audit -o yaml`,
 		RunE: func(command *cobra.Command, args []string) error {
 			options.Resources, options.Out, options.Err = args, command.OutOrStdout(), command.ErrOrStderr()
 			switch {

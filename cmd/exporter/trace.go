@@ -13,18 +13,18 @@ func newTrace() *cobra.Command {
 	var options trace.Options
 	command := &cobra.Command{
 		Use:   "trace --config FILE RESOURCE NAMESPACE/NAME",
-		Short: "Show what became of one object in the running exporter",
+		Short: "Show what became of one object in the running kubeferry",
 		Long: `trace shows why a change did or did not arrive: what the API server has of the object now, the watch and its position, the
 last version that it handed on, and for each pipeline whether the object is filtered, waits and behind what, died and why, or is
-delivered. It goes through the socket in stateDir, so it runs where the exporter does, with kubectl exec for example.
+delivered. It goes through the socket in stateDir, so it runs where kubeferry does, with kubectl exec for example.
 
-Beside what waits or died, the exporter remembers only when a record of the object was last delivered: of up to 8,192 objects, since
+Beside what waits or died, kubeferry remembers only when a record of the object was last delivered: of up to 8,192 objects, since
 it leads. Filters are evaluated on the object as it is now.
 
 Resources have the names that kubectl takes. An object in no namespace is named NAME.`,
-		Example: `  exporter trace -c kubeferry.yaml deploy shop/web
-  exporter trace -c kubeferry.yaml nodes node-1
-  exporter trace -c kubeferry.yaml widgets.example.com shop/a -o json | jq '.pipelines[] | {pipeline, state, why}'`,
+		Example: `  kubeferry trace -c kubeferry.yaml deploy shop/web
+  kubeferry trace -c kubeferry.yaml nodes node-1
+  kubeferry trace -c kubeferry.yaml widgets.example.com shop/a -o json | jq '.pipelines[] | {pipeline, state, why}'`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(command *cobra.Command, args []string) error {
 			loaded, err := loadQuietly(options.File)

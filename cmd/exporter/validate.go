@@ -17,22 +17,22 @@ func newValidate() *cobra.Command {
 	var connecting, allowUnset bool
 	command := &cobra.Command{
 		Use: "validate --config FILE",
-		Example: `  exporter validate --config kubeferry.yaml
-  exporter validate --config kubeferry.yaml --env-file ci.env    # lines such as NATS_URL=nats://nats:4222
-  exporter validate --config kubeferry.yaml --allow-unset
-  exporter validate --config kubeferry.yaml --connect`,
+		Example: `  kubeferry validate --config kubeferry.yaml
+  kubeferry validate --config kubeferry.yaml --env-file ci.env    # lines such as NATS_URL=nats://nats:4222
+  kubeferry validate --config kubeferry.yaml --allow-unset
+  kubeferry validate --config kubeferry.yaml --connect`,
 		Short: "Check a configuration file and list every fault",
 		Long: `validate reads a configuration file and lists everything that is wrong with it, each with its line and path.
 It needs no cluster and no sink. It exits 0 if the file is fine, 2 if not. Warnings name choices that work but give
 up a promise.
 
-In CI, the variables and files that the exporter's Pod has may be missing. --env-file reads variables from a file, as
+In CI, the variables and files that kubeferry's Pod has may be missing. --env-file reads variables from a file, as
 docker run does; they win over those of the environment. With --allow-unset a value with a ${NAME} that is not set, or a
 ${file:/path} that is not there, is taken for right without checking it, and a warning names it.
 
 With --connect it also checks that the API server serves every resource and grants every right, and it connects to
 every sink, logs in, and looks for the topic, the stream or the endpoint, without sending a record. It prints a line for
-each, with what is wrong and what to do, and exits 1 if there is anything. Run it where the exporter will run: names,
+each, with what is wrong and what to do, and exits 1 if there is anything. Run it where kubeferry will run: names,
 routes, rights and files are those of this machine.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {

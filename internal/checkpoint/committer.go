@@ -133,7 +133,7 @@ func (c *Committer) DropLog(ctx context.Context, pipeline string) (size delta.Lo
 	}
 }
 
-var errFinished = errors.New("the exporter is stopping")
+var errFinished = errors.New("kubeferry is stopping")
 
 func (c *Committer) dropLog(pipeline string) (delta.LogSize, error) {
 	c.writing.Lock()

@@ -17,7 +17,7 @@ const (
 )
 
 // ErrLocked means that another process uses the state directory.
-var ErrLocked = errors.New("another process uses the state directory: run one replica with strategy Recreate, and give each exporter a directory of its own")
+var ErrLocked = errors.New("another process uses the state directory: run one replica with strategy Recreate, and give each kubeferry a directory of its own")
 
 // lockDir makes a state directory, if there is none, and locks it until the lock is closed. bbolt locks the file that it has open, which does not do:
 // while a start reads, compacts or sets aside that file, another may take its place, and whoever waits for the lock would get

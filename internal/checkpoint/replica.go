@@ -235,7 +235,7 @@ func (r *Replica) EndCopy() error {
 // makeRoom sets the file in the directory aside if it holds undelivered entries or dead letters that the new one may lack.
 func (r *Replica) makeRoom(next *Info) error {
 	if r.unusable != nil {
-		return r.setAside("it cannot be used; "+whatIsLeft(r.path)+" can be read: see `exporter state recover`", r.unusable)
+		return r.setAside("it cannot be used; "+whatIsLeft(r.path)+" can be read: see `kubeferry state recover`", r.unusable)
 	}
 	if info := r.Info(); r.db == nil || info.Format == 0 || next.Epoch == info.Epoch && info.Replica != nil && next.Replica.Includes(*info.Replica) {
 		return nil

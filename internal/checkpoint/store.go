@@ -97,7 +97,7 @@ func openLocked(path string, compacts bool, report func(message string, err erro
 	if readErr != nil {
 		return nil, fmt.Errorf("read the epoch of a damaged state file: %w; %s", errors.Join(readErr, err), leftAlone)
 	}
-	reason := fmt.Sprintf("it cannot be used; %s can be read: see `exporter state recover`; the epoch is %d", whatIsLeft(path), info.Epoch)
+	reason := fmt.Sprintf("it cannot be used; %s can be read: see `kubeferry state recover`; the epoch is %d", whatIsLeft(path), info.Epoch)
 	if err := setAside(path, reason, err, report); err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ type LeaseOptions struct {
 var (
 	// ErrLost means that another replica leads, or has led, since this one did.
 	ErrLost = errors.New("another replica leads")
-	// ErrOtherCluster means that the Lease is that of an exporter of another cluster.
+	// ErrOtherCluster means that the Lease is that of a kubeferry of another cluster.
 	ErrOtherCluster = errors.New("the Lease belongs to another cluster")
 	errNotYet       = errors.New("the Lease may not be taken yet")
 )

@@ -995,7 +995,7 @@ func TestReleaseKeepsRaisedSequences(t *testing.T) {
 	}
 }
 
-// A lone exporter that had no Lease begins with replicas, and ends before its first commit: its epoch stays.
+// A lone kubeferry that had no Lease begins with replicas, and ends before its first commit: its epoch stays.
 func TestEpochIsKeptInANewLease(t *testing.T) {
 	w := newWorld()
 	first := w.candidate("first", replication.Claim{Epoch: 2})

@@ -40,7 +40,7 @@ func (s *Sink) append(lines []byte) error {
 	if err := s.reopen(); err != nil {
 		return err
 	}
-	// Another process may append too, as `exporter replay` does, and a write that fails here must not cut off what it wrote meanwhile. It is
+	// Another process may append too, as `kubeferry replay` does, and a write that fails here must not cut off what it wrote meanwhile. It is
 	// no error if the file system has no locks. Closing the file unlocks it.
 	file := s.file
 	lock(file)

@@ -18,14 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// checkRights fails unless the rights are those that `exporter rbac` prints for the configuration: nothing less and nothing more.
+// checkRights fails unless the rights are those that `kubeferry rbac` prints for the configuration: nothing less and nothing more.
 func checkRights(t *testing.T, m *manifests) {
 	t.Helper()
 	pod := m.workload.Spec.Template.Spec
 	printed, err := exec.CommandContext(t.Context(), binary(t), "rbac", "--config", writeConfig(t, m.file), "--name", m.role.Name,
 		"--namespace", m.workload.Namespace, "--service-account", pod.ServiceAccountName).Output()
 	if err != nil {
-		t.Fatalf("exporter rbac: %v", err)
+		t.Fatalf("kubeferry rbac: %v", err)
 	}
 	needed := decode(t, printed)
 	if got, want := rights(t, m.objects), rights(t, needed); len(want) == 0 || !slices.Equal(got, want) {

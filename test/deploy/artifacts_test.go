@@ -29,9 +29,9 @@ func TestReleaseFiles(t *testing.T) {
 	if err := release.Run(t.Context(), t.Output(), second); err != nil {
 		t.Fatal(err)
 	}
-	exporter := strings.Join([]string{"exporter", release.Built, runtime.GOOS, runtime.GOARCH}, "-")
+	program := strings.Join([]string{"kubeferry", release.Built, runtime.GOOS, runtime.GOARCH}, "-")
 	const chart, image = "kubeferry-1.2.3.tgz", "kubeferry-" + release.Built + "-image.tar"
-	want := []string{release.Checksums, exporter, exporter + ".cdx.json", chart, image}
+	want := []string{release.Checksums, program, program + ".cdx.json", chart, image}
 	sums := map[string]string{}
 	for line := range strings.Lines(read(t, filepath.Join(second, release.Checksums))) {
 		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
@@ -61,7 +61,7 @@ func TestReleaseFiles(t *testing.T) {
 		}
 	}
 
-	out, err := exec.CommandContext(t.Context(), filepath.Join(second, exporter), "version").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(second, program), "version").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), release.Built) {
 		t.Errorf("the program prints %q, %v", out, err)
 	}
@@ -73,7 +73,7 @@ func TestReleaseFiles(t *testing.T) {
 	if err != nil || !strings.Contains(out2, "image: kubeferry:"+release.Built+"\n") {
 		t.Errorf("the chart runs another image than kubeferry:%s: %v\n%s", release.Built, err, out2)
 	}
-	checkBill(t, read(t, filepath.Join(second, exporter+".cdx.json")), sums[exporter])
+	checkBill(t, read(t, filepath.Join(second, program+".cdx.json")), sums[program])
 }
 
 // checkBill: a bill of materials has the form that CycloneDX defines, and lists the modules that the go command finds in the program.

@@ -142,7 +142,7 @@ func writeConfig(t *testing.T, text string) string {
 	return file
 }
 
-// TestChartRights: the rights that the chart derives from sources are those that `exporter rbac` prints.
+// TestChartRights: the rights that the chart derives from sources are those that `kubeferry rbac` prints.
 func TestChartRights(t *testing.T) {
 	for name, sources := range map[string]string{
 		"thirty kinds": `[{name: s, resources: [v1/pods, v1/services, v1/configmaps, v1/secrets, v1/nodes, v1/namespaces, v1/events, v1/endpoints,

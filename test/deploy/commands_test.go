@@ -27,27 +27,27 @@ var commands = map[string]struct {
 	streams  bool   // it goes on until Ctrl-C, while the objects of the cluster change
 	testedBy string // the package whose tests run it instead
 }{
-	"bin/exporter tail":                                                    {streams: true, prints: "shop/web"},
-	"bin/exporter tail deploy,pods -n shop":                                {streams: true, prints: "deployments shop/web"},
-	"bin/exporter tail pods -l app=web --types DELETED":                    {streams: true, prints: "DELETED"},
-	"bin/exporter init deploy,cm -o kubeferry.yaml":                        {prints: "wrote kubeferry.yaml"},
-	"bin/exporter tail --config kubeferry.yaml":                            {streams: true, prints: "deployments shop/web"},
-	"bin/exporter validate --config kubeferry.yaml --connect":              {prints: "kubeferry.yaml"},
-	"bin/exporter explain --config kubeferry.yaml web.yaml":                {prints: "changes: sent to standard output"},
-	"bin/exporter run --config kubeferry.yaml --kubeconfig ~/.kube/config": {streams: true, prints: `"subject":"/apis/apps/v1/namespaces/shop/deployments/web"`},
-	"kubectl apply -k deploy/example":                                      {prints: "statefulset.apps/kubeferry created"},
+	"bin/kubeferry tail":                                                    {streams: true, prints: "shop/web"},
+	"bin/kubeferry tail deploy,pods -n shop":                                {streams: true, prints: "deployments shop/web"},
+	"bin/kubeferry tail pods -l app=web --types DELETED":                    {streams: true, prints: "DELETED"},
+	"bin/kubeferry init deploy,cm -o kubeferry.yaml":                        {prints: "wrote kubeferry.yaml"},
+	"bin/kubeferry tail --config kubeferry.yaml":                            {streams: true, prints: "deployments shop/web"},
+	"bin/kubeferry validate --config kubeferry.yaml --connect":              {prints: "kubeferry.yaml"},
+	"bin/kubeferry explain --config kubeferry.yaml web.yaml":                {prints: "changes: sent to standard output"},
+	"bin/kubeferry run --config kubeferry.yaml --kubeconfig ~/.kube/config": {streams: true, prints: `"subject":"/apis/apps/v1/namespaces/shop/deployments/web"`},
+	"kubectl apply -k deploy/example":                                       {prints: "statefulset.apps/kubeferry created"},
 
-	"exporter tail": {streams: true, prints: "shop/web"},
-	"exporter tail deploy,pods -n shop,team-a":                                                                     {streams: true, prints: "pods shop/web-0"},
-	"exporter tail pods -l app=web --field-selector spec.nodeName=node-1":                                          {streams: true, prints: "pods shop/web-0"},
-	"exporter tail deployments --filter 'object.spec.replicas > 3' --snapshot":                                     {streams: true, prints: "deployments shop/web"},
-	"exporter tail v1/events --field-selector type=Warning --for 10m":                                              {streams: true, prints: "events shop/warning"},
-	"exporter tail widgets.example.com -o json":                                                                    {streams: true, prints: `"kind":"Widget"`},
-	"exporter init deploy,cm -n shop --sink nats --address nats://nats:4222 --cluster prod-eu-1 -o kubeferry.yaml": {prints: "wrote kubeferry.yaml"},
-	"exporter rbac --config kubeferry.yaml --namespace kubeferry --service-account kubeferry | kubectl apply -f -": {prints: "role.rbac.authorization.k8s.io/kubeferry created"},
+	"kubeferry tail": {streams: true, prints: "shop/web"},
+	"kubeferry tail deploy,pods -n shop,team-a":                                                                     {streams: true, prints: "pods shop/web-0"},
+	"kubeferry tail pods -l app=web --field-selector spec.nodeName=node-1":                                          {streams: true, prints: "pods shop/web-0"},
+	"kubeferry tail deployments --filter 'object.spec.replicas > 3' --snapshot":                                     {streams: true, prints: "deployments shop/web"},
+	"kubeferry tail v1/events --field-selector type=Warning --for 10m":                                              {streams: true, prints: "events shop/warning"},
+	"kubeferry tail widgets.example.com -o json":                                                                    {streams: true, prints: `"kind":"Widget"`},
+	"kubeferry init deploy,cm -n shop --sink nats --address nats://nats:4222 --cluster prod-eu-1 -o kubeferry.yaml": {prints: "wrote kubeferry.yaml"},
+	"kubeferry rbac --config kubeferry.yaml --namespace kubeferry --service-account kubeferry | kubectl apply -f -": {prints: "role.rbac.authorization.k8s.io/kubeferry created"},
 
-	"kubectl -n kubeferry exec POD -- /exporter trace deploy shop/web":                                    {testedBy: "test/e2e"},
-	"exporter trace --config kubeferry.yaml deploy shop/web":                                              {testedBy: "test/e2e"},
+	"kubectl -n kubeferry exec POD -- /kubeferry trace deploy shop/web":                                   {testedBy: "test/e2e"},
+	"kubeferry trace --config kubeferry.yaml deploy shop/web":                                             {testedBy: "test/e2e"},
 	"helm upgrade --install audit deploy/chart --namespace audit --create-namespace --values values.yaml": {prints: "NAME: audit"},
 	"kubectl label namespace audit pod-security.kubernetes.io/enforce=restricted":                         {prints: "namespace/audit labeled"},
 
@@ -61,13 +61,13 @@ var commands = map[string]struct {
 	"make bench":                                                        {testedBy: "test/cmd/bench"},
 	"make bench BENCHFLAGS='-run backlog-events'":                       {testedBy: "test/cmd/bench"},
 	"make bench BENCHFLAGS='-peers -plots docs/img -save results.json'": {testedBy: "test/cmd/bench"},
-	"make bench BENCHFLAGS=\"-run 'backlog-events|backlog-pods|^live' -pairs 5 -exporter /path/to/a/checkout\"": {testedBy: "test/cmd/bench"},
+	"make bench BENCHFLAGS=\"-run 'backlog-events|backlog-pods|^live' -pairs 5 -checkout /path/to/a/checkout\"": {testedBy: "test/cmd/bench"},
 	"make bench-sinks":                        {testedBy: "test/bench"},
 	"go test -run '^$' -bench Watch ./source": {testedBy: "source"},
 }
 
 // command finds a line of an indented block that begins with a program.
-var command = regexp.MustCompile(`(?m)^    ((?:bin/exporter|exporter|kubectl|make|go|helm|docker|curl) .*)$`)
+var command = regexp.MustCompile(`(?m)^    ((?:bin/kubeferry|kubeferry|kubectl|make|go|helm|docker|curl) .*)$`)
 
 // TestCommands: every command in the docs runs, as it stands there, on a cluster.
 func TestCommands(t *testing.T) {
@@ -85,7 +85,7 @@ func TestCommands(t *testing.T) {
 	}
 	write(t, filepath.Join(home, ".kube", "config"), string(kubeconfig))
 	bin := filepath.Join(home, "bin")
-	for name, program := range map[string]programs.Program{"exporter": programs.Exporter(), "kubectl": programs.Kubectl(), "helm": programs.Helm()} {
+	for name, program := range map[string]programs.Program{"kubeferry": programs.Exporter(), "kubectl": programs.Kubectl(), "helm": programs.Helm()} {
 		path, err := program.Path()
 		if err != nil {
 			t.Fatal(err)

@@ -76,7 +76,7 @@ func testMetrics(t *testing.T, leader *exporter) {
 		}
 		for _, name := range names {
 			if _, ok := labels[name]; !ok {
-				t.Errorf("%s: the exporter has no %s", expr, name)
+				t.Errorf("%s: kubeferry has no %s", expr, name)
 			}
 		}
 	}

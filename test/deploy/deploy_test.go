@@ -1,4 +1,4 @@
-// Package deploy_test takes deploy/ at its word: a real API server accepts the manifests, and the exporter does its
+// Package deploy_test takes deploy/ at its word: a real API server accepts the manifests, and kubeferry does its
 // whole job with what they grant.
 package deploy_test
 

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start runs the exporter with a configuration, as a Pod of these manifests, until the test ends.
+// start runs kubeferry with a configuration, as a Pod of these manifests, until the test ends.
 func (m *manifests) start(t *testing.T, plane *controlplane.ControlPlane, file string, env ...string) *exporter {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func binary(t *testing.T) string {
 	return path
 }
 
-// run runs the exporter until the test ends. It returns when the exporter answers.
+// run runs kubeferry until the test ends. It returns when kubeferry answers.
 func run(t *testing.T, options process.Options) *exporter {
 	t.Helper()
 	e := &exporter{log: options.Log}
@@ -80,7 +80,7 @@ func run(t *testing.T, options process.Options) *exporter {
 	t.Cleanup(func() {
 		e.process.Stop(30 * time.Second)
 		if t.Failed() {
-			t.Logf("the exporter's log:\n%s", e.process.LogTail())
+			t.Logf("kubeferry's log:\n%s", e.process.LogTail())
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -120,7 +120,7 @@ func (e *exporter) lines(t *testing.T) []map[string]any {
 
 func (e *exporter) ask(ctx context.Context, path string) (status int, body []byte, err error) {
 	if e.address == "" {
-		return 0, nil, errors.New("the exporter has not said where it listens")
+		return 0, nil, errors.New("kubeferry has not said where it listens")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.address+path, nil)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// prometheus scrapes an exporter and evaluates the rules of the chart.
+// prometheus scrapes a kubeferry and evaluates the rules of the chart.
 type prometheus struct {
 	*alerts.Evaluator
 	tb testing.TB

@@ -13,7 +13,7 @@ import (
 )
 
 // TestAPIComesBack switches an API off, and on again: its objects come back in the versions that they had, which those of a CRD do not.
-// Their sequences are behind those of the deletions that were inferred meanwhile, so that a table has the objects. One exporter
+// Their sequences are behind those of the deletions that were inferred meanwhile, so that a table has the objects. One kubeferry
 // runs all the while; one is killed once the deletions are sent, perhaps before it has committed that.
 func TestAPIComesBack(t *testing.T) {
 	disturbing(t)

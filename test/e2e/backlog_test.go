@@ -63,7 +63,7 @@ shutdown: {grace: 2s}
 	e.AnswersSoon(time.Second, "/healthz", "/livez", "/readyz", "/status", "/metrics")
 	e.checkLedgers()
 
-	// A second exporter, just as blocked, ends in time.
+	// A second kubeferry, just as blocked, ends in time.
 	t.Run("SIGTERM", func(t *testing.T) {
 		dead := webhooktest.Start(t)
 		dead.Use(webhooktest.Always(webhooktest.Answer{Hang: true}))

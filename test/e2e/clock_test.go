@@ -13,7 +13,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestClockSetBack starts the exporter on a state that was written, as it seems, six hours from now: nothing is held
+// TestClockSetBack starts kubeferry on a state that was written, as it seems, six hours from now: nothing is held
 // back until then, no age is negative, and order and delivery hold.
 //
 // The clock of the machine that runs tests is not a test's to set, a time namespace does not move it, and a static Go

@@ -17,14 +17,14 @@ import (
 // promisedInterval is how often a commit is written under load, as docs/architecture.md says.
 const promisedInterval = 200 * time.Millisecond
 
-// commits are those of one run of the exporter, as its state file shows them from outside: bbolt numbers its
+// commits are those of one run of kubeferry, as its state file shows them from outside: bbolt numbers its
 // transactions, and a number in the file is what a kill leaves.
 type commits struct {
 	tb      testing.TB
 	file    string
 	started time.Time
 	pulse   *pulse
-	times   processorTimes // of the exporter, once measured
+	times   processorTimes // of kubeferry, once measured
 
 	mu    sync.Mutex // guards what follows
 	seen  []seenCommit
@@ -38,7 +38,7 @@ type seenCommit struct {
 	before, shown time.Time
 }
 
-// watchCommits looks at the state file from now on, before the exporter is started with it.
+// watchCommits looks at the state file from now on, before kubeferry is started with it.
 func watchCommits(tb testing.TB, dir string) *commits {
 	tb.Helper()
 	c := &commits{tb: tb, file: filepath.Join(dir, "kubeferry.db"), started: time.Now()}
@@ -70,13 +70,13 @@ func (c *commits) look() {
 	c.last = now
 }
 
-// Measure notes how long the exporter of the run has waited for a processor. A process that has ended does not show it.
+// Measure notes how long the kubeferry of the run has waited for a processor. A process that has ended does not show it.
 func (c *commits) Measure(e *exporter) {
 	c.tb.Helper()
 	c.times = timesOf(c.tb, e.process.Pid())
 }
 
-// End takes the last look, at what a killed exporter has left.
+// End takes the last look, at what a killed kubeferry has left.
 func (c *commits) End() {
 	c.pulse.Stop()
 	c.look()
@@ -192,7 +192,7 @@ func topicArrivals(tb testing.TB, broker *kafkatest.Broker, topic string) []arri
 
 // expectFewRepeats checks what arrived again for each run that was killed: only what the sink had taken after the run's
 // last commit began, and of what was taken earlier, no more than what was under way at that moment: the sink had it, and
-// the exporter had not read its answer yet. It returns how many there are.
+// kubeferry had not read its answer yet. It returns how many there are.
 func expectFewRepeats(tb testing.TB, sink string, arrivals []arrival, runs []*commits, underWay int) int {
 	tb.Helper()
 	before := map[string]time.Time{}
@@ -240,7 +240,7 @@ func runAt(runs []*commits, at time.Time) int {
 
 // expectFrequentCommits checks that commits were written about as often as they should, from the first arrival of each
 // run to its end, which must be measured. Moments in which the machine ran nothing do not count, nor does the part of the
-// time that the exporter waits for a processor; and commits may be slow: late by as much again, and half of that.
+// time that kubeferry waits for a processor; and commits may be slow: late by as much again, and half of that.
 func expectFrequentCommits(tb testing.TB, arrivals []arrival, runs []*commits) {
 	tb.Helper()
 	var busy time.Duration

@@ -132,7 +132,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	}
 }
 
-// TestCRDComesWhileCutOff has the CRD and an object of it come while the exporter, which has found that there was none,
+// TestCRDComesWhileCutOff has the CRD and an object of it come while kubeferry, which has found that there was none,
 // does not look. `snapshot: never` is about what existed before, and this did not.
 func TestCRDComesWhileCutOff(t *testing.T) {
 	disturbing(t)
@@ -176,7 +176,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	}
 }
 
-// TestCRDGoneUnderLoad takes the CRD away, once while the exporter runs and once while it is killed, and gives it back,
+// TestCRDGoneUnderLoad takes the CRD away, once while kubeferry runs and once while it is killed, and gives it back,
 // with a load on what is left all the while: every object of the CRD has its DELETED, what came after is there, and the
 // other watch misses nothing.
 func TestCRDGoneUnderLoad(t *testing.T) {
@@ -251,7 +251,7 @@ func TestCRDGoneUnderLoad(t *testing.T) {
 	all := background.End()
 	ofOthers := func() []oracle.Record { return withUIDs(read(), all.UIDs) }
 	t.Log(expectAll(t, watched, all, ofOthers, oracle.CompareOptions{}))
-	// A killed exporter's last commit may be older than the last changes of a resource that is gone now; and a CRD that is
+	// A killed kubeferry's last commit may be older than the last changes of a resource that is gone now; and a CRD that is
 	// back before its watch was opened again has no history.
 	gaps := gapsOf(read())
 	if n := len(gaps); n == 0 || n > 2 || gaps[n-1].To != "" {
@@ -273,7 +273,7 @@ func withUIDs(records []oracle.Record, uids []string) []oracle.Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r oracle.Record) bool { return !slices.Contains(uids, r.UID) })
 }
 
-// waitMissing waits until the exporter has noticed that there are no widgets.
+// waitMissing waits until kubeferry has noticed that there are no widgets.
 func waitMissing(t *testing.T, e *exporter) {
 	t.Helper()
 	eventually(t, wide, "the resource is gone", func() error {

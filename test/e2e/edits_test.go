@@ -20,7 +20,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestEditedConfiguration stops the exporter, deletes objects, edits what its file selects, and starts it again. What was
+// TestEditedConfiguration stops kubeferry, deletes objects, edits what its file selects, and starts it again. What was
 // deleted meanwhile is sent as DELETED; of what exists and is not selected any more, only a pipeline with `onLeave: deleted`
 // gets one; and nothing that both files select is sent twice. What exists is looked up by its metadata.
 func TestEditedConfiguration(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 )
 
 // TestEnrich reports Events about objects of several kinds and checks the metadata of those objects in the records. The
-// exporter may read ConfigMaps, Nodes, Pods and Widgets, and no Secrets.
+// kubeferry may read ConfigMaps, Nodes, Pods and Widgets, and no Secrets.
 func TestEnrich(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()

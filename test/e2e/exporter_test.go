@@ -62,13 +62,13 @@ func runExporter(tb testing.TB, kubeconfig, file string, adjust ...func(*process
 	tb.Cleanup(func() {
 		e.Stop()
 		if tb.Failed() {
-			tb.Logf("log of the exporter:\n%s", tail(e.log, 80))
+			tb.Logf("log of kubeferry:\n%s", tail(e.log, 80))
 		}
 	})
-	eventually(tb, 20*time.Second, "the exporter starts", func() error {
+	eventually(tb, 20*time.Second, "kubeferry starts", func() error {
 		select {
 		case <-e.process.Done():
-			tb.Fatalf("the exporter ended: %v", e.process.Wait())
+			tb.Fatalf("kubeferry ended: %v", e.process.Wait())
 		default:
 		}
 		for _, line := range e.Logged("serving metrics and probes") {
@@ -93,7 +93,7 @@ log: {level: debug, format: json}
 	return file
 }
 
-// Stop checks the ledger, sends SIGTERM, and expects the exporter to deliver what it has and to exit with 0 in time.
+// Stop checks the ledger, sends SIGTERM, and expects kubeferry to deliver what it has and to exit with 0 in time.
 func (e *exporter) Stop() {
 	e.tb.Helper()
 	if e.ended {
@@ -103,7 +103,7 @@ func (e *exporter) Stop() {
 	defer e.process.Kill()
 	select {
 	case <-e.process.Done():
-		e.tb.Errorf("the exporter ended by itself: %v", e.process.Wait())
+		e.tb.Errorf("kubeferry ended by itself: %v", e.process.Wait())
 		return
 	default:
 	}
@@ -113,19 +113,19 @@ func (e *exporter) Stop() {
 	case <-e.process.Done():
 	case <-time.After(40 * time.Second):
 		e.dump()
-		e.tb.Errorf("the exporter did not end 40 s after SIGTERM; its goroutines are in the log")
+		e.tb.Errorf("kubeferry did not end 40 s after SIGTERM; its goroutines are in the log")
 		return
 	}
 	if err := e.process.Wait(); err != nil {
-		e.tb.Errorf("the exporter ended with %v, want exit code 0", err)
+		e.tb.Errorf("kubeferry ended with %v, want exit code 0", err)
 	}
 	e.checkLog()
 	if left := e.Logged("stopping with changes that were not delivered"); len(left) > 0 && !e.leaves {
-		e.tb.Errorf("the exporter stopped with changes undelivered: %v", left)
+		e.tb.Errorf("kubeferry stopped with changes undelivered: %v", left)
 	}
 }
 
-// Kill checks the ledger and ends the exporter the hard way.
+// Kill checks the ledger and ends kubeferry the hard way.
 func (e *exporter) Kill() {
 	e.tb.Helper()
 	e.checkLedgers()
@@ -134,11 +134,11 @@ func (e *exporter) Kill() {
 	e.checkLog()
 }
 
-// checkLog fails the test if the log of the exporter, which has ended, has a race or a panic.
+// checkLog fails the test if the log of kubeferry, which has ended, has a race or a panic.
 func (e *exporter) checkLog() {
 	e.tb.Helper()
 	if text := e.LogText(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
-		e.tb.Errorf("a race or a panic in the exporter's log:\n%s", tail(e.log, 300))
+		e.tb.Errorf("a race or a panic in kubeferry's log:\n%s", tail(e.log, 300))
 	}
 }
 
@@ -154,14 +154,14 @@ func (e *exporter) WaitReady() {
 	})
 }
 
-// Get sends a request to the exporter's HTTP server, which must answer soon whatever happens.
+// Get sends a request to kubeferry's HTTP server, which must answer soon whatever happens.
 func (e *exporter) Get(path string) (code int, body string) {
 	e.tb.Helper()
 	client := http.Client{Timeout: wide, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + e.address + path)
 	if err != nil {
 		e.dump()
-		e.tb.Fatalf("%s: %v; the exporter's goroutines:\n%s", path, err, tail(e.log, 1000))
+		e.tb.Fatalf("%s: %v; kubeferry's goroutines:\n%s", path, err, tail(e.log, 1000))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
@@ -186,7 +186,7 @@ func (e *exporter) AnswersSoon(d time.Duration, paths ...string) {
 	}
 }
 
-// dump ends the exporter, which is stuck, so that its goroutines are in the log.
+// dump ends kubeferry, which is stuck, so that its goroutines are in the log.
 func (e *exporter) dump() {
 	e.ended = true
 	e.process.Signal(syscall.SIGQUIT)
@@ -197,7 +197,7 @@ func (e *exporter) dump() {
 	}
 }
 
-// Slowed returns how long the exporter may take for what takes d on a machine that is not busy.
+// Slowed returns how long kubeferry may take for what takes d on a machine that is not busy.
 func (e *exporter) Slowed(d time.Duration) time.Duration {
 	e.tb.Helper()
 	return timesOf(e.tb, e.process.Pid()).slowed(d)

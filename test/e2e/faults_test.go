@@ -27,7 +27,7 @@ func faultLoad(namespace string) load.Options {
 	}
 }
 
-// TestReceiverComesLate starts the exporter before its receiver.
+// TestReceiverComesLate starts kubeferry before its receiver.
 func TestReceiverComesLate(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
@@ -91,7 +91,7 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: %d}}}]
 				return nil
 			})
 			pulse, before := startPulse(t, nil), timesOf(t, e.process.Pid())
-			var took time.Duration // of the exporter: not of the API server, nor until a look finds the record
+			var took time.Duration // of kubeferry: not of the API server, nor until a look finds the record
 			for n := range 20 {
 				name := fmt.Sprintf("later-%d", n)
 				created := objects.Create(name, data("1"))
@@ -108,7 +108,7 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: %d}}}]
 			if most := timesOf(t, e.process.Pid()).since(before).slowed(10 * time.Second); took > most {
 				t.Errorf("20 records beside the poisoned one took %v, want at most %v", took, most)
 			}
-			// The receiver has the last record a moment before the exporter has its answer.
+			// The receiver has the last record a moment before kubeferry has its answer.
 			eventually(t, wide, "only the poisoned object waits", func() error {
 				if p := e.Status().Pipelines[0]; p.Waiting != 2 || p.Gate != "open" {
 					return fmt.Errorf("%+v", p)
@@ -200,7 +200,7 @@ sinks:
 	}
 }
 
-// TestBrokersComeLate starts the exporter before Kafka and NATS, and then sends them an object that is larger than
+// TestBrokersComeLate starts kubeferry before Kafka and NATS, and then sends them an object that is larger than
 // they take.
 func TestBrokersComeLate(t *testing.T) {
 	beside(t)

@@ -33,7 +33,7 @@ import (
 
 // TestHostileObjects runs the configuration of deploy/base, with `diff: jsonPatch`, a custom resource and Secrets besides, under
 // the environment of its Deployment. A tenant makes the most expensive objects that the API server takes, and changes all of
-// them, while the sink takes records and while it is away. The exporter stays below the memory limit of the Deployment, and
+// them, while the sink takes records and while it is away. kubeferry stays below the memory limit of the Deployment, and
 // other objects arrive. With a state directory it is killed while the sink is away, and the next run reads the log.
 func TestHostileObjects(t *testing.T) {
 	disturbing(t)
@@ -106,7 +106,7 @@ func hostileObjects(t *testing.T, stateDir string) {
 		peak := peak()
 		t.Logf("at most %d of %d MiB", peak>>20, base.limit>>20)
 		if peak >= base.limit {
-			t.Errorf("the exporter took %d MiB, its limit is %d MiB", peak>>20, base.limit>>20)
+			t.Errorf("kubeferry took %d MiB, its limit is %d MiB", peak>>20, base.limit>>20)
 		}
 	}
 	if stateDir != "" {
@@ -256,7 +256,7 @@ func (b *base) run(t *testing.T) *exporter {
 	return runExporter(t, plane(t).KubeconfigFile(), file, plain(t), func(o *process.Options) { o.Env = b.env })
 }
 
-// peakMemory is the most that the exporter has had in memory, in bytes.
+// peakMemory is the most that kubeferry has had in memory, in bytes.
 func peakMemory(t *testing.T, e *exporter) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.process.Pid()))
@@ -266,7 +266,7 @@ func peakMemory(t *testing.T, e *exporter) int64 {
 	_, after, found := strings.Cut(string(text), "VmHWM:")
 	fields := strings.Fields(after)
 	if err != nil || !found || len(fields) < 1 {
-		t.Fatalf("the exporter's memory: %v %s", err, text)
+		t.Fatalf("kubeferry's memory: %v %s", err, text)
 	}
 	kilobytes, err := strconv.ParseInt(fields[0], 10, 64)
 	if err != nil {

@@ -96,7 +96,7 @@ sinks: [{name: out, stdout: {}}]
 	})
 }
 
-// TestClusterComesLate starts the exporter before its API server.
+// TestClusterComesLate starts kubeferry before its API server.
 func TestClusterComesLate(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()

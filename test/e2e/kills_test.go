@@ -15,7 +15,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestKilledTenTimes kills the exporter with -9 at random moments of a load. Every change arrives, and what arrives
+// TestKilledTenTimes kills kubeferry with -9 at random moments of a load. Every change arrives, and what arrives
 // twice is what was acknowledged since the last commit before each kill, which is never long ago.
 func TestKilledTenTimes(t *testing.T) {
 	config := plane(t).Config()
@@ -86,7 +86,7 @@ sinks:
 	expectFewRepeats(t, "Kafka", topicArrivals(t, broker, "kill"), runs, underWay)
 }
 
-// TestKilledWhileCatchingUp kills the exporter with -9 while it reads its log back for a receiver that has returned and is
+// TestKilledWhileCatchingUp kills kubeferry with -9 while it reads its log back for a receiver that has returned and is
 // slow: an entry stays in the log until it is acknowledged, however far the reading is ahead.
 func TestKilledWhileCatchingUp(t *testing.T) {
 	beside(t)

@@ -104,7 +104,7 @@ pipelines:
 	if n := len(readLetters(t, letters)); n != dead-1 {
 		t.Errorf("%d dead letters, want %d", n, dead-1)
 	}
-	seen["exporter replay"], _ = runToEnd(t, "replay", "-c", file)
+	seen["kubeferry replay"], _ = runToEnd(t, "replay", "-c", file)
 	for name, text := range seen {
 		for _, planted := range []string{value, pattern} {
 			if before, after, found := strings.Cut(text, planted); found {
@@ -112,7 +112,7 @@ pipelines:
 			}
 		}
 	}
-	if !strings.Contains(seen["exporter replay"], "422") || !strings.Contains(seen["/status"], "503") {
-		t.Errorf("an error is missing:\n%s\n%s", seen["exporter replay"], seen["/status"])
+	if !strings.Contains(seen["kubeferry replay"], "422") || !strings.Contains(seen["/status"], "503") {
+		t.Errorf("an error is missing:\n%s\n%s", seen["kubeferry replay"], seen["/status"])
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// involvedKinds are the kinds that Events are about for which `exporter rbac` grants for `enrich`.
+// involvedKinds are the kinds that Events are about for which `kubeferry rbac` grants for `enrich`.
 var involvedKinds = map[string]string{
 	"nodes": "v1/Node", "persistentvolumeclaims": "v1/PersistentVolumeClaim", "pods": "v1/Pod", "services": "v1/Service",
 	"daemonsets": "apps/v1/DaemonSet", "deployments": "apps/v1/Deployment", "replicasets": "apps/v1/ReplicaSet",
@@ -26,7 +26,7 @@ var involvedKinds = map[string]string{
 	"cronjobs": "batch/v1/CronJob", "jobs": "batch/v1/Job", "poddisruptionbudgets": "policy/v1/PodDisruptionBudget",
 }
 
-// TestLeastRights runs the exporter with the rights that `exporter rbac` prints for a configuration, and no other: it misses
+// TestLeastRights runs kubeferry with the rights that `kubeferry rbac` prints for a configuration, and no other: it misses
 // none. Then it takes one rule away at a time: each is needed.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
@@ -107,7 +107,7 @@ func TestLeastRights(t *testing.T) {
 	}
 }
 
-// missingRights returns what an exporter reports to be missing; nil once every watch is open, or waits for its resource to be
+// missingRights returns what a kubeferry reports to be missing; nil once every watch is open, or waits for its resource to be
 // served, and so many kinds that Events are about can be read.
 func missingRights(e *exporter, kinds int) error {
 	var errs []error
@@ -146,13 +146,13 @@ type right struct {
 	rule                map[string]any
 }
 
-// printedRights returns the rights that `exporter rbac` prints for a configuration.
+// printedRights returns the rights that `kubeferry rbac` prints for a configuration.
 func printedRights(t *testing.T, config string) (rights []right) {
 	t.Helper()
 	file := writeConfig(t, t.TempDir(), config)
 	out, err := exec.CommandContext(t.Context(), raceBinary(t), "rbac", "--config", file).Output()
 	if err != nil {
-		t.Fatalf("exporter rbac: %v", err)
+		t.Fatalf("kubeferry rbac: %v", err)
 	}
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096)
 	for {

@@ -88,7 +88,7 @@ func plane(tb testing.TB) *controlplane.ControlPlane {
 	return shared
 }
 
-// raceBinary is the path of the exporter with the race detector.
+// raceBinary is the path of kubeferry with the race detector.
 func raceBinary(tb testing.TB) string {
 	tb.Helper()
 	path, err := programs.RaceExporter().Path()

@@ -43,7 +43,7 @@ sinks:
 	e.Kill() // what is refused waits: it would be tried again until the end of the grace period
 }
 
-// TestTooManyRefusedObjects has a tenant make more objects whose records the receiver refuses than are kept in memory. The exporter stays
+// TestTooManyRefusedObjects has a tenant make more objects whose records the receiver refuses than are kept in memory. kubeferry stays
 // below the memory limit of deploy/base, also after a restart, and what others change arrives. The soak has 600,000 such objects.
 func TestTooManyRefusedObjects(t *testing.T) {
 	beside(t)
@@ -84,7 +84,7 @@ func TestTooManyRefusedObjects(t *testing.T) {
 		}
 		t.Logf("%s: at most %d of %d MiB", prefix, memory.most.Load()>>20, base.limit>>20)
 		if most := memory.most.Load(); most == 0 || most >= base.limit {
-			t.Errorf("the exporter took %d MiB, its limit is %d MiB", most>>20, base.limit>>20)
+			t.Errorf("kubeferry took %d MiB, its limit is %d MiB", most>>20, base.limit>>20)
 		}
 	}
 	expect("beside")

@@ -78,7 +78,7 @@ func TestAPIServerKilled(t *testing.T) {
 	}
 }
 
-// TestGapThenDifferences takes history away while the exporter is cut off: what it sends then is a gap, and only
+// TestGapThenDifferences takes history away while kubeferry is cut off: what it sends then is a gap, and only
 // after it the net difference.
 func TestGapThenDifferences(t *testing.T) {
 	disturbing(t)

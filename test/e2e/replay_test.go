@@ -14,7 +14,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestReplay has a receiver refuse records, and replays them from the state directory: while the exporter runs, and after it
+// TestReplay has a receiver refuse records, and replays them from the state directory: while kubeferry runs, and after it
 // has stopped. Meanwhile one of their objects was changed, and one deleted: a log takes what comes late, a table keeps what it has.
 func TestReplay(t *testing.T) {
 	beside(t)

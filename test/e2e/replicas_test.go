@@ -30,7 +30,7 @@ import (
 // leaseDuration is that of the replicas in these tests, unless they are patient: it is short for what waits until it is over.
 const leaseDuration = 3 * time.Second
 
-// replicas are exporters that share a Lease, each with a state directory of its own.
+// replicas are processes that share a Lease, each with a state directory of its own.
 type replicas struct {
 	tb        testing.TB
 	namespace string
@@ -490,7 +490,7 @@ func TestServerAwayFromReplicas(t *testing.T) {
 	expectTurns(t, r.hook, 1)
 }
 
-// TestFromOneReplicaToTwoAndBack gives one exporter with a state directory a Lease and a standby, loses the leader with its directory, and
+// TestFromOneReplicaToTwoAndBack gives one kubeferry with a state directory a Lease and a standby, loses the leader with its directory, and
 // lets the standby go on alone: each goes on where the one before was, without a gap or a snapshot.
 func TestFromOneReplicaToTwoAndBack(t *testing.T) {
 	beside(t)

@@ -16,9 +16,9 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
 )
 
-// TestEtcdRestored puts an older state of the cluster back while the exporter runs, behind a server that is slow to answer the
+// TestEtcdRestored puts an older state of the cluster back while kubeferry runs, behind a server that is slow to answer the
 // request that compares positions. Until it answers no watch goes on: the API server would accept the position, which is from its
-// future, and omit what is before it. Then the exporter ends; its next start sends what exists in a new epoch. So whoever keeps the
+// future, and omit what is before it. Then kubeferry ends; its next start sends what exists in a new epoch. So whoever keeps the
 // highest sequence per subject goes on with the restored cluster, although its resource versions are lower.
 func TestEtcdRestored(t *testing.T) {
 	beside(t)
@@ -156,7 +156,7 @@ func TestEtcdRestoredAndRaised(t *testing.T) {
 
 func awaitEnd(t *testing.T, e *exporter) {
 	t.Helper()
-	eventually(t, wide, "the exporter ends", func() error {
+	eventually(t, wide, "kubeferry ends", func() error {
 		select {
 		case <-e.process.Done():
 			return nil

@@ -18,7 +18,7 @@ import (
 )
 
 // TestRightsTakenAway takes the right to one of two resources away under a load, while its watch runs, and gives it back;
-// then once more, with the exporter killed and started without the right. What happened meanwhile arrives as it
+// then once more, with kubeferry killed and started without the right. What happened meanwhile arrives as it
 // happened, and the other watch goes on.
 func TestRightsTakenAway(t *testing.T) {
 	beside(t)
@@ -70,7 +70,7 @@ func TestRightsTakenAway(t *testing.T) {
 		})
 	}
 	more(t, of("configmaps"), 20)
-	watchCommits(t, dir).Wait(2) // a killed exporter goes on from a position, not from its snapshot
+	watchCommits(t, dir).Wait(2) // a killed kubeferry goes on from a position, not from its snapshot
 
 	for _, kill := range []bool{false, true} {
 		grants["configmaps"].Delete("configmaps")

@@ -21,7 +21,7 @@ import (
 )
 
 // TestSecrets plants values in a Secret, in every place that kubectl and other tools leave them, and looks for them in everything that
-// leaves the exporter.
+// leaves kubeferry.
 func TestSecrets(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestShutdownKeepsWhatIsLeft stops the exporter while its sink is dead, and starts it again: nothing is lost, and
+// TestShutdownKeepsWhatIsLeft stops kubeferry while its sink is dead, and starts it again: nothing is lost, and
 // nothing that was acknowledged is repeated.
 func TestShutdownKeepsWhatIsLeft(t *testing.T) {
 	beside(t)
@@ -49,8 +49,8 @@ func TestShutdownKeepsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestSecondSignal sends SIGTERM while the sink hangs, so that the exporter would drain for the whole grace period, and
-// sends it again: the exporter ends at once, by the signal, and the next start delivers everything.
+// TestSecondSignal sends SIGTERM while the sink hangs, so that kubeferry would drain for the whole grace period, and
+// sends it again: kubeferry ends at once, by the signal, and the next start delivers everything.
 func TestSecondSignal(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()

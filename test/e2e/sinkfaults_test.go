@@ -40,7 +40,7 @@ type failing struct {
 	began    time.Time
 	closed   time.Time // its gate, and those of the others
 	ended    time.Time
-	// failures are those that the exporter counted, of a receiver that is not there to see them.
+	// failures are those that kubeferry counted, of a receiver that is not there to see them.
 	failures []probe
 	failed   float64
 }
@@ -155,7 +155,7 @@ pipelines:
 			better(pause, f.kind, longest)
 		})
 	}
-	t.Logf("the exporter took up to %v to answer", busy)
+	t.Logf("kubeferry took up to %v to answer", busy)
 	for kind, back := range recovery {
 		if most := e.Slowed(recoveryBound) + busy; back > most || pause[kind] > most {
 			t.Errorf("%s: back after %v, with %v between probes, want at most %v", kind, back, pause[kind], most)
@@ -195,8 +195,8 @@ func sinkFaults(tb testing.TB) []*failing {
 	})
 }
 
-// countFailures notes when the exporter counts another failure of a sink: for at least so long, and until much waits and each pipeline has
-// tried often enough, which takes longer on a busy machine. It returns the longest that the exporter took to answer, which shows how
+// countFailures notes when kubeferry counts another failure of a sink: for at least so long, and until much waits and each pipeline has
+// tried often enough, which takes longer on a busy machine. It returns the longest that kubeferry took to answer, which shows how
 // late it does anything on this machine.
 func countFailures(tb testing.TB, e *exporter, all []*failing, d time.Duration) (busy time.Duration) {
 	tb.Helper()

@@ -19,7 +19,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestSinkGoneForTheWholeLoad lets backlogs far beyond their memory pile up before sinks that are gone, kills the exporter
+// TestSinkGoneForTheWholeLoad lets backlogs far beyond their memory pile up before sinks that are gone, kills kubeferry
 // meanwhile, and has etcd compacted again and again: with spill every single change arrives, memory stays small, and
 // JetStream stores nothing twice.
 func TestSinkGoneForTheWholeLoad(t *testing.T) {
@@ -297,7 +297,7 @@ func (m *memoryBound) take() {
 	}
 }
 
-// peakRSS is the most memory that the exporter has taken so far.
+// peakRSS is the most memory that kubeferry has taken so far.
 func peakRSS(tb testing.TB, e *exporter) int64 {
 	tb.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.process.Pid()))

@@ -169,12 +169,12 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 		t.Errorf("of another resource: exit code %d and\n%s", code, output)
 	}
 	e.Stop()
-	if output, code = runToEnd(t, "snapshot", "--config", file, "--pipeline", "p"); code != 1 || !strings.Contains(output, "no exporter runs") {
-		t.Errorf("without an exporter: exit code %d and\n%s", code, output)
+	if output, code = runToEnd(t, "snapshot", "--config", file, "--pipeline", "p"); code != 1 || !strings.Contains(output, "no kubeferry runs") {
+		t.Errorf("without kubeferry: exit code %d and\n%s", code, output)
 	}
 }
 
-// TestSnapshotsAreBroken kills the exporter in its first snapshot and in one on demand, and takes the CRD away in another. After a kill
+// TestSnapshotsAreBroken kills kubeferry in its first snapshot and in one on demand, and takes the CRD away in another. After a kill
 // a snapshot begins anew, and is complete; without its resource it ends, and is not.
 func TestSnapshotsAreBroken(t *testing.T) {
 	disturbing(t)

@@ -241,7 +241,7 @@ func (k *tableKeeper) Equals(exist *objects, selected func(name string) bool) {
 	})
 }
 
-// requestSnapshot runs `exporter snapshot` and returns its end.
+// requestSnapshot runs `kubeferry snapshot` and returns its end.
 func requestSnapshot(t *testing.T, file, pipeline string) (wait func(code int, want string)) {
 	type end struct {
 		output string
@@ -337,7 +337,7 @@ func (l large) Change(another string) {
 }
 
 // TestSnapshotMeetsChanges has objects changed, deleted and made again while a snapshot on demand waits for its receiver, or, for Kafka and
-// JetStream, for the API server: it is complete, and no object's records are out of order. In the next one the exporter stops, and starts
+// JetStream, for the API server: it is complete, and no object's records are out of order. In the next one kubeferry stops, and starts
 // with another filter: it begins anew with what that one selects, behind what waited when it stopped. With a record that dies the last
 // one is not complete.
 func TestSnapshotMeetsChanges(t *testing.T) {
@@ -474,7 +474,7 @@ sinks: [{name: hook, webhook: {url: %q}}, %s]
 	}
 }
 
-// TestKilledInItsFirstSnapshot kills the exporter before its first state is complete, when its receiver has taken some of it, and
+// TestKilledInItsFirstSnapshot kills kubeferry before its first state is complete, when its receiver has taken some of it, and
 // deletes what that has and has not. A gap record with an empty `from` stands before the next snapshot, which removes what is gone.
 func TestKilledInItsFirstSnapshot(t *testing.T) {
 	beside(t)
@@ -510,7 +510,7 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 1}, timeout: 10m}}]
 }
 
 // TestSnapshotSlowerThanHistory adds a pipeline whose receiver takes its snapshot slower than the API server forgets, and kills the
-// exporter meanwhile: the watch goes on for the other one, the list goes on where it was refused, and what was taken is not sent again.
+// kubeferry meanwhile: the watch goes on for the other one, the list goes on where it was refused, and what was taken is not sent again.
 func TestSnapshotSlowerThanHistory(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()

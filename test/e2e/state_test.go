@@ -47,7 +47,7 @@ func commitTwice(tb testing.TB, change func(), dirs ...string) {
 	})
 }
 
-// plain makes the exporter run without the race detector, for tests that look at its memory or speed.
+// plain makes kubeferry run without the race detector, for tests that look at its memory or speed.
 func plain(tb testing.TB) func(*process.Options) {
 	tb.Helper()
 	binary, err := programs.Exporter().Path()
@@ -57,7 +57,7 @@ func plain(tb testing.TB) func(*process.Options) {
 	return func(o *process.Options) { o.Path = binary }
 }
 
-// TestAwayPastCompaction stops the exporter while objects are created, changed, deleted and created again, and has the
+// TestAwayPastCompaction stops kubeferry while objects are created, changed, deleted and created again, and has the
 // history forgotten: it gets exactly the net difference, behind one gap record, and nothing for what stayed.
 func TestAwayPastCompaction(t *testing.T) {
 	disturbing(t)
@@ -131,7 +131,7 @@ func TestAwayPastCompaction(t *testing.T) {
 	expectState(t, config, read(), load.GVRs([]load.Resource{load.ConfigMaps()}), namespace)
 }
 
-// TestDeadSinkAmongThree keeps one of three pipelines dead, kills the exporter in the middle of a load, and compacts. The
+// TestDeadSinkAmongThree keeps one of three pipelines dead, kills kubeferry in the middle of a load, and compacts. The
 // two others repeat nothing but what they delivered since the last commit, and keep their latency; the dead one gets
 // everything when its sink returns.
 func TestDeadSinkAmongThree(t *testing.T) {
@@ -242,7 +242,7 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 100}}}]
 	}
 }
 
-// TestFullDisk fills the disk of the state directory: deliveries go on, the exporter reports it and is not ready. Either it
+// TestFullDisk fills the disk of the state directory: deliveries go on, kubeferry reports it and is not ready. Either it
 // is killed, and goes on where the last commit was once there is room again; or the sink comes back, and it is ready
 // again by itself once it has delivered what there is no room for.
 func TestFullDisk(t *testing.T) {
@@ -282,7 +282,7 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// fullDisk is an exporter whose state directory has no room for what waits.
+// fullDisk is a kubeferry whose state directory has no room for what waits.
 type fullDisk struct {
 	exporter *exporter
 	text     string
@@ -304,7 +304,7 @@ func fillDisk(t *testing.T, limit func(dir string) func(*process.Options)) *full
 	e.WaitReady()
 	objects := objectsIn(t, config, configMaps, namespace)
 	objects.Create("committed", nil)
-	inside := fmt.Sprintf("/proc/%d/root%s", e.process.Pid(), dir) // a disk may be mounted for the exporter only
+	inside := fmt.Sprintf("/proc/%d/root%s", e.process.Pid(), dir) // a disk may be mounted for kubeferry only
 	if _, err := os.Stat(inside); err != nil {
 		inside = dir
 	}
@@ -327,7 +327,7 @@ func fillDisk(t *testing.T, limit func(dir string) func(*process.Options)) *full
 }
 
 // limitedFiles limits the size of each file, which is as near as one gets to a full disk without the right to mount one.
-// The shell's unit is 512 or 1024 bytes; the log of the exporter has the same limit.
+// The shell's unit is 512 or 1024 bytes; the log of kubeferry has the same limit.
 func limitedFiles() func(string) func(*process.Options) {
 	return func(string) func(*process.Options) {
 		return func(o *process.Options) {
@@ -337,7 +337,7 @@ func limitedFiles() func(string) func(*process.Options) {
 	}
 }
 
-// smallDisk mounts a disk of 600 KiB over the directory, in a namespace of the exporter's own, with which it ends.
+// smallDisk mounts a disk of 600 KiB over the directory, in a namespace of kubeferry's own, with which it ends.
 func smallDisk() func(string) func(*process.Options) {
 	return func(dir string) func(*process.Options) {
 		return func(o *process.Options) {
@@ -372,7 +372,7 @@ func TestStateDirectoryThatCannotBeUsed(t *testing.T) {
 	e.WaitReady()
 	output, code = runToEnd(t, "run", "--config", config(state), "--kubeconfig", plane(t).KubeconfigFile())
 	if code != 1 || !strings.Contains(output, "another process uses the state directory") {
-		t.Errorf("a second exporter: exit %d\n%s", code, output)
+		t.Errorf("a second kubeferry: exit %d\n%s", code, output)
 	}
 	e.Stop()
 

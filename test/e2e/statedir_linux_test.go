@@ -17,7 +17,7 @@ import (
 )
 
 // TestOthersInTheStateDirectory has another user of the machine, in a volume whose directory is open to all, try to read each file of
-// the state directory, and to connect to the socket in it; and a process of the exporter's own user hold hundreds of connections to that,
+// the state directory, and to connect to the socket in it; and a process of kubeferry's own user hold hundreds of connections to that,
 // beside which the commands work.
 func TestOthersInTheStateDirectory(t *testing.T) {
 	beside(t)

@@ -18,9 +18,9 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestStateFileCutShort cuts the state file of a killed exporter off at several places, and damages it. Either all of it was there, or
+// TestStateFileCutShort cuts the state file of a killed kubeferry off at several places, and damages it. Either all of it was there, or
 // the file is set aside as it was, the log reports it, and what exists is sent from the beginning: no loss in silence. What can be
-// read of that file, `exporter state recover` writes.
+// read of that file, `kubeferry state recover` writes.
 func TestStateFileCutShort(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
@@ -131,7 +131,7 @@ func TestStateFileCutShort(t *testing.T) {
 	}
 }
 
-// TestStateDirectoryReadOnly gives the exporter a state directory that cannot be written: it ends with a clear error
+// TestStateDirectoryReadOnly gives kubeferry a state directory that cannot be written: it ends with a clear error
 // before it delivers anything, and leaves everything as it was for a start that can write.
 func TestStateDirectoryReadOnly(t *testing.T) {
 	beside(t)
@@ -192,7 +192,7 @@ func runReadOnly(tb testing.TB, dir string, args ...string) (output string, code
 	return runProgram(tb, binary, args...)
 }
 
-// TestDamagedLogEntry damages one record in the log of a killed exporter. It becomes a dead letter with its identity; the records
+// TestDamagedLogEntry damages one record in the log of a killed run. It becomes a dead letter with its identity; the records
 // before and behind it arrive, and so do those of the same object that follow.
 func TestDamagedLogEntry(t *testing.T) {
 	beside(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// tailing is a running `exporter tail`.
+// tailing is a running `kubeferry tail`.
 type tailing struct {
 	tb             testing.TB
 	process        *process.Process
@@ -42,7 +42,7 @@ func startTail(tb testing.TB, kubeconfig string, args ...string) *tailing {
 	tb.Cleanup(func() {
 		t.process.Kill()
 		if tb.Failed() {
-			tb.Logf("exporter tail %q:\n%s\n%s", args, tail(t.out, 80), tail(t.errs, 80))
+			tb.Logf("kubeferry tail %q:\n%s\n%s", args, tail(t.out, 80), tail(t.errs, 80))
 		}
 	})
 	eventually(tb, wide, "the watches are open", func() error {
@@ -106,13 +106,13 @@ func (t *tailing) Ended() {
 	}
 }
 
-// failTail returns the error of an `exporter tail` that ends by itself.
+// failTail returns the error of a `kubeferry tail` that ends by itself.
 func failTail(tb testing.TB, kubeconfig string, args ...string) (text string, code int) {
 	tb.Helper()
 	out, err := exec.CommandContext(within(tb, wide), raceBinary(tb), append([]string{"tail", "--kubeconfig", kubeconfig}, args...)...).CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		tb.Errorf("exporter tail %q: got %v, want an exit code\n%s", args, err, out)
+		tb.Errorf("kubeferry tail %q: got %v, want an exit code\n%s", args, err, out)
 		return string(out), 0
 	}
 	return string(out), exit.ExitCode()

@@ -108,7 +108,7 @@ sinks:
 }
 
 // expectSoon waits until all that was written has arrived, within maxDelay on a machine that is not busy. How long the API server takes
-// shows at alone, whose pipeline has no other records; how long the exporter waits for a processor, its threads show. It returns what the
+// shows at alone, whose pipeline has no other records; how long kubeferry waits for a processor, its threads show. It returns what the
 // p99 may be.
 func expectSoon(t *testing.T, e *exporter, written []write, alone *tenantHook, hooks map[string]*tenantHook) (most time.Duration) {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// traced is what `exporter trace -o json` prints.
+// traced is what `kubeferry trace -o json` prints.
 type traced struct {
 	Now       string
 	Watches   []struct{ Known bool }
@@ -180,8 +180,8 @@ sinks:
 		}
 	}
 	e.Stop()
-	if output, code := runToEnd(t, "trace", "-c", file, "cm", in("stuck")); code != 1 || !strings.Contains(output, "no exporter runs on") {
-		t.Errorf("without an exporter: exit code %d and\n%s", code, output)
+	if output, code := runToEnd(t, "trace", "-c", file, "cm", in("stuck")); code != 1 || !strings.Contains(output, "no kubeferry runs on") {
+		t.Errorf("without kubeferry: exit code %d and\n%s", code, output)
 	}
 }
 

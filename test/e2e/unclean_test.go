@@ -13,7 +13,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestKilledAndHistoryRefused kills the exporter with -9 under a load, and has etcd compacted while it is away: what it
+// TestKilledAndHistoryRefused kills kubeferry with -9 under a load, and has etcd compacted while it is away: what it
 // has stored then is older than what it sent. It reports so, and what it infers is in order for whoever goes by the sequence.
 func TestKilledAndHistoryRefused(t *testing.T) {
 	disturbing(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestVersionNoLongerServed stops serving the watched version of a CRD for a while, and starts the exporter anew meanwhile: one version
+// TestVersionNoLongerServed stops serving the watched version of a CRD for a while, and starts kubeferry anew meanwhile: one version
 // of two, and the only one. Its objects exist, so no DELETED is sent, and nothing is repeated when the version is served again.
 func TestVersionNoLongerServed(t *testing.T) {
 	beside(t)

@@ -32,7 +32,7 @@ func statusOf(err apierrors.APIStatus) *metav1.Status {
 	return &status
 }
 
-// TestWatchStartFails lets every attempt to open a watch fail for a while, and has the exporter killed and started again
+// TestWatchStartFails lets every attempt to open a watch fail for a while, and has kubeferry killed and started again
 // meanwhile: that is no loss of history, so nothing is read again, no gap is sent, and every change arrives.
 func TestWatchStartFails(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestWatchStartFails(t *testing.T) {
 				})
 			}
 			arrived(40)
-			watchCommits(t, dir).Wait(2) // a killed exporter goes on from a position, not from its snapshot
+			watchCommits(t, dir).Wait(2) // a killed kubeferry goes on from a position, not from its snapshot
 			before := len(gateway.Requests())
 			gateway.Use(watches("configmaps", fault))
 			gateway.Cut()

@@ -49,7 +49,7 @@ var watched = []load.Resource{
 	load.ConfigMaps(), load.Events(), load.Widgets(), {GVR: rbacv1.SchemeGroupVersion.WithResource("roles")},
 }
 
-// TestExamples runs all examples under a load and a series of faults: of the exporters, of the brokers, of the cluster's history, of a CRD,
+// TestExamples runs all examples under a load and a series of faults: of kubeferry, of the brokers, of the cluster's history, of a CRD,
 // and of the examples themselves. At the end the table of each is what the API server lists, and no change is twice or out of order
 // in its log. The soak has 20,000 changes.
 func TestExamples(t *testing.T) {
@@ -178,7 +178,7 @@ sinks:
 		t.Error(err)
 	}
 
-	next("the exporters are killed, and the history is refused")
+	next("both replicas are killed, and the history is refused")
 	for _, e := range both {
 		e.process.Kill()
 	}
@@ -549,7 +549,7 @@ func newWitness(t *testing.T, receiver string) *witness {
 	w.server = httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
-			return // the exporter was killed
+			return // kubeferry was killed
 		}
 		req.Body = io.NopCloser(bytes.NewReader(body))
 		received := httptest.NewRecorder()

@@ -130,7 +130,7 @@ func (e *exporter) inSync() bool {
 	return e.leads() && strings.Contains(metrics, "\nkubeferry_standbys_in_sync 1\n")
 }
 
-// snapshots runs `exporter snapshot` for several pipelines at once.
+// snapshots runs `kubeferry snapshot` for several pipelines at once.
 func (e *exporter) snapshots(pipelines []string) error {
 	errs := make([]error, len(pipelines))
 	var running sync.WaitGroup

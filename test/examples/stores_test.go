@@ -37,7 +37,7 @@ func changed(second int, typ, name string, version, sequence int, more string) s
 	return event(second, id, "/api/v1/namespaces/shop/configmaps/"+name, sequence, fmt.Sprintf(`"type":%q,"object":{}%s`, typ, more))
 }
 
-// late is an event as exporter replay sends it.
+// late is an event as kubeferry replay sends it.
 func late(event string) string {
 	return strings.Replace(event, `"data":`, `"replayed":true,"data":`, 1)
 }

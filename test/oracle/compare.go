@@ -25,7 +25,7 @@ type CompareOptions struct {
 	Since string
 	// AllowGaps accepts gap records and inferred ones. Between `from` and `to` of a gap only the net difference is due.
 	AllowGaps bool
-	// AllowUnclean accepts gaps of an exporter that was killed. What is due then is less: a deletion that was sent may be
+	// AllowUnclean accepts gaps of a kubeferry that was killed. What is due then is less: a deletion that was sent may be
 	// sent again, and one of an object that lived in the gap only cannot be known.
 	AllowUnclean bool
 	// AllowHoles accepts that the oracle itself lost history, so that its report is a lenient one there.

@@ -169,7 +169,7 @@ func uncleanGap(from, to string) Record {
 
 func sequenced(r Record, sequence uint64) Record { r.Sequence = sequence; return r }
 
-// What an exporter may miss that was killed, and whose history is refused.
+// What a kubeferry may miss that was killed, and whose history is refused.
 func TestCompareUnclean(t *testing.T) {
 	sent := func(more ...Record) []Record { // up to 14, of which it noted no more than 11 when it was killed
 		return append(slices.Clone(perfect()[:5]), more...)

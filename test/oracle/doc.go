@@ -13,6 +13,6 @@
 // # Gaps
 //
 // A gap excuses what it contains, so its range is judged too: `from` is not before what the watch had sent, unless the
-// exporter was killed, `to` is a version that the server had, nothing inside is sent as it happened afterwards, and what
+// kubeferry was killed, `to` is a version that the server had, nothing inside is sent as it happened afterwards, and what
 // is inferred lies inside.
 package oracle

@@ -206,7 +206,7 @@ func (c *comparison) excused(ch change, later []change, lost []gap) bool {
 }
 
 // unknowable reports whether a deletion lies in the range of an unclean gap, together with all of the object's life that the
-// exporter had sent before the gap: it was killed before it noted that the object exists.
+// kubeferry had sent before the gap: it was killed before it noted that the object exists.
 func (c *comparison) unknowable(born, ch change, lost []gap) bool {
 	if ch.typ != Deleted || born.typ != Added {
 		return false

@@ -23,7 +23,7 @@ import (
 
 const wrongPassword = "n0t-th3-pa55w0rd"
 
-// checkCase is a configuration, and what `exporter validate --connect` must find: nothing, or all these words.
+// checkCase is a configuration, and what `kubeferry validate --connect` must find: nothing, or all these words.
 type checkCase struct {
 	name   string
 	config sinks.Config

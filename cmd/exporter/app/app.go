@@ -195,7 +195,7 @@ func failureOf(ctx context.Context) error {
 // FailureError is an error at run time. Every other error is one of usage: flags, arguments, configuration.
 type FailureError struct{ Err error }
 
-func (e *FailureError) Error() string { return "exporter: " + e.Err.Error() }
+func (e *FailureError) Error() string { return "kubeferry: " + e.Err.Error() }
 func (e *FailureError) Unwrap() error { return e.Err }
 
 // drainAll lets the pipelines deliver what they hold. With a state directory the rest stays in their logs. Without one

@@ -64,7 +64,7 @@ func Connect(ctx context.Context, loaded *config.Config, cluster *rest.Config, v
 		switch {
 		case errs[n] == nil:
 			fmt.Fprintf(out, "ok      %s\n", c.name)
-		case c.optional || errors.Is(errs[n], replication.ErrNoServiceAccount): // the latter: this is not run where the exporter will run
+		case c.optional || errors.Is(errs[n], replication.ErrNoServiceAccount): // the latter: this is not run where kubeferry will run
 			fmt.Fprintf(out, "warning %s: %v\n", c.name, errs[n])
 		default:
 			failed++
@@ -111,7 +111,7 @@ func checkRule(rule rbac.Rule, client *source.Client) check {
 	return check{name: "right of a " + rule.String(), run: func(ctx context.Context) error {
 		verb, err := rule.Missing(ctx, client)
 		if err == nil && verb != "" {
-			err = fmt.Errorf("%s is not granted; `exporter rbac` prints all rules that are needed", verb)
+			err = fmt.Errorf("%s is not granted; `kubeferry rbac` prints all rules that are needed", verb)
 		}
 		return err
 	}}

@@ -22,7 +22,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 )
 
-// A running exporter owns its state directory. What a command needs of it goes through a socket in that directory, which only
+// A running kubeferry owns its state directory. What a command needs of it goes through a socket in that directory, which only
 // the owner of the process may open.
 
 const (
@@ -65,7 +65,7 @@ func serveControl(ctx context.Context, stateDir string, t *tracer, committer *ch
 	return c
 }
 
-// listen begins to serve. Where the file system has no sockets, the exporter runs without.
+// listen begins to serve. Where the file system has no sockets, kubeferry runs without.
 func (c *control) listen(ctx context.Context, stateDir string) {
 	path := filepath.Join(stateDir, socketName)
 	_ = os.Remove(path) // of a process that was killed: the state directory is locked, so no other one serves it
@@ -74,7 +74,7 @@ func (c *control) listen(ctx context.Context, stateDir string) {
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
-		c.logger.Warn("no socket in the state directory: `exporter replay` and `exporter state drop` work only while the exporter is stopped, and `exporter snapshot` and `exporter trace` do not", "err", err)
+		c.logger.Warn("no socket in the state directory: `kubeferry replay` and `kubeferry state drop` work only while kubeferry is stopped, and `kubeferry snapshot` and `kubeferry trace` do not", "err", err)
 		return
 	}
 	c.serving.Go(func() {
@@ -116,7 +116,7 @@ func (c *control) readDeadLetters(w http.ResponseWriter, r *http.Request) {
 
 func (c *control) removeDeadLetters(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get(runHeader) != c.run {
-		http.Error(w, "the exporter was restarted meanwhile: no dead letter is removed", http.StatusConflict)
+		http.Error(w, "kubeferry was restarted meanwhile: no dead letter is removed", http.StatusConflict)
 		return
 	}
 	var seqs []uint64
@@ -140,7 +140,7 @@ type DeadLetterStore interface {
 	Close() error
 }
 
-// OpenDeadLetters opens the dead letters of a state directory: those of the exporter that runs on it, or the file.
+// OpenDeadLetters opens the dead letters of a state directory: those of the kubeferry that runs on it, or the file.
 func OpenDeadLetters(ctx context.Context, stateDir string, report func(message string, err error)) (DeadLetterStore, error) {
 	running := newRunning(stateDir)
 	if connection, err := running.dial(ctx, "", ""); err == nil {
@@ -156,7 +156,7 @@ func OpenDeadLetters(ctx context.Context, stateDir string, report func(message s
 	return &storedLetters{store}, nil
 }
 
-// storedLetters are those of a directory that no exporter runs on.
+// storedLetters are those of a directory that no kubeferry runs on.
 type storedLetters struct{ *checkpoint.Store }
 
 func (l *storedLetters) Read(_ context.Context, from uint64) ([]checkpoint.DeadLetter, error) {
@@ -167,7 +167,7 @@ func (l *storedLetters) Remove(_ context.Context, seqs []uint64) error {
 	return l.Commit(&checkpoint.Commit{DeadLetters: checkpoint.DeadLetterChange{Remove: seqs}})
 }
 
-// runningLetters are those of a running exporter.
+// runningLetters are those of a running kubeferry.
 type runningLetters struct{ *running }
 
 func (l *runningLetters) Read(ctx context.Context, from uint64) (letters []checkpoint.DeadLetter, err error) {
@@ -192,7 +192,7 @@ func (l *runningLetters) Close() error {
 	return nil
 }
 
-// running is the exporter that runs on a state directory, by its socket.
+// running is the kubeferry that runs on a state directory, by its socket.
 type running struct {
 	path   string
 	client http.Client
@@ -211,7 +211,7 @@ func (r *running) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // request returns the body of the response; another status than 200 is an error.
 func (r *running) request(ctx context.Context, method, path string, body []byte) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, method, "http://exporter"+path, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, "http://kubeferry"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (r *running) request(ctx context.Context, method, path string, body []byte)
 	r.run = cmp.Or(response.Header.Get(runHeader), r.run)
 	content, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("the running exporter returned %s: %s", response.Status, bytes.TrimSpace(content))
+		err = fmt.Errorf("the running kubeferry returned %s: %s", response.Status, bytes.TrimSpace(content))
 	}
 	return content, err
 }

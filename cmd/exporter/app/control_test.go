@@ -268,7 +268,7 @@ func TestHeldSocket(t *testing.T) {
 	}
 }
 
-// The log of a pipeline that was removed is dropped while the exporter runs, and that of one that runs is not. Standbys get it as a commit.
+// The log of a pipeline that was removed is dropped while kubeferry runs, and that of one that runs is not. Standbys get it as a commit.
 func TestDropLog(t *testing.T) {
 	dir := t.TempDir()
 	report := func(message string, err error) { t.Error(message, err) }
@@ -289,7 +289,7 @@ func TestDropLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := DropLog(t.Context(), dir, "also", report); n != 1 || err != nil {
-		t.Errorf("without an exporter: %d, %v", n, err)
+		t.Errorf("without kubeferry: %d, %v", n, err)
 	}
 	s, _, _ := runningState(t, dir, 1<<20)
 	if _, err := DropLog(t.Context(), dir, "p", report); err == nil || !strings.Contains(err.Error(), `pipeline "p" runs`) {

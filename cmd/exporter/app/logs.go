@@ -17,7 +17,7 @@ import (
 // logsPath deletes, with DELETE, the log of the pipeline that the request names, and returns how many changes were in it.
 const logsPath = "/logs"
 
-// logs are those of a running exporter. What is deleted there is deleted at the standbys too.
+// logs are those of a running kubeferry. What is deleted there is deleted at the standbys too.
 type logs struct {
 	committer *checkpoint.Committer
 	pipelines []*pipeline.Pipeline // that run
@@ -26,7 +26,7 @@ type logs struct {
 func (l *logs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("pipeline")
 	if slices.ContainsFunc(l.pipelines, func(p *pipeline.Pipeline) bool { return p.Name() == name }) {
-		http.Error(w, fmt.Sprintf("pipeline %q runs: restart the exporter without it first", name), http.StatusConflict)
+		http.Error(w, fmt.Sprintf("pipeline %q runs: restart kubeferry without it first", name), http.StatusConflict)
 		return
 	}
 	size, err := l.committer.DropLog(r.Context(), name)
@@ -41,7 +41,7 @@ func (l *logs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// DropLog deletes the log of a pipeline that is not configured, at the exporter that runs on a state directory, or in the file, and returns
+// DropLog deletes the log of a pipeline that is not configured, at the kubeferry that runs on a state directory, or in the file, and returns
 // how many changes were in it.
 func DropLog(ctx context.Context, stateDir, name string, report func(message string, err error)) (entries uint64, err error) {
 	running := newRunning(stateDir)

@@ -11,7 +11,7 @@ import (
 )
 
 // Go's collector lets the heap double between two collections, whatever its size: too often for the few MiB of a quiet
-// exporter, and too much room for the known sets of a large cluster. Here it gets leastRoom, or roomShare of what lives,
+// kubeferry, and too much room for the known sets of a large cluster. Here it gets leastRoom, or roomShare of what lives,
 // whichever is more. docs/performance.md has the effect.
 const (
 	leastRoom = 16 << 20

@@ -68,7 +68,7 @@ func (s *snapshots) request(chosen []*source.Source, pipeline, resource string) 
 			watches += n
 		}
 		if watches == 0 {
-			return fmt.Errorf("the pipeline %q takes no such resource from the running exporter's sources", pipeline)
+			return fmt.Errorf("the pipeline %q takes no such resource from the running kubeferry's sources", pipeline)
 		}
 	}
 	return nil
@@ -101,20 +101,20 @@ type SnapshotRequest struct {
 // SnapshotStatus is how far one snapshot is.
 type SnapshotStatus = source.SnapshotStatus
 
-// Snapshot has the exporter that runs on a state directory send a snapshot, and calls progress every now and then until all
+// Snapshot has the kubeferry that runs on a state directory send a snapshot, and calls progress every now and then until all
 // records are delivered. It returns an error if one of them went to the dead letter, or the resource is gone.
 func Snapshot(ctx context.Context, request SnapshotRequest, progress func([]SnapshotStatus)) error {
-	exporter := newRunning(request.StateDir)
-	defer exporter.client.CloseIdleConnections()
+	running := newRunning(request.StateDir)
+	defer running.client.CloseIdleConnections()
 	query := url.Values{"pipeline": {request.Pipeline}, "source": {request.Source}, "resource": {request.Resource}}
 	var found []source.SnapshotStatus
 	for method := http.MethodPost; ; method = http.MethodGet {
-		content, err := exporter.request(ctx, method, snapshotsPath+"?"+query.Encode(), nil)
+		content, err := running.request(ctx, method, snapshotsPath+"?"+query.Encode(), nil)
 		if method == http.MethodPost && errors.As(err, new(*net.OpError)) {
-			return fmt.Errorf("no exporter runs on %s: %w", request.StateDir, err)
+			return fmt.Errorf("no kubeferry runs on %s: %w", request.StateDir, err)
 		}
 		if method == http.MethodGet && err != nil && ctx.Err() == nil {
-			return fmt.Errorf("the exporter ended: the snapshot begins anew when it runs again: %w", err)
+			return fmt.Errorf("kubeferry ended: the snapshot begins anew when it runs again: %w", err)
 		}
 		if err == nil {
 			err = json.Unmarshal(content, &found)

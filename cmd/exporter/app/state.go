@@ -93,7 +93,7 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 	s.dead = checkpoint.NewDeadLetters(store, s.committer, int64(loaded.DeadLetters.MaxBytes))
 	for name, log := range store.Logs() {
 		if log.Entries > 0 && !slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Name == name }) {
-			logger.Warn("the state directory holds the log of a pipeline that is not configured any more; it is kept until `exporter state drop` deletes it",
+			logger.Warn("the state directory holds the log of a pipeline that is not configured any more; it is kept until `kubeferry state drop` deletes it",
 				"pipeline", name, "entries", log.Entries, "bytes", log.Bytes)
 		}
 	}

@@ -122,7 +122,7 @@ func notReady(w *source.WatchStatus) error {
 	return errors.New(text)
 }
 
-// registerBuild registers a metric of the build, as other exporters have it.
+// registerBuild registers a metric of the build, as Prometheus exporters have it.
 func registerBuild(registry prometheus.Registerer, version string) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeferry_build_info", Help: "1; the labels have the version, and what built it.",
@@ -245,7 +245,7 @@ func problems(s *status) []string {
 	if d := s.DeadLetters; d != nil && d.Full {
 		add("no room for dead letters: replay them, or raise deadLetters.maxBytes")
 	} else if d != nil && d.Entries > 0 {
-		add("dead letters: %d, until `exporter replay` sends them", d.Entries)
+		add("dead letters: %d, until `kubeferry replay` sends them", d.Entries)
 	}
 	return found
 }

@@ -33,7 +33,7 @@ const tracePath = "/trace"
 // traceTime bounds how long the API server is waited for, how long the dead letters are searched, and how long all logs are.
 const traceTime = 5 * time.Second
 
-// Trace is what the running exporter has of one object. Of objects that are delivered and deleted it has no record, but for LastDelivered.
+// Trace is what the running kubeferry has of one object. Of objects that are delivered and deleted it has no record, but for LastDelivered.
 type Trace struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
@@ -77,7 +77,7 @@ type DeadTrace struct {
 	Error  string    `json:"error"`
 }
 
-// tracer answers for the running exporter.
+// tracer answers for the running kubeferry.
 type tracer struct {
 	config    *config.Config
 	cluster   *rest.Config
@@ -322,14 +322,14 @@ func (t *tracer) deadLetters(ctx context.Context, ref delta.Ref) (found map[stri
 	}
 }
 
-// RequestTrace returns what the exporter that runs on a state directory has of an object.
+// RequestTrace returns what the kubeferry that runs on a state directory has of an object.
 func RequestTrace(ctx context.Context, stateDir, resource, namespace, name string) (*Trace, error) {
-	exporter := newRunning(stateDir)
-	defer exporter.client.CloseIdleConnections()
+	running := newRunning(stateDir)
+	defer running.client.CloseIdleConnections()
 	query := url.Values{"resource": {resource}, "namespace": {namespace}, "name": {name}}
-	answer, err := exporter.request(ctx, http.MethodGet, tracePath+"?"+query.Encode(), nil)
+	answer, err := running.request(ctx, http.MethodGet, tracePath+"?"+query.Encode(), nil)
 	if errors.As(err, new(*net.OpError)) {
-		return nil, fmt.Errorf("no exporter runs on %s, or it has not begun: %w", stateDir, err)
+		return nil, fmt.Errorf("no kubeferry runs on %s, or it has not begun: %w", stateDir, err)
 	}
 	var trace Trace
 	if err == nil {

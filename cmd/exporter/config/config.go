@@ -66,7 +66,7 @@ type Pipeline struct {
 	Sink              string         `yaml:"sink" required:"true" doc:"name of a sink"`
 	Backlog           Backlog        `yaml:"backlog" doc:"deltas that are not settled"`
 	Retry             pipeline.Retry `yaml:"retry" doc:"how failed records are tried again"`
-	DeadLetter        string         `yaml:"deadLetter" doc:"sink for dead letters; default stateDir, for exporter replay, or without one an error in the log, with the id"`
+	DeadLetter        string         `yaml:"deadLetter" doc:"sink for dead letters; default stateDir, for kubeferry replay, or without one an error in the log, with the id"`
 	KeepManagedFields bool           `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
 	RedactSecrets     bool           `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
 }

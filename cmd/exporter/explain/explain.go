@@ -88,7 +88,7 @@ type explainer struct {
 	pipelines []*pipeline.Pipeline // in the order of the configuration
 	written   Written
 	redactor  *shape.Redactor
-	keyNote   string                      // why digests are not those of the exporter; empty if they are
+	keyNote   string                      // why digests are not those of kubeferry; empty if they are
 	resource  schema.GroupVersionResource // Options.Resource
 }
 
@@ -107,7 +107,7 @@ func newExplainer(options Options) (x *explainer, err error) {
 		}
 	}
 	if unresolved := x.Config.Unresolved(); len(unresolved) > 0 {
-		return nil, fmt.Errorf("only the API server can resolve %s: write them as apps/v1/deployments; `exporter init %s` does", strings.Join(unresolved, ", "), strings.Join(unresolved, " "))
+		return nil, fmt.Errorf("only the API server can resolve %s: write them as apps/v1/deployments; `kubeferry init %s` does", strings.Join(unresolved, ", "), strings.Join(unresolved, " "))
 	}
 	names := x.Config.PipelineNames()
 	for _, name := range x.Pipelines {
@@ -156,7 +156,7 @@ type nothingKnown struct{}
 // Lookup implements [shape.Enricher].
 func (nothingKnown) Lookup(string, delta.Reference) (json.RawMessage, bool) { return nil, false }
 
-// redactionKey returns the exporter's key if it can be read here, and otherwise one for this run, with a note why.
+// redactionKey returns kubeferry's key if it can be read here, and otherwise one for this run, with a note why.
 func redactionKey(c *config.Config) (key []byte, note string) {
 	key, err := app.FindRedactionKey(c.Redaction, c.StateDir)
 	switch {
@@ -165,7 +165,7 @@ func redactionKey(c *config.Config) (key []byte, note string) {
 	case err != nil:
 		note = err.Error()
 	case c.StateDir != "":
-		note = "that of the exporter is in its state directory, which cannot be read here"
+		note = "that of kubeferry is in its state directory, which cannot be read here"
 	default:
 		note = "the configuration has none, and no state directory to keep one in"
 	}

@@ -29,7 +29,7 @@ func (r *replay) file(ctx context.Context, path string) error {
 	if locked, err := lock.TryLock(); err == nil && !locked { // an error: the file system has no locks
 		return fmt.Errorf("another replay runs on files in %s", filepath.Dir(path))
 	}
-	if r.Path != "" { // else it is the exporter's own
+	if r.Path != "" { // else it is kubeferry's own
 		if err := holdsLetters(path); err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func holdsLetters(path string) error {
 	if others == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s holds no dead letters; those of a state file that was set aside are read by `exporter state recover`", path)
+	return fmt.Errorf("%s holds no dead letters; those of a state file that was set aside are read by `kubeferry state recover`", path)
 }
 
 // lines sends the letters of one file, and writes those that stay.

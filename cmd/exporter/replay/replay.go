@@ -174,7 +174,7 @@ func (r *replay) send(ctx context.Context, letter *pipeline.Letter) error {
 		return fmt.Errorf("there is no pipeline %q in the configuration; %w", letter.Pipeline, errUnsendable)
 	}
 	if len(letter.Record.Body) == 0 {
-		return fmt.Errorf("it has no body: the record could not be made; `exporter snapshot` sends the object if it exists, and %w", errUnsendable)
+		return fmt.Errorf("it has no body: the record could not be made; `kubeferry snapshot` sends the object if it exists, and %w", errUnsendable)
 	}
 	sink := r.opened[r.Config.Pipelines[n].Sink]
 	ctx, cancel := context.WithTimeout(ctx, sink.Limits.Timeout)

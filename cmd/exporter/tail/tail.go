@@ -132,7 +132,7 @@ func (o *Options) pick() (*config.Sink, error) {
 	}
 	c.Pipelines = c.Pipelines[n : n+1]
 	c.Sources = slices.DeleteFunc(c.Sources, func(s config.Source) bool { return !slices.Contains(c.Pipelines[0].Sources, s.Name) })
-	if _, err := app.FindRedactionKey(c.Redaction, ""); err != nil { // that of the exporter cannot be read here
+	if _, err := app.FindRedactionKey(c.Redaction, ""); err != nil { // that of kubeferry cannot be read here
 		c.Redaction = config.Redaction{}
 	}
 	if !c.Pipelines[0].RedactSecrets {

@@ -1,4 +1,4 @@
-// Package trace shows what became of one object in a running exporter.
+// Package trace shows what became of one object in a running kubeferry.
 package trace
 
 import (
@@ -49,7 +49,7 @@ func Run(ctx context.Context, options Options, out io.Writer) error {
 	return writeText(out, trace)
 }
 
-// addExpressions sets the conditions of expressions as the file has them: the exporter does not return its own, in which a secret may
+// addExpressions sets the conditions of expressions as the file has them: kubeferry does not return its own, in which a secret may
 // stand for a ${…}. A file that was edited since its start may have others.
 func addExpressions(trace *app.Trace, file string) {
 	written, err := explain.ReadWritten(file)

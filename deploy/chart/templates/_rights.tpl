@@ -1,5 +1,5 @@
 {{- /*
-The rights that the configuration needs, as `exporter rbac` prints them: a JSON object with the rules of each namespace, under "" those of
+The rights that the configuration needs, as `kubeferry rbac` prints them: a JSON object with the rules of each namespace, under "" those of
 the ClusterRole. docs/operations.md explains each.
 */ -}}
 {{- define "kubeferry.rights" -}}

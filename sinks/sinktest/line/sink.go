@@ -45,7 +45,7 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 	return &sinks.BatchError{Errs: errs}
 }
 
-// Check implements [sinks.Checker], for exporter validate --connect: it logs in.
+// Check implements [sinks.Checker], for kubeferry validate --connect: it logs in.
 func (s *Sink) Check(ctx context.Context) error {
 	c, err := s.dial(ctx)
 	if err == nil {

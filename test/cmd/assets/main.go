@@ -1,7 +1,7 @@
 // Command assets fetches and builds what tests need and must not fetch or build while their clocks run: those that its arguments name, or
 // else all of them. What is there already is not built again.
 //
-//	go run ./cmd/assets apiserver exporter
+//	go run ./cmd/assets apiserver kubeferry
 //
 // If the API server is among them, it prints the directory of the API server and etcd, which suits envtest as well:
 //

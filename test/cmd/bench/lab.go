@@ -74,9 +74,9 @@ func newLab(ctx context.Context, o options, log io.Writer) (_ *lab, err error) {
 	}
 	l.modules.test = filepath.Join(l.modules.main, "test")
 	if l.profile || l.checkout != "" {
-		err = l.build(ctx, "exporter", "./cmd/exporter")
+		err = l.build(ctx, "kubeferry", "./cmd/exporter")
 	} else {
-		err = l.use(ctx, "exporter", programs.Exporter())
+		err = l.use(ctx, "kubeferry", programs.Exporter())
 	}
 	if err := cmp.Or(err, l.use(ctx, "floor", programs.Floor())); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (l *lab) build(ctx context.Context, name, pkg string) error {
 	}
 	binary := filepath.Join(l.dir, name)
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", binary}
-	if l.profile && name == "exporter" {
+	if l.profile && name == "kubeferry" {
 		overlay, err := l.overlay()
 		if err != nil {
 			return err
@@ -145,7 +145,7 @@ func (l *lab) build(ctx context.Context, name, pkg string) error {
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Dir = l.modules.main
-	if name == "exporter" && l.checkout != "" {
+	if name == "kubeferry" && l.checkout != "" {
 		cmd.Dir = l.checkout
 	}
 	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")

@@ -52,7 +52,7 @@ func command(ctx context.Context, args []string, out, errOut io.Writer) error {
 	flags.IntVar(&o.pairs, "pairs", 3, "how many paired runs the medians are of")
 	flags.Float64Var(&o.scale, "scale", 1, "multiplies the number of objects; ratios at small scales are of little meaning")
 	flags.StringVar(&o.keep, "keep", "", "leave logs, and profiles, in this `directory`")
-	flags.StringVar(&o.checkout, "exporter", "", "build kubeferry from the checkout in this `directory`, to compare versions; not with -profile")
+	flags.StringVar(&o.checkout, "checkout", "", "build kubeferry from the checkout in this `directory`, to compare versions; not with -profile")
 	flags.BoolVar(&o.profile, "profile", false, "write CPU and allocation profiles of kubeferry into -keep; they cost a few per cent")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return err

@@ -69,7 +69,7 @@ func (l *lab) profileName() string {
 	if !l.profile {
 		return ""
 	}
-	return filepath.Join(l.keep, fmt.Sprintf("%03d-exporter", l.runs+1))
+	return filepath.Join(l.keep, fmt.Sprintf("%03d-kubeferry", l.runs+1))
 }
 
 // writeProfile has the program write its profiles, and waits for the last of them.

@@ -125,7 +125,7 @@ func restart(ctx context.Context, l *lab) ([]check, error) {
 	}, nil
 }
 
-// millionKnown prepares a checkpoint of 1,000,000 known objects. change makes a change that an exporter with it sends.
+// millionKnown prepares a checkpoint of 1,000,000 known objects. change makes a change that a kubeferry with it sends.
 func (l *lab) millionKnown(ctx context.Context, dir string) (e exporter, change func() error, err error) {
 	n := l.scaled(1_000_000)
 	if err := l.namespace(ctx, "million"); err != nil {

@@ -93,7 +93,7 @@ func (l *lab) besideSnapshot(ctx context.Context, n int) (of [2]strain, took tim
 	}
 	of[1], err = l.strain(ctx, s, loads[1], n, func(ctx context.Context) error {
 		begin := time.Now()
-		out, err := exec.CommandContext(ctx, l.programs["exporter"], "snapshot", "--config", file,
+		out, err := exec.CommandContext(ctx, l.programs["kubeferry"], "snapshot", "--config", file,
 			"--pipeline", "pipeline-0", "--source", "all").CombinedOutput()
 		took = time.Since(begin)
 		if err != nil {

@@ -65,7 +65,7 @@ type exporter struct {
 
 // startExporter runs kubeferry with its defaults, but for what e sets.
 func (l *lab) startExporter(e exporter) (*subject, error) {
-	dir, err := os.MkdirTemp(l.dir, "exporter-")
+	dir, err := os.MkdirTemp(l.dir, "kubeferry-")
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (l *lab) startExporter(e exporter) (*subject, error) {
 	if e.replicas != nil {
 		kubeconfig = e.replicas.kubeconfig
 	}
-	s, err := l.start("exporter", env, "run", "--config", file, "--kubeconfig", kubeconfig)
+	s, err := l.start("kubeferry", env, "run", "--config", file, "--kubeconfig", kubeconfig)
 	if err == nil {
 		s.profile = profile
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// streamName is the stream that the exporter creates.
+// streamName is the stream that kubeferry creates.
 const streamName = "KUBEFERRY"
 
 // bus is a NATS server inside this process, and a connection to it.
@@ -82,9 +82,9 @@ func (b *bus) read(ctx context.Context) (<-chan *record, func(), error) {
 	return records, func() { cancel(); consuming.Stop() }, nil
 }
 
-// awaitStream waits until the exporter has created its stream, which it does for its first record.
+// awaitStream waits until kubeferry has created its stream, which it does for its first record.
 func awaitStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the exporter has created no stream within a minute"))
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("kubeferry has created no stream within a minute"))
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -84,7 +84,7 @@ func startCluster(ctx context.Context, log io.Writer) (_ *cluster, err error) {
 func (c *cluster) kubeconfig() string { return c.plane.KubeconfigFile() }
 
 // account writes a kubeconfig for the replicas, which recognize each other by their ServiceAccount. In a cluster it has the few rights
-// that `exporter rbac` prints.
+// that `kubeferry rbac` prints.
 func (c *cluster) account(ctx context.Context, kubeconfig string) error {
 	const name = "kubeferry"
 	config, err := c.plane.ServiceAccountConfig(ctx, namespace, name)

@@ -79,7 +79,7 @@ func startExporter(ctx context.Context, dir, kubeconfig, natsURL string) (_ *exp
 	defer cancel()
 	err = p.WaitReady(ctx, func(ctx context.Context) error {
 		if e.address == "" && !e.logged("serving metrics and probes") {
-			return errors.New("the exporter has not said where it listens")
+			return errors.New("kubeferry has not said where it listens")
 		}
 		return ask(ctx, "http://"+e.address+"/readyz")
 	})
@@ -89,9 +89,9 @@ func startExporter(ctx context.Context, dir, kubeconfig, natsURL string) (_ *exp
 	return e, nil
 }
 
-const logFile = "exporter.log"
+const logFile = "kubeferry.log"
 
-// logged reports whether its log has a message. It notes the address that the exporter serves its metrics at.
+// logged reports whether its log has a message. It notes the address that kubeferry serves its metrics at.
 func (e *exporter) logged(message string) bool {
 	text, err := os.ReadFile(filepath.Join(e.dir, logFile))
 	if err != nil {
@@ -110,7 +110,7 @@ func (e *exporter) logged(message string) bool {
 	return false
 }
 
-// kill ends the exporter as the loss of its node would.
+// kill ends kubeferry as the loss of its node would.
 func (e *exporter) kill() error {
 	e.process.Kill()
 	return os.RemoveAll(e.dir)
@@ -134,19 +134,19 @@ func ask(ctx context.Context, url string) error {
 	return nil
 }
 
-// stop sends SIGTERM to the exporter, as Kubernetes would.
+// stop sends SIGTERM to kubeferry, as Kubernetes would.
 func (e *exporter) stop() { e.process.Stop(30 * time.Second) }
 
 func (e *exporter) done() <-chan struct{} { return e.process.Done() }
 
 func (e *exporter) log() string { return e.process.LogTail() }
 
-// problem is an error with the exporter's last words.
+// problem is an error with kubeferry's last words.
 func (e *exporter) problem() error {
 	select {
 	case <-e.done():
-		return fmt.Errorf("the exporter has ended:\n%s", e.log())
+		return fmt.Errorf("kubeferry has ended:\n%s", e.log())
 	default:
-		return fmt.Errorf("the exporter's log:\n%s", e.log())
+		return fmt.Errorf("kubeferry's log:\n%s", e.log())
 	}
 }

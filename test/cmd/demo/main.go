@@ -1,5 +1,5 @@
 // Command demo shows kubeferry at work, with nothing but Go on the machine: it starts a real control plane and a NATS
-// server with JetStream, runs two replicas of the exporter between them, changes objects, and prints the records as they arrive. After
+// server with JetStream, runs two replicas of kubeferry between them, changes objects, and prints the records as they arrive. After
 // a while it kills the replica that leads, and removes its state: the other one goes on, and no change is missing.
 // Ctrl-C ends it and removes everything. With -for, or DEMO_FOR in the environment, it ends by itself, and fails unless
 // every change has arrived.
@@ -79,7 +79,7 @@ func show(ctx context.Context, length time.Duration, screen *screen) error {
 	}
 	defer bus.stop()
 
-	screen.say("building and starting the exporter, two replicas")
+	screen.say("building and starting kubeferry, two replicas")
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := cluster.account(ctx, kubeconfig); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Command image builds the container image of the exporter, for linux/amd64 and linux/arm64, without a container engine,
+// Command image builds the container image of kubeferry, for linux/amd64 and linux/arm64, without a container engine,
 // and writes it to a file or pushes it to a registry. See `make image`.
 package main
 
@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	version := flag.String("version", "devel", "what `exporter version` prints, and the name of the image in the file")
+	version := flag.String("version", "devel", "what `kubeferry version` prints, and the name of the image in the file")
 	out := flag.String("o", "", "the file to write, a tar archive in the layout of the OCI image specification")
 	push := flag.String("push", "", "the name to push the image to, such as registry.example.com/kubeferry:v1; logs in as docker does")
 	flag.Parse()

@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	version := flag.String("version", "devel", "what `exporter version` prints, and a part of the files' names")
+	version := flag.String("version", "devel", "what `kubeferry version` prints, and a part of the files' names")
 	platforms := flag.String("platforms", "linux/amd64", "what to build programs for, separated by spaces")
 	out := flag.String("o", "", "the directory to write")
 	flag.Parse()

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestRules has promtool run the unit tests of the chart's alerts, which leave none out. That an exporter has these metrics is shown in
+// TestRules has promtool run the unit tests of the chart's alerts, which leave none out. That a kubeferry has these metrics is shown in
 // test/e2e and test/deploy.
 func TestRules(t *testing.T) {
 	files := filepath.Join("..", "..", "..", "deploy", "chart", "files")

@@ -121,7 +121,7 @@ func TestRecordsAreDescribed(t *testing.T) {
 				if err := asyncapi.Line(r.Structured(), lines...); err != nil {
 					t.Errorf("%s: %v", format, err)
 				}
-				switch { // as exporter replay sends it
+				switch { // as kubeferry replay sends it
 				case r.Attributes != nil:
 					r.Attributes["replayed"] = "true"
 				case r.Headers != nil:

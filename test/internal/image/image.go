@@ -1,4 +1,4 @@
-// Package image builds the container image of the exporter without a container engine: the image that the Dockerfile
+// Package image builds the container image of kubeferry without a container engine: the image that the Dockerfile
 // describes, for every platform at once. The same commit, built with the same version of Go, gives the same digest.
 package image
 
@@ -38,7 +38,7 @@ var Architectures = []string{"amd64", "arm64"}
 
 const source = "https://github.com/kubeferry/kubeferry"
 
-// Build returns the image of this checkout for all architectures. version is what `exporter version` prints.
+// Build returns the image of this checkout for all architectures. version is what `kubeferry version` prints.
 func Build(ctx context.Context, version string, log io.Writer) (v1.ImageIndex, error) {
 	root, err := programs.Root()
 	if err != nil {
@@ -67,7 +67,7 @@ func Build(ctx context.Context, version string, log io.Writer) (v1.ImageIndex, e
 			Config: v1.Config{
 				User:         "65532:65532",
 				ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8443/tcp": {}},
-				Entrypoint:   []string{"/exporter"},
+				Entrypoint:   []string{"/kubeferry"},
 				Cmd:          []string{"run"},
 				Labels: map[string]string{
 					"org.opencontainers.image.title":       "kubeferry",
@@ -164,7 +164,7 @@ func addDirectory(w *tar.Writer, dir string) error {
 	})
 }
 
-// Program builds the exporter of a checkout as the Dockerfile does, unless what was built before is up to date, and returns its bytes.
+// Program builds kubeferry of a checkout as the Dockerfile does, unless what was built before is up to date, and returns its bytes.
 func Program(ctx context.Context, root, goos, arch, version string) ([]byte, error) {
 	out := filepath.Join(root, "bin", "image", goos+"-"+arch)
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
@@ -180,7 +180,7 @@ func Program(ctx context.Context, root, goos, arch, version string) ([]byte, err
 	build.Dir = root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+arch, "GOFLAGS=", "GOWORK=off")
 	if text, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the exporter for %s/%s: %w: %s", goos, arch, err, bytes.TrimSpace(text))
+		return nil, fmt.Errorf("build kubeferry for %s/%s: %w: %s", goos, arch, err, bytes.TrimSpace(text))
 	}
 	return os.ReadFile(out)
 }
@@ -208,7 +208,7 @@ func layer(program []byte, modified time.Time) (v1.Layer, error) {
 	if err := add("etc/ssl/certs/ca-certificates.crt", 0o444, authorities()); err != nil {
 		return nil, err
 	}
-	if err := add("exporter", 0o555, program); err != nil {
+	if err := add("kubeferry", 0o555, program); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {

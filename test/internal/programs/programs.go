@@ -28,11 +28,11 @@ type Program struct {
 }
 
 // Exporter is the program under test, as it is released.
-func Exporter() Program { return Program{name: "exporter", module: ".", pkg: "./cmd/exporter"} }
+func Exporter() Program { return Program{name: "kubeferry", module: ".", pkg: "./cmd/exporter"} }
 
 // RaceExporter is the program under test with the race detector, where there is a C compiler for that.
 func RaceExporter() Program {
-	return Program{name: "exporter-race", module: ".", pkg: "./cmd/exporter", race: true}
+	return Program{name: "kubeferry-race", module: ".", pkg: "./cmd/exporter", race: true}
 }
 
 // Floor is what the benchmarks compare the program under test with.

@@ -66,7 +66,7 @@ type Request struct {
 	Query        url.Values
 	Accept       string
 	Time         time.Time
-	// Forwarded is set if it reached the API server. Status is that of the answer to the exporter; 0 if there was none.
+	// Forwarded is set if it reached the API server. Status is that of the answer to kubeferry; 0 if there was none.
 	Forwarded bool
 	Status    int
 }
@@ -105,7 +105,7 @@ func newHTTP(tb testing.TB, config *rest.Config) *HTTP {
 		Transport:     transport,
 		FlushInterval: -1, // a watch is read line by line
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
-			panic(http.ErrAbortHandler) // the server is away, or the exporter went
+			panic(http.ErrAbortHandler) // the server is away, or kubeferry went
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			state, _ := resp.Request.Context().Value(stateKey{}).(*state)
@@ -226,7 +226,7 @@ func (p *HTTP) answered(r *Request, status int) {
 	r.Status = status
 }
 
-// wait is false if the exporter gave the request up.
+// wait is false if kubeferry gave the request up.
 func wait(r *http.Request, f *Fault) bool {
 	if f.Hold != nil {
 		select {

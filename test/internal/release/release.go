@@ -23,7 +23,7 @@ import (
 // Checksums is the name of the file that `sha256sum --check` reads.
 const Checksums = "SHA256SUMS"
 
-// Write writes the release to a directory: the exporter for each platform, such as linux/amd64, with its bill of materials, the image, the
+// Write writes the release to a directory: kubeferry for each platform, such as linux/amd64, with its bill of materials, the image, the
 // chart, and the checksums of all these. It needs helm to be built.
 func Write(ctx context.Context, dir, name string, platforms []string, log io.Writer) error {
 	root, err := programs.Root()
@@ -36,12 +36,12 @@ func Write(ctx context.Context, dir, name string, platforms []string, log io.Wri
 	var written []string
 	for _, platform := range platforms {
 		goos, arch, _ := strings.Cut(platform, "/")
-		fmt.Fprintf(log, "building the exporter for %s\n", platform)
+		fmt.Fprintf(log, "building kubeferry for %s\n", platform)
 		program, err := image.Program(ctx, root, goos, arch, name)
 		if err != nil {
 			return err
 		}
-		file := strings.Join([]string{"exporter", name, goos, arch}, "-")
+		file := strings.Join([]string{"kubeferry", name, goos, arch}, "-")
 		bill, err := billOfMaterials(program, name)
 		if err != nil {
 			return fmt.Errorf("the bill of materials of %s: %w", file, err)
