@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,31 +36,34 @@ func IsSecret(gvr schema.GroupVersionResource) bool {
 	return gvr.Group == "" && gvr.Resource == "secrets"
 }
 
-// Secret returns the Secret with its data and its stringData redacted, and the annotations that hold any of it. What is
-// redacted already stays as it is. Labels stay too: nothing could select the object by them otherwise.
+// harmlessAnnotations of a Secret are sent as they are: who writes them puts names and settings into them. A tool may copy a value
+// into any other annotation, in a form that nobody expects. docs/transforms.md lists them.
+var harmlessAnnotations = []string{
+	"kubernetes.io/service-account.name", "kubernetes.io/service-account.uid",
+	"meta.helm.sh/release-name", "meta.helm.sh/release-namespace", "helm.sh/resource-policy",
+	"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/sync-wave",
+	"cert-manager.io/certificate-name", "cert-manager.io/issuer-name", "cert-manager.io/issuer-kind", "cert-manager.io/issuer-group",
+	"cert-manager.io/common-name", "cert-manager.io/alt-names",
+}
+
+// Secret returns the Secret with its data, its stringData and its annotations redacted, but for the annotations that are known to be
+// harmless. What is redacted already stays as it is. Labels stay too: nothing could select the object by them otherwise.
 func (r *Redactor) Secret(object *delta.Object) (*delta.Object, error) {
 	u, err := object.Unstructured()
 	if err != nil {
 		return nil, fmt.Errorf("redact Secret: %w", err)
 	}
-	var search *copies
 	all := func(string, any) bool { return true }
 	annotation := func(name string, value any) bool {
-		text, ok := value.(string)
-		if !ok || name == delta.LastApplied {
-			return true
-		}
-		if search == nil { // most Secrets have no other annotation
-			search = newCopies(u.Object["data"], u.Object["stringData"])
-		}
-		return search.in(text)
+		_, isText := value.(string)
+		return !isText || !slices.Contains(harmlessAnnotations, name)
 	}
 	ref := delta.Ref{Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: object.Namespace(), Name: object.Name()}
 	for _, place := range []struct {
 		path   fieldpath.Path
 		redact func(name string, value any) bool
 	}{
-		{fieldpath.Of("metadata", "annotations"), annotation}, // while the data that it may hold is there
+		{fieldpath.Of("metadata", "annotations"), annotation},
 		{fieldpath.Of("data"), all},
 		{fieldpath.Of("stringData"), all},
 	} {
@@ -140,4 +144,4 @@ func (r *Redactor) digest(parts ...string) string {
 
 // version identifies the key and the way in which the data of Secrets is redacted: what was redacted under another one does
 // not compare with what is redacted now.
-func (r *Redactor) version() string { return r.digest(r.cluster, "2") }
+func (r *Redactor) version() string { return r.digest(r.cluster, "3") }

@@ -36,10 +36,10 @@ func TestSecrets(t *testing.T) {
 	manifest := map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{
 			"kubectl.kubernetes.io/last-applied-configuration": `{"data":{"a":"` + coded(inAnnotation) + `"},"stringData":{"b":"` + inAnnotation + `"}}`,
-			"example.com/copy":       `v1 {"kind":"Secret","data":{"a":"` + coded(inAnnotation) + `"}}`,
-			"example.com/password":   "it is " + inStringData,
-			"example.com/connection": coded("password=" + inStringData + ";"), // its value does not change
-			"plain":                  "kept",
+			"example.com/copy":          `v1 {"kind":"Secret","data":{"a":"` + coded(inAnnotation) + `"}}`,
+			"example.com/password":      "it is " + inStringData,
+			"example.com/connection":    coded("password=" + inStringData + ";"), // its value does not change
+			"meta.helm.sh/release-name": "kept",
 		}},
 		"data":       map[string]any{"token": coded(inData)},
 		"stringData": map[string]any{"password": inStringData},
@@ -156,7 +156,7 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 	} else if len(elsewhere) == 0 || slices.Contains(elsewhere, tokens[0]) {
 		t.Errorf("%q of the Secret are as those of others, %q", tokens, elsewhere)
 	}
-	if !strings.Contains(taken, `"plain":"kept"`) || !strings.Contains(taken, `"password":"redacted:`) {
+	if !strings.Contains(taken, `"meta.helm.sh/release-name":"kept"`) || !strings.Contains(taken, `"password":"redacted:`) {
 		t.Errorf("too much or too little is redacted: %s", taken)
 	}
 
