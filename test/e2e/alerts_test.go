@@ -66,9 +66,9 @@ func (p *prometheus) Hold(m metrics, d time.Duration) (fired []string) {
 // firesElsewhere are alerts that other tests have fire.
 var firesElsewhere = []string{"KubeferryWatchNotReady"} // TestRevokedRightShows
 
-// TestAlertsFire makes the faults that the alerts are about on a pair of replicas, and evaluates the rules on what Prometheus scrapes before
+// TestExtendedAlertsFire makes the faults that the alerts are about on a pair of replicas, and evaluates the rules on what Prometheus scrapes before
 // and after. Its clock passes the time that a rule waits for; only a silent watch would take minutes in truth.
-func TestAlertsFire(t *testing.T) {
+func TestExtendedAlertsFire(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "alerts")

@@ -12,10 +12,10 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestAPIComesBack switches an API off, and on again: its objects come back in the versions that they had, which those of a CRD do not.
+// TestExtendedAPIComesBack switches an API off, and on again: its objects come back in the versions that they had, which those of a CRD do not.
 // Their sequences are behind those of the deletions that were inferred meanwhile, so that a table has the objects. One kubeferry
 // runs all the while; one is killed once the deletions are sent, perhaps before it has committed that.
-func TestAPIComesBack(t *testing.T) {
+func TestExtendedAPIComesBack(t *testing.T) {
 	disturbing(t)
 	server, namespace := plane(t), newNamespace(t, "apigone")
 	hooks := map[string]*webhooktest.Receiver{}

@@ -30,9 +30,9 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestTenantWhoseRecordsHang has a receiver hang on all records of one tenant, whose pipeline shares the sink with another one.
+// TestExtendedTenantWhoseRecordsHang has a receiver hang on all records of one tenant, whose pipeline shares the sink with another one.
 // The records of that arrive, and at their first attempt: they have one.
-func TestTenantWhoseRecordsHang(t *testing.T) {
+func TestExtendedTenantWhoseRecordsHang(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
@@ -61,10 +61,10 @@ sinks:
 	e.Kill()
 }
 
-// TestSinksThatHang has sinks of three kinds stop to take anything, without an error: a receiver, a NATS server behind a network that
+// TestExtendedSinksThatHang has sinks of three kinds stop to take anything, without an error: a receiver, a NATS server behind a network that
 // swallows everything, and a standard output that nobody reads. Their attempts end, and show; /healthz passes, as a restart would not
 // help; another pipeline goes on; and all arrives once they take records again.
-func TestSinksThatHang(t *testing.T) {
+func TestExtendedSinksThatHang(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "hang")
@@ -128,9 +128,9 @@ sinks:
 	reading.Wait()
 }
 
-// TestTenantFillsTheDeadLetters has a receiver refuse the records of one tenant for good, until there is no room for more dead
+// TestExtendedTenantFillsTheDeadLetters has a receiver refuse the records of one tenant for good, until there is no room for more dead
 // letters. The others arrive; what waits is reported, and nothing of it is lost.
-func TestTenantFillsTheDeadLetters(t *testing.T) {
+func TestExtendedTenantFillsTheDeadLetters(t *testing.T) {
 	beside(t)
 	const bound, refused = 16 << 20, 24
 	config := plane(t).Config()
@@ -175,9 +175,9 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	})
 }
 
-// TestTenantFillsTheStream has a tenant write more than a stream of deploy/base takes, with its size made small. The unread
+// TestExtendedTenantFillsTheStream has a tenant write more than a stream of deploy/base takes, with its size made small. The unread
 // records of others stay in it, what waits is reported, and all of it arrives once the stream has room.
-func TestTenantFillsTheStream(t *testing.T) {
+func TestExtendedTenantFillsTheStream(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
@@ -222,9 +222,9 @@ func TestTenantFillsTheStream(t *testing.T) {
 	}
 }
 
-// TestForgedKinds has a tenant write Events about hundreds of kinds that do not exist. The API server gets few requests for
+// TestExtendedForgedKinds has a tenant write Events about hundreds of kinds that do not exist. The API server gets few requests for
 // them and the log few lines; Events about objects that exist have their metadata, and watches are opened as ever.
-func TestForgedKinds(t *testing.T) {
+func TestExtendedForgedKinds(t *testing.T) {
 	beside(t)
 	const forged = 300
 	config := plane(t).Config()
@@ -303,10 +303,10 @@ func writeAll(t *testing.T, in *objects, n int, object func(n int) *unstructured
 	workers.Wait()
 }
 
-// TestLargeObjectsBeforeADeadSink has objects of six bytes of JSON for each byte that the API server counts wait for a sink that
+// TestExtendedLargeObjectsBeforeADeadSink has objects of six bytes of JSON for each byte that the API server counts wait for a sink that
 // is away. They count in full towards the bound of a backlog, with the previous version that a record holds, and one that finds no room
 // in memory is not read from the log over and over.
-func TestLargeObjectsBeforeADeadSink(t *testing.T) {
+func TestExtendedLargeObjectsBeforeADeadSink(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	small, large := newNamespace(t, "spins"), newNamespace(t, "counts")
@@ -362,10 +362,10 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	e.Kill()
 }
 
-// TestDeeplyNestedObject has a tenant make a custom resource that is nested as deeply as the API server allows, more deeply than
+// TestExtendedDeeplyNestedObject has a tenant make a custom resource that is nested as deeply as the API server allows, more deeply than
 // JSON libraries read around it, and whose record is refused. Objects of others arrive, also from watches that are opened
 // again, and the dead letters of others are replayed.
-func TestDeeplyNestedObject(t *testing.T) {
+func TestExtendedDeeplyNestedObject(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
@@ -401,9 +401,9 @@ func TestDeeplyNestedObject(t *testing.T) {
 	wait(t, read, "before", oracle.Added)
 }
 
-// TestOddNames has a tenant create a Role, whose name may hold nearly everything: none of it becomes another header, subject,
+// TestExtendedOddNames has a tenant create a Role, whose name may hold nearly everything: none of it becomes another header, subject,
 // path or line.
-func TestOddNames(t *testing.T) {
+func TestExtendedOddNames(t *testing.T) {
 	beside(t)
 	const odd = "odd\r\nX-Injected: yes\r\n\r\n\x00 *.>$ \u202e\"} {\n"
 	config := plane(t).Config()
@@ -473,9 +473,9 @@ sinks:
 	}
 }
 
-// TestLongNames has a tenant create Roles whose names are longer than a key of the state file may be, and than a name in a subject:
+// TestExtendedLongNames has a tenant create Roles whose names are longer than a key of the state file may be, and than a name in a subject:
 // they arrive, the state is written, and the end of one is found after a restart.
-func TestLongNames(t *testing.T) {
+func TestExtendedLongNames(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "long")
@@ -544,9 +544,9 @@ func deleteRaw(t *testing.T, path string) {
 	}
 }
 
-// TestHeldConnections has a Pod hold hundreds of connections to the admin port, with requests that never end: the probes
+// TestExtendedHeldConnections has a Pod hold hundreds of connections to the admin port, with requests that never end: the probes
 // answer, most of the connections are closed at once, and the others soon.
-func TestHeldConnections(t *testing.T) {
+func TestExtendedHeldConnections(t *testing.T) {
 	beside(t)
 	const held, most = 300, 64
 	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`

@@ -13,13 +13,13 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestClockSetBack starts kubeferry on a state that was written, as it seems, six hours from now: nothing is held
+// TestExtendedClockSetBack starts kubeferry on a state that was written, as it seems, six hours from now: nothing is held
 // back until then, no age is negative, and order and delivery hold.
 //
 // The clock of the machine that runs tests is not a test's to set, a time namespace does not move it, and a static Go
 // program reads the kernel's clock without any library that could be replaced. So the state is moved instead, which is what a clock set
 // back between two runs looks like. Within a run Go's durations come from the monotonic clock.
-func TestClockSetBack(t *testing.T) {
+func TestExtendedClockSetBack(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "clock")

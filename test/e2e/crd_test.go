@@ -132,9 +132,9 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	}
 }
 
-// TestCRDComesWhileCutOff has the CRD and an object of it come while kubeferry, which has found that there was none,
+// TestExtendedCRDComesWhileCutOff has the CRD and an object of it come while kubeferry, which has found that there was none,
 // does not look. `snapshot: never` is about what existed before, and this did not.
-func TestCRDComesWhileCutOff(t *testing.T) {
+func TestExtendedCRDComesWhileCutOff(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()
 	if err := load.RemoveWidgets(t.Context(), config); err != nil {
@@ -176,10 +176,10 @@ sinks: [{name: hook, webhook: {url: %q}}]
 	}
 }
 
-// TestCRDGoneUnderLoad takes the CRD away, once while kubeferry runs and once while it is killed, and gives it back,
+// TestExtendedCRDGoneUnderLoad takes the CRD away, once while kubeferry runs and once while it is killed, and gives it back,
 // with a load on what is left all the while: every object of the CRD has its DELETED, what came after is there, and the
 // other watch misses nothing.
-func TestCRDGoneUnderLoad(t *testing.T) {
+func TestExtendedCRDGoneUnderLoad(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()
 	if err := load.RemoveWidgets(t.Context(), config); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestBacklogFillsItsDisk has a pipeline whose sink is gone reach backlog.maxDiskBytes: the log stays near the bound, the
+// TestExtendedBacklogFillsItsDisk has a pipeline whose sink is gone reach backlog.maxDiskBytes: the log stays near the bound, the
 // source waits, with it the other pipeline on it, and the probes answer. Everything arrives at both once the sink is back.
-func TestBacklogFillsItsDisk(t *testing.T) {
+func TestExtendedBacklogFillsItsDisk(t *testing.T) {
 	beside(t)
 	const bound, memory = 1 << 20, 256 << 10
 	config := plane(t).Config()

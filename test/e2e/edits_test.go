@@ -124,9 +124,9 @@ sinks: [{name: hook, webhook: {url: %[4]q}}, {name: leaving, webhook: {url: %[5]
 	}
 }
 
-// TestLeavesTwice takes a namespace out of the file, puts it back, and takes it out again. The object in it is deleted and added in one
+// TestExtendedLeavesTwice takes a namespace out of the file, puts it back, and takes it out again. The object in it is deleted and added in one
 // version, and a stream that deduplicates has each of these records.
-func TestLeavesTwice(t *testing.T) {
+func TestExtendedLeavesTwice(t *testing.T) {
 	beside(t)
 	stays, leaves := newNamespace(t, "stays"), newNamespace(t, "leaves")
 	objectsIn(t, plane(t).Config(), schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, leaves).Create("web", nil)
@@ -168,9 +168,9 @@ sinks: [{name: bus, nats: {urls: [%q], subject: "k8s.{group}.{resource}.{namespa
 	}
 }
 
-// TestKilledAndEdited has a run send an object that no commit names, and be killed; the file is edited, and does not select the object
+// TestExtendedKilledAndEdited has a run send an object that no commit names, and be killed; the file is edited, and does not select the object
 // any more. A gap record says that something may be missing, and what happened since the last commit follows as it happened.
-func TestKilledAndEdited(t *testing.T) {
+func TestExtendedKilledAndEdited(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "killed-edited")
@@ -302,9 +302,9 @@ func settledAt(t *testing.T, content []byte, position string) error {
 	})
 }
 
-// TestMadeAnewInAGapBehindAnEdit has a run killed, an object deleted and made anew, the history compacted and a filter edited. The
+// TestExtendedMadeAnewInAGapBehindAnEdit has a run killed, an object deleted and made anew, the history compacted and a filter edited. The
 // ADDED has a higher sequence than the DELETED before it: of two with the same one a consumer takes the DELETED.
-func TestMadeAnewInAGapBehindAnEdit(t *testing.T) {
+func TestExtendedMadeAnewInAGapBehindAnEdit(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "anew")

@@ -31,11 +31,11 @@ import (
 	"github.com/kubeferry/kubeferry/test/oracle"
 )
 
-// TestHostileObjects runs the configuration of deploy/base, with `diff: jsonPatch`, a custom resource and Secrets besides, under
+// TestExtendedHostileObjects runs the configuration of deploy/base, with `diff: jsonPatch`, a custom resource and Secrets besides, under
 // the environment of its Deployment. A tenant makes the most expensive objects that the API server takes, and changes all of
 // them, while the sink takes records and while it is away. kubeferry stays below the memory limit of the Deployment, and
 // other objects arrive. With a state directory it is killed while the sink is away, and the next run reads the log.
-func TestHostileObjects(t *testing.T) {
+func TestExtendedHostileObjects(t *testing.T) {
 	disturbing(t)
 	if err := load.InstallWidgets(t.Context(), plane(t).Config()); err != nil {
 		t.Fatal(err)
@@ -123,10 +123,10 @@ func hostileObjects(t *testing.T, stateDir string) {
 	e.Kill() // the records that the bus never takes are dead letters, and the others may be many
 }
 
-// TestHostileObjectsInTheLog has a tenant make objects that are megabytes of the same letter while the sink is away: they take next to
+// TestExtendedHostileObjectsInTheLog has a tenant make objects that are megabytes of the same letter while the sink is away: they take next to
 // nothing on disk. The leader is killed. When the sink is back, the standby that leads now does not read all of them at once. Both
 // replicas of deploy/base stay below their memory limit.
-func TestHostileObjectsInTheLog(t *testing.T) {
+func TestExtendedHostileObjectsInTheLog(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")

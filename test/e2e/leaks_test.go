@@ -13,10 +13,10 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestValuesInErrors has every filter, transform and receiver fail on an object, in ways in which libraries quote the values that they
+// TestExtendedValuesInErrors has every filter, transform and receiver fail on an object, in ways in which libraries quote the values that they
 // fail on, and looks for these in what others than the readers of the stream see: the log, the admin port, the reasons in dead letters,
 // and what the commands print.
-func TestValuesInErrors(t *testing.T) {
+func TestExtendedValuesInErrors(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "leaks")

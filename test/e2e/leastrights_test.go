@@ -26,9 +26,9 @@ var involvedKinds = map[string]string{
 	"cronjobs": "batch/v1/CronJob", "jobs": "batch/v1/Job", "poddisruptionbudgets": "policy/v1/PodDisruptionBudget",
 }
 
-// TestLeastRights runs kubeferry with the rights that `kubeferry rbac` prints for a configuration, and no other: it misses
+// TestExtendedLeastRights runs kubeferry with the rights that `kubeferry rbac` prints for a configuration, and no other: it misses
 // none. Then it takes one rule away at a time: each is needed.
-func TestLeastRights(t *testing.T) {
+func TestExtendedLeastRights(t *testing.T) {
 	t.Parallel()
 	one, two := newNamespace(t, "least"), newNamespace(t, "least")
 	absent := unique("gadgets") // no CRD defines it

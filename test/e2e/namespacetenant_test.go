@@ -21,10 +21,10 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestTenantOfOneNamespace attacks with nothing but the token of a ServiceAccount that may write in one namespace: with objects of
+// TestExtendedTenantOfOneNamespace attacks with nothing but the token of a ServiceAccount that may write in one namespace: with objects of
 // many managers, that hang in their deletion, are recreated at once, come in floods, hold odd JSON, or are expensive in a filter's
 // expression. Every change arrives, in order, and those of another namespace within 5 s.
-func TestTenantOfOneNamespace(t *testing.T) {
+func TestExtendedTenantOfOneNamespace(t *testing.T) {
 	config := plane(t).Config()
 	if err := load.InstallWidgets(t.Context(), config); err != nil {
 		t.Fatal(err)

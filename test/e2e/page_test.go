@@ -131,7 +131,7 @@ func (b *browser) size(width, height int64, scheme string) {
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 }
 
-// pictures is the directory that screenshots are written to: those of the documentation are made by TestPage.
+// pictures is the directory that screenshots are written to: those of the documentation are made by TestExtendedPage.
 var pictures = os.Getenv("KUBEFERRY_SCREENSHOTS")
 
 // screenshot writes a picture of the page, if there is a directory for it.
@@ -164,9 +164,9 @@ const lowContrast = `(() => {
 const unlabelled = `[...document.querySelectorAll('table, [role=region], [role=img], button, section')].filter((e) => !e.hidden &&
   !(e.getAttribute('aria-label') || document.getElementById(e.getAttribute('aria-labelledby'))?.innerText || e.innerText)).map((e) => e.outerHTML.slice(0, 80))`
 
-// TestPage looks at the page in a browser while all is well, and while a sink fails, records are refused, a right is taken away
+// TestExtendedPage looks at the page in a browser while all is well, and while a sink fails, records are refused, a right is taken away
 // and history is refused. What the receivers answer is meant to be run or shown as HTML.
-func TestPage(t *testing.T) {
+func TestExtendedPage(t *testing.T) {
 	beside(t)
 	b := startBrowser(t)
 	config := plane(t).Config()
@@ -328,8 +328,8 @@ sinks:
 	}
 }
 
-// TestPageOfReplicas looks at the page of a leader, and of a standby, which has no pipelines. Each shows what is of its role.
-func TestPageOfReplicas(t *testing.T) {
+// TestExtendedPageOfReplicas looks at the page of a leader, and of a standby, which has no pipelines. Each shows what is of its role.
+func TestExtendedPageOfReplicas(t *testing.T) {
 	beside(t)
 	b := startBrowser(t)
 	namespace := newNamespace(t, "page")

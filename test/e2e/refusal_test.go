@@ -100,9 +100,9 @@ func TestHistoryRefused(t *testing.T) {
 	}
 }
 
-// TestCompactedWhileWatching compacts etcd again and again under watches that are open, of Events too, which no watch
+// TestExtendedCompactedWhileWatching compacts etcd again and again under watches that are open, of Events too, which no watch
 // cache stands before. They have the history that is compacted already: no gap, and every change.
-func TestCompactedWhileWatching(t *testing.T) {
+func TestExtendedCompactedWhileWatching(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "compacted")
@@ -192,9 +192,9 @@ func more(tb testing.TB, read reader, n int) {
 	})
 }
 
-// TestContinueTokenExpires compacts etcd between two pages of the state that closes a gap: the reading begins anew, and
+// TestExtendedContinueTokenExpires compacts etcd between two pages of the state that closes a gap: the reading begins anew, and
 // leads to the right end all the same.
-func TestContinueTokenExpires(t *testing.T) {
+func TestExtendedContinueTokenExpires(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "token")

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestRefusedObjectsFirstInTheLog has 3 MB of records that the receiver refuses first in a log on disk, six times what the
+// TestExtendedRefusedObjectsFirstInTheLog has 3 MB of records that the receiver refuses first in a log on disk, six times what the
 // backlog takes in memory, and good ones behind them. After a restart the good ones arrive, and those written then.
-func TestRefusedObjectsFirstInTheLog(t *testing.T) {
+func TestExtendedRefusedObjectsFirstInTheLog(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	bad, good := newNamespace(t, "bad"), newNamespace(t, "good")
@@ -43,9 +43,9 @@ sinks:
 	e.Kill() // what is refused waits: it would be tried again until the end of the grace period
 }
 
-// TestTooManyRefusedObjects has a tenant make more objects whose records the receiver refuses than are kept in memory. kubeferry stays
+// TestExtendedTooManyRefusedObjects has a tenant make more objects whose records the receiver refuses than are kept in memory. kubeferry stays
 // below the memory limit of deploy/base, also after a restart, and what others change arrives. The soak has 600,000 such objects.
-func TestTooManyRefusedObjects(t *testing.T) {
+func TestExtendedTooManyRefusedObjects(t *testing.T) {
 	beside(t)
 	count := 11_000 // a namespace of which 10,000 objects fail is left behind in the log
 	if soaking() {

@@ -107,9 +107,9 @@ func receiveHello(conn net.Conn) (string, error) {
 	return string(text), err
 }
 
-// TestStrangersAtTheStandbysPort connects to a leader's port as whoever can reach it may: without a token, with one of the same
+// TestExtendedStrangersAtTheStandbysPort connects to a leader's port as whoever can reach it may: without a token, with one of the same
 // ServiceAccount that was not made for this leader, and with one of another ServiceAccount that was.
-func TestStrangersAtTheStandbysPort(t *testing.T) {
+func TestExtendedStrangersAtTheStandbysPort(t *testing.T) {
 	beside(t)
 	namespace := newNamespace(t, "strangers")
 	hook := webhooktest.Start(t)
@@ -173,9 +173,9 @@ func tokenFor(tb testing.TB, namespace, account, audience string) string {
 	return answer.Status.Token
 }
 
-// TestIdleConnectionsAtTheStandbysPort holds a thousand connections open that say nothing: they take the leader a bounded number of
+// TestExtendedIdleConnectionsAtTheStandbysPort holds a thousand connections open that say nothing: they take the leader a bounded number of
 // files, a standby gets through, and one line in the log says so.
-func TestIdleConnectionsAtTheStandbysPort(t *testing.T) {
+func TestExtendedIdleConnectionsAtTheStandbysPort(t *testing.T) {
 	beside(t)
 	namespace := newNamespace(t, "idle")
 	hook := webhooktest.Start(t)
@@ -262,10 +262,10 @@ func (f *forger) serve(conn net.Conn) {
 	}
 }
 
-// TestForgedLease: an account that may write Leases, and nothing else, writes itself into the Lease as the leader, with the highest term.
+// TestExtendedForgedLease: an account that may write Leases, and nothing else, writes itself into the Lease as the leader, with the highest term.
 // The leader ends, as it must; the standby gives its token away and takes nothing. That token opens nothing; and once the forger does
 // not renew, the replicas go on.
-func TestForgedLease(t *testing.T) {
+func TestExtendedForgedLease(t *testing.T) {
 	beside(t)
 	r := startLoaded(t, "forged", 49)
 	leader, others := r.Leader()

@@ -23,10 +23,10 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestNewestCopyIsLate kills the standby and, later, the leader, and starts the one with the older copy. The newer one is not there
+// TestExtendedNewestCopyIsLate kills the standby and, later, the leader, and starts the one with the older copy. The newer one is not there
 // within staleWait: so the older one leads, and says so, also with a gap record of each watch. When the newer one comes, what waits in it is
 // set aside, and all arrives.
-func TestNewestCopyIsLate(t *testing.T) {
+func TestExtendedNewestCopyIsLate(t *testing.T) {
 	beside(t)
 	const staleWait = 4 * time.Second
 	r := startLoaded(t, "late", 50, func(r *replicas) { r.staleWait = staleWait })
@@ -88,9 +88,9 @@ func damage(tb testing.TB, dir string) {
 	}
 }
 
-// TestCopyDamaged damages the copy of a standby that is down: it gets another. Then both are killed, the leader first, and its state is
+// TestExtendedCopyDamaged damages the copy of a standby that is down: it gets another. Then both are killed, the leader first, and its state is
 // damaged: it is started first and leaves the Lease to the other one.
-func TestCopyDamaged(t *testing.T) {
+func TestExtendedCopyDamaged(t *testing.T) {
 	beside(t)
 	r := startLoaded(t, "damaged", 51, func(r *replicas) { r.staleWait = 10 * time.Minute })
 	leader, others := r.Leader()
@@ -122,9 +122,9 @@ func TestCopyDamaged(t *testing.T) {
 	r.Expect()
 }
 
-// TestStandbysDiskIsFull fills the standby's disk, and not the leader's, which goes on. Once what waits is delivered the standby is in
+// TestExtendedStandbysDiskIsFull fills the standby's disk, and not the leader's, which goes on. Once what waits is delivered the standby is in
 // sync again by itself.
-func TestStandbysDiskIsFull(t *testing.T) {
+func TestExtendedStandbysDiskIsFull(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "fulldisk")
@@ -180,10 +180,10 @@ func (m *member) endedByItself() bool {
 	}
 }
 
-// TestEtcdRestoredBesideReplicas puts an older state of the cluster back while the standby holds a copy of a newer one, with changes
+// TestExtendedEtcdRestoredBesideReplicas puts an older state of the cluster back while the standby holds a copy of a newer one, with changes
 // in it that were not delivered to one of two sinks. All that follows carries a new epoch, also from the standby that leads later,
 // and what was not delivered is set aside, not dropped.
-func TestEtcdRestoredBesideReplicas(t *testing.T) {
+func TestExtendedEtcdRestoredBesideReplicas(t *testing.T) {
 	beside(t)
 	c := controlplane.ForTest(t, controlplane.Options{})
 	config := c.Config()
@@ -302,10 +302,10 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: gone, webhook: {url: %q}}]
 	}
 }
 
-// TestRolloutOfAnotherConfiguration starts a replica with a configuration that does not load, and then one that has another pipeline: the
+// TestExtendedRolloutOfAnotherConfiguration starts a replica with a configuration that does not load, and then one that has another pipeline: the
 // first ends and stops nothing, the second takes over. With KUBEFERRY_FORMER, the path of
 // a program of a former version, the replicas before are of that version, and in the end it takes over again.
-func TestRolloutOfAnotherConfiguration(t *testing.T) {
+func TestExtendedRolloutOfAnotherConfiguration(t *testing.T) {
 	beside(t)
 	former := os.Getenv("KUBEFERRY_FORMER")
 	ofFormer := []func(*process.Options){func(o *process.Options) { o.Path = cmp.Or(former, o.Path) }}
@@ -368,9 +368,9 @@ func TestRolloutOfAnotherConfiguration(t *testing.T) {
 	expectState(t, plane(t).Config(), hookReader(t, added, cloudEvents)(), []schema.GroupVersionResource{configMaps, load.Deployments().GVR}, r.namespace)
 }
 
-// TestOlderCopyBehindRaisedSequences edits a selection, kills the leader, which makes the next run raise its sequences, and kills that one
+// TestExtendedOlderCopyBehindRaisedSequences edits a selection, kills the leader, which makes the next run raise its sequences, and kills that one
 // too. A replica leads then whose copy is from before all that. It sends no lower sequence: the Lease names how high they were raised.
-func TestOlderCopyBehindRaisedSequences(t *testing.T) {
+func TestExtendedOlderCopyBehindRaisedSequences(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "raised")

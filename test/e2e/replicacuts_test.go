@@ -91,9 +91,9 @@ func waitUnderWay(tb testing.TB, count *atomic.Int64) {
 	})
 }
 
-// TestLeaderFrozen stops the leader's process for several times the Lease's duration. When it goes on, it finds that another one leads and
+// TestExtendedLeaderFrozen stops the leader's process for several times the Lease's duration. When it goes on, it finds that another one leads and
 // ends, without having begun a delivery.
-func TestLeaderFrozen(t *testing.T) {
+func TestExtendedLeaderFrozen(t *testing.T) {
 	beside(t)
 	t.Run("between deliveries", func(t *testing.T) { leaderFrozen(t, "frozen-idle", 43, false) })
 	t.Run("with batches in flight", func(t *testing.T) { leaderFrozen(t, "frozen", 44, true) })
@@ -180,9 +180,9 @@ func leaderFrozen(t *testing.T, namespace string, seed uint64, inFlight bool) {
 	t.Logf("%d records arrived late", late)
 }
 
-// TestLeaderCutOffFromTheServer cuts the leader off from the API server only, while batches hang at the receiver: they are
+// TestExtendedLeaderCutOffFromTheServer cuts the leader off from the API server only, while batches hang at the receiver: they are
 // cancelled before the standby delivers, though that is connected all the time. When the leader is back, it finds that another one leads.
-func TestLeaderCutOffFromTheServer(t *testing.T) {
+func TestExtendedLeaderCutOffFromTheServer(t *testing.T) {
 	beside(t)
 	var server *proxy.TCP
 	r := startLoaded(t, "severed", 47, func(r *replicas) {
@@ -209,9 +209,9 @@ func TestLeaderCutOffFromTheServer(t *testing.T) {
 	expectTurns(t, r.hook, 1, 2)
 }
 
-// TestLeaderCutOffFromItsStandby cuts the connection between the two without a word, until both have noticed: the leader leads on.
+// TestExtendedLeaderCutOffFromItsStandby cuts the connection between the two without a word, until both have noticed: the leader leads on.
 // Once it is back the standby is in sync again. Then the leader dies in the first moment of another cut.
-func TestLeaderCutOffFromItsStandby(t *testing.T) {
+func TestExtendedLeaderCutOffFromItsStandby(t *testing.T) {
 	beside(t)
 	var way *proxy.TCP
 	r := startLoaded(t, "asunder", 48, func(r *replicas) {
@@ -277,9 +277,9 @@ func TestLeaderCutOffFromItsStandby(t *testing.T) {
 	expectTurns(t, r.hook, 1, 2)
 }
 
-// TestEtcdCompactedWhileServerAway cuts both replicas off from the API server, and compacts etcd again and again meanwhile. Neither
+// TestExtendedEtcdCompactedWhileServerAway cuts both replicas off from the API server, and compacts etcd again and again meanwhile. Neither
 // restarts; the API server has forgotten what happened to Events, which its watch cache does not hold: a gap record says so.
-func TestEtcdCompactedWhileServerAway(t *testing.T) {
+func TestExtendedEtcdCompactedWhileServerAway(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "forgotten")

@@ -21,10 +21,10 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestStandbyJoinsWhileMuchWaits starts a standby while a long log waits for one sink, and changes come for another: it is in sync in
+// TestExtendedStandbyJoinsWhileMuchWaits starts a standby while a long log waits for one sink, and changes come for another: it is in sync in
 // the end, and the memory of both is bounded. In the soak 1 GiB waits, 1,000 changes come each second, and the leader's p99 is within
 // 50 ms of what it was alone, with the standby beside it too.
-func TestStandbyJoinsWhileMuchWaits(t *testing.T) {
+func TestExtendedStandbyJoinsWhileMuchWaits(t *testing.T) {
 	disturbing(t)
 	const size = 64 << 10
 	waiting, rate, alone := int64(24<<20), 100, time.Second

@@ -537,9 +537,9 @@ func TestFromOneReplicaToTwoAndBack(t *testing.T) {
 	}
 }
 
-// TestOlderCopyWaits kills the standby and, later, the leader, and starts the one with the older copy first: it leaves the Lease to the
+// TestExtendedOlderCopyWaits kills the standby and, later, the leader, and starts the one with the older copy first: it leaves the Lease to the
 // one with the newer state. A third, empty one does so as well.
-func TestOlderCopyWaits(t *testing.T) {
+func TestExtendedOlderCopyWaits(t *testing.T) {
 	beside(t)
 	r := startLoaded(t, "older", 45, func(r *replicas) { r.staleWait = 10 * time.Minute }) // on a busy machine too they wait long enough
 	leader, others := r.Leader()
@@ -568,10 +568,10 @@ func TestOlderCopyWaits(t *testing.T) {
 	r.Expect()
 }
 
-// TestLeaderKilledWhileTheSinkIsDown kills the leader with -9, and removes its directory, while its log holds what the sink does not
+// TestExtendedLeaderKilledWhileTheSinkIsDown kills the leader with -9, and removes its directory, while its log holds what the sink does not
 // take, most of it on disk only. The standby delivers all of it, in order. In the soak that are 100 MB, the sink is down for three
 // minutes, 400 changes come in a second, and ten leaders die.
-func TestLeaderKilledWhileTheSinkIsDown(t *testing.T) {
+func TestExtendedLeaderKilledWhileTheSinkIsDown(t *testing.T) {
 	if !soaking() { // its load would slow others
 		beside(t)
 	}

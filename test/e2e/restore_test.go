@@ -110,9 +110,9 @@ func TestEtcdRestored(t *testing.T) {
 	}
 }
 
-// TestEtcdRestoredAndRaised restores etcd as the documentation recommends: all positions are refused, and objects have the resource versions
+// TestExtendedEtcdRestoredAndRaised restores etcd as the documentation recommends: all positions are refused, and objects have the resource versions
 // that they had in the backup. What was sent since must not pass for newer.
-func TestEtcdRestoredAndRaised(t *testing.T) {
+func TestExtendedEtcdRestoredAndRaised(t *testing.T) {
 	beside(t)
 	c := controlplane.ForTest(t, controlplane.Options{})
 	keeper := startTableKeeper(t)

@@ -172,9 +172,9 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 	e.WaitLogged(0, "configuration", "redactSecrets")
 }
 
-// TestTenantCopiesADigest has a tenant who reads the whole stream try values out: as the same Secret in his own namespace, in other
+// TestExtendedTenantCopiesADigest has a tenant who reads the whole stream try values out: as the same Secret in his own namespace, in other
 // places of it, and with the digests that he has seen in place of values. No digest that he gets is one of another's Secret.
-func TestTenantCopiesADigest(t *testing.T) {
+func TestExtendedTenantCopiesADigest(t *testing.T) {
 	beside(t)
 	const right = "planted-and-guessed"
 	config := plane(t).Config()

@@ -48,9 +48,9 @@ type failing struct {
 // probe is one attempt of a pipeline to get through. It was made between two moments, which are one where it was seen.
 type probe struct{ after, before time.Time }
 
-// TestSinkFaults lets receivers fail in every way there is, at the same time, for 6 s of a load: nothing is lost, order
+// TestExtendedSinkFaults lets receivers fail in every way there is, at the same time, for 6 s of a load: nothing is lost, order
 // is kept, memory is bounded, each kind of sink is back within 2 s of its recovery, and a pipeline beside them notices nothing.
-func TestSinkFaults(t *testing.T) {
+func TestExtendedSinkFaults(t *testing.T) {
 	config := plane(t).Config()
 	namespace := newNamespace(t, "fault")
 	healthy := webhooktest.Start(t)

@@ -174,9 +174,9 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	}
 }
 
-// TestSnapshotsAreBroken kills kubeferry in its first snapshot and in one on demand, and takes the CRD away in another. After a kill
+// TestExtendedSnapshotsAreBroken kills kubeferry in its first snapshot and in one on demand, and takes the CRD away in another. After a kill
 // a snapshot begins anew, and is complete; without its resource it ends, and is not.
-func TestSnapshotsAreBroken(t *testing.T) {
+func TestExtendedSnapshotsAreBroken(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()
 	if err := load.InstallWidgets(t.Context(), config); err != nil {

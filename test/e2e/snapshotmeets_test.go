@@ -336,11 +336,11 @@ func (l large) Change(another string) {
 	l.Create(another, data(another))
 }
 
-// TestSnapshotMeetsChanges has objects changed, deleted and made again while a snapshot on demand waits for its receiver, or, for Kafka and
+// TestExtendedSnapshotMeetsChanges has objects changed, deleted and made again while a snapshot on demand waits for its receiver, or, for Kafka and
 // JetStream, for the API server: it is complete, and no object's records are out of order. In the next one kubeferry stops, and starts
 // with another filter: it begins anew with what that one selects, behind what waited when it stopped. With a record that dies the last
 // one is not complete.
-func TestSnapshotMeetsChanges(t *testing.T) {
+func TestExtendedSnapshotMeetsChanges(t *testing.T) {
 	beside(t)
 	namespace := newNamespace(t, "snapshot-meets")
 	large := createLarge(t, namespace)
@@ -421,9 +421,9 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}, %s]
 	}
 }
 
-// TestSnapshotOutlivesItsLeader kills the leader in a snapshot on demand, and changes objects before and after: the next leader begins
+// TestExtendedSnapshotOutlivesItsLeader kills the leader in a snapshot on demand, and changes objects before and after: the next leader begins
 // it anew, under another id, and it is complete.
-func TestSnapshotOutlivesItsLeader(t *testing.T) {
+func TestExtendedSnapshotOutlivesItsLeader(t *testing.T) {
 	beside(t)
 	namespace := newNamespace(t, "snapshot-leader")
 	large := createLarge(t, namespace)
@@ -474,9 +474,9 @@ sinks: [{name: hook, webhook: {url: %q}}, %s]
 	}
 }
 
-// TestKilledInItsFirstSnapshot kills kubeferry before its first state is complete, when its receiver has taken some of it, and
+// TestExtendedKilledInItsFirstSnapshot kills kubeferry before its first state is complete, when its receiver has taken some of it, and
 // deletes what that has and has not. A gap record with an empty `from` stands before the next snapshot, which removes what is gone.
-func TestKilledInItsFirstSnapshot(t *testing.T) {
+func TestExtendedKilledInItsFirstSnapshot(t *testing.T) {
 	beside(t)
 	namespace := newNamespace(t, "first-snapshot")
 	large := createLarge(t, namespace)
@@ -509,9 +509,9 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 1}, timeout: 10m}}]
 	}
 }
 
-// TestSnapshotSlowerThanHistory adds a pipeline whose receiver takes its snapshot slower than the API server forgets, and kills the
+// TestExtendedSnapshotSlowerThanHistory adds a pipeline whose receiver takes its snapshot slower than the API server forgets, and kills the
 // kubeferry meanwhile: the watch goes on for the other one, the list goes on where it was refused, and what was taken is not sent again.
-func TestSnapshotSlowerThanHistory(t *testing.T) {
+func TestExtendedSnapshotSlowerThanHistory(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "slow-snapshot")

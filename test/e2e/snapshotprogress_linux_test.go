@@ -15,9 +15,9 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestSnapshotProgress runs a snapshot at a terminal while the receiver takes nothing, and lets it go on: one line shows how far it is, and
+// TestExtendedSnapshotProgress runs a snapshot at a terminal while the receiver takes nothing, and lets it go on: one line shows how far it is, and
 // the result takes its place.
-func TestSnapshotProgress(t *testing.T) {
+func TestExtendedSnapshotProgress(t *testing.T) {
 	beside(t)
 	namespace := newNamespace(t, "progress")
 	objects := createLarge(t, namespace)

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOthersInTheStateDirectory has another user of the machine, in a volume whose directory is open to all, try to read each file of
+// TestExtendedOthersInTheStateDirectory has another user of the machine, in a volume whose directory is open to all, try to read each file of
 // the state directory, and to connect to the socket in it; and a process of kubeferry's own user hold hundreds of connections to that,
 // beside which the commands work.
-func TestOthersInTheStateDirectory(t *testing.T) {
+func TestExtendedOthersInTheStateDirectory(t *testing.T) {
 	beside(t)
 	const held, most = 200, 64
 	base, err := os.MkdirTemp("", "kubeferry") // t.TempDir is open to its owner only

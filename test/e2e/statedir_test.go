@@ -192,9 +192,9 @@ func runReadOnly(tb testing.TB, dir string, args ...string) (output string, code
 	return runProgram(tb, binary, args...)
 }
 
-// TestDamagedLogEntry damages one record in the log of a killed run. It becomes a dead letter with its identity; the records
+// TestExtendedDamagedLogEntry damages one record in the log of a killed run. It becomes a dead letter with its identity; the records
 // before and behind it arrive, and so do those of the same object that follow.
-func TestDamagedLogEntry(t *testing.T) {
+func TestExtendedDamagedLogEntry(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "damaged")

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTailColor: a table is colored at a terminal only, and not where NO_COLOR is set.
-func TestTailColor(t *testing.T) {
+// TestExtendedTailColor: a table is colored at a terminal only, and not where NO_COLOR is set.
+func TestExtendedTailColor(t *testing.T) {
 	beside(t)
 	kubeconfig, namespace := plane(t).KubeconfigFile(), newNamespace(t, "color")
 	objectsIn(t, plane(t).Config(), configMaps, namespace).Create("web", data("1"))

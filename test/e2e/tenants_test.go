@@ -30,10 +30,10 @@ const (
 	maxTopics = 5
 )
 
-// TestTenantWhoseRecordsAreRefused has receivers that refuse all records of one tenant: 1,000 small objects, 40 objects of
+// TestExtendedTenantWhoseRecordsAreRefused has receivers that refuse all records of one tenant: 1,000 small objects, 40 objects of
 // 0.9 MB, those that waited in a backlog on disk over a restart, and those whose Kafka topic does not exist. Every change of
 // another tenant beside them arrives all the same, and within 5 s, also after a restart.
-func TestTenantWhoseRecordsAreRefused(t *testing.T) {
+func TestExtendedTenantWhoseRecordsAreRefused(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	bad, big, good := newNamespace(t, "bad"), newNamespace(t, "big"), newNamespace(t, "good")

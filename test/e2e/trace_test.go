@@ -185,8 +185,8 @@ sinks:
 	}
 }
 
-// TestTraceOfAStandby runs trace where a standby runs, which has no watches: the answer names the leader, for other commands too.
-func TestTraceOfAStandby(t *testing.T) {
+// TestExtendedTraceOfAStandby runs trace where a standby runs, which has no watches: the answer names the leader, for other commands too.
+func TestExtendedTraceOfAStandby(t *testing.T) {
 	beside(t)
 	namespace := newNamespace(t, "standby")
 	grantOne(t, plane(t).Config(), namespace, "", "configmaps")

@@ -124,8 +124,8 @@ func TestWatchStartFails(t *testing.T) {
 	}
 }
 
-// TestWatchCutInMidLine breaks every watch in the middle of a line, a few changes after it began, for a whole load.
-func TestWatchCutInMidLine(t *testing.T) {
+// TestExtendedWatchCutInMidLine breaks every watch in the middle of a line, a few changes after it began, for a whole load.
+func TestExtendedWatchCutInMidLine(t *testing.T) {
 	beside(t)
 	config := plane(t).Config()
 	namespace := newNamespace(t, "midline")
@@ -169,10 +169,10 @@ func TestWatchCutInMidLine(t *testing.T) {
 	}
 }
 
-// TestWatchThatIsSwallowed has watches on a connection that answers pings and lets nothing else through, as a middlebox does that has
+// TestExtendedWatchThatIsSwallowed has watches on a connection that answers pings and lets nothing else through, as a middlebox does that has
 // forgotten half of a connection. Once a watch has sent a bookmark, one that sends none for 75 s leaves the connection: the watches on
 // it, that of Events without bookmarks too, are opened again at their positions on another one.
-func TestWatchThatIsSwallowed(t *testing.T) {
+func TestExtendedWatchThatIsSwallowed(t *testing.T) {
 	t.Parallel() // it only waits: it takes no place of another test
 	config := plane(t).Config()
 	namespace := newNamespace(t, "swallowed")
