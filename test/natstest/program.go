@@ -3,7 +3,6 @@ package natstest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,10 +12,11 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
-// Prepare builds what [StartCluster] and CLI run. It belongs before the tests, in TestMain.
-func Prepare(ctx context.Context, log io.Writer) error {
-	return errors.Join(programs.NATSServer().Build(ctx, log), programs.NATSCLI().Build(ctx, log))
-}
+// Prepare builds what [StartCluster] runs. It belongs before the tests, in TestMain.
+func Prepare(ctx context.Context, log io.Writer) error { return programs.NATSServer().Build(ctx, log) }
+
+// PrepareCLI builds what CLI runs.
+func PrepareCLI(ctx context.Context, log io.Writer) error { return programs.NATSCLI().Build(ctx, log) }
 
 // CLI runs the nats command against the servers, and returns what it printed to stdout.
 func (a *access) CLI(ctx context.Context, args ...string) (string, error) {

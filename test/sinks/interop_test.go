@@ -143,9 +143,9 @@ func kafkaEvent(t *testing.T, r kafkatest.Record) *event.Event {
 	return e
 }
 
-// TestNATSInterop reads what a pipeline sent with nats.go and with the nats command, and decodes it with the
+// TestExtendedNATSInterop reads what a pipeline sent with nats.go and with the nats command, and decodes it with the
 // CloudEvents SDK.
-func TestNATSInterop(t *testing.T) {
+func TestExtendedNATSInterop(t *testing.T) {
 	srv := natstest.Start(t, nil)
 	for i, format := range interopFormats {
 		stream, prefix := "INTEROP-"+strconv.Itoa(i), "interop"+strconv.Itoa(i)

@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	assets.Must(natstest.Prepare, kafkatest.Prepare)
+	if assets.Selected("TestExtendedNATSInterop") {
+		assets.Must(natstest.PrepareCLI)
+	}
 	goleak.VerifyTestMain(m)
 }
 
