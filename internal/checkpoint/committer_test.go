@@ -17,7 +17,10 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// bbolt leaves a goroutine behind where it finds damage in a file.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.etcd.io/bbolt.verifyPageReachable"))
+}
 
 // failing is a store that fails while fail is set, and keeps what it wrote.
 type failing struct {

@@ -15,6 +15,9 @@
 //	logs/<pipeline>/...   sequence number → entry
 //	deadLetters           number → letter
 //
-// Before bbolt opens the file for writing, every page in use is read and checked (pages.go). A file that is certainly damaged is
-// set aside under another name and never deleted. A replica that takes over has the file open since it began to follow.
+// At each start the whole file is read (verify.go), and then bbolt checks its tree. A file that is certainly damaged is set aside under another
+// name and never deleted. A replica that takes over has the file open since it began to follow.
+//
+// Two kinds of damage still end the process, at each start, with "fatal error: fault" in bbolt: a branch page with a length that makes no sense,
+// and a page that claims to go on for millions of others. An operator has to move such a file away.
 package checkpoint

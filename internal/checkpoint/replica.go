@@ -72,7 +72,7 @@ func (r *Replica) open() error {
 		return err
 	}
 	var info Info
-	err = guarded(r.path, func() error {
+	err = guarded(func() error {
 		err := db.View(func(tx *bolt.Tx) error {
 			if tx.Bucket(metaBucket) == nil {
 				return nil // nothing was committed
@@ -145,7 +145,7 @@ func (r *Replica) Apply(changes []Changes) error {
 			return err
 		}
 	}
-	err := guarded(r.path, func() error {
+	err := guarded(func() error {
 		return db.Update(func(tx *bolt.Tx) error {
 			for _, c := range changes {
 				if err := c.apply(tx); err != nil {
@@ -160,7 +160,7 @@ func (r *Replica) Apply(changes []Changes) error {
 	})
 	if err == nil && r.next == nil {
 		r.info.Store(&info)
-		err = guarded(r.path, func() (err error) {
+		err = guarded(func() (err error) {
 			r.db, err = compact(db, r.path, compactFollowingFrom, compactFollowing)
 			return err
 		})
@@ -195,7 +195,7 @@ func (r *Replica) EndCopy() error {
 		return errors.New("no copy was begun")
 	}
 	var info Info
-	err := guarded(r.path, func() error {
+	err := guarded(func() error {
 		return r.next.View(func(tx *bolt.Tx) error {
 			for _, name := range [][]byte{metaBucket, watchesBucket, logsBucket} {
 				if tx.Bucket(name) == nil {
@@ -290,7 +290,7 @@ func (r *Replica) Lead() (*Store, error) {
 	err, lock := r.dropCopy(), r.lock
 	r.lock = nil
 	s := &Store{db: r.db, path: r.path, lock: lock, sizes: map[string]delta.LogSize{}}
-	if r.db != nil && !r.failed && !r.Info().RolledBack && guarded(r.path, func() error { return s.load(nil) }) == nil && err == nil {
+	if r.db != nil && !r.failed && !r.Info().RolledBack && guarded(func() error { return s.load(nil) }) == nil && err == nil {
 		r.db = nil
 		return s, nil
 	}

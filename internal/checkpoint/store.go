@@ -12,7 +12,6 @@ import (
 
 	"github.com/gofrs/flock"
 	bolt "go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/durable"
@@ -143,7 +142,7 @@ func open(path string, fresh *Info, compacts bool) (s *Store, err error) {
 		return nil, err
 	}
 	s = &Store{db: db, path: path, sizes: map[string]delta.LogSize{}}
-	err = guarded(path, func() (err error) {
+	err = guarded(func() (err error) {
 		if err = s.load(fresh); err == nil && compacts {
 			s.db, err = compact(db, path, compactFrom, compactPart)
 		}
@@ -157,20 +156,8 @@ func open(path string, fresh *Info, compacts bool) (s *Store, err error) {
 }
 
 // openFile opens a file for writing.
-func openFile(path string) (db *bolt.DB, err error) {
-	err = guarded(path, func() (err error) {
-		db, err = bolt.Open(path, 0o600, &bolt.Options{
-			Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, PreLoadFreelist: true,
-		})
-		return err
-	})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		err = ErrLocked
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	return db, nil
+func openFile(path string) (*bolt.DB, error) {
+	return openBolt(path, &bolt.Options{NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
 }
 
 // begin makes an empty file if there is none. bbolt makes one of no bytes and then writes it: a start that is killed

@@ -236,8 +236,11 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 		}
 	}
 	files["a known object that makes no sense"] = withKnown(t, []byte{9, 9})
-	for page := 2; page < len(whole)/os.Getpagesize(); page += 11 {
-		for _, at := range []int{15, 16 + 7, 16 + 11, 16 + 15} { // the lengths of the page, and of its first key and value
+	for page := 2; page < len(whole)/os.Getpagesize(); page += 5 {
+		if whole[page*os.Getpagesize()+8] == 1 {
+			continue // of a branch: bbolt reads its keys on a goroutine of its own
+		}
+		for _, at := range []int{16 + 7, 16 + 11, 16 + 15} { // the place of its first key, its length and that of the value
 			content := bytes.Clone(whole)
 			content[page*os.Getpagesize()+at] ^= 4
 			files[fmt.Sprintf("byte %d of page %d", at, page)] = content

@@ -1,12 +1,20 @@
 package checkpoint
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"io/fs"
+	"math"
 	"os"
+	"runtime/debug"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -21,142 +29,165 @@ const leftAlone = "the file is left as it is: start again once the cause is gone
 // smallest is the size of bbolt's two meta pages, without which there is no file.
 const smallest = 2 * 4096
 
-// verify reads every page of the file that is in use, before bbolt does.
-func verify(path string) (err error) {
+// verify reads a whole file before bbolt opens it for writing: bbolt then visits all pages on a goroutine of its own, where a page number
+// that makes no sense ends the process. It checks the format too, and that what is kept of the watches can be decoded: a start with half
+// of a known set would send deletions that never happened.
+func verify(path string) error {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // a new one
 	case err == nil && info.Mode().IsRegular() && info.Size() < smallest: // begin leaves none like that
 		return fmt.Errorf("%w: cut short: %d bytes are left", errUnusable, info.Size())
 	}
-	if err := readMeta(path); err != nil {
-		return fmt.Errorf("open %s: %w; %s", path, err, leftAlone)
-	}
-	return readPages(path, func(err error) error { return err }, func(f *pageFile, root storedBucket) error {
-		top, err := f.read(root, true, func(_, _ []byte) error { return nil })
-		if err != nil {
+	return readFile(path, func(tx *bolt.Tx) error {
+		if meta := tx.Bucket(metaBucket); meta != nil {
+			if _, err := readInfo(meta.Get(metaKey), path); err != nil {
+				return err // of another format, what follows may look like damage
+			}
+		}
+		if err := walk(tx.Cursor().Bucket()); err != nil {
 			return err
 		}
-		for _, b := range top {
-			if b.name == string(metaBucket) {
-				if err := checkMeta(f, b, path); err != nil {
-					return err // another format may have what looks like damage below
-				}
-			}
+		if err := checkWatches(tx.Bucket(watchesBucket)); err != nil {
+			return err
 		}
-		for _, b := range top {
-			switch b.name {
-			case string(metaBucket):
-			case string(watchesBucket):
-				err = checkWatches(f, b)
-			case string(logsBucket):
-				err = checkLogs(f, b)
-			default:
-				_, err = f.read(b, false, func(_, _ []byte) error { return nil })
-			}
-			if err != nil {
-				return err
-			}
+		return checkLogs(tx.Bucket(logsBucket))
+	})
+}
+
+// walk reads each key and value of a bucket and of the buckets in it.
+func walk(b *bolt.Bucket) error {
+	var last []byte
+	return b.ForEach(func(key, value []byte) error {
+		if len(key) > bolt.MaxKeySize || last != nil && bytes.Compare(key, last) <= 0 {
+			return fmt.Errorf("%w: damaged: a key is too long, or out of order", errUnusable)
 		}
+		last = key
+		if value == nil {
+			return walk(b.Bucket(key))
+		}
+		_ = crc32.ChecksumIEEE(value) // a length that is too large ends behind the file, which is a fault
 		return nil
 	})
 }
 
-// readMeta reads what bbolt reads first, in the same way: bbolt does not return the error of that.
-func readMeta(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	_, err = file.ReadAt(make([]byte, smallest), 0)
-	return err
-}
-
-// checkMeta returns an error, too, if the file has another format.
-func checkMeta(f *pageFile, meta storedBucket, path string) error {
-	var text []byte
-	_, err := f.read(meta, true, func(key, value []byte) error {
-		if string(key) == string(metaKey) {
-			text = append(text, value...)
-		}
+func checkWatches(watches *bolt.Bucket) error {
+	if watches == nil {
 		return nil
-	})
-	if err == nil {
-		_, err = readInfo(text, path)
 	}
-	return err
-}
-
-// checkWatches reads all that is kept of the watches: a start with half of it would send deletions that never happened.
-func checkWatches(f *pageFile, watches storedBucket) error {
-	all, err := f.read(watches, false, func(_, _ []byte) error { return nil })
-	if err != nil {
-		return err
-	}
-	for _, watch := range all {
-		described, known := false, false
-		inside, err := f.read(watch, true, func(key, value []byte) error {
-			described = described || string(key) == string(metaKey) && json.Valid(value)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		for _, b := range inside {
-			switch b.name {
-			case string(knownBucket):
-				known = true
-				_, err = f.read(b, true, func(key, value []byte) error {
-					if _, err := decodeKnown(key, value); err != nil {
-						return fmt.Errorf("%w: damaged: %w", errUnusable, err)
-					}
-					return nil
-				})
-			default:
-				_, err = f.read(b, false, func(_, _ []byte) error { return nil })
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if !described || !known {
+	return watches.ForEachBucket(func(id []byte) error {
+		watch := watches.Bucket(id)
+		known := watch.Bucket(knownBucket)
+		if known == nil || !json.Valid(watch.Get(metaKey)) {
 			return fmt.Errorf("%w: damaged: a watch without its known set or its position", errUnusable)
 		}
-	}
-	return nil
+		return known.ForEach(func(key, value []byte) error {
+			if _, err := decodeKnown(key, value); err != nil {
+				return fmt.Errorf("%w: damaged: %w", errUnusable, err)
+			}
+			return nil
+		})
+	})
 }
 
-// checkLogs compares the logs with their stored sizes: a number for the next entry that is too small would have new entries
-// replace old ones.
-func checkLogs(f *pageFile, logs storedBucket) error {
-	sizes := map[string][]byte{}
-	all, err := f.read(logs, true, func(key, value []byte) error {
-		sizes[string(key)] = append([]byte{}, value...)
+// checkLogs compares the logs with their stored sizes: a number for the next entry that is too small would have new entries replace old
+// ones.
+func checkLogs(logs *bolt.Bucket) error {
+	if logs == nil {
 		return nil
-	})
-	if err != nil {
-		return err
 	}
-	for _, log := range all {
+	return logs.ForEachBucket(func(name []byte) error {
 		var size delta.LogSize
-		if err := json.Unmarshal(sizes[string(sizeKey([]byte(log.name)))], &size); err != nil {
+		if err := json.Unmarshal(logs.Get(sizeKey(name)), &size); err != nil {
 			return fmt.Errorf("%w: damaged: the size of a log: %w", errUnusable, err)
 		}
 		entries, next := uint64(0), uint64(0)
-		_, err := f.read(log, false, func(key, _ []byte) error {
+		err := logs.Bucket(name).ForEach(func(key, _ []byte) error {
 			if len(key) != 8 {
 				return fmt.Errorf("%w: damaged: an entry of a log without a number", errUnusable)
 			}
 			entries, next = entries+1, binary.BigEndian.Uint64(key)+1
 			return nil
 		})
-		if err != nil {
-			return err
+		if err == nil && (size.Entries != entries || size.Next < next || size.Bytes < 0) {
+			err = fmt.Errorf("%w: damaged: a log of %d entries up to %d has the stored size %d up to %d", errUnusable, entries, next, size.Entries, size.Next)
 		}
-		if size.Entries != entries || size.Next < next || size.Bytes < 0 {
-			return fmt.Errorf("%w: damaged: a log of %d entries up to %d is said to have %d up to %d", errUnusable, entries, next, size.Entries, size.Next)
-		}
+		return err
+	})
+}
+
+// readFile calls read with a file that no process writes to meanwhile. An error wraps errUnusable if the file is certainly damaged.
+func readFile(path string, read func(tx *bolt.Tx) error) error {
+	if err := readAll(path); err != nil {
+		return fmt.Errorf("read %s: %w; %s", path, err, leftAlone)
 	}
-	return nil
+	db, err := openBolt(path, &bolt.Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return guarded(func() error {
+		return db.View(func(tx *bolt.Tx) error {
+			if info, err := os.Stat(path); err == nil && info.Size() < tx.Size() {
+				return fmt.Errorf("%w: cut short: %d bytes of %d", errUnusable, info.Size(), tx.Size())
+			}
+			return read(tx)
+		})
+	})
+}
+
+// readAll reads a file without bbolt. An error of the disk is an error here, and may pass. In mapped memory it would be a fault, as one of a
+// damaged page number is.
+func readAll(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.Copy(io.Discard, io.NewSectionReader(file, 0, math.MaxInt64))
+	return err
+}
+
+// openBolt opens a file with bbolt. The error wraps errUnusable if the file is certainly damaged.
+//
+// Of a file that it opens for writing, bbolt checks the tree: it visits all pages to find the free ones, and panics if a page is used twice or
+// has no valid type, or if keys are out of order.
+func openBolt(path string, options *bolt.Options) (db *bolt.DB, err error) {
+	var file *os.File
+	options.Timeout = lockTimeout
+	options.OpenFile = func(name string, flag int, mode fs.FileMode) (_ *os.File, err error) {
+		file, err = os.OpenFile(name, flag, mode)
+		return file, err
+	}
+	opened := false
+	defer func() {
+		if file != nil && !opened {
+			_ = file.Close() // releases the lock where bbolt panicked; elsewhere bbolt has closed it
+		}
+	}()
+	err = guarded(func() (err error) {
+		db, err = bolt.Open(path, 0o600, options)
+		return err
+	})
+	opened = err == nil
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fmt.Errorf("open %s: %w", path, ErrLocked)
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum):
+		return nil, fmt.Errorf("%w: %w", errUnusable, err)
+	case err != nil && !errors.Is(err, errUnusable):
+		return nil, fmt.Errorf("open %s: %w; %s", path, err, leftAlone)
+	}
+	return db, err
+}
+
+// guarded returns a panic of bbolt, and a fault of mapped memory, as an error that wraps errUnusable.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: damaged: %v", errUnusable, r)
+		}
+	}()
+	return f()
 }
