@@ -12,17 +12,17 @@ from store import Store
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--listen", default="localhost:8080")
-parser.add_argument("--secret", default="secret", help="file with the whsec_… of the sink's signature.secretFile")
+parser.add_argument("--secret", default="secret", help="file with the secret of the sink's signature.secretFile")
 parser.add_argument("--db", default="table.db")
 args = parser.parse_args()
 
 store = Store(args.db)
 lock = threading.Lock()  # one request at a time: what arrives is numbered
 last = store.position()
-secret = open(args.secret).read().strip().removeprefix("whsec_")
-if not secret:  # anyone could sign with it
+secret = open(args.secret).read().strip()
+if not secret.removeprefix("whsec_"):  # anyone could sign with it
     raise SystemExit("the secret is empty")
-webhook = Webhook(secret)
+webhook = Webhook(secret)  # base64, with or without whsec_
 
 
 def decode(headers, body):

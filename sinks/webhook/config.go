@@ -2,6 +2,7 @@
 package webhook
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -50,9 +51,9 @@ type Basic struct {
 	PasswordFile string `yaml:"passwordFile" doc:"file with the password"`
 }
 
-// Signature names the files of the signing secrets, each with whsec_ and base64, or the bare secret.
+// Signature names the files of the signing secrets, each in base64, with or without whsec_ in front.
 type Signature struct {
-	SecretFile         string `yaml:"secretFile" doc:"file with the secret: whsec_ and base64, or the bare secret"`
+	SecretFile         string `yaml:"secretFile" doc:"file with the secret in base64, with or without whsec_ in front"`
 	PreviousSecretFile string `yaml:"previousSecretFile" doc:"file with the former secret; while it exists, both sign"`
 }
 
@@ -117,8 +118,8 @@ func (c *Config) Validate() []sinks.Fault {
 	if s := c.Signature; s != nil && s.SecretFile == "" {
 		faults.Fail("signature.secretFile", "missing")
 	} else if s != nil {
-		warnOfShort(&faults, "signature.secretFile", s.SecretFile)
-		warnOfShort(&faults, "signature.previousSecretFile", s.PreviousSecretFile)
+		checkSecret(&faults, "signature.secretFile", s.SecretFile)
+		checkSecret(&faults, "signature.previousSecretFile", s.PreviousSecretFile)
 	}
 	if target != nil {
 		plain := target.Scheme == "http"
@@ -141,13 +142,16 @@ var credential = regexp.MustCompile(`(?i)auth|cookie|credential|key|passw|pwd|se
 // leastSecret is the least that Standard Webhooks requires of a secret: 24 to 64 random bytes.
 const leastSecret = 24
 
-// warnOfShort looks at a signing secret that is there. One that is not need not be where the file is validated.
-func warnOfShort(faults *sinks.Faults, key, file string) {
+// checkSecret looks at a signing secret that is there. One that is not need not be where the file is validated.
+func checkSecret(faults *sinks.Faults, key, file string) {
 	if file == "" {
 		return
 	}
 	var s secrets
-	if s.addKey(key, file) == nil && len(s.signing[0]) < leastSecret {
+	switch err := s.addKey(key, file); {
+	case errors.Is(err, errNotBase64):
+		faults.Fail(key, "%v", errNotBase64)
+	case err == nil && len(s.signing[0]) < leastSecret:
 		faults.Warn(key, "the secret has fewer than the %d bytes that Standard Webhooks requires: make one by openssl rand -base64 32", leastSecret)
 	}
 }

@@ -48,14 +48,17 @@ func TestValidate(t *testing.T) {
 		{"no user", func(c *Config) { c.Auth = &Auth{Basic: &Basic{Password: "p"}} }, []string{"auth.basic.username"}},
 		{"previous alone", func(c *Config) { c.Signature = &Signature{PreviousSecretFile: "f"} }, []string{"signature.secretFile"}},
 		{"short secrets", func(c *Config) {
-			coded := "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", leastSecret-1)))
-			c.Signature = &Signature{SecretFile: write(t, "bare", []byte("hunter2\n")), PreviousSecretFile: write(t, "coded", []byte(coded))}
+			coded := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", leastSecret-1)))
+			c.Signature = &Signature{SecretFile: write(t, "bare", []byte(coded+"\n")), PreviousSecretFile: write(t, "prefix", []byte("whsec_"+coded))}
 		}, []string{"~signature.secretFile", "~signature.previousSecretFile"}},
 		{"long secrets", func(c *Config) {
-			key := strings.Repeat("x", leastSecret)
-			coded := "whsec_" + base64.StdEncoding.EncodeToString([]byte(key))
-			c.Signature = &Signature{SecretFile: write(t, "bare", []byte(key)), PreviousSecretFile: write(t, "coded", []byte(coded))}
+			coded := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", leastSecret)))
+			c.Signature = &Signature{SecretFile: write(t, "bare", []byte(coded)), PreviousSecretFile: write(t, "prefix", []byte("whsec_"+coded))}
 		}, nil},
+		{"secrets that are not base64", func(c *Config) {
+			text := strings.Repeat("x", leastSecret) + " y"
+			c.Signature = &Signature{SecretFile: write(t, "bare", []byte(text)), PreviousSecretFile: write(t, "prefix", []byte("whsec_"+text))}
+		}, []string{"signature.secretFile", "signature.previousSecretFile"}},
 		{"secrets elsewhere", func(c *Config) { c.Signature = &Signature{SecretFile: "/no/such/file"} }, nil},
 		{"tls over plain http", func(c *Config) { c.URL, c.TLS = "http://example.com", &sinks.TLS{} }, []string{"~tls"}},
 		{"statuses", func(c *Config) { c.PermanentStatuses = []int{409, 400, 413} }, nil},

@@ -3,7 +3,6 @@ package webhook
 import (
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -77,21 +76,24 @@ func (s *secrets) authenticate(auth *Auth) (err error) {
 	return nil
 }
 
-// addKey adds a signing secret, in either of its forms.
+// addKey adds a signing secret. Its form is that of the Standard Webhooks libraries: base64, with or without whsec_ in front.
 func (s *secrets) addKey(name, path string) error {
 	content, err := sinks.ReadSecret(name, path)
 	if err != nil {
 		return err
 	}
-	key := []byte(content)
-	if coded, ok := strings.CutPrefix(content, "whsec_"); ok {
-		key, err = base64.StdEncoding.DecodeString(coded)
-		if err != nil || len(key) == 0 {
-			return sinks.Transient(sinks.ReasonUnauthorized, fmt.Errorf("%s: what follows whsec_ is not base64", name))
-		}
-		s.hidden = append(s.hidden, coded)
+	coded := strings.TrimPrefix(content, secretPrefix)
+	key, err := base64.StdEncoding.DecodeString(coded)
+	if err != nil || len(key) == 0 {
+		return &sinks.FileError{Key: name, Path: path, Err: errNotBase64}
 	}
 	s.signing = append(s.signing, key)
-	s.hidden = append(s.hidden, content)
+	s.hidden = append(s.hidden, coded, content)
 	return nil
 }
+
+// secretPrefix may stand in front of a signing secret.
+const secretPrefix = "whsec_"
+
+var errNotBase64 = errors.New("the secret is not base64, with or without whsec_ in front: make one by openssl rand -base64 32, " +
+	"or write the bytes that the receiver uses in base64")

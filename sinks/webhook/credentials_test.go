@@ -52,7 +52,7 @@ func TestCredentialsRotate(t *testing.T) {
 
 func TestSignature(t *testing.T) {
 	r := newReceiver(t, nil)
-	oldKey, newKey := []byte("the secret before this one......"), []byte("bare secret, without a prefix")
+	oldKey, newKey := []byte("the secret before this one......"), []byte("the secret after that one.......")
 	current := write(t, "current", []byte("whsec_"+base64.StdEncoding.EncodeToString(oldKey)+"\n"))
 	previous := current + ".previous"
 	sink := open(t, func(c *Config) {
@@ -79,7 +79,7 @@ func TestSignature(t *testing.T) {
 	verify(oldKey)
 	// Rotation: the old secret becomes the previous one, and goes at the end.
 	rewrite(t, previous, []byte("whsec_"+base64.StdEncoding.EncodeToString(oldKey)))
-	rewrite(t, current, newKey)
+	rewrite(t, current, []byte(base64.StdEncoding.EncodeToString(newKey)+"\n")) // whsec_ may be missing
 	verify(newKey, oldKey)
 	if err := os.Remove(previous); err != nil {
 		t.Fatal(err)
@@ -114,6 +114,7 @@ func TestOpenNeedsItsFiles(t *testing.T) {
 		"password":    func(c *Config) { c.Auth = &Auth{Basic: &Basic{Username: "u", PasswordFile: "/no/such/file"}} },
 		"secret":      func(c *Config) { c.Signature = &Signature{SecretFile: "/no/such/file"} },
 		"bad secret":  func(c *Config) { c.Signature = &Signature{SecretFile: write(t, "s", []byte("whsec_%%%"))} },
+		"bare secret": func(c *Config) { c.Signature = &Signature{SecretFile: write(t, "s", []byte("twenty-four characters.."))} },
 		"authorities": func(c *Config) { c.TLS = &sinks.TLS{CAFile: "/no/such/file"} },
 		"certificate": func(c *Config) { c.TLS = &sinks.TLS{CertFile: "/no/such/file", KeyFile: "/no/such/file"} },
 	} {
@@ -123,7 +124,7 @@ func TestOpenNeedsItsFiles(t *testing.T) {
 		})
 		if _, err := config.Open(t.Context(), sinks.Env{}); err == nil {
 			t.Errorf("%s: got no error", name)
-		} else if name != "bad secret" && !errors.Is(err, os.ErrNotExist) {
+		} else if !strings.HasSuffix(name, " secret") && !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if err := config.(*Config).CheckFiles(); err == nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// verify is what a receiver does to check a request; key is what stands in base64 behind whsec_.
+// verify is what a receiver does to check a request; key is the secret, decoded from base64, without whsec_.
 func verify(key []byte, header http.Header, body []byte) bool {
 	id, timestamp := header.Get("webhook-id"), header.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)

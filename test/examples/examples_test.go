@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -28,6 +29,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/consume"
+	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/sinks/webhook"
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/freeport"
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
@@ -444,6 +447,60 @@ func TestReceiversReadEveryForm(t *testing.T) {
 				t.Errorf("the table has %s, want %s", got, want)
 			}
 		})
+	}
+}
+
+// TestReceiversVerify: with a secret made by openssl rand -base64 32, as docs/sinks.md advises, with and without whsec_ in front, the
+// Standard Webhooks libraries of Go and Python verify what the sink signs, and refuse what another secret has signed.
+func TestReceiversVerify(t *testing.T) {
+	put := func(content string) string {
+		path := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(path, []byte(content+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	random := func() string {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key)
+		return base64.StdEncoding.EncodeToString(key)
+	}
+	bare := random()
+	right := map[string]string{"bare": put(bare), "with whsec_": put("whsec_" + bare)}
+	wrong := put(random())
+	for _, language := range []string{"go", "python"} {
+		for form, secret := range right {
+			t.Run(language+" "+form, func(t *testing.T) {
+				port, err := freeport.Pick()
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := newConsumer(t, language, "webhook", "listen", freeport.Addr(port), "secret", secret)
+				c.Start()
+				c.post(nil, http.Header{}, "") // once it listens
+				record := sinks.Record{
+					ID: "examples/u/9/ADDED", DedupID: "p/examples/u/9/ADDED", Key: "a", ContentType: "application/cloudevents+json", Body: []byte(structured("a")),
+				}
+				deliver := func(secret string) error {
+					config := webhook.NewConfig()
+					config.URL, config.Signature = "http://"+freeport.Addr(port), &webhook.Signature{SecretFile: secret}
+					sink, err := config.Open(t.Context(), sinks.Env{Name: "hook", Logger: slog.New(slog.DiscardHandler)})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer sink.Close(t.Context())
+					return sink.Deliver(t.Context(), []sinks.Record{record})
+				}
+				for sent, secret := range right {
+					if err := deliver(secret); err != nil {
+						t.Errorf("the secret of the sink is %s: %v", sent, err)
+					}
+				}
+				if class := sinks.Classify(deliver(wrong)); class == nil || class.Reason != sinks.ReasonUnauthorized {
+					t.Errorf("another secret: got %v, want a refusal", class)
+				}
+			})
+		}
 	}
 }
 

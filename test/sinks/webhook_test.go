@@ -58,13 +58,7 @@ func newVerifier(t *testing.T) *verifier {
 }
 
 func (v *verifier) verify(body []byte, header http.Header) error {
-	var wh *standardwebhooks.Webhook
-	var err error
-	if strings.HasPrefix(v.secret, "whsec_") {
-		wh, err = standardwebhooks.NewWebhook(v.secret)
-	} else {
-		wh, err = standardwebhooks.NewWebhookRaw([]byte(v.secret))
-	}
+	wh, err := standardwebhooks.NewWebhook(v.secret)
 	if err != nil {
 		return err
 	}
@@ -131,8 +125,11 @@ func TestWebhookSignature(t *testing.T) {
 			receiver.use(oldSecret)
 			deliver(true)
 
-			receiver.use("bare secret, without a prefix")
-			put(current, "bare secret, without a prefix")
+			bare := strings.TrimPrefix(newSecret, "whsec_")
+			receiver.use(bare)
+			put(current, bare)
+			deliver(false)
+			receiver.use(newSecret) // the same one
 			deliver(false)
 		})
 	}

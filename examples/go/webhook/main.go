@@ -25,18 +25,18 @@ import (
 
 func main() {
 	listen := flag.String("listen", "localhost:8080", "host:port")
-	secretFile := flag.String("secret", "secret", "file with the whsec_… of the sink's signature.secretFile")
+	secretFile := flag.String("secret", "secret", "file with the secret of the sink's signature.secretFile")
 	file := flag.String("db", "table.db", "SQLite database")
 	flag.Parse()
 	secret, err := os.ReadFile(*secretFile)
 	if err != nil {
 		log.Fatal(err)
 	}
-	key := strings.TrimPrefix(strings.TrimSpace(string(secret)), "whsec_")
-	if key == "" { // anyone could sign with it
+	text := strings.TrimSpace(string(secret))
+	if strings.TrimPrefix(text, "whsec_") == "" { // anyone could sign with it
 		log.Fatal("the secret is empty")
 	}
-	webhook, err := standardwebhooks.NewWebhook(key)
+	webhook, err := standardwebhooks.NewWebhook(text) // base64, with or without whsec_
 	if err != nil {
 		log.Fatal(err)
 	}
