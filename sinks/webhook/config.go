@@ -125,7 +125,7 @@ func (c *Config) Validate() []sinks.Fault {
 		plain := target.Scheme == "http"
 		named := slices.AppendSeq(names, maps.Keys(target.Query()))
 		switch proxy, err := httpproxy.FromEnvironment().ProxyFunc()(target); {
-		case plain && (c.Auth != nil || slices.ContainsFunc(named, credential.MatchString)):
+		case plain && (c.Auth != nil || slices.ContainsFunc(named, isCredential)):
 			c.CheckPlaintext(&faults, "url", "begin it with https://")
 		case err == nil && proxy != nil && proxy.User != nil && proxy.Scheme != "https":
 			c.CheckPlaintext(&faults, "url", "the proxy for it, from the environment, has a login: begin its URL with https://")
@@ -135,9 +135,20 @@ func (c *Config) Validate() []sinks.Fault {
 	return faults
 }
 
-// credential matches the names of headers and parameters that hold a credential. Values do not show it: ${…} has cluster names and
-// addresses, too.
-var credential = regexp.MustCompile(`(?i)auth|cookie|credential|key|passw|pwd|secret|session|sig|token`)
+// isCredential reports whether a header or parameter of that name holds a credential. A value does not show it: ${…} has cluster names
+// and addresses, too. The name is compared word by word, so that X-Api-Key and apiKey have one, and X-Author, X-Design and monkey have none.
+func isCredential(name string) bool {
+	name = wordBreak.ReplaceAllString(name, "$1 $2")
+	return slices.ContainsFunc(notLetters.Split(strings.ToLower(name), -1), credentialWord.MatchString)
+}
+
+var (
+	wordBreak  = regexp.MustCompile(`([a-z])([A-Z])`)
+	notLetters = regexp.MustCompile(`[^a-z]+`)
+	// credentialWord also takes the usual compounds that are written as one word, such as apikey, authtoken and sessionid.
+	credentialWord = regexp.MustCompile(`^(access|api|app|auth|client|csrf|id|license|private|refresh|secret|session|shared|xsrf)?` +
+		`(auth|authentication|authorization|cookie|credentials?|jwt|key|pass|passphrase|passwd|password|pw|pwd|secret|session|sessionid|sid|sig|signature|token)s?$`)
+)
 
 // leastSecret is the least that Standard Webhooks requires of a secret: 24 to 64 random bytes.
 const leastSecret = 24

@@ -130,10 +130,10 @@ func TestCredentialsWithoutTLS(t *testing.T) {
 		{"bearer token", func(_ *testing.T, c *Config) { c.Auth = &Auth{BearerTokenFile: "f"} }},
 		{"basic", func(_ *testing.T, c *Config) { c.Auth = &Auth{Basic: &Basic{Username: "u", PasswordFile: "f"}} }},
 	}
-	for _, name := range []string{"authorization", "Proxy-Authorization", "X-Auth-Token", "X-Api-Key", "apikey", "Cookie", "X-Amz-Security-Token", "X-Secret", "X-Hub-Signature"} {
+	for _, name := range []string{"authorization", "Proxy-Authorization", "X-Auth-Token", "X-Api-Key", "apikey", "Cookie", "X-Amz-Security-Token", "X-Secret", "X-Hub-Signature", "X-PagerDuty-APIKey", "DD-API-KEY", "X-Session-Id", "PRIVATE-TOKEN", "X-Auth"} {
 		credentials = append(credentials, test{name, header(name)})
 	}
-	for _, text := range []string{"token=x", "a=b&access_token=x", "api_key=x", "apiKey=x", "sig=x", "user=u&password=x", "pwd=x", "to%6ben=x"} {
+	for _, text := range []string{"token=x", "a=b&access_token=x", "api_key=x", "apiKey=x", "sig=x", "user=u&password=x", "pwd=x", "to%6ben=x", "clientSecret=x", "authtoken=x", "sessionid=x", "key1=x"} {
 		credentials = append(credentials, test{text, query(text)})
 	}
 	logins := []test{
@@ -146,6 +146,11 @@ func TestCredentialsWithoutTLS(t *testing.T) {
 		{"signature", func(_ *testing.T, c *Config) { c.Signature = &Signature{SecretFile: "/no/such/file"} }},
 		{"X-Team", header("X-Team")},
 		{"X-Scope-OrgID", header("X-Scope-OrgID")},
+		{"X-Author", header("X-Author")},
+		{"X-Design", header("X-Design")},
+		{"X-Authority", header("X-Authority")},
+		{"X-Keyboard", header("X-Keyboard")},
+		{"monkey", query("monkey=x&assignee=y&passive=z&tokenize=n&bypass=n")},
 		{"page", query("page=token&cluster=eu")},
 		{"proxy without a login", proxy("http://proxy.example.com:3128")},
 		{"proxy with TLS", proxy("https://u:p@proxy.example.com:3128")},
