@@ -122,10 +122,14 @@ func (c *Config) Limits() sinks.Limits {
 func (c *Config) Validate() []sinks.Fault {
 	faults := sinks.Faults(c.Common.Validate())
 	faults.FailIf(len(c.Brokers) == 0, "brokers", "at least one broker is needed, such as kafka:9092")
+	var hosts []string
 	for i, broker := range c.Brokers {
-		if err := checkAddress(broker); err != nil {
+		host, err := hostOf(broker)
+		if err != nil {
 			faults.Fail(fmt.Sprintf("brokers[%d]", i), "%v", err)
+			continue
 		}
+		hosts = append(hosts, host)
 	}
 	c.validateTopic(&faults)
 	faults.FailIf(c.MaxTopics < 1, "maxTopics", "must be at least 1")
@@ -134,8 +138,12 @@ func (c *Config) Validate() []sinks.Fault {
 	if c.SASL != nil {
 		c.SASL.validate(&faults)
 	}
-	if c.SASL != nil && c.TLS == nil {
-		c.CheckPlaintext(&faults, "sasl", "set tls")
+	switch {
+	case c.TLS != nil:
+	case c.SASL != nil:
+		c.CheckCredentials(&faults, "sasl", "set tls")
+	default:
+		sinks.CheckContent(&faults, "brokers", "set tls", hosts...)
 	}
 
 	faults.WarnIf(c.Key == keyNone, "key",
@@ -182,10 +190,10 @@ func (s *SASL) validate(faults *sinks.Faults) {
 	faults.FailIf((s.Password == "") == (s.PasswordFile == ""), "sasl.password", "set either password or passwordFile")
 }
 
-// checkAddress accepts host and host:port. Its errors quote nothing: what stands before an @ may be a password.
-func checkAddress(address string) error {
+// hostOf returns the host of an address of the form host or host:port. Its errors quote nothing: what stands before an @ may be a password.
+func hostOf(address string) (string, error) {
 	if strings.Contains(address, "@") {
-		return errors.New("holds an @: want host:port; a login belongs in sasl")
+		return "", errors.New("holds an @: want host:port; a login belongs in sasl")
 	}
 	if net.ParseIP(address) != nil || !strings.Contains(address, ":") {
 		address = net.JoinHostPort(address, "9092")
@@ -193,9 +201,9 @@ func checkAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	n, portErr := strconv.ParseUint(port, 10, 16)
 	if err != nil || portErr != nil || n == 0 || host == "" || strings.ContainsAny(host, " \t,/") {
-		return errors.New("is not host:port")
+		return "", errors.New("is not host:port")
 	}
-	return nil
+	return host, nil
 }
 
 // topicByte reports whether a topic may hold b.

@@ -17,10 +17,12 @@ func TestValidate(t *testing.T) {
 		yaml string
 		want []string // "path: part of the message", with a leading ! for a warning
 	}{
-		{"smallest", "brokers: [kafka:9092]", nil},
+		{"smallest", "brokers: [localhost:9092]", nil},
 		{"all", `{brokers: ["a:1", b, "[::1]:9092", "fe80::1"], topic: "x-{cluster}", key: uid, requiredAcks: all, compression: zstd,
 			sasl: {mechanism: scram-sha-512, username: u, passwordFile: /p}, tombstones: true, createTopics: true, tls: {}}`, nil},
 		{"nothing", "{}", []string{"brokers: at least one"}},
+		{"plaintext", "brokers: [localhost, kafka:9092]", []string{"!brokers: records are sent to kafka without TLS"}},
+		{"loopback", `brokers: [127.0.0.1, "[::1]:9093", "::1"]`, nil},
 		{"brokers", `brokers: ["kafka://a:1", "a:x", "a:0", "", "a b:1", ":9092", "a:1,b:2"]`, []string{
 			"brokers[0]: not host:port", "brokers[1]: not host:port", "brokers[2]: not host:port", "brokers[3]: not host:port",
 			"brokers[4]: not host:port", "brokers[5]: not host:port", "brokers[6]: not host:port",
@@ -28,26 +30,26 @@ func TestValidate(t *testing.T) {
 		{"logins in brokers", `brokers: ["sasl://bob:s3cr3t@kafka:9092", "bob:s3cr3t@kafka:9092", "a:1,bob:s3cr3t@b:1"]`, []string{
 			"brokers[0]: belongs in sasl", "brokers[1]: belongs in sasl", "brokers[2]: belongs in sasl",
 		}},
-		{"placeholder", `{brokers: [a], topic: "{what}"}`, []string{"topic: unknown placeholder {what}"}},
-		{"topic", `{brokers: [a], topic: "a/{name}"}`, []string{"topic: holds '/'"}},
-		{"no topic", `{brokers: [a], topic: ""}`, []string{"topic: needed"}},
-		{"dots", `{brokers: [a], topic: ".."}`, []string{"topic: no name"}},
-		{"long", `{brokers: [a], topic: "` + strings.Repeat("x", 250) + `"}`, []string{"topic: longer than 249"}},
-		{"sasl", `{brokers: [a], tls: {}, sasl: {mechanism: plain}}`, []string{
+		{"placeholder", `{brokers: [localhost], topic: "{what}"}`, []string{"topic: unknown placeholder {what}"}},
+		{"topic", `{brokers: [localhost], topic: "a/{name}"}`, []string{"topic: holds '/'"}},
+		{"no topic", `{brokers: [localhost], topic: ""}`, []string{"topic: needed"}},
+		{"dots", `{brokers: [localhost], topic: ".."}`, []string{"topic: no name"}},
+		{"long", `{brokers: [localhost], topic: "` + strings.Repeat("x", 250) + `"}`, []string{"topic: longer than 249"}},
+		{"sasl", `{brokers: [localhost], tls: {}, sasl: {mechanism: plain}}`, []string{
 			"sasl.username: needed", "sasl.password: either",
 		}},
-		{"two passwords", `{brokers: [a], tls: {}, sasl: {mechanism: scram-sha-256, username: u, password: p, passwordFile: /p}}`, []string{"sasl.password: either"}},
-		{"tombstones without a key", `{brokers: [a], key: namespace, tombstones: true}`, []string{"tombstones: names one object"}},
-		{"promises given up", `{brokers: [a], key: none, requiredAcks: none, topic: "{type}.{name}"}`, []string{
+		{"two passwords", `{brokers: [localhost], tls: {}, sasl: {mechanism: scram-sha-256, username: u, password: p, passwordFile: /p}}`, []string{"sasl.password: either"}},
+		{"tombstones without a key", `{brokers: [localhost], key: namespace, tombstones: true}`, []string{"tombstones: names one object"}},
+		{"promises given up", `{brokers: [localhost], key: none, requiredAcks: none, topic: "{type}.{name}"}`, []string{
 			"!topic: {type}", "!topic: {name}", "!key: order is lost", "!requiredAcks: lost without notice",
 		}},
-		{"Kafka's spellings", `{brokers: [a], requiredAcks: -1, tls: {}, sasl: {mechanism: SCRAM-SHA-512, username: u, password: p}}`, nil},
-		{"Kafka's 1", `{brokers: [a], requiredAcks: 1}`, []string{"!requiredAcks: leader"}},
-		{"one", `{brokers: [a], requiredAcks: one, batch: {maxRecords: 10, maxBytes: 2000000, linger: 0s}}`, []string{"!requiredAcks: leader", "!batch.maxBytes: message.max.bytes"}},
-		{"topics made by tenants", `{brokers: [a], topic: "{kind}.{namespace}", createTopics: true, maxTopics: 7}`, []string{"!createTopics: until 7 (maxTopics) exist"}},
-		{"topics made by their owner", `{brokers: [a], topic: "{cluster}.{group}.{version}.{resource}.{kind}", createTopics: true}`, nil},
-		{"no topics", `{brokers: [a], maxTopics: 0}`, []string{"maxTopics: at least 1"}},
-		{"common", `{brokers: [a], concurrency: 0}`, []string{"concurrency: at least 1"}},
+		{"Kafka's spellings", `{brokers: [localhost], requiredAcks: -1, tls: {}, sasl: {mechanism: SCRAM-SHA-512, username: u, password: p}}`, nil},
+		{"Kafka's 1", `{brokers: [localhost], requiredAcks: 1}`, []string{"!requiredAcks: leader"}},
+		{"one", `{brokers: [localhost], requiredAcks: one, batch: {maxRecords: 10, maxBytes: 2000000, linger: 0s}}`, []string{"!requiredAcks: leader", "!batch.maxBytes: message.max.bytes"}},
+		{"topics made by tenants", `{brokers: [localhost], topic: "{kind}.{namespace}", createTopics: true, maxTopics: 7}`, []string{"!createTopics: until 7 (maxTopics) exist"}},
+		{"topics made by their owner", `{brokers: [localhost], topic: "{cluster}.{group}.{version}.{resource}.{kind}", createTopics: true}`, nil},
+		{"no topics", `{brokers: [localhost], maxTopics: 0}`, []string{"maxTopics: at least 1"}},
+		{"common", `{brokers: [localhost], concurrency: 0}`, []string{"concurrency: at least 1"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			config := Kind().New()

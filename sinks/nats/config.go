@@ -93,13 +93,18 @@ func (c *Config) Limits() sinks.Limits {
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
 	faults := sinks.Faults(c.Common.Validate())
-	secure, login := c.validateURLs(&faults)
+	hosts, secure, login := c.validateURLs(&faults)
 	c.validateSubject(&faults)
 	c.validateLogin(&faults)
 	faults.WarnIf(login && c.logins() > 0, "urls", "the credentials in a URL take precedence over the other keys")
 	// Neither credsFile nor nkeySeedFile sends its secret.
-	if (login || c.Username != "" || c.TokenFile != "") && !secure && c.TLS == nil {
-		c.CheckPlaintext(&faults, "urls", "set tls, or begin the URLs with tls://")
+	const instead = "set tls, or begin the URLs with tls://"
+	switch {
+	case secure || c.TLS != nil:
+	case login || c.Username != "" || c.TokenFile != "":
+		c.CheckCredentials(&faults, "urls", instead)
+	default:
+		sinks.CheckContent(&faults, "urls", instead, hosts...)
 	}
 	if c.Stream != nil {
 		faults.FailIf(!c.JetStream, "stream", "has no meaning with jetstream: false")
@@ -111,8 +116,8 @@ func (c *Config) Validate() []sinks.Fault {
 	return faults
 }
 
-// validateURLs returns whether a URL demands TLS, and whether one holds credentials.
-func (c *Config) validateURLs(faults *sinks.Faults) (secure, login bool) {
+// validateURLs returns the hosts, whether a URL demands TLS, and whether one holds credentials.
+func (c *Config) validateURLs(faults *sinks.Faults) (hosts []string, secure, login bool) {
 	faults.FailIf(len(c.URLs) == 0, "urls", "at least one server is needed, such as nats://nats:4222")
 	webSockets := 0
 	for i, text := range c.URLs {
@@ -121,6 +126,7 @@ func (c *Config) validateURLs(faults *sinks.Faults) (secure, login bool) {
 			faults.Fail(fmt.Sprintf("urls[%d]", i), "%v", err)
 			continue
 		}
+		hosts = append(hosts, u.Hostname())
 		secure = secure || u.Scheme == "tls" || u.Scheme == "wss"
 		login = login || u.User != nil
 		if strings.HasPrefix(u.Scheme, "ws") {
@@ -128,7 +134,7 @@ func (c *Config) validateURLs(faults *sinks.Faults) (secure, login bool) {
 		}
 	}
 	faults.FailIf(webSockets > 0 && webSockets < len(c.URLs), "urls", "ws:// and wss:// cannot be mixed with the other schemes")
-	return secure, login
+	return hosts, secure, login
 }
 
 func (c *Config) validateSubject(faults *sinks.Faults) {

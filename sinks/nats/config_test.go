@@ -16,35 +16,37 @@ func TestValidate(t *testing.T) {
 		yaml string
 		want []string // "path: part of the message", with a leading ! for a warning
 	}{
-		{"smallest", "urls: [nats://nats:4222]", nil},
+		{"smallest", "urls: [nats://localhost:4222]", nil},
 		{"all", `{urls: ["tls://a:1", b, "nats://c"], subject: "x-{cluster}.{name}", credsFile: /c, tls: {caFile: /ca},
 			stream: {name: S, create: true, subjects: ["x-eu.>", "*.*"], maxAge: 1h, maxBytes: 1000, discard: new, replicas: 3, duplicates: 5m}}`, nil},
 		{"nothing", "{}", []string{"urls: at least one"}},
+		{"plaintext", "urls: [localhost, nats://nats:4222]", []string{"!urls: records are sent to nats without TLS"}},
+		{"loopback", `urls: ["nats://127.0.0.2:4222", "nats://[::1]"]`, nil},
 		{"urls", `urls: ["http://a", "nats://", "nats://u:s3cr3t%zz@a", "://"]`, []string{
 			"urls[0]: scheme", "urls[1]: no host", "urls[2]: not a URL", "urls[3]: not a URL",
 		}},
-		{"mixed schemes", `urls: ["ws://a", "nats://b"]`, []string{"urls: cannot be mixed"}},
-		{"subject", `{urls: [a], subject: "a.*.{name}"}`, []string{`subject: cannot hold "*"`}},
-		{"rest", `{urls: [a], subject: "a.>"}`, []string{`subject: cannot hold ">"`}},
-		{"blank", `{urls: [a], subject: "a b"}`, []string{"subject: cannot hold"}},
-		{"dots", `{urls: [a], subject: "a..{name}"}`, []string{"subject: empty token"}},
-		{"last dot", `{urls: [a], subject: "a."}`, []string{"subject: empty token"}},
-		{"no subject", `{urls: [a], subject: ""}`, []string{"subject: needed"}},
-		{"system", `{urls: [a], subject: "$JS.API"}`, []string{"subject: belongs to the server"}},
-		{"placeholder", `{urls: [a], subject: "{x}"}`, []string{"subject: unknown placeholder"}},
-		{"type", `{urls: [a], subject: "k8s.{type}"}`, []string{"!subject: {type}"}},
-		{"core", `{urls: [a], jetstream: false}`, []string{"!jetstream: nothing is stored"}},
-		{"core with a stream", `{urls: [a], jetstream: false, stream: {name: S}}`, []string{"stream: no meaning"}},
-		{"logins", `{urls: [a], credsFile: c, nkeySeedFile: n}`, []string{"username: only one"}},
-		{"no password", `{urls: [a], tls: {}, username: u}`, []string{"password: needs password"}},
-		{"no username", `{urls: [a], password: p}`, []string{"username: needs a username"}},
+		{"mixed schemes", `urls: ["ws://localhost", "nats://127.0.0.1"]`, []string{"urls: cannot be mixed"}},
+		{"subject", `{urls: [localhost], subject: "a.*.{name}"}`, []string{`subject: cannot hold "*"`}},
+		{"rest", `{urls: [localhost], subject: "a.>"}`, []string{`subject: cannot hold ">"`}},
+		{"blank", `{urls: [localhost], subject: "a b"}`, []string{"subject: cannot hold"}},
+		{"dots", `{urls: [localhost], subject: "a..{name}"}`, []string{"subject: empty token"}},
+		{"last dot", `{urls: [localhost], subject: "a."}`, []string{"subject: empty token"}},
+		{"no subject", `{urls: [localhost], subject: ""}`, []string{"subject: needed"}},
+		{"system", `{urls: [localhost], subject: "$JS.API"}`, []string{"subject: belongs to the server"}},
+		{"placeholder", `{urls: [localhost], subject: "{x}"}`, []string{"subject: unknown placeholder"}},
+		{"type", `{urls: [localhost], subject: "k8s.{type}"}`, []string{"!subject: {type}"}},
+		{"core", `{urls: [localhost], jetstream: false}`, []string{"!jetstream: nothing is stored"}},
+		{"core with a stream", `{urls: [localhost], jetstream: false, stream: {name: S}}`, []string{"stream: no meaning"}},
+		{"logins", `{urls: [localhost], credsFile: c, nkeySeedFile: n}`, []string{"username: only one"}},
+		{"no password", `{urls: [localhost], tls: {}, username: u}`, []string{"password: needs password"}},
+		{"no username", `{urls: [localhost], password: p}`, []string{"username: needs a username"}},
 		{"two passwords", `{urls: ["tls://a"], username: u, password: p, passwordFile: f}`, []string{"password: either"}},
 		{"in the URL", `{urls: ["nats://u:p@a"], credsFile: f}`, []string{"!urls: precedence", "urls: set tls"}},
-		{"stream", `{urls: [a], stream: {name: S, subjects: ["a..b", "a.>.b", "x y"]}}`, []string{"!stream.subjects: none of them"}},
-		{"no name", `{urls: [a], stream: {create: true}}`, []string{"stream.name: needs a name"}},
-		{"short window", `{urls: [a], stream: {name: S, duplicates: 10s}}`, []string{"!stream.duplicates: stored twice"}},
-		{"other subjects", `{urls: [a], stream: {name: S, subjects: [k8s.prod.>]}}`, []string{"!stream.subjects: k8s.*.*.*.*.*"}},
-		{"common", `{urls: [a], concurrency: 0}`, []string{"concurrency: at least 1"}},
+		{"stream", `{urls: [localhost], stream: {name: S, subjects: ["a..b", "a.>.b", "x y"]}}`, []string{"!stream.subjects: none of them"}},
+		{"no name", `{urls: [localhost], stream: {create: true}}`, []string{"stream.name: needs a name"}},
+		{"short window", `{urls: [localhost], stream: {name: S, duplicates: 10s}}`, []string{"!stream.duplicates: stored twice"}},
+		{"other subjects", `{urls: [localhost], stream: {name: S, subjects: [k8s.prod.>]}}`, []string{"!stream.subjects: k8s.*.*.*.*.*"}},
+		{"common", `{urls: [localhost], concurrency: 0}`, []string{"concurrency: at least 1"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			config := Kind().New()
@@ -84,8 +86,11 @@ func TestCredentialsWithoutTLS(t *testing.T) {
 	expect := func(text string, secret bool) {
 		t.Helper()
 		plain, asked := "", ""
-		if secret {
+		switch {
+		case secret:
 			plain, asked = "urls false;", "insecureCredentials true;"
+		case !strings.Contains(text, "tls") && !strings.Contains(text, "wss") && !strings.Contains(text, "127.0.0.1"):
+			plain, asked = "urls true;", "urls true;" // of the records
 		}
 		if got := shown(text); got != plain {
 			t.Errorf("%s: got %q, want %q", text, got, plain)

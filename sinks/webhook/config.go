@@ -124,11 +124,14 @@ func (c *Config) Validate() []sinks.Fault {
 	if target != nil {
 		plain := target.Scheme == "http"
 		named := slices.AppendSeq(names, maps.Keys(target.Query()))
+		const instead = "begin it with https://"
 		switch proxy, err := httpproxy.FromEnvironment().ProxyFunc()(target); {
 		case plain && (c.Auth != nil || slices.ContainsFunc(named, isCredential)):
-			c.CheckPlaintext(&faults, "url", "begin it with https://")
+			c.CheckCredentials(&faults, "url", instead)
 		case err == nil && proxy != nil && proxy.User != nil && proxy.Scheme != "https":
-			c.CheckPlaintext(&faults, "url", "the proxy for it, from the environment, has a login: begin its URL with https://")
+			c.CheckCredentials(&faults, "url", "the proxy for it, from the environment, has a login: begin its URL with https://")
+		case plain:
+			sinks.CheckContent(&faults, "url", instead, target.Hostname())
 		}
 		faults.WarnIf(plain && c.TLS != nil, "tls", "has no effect: url is plain http")
 	}

@@ -60,7 +60,8 @@ func TestValidate(t *testing.T) {
 			c.Signature = &Signature{SecretFile: write(t, "bare", []byte(text)), PreviousSecretFile: write(t, "prefix", []byte("whsec_"+text))}
 		}, []string{"signature.secretFile", "signature.previousSecretFile"}},
 		{"secrets elsewhere", func(c *Config) { c.Signature = &Signature{SecretFile: "/no/such/file"} }, nil},
-		{"tls over plain http", func(c *Config) { c.URL, c.TLS = "http://example.com", &sinks.TLS{} }, []string{"~tls"}},
+		{"tls over plain http", func(c *Config) { c.URL, c.TLS = "http://localhost", &sinks.TLS{} }, []string{"~tls"}},
+		{"plain http", func(c *Config) { c.URL = "http://example.com" }, []string{"~url"}},
 		{"statuses", func(c *Config) { c.PermanentStatuses = []int{409, 400, 413} }, nil},
 		{"no statuses", func(c *Config) { c.PermanentStatuses = []int{} }, nil},
 		{"no refusal", func(c *Config) { c.PermanentStatuses = []int{200, 302, 600} }, []string{"permanentStatuses[0]", "permanentStatuses[1]", "permanentStatuses[2]"}},
@@ -160,8 +161,15 @@ func TestCredentialsWithoutTLS(t *testing.T) {
 	over("https", credentials)
 	over("http", logins, asked...)
 	over("https", logins, asked...)
-	over("http", none)
+	over("http", none, "url true", "url true") // of the records
 	over("https", none)
+	for _, host := range []string{"localhost", "127.0.0.1:8080", "[::1]"} {
+		c := NewConfig()
+		c.URL = "http://" + host + "/hook"
+		if faults := c.Validate(); len(faults) > 0 {
+			t.Errorf("%s: got %v, want nothing: records do not leave this machine", host, faults)
+		}
+	}
 }
 
 // TestLimits: a JSON array of several records has no place for the headers of each.

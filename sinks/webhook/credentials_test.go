@@ -110,11 +110,13 @@ func TestSignatureKnown(t *testing.T) {
 // TestOpenNeedsItsFiles: CheckFiles, by which a standby finds whether it could lead, fails as Open does.
 func TestOpenNeedsItsFiles(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"token":       func(c *Config) { c.Auth = &Auth{BearerTokenFile: "/no/such/file"} },
-		"password":    func(c *Config) { c.Auth = &Auth{Basic: &Basic{Username: "u", PasswordFile: "/no/such/file"}} },
-		"secret":      func(c *Config) { c.Signature = &Signature{SecretFile: "/no/such/file"} },
-		"bad secret":  func(c *Config) { c.Signature = &Signature{SecretFile: write(t, "s", []byte("whsec_%%%"))} },
-		"bare secret": func(c *Config) { c.Signature = &Signature{SecretFile: write(t, "s", []byte("twenty-four characters.."))} },
+		"token":      func(c *Config) { c.Auth = &Auth{BearerTokenFile: "/no/such/file"} },
+		"password":   func(c *Config) { c.Auth = &Auth{Basic: &Basic{Username: "u", PasswordFile: "/no/such/file"}} },
+		"secret":     func(c *Config) { c.Signature = &Signature{SecretFile: "/no/such/file"} },
+		"bad secret": func(c *Config) { c.Signature = &Signature{SecretFile: write(t, "s", []byte("whsec_%%%"))} },
+		"bare secret": func(c *Config) {
+			c.Signature = &Signature{SecretFile: write(t, "s", []byte("twenty-four characters.."))}
+		},
 		"authorities": func(c *Config) { c.TLS = &sinks.TLS{CAFile: "/no/such/file"} },
 		"certificate": func(c *Config) { c.TLS = &sinks.TLS{CertFile: "/no/such/file", KeyFile: "/no/such/file"} },
 	} {

@@ -26,7 +26,7 @@ func noCluster() (*rest.Config, error) { return nil, errors.New("no cluster") }
 // The file of each kind of sink is valid, as it is and with what its comments hold.
 func TestWrite(t *testing.T) {
 	for sink, address := range map[string]string{
-		"kafka": "a:9092,b:9092", "nats": "nats://a:4222", "webhook": "https://example.com/a?b=c&d", "file": t.TempDir() + `/"quoted".jsonl`, "stdout": "",
+		"kafka": "localhost:9092,127.0.0.1:9093", "nats": "nats://localhost:4222", "webhook": "https://example.com/a?b=c&d", "file": t.TempDir() + `/"quoted".jsonl`, "stdout": "",
 	} {
 		for _, a := range []Answers{
 			{Resources: []string{"v1/pods,deployments.v1.apps"}, Sink: sink, Address: address, Cluster: "c"},
