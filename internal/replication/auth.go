@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 // Authenticator makes and checks the tokens by which a standby and a leader show each other that they have the same ServiceAccount.
@@ -29,7 +27,7 @@ func leaderAudience(certificate string) string { return "kubeferry-leader:" + ce
 
 // serviceAccount authenticates through the API server.
 type serviceAccount struct {
-	client          kubernetes.Interface
+	api             *API
 	namespace, name string
 }
 
@@ -39,29 +37,27 @@ var errRefused = errors.New("the token is refused")
 // ErrNoServiceAccount means that replicas could not recognize this process.
 var ErrNoServiceAccount = errors.New("replicas need a ServiceAccount to recognize each other")
 
-// NewAuthenticator returns one for the ServiceAccount that the client uses. Any other user is [ErrNoServiceAccount].
-func NewAuthenticator(ctx context.Context, client kubernetes.Interface) (Authenticator, error) {
-	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+// NewAuthenticator returns one for the ServiceAccount that the requests are from. Any other user is [ErrNoServiceAccount].
+func NewAuthenticator(ctx context.Context, api *API) (Authenticator, error) {
+	name, err := api.whoAmI(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find out which ServiceAccount this is: %w", err)
 	}
-	name := review.Status.UserInfo.Username
 	parts := strings.Split(name, ":")
 	if len(parts) != 4 || !strings.HasPrefix(name, "system:serviceaccount:") {
 		return nil, fmt.Errorf("%w, and this is the user %q", ErrNoServiceAccount, name)
 	}
-	return &serviceAccount{client, parts[2], parts[3]}, nil
+	return &serviceAccount{api, parts[2], parts[3]}, nil
 }
 
 // Token implements [Authenticator].
 func (a *serviceAccount) Token(ctx context.Context, audience string) (string, error) {
 	seconds := int64(600) // the shortest that the API server makes
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}, ExpirationSeconds: &seconds}}
-	answer, err := a.client.CoreV1().ServiceAccounts(a.namespace).CreateToken(ctx, a.name, request, metav1.CreateOptions{})
+	token, err := a.api.requestToken(ctx, a.namespace, a.name, authenticationv1.TokenRequestSpec{Audiences: []string{audience}, ExpirationSeconds: &seconds})
 	if err != nil {
 		return "", fmt.Errorf("request a token: %w", err)
 	}
-	return answer.Status.Token, nil
+	return token, nil
 }
 
 // Check implements [Authenticator].
@@ -69,16 +65,15 @@ func (a *serviceAccount) Check(ctx context.Context, audience, token string) erro
 	if token == "" {
 		return fmt.Errorf("%w: there is none", errRefused)
 	}
-	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{audience}}}
-	answer, err := a.client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
+	answer, err := a.api.reviewToken(ctx, authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{audience}})
 	want := "system:serviceaccount:" + a.namespace + ":" + a.name
 	switch {
 	case err != nil:
 		return fmt.Errorf("review a token: %w", err)
-	case !answer.Status.Authenticated || !slices.Contains(answer.Status.Audiences, audience):
+	case !answer.Authenticated || !slices.Contains(answer.Audiences, audience):
 		return fmt.Errorf("%w: it is not valid for this leader", errRefused)
-	case answer.Status.User.Username != want:
-		return fmt.Errorf("%w: it is that of %q, not of %q", errRefused, answer.Status.User.Username, want)
+	case answer.User.Username != want:
+		return fmt.Errorf("%w: it is that of %q, not of %q", errRefused, answer.User.Username, want)
 	}
 	return nil
 }

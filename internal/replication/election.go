@@ -3,27 +3,22 @@ package replication
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"regexp"
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
 )
 
-// Timing is of client-go's leader election.
+// Timing is that of an [Election].
 type Timing struct {
-	// LeaseDuration is how long a Lease is valid after a renewal; RenewDeadline is how long renewals are tried before the election
-	// begins anew, and RetryPeriod the pause between them.
-	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// LeaseDuration is how long a Lease is valid after a renewal, and RetryPeriod the time from one renewal to the next.
+	LeaseDuration, RetryPeriod time.Duration
 }
 
-// Election takes the Lease when it may be taken, and renews it.
+// Election takes the Lease when it may be taken, and renews it. client-go's leader election would do the same, but it counts the Lease as
+// valid from when the answer to a renewal came, and links everything that client-go generates from Kubernetes' API: half of the program.
 type Election struct {
 	lease  *Lease
 	timing Timing
@@ -36,7 +31,7 @@ type Election struct {
 	// another; the election's only.
 	failed   map[string]bool
 	failedAt time.Time // the last of them
-	// failures is how often in a row it could not be taken.
+	// failures is how often in a row it could not be taken or renewed.
 	failures int
 }
 
@@ -59,7 +54,7 @@ func (e *Election) TryNow() {
 }
 
 const (
-	// retryPause is the pause behind an election that ended without a leader: a right that is missing must not mean requests without end.
+	// retryPause is the shortest pause from one try to the next: a right that is missing must not mean requests without end.
 	retryPause = 300 * time.Millisecond
 	// quickTries is how many may fail in a row before there is one in a retryPeriod only.
 	quickTries = 3
@@ -84,14 +79,11 @@ func (e *Election) Run(ctx context.Context) error {
 			break
 		}
 		begun := time.Now()
-		if err := e.elect(ctx); err != nil {
-			return err
-		}
-		if e.lease.Status().Leading {
-			continue
+		if e.try(ctx) {
+			e.once.Do(func() { close(e.led) })
 		}
 		pause := retryPause
-		if e.failures >= quickTries { // from begin to begin: behind one that was slow the Lease must be read soon
+		if e.lease.Status().Leading || e.failures >= quickTries { // from begin to begin: behind one that was slow the next must come soon
 			pause = max(pause, e.timing.RetryPeriod-time.Since(begun))
 		}
 		select {
@@ -100,6 +92,21 @@ func (e *Election) Run(ctx context.Context) error {
 		}
 	}
 	return e.lease.Status().Err
+}
+
+// try takes or renews the Lease as it was read or written last, and reports whether it is held. If a renewal fails, the Lease may have been
+// edited: then it is read, and renewed as it is now.
+func (e *Election) try(ctx context.Context) bool {
+	leading := e.lease.Status().Leading
+	err := e.lease.Hold(ctx)
+	if err != nil && leading && ctx.Err() == nil {
+		e.note(err)
+		if err = e.lease.Read(ctx); err == nil || apierrors.IsNotFound(err) {
+			err = e.lease.Hold(ctx)
+		}
+	}
+	e.note(err)
+	return err == nil
 }
 
 // awaitFree returns true once the Lease may be taken.
@@ -133,63 +140,29 @@ func (e *Election) awaitFree(ctx context.Context) bool {
 	}
 }
 
-// candidacy is the Lease of an election that found it free. It ends the election when the Lease is not free any more, as when another
-// replica was faster, and after a failed call; then awaitFree reads the Lease again. client-go would pause for up to 2.2 retryPeriods:
-// with a call that got no answer, the Lease would be unread for too long, and the wait for it begin anew. A time limit would cut off
-// each slow update.
-type candidacy struct {
-	*Lease
-	election *Election
-	end      context.CancelFunc
-}
-
-// Get implements [resourcelock.Interface].
-func (c *candidacy) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	found, raw, err := c.Lease.Get(ctx)
-	if c.Status().Waiting != nil {
-		c.end()
-	}
-	if err == nil || apierrors.IsNotFound(err) {
-		return found, raw, err
-	}
-	return found, raw, c.checked(err)
-}
-
-// Create implements [resourcelock.Interface].
-func (c *candidacy) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
-	return c.checked(c.Lease.Create(ctx, ler))
-}
-
-// Update implements [resourcelock.Interface].
-func (c *candidacy) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
-	return c.checked(c.Lease.Update(ctx, ler))
-}
-
-// checked ends the election behind an error, unless this process leads: then renewals are tried until their deadline.
-func (c *candidacy) checked(err error) error {
-	e, status := c.election, c.Status()
+// note notes whether the Lease was taken or renewed. Why not is in the log once for each error: a renewal sends two requests, which fail in
+// turn. What ends Run is not logged here.
+func (e *Election) note(err error) {
 	if err == nil {
 		if time.Since(e.failedAt) > faultPause {
 			clear(e.failed)
 		}
 		e.failures = 0
-		return nil
+		return
 	}
-	if !status.Leading {
-		c.end()
-		e.failures++
-	}
+	status := e.lease.Status()
+	e.failures++
 	e.failedAt = time.Now()
-	// Each is in the log once: a renewal sends two requests, which fail in turn. What ends Run is not logged here.
-	if text := kind(err); !e.failed[text] && len(e.failed) < maxFailures && status.Err == nil && !errors.Is(err, context.Canceled) {
-		e.failed[text] = true
-		if status.Leading {
-			e.logger.Warn("cannot renew the Lease; trying again", "lease", c.Describe(), "err", err)
-		} else {
-			e.logger.Warn("cannot take the Lease; trying again", "lease", c.Describe(), "err", err)
-		}
+	text := kind(err)
+	if e.failed[text] || len(e.failed) >= maxFailures || status.Err != nil || errors.Is(err, context.Canceled) {
+		return
 	}
-	return err
+	e.failed[text] = true
+	message := "cannot take the Lease; trying again"
+	if status.Leading {
+		message = "cannot renew the Lease; trying again"
+	}
+	e.logger.Warn(message, "lease", e.lease.Describe(), "err", err)
 }
 
 // faultPause is how long nothing has failed once a fault is over: some come and go.
@@ -203,22 +176,3 @@ var localAddress = regexp.MustCompile(`[^ ]+->`)
 
 // kind is the text of an error by which it is logged once.
 func kind(err error) string { return localAddress.ReplaceAllString(err.Error(), "") }
-
-// elect runs client-go's election until it gives up.
-func (e *Election) elect(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          &candidacy{e.lease, e, cancel},
-		LeaseDuration: e.timing.LeaseDuration, RenewDeadline: e.timing.RenewDeadline, RetryPeriod: e.timing.RetryPeriod,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { e.once.Do(func() { close(e.led) }) },
-			OnStoppedLeading: func() {},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("leader election: %w", err)
-	}
-	elector.Run(klog.NewContext(ctx, logr.Discard())) // errors are in the log once each; client-go would add lines of its own
-	return nil
-}

@@ -3,7 +3,6 @@ package replication
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -12,10 +11,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// LeaseClient reads and writes the Lease, as the typed client does.
+// LeaseClient reads and writes Leases of one namespace.
 type LeaseClient interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (*coordinationv1.Lease, error)
 	Create(ctx context.Context, lease *coordinationv1.Lease, options metav1.CreateOptions) (*coordinationv1.Lease, error)
@@ -47,9 +45,10 @@ var (
 	// ErrOtherCluster means that the Lease is that of a kubeferry of another cluster.
 	ErrOtherCluster = errors.New("the Lease belongs to another cluster")
 	errNotYet       = errors.New("the Lease may not be taken yet")
+	errNotRead      = fmt.Errorf("%w: it was not read", errNotYet)
 )
 
-// Lease is the lock that client-go's leader election works on. It takes a Lease only for a state that is new enough: that is
+// Lease is the lock that an [Election] takes and renews. It takes a Lease only for a state that is new enough: that is
 // checked in the update that takes it, which fails if the Lease has changed since.
 type Lease struct {
 	options LeaseOptions
@@ -89,8 +88,6 @@ type Lease struct {
 	onLost          chan struct{} // closed once lost is set
 }
 
-var _ resourcelock.Interface = (*Lease)(nil)
-
 // NewLease makes the lock.
 func NewLease(options LeaseOptions) *Lease {
 	if options.Now == nil {
@@ -102,37 +99,26 @@ func NewLease(options LeaseOptions) *Lease {
 	return &Lease{options: options, writing: make(chan struct{}, 1), onLost: make(chan struct{})}
 }
 
-// Identity implements [resourcelock.Interface].
+// Identity is by which the Lease names this process.
 func (l *Lease) Identity() string { return l.options.Identity }
 
-// Describe implements [resourcelock.Interface].
+// Describe names the Lease in logs and errors.
 func (l *Lease) Describe() string { return l.options.Namespace + "/" + l.options.Name }
 
-// RecordEvent implements [resourcelock.Interface].
-func (l *Lease) RecordEvent(string) {}
-
-// Get implements [resourcelock.Interface].
-func (l *Lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+// Read reads the Lease. If there is none, the error says so, and Hold creates it.
+func (l *Lease) Read(ctx context.Context) error {
 	lease, err := l.options.Client.Get(ctx, l.options.Name, metav1.GetOptions{})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case apierrors.IsNotFound(err):
 		l.observe(nil)
-		return nil, nil, err
+		return err
 	case err != nil:
-		return nil, nil, err
+		return err
 	}
 	l.observe(lease)
-	if l.lost != nil {
-		return nil, nil, l.lost
-	}
-	found := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)
-	if !l.leading && l.takeable() == nil {
-		found.HolderIdentity = "" // so that it is taken, by whatever clock client-go goes
-	}
-	raw, err := json.Marshal(lease)
-	return found, raw, err
+	return l.lost
 }
 
 // observe notes a Lease as it is; l.mu is held.
@@ -258,47 +244,41 @@ func elapsed(since, now time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
-// Create implements [resourcelock.Interface].
-func (l *Lease) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.options.Name, Namespace: l.options.Namespace}}
-	return l.hold(lease, &ler, func() (*coordinationv1.Lease, error) {
-		return l.options.Client.Create(ctx, lease, metav1.CreateOptions{})
-	})
-}
-
-// Update implements [resourcelock.Interface].
-func (l *Lease) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
+// Hold takes or renews the Lease as it was read or written last, if this replica may. If it has changed since, it is a conflict.
+func (l *Lease) Hold(ctx context.Context) error {
 	if err := l.beginUpdate(ctx); err != nil {
 		return err
 	}
 	defer l.endUpdate()
-	return l.update(ctx, ler)
+	return l.hold(ctx)
 }
 
-func (l *Lease) update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
+func (l *Lease) hold(ctx context.Context) error {
+	sent, claim := l.options.Now(), l.options.Claim()
 	l.mu.Lock()
-	lease := l.seen.DeepCopy()
-	l.mu.Unlock()
+	lease, write := l.seen.DeepCopy(), l.update
 	if lease == nil {
-		return errors.New("the Lease was not read")
+		lease, write = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.options.Name, Namespace: l.options.Namespace}}, l.create
 	}
-	return l.hold(lease, &ler, func() (*coordinationv1.Lease, error) {
-		return l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})
-	})
-}
-
-// hold takes or renews the Lease, if this replica may.
-func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElectionRecord, write func() (*coordinationv1.Lease, error)) error {
-	before, claim := readAnnotations(lease, l.options.Now()), l.options.Claim()
-	l.mu.Lock()
+	before := readAnnotations(lease, sent)
 	leading, term, err := l.leading, l.term, l.lost
-	if err == nil && !leading {
+	switch {
+	case err != nil:
+	case !l.read:
+		err = errNotRead
+	case !leading:
+		err = l.takeable()
+	}
+	if err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	if !leading {
 		// Others may have led that neither the Lease nor the claim names: it was deleted, or etcd was restored. The clock
 		// puts the term above theirs too. A term that came twice would make two histories of one lineage look the same.
-		term = max(before.term, before.claim.Term, claim.Term, clockTerm(l.options.Now())) + 1
-		err = l.takeable()
+		term = max(before.term, before.claim.Term, claim.Term, clockTerm(sent)) + 1
 		l.before, l.behind, l.raised = before.claim, claim.behind(before.claim), before.raised // now, since the answer may be lost
-		if err == nil && l.tried == 0 {
+		if l.tried == 0 {
 			l.tried = term
 		}
 	}
@@ -307,13 +287,9 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 		raised: max(before.raised, l.raised, l.options.Raised()), endpoint: l.endpoint,
 	}
 	l.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(ler)
+	l.fill(&lease.Spec, sent)
 	r.write(lease)
-	sent := l.options.Now()
-	written, err := write() // without the mutex: a check of the Lease must not wait for the API server
+	written, err := write(ctx, lease) // without the mutex: a check of the Lease must not wait for the API server
 	if err != nil {
 		return err
 	}
@@ -325,6 +301,27 @@ func (l *Lease) hold(lease *coordinationv1.Lease, ler *resourcelock.LeaderElecti
 	}
 	l.seen, l.since, l.renewed, l.published, l.publishedRaised = written, sent, sent, r.claim, r.raised
 	return nil
+}
+
+func (l *Lease) create(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	return l.options.Client.Create(ctx, lease, metav1.CreateOptions{})
+}
+
+func (l *Lease) update(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	return l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})
+}
+
+// fill writes a renewal to the spec of a Lease; if another holds it, or nobody, also that this replica took it.
+func (l *Lease) fill(spec *coordinationv1.LeaseSpec, now time.Time) {
+	moment, seconds := metav1.NewMicroTime(now), int32(l.options.Duration/time.Second)
+	if spec.HolderIdentity == nil || *spec.HolderIdentity != l.options.Identity {
+		transitions := int32(0) // as in other Leases, the first holder is none
+		if spec.LeaseTransitions != nil {
+			transitions = *spec.LeaseTransitions + 1
+		}
+		spec.HolderIdentity, spec.AcquireTime, spec.LeaseTransitions = &l.options.Identity, &moment, &transitions
+	}
+	spec.LeaseDurationSeconds, spec.RenewTime = &seconds, &moment
 }
 
 // written returns the state for a leader's Lease; l.mu is held. Before the first commit of its term that is what the last leader named:
@@ -393,7 +390,7 @@ func (l *Lease) Status() LeaseStatus {
 	case l.read:
 		s.Waiting = l.takeable()
 	default:
-		s.Waiting = fmt.Errorf("%w: it was not read", errNotYet)
+		s.Waiting = errNotRead
 	}
 	return s
 }

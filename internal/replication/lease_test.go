@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/kubeferry/kubeferry/internal/replication"
 )
@@ -132,19 +131,12 @@ func (w *world) candidateWith(name string, claim replication.Claim, lasts time.D
 	return c
 }
 
-// try does what client-go does at each attempt, and reports whether the Lease is held behind it.
+// try does what an election does at each attempt, and reports whether the Lease is held behind it.
 func (c *candidate) try() bool {
-	ctx := context.Background()
-	now := metav1.NewTime(c.world.now)
-	wanted := resourcelock.LeaderElectionRecord{HolderIdentity: c.name, LeaseDurationSeconds: int(c.lasts / time.Second), RenewTime: now, AcquireTime: now}
-	found, _, err := c.Get(ctx)
-	switch {
-	case apierrors.IsNotFound(err):
-		return c.Create(ctx, wanted) == nil
-	case err != nil || found.HolderIdentity != "" && found.HolderIdentity != c.name:
+	if err := c.Read(context.Background()); err != nil && !apierrors.IsNotFound(err) {
 		return false
 	}
-	return c.Update(ctx, wanted) == nil
+	return c.Hold(context.Background()) == nil
 }
 
 // begin is the first commit of a leader, and the renewal that names it.
@@ -853,7 +845,7 @@ func TestReleaseDeleted(t *testing.T) {
 	leader := w.candidate("leader", state("l", 0, 1, 1))
 	leader.taken(t)
 	w.lease = nil
-	if _, _, err := leader.Get(t.Context()); !apierrors.IsNotFound(err) {
+	if err := leader.Read(t.Context()); !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 	if err := leader.Release(t.Context()); err != nil || leader.Left() > 0 || w.lease != nil {
@@ -984,7 +976,7 @@ func TestReleaseKeepsRaisedSequences(t *testing.T) {
 	if older.try() {
 		t.Fatal("taken with an answer")
 	}
-	if _, _, err := older.Get(t.Context()); err != nil || !older.Status().Leading {
+	if err := older.Read(t.Context()); err != nil || !older.Status().Leading {
 		t.Fatalf("%v, %+v", err, older.Status())
 	}
 	if err := older.Release(t.Context()); err != nil {

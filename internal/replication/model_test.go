@@ -126,7 +126,7 @@ func TestModel(t *testing.T) {
 					return w.now
 				},
 			})
-			_, _, _ = p.Get(t.Context())
+			_ = p.Read(t.Context())
 			return p
 		}
 		for range rapid.IntRange(2, 3).Draw(t, "processes") {
@@ -139,7 +139,7 @@ func TestModel(t *testing.T) {
 			}
 			for _, p := range processes {
 				if !p.leading && *w.lease.Spec.LeaseDurationSeconds > int32(p.lasts/time.Second) {
-					_, _, _ = p.Get(t.Context())
+					_ = p.Read(t.Context())
 				}
 			}
 		}
@@ -289,7 +289,7 @@ func TestModel(t *testing.T) {
 					}
 					renewed, receiver.unnamed = w.now, false
 					for _, other := range processes {
-						_, _, _ = other.Get(t.Context())
+						_ = other.Read(t.Context())
 					}
 				}
 			},

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
 // This file has what beside the election writes the Lease, or looks for what it wrote.
@@ -49,7 +49,7 @@ func (l *Lease) Secure(ctx context.Context, commit uint64) error {
 		if !apierrors.IsConflict(err) {
 			return err
 		}
-		if _, _, err := l.Get(ctx); err != nil {
+		if err := l.Read(ctx); err != nil {
 			return err
 		}
 	}
@@ -94,9 +94,7 @@ func (l *Lease) renewIf(ctx context.Context, needed func() bool) error {
 	if holder(seen) != l.options.Identity {
 		return errors.New("the Lease is not held")
 	}
-	renewal := resourcelock.LeaseSpecToLeaderElectionRecord(&seen.Spec)
-	renewal.RenewTime = metav1.NewTime(l.options.Now())
-	return l.update(ctx, *renewal)
+	return l.hold(ctx)
 }
 
 // findTaken waits for an update that is under way, and reads the Lease if one that takes it may have been applied without its answer, as
@@ -121,7 +119,7 @@ func (l *Lease) findTaken(ctx context.Context) {
 				return
 			}
 		}
-		_, _, _ = l.Get(ctx) // without an answer the Lease ends by itself
+		_ = l.Read(ctx) // without an answer the Lease ends by itself
 	}
 }
 
@@ -133,8 +131,7 @@ const releaseRetry = 300 * time.Millisecond
 func (l *Lease) Release(ctx context.Context) error {
 	l.findTaken(ctx)
 	for {
-		now := metav1.NewTime(l.options.Now())
-		released := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now} // as client-go writes it
+		now := metav1.NewMicroTime(l.options.Now())
 		claim := l.options.Claim()
 		l.mu.Lock()
 		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
@@ -149,11 +146,14 @@ func (l *Lease) Release(ctx context.Context) error {
 		}
 		found := readAnnotations(lease, now.Time)
 		r.raised, r.clusterUID = max(r.raised, found.raised), cmp.Or(r.clusterUID, found.clusterUID)
-		lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&released)
+		nobody, second := "", int32(1)
+		lease.Spec = coordinationv1.LeaseSpec{ // as the controllers of Kubernetes give one up
+			HolderIdentity: &nobody, LeaseDurationSeconds: &second, RenewTime: &now, AcquireTime: &now, LeaseTransitions: lease.Spec.LeaseTransitions,
+		}
 		r.write(lease)
-		_, err = l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})
+		_, err = l.update(ctx, lease)
 		if apierrors.IsConflict(err) {
-			if _, _, err = l.Get(ctx); err == nil {
+			if err = l.Read(ctx); err == nil {
 				continue
 			}
 		}

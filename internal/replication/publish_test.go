@@ -13,7 +13,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/kubeferry/kubeferry/internal/replication"
 )
@@ -48,12 +47,10 @@ func TestPublishBesideARenewal(t *testing.T) {
 		Client: server, Name: "l", Namespace: "n", Identity: "leader", Cluster: "c", ClusterUID: "u", Duration: duration,
 		Claim: func() replication.Claim { return claim }, Now: func() time.Time { return w.now },
 	})
-	now := metav1.NewTime(w.now)
-	renewal := resourcelock.LeaderElectionRecord{HolderIdentity: "leader", LeaseDurationSeconds: 10, RenewTime: now, AcquireTime: now}
-	if _, _, err := leader.Get(t.Context()); err != nil {
+	if err := leader.Read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := leader.Update(t.Context(), renewal); err != nil {
+	if err := leader.Hold(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	written, answer, renewed := make(chan struct{}), make(chan struct{}), make(chan error)
@@ -62,7 +59,7 @@ func TestPublishBesideARenewal(t *testing.T) {
 		close(written)
 		<-answer
 	}
-	go func() { renewed <- leader.Update(context.WithoutCancel(t.Context()), renewal) }()
+	go func() { renewed <- leader.Hold(context.WithoutCancel(t.Context())) }()
 	<-written
 	claim.Term, claim.Commit = leader.Status().Term, claim.Commit+1
 	published := make(chan error)
@@ -90,12 +87,11 @@ func TestSecure(t *testing.T) {
 		Client: server, Name: "l", Identity: "leader", Cluster: "c", Duration: duration, Now: func() time.Time { return w.now },
 		Claim: func() replication.Claim { return state("l", 0, term, acked.Load()) },
 	})
-	wanted := resourcelock.LeaderElectionRecord{HolderIdentity: "leader", LeaseDurationSeconds: 10}
-	if _, _, err := leader.Get(t.Context()); !apierrors.IsNotFound(err) {
+	if err := leader.Read(t.Context()); !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 	w.now = w.now.Add(duration)
-	if err := leader.Create(t.Context(), wanted); err != nil {
+	if err := leader.Hold(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	term = leader.Status().Term
@@ -109,9 +105,9 @@ func TestSecure(t *testing.T) {
 	acked.Store(3)
 	expect(leader.Secure(t.Context(), 5), 5, 2)
 	expect(leader.Secure(t.Context(), 4), 5, 2)
-	expect(leader.Update(t.Context(), wanted), 5, 3)
+	expect(leader.Hold(t.Context()), 5, 3)
 	acked.Store(6)
-	expect(leader.Update(t.Context(), wanted), 6, 4)
+	expect(leader.Hold(t.Context()), 6, 4)
 	expect(leader.Secure(t.Context(), 6), 6, 4)
 
 	written, answer := make(chan struct{}), make(chan struct{})
@@ -139,6 +135,34 @@ func TestSecure(t *testing.T) {
 	close(answer)
 	securing.Wait()
 	expect(nil, 207, 6)
+}
+
+// TestHolder: people see in the Lease who holds it, since when, and how often that changed.
+func TestHolder(t *testing.T) {
+	w := newWorld()
+	first, second := w.candidate("first", replication.Claim{}), w.candidate("second", replication.Claim{})
+	first.taken(t)
+	expect := func(holder string, seconds, transitions int32, acquired time.Time) {
+		t.Helper()
+		spec := w.lease.Spec
+		if *spec.HolderIdentity != holder || *spec.LeaseDurationSeconds != seconds || *spec.LeaseTransitions != transitions ||
+			!spec.AcquireTime.Equal(&metav1.MicroTime{Time: acquired}) || !spec.RenewTime.Equal(&metav1.MicroTime{Time: w.now}) {
+			t.Errorf("at %v the Lease has %v", w.now, spec)
+		}
+	}
+	acquired := w.now
+	expect("first", 10, 0, acquired)
+	w.now = w.now.Add(time.Second)
+	if !first.try() {
+		t.Fatal("no renewal")
+	}
+	expect("first", 10, 0, acquired)
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect("", 1, 0, w.now)
+	second.taken(t)
+	expect("second", 10, 1, w.now)
 }
 
 // canceled gives up on an answer when its caller does, as HTTP does, and the update is applied all the same.
@@ -180,9 +204,8 @@ func TestSecureThatIsNotWaitedFor(t *testing.T) {
 			}
 			time.AfterFunc(time.Second, func() { close(server.answer) })
 		}
-		renewal := resourcelock.LeaderElectionRecord{HolderIdentity: "leader", LeaseDurationSeconds: 10}
 		secure()
-		if err := leader.Update(t.Context(), renewal); err != nil {
+		if err := leader.Hold(t.Context()); err != nil {
 			t.Errorf("the next renewal: %v", err)
 		}
 		secure()

@@ -25,7 +25,7 @@ func (r *readLimit) read(ctx context.Context, lease *Lease) error {
 	reading, cancel := context.WithTimeout(ctx, r.now)
 	defer cancel()
 	begun := time.Now()
-	_, _, err := lease.Get(reading)
+	err := lease.Read(reading)
 	switch took := time.Since(begun); {
 	case reading.Err() == nil: // an answer, or an error that says more than a time-out
 		r.now, r.missed = max(r.least, 2*took), 0

@@ -51,7 +51,7 @@ func TestFewLinesWithoutALeader(t *testing.T) {
 			lease.Annotations = map[string]string{annotationAddress: listener.Addr().String(), annotationCertificate: sum}
 			server.put(lease)
 			view := NewLease(LeaseOptions{Client: server, Name: "l", Identity: "standby", Claim: func() Claim { return Claim{} }})
-			if _, _, err := view.Get(t.Context()); err != nil {
+			if err := view.Read(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			var log bytes.Buffer

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
@@ -131,7 +130,7 @@ func checkReplicas(loaded *config.Config, client *source.Client, cluster *rest.C
 		}
 	}
 	return append(checks, check{name: "the ServiceAccount of replicas, its tokens, and their reviews", run: func(ctx context.Context) error {
-		api, err := kubernetes.NewForConfig(cluster)
+		api, err := replication.NewAPI(cluster)
 		if err != nil {
 			return err
 		}

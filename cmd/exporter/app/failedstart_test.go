@@ -20,7 +20,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
@@ -196,7 +195,7 @@ func withLease(t *testing.T, before func(http.ResponseWriter, *http.Request) boo
 			body, err := io.ReadAll(r.Body)
 			if err == nil {
 				lease = &coordinationv1.Lease{}
-				_, _, err = scheme.Codecs.UniversalDeserializer().Decode(body, nil, lease)
+				err = json.Unmarshal(body, lease)
 			}
 			if err != nil {
 				t.Error(err)

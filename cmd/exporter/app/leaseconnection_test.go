@@ -16,8 +16,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeferry/kubeferry/internal/replication"
 )
 
 // swallower passes connections on to an API server, until it swallows what they carry, as when the machine at the other end loses its
@@ -116,14 +117,14 @@ func TestLeaseRequestsLeaveADeadConnection(t *testing.T) {
 	if config.Timeout != 3500*time.Millisecond || cluster.NextProtos != nil {
 		t.Errorf("a time-out of %v; what others use: %v", config.Timeout, cluster.NextProtos)
 	}
-	api, err := kubernetes.NewForConfig(config)
+	api, err := replication.NewAPI(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	get := func(within time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		_, err := api.CoordinationV1().Leases("n").Get(ctx, "l", metav1.GetOptions{})
+		_, err := api.Leases("n").Get(ctx, "l", metav1.GetOptions{})
 		return err
 	}
 	if err := get(10 * time.Second); err != nil {

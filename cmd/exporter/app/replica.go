@@ -13,7 +13,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
@@ -61,7 +60,7 @@ type ledCommit struct {
 // newReplica makes a standby, and waits for the API server.
 func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config, client *source.Client, fail context.CancelCauseFunc, logger *slog.Logger) (*replica, error) {
 	options := loaded.LeaderElection
-	api, err := kubernetes.NewForConfig(leaseConfig(cluster, options.RenewDeadline))
+	api, err := replication.NewAPI(leaseConfig(cluster, options.RenewDeadline))
 	if err != nil {
 		return nil, err
 	}
@@ -91,10 +90,10 @@ func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config
 		return nil, &FailureError{err}
 	}
 	r.lease = replication.NewLease(replication.LeaseOptions{
-		Client: api.CoordinationV1().Leases(options.LeaseNamespace), Name: options.LeaseName, Namespace: options.LeaseNamespace,
+		Client: api.Leases(options.LeaseNamespace), Name: options.LeaseName, Namespace: options.LeaseNamespace,
 		Identity: identity(), Cluster: loaded.Cluster, ClusterUID: r.uid, Duration: options.LeaseDuration, StaleWait: options.StaleWait, Claim: r.claim, Raised: r.raised,
 	})
-	timing := replication.Timing{LeaseDuration: options.LeaseDuration, RenewDeadline: options.RenewDeadline, RetryPeriod: options.RetryPeriod}
+	timing := replication.Timing{LeaseDuration: options.LeaseDuration, RetryPeriod: options.RetryPeriod}
 	r.election = replication.NewElection(r.lease, timing, logger)
 	r.standby = replication.NewStandby(r.lease, r.election, r.copied, r.auth, options.RetryPeriod, logger)
 	r.permit = replication.NewPermit(r.lease.Left)

@@ -16,7 +16,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
@@ -170,10 +169,10 @@ func TestBegin(t *testing.T) {
 					if now.Sub(begun) > 10*time.Minute {
 						t.Fatalf("the Lease is not taken: %+v", r.lease.Status())
 					}
-					if _, _, err := r.lease.Get(ctx); err != nil {
+					if err := r.lease.Read(ctx); err != nil {
 						t.Fatal(err)
 					}
-					_ = r.lease.Update(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: life, LeaseDurationSeconds: 10}) // until it may
+					_ = r.lease.Hold(ctx) // until it may
 				}
 				if err := copied.Close(); err != nil {
 					t.Fatal(err)
@@ -242,10 +241,10 @@ func newLed(t *testing.T) *led {
 	if l.copied, err = checkpoint.OpenReplica(t.TempDir(), func(message string, err error) { t.Error(message, err) }); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := l.lease.Get(t.Context()); err != nil {
+	if err := l.lease.Read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.lease.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "leader", LeaseDurationSeconds: 10}); err != nil {
+	if err := l.lease.Hold(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if l.store, err = checkpoint.Open(t.TempDir(), func(message string, err error) { t.Error(message, err) }); err != nil {
@@ -292,7 +291,7 @@ func (l *led) follow(t *testing.T, with func(*checkpoint.Replica) replication.Co
 	lease := replication.NewLease(replication.LeaseOptions{
 		Client: l.client, Identity: "standby", Duration: 10 * time.Second, Claim: func() replication.Claim { return replication.Claim{} },
 	})
-	if _, _, err := lease.Get(t.Context()); err != nil {
+	if err := lease.Read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	election := replication.NewElection(lease, replication.Timing{}, l.logger)
