@@ -15,14 +15,17 @@ TOOLS         := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kubeferry/tools
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)/gofumpt
 
+empty :=
+space := $(empty) $(empty)
+
 # The race detector needs a C compiler everywhere but on macOS. Without one the tests run without it, and say so.
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)$$($(GO) env GOOS)" != 0linux ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image release demo test test-e2e test-others soak test-unit lint fmt fuzz bench bench-micro bench-sinks assets compile schema clean notes
+.PHONY: help build image release demo test test-all test-unit test-e2e test-sinks test-others test-extended extended-e2e extended-sinks extended-others soak lint fmt fuzz bench bench-micro bench-sinks assets schema clean notes
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/kubeferry, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/kubeferry ./cmd/exporter
@@ -37,26 +40,59 @@ demo: ## Show it at work on a real API server and a NATS server; Ctrl-C ends it,
 	@echo "building the demo"
 	@cd test && $(GO) build -buildvcs=false -o ../bin/demo ./cmd/demo && exec ../bin/demo
 
-# What takes longest runs beside all others: most of it waits.
-test: notes assets compile ## Run all tests, also those against real servers: API server, NATS, Kafka
-	@$(MAKE) --no-print-directory -j2 test-e2e test-others
+# What `make test-all` runs beside `make test`: these packages of test/, which need more than Go, git and make, or minutes, and the tests of
+# test/e2e and test/sinks whose names begin with TestExtended.
+EXTENDED := bench cmd/bench deploy examples internal/alerts nodes
+OTHERS = $$($(GO) list ./... | grep -vE '/test/(e2e|sinks|$(subst $(space),|,$(EXTENDED)))$$')
 
-# Results are not cached: the kubeferry under test is none of the inputs that go knows. It has the race detector; what starts and
-# observes it here does not, which would take more time than kubeferry does: `make test-e2e RACE_E2E=-race`.
-test-e2e:
-	cd test && $(GO) test $(RACE_E2E) -count=1 $(TESTFLAGS) ./e2e
+# Compilers that run beside tests would take their time, so these are compiled first: `go list -export` does not link. What takes longest
+# then runs beside all others: most of it waits. With -k one that fails does not keep the others from running.
+test: notes ## Run before a commit: unit tests, and tests against a real API server, etcd, NATS and Kafka
+	@echo "preparing what the tests run; the first time on a machine that takes minutes"
+	@cd test && $(GO) run ./cmd/assets apiserver kafka nats exporter race-exporter >/dev/null
+	@echo "compiling the tests"
+	@$(GO) list -test -export $(RACE) ./... >/dev/null
+	@cd test && $(GO) list -test -export $(RACE) ./sinks >/dev/null && $(GO) list -test -export $(RACE_E2E) ./e2e $(OTHERS) >/dev/null
+	@$(MAKE) --no-print-directory -k -j2 test-e2e test-unit test-sinks test-others
 
-test-others: test-unit
-	cd test && $(GO) test $(RACE) -count=1 $(TESTFLAGS) ./examples $$($(GO) list ./... | grep -vE '/(e2e|nodes)$$')
-
-soak: assets ## Run the long forms of the fault tests, which take minutes each
-	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run 'KilledTenTimes|LeaderKilled|LeaderStopped|LeaderFrozen|ServerAway|StandbyJoins|SinkGone|HotObject|WatchStartFails|TooManyRefused' ./e2e
-	cd test && $(GO) test -count=1 -timeout 30m -v ./nodes
-	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 30m -v -run TestExamples$$ ./examples
-	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run Soak ./bench
+test-all: ## Run all tests, also with Helm, kubectl, promtool, Chromium, Python, Java, images, and a node's programs
+	@$(MAKE) --no-print-directory -k test test-extended
 
 test-unit: ## Run the tests that need no servers
 	$(GO) test $(RACE) $(TESTFLAGS) ./...
+
+# Results are not cached: kubeferry as it is under test is none of the inputs that go knows. It has the race detector; what starts and
+# observes it here does not, which would take more time than kubeferry does: `make test-e2e RACE_E2E=-race`.
+test-e2e:
+	cd test && $(GO) test $(RACE_E2E) -count=1 $(TESTFLAGS) -skip '^TestExtended' ./e2e
+
+test-sinks:
+	cd test && $(GO) test $(RACE) -count=1 $(TESTFLAGS) -skip '^TestExtended' ./sinks
+
+test-others:
+	cd test && $(GO) test $(RACE_E2E) $(TESTFLAGS) $(OTHERS)
+
+test-extended: notes ## Run what `make test-all` runs beside `make test`
+	@command -v chromium >/dev/null || { echo "NOTE: no chromium, so the page is not tested"; [ "$$CI" != true ]; }
+	@echo "preparing what the tests run; the first time on a machine that takes many minutes"
+	@cd test && $(GO) run ./cmd/assets >/dev/null && $(GO) run ./cmd/assets controllers
+	@echo "compiling the tests"
+	@cd test && $(GO) list -test -export $(RACE) ./sinks >/dev/null && $(GO) list -test -export $(RACE_E2E) ./e2e $(EXTENDED:%=./%) >/dev/null
+	@$(MAKE) --no-print-directory -k -j2 extended-e2e extended-sinks extended-others
+
+extended-e2e:
+	cd test && $(GO) test $(RACE_E2E) -count=1 $(TESTFLAGS) -run '^TestExtended' ./e2e
+
+extended-sinks:
+	cd test && $(GO) test $(RACE) -count=1 $(TESTFLAGS) -run '^TestExtended' ./sinks
+
+extended-others:
+	cd test && $(GO) test $(RACE_E2E) -count=1 -p 1 $(TESTFLAGS) $(EXTENDED:%=./%)
+
+soak: assets ## Run the long forms of the fault tests, which take minutes each
+	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run 'KilledTenTimes|LeaderKilled|LeaderStopped|LeaderFrozen|ServerAway|StandbyJoins|SinkGone|HotObject|WatchStartFails|TooManyRefused' ./e2e
+	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 30m -v -run TestExamples$$ ./examples
+	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run Soak ./bench
 
 lint: $(GOLANGCI_LINT) $(GOFUMPT) ## Run vet, golangci-lint with the import rules, gofumpt, and check go.mod, in all modules
 	$(GO) vet ./...
@@ -93,12 +129,6 @@ assets: ## Fetch and build what the tests run: API server, etcd, Kafka, NATS, ku
 	@echo "preparing what the tests run; the first time on a machine that takes minutes"
 	@cd test && $(GO) run ./cmd/assets
 
-# Compilers that run beside tests would take their time. `go list -export` compiles without linking, which go test repeats.
-compile:
-	@echo "compiling the tests"
-	@$(GO) list -test -export $(RACE) ./... >/dev/null
-	@cd test && $(GO) list -test -export $(RACE_E2E) ./e2e >/dev/null && $(GO) list -test -export $(RACE) ./... >/dev/null
-
 schema: ## Write the JSON Schema of the configuration file to bin/kubeferry.schema.json
 	@mkdir -p bin
 	$(GO) run ./cmd/exporter schema > bin/kubeferry.schema.json
@@ -106,10 +136,9 @@ schema: ## Write the JSON Schema of the configuration file to bin/kubeferry.sche
 clean: ## Remove what was built in the tree
 	rm -rf bin dist
 
+# With CI=true nothing may be left out.
 notes:
 	@[ -n "$(RACE)" ] || { echo "NOTE: no C compiler, so the race detector is off"; [ "$$CI" != true ]; }
-	@command -v chromium >/dev/null || { echo "NOTE: no chromium, so the page is not tested"; [ "$$CI" != true ]; }
-	@command -v java >/dev/null || { echo "NOTE: no java, so a stand-in (kfake) takes the place of Kafka"; [ "$$CI" != true ]; }
 
 $(GOLANGCI_LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION), which takes minutes, once"

@@ -1,6 +1,6 @@
 // Package nodes_test runs deploy/base and the chart on nodes: a real API server, controller manager, scheduler, kubectl and Helm, and
 // processes in place of containers. It shows what becomes of the changes when a version is rolled out, nodes are drained, and one is lost.
-// It is part of `make soak`: it needs programs that no other test does.
+// It is part of `make test-all` only: it needs programs that no other test does.
 package nodes_test
 
 import (
