@@ -1,0 +1,121 @@
+package flow
+
+import "time"
+
+const (
+	// awayAfter is how many calls in a row fail, and awayFor how long nothing is delivered, before the sink counts as away.
+	awayAfter = 10
+	awayFor   = time.Second
+	// maxPause is the longest pause between two records while the sink is away.
+	maxPause = 1500 * time.Millisecond
+)
+
+// sinkState is what is known of the sink as a whole.
+type sinkState struct {
+	failures  int       // calls, or objects refused for good, since the last success
+	delivered time.Time // when something was last delivered
+	pause     time.Duration
+	probeAt   time.Time // when the next record may be sent while the sink is away
+	probes    int       // under way
+	canary    bool      // the last probe was of the flow that was delivered last
+	newest    bool      // of the flows that were never called, the last probe was of the one with the newest object
+}
+
+// Away reports whether the sink as a whole counts as away.
+func (s *Scheduler) Away(now time.Time) bool {
+	return s.sink.failures >= awayAfter && now.Sub(s.sink.delivered) > awayFor
+}
+
+// nextProbe returns one record, and when the next may be sent; waits is set if there is one, and no slot.
+func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, at time.Time, waits bool) {
+	if s.sink.probes >= max(1, s.options.Calls/2) {
+		return nil, time.Time{}, false
+	}
+	if now.Before(s.sink.probeAt) {
+		return nil, s.sink.probeAt, false
+	}
+	for _, group := range s.groups {
+		s.regroup(group.objects, group.round, now, 0)
+	}
+	s.groups = nil
+	f := s.nextProbed(now)
+	if f == nil {
+		return nil, time.Time{}, false
+	}
+	if !s.options.Share.take(apart) {
+		return nil, time.Time{}, true
+	}
+	s.sink.canary = !s.sink.canary
+	s.sink.probeAt = now.Add(s.jitter(s.sink.pause))
+	s.sink.probes++
+	f.called = now
+	b = s.newBatch(apart)
+	b.probe = true
+	s.join(b, f)
+	s.put(b, s.takeProbe(f), fits)
+	s.place(f, now)
+	return b, time.Time{}, false
+}
+
+// nextProbed returns the flow that is next while the sink is away: in turn the one that was delivered last, and the one that was called
+// longest ago. Of those that were never called it is the one with the newest object, and the one whose object is oldest, in turn.
+func (s *Scheduler) nextProbed(now time.Time) *flow {
+	var next *flow
+	if s.sink.canary {
+		s.sink.newest = !s.sink.newest
+	}
+	before := func(f, g *flow) bool {
+		if !s.sink.canary && !f.delivered.Equal(g.delivered) {
+			return f.delivered.After(g.delivered)
+		}
+		if !f.called.Equal(g.called) {
+			return f.called.Before(g.called)
+		}
+		return s.sink.newest && f.newestSince().After(g.newestSince())
+	}
+	for n := s.all.first; n != nil; n = n.next {
+		if f := n.value; f.waits() && !now.Before(f.until) && (next == nil || before(f, next)) {
+			next = f
+		}
+	}
+	return next
+}
+
+func (f *flow) waits() bool { return f.fresh.length+len(f.company)+f.alone.length > 0 }
+
+func (f *flow) newestSince() time.Time {
+	if f.fresh.length == 0 {
+		return time.Time{}
+	}
+	return f.fresh.last.value.since
+}
+
+// takeProbe takes one object of a flow, of the lane whose turn it is.
+func (s *Scheduler) takeProbe(f *flow) (o *object) {
+	for ; o == nil; f.turn++ {
+		switch f.turn % lanes {
+		case fresh:
+			if n := f.fresh.first; n != nil {
+				if f.newest = !f.newest; f.newest {
+					n = f.fresh.last
+				}
+				o = n.value
+				n.leave()
+			}
+		case company:
+			if len(f.company) > 0 {
+				group := f.company[0]
+				o = group.objects[0]
+				if group.objects = group.objects[1:]; len(group.objects) == 0 {
+					f.company = f.company[1:]
+				}
+			}
+		case alone:
+			if n := f.alone.first; n != nil {
+				o = n.value
+				n.leave()
+			}
+		}
+	}
+	return o
+}

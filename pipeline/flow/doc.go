@@ -1,0 +1,63 @@
+// Package flow decides what a pipeline sends next. It is the whole of that decision: [Scheduler] makes batches of the records that wait,
+// and says after each call what becomes of its records.
+//
+// It starts no goroutine, does no input or output, and knows no time but what its caller tells it. So the tests of this package run it
+// for minutes of virtual time, against sinks that refuse, hang, limit or fail at random. Those scenarios, with their bounds, are
+// the specification (scenarios_test.go).
+//
+// # Words
+//
+// An object has a queue of records, in order. One batch at a time holds an object. A flow is all that waits of one namespace. It has three lanes:
+// objects that were not tried yet (fresh), groups of objects that failed together (company), and objects that failed alone (alone).
+//
+// # Who is next
+//
+//  1. Fresh objects of all flows share batches. The flows take turns.
+//  2. A troubled flow is the exception: its fresh objects are sent apart from those of others. A flow is troubled from when a failure is attributed
+//     to it, until something of it was delivered and ten seconds have passed.
+//  3. What failed before is always sent apart from what did not: groups, and single objects. Shared batches and what is sent apart
+//     take turns. Of what is sent apart, groups of several flows come first, then the flows in turn, and of a flow its lanes in turn.
+//  4. Calls that are sent apart have at most three quarters of the sink's calls. Of these, flows of which nothing was delivered in the last
+//     minute have at most half of the sink's calls. These bounds hold for all pipelines of a sink together ([Slots]).
+//  5. One flow has at most a quarter of the calls, unless something of it was delivered in the last second. So a namespace on which the sink
+//     hangs holds few calls, whether we know it yet or not.
+//
+// # What a failure shows
+//
+// A call may fail as a whole because of one record in it. A wrong guess about which one is cheap, so there is not much to guess:
+//
+//  6. A batch that failed as a whole is sent once more as it was: perhaps the sink has it, and recognizes it. If it fails again, it is halved, and
+//     each half is sent by itself, down to single records. No flow is in both halves until a half is of one flow.
+//  7. If the call took a second or more, it is not sent once more as it was, and is divided by flow at once. All flows of what failed in it are
+//     troubled then.
+//  8. A failure is attributed to a flow if the call held nothing of others, or was slow. A record that is sent alone, and is known to fail, proves
+//     nothing new.
+//  9. A record that failed while others of its call were delivered fails by itself: it is sent again after a delay, in any company. A record that
+//     failed alone is sent alone from then on, after a delay, and at most every 50 ms of one flow. The delay doubles with each failure, up
+//     to 1.5 s while nothing is delivered, and else up to [Options.Max].
+//  10. Retry-After belongs to the flow, if the call held nothing of others. A batch of several flows is sent once more as it was, and then by flow. The
+//     records are not to blame, and return to where they were.
+//
+// # When the sink is away
+//
+//  11. After ten failed calls in a row, and a second in which nothing was delivered, the sink counts as away. Then one record at a time is sent, 0.1 s
+//     apart, which doubles to 1.5 s. They are, in turn, of the flow that was delivered last, and of the one that was called longest ago. One that
+//     is delivered ends it.
+//
+// # What is given up
+//
+//  12. A record that the sink refuses for good becomes a dead letter. But where the last ten records, or calls, all failed, the sink
+//     itself may be wrong: then the record waits, and becomes a letter if it is refused once more after something was delivered.
+//  13. An attempt counts towards [Options.Attempts] only if the record failed by itself, and something was delivered since its last one. So no outage
+//     uses up attempts.
+//
+// # Limits
+//
+// These are known, and would cost more rules than they are worth:
+//
+//   - A sink that limits the rate of all calls, to 20 a second say, gets them in ever smaller batches if there are thousands of namespaces: it takes
+//     all of 1,000 changes a second in 20 namespaces, four fifths in 300, and one fifth in 3,000.
+//   - In the first second of an outage, before the sink counts as away, some 130 calls fail where a refusal takes 5 ms.
+//   - With four calls at once, the good changes of a namespace in which 20 new objects are refused each second wait for up to 20 s.
+//   - After an outage in which the sink hung, the first record may take until a call that was under way has timed out.
+package flow

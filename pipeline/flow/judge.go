@@ -1,0 +1,351 @@
+package flow
+
+import (
+	"slices"
+	"time"
+)
+
+// Verdict is how a call ended for one record.
+type Verdict int
+
+const (
+	Acknowledged Verdict = iota
+	Failed               // may pass
+	Refused              // could never be taken, in any state of the sink
+	Unsendable           // is known to be impossible to take, whatever the sink says: it could not be made, or is larger than the sink takes
+	Cancelled            // we ended the call
+)
+
+// Result is how a call ended for one record.
+type Result struct {
+	Verdict Verdict
+	// RetryAfter is the delay that the sink requested; 0 if it did not.
+	RetryAfter time.Duration
+}
+
+// Outcome is what becomes of a record.
+type Outcome int
+
+const (
+	Waits     Outcome = iota // and is sent again
+	Delivered                // is settled
+	Letter                   // becomes a dead letter, and is settled then
+)
+
+// fault is what a failure is attributed to.
+type fault int
+
+const (
+	none     fault = iota
+	ours           // the call was cancelled
+	record         // each record that failed, by itself
+	together       // all that were in the call
+	delayed        // the only flow of the call: the sink requested a delay
+)
+
+// slowCall is how long a call takes, at least, that troubles the flows of what fails in it, whoever else was in it.
+const slowCall = time.Second
+
+// Judge says what becomes of each record of a batch whose call has ended, after it took so long. The caller then writes the letters, sets the
+// outcome of those that it cannot write to Waits, and calls Done.
+func (s *Scheduler) Judge(b *Batch, results []Result, took time.Duration, now time.Time) {
+	var acknowledged, failed, refused, cancelled int
+	var after time.Duration
+	for _, r := range results {
+		switch r.Verdict {
+		case Acknowledged:
+			acknowledged++
+		case Failed:
+			failed++
+			after = max(after, r.RetryAfter)
+		case Refused:
+			refused++
+		case Cancelled:
+			cancelled++
+		}
+	}
+	s.countFailures(b, acknowledged, failed, refused, now)
+	b.slow = took >= slowCall
+	switch {
+	case cancelled > 0:
+		b.fault = ours
+	case failed+refused == 0:
+	case acknowledged > 0 || failed == 0 || len(b.Items) == 1:
+		b.fault, b.delay = record, after
+	case after > 0 && len(b.flows) == 1:
+		b.fault, b.delay = delayed, after
+	default:
+		b.fault, b.delay = together, after
+	}
+	if len(b.flows) == 1 && b.fault == record && after > 0 {
+		b.fault = delayed
+	}
+	b.Outcomes = make([]Outcome, len(b.Items))
+	n := 0
+	for _, o := range b.objects {
+		waits := false // later records of an object wait behind one that waits
+		for range o.held {
+			i, r := b.Items[n], results[n]
+			switch {
+			case r.Verdict == Acknowledged:
+				b.Outcomes[n] = Delivered
+				o.flow.delivered = now
+			case waits:
+			case r.Verdict == Unsendable, r.Verdict == Refused && s.refuse(i, now), r.Verdict == Failed && s.attempt(b, o, i, now):
+				b.Outcomes[n] = Letter
+			}
+			waits = waits || b.Outcomes[n] == Waits
+			n++
+		}
+	}
+	s.judgeFlows(b, now)
+}
+
+// countFailures counts a call towards whether the sink is away. One record that is refused for good counts as one call: a sink that refuses
+// whatever it gets is misconfigured.
+func (s *Scheduler) countFailures(b *Batch, acknowledged, failed, refused int, now time.Time) {
+	switch {
+	case acknowledged > 0:
+		s.sink.failures, s.sink.pause, s.sink.delivered = 0, s.options.Initial, now
+	case failed+refused > 0:
+		s.sink.failures += max(1, refused)
+		if b.probe {
+			s.sink.pause = min(2*s.sink.pause, maxPause)
+		}
+	}
+}
+
+// refuse reports whether a record that is refused for good becomes a letter: the sink works, or something was delivered since it was refused
+// first.
+func (s *Scheduler) refuse(i *Item, now time.Time) bool {
+	if i.refused.IsZero() {
+		i.refused = now
+	}
+	return s.sink.failures < awayAfter || s.sink.delivered.After(i.refused)
+}
+
+// attempt counts a record that failed by itself, and reports whether it becomes a letter.
+func (s *Scheduler) attempt(b *Batch, o *object, i *Item, now time.Time) bool {
+	if b.fault != record {
+		return false
+	}
+	first := i.Attempts == 0
+	if first {
+		i.Failed = now
+	}
+	if first || s.sink.delivered.After(o.failed) {
+		i.Attempts++
+	}
+	return s.options.Attempts > 0 && i.Attempts >= s.options.Attempts && !s.sink.delivered.Before(i.Failed)
+}
+
+// judgeFlows notes what a call shows of the flows in it.
+func (s *Scheduler) judgeFlows(b *Batch, now time.Time) {
+	var failing []*flow
+	n := 0
+	for _, o := range b.objects {
+		for range o.held {
+			if b.Outcomes[n] == Waits && (len(failing) == 0 || failing[len(failing)-1] != o.flow) {
+				failing = append(failing, o.flow)
+			}
+			n++
+		}
+	}
+	blamed := b.fault != ours && (b.slow || len(b.Items) == 1 && !b.alone || b.fault == together && len(b.flows) == 1 || b.delay > 0 && b.round > 0)
+	if blamed {
+		for _, f := range failing {
+			f.blamed = now
+		}
+	}
+	for _, f := range b.flows {
+		if b.fault == delayed {
+			f.until, f.blamed = now.Add(b.delay), now.Add(b.delay)
+		}
+	}
+	if len(b.flows) == 1 {
+		f := b.flows[0]
+		f.called = now
+		if b.alone && b.fault != none && b.fault != ours {
+			f.aloneAt = now.Add(alonePause)
+		}
+	}
+}
+
+// Done ends a call. What is settled leaves, and what is not is sent again.
+func (s *Scheduler) Done(b *Batch, now time.Time) {
+	s.calls--
+	s.options.Share.give(b.class)
+	if b.probe {
+		s.sink.probes--
+	}
+	for _, f := range b.flows {
+		f.calls--
+		if b.retry {
+			f.retries--
+		}
+	}
+	var waiting []*object
+	n := 0
+	for _, o := range b.objects {
+		kept := o.items[:0]
+		for k := range o.held {
+			if b.Outcomes[n+k] == Waits {
+				kept = append(kept, o.items[k])
+			}
+		}
+		n += o.held
+		waits := len(kept)
+		clear(o.items[waits:o.held])
+		kept = append(kept, o.items[o.held:]...)
+		o.items = kept
+		o.held = waits
+		if waits > 0 {
+			waiting = append(waiting, o)
+			continue
+		}
+		o.tries = 0
+		s.setFailing(o, false)
+		if len(o.items) > 0 {
+			s.ready(o, now)
+			continue
+		}
+		delete(s.objects, o.ref)
+		o.flow.objects--
+	}
+	if len(waiting) > 0 {
+		s.again(b, waiting, now)
+	}
+	for _, f := range b.flows {
+		s.place(f, now)
+		s.rest(f)
+	}
+}
+
+// again has what was not settled of a batch sent again.
+func (s *Scheduler) again(b *Batch, waiting []*object, now time.Time) {
+	switch {
+	case b.fault == ours:
+		s.regroup(waiting, b.round, now, 0)
+	case b.fault == delayed, b.fault == together && b.delay > 0 && b.round > 0: // the records are not to blame
+		for _, o := range slices.Backward(waiting) {
+			s.setFailing(o, false)
+			o.flow.fresh.pushFront(&o.lane)
+		}
+	case b.fault == record || b.fault == none:
+		var refused []*object
+		for _, o := range waiting {
+			if o.items[0].refused.IsZero() {
+				s.delay(o, len(b.Items) == 1, now)
+			} else {
+				refused = append(refused, o)
+			}
+		}
+		if len(refused) > 0 { // they become letters soon, so that nothing is gained by sending them at a pace
+			s.regroup(refused, b.round, now, maxPause)
+		}
+	case b.round == 0 && !b.slow: // perhaps the sink has it, and recognizes it
+		s.regroup(waiting, 1, now, max(s.options.Initial, min(b.delay, maxPause)))
+	default:
+		for _, part := range s.parts(waiting, b.slow) {
+			s.regroup(part, b.round+1, now, s.options.Initial)
+		}
+	}
+}
+
+// delay has an object wait that failed by itself. It is sent alone if nothing else was in the call, so that it may have been to blame for others.
+func (s *Scheduler) delay(o *object, lonely bool, now time.Time) {
+	most := maxPause // nothing was delivered since it last failed, so perhaps the sink is to blame
+	if s.sink.delivered.After(o.failed) && !o.failed.IsZero() {
+		most = s.options.Max
+	}
+	wait := min(most, s.options.Initial<<min(o.tries, 16))
+	o.tries++
+	o.failed = now
+	s.setFailing(o, lonely || o.failing)
+	s.after(timer{object: o}, now, wait)
+}
+
+// regroup has objects wait that are to be sent together: in the company lane of their flow if they are all of one.
+func (s *Scheduler) regroup(objects []*object, round int, now time.Time, wait time.Duration) {
+	group := &Batch{objects: objects, round: round}
+	several := false
+	for _, o := range objects {
+		several = several || o.flow != objects[0].flow
+	}
+	for _, o := range objects {
+		s.setFailing(o, o.failing || !several)
+	}
+	if wait == 0 {
+		s.groupReady(group, now)
+		return
+	}
+	s.after(timer{group: group}, now, wait)
+}
+
+// groupReady puts a group where it is found when it is its turn.
+func (s *Scheduler) groupReady(group *Batch, now time.Time) {
+	first := group.objects[0]
+	for _, o := range group.objects {
+		if o.flow == first.flow {
+			continue
+		}
+		if !s.Away(now) {
+			s.groups = append(s.groups, group)
+			return
+		}
+		for _, part := range s.parts(group.objects, true) {
+			s.regroup(part, group.round, now, 0)
+		}
+		return
+	}
+	first.flow.company = append(first.flow.company, group)
+	s.place(first.flow, now)
+}
+
+// parts splits objects that failed together: by flow if all of that is wanted, else in two halves, of which no flow is in both if there are
+// several. Of one object the first half of the records stays.
+func (s *Scheduler) parts(objects []*object, byFlow bool) [][]*object {
+	var flows [][]*object
+	at := map[*flow]int{}
+	for _, o := range objects {
+		n, ok := at[o.flow]
+		if !ok {
+			n = len(flows)
+			at[o.flow] = n
+			flows = append(flows, nil)
+		}
+		flows[n] = append(flows[n], o)
+	}
+	switch {
+	case len(flows) > 1 && byFlow:
+		return flows
+	case len(flows) > 1:
+		var halves [2][]*object
+		for _, of := range flows {
+			n := 0
+			if len(halves[0]) >= (len(objects)+1)/2 || len(halves[0])+len(of) == len(objects) && len(halves[0]) > 0 {
+				n = 1
+			}
+			halves[n] = append(halves[n], of...)
+		}
+		return halves[:]
+	case len(objects) > 1:
+		return [][]*object{objects[:len(objects)/2], objects[len(objects)/2:]}
+	default:
+		objects[0].held = (objects[0].held + 1) / 2
+		return [][]*object{objects}
+	}
+}
+
+// setFailing sets whether an object counts as failing.
+func (s *Scheduler) setFailing(o *object, failing bool) {
+	if o.failing == failing {
+		return
+	}
+	o.failing = failing
+	if failing {
+		o.flow.failing++
+	} else {
+		o.flow.failing--
+	}
+}

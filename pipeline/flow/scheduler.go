@@ -1,0 +1,408 @@
+package flow
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// Options make a scheduler.
+type Options struct {
+	// Records bounds a batch.
+	Records int
+	// OnePerObject is set if a batch may hold one record of each object only.
+	OnePerObject bool
+	// Calls is how many calls may be under way.
+	Calls int
+	// Share is the pipeline's share of the sink's slots.
+	Share *Share
+	// Initial and Max are the delays after a failure: each is twice the one before.
+	Initial, Max time.Duration
+	// Attempts after which a record becomes a dead letter; 0 is no bound.
+	Attempts int
+	// Random returns numbers in [0, 1), for the jitter of delays.
+	Random func() float64
+}
+
+// Item is a record that waits.
+type Item struct {
+	// Ref is its object, and Flow the name of its flow.
+	Ref  delta.Ref
+	Flow string
+	// Attempts is how often it failed by itself, and Failed when it did so first.
+	Attempts int
+	Failed   time.Time
+	// Value is the caller's.
+	Value any
+
+	refused time.Time // when the sink first refused it for good, if it waits to see whether the sink works
+}
+
+// object is an object with records that wait. It is in a lane of its flow, in a batch, or waits for the end of a delay; never in two of
+// them, so that no two batches hold it.
+type object struct {
+	ref    delta.Ref
+	flow   *flow
+	lane   node[object]
+	items  []*Item // in order
+	first  [1]*Item
+	held   int // how many of items the batch holds
+	since  time.Time
+	tries  int       // how often it failed since something of it was delivered
+	failed time.Time // when it last failed
+	// failing is set while it counts in flow.failing.
+	failing bool
+}
+
+// Scheduler decides what is sent next. It knows no time and starts nothing: its caller guards it, says what time it is, makes the calls, and
+// says how they ended.
+type Scheduler struct {
+	options Options
+	objects map[delta.Ref]*object
+	flows   map[string]*flow
+	all     list[flow]
+	idle    list[flow] // those without objects, the one that became so first in front
+	ring    list[flow] // those of which fresh objects may share a batch, in turn
+	// trusted and untrusted are the flows of which something may be sent apart, in turn: those of which something was delivered lately, and the
+	// others.
+	trusted, untrusted list[flow]
+	doubt              bool     // the last flow that was sent apart was untrusted
+	groups             []*Batch // what failed together, of several flows
+	timers             timerHeap
+	calls              int
+	batch              uint64 // the number of the last batch
+	apart              bool   // the last call was sent apart
+
+	sink sinkState
+}
+
+// New returns a scheduler.
+func New(options Options) *Scheduler {
+	s := &Scheduler{options: options, objects: map[delta.Ref]*object{}, flows: map[string]*flow{}}
+	if s.options.Share == nil {
+		s.options.Share = NewSlots(options.Calls).Share(func() {})
+	}
+	s.sink.pause = options.Initial
+	return s
+}
+
+// Add adds a record that waits, behind those of its object.
+func (s *Scheduler) Add(i *Item, now time.Time) {
+	o := s.objects[i.Ref]
+	if o != nil {
+		o.items = append(o.items, i)
+		return
+	}
+	o = &object{ref: i.Ref, flow: s.flow(i.Flow), since: now}
+	o.lane.value = o
+	o.first[0] = i
+	o.items = o.first[:]
+	s.objects[i.Ref] = o
+	o.flow.objects++
+	o.flow.idle.leave()
+	s.ready(o, now)
+}
+
+// ready puts an object into the first lane of its flow.
+func (s *Scheduler) ready(o *object, now time.Time) {
+	o.flow.fresh.pushBack(&o.lane)
+	s.place(o.flow, now)
+}
+
+// Batch is what one call sends.
+type Batch struct {
+	// Items are the records. Those of one object are in order and next to each other.
+	Items []*Item
+	// Outcomes says what becomes of each, once Judge was called.
+	Outcomes []Outcome
+
+	objects []*object
+	flows   []*flow
+	number  uint64
+	class   class
+	alone   bool // it holds one record of an object that failed alone
+	retry   bool // it holds objects of company or alone
+	probe   bool
+	full    bool
+	// round is 0 for a batch that is sent first, 1 for one that is sent again as it was, and more for a part of one.
+	round int
+	fault fault
+	delay time.Duration // after which what failed is sent again
+	slow  bool
+}
+
+// Next returns a batch that may be sent now, or nil and when to ask again if nothing else happens; zero if there is no such time. fits
+// adds a record to the caller's batch, or reports that there is no room for it; for the first record there is.
+func (s *Scheduler) Next(now time.Time, fits func(*Item) bool) (b *Batch, wake time.Time) {
+	s.fire(now)
+	if s.calls < s.options.Calls {
+		b, wake = s.next(now, fits)
+	}
+	if b != nil {
+		s.calls++
+		return b, time.Time{}
+	}
+	if len(s.timers) > 0 && (wake.IsZero() || s.timers[0].at.Before(wake)) {
+		wake = s.timers[0].at
+	}
+	return nil, wake
+}
+
+func (s *Scheduler) next(now time.Time, fits func(*Item) bool) (b *Batch, wake time.Time) {
+	waits := false // for a slot
+	if s.Away(now) {
+		b, wake, waits = s.nextProbe(now, fits)
+	} else {
+		s.apart = !s.apart
+		for _, isApart := range []bool{s.apart, !s.apart} {
+			var waitsToo bool
+			if isApart {
+				b, waitsToo = s.nextApart(now, fits)
+			} else {
+				b, waitsToo = s.nextShared(now, fits)
+			}
+			if b != nil {
+				break
+			}
+			waits = waits || waitsToo
+		}
+	}
+	if b == nil && !waits {
+		s.options.Share.stopWaiting()
+	}
+	return b, wake
+}
+
+// nextShared returns a batch of the flows that are well, and whether there is something to send and no slot.
+func (s *Scheduler) nextShared(now time.Time, fits func(*Item) bool) (*Batch, bool) {
+	if s.ring.length == 0 {
+		return nil, false
+	}
+	if !s.options.Share.take(shared) {
+		return nil, true
+	}
+	b := s.newBatch(shared)
+	s.fillShared(b, now, fits)
+	return b, false
+}
+
+// nextApart returns a batch of what failed in company of several flows, or of a troubled flow.
+func (s *Scheduler) nextApart(now time.Time, fits func(*Item) bool) (*Batch, bool) {
+	if len(s.groups) > 0 {
+		if !s.options.Share.take(apart) {
+			return nil, true
+		}
+		b := s.groups[0]
+		s.groups = s.groups[1:]
+		return s.refill(b, apart, fits, now), false
+	}
+	f, c := s.nextFlow(now)
+	if f == nil {
+		return nil, false
+	}
+	if !s.options.Share.take(c) {
+		return nil, true
+	}
+	s.doubt = c == untrusted
+	return s.takeLane(f, c, now, fits), false
+}
+
+// nextFlow returns the flow that is next to be sent apart, and the class of its call. Trusted flows and others take turns, as far as the bound
+// on the latter allows.
+func (s *Scheduler) nextFlow(now time.Time) (*flow, class) {
+	trusted, others := s.firstOf(&s.trusted, now), s.firstOf(&s.untrusted, now)
+	if others != nil && (trusted == nil || !s.doubt && s.options.Share.hasRoom(untrusted)) {
+		return others, untrusted
+	}
+	return trusted, apart
+}
+
+// firstOf returns the first flow of a list that still belongs there: time may have passed.
+func (s *Scheduler) firstOf(l *list[flow], now time.Time) *flow {
+	for l.length > 0 {
+		f := l.first.value
+		if f.trusted(now) == (l == &s.trusted) && f.nextLane(s, now) >= 0 {
+			return f
+		}
+		f.apart.leave()
+		s.place(f, now)
+	}
+	return nil
+}
+
+// takeLane makes a batch of the lane of a flow whose turn it is. The flow's own turn ends.
+func (s *Scheduler) takeLane(f *flow, c class, now time.Time, fits func(*Item) bool) *Batch {
+	l := f.nextLane(s, now)
+	f.turn = (l + 1) % lanes
+	f.apart.leave()
+	if l == company {
+		b := f.company[0]
+		f.company = f.company[1:]
+		return s.refill(b, c, fits, now)
+	}
+	b := s.newBatch(c)
+	b.alone = l == alone
+	b.retry = b.alone
+	s.join(b, f)
+	if b.alone {
+		o := f.alone.first.value
+		o.lane.leave()
+		s.put(b, o, fits)
+	} else {
+		s.fillFresh(b, f, len(b.Items)+s.options.Records, fits)
+	}
+	s.place(f, now)
+	return b
+}
+
+// Fill adds more to a batch that is not sent yet, and reports whether it is full. A batch of a troubled flow does not wait for more.
+func (s *Scheduler) Fill(b *Batch, now time.Time, fits func(*Item) bool) (full bool) {
+	if b.class == shared {
+		s.fillShared(b, now, fits)
+	}
+	return b.full || b.class != shared
+}
+
+// fillShared takes objects of the flows that are not troubled, in turn.
+func (s *Scheduler) fillShared(b *Batch, now time.Time, fits func(*Item) bool) {
+	for !b.full && s.ring.length > 0 {
+		f := s.ring.first.value
+		if f.troubled(now) || !f.mayCall(s, now) { // time has passed
+			f.ring.leave()
+			s.place(f, now)
+			continue
+		}
+		before := len(b.Items)
+		s.fillFresh(b, f, before+max(1, (s.options.Records-before)/s.ring.length), fits)
+		if len(b.Items) == before { // its first object does not fit; it stays in front, and begins the next batch
+			return
+		}
+		f.ring.leave()
+		s.join(b, f)
+		s.place(f, now)
+	}
+}
+
+// fillFresh takes objects of one flow, until the batch holds so many records.
+func (s *Scheduler) fillFresh(b *Batch, f *flow, most int, fits func(*Item) bool) {
+	for !b.full && f.fresh.length > 0 && len(b.Items) < most {
+		n := f.fresh.first
+		if !s.put(b, n.value, fits) {
+			return
+		}
+		n.leave()
+	}
+}
+
+// put adds the first records of an object to a batch, and reports whether there was room for one.
+func (s *Scheduler) put(b *Batch, o *object, fits func(*Item) bool) bool {
+	most := len(o.items)
+	if s.options.OnePerObject || b.probe || o.tries > 0 { // the records behind one that fails only take room
+		most = 1
+	}
+	return s.putHeld(b, o, most, fits)
+}
+
+func (s *Scheduler) putHeld(b *Batch, o *object, most int, fits func(*Item) bool) bool {
+	o.held = 0
+	for o.held < most && len(b.Items) < s.options.Records && fits(o.items[o.held]) {
+		b.Items = append(b.Items, o.items[o.held])
+		o.held++
+	}
+	b.full = b.full || b.alone || b.probe || o.held < most || len(b.Items) >= s.options.Records
+	if o.held == 0 {
+		return false
+	}
+	b.objects = append(b.objects, o)
+	return true
+}
+
+// refill makes a batch of a group. What does not fit becomes another.
+func (s *Scheduler) refill(group *Batch, c class, fits func(*Item) bool, now time.Time) *Batch {
+	b := s.newBatch(c)
+	b.round, b.retry = group.round, true
+	for n, o := range group.objects {
+		if !s.putHeld(b, o, o.held, fits) {
+			s.regroup(group.objects[n:], group.round, now, 0)
+			break
+		}
+		s.join(b, o.flow)
+	}
+	for _, f := range b.flows {
+		s.place(f, now)
+	}
+	return b
+}
+
+func (s *Scheduler) newBatch(c class) *Batch {
+	s.batch++
+	return &Batch{number: s.batch, class: c}
+}
+
+// join counts a call of a flow.
+func (s *Scheduler) join(b *Batch, f *flow) {
+	if f.batch == b.number {
+		return
+	}
+	f.batch = b.number
+	f.calls++
+	if b.retry {
+		f.retries++
+	}
+	b.flows = append(b.flows, f)
+}
+
+// timer is the end of a delay, of an object, of a group or of a flow.
+type timer struct {
+	at     time.Time
+	object *object
+	group  *Batch
+	flow   *flow
+}
+
+type timerHeap []timer
+
+func (h timerHeap) Len() int           { return len(h) }
+func (h timerHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h timerHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *timerHeap) Push(t any)        { *h = append(*h, t.(timer)) } //nolint:forcetypeassert // only of timers
+func (h *timerHeap) Pop() any {
+	last := len(*h) - 1
+	t := (*h)[last]
+	(*h)[last] = timer{}
+	*h = (*h)[:last]
+	return t
+}
+
+// fire ends the delays that are over.
+func (s *Scheduler) fire(now time.Time) {
+	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
+		switch t := heap.Pop(&s.timers).(timer); { //nolint:forcetypeassert // only of timers
+		case t.flow != nil:
+			if t.flow.timer.Equal(t.at) {
+				t.flow.timer = time.Time{}
+			}
+			s.place(t.flow, now)
+		case t.group != nil:
+			s.groupReady(t.group, now)
+		default:
+			if o := t.object; o.failing {
+				o.flow.alone.pushBack(&o.lane)
+				s.place(o.flow, now)
+			} else {
+				s.ready(o, now)
+			}
+		}
+	}
+}
+
+// after starts a delay, with some jitter.
+func (s *Scheduler) after(t timer, now time.Time, delay time.Duration) {
+	t.at = now.Add(s.jitter(delay))
+	heap.Push(&s.timers, t)
+}
+
+func (s *Scheduler) jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*s.options.Random()))
+}

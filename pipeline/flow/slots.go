@@ -1,0 +1,166 @@
+package flow
+
+import (
+	"context"
+	"sync"
+)
+
+// class is what a call is, for the bounds on calls.
+type class int
+
+const (
+	shared    class = iota // of flows that are well
+	apart                  // of one flow, of which something was delivered lately, or of what failed together
+	untrusted              // of one flow, of which nothing was delivered lately
+)
+
+// Slots bounds the calls of a sink, which several pipelines may share. Calls that are sent apart have at most three quarters of the slots, and
+// those of flows of which nothing was delivered lately have at most half of them: the sink may hang on such calls, for all pipelines at once. The
+// last free slot is kept for a pipeline that has none. Of several pipelines that wait, the one that has the fewest slots is next.
+type Slots struct {
+	mu     sync.Mutex // guards what follows, and the shares
+	total  int
+	taken  int
+	apart  int // of taken, those that are not of shared batches
+	doubts int // of apart, the untrusted ones
+	shares []*Share
+	freed  chan struct{} // closed when a slot is given back; nil if no Acquire waits
+}
+
+// NewSlots returns n free slots.
+func NewSlots(n int) *Slots { return &Slots{total: n} }
+
+// Share is the slots of one pipeline. Its methods may be called from several goroutines.
+type Share struct {
+	slots   *Slots
+	held    int
+	waiting int // how many wait; a scheduler counts as one
+	class   class
+	wake    func()
+}
+
+// Share returns the share of one more pipeline. wake is called when there may be a slot for a scheduler that found none. It must not block, and
+// not call back.
+func (s *Slots) Share(wake func()) *Share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	share := &Share{slots: s, wake: wake}
+	s.shares = append(s.shares, share)
+	return share
+}
+
+// take takes a slot, or reports false and has the scheduler wait for one.
+func (s *Share) take(c class) bool {
+	s.slots.mu.Lock()
+	defer s.slots.mu.Unlock()
+	took := s.slots.take(s, c)
+	s.waiting, s.class = 1, c
+	if took {
+		s.waiting = 0
+	}
+	return took
+}
+
+// give gives a slot back.
+func (s *Share) give(c class) {
+	s.slots.mu.Lock()
+	defer s.slots.mu.Unlock()
+	s.slots.count(s, c, -1)
+	s.slots.wakeWaiting()
+}
+
+// stopWaiting is called by a scheduler that has nothing to send.
+func (s *Share) stopWaiting() {
+	s.slots.mu.Lock()
+	defer s.slots.mu.Unlock()
+	if s.waiting > 0 {
+		s.waiting = 0
+		s.slots.wakeWaiting()
+	}
+}
+
+// Acquire waits for a slot, for a call that no scheduler chose. It fails only if ctx ends before. A share with a scheduler does not use it.
+func (s *Share) Acquire(ctx context.Context) error {
+	slots := s.slots
+	slots.mu.Lock()
+	defer slots.mu.Unlock()
+	s.waiting++
+	defer func() { s.waiting-- }()
+	for !slots.take(s, shared) {
+		if slots.freed == nil {
+			slots.freed = make(chan struct{})
+		}
+		freed := slots.freed
+		slots.mu.Unlock()
+		select {
+		case <-freed:
+			slots.mu.Lock()
+		case <-ctx.Done():
+			slots.mu.Lock()
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Release gives a slot back that Acquire took.
+func (s *Share) Release() { s.give(shared) }
+
+// hasRoom reports whether there is a slot for a call.
+func (s *Share) hasRoom(c class) bool {
+	s.slots.mu.Lock()
+	defer s.slots.mu.Unlock()
+	return s.slots.room(s, c)
+}
+
+func (s *Slots) take(share *Share, c class) bool {
+	if !s.room(share, c) {
+		return false
+	}
+	s.count(share, c, 1)
+	return true
+}
+
+func (s *Slots) count(share *Share, c class, n int) {
+	share.held += n
+	s.taken += n
+	if c != shared {
+		s.apart += n
+	}
+	if c == untrusted {
+		s.doubts += n
+	}
+}
+
+// room reports whether a share may take a slot.
+func (s *Slots) room(share *Share, c class) bool {
+	free := s.total - s.taken
+	if free == 0 || !s.allows(c) {
+		return false
+	}
+	before := 0 // those whose turn it is before
+	for _, other := range s.shares {
+		if other != share && (other.waiting > 0 && other.held < share.held && s.allows(other.class) || other.held == 0 && share.held > 0 && free == 1) {
+			before++
+		}
+	}
+	return free > before
+}
+
+// allows reports whether the bounds on what is sent apart allow one more.
+func (s *Slots) allows(c class) bool {
+	return c == shared || s.apart < max(1, s.total*3/4) && (c == apart || s.doubts < max(1, s.total/2))
+}
+
+// wakeWaiting wakes all that wait. The one with the fewest slots takes one, and others find that it is not their turn.
+func (s *Slots) wakeWaiting() {
+	for _, share := range s.shares {
+		if share.waiting > 0 && share.wake != nil {
+			share.wake()
+		}
+	}
+	if s.freed != nil {
+		close(s.freed)
+		s.freed = nil
+	}
+}
