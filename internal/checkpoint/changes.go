@@ -108,6 +108,9 @@ func (b *bucket) Delete(key []byte) error {
 
 func (b *bucket) DeleteBucket(name []byte) error {
 	b.to.add(b, changeDrop, name)
+	if b.Bucket.Bucket(name) == nil { // dropped by a commit that failed, and is on disk all the same
+		return nil
+	}
 	return b.Bucket.DeleteBucket(name)
 }
 

@@ -35,7 +35,13 @@ func (c *Commit) Empty() bool {
 }
 
 // Commit writes all of c, or nothing. After an error the file holds all of it or nothing.
+//
+// After a full disk it returns the same error for up to fullDiskPause, until the disk has more room: each attempt that fails has bbolt read
+// all pages of the file. A commit that only drops logs is always tried.
 func (s *Store) Commit(c *Commit) (err error) {
+	if s.full.waits(s.path) && len(c.DropLogs) == 0 {
+		return s.full.err
+	}
 	defer func() {
 		if r := recover(); r != nil { // bbolt panics on a damaged page
 			err = fmt.Errorf("commit: %v", r)
@@ -61,9 +67,6 @@ func (s *Store) Commit(c *Commit) (err error) {
 		for _, pipeline := range c.DropLogs {
 			name := []byte(pipeline)
 			delete(sizes, pipeline)
-			if logs.Bucket.Bucket(name) == nil { // it was dropped by a commit that failed, and is on disk all the same
-				continue
-			}
 			if err := errors.Join(logs.DeleteBucket(name), logs.Delete(sizeKey(name))); err != nil {
 				return err
 			}
@@ -92,14 +95,13 @@ func (s *Store) Commit(c *Commit) (err error) {
 	})
 	if err != nil {
 		err = fmt.Errorf("commit to %s: %w", s.path, err)
-		if s.tap != nil {
-			s.tap(nil, nil, err)
-		}
+		s.full = newFullDisk(s.path, err)
 		return err
 	}
+	s.full = nil
 	s.sizes, s.deadLetters, s.info = sizes, deadLetters, info
 	if s.tap != nil {
-		s.tap(info.Replica, changes.end(), nil)
+		s.tap(info.Replica, changes.end())
 	}
 	return nil
 }

@@ -58,6 +58,7 @@ type Committer struct {
 
 	mu    sync.Mutex // guards what follows
 	err   error      // of the last commit, if it failed
+	since time.Time  // when the first of the commits failed that have failed in a row; zero if the last one succeeded
 	begun time.Time  // when the commit under way was; zero for none
 }
 
@@ -200,6 +201,16 @@ func (c *Committer) Err() error {
 	return c.err
 }
 
+// Failing returns for how long all commits have failed; 0 if the last one succeeded.
+func (c *Committer) Failing() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() {
+		return 0
+	}
+	return time.Since(c.since)
+}
+
 // Writing is for how long the commit under way has been written; 0 for none. A disk that hangs returns no error.
 func (c *Committer) Writing() time.Duration {
 	c.mu.Lock()
@@ -259,7 +270,11 @@ func (c *Committer) writeCommit(commit *Commit) error {
 		c.setBegun(time.Time{})
 	}
 	c.mu.Lock()
-	c.err = err
+	if c.err = err; err == nil {
+		c.since = time.Time{}
+	} else if c.since.IsZero() {
+		c.since = time.Now()
+	}
 	c.mu.Unlock()
 	switch {
 	case err != nil && before == nil:

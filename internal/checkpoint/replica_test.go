@@ -22,14 +22,9 @@ import (
 type tapped struct {
 	stamps  []checkpoint.Stamp
 	changes [][]checkpoint.Changes
-	err     error
 }
 
-func (l *tapped) tap(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
-	if err != nil {
-		l.err = err
-		return
-	}
+func (l *tapped) tap(stamp *checkpoint.Stamp, changes []checkpoint.Changes) {
 	l.stamps, l.changes = append(l.stamps, *stamp), append(l.changes, changes)
 }
 
@@ -423,7 +418,7 @@ func TestLeadAlone(t *testing.T) {
 		return *store.Info().Replica
 	}
 	store := open()
-	store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(7), func(*checkpoint.Stamp, []checkpoint.Changes, error) {})
+	store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(7), func(*checkpoint.Stamp, []checkpoint.Changes) {})
 	shared := commit(store)
 	store = open()
 	store.LeadAlone(1)

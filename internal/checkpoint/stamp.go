@@ -71,8 +71,8 @@ func (s Stamp) Includes(other Stamp) bool {
 }
 
 // Lead makes each commit carry a stamp, the first one the next after begin. tap is called with each commit, in their order,
-// after it is on disk. After an error, when what is on disk is not certain, it gets only that.
-func (s *Store) Lead(begin Stamp, tap func(stamp *Stamp, changes []Changes, err error)) {
+// after it is on disk. Of one that failed it gets nothing: the next one has the same number, and all that the failed one had.
+func (s *Store) Lead(begin Stamp, tap func(stamp *Stamp, changes []Changes)) {
 	s.info.Replica, s.tap = &begin, tap
 }
 

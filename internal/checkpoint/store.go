@@ -45,7 +45,9 @@ type Store struct {
 	sizes       map[string]delta.LogSize
 	deadLetters delta.LogSize
 	// tap is called with each commit; see Lead.
-	tap func(*Stamp, []Changes, error)
+	tap func(*Stamp, []Changes)
+	// full is set while the last commit found the disk full.
+	full *fullDisk
 }
 
 // Info is what the file holds about its last run.

@@ -175,21 +175,18 @@ func (l *Leader) wakeAll() {
 	l.changed = make(chan struct{})
 }
 
-// Committed queues a commit for each standby; it never waits for one. After a commit that failed it is not known what is on the
-// leader's disk, so all of them start over.
-func (l *Leader) Committed(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
+// Committed queues a commit for each standby; it never waits for one. A commit that failed reaches no standby: the next one has all that
+// it had.
+func (l *Leader) Committed(stamp *checkpoint.Stamp, changes []checkpoint.Changes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var c *commit
-	if err == nil {
-		c = &commit{number: stamp.Commit, at: time.Now(), changes: changes}
-		l.last = c.number
-		for _, part := range changes {
-			c.bytes += len(part)
-		}
-		// One that is larger than the bound, as when a million known objects become due at once, drops no standby that writes it in time.
-		c.bytes = min(c.bytes, maxQueue/2)
+	c := &commit{number: stamp.Commit, at: time.Now(), changes: changes}
+	l.last = c.number
+	for _, part := range changes {
+		c.bytes += len(part)
 	}
+	// One that is larger than the bound, as when a million known objects become due at once, drops no standby that writes it in time.
+	c.bytes = min(c.bytes, maxQueue/2)
 	for s := range l.standbys {
 		s.enqueue(c)
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -55,15 +54,11 @@ type standby struct {
 	dropped error
 }
 
-// enqueue adds a commit; nil stands for one that failed.
+// enqueue adds a commit.
 func (s *standby) enqueue(c *commit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.dropped != nil:
-		return
-	case c == nil:
-		s.drop(errors.New("a commit failed"))
+	if s.dropped != nil {
 		return
 	}
 	s.queue, s.unacked, s.bytes = append(s.queue, c), append(s.unacked, commit{number: c.number, at: c.at}), s.bytes+c.bytes

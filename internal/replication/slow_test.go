@@ -106,7 +106,7 @@ func commitEvery(l *Leader, interval time.Duration, commits int, after func()) (
 		for _, part := range "ab" {
 			parts = append(parts, fmt.Sprint(stamp.Commit, string(part)))
 		}
-		l.Committed(stamp, []checkpoint.Changes{[]byte(parts[len(parts)-2]), []byte(parts[len(parts)-1])}, nil)
+		l.Committed(stamp, []checkpoint.Changes{[]byte(parts[len(parts)-2]), []byte(parts[len(parts)-1])})
 		time.Sleep(interval)
 		after()
 	}
@@ -300,7 +300,7 @@ func TestLargeCommit(t *testing.T) {
 			t.Fatal("not in sync")
 		}
 		parts := slices.Repeat([]checkpoint.Changes{make(checkpoint.Changes, 1<<20)}, maxQueue>>20+1)
-		l.Committed(&checkpoint.Stamp{Commit: l.last + 1}, parts, nil)
+		l.Committed(&checkpoint.Stamp{Commit: l.last + 1}, parts)
 		time.Sleep(time.Second)
 		if standbys := l.Standbys(); standbys.InSync != 1 {
 			t.Errorf("got %+v", standbys)

@@ -82,9 +82,9 @@ func leadAs(t *testing.T, auth replication.Authenticator) *leading {
 	}
 	t.Cleanup(l.leader.Close)
 	serving := false
-	store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(1), func(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
+	store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(1), func(stamp *checkpoint.Stamp, changes []checkpoint.Changes) {
 		if serving {
-			l.leader.Committed(stamp, changes, err)
+			l.leader.Committed(stamp, changes)
 		}
 	})
 	l.commit(1)

@@ -54,7 +54,7 @@ func TestRedactionKeyOfAReplicaThatIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store.Lead(checkpoint.Stamp{Lineage: "l", RedactionKey: shared}, func(*checkpoint.Stamp, []checkpoint.Changes, error) {})
+	store.Lead(checkpoint.Stamp{Lineage: "l", RedactionKey: shared}, func(*checkpoint.Stamp, []checkpoint.Changes) {})
 	info := store.Info()
 	if err := errors.Join(store.Commit(&checkpoint.Commit{Info: &info}), store.Close()); err != nil {
 		t.Fatal(err)

@@ -162,7 +162,7 @@ func (r *replica) lead(ctx context.Context) error {
 	var err error
 	select {
 	case <-r.election.Led():
-		r.running.Go(func() { r.leaveIfStuck(electing, checkpoint.HangTimeout, checkpoint.HangTimeout) })
+		r.running.Go(func() { r.leaveIfStuck(electing, r.config.LeaderElection.LeaseDuration, checkpoint.HangTimeout, checkpoint.HangTimeout) })
 	case err = <-ended:
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -191,9 +191,10 @@ func (r *replica) lead(ctx context.Context) error {
 	return nil
 }
 
-// leaveIfStuck lets the Lease end once this leader's disk hangs for a while, and the standby's copy gets older, or this replica would never
-// take over. A disk that is only slow ends a small write in time.
-func (r *replica) leaveIfStuck(ctx context.Context, hangs, smallWrite time.Duration) {
+// leaveIfStuck lets the Lease end once this leader's disk has hung for a while, or has refused commits for as long as the Lease lasts, and a
+// standby's copy gets older meanwhile. It also does if the disk hangs while this replica takes over, which would never end. A disk that is
+// only slow ends a small write in time.
+func (r *replica) leaveIfStuck(ctx context.Context, refuses, hangs, smallWrite time.Duration) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -203,6 +204,10 @@ func (r *replica) leaveIfStuck(ctx context.Context, hangs, smallWrite time.Durat
 			return
 		}
 		leader, committer := r.leader.Load(), r.committer.Load() // in this order: there is a committer before there is a leader
+		if leader != nil && committer.Failing() > refuses && leader.Standbys().InSync > 0 {
+			r.leave(fmt.Errorf("the disk of %s has refused commits for %v, and a standby is in sync: %w", r.config.StateDir, refuses, committer.Err()))
+			return
+		}
 		if leader != nil && (committer.Writing() <= hangs || leader.Standbys().InSync == 0) {
 			continue
 		}
@@ -216,14 +221,17 @@ func (r *replica) leaveIfStuck(ctx context.Context, hangs, smallWrite time.Durat
 		case <-ctx.Done():
 			return
 		case <-time.After(smallWrite):
-			err := fmt.Errorf("the disk of %s has not ended a small write for %v", r.config.StateDir, smallWrite)
-			r.logger.Error("this leader is stuck, and lets its Lease end", "err", err)
-			r.left.Store(true)
-			r.stop()
-			r.fail(&FailureError{err})
+			r.leave(fmt.Errorf("the disk of %s has not ended a small write for %v", r.config.StateDir, smallWrite))
 			return
 		}
 	}
+}
+
+func (r *replica) leave(err error) {
+	r.logger.Error("this leader is stuck, and lets its Lease end", "err", err)
+	r.left.Store(true)
+	r.stop()
+	r.fail(&FailureError{err})
 }
 
 // lostError is how the process ends when another one leads.
@@ -278,12 +286,10 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 		return nil, &FailureError{err}
 	}
 	epoch := info.Epoch
-	store.Lead(stamp, func(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
-		if err == nil {
-			r.committed.Store(&ledCommit{stamp, epoch})
-		}
+	store.Lead(stamp, func(stamp *checkpoint.Stamp, changes []checkpoint.Changes) {
+		r.committed.Store(&ledCommit{stamp, epoch})
 		if leader := r.leader.Load(); leader != nil {
-			leader.Committed(stamp, changes, err)
+			leader.Committed(stamp, changes)
 		}
 	})
 	return store, nil

@@ -38,7 +38,7 @@ func TestClaim(t *testing.T) {
 	}
 	write := func(stamp checkpoint.Stamp) {
 		store := open()
-		store.Lead(stamp, func(*checkpoint.Stamp, []checkpoint.Changes, error) {})
+		store.Lead(stamp, func(*checkpoint.Stamp, []checkpoint.Changes) {})
 		if err := checkpoint.NewCommitter(store, logger).Begin(); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestBegin(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				store.Lead(checkpoint.Stamp{Lineage: "l", Commit: test.commit - 2}.Begin(7), func(*checkpoint.Stamp, []checkpoint.Changes, error) {})
+				store.Lead(checkpoint.Stamp{Lineage: "l", Commit: test.commit - 2}.Begin(7), func(*checkpoint.Stamp, []checkpoint.Changes) {})
 				committer := checkpoint.NewCommitter(store, logger)
 				if err := errors.Join(committer.Begin(), committer.Finish(), store.Close()); err != nil {
 					t.Fatal(err)
@@ -225,7 +225,20 @@ type led struct {
 	client *oneLease
 	serves *replication.Leader
 	hangs  chan struct{} // closed while commits end
+	full   atomic.Bool   // commits fail
 }
+
+// Commit fails while the disk is full.
+func (l *led) Commit(c *checkpoint.Commit) error {
+	if l.full.Load() {
+		return syscall.ENOSPC
+	}
+	return l.store.Commit(c)
+}
+
+func (l *led) Logs() map[string]delta.LogSize { return l.store.Logs() }
+
+func (l *led) Info() checkpoint.Info { return l.store.Info() }
 
 func newLed(t *testing.T) *led {
 	t.Helper()
@@ -250,14 +263,14 @@ func newLed(t *testing.T) *led {
 	if l.store, err = checkpoint.Open(t.TempDir(), func(message string, err error) { t.Error(message, err) }); err != nil {
 		t.Fatal(err)
 	}
-	l.store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(l.lease.Status().Term), func(stamp *checkpoint.Stamp, changes []checkpoint.Changes, err error) {
+	l.store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(l.lease.Status().Term), func(stamp *checkpoint.Stamp, changes []checkpoint.Changes) {
 		<-l.hangs
 		l.committed.Store(&ledCommit{stamp, 0})
 		if serves := l.leader.Load(); serves != nil {
-			serves.Committed(stamp, changes, err)
+			serves.Committed(stamp, changes)
 		}
 	})
-	committer := checkpoint.NewCommitter(l.store, logger)
+	committer := checkpoint.NewCommitter(l, logger)
 	committer.Register(&counter{})
 	if err := committer.Begin(); err != nil {
 		t.Fatal(err)
@@ -351,6 +364,40 @@ func TestASourceCommitsToAStandby(t *testing.T) {
 	running.Wait()
 }
 
+// A leader whose disk is full keeps its standbys, and leaves to one of them if that lasts.
+func TestFullDiskOfTheLeader(t *testing.T) {
+	l := newLed(t)
+	copied, _ := l.follow(t, asItIs)
+	l.config = &config.Config{StateDir: t.TempDir()}
+	left := make(chan error, 1)
+	l.stop, l.fail = func() {}, func(err error) { left <- err }
+	fails := func() {
+		t.Helper()
+		l.full.Store(true)
+		if err := l.committer.Load().Begin(); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	fails()
+	l.full.Store(false)
+	if err := l.committer.Load().Begin(); err != nil {
+		t.Fatal(err)
+	}
+	waiting, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if acked := l.serves.AwaitAck(waiting); !acked || l.serves.Standbys().Connected != 1 {
+		t.Fatalf("acknowledged: %v; %+v", acked, l.serves.Standbys())
+	}
+	if got, want := copied.Info().Replica.Commit, l.store.Info().Replica.Commit; got != want {
+		t.Errorf("the standby has commit %d, want %d", got, want)
+	}
+	fails()
+	l.leaveIfStuck(waiting, time.Second, time.Minute, time.Minute)
+	if err := <-left; !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("it left: %v", err)
+	}
+}
+
 // slowCopy is one whose disk takes long, once slow is set.
 type slowCopy struct {
 	*checkpoint.Replica
@@ -415,7 +462,7 @@ func expectLeaves(t *testing.T, r *replica) {
 	health.replica.Store(r)
 	looking, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	r.leaveIfStuck(looking, 200*time.Millisecond, time.Minute) // a disk that works may be slow, too
+	r.leaveIfStuck(looking, time.Minute, 200*time.Millisecond, time.Minute) // a disk that works may be slow, too
 	if err := health.healthy(); err != nil || len(left) > 0 {
 		t.Errorf("it leaves, and the disk works: %v", err)
 	}
@@ -436,7 +483,7 @@ func expectLeaves(t *testing.T, r *replica) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil { // without a reader: to open it hangs
 		t.Fatal(err)
 	}
-	r.leaveIfStuck(t.Context(), 200*time.Millisecond, 200*time.Millisecond)
+	r.leaveIfStuck(t.Context(), time.Minute, 200*time.Millisecond, 200*time.Millisecond)
 	if err := <-left; health.healthy() == nil || !strings.Contains(err.Error(), "small write") {
 		t.Errorf("it left: %v", err)
 	}
