@@ -162,7 +162,9 @@ func (r *replica) lead(ctx context.Context) error {
 	var err error
 	select {
 	case <-r.election.Led():
-		r.running.Go(func() { r.leaveIfStuck(electing, r.config.LeaderElection.LeaseDuration, checkpoint.HangTimeout, checkpoint.HangTimeout) })
+		r.running.Go(func() {
+			r.leaveIfStuck(electing, r.config.LeaderElection.LeaseDuration, checkpoint.HangTimeout, checkpoint.HangTimeout)
+		})
 	case err = <-ended:
 	case <-ctx.Done():
 		err = ctx.Err()
