@@ -15,10 +15,11 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// cel-go charges a call after it ran. It charges one step if it has no cost model for the overload, or cannot resolve it,
-// since most of an object is dyn. A hostile object could exploit that: one call may compare each pair of items, or build a string
-// as long as the product of two. So guard charges such calls before they run, and sizeCosts charges the others without a model by
-// the size of their arguments.
+// cel-go charges a call after it ran. It charges one step if it has no cost model for the overload, or cannot resolve it, since most
+// of an object is dyn. That is too late, and too little: with cel-go's own limit of a million steps and an object of 170 KB,
+// text.replace("a", text) allocated 2.4 GB, a regular expression from the object took more than 15 s, and so did sorting a list once
+// for each of its items. So guard charges calls whose cost or result may be far larger than their arguments before they run, and
+// sizeCosts charges the others without a model by the size of their arguments.
 
 // sizeCosts implements [cost.ActualCostEstimator] for the calls that cel-go has no model of.
 type sizeCosts struct {

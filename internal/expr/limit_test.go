@@ -4,12 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestLimitBoundsTime: whoever may create an object decides how long its lists are, not how long an evaluation takes.
+// briefInput has the lower limit, at which an evaluation stops in a hundredth of the time.
+type briefInput struct{ *input }
+
+func (briefInput) Brief() bool  { return true }
+func (briefInput) Spent(uint64) {}
+
+// TestLimitBoundsTime: whoever may create an object decides how long its lists are, not how long an evaluation takes, nor how much it
+// allocates. What the limit does not stop is evaluated with the whole of it; the rest with the lower one, to be quick.
 func TestLimitBoundsTime(t *testing.T) {
 	var texts, lists, same []any
 	for i := range 20_000 {
@@ -28,9 +36,8 @@ func TestLimitBoundsTime(t *testing.T) {
 	in := &input{typ: "MODIFIED", object: map[string]any{
 		"l": texts, "few": texts[:900], "one": lists[0], "digits": strings.Repeat("1", 300_000), "d": lists, "s": same, "a": strings.Repeat("a", 500_000), "b": strings.Repeat("a", 250_000) + "b",
 	}}
-	// Alone on a machine and without the race detector none takes more than about 100 ms; not bounded, most take minutes. With the race
-	// detector on a busy machine 6 s were seen.
-	const slow = time.Minute
+	// Not bounded, most take minutes, or gigabytes. With the race detector on a busy machine bounded ones may take a second.
+	const slow, much = 20 * time.Second, 200 << 20
 	for _, tc := range []struct {
 		text string
 		want string // true, false, or limit
@@ -112,9 +119,16 @@ func TestLimitBoundsTime(t *testing.T) {
 	} {
 		t.Run(short(tc.text), func(t *testing.T) {
 			p := compile(t, tc.text, Value)
+			var given Input = in
+			if tc.want == "limit" {
+				given = briefInput{in}
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
 			start := time.Now()
-			got, err := p.Eval(context.Background(), in)
+			got, err := p.Eval(context.Background(), given)
 			took := time.Since(start)
+			runtime.ReadMemStats(&after)
 			var failed *EvalError
 			switch {
 			case tc.want == "limit" && (!errors.As(err, &failed) || !strings.Contains(failed.Message, "costs too much")):
@@ -124,8 +138,8 @@ func TestLimitBoundsTime(t *testing.T) {
 			case tc.want != "limit" && tc.want != "fails" && (err != nil || fmt.Sprint(got) != tc.want):
 				t.Errorf("got %v, %v, want %s", got, err, tc.want)
 			}
-			if took > slow {
-				t.Errorf("took %v", took)
+			if allocated := after.TotalAlloc - before.TotalAlloc; took > slow || allocated > much {
+				t.Errorf("took %v, and %d bytes", took, allocated)
 			}
 		})
 	}
