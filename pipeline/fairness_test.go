@@ -160,7 +160,7 @@ func TestRefusedObjectsHoldUpOnlyThemselves(t *testing.T) {
 					mustTake(t, p, change(t, fmt.Sprint("bad-", n), n+1))
 				}
 				sent := map[string]time.Time{}
-				for n := range 50 * 60 {
+				for n := range 50 * 30 {
 					name := fmt.Sprint("good-", n)
 					sent[name] = time.Now()
 					mustTake(t, p, change(t, name, 10_000+n))

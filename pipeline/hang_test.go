@@ -385,7 +385,7 @@ func TestSlowSinkThatFailsARecord(t *testing.T) {
 		})
 		p, stop := launch(sink, &letters{}, tenantLimits(500, 4))
 		defer stop()
-		for n := range 2 * 60 * 600 {
+		for n := range 30 * 600 {
 			mustTake(t, p, change(t, fmt.Sprint("o-", n), n+1))
 			time.Sleep(time.Second / 600)
 		}
@@ -450,7 +450,7 @@ func TestLargeRecordOfASuspectNamespace(t *testing.T) {
 // Several pipelines share a sink that hangs on the records of one namespace, which each of them has: none waits for it.
 func TestSharedSinkThatHangs(t *testing.T) {
 	t.Parallel()
-	for _, pipelines := range []int{1, 2, 3} {
+	for _, pipelines := range []int{1, 3} {
 		for _, test := range []struct {
 			records, calls int
 			namespace      string // of the records on which it hangs
@@ -471,7 +471,7 @@ func TestSharedSinkThatHangs(t *testing.T) {
 						all = append(all, p)
 					}
 					sent := map[string]time.Time{}
-					for n := range 3 * 60 * 50 {
+					for n := range 2 * 60 * 50 {
 						for of, p := range all {
 							if n < test.all || n%50 == 0 && !test.perRecord {
 								mustTake(t, p, changeIn(t, test.namespace, fmt.Sprint("bad-", n), n+1))

@@ -27,7 +27,6 @@ func TestTooManyRefusedObjects(t *testing.T) {
 		slow  bool // not so fast that the sink seems to be away
 	}{
 		{name: "much memory", objects: 2000, changes: 1, bound: 20, memory: 64 << 20, most: 150},
-		{name: "many changes of each", objects: 500, changes: 5, bound: 20, memory: 64 << 20, most: 150},
 		{name: "little memory", objects: 2000, changes: 1, bound: 20, memory: 64 << 10, most: 150},
 		{name: "little memory, many changes of each", objects: 500, changes: 5, bound: 20, memory: 64 << 10, most: 150},
 		{name: "little memory, which so many fill", objects: 3000, changes: 1, bound: maxFailing, memory: 64 << 10, most: 1000, slow: true},
