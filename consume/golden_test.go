@@ -18,7 +18,7 @@ type message struct {
 // golden reads the records that package pipeline compares its own with.
 func golden(tb testing.TB, format string) []message {
 	tb.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "pipeline", "testdata", "format", format+".golden"))
+	text, err := os.ReadFile(filepath.Join("..", "pipeline", "shape", "testdata", "format", format+".golden"))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -13,7 +13,8 @@ type Record struct {
 	// DedupID is "<pipeline>/<ID>": what transports deduplicate by, so that two pipelines may share a stream. In a snapshot its
 	// id follows.
 	DedupID string `json:"-"`
-	// Key is the REST path of the object (of the collection for a gap or a mark). Order is promised per key.
+	// Key is the REST path of the object (of the collection for a gap or a mark). Order is promised per key. It does not name the
+	// cluster: [Record.PartitionKey] does.
 	Key string `json:"key"`
 	// ContentType of Body.
 	ContentType string `json:"contentType"`
@@ -30,6 +31,10 @@ type Record struct {
 	// Body is one JSON value without line breaks.
 	Body json.RawMessage `json:"body,omitempty"`
 }
+
+// PartitionKey is the record's key among the records of all clusters: the name of the cluster, and Key. By it a topic is partitioned and
+// compacted, so that clusters which share one never replace or delete each other's objects.
+func (r *Record) PartitionKey() string { return r.Fields.Cluster + r.Key }
 
 // Size is what a record counts towards Batch.MaxBytes: the bytes of its body, key, headers and attributes.
 func (r *Record) Size() int {

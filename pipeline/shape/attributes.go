@@ -70,7 +70,7 @@ func (e *Encoder) event(list *attributes, record *sinks.Record, entry *delta.Ent
 	list.add("subject", subject)
 	list.add("time", formatTime(entry.Observed()))
 	list.add(contentTypeName, applicationJSON)
-	list.add("partitionkey", record.Key)
+	list.add("partitionkey", record.PartitionKey())
 	list.add("sequence", e.sequence(entry))
 	if knative {
 		list.add("apiversion", entry.Delta.Resource.GroupVersion().String())

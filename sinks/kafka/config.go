@@ -72,7 +72,7 @@ type Config struct {
 
 	Brokers      []string `yaml:"brokers" doc:"required; host or host:port to find the cluster by; default port 9092"`
 	Topic        string   `yaml:"topic" doc:"topic with placeholders"`
-	Key          string   `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message; object is its REST path"`
+	Key          string   `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message; object is the cluster and its REST path"`
 	RequiredAcks string   `yaml:"requiredAcks" enum:"all|one|none|-1|1|0" doc:"who must have a record before it counts as delivered: all in-sync replicas (-1), the leader (1), none (0)"`
 	Compression  string   `yaml:"compression" enum:"none|gzip|snappy|lz4|zstd" doc:"of a batch"`
 	SASL         *SASL    `yaml:"sasl" doc:"how to log in"`
@@ -102,7 +102,7 @@ func NewConfig() *Config {
 			Concurrency: 4,
 			Timeout:     10 * time.Second,
 		},
-		Topic:        "k8s.{group}.{resource}",
+		Topic:        "k8s.{cluster}.{group}.{resource}",
 		Key:          keyObject,
 		RequiredAcks: "all",
 		Compression:  "snappy",

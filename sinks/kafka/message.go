@@ -48,7 +48,7 @@ func (e encoding) keyOf(r *sinks.Record) (string, bool) {
 	case keyNone:
 		return "", false
 	default:
-		return r.Key, true
+		return r.PartitionKey(), true
 	}
 }
 

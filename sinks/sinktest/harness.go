@@ -49,7 +49,7 @@ type Peer struct {
 // Stored is one record as the peer has it.
 type Stored struct {
 	DedupID string            // what the transport deduplicates by
-	Key     string            // Record.Key
+	Key     string            // Record.Key, or Record.PartitionKey
 	Headers map[string]string // at least Record.Headers, names in lower case
 	// Attributes are Record.Attributes and datacontenttype, as a consumer reads them by the binding of the protocol:
 	// without the prefix, decoded.

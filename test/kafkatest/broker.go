@@ -98,6 +98,9 @@ func StartWith(tb testing.TB, opts Options) *Broker {
 // In returns the broker for use in another test, which must end before the one that started it.
 func (b *Broker) In(tb testing.TB) *Broker { return &Broker{tb: tb, java: b.java, nodes: b.nodes} }
 
+// Real reports whether it is Apache Kafka, not the stand-in.
+func (b *Broker) Real() bool { return b.java != nil }
+
 // Addr is the first broker's bootstrap address, host:port, without TLS or login.
 func (b *Broker) Addr() string { return b.AddrOf(Plaintext) }
 

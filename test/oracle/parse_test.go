@@ -16,12 +16,12 @@ const (
 	envelope = `"time":"2026-11-20T23:12:03.123456Z","datacontenttype":"application/json",`
 	event    = `{"specversion":"1.0","id":"eu/1/4f0c/235/MODIFIED","source":"/clusters/eu",` + envelope +
 		`"type":"dev.kubeferry.resource.modified","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` +
-		`"partitionkey":"/apis/apps/v1/namespaces/shop/deployments/web",` +
+		`"partitionkey":"prod-eu-1/apis/apps/v1/namespaces/shop/deployments/web",` +
 		`"sequence":"00000000000000000235","data":{` + data + `}}`
 	plain = `{"id":"eu/1/4f0c/235/MODIFIED","cluster":"eu/1","subject":"/apis/apps/v1/namespaces/shop/deployments/web",` +
 		`"time":"2026-11-20T23:12:03.123456Z","sequence":"00000000000000000235",` + data + `}`
 	gap = `{"specversion":"1.0","id":"eu/abc/10-20/GAP","source":"/clusters/eu","type":"dev.kubeferry.gap",` + envelope +
-		`"subject":"/api/v1/namespaces/shop/pods","partitionkey":"/api/v1/namespaces/shop/pods",` +
+		`"subject":"/api/v1/namespaces/shop/pods","partitionkey":"prod-eu-1/api/v1/namespaces/shop/pods",` +
 		`"data":{"type":"GAP","namespace":"shop","selectors":{},"from":"10","to":"20","reason":"Expired","unclean":true,"resource":{"group":"","version":"v1","resource":"pods"}}}`
 )
 

@@ -56,7 +56,7 @@ func eventCases(t *testing.T) []eventCase {
 	common := func(id, kind, key, sequence string) map[string]any {
 		return map[string]any{
 			"specversion": "1.0", "id": id, "source": "/clusters/test", "type": "dev.kubeferry.resource." + kind, "subject": key,
-			"time": observed, "datacontenttype": "application/json", "partitionkey": key, "sequence": sequence,
+			"time": observed, "datacontenttype": "application/json", "partitionkey": "test" + key, "sequence": sequence,
 		}
 	}
 	webPath := "/apis/apps/v1/namespaces/shop/deployments/web"

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -214,7 +215,7 @@ func testKafkaRecords(run func(name string, test func(t *testing.T, server *kafk
 			tombstone bool
 		}{{0, false}, {1, false}, {1, true}, {2, false}} {
 			r := batch[want.record]
-			if string(got[i].Key) != r.Key || (got[i].Value == nil) != want.tombstone || got[i].Headers["kubeferry-dedup-id"] != r.DedupID {
+			if string(got[i].Key) != r.PartitionKey() || (got[i].Value == nil) != want.tombstone || got[i].Headers["kubeferry-dedup-id"] != r.DedupID {
 				t.Errorf("message %d: got key %q, value %q, headers %v", i, got[i].Key, got[i].Value, got[i].Headers)
 			}
 			if !want.tombstone && (got[i].Headers["content-type"] != r.ContentType || got[i].Headers["ce-subject"] != r.Headers["ce-subject"]) {
@@ -223,6 +224,50 @@ func testKafkaRecords(run func(name string, test func(t *testing.T, server *kafk
 			if d := time.Since(got[i].Timestamp); d < -time.Minute || d > time.Minute {
 				t.Errorf("message %d: got time %v", i, got[i].Timestamp)
 			}
+		}
+	})
+
+	run("clusters share a compacted topic", func(t *testing.T, broker *kafkaServer) {
+		const topic = "shared-by-clusters"
+		broker.CreateTopicWith(topic, 1, map[string]string{
+			"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0",
+		})
+		config := kafkaConfig(topic, broker.Addr())
+		config.Tombstones = true
+		sink := openSink(t, config)
+		of := func(cluster, name string, n int, change string) sinks.Record {
+			r := sinktest.NewRecord(name, n)
+			r.DedupID, r.Fields.Cluster, r.Fields.Type = cluster+"/"+r.DedupID, cluster, change
+			return r
+		}
+		kept, replaced := of("eu", "web", 1, "ADDED"), of("us", "web", 1, "ADDED")
+		deliverAll(t, sink, []sinks.Record{kept, replaced})
+		deliverAll(t, sink, []sinks.Record{of("us", "web", 2, "DELETED")})
+		// The broker compacts in its own time, and only what is behind the newest segment.
+		for n, deadline := 1, time.Now().Add(2*time.Minute); ; n++ {
+			deliverAll(t, sink, []sinks.Record{of("us", "other", n, "MODIFIED")})
+			stored := readAll(t, broker, topic)
+			if !broker.Real() { // the stand-in compacts nothing: what is left is the last record of each key
+				last := map[string]kafkatest.Record{}
+				for _, r := range stored {
+					last[string(r.Key)] = r
+				}
+				stored = slices.Collect(maps.Values(last))
+			}
+			left := map[string]bool{}
+			for _, r := range stored {
+				left[r.Headers["kubeferry-dedup-id"]] = true
+			}
+			if !left[replaced.DedupID] {
+				if !left[kept.DedupID] {
+					t.Error("the object of a cluster is gone, since another cluster has deleted its own of that name")
+				}
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the broker has not compacted the topic")
+			}
+			time.Sleep(300 * time.Millisecond) // longer than a segment
 		}
 	})
 

@@ -151,7 +151,7 @@ func checkExplainExample(t *testing.T, dir, page string, flags Options) {
 		t.Fatal("the page shows no example of explain")
 	}
 	flags.File = filepath.Join(dir, "example.yaml")
-	config := "cluster: c\nsources: [{name: workloads, resources: [apps/v1/deployments]}]\nsinks: [{name: log, kafka: {brokers: [kafka]}}]\n" +
+	config := "cluster: prod\nsources: [{name: workloads, resources: [apps/v1/deployments]}]\nsinks: [{name: log, kafka: {brokers: [kafka]}}]\n" +
 		"pipelines:\n- name: audit\n  sink: log\n" + regexp.MustCompile(`(?m)^`).ReplaceAllString(found[1], "  ")
 	if err := os.WriteFile(flags.File, []byte(config), 0o600); err != nil {
 		t.Fatal(err)

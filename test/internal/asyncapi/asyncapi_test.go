@@ -50,7 +50,7 @@ func TestDocument(t *testing.T) {
 // golden reads the records that package pipeline compares its own with.
 func golden(t *testing.T, format string) (records []sinks.Record) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "pipeline", "testdata", "format", format+".golden"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "pipeline", "shape", "testdata", "format", format+".golden"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func golden(t *testing.T, format string) (records []sinks.Record) {
 
 // message is a record as Kafka has it.
 func message(r *sinks.Record) asyncapi.Message {
-	m := asyncapi.Message{Headers: maps.Clone(r.Headers), Key: []byte(r.Key), Body: r.Body}
+	m := asyncapi.Message{Headers: maps.Clone(r.Headers), Key: []byte("prod-eu-1" + r.Key), Body: r.Body}
 	if m.Headers == nil {
 		m.Headers = map[string]string{}
 	}
@@ -153,7 +153,7 @@ func TestRecordsAreDescribed(t *testing.T) {
 			}
 		}
 	}
-	deleted := asyncapi.Message{Headers: map[string]string{"kubeferry-dedup-id": "p/c/u/1/DELETED"}, Key: []byte("/api/v1/namespaces/shop/pods/a")}
+	deleted := asyncapi.Message{Headers: map[string]string{"kubeferry-dedup-id": "p/c/u/1/DELETED"}, Key: []byte("c/api/v1/namespaces/shop/pods/a")}
 	if got, err := asyncapi.Check("kafka", deleted); err != nil || !slices.Equal(got, []string{"tombstone"}) {
 		t.Errorf("a tombstone is %v, %v", got, err)
 	}
