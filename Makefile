@@ -9,6 +9,10 @@ PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # A test that waits for real servers may take its time; one that hangs shall still say where.
 TESTFLAGS ?= -timeout 30m
 
+# With one set of flags, that of a release, what two programs import is compiled once: also what the tests build (test/internal/programs).
+BUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
+RUN   := CGO_ENABLED=0 $(GO) run -trimpath -buildvcs=false
+
 GOLANGCI_LINT_VERSION := v2.15.0
 GOFUMPT_VERSION       := v0.12.0
 TOOLS         := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kubeferry/tools
@@ -28,17 +32,17 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/kubeferry, a static binary
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/kubeferry ./cmd/exporter
+	$(BUILD) -ldflags "-X main.version=$(VERSION)" -o bin/kubeferry ./cmd/exporter
 
 image: ## Write dist/kubeferry-image.tar, the container image, without Docker; PUSH=REGISTRY/kubeferry:TAG pushes it
-	@cd test && $(GO) run ./cmd/image -version $(VERSION) -o ../dist/kubeferry-image.tar -push "$(PUSH)"
+	@cd test && $(RUN) ./cmd/image -version $(VERSION) -o ../dist/kubeferry-image.tar -push "$(PUSH)"
 
 release: ## Write programs, image, chart, bills of materials and checksums to dist/VERSION, the same for the same commit; PLATFORMS
-	@cd test && $(GO) run ./cmd/release -version $(VERSION) -platforms "$(PLATFORMS)" -o ../dist/$(VERSION)
+	@cd test && $(RUN) ./cmd/release -version $(VERSION) -platforms "$(PLATFORMS)" -o ../dist/$(VERSION)
 
 demo: ## Show it at work on a real API server and a NATS server; Ctrl-C ends it, DEMO_FOR=10s too
-	@echo "building the demo"
-	@cd test && $(GO) build -buildvcs=false -o ../bin/demo ./cmd/demo && exec ../bin/demo
+	@[ -x bin/demo ] && echo "building the demo" || echo "building the demo, which takes a minute or two; then it says what else is built, and how long that takes"
+	@cd test && $(BUILD) -o ../bin/demo ./cmd/demo && exec ../bin/demo
 
 # What `make test-all` runs beside `make test`: these packages of test/, which need more than Go, git and make, or minutes, and the tests of
 # test/e2e and test/sinks whose names begin with TestExtended.
@@ -49,7 +53,7 @@ OTHERS = $$($(GO) list ./... | grep -vE '/test/(e2e|sinks|$(subst $(space),|,$(E
 # then runs beside all others: most of it waits. With -k one that fails does not keep the others from running.
 test: notes ## Run before a commit: unit tests, and tests against a real API server, etcd, NATS and Kafka
 	@echo "preparing what the tests run; the first time on a machine that takes minutes"
-	@cd test && $(GO) run ./cmd/assets apiserver kafka nats exporter race-exporter >/dev/null
+	@cd test && $(RUN) ./cmd/assets apiserver kafka nats exporter race-exporter >/dev/null
 	@echo "compiling the tests"
 	@$(GO) list -test -export $(RACE) ./... >/dev/null
 	@cd test && $(GO) list -test -export $(RACE) ./sinks >/dev/null && $(GO) list -test -export $(RACE_E2E) ./e2e $(OTHERS) >/dev/null
@@ -75,7 +79,7 @@ test-others:
 test-extended: notes ## Run what `make test-all` runs beside `make test`
 	@command -v chromium >/dev/null || { echo "NOTE: no chromium, so the page is not tested"; [ "$$CI" != true ]; }
 	@echo "preparing what the tests run; the first time on a machine that takes many minutes"
-	@cd test && $(GO) run ./cmd/assets >/dev/null && $(GO) run ./cmd/assets controllers
+	@cd test && $(RUN) ./cmd/assets >/dev/null && $(RUN) ./cmd/assets controllers
 	@echo "compiling the tests"
 	@cd test && $(GO) list -test -export $(RACE) ./sinks >/dev/null && $(GO) list -test -export $(RACE_E2E) ./e2e $(EXTENDED:%=./%) >/dev/null
 	@$(MAKE) --no-print-directory -k -j2 extended-e2e extended-sinks extended-others
@@ -117,7 +121,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	done
 
 bench: bench-micro assets ## Run all benchmarks, also those on a real API server against the floor; BENCHFLAGS='-run live'
-	@cd test && $(GO) build -buildvcs=false -o ../bin/bench ./cmd/bench && exec ../bin/bench $(BENCHFLAGS)
+	@cd test && $(BUILD) -o ../bin/bench ./cmd/bench && exec ../bin/bench $(BENCHFLAGS)
 
 bench-micro: ## Run the benchmarks that need no servers
 	$(GO) test -run '^$$' -bench . -benchmem ./...
@@ -127,11 +131,11 @@ bench-sinks: ## Compare each sink with its client library on real servers; takes
 
 assets: ## Fetch and build what the tests run: API server, etcd, Kafka, NATS, kubeferry, the examples; minutes, once
 	@echo "preparing what the tests run; the first time on a machine that takes minutes"
-	@cd test && $(GO) run ./cmd/assets
+	@cd test && $(RUN) ./cmd/assets
 
 schema: ## Write the JSON Schema of the configuration file to bin/kubeferry.schema.json
 	@mkdir -p bin
-	$(GO) run ./cmd/exporter schema > bin/kubeferry.schema.json
+	$(RUN) ./cmd/exporter schema > bin/kubeferry.schema.json
 
 clean: ## Remove what was built in the tree
 	rm -rf bin dist

@@ -31,6 +31,7 @@ type asset struct {
 
 // known are all of them but the controllers, in the order in which they are prepared without arguments.
 var known = []asset{
+	apiserver, // takes longest
 	{"kafka", []assets.Prepare{kafkatest.Prepare}},
 	{"nats", []assets.Prepare{programs.NATSServer().Build}},
 	{"nats-cli", []assets.Prepare{programs.NATSCLI().Build}},
@@ -41,9 +42,8 @@ var known = []asset{
 	{"helm", []assets.Prepare{programs.Helm().Build}},
 	{"promtool", []assets.Prepare{programs.Promtool().Build}},
 	{"crds", []assets.Prepare{programs.DownloadCRDs}},
-	{"release", []assets.Prepare{programs.Helm().Build, release.Prepare}},
+	{"release", []assets.Prepare{release.Prepare}},
 	{"examples", []assets.Prepare{exampleprograms.Prepare}},
-	{apiserver.name, apiserver.prepare},
 }
 
 var (

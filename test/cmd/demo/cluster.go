@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -45,10 +44,7 @@ type step struct {
 }
 
 // startCluster starts a control plane with a CRD, a namespace, and two objects for the snapshot.
-func startCluster(ctx context.Context, log io.Writer) (_ *cluster, err error) {
-	if err := controlplane.Prepare(ctx, log); err != nil {
-		return nil, err
-	}
+func startCluster(ctx context.Context) (_ *cluster, err error) {
 	plane, err := controlplane.Start(ctx, controlplane.Options{})
 	if err != nil {
 		return nil, err

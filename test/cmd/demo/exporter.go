@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -48,9 +47,6 @@ type exporter struct {
 }
 
 func startExporter(ctx context.Context, dir, kubeconfig, natsURL string) (_ *exporter, err error) {
-	if err := programs.Exporter().Build(ctx, io.Discard); err != nil {
-		return nil, err
-	}
 	binary, err := programs.Exporter().Path()
 	if err != nil {
 		return nil, err

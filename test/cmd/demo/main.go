@@ -16,6 +16,11 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/kubeferry/kubeferry/test/controlplane"
+	"github.com/kubeferry/kubeferry/test/internal/assets"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
+	"github.com/kubeferry/kubeferry/test/internal/progress"
 )
 
 func main() {
@@ -66,8 +71,11 @@ func show(ctx context.Context, length time.Duration, screen *screen) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 
-	screen.say("starting a Kubernetes API server (the first time on a machine it is downloaded or built, which takes minutes)")
-	cluster, err := startCluster(ctx, screen)
+	if err := prepare(ctx, screen); err != nil {
+		return err
+	}
+	screen.say("starting a Kubernetes API server")
+	cluster, err := startCluster(ctx)
 	if err != nil {
 		return err
 	}
@@ -79,7 +87,7 @@ func show(ctx context.Context, length time.Duration, screen *screen) error {
 	}
 	defer bus.stop()
 
-	screen.say("building and starting kubeferry, two replicas")
+	screen.say("starting kubeferry, two replicas")
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := cluster.account(ctx, kubeconfig); err != nil {
 		return err
@@ -107,6 +115,15 @@ func show(ctx context.Context, length time.Duration, screen *screen) error {
 	}
 	screen.say(tally.String())
 	return tally.check()
+}
+
+// prepare builds what the demo runs. If that takes long, it says before what comes, and how long it takes.
+func prepare(ctx context.Context, screen *screen) error {
+	if _, err := controlplane.Assets(); err != nil {
+		screen.say("the demo runs a Kubernetes API server, etcd, a NATS server, and two replicas of kubeferry between them, and shows what they send;")
+		screen.say("first the API server and etcd are downloaded or, where that cannot be, built from source: about 4 to 8 minutes on 2 cores, once")
+	}
+	return assets.Beside(ctx, progress.New(screen, screen.file), controlplane.Prepare, programs.Exporter().Build)
 }
 
 // arrivalTimeout is how long the last changes may take to arrive.

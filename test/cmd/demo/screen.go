@@ -12,13 +12,14 @@ import (
 // screen prints for people: the changes in a table, the rest between its lines.
 type screen struct {
 	out   io.Writer
+	file  *os.File // the same
 	table *table.Table
 }
 
 var _ io.Writer = (*screen)(nil)
 
 func newScreen(out *os.File) *screen {
-	return &screen{out, table.New(out, "ID")}
+	return &screen{out, out, table.New(out, "ID")}
 }
 
 // Write prints the progress of others.

@@ -35,7 +35,7 @@ func run(ctx context.Context, version, out, push string) error {
 			return err
 		}
 	}
-	index, err := image.Build(ctx, version, os.Stderr)
+	index, err := image.Build(ctx, version, image.Architectures, os.Stderr)
 	if err != nil {
 		return err
 	}

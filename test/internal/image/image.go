@@ -33,13 +33,13 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
-// Architectures are the platforms of the image. All of them are linux.
+// Architectures are those that the image of a release is for. All of them are linux.
 var Architectures = []string{"amd64", "arm64"}
 
 const source = "https://github.com/kubeferry/kubeferry"
 
-// Build returns the image of this checkout for all architectures. version is what `kubeferry version` prints.
-func Build(ctx context.Context, version string, log io.Writer) (v1.ImageIndex, error) {
+// Build returns the image of this checkout for some architectures. version is what `kubeferry version` prints.
+func Build(ctx context.Context, version string, architectures []string, log io.Writer) (v1.ImageIndex, error) {
 	root, err := programs.Root()
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func Build(ctx context.Context, version string, log io.Writer) (v1.ImageIndex, e
 	created, revision := Commit(ctx, root)
 
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, arch := range Architectures {
+	for _, arch := range architectures {
 		fmt.Fprintf(log, "building the image for linux/%s\n", arch)
 		program, err := Program(ctx, root, "linux", arch, version)
 		if err != nil {
@@ -175,10 +175,10 @@ func Program(ctx context.Context, root, goos, arch, version string) ([]byte, err
 		return nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X main.version="+version, "-o", out, "./cmd/exporter")
+	args := append([]string{"build", "-ldflags", "-s -w -X main.version=" + version, "-o", out}, programs.Flags...)
+	build := exec.CommandContext(ctx, "go", append(args, "./cmd/exporter")...)
 	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+arch, "GOFLAGS=", "GOWORK=off")
+	build.Env = append(append(os.Environ(), programs.Env...), "GOOS="+goos, "GOARCH="+arch)
 	if text, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build kubeferry for %s/%s: %w: %s", goos, arch, err, bytes.TrimSpace(text))
 	}

@@ -12,9 +12,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gofrs/flock"
+
+	"github.com/kubeferry/kubeferry/test/internal/progress"
+)
+
+// Flags and Env are how everything is built that tests and the demo run: with one and the same, what two programs import is compiled once.
+// They are those of a release.
+var (
+	Flags = []string{"-trimpath", "-buildvcs=false"}
+	Env   = []string{"CGO_ENABLED=0", "GOWORK=off", "GOFLAGS="}
 )
 
 // Program is a program to build from source.
@@ -124,19 +134,17 @@ func (p Program) Build(ctx context.Context, log io.Writer) error {
 		return err
 	}
 	defer func() { _ = lock.Unlock() }()
-	if _, err := os.Stat(path); err != nil {
-		fmt.Fprintf(log, "building %s\n", p.name)
-	}
-
-	args, cgo := []string{"build", "-trimpath", "-buildvcs=false", "-tags", p.tags, "-o", path}, "CGO_ENABLED=0"
+	args, env := append([]string{"build", "-tags", p.tags, "-o", path}, Flags...), Env
 	if p.race && hasRace(ctx) {
-		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
+		args, env = append(args, "-race"), append(slices.Clone(Env), "CGO_ENABLED=1")
 	}
 	module := filepath.Join(root, filepath.FromSlash(p.module))
-	if _, err := goCommand(ctx, module, []string{"GOFLAGS=", cgo}, append(args, p.pkg)...); err != nil {
-		return fmt.Errorf("build %s: %w", p.name, err)
-	}
-	return nil
+	return progress.Build(log, p.name, "", func() error {
+		if _, err := goCommand(ctx, module, env, append(args, p.pkg)...); err != nil {
+			return fmt.Errorf("build %s: %w", p.name, err)
+		}
+		return nil
+	})
 }
 
 // hasRace reports whether the race detector can be used. On Linux it needs a C compiler.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/gofrs/flock"
 
@@ -17,11 +18,17 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
-// Built is the version of the release that [Prepare] writes for tests, and Platform the only one that its programs are for.
-const (
-	Built    = "v1.2.3"
-	Platform = runtime.GOOS + "/" + runtime.GOARCH
-)
+// Built is the version of the release that [Prepare] writes for tests.
+const Built = "v1.2.3"
+
+// Platforms are what it is for: the program for this machine, and the image for its architecture. `make release` builds all the others.
+func Platforms() []string {
+	platforms := []string{"linux/" + runtime.GOARCH}
+	if runtime.GOOS != "linux" {
+		platforms = append(platforms, runtime.GOOS+"/"+runtime.GOARCH)
+	}
+	return platforms
+}
 
 // Dir returns the directory that Prepare writes to.
 func Dir() (string, error) {
@@ -29,14 +36,16 @@ func Dir() (string, error) {
 	return filepath.Join(root, "bin", "test", "release.d"), err
 }
 
-// Prepare writes the release of this checkout for tests, to [Dir], unless it is there. It needs helm to be built.
+// Prepare writes the release of this checkout for tests, to [Dir], unless it is there.
 func Prepare(ctx context.Context, log io.Writer) error {
 	dir, err := Dir()
 	if err != nil {
 		return err
 	}
-	if err := programs.Release().Build(ctx, log); err != nil {
-		return err
+	for _, needed := range []programs.Program{programs.Helm(), programs.Release()} {
+		if err := needed.Build(ctx, log); err != nil {
+			return err
+		}
 	}
 	lock := flock.New(dir + ".lock")
 	if err := lock.Lock(); err != nil {
@@ -70,7 +79,7 @@ func Run(ctx context.Context, log io.Writer, dir string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, program, "-version", Built, "-platforms", Platform, "-o", dir)
+	cmd := exec.CommandContext(ctx, program, "-version", Built, "-platforms", strings.Join(Platforms(), " "), "-o", dir)
 	cmd.Stdout, cmd.Stderr = io.Discard, log
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("write the release: %w", err)
@@ -100,8 +109,9 @@ func inputs(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	for _, arch := range image.Architectures {
-		program, err := image.Program(ctx, root, "linux", arch, Built)
+	for _, platform := range Platforms() {
+		goos, arch, _ := strings.Cut(platform, "/")
+		program, err := image.Program(ctx, root, goos, arch, Built)
 		if err != nil {
 			return "", err
 		}

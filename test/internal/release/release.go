@@ -33,7 +33,7 @@ func Write(ctx context.Context, dir, name string, platforms []string, log io.Wri
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	var written []string
+	var written, ofImage []string
 	for _, platform := range platforms {
 		goos, arch, _ := strings.Cut(platform, "/")
 		fmt.Fprintf(log, "building kubeferry for %s\n", platform)
@@ -53,9 +53,12 @@ func Write(ctx context.Context, dir, name string, platforms []string, log io.Wri
 			return err
 		}
 		written = append(written, file, file+".cdx.json")
+		if goos == "linux" {
+			ofImage = append(ofImage, arch)
+		}
 	}
 
-	index, err := image.Build(ctx, name, log)
+	index, err := image.Build(ctx, name, ofImage, log)
 	if err != nil {
 		return err
 	}
