@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"net/http"
 	"net/http/httptrace"
 	"net/netip"
 	"sync/atomic"
@@ -31,7 +32,8 @@ var errNoAnswer = errors.New("the API server did not answer in time")
 // wait behind discovery requests, and the API server limits its clients itself. Only [Kinds] has one.
 type Client struct {
 	rest     rest.Interface
-	timeout  time.Duration // see answerTimeout, and so on
+	apart    rest.Interface // opens a connection for each request
+	timeout  time.Duration  // see answerTimeout, and so on
 	mark     time.Duration
 	bookmark time.Duration
 	// keepManagedFields leaves metadata.managedFields in the objects of watches.
@@ -49,13 +51,21 @@ func NewClient(config *rest.Config, keepManagedFields bool) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
 	}
+	apartClient, err := unsharedClient(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the HTTP client: %w", err)
+	}
 	config = dynamic.ConfigFor(config) // requests JSON
 	config.GroupVersion, config.APIPath = nil, "/"
 	restClient, err := rest.UnversionedRESTClientForConfigAndClient(config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("make the REST client: %w", err)
 	}
-	return &Client{rest: restClient, timeout: answerTimeout, mark: initialEventsTimeout, bookmark: bookmarkTimeout, keepManagedFields: keepManagedFields}, nil
+	apart, err := rest.UnversionedRESTClientForConfigAndClient(config, apartClient)
+	if err != nil {
+		return nil, fmt.Errorf("make the REST client: %w", err)
+	}
+	return &Client{rest: restClient, apart: apart, timeout: answerTimeout, mark: initialEventsTimeout, bookmark: bookmarkTimeout, keepManagedFields: keepManagedFields}, nil
 }
 
 // dial connects as client-go does, but leaves an IP address that does not answer after five seconds, not 30: one of an API server that died
@@ -66,6 +76,29 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 		dialer.Timeout = 5 * time.Second
 	}
 	return dialer.DialContext(ctx, network, address)
+}
+
+// unsharedClient makes an HTTP client that opens a connection for each request: through a load balancer, perhaps to another API server.
+func unsharedClient(config *rest.Config) (*http.Client, error) {
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, err
+	}
+	proxy := config.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment
+	}
+	transport, err := rest.HTTPWrappersForConfig(config, &http.Transport{
+		Proxy: proxy, DialContext: config.Dial, TLSClientConfig: tlsConfig, TLSHandshakeTimeout: 10 * time.Second, DisableKeepAlives: true,
+	})
+	return &http.Client{Transport: transport}, err
+}
+
+// onNewConnections returns a client that opens a connection for each request.
+func (c *Client) onNewConnections() *Client {
+	other := *c
+	other.rest = c.apart
+	return &other
 }
 
 var errTooLarge = errors.New("the answer is too large")

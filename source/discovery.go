@@ -82,7 +82,7 @@ func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, h
 			return fmt.Errorf("%w (%w: %s)", missing, errOtherVersion, delta.ResourceName(other))
 		}
 	}
-	if !strings.Contains(gvr.Group, ".") { // no CRD can bring it
+	if BuiltIn(gvr.Group) { // no CRD can bring it
 		return missing
 	}
 	exists, err := c.hasCRD(ctx, gvr.GroupResource())
@@ -160,4 +160,17 @@ func suggestion(gvr schema.GroupVersionResource, resources []metav1.APIResource)
 		}
 	}
 	return ""
+}
+
+// BuiltIn reports whether an API group is Kubernetes' own, and so never defined by a CustomResourceDefinition. Groups that end
+// in .k8s.io may also be of CRDs, such as gateway.networking.k8s.io.
+func BuiltIn(group string) bool {
+	switch group {
+	case "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io",
+		"authorization.k8s.io", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
+		"flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io",
+		"rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "storagemigration.k8s.io":
+		return true
+	}
+	return !strings.Contains(group, ".")
 }

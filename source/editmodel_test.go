@@ -118,7 +118,7 @@ func (w *editWorld) run(rt *rapid.T) {
 			filters = append(filters, w.filters[name])
 		}
 		l.source = New(client, Options{
-			Name: s.name, Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial, Pipelines: l.names, Filters: filters,
+			Name: s.name, Resources: []schema.GroupVersionResource{sourcetest.Things}, absence: absenceRule{answers: 1}, Snapshot: delta.SnapshotInitial, Pipelines: l.names, Filters: filters,
 			Namespaces: delta.Namespaces{Include: strings.Fields(s.include)}, HistoryLost: lost,
 			Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
 		}, l, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))

@@ -32,6 +32,8 @@ type follower struct {
 	rolledBack error
 	// bookmarks is set once a watch has sent one that does not close a state.
 	bookmarks bool
+	// apart is set once an API server has answered 404 and another one serves the resource: from then on each request has a connection of its own.
+	apart bool
 	// received is set once the open watch has sent an event.
 	received bool
 	// lastWatchEmpty is set if the last watch ended at once without an event. The next one counts as open only when it
@@ -71,6 +73,15 @@ func (l *follower) position() string {
 	return l.state.Position
 }
 
+// from is the collection as the watch and its lists read it.
+func (l *follower) from() *collection {
+	c := l.collection
+	if l.apart {
+		c.client = c.client.onNewConnections()
+	}
+	return &c
+}
+
 // list returns an empty list at the position.
 func (l *follower) list(context.Context, metav1.ListOptions) (runtime.Object, error) {
 	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(l.position(), "0")}}, nil
@@ -89,7 +100,7 @@ func (l *follower) openWatch(ctx context.Context, options metav1.ListOptions) (w
 		}
 		return nil, err
 	}
-	l.received = false
+	l.received, l.absence = false, absence{}
 	l.wakeSnapshots()
 	timer := time.AfterFunc(minWatchDuration, l.confirm)
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
@@ -118,10 +129,8 @@ func (w *endingWatch) Stop() {
 
 // notFound handles a 404. If discovery confirms that the resource does not exist, run ends.
 func (l *follower) notFound(ctx context.Context, err error) error {
-	_, discoveryErr := l.collection.client.resolve(ctx, l.collection.resource)
-	if l.state.Position == "" && !l.state.Begun {
-		l.noteAbsent(discoveryErr)
-	}
+	_, discoveryErr := l.lookUp(ctx)
+	l.apart = l.apart || discoveryErr == nil
 	if isGone(discoveryErr) {
 		_ = l.gone(ctx) // an error means that ctx has ended
 		l.stop()

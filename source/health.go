@@ -77,6 +77,7 @@ type health struct {
 	mu        sync.Mutex  // guards what follows
 	current   WatchStatus // but for Blocked and Ready
 	forbidden error       // why the watch may not be opened, since its rule was logged; an open one may go on
+	unserved  bool        // the last attempt failed because discovery does not have the resource any more
 	complete  bool        // the state was read once
 	opens     int
 	handing   time.Time // when the change arrived that the handler has not taken
@@ -98,6 +99,7 @@ func (h *health) failed(err error) {
 		h.forbidden = err
 	}
 	h.set(state, err)
+	h.unserved = errors.Is(err, errAway)
 	h.mu.Unlock()
 
 	switch {
@@ -226,7 +228,7 @@ func (h *health) status() WatchStatus {
 	if status.Blocked = !h.handing.IsZero() && time.Since(h.handing) > blockedAfter; status.Blocked {
 		status.BlockedSince = h.handing
 	}
-	status.Ready = h.complete || status.State == StateMissing || status.Blocked
+	status.Ready = h.complete || status.State == StateMissing || status.State == StateFailing && h.unserved || status.Blocked
 	if h.forbidden != nil {
 		status.State, status.Error, status.Ready = StateFailing, cmp.Or(status.Error, h.forbidden.Error()), false
 	}

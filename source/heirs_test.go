@@ -40,7 +40,7 @@ func (m *memory) run(t *testing.T, server *sourcetest.Server, during func(got fu
 	for _, s := range sources {
 		l := &life{t: t, memory: m, names: strings.Fields(s.pipelines), got: map[string][]string{}, sent: map[string][]*delta.Delta{}, deltas: map[string]*delta.Delta{}}
 		options := Options{
-			Name: s.name, Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial, Pipelines: l.names,
+			Name: s.name, Resources: []schema.GroupVersionResource{sourcetest.Things}, absence: absenceRule{answers: 1}, Snapshot: delta.SnapshotInitial, Pipelines: l.names,
 			Namespaces: delta.Namespaces{Include: strings.Fields(s.include)},
 			Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
 		}

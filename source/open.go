@@ -102,7 +102,7 @@ func (l *follower) checkRollback(ctx context.Context, position string) error {
 	if l.rolledBack != nil {
 		return l.rolledBack
 	}
-	now, err := l.collection.newest(ctx)
+	now, err := l.from().newest(ctx)
 	if err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (l *follower) watchList(ctx context.Context, options metav1.ListOptions) (*
 // boundFirstState notes the resource version before a first state by watch-list, which names its own at its end only. After a kill it is
 // known by that how high the sequences can be that were sent without a commit.
 func (l *follower) boundFirstState(ctx context.Context) error {
-	now, err := l.collection.newest(ctx)
+	now, err := l.from().newest(ctx)
 	if err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (l *follower) watch(ctx context.Context, options metav1.ListOptions) (*fram
 	if options.ResourceVersion = l.position(); options.ResourceVersion != "" {
 		options.ResourceVersion = l.state.Resume
 	}
-	f, err := l.collection.watch(ctx, options)
+	f, err := l.from().watch(ctx, options)
 	if err == nil {
 		f.bookmarks = l.bookmarks
 	}

@@ -154,7 +154,7 @@ func (l *follower) watchAfterPages(ctx context.Context, options metav1.ListOptio
 	if position != "" {
 		first.ResourceVersion, first.ResourceVersionMatch = position, metav1.ResourceVersionMatchExact
 	}
-	p, err := l.collection.list(ctx, first)
+	p, err := l.from().list(ctx, first)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (l *follower) readPages(ctx context.Context, p page) error {
 			break
 		}
 		var err error
-		if p, err = l.collection.list(ctx, metav1.ListOptions{Limit: p.limit, Continue: p.next}); err != nil {
+		if p, err = l.from().list(ctx, metav1.ListOptions{Limit: p.limit, Continue: p.next}); err != nil {
 			return err
 		}
 		if err := l.checkObjects(p.objects); err != nil {

@@ -138,6 +138,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 		w.state.Complete = false // a source without snapshots has nothing to read at first
 	}
 	w.state.Edited, w.state.Gone, w.state.Reading, w.state.Absent = last.Edited, last.Gone, last.Reading, last.Absent
+	w.state.Defined = last.Defined
 	w.state.Begun = last.Begun && last.Position == ""
 	w.state.Paused = w.state.Begun && (last.Paused || store.Clean())
 	if last.Position == "" {
@@ -303,6 +304,7 @@ func (m *Meta) merge(other Meta) {
 	m.Paused = (m.Paused || !m.Begun) && (other.Paused || !other.Begun)
 	m.Complete, m.Begun = m.Complete && other.Complete, m.Begun || other.Begun
 	m.Edited, m.Reading = max(m.Edited, other.Edited), max(m.Reading, other.Reading)
+	m.Defined = m.Defined || other.Defined
 	m.Unclean, m.Lost = m.Unclean || other.Unclean, m.Lost || other.Lost
 	m.Refused, m.Uncertain = cmp.Or(m.Refused, other.Refused), cmp.Or(m.Uncertain, other.Uncertain)
 	m.Repetition = cmp.Or(m.Repetition, other.Repetition)

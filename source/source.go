@@ -46,6 +46,7 @@ type Options struct {
 	Backoff wait.Backoff
 
 	formerWait time.Duration // [formerWait] if it is 0
+	absence    absenceRule   // [defaultAbsenceRule] if it is empty
 }
 
 // all are the pipelines of the source.
@@ -69,6 +70,9 @@ type Source struct {
 func New(client *Client, options Options, handler Handler, metrics *Metrics, logger *slog.Logger) *Source {
 	if options.Backoff == (wait.Backoff{}) {
 		options.Backoff = watchBackoff()
+	}
+	if options.absence == (absenceRule{}) {
+		options.absence = defaultAbsenceRule()
 	}
 	if options.Previous == nil {
 		options.Previous = NewPreviousVersions(math.MaxInt64)

@@ -154,7 +154,7 @@ func run(t testing.TB, server *sourcetest.Server, handler Handler, adjust func(*
 func runWith(t testing.TB, client *Client, handler Handler, adjust func(*Options)) *Source {
 	t.Helper()
 	options := Options{
-		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial, Pipelines: []string{"recorder"},
+		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, absence: absenceRule{answers: 1}, Snapshot: delta.SnapshotInitial, Pipelines: []string{"recorder"},
 		Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
 	}
 	if adjust != nil {

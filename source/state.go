@@ -62,6 +62,8 @@ type Meta struct {
 	Gone uint64 `json:"goneAt,omitempty"`
 	// Absent is set where nothing is known of a resource that does not exist, until a state of it is read.
 	Absent bool `json:"absent"`
+	// Defined is set if a CustomResourceDefinition defined the resource when it was found last.
+	Defined bool `json:"defined,omitempty"`
 	// Unclean is set if a run ended without a last commit, and not all of the history has been read that it may have
 	// sent beyond it.
 	Unclean bool `json:"unclean,omitempty"`

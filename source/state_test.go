@@ -215,7 +215,7 @@ func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, ad
 		t.Fatal(err)
 	}
 	options := Options{
-		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Snapshot: delta.SnapshotInitial,
+		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, absence: absenceRule{answers: 1}, Snapshot: delta.SnapshotInitial,
 		Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
 		OnRollback: func(err error) { t.Errorf("rollback: %v", err) },
 	}

@@ -54,6 +54,7 @@ type watcher struct {
 	absent []*lastWatch
 
 	// What follows is the process function's, but for at, which snapshots set too.
+	absence    absence
 	at         time.Time  // when the event arrived that is being processed
 	reading    bool       // between begin and end
 	exact      bool       // while the state at the position is read: it holds no changes, only what the known set lacks
@@ -97,18 +98,14 @@ func (w *watcher) run(ctx context.Context) {
 
 // resolve reads discovery, and reports whether the resource exists.
 func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
-	found, err := w.collection.client.resolve(ctx, w.collection.resource)
-	if err == nil && !w.options.Namespaces.All() && !found.namespaced {
-		err = ErrScope
-	}
+	found, err := w.lookUp(ctx)
 	if err == nil {
 		return found, true
 	}
-	w.noteAbsent(err)
 	if ctx.Err() == nil {
 		w.health.failed(err)
 	}
-	if isGone(err) && (w.state.Position != "" || w.state.Refused != "" || w.state.Begun || w.state.known.len() > 0) { // it went while no watch was open
+	if isGone(err) && w.knowsSomething() { // it went while no watch was open
 		_ = w.gone(ctx) // an error means that ctx has ended
 	}
 	return resolved{}, false

@@ -42,7 +42,7 @@ sinks: [{name: initial, webhook: {url: %q}}, {name: never, webhook: {url: %q}}]
 	expect := func(what string, want map[string]string) {
 		t.Helper()
 		for name, hook := range hooks {
-			eventually(t, wide, what+" in the table: "+name, func() error {
+			eventually(t, 10*wide, what+" in the table: "+name, func() error { // that an API is gone takes minutes to confirm
 				table := consume.NewTable(1000)
 				for _, m := range hook.Accepted() {
 					records, err := consume.Decode(nil, m.Body)

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -67,7 +66,7 @@ func Needed(loaded *config.Config, involved []schema.GroupResource, others ...Ru
 		for _, access := range options.Access() {
 			r := access.Resource
 			rules = append(rules, Rule{access.Namespace, r.Group, r.Resource, access.Name, []string{"list", "watch"}})
-			if !builtIn(r.Group) { // to find out whether a resource that is not served any more was deleted
+			if !source.BuiltIn(r.Group) { // to find out whether a resource that is not served any more was deleted
 				crd := r.GroupResource().String()
 				rules = append(rules, Rule{"", "apiextensions.k8s.io", "customresourcedefinitions", crd, []string{"list"}})
 			}
@@ -115,17 +114,4 @@ func reduce(rules []Rule) []Rule {
 func (r Rule) includes(other Rule) bool {
 	return r.Group == other.Group && r.Resource == other.Resource && slices.Equal(r.Verbs, other.Verbs) &&
 		(r.Namespace == "" || r.Namespace == other.Namespace) && (r.Name == "" || r.Name == other.Name)
-}
-
-// builtIn reports whether an API group is Kubernetes' own, and so never defined by a CustomResourceDefinition. Groups that end
-// in .k8s.io may also be of CRDs, such as gateway.networking.k8s.io.
-func builtIn(group string) bool {
-	switch group {
-	case "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io",
-		"authorization.k8s.io", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
-		"flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io",
-		"rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "storagemigration.k8s.io":
-		return true
-	}
-	return !strings.Contains(group, ".")
 }
