@@ -12,7 +12,7 @@ func TestDescribe(t *testing.T) {
 	record := &sinks.Record{
 		ID: "c/u/1/DELETED", DedupID: "p/c/u/1/DELETED", Key: "/api/v1/pods/a", ContentType: "application/json",
 		Attributes: map[string]string{"id": "c/u/1/DELETED", "subject": "/é"}, Body: []byte(`{"a":1}`),
-		Fields: sinks.Fields{Resource: "pods", UID: "u", Type: "DELETED"},
+		Fields: sinks.Fields{Cluster: "c", Resource: "pods", UID: "u", Type: "DELETED"},
 	}
 	config := NewConfig()
 	config.Key, config.Tombstones = "uid", true
@@ -23,7 +23,7 @@ func TestDescribe(t *testing.T) {
 		{Name: "ce_subject", Value: "/é"},
 		{Name: "kubeferry-dedup-id", Value: "p/c/u/1/DELETED"},
 	}
-	if got.Err != nil || got.Place != "topic k8s.core.pods, and a tombstone behind it" || got.Key != "u" || string(got.Body) != `{"a":1}` || !slices.Equal(got.Headers, want) {
+	if got.Err != nil || got.Place != "topic k8s.c.core.pods, and a tombstone behind it" || got.Key != "u" || string(got.Body) != `{"a":1}` || !slices.Equal(got.Headers, want) {
 		t.Errorf("got %+v", got)
 	}
 	config.Key, config.Topic = "none", "{name}"
