@@ -18,13 +18,17 @@ var _ sinks.Checker = (*Sink)(nil)
 func (s *Sink) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	response, err := s.client.Metadata(ctx, &kafka.MetadataRequest{Topics: s.transport.MetadataTopics})
+	topics := []string{} // none, since nil would be all
+	if s.fixedTopic != "" {
+		topics = append(topics, s.fixedTopic)
+	}
+	response, err := s.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
 	if err != nil {
 		return advise(fmt.Errorf("read metadata from %s: %w", s.brokers, err))
 	}
 	for _, broker := range response.Brokers {
 		address := net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port))
-		conn, err := s.transport.Dial(ctx, "tcp", address)
+		conn, err := s.transport.with(nil).Dial(ctx, "tcp", address)
 		if err != nil {
 			return sinks.Transient(reasonOf(err), fmt.Errorf(
 				"broker %d cannot be reached at %s, where %s says it is: check advertised.listeners: %w", broker.ID, address, s.brokers, err))

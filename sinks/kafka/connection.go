@@ -27,17 +27,15 @@ const (
 	quiet = 20 * time.Second
 )
 
-// newTransport returns a transport whose connections end with ctx.
-func newTransport(ctx context.Context, config *Config, fixedTopic, clientID string) *kafka.Transport {
+// openTransport returns a transport whose connections end with ctx, and which reads the metadata of topics: of all if that is nil.
+func openTransport(ctx context.Context, config *Config, clientID string, topics []string) *kafka.Transport {
 	transport := &kafka.Transport{
-		Dial:        dialer(ctx, config.TLS),
-		DialTimeout: 3 * dialTimeout,
-		MetadataTTL: metadataTTL,
-		ClientID:    clientName(clientID),
-		Context:     ctx,
-	}
-	if fixedTopic != "" {
-		transport.MetadataTopics = []string{fixedTopic} // else of every topic of the cluster
+		Dial:           dialer(ctx, config.TLS),
+		DialTimeout:    3 * dialTimeout,
+		MetadataTTL:    metadataTTL,
+		MetadataTopics: topics,
+		ClientID:       clientName(clientID),
+		Context:        ctx,
 	}
 	if config.SASL != nil {
 		transport.SASL = mechanism{config.SASL}

@@ -36,7 +36,7 @@ type Sink struct {
 	log        *slog.Logger
 
 	client    *kafka.Client
-	transport *kafka.Transport
+	transport *transport
 	end       context.CancelFunc // closes every connection
 	inFlight  chan struct{}      // semaphore
 	creating  chan struct{}      // held while topics are counted and created; guards made
@@ -54,7 +54,9 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 		return nil, fmt.Errorf("topic: %w", err)
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	transport := newTransport(life, c, fixed(topic), env.UserAgent)
+	transport := newTransports(func(topics []string) *kafka.Transport {
+		return openTransport(life, c, env.UserAgent, topics)
+	})
 	return &Sink{
 		encoding:   encoding{key: c.Key, tombstones: c.Tombstones},
 		config:     c,

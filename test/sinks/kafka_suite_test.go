@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -136,6 +137,45 @@ func TestKafkaSuiteRefusals(t *testing.T) {
 			Secrets: []string{password},
 		}
 	}})
+}
+
+// TestKafkaMetadata: with placeholders in the topic too, only the metadata of the topics in use is read, and a topic that comes to be used
+// later is found at once.
+func TestKafkaMetadata(t *testing.T) {
+	t.Parallel()
+	link := newProxy(t)
+	cluster := newFake(t, link, kfake.SeedTopics(2, "used.shop", "used.web", "used.idle", "other"))
+	var mu sync.Mutex
+	asked := map[string]bool{}
+	cluster.ControlKey(int16(kmsg.Metadata), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		topics := request.(*kmsg.MetadataRequest).Topics
+		if topics == nil {
+			asked["all topics"] = true
+		}
+		for _, topic := range topics {
+			asked[*topic.Topic] = true
+		}
+		return nil, nil, false
+	})
+	sink := openSink(t, kafkaConfig("used.{namespace}", link.Addr()))
+	for n, namespace := range []string{"shop", "shop", "web"} {
+		r := sinktest.NewRecord("a", n+1)
+		r.Fields.Namespace = namespace
+		if err := sink.Deliver(within(t, 10*time.Second), []sinks.Record{r}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sink.(sinks.Checker).Check(within(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if want := map[string]bool{"used.shop": true, "used.web": true}; !maps.Equal(asked, want) {
+		t.Errorf("metadata was read of %v, want %v", asked, want)
+	}
 }
 
 // newFake starts a cluster of one node that advertises the proxy.
