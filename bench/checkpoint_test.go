@@ -147,8 +147,8 @@ type benchLog struct {
 	committer *checkpoint.Committer
 }
 
-func (l benchLog) Read(from uint64, maxBytes int) ([]delta.Entry, error) {
-	return l.store.ReadLog("bench", from, maxBytes)
+func (l benchLog) ReadFlow(flow string, from uint64, maxBytes int) ([]delta.Entry, bool, error) {
+	return l.store.ReadFlow("bench", flow, from, maxBytes)
 }
 
 func (l benchLog) Commit() { l.committer.RequestCommit() }

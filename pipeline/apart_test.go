@@ -52,12 +52,12 @@ func TestProbeAmongManyRefusedObjects(t *testing.T) {
 }
 
 // A batch is no call of a suspect namespace if the object of one that would have begun it has to be read first.
-func TestCleanBatchBehindAParkedObject(t *testing.T) {
+func TestCleanBatchBehindAnUnloadedObject(t *testing.T) {
 	p, end := unstarted(8)
 	defer end()
 	mustTake(t, p, change(t, "good", 1))
 	p.mu.Lock()
-	o := &objectQueue{ref: changeIn(t, "tenant", "bad", 1).Ref(), parked: []parked{{}}}
+	o := &objectQueue{ref: changeIn(t, "tenant", "bad", 1).Ref(), flow: &flow{}, unloaded: []unloaded{{}}}
 	p.backlog.setApart(o, true)
 	p.apart.push(o)
 	p.mu.Unlock()

@@ -26,17 +26,21 @@ const (
 // batch, or in its backoff; never in two of them, so that no two batches hold it.
 type objectQueue struct {
 	ref   delta.Ref
+	flow  *flow
 	items []*item
-	// items, parked and tail are the object's records, in this order; those that are parked are in the log only.
-	parked []parked
-	tail   []*item
+	// items, unloaded and tail are the object's records, in this order; those that are unloaded are in the log only (unload.go).
+	unloaded []unloaded
+	tail     []*item
 	// size is what items and tail count towards the bound of the backlog.
 	size int64
-	// attempts and failed are those of the first parked item, if it has failed.
+	// kept is what the object counts towards the bound since its records left memory.
+	kept int64
+	// attempts and failed are those of the first unloaded record, if it has failed.
 	attempts int
 	failed   time.Time
-	// back is set from when records are read back until one is tried, and returned if the object fails.
-	back, returned bool
+	// back is set from when records are read back until one is tried; backSize is theirs.
+	back     bool
+	backSize int64
 	// inFlight is set while a batch holds it.
 	inFlight bool
 	// apart is set if a call failed as a whole with this object in it while others succeeded: until it gets through, its namespace is
@@ -63,15 +67,11 @@ type backlog struct {
 	// heldOf are the items of an object that wait for notices, in order: of its watch, and, if the configuration was edited, of those that
 	// it had before.
 	heldOf map[delta.Ref][]*item
-	// notices counts the notices.
-	notices uint64
-	// failing are the objects whose last attempt failed. They count stuck towards the bound of the backlog.
+	// failing are the objects whose last attempt failed. stuck is the size of their items in memory.
 	failing map[*objectQueue]struct{}
 	stuck   int64
-	// stuckOf is by namespace.
-	stuckOf map[string]stuck
-	// heads are the failing objects whose first record is in memory and was tried, and tails those with others: they may be parked.
-	heads, tails map[*objectQueue]struct{}
+	// unloadable are the objects of which something may leave memory once it is in the log.
+	unloadable map[*objectQueue]struct{}
 	// suspects counts the objects that make a namespace suspect, by namespace.
 	suspects map[string]int
 	// refused has until when namespaces are suspect because a record was to become a dead letter, by namespace.
@@ -79,8 +79,8 @@ type backlog struct {
 	// turns are of probes. unprobed is set if there may be ready objects of a namespace that had none yet.
 	turns    turns
 	unprobed bool
-	arrivals list.List // of *item: in memory, in order of arrival, but for those in returned
-	returned list.List // of *item: those that were parked or left behind, in order for each object
+	arrivals list.List // of *item: in memory, in order of arrival, but for those in loaded
+	loaded   list.List // of *item: those that came from the log, in order for each object
 }
 
 // newBacklog makes an empty backlog that calls ready, with how many there are, whenever an object enters the queue.
@@ -99,8 +99,7 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 	return &backlog{
 		queue: queue, limiter: limiter,
 		objects: map[delta.Ref]*objectQueue{}, held: map[string]*heldBack{}, heldOf: map[delta.Ref][]*item{}, failing: map[*objectQueue]struct{}{},
-		heads: map[*objectQueue]struct{}{}, tails: map[*objectQueue]struct{}{},
-		stuckOf: map[string]stuck{}, suspects: map[string]int{}, refused: map[string]time.Time{}, turns: newTurns(),
+		unloadable: map[*objectQueue]struct{}{}, suspects: map[string]int{}, refused: map[string]time.Time{}, turns: newTurns(),
 	}
 }
 
@@ -108,11 +107,11 @@ func newBacklog(name string, retry Retry, ready func(queued int)) *backlog {
 type heldBack struct{ notices []*item }
 
 // blocks reports whether an item still waits for a notice of its watch.
-func (h *heldBack) blocks(i *item) bool { return h != nil && h.notices[0].number <= i.number }
+func (h *heldBack) blocks(i *item) bool { return h != nil && h.notices[0].seq <= i.seq }
 
 // behind returns the notice that an item waits for which h blocks: the last one before it.
 func (h *heldBack) behind(i *item) *item {
-	n, _ := slices.BinarySearchFunc(h.notices, i.number, func(notice *item, number uint64) int { return cmp.Compare(notice.number, number+1) })
+	n, _ := slices.BinarySearchFunc(h.notices, i.seq, func(notice *item, seq uint64) int { return cmp.Compare(notice.seq, seq+1) })
 	return h.notices[n-1]
 }
 
@@ -121,8 +120,6 @@ func (b *backlog) add(i *item, to *list.List) {
 	i.arrival = to.PushBack(i)
 	watch := b.held[i.watch]
 	if i.notice() {
-		b.notices++
-		i.number = b.notices
 		if watch == nil {
 			b.held[i.watch] = &heldBack{notices: []*item{i}}
 			b.enqueue(i)
@@ -131,9 +128,8 @@ func (b *backlog) add(i *item, to *list.List) {
 		}
 		return
 	}
-	i.number = b.notices
 	items := b.heldOf[i.ref]
-	if watch == nil && items == nil {
+	if !watch.blocks(i) && items == nil {
 		b.enqueue(i)
 		return
 	}
@@ -144,19 +140,15 @@ func (b *backlog) add(i *item, to *list.List) {
 	b.heldOf[i.ref] = append(items, i)
 }
 
-// waits reports whether an item would be held back.
-func (b *backlog) waits(i *item) bool {
-	return b.held[i.watch] != nil || !i.notice() && b.heldOf[i.ref] != nil
-}
-
 func (b *backlog) enqueue(i *item) {
 	o, ok := b.objects[i.ref]
 	if !ok {
-		o = &objectQueue{ref: i.ref}
+		o = &objectQueue{ref: i.ref, flow: i.flow}
 		b.objects[i.ref] = o
 	}
-	if len(o.parked) > 0 {
+	if len(o.unloaded) > 0 {
 		o.tail = append(o.tail, i)
+		b.note(o)
 	} else {
 		o.items = append(o.items, i)
 	}
@@ -176,17 +168,13 @@ func (b *backlog) resize(o *objectQueue, by int64) {
 	}
 }
 
-// note keeps heads and tails up to date for a failing object: park goes through no others.
+// note keeps unloadable up to date.
 func (b *backlog) note(o *objectQueue) {
-	member(b.heads, o, len(o.items) > 0 && !o.returned)
-	member(b.tails, o, len(o.items) > 1 || len(o.tail) > 0)
-}
-
-func member(set map[*objectQueue]struct{}, o *objectQueue, is bool) {
-	if is {
-		set[o] = struct{}{}
+	_, failing := b.failing[o]
+	if len(o.tail) > 0 || failing && len(o.items) > 0 && !o.items[0].notice() {
+		b.unloadable[o] = struct{}{}
 	} else {
-		delete(set, o)
+		delete(b.unloadable, o)
 	}
 }
 
@@ -203,7 +191,7 @@ func (b *backlog) remove(o *objectQueue, i *item) {
 // forget takes an item that leaves memory out of the lists.
 func (b *backlog) forget(i *item) {
 	b.arrivals.Remove(i.arrival) // does nothing if it is in the other
-	b.returned.Remove(i.arrival)
+	b.loaded.Remove(i.arrival)
 }
 
 // releaseHeld enqueues what waits for a notice, and the next notice of the watch.
@@ -245,26 +233,24 @@ func (b *backlog) releaseObject(ref delta.Ref) {
 // done gives an object back that a batch held: for good if it has nothing left, to the queue at once, or after its
 // backoff and at least the delay if its first item failed.
 func (b *backlog) done(o *objectQueue, failed bool, delay time.Duration) {
-	namespace := o.namespace()
 	o.items = slices.DeleteFunc(o.items, func(i *item) bool { return i.settled })
 	o.inFlight = false
 	_, failing := b.failing[o]
 	if failing && !failed {
 		delete(b.failing, o)
-		delete(b.heads, o)
-		delete(b.tails, o)
 		b.stuck -= o.size
-		b.countStuck(namespace, -1, 0)
+		o.flow.failing--
+		b.note(o)
 		b.limiter.Forget(o)
 	}
 	switch {
-	case len(o.items)+len(o.parked) == 0:
+	case len(o.items)+len(o.unloaded) == 0:
 		delete(b.objects, o.ref)
 	case failed:
 		if !failing {
 			b.failing[o] = struct{}{}
 			b.stuck += o.size
-			b.countStuck(namespace, 1, 0)
+			o.flow.failing++
 		}
 		b.note(o)
 		wait := b.limiter.When(o)

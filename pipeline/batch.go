@@ -17,8 +17,6 @@ type batch struct {
 	bytes   int64
 	// probe is set if the batch is sent to see whether the breaker can be reset.
 	probe bool
-	// ahead is set if the record is of a candidate from beyond the log's cursor.
-	ahead bool
 	// apart is set if all objects are of one namespace, which is or was suspect, and suspect if the call counts as one of a suspect namespace.
 	apart, suspect bool
 	// turn is that of its last probe, if it holds several namespaces.

@@ -41,8 +41,8 @@ type breaker struct {
 	until time.Time
 	early int
 	// These alternate probes, and are set if it was last the turn of the first kind, even if there was none: lately, of a namespace with a
-	// success lately or another; among the others ahead, a candidate from the log or not; else fresh, a ready object or a failed batch.
-	lately, ahead, fresh bool
+	// success lately or another; among the others fresh, a ready object or a failed batch.
+	lately, fresh bool
 	// notice is set if the last notice was a ready one, if others had failed.
 	notice bool
 }
@@ -55,7 +55,7 @@ func (b *breaker) fail(now time.Time, retryAfter time.Duration, probe bool) (tri
 	switch {
 	case trippedNow:
 		b.tripped, b.since, b.interval, b.next = true, now, b.initial, now
-		b.lately, b.ahead, b.fresh, b.isQuick = false, false, false, false
+		b.lately, b.fresh, b.isQuick = false, false, false
 		b.until, b.early = now, earlyProbes
 		if now.Sub(b.period) > quickPeriod {
 			b.quick, b.period = quickProbes, now

@@ -12,12 +12,12 @@ const maxBuffered = 4 << 20
 type memoryBudget struct {
 	// memory is what the backlog holds, and what is reserved for it.
 	memory int64
-	// parked is what parked deltas count of it.
-	parked int64
+	// stuck is the part of it that failing objects count, and the numbers of their records that left memory.
+	stuck int64
 	// refused is the size of the last item of a snapshot for which there was no memory.
-	// refusedLeft is set if there was no room for it before the log, as it is left behind.
-	refused     int64
-	refusedLeft bool
+	// refusedBehind is set if there was no room for it before the log, as its flow is stopped.
+	refused       int64
+	refusedBehind bool
 	// buffered is what waits for a commit.
 	buffered int64
 	// encoded is what the records of all batches take beside the items that they are made of. Over half of the backlog's
@@ -33,6 +33,44 @@ type memoryBudget struct {
 	full bool
 	// unpaced is set if the sink was too slow for a snapshot to wait for it.
 	unpaced bool
+}
+
+// free returns how much memory is free for a flow. What another one needs that found no room is kept for that.
+func (p *Pipeline) free(f *flow) int64 {
+	free := p.options.MaxBytes - p.budget.memory
+	if wanting := p.log.wanting; wanting != nil && wanting != f {
+		free -= wanting.nextSize
+	}
+	return free
+}
+
+// hasRoom reports whether so much more of a flow may come into memory. A flow of which nothing is there may have all that is free, so that
+// each one has something to send. While flows wait behind their cursors, half of the memory is for such flows, and for a little more of
+// each. Otherwise a flow has at most twice of what it leaves free to others ("dynamic threshold"): however many fill the memory, some is left.
+func (p *Pipeline) hasRoom(f *flow, size int64) bool {
+	free := p.free(f)
+	switch {
+	case size > free:
+		return false
+	case f.memory == 0 || f.name == noticeNamespace || !p.options.Spill && !f.behind:
+		return true
+	case f.behind || p.log.waiting():
+		return free-size >= p.options.MaxBytes/2 || f.memory+size <= min(turnBytes, free/4)
+	default:
+		return f.memory+size <= 2*(free-size)
+	}
+}
+
+// occupy counts an item that comes into memory, and vacate one that leaves it.
+func (p *Pipeline) occupy(f *flow, i *item) {
+	i.flow = f
+	f.memory += i.size
+	p.budget.memory += i.size
+}
+
+func (p *Pipeline) vacate(i *item) {
+	i.flow.memory -= i.size
+	p.budget.memory -= i.size
 }
 
 // awaitFreed waits until memory may have been released, and returns false if ctx ends first. p.mu is held, but not
@@ -57,9 +95,10 @@ func (p *Pipeline) reserve(ctx context.Context, i *item) error {
 	defer p.mu.Unlock()
 	defer p.leaveQueue(i)
 	for {
-		queues := i.size <= p.options.MaxBytes/2 && !p.leaves(i)
+		stopped := p.stopped(i)
+		queues := i.size <= p.options.MaxBytes/2 && !stopped
 		if !queues {
-			p.leaveQueue(i) // its namespace was left behind while it waited
+			p.leaveQueue(i) // its flow was stopped while it waited
 		}
 		behindOthers := queues && len(p.budget.queue) > 0 && p.budget.queue[0] != i
 		if !behindOthers && p.tryReserve(i) {
@@ -91,24 +130,33 @@ func (p *Pipeline) leaveQueue(i *item) {
 	}
 }
 
+// tryReserve reserves room for an item, if there is some: in memory, or else in the buffer before the log, if the pipeline spills or the
+// flow is stopped.
 func (p *Pipeline) tryReserve(i *item) bool {
-	leaves := p.leaves(i)
-	if p.log.behind == 0 && p.fits(i.size) && !leaves {
-		p.budget.memory += i.size
-		return true
-	}
-	if (p.options.Spill || leaves) && p.fitsBuffer(i.size) {
+	f := p.log.flow(i.flowName())
+	defer p.log.dropIdle(f)
+	switch behind := p.goesBehind(f); {
+	case !behind && p.hasRoom(f, i.size):
+		p.occupy(f, i)
+	case (p.options.Spill || f.stopped) && p.fitsBuffer(i.size):
 		i.buffered = true
 		p.budget.buffered += i.size
-		return true
+	default:
+		return false
 	}
-	return false
+	return true
+}
+
+// stopped reports whether the flow of an item is stopped.
+func (p *Pipeline) stopped(i *item) bool {
+	f := p.log.flows[i.flowName()]
+	return f != nil && p.options.Log != nil && (f.stopped || p.stopIfStuck(f))
 }
 
 // awaitsCommit reports whether an item that finds no room finds some once a commit has written what is buffered. While commits fail,
 // only what is delivered makes room.
 func (p *Pipeline) awaitsCommit(i *item) bool {
-	return !p.log.redo && (p.options.Spill || p.leaves(i)) && p.log.bytes+p.budget.buffered+i.size <= p.options.MaxDiskBytes
+	return !p.log.redo && (p.options.Spill || p.stopped(i)) && p.log.bytes+p.budget.buffered+i.size <= p.options.MaxDiskBytes
 }
 
 // fitsBuffer reports whether so much may wait for a commit, and be written to the log.
@@ -130,16 +178,17 @@ func (p *Pipeline) freeMemory(i *item) {
 	if i.buffered {
 		p.budget.buffered -= i.size
 	} else {
-		p.budget.memory -= i.size
+		p.vacate(i)
+		p.log.dropIdle(i.flow)
 	}
 	p.announceFreed()
 }
 
-// announceFreed wakes the callers that wait for memory, and the reader of the log.
+// announceFreed wakes the callers that wait for memory, and the loader.
 func (p *Pipeline) announceFreed() {
 	p.wakeCallers()
-	if p.log.behind > 0 || len(p.log.left)+len(p.log.returning.turns) > 0 {
-		p.log.wakeReader()
+	if l := &p.log; l.waiting() || len(l.stopped)+len(l.returning.turns) > 0 {
+		l.wakeLoader()
 	}
 }
 

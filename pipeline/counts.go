@@ -131,7 +131,7 @@ type Stats struct {
 	Counts
 	// Bytes of what is waiting in memory, as it counts towards the bound.
 	Bytes int64 `json:"bytes"`
-	// OnDisk counts the deltas and gaps that are in the log only but for those that are parked, and LogBytes what the log takes.
+	// OnDisk counts the deltas and gaps behind the cursors of their flows, and LogBytes what the log takes.
 	OnDisk   uint64 `json:"onDisk"`
 	LogBytes int64  `json:"logBytes"`
 	// Oldest is when the oldest unsettled change was observed; zero if there is none.
@@ -159,32 +159,30 @@ func (p *Pipeline) Stats() Stats {
 	}
 	if oldest := p.backlog.arrivals.Front(); oldest != nil {
 		s.Oldest = oldest.Value.(*item).observed
-	} else if p.log.behind > 0 {
-		s.Oldest = p.log.lastRead
 	}
-	for _, left := range p.log.left {
-		if s.OnDisk += left.count; left.count > 0 {
-			s.countOldest(left.observed)
+	for _, f := range p.log.flows {
+		if f.behind {
+			s.countOldest(f.lastRead)
 		}
 	}
-	for e := p.backlog.returned.Front(); e != nil; e = e.Next() {
+	for e := p.backlog.loaded.Front(); e != nil; e = e.Next() {
 		s.countOldest(e.Value.(*item).observed)
 	}
 	for _, objects := range p.log.returning.of {
 		for _, o := range objects {
-			s.countParked(o)
+			s.countUnloaded(o)
 		}
 	}
 	for o := range p.backlog.failing {
-		s.countParked(o)
+		s.countUnloaded(o)
 	}
 	return s
 }
 
-// countParked counts an object whose first record is in the log only towards the oldest.
-func (s *Stats) countParked(o *objectQueue) {
-	if len(o.items) == 0 && len(o.parked) > 0 {
-		s.countOldest(o.parked[0].observed)
+// countUnloaded counts an object whose first record is in the log only towards the oldest.
+func (s *Stats) countUnloaded(o *objectQueue) {
+	if len(o.items) == 0 && len(o.unloaded) > 0 {
+		s.countOldest(time.Unix(0, o.unloaded[0].observed))
 	}
 }
 

@@ -190,15 +190,8 @@ func (p *Pipeline) refuseMarks(b *batch, errs []*sinks.Error) {
 		if i.mark == nil || !noPlace(errs[n]) {
 			continue
 		}
-		s, refused, since := p.counts.snapshots[i.watch], i.released, i.releasedAt
-		if b.ahead { // each attempt is of another item, and releases nothing
-			before := p.log.failedAhead[i.seq]
-			if refused, since = before.refused, before.refusedAt; !refused {
-				before.refused, before.refusedAt = true, p.counts.successes
-				p.log.failedAhead[i.seq] = before
-			}
-		}
-		if refused && p.counts.successes > since || s.refused {
+		s := p.counts.snapshots[i.watch]
+		if i.released && p.counts.successes > i.releasedAt || s.refused {
 			err := *errs[n]
 			err.Permanent, s.refused = true, true
 			errs[n], p.counts.snapshots[i.watch] = &err, s
@@ -264,8 +257,7 @@ func (p *Pipeline) tripBreaker(err *sinks.Error, retryAfter time.Duration, probe
 	if p.breaker.fail(p.now(), retryAfter, probe) {
 		p.logger.Warn("the sink fails; trying again with single records until one gets through", "err", err)
 		p.backlog.unprobed = true
-		p.log.wakeReader() // to find a candidate
-		p.announceFreed()  // a snapshot may be read on
+		p.announceFreed() // a snapshot may be read on
 	} else {
 		p.logger.Debug("the sink still fails", "err", err)
 	}
@@ -290,8 +282,7 @@ func (p *Pipeline) resetBreaker() {
 		o := b.objects[0]
 		o.isolated = true // another one got through where it did not
 		p.backlog.setApart(o, true)
-		p.tried(o)
-		p.backlog.done(o, true, b.due.Sub(p.now()))
+		p.done(o, true, b.due.Sub(p.now()))
 		p.recycle(b)
 	}
 	clear(p.retries[len(kept):])
@@ -313,6 +304,7 @@ func (p *Pipeline) countAttempts(b *batch, v *outcome) {
 		if i.failed.IsZero() {
 			i.failed = now
 		}
+		p.noteAttempt(i)
 		exhausted := p.options.Retry.Attempts > 0 && i.attempts >= p.options.Retry.Attempts
 		if exhausted {
 			v.results[n] = dead
@@ -329,9 +321,7 @@ func (p *Pipeline) awaitLetters(b *batch, v *outcome) {
 			continue
 		}
 		p.backlog.setRefused(i, p.now())
-		if !b.ahead {
-			p.backlog.setApart(b.objects[n], true)
-		}
+		p.backlog.setApart(b.objects[n], true)
 		if !b.suspect {
 			b.suspect = true
 			p.apartCalls.Add(b.items[0].namespace(), 1)

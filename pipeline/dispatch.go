@@ -23,7 +23,7 @@ func (p *Pipeline) Run(ctx context.Context) {
 		})
 	}
 	if p.options.Log != nil {
-		workers.Go(func() { p.readBack(ctx) })
+		workers.Go(func() { p.load(ctx) })
 	}
 	p.dispatch(ctx)
 	close(p.batches)
@@ -57,9 +57,6 @@ func (p *Pipeline) countCall(b *batch, n int) {
 	}
 	if b.alone() {
 		p.aloneCalls.Add(b.items[0].namespace(), n)
-	}
-	if n < 0 && b.suspect {
-		p.log.wakeReader() // to find a candidate that may be sent now
 	}
 }
 
@@ -127,22 +124,11 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 		return nil, wait
 	}
 	b := newBatch()
-	if p.aheadNext = !p.aheadNext; p.aheadNext { // what is in memory has its turn too: it makes room when it is sent, or was tried
-		p.fillAhead(b)
-	}
-	if b.ahead {
-		b.closed = true
-		return b, 0
-	}
 	p.fill(b)
-	if len(b.items) == 0 {
-		p.fillAhead(b)
-	}
 	if len(b.items) == 0 {
 		p.recycle(b)
 		return nil, wait
 	}
-	b.closed = b.closed || b.ahead
 	return b, 0
 }
 
@@ -154,7 +140,7 @@ func (p *Pipeline) fill(b *batch) {
 		if o == nil {
 			return
 		}
-		if p.readFirst(o) {
+		if p.awaitReturn(o) {
 			continue
 		}
 		taken := 0
@@ -181,16 +167,6 @@ func (p *Pipeline) fill(b *batch) {
 			return
 		}
 	}
-}
-
-// readFirst has the next deltas of an object read that has none in memory: it stays out of the queue until then.
-func (p *Pipeline) readFirst(o *objectQueue) bool {
-	if len(o.items) > 0 {
-		return false
-	}
-	p.log.returning.push(o)
-	p.log.wakeReader()
-	return true
 }
 
 // nextObject returns the object that the batch takes next, nil if there is none. Every second batch is of a suspect namespace, if one
@@ -246,8 +222,7 @@ func (p *Pipeline) slotFor(b *batch) sinks.Call {
 	defer p.mu.Unlock()
 	namespace := b.items[0].namespace()
 	now := p.now()
-	failed := p.backlog.suspect(namespace, p.now) || b.ahead && now.Sub(p.log.failedOf[namespace]) < latelyBefore
-	doubtful := b.alone() || failed && !p.backlog.turns.lately(namespace, now)
+	doubtful := b.alone() || p.backlog.suspect(namespace, p.now) && !p.backlog.turns.lately(namespace, now)
 	return sinks.Call{Namespace: namespace, Doubtful: doubtful && !b.severalNamespaces()}
 }
 

@@ -35,7 +35,7 @@
 // # Files
 //
 //	intake ─▶ shape ─▶ budget ─▶ take ─▶ backlog ─▶ dispatch ─▶ deliver ─▶ decide ─▶ settle
-//	                               └─▶ log, park, left, ahead (disk) ─┘  breaker ┘
+//	                               └─▶ log, loader, unload (disk) ────┘  breaker ┘
 //
 // docs/architecture.md follows a delta through them.
 package pipeline

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -321,146 +319,6 @@ func TestManyRefusedObjectsInTheLog(t *testing.T) {
 	})
 }
 
-// However much of the log is looked at, what is kept of it is bounded, and has the first delta of each object of a small namespace.
-func TestScanIsBounded(t *testing.T) {
-	s := newScan(0)
-	var entries []delta.Entry
-	const many, few = 20_000, 10
-	for n := range many + few {
-		d := changeIn(t, "many", fmt.Sprint("o-", n), n+1)
-		if n%(many/few) == 7 {
-			d = changeIn(t, "few", fmt.Sprint("o-", n), n+1)
-		}
-		entries = append(entries, delta.Entry{Seq: uint64(2 * n), Delta: d}, delta.Entry{Seq: uint64(2*n + 1), Delta: d})
-	}
-	s.note(entries, math.MaxUint64, nil)
-	found := map[string]int{}
-	for n, one := range s.firsts {
-		found[one.namespace]++
-		if one.seq%2 != 0 || n > 0 && one.seq <= s.firsts[n-1].seq {
-			t.Fatalf("%d is not a first one, or not in order", one.seq)
-		}
-	}
-	if n := found["many"]; n < maxFirsts || n > 2*maxFirsts || found["few"] < few-1 || !maps.Equal(found, s.kept) {
-		t.Errorf("got %v, counted as %v", found, s.kept)
-	}
-	if first, last := s.firsts[0].seq, s.firsts[len(s.firsts)-1].seq; first > many/10 || last < 2*many-many/10 {
-		t.Errorf("only what is between %d and %d is kept", first, last)
-	}
-}
-
-// However many objects there are, the first notice of each watch is a candidate, and nothing behind it: what takes an object for
-// another one holds up no whole watch.
-func TestNoticesInAFullScan(t *testing.T) {
-	s := newScan(0)
-	for n := range s.seen {
-		s.seen[n] = math.MaxUint64
-	}
-	notice := func(seq uint64, watch string) delta.Entry {
-		return delta.Entry{Seq: seq, Gap: &delta.Gap{Watch: watch, Resource: pods}}
-	}
-	s.note([]delta.Entry{notice(0, "a"), notice(1, "a"), notice(2, "b")}, math.MaxUint64, nil)
-	*s.seen = *newScan(0).seen
-	behind, other := changeIn(t, "shop", "behind", 1), changeIn(t, "shop", "other", 1)
-	behind.Watch, other.Watch = "a", "c"
-	s.note([]delta.Entry{{Seq: 3, Delta: behind}, {Seq: 4, Delta: other}}, math.MaxUint64, nil)
-	var found []uint64
-	for _, one := range s.firsts {
-		found = append(found, one.seq)
-	}
-	if !slices.Equal(found, []uint64{0, 2, 4}) {
-		t.Errorf("the candidates are %v", found)
-	}
-}
-
-// What a scan took for another object is found by a later one, while the sink takes something.
-func TestScanIsRepeated(t *testing.T) {
-	b := newLogbook()
-	b.entries[7], b.order = delta.Entry{Seq: 7, Delta: changeIn(t, "shop", "good", 1)}, []uint64{7}
-	p, stop := launch(&script{}, &letters{}, nil)
-	stop()
-	p.options.Log, p.breaker.tripped = b, true
-	p.log.behind, p.log.cursor, p.log.written = 1, 6, 8
-	p.budget.memory = p.options.MaxBytes
-	p.scan = newScan(7)
-	for n := range p.scan.seen {
-		p.scan.seen[n] = math.MaxUint64
-	}
-	for _, age := range []time.Duration{0, 11 * time.Second, time.Minute, time.Minute} {
-		if p.log.candidate != nil {
-			t.Fatalf("got %v", p.log.candidate)
-		}
-		p.scan.begun = p.now().Add(-age)
-		if err := p.lookAhead(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if age == time.Minute {
-			p.counts.successes++
-		}
-	}
-	if p.log.candidate == nil || p.log.candidate.seq != 7 {
-		t.Errorf("got %v", p.log.candidate)
-	}
-}
-
-// While a scan is repeated, what the former one found goes on being sent.
-func TestCandidatesWhileAScanIsRepeated(t *testing.T) {
-	b := newLogbook()
-	const bad = 50 // more than is read at once
-	for seq := range uint64(bad + 1) {
-		namespace := "bad"
-		if seq == bad {
-			namespace = "good"
-		}
-		d := changeIn(t, namespace, fmt.Sprint("o-", seq), int(seq)+1)
-		b.entries[seq+1], b.order, b.bytes[seq+1] = delta.Entry{Seq: seq + 1, Delta: d}, append(b.order, seq+1), readChunk/10
-	}
-	p, stop := launch(&script{}, &letters{}, nil)
-	stop()
-	p.options.Log = b
-	p.log.behind, p.log.cursor, p.log.written = bad+1, 1, bad+2
-	p.budget.memory = p.options.MaxBytes
-	p.backlog.suspects["bad"] = 1
-	p.log.rescan = true
-	for n, repeats := 0, 0; repeats == 0 || p.nextScan.end > 0; n++ {
-		p.log.candidate = nil
-		if err := p.lookAhead(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if i := p.log.candidate; i == nil || i.seq != bad+1 {
-			t.Fatalf("look %d: got %v", n, i)
-		}
-		if n == 0 {
-			p.scan.begun = p.now().Add(-time.Hour)
-			p.counts.successes++
-		} else if p.nextScan.end > 0 {
-			repeats++
-		} else if repeats == 0 {
-			t.Fatal("nothing was repeated")
-		}
-	}
-}
-
-// A candidate that is in flight while the next one is chosen is a candidate again once it has failed.
-func TestFailedCandidateComesBack(t *testing.T) {
-	b := newLogbook()
-	b.entries[7], b.order = delta.Entry{Seq: 7, Delta: changeIn(t, "shop", "good", 1)}, []uint64{7}
-	p, stop := launch(&script{}, &letters{}, nil)
-	stop()
-	p.options.Log, p.log.taken, p.breaker.tripped = b, map[uint64]bool{7: false}, true
-	p.scan = newScan(0)
-	p.scan.note([]delta.Entry{b.entries[7]}, math.MaxUint64, nil)
-	for range 2 {
-		if err := p.chooseCandidate(0); err != nil || p.log.candidate != nil {
-			t.Fatalf("got %v, %v, while it is in flight", p.log.candidate, err)
-		}
-	}
-	delete(p.log.taken, 7)
-	if err := p.chooseCandidate(0); err != nil || p.log.candidate == nil || p.log.candidate.seq != 7 {
-		t.Errorf("got %v, %v", p.log.candidate, err)
-	}
-}
-
 // Records that the sink refuses for good, while there is no room for their dead letters, leave room for the others. They wait in the
 // log, and become dead letters once there is room for them, without being sent again.
 func TestRefusedForGoodWithoutRoomForLetters(t *testing.T) {
@@ -469,7 +327,7 @@ func TestRefusedForGoodWithoutRoomForLetters(t *testing.T) {
 		b, dead := newLogbook(), &letters{fail: errors.New("no room")}
 		p, stop := launch(sink, dead, func(o *Options) {
 			tenantLimits(100, 8)(o)
-			spilling(b, 512<<10, 1<<30)(o)
+			spilling(b, 2<<20, 1<<30)(o)
 		})
 		defer stop()
 		endCommits := b.commits(p, 200*time.Millisecond)
@@ -576,7 +434,7 @@ func TestSinkThatIsAwayGetsProbesOnly(t *testing.T) {
 }
 
 // Objects that the sink refuses leave room for the others, also when the backlog has spilled, and after a restart: what waits
-// for its backoff is kept in the log only, and what lies in the log behind them is tried too.
+// for its backoff is kept in the log only, and each namespace has a cursor of its own there.
 func TestRefusedObjectsLeaveRoom(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ memory, bad, size int }{
@@ -598,7 +456,7 @@ func TestRefusedObjectsLeaveRoom(t *testing.T) {
 					endCommits := b.commits(p, 200*time.Millisecond)
 					const early, late = 3000, 50 * 20
 					for n := range test.bad {
-						mustTake(t, p, largeChange(t, fmt.Sprint("bad-", n), n+1, test.size))
+						mustTake(t, p, inNamespace(t, largeChange(t, fmt.Sprint("bad-", n), n+1, test.size), "tenant"))
 					}
 					for n := range early {
 						mustTake(t, p, change(t, fmt.Sprint("good-", n), 10_000+n))
@@ -725,7 +583,7 @@ func TestBacklogBehindRefusedObjects(t *testing.T) {
 			defer stop()
 			defer b.commits(p, 200*time.Millisecond)()
 			time.Sleep(2 * time.Minute)
-			if waits := sink.waits(t, sent); waits[len(waits)-1] > 5*time.Second {
+			if waits := sink.waits(t, sent); waits[len(waits)-1] > 15*time.Second {
 				t.Errorf("round %d: a change took %v", round, waits[len(waits)-1])
 			}
 		})
@@ -761,7 +619,7 @@ func TestNothingOvertakesAGapInTheLog(t *testing.T) {
 }
 
 // A gap that the sink refuses, and that as many changes of its watch wait for as there is memory, holds up no changes of another watch,
-// though the cursor of the log stands still: not even those of objects that change often. What is kept of these is bounded.
+// not even those of objects that change often.
 func TestRefusedGapBeforeAFullMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink, b := &script{}, newLogbook()
@@ -798,16 +656,12 @@ func TestRefusedGapBeforeAFullMemory(t *testing.T) {
 			mustTake(t, p, largeChange(t, fmt.Sprint("behind-", n), 2, 4<<10))
 		}
 		sent := map[string]time.Time{}
-		most := 0
 		for n := range 20 * 60 * 4 {
 			d := changeIn(t, "other", fmt.Sprint("good-", n%20), n+1)
 			d.Watch = "w2"
 			sent[d.ID("c")] = time.Now()
 			mustTake(t, p, d)
 			time.Sleep(50 * time.Millisecond)
-			p.mu.Lock()
-			most = max(most, len(p.log.taken))
-			p.mu.Unlock()
 		}
 		time.Sleep(10 * time.Second)
 		if s := p.Stats(); s.OnDisk == 0 || s.GapsWaiting != 1 {
@@ -823,8 +677,8 @@ func TestRefusedGapBeforeAFullMemory(t *testing.T) {
 		}
 		mu.Unlock()
 		slices.Sort(waits)
-		t.Logf("p99 %v, max %v, at most %d were taken", waits[len(waits)*99/100], waits[len(waits)-1], most)
-		if waits[len(waits)*99/100] > 5*time.Second || most > 500 {
+		t.Logf("p99 %v, max %v", waits[len(waits)*99/100], waits[len(waits)-1])
+		if waits[len(waits)*99/100] > 5*time.Second {
 			t.Error("that is too much")
 		}
 		sink.set(nil)

@@ -189,17 +189,17 @@ func drain(t testing.TB, p *Pipeline) {
 	if left := p.apart.begin(all, all); left != nil || len(p.backlog.suspects)+len(p.backlog.failing)+p.apartCalls.Total+p.aloneCalls.Total > 0 {
 		t.Fatalf("apart is %v, suspects %v, %d failing, %v and %v calls", left, p.backlog.suspects, len(p.backlog.failing), p.apartCalls, p.aloneCalls)
 	}
-	if len(p.backlog.stuckOf)+len(p.log.left) > 0 {
-		t.Fatalf("stuck are %v, left behind %v", p.backlog.stuckOf, p.log.left)
+	if len(p.log.flows)+len(p.log.turns)+len(p.log.stopped) > 0 || p.log.wanting != nil || p.log.notices != nil || p.log.behind > 0 {
+		t.Fatalf("flows are left: %+v", p.log)
 	}
-	if p.log.back+p.log.returned.Total > 0 {
-		t.Fatalf("%d came back and were not tried, %v that fail", p.log.back, p.log.returned)
+	if p.log.back > 0 {
+		t.Fatalf("%d bytes came back and were not tried", p.log.back)
 	}
 	if len(p.backlog.held)+len(p.backlog.heldOf) > 0 {
 		t.Fatalf("held are %v, and %v", p.backlog.held, p.backlog.heldOf)
 	}
-	if len(p.backlog.heads)+len(p.backlog.tails) > 0 || p.backlog.stuck != 0 || p.budget.parked != 0 {
-		t.Fatalf("%d heads and %d tails may be parked; %d bytes are stuck, %d parked", len(p.backlog.heads), len(p.backlog.tails), p.backlog.stuck, p.budget.parked)
+	if len(p.backlog.unloadable) > 0 || p.backlog.stuck != 0 || p.budget.stuck != 0 {
+		t.Fatalf("%d objects may leave memory; %d bytes fail, %d are kept", len(p.backlog.unloadable), p.backlog.stuck, p.budget.stuck)
 	}
 }
 

@@ -40,12 +40,11 @@ type item struct {
 	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
 	buffered bool
 
-	// number is, in the backlog, that of a notice; of a delta, that of the last notice before it. holds are the objects whose first held item
-	// waits for a notice.
-	number uint64
-	holds  []delta.Ref
+	flow *flow // that the item is, or was, in memory for
+	// holds are the objects whose first held item waits for a notice.
+	holds []delta.Ref
 
-	arrival *list.Element // in the backlog's arrivals or returned; nil while the item is parked or buffered
+	arrival *list.Element // in the backlog's arrivals or loaded; nil while the item is not in memory
 }
 
 // needsLetter reports whether the item is settled by its dead letter only.

@@ -1,91 +1,184 @@
 package pipeline
 
 import (
-	"container/list"
-	"context"
-	"errors"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/sinks"
 )
+
+// The log is the part of the backlog that is on disk. It is kept by flow: the deltas of one namespace are a flow, those of cluster-scoped
+// objects are one, and gaps and marks are one.
+//
+// What is where:
+//
+//   - Every item has a number, in the order in which the pipeline took it. All flows share one sequence.
+//   - Each flow has a cursor. What has a lower number is in memory, or settled, or waits for a failing object (unload.go). What has the
+//     cursor's number or a higher one is behind the cursor: on disk only, or in the buffer until a commit has written it.
+//   - While anything of a flow is behind its cursor, all that is new of it goes there, too. So the order of each object is that of the numbers.
+//   - Nothing is kept in memory of what is on disk behind a cursor, but for the flow itself.
+//
+// Who may do what:
+//
+//   - Pipeline.mu guards all of it. The loader (loader.go) reads the disk without it.
+//   - Take puts a flow behind its cursor (place). Only the loader moves the cursor of a flow that is behind it, and ends that.
+//   - Commits write everything that is not settled: Capture, then Committed or Failed.
+//
+// Nothing here knows why an item is not delivered.
 
 // Log is a pipeline's part of the checkpoint. A commit writes what Capture returns; this reads it back.
 type Log interface {
-	// Read returns the entries from a number on, in order: at least one if there is one, then up to maxBytes.
-	Read(from uint64, maxBytes int) ([]delta.Entry, error)
+	// ReadFlow returns the entries of a flow from a number on, in order: at least one if there is one, then up to maxBytes. more is set if
+	// there are others behind them.
+	ReadFlow(flow string, from uint64, maxBytes int) (entries []delta.Entry, more bool, err error)
 	// Commit requests a commit soon, and does not wait for it.
 	Commit()
 }
 
 // logState is the state of the log. The pipeline's mutex guards it.
-//
-// Every item has a number, in the order in which the pipeline took it. Up to a point, the cursor, what is not settled
-// is in memory, and a commit writes it as well; from the cursor on it is in the log only, or in the buffer for the
-// next commit. While anything is behind the cursor, all that is new goes there too: so the order of each object is
-// that of the numbers, and no more than a counter is kept of what is on disk. When all of the log is read, the cursor
-// goes through the buffer: else a pipeline that has caught up under a steady load would never leave the disk.
 type logState struct {
-	next   uint64 // number of the next item
-	cursor uint64
-	// behind counts the items from the cursor on.
-	behind uint64
+	next uint64 // number of the next item
 	// written is the number up to which commits have written.
 	written uint64
-	bytes   int64
+	bytes   int64 // on disk
+	// flows are those of which something is in memory, waits for a failing object, or is behind the cursor.
+	flows map[string]*flow
+	// turns are the flows that are behind their cursors and not stopped, but for that of the notices: the loader reads them in turn.
+	turns []*flow
+	// stopped are the flows with too many failing objects.
+	stopped map[*flow]struct{}
+	// notices is the flow of gaps and marks if it is behind its cursor. It is read before the others: what follows a gap or a mark in its
+	// watch waits for it in memory.
+	notices *flow
+	// wanting is the flow whose next item found no room. Memory is kept for it, so that small items of others do not keep it out.
+	wanting *flow
+	// behind counts the items behind cursors.
+	behind uint64
+	// former counts the flows of which the loader has not read all that the last run left.
+	former int
 	// fresh are the items that no commit has captured, captured those that one is writing.
 	fresh, captured []*item
+	sweep           int // length of fresh at which the settled are dropped from it
 	// redo is set if commits failed: the next one removes what they may have left in the log, from written on.
 	redo bool
-	// unwritten are the items of the buffer, in order: those behind the cursor that no commit has written.
-	unwritten []*item
-	sweep     int      // length of fresh at which the settled are dropped from it
-	removable []uint64 // settled, and still in the log
-	removing  []uint64 // those that the commit under way removes
-	lastRead  time.Time
-	// nextSize is the size of the item at the cursor, if it was read and there was no memory for it.
-	nextSize int64
-	// returning are objects whose next delta is parked, and is to be read.
+	// removable are settled, and still in the log; removing are those that the commit under way removes.
+	removable, removing []delta.LogKey
+	// attempts are those of logged items that failed since the last commit, attempting those that the commit under way writes.
+	attempts, attempting map[uint64]delta.Attempts
+	// returning are objects whose next record is to be read (unload.go). back is the size of what was read of them and not tried yet.
 	returning returnQueue
-	// back counts the objects of which records were read back that were not tried yet, and returned those that fail.
-	back     int
-	returned sinks.PerNamespace
-	// candidate is what the next probe from beyond the cursor sends; nil if there is none.
-	candidate *item
-	// taken are the numbers of the entries beyond the cursor that such probes took: false while one is under way, and true
-	// once it is settled, until it is not in the log any more. gone are those of which the reader has not taken note yet.
-	taken map[uint64]bool
-	gone  []uint64
-	// left are the namespaces that were left behind; leftRead is set if some of that was read last.
-	left     map[string]*leftBehind
-	leftRead bool
-	// failedAhead are the candidates that failed, by their numbers, failedOf is when one of a namespace did, if none got through since, and
-	// aheadCalls are those under way.
-	failedAhead map[uint64]failedAhead
-	failedOf    map[string]time.Time
-	sweepAhead  time.Time // when those that have waited may be forgotten
-	aheadCalls  sinks.PerNamespace
-	// rescan is set if what is beyond the cursor is to be scanned again for candidates. settledNotices are the watches of notices that were
-	// settled: what follows in the log was passed if the notice was there too.
-	rescan         bool
-	settledNotices []string
-	wake           chan struct{}
+	back      int64
+	wake      chan struct{}
 }
 
-func (l *logState) wakeReader() {
+// flow is what waits of one namespace, of all cluster-scoped objects, or of all gaps and marks.
+type flow struct {
+	name string
+	// memory is the size of its items in memory, and of what is reserved for it.
+	memory int64
+	// failing counts its objects that fail. stuck is what these, and the numbers of their records that left memory, count of the bound.
+	failing int
+	stuck   int64
+	// back is the size of what was read back of failing objects and not tried yet.
+	back int64
+
+	// behind is set while something is behind the cursor.
+	behind bool
+	cursor uint64
+	// unwritten are the items behind the cursor that no commit has written, in order.
+	unwritten []*item
+	// nextSize is the size of the item at the cursor, if it is known and there was no memory for it.
+	nextSize int64
+	// lastRead is when the last item before the cursor was observed, or one behind it.
+	lastRead time.Time
+	// former is set while something that the last run left is behind the cursor.
+	former  bool
+	stopped bool
+}
+
+// flowName returns the flow of an item. That of a damaged entry is the one that it was read from: it may lack its namespace.
+func (i *item) flowName() string {
+	if i.flow != nil {
+		return i.flow.name
+	}
+	if i.notice() {
+		return noticeNamespace
+	}
+	return namespaceFlow(i.ref.Namespace)
+}
+
+// namespaceFlow returns the flow of a namespace. No API server takes a name that is not one for the log; whoever serves objects may.
+func namespaceFlow(namespace string) string {
+	if strings.IndexByte(namespace, 0) >= 0 || strings.HasPrefix(namespace, "\xFF") {
+		return strconv.Quote(namespace)
+	}
+	return namespace
+}
+
+// flow returns a flow, and makes it if there is none.
+func (l *logState) flow(name string) *flow {
+	f := l.flows[name]
+	if f == nil {
+		f = &flow{name: strings.Clone(name)}
+		l.flows[f.name] = f
+	}
+	return f
+}
+
+// dropIdle forgets a flow of which nothing waits.
+func (l *logState) dropIdle(f *flow) {
+	if !f.behind && f.memory == 0 && f.stuck == 0 && f.failing == 0 {
+		delete(l.flows, f.name)
+		delete(l.stopped, f)
+	}
+}
+
+// goBehind puts a flow behind its cursor.
+func (l *logState) goBehind(f *flow, cursor uint64, lastRead time.Time) {
+	f.behind, f.cursor, f.lastRead = true, cursor, lastRead
+	switch {
+	case f.name == noticeNamespace:
+		l.notices = f
+	case !f.stopped:
+		l.turns = append(l.turns, f)
+	}
+}
+
+// catchUp ends that a flow is behind its cursor. It is in no turn.
+func (l *logState) catchUp(f *flow) {
+	f.behind, f.nextSize, f.unwritten = false, 0, nil
+	if l.notices == f {
+		l.notices = nil
+	}
+	if l.wanting == f {
+		l.wanting = nil
+	}
+}
+
+// waiting reports whether a flow waits for memory.
+func (l *logState) waiting() bool { return len(l.turns) > 0 || l.notices != nil }
+
+func (l *logState) wakeLoader() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-// restore begins with what the log holds, all of it behind the cursor.
-func (p *Pipeline) restore(logged delta.LogSize) {
+// restore begins with what the log holds, all of it behind the cursors.
+func (p *Pipeline) restore(logged delta.LogSize, flows []string) {
 	p.log = logState{
 		next: logged.Next, written: logged.Next, behind: logged.Entries, bytes: logged.Bytes,
-		wake: make(chan struct{}, 1), lastRead: p.now(), taken: map[uint64]bool{}, left: map[string]*leftBehind{},
-		failedAhead: map[uint64]failedAhead{}, failedOf: map[string]time.Time{},
+		flows: map[string]*flow{}, stopped: map[*flow]struct{}{}, attempts: map[uint64]delta.Attempts{}, wake: make(chan struct{}, 1),
+	}
+	for _, name := range flows {
+		f := p.log.flow(name)
+		f.former = true
+		p.log.former++
+		p.log.goBehind(f, 0, p.now())
 	}
 	p.counts.Restored, p.counts.Waiting = logged.Entries, logged.Entries // gaps among them are counted when they are read
 }
@@ -109,14 +202,22 @@ func (p *Pipeline) Capture() delta.LogChange {
 			unsendable = i.err.Error()
 		}
 		change.Append = append(change.Append, delta.Entry{
-			Unsendable: unsendable,
-			Seq:        i.seq, Delta: i.delta, Gap: i.gap, Mark: i.mark, Attempts: i.attempts, Failed: i.failed,
+			LogKey: i.key(), Unsendable: unsendable, Delta: i.delta, Gap: i.gap, Mark: i.mark, Attempts: i.attempts, Failed: i.failed,
 		})
 	}
 	clear(l.fresh)
 	l.fresh = l.fresh[:0]
+	for _, a := range l.attempts {
+		change.Attempts = append(change.Attempts, a)
+	}
+	if len(l.attempts) > 0 {
+		l.attempts, l.attempting = map[uint64]delta.Attempts{}, l.attempts
+	}
 	return change
 }
+
+// key is where the item is in the log.
+func (i *item) key() delta.LogKey { return delta.LogKey{Flow: i.flowName(), Seq: i.seq} }
 
 // Committed is called when what Capture returned last is on disk; the log takes so many bytes then.
 func (p *Pipeline) Committed(bytes int64) {
@@ -128,18 +229,13 @@ func (p *Pipeline) Committed(bytes int64) {
 		l.written = max(l.written, i.seq+1)
 		if i.buffered {
 			p.budget.buffered -= i.size
+			l.flows[i.flowName()].dropUnwritten(i.seq + 1)
 		}
 	}
 	clear(l.captured)
 	l.captured = l.captured[:0]
-	for _, seq := range l.removing {
-		if l.taken[seq] {
-			l.gone = append(l.gone, seq)
-		}
-	}
-	l.removing, l.redo = nil, false
-	l.dropUnwritten(l.written)
-	p.park()
+	l.removing, l.attempting, l.redo = nil, nil, false
+	p.unloadAll()
 	p.announceFreed()
 }
 
@@ -155,186 +251,84 @@ func (p *Pipeline) Failed() {
 	}
 	// What was settled since it was captured is removed with all that the commit may have left, and not by its number:
 	// numbers would pile up for as long as the disk is full.
-	l.removable = slices.DeleteFunc(l.removable, func(seq uint64) bool { return seq >= l.written })
+	l.removable = slices.DeleteFunc(l.removable, func(key delta.LogKey) bool { return key.Seq >= l.written })
 	l.removable = append(l.removing, l.removable...)
 	l.removing = nil
+	maps.DeleteFunc(l.attempts, func(seq uint64, _ delta.Attempts) bool { return seq >= l.written })
+	for seq, a := range l.attempting {
+		if _, later := l.attempts[seq]; !later && seq < l.written {
+			l.attempts[seq] = a
+		}
+	}
+	l.attempting = nil
 	l.fresh = slices.Concat(l.captured, l.fresh)
 	l.captured = nil
 	p.wakeCallers()
 }
 
 // dropUnwritten forgets the items of the buffer with lower numbers.
-func (l *logState) dropUnwritten(before uint64) {
+func (f *flow) dropUnwritten(before uint64) {
 	n := 0
-	for n < len(l.unwritten) && l.unwritten[n].seq < before {
-		l.unwritten[n] = nil
+	for n < len(f.unwritten) && f.unwritten[n].seq < before {
+		f.unwritten[n] = nil
 		n++
 	}
-	l.unwritten = l.unwritten[n:]
-	if len(l.unwritten) == 0 {
-		l.unwritten = nil
-	}
-}
-
-const (
-	// readChunk is how much of the log is read at once.
-	readChunk = 512 << 10
-	// readPause is how long to wait after the log could not be read.
-	readPause = time.Second
-)
-
-// readBack moves items from the log into memory as there is room, until ctx ends.
-func (p *Pipeline) readBack(ctx context.Context) {
-	for {
-		more := p.readParked(ctx)
-		more = p.readLeft(ctx) || more
-		p.mu.Lock()
-		p.forgetGone()
-		cursor, written, ready := p.log.cursor, p.log.written, p.readable()
-		p.mu.Unlock()
-		var entries []delta.Entry
-		var err error
-		if ready {
-			entries, err = p.options.Log.Read(cursor, readChunk)
-		} else {
-			err = p.lookAhead(ctx)
-		}
-		if err != nil {
-			p.logger.Error("cannot read the log; what is in it waits", "err", err)
-			p.pauseReading(ctx)
-		}
-		p.mu.Lock()
-		if ready && (p.log.behind == 0 || p.log.cursor != cursor) { // what was left was sent during the read, and new changes may have come
-			entries, ready = nil, false
-			p.log.wakeReader()
-		}
-		if ready && err == nil && (len(entries) == 0 || entries[0].Seq >= written) { // probes took what was left
-			p.log.cursor = max(p.log.cursor, written)
-		}
-		p.admit(entries)
-		p.admitUnwritten()
-		ready = ready && len(entries) > 0 && p.readable()
-		p.mu.Unlock()
-		if (ready || more) && ctx.Err() == nil {
-			continue
-		}
-		select {
-		case <-p.log.wake:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// pauseReading waits before the log is read again.
-func (p *Pipeline) pauseReading(ctx context.Context) {
-	select {
-	case <-time.After(readPause):
-		p.log.wakeReader() // perhaps nothing else does
-	case <-ctx.Done():
-	}
-}
-
-// readable reports whether something is on disk, and half of the memory is free for it. What did not fit when it was read waits
-// until it does: else it would be read over and over.
-func (p *Pipeline) readable() bool {
-	settled, taken := p.log.taken[p.log.cursor]
-	return p.log.behind > 0 && p.log.cursor < p.log.written && p.budget.memory <= p.options.MaxBytes/2 && p.fits(p.log.nextSize) &&
-		(settled || !taken)
-}
-
-// admit puts entries of the log into the backlog, as far as there is room.
-func (p *Pipeline) admit(entries []delta.Entry) {
-	for _, e := range entries {
-		if e.Seq >= p.log.written { // of a commit that has not called Committed, or never will
-			break
-		}
-		settled, taken := p.log.taken[e.Seq]
-		if settled {
-			p.log.cursor, p.log.nextSize = e.Seq+1, 0
-			continue
-		}
-		if taken { // settleAhead wakes the reader
-			p.log.cursor = e.Seq
-			break
-		}
-		i := p.logged(e)
-		if !p.load(i) {
-			break
-		}
-		if e.Seq < p.options.Logged.Next {
-			p.counts.restored(i)
-		}
-	}
-	p.park()
-	if p.log.behind == 0 {
-		p.wakeCallers()
-	}
-}
-
-// load puts the item at the cursor into the backlog, or leaves it behind, and reports whether there was room for it.
-func (p *Pipeline) load(i *item) bool {
-	switch {
-	case p.leaves(i):
-		p.leave(i)
-	case p.fits(i.size):
-		p.restoreAhead(i)
-		p.bring(i, &p.backlog.arrivals)
-	default:
-		p.log.cursor, p.log.nextSize = i.seq, i.size
-		return false
-	}
-	p.log.nextSize = 0
-	p.log.cursor, p.log.lastRead = i.seq+1, i.observed
-	p.log.behind--
-	return true
-}
-
-// bring puts an item of the log or of the buffer into the backlog, and into one of its lists.
-func (p *Pipeline) bring(i *item, to *list.List) {
-	if i.buffered {
-		i.buffered = false
-		p.budget.buffered -= i.size
-	}
-	p.budget.memory += i.size
-	p.backlog.add(i, to)
-}
-
-// logged makes an item of an entry.
-func (p *Pipeline) logged(e delta.Entry) *item {
-	i := newItem(e)
-	i.seq, i.logged, i.attempts, i.failed = e.Seq, true, e.Attempts, e.Failed
-	i.restored = e.Seq < p.options.Logged.Next
-	if e.Unsendable != "" {
-		i.err = errors.New(e.Unsendable)
-	}
-	i.size = p.sizeOf(i.size)
-	return i
-}
-
-// admitUnwritten moves items of the buffer into the backlog, as far as there is room, once the log has been read up to
-// them.
-func (p *Pipeline) admitUnwritten() {
-	l := &p.log
-	if l.cursor < l.written {
-		return
-	}
-	for _, i := range l.unwritten {
-		if !p.load(i) {
-			break
-		}
-	}
-	if before := len(l.unwritten); before > 0 {
-		l.dropUnwritten(l.cursor)
-		if len(l.unwritten) < before {
-			p.announceFreed()
-		}
+	if f.unwritten = f.unwritten[n:]; len(f.unwritten) == 0 {
+		f.unwritten = nil
 	}
 }
 
 // forget takes note of a settled item whose entry the next commit removes.
 func (p *Pipeline) forget(i *item) {
 	if i.logged {
-		p.log.removable = append(p.log.removable, i.seq)
+		delete(p.log.attempts, i.seq)
+		delete(p.log.attempting, i.seq)
+		p.log.removable = append(p.log.removable, i.key())
 	}
+}
+
+// noteAttempt takes note of an attempt that failed, for the next commit: a restart or another leader goes on counting.
+func (p *Pipeline) noteAttempt(i *item) {
+	if i.logged {
+		p.log.attempts[i.seq] = delta.Attempts{Seq: i.seq, Attempts: i.attempts, Failed: i.failed}
+	}
+}
+
+// place puts a taken item where it belongs: into memory, or behind the cursor of its flow.
+func (p *Pipeline) place(i *item) {
+	l := &p.log
+	i.seq = l.next
+	l.next++
+	if p.options.Log != nil {
+		if len(l.fresh) >= l.sweep { // what was settled meanwhile need not be kept for the commit
+			l.fresh = slices.DeleteFunc(l.fresh, func(i *item) bool { return i.settled })
+			l.sweep = max(1024, 2*len(l.fresh))
+		}
+		l.fresh = append(l.fresh, i)
+	}
+	f := l.flow(i.flowName())
+	if p.goesBehind(f) && !i.buffered { // what is before it went to the log since the room was reserved
+		p.vacate(i)
+		p.budget.buffered += i.size
+		i.buffered = true
+	}
+	if !i.buffered {
+		i.flow = f
+		p.backlog.add(i, &p.backlog.arrivals)
+		return
+	}
+	if !f.behind {
+		l.goBehind(f, i.seq, i.observed)
+	}
+	l.behind++
+	f.unwritten = append(f.unwritten, i)
+	l.wakeLoader()
+	if p.budget.buffered > maxBuffered/2 {
+		p.options.Log.Commit()
+	}
+}
+
+// goesBehind reports whether what is new of a flow goes behind the cursor, whatever room there is.
+func (p *Pipeline) goesBehind(f *flow) bool {
+	return p.options.Log != nil && (f.behind || f.stopped || p.log.notices != nil || p.stopIfStuck(f))
 }

@@ -21,8 +21,9 @@ type Options struct {
 	MaxBytes int64
 	// Log is where the backlog outlives the process; nil keeps it in memory only.
 	Log Log
-	// Logged is what the log holds at start.
+	// Logged is what the log holds at start, and Flows are the flows of it.
 	Logged delta.LogSize
+	Flows  []string
 	// Spill keeps deltas beyond MaxBytes in the log only, up to MaxDiskBytes.
 	Spill        bool
 	MaxDiskBytes int64
@@ -68,11 +69,9 @@ type Pipeline struct {
 
 	mu      sync.Mutex // guards what follows
 	backlog *backlog
-	// maxFailing is the constant, but in tests.
-	maxFailing int
-	breaker    breaker
-	retries    []*batch               // failed as a whole, in the order of their failure
-	refused    map[delta.Ref]struct{} // objects refused for good since the last success
+	breaker breaker
+	retries []*batch               // failed as a whole, in the order of their failure
+	refused map[delta.Ref]struct{} // objects refused for good since the last success
 	// failedCalls counts the calls that failed since the last success, and failedAlone holds the objects that failed alone.
 	failedCalls   int
 	failedAlone   map[delta.Ref]struct{}
@@ -88,32 +87,26 @@ type Pipeline struct {
 	apart                  apartQueue
 	apartCalls, aloneCalls sinks.PerNamespace
 	apartNext              bool
-	aheadNext              bool // the next batch is a candidate from beyond the log's cursor, if there is one
 	budget                 memoryBudget
 	log                    logState
-	scan                   scan // of the reader of the log only
-	nextScan               scan // that takes its place once it is complete; only the reader of the log uses it
-	// drawAgain is when other candidates are drawn, since of many none could be sent; only the reader of the log uses it.
-	drawAgain time.Time
-	counts    Counts
-	beat      time.Time // when the dispatcher last went round
-	lastErr   string
+	counts                 Counts
+	beat                   time.Time // when the dispatcher last went round
+	lastErr                string
 }
 
 // New makes a pipeline; nothing is delivered before Run.
 func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	p := &Pipeline{
-		options:    options,
-		encoder:    shape.NewEncoder(options.Options),
-		logger:     logger.With("pipeline", options.Name, "sink", options.SinkName),
-		now:        time.Now,
-		wake:       make(chan struct{}, 1),
-		drained:    make(chan struct{}, 1),
-		batches:    make(chan *batch),
-		slots:      make(chan struct{}, options.Limits.Concurrency),
-		large:      make(chan struct{}, 1),
-		maxFailing: maxFailing,
-		counts:     Counts{Dead: map[string]uint64{}, filteredBy: make([]uint64, len(options.Filters)), snapshots: map[string]snapshotCount{}},
+		options: options,
+		encoder: shape.NewEncoder(options.Options),
+		logger:  logger.With("pipeline", options.Name, "sink", options.SinkName),
+		now:     time.Now,
+		wake:    make(chan struct{}, 1),
+		drained: make(chan struct{}, 1),
+		batches: make(chan *batch),
+		slots:   make(chan struct{}, options.Limits.Concurrency),
+		large:   make(chan struct{}, 1),
+		counts:  Counts{Dead: map[string]uint64{}, filteredBy: make([]uint64, len(options.Filters)), snapshots: map[string]snapshotCount{}},
 	}
 	p.beat = p.now()
 	p.lastSuccess = p.beat
@@ -127,7 +120,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		}
 	})
 	p.budget.freed = make(chan struct{})
-	p.restore(options.Logged)
+	p.restore(options.Logged, options.Flows)
 	p.metrics = metrics.forPipeline(p)
 	p.shaper = shape.New(options.Options, metrics.forShaper(options.Options), p.logger)
 	return p

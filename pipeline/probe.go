@@ -10,7 +10,7 @@ import (
 
 // This file chooses what is sent while the breaker is tripped: single records, and batches that failed, one at a time.
 
-// pickProbe returns one record of a ready object, or of a candidate, or a batch that failed. Every second probe is of a notice, since
+// pickProbe returns one record of a ready object, or a batch that failed. Every second probe is of a notice, since
 // others wait for it; every second one of the rest is of a namespace with a success lately, which the sink takes once it is back. The
 // others take turns. Untried objects go first, the newest of them: behind a thousand refused objects one would wait for an hour. While
 // there are namespaces that had no probe yet, it is of one of these.
@@ -74,19 +74,7 @@ func (p *Pipeline) pickUnprobed(now time.Time, wait time.Duration) (*batch, time
 	}
 	b := newBatch()
 	b.probe = true
-	if i := p.log.candidate; i != nil && !p.backlog.turns.unprobed(i.namespace()) { // there may be another
-		p.log.candidate = nil
-		p.log.wakeReader()
-	}
-	if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
-		p.fillAhead(b)
-	}
-	if len(b.items) == 0 {
-		p.fillProbe(b, p.backlog.turns.unprobed)
-	}
-	if len(b.items) == 0 {
-		p.fillAhead(b)
-	}
+	p.fillProbe(b, p.backlog.turns.unprobed)
 	if len(b.items) == 0 {
 		p.recycle(b)
 		p.takeRetryApart()
@@ -109,8 +97,7 @@ func (p *Pipeline) takeRetryApart() {
 	p.retries = slices.Delete(p.retries, n, n+1)
 	for _, o := range slices.Compact(b.objects) {
 		p.backlog.setApart(o, true)
-		p.tried(o)
-		p.backlog.done(o, true, 0)
+		p.done(o, true, 0)
 	}
 	p.recycle(b)
 }
@@ -121,9 +108,6 @@ func (p *Pipeline) pickLately(b *batch, retry bool) *batch {
 	for _, since := range []time.Time{p.breaker.since.Add(-latelyBefore), {}} {
 		lately := func(namespace string) bool { return p.backlog.turns.succeeded[namespace].After(since) }
 		p.fillProbe(b, lately)
-		if i := p.log.candidate; len(b.items) == 0 && i != nil && lately(i.namespace()) {
-			p.fillAhead(b)
-		}
 		if len(b.items) > 0 {
 			return nil
 		}
@@ -136,18 +120,9 @@ func (p *Pipeline) pickLately(b *batch, retry bool) *batch {
 	return nil
 }
 
-// pickInTurn fills a probe of a candidate or a ready object, or leaves it empty for the batch that failed, in turn.
+// pickInTurn fills a probe of a ready object, or leaves it empty for the batch that failed, in turn.
 func (p *Pipeline) pickInTurn(b, retry *batch) {
-	turns, unprobed := &p.backlog.turns, p.backlog.unprobed
-	if i := p.log.candidate; i != nil && (!unprobed || turns.of(i.namespace()) <= 0) {
-		if p.breaker.ahead = !p.breaker.ahead; p.breaker.ahead {
-			p.fillAhead(b)
-		}
-	}
-	if len(b.items) > 0 {
-		return
-	}
-	other := retry != nil && (!unprobed || p.turnOf(retry) <= 0 && !retry.severalNamespaces())
+	other := retry != nil && (!p.backlog.unprobed || p.turnOf(retry) <= 0 && !retry.severalNamespaces())
 	if p.breaker.fresh = !p.breaker.fresh; p.breaker.fresh || !other {
 		p.backlog.unprobed = p.fillProbe(b, func(string) bool { return true })
 	}
@@ -203,7 +178,7 @@ func (p *Pipeline) fillProbe(b *batch, among func(namespace string) bool) (first
 		if o == nil {
 			return false
 		}
-		if p.readFirst(o) {
+		if p.awaitReturn(o) {
 			continue
 		}
 		if first = turns.of(o.namespace()) <= 0; first {

@@ -14,10 +14,6 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 	defer p.announceDrained()
 	now := p.now()
 	p.countCall(b, -1)
-	if b.ahead {
-		p.settleAhead(b, v)
-		return
-	}
 	p.releaseBehindMarks(b, v)
 	if v.keep {
 		if len(b.items) > 1 { // the delay may have been requested for some of them only
@@ -28,10 +24,6 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 			b.turn = 0
 		}
 		p.retries = append(p.retries, b)
-		for _, o := range b.objects {
-			p.keptBack(o)
-		}
-		p.park()
 		return
 	}
 	for n, i := range b.items {
@@ -40,7 +32,6 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		}
 		p.countSettled(i, v.results[n], v.errs[n], now)
 		p.backlog.remove(b.objects[n], i)
-		p.log.noticeSettled(i)
 		p.freeMemory(i)
 		p.forget(i)
 	}
@@ -59,11 +50,23 @@ func (p *Pipeline) settle(b *batch, v *outcome) {
 		}
 		o.isolated = anyFailed && (o.isolated || isolate)
 		p.backlog.setApart(o, anyFailed && (o.apart || v.apart))
-		p.tried(o)
-		p.backlog.done(o, anyFailed, delay)
+		p.done(o, anyFailed, delay)
 	}
 	p.announceFreed() // a snapshot does not wait for what fails
 	p.recycle(b)
+}
+
+// done gives an object back that a batch held.
+func (p *Pipeline) done(o *objectQueue, failed bool, delay time.Duration) {
+	p.tried(o)
+	if !failed {
+		p.release(o)
+	}
+	p.backlog.done(o, failed, delay)
+	if failed {
+		p.unload(o)
+	}
+	p.log.dropIdle(o.flow)
 }
 
 // releaseBehindMarks lets what waits behind a mark go if there is no place for it, or it fails alone. It is tried again, and its
@@ -77,7 +80,6 @@ func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
 			p.counts.spoilSnapshot(i.watch)
 			i.releasedAt = p.counts.successes
 			p.backlog.releaseHeld(i)
-			p.log.noticeSettled(i)
 		}
 	}
 }

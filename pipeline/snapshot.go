@@ -10,7 +10,7 @@ import (
 // This file is what snapshots need of a pipeline: they come in at its pace, and beside live changes only as far as these leave room.
 
 // Offer is Reserve for a snapshot that others must not wait for: it returns false at once if there is no room for it. A snapshot
-// takes no more than a part of the memory, and nothing on disk, unless its namespace is left behind: what is not read of it costs nothing.
+// takes no more than a part of the memory, and nothing on disk, unless its flow is stopped: what is not read of it costs nothing.
 func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket, bool) {
 	i, passes, filter := p.makeItem(ctx, d, had)
 	if i == nil {
@@ -19,8 +19,8 @@ func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket,
 	i.size = p.sizeOf(i.size)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.besideFull(p.beside()) || !p.fits(i.size) || !p.tryReserve(i) {
-		p.budget.refused, p.budget.refusedLeft = i.size, p.leaves(i)
+	if p.besideFull(p.beside()) || i.size > p.free(nil) || !p.tryReserve(i) {
+		p.budget.refused, p.budget.refusedBehind = i.size, p.stopped(i)
 		return Ticket{}, false
 	}
 	return Ticket{item: i, passes: passes}, true
@@ -34,7 +34,7 @@ func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.budget.queue) > 0 || !p.tryReserve(i) {
-		p.budget.refused, p.budget.refusedLeft = i.size, false
+		p.budget.refused, p.budget.refusedBehind = i.size, false
 		return Ticket{}, false
 	}
 	return Ticket{item: i}, true
@@ -44,8 +44,8 @@ func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
 func (p *Pipeline) Room(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.besideFull(min(p.beside()*3/4, p.options.MaxBytes/4)) || !p.fits(p.budget.refused) ||
-		p.budget.refusedLeft && !p.fitsBuffer(p.budget.refused) {
+	for p.besideFull(min(p.beside()*3/4, p.options.MaxBytes/4)) || p.budget.refused > p.free(nil) ||
+		p.budget.refusedBehind && !p.fitsBuffer(p.budget.refused) {
 		if !p.awaitFreed(ctx) {
 			return context.Cause(ctx)
 		}
@@ -75,7 +75,7 @@ func (p *Pipeline) Former(watch string) bool {
 
 // unreadFormer reports whether the log of the last run is not read to its end. p.mu is held.
 func (p *Pipeline) unreadFormer() bool {
-	return p.log.behind > 0 && p.log.cursor < p.options.Logged.Next
+	return p.log.former > 0
 }
 
 // Died reports whether a record of a snapshot of a watch went to the dead letter since the last one started, or since New.
@@ -103,21 +103,24 @@ func (p *Pipeline) pace(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ahead := p.ahead()
-	if p.budget.memory <= ahead/2 {
+	if p.unstuck() <= ahead/2 {
 		p.budget.unpaced = false
 	}
-	if p.budget.memory <= ahead || p.budget.unpaced {
+	if p.unstuck() <= ahead || p.budget.unpaced {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, paceTimeout*time.Duration(ahead)/maxAhead)
 	defer cancel()
-	for p.budget.memory > ahead*3/4 {
+	for p.unstuck() > ahead*3/4 {
 		if !p.awaitFreed(ctx) {
 			p.budget.unpaced = true
 			return
 		}
 	}
 }
+
+// unstuck is what the backlog holds in memory, without what it keeps of records that left it.
+func (p *Pipeline) unstuck() int64 { return p.budget.memory - p.budget.stuck }
 
 // ahead is how far a snapshot is read ahead in this pipeline.
 func (p *Pipeline) ahead() int64 { return min(maxAhead, p.options.MaxBytes/2) }
@@ -134,6 +137,6 @@ func (p *Pipeline) beside() int64 {
 // besideFull reports whether a snapshot beside live changes has to wait: more waits than a limit, not counting the records of failing
 // objects, which may be there for as long as the sink refuses them. p.mu is held.
 func (p *Pipeline) besideFull(limit int64) bool {
-	return len(p.budget.queue) > 0 || p.log.behind > 0 ||
-		p.budget.memory-p.budget.parked-p.backlog.stuck > limit || p.budget.memory > p.options.MaxBytes/2
+	return len(p.budget.queue) > 0 || p.log.waiting() ||
+		p.unstuck()-p.backlog.stuck > limit || p.budget.memory > p.options.MaxBytes/2
 }

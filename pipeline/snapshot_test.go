@@ -336,7 +336,7 @@ func TestSnapshotWithADamagedRecord(t *testing.T) {
 			}
 			b.commit(p)
 			b.mu.Lock()
-			b.entries[last-3] = delta.Entry{Seq: last - 3, Delta: &delta.Delta{Type: delta.Modified, Object: &delta.Object{}, Bare: true}, Unsendable: "damaged"}
+			b.entries[last-3] = delta.Entry{LogKey: b.entries[last-3].LogKey, Delta: &delta.Delta{Type: delta.Modified, Object: &delta.Object{}, Bare: true}, Unsendable: "damaged"}
 			b.mu.Unlock()
 			if restarts {
 				stop()

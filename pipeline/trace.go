@@ -21,6 +21,8 @@ type Waiting struct {
 	// Unsearched counts what waits on disk and was not searched for the object when the time was up.
 	Unsearched uint64 `json:"unsearched,omitempty"`
 	onDisk     string // what it is behind if it is on disk only
+	// head is of the first record, if that has left memory: no commit may have written its last attempts.
+	head delta.Attempts
 }
 
 // WaitingRecord is a record that waits.
@@ -41,10 +43,11 @@ const maxWaitingRecords = 20
 
 // Waiting finds what waits of an object. What is on disk is searched until ctx ends.
 func (p *Pipeline) Waiting(ctx context.Context, ref delta.Ref) (w Waiting, err error) {
+	flow := namespaceFlow(ref.Namespace)
 	cursor, written, behind := p.waitingInMemory(&w, ref)
 	inMemory := slices.Clone(w.Records)
 	for searched := uint64(0); cursor < written; {
-		entries, err := p.options.Log.Read(cursor, readChunk)
+		entries, _, err := p.options.Log.ReadFlow(flow, cursor, readBytes)
 		if err != nil {
 			return w, err
 		}
@@ -55,9 +58,12 @@ func (p *Pipeline) Waiting(ctx context.Context, ref delta.Ref) (w Waiting, err e
 			searched++
 			cursor = e.Seq + 1
 			known := slices.ContainsFunc(inMemory, func(r WaitingRecord) bool { return r.seq == e.Seq })
-			if e.Seq < written && e.Delta != nil && e.Delta.Ref() == ref && !known && !p.tookAhead(ref.Namespace, e.Seq) {
+			if e.Seq < written && e.Delta != nil && e.Delta.Ref() == ref && !known {
 				i := newItem(e)
 				i.seq, i.attempts, i.failed = e.Seq, e.Attempts, e.Failed
+				if w.head.Attempts > 0 && w.head.Seq == e.Seq {
+					i.attempts, i.failed = w.head.Attempts, w.head.Failed
+				}
 				if len(w.Records) < len(inMemory)+maxWaitingRecords {
 					w.add(i, true)
 				} else {
@@ -83,18 +89,11 @@ func (w *Waiting) add(i *item, onDisk bool) {
 	w.Records = append(w.Records, WaitingRecord{i.delta.Type, i.delta.Object.ResourceVersion(), i.observed, i.attempts, i.failed, onDisk, i.seq})
 }
 
-func (p *Pipeline) tookAhead(namespace string, seq uint64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	left := p.log.left[namespace]
-	return p.log.taken[seq] || left != nil && left.taken[seq]
-}
-
 // waitingInMemory adds what is in memory, and returns from and up to where the log has more, and how much that is.
 func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, behind uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, list := range []*list.List{&p.backlog.returned, &p.backlog.arrivals} {
+	for _, list := range []*list.List{&p.backlog.loaded, &p.backlog.arrivals} {
 		for e := list.Front(); e != nil; e = e.Next() {
 			if i := e.Value.(*item); i.delta != nil && i.ref == ref {
 				w.add(i, false)
@@ -107,23 +106,21 @@ func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, 
 		}
 	}
 	o := p.backlog.objects[ref]
-	cursor, written, behind = p.log.cursor, p.log.written, p.log.behind
-	if p.log.behind == 0 { // what is in the log is in memory too, or settled
-		cursor = written
+	f := p.log.flows[namespaceFlow(ref.Namespace)]
+	cursor, written, behind = p.log.written, p.log.written, p.log.behind
+	stopped := f != nil && f.stopped
+	if f != nil && f.behind { // else what is in the log is in memory too, or settled
+		cursor = f.cursor
+		w.onDisk = fmt.Sprintf("what waits on disk: %d changes", behind)
 	}
-	for _, left := range p.log.left {
-		behind += left.count
+	if stopped {
+		w.onDisk = fmt.Sprintf("other objects of its namespace: %d fail, and its further changes wait on disk", f.failing)
 	}
-	w.onDisk = fmt.Sprintf("what waits on disk: %d changes", behind)
-	left := p.log.left[ref.Namespace]
-	if left != nil {
-		cursor = min(cursor, left.from)
-		w.onDisk = fmt.Sprintf("other objects of its namespace: %d fail, and its further changes wait on disk", p.backlog.stuckOf[ref.Namespace].objects)
+	if o != nil && len(o.unloaded) > 0 {
+		cursor = min(cursor, o.unloaded[0].seq)
+		w.head = delta.Attempts{Seq: cursor, Attempts: o.attempts, Failed: o.failed}
 	}
-	if o != nil && len(o.parked) > 0 {
-		cursor = min(cursor, o.parked[0].seq)
-	}
-	w.Behind = p.waitsBehind(o, len(w.Records) > 0 && left == nil)
+	w.Behind = p.waitsBehind(o, len(w.Records) > 0 && !stopped)
 	return cursor, written, behind
 }
 
@@ -167,8 +164,7 @@ func (p *Pipeline) Undelivered(watch string) (records int, waitsFor string) {
 	}
 	var first *objectQueue
 	for o := range p.backlog.failing {
-		holds := len(o.items) > 0 && o.items[0].watch == watch && (len(o.parked) > 0 || p.log.left[o.namespace()] != nil || slices.ContainsFunc(o.items, (*item).ofSnapshot))
-		if holds && (first == nil || o.items[0].failed.Before(first.items[0].failed)) {
+		if o.holdsSnapshot(watch) && (first == nil || o.failedSince().Before(first.failedSince())) {
 			first = o
 		}
 	}
@@ -176,6 +172,26 @@ func (p *Pipeline) Undelivered(watch string) (records int, waitsFor string) {
 		return records, ""
 	}
 	return records, first.ref.Path() + ", which waits for " + p.waitsBehind(first, true)
+}
+
+// holdsSnapshot reports whether a record of a snapshot of a watch waits in an object, or behind it since its flow is stopped.
+func (o *objectQueue) holdsSnapshot(watch string) bool {
+	for _, items := range [][]*item{o.items, o.tail} {
+		for _, i := range items {
+			if i.watch == watch && (i.ofSnapshot() || o.flow.stopped) {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(o.unloaded, func(u unloaded) bool { return u.watch == watch && (u.snapshot || o.flow.stopped) })
+}
+
+// failedSince is when the first record of an object first failed.
+func (o *objectQueue) failedSince() time.Time {
+	if len(o.items) > 0 {
+		return o.items[0].failed
+	}
+	return o.failed
 }
 
 // FormatTime returns a time as RFC 3339, in UTC.

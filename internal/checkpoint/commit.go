@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -179,71 +178,6 @@ func writePrevious(previous, known *bucket, key []byte, k *delta.Known) error {
 	}
 	if older, err := decodeKnown(key, value); err == nil && older.Previous != nil { // of an older version of this program
 		return previous.Put(key, older.Previous)
-	}
-	return nil
-}
-
-func writeLog(logs *bucket, change *delta.LogChange, entries encodedEntries, sizes map[string]delta.LogSize) error {
-	name := []byte(change.Pipeline)
-	log, err := logs.CreateBucketIfNotExists(name)
-	if err != nil {
-		return err
-	}
-	log.FillPercent = 0.9 // entries are appended
-	// The file's own number counts, not the one in memory: a commit may have reached the disk though it failed.
-	size := delta.LogSize{}
-	if text := logs.Get(sizeKey(name)); text != nil {
-		if err := json.Unmarshal(text, &size); err != nil {
-			return err
-		}
-	}
-	if change.Redo {
-		if err := truncate(log, change.From, &size); err != nil {
-			return err
-		}
-	}
-	for _, seq := range change.Remove {
-		key := seqKey(seq)
-		if value := log.Get(key); value != nil {
-			size.Entries--
-			size.Bytes -= int64(len(key) + len(value))
-			if err := log.Delete(key); err != nil {
-				return err
-			}
-		}
-	}
-	for i := range change.Append {
-		entry := &change.Append[i]
-		value, err := entries.encode(entry)
-		if err != nil {
-			return err
-		}
-		key := seqKey(entry.Seq)
-		if old := log.Get(key); old != nil { // attempts changed
-			size.Entries--
-			size.Bytes -= int64(len(key) + len(old))
-		}
-		if err := log.Put(key, value); err != nil {
-			return err
-		}
-		size.Entries++
-		size.Bytes += int64(len(key) + len(value))
-		size.Next = max(size.Next, entry.Seq+1)
-	}
-	sizes[change.Pipeline] = size
-	return putJSON(logs, sizeKey(name), size)
-}
-
-// truncate removes the entries from a number on.
-func truncate(log *bucket, from uint64, size *delta.LogSize) error {
-	cursor := log.Cursor()
-	// A cursor is not to be moved on behind what it deleted.
-	for key, value := cursor.Seek(seqKey(from)); key != nil; key, value = cursor.Seek(seqKey(from)) {
-		size.Entries--
-		size.Bytes -= int64(len(key) + len(value))
-		if err := log.Delete(key); err != nil {
-			return err
-		}
 	}
 	return nil
 }

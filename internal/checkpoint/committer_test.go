@@ -170,7 +170,7 @@ func TestFailedCommitIsCapturedAnew(t *testing.T) {
 
 func seqsOf(t testing.TB, s *checkpoint.Store, pipeline string) (seqs []uint64) {
 	t.Helper()
-	entries, err := s.ReadLog(pipeline, 0, 1<<30)
+	entries, err := s.ReadLog(pipeline)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestCommitWaitsForOneThatBeganAfter(t *testing.T) {
 		t.Errorf("returned before its commit was written: %v", err)
 	default:
 	}
-	if entries, _ := s.ReadLog("p", 0, 1<<20); len(entries) != 1 {
+	if entries, _ := s.ReadLog("p"); len(entries) != 1 {
 		t.Errorf("got %d entries", len(entries))
 	}
 	store.release <- struct{}{}
@@ -315,7 +315,7 @@ func TestCommitWaitsForOneThatBeganAfter(t *testing.T) {
 	if err := <-returned; err != nil {
 		t.Error(err)
 	}
-	if entries, _ := s.ReadLog("p", 0, 1<<20); len(entries) < 2 {
+	if entries, _ := s.ReadLog("p"); len(entries) < 2 {
 		t.Errorf("got %d entries", len(entries))
 	}
 	stop()
@@ -351,7 +351,7 @@ func TestCommitWaitsForTheDisk(t *testing.T) {
 	if err := c.Commit(context.Background()); err != nil || c.Err() != nil {
 		t.Errorf("got %v, Err %v", err, c.Err())
 	}
-	if entries, _ := s.ReadLog("p", 0, 1<<20); len(entries) != 1 {
+	if entries, _ := s.ReadLog("p"); len(entries) != 1 {
 		t.Errorf("got %d entries", len(entries))
 	}
 }
@@ -444,7 +444,7 @@ func TestCommitThatReachedTheDiskCountsOnce(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := open(t, dir)
 	first := &checkpoint.Commit{Logs: []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{gap(1), gap(2)}}}}
-	second := &checkpoint.Commit{Logs: []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{gap(3)}, Remove: []uint64{1}}}}
+	second := &checkpoint.Commit{Logs: []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{gap(3)}, Remove: []delta.LogKey{{Seq: 1}}}}}
 	for _, c := range []*checkpoint.Commit{first, first, second, second} {
 		before := s.Logs()
 		if err := s.Commit(c); err != nil {
@@ -456,7 +456,7 @@ func TestCommitThatReachedTheDiskCountsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ = open(t, dir)
-	entries, err := s.ReadLog("p", 0, 1<<20)
+	entries, err := s.ReadLog("p")
 	if got := s.Logs()["p"]; err != nil || len(entries) != 2 || got.Entries != 2 || got.Next != 4 || got.Bytes <= 0 {
 		t.Errorf("got %+v for %d entries, %v", got, len(entries), err)
 	}

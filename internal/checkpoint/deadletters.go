@@ -219,3 +219,5 @@ func (d *DeadLetters) answer(err error) {
 	}
 	d.writing = nil
 }
+
+func seqKey(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }

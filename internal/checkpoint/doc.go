@@ -12,7 +12,7 @@
 //	watches/<id>/meta     JSON: what the watch selects, its position
 //	watches/<id>/known    <namespace>/<name> → resource version, uid
 //	watches/<id>/previous <namespace>/<name> → what is retained of the object for its next change
-//	logs/<pipeline>/...   sequence number → entry
+//	logs/<pipeline>       <flow> 0 <number> → entry; 0xFF <number> → its attempts (logs.go)
 //	deadLetters           number → letter
 //
 // At each start the whole file is read (verify.go), and then bbolt checks its tree. A file that is certainly damaged is set aside under another

@@ -34,8 +34,6 @@ type head struct {
 	Unknown  bool                         `json:"u,omitempty"`
 	Bare     bool                         `json:"b,omitempty"`
 	AsOf     uint64                       `json:"z,omitempty"` // older files have none
-	Attempts int                          `json:"a,omitempty"`
-	Failed   int64                        `json:"f,omitempty"`
 	Error    string                       `json:"e,omitempty"`
 	Gap      *delta.Gap                   `json:"g,omitempty"`
 	Mark     *delta.Mark                  `json:"k,omitempty"`
@@ -87,10 +85,7 @@ const maxObject = 64 << 20
 func sum(object []byte) uint32 { return crc32.Checksum(object, crc32.MakeTable(crc32.Castagnoli)) }
 
 func encodeEntry(e *delta.Entry) ([]byte, error) {
-	h := head{Attempts: e.Attempts, Gap: e.Gap, Mark: e.Mark, Error: e.Unsendable}
-	if !e.Failed.IsZero() {
-		h.Failed = e.Failed.UnixNano()
-	}
+	h := head{Gap: e.Gap, Mark: e.Mark, Error: e.Unsendable}
 	var object []byte
 	if d := e.Delta; d != nil {
 		h.Type, h.Resource, h.Watch, h.Observed = d.Type, &d.Resource, d.Watch, d.Observed.UnixNano()
@@ -126,7 +121,7 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 type encodedEntries map[*delta.Delta][]byte
 
 func (c encodedEntries) encode(e *delta.Entry) ([]byte, error) {
-	if e.Delta == nil || e.Attempts != 0 || !e.Failed.IsZero() || e.Unsendable != "" {
+	if e.Delta == nil || e.Unsendable != "" {
 		return encodeEntry(e)
 	}
 	encoded, ok := c[e.Delta]
@@ -213,26 +208,31 @@ func decodeHead(data []byte) (h head, rest []byte, err error) {
 }
 
 // damagedEntry stands for an entry that cannot be read: it goes to the dead letter, with what can be read of its identity.
-func damagedEntry(seq uint64, data []byte, cause error) delta.Entry {
+func damagedEntry(at delta.LogKey, data []byte, cause error) delta.Entry {
 	h, _, _ := decodeHead(data) // what it holds is all that is known
 	d := h.delta()
 	if d.Type == "" {
 		d.Type, d.Observed = delta.Modified, time.Now()
 	}
 	d.Object, d.Bare = cmp.Or(h.Identity, h.Copy, &identity{}).object(), true
-	return delta.Entry{Seq: seq, Delta: d, Unsendable: fmt.Sprintf("entry %d of the log cannot be read: %v", seq, cause)}
+	return delta.Entry{LogKey: at, Delta: d, Unsendable: fmt.Sprintf("entry %d of the log cannot be read: %v", at.Seq, cause)}
 }
 
-// decodeEntry reads an entry; data may be reused afterwards.
-func decodeEntry(seq uint64, data []byte) (delta.Entry, error) {
+// readEntry reads an entry, or makes one for the dead letter if it is damaged; data may be reused afterwards.
+func readEntry(at delta.LogKey, data []byte) delta.Entry {
+	entry, err := decodeEntry(at, data)
+	if err != nil {
+		return damagedEntry(at, data, err)
+	}
+	return entry
+}
+
+func decodeEntry(at delta.LogKey, data []byte) (delta.Entry, error) {
 	h, compressed, err := decodeHead(data)
 	if err != nil {
 		return delta.Entry{}, err
 	}
-	e := delta.Entry{Seq: seq, Gap: h.Gap, Mark: h.Mark, Attempts: h.Attempts, Unsendable: h.Error}
-	if h.Failed != 0 {
-		e.Failed = time.Unix(0, h.Failed)
-	}
+	e := delta.Entry{LogKey: at, Gap: h.Gap, Mark: h.Mark, Unsendable: h.Error}
 	if h.Gap != nil || h.Mark != nil {
 		return e, nil
 	}

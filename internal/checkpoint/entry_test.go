@@ -37,7 +37,7 @@ func FuzzEntry(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		e, err := decodeEntry(1, data)
+		e, err := decodeEntry(delta.LogKey{Seq: 1}, data)
 		if err == nil && e.Gap == nil && (e.Delta == nil || e.Delta.Object == nil) {
 			t.Errorf("got %+v without an error", e)
 		}
@@ -53,7 +53,7 @@ func TestEntryWithoutAsOf(t *testing.T) {
 	head := `{"t":"DELETED","r":{"Group":"","Version":"v1","Resource":"pods"},"w":"w","o":1,"i":true,"u":true}`
 	data := s2.Encode(nil, object.JSON())
 	data = append(append(binary.AppendUvarint(nil, uint64(len(head))), head...), data...)
-	e, err := decodeEntry(1, data)
+	e, err := decodeEntry(delta.LogKey{Seq: 1}, data)
 	if err != nil || e.Delta.AsOf != 0 || !e.Delta.Inferred || e.Delta.ID("c") != "c/u/7/DELETED" {
 		t.Errorf("got %+v, %v", e.Delta, err)
 	}
@@ -123,7 +123,7 @@ func FuzzFile(f *testing.F) {
 			t.Errorf("%d watches and %d logs after %d reports, %v", watches, len(s.Logs()), reports, err)
 		}
 		// Numbers go on behind what the log holds, or new entries would replace old ones.
-		entries, err := s.ReadLog("p", 0, 1<<20)
+		entries, err := s.ReadLog("p")
 		if logged := s.Logs()["p"]; err != nil || len(entries) != watches || logged.Entries != uint64(watches) || watches == 1 && logged.Next <= entries[0].Seq {
 			t.Errorf("got %+v for %d entries, %v", logged, len(entries), err)
 		}
@@ -155,11 +155,11 @@ func writeRaw(tx *bolt.Tx, info, watch, size []byte) error {
 	if err != nil {
 		return err
 	}
-	entry, err := encodeEntry(&delta.Entry{Seq: 7, Gap: &delta.Gap{Watch: "w"}})
+	entry, err := encodeEntry(&delta.Entry{LogKey: delta.LogKey{Seq: 7}, Gap: &delta.Gap{Watch: "w"}})
 	if err != nil {
 		return err
 	}
-	return errors.Join(meta.Put(metaKey, info), one.Put(metaKey, watch), logs.Put(sizeKey([]byte("p")), size), log.Put(seqKey(7), entry))
+	return errors.Join(meta.Put(metaKey, info), one.Put(metaKey, watch), logs.Put(sizeKey([]byte("p")), size), log.Put(entryKey(delta.LogKey{Seq: 7}), entry))
 }
 
 // An entry has the names that earlier versions wrote and later ones read. With other names what waits in a log would be lost in part,
@@ -188,8 +188,8 @@ func TestStoredNames(t *testing.T) {
 			Type: delta.Deleted, Resource: resource, Watch: "w", Object: object.WithJSON([]byte(`{}`)), Observed: time.Unix(1, 2), Snapshot: true, SnapshotID: "s",
 			Inferred: true, FinalStateUnknown: true, Bare: true, AsOf: 8,
 			Difference: &delta.Difference{Known: true, OldResourceVersion: "6", OldObject: []byte(`{"a":1}`), Patch: []byte(`[]`)},
-		}, Unsendable: "why", Attempts: 2, Failed: time.Unix(3, 4)}, `{"t":"DELETED","r":{"Group":"apps","Version":"v1","Resource":"deployments"},` +
-			`"w":"w","o":1000000002,"s":true,"y":"s","i":true,"u":true,"b":true,"z":8,"a":2,"f":3000000004,"e":"why",` +
+		}, Unsendable: "why"}, `{"t":"DELETED","r":{"Group":"apps","Version":"v1","Resource":"deployments"},` +
+			`"w":"w","o":1000000002,"s":true,"y":"s","i":true,"u":true,"b":true,"z":8,"e":"why",` +
 			`"n":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"m":1667651564,"d":{"k":true,"r":"6","o":7,"p":2}}`, `{"a":1}[]{}`},
 		{
 			delta.Entry{Delta: &delta.Delta{Type: delta.Added, Resource: resource, Watch: "w", Object: object, Observed: time.Unix(1, 2)}},
@@ -204,7 +204,7 @@ func TestStoredNames(t *testing.T) {
 		if got, err := encodeEntry(&tt.entry); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("got %q, %v, want %q", got, err, data)
 		}
-		if got, err := decodeEntry(0, data); err != nil || !reflect.DeepEqual(got, tt.entry) {
+		if got, err := decodeEntry(delta.LogKey{}, data); err != nil || !reflect.DeepEqual(got, tt.entry) {
 			t.Errorf("got %+v, %v, want %+v", got, err, tt.entry)
 		}
 	}
@@ -229,11 +229,11 @@ func TestEntryKeepsWhatAPipelineMade(t *testing.T) {
 		{Object: object, AsOf: math.MaxUint64},
 	} {
 		want.Type, want.Resource, want.Watch, want.Observed = delta.Modified, resource, "w", time.Unix(1, 2)
-		data, err := encodeEntry(&delta.Entry{Seq: 3, Delta: &want})
+		data, err := encodeEntry(&delta.Entry{LogKey: delta.LogKey{Seq: 3}, Delta: &want})
 		if err != nil {
 			t.Fatal(err)
 		}
-		entry, err := decodeEntry(3, data)
+		entry, err := decodeEntry(delta.LogKey{Seq: 3}, data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +246,7 @@ func TestEntryKeepsWhatAPipelineMade(t *testing.T) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 		for n := range data { // cut short or damaged, it is an error or an entry, and never a panic
-			_, _ = decodeEntry(3, data[:n])
+			_, _ = decodeEntry(delta.LogKey{Seq: 3}, data[:n])
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 type book struct {
 	next, written, capturing uint64
 	live                     map[uint64]bool
-	removable, removing      []uint64 // settled, and written before
+	removable, removing      []delta.LogKey // settled, and written before
 	redo                     bool
 }
 
@@ -25,7 +25,7 @@ func (b *book) Capture(c *checkpoint.Commit) {
 	change := delta.LogChange{Pipeline: "p", Remove: b.removable, Redo: b.redo, From: b.written}
 	for _, seq := range slices.Sorted(maps.Keys(b.live)) {
 		if seq >= b.written {
-			change.Append = append(change.Append, gap(seq))
+			change.Append = append(change.Append, inFlow(gap(seq)))
 		}
 	}
 	b.removing, b.removable, b.capturing = b.removable, nil, b.next
@@ -45,7 +45,7 @@ func (b *book) Failed() {
 func (b *book) settle(seq uint64) {
 	delete(b.live, seq)
 	if seq < b.written {
-		b.removable = append(b.removable, seq)
+		b.removable = append(b.removable, keyInFlow(seq))
 	}
 }
 

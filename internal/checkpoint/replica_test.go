@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -65,10 +66,11 @@ func someCommit(t testing.TB, random *rand.Rand, seq *uint64) *checkpoint.Commit
 		change := delta.LogChange{Pipeline: fmt.Sprint("p", p)}
 		for range pick(5) {
 			*seq++
-			change.Append = append(change.Append, entry(t, *seq))
+			change.Append = append(change.Append, inFlow(entry(t, *seq)))
 		}
 		for range pick(5) {
-			change.Remove = append(change.Remove, uint64(pick(int(*seq)+1)))
+			change.Remove = append(change.Remove, keyInFlow(uint64(pick(int(*seq)+1))))
+			change.Attempts = append(change.Attempts, delta.Attempts{Seq: uint64(pick(int(*seq) + 1)), Attempts: 3, Failed: time.Unix(9, 0)})
 		}
 		if pick(10) == 0 {
 			change.Redo, change.From = true, uint64(pick(int(*seq)+1))

@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +14,7 @@ import (
 type Salvaged struct {
 	// Info is called first, if it can be read.
 	Info func(Info)
-	// Entry is called with each undelivered entry of a log, in the order of each log.
+	// Entry is called with each undelivered entry of a log, flow by flow, in the order of each.
 	Entry func(pipeline string, e delta.Entry) error
 	// Letter is called with each dead letter, behind the entries, which are later.
 	Letter func(letter []byte) error
@@ -72,14 +71,13 @@ func salvageInfo(tx *bolt.Tx, to Salvaged) error {
 
 func salvageLog(log *bolt.Bucket, pipeline string, to Salvaged) error {
 	return log.ForEach(func(key, value []byte) error {
-		if len(key) != 8 {
+		if isAttempts(key) {
+			return nil
+		}
+		at, ok := splitKey(key)
+		if !ok {
 			return fmt.Errorf("%w: damaged: an entry without a number", errUnusable)
 		}
-		seq := binary.BigEndian.Uint64(key)
-		entry, err := decodeEntry(seq, value)
-		if err != nil {
-			entry = damagedEntry(seq, value, err)
-		}
-		return to.Entry(pipeline, entry)
+		return to.Entry(pipeline, readEntry(at, value))
 	})
 }

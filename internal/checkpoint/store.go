@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -389,31 +388,3 @@ func (s *Store) Previous(id, namespace, name string) (packed []byte, err error) 
 
 // Logs returns the logs' sizes, by pipeline.
 func (s *Store) Logs() map[string]delta.LogSize { return s.sizes }
-
-// ReadLog returns the entries of a pipeline's log from a number on, at least one if there is one, until they
-// take maxBytes of memory: what takes a hundred bytes on disk may be a megabyte of the same letter. One that is damaged is an entry for
-// the dead letter.
-func (s *Store) ReadLog(pipeline string, from uint64, maxBytes int) (entries []delta.Entry, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		log := tx.Bucket(logsBucket).Bucket([]byte(pipeline))
-		if log == nil {
-			return nil
-		}
-		cursor, total := log.Cursor(), 0
-		for key, value := cursor.Seek(seqKey(from)); key != nil && (total < maxBytes || len(entries) == 0); key, value = cursor.Next() {
-			seq := binary.BigEndian.Uint64(key)
-			entry, err := decodeEntry(seq, value)
-			if err != nil {
-				entry = damagedEntry(seq, value, err)
-			}
-			entries, total = append(entries, entry), total+len(value)
-			if entry.Delta != nil {
-				total += int(entry.Delta.Size())
-			}
-		}
-		return nil
-	})
-	return entries, err
-}
-
-func seqKey(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }

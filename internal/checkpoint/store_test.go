@@ -42,14 +42,14 @@ func entry(t testing.TB, seq uint64) delta.Entry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return delta.Entry{Seq: seq, Attempts: 2, Unsendable: "why", Failed: time.Unix(5, 6), Delta: &delta.Delta{
+	return delta.Entry{LogKey: delta.LogKey{Seq: seq}, Attempts: 2, Unsendable: "why", Failed: time.Unix(5, 6), Delta: &delta.Delta{
 		Type: delta.Deleted, Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Watch: "w", Object: object,
 		Observed: time.Unix(7, 8), Snapshot: true, Inferred: true, FinalStateUnknown: true,
 	}}
 }
 
 func gap(seq uint64) delta.Entry {
-	return delta.Entry{Seq: seq, Gap: &delta.Gap{
+	return delta.Entry{LogKey: delta.LogKey{Seq: seq}, Gap: &delta.Gap{
 		Watch: "w", Resource: schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "r"}, Namespace: "n", From: "1", To: "2",
 		Reason: "r", Unclean: true, Observed: time.Unix(9, 0).UTC(),
 	}}
@@ -73,7 +73,7 @@ func TestCommitSurvives(t *testing.T) {
 		},
 		{
 			Watches: []delta.WatchChange{{Watch: "w", Meta: []byte(`{"position":"10"}`), Remove: []delta.Known{{Namespace: "a", Name: "gone"}}}},
-			Logs:    []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 4)}, Remove: []uint64{1, 77}}},
+			Logs:    []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 4)}, Remove: []delta.LogKey{{Seq: 1}, {Seq: 77}}}},
 		},
 	}
 	for _, c := range commits {
@@ -106,7 +106,7 @@ func TestCommitSurvives(t *testing.T) {
 			t.Errorf("got %+v, want %+v", got[k.Namespace+"/"+k.Name], k)
 		}
 	}
-	entries, err := s.ReadLog("p", 0, 1<<20)
+	entries, err := s.ReadLog("p")
 	if err != nil || len(entries) != 3 {
 		t.Fatalf("got %d entries, %v", len(entries), err)
 	}
@@ -119,7 +119,7 @@ func TestCommitSurvives(t *testing.T) {
 	if size := s.Logs()["p"]; size.Entries != 3 || size.Next != 5 || size.Bytes <= 0 {
 		t.Errorf("got %+v", size)
 	}
-	if entries, err := s.ReadLog("p", 3, 1); err != nil || len(entries) != 1 || entries[0].Seq != 3 {
+	if entries, more, err := s.ReadFlow("p", "", 3, 1); err != nil || !more || len(entries) != 1 || entries[0].Seq != 3 {
 		t.Errorf("from 3, one byte: got %v, %v", entries, err)
 	}
 }
@@ -186,7 +186,7 @@ func TestReadLogBoundsMemory(t *testing.T) {
 	if size := s.Logs()["p"].Bytes; size > 1<<20 {
 		t.Fatalf("they take %d bytes on disk", size)
 	}
-	if entries, err := s.ReadLog("p", 0, 1<<20); err != nil || len(entries) != 1 {
+	if entries, _, err := s.ReadFlow("p", "", 0, 1<<20); err != nil || len(entries) != 1 {
 		t.Errorf("got %d entries, %v, want one", len(entries), err)
 	}
 }
@@ -307,7 +307,7 @@ func TestWhatIsSetAsideIsCounted(t *testing.T) {
 						{Pipeline: "q", Append: []delta.Entry{entry(t, 1)}},
 					},
 				},
-				{Logs: []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 4), entry(t, 5)}, Remove: []uint64{1}}}},
+				{Logs: []delta.LogChange{{Pipeline: "p", Append: []delta.Entry{entry(t, 4), entry(t, 5)}, Remove: []delta.LogKey{{Seq: 1}}}}},
 			} {
 				if err := s.Commit(c); err != nil {
 					t.Fatal(err)
@@ -413,7 +413,7 @@ func fill(t *testing.T, s *checkpoint.Store) {
 			for n := range uint64(40) {
 				change.Append = append(change.Append, entry(t, round*40+n))
 				if round > 0 && n%4 > 0 {
-					change.Remove = append(change.Remove, (round-1)*40+n)
+					change.Remove = append(change.Remove, delta.LogKey{Seq: (round-1)*40 + n})
 				}
 			}
 			commit.Logs = append(commit.Logs, change)
@@ -441,7 +441,7 @@ func contents(t *testing.T, s *checkpoint.Store) (all []string) {
 		t.Fatal(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Logs())) {
-		entries, err := s.ReadLog(name, 0, 1<<30)
+		entries, err := s.ReadLog(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -727,11 +727,11 @@ func TestSpaceComesBack(t *testing.T) {
 	var full int64
 	for round := range uint64(5) {
 		change := delta.LogChange{Pipeline: "p"}
-		var remove []uint64
+		var remove []delta.LogKey
 		for n := range uint64(entries) {
 			e := entry(t, round*entries+n)
 			change.Append = append(change.Append, e)
-			remove = append(remove, e.Seq)
+			remove = append(remove, e.LogKey)
 		}
 		if err := s.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
 			t.Fatal(err)
@@ -805,7 +805,7 @@ func TestFileThatGrowsWhileItIsWaitedFor(t *testing.T) {
 		t.Fatal(o.err)
 	}
 	defer o.store.Close()
-	if entries, err := o.store.ReadLog("p", 0, 1<<30); len(entries) != 500 || err != nil || len(o.reports) != 0 {
+	if entries, err := o.store.ReadLog("p"); len(entries) != 500 || err != nil || len(o.reports) != 0 {
 		t.Errorf("got %d entries, %v, reports %v", len(entries), err, o.reports)
 	}
 }

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,10 +102,14 @@ func checkLogs(logs *bolt.Bucket) error {
 		}
 		entries, next := uint64(0), uint64(0)
 		err := logs.Bucket(name).ForEach(func(key, _ []byte) error {
-			if len(key) != 8 {
+			if isAttempts(key) {
+				return nil
+			}
+			at, ok := splitKey(key)
+			if !ok {
 				return fmt.Errorf("%w: damaged: an entry of a log without a number", errUnusable)
 			}
-			entries, next = entries+1, binary.BigEndian.Uint64(key)+1
+			entries, next = entries+1, max(next, at.Seq+1)
 			return nil
 		})
 		if err == nil && (size.Entries != entries || size.Next < next || size.Bytes < 0) {

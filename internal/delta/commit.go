@@ -26,10 +26,17 @@ type WatchChange struct {
 	Meta []byte
 }
 
+// LogKey is where an entry is in a pipeline's log.
+type LogKey struct {
+	// Flow is what the entry is read with: that of one namespace, say. It holds no zero byte.
+	Flow string
+	// Seq is the entry's number. All flows of a log share one sequence.
+	Seq uint64
+}
+
 // Entry is a delta, a gap or a mark in a pipeline's log. One of Delta, Gap and Mark is set.
 type Entry struct {
-	// Seq orders the entries of a log.
-	Seq   uint64
+	LogKey
 	Delta *Delta
 	Gap   *Gap
 	Mark  *Mark
@@ -62,20 +69,29 @@ func (e *Entry) Observed() time.Time {
 	return e.Delta.Observed
 }
 
+// Attempts is how often an entry that is in the log was sent, and when that first failed.
+type Attempts struct {
+	Seq      uint64
+	Attempts int
+	Failed   time.Time
+}
+
 // LogChange is what happened to a pipeline's log between two commits.
 type LogChange struct {
 	Pipeline string
 	Append   []Entry
-	// Remove holds the numbers of settled entries.
-	Remove []uint64
+	// Attempts are of entries that are in the log already.
+	Attempts []Attempts
+	// Remove holds the keys of settled entries.
+	Remove []LogKey
 	// Redo is set after commits failed, which may have reached the disk all the same: what they left, which is every entry
-	// from From on, goes before Append is applied.
+	// from the number From on in any flow, goes before Append is applied.
 	Redo bool
 	From uint64
 }
 
 // Empty reports whether nothing happened.
-func (c *LogChange) Empty() bool { return len(c.Append)+len(c.Remove) == 0 && !c.Redo }
+func (c *LogChange) Empty() bool { return len(c.Append)+len(c.Attempts)+len(c.Remove) == 0 && !c.Redo }
 
 // LogSize is how much a pipeline's log holds.
 type LogSize struct {

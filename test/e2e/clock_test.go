@@ -82,7 +82,7 @@ func moveLog(tb testing.TB, dir, pipeline string, by time.Duration) int {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	entries, err := store.ReadLog(pipeline, 0, 1<<30)
+	entries, err := store.ReadLog(pipeline)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -83,7 +83,10 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if err != nil {
 		return err
 	}
-	pipelines := newPipelines(loaded, opened, key, enricher, state, pipeline.NewMetrics(registry), logger)
+	pipelines, err := newPipelines(loaded, opened, key, enricher, state, pipeline.NewMetrics(registry), logger)
+	if err != nil {
+		return &FailureError{err}
+	}
 	sources, err := newSources(loaded, client, pipelines, state, source.NewMetrics(registry), logger)
 	if err != nil {
 		return &FailureError{err}

@@ -54,7 +54,9 @@ func runningState(t *testing.T, dir string, maxDead int64) (*state, *pipeline.Pi
 		Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 	}
-	s.setLog(&options, config.Backlog{Overflow: config.OverflowSpill, MaxDiskBytes: 1 << 30})
+	if err := s.setLog(&options, config.Backlog{Overflow: config.OverflowSpill, MaxDiskBytes: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
 	p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), logger)
 	if err := s.begin(nil, []*pipeline.Pipeline{p}); err != nil {
 		t.Fatal(err)

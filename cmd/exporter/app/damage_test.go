@@ -127,7 +127,7 @@ func logEntries(t *testing.T, dir string, count int, data ...[]byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		change.Append = append(change.Append, delta.Entry{Seq: uint64(n), Delta: &delta.Delta{
+		change.Append = append(change.Append, delta.Entry{LogKey: delta.LogKey{Seq: uint64(n)}, Delta: &delta.Delta{
 			Type: delta.Added, Resource: schema.GroupVersionResource{Version: "v1", Resource: "things"}, Watch: "w", Object: object, Observed: time.Unix(int64(n), 0),
 			Snapshot: true, SnapshotID: "s",
 		}})
@@ -145,7 +145,18 @@ func damageEntry(t *testing.T, dir string, seq uint64, damage func([]byte) []byt
 	}
 	defer db.Close()
 	err = db.Update(func(tx *bolt.Tx) error {
-		log, key := tx.Bucket([]byte("logs")).Bucket([]byte("p")), binary.BigEndian.AppendUint64(nil, seq)
+		log := tx.Bucket([]byte("logs")).Bucket([]byte("p"))
+		var key []byte
+		for cursor, at := log.Cursor(), []byte(nil); key == nil; {
+			if at == nil {
+				at, _ = cursor.First()
+			} else {
+				at, _ = cursor.Next()
+			}
+			if binary.BigEndian.Uint64(at[len(at)-8:]) == seq {
+				key = bytes.Clone(at)
+			}
+		}
 		return log.Put(key, damage(bytes.Clone(log.Get(key))))
 	})
 	if err != nil {
@@ -175,7 +186,9 @@ func deliverLog(t *testing.T, dir string, deliveries, deadLetters int) ([]string
 		Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 	}
-	kept.setLog(&options, config.Backlog{Overflow: config.OverflowSpill, MaxDiskBytes: 1 << 30})
+	if err := kept.setLog(&options, config.Backlog{Overflow: config.OverflowSpill, MaxDiskBytes: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
 	p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), logger)
 	if err := kept.begin(nil, []*pipeline.Pipeline{p}); err != nil {
 		t.Fatal(err)

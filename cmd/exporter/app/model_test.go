@@ -167,7 +167,9 @@ func (w *world) start(rt *rapid.T, number int) {
 		}
 		options := l.options
 		spill, maxDisk := options.Spill, options.MaxDiskBytes
-		r.kept.setLog(&options, config.Backlog{})
+		if err := r.kept.setLog(&options, config.Backlog{}); err != nil {
+			panic(err)
+		}
 		options.Spill, options.MaxDiskBytes = spill, maxDisk
 		p := pipeline.New(options, metrics, logger)
 		r.pipelines = append(r.pipelines, p)
@@ -398,7 +400,7 @@ func (w *world) heal(rt *rapid.T) {
 		rt.Fatal(err)
 	}
 	for name, size := range logs.Logs() {
-		entries, err := logs.ReadLog(name, 0, 1<<30)
+		entries, err := logs.ReadLog(name)
 		if size.Entries != 0 || size.Bytes != 0 || len(entries) != 0 || err != nil {
 			rt.Errorf("the log of %s: %+v, %d entries, %v", name, size, len(entries), err)
 		}

@@ -175,7 +175,9 @@ func deliverOlder(t *testing.T, server *sourcetest.Server, dir string, redactor 
 		case "q":
 			options.Filters = []shape.Filter{shape.NamespacesFilter(delta.Namespaces{Include: []string{"ns"}})}
 		}
-		kept.setLog(&options, config.Backlog{})
+		if err := kept.setLog(&options, config.Backlog{}); err != nil {
+			t.Fatal(err)
+		}
 		pipelines = append(pipelines, pipeline.New(options, metrics, logger))
 	}
 	handler := &fanOut{committer: kept.committer, pipelines: pipelines}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 
@@ -18,11 +19,12 @@ func NewDryPipelines(loaded *config.Config, redactionKey []byte, enricher shape.
 	for _, sink := range loaded.Sinks {
 		unopened[sink.Name] = OpenSink{Limits: sink.Config.Limits()}
 	}
-	return newPipelines(loaded, unopened, redactionKey, enricher, &state{}, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	pipelines, _ := newPipelines(loaded, unopened, redactionKey, enricher, &state{}, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)) // without a state directory nothing is read
+	return pipelines
 }
 
 // newPipelines makes the configured pipelines; none runs yet.
-func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKey []byte, enricher shape.Enricher, state *state, metrics *pipeline.Metrics, logger *slog.Logger) []*pipeline.Pipeline {
+func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKey []byte, enricher shape.Enricher, state *state, metrics *pipeline.Metrics, logger *slog.Logger) ([]*pipeline.Pipeline, error) {
 	redactor := shape.NewRedactor(redactionKey, loaded.Cluster)
 	large := new(sync.Mutex)
 	var pipelines []*pipeline.Pipeline
@@ -54,10 +56,12 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 		if letters, ok := opened[c.DeadLetter]; ok {
 			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Slots: letters.slots.Share(), Permit: state.permit, Timeout: letters.Limits.Timeout}
 		}
-		state.setLog(&options, c.Backlog)
+		if err := state.setLog(&options, c.Backlog); err != nil {
+			return nil, fmt.Errorf("read the log of pipeline %q: %w", c.Name, err)
+		}
 		pipelines = append(pipelines, pipeline.New(options, metrics, logger))
 	}
-	return pipelines
+	return pipelines, nil
 }
 
 func filters(configured []config.Filter) []shape.Filter {

@@ -80,7 +80,9 @@ func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes 
 		Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 	}
-	kept.setLog(&options, config.Backlog{})
+	if err := kept.setLog(&options, config.Backlog{}); err != nil {
+		t.Fatal(err)
+	}
 	p := pipeline.New(options, pipeline.NewMetrics(prometheus.NewRegistry()), logger)
 	run.pipeline = p
 	handler := &fanOut{committer: kept.committer, pipelines: []*pipeline.Pipeline{p}}

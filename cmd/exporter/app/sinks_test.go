@@ -64,7 +64,11 @@ func TestPipelinesShareConcurrency(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		for _, p := range newPipelines(loaded, opened, nil, nil, &state{}, pipeline.NewMetrics(prometheus.NewRegistry()), log) {
+		pipelines, err := newPipelines(loaded, opened, nil, nil, &state{}, pipeline.NewMetrics(prometheus.NewRegistry()), log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pipelines {
 			running.Go(func() { p.Run(ctx) })
 			for n := range each {
 				object, err := delta.NewObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a-%d","uid":"u-%d","resourceVersion":"%d"}}`, n, n, n+1))

@@ -134,15 +134,17 @@ func identify(ctx context.Context, client *source.Client, logger *slog.Logger) (
 }
 
 // setLog sets the options of a pipeline's log.
-func (s *state) setLog(options *pipeline.Options, backlog config.Backlog) {
+func (s *state) setLog(options *pipeline.Options, backlog config.Backlog) (err error) {
 	if s.store == nil {
-		return
+		return nil
 	}
 	options.Epoch, options.Permit = s.store.Info().Epoch, s.permit
 	options.Log = pipelineLog{s, options.Name}
 	options.Logged = s.store.Logs()[options.Name]
 	options.Spill = backlog.Overflow == config.OverflowSpill
 	options.MaxDiskBytes = int64(backlog.MaxDiskBytes)
+	options.Flows, err = s.store.Flows(options.Name)
+	return err
 }
 
 // pipelineLog is one pipeline's part of the store.
@@ -151,8 +153,8 @@ type pipelineLog struct {
 	name  string
 }
 
-func (l pipelineLog) Read(from uint64, maxBytes int) ([]delta.Entry, error) {
-	return l.state.store.ReadLog(l.name, from, maxBytes)
+func (l pipelineLog) ReadFlow(flow string, from uint64, maxBytes int) ([]delta.Entry, bool, error) {
+	return l.state.store.ReadFlow(l.name, flow, from, maxBytes)
 }
 
 func (l pipelineLog) Commit() { l.state.committer.RequestCommit() }

@@ -19,9 +19,9 @@ import (
 // calledLog is an empty log that calls a function when it is read.
 type calledLog func()
 
-func (l calledLog) Read(uint64, int) ([]delta.Entry, error) {
+func (l calledLog) ReadFlow(string, uint64, int) ([]delta.Entry, bool, error) {
 	l()
-	return nil, nil
+	return nil, false, nil
 }
 
 func (calledLog) Commit() {}
@@ -45,7 +45,7 @@ func TestTraceOfARecordThatDies(t *testing.T) {
 			}
 		}
 	}
-	other := pipeline.New(pipeline.Options{Options: shape.Options{Name: "other"}, Log: calledLog(dies), Logged: delta.LogSize{Entries: 1, Next: 1}}, // on disk
+	other := pipeline.New(pipeline.Options{Options: shape.Options{Name: "other"}, Log: calledLog(dies), Logged: delta.LogSize{Entries: 1, Next: 1}, Flows: []string{""}}, // on disk
 		pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	client, err := source.NewClient(&rest.Config{Host: sourcetest.New(t).URL}, false)
 	if err != nil {

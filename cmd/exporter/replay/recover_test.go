@@ -42,7 +42,7 @@ func TestRecover(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			change.Append = append(change.Append, delta.Entry{Seq: n, Delta: &delta.Delta{
+			change.Append = append(change.Append, delta.Entry{LogKey: delta.LogKey{Seq: n}, Delta: &delta.Delta{
 				Type: delta.Modified, Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Object: object,
 			}})
 		}
