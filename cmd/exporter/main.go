@@ -58,7 +58,6 @@ See what changes in your cluster, write a file, and run it:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetVersionTemplate("kubeferry {{.Version}}\n")
 	root.AddCommand(newTail(), newInit(), newRun(), newValidate(), newSchema(), newRBAC(), newExplain(), newReplay(), newSnapshot(), newTrace(), newState(), newVersion())
 	return root
 }

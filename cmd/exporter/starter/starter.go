@@ -3,7 +3,6 @@ package starter
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed" // the template
@@ -12,7 +11,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/template"
 
 	"k8s.io/client-go/rest"
 
@@ -22,6 +20,8 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
+// text is the file, in which names in angle brackets stand for what depends on the answers.
+//
 //go:embed kubeferry.yaml.tmpl
 var text string
 
@@ -81,21 +81,60 @@ func Write(ctx context.Context, a Answers, kinds []sinks.Kind, cluster func() (*
 	if a.Resources, err = whole(ctx, a.Resources, cluster); err != nil {
 		return nil, err
 	}
-	quoted := func(values any) (string, error) { // JSON is YAML, too
-		raw, err := delta.EncodeJSON(values)
-		return string(raw), err
+	var resources strings.Builder
+	for _, resource := range a.Resources {
+		resources.WriteString("\n      - " + resource)
 	}
-	list := func(text string) []string { return strings.Split(text, ",") }
-	parsed, err := template.New("file").Funcs(template.FuncMap{"quoted": quoted, "list": list}).Parse(text)
+	stateDir, namespaces := "# stateDir: /var/lib/kubeferry", `# namespaces: {include: [shop, "team-*"]}`
+	if a.StateDir != "" {
+		stateDir = "stateDir: " + quoted(a.StateDir)
+	}
+	if len(a.Namespaces) > 0 {
+		namespaces = "namespaces: {include: " + quoted(a.Namespaces) + "}"
+	}
+	file := []byte(strings.NewReplacer(
+		"<cluster>", quoted(a.Cluster), "<stateDir>", stateDir, "<resources>", resources.String(), "<namespaces>", namespaces, "<sink>", sinkOf(a),
+	).Replace(text))
+	_, _, err = config.Parse(file, "init", config.Options{Kinds: kinds, AllowUnset: true})
+	return file, err
+}
+
+// quoted returns JSON, which is YAML, too.
+func quoted(values any) string {
+	raw, err := delta.EncodeJSON(values)
 	if err != nil {
-		return nil, err
+		panic(err) // a text, or a list of them
 	}
-	var file bytes.Buffer
-	if err := parsed.Execute(&file, a); err != nil {
-		return nil, err
+	return string(raw)
+}
+
+// sinkOf returns the part of the file that is the sink, with the keys that are needed most beside its address.
+func sinkOf(a Answers) string {
+	one, several := quoted(a.Address), quoted(strings.Split(a.Address, ","))
+	switch a.Sink {
+	case "kafka":
+		return `kafka:
+      brokers: ` + several + `
+      topic: "k8s.{cluster}.{group}.{resource}"
+      createTopics: true # missing ones, with the brokers' defaults
+      # sasl: {mechanism: scram-sha-512, username: kubeferry, passwordFile: /etc/kubeferry/kafka/password}
+      # tls: {caFile: /etc/kubeferry/kafka/ca.crt}`
+	case "nats":
+		return `nats:
+      urls: ` + several + `
+      subject: "k8s.{cluster}.{group}.{resource}.{namespace}.{name}"
+      stream: {name: KUBEFERRY, create: true, maxAge: 72h, maxBytes: 10Gi} # an existing one is never changed
+      # credsFile: /etc/kubeferry/nats/user.creds`
+	case "webhook":
+		return `webhook:
+      url: ` + one + `
+      # signature: {secretFile: /etc/kubeferry/hook/secret}
+      # auth: {bearerTokenFile: /etc/kubeferry/hook/token}`
+	case "file":
+		return `file:
+      path: ` + one
 	}
-	_, _, err = config.Parse(file.Bytes(), "init", config.Options{Kinds: kinds, AllowUnset: true})
-	return file.Bytes(), err
+	return "stdout: {} # a line of JSON for each change"
 }
 
 // whole returns resources as apps/v1/deployments.

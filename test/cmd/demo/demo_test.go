@@ -64,6 +64,22 @@ func TestEndsByItself(t *testing.T) {
 	checkNothingLeft(t, dir)
 }
 
+// TestProgramIsSmall: kubeferry has 40 MB. client-go's typed clients and informers would add 50 MB, and a text/template that is executed 9: it
+// keeps every exported method of every type.
+func TestProgramIsSmall(t *testing.T) {
+	path, err := programs.Exporter().Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := info.Size(); size > 45e6 {
+		t.Errorf("kubeferry has %d MB", size/1e6)
+	}
+}
+
 func TestInterrupt(t *testing.T) {
 	dir := t.TempDir()
 	cmd := demo(t, dir, nil)
