@@ -158,10 +158,10 @@ sinks: [{name: bus, webhook: {url: %q}}]
 	for worker := range 4 {
 		writing.Go(func() {
 			for n := worker; n < count; n += 4 {
-				_, err := client.CoreV1().ConfigMaps(bad).Create(t.Context(), &corev1.ConfigMap{
+				err := patiently(t.Context(), created(client.CoreV1().ConfigMaps(bad).Create, &corev1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large-", n)}, Data: map[string]string{"value": strings.Repeat("<", 1<<20-64)},
-				}, metav1.CreateOptions{})
-				if err != nil {
+				}))
+				if err != nil && !apierrors.IsAlreadyExists(err) {
 					t.Error(err)
 				}
 			}
@@ -398,10 +398,10 @@ func (h *hostile) fill(t *testing.T, namespaces, each int) {
 		emptied(t, namespace)
 		writing.Go(func() {
 			for n := range each {
-				_, err := h.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{
+				err := patiently(t.Context(), created(h.client.CoreV1().ConfigMaps(namespace).Create, &corev1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("full-", n)}, Data: map[string]string{"value": value},
-				}, metav1.CreateOptions{})
-				if err != nil {
+				}))
+				if err != nil && !apierrors.IsAlreadyExists(err) {
 					t.Error(err)
 				}
 			}
@@ -419,9 +419,9 @@ func (h *hostile) write(t *testing.T, round int) {
 	var writing sync.WaitGroup
 	write := func(what string, create func(ctx context.Context) error, update func(ctx context.Context) error) {
 		writing.Go(func() {
-			err := create(t.Context())
+			err := patiently(t.Context(), create)
 			if apierrors.IsAlreadyExists(err) {
-				err = update(t.Context())
+				err = patiently(t.Context(), update)
 			}
 			if err != nil {
 				t.Errorf("%s: %.300v", what, err)
@@ -472,6 +472,17 @@ func (h *hostile) write(t *testing.T, round int) {
 		h.widgets.Patch("long", spec)
 	}
 	writing.Wait()
+}
+
+// patiently repeats a write that the API server did not finish in its time, which is half a minute: on a busy machine one of such a large
+// object may take longer. What was created nevertheless exists at the next attempt.
+func patiently(ctx context.Context, write func(context.Context) error) error {
+	for {
+		err := write(ctx)
+		if !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 func created[T any](create func(context.Context, *T, metav1.CreateOptions) (*T, error), object *T) func(context.Context) error {

@@ -93,7 +93,11 @@ func (o *objects) Patch(name string, fields map[string]any) *unstructured.Unstru
 	if err != nil {
 		o.tb.Fatal(err)
 	}
-	patched, err := o.client.Patch(o.tb.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+	var patched *unstructured.Unstructured
+	err = patiently(o.tb.Context(), func(ctx context.Context) (err error) {
+		patched, err = o.client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
 	if err != nil {
 		o.tb.Fatalf("patch %s: %v", name, err)
 	}
