@@ -149,7 +149,7 @@ func (p Program) Build(ctx context.Context, log io.Writer) error {
 
 // hasRace reports whether the race detector can be used. On Linux it needs a C compiler.
 func hasRace(ctx context.Context) bool {
-	out, err := goCommand(ctx, ".", nil, "env", "GOOS", "CGO_ENABLED")
+	out, err := goCommand(ctx, ".", []string{"CGO_ENABLED="}, "env", "GOOS", "CGO_ENABLED") // not as this program was built
 	return err == nil && out != "linux\n0"
 }
 
