@@ -44,6 +44,12 @@ demo: ## Show it at work on a real API server and a NATS server; Ctrl-C ends it,
 	@[ -x bin/demo ] && echo "building the demo" || echo "building the demo, which takes a minute or two; then it says what else is built, and how long that takes"
 	@cd test && $(BUILD) -o ../bin/demo ./cmd/demo && exec ../bin/demo
 
+# The flags are those with which programs are built (BUILD, and test/internal/programs): so what both import is compiled once.
+RACE_TEST = $(GO) test $(RACE) -trimpath $(TESTFLAGS)
+RACE_LIST = $(GO) list $(RACE) -trimpath -test -export
+E2E_TEST  = $(if $(RACE_E2E),,CGO_ENABLED=0) $(GO) test $(RACE_E2E) -trimpath $(TESTFLAGS)
+E2E_LIST  = $(if $(RACE_E2E),,CGO_ENABLED=0) $(GO) list $(RACE_E2E) -trimpath -test -export
+
 # What `make test-all` runs beside `make test`: these packages of test/, which need more than Go, git and make, or minutes, and the tests of
 # test/e2e and test/sinks whose names begin with TestExtended.
 EXTENDED := bench cmd/bench deploy examples internal/alerts nodes
@@ -55,43 +61,43 @@ test: notes ## Run before a commit: unit tests, and tests against a real API ser
 	@echo "preparing what the tests run; the first time on a machine that takes minutes"
 	@cd test && $(RUN) ./cmd/assets apiserver kafka nats exporter race-exporter >/dev/null
 	@echo "compiling the tests"
-	@$(GO) list -test -export $(RACE) ./... >/dev/null
-	@cd test && $(GO) list -test -export $(RACE) ./sinks >/dev/null && $(GO) list -test -export $(RACE_E2E) ./e2e $(OTHERS) >/dev/null
+	@$(RACE_LIST) ./... >/dev/null
+	@cd test && $(RACE_LIST) ./sinks >/dev/null && $(E2E_LIST) ./e2e $(OTHERS) >/dev/null
 	@$(MAKE) --no-print-directory -k -j2 test-e2e test-unit test-sinks test-others
 
 test-all: ## Run all tests, also with Helm, kubectl, promtool, Chromium, Python, Java, images, and a node's programs
 	@$(MAKE) --no-print-directory -k test test-extended
 
 test-unit: ## Run the tests that need no servers
-	$(GO) test $(RACE) $(TESTFLAGS) ./...
+	$(RACE_TEST) ./...
 
 # Results are not cached: kubeferry as it is under test is none of the inputs that go knows. It has the race detector; what starts and
 # observes it here does not, which would take more time than kubeferry does: `make test-e2e RACE_E2E=-race`.
 test-e2e:
-	cd test && $(GO) test $(RACE_E2E) -count=1 $(TESTFLAGS) -skip '^TestExtended' ./e2e
+	cd test && $(E2E_TEST) -count=1 -skip '^TestExtended' ./e2e
 
 test-sinks:
-	cd test && $(GO) test $(RACE) -count=1 $(TESTFLAGS) -skip '^TestExtended' ./sinks
+	cd test && $(RACE_TEST) -count=1 -skip '^TestExtended' ./sinks
 
 test-others:
-	cd test && $(GO) test $(RACE_E2E) $(TESTFLAGS) $(OTHERS)
+	cd test && $(E2E_TEST) $(OTHERS)
 
 test-extended: notes ## Run what `make test-all` runs beside `make test`
 	@command -v chromium >/dev/null || { echo "NOTE: no chromium, so the page is not tested"; [ "$$CI" != true ]; }
 	@echo "preparing what the tests run; the first time on a machine that takes many minutes"
 	@cd test && $(RUN) ./cmd/assets >/dev/null && $(RUN) ./cmd/assets controllers
 	@echo "compiling the tests"
-	@cd test && $(GO) list -test -export $(RACE) ./sinks >/dev/null && $(GO) list -test -export $(RACE_E2E) ./e2e $(EXTENDED:%=./%) >/dev/null
+	@cd test && $(RACE_LIST) ./sinks >/dev/null && $(E2E_LIST) ./e2e $(EXTENDED:%=./%) >/dev/null
 	@$(MAKE) --no-print-directory -k -j2 extended-e2e extended-sinks extended-others
 
 extended-e2e:
-	cd test && $(GO) test $(RACE_E2E) -count=1 $(TESTFLAGS) -run '^TestExtended' ./e2e
+	cd test && $(E2E_TEST) -count=1 -run '^TestExtended' ./e2e
 
 extended-sinks:
-	cd test && $(GO) test $(RACE) -count=1 $(TESTFLAGS) -run '^TestExtended' ./sinks
+	cd test && $(RACE_TEST) -count=1 -run '^TestExtended' ./sinks
 
 extended-others:
-	cd test && $(GO) test $(RACE_E2E) -count=1 -p 1 $(TESTFLAGS) $(EXTENDED:%=./%)
+	cd test && $(E2E_TEST) -count=1 -p 1 $(EXTENDED:%=./%)
 
 soak: assets ## Run the long forms of the fault tests, which take minutes each
 	cd test && KUBEFERRY_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run 'KilledTenTimes|LeaderKilled|LeaderStopped|LeaderFrozen|ServerAway|StandbyJoins|SinkGone|HotObject|WatchStartFails|TooManyRefused' ./e2e

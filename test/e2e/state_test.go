@@ -215,7 +215,7 @@ sinks:
 // TestOneHotObject changes a single object as fast as the server takes it: every change arrives, in order.
 func TestOneHotObject(t *testing.T) {
 	beside(t)
-	changes := 1500
+	changes := 500
 	if soaking() {
 		changes = 20000
 	}
