@@ -150,11 +150,35 @@ func withConnection(ctx context.Context) (context.Context, *connection) {
 // answered reports whether a response has begun.
 func (c *connection) answered() bool { return c.began.Load() }
 
+// is reports whether both requests were sent on the same connection.
+func (c *connection) is(other *connection) bool {
+	a, b := c.got.Load(), other.got.Load()
+	return a != nil && b != nil && a.Conn == b.Conn
+}
+
 // leave closes the connection. Otherwise HTTP/2 sends all further requests on it, too, as long as what is at its other end answers pings.
 func (c *connection) leave() {
 	if info := c.got.Load(); info != nil {
 		_ = info.Conn.Close()
 	}
+}
+
+// pingTimeout is how long an API server may take to answer the smallest request, on a connection that may be dead.
+const pingTimeout = 5 * time.Second
+
+// leaveIfDead closes a connection unless it answers another request. One watch that hangs, as of an aggregated API that does, ends alone: with
+// HTTP/2 all others are on the same connection.
+func (c *Client) leaveIfDead(suspect *connection) {
+	ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
+	defer cancel()
+	ctx, used := withConnection(ctx)
+	if body, err := c.rest.Get().AbsPath("/version").Stream(ctx); err == nil {
+		_ = body.Close()
+	}
+	if used.answered() && used.is(suspect) {
+		return
+	}
+	suspect.leave()
 }
 
 // getJSON decodes an answer, whose kind must be as given: a proxy may answer with JSON of its own.
@@ -212,7 +236,8 @@ func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*fr
 		cancel(nil)
 		return nil, err
 	}
-	watched := &watchBody{ReadCloser: body, ctx: ctx, cancel: cancel, leave: connection.leave, client: c.client, end: time.Now().Add(timeout + c.client.timeout)}
+	leave := func() { c.client.leaveIfDead(connection) }
+	watched := &watchBody{ReadCloser: body, ctx: ctx, cancel: cancel, leave: leave, client: c.client, end: time.Now().Add(timeout + c.client.timeout)}
 	watched.timer = time.AfterFunc(timeout, func() { cancel(errOverdue) })
 	watched.timer.Stop() // until something waits
 	watched.frames = newFrames(watched, c.client.keepManagedFields)

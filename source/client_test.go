@@ -20,6 +20,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
@@ -405,5 +406,65 @@ func TestConnectsAsConfigured(t *testing.T) {
 		if uid, err := client.ClusterUID(t.Context()); err != nil || uid != "elsewhere.invalid" {
 			t.Errorf("%s: got %q, %v", name, uid, err)
 		}
+	}
+}
+
+// A watch whose bookmarks stop, as of an aggregated API that hangs, ends alone: the others go on with the connection that all share.
+func TestWatchThatHangsEndsAlone(t *testing.T) {
+	hangs := make(chan struct{})
+	addresses := make(chan string, 10)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if !isWatch(r) {
+			fmt.Fprint(w, `{}`)
+			return
+		}
+		addresses <- r.RemoteAddr
+		fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Thing","metadata":{"resourceVersion":"1"}}}`)
+		_ = http.NewResponseController(w).Flush()
+		if strings.HasSuffix(r.URL.Path, "/gadgets") {
+			<-hangs
+			fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Gadget","metadata":{"resourceVersion":"2"}}}`)
+			return
+		}
+		<-r.Context().Done()
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	client, err := NewClient(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	open := func(resource schema.GroupVersionResource) *frames {
+		c := collection{client: client, resource: resource}
+		f, err := c.watch(ctx, during(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(f.Close)
+		if _, _, err := f.Decode(); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	other, hung := open(sourcetest.Gadgets), open(sourcetest.Things)
+	if a, b := <-addresses, <-addresses; a != b {
+		t.Fatalf("two connections: %s, %s", a, b)
+	}
+	client.bookmark = 50 * time.Millisecond
+	if _, _, err := hung.Decode(); err == nil || hung.err != nil && !strings.Contains(hung.err.Error(), "no bookmarks") {
+		t.Fatalf("got %v, %v", err, hung.err)
+	}
+	client.bookmark = bookmarkTimeout
+	close(hangs)
+	if _, _, err := other.Decode(); err != nil {
+		t.Errorf("the other watch has ended: %v", other.err)
 	}
 }

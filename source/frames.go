@@ -184,7 +184,7 @@ type watchBody struct {
 	io.ReadCloser
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	leave  func() // closes the connection
+	leave  func() // closes the connection, if it is dead
 	client *Client
 	frames *frames
 	end    time.Time   // when the server should have ended the watch
@@ -206,7 +206,7 @@ func (b *watchBody) Read(p []byte) (int, error) {
 	b.frames.waited += time.Since(begun)
 	if err != nil && errors.Is(context.Cause(b.ctx), errOverdue) {
 		if err = late; !errors.Is(late, errNoInitialEventsEnd) {
-			b.leave()
+			b.leave() // unless others go on with it
 		}
 	}
 	return n, err
