@@ -56,8 +56,8 @@ func TestOneOfTwoServersDoesNotServeTheResource(t *testing.T) {
 				front.CloseClientConnections()
 				return fmt.Sprintf("no connection went to the other one: %+v", l.source.Status()[0])
 			}
-			if s := l.source.Status()[0]; !s.Ready {
-				t.Errorf("not ready: %+v", s)
+			if s := l.source.Status()[0]; s.Awaited {
+				t.Errorf("/readyz waits: %+v", s)
 			}
 			return ""
 		})
@@ -93,7 +93,7 @@ func TestAbsenceIsConfirmed(t *testing.T) {
 	l.snapshotsDone()
 	server.SwitchOff(true)
 	l.reaches(StateFailing)
-	if s := l.source.Status()[0]; !s.Ready || !strings.Contains(s.Error, "does not serve") {
+	if s := l.source.Status()[0]; s.Ready || s.Awaited || !strings.Contains(s.Error, "does not serve") {
 		t.Errorf("got %+v", s)
 	}
 	server.SwitchOff(false)
@@ -169,7 +169,7 @@ func TestAggregatedAPIThatIsAwayIsNotGone(t *testing.T) {
 			} else {
 				l.reaches(StateFailing)
 			}
-			if s := l.source.Status()[0]; !s.Ready {
+			if s := l.source.Status()[0]; s.Ready != defined || s.Awaited {
 				t.Errorf("it fails the probe: %+v", s)
 			}
 			l.expect("p")

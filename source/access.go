@@ -3,9 +3,15 @@ package source
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // Access is what one watch lists and watches: a resource in a namespace, or in the whole cluster if that is empty; of it only
@@ -41,6 +47,39 @@ func selectedName(fieldSelector string) string {
 // error that wraps [ErrMissing].
 func (c *Client) Serves(ctx context.Context, resource schema.GroupVersionResource) error {
 	_, err := c.resolve(ctx, resource)
+	return err
+}
+
+// Check returns nil if the API server serves the resources of a source and lists them with its selectors, as a watch needs it. Whether it grants
+// the right to do so is not checked.
+func (c *Client) Check(ctx context.Context, options Options) error {
+	for _, resource := range options.Resources {
+		if err := c.Serves(ctx, resource); err != nil {
+			return err
+		}
+		for _, s := range scopes(options.Namespaces, options.FieldSelector) {
+			of := collection{client: c, resource: resource, namespace: s.namespace, labelSelector: options.LabelSelector, fieldSelector: s.fieldSelector}
+			if err := of.check(ctx); err != nil && !apierrors.IsForbidden(err) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// check returns the error that the API server answers to the smallest list with the selectors.
+func (c *collection) check(ctx context.Context) error {
+	_, err := c.list(ctx, metav1.ListOptions{Limit: 1})
+	if (c.labelSelector != "" || c.fieldSelector != "") && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)) {
+		var selectors []string
+		if c.labelSelector != "" {
+			selectors = append(selectors, fmt.Sprintf("labelSelector %q", c.labelSelector))
+		}
+		if c.fieldSelector != "" {
+			selectors = append(selectors, fmt.Sprintf("fieldSelector %q", c.fieldSelector))
+		}
+		return fmt.Errorf("the API server does not select %s by %s: %w", delta.ResourceName(c.resource), strings.Join(selectors, " and "), err)
+	}
 	return err
 }
 

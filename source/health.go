@@ -46,9 +46,12 @@ type WatchStatus struct {
 	// Blocked is set while a pipeline's full backlog stalls this watch, since BlockedSince.
 	Blocked      bool      `json:"blocked"`
 	BlockedSince time.Time `json:"blockedSince,omitzero"`
-	// Ready is set if the watch has read its state, its resource does not exist, or a full backlog stalls it; but not while
-	// the API server forbids the watch.
+	// Ready is set if the watch has read its state, its resource does not exist, or a full backlog stalls it; but not while the resource
+	// cannot be read.
 	Ready bool `json:"ready"`
+	// Awaited is set until the watch has read its state once. It is not set if the resource itself is why that is not possible: whoever
+	// owns the resource could stop a rollout.
+	Awaited bool `json:"-"`
 	// Gaps counts the gap records of this run, and LastGaps are the last few, the newest first.
 	Gaps     int         `json:"gaps"`
 	LastGaps []GapStatus `json:"lastGaps,omitempty"`
@@ -75,10 +78,11 @@ type health struct {
 	logger   *slog.Logger
 
 	mu        sync.Mutex  // guards what follows
-	current   WatchStatus // but for Blocked and Ready
+	current   WatchStatus // but for Blocked, Ready and Awaited
 	forbidden error       // why the watch may not be opened, since its rule was logged; an open one may go on
-	unserved  bool        // the last attempt failed because discovery does not have the resource any more
-	complete  bool        // the state was read once
+	excused   bool        // the last attempt failed because of the resource, so that no rollout waits for it
+	restored  bool        // the state was read in an earlier run
+	complete  bool        // the state was read once in this run
 	opens     int
 	handing   time.Time // when the change arrived that the handler has not taken
 }
@@ -89,7 +93,7 @@ func (h *health) failed(err error) {
 	switch {
 	case errors.Is(err, ErrMissing):
 		state = StateMissing
-	case errors.Is(err, ErrScope):
+	case errors.Is(err, ErrScope), errors.Is(err, errNoVersion):
 		state = StateRefused
 	}
 	h.mu.Lock()
@@ -99,7 +103,7 @@ func (h *health) failed(err error) {
 		h.forbidden = err
 	}
 	h.set(state, err)
-	h.unserved = errors.Is(err, errAway)
+	h.excused = errors.Is(err, errAway) || errors.Is(err, errNoVersion) || apierrors.IsForbidden(err) && h.restored
 	h.mu.Unlock()
 
 	switch {
@@ -228,9 +232,11 @@ func (h *health) status() WatchStatus {
 	if status.Blocked = !h.handing.IsZero() && time.Since(h.handing) > blockedAfter; status.Blocked {
 		status.BlockedSince = h.handing
 	}
-	status.Ready = h.complete || status.State == StateMissing || status.State == StateFailing && h.unserved || status.Blocked
 	if h.forbidden != nil {
-		status.State, status.Error, status.Ready = StateFailing, cmp.Or(status.Error, h.forbidden.Error()), false
+		status.State, status.Error = StateFailing, cmp.Or(status.Error, h.forbidden.Error())
 	}
+	unreadable := status.State == StateFailing || status.State == StateRefused
+	read := h.complete || status.State == StateMissing || status.Blocked
+	status.Ready, status.Awaited = read && !unreadable, !read && !(unreadable && h.excused)
 	return status
 }

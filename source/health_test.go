@@ -63,6 +63,9 @@ func TestRightsDecideReadiness(t *testing.T) {
 	h.checked("")
 	h.failed(errors.New("unexpected EOF"))
 	expect(false, StateFailing, "unexpected EOF")
+	if h.status().Awaited {
+		t.Error("/readyz waits for a state that was read")
+	}
 	h.opened(true)
 	expect(true, StateWatching, "")
 	if got := strings.Count(lines.String(), "rule="); got != 2 {

@@ -67,7 +67,7 @@ func RegisterGauges(registry prometheus.Registerer, watches func() []WatchStatus
 			}
 			gauge("known_objects", "Objects that exist at the position.", float64(s.Known))
 			gauge("blocked", "1 if a full backlog holds the watch back.", number(s.Blocked))
-			gauge("ready", "1 if the watch has read its state (see /readyz).", number(s.Ready))
+			gauge("ready", "1 if the watch has read its state; 0 while the resource cannot be read.", number(s.Ready))
 		}
 	}))
 }

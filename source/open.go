@@ -46,6 +46,9 @@ func (l *follower) open(ctx context.Context, options metav1.ListOptions) (*frame
 	}
 	f, err := l.watchList(ctx, options)
 	if isWatchListUnsupported(err) {
+		if err := l.from().check(ctx); err != nil { // it is the selectors that the server refuses
+			return nil, err
+		}
 		l.logger.Info("the API server has no watch-list; reading pages instead", "err", err)
 		l.pagesOnly = true
 		return l.watchAfterPages(ctx, options)

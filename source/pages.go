@@ -23,6 +23,9 @@ const pageSize = 500
 // pageBytes is the most that is read of a page. One of large objects, as Helm's Secrets are, would be a GiB in memory.
 const pageBytes = 8 << 20
 
+// errNoVersion is returned for a resource whose lists have no resource version.
+var errNoVersion = errors.New("its lists have no resource version, at which a watch could begin: changes between list and watch would be lost, so it is not watched")
+
 // page is one page of a list.
 type page struct {
 	resourceVersion string // of the whole list
@@ -48,6 +51,9 @@ func (c *collection) list(ctx context.Context, options metav1.ListOptions) (page
 			return page{}, err
 		}
 		p, err := parsePage(body)
+		if errors.Is(err, errNoVersion) {
+			return page{}, fmt.Errorf("%s: %w", delta.ResourceName(c.resource), err)
+		}
 		if err != nil {
 			return page{}, fmt.Errorf("decode list: %w", err)
 		}
@@ -103,7 +109,7 @@ func parsePage(body []byte) (page, error) {
 		return page{}, err
 	}
 	if list.Metadata.ResourceVersion == "" {
-		return page{}, fmt.Errorf("a %s without a resource version", list.Kind)
+		return page{}, errNoVersion
 	}
 	p := page{resourceVersion: list.Metadata.ResourceVersion, next: list.Metadata.Continue}
 	head := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, list.APIVersion, strings.TrimSuffix(list.Kind, "List"))

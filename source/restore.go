@@ -212,6 +212,7 @@ func (w *watcher) restore(store Store, from []*lastWatch) error {
 			return err
 		}
 	}
+	w.health.restored = w.resumed
 	w.health.active(time.Time{}, w.state.Position, w.state.known.len())
 	w.fill = w.resumed && lacks
 	w.restoreDue(due)

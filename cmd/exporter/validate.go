@@ -30,8 +30,8 @@ In CI, the variables and files that kubeferry's Pod has may be missing. --env-fi
 docker run does; they win over those of the environment. With --allow-unset a value with a ${NAME} that is not set, or a
 ${file:/path} that is not there, is taken for right without checking it, and a warning names it.
 
-With --connect it also checks that the API server serves every resource and grants every right, and it connects to
-every sink, logs in, and looks for the topic, the stream or the endpoint, without sending a record. It prints a line for
+With --connect it also checks that the API server serves every resource, knows the selectors and grants every right,
+and it connects to every sink, logs in, and looks for the topic, the stream or the endpoint, without sending a record. It prints a line for
 each, with what is wrong and what to do, and exits 1 if there is anything. Run it where kubeferry will run: names,
 routes, rights and files are those of this machine.`,
 		Args: cobra.NoArgs,

@@ -22,6 +22,8 @@ type Probes struct {
 	Healthy func() error
 	// Ready returns an error until every watch that can be opened has read its state, and while the state directory cannot be written.
 	Ready func() error
+	// Notes are more lines for the body of /readyz; it may be nil.
+	Notes func() []string
 	// Status returns what /status shows as JSON, and Page what / shows: the same and the rates of the last minutes.
 	Status, Page func() any
 }
@@ -42,9 +44,9 @@ func Listen(ctx context.Context, address string, metrics prometheus.Gatherer, pr
 	var answering sync.Mutex
 	handle := func(pattern string, handler http.Handler) { mux.Handle(pattern, inTurn(&answering, handler)) }
 	handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", probe(probes.Healthy))
-	mux.HandleFunc("GET /livez", probe(probes.Healthy)) // as the API server calls it
-	mux.HandleFunc("GET /readyz", probe(probes.Ready))
+	mux.HandleFunc("GET /healthz", probe(probes.Healthy, nil))
+	mux.HandleFunc("GET /livez", probe(probes.Healthy, nil)) // as the API server calls it
+	mux.HandleFunc("GET /readyz", probe(probes.Ready, probes.Notes))
 	handle("GET /status", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
@@ -84,13 +86,19 @@ func NewHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-func probe(check func() error) http.HandlerFunc {
+func probe(check func() error, notes func() []string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := check(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		} else {
+			fmt.Fprintln(w, "ok")
+		}
+		if notes == nil {
 			return
 		}
-		fmt.Fprintln(w, "ok")
+		for _, line := range notes() {
+			fmt.Fprintln(w, line)
+		}
 	}
 }
 

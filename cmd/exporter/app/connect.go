@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
@@ -76,13 +77,17 @@ func Connect(ctx context.Context, loaded *config.Config, cluster *rest.Config, v
 	return nil
 }
 
-// checkResources checks that the API server serves each resource.
+// checkResources checks that the API server serves each resource, and lists it with the source's selectors.
 func checkResources(loaded *config.Config, client *source.Client) (checks []check) {
 	for _, s := range loaded.Sources {
 		for _, resource := range s.Resources {
 			checks = append(checks, check{
 				name: fmt.Sprintf("%s (source %s)", delta.ResourceName(resource), s.Name),
-				run:  func(ctx context.Context) error { return client.Serves(ctx, resource) },
+				run: func(ctx context.Context) error {
+					return client.Check(ctx, source.Options{
+						Resources: []schema.GroupVersionResource{resource}, Namespaces: s.Namespaces, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
+					})
+				},
 			})
 		}
 	}

@@ -42,7 +42,7 @@ type parts struct {
 }
 
 func (h *health) probes() admin.Probes {
-	return admin.Probes{Healthy: h.healthy, Ready: h.ready, Status: func() any { return h.status() }, Page: func() any { return h.page() }}
+	return admin.Probes{Healthy: h.healthy, Ready: h.ready, Notes: h.unreadable, Status: func() any { return h.status() }, Page: func() any { return h.page() }}
 }
 
 func (h *health) healthy() error {
@@ -76,11 +76,21 @@ func (h *health) ready() error {
 	}
 	errs := []error{running.state.err()}
 	for _, w := range running.watches() {
-		if !w.Ready {
+		if w.Awaited {
 			errs = append(errs, notReady(&w))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// unreadable lists the resources that cannot be read now, and for which /readyz does not wait.
+func (h *health) unreadable() (lines []string) {
+	for _, w := range h.watches() {
+		if !w.Ready && !w.Awaited {
+			lines = append(lines, notReady(&w).Error())
+		}
+	}
+	return lines
 }
 
 // watches are those of the sources, also before these are made.

@@ -1,0 +1,78 @@
+package source
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/source/sourcetest"
+)
+
+// A resource whose lists have no resource version cannot be watched without a loss. It is refused, and no probe waits for it.
+func TestListsWithoutAVersion(t *testing.T) {
+	server := things(t, "a")
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if isWatch(r) || !strings.HasSuffix(r.URL.Path, "/things") {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"ThingList","apiVersion":"v1","metadata":{},"items":[]}`)
+		return true
+	})
+	r := &recorder{}
+	source := run(t, front, r, nil)
+	eventually(t, func() string {
+		s := source.Status()[0]
+		if s.State != StateRefused || s.Ready || s.Awaited || !strings.Contains(s.Error, "v1/things: its lists have no resource version") {
+			return fmt.Sprintf("got %+v", s)
+		}
+		return ""
+	})
+	err := clientFor(t, front).Check(t.Context(), Options{Resources: []schema.GroupVersionResource{sourcetest.Things}})
+	if err == nil || !strings.Contains(err.Error(), "v1/things: its lists have no resource version") {
+		t.Errorf("Check: got %v", err)
+	}
+	if got := r.ids(); len(got) > 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A selector that the API server does not know is named, and is no reason to say that the server has no watch-list.
+func TestSelectorThatTheServerDoesNotKnow(t *testing.T) {
+	server := things(t, "a")
+	for _, code := range []int{http.StatusBadRequest, http.StatusUnprocessableEntity} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Query().Get("fieldSelector") == "" {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(code)
+				fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"message":"field label not supported: spec.n","code":%d}`,
+					map[int]string{400: "BadRequest", 422: "Invalid"}[code], code)
+				return true
+			})
+			want := `the API server does not select v1/things by labelSelector "a=b" and fieldSelector "spec.n=1": field label not supported: spec.n`
+			var lines strings.Builder
+			l := live(t, front, newMemory(), []string{"p"}, func(o *Options, l *life) {
+				o.FieldSelector, o.LabelSelector, l.logger = "spec.n=1", "a=b", slog.New(slog.NewTextHandler(&lines, nil))
+			})
+			l.reaches(StateFailing)
+			if s := l.source.Status()[0]; s.Error != want || !s.Awaited {
+				t.Errorf("got %+v", s)
+			}
+			l.stop()
+			if strings.Contains(lines.String(), "no watch-list") {
+				t.Errorf("got %s", lines.String())
+			}
+			err := clientFor(t, front).Check(t.Context(), Options{Resources: []schema.GroupVersionResource{sourcetest.Things}, FieldSelector: "spec.n=1", LabelSelector: "a=b"})
+			if err == nil || err.Error() != want {
+				t.Errorf("Check: got %v", err)
+			}
+		})
+	}
+}
