@@ -27,7 +27,10 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,23 +73,45 @@ type Config struct {
 	sinks.Common    `yaml:",inline"`
 	sinks.Plaintext `yaml:",inline"`
 
-	Brokers      []string `yaml:"brokers" doc:"required; host or host:port to find the cluster by; default port 9092"`
-	Topic        string   `yaml:"topic" doc:"topic with placeholders"`
-	Key          string   `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message; object is the cluster and its REST path"`
-	RequiredAcks string   `yaml:"requiredAcks" enum:"all|one|none|-1|1|0" doc:"who must have a record before it counts as delivered: all in-sync replicas (-1), the leader (1), none (0)"`
-	Compression  string   `yaml:"compression" enum:"none|gzip|snappy|lz4|zstd" doc:"of a batch"`
-	SASL         *SASL    `yaml:"sasl" doc:"how to log in"`
-	Tombstones   bool     `yaml:"tombstones" doc:"after a DELETED also send its key without a value, for compacted topics"`
-	CreateTopics bool     `yaml:"createTopics" doc:"make missing topics"`
-	MaxTopics    int      `yaml:"maxTopics" doc:"createTopics makes no more once so many topics fit topic"`
+	Brokers      []string   `yaml:"brokers" doc:"required; host or host:port to find the cluster by; default port 9092"`
+	Topic        string     `yaml:"topic" doc:"topic with placeholders"`
+	Key          string     `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message; object is the cluster and its REST path"`
+	RequiredAcks string     `yaml:"requiredAcks" enum:"all|one|none|-1|1|0" doc:"who must have a record before it counts as delivered: all in-sync replicas (-1), the leader (1), none (0)"`
+	Compression  string     `yaml:"compression" enum:"none|gzip|snappy|lz4|zstd" doc:"of a batch"`
+	SASL         *SASL      `yaml:"sasl" doc:"how to log in"`
+	Tombstones   bool       `yaml:"tombstones" doc:"after a DELETED also send its key without a value, for compacted topics"`
+	CreateTopics bool       `yaml:"createTopics" doc:"make missing topics"`
+	NewTopics    *NewTopics `yaml:"newTopics" doc:"how createTopics makes a topic"`
+	MaxTopics    int        `yaml:"maxTopics" doc:"createTopics makes no more once so many topics fit topic"`
 }
 
 // SASL are the keys of the sasl section.
 type SASL struct {
-	Mechanism    string `yaml:"mechanism" required:"true" enum:"plain|scram-sha-256|scram-sha-512|PLAIN|SCRAM-SHA-256|SCRAM-SHA-512" doc:"how to log in"`
-	Username     string `yaml:"username" doc:"name for the login"`
-	Password     string `yaml:"password" doc:"rather use passwordFile"`
-	PasswordFile string `yaml:"passwordFile" doc:"file with the password"`
+	Mechanism    string            `yaml:"mechanism" required:"true" enum:"plain|scram-sha-256|scram-sha-512|oauthbearer|PLAIN|SCRAM-SHA-256|SCRAM-SHA-512|OAUTHBEARER" doc:"how to log in"`
+	Username     string            `yaml:"username" doc:"name for the login"`
+	Password     string            `yaml:"password" doc:"rather use passwordFile"`
+	PasswordFile string            `yaml:"passwordFile" doc:"file with the password"`
+	TokenFile    string            `yaml:"tokenFile" doc:"file with a token, for oauthbearer"`
+	OAuth2       *sinks.OAuth2     `yaml:"oauth2" doc:"where to get a token, for oauthbearer"`
+	Extensions   map[string]string `yaml:"extensions" doc:"what a broker wants beside the token, such as logicalCluster, for oauthbearer"`
+}
+
+// NewTopics are the keys of the newTopics section.
+type NewTopics struct {
+	Partitions        int    `yaml:"partitions" doc:"default: num.partitions of the brokers"`
+	ReplicationFactor int    `yaml:"replicationFactor" doc:"default: default.replication.factor of the brokers"`
+	CleanupPolicy     string `yaml:"cleanupPolicy" enum:"delete|compact|compact,delete" doc:"default: log.cleanup.policy of the brokers"`
+}
+
+// maxReplicas is the most replicas that the protocol has room for.
+const maxReplicas = 1<<15 - 1
+
+func (n *NewTopics) validate(faults *sinks.Faults, c *Config) {
+	faults.FailIf(!c.CreateTopics, "newTopics", "has no meaning without createTopics: true")
+	faults.FailIf(n.Partitions < 0 || n.Partitions > 1<<31-1, "newTopics.partitions", "must be at least 1; leave it out for the brokers' default")
+	faults.FailIf(n.ReplicationFactor < 0 || n.ReplicationFactor > maxReplicas, "newTopics.replicationFactor",
+		"must be at least 1; leave it out for the brokers' default")
+	faults.FailIf(strings.Contains(n.CleanupPolicy, "compact") && c.Key == keyNone, "newTopics.cleanupPolicy", "a compacted topic takes no record without a key: set key")
 }
 
 // Kind is the entry of this sink in the registry.
@@ -136,7 +161,10 @@ func (c *Config) Validate() []sinks.Fault {
 	faults.FailIf(c.Tombstones && (c.Key == keyNamespace || c.Key == keyNone), "tombstones",
 		"a tombstone needs a key that names one object: object or uid, not %s", c.Key)
 	if c.SASL != nil {
-		c.SASL.validate(&faults)
+		c.SASL.validate(&faults, &c.Plaintext)
+	}
+	if c.NewTopics != nil {
+		c.NewTopics.validate(&faults, c)
 	}
 	switch {
 	case c.TLS != nil:
@@ -185,10 +213,31 @@ func (c *Config) validateTopic(faults *sinks.Faults) {
 	}
 }
 
-func (s *SASL) validate(faults *sinks.Faults) {
+func (s *SASL) validate(faults *sinks.Faults, plain *sinks.Plaintext) {
+	if s.token() {
+		faults.FailIf(s.Username != "" || s.Password != "" || s.PasswordFile != "", "sasl.username", "oauthbearer has a token, and neither username nor password")
+		faults.FailIf((s.TokenFile == "") == (s.OAuth2 == nil), "sasl.tokenFile", "oauthbearer needs one of tokenFile and oauth2")
+		if s.OAuth2 != nil {
+			s.OAuth2.Validate(faults, "sasl.oauth2", plain)
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.Extensions)) {
+			value := s.Extensions[name]
+			faults.FailIf(!extensionName.MatchString(name) || name == "auth", "sasl.extensions."+name, "a name is made of letters, and not auth")
+			faults.FailIf(strings.ContainsFunc(value, func(r rune) bool { return r >= 0x7f || r < ' ' && r != '\t' && r != '\r' && r != '\n' }),
+				"sasl.extensions."+name, "the value holds characters that an extension cannot")
+		}
+		return
+	}
+	faults.FailIf(s.TokenFile != "" || s.OAuth2 != nil || s.Extensions != nil, "sasl.mechanism", "tokenFile, oauth2 and extensions belong to oauthbearer")
 	faults.FailIf(s.Username == "", "sasl.username", "a username is needed")
 	faults.FailIf((s.Password == "") == (s.PasswordFile == ""), "sasl.password", "set either password or passwordFile")
 }
+
+// token reports whether the login is by a token.
+func (s *SASL) token() bool { return strings.EqualFold(s.Mechanism, "oauthbearer") }
+
+// extensionName is what the name of an extension may be (RFC 7628 §3.1).
+var extensionName = regexp.MustCompile(`^[A-Za-z]+$`)
 
 // hostOf returns the host of an address of the form host or host:port. Its errors quote nothing: what stands before an @ may be a password.
 func hostOf(address string) (string, error) {

@@ -39,6 +39,25 @@ func TestValidate(t *testing.T) {
 			"sasl.username: needed", "sasl.password: either",
 		}},
 		{"two passwords", `{brokers: [localhost], tls: {}, sasl: {mechanism: scram-sha-256, username: u, password: p, passwordFile: /p}}`, []string{"sasl.password: either"}},
+		{"bearer token", `{brokers: [a], tls: {}, sasl: {mechanism: oauthbearer, tokenFile: /t, extensions: {logicalCluster: lkc-1}}}`, nil},
+		{"client credentials", `{brokers: [a], tls: {}, sasl: {mechanism: OAUTHBEARER, oauth2: {tokenURL: "https://a/token", clientID: c, clientSecretFile: /s}}}`, nil},
+		{"no token", `{brokers: [a], tls: {}, sasl: {mechanism: oauthbearer, username: u, extensions: {auth: x, b: "\x01"}}}`, []string{
+			"sasl.username: neither username", "sasl.tokenFile: one of", "sasl.extensions.auth: not auth", "sasl.extensions.b: characters",
+		}},
+		{"token with a password", `{brokers: [a], tls: {}, sasl: {mechanism: plain, username: u, password: p, tokenFile: /t}}`, []string{"sasl.mechanism: belong to oauthbearer"}},
+		{"client credentials in plaintext", `{brokers: [a], tls: {}, sasl: {mechanism: oauthbearer, oauth2: {tokenURL: "http://a", clientID: c, clientSecret: s}}}`, []string{
+			"sasl.oauth2.tokenURL: begin it with https://",
+		}},
+		{"no client", `{brokers: [a], tls: {}, sasl: {mechanism: oauthbearer, oauth2: {tokenURL: a, tls: {certFile: c}}}}`, []string{
+			"sasl.oauth2.tokenURL: absolute", "sasl.oauth2.clientID: missing", "sasl.oauth2.clientSecretFile: set one", "sasl.oauth2.tls.certFile: belong together",
+		}},
+		{"new topics", `{brokers: [localhost], createTopics: true, newTopics: {partitions: 12, replicationFactor: 3, cleanupPolicy: compact}}`, nil},
+		{"new topics that are not made", `{brokers: [localhost], newTopics: {partitions: -1, replicationFactor: 40000}}`, []string{
+			"newTopics: createTopics", "newTopics.partitions: at least 1", "newTopics.replicationFactor: at least 1",
+		}},
+		{"compaction without a key", `{brokers: [localhost], createTopics: true, key: none, newTopics: {cleanupPolicy: "compact,delete"}}`, []string{
+			"newTopics.cleanupPolicy: set key", "!key: order is lost",
+		}},
 		{"tombstones without a key", `{brokers: [localhost], key: namespace, tombstones: true}`, []string{"tombstones: names one object"}},
 		{"promises given up", `{brokers: [localhost], key: none, requiredAcks: none, topic: "{type}.{name}"}`, []string{
 			"!topic: {type}", "!topic: {name}", "!key: order is lost", "!requiredAcks: lost without notice",
@@ -83,8 +102,11 @@ func TestCredentialsWithoutTLS(t *testing.T) {
 			"insecureCredentials: true": "insecureCredentials: credentials are sent without TLS, readable by anyone on the way",
 			"tls: {}":                   "",
 		} {
-			for _, password := range []string{"password: p", "passwordFile: f"} {
-				text := fmt.Sprintf("{brokers: [127.0.0.1], sasl: {mechanism: %s, username: u, %s}, %s}", mechanism, password, more)
+			for _, password := range []string{"username: u, password: p", "username: u, passwordFile: f"} {
+				if strings.EqualFold(mechanism, "oauthbearer") {
+					password = "tokenFile: f"
+				}
+				text := fmt.Sprintf("{brokers: [127.0.0.1], sasl: {mechanism: %s, %s}, %s}", mechanism, password, more)
 				config := NewConfig()
 				if err := yaml.Unmarshal([]byte(text), config); err != nil {
 					t.Fatal(err)

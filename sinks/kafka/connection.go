@@ -28,7 +28,7 @@ const (
 )
 
 // openTransport returns a transport whose connections end with ctx, and which reads the metadata of topics: of all if that is nil.
-func openTransport(ctx context.Context, config *Config, clientID string, topics []string) *kafka.Transport {
+func openTransport(ctx context.Context, config *Config, clientID string, login sasl.Mechanism, topics []string) *kafka.Transport {
 	transport := &kafka.Transport{
 		Dial:           dialer(ctx, config.TLS),
 		DialTimeout:    3 * dialTimeout,
@@ -37,8 +37,8 @@ func openTransport(ctx context.Context, config *Config, clientID string, topics 
 		ClientID:       clientName(clientID),
 		Context:        ctx,
 	}
-	if config.SASL != nil {
-		transport.SASL = mechanism{config.SASL}
+	if login != nil {
+		transport.SASL = login
 	}
 	return transport
 }
@@ -139,6 +139,20 @@ func (c *conn) SetDeadline(t time.Time) error {
 		t = time.Now().Add(quiet)
 	}
 	return c.Conn.SetDeadline(t)
+}
+
+// loginOf returns the SASL mechanism, nil without a login. life ends the connections to a token server.
+func loginOf(life context.Context, config *SASL) sasl.Mechanism {
+	switch {
+	case config == nil:
+		return nil
+	case !config.token():
+		return mechanism{config}
+	case config.OAuth2 != nil:
+		return bearer{config, config.OAuth2.Tokens(life, "sasl.oauth2")}
+	default:
+		return bearer{config, nil}
+	}
 }
 
 // mechanism is a SASL mechanism that reads the password for each connection.

@@ -54,8 +54,9 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 		return nil, fmt.Errorf("topic: %w", err)
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	login := loginOf(life, c.SASL)
 	transport := newTransports(func(topics []string) *kafka.Transport {
-		return openTransport(life, c, env.UserAgent, topics)
+		return openTransport(life, c, env.UserAgent, login, topics)
 	})
 	return &Sink{
 		encoding:   encoding{key: c.Key, tombstones: c.Tombstones},

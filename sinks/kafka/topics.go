@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,12 +148,12 @@ func fitting(template string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.Join(literals, "[a-zA-Z0-9._-]+") + "$")
 }
 
-// create makes topics with the brokers' num.partitions and default.replication.factor (KIP-464), and waits until
+// create makes topics as newTopics says, else with the brokers' num.partitions and default.replication.factor (KIP-464), and waits until
 // the transport has them. The result has those that could not be made.
 func (s *Sink) create(ctx context.Context, topics []string) (map[string]error, error) {
 	request := &kafka.CreateTopicsRequest{}
 	for _, topic := range topics {
-		request.Topics = append(request.Topics, kafka.TopicConfig{Topic: topic, NumPartitions: -1, ReplicationFactor: -1})
+		request.Topics = append(request.Topics, s.config.NewTopics.of(topic))
 	}
 	response, err := s.client.CreateTopics(ctx, request)
 	if err != nil {
@@ -170,6 +171,18 @@ func (s *Sink) create(ctx context.Context, topics []string) (map[string]error, e
 		}
 	}
 	return failed, nil
+}
+
+// of returns the request for a topic.
+func (n *NewTopics) of(topic string) kafka.TopicConfig {
+	if n == nil {
+		n = &NewTopics{}
+	}
+	config := kafka.TopicConfig{Topic: topic, NumPartitions: cmp.Or(n.Partitions, -1), ReplicationFactor: cmp.Or(n.ReplicationFactor, -1)}
+	if n.CleanupPolicy != "" {
+		config.ConfigEntries = []kafka.ConfigEntry{{ConfigName: "cleanup.policy", ConfigValue: n.CleanupPolicy}}
+	}
+	return config
 }
 
 // fixed returns the topic of a template without placeholders, else "".

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -196,6 +197,43 @@ func (b *Broker) CreateTopicWith(name string, partitions int, settings map[strin
 	if err != nil {
 		b.tb.Fatalf("create topic %q: %v", name, err)
 	}
+}
+
+// Settings returns the number of a topic's partitions and its cleanup.policy.
+func (b *Broker) Settings(topic string) map[string]string {
+	b.tb.Helper()
+	ctx, cancel := context.WithTimeout(b.tb.Context(), startTimeout)
+	defer cancel()
+	client := b.client()
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	settings := map[string]string{}
+	err := poll(ctx, func() error {
+		topics, err := admin.ListTopics(ctx, topic)
+		if err == nil {
+			err = topics.Error()
+		}
+		if err != nil {
+			return err
+		}
+		settings["partitions"] = strconv.Itoa(len(topics[topic].Partitions))
+		configs, err := admin.DescribeTopicConfigs(ctx, topic)
+		if err != nil {
+			return err
+		}
+		for _, config := range configs {
+			for _, entry := range config.Configs {
+				if entry.Key == "cleanup.policy" {
+					settings[entry.Key] = entry.MaybeValue()
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.tb.Fatalf("read the settings of topic %q: %v", topic, err)
+	}
+	return settings
 }
 
 // CountTopics returns how many topics have names with a prefix.

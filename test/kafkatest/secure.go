@@ -83,8 +83,10 @@ func (o *Options) secure(dir string, p map[string]string) error {
 // mechanisms adds the ways to log in to a listener.
 func (s *Secure) mechanisms(prefix string, p map[string]string) {
 	const module = "org.apache.kafka.common.security."
-	p[prefix+"sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+	p[prefix+"sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
 	p[prefix+"plain.sasl.jaas.config"] = fmt.Sprintf("%splain.PlainLoginModule required user_%s=%q;", module, s.User, s.Password)
+	// By default a broker takes tokens that nobody has signed.
+	p[prefix+"oauthbearer.sasl.jaas.config"] = module + `oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";`
 	for _, mechanism := range []string{"scram-sha-256", "scram-sha-512"} {
 		p[prefix+mechanism+".sasl.jaas.config"] = module + "scram.ScramLoginModule required;"
 	}

@@ -40,6 +40,8 @@ func TestKafka(t *testing.T) {
 		run("check", testKafkaCheck)
 		run("blame", testKafkaBlame)
 		run("raw headers", testKafkaRawHeaders)
+		run("bearer", testKafkaBearer)
+		run("new topics", testKafkaNewTopics)
 		run("oversize through a pipeline", testKafkaOversize)
 		testKafkaRecords(run)
 	})

@@ -42,14 +42,22 @@ type fakeKafka struct {
 	RequiredAcks    string   `yaml:"requiredAcks"`
 	Compression     string   `yaml:"compression"`
 	SASL            *struct {
-		Mechanism    string `yaml:"mechanism"`
-		Username     string `yaml:"username"`
-		Password     string `yaml:"password"`
-		PasswordFile string `yaml:"passwordFile"`
+		Mechanism    string            `yaml:"mechanism"`
+		Username     string            `yaml:"username"`
+		Password     string            `yaml:"password"`
+		PasswordFile string            `yaml:"passwordFile"`
+		TokenFile    string            `yaml:"tokenFile"`
+		OAuth2       *sinks.OAuth2     `yaml:"oauth2"`
+		Extensions   map[string]string `yaml:"extensions"`
 	} `yaml:"sasl"`
 	Tombstones   bool `yaml:"tombstones"`
 	CreateTopics bool `yaml:"createTopics"`
 	MaxTopics    int  `yaml:"maxTopics"`
+	NewTopics    *struct {
+		Partitions        int    `yaml:"partitions"`
+		ReplicationFactor int    `yaml:"replicationFactor"`
+		CleanupPolicy     string `yaml:"cleanupPolicy"`
+	} `yaml:"newTopics"`
 }
 
 func (c *fakeKafka) Validate() []sinks.Fault {

@@ -158,7 +158,7 @@ func TestExampleUncommented(t *testing.T) {
 		t.Fatal(err)
 	}
 	faults := faultsOf(t, uncomment(string(data)), map[string]string{
-		"KAFKA_PASSWORD": "x", "NATS_PASSWORD": "x", "HOOK_PASSWORD": "x", "POD_IP": "10.0.0.1", "REDACTION_KEY": "0123456789abcdef",
+		"KAFKA_PASSWORD": "x", "KAFKA_CLIENT_SECRET": "s", "HOOK_CLIENT_SECRET": "s", "NATS_PASSWORD": "x", "HOOK_PASSWORD": "x", "POD_IP": "10.0.0.1", "REDACTION_KEY": "0123456789abcdef",
 	})
 	if len(faults) != 1 || faults[0].Path != "redaction" {
 		t.Errorf("got %v, want only that redaction has both keys", faults)
