@@ -41,6 +41,8 @@ type head struct {
 	// that its JSON cannot be read any more; older files have none.
 	Identity *identity `json:"n,omitempty"`
 	Copy     *identity `json:"c,omitempty"`
+	// ChangedBy is [delta.Object.StoredChangedBy].
+	ChangedBy json.RawMessage `json:"q,omitempty"`
 	// Sum is the checksum of the bytes after the head, uncompressed; older files have none.
 	Sum uint32 `json:"m,omitempty"`
 	// Difference is set if the delta has one. Its OldObject and Patch, each with its length before it, stand before the
@@ -90,7 +92,7 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 	if d := e.Delta; d != nil {
 		h.Type, h.Resource, h.Watch, h.Observed = d.Type, &d.Resource, d.Watch, d.Observed.UnixNano()
 		h.Snapshot, h.Inferred, h.Unknown, h.Bare, h.AsOf = d.Snapshot, d.Inferred, d.FinalStateUnknown, d.Bare, d.AsOf
-		h.Of = d.SnapshotID
+		h.Of, h.ChangedBy = d.SnapshotID, d.Object.StoredChangedBy()
 		if object = h.pack(d); len(object) > maxObject { // it could not be read back
 			h.Error = fmt.Sprintf("it takes %d bytes, more than the %d that the log takes", len(object), maxObject)
 			h.Identity, h.Copy, h.Difference, h.Bare = identityOf(d.Object), nil, nil, true
@@ -251,6 +253,6 @@ func decodeEntry(at delta.LogKey, data []byte) (delta.Entry, error) {
 		return delta.Entry{}, err
 	}
 	e.Delta = h.delta()
-	e.Delta.Object, e.Delta.Difference = object, diff
+	e.Delta.Object, e.Delta.Difference = object.WithChangedBy(h.ChangedBy), diff
 	return e, nil
 }

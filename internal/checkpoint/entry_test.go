@@ -196,6 +196,11 @@ func TestStoredNames(t *testing.T) {
 			`{"t":"ADDED","r":{"Group":"apps","Version":"v1","Resource":"deployments"},"w":"w","o":1000000002,` +
 				`"c":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"m":3277659657}`, json,
 		},
+		{
+			delta.Entry{Delta: &delta.Delta{Type: delta.Added, Resource: resource, Watch: "w", Object: object.WithChangedBy([]byte(`[{"manager":"a"}]`)), Observed: time.Unix(1, 2)}},
+			`{"t":"ADDED","r":{"Group":"apps","Version":"v1","Resource":"deployments"},"w":"w","o":1000000002,` +
+				`"c":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"q":[{"manager":"a"}],"m":3277659657}`, json,
+		},
 	} {
 		data := append(binary.AppendUvarint(nil, uint64(len(tt.head))), tt.head...)
 		if tt.entry.Delta != nil {

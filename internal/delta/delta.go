@@ -111,7 +111,7 @@ func (d *Delta) IDWith(cluster, suffix string) string {
 
 // Size is what the delta counts towards a backlog's bound in bytes: its JSON and a flat amount for the rest.
 func (d *Delta) Size() int64 {
-	size := int64(len(d.Object.JSON())) + overhead
+	size := int64(len(d.Object.JSON())+len(d.Object.fields.changedBy)) + overhead
 	if d.Difference != nil {
 		size += int64(len(d.Difference.OldObject) + len(d.Difference.Patch))
 	}

@@ -151,6 +151,7 @@ func (o *Object) Redacted(by any, redact func(*Object) (*Object, error)) (*Objec
 	}
 	object, err := redact(o)
 	if err == nil {
+		object = object.WithChangedBy(o.fields.changedBy)
 		o.redacted.Store(&redacted{object, by})
 	}
 	return object, err

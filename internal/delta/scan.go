@@ -10,7 +10,8 @@ import (
 )
 
 // This file is the one pass over an object's JSON: it checks the syntax of all of it, decodes the few metadata
-// fields that kubeferry needs, and notes where managedFields lie, so that they can be cut out without decoding.
+// fields that kubeferry needs, and notes who changed the object last, and where managedFields lie, so that they can be cut out without
+// decoding.
 // Against decoding a 6 KB Pod into a map it takes about a thirtieth of the time (BenchmarkNewObject).
 
 // span is a half-open range of bytes. Watch frames are far below 2 GiB.
@@ -22,6 +23,8 @@ type fields struct {
 	name, namespace, uid, resourceVersion string
 	// managed is the member metadata.managedFields with one comma beside it.
 	managed span
+	// changedBy is what [newestManagers] made of it.
+	changedBy []byte
 }
 
 // scanObject reads one JSON object that takes all of data.
@@ -49,7 +52,8 @@ func (f *fields) metadata(s *jsonscan.Scanner, data []byte) error {
 	if s.Peek() != '{' { // null, or not Kubernetes
 		return s.Skip()
 	}
-	return s.Object(func(key []byte) error {
+	var deletion, grace []byte
+	err := s.Object(func(key []byte) (err error) {
 		switch string(key) {
 		case "name":
 			err := textInto(s, &f.name)
@@ -63,10 +67,20 @@ func (f *fields) metadata(s *jsonscan.Scanner, data []byte) error {
 			return textInto(s, &f.resourceVersion)
 		case "managedFields":
 			return f.managedFields(s, data)
+		case "deletionTimestamp":
+			deletion, err = s.Value()
+			return err
+		case "deletionGracePeriodSeconds":
+			grace, err = s.Value()
+			return err
 		default:
 			return s.Skip()
 		}
 	})
+	if deletion != nil && err == nil {
+		f.dropBeforeDeletion(deletion, grace)
+	}
+	return err
 }
 
 // managedFields notes the member's place, and takes in the comma before it or, for the first member, after it.
@@ -75,9 +89,11 @@ func (f *fields) managedFields(s *jsonscan.Scanner, data []byte) error {
 		return fmt.Errorf("malformed JSON at offset %d: metadata.managedFields occurs twice", s.Offset())
 	}
 	from := s.Member()
-	if err := s.Skip(); err != nil {
+	changedBy, err := newestManagers(s)
+	if err != nil {
 		return err
 	}
+	f.changedBy = changedBy
 	to := s.Offset()
 	before := from - 1
 	for before > 0 && jsonscan.IsSpace(data[before]) {

@@ -12,6 +12,7 @@
 //	resource   resource.group, resource.version, resource.resource
 //	snapshot   true for what existed already when a pipeline first saw a watch
 //	inferred   true for a change that was worked out, because it was missed
+//	changedBy  the field managers that made the change: a list of maps; empty if unknown
 //
 // # Fields that are not there
 //

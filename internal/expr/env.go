@@ -13,10 +13,11 @@ const (
 	varResource  = "resource"
 	varSnapshot  = "snapshot"
 	varInferred  = "inferred"
+	varChangedBy = "changedBy"
 )
 
 func variableNames() []string {
-	return []string{varObject, varOldObject, varType, varResource, varSnapshot, varInferred}
+	return []string{varObject, varOldObject, varType, varResource, varSnapshot, varInferred, varChangedBy}
 }
 
 // costLimit bounds one evaluation, in CEL's units of about one step. It is what Kubernetes grants an admission policy's
@@ -50,6 +51,7 @@ func newEnv(options ...cel.EnvOption) (*cel.Env, error) {
 		cel.Variable(varResource, cel.MapType(cel.StringType, cel.StringType)),
 		cel.Variable(varSnapshot, cel.BoolType),
 		cel.Variable(varInferred, cel.BoolType),
+		cel.Variable(varChangedBy, cel.ListType(cel.MapType(cel.StringType, cel.StringType))),
 
 		// As in Kubernetes (k8s.io/apiserver/pkg/cel/environment/base.go). Versions are pinned so that an expression means
 		// the same after an upgrade of cel-go.

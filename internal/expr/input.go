@@ -17,6 +17,9 @@ type Input interface {
 	Resource() schema.GroupVersionResource
 	Snapshot() bool
 	Inferred() bool
+	// ChangedBy are the field managers that made the change, each with manager, operation, subresource and time; none if that is
+	// unknown.
+	ChangedBy() []map[string]string
 }
 
 // Identity are the fields of an object that do not need decoding. A field that the object does not have is empty.
@@ -74,6 +77,8 @@ func (a *activation) ResolveName(name string) (any, bool) {
 		return a.in.Snapshot(), true
 	case varInferred:
 		return a.in.Inferred(), true
+	case varChangedBy:
+		return a.in.ChangedBy(), true
 	default:
 		return nil, false
 	}

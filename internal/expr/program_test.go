@@ -18,6 +18,7 @@ type input struct {
 	object, old        map[string]any
 	typ                string
 	snapshot, inferred bool
+	changedBy          []map[string]string
 	err                error
 	asked              []string
 }
@@ -35,8 +36,9 @@ func (i *input) Type() string { return i.typ }
 func (i *input) Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 }
-func (i *input) Snapshot() bool { return i.snapshot }
-func (i *input) Inferred() bool { return i.inferred }
+func (i *input) Snapshot() bool                 { return i.snapshot }
+func (i *input) Inferred() bool                 { return i.inferred }
+func (i *input) ChangedBy() []map[string]string { return i.changedBy }
 
 // identified is an input that also has the identity of its object.
 type identified struct{ *input }

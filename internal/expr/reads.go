@@ -51,6 +51,9 @@ func readsOf(a *ast.AST) []Read {
 		}
 		slices.Reverse(steps)
 		read := Read{variableOf(at), fieldpath.New(steps...)}
+		if read.variable == varChangedBy { // a list, which is shown as a whole
+			read.path = fieldpath.Path{}
+		}
 		known := slices.ContainsFunc(reads, func(r Read) bool { return r.String() == read.String() })
 		if slices.Contains(variableNames(), read.variable) && !known {
 			reads = append(reads, read)

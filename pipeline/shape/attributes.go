@@ -50,6 +50,7 @@ func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list att
 		list.flag("kubeferry-snapshot", entry.Delta.Snapshot)
 		list.flag("kubeferry-inferred", entry.Delta.Inferred)
 		list.flag("kubeferry-final-state-unknown", entry.Delta.FinalStateUnknown)
+		list.add("kubeferry-changed-by", managerNames(entry.Delta.ChangedBy()))
 	default:
 		e.event(&list, record, entry)
 	}
@@ -85,6 +86,15 @@ func (e *Encoder) event(list *attributes, record *sinks.Record, entry *delta.Ent
 		list.flag("inferred", entry.Delta.Inferred)
 		list.flag("finalstateunknown", entry.Delta.FinalStateUnknown)
 	}
+}
+
+// managerNames lists the managers of [delta.Delta.ChangedBy] for a header, with commas between them.
+func managerNames(changedBy []byte) string {
+	var names []string
+	for _, m := range delta.Managers(changedBy) {
+		names = append(names, strings.ReplaceAll(sinks.PercentEncode(m.Manager), ",", "%2C"))
+	}
+	return strings.Join(names, ",")
 }
 
 // eventTypes are the types of our own profile, knativeTypes those of Knative's.

@@ -41,6 +41,17 @@ func (c *Change) Snapshot() bool { return c.observed.Snapshot }
 // Inferred reports whether the change was missed and the delta was found by comparing states.
 func (c *Change) Inferred() bool { return c.observed.Inferred }
 
+// ChangedBy implements [expr.Input].
+func (c *Change) ChangedBy() []map[string]string {
+	var managers []map[string]string
+	for _, m := range delta.Managers(c.observed.ChangedBy()) {
+		managers = append(managers, map[string]string{
+			"manager": m.Manager, "operation": m.Operation, "subresource": m.Subresource, "time": m.Time.UTC().Format(time.RFC3339),
+		})
+	}
+	return managers
+}
+
 // Brief implements [expr.Metered].
 func (c *Change) Brief() bool {
 	c.began = time.Now()

@@ -35,6 +35,9 @@ func (e *Encoder) appendData(b []byte, entry *delta.Entry) []byte {
 	b = appendString(b, d.Resource.Resource)
 	b = append(b, `},"object":`...)
 	b = append(b, d.Object.JSON()...)
+	if changedBy := d.ChangedBy(); changedBy != nil {
+		b = append(append(b, `,"changedBy":`...), changedBy...)
+	}
 	b = appendDifference(b, d.Difference)
 	if d.Snapshot {
 		b = append(b, `,"snapshot":true`...)

@@ -54,6 +54,7 @@ func (fixedInput) Resource() schema.GroupVersionResource { return pods }
 func (fixedInput) Ref() delta.Ref                        { return delta.Ref{Resource: pods, Namespace: "shop", Name: "web"} }
 func (fixedInput) Snapshot() bool                        { return false }
 func (fixedInput) Inferred() bool                        { return false }
+func (fixedInput) ChangedBy() []map[string]string        { return nil }
 
 func TestTransforms(t *testing.T) {
 	redactor := NewRedactor([]byte("0123456789abcdef"), "c")

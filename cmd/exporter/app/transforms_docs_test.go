@@ -116,6 +116,7 @@ func (podInput) Type() string                       { return "MODIFIED" }
 func (podInput) Ref() delta.Ref                     { return delta.Ref{Resource: podInput(nil).Resource(), Name: "web"} }
 func (podInput) Snapshot() bool                     { return false }
 func (podInput) Inferred() bool                     { return false }
+func (podInput) ChangedBy() []map[string]string     { return nil }
 func (podInput) Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 }

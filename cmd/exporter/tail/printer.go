@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,8 +152,24 @@ func (p *printer) row(r *sinks.Record, content map[string]any, to string) error 
 	return nil
 }
 
-// summary describes a change in a line.
+// summary describes a change in a line, and who made it.
 func summary(content map[string]any) string {
+	what := difference(content)
+	managers, _ := content["changedBy"].([]any)
+	if len(managers) == 0 || content["snapshot"] == true {
+		return what
+	}
+	var names []string
+	for _, m := range managers {
+		manager, _ := m.(map[string]any)
+		names = append(names, fmt.Sprint(manager["manager"]))
+	}
+	slices.Sort(names)
+	return what + "; by " + strings.Join(slices.Compact(names), ", ")
+}
+
+// difference describes a change in a line.
+func difference(content map[string]any) string {
 	object, _ := content["object"].(map[string]any)
 	old, _ := content["oldObject"].(map[string]any)
 	switch {

@@ -23,7 +23,7 @@ func records() []sinks.Record {
 		record("SNAPSHOT", "", `"phase":"started"`),
 		record("ADDED", "web", `"object":{"apiVersion":"v1","data":{"a":"1 < 2","n":"redacted:hmac-sha256:0123456789abcdef"}},"snapshot":true`),
 		record("SNAPSHOT", "", `"phase":"completed","count":1`),
-		record("MODIFIED", "web", `"object":{"apiVersion":"v1","data":{"a":"2"}},"oldObject":{"apiVersion":"v1","data":{"a":"1"}}`),
+		record("MODIFIED", "web", `"object":{"apiVersion":"v1","data":{"a":"2"}},"oldObject":{"apiVersion":"v1","data":{"a":"1"}},"changedBy":[{"manager":"kubectl-edit"},{"manager":"helm"}]`),
 		record("MODIFIED", "web", `"object":{"apiVersion":"v1","data":{"a":"2"}},"oldObjectKnown":false`),
 		record("GAP", "", `"reason":"410 Gone"`),
 		record("DELETED", "web", `"object":{"apiVersion":"v1","data":{"a":"2"}}`),
@@ -43,7 +43,7 @@ func printed(t *testing.T, output string, shown *config.Sink, batch []sinks.Reco
 func TestPrint(t *testing.T) {
 	const rows = `TIME          TYPE      OBJECT                        WHAT
 12:00:00.000  ADDED     configmaps shop/web           exists: data.a 1 < 2, data.n redacted:01234567
-12:00:00.000  MODIFIED  configmaps shop/web           data.a 1 → 2
+12:00:00.000  MODIFIED  configmaps shop/web           data.a 1 → 2; by helm, kubectl-edit
 12:00:00.000  MODIFIED  configmaps shop/web           data.a 2
 12:00:00.000  GAP       configmaps                    changes were missed: 410 Gone
 12:00:00.000  DELETED   configmaps shop/web           data.a 2

@@ -1,0 +1,159 @@
+package delta
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/jsonscan"
+)
+
+// manager is an entry of metadata.managedFields. Its values are JSON as the API server wrote it.
+type manager struct{ name, operation, subresource, time []byte }
+
+// newestManagers reads managedFields, and returns the newest entries as the JSON of [Delta.ChangedBy]. Times are compared as text:
+// the API server writes them in UTC, to the second.
+func newestManagers(s *jsonscan.Scanner) ([]byte, error) {
+	if s.Peek() != '[' {
+		return nil, s.Skip()
+	}
+	var first [4]manager // more seldom share a second
+	newest := first[:0]
+	err := s.Array(func() error {
+		var m manager
+		if s.Peek() != '{' {
+			return s.Skip()
+		}
+		err := s.Object(func(key []byte) (err error) {
+			switch string(key) {
+			case "manager":
+				m.name, err = s.Value()
+			case "operation":
+				m.operation, err = s.Value()
+			case "subresource":
+				m.subresource, err = s.Value()
+			case "time":
+				m.time, err = s.Value()
+			default:
+				err = s.Skip()
+			}
+			return err
+		})
+		if err != nil || !isString(m.time) {
+			return err
+		}
+		switch {
+		case len(newest) == 0 || bytes.Compare(m.time, newest[0].time) > 0:
+			newest = append(newest[:0], m)
+		case bytes.Equal(m.time, newest[0].time):
+			newest = append(newest, m)
+		}
+		return nil
+	})
+	if err != nil || len(newest) == 0 {
+		return nil, err
+	}
+	size := 0
+	for _, m := range newest {
+		size += len(`{"manager":,"operation":,"subresource":"","time":},`) + len(m.name) + len(m.operation) + len(m.subresource) + len(m.time)
+	}
+	out := append(make([]byte, 0, size+2), '[')
+	for n, m := range newest {
+		if n > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(out, `{"manager":`...), orEmpty(m.name)...)
+		out = append(append(out, `,"operation":`...), orEmpty(m.operation)...)
+		out = append(append(out, `,"subresource":`...), orEmpty(m.subresource)...)
+		out = append(append(append(out, `,"time":`...), m.time...), '}')
+	}
+	return append(out, ']'), nil
+}
+
+func isString(value []byte) bool { return len(value) > 0 && value[0] == '"' }
+
+// orEmpty returns the JSON of a text, or of the empty text.
+func orEmpty(value []byte) []byte {
+	if isString(value) {
+		return value
+	}
+	return []byte(`""`)
+}
+
+// Manager is a field manager that made a change.
+type Manager struct {
+	Manager     string    `json:"manager"`
+	Operation   string    `json:"operation"`
+	Subresource string    `json:"subresource"`
+	Time        time.Time `json:"time"`
+}
+
+// Managers decodes what [Delta.ChangedBy] returned.
+func Managers(changedBy []byte) []Manager {
+	var managers []Manager
+	_ = json.Unmarshal(changedBy, &managers) // of strings, and a time: one that is none leaves the rest
+	return managers
+}
+
+// maxEventAge is how long after a write a watch may report it: an API server has the history of some minutes. A newest entry that is
+// older than that was not made by the change, but for clocks that differ by as much.
+const maxEventAge = 15 * time.Minute
+
+// ChangedBy returns the field managers with the newest entries in metadata.managedFields as a JSON list of [Manager]. It is nil if
+// Kubernetes does not say who made the change: for a DELETED, for the request that begins a deletion, and for a change that left no
+// entry.
+func (d *Delta) ChangedBy() []byte {
+	changedBy := d.Object.fields.changedBy
+	if changedBy == nil || d.Type == Deleted {
+		return nil
+	}
+	if d.Type == Modified && !d.Snapshot && !d.Inferred && !d.Observed.IsZero() {
+		if at, ok := timeOf(changedBy); ok && d.Observed.Sub(at) > maxEventAge {
+			return nil
+		}
+	}
+	return changedBy
+}
+
+// timeOf returns the time of the entries, which all have the same.
+func timeOf(changedBy []byte) (time.Time, bool) {
+	const end = `"}]`
+	if len(changedBy) < len(end) {
+		return time.Time{}, false
+	}
+	start := bytes.LastIndexByte(changedBy[:len(changedBy)-len(end)], '"') + 1
+	at, err := time.Parse(time.RFC3339, string(changedBy[start:len(changedBy)-len(end)]))
+	return at, err == nil
+}
+
+// dropBeforeDeletion forgets the managers if the deletion of the object was requested after their last change: that request leaves no
+// entry.
+func (f *fields) dropBeforeDeletion(deletion, grace []byte) {
+	if f.changedBy == nil || !isString(deletion) {
+		return
+	}
+	var ends time.Time
+	var seconds int64
+	if json.Unmarshal(deletion, &ends) != nil {
+		return
+	}
+	if len(grace) > 0 && json.Unmarshal(grace, &seconds) != nil {
+		return
+	}
+	if at, ok := timeOf(f.changedBy); ok && ends.Add(-time.Duration(seconds)*time.Second).After(at) {
+		f.changedBy = nil
+	}
+}
+
+// StoredChangedBy returns what [Object.WithChangedBy] restores.
+func (o *Object) StoredChangedBy() []byte { return o.fields.changedBy }
+
+// WithChangedBy returns the object with the managers of another version of it, or of a log.
+func (o *Object) WithChangedBy(changedBy []byte) *Object {
+	if changedBy == nil {
+		return o
+	}
+	same := o.Uncached()
+	same.fields.changedBy = changedBy
+	return same
+}
