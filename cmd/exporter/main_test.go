@@ -98,6 +98,9 @@ func TestEmptyBlocks(t *testing.T) {
 	}
 	var file yaml.Node
 	for _, edit := range [][2]string{ // all is uncommented, but for the other ways to give a key or to log in
+		{`(?m)^ *#oauth2:.*\n( *#(tokenURL|clientID|clientSecretFile|clientSecret|scopes|parameters|tls):.*\n)+`, ""},
+		{`(?m)^ *#extensions:.*`, ""},
+		{"createTopics: false", "createTopics: true"},
 		{`(?m)^ *#(key|password|credsFile|nkeySeedFile|tokenFile|bearerTokenFile):.*`, ""},
 		{`(?m)^( *)#(\S)`, "$1$2"},
 		{"nats://", "tls://"},

@@ -48,6 +48,9 @@ type Config struct {
 	Password     string   `yaml:"password" doc:"rather use passwordFile"`
 	PasswordFile string   `yaml:"passwordFile" doc:"file with the password"`
 	TokenFile    string   `yaml:"tokenFile" doc:"file with a token"`
+	TLSFirst     bool     `yaml:"tlsFirst" doc:"begin with TLS, as a server with handshake_first wants it"`
+	InboxPrefix  string   `yaml:"inboxPrefix" doc:"where acknowledgements come, <prefix>.>; default _INBOX"`
+	Domain       string   `yaml:"domain" doc:"domain of JetStream; default that of the server"`
 }
 
 // discardNew is what a full stream drops instead of old records.
@@ -93,7 +96,7 @@ func (c *Config) Limits() sinks.Limits {
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
 	faults := sinks.Faults(c.Common.Validate())
-	hosts, secure, login := c.validateURLs(&faults)
+	hosts, secure, login, webSockets := c.validateURLs(&faults)
 	c.validateSubject(&faults)
 	c.validateLogin(&faults)
 	faults.WarnIf(login && c.logins() > 0, "urls", "the credentials in a URL take precedence over the other keys")
@@ -106,6 +109,11 @@ func (c *Config) Validate() []sinks.Fault {
 	default:
 		sinks.CheckContent(&faults, "urls", instead, hosts...)
 	}
+	faults.FailIf(c.TLSFirst && !secure && c.TLS == nil, "tlsFirst", "needs TLS: set tls, or begin the URLs with tls://")
+	faults.FailIf(c.TLSFirst && webSockets, "tlsFirst", "has no meaning with ws:// and wss://, where TLS is always first")
+	faults.FailIf(c.InboxPrefix != "" && !literal(c.InboxPrefix), "inboxPrefix", "%q is no subject: tokens without wildcards and blanks, with a dot between them", c.InboxPrefix)
+	faults.FailIf(c.Domain != "" && (!literal(c.Domain) || strings.Contains(c.Domain, ".")), "domain", "%q is no domain: it has neither dots nor wildcards nor blanks", c.Domain)
+	faults.FailIf(c.Domain != "" && !c.JetStream, "domain", "has no meaning with jetstream: false")
 	if c.Stream != nil {
 		faults.FailIf(!c.JetStream, "stream", "has no meaning with jetstream: false")
 		c.validateStream(&faults)
@@ -116,10 +124,10 @@ func (c *Config) Validate() []sinks.Fault {
 	return faults
 }
 
-// validateURLs returns the hosts, whether a URL demands TLS, and whether one holds credentials.
-func (c *Config) validateURLs(faults *sinks.Faults) (hosts []string, secure, login bool) {
+// validateURLs returns the hosts, whether a URL demands TLS, whether one holds credentials, and whether they are WebSockets.
+func (c *Config) validateURLs(faults *sinks.Faults) (hosts []string, secure, login, webSockets bool) {
 	faults.FailIf(len(c.URLs) == 0, "urls", "at least one server is needed, such as nats://nats:4222")
-	webSockets := 0
+	ws := 0
 	for i, text := range c.URLs {
 		u, err := parseURL(text)
 		if err != nil {
@@ -130,11 +138,11 @@ func (c *Config) validateURLs(faults *sinks.Faults) (hosts []string, secure, log
 		secure = secure || u.Scheme == "tls" || u.Scheme == "wss"
 		login = login || u.User != nil
 		if strings.HasPrefix(u.Scheme, "ws") {
-			webSockets++
+			ws++
 		}
 	}
-	faults.FailIf(webSockets > 0 && webSockets < len(c.URLs), "urls", "ws:// and wss:// cannot be mixed with the other schemes")
-	return hosts, secure, login
+	faults.FailIf(ws > 0 && ws < len(c.URLs), "urls", "ws:// and wss:// cannot be mixed with the other schemes")
+	return hosts, secure, login, ws > 0
 }
 
 func (c *Config) validateSubject(faults *sinks.Faults) {

@@ -44,6 +44,13 @@ func TestValidate(t *testing.T) {
 		{"in the URL", `{urls: ["nats://u:p@a"], credsFile: f}`, []string{"!urls: precedence", "urls: set tls"}},
 		{"stream", `{urls: [localhost], stream: {name: S, subjects: ["a..b", "a.>.b", "x y"]}}`, []string{"!stream.subjects: none of them"}},
 		{"no name", `{urls: [localhost], stream: {create: true}}`, []string{"stream.name: needs a name"}},
+		{"elsewhere", `{urls: ["tls://a"], tlsFirst: true, inboxPrefix: _INBOX.kubeferry, domain: hub}`, nil},
+		{"prefix and domain", `{urls: [localhost], tlsFirst: true, inboxPrefix: "a.*", domain: a.b}`, []string{
+			"tlsFirst: needs TLS", "inboxPrefix: no subject", "domain: no domain",
+		}},
+		{"no domain", `{urls: ["wss://a"], tlsFirst: true, inboxPrefix: "a.", domain: hub, jetstream: false}`, []string{
+			"tlsFirst: no meaning", "inboxPrefix: no subject", "domain: no meaning", "!jetstream: nothing is stored",
+		}},
 		{"short window", `{urls: [localhost], stream: {name: S, duplicates: 10s}}`, []string{"!stream.duplicates: stored twice"}},
 		{"other subjects", `{urls: [localhost], stream: {name: S, subjects: [k8s.prod.>]}}`, []string{"!stream.subjects: k8s.*.*.*.*.*"}},
 		{"common", `{urls: [localhost], concurrency: 0}`, []string{"concurrency: at least 1"}},

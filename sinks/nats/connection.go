@@ -78,8 +78,7 @@ func (s *Sink) connect() (*link, error) {
 	if s.config.JetStream {
 		// As many as all calls together have on their way, and as many again of calls that gave up waiting.
 		pending := 2 * s.config.Concurrency * s.config.Batch.MaxRecords
-		link.js, err = jetstream.New(link.conn,
-			jetstream.WithPublishAsyncMaxPending(pending), jetstream.WithPublishAsyncTimeout(s.config.Timeout))
+		link.js, err = s.config.jetStream(link.conn, jetstream.WithPublishAsyncMaxPending(pending), jetstream.WithPublishAsyncTimeout(s.config.Timeout))
 		if err != nil {
 			link.conn.Close()
 			return nil, fmt.Errorf("use JetStream: %w", err)
@@ -87,6 +86,14 @@ func (s *Sink) connect() (*link, error) {
 	}
 	s.log.Info("connected to NATS", "server", link.conn.ConnectedAddr())
 	return link, nil
+}
+
+// jetStream returns the API of the domain.
+func (c *Config) jetStream(conn *nats.Conn, options ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+	if c.Domain != "" {
+		return jetstream.NewWithDomain(conn, c.Domain, options...)
+	}
+	return jetstream.New(conn, options...)
 }
 
 // options reads the files that the configuration names, so that each connection has their present content.
@@ -99,6 +106,8 @@ func (s *Sink) options() (nats.Options, error) {
 	o.Timeout = connectTimeout
 	o.CustomDialer = &dialer{dial: sinks.DialUntil(s.life, connectTimeout)}
 	o.FlusherTimeout = s.config.Timeout // a write that takes longer breaks the connection
+	o.InboxPrefix, o.TLSHandshakeFirst = s.config.InboxPrefix, s.config.TLSFirst
+	o.Secure = s.config.TLSFirst // with a URL that begins with tls://, too
 	o.PingInterval, o.MaxPingsOut = pingInterval, maxPingsOut
 
 	if s.config.TLS != nil {

@@ -19,6 +19,12 @@ func literalRune(r rune) bool {
 	return r > ' ' && r < 0x7f && r != '*' && r != '>' && r != '.'
 }
 
+// literal reports whether text is a subject without wildcards.
+func literal(text string) bool {
+	return !slices.Contains(strings.Split(text, "."), "") &&
+		!strings.ContainsFunc(text, func(r rune) bool { return r != '.' && !literalRune(r) })
+}
+
 // pattern returns the subject filter that takes all subjects of the template: values never hold a dot, so
 // that the number of tokens stays.
 func pattern(template string) string {

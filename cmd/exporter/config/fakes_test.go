@@ -101,6 +101,9 @@ type fakeNATS struct {
 	Password     string `yaml:"password"`
 	PasswordFile string `yaml:"passwordFile"`
 	TokenFile    string `yaml:"tokenFile"`
+	InboxPrefix  string `yaml:"inboxPrefix"`
+	Domain       string `yaml:"domain"`
+	TLSFirst     bool   `yaml:"tlsFirst"`
 }
 
 type fakeWebhook struct {
