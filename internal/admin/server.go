@@ -41,27 +41,26 @@ func Listen(ctx context.Context, address string, metrics prometheus.Gatherer, pr
 		return nil, fmt.Errorf("listen for metrics and probes (server.listen): %w", err)
 	}
 	mux := http.NewServeMux()
-	var answering sync.Mutex
-	handle := func(pattern string, handler http.Handler) { mux.Handle(pattern, inTurn(&answering, handler)) }
-	handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	var scraping, showing sync.Mutex // who requests /status or / without end keeps no scrape waiting
+	mux.Handle("GET /metrics", inTurn(&scraping, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /healthz", probe(probes.Healthy, nil))
 	mux.HandleFunc("GET /livez", probe(probes.Healthy, nil)) // as the API server calls it
 	mux.HandleFunc("GET /readyz", probe(probes.Ready, probes.Notes))
-	handle("GET /status", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("GET /status", inTurn(&showing, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		_ = encoder.Encode(probes.Status()) // the client went away
-	}))
-	handle("GET /{$}", newPage(probes.Page))
+	})))
+	mux.Handle("GET /{$}", inTurn(&showing, newPage(probes.Page)))
 	return &Server{listener: listener, server: NewHTTPServer(mux, logger)}, nil
 }
 
 // answerTimeout bounds how long a request waits for its turn.
 const answerTimeout = 20 * time.Second
 
-// inTurn makes one answer at a time: they go through all that waits, and any Pod may send requests without end. Answers are sent from a
-// buffer, so that a slow client keeps no other waiting.
+// inTurn makes one answer of a kind at a time: they go through all that waits, and any Pod may send requests without end. Answers are sent
+// from a buffer, so that a slow client keeps no other waiting.
 func inTurn(answering *sync.Mutex, handler http.Handler) http.Handler {
 	return http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answering.Lock()
