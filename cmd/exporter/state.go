@@ -14,15 +14,14 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/app"
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/cmd/exporter/replay"
-	"github.com/kubeferry/kubeferry/internal/checkpoint"
 )
 
 func newState() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "state",
 		Short: "Look at a state directory, drop the log of a removed pipeline, or read a file that was set aside",
-		Long: `state works on the stateDir of a configuration. For show the kubeferry that uses it must be stopped: a state directory
-has one owner at a time. drop and recover need no stop.`,
+		Long: `state works on the stateDir of a configuration, whether or not kubeferry runs on it. If it does, show and drop go through
+the socket in stateDir, so they run where kubeferry does, with kubectl exec for example: of replicas where the leader runs.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("unknown command %q; there are show, drop and recover", args[0])
@@ -39,21 +38,34 @@ func newStateShow() *cobra.Command {
 	var file string
 	command := &cobra.Command{
 		Use:   "show --config FILE",
-		Short: "List the logs of the pipelines and what waits in them",
+		Short: "Show of which cluster the state is, and what waits in the logs of the pipelines",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			store, err := openStore(command, file)
+			loaded, err := loadQuietly(file)
 			if err != nil {
 				return err
 			}
-			defer store.Close()
-			info, logs := store.Info(), store.Logs()
+			dir, err := stateDir(loaded, file)
+			if err != nil {
+				return err
+			}
+			found, err := app.SummarizeState(command.Context(), dir, reportTo(command))
+			if err != nil {
+				return &app.FailureError{Err: err}
+			}
+			last := "did not end with a last commit"
+			switch {
+			case found.Running:
+				last = "goes on"
+			case found.Clean:
+				last = "ended with a last commit"
+			}
 			out := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintf(out, "cluster uid:\t%s\nepoch:\t%d\nended with a last commit:\t%v\n", info.ClusterUID, info.Epoch, info.Clean)
-			fmt.Fprintf(out, "dead letters:\t%d of %d bytes\n\n", store.DeadLetters().Entries, store.DeadLetters().Bytes)
+			fmt.Fprintf(out, "cluster uid:\t%s\nepoch:\t%d\nlast run:\t%s\n", found.ClusterUID, found.Epoch, last)
+			fmt.Fprintf(out, "dead letters:\t%d of %d bytes\n\n", found.DeadLetters.Entries, found.DeadLetters.Bytes)
 			fmt.Fprintln(out, "PIPELINE\tWAITING\tBYTES")
-			for _, name := range slices.Sorted(maps.Keys(logs)) {
-				fmt.Fprintf(out, "%s\t%d\t%d\n", name, logs[name].Entries, logs[name].Bytes)
+			for _, name := range slices.Sorted(maps.Keys(found.Logs)) {
+				fmt.Fprintf(out, "%s\t%d\t%d\n", name, found.Logs[name].Entries, found.Logs[name].Bytes)
 			}
 			return out.Flush()
 		},
@@ -130,23 +142,6 @@ They are sent under the ids that they had, in the order that they had per object
 func loadQuietly(file string) (*config.Config, error) {
 	loaded, _, err := config.Load(file, config.Options{Kinds: kinds()})
 	return loaded, err
-}
-
-// openStore opens the state directory of a configuration, which must be there.
-func openStore(command *cobra.Command, file string) (*checkpoint.Store, error) {
-	loaded, err := loadQuietly(file)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := stateDir(loaded, file)
-	if err != nil {
-		return nil, err
-	}
-	store, err := checkpoint.Open(dir, reportTo(command))
-	if err != nil {
-		return nil, &app.FailureError{Err: err}
-	}
-	return store, nil
 }
 
 // stateDir returns the state directory of a configuration, which must be there.

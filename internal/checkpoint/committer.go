@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,6 +150,13 @@ func (c *Committer) dropLog(pipeline string) (delta.LogSize, error) {
 	c.setBegun(time.Now())
 	defer c.setBegun(time.Time{})
 	return size, c.store.Commit(&Commit{DropLogs: []string{pipeline}})
+}
+
+// State returns what the last commit wrote of the state as a whole, and the size of each log. It waits for a commit under way.
+func (c *Committer) State() (Info, map[string]delta.LogSize) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return c.store.Info(), maps.Clone(c.store.Logs())
 }
 
 // Run commits until ctx ends.

@@ -61,6 +61,7 @@ func serveControl(ctx context.Context, stateDir string, t *tracer, committer *ch
 	mux.HandleFunc("POST "+snapshotsPath, demand.serve)
 	mux.HandleFunc("GET "+tracePath, t.serve)
 	mux.Handle("DELETE "+logsPath, &logs{committer, t.pipelines})
+	mux.Handle("GET "+statePath, &summary{committer, t.dead})
 	c.listen(ctx, stateDir)
 	return c
 }
@@ -74,7 +75,7 @@ func (c *control) listen(ctx context.Context, stateDir string) {
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
-		c.logger.Warn("no socket in the state directory: `kubeferry replay` and `kubeferry state drop` work only while kubeferry is stopped, and `kubeferry snapshot` and `kubeferry trace` do not", "err", err)
+		c.logger.Warn("no socket in the state directory: `kubeferry replay` and `kubeferry state` work only while kubeferry is stopped, and `kubeferry snapshot` and `kubeferry trace` do not", "err", err)
 		return
 	}
 	c.serving.Go(func() {

@@ -270,6 +270,38 @@ func TestHeldSocket(t *testing.T) {
 	}
 }
 
+// The state is shown of a directory that kubeferry runs on, and of one that it does not run on.
+func TestSummarizeState(t *testing.T) {
+	dir := t.TempDir()
+	report := func(message string, err error) { t.Error(message, err) }
+	store, err := checkpoint.Open(dir, report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := delta.NewObject([]byte(`{"metadata":{"name":"a","uid":"u","resourceVersion":"1"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := delta.Entry{Delta: &delta.Delta{Type: delta.Added, Object: object}}
+	store.Bind("the uid")
+	info := store.Info()
+	if err := errors.Join(store.Commit(&checkpoint.Commit{Info: &info, Logs: []delta.LogChange{{Pipeline: "gone", Append: []delta.Entry{entry}}}}), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, running := range []bool{false, true} {
+		if running {
+			runningState(t, dir, 1<<20)
+		}
+		got, err := SummarizeState(t.Context(), dir, report)
+		if err != nil {
+			t.Fatalf("running %v: %v", running, err)
+		}
+		if got.ClusterUID != "the uid" || got.Running != running || got.Logs["gone"].Entries != 1 {
+			t.Errorf("running %v: got %+v", running, got)
+		}
+	}
+}
+
 // The log of a pipeline that was removed is dropped while kubeferry runs, and that of one that runs is not. Standbys get it as a commit.
 func TestDropLog(t *testing.T) {
 	dir := t.TempDir()

@@ -36,6 +36,7 @@ type state struct {
 	// historyLost is why it is not known what another leader sent beyond what the state has; or empty.
 	historyLost string
 
+	epoch      int // in the sequences of this run
 	rolledBack atomic.Bool
 	stop       func() // the commits, and waits for the one under way
 }
@@ -179,6 +180,7 @@ func (s *state) begin(sources []*source.Source, pipelines []*pipeline.Pipeline) 
 	if s.store == nil {
 		return nil
 	}
+	s.epoch = s.store.Info().Epoch
 	var watches []string
 	for _, p := range pipelines { // before the sources, which capture whether a record died that is not in the log any more
 		s.committer.Register(pipelineState{p})

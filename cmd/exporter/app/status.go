@@ -152,6 +152,8 @@ type status struct {
 	Replica *replicaStatus `json:"replica,omitempty"`
 	// StateError is why the state directory cannot be written, if so.
 	StateError string `json:"stateError,omitempty"`
+	// Epoch is in the sequences of this run; nil without a state directory, and on a standby.
+	Epoch *int `json:"epoch,omitempty"`
 	// DeadLetters are those of the pipelines without a sink for them; nil without a state directory.
 	DeadLetters *checkpoint.DeadLetterStatus `json:"deadLetters,omitempty"`
 	Watches     []source.WatchStatus         `json:"watches"`
@@ -187,7 +189,7 @@ func (h *health) status() (s status) {
 	}
 	if running.state.dead != nil {
 		dead := running.state.dead.Status()
-		s.DeadLetters = &dead
+		s.DeadLetters, s.Epoch = &dead, &running.state.epoch
 	}
 	s.Watches = running.watches()
 	for _, p := range running.pipelines {
