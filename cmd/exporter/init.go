@@ -24,14 +24,14 @@ terminal, and without resources, it prompts for what it needs.
 Resources have the names that kubectl takes. Names like apps/v1/deployments need no cluster; others are looked up in the one of
 the kubeconfig.`,
 		Example: `  kubeferry init -o kubeferry.yaml
-  kubeferry init apps/v1/deployments v1/configmaps > kubeferry.yaml
+  kubeferry init apps/v1/deployments v1/configmaps --cluster prod-eu-1 > kubeferry.yaml
   kubeferry init deploy,pods -n shop --sink nats --address nats://nats:4222 --cluster prod-eu-1 -o kubeferry.yaml
-  kubeferry init widgets.example.com --sink kafka --address kafka-0:9092,kafka-1:9092 --state-dir /var/lib/kubeferry`,
+  kubeferry init widgets.example.com --cluster prod-eu-1 --sink kafka --address kafka-0:9092,kafka-1:9092 --state-dir /var/lib/kubeferry`,
 		RunE: func(command *cobra.Command, args []string) error {
 			answers.Resources = args
 			if len(args) == 0 {
 				if !isTerminal(command.InOrStdin()) {
-					return errors.New("name the resources to watch: kubeferry init apps/v1/deployments v1/configmaps")
+					return errors.New("name the resources to watch: kubeferry init apps/v1/deployments v1/configmaps --cluster NAME")
 				}
 				if err := answers.Prompt(command.InOrStdin(), command.ErrOrStderr()); err != nil {
 					return err
@@ -57,7 +57,7 @@ the kubeconfig.`,
 	f.StringSliceVarP(&answers.Namespaces, "namespace", "n", nil, "watch these `namespaces` only: names or globs, joined by commas")
 	f.StringVar(&answers.Sink, "sink", "stdout", "`kind` of sink: "+starter.Sinks())
 	f.StringVar(&answers.Address, "address", "", "`address` of the sink: brokers, URLs or a path")
-	f.StringVar(&answers.Cluster, "cluster", "my-cluster", "`name` of the cluster, which is part of every id")
+	f.StringVar(&answers.Cluster, "cluster", "", "`name` of the cluster, which is part of every id: its own for each cluster, and never changed later")
 	f.StringVar(&answers.StateDir, "state-dir", "", "`directory` for the state, which makes restarts lose nothing")
 	f.StringVarP(&output, "output", "o", "", "the `file` to write; it must not exist")
 	addClusterFlags(command, &kubeconfig, &kubeContext)

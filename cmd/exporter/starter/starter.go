@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed" // the template
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -51,7 +52,11 @@ func Sinks() string { return strings.Join(slices.Sorted(maps.Keys(needed)), ", "
 func (a *Answers) Prompt(in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	prompt := func(question, preset string) string {
-		fmt.Fprintf(out, "%s [%s]: ", question, preset)
+		if preset == "" {
+			fmt.Fprintf(out, "%s: ", question)
+		} else {
+			fmt.Fprintf(out, "%s [%s]: ", question, preset)
+		}
 		lines.Scan()
 		return cmp.Or(strings.TrimSpace(lines.Text()), preset)
 	}
@@ -61,7 +66,7 @@ func (a *Answers) Prompt(in io.Reader, out io.Writer) error {
 		_, example, _ := strings.Cut(needed[a.Sink], ", as ")
 		a.Address = prompt("Address: "+needed[a.Sink], cmp.Or(example, "changes.jsonl"))
 	}
-	a.Cluster = prompt("Name of this cluster, which becomes part of every id", a.Cluster)
+	a.Cluster = prompt("Name of this cluster, which becomes part of every id, and can never be changed later", a.Cluster)
 	return lines.Err()
 }
 
@@ -70,6 +75,9 @@ func (a *Answers) Prompt(in io.Reader, out io.Writer) error {
 func Write(ctx context.Context, a Answers, kinds []sinks.Kind, cluster func() (*rest.Config, error)) ([]byte, error) {
 	what, ok := needed[a.Sink]
 	switch {
+	case a.Cluster == "":
+		return nil, errors.New("name the cluster: --cluster prod-eu-1. The name is part of every id and every record: each cluster needs its own, " +
+			"and it can never be changed, since consumers would take each change for one of another cluster")
 	case !ok:
 		return nil, fmt.Errorf("--sink is %q; there are: %s", a.Sink, Sinks())
 	case what != "" && a.Address == "":

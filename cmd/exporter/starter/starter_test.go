@@ -91,7 +91,7 @@ func TestWriteRefuses(t *testing.T) {
 }
 
 func TestPrompt(t *testing.T) {
-	a := Answers{Sink: "stdout", Cluster: "my-cluster"}
+	a := Answers{Sink: "stdout"}
 	var out strings.Builder
 	if err := a.Prompt(strings.NewReader("v1/pods\nnats\n\nprod\n"), &out); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestPrompt(t *testing.T) {
 		t.Errorf("got %+v", a)
 	}
 	const want = "Resources to watch, as kubectl names them [deployments,configmaps]: Sink, one of file, kafka, nats, stdout, webhook [stdout]: " +
-		"Address: the servers' URLs, as nats://nats:4222 [nats://nats:4222]: Name of this cluster, which becomes part of every id [my-cluster]: "
+		"Address: the servers' URLs, as nats://nats:4222 [nats://nats:4222]: Name of this cluster, which becomes part of every id, and can never be changed later: "
 	if out.String() != want {
 		t.Errorf("got  %s\nwant %s", out.String(), want)
 	}
