@@ -26,7 +26,11 @@ func main() {
 	// A closed standard output is an error that the stdout sink reports, not the end of the process.
 	signal.Ignore(syscall.SIGPIPE)
 	log.SetOutput(io.Discard) // net/http quotes there what a receiver sends that it did not wait for: perhaps a record
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := newRoot().ExecuteContext(ctx)
 	stop()
@@ -51,7 +55,7 @@ files or standard output: at least once, in order per object, under an id that s
 See what changes in your cluster, write a file, and run it:
 
   kubeferry tail
-  kubeferry init deployments --sink stdout -o kubeferry.yaml
+  kubeferry init deployments --cluster my-cluster -o kubeferry.yaml
   kubeferry validate --config kubeferry.yaml
   kubeferry run --config kubeferry.yaml --kubeconfig ~/.kube/config`,
 		Version:       versionName(),
