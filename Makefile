@@ -59,7 +59,7 @@ OTHERS = $$($(GO) list ./... | grep -vE '/test/(e2e|sinks|$(subst $(space),|,$(E
 # then runs beside all others: most of it waits. With -k one that fails does not keep the others from running.
 test: notes ## Run before a commit: unit tests, and tests against a real API server, etcd, NATS and Kafka
 	@echo "preparing what the tests run; the first time on a machine that takes minutes"
-	@cd test && $(RUN) ./cmd/assets apiserver kafka nats exporter race-exporter >/dev/null
+	@cd test && $(RUN) ./cmd/assets apiserver kafka nats kubeferry race-kubeferry >/dev/null
 	@echo "compiling the tests"
 	@$(RACE_LIST) ./... >/dev/null
 	@cd test && $(RACE_LIST) ./sinks >/dev/null && $(E2E_LIST) ./e2e $(OTHERS) >/dev/null

@@ -17,8 +17,8 @@ func newRun() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "run --config FILE",
 		Short: "Watch the cluster and deliver its changes",
-		Long: `run watches the resources that the configuration names and delivers every change to its pipelines, until SIGTERM
-or SIGINT: then it stops watching, drains for at most shutdown.grace, and exits 0. A second signal ends it at once.
+		Long: `run watches the resources that the configuration names and delivers every change to its pipelines, until SIGTERM,
+SIGINT or SIGHUP: then it stops watching, drains for at most shutdown.grace, and exits 0. A second signal ends it at once.
 
 In a cluster it uses the ServiceAccount of its Pod; elsewhere the kubeconfig, as kubectl does. It starts without the
 API server and without its sinks, and says in its log, on /status and in its metrics what it is waiting for.`,
@@ -55,12 +55,15 @@ func addClusterFlags(command *cobra.Command, kubeconfig, kubeContext *string) {
 	command.Flags().StringVar(kubeContext, "context", "", "the kubeconfig's context to use; default: its current one")
 }
 
-// clusterConfig finds the API server as kubectl does, or by the Pod's ServiceAccount.
-func clusterConfig(kubeconfig, kubeContext string) (*rest.Config, error) {
+// clientConfig finds the API server and the namespace as kubectl does, or by the Pod's ServiceAccount.
+func clientConfig(kubeconfig, kubeContext string) clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: kubeContext}
-	cluster, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: kubeContext})
+}
+
+func clusterConfig(kubeconfig, kubeContext string) (*rest.Config, error) {
+	cluster, err := clientConfig(kubeconfig, kubeContext).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		err = errors.New("there is no kubeconfig")
 	}

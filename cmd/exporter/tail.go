@@ -24,6 +24,9 @@ no file, and changes nothing. Ctrl-C ends it.
 Resources have the names that kubectl takes: pods, deploy, deployments.apps, deployments.v1.apps, apps/v1/deployments. Without
 one it shows every resource that you may list and watch, but Events, Leases, Endpoints and EndpointSlices, which change most.
 
+As kubectl does, it shows the namespace of the kubeconfig's context, or in a Pod the Pod's own; another one with -n, and all with
+-A. Nodes and others that belong to no namespace are shown whichever it is, if you name them; without names, with -A.
+
 With --config it shows what a pipeline of that file would send: through its sources, filters and transforms, and with --output
 json or yaml in its format, with the place where each record would go. Nothing is sent, and no state directory is touched.
 
@@ -31,6 +34,7 @@ The data of Secrets are shown as digests. Where the previous version is not know
 room in memory, a MODIFIED shows the object in place of the difference.`,
 		Example: `  kubeferry tail
   kubeferry tail deploy,pods -n shop
+  kubeferry tail -A
   kubeferry tail pods -l app=web --types DELETED
   kubeferry tail deployments --filter 'object.spec.replicas > 3' --snapshot
   kubeferry tail v1/events --field-selector type=Warning --for 10m
@@ -55,13 +59,20 @@ room in memory, a MODIFIED shows the object in place of the difference.`,
 			if err != nil {
 				return err
 			}
+			if file == "" && !all && len(options.Namespaces) == 0 {
+				namespace, _, err := clientConfig(kubeconfig, kubeContext).Namespace()
+				if err != nil {
+					return err
+				}
+				options.Namespaces = []string{namespace}
+			}
 			return tail.Run(command.Context(), options, cluster)
 		},
 		ValidArgsFunction: completeServed(&kubeconfig, &kubeContext),
 	}
 	f := command.Flags()
-	f.StringSliceVarP(&options.Namespaces, "namespace", "n", nil, "show these `namespaces` only: names or globs, joined by commas")
-	f.BoolVarP(&all, "all-namespaces", "A", false, "show all namespaces, as without --namespace")
+	f.StringSliceVarP(&options.Namespaces, "namespace", "n", nil, "the `namespaces` to show: names or globs, joined by commas; default: that of the context")
+	f.BoolVarP(&all, "all-namespaces", "A", false, "show all namespaces")
 	f.StringVarP(&options.Selector, "selector", "l", "", "show objects with these `labels` only: app=web,tier!=cache")
 	f.StringVar(&options.FieldSelector, "field-selector", "", "show objects with these `fields` only: metadata.name=web")
 	f.StringVar(&options.Filter, "filter", "", "show changes only for which this CEL `expression` is true, or fails; as expr in a configuration")

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
+
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 	"github.com/kubeferry/kubeferry/test/load"
@@ -28,17 +30,19 @@ var commands = map[string]struct {
 	testedBy string // the package whose tests run it instead
 }{
 	"bin/kubeferry tail":                                                    {streams: true, prints: "shop/web"},
+	"bin/kubeferry tail -A":                                                 {streams: true, prints: "team-a/round"},
 	"bin/kubeferry tail deploy,pods -n shop":                                {streams: true, prints: "deployments shop/web"},
 	"bin/kubeferry tail pods -l app=web --types DELETED":                    {streams: true, prints: "DELETED"},
-	"bin/kubeferry init deploy,cm -o kubeferry.yaml":                        {prints: "wrote kubeferry.yaml"},
+	"bin/kubeferry init deploy,cm --cluster prod-eu-1 -o kubeferry.yaml":    {prints: "wrote kubeferry.yaml"},
 	"bin/kubeferry tail --config kubeferry.yaml":                            {streams: true, prints: "deployments shop/web"},
 	"bin/kubeferry validate --config kubeferry.yaml --connect":              {prints: "kubeferry.yaml"},
 	"bin/kubeferry explain --config kubeferry.yaml web.yaml":                {prints: "changes: sent to standard output"},
 	"bin/kubeferry run --config kubeferry.yaml --kubeconfig ~/.kube/config": {streams: true, prints: `"subject":"/apis/apps/v1/namespaces/shop/deployments/web"`},
 	"kubectl apply -k deploy/example":                                       {prints: "statefulset.apps/kubeferry created"},
 
-	"kubeferry tail": {streams: true, prints: "shop/web"},
-	"kubeferry tail deploy,pods -n shop,team-a":                                                                     {streams: true, prints: "pods shop/web-0"},
+	"kubeferry tail":                            {streams: true, prints: "shop/web"},
+	"kubeferry tail -A":                         {streams: true, prints: "team-a/round"},
+	"kubeferry tail deploy,pods -n shop,team-a": {streams: true, prints: "pods shop/web-0"},
 	"kubeferry tail pods -l app=web --field-selector spec.nodeName=node-1":                                          {streams: true, prints: "pods shop/web-0"},
 	"kubeferry tail deployments --filter 'object.spec.replicas > 3' --snapshot":                                     {streams: true, prints: "deployments shop/web"},
 	"kubeferry tail v1/events --field-selector type=Warning --for 10m":                                              {streams: true, prints: "events shop/warning"},
@@ -79,11 +83,14 @@ func TestCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	home := t.TempDir()
-	kubeconfig, err := os.ReadFile(plane.KubeconfigFile())
+	kubeconfig, err := clientcmd.LoadFromFile(plane.KubeconfigFile())
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(home, ".kube", "config"), string(kubeconfig))
+	kubeconfig.Contexts[kubeconfig.CurrentContext].Namespace = "shop"
+	if err := clientcmd.WriteToFile(*kubeconfig, filepath.Join(home, ".kube", "config")); err != nil {
+		t.Fatal(err)
+	}
 	bin := filepath.Join(home, "bin")
 	for name, program := range map[string]programs.Program{"kubeferry": programs.Exporter(), "kubectl": programs.Kubectl(), "helm": programs.Helm()} {
 		path, err := program.Path()
@@ -218,6 +225,11 @@ spec:
 apiVersion: example.com/v1
 kind: Widget
 metadata: {name: round, namespace: team-a}
+spec: {size: %[1]d}
+---
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: round, namespace: shop}
 spec: {size: %[1]d}
 ---
 apiVersion: v1

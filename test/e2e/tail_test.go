@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubeferry/kubeferry/test/internal/process"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
@@ -229,6 +231,66 @@ func checkTailYAML(running *tailing) error {
 	return nil
 }
 
+// TestTailNamespace: as kubectl, it shows the namespace of the context, another one with -n, and all with -A. Objects that belong to no
+// namespace are shown whichever it is, if they are named.
+func TestTailNamespace(t *testing.T) {
+	beside(t)
+	config, here, elsewhere := plane(t).Config(), newNamespace(t, "here"), newNamespace(t, "elsewhere")
+	kubeconfig := kubeconfigWithNamespace(t, plane(t).KubeconfigFile(), here)
+	byDefault := startTail(t, kubeconfig, "cm,nodes")
+	named := startTail(t, kubeconfig, "cm,nodes", "-n", elsewhere)
+	all := startTail(t, kubeconfig, "cm,nodes", "-A")
+	everything := startTail(t, kubeconfig)
+	for _, namespace := range []string{elsewhere, here} {
+		objectsIn(t, config, configMaps, namespace).Create("web", data("1"))
+	}
+	node := "node-of-" + here
+	nodes := objectsIn(t, config, corev1.SchemeGroupVersion.WithResource("nodes"), "")
+	nodes.Create(node, map[string]any{})
+	defer nodes.Delete(node)
+	objectsIn(t, config, configMaps, here).Create("last", data("1"))
+	objectsIn(t, config, configMaps, elsewhere).Create("last", data("1"))
+	var ofHere, ofElsewhere, ofNone []string
+	for _, name := range []string{"last", "web"} {
+		ofHere = append(ofHere, "configmaps "+here+"/"+name)
+		ofElsewhere = append(ofElsewhere, "configmaps "+elsewhere+"/"+name)
+	}
+	ofNone = []string{"nodes " + node}
+	for running, want := range map[*tailing][]string{
+		byDefault: slices.Concat(ofHere, ofNone), named: slices.Concat(ofElsewhere, ofNone), all: slices.Concat(ofHere, ofElsewhere, ofNone), everything: ofHere,
+	} {
+		eventually(t, wide, "what is shown", func() error {
+			var got []string
+			for _, row := range running.Rows()[1:] {
+				if fields := strings.Fields(row); slices.Contains(slices.Concat(ofHere, ofElsewhere, ofNone), fields[1]+" "+fields[2]) {
+					got = append(got, fields[1]+" "+fields[2])
+				}
+			}
+			slices.Sort(got)
+			if slices.Sort(want); !slices.Equal(got, want) {
+				return fmt.Errorf("got  %q\nwant %q", got, want)
+			}
+			return nil
+		})
+		running.process.Kill()
+	}
+}
+
+// kubeconfigWithNamespace writes a copy of a kubeconfig whose context has a namespace.
+func kubeconfigWithNamespace(t *testing.T, file, namespace string) string {
+	t.Helper()
+	loaded, err := clientcmd.LoadFromFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded.Contexts[loaded.CurrentContext].Namespace = namespace
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*loaded, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // TestTailEnds: it ends by itself after its time, and quietly where its reader goes away.
 func TestTailEnds(t *testing.T) {
 	beside(t)
@@ -284,12 +346,11 @@ func TestTailRefuses(t *testing.T) {
 		{[]string{"podz"}, `the API server has no resource "podz" that can be watched; did you mean pods?`, 1},
 		{[]string{"deployments.v1.batch"}, "did you mean apps/v1/deployments?", 1},
 		{[]string{"pods,events"}, `"events" stands for v1/events and for events.k8s.io/v1/events: name one of them`, 1},
-		{[]string{"nodes", "-n", namespace}, "nodes have no namespace: show them without --namespace", 2},
 		{
 			[]string{"configmaps,secrets", "-n", namespace},
 			`a Role in namespace ` + namespace + `: {apiGroups: [""], resources: ["secrets"], verbs: [list, watch]}`, 1,
 		},
-		{[]string{"configmaps"}, "With --namespace NAME the rights in that namespace are enough.", 1},
+		{[]string{"configmaps", "-A"}, "With --namespace NAME the rights in that namespace are enough.", 1},
 		{[]string{"configmaps", "--filter", "object.foo =="}, "ERROR: <input>:1:14: Syntax error", 2},
 		{[]string{"configmaps", "-l", "a b"}, "not a label selector such as app=web", 2},
 		{[]string{"configmaps", "-o", "wide"}, `--output is "wide"; there are table, json and yaml`, 2},
@@ -301,7 +362,7 @@ func TestTailRefuses(t *testing.T) {
 
 	// Without names it leaves out what is forbidden, and names it.
 	all := startTail(t, limited, "-n", namespace)
-	if text := tail(all.errs, 10); !strings.Contains(text, "not shown, since you may not list and watch them: ") || !strings.Contains(text, "watching v1/configmaps;") {
+	if text := tail(all.errs, 10); !strings.Contains(text, "not shown, since you may not list and watch them: ") || !strings.Contains(text, "watching v1/configmaps in "+namespace+";") {
 		t.Errorf("got %s", text)
 	}
 }

@@ -32,8 +32,9 @@ import (
 // Options are what to show.
 type Options struct {
 	// Resources by the names that kubectl takes; none for all that may be read, but those that change most.
-	Resources  []string
-	Namespaces []string // none for all
+	Resources []string
+	// Namespaces to show, by names or globs; none for all. Without Resources, what belongs to no namespace is shown with all of them only.
+	Namespaces []string
 	// Selector, FieldSelector, Filter and Types leave changes out, as they do in a configuration.
 	Selector, FieldSelector, Filter string
 	Types                           []string
@@ -89,6 +90,9 @@ func Run(ctx context.Context, o Options, cluster *rest.Config) error {
 		text := strings.Join(names, ", ")
 		if len(names) > 5 {
 			text = fmt.Sprintf("%d resources", len(names))
+		}
+		if len(o.Namespaces) > 0 {
+			text += " in " + strings.Join(o.Namespaces, ", ")
 		}
 		fmt.Fprintln(o.Err, "watching "+text+"; Ctrl-C ends it")
 		if o.For > 0 {
@@ -159,18 +163,20 @@ func (o *Options) made(ctx context.Context, cluster *rest.Config) (*config.Confi
 			return nil, &app.FailureError{Err: err}
 		}
 	}
-	var names []string
+	var namespaced, others []string
 	for _, s := range chosen {
-		if !s.Namespaced && len(o.Namespaces) > 0 {
-			return nil, fmt.Errorf("%s have no namespace: show them without --namespace", s.Resource)
+		if name := delta.ResourceName(s.GroupVersionResource); s.Namespaced {
+			namespaced = append(namespaced, name)
+		} else {
+			others = append(others, name)
 		}
-		names = append(names, delta.ResourceName(s.GroupVersionResource))
 	}
-	return o.parse(names)
+	return o.parse(namespaced, others)
 }
 
 // parse makes a configuration by way of its text, so that it is checked as a file is.
-func (o *Options) parse(names []string) (*config.Config, error) {
+// Those resources that belong to no namespace are a source of their own: as with kubectl, the namespace does not matter to them.
+func (o *Options) parse(namespaced, others []string) (*config.Config, error) {
 	var filters []map[string]any
 	if len(o.Types) > 0 {
 		filters = append(filters, map[string]any{"types": strings.Split(strings.ToUpper(strings.Join(o.Types, ",")), ",")})
@@ -178,13 +184,28 @@ func (o *Options) parse(names []string) (*config.Config, error) {
 	if o.Filter != "" {
 		filters = append(filters, map[string]any{"expr": o.Filter})
 	}
-	from := map[string]any{"name": "tail", "resources": names, "labelSelector": o.Selector, "fieldSelector": o.FieldSelector}
-	if len(o.Namespaces) > 0 {
-		from["namespaces"] = map[string]any{"include": o.Namespaces}
+	included := map[string]any{"include": o.Namespaces}
+	if len(o.Namespaces) == 0 {
+		namespaced, others, included = append(namespaced, others...), nil, nil
+	}
+	var sources []any
+	for _, part := range []struct {
+		name       string
+		resources  []string
+		namespaces map[string]any
+	}{
+		{"tail", namespaced, included},
+		{"cluster-scoped", others, nil},
+	} {
+		if len(part.resources) > 0 {
+			sources = append(sources, map[string]any{
+				"name": part.name, "resources": part.resources, "namespaces": part.namespaces, "labelSelector": o.Selector, "fieldSelector": o.FieldSelector,
+			})
+		}
 	}
 	text, err := yaml.Marshal(map[string]any{
 		"cluster":   "tail",
-		"sources":   []any{from},
+		"sources":   sources,
 		"pipelines": []any{map[string]any{"name": "tail", "filters": filters, "format": "json", "sink": "tail"}},
 		"sinks":     []any{map[string]any{"name": "tail", "stdout": map[string]any{}}},
 	})
