@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,6 +34,9 @@ func helm(ctx context.Context, t *testing.T, values string, args ...string) (str
 	if values != "" {
 		args = append(args, "--values", "-")
 	}
+	if slices.Contains([]string{"template", "lint", "install", "upgrade"}, args[0]) && !strings.Contains(values, "cluster:") && !slices.Contains(args, "--set") {
+		args = append(args, "--set", "config.cluster=test") // which is required
+	}
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+dir, "HELM_CONFIG_HOME="+dir, "HELM_DATA_HOME="+dir)
 	cmd.Stdin = strings.NewReader(values)
@@ -57,10 +61,10 @@ func renderChart(t *testing.T, release, namespace, values string, args ...string
 // all switches on what is off by default.
 const all = `
 podMonitor: {enabled: true, labels: {team: platform}}
-prometheusRule: {enabled: true}
+prometheusRule: {enabled: true, overrides: {KubeferryChangeWaits: {expr: kubeferry_oldest_unsettled_seconds > 900, for: 5m}}}
 dashboard: {enabled: true}
 networkPolicy: {metricsFrom: [{namespaceSelector: {}}], egress: [{ports: [{protocol: TCP, port: 443}]}]}
-env: [{name: CLUSTER_NAME, value: test}, {name: NATS_URL, value: "nats://bus:4222"}, {name: TOKEN, valueFrom: {secretKeyRef: {name: bus, key: token}}}]
+env: [{name: NATS_URL, value: "tls://bus:4222"}, {name: TOKEN, valueFrom: {secretKeyRef: {name: bus, key: token}}}]
 envFrom: [{secretRef: {name: more}}]
 volumes: [{name: hook, secret: {secretName: hook}}]
 volumeMounts: [{name: hook, mountPath: /etc/hook, readOnly: true}]
@@ -69,6 +73,15 @@ image: {repository: registry.example.com/kubeferry, tag: v1, pullPolicy: IfNotPr
 serviceAccount: {create: false, name: existing}
 podAnnotations: {note: "yes"}
 podLabels: {team: platform}
+commonLabels: {cost-center: "42"}
+initContainers: [{name: before, image: busybox, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}]
+extraContainers: [{name: beside, image: busybox, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}]
+extraObjects:
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Release.Name }}-{{ .Release.Namespace }}-more", namespace: "{{ .Release.Namespace }}"}}
+  - |
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {name: "{{ .Release.Name }}-{{ .Release.Namespace }}-text", namespace: {{ .Release.Namespace }}}
 nodeSelector: {kubernetes.io/os: linux}
 tolerations: [{key: infra, operator: Exists}]
 priorityClassName: system-cluster-critical
@@ -107,14 +120,18 @@ func TestChartIsBase(t *testing.T) {
 	checkReplicas(t, made)
 }
 
-// plain returns a copy without what differs by intent: the label of the release, and the digest in the ConfigMap's name.
+// plain returns a copy without what differs by intent: the label of the release, and the digest of the configuration, which is in the name
+// of the base's ConfigMap, and in an annotation of the chart's Pods.
 func plain(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
 		copied := map[string]any{}
 		for k, v := range value {
-			if k != "app.kubernetes.io/instance" {
+			if k != "app.kubernetes.io/instance" && k != "checksum/config" {
 				copied[k] = plain(v)
+			}
+			if annotations, ok := copied[k].(map[string]any); ok && k == "annotations" && len(annotations) == 0 {
+				delete(copied, k)
 			}
 		}
 		return copied
@@ -125,7 +142,7 @@ func plain(value any) any {
 		}
 		return copied
 	case string:
-		if strings.HasPrefix(value, "kubeferry-config-") {
+		if strings.HasPrefix(value, "kubeferry-config") {
 			return "kubeferry-config"
 		}
 		return value
@@ -250,7 +267,7 @@ func TestChartValues(t *testing.T) {
 		t.Errorf("the configuration is\n%s", m.file)
 	}
 	if pod.ServiceAccountName != "existing" || container.Image != "registry.example.com/kubeferry:v1" || len(pod.Volumes) != 3 || len(container.VolumeMounts) != 3 ||
-		len(container.EnvFrom) != 1 || container.Env[2].ValueFrom.SecretKeyRef.Name != "bus" || pod.Tolerations[0].Key != "infra" {
+		len(container.EnvFrom) != 1 || container.Env[4].ValueFrom.SecretKeyRef.Name != "bus" || len(pod.InitContainers) != 1 || len(pod.Containers) != 2 || pod.Tolerations[0].Key != "infra" {
 		t.Errorf("the Pod is %+v", pod)
 	}
 	if container.Resources.Limits.Memory().String() != "1Gi" || container.Resources.Requests.Cpu().String() != "1" || container.Resources.Requests.StorageEphemeral().String() != "4Gi" {
@@ -282,6 +299,96 @@ func TestChartOfOneReplica(t *testing.T) {
 		rules := rulesOf(t, renderChart(t, "kubeferry", "kubeferry", values+"\nprometheusRule: {enabled: true}").objects)
 		if got := slices.ContainsFunc(rules, func(r alerts.Rule) bool { return r.Alert == "KubeferryNoStandby" }); got != want || len(rules) < 11 {
 			t.Errorf("%s: KubeferryNoStandby %v, want %v; %d rules", values, got, want, len(rules))
+		}
+	}
+}
+
+// TestChartSecurityContexts: a cluster may choose the users, as OpenShift's restricted-v2 does, or all of it.
+func TestChartSecurityContexts(t *testing.T) {
+	const chosen = "podSecurityContext: {runAsUser: null, runAsGroup: null}\n"
+	for values, want := range map[string]string{
+		"":                                      `{"runAsUser":65532,"runAsGroup":65532,"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}}`,
+		"persistence: {enabled: true}":          `{"runAsUser":65532,"runAsGroup":65532,"runAsNonRoot":true,"fsGroup":65532,"seccompProfile":{"type":"RuntimeDefault"}}`,
+		chosen:                                  `{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}}`,
+		chosen + "persistence: {enabled: true}": `{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}}`,
+		"podSecurityContext: {fsGroup: 7}\npersistence: {enabled: true}": `{"runAsUser":65532,"runAsGroup":65532,"runAsNonRoot":true,"fsGroup":7,"seccompProfile":{"type":"RuntimeDefault"}}`,
+		"podSecurityContext: null\ncontainerSecurityContext: null":       "null",
+	} {
+		m := renderChart(t, "kubeferry", "kubeferry", values)
+		got, err := json.Marshal(m.workload.Spec.Template.Spec.SecurityContext)
+		if err != nil || string(got) != want {
+			t.Errorf("%q: got %s, %v, want %s", values, got, err, want)
+		}
+		if container := m.container().SecurityContext; (container == nil) != (want == "null") {
+			t.Errorf("%q: the container has %v", values, container)
+		}
+	}
+}
+
+// TestChartEnvironment: variables of the user's are beside those that the program needs.
+func TestChartEnvironment(t *testing.T) {
+	m := renderChart(t, "kubeferry", "kubeferry", "env: [{name: MORE, value: \"1\"}]")
+	var got []string
+	for _, variable := range m.container().Env {
+		got = append(got, variable.Name)
+	}
+	if want := []string{"GOMEMLIMIT", "POD_IP", "POD_NAMESPACE", "MORE"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestChartConfigMap: an upgrade leaves no ConfigMap behind, since its name stays, and rolls the Pods out. One that exists may take its place.
+func TestChartConfigMap(t *testing.T) {
+	before := renderChart(t, "kubeferry", "kubeferry", "")
+	after := renderChart(t, "kubeferry", "kubeferry", "config: {cluster: test, shutdown: {grace: 10s}}")
+	if a, b := configOf(&before.workload.Spec.Template.Spec), configOf(&after.workload.Spec.Template.Spec); a != b {
+		t.Errorf("the ConfigMaps are %s and %s", a, b)
+	}
+	if a, b := before.workload.Spec.Template.Annotations, after.workload.Spec.Template.Annotations; reflect.DeepEqual(a, b) {
+		t.Errorf("a changed configuration changes no Pods: %v", a)
+	}
+	if strings.Contains(string(before.text), "resource-policy") || strings.Contains(string(before.text), "immutable") {
+		t.Errorf("the ConfigMap outlives its release:\n%s", before.text)
+	}
+	text, err := helm(t.Context(), t, "existingConfigMap: mine\nconfig: {cluster: null}", "template", "kubeferry", chart)
+	if err != nil || strings.Contains(text, "kind: ConfigMap") || !strings.Contains(text, "configMap: {name: mine}") {
+		t.Errorf("%v: of an existing ConfigMap\n%s", err, text)
+	}
+}
+
+// TestChartObjects: what is switched off is not there, and what drains wait for follows from where the state is.
+func TestChartObjects(t *testing.T) {
+	if kinds := names(renderChart(t, "kubeferry", "kubeferry", "lease: {create: false}").objects); slices.Contains(kinds, "Lease kubeferry/kubeferry") {
+		t.Errorf("there is a Lease in %q", kinds)
+	}
+	for values, want := range map[string]string{
+		"": "IfHealthyBudget", "persistence: {enabled: true}": "AlwaysAllow",
+		"podDisruptionBudget: {unhealthyPodEvictionPolicy: AlwaysAllow}": "AlwaysAllow",
+	} {
+		if got := renderChart(t, "kubeferry", "kubeferry", values).budget.Spec.UnhealthyPodEvictionPolicy; got == nil || string(*got) != want {
+			t.Errorf("%q: unhealthyPodEvictionPolicy is %v, want %s", values, got, want)
+		}
+	}
+}
+
+// TestChartAlerts: parts of a rule are replaced, and rules left out.
+func TestChartAlerts(t *testing.T) {
+	m := renderChart(t, "kubeferry", "ops", "serviceMonitor: {enabled: true}\nprometheusRule: {enabled: true, disabled: [KubeferryLogFull], "+
+		"overrides: {KubeferryChangeWaits: {expr: kubeferry_oldest_unsettled_seconds > 900, for: 5m, labels: {severity: page}}}}")
+	if !slices.Contains(names(m.objects), "ServiceMonitor ops/kubeferry") {
+		t.Errorf("there is no ServiceMonitor in %q", names(m.objects))
+	}
+	for _, rule := range rulesOf(t, m.objects) {
+		if !strings.Contains(rule.Expr, `{job="kubeferry",namespace="ops"`) {
+			t.Errorf("%s is about other releases too: %s", rule.Alert, rule.Expr)
+		}
+		switch rule.Alert {
+		case "KubeferryLogFull":
+			t.Error("KubeferryLogFull is there")
+		case "KubeferryChangeWaits":
+			if !strings.HasSuffix(rule.Expr, "> 900") || rule.For.String() != "5m" || rule.Labels["severity"] != "page" || rule.Annotations["runbook_url"] == "" {
+				t.Errorf("got %+v", rule)
+			}
 		}
 	}
 }
@@ -344,7 +451,7 @@ func TestChartPrints(t *testing.T) {
 	if found == nil {
 		t.Fatal("README.md does not install the chart so")
 	}
-	m := renderChart(t, "try", "try", "", "--set-json", found[1])
+	m := renderChart(t, "try", "try", "", "--set", "config.cluster=try", "--set-json", found[1])
 	if len(m.loaded.Sinks) != 1 || m.loaded.Sinks[0].Kind != "stdout" {
 		t.Errorf("the sinks are %+v", m.loaded.Sinks)
 	}
@@ -354,6 +461,10 @@ func TestChartPrints(t *testing.T) {
 // TestChartRefuses: a mistake in the values is reported before anything is applied.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
+		"config: {cluster: null}":                                      "config.cluster: name the cluster",
+		"config: {server: {listen: \"127.0.0.1:8080\"}}":               `config.server.listen: only the Pod itself reaches 127.0.0.1:8080, so probes and standbys would fail: write ":8080"`,
+		"podMonitor: {enabled: true}\nserviceMonitor: {enabled: true}": "would scrape each Pod twice",
+		"prometheusRule: {enabled: true, disabled: [KubeferryNone]}":   "there is no alert KubeferryNone; there are: KubeferryChangeWaits",
 		"replica: 3":                         "replica",
 		"replicas: two":                      "replicas",
 		"config: {sources: []}":              "sources",

@@ -55,7 +55,7 @@ var commands = map[string]struct {
 	"helm upgrade --install audit deploy/chart --namespace audit --create-namespace --values values.yaml": {prints: "NAME: audit"},
 	"kubectl label namespace audit pod-security.kubernetes.io/enforce=restricted":                         {prints: "namespace/audit labeled"},
 
-	`helm upgrade --install try deploy/chart --namespace try --create-namespace --set image.repository=REGISTRY/kubeferry,image.tag=TAG --set-json 'config.sinks=[{"name":"bus","stdout":{}}]'`: {prints: "NAME: try"},
+	`helm upgrade --install try deploy/chart --namespace try --create-namespace --set config.cluster=my-cluster,image.repository=REGISTRY/kubeferry,image.tag=TAG --set-json 'config.sinks=[{"name":"bus","stdout":{}}]'`: {prints: "NAME: try"},
 
 	"make build": {testedBy: "test/cmd/assets"}, // which builds the same program
 	"make demo":  {testedBy: "test/cmd/demo"},

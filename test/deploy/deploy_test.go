@@ -104,7 +104,7 @@ func testPodSecurity(t *testing.T, plane *controlplane.ControlPlane, m *manifest
 func testBase(t *testing.T, plane *controlplane.ControlPlane, m *manifests) {
 	bus := natstest.Start(t, nil)
 	run := func() *exporter {
-		return m.start(t, plane, asProcess(t, m), "CLUSTER_NAME=test", "NATS_URL="+bus.URL())
+		return m.start(t, plane, strings.Replace(asProcess(t, m), "tls://nats.nats.svc:4222", bus.URL(), 1), "CLUSTER_NAME=test")
 	}
 	arrive := func() {
 		t.Helper()

@@ -112,7 +112,7 @@ func readManifests(t *testing.T, path string, text []byte) *manifests {
 					return variable.Value, true
 				}
 			}
-			return "", false
+			return "test", name == "CLUSTER_NAME" // which an overlay of deploy/base sets
 		},
 	})
 	if err != nil || len(warnings) > 0 {

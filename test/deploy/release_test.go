@@ -51,14 +51,16 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	start := func(m *manifests) *exporter { return m.start(t, plane, asProcess(t, m)) }
-	mounted := func() string {
+	deployed := func() *corev1.PodTemplateSpec {
 		t.Helper()
 		deployed, err := client.AppsV1().Deployments("audit").Get(t.Context(), "kubeferry", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return configOf(&deployed.Spec.Template.Spec)
+		return &deployed.Spec.Template
 	}
+	mounted := func() string { return configOf(&deployed().Spec) }
+	digest := func() string { return deployed().Annotations["checksum/config"] }
 	configMaps, services := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	arrive := func(receiver *webhooktest.Receiver, resources ...schema.GroupVersionResource) {
 		t.Helper()
@@ -97,17 +99,16 @@ func TestRelease(t *testing.T) {
 	broken := values("[v1/configmaps]", "nowhere", hook.URL())
 	release(broken, "upgrade", "kubeferry", chart)
 	bad, err := client.CoreV1().ConfigMaps("audit").Get(t.Context(), mounted(), metav1.GetOptions{})
-	if err != nil || bad.Name == configOf(&first.workload.Spec.Template.Spec) {
-		t.Fatalf("%v: a changed configuration does not change the Pods", err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if digest() == first.workload.Spec.Template.Annotations["checksum/config"] {
+		t.Error("a changed configuration does not change the Pods")
 	}
 	var exit *exec.ExitError
 	out, err := exec.CommandContext(t.Context(), binary(t), "run", "--config", writeConfig(t, bad.Data["kubeferry.yaml"])).CombinedOutput()
 	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), "nowhere") {
 		t.Errorf("the broken configuration: %v %s", err, out)
-	}
-	kept, err := client.CoreV1().ConfigMaps("audit").Get(t.Context(), configOf(&first.workload.Spec.Template.Spec), metav1.GetOptions{})
-	if err != nil || kept.Data["kubeferry.yaml"] != first.file {
-		t.Errorf("the configuration of the Pods that run: %v %v", err, kept)
 	}
 	old.await(t, "/status", "the old one still leads", leads)
 	arrive(hook, configMaps)
@@ -136,8 +137,12 @@ func TestRelease(t *testing.T) {
 
 	// Back, and away: what the other release has stays.
 	release("", "rollback", "kubeferry", "1")
-	if got, want := mounted(), configOf(&first.workload.Spec.Template.Spec); got != want {
-		t.Errorf("after the rollback the Deployment mounts %s, want %s", got, want)
+	if got, want := digest(), first.workload.Spec.Template.Annotations["checksum/config"]; got != want {
+		t.Errorf("after the rollback the digest is %s, want %s", got, want)
+	}
+	all, err := client.CoreV1().ConfigMaps("audit").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=kubeferry"})
+	if err != nil || len(all.Items) != 1 || all.Items[0].Data["kubeferry.yaml"] != first.file {
+		t.Errorf("%v: after four revisions the ConfigMaps are %v", err, all)
 	}
 	release("", "uninstall", "kubeferry")
 	if roles, err := client.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=kubeferry"}); err != nil ||
@@ -167,11 +172,11 @@ func installMonitoring(t *testing.T, plane *controlplane.ControlPlane) {
 		return err
 	}
 	file := func(plural string) string { return filepath.Join(crds, "monitoring.coreos.com_"+plural+".yaml") }
-	if err := run("apply", "--server-side", "-f", file("podmonitors"), "-f", file("prometheusrules")); err != nil {
+	if err := run("apply", "--server-side", "-f", file("podmonitors"), "-f", file("servicemonitors"), "-f", file("prometheusrules")); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // they are established a little before they are served
-		err := run("get", "podmonitors.monitoring.coreos.com,prometheusrules.monitoring.coreos.com", "--all-namespaces")
+		err := run("get", "podmonitors.monitoring.coreos.com,servicemonitors.monitoring.coreos.com,prometheusrules.monitoring.coreos.com", "--all-namespaces")
 		if err == nil {
 			return
 		}

@@ -28,7 +28,7 @@ func testSchemas(t *testing.T, plane *controlplane.ControlPlane) {
 	rendered := map[string]*manifests{"deploy/base": render(t, "base"), "deploy/example": render(t, "example")}
 	for _, values := range []string{
 		"", all, all + "persistence: {enabled: true}", alone, documentedValues(t),
-		"config: {sources: [{name: s, resources: [v1/pods], namespaces: {include: [shop]}}]}",
+		"config: {sources: [{name: s, resources: [v1/pods], namespaces: {include: [shop]}}]}", "serviceMonitor: {enabled: true}",
 	} {
 		rendered["the chart with "+values] = renderChart(t, "audit", "audit", values)
 	}
@@ -111,12 +111,13 @@ func writeSchemas(t *testing.T, plane *controlplane.ControlPlane) (dir string) {
 			write(t, filepath.Join(dir, file), string(closed))
 		}
 		_, noMonitor := os.Stat(filepath.Join(dir, "monitoring.coreos.com.v1.podmonitor.json"))
+		_, noService := os.Stat(filepath.Join(dir, "monitoring.coreos.com.v1.servicemonitor.json"))
 		_, noRule := os.Stat(filepath.Join(dir, "monitoring.coreos.com.v1.prometheusrule.json"))
-		if noMonitor == nil && noRule == nil {
+		if noMonitor == nil && noService == nil && noRule == nil {
 			return dir
 		}
 		if time.Now().After(end) {
-			t.Fatal(noMonitor, noRule)
+			t.Fatal(noMonitor, noService, noRule)
 		}
 	}
 }

@@ -217,8 +217,6 @@ func baseConfig(t *testing.T, natsURL, stateDir string) *base {
 	for _, variable := range container.Env {
 		value := variable.Value
 		switch {
-		case variable.Name == "NATS_URL":
-			value = natsURL
 		case strings.HasPrefix(variable.Name, "POD_"):
 			continue // for replicas
 		case variable.ValueFrom != nil && variable.ValueFrom.ResourceFieldRef.Resource == "limits.memory":
@@ -231,6 +229,8 @@ func baseConfig(t *testing.T, natsURL, stateDir string) *base {
 	if err := yaml.Unmarshal([]byte(read(t, filepath.Join(dir, "kubeferry.yaml"))), &b.content); err != nil {
 		t.Fatal(err)
 	}
+	b.env = append(b.env, "CLUSTER_NAME=test") // which an overlay sets
+	b.content["sinks"].([]any)[0].(map[string]any)["nats"].(map[string]any)["urls"] = []any{natsURL}
 	without := []string{"leaderElection", "replication"}
 	if b.content["stateDir"] = stateDir; stateDir == "" {
 		without = append(without, "stateDir", "deadLetters")

@@ -77,13 +77,18 @@ func (c *cluster) addNode(name string) {
 			section, _ := config[key].(map[string]any)
 			section["listen"] = fmt.Sprint("${POD_IP}", section["listen"])
 		}
+		for _, sink := range config["sinks"].([]any) {
+			if nats, ok := sink.(map[string]any)["nats"].(map[string]any); ok {
+				nats["urls"] = []any{c.bus.URL()}
+			}
+		}
 		add := func(key string, item map[string]any) {
 			list, _ := config[key].([]any)
 			config[key] = append(list, item)
 		}
 		add("pipelines", map[string]any{"name": "hook", "sink": "hook"})
 		add("sinks", map[string]any{"name": "hook", "webhook": map[string]any{"url": c.hook.URL()}})
-	}, "NATS_URL="+c.bus.URL())
+	}, "CLUSTER_NAME=test")
 }
 
 // run runs kubectl or Helm, and returns what it prints.
@@ -427,6 +432,6 @@ func TestChart(t *testing.T) {
 	c.addNode("a")
 	c.addNode("b")
 	chart := filepath.Join("..", "..", "deploy", "chart")
-	c.run(programs.Helm(), "install", "kubeferry", chart, "--namespace", namespace, "--create-namespace", "--wait")
+	c.run(programs.Helm(), "install", "kubeferry", chart, "--namespace", namespace, "--create-namespace", "--wait", "--set", "config.cluster=test")
 	c.inSync("a", "b")
 }

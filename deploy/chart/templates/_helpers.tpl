@@ -25,6 +25,9 @@ app.kubernetes.io/part-of: kubeferry
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "kubeferry.serviceAccount" -}}
@@ -37,6 +40,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- /* The configuration file. */ -}}
 {{- define "kubeferry.config" -}}
 {{- $config := deepCopy .Values.config -}}
+{{- if not (or $config.cluster .Values.existingConfigMap) -}}
+{{- fail "config.cluster: name the cluster, as in --set config.cluster=prod-eu-1. The name is part of every id and every record: each cluster needs its own, and it must never change" -}}
+{{- end -}}
+{{- range $key := list "server" "replication" -}}
+  {{- $listen := dig $key "listen" "" $config -}}
+  {{- if regexMatch "^(127\\.|localhost:|\\[::1\\])" $listen -}}
+    {{- fail (printf "config.%s.listen: only the Pod itself reaches %s, so probes and standbys would fail: write %q" $key $listen (print ":" (regexFind "[0-9]+$" $listen))) -}}
+  {{- end -}}
+{{- end -}}
 {{- if not $config.stateDir -}}
   {{- $config = omit $config "stateDir" -}}
   {{- range $config.pipelines -}}{{- with .backlog -}}{{- $_ := unset . "maxDiskBytes" -}}{{- end -}}{{- end -}}
@@ -55,10 +67,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- toYaml $config -}}
 {{- end -}}
 
-{{- /* Its name ends in a digest of the configuration, so that a change rolls the Pods out, and Pods of the revision before, which go
-on until the new ones are ready, never find a configuration that is not theirs. */ -}}
+{{- /* The name stays, so that upgrades leave no old ones behind. An annotation of the Pods has a digest of the content, which rolls them out. */ -}}
 {{- define "kubeferry.configMap" -}}
-{{- printf "%s-config-%s" (include "kubeferry.fullname" .) (include "kubeferry.config" . | sha256sum | trunc 10) -}}
+{{- .Values.existingConfigMap | default (printf "%s-config" (include "kubeferry.fullname" .)) -}}
+{{- end -}}
+
+{{- /* A security context without the keys that are null; empty for none. */ -}}
+{{- define "kubeferry.podSecurityContext" -}}
+{{- with .Values.podSecurityContext -}}
+{{- $context := deepCopy . -}}
+{{- if and $.Values.config.stateDir $.Values.persistence.enabled .runAsGroup (not (hasKey . "fsGroup")) -}}
+{{- $_ := set $context "fsGroup" .runAsGroup -}}
+{{- end -}}
+{{- toYaml $context -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* The MiB of a size such as 64Mi, or of the second argument where it is not set, or a variable. */ -}}
