@@ -273,6 +273,11 @@ func (f *frames) event(eventType, raw []byte) (event, error) {
 	if object.Kind() == "Status" && object.APIVersion() == "v1" {
 		return event{}, fmt.Errorf("a watch event %s of kind Status", kind)
 	}
+	if kind != watch.Bookmark {
+		if err := identified(object); err != nil {
+			return event{}, err
+		}
+	}
 	return event{kind: kind, object: object}, nil
 }
 

@@ -101,8 +101,8 @@ func TestEndlessLine(t *testing.T) {
 // What Go makes of a list whose items are nil.
 // The API server takes objects of 10,000 levels, which encoding/json does not read inside a list.
 func TestPageOfADeepObject(t *testing.T) {
-	deep := `{"kind":"Thing","apiVersion":"v1","metadata":{"name":"deep"},"spec":` + strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999) + "}"
-	p, err := parsePage([]byte(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[` + deep + `,{"metadata":{"name":"flat"}}]}`))
+	deep := `{"kind":"Thing","apiVersion":"v1","metadata":{"name":"deep","uid":"u1","resourceVersion":"1"},"spec":` + strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999) + "}"
+	p, err := parsePage([]byte(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[` + deep + `,{"metadata":{"name":"flat","uid":"u2","resourceVersion":"2"}}]}`))
 	if err != nil || len(p.objects) != 2 || string(p.objects[0].JSON()) != deep || p.objects[1].Kind() != "Thing" {
 		t.Errorf("got %d objects, %v", len(p.objects), err)
 	}

@@ -93,7 +93,7 @@ func (h *health) failed(err error) {
 	switch {
 	case errors.Is(err, ErrMissing):
 		state = StateMissing
-	case errors.Is(err, ErrScope), errors.Is(err, errNoVersion):
+	case errors.Is(err, ErrScope), isUnfit(err):
 		state = StateRefused
 	}
 	h.mu.Lock()
@@ -103,7 +103,7 @@ func (h *health) failed(err error) {
 		h.forbidden = err
 	}
 	h.set(state, err)
-	h.excused = errors.Is(err, errAway) || errors.Is(err, errNoVersion) || apierrors.IsForbidden(err) && h.restored
+	h.excused = errors.Is(err, errAway) || isUnfit(err) || apierrors.IsForbidden(err) && h.restored
 	h.mu.Unlock()
 
 	switch {

@@ -26,6 +26,20 @@ const pageBytes = 8 << 20
 // errNoVersion is returned for a resource whose lists have no resource version.
 var errNoVersion = errors.New("its lists have no resource version, at which a watch could begin: changes between list and watch would be lost, so it is not watched")
 
+// errNoIdentity is returned for an object whose changes could not be told apart: their ids would be those of others.
+var errNoIdentity = errors.New("an object has no uid or no resource version, by which its changes are told apart, so the resource is not watched")
+
+// identified returns an error for an object that has no uid or no resource version, as those of some extension APIs have not.
+func identified(object *delta.Object) error {
+	if object.UID() != "" && object.ResourceVersion() != "" {
+		return nil
+	}
+	return fmt.Errorf("%w: namespace %q, name %q", errNoIdentity, object.Namespace(), object.Name())
+}
+
+// isUnfit reports whether an error means that the resource is none that can be watched without a loss.
+func isUnfit(err error) bool { return errors.Is(err, errNoVersion) || errors.Is(err, errNoIdentity) }
+
 // page is one page of a list.
 type page struct {
 	resourceVersion string // of the whole list
@@ -51,7 +65,7 @@ func (c *collection) list(ctx context.Context, options metav1.ListOptions) (page
 			return page{}, err
 		}
 		p, err := parsePage(body)
-		if errors.Is(err, errNoVersion) {
+		if isUnfit(err) {
 			return page{}, fmt.Errorf("%s: %w", delta.ResourceName(c.resource), err)
 		}
 		if err != nil {
@@ -115,6 +129,9 @@ func parsePage(body []byte) (page, error) {
 	head := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, list.APIVersion, strings.TrimSuffix(list.Kind, "List"))
 	for _, item := range items {
 		object, err := newItem(item, head)
+		if err == nil {
+			err = identified(object)
+		}
 		if err != nil {
 			return page{}, err
 		}

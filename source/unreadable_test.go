@@ -76,3 +76,44 @@ func TestSelectorThatTheServerDoesNotKnow(t *testing.T) {
 		})
 	}
 }
+
+// Changes of objects without a uid or a resource version have no ids of their own: a transport would take one for another, and drop it. Such
+// a resource is refused, whether a list shows that or a watch.
+func TestObjectsWithoutIdentity(t *testing.T) {
+	for name, metadata := range map[string]string{
+		"no uid":                          `"name":"a","namespace":"ns","resourceVersion":"11"`,
+		"no resource version":             `"name":"a","namespace":"ns","uid":"u11"`,
+		"neither uid nor resourceVersion": `"name":"a","namespace":"ns"`,
+	} {
+		for where, watched := range map[string]bool{"list": false, "watch": true} {
+			t.Run(name+", "+where, func(t *testing.T) {
+				server := sourcetest.New(t)
+				front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+					if !strings.HasSuffix(r.URL.Path, "/things") || isWatch(r) != watched {
+						return false
+					}
+					w.Header().Set("Content-Type", "application/json")
+					object := `{"apiVersion":"v1","kind":"Thing","metadata":{` + metadata + `}}`
+					if watched {
+						fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", object)
+					} else {
+						fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"11"},"items":[%s]}`, object)
+					}
+					return true
+				})
+				r := &recorder{}
+				source := run(t, front, r, nil)
+				eventually(t, func() string {
+					s := source.Status()[0]
+					if s.State != StateRefused || s.Awaited || !strings.Contains(s.Error, `namespace "ns", name "a"`) {
+						return fmt.Sprintf("got %+v", s)
+					}
+					return ""
+				})
+				if got := r.ids(); len(got) > 0 {
+					t.Errorf("got %v", got)
+				}
+			})
+		}
+	}
+}
