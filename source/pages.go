@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +27,10 @@ const pageBytes = 8 << 20
 // errNoVersion is returned for a resource whose lists have no resource version.
 var errNoVersion = errors.New("its lists have no resource version, at which a watch could begin: changes between list and watch would be lost, so it is not watched")
 
+// errUnordered is returned for a resource whose lists have lower resource versions than its objects, such as a constant. Each would pass for the
+// list of an API server whose history has gone back.
+var errUnordered = errors.New("its lists have lower resource versions than its objects, so that it cannot be known what a watch has missed, and the resource is not watched")
+
 // errNoIdentity is returned for an object whose changes could not be told apart: their ids would be those of others.
 var errNoIdentity = errors.New("an object has no uid or no resource version, by which its changes are told apart, so the resource is not watched")
 
@@ -38,7 +43,9 @@ func identified(object *delta.Object) error {
 }
 
 // isUnfit reports whether an error means that the resource is none that can be watched without a loss.
-func isUnfit(err error) bool { return errors.Is(err, errNoVersion) || errors.Is(err, errNoIdentity) }
+func isUnfit(err error) bool {
+	return errors.Is(err, errNoVersion) || errors.Is(err, errUnordered) || errors.Is(err, errNoIdentity)
+}
 
 // page is one page of a list.
 type page struct {
@@ -126,11 +133,15 @@ func parsePage(body []byte) (page, error) {
 		return page{}, errNoVersion
 	}
 	p := page{resourceVersion: list.Metadata.ResourceVersion, next: list.Metadata.Continue}
+	listed, textErr := strconv.ParseUint(p.resourceVersion, 10, 64)
 	head := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, list.APIVersion, strings.TrimSuffix(list.Kind, "List"))
 	for _, item := range items {
 		object, err := newItem(item, head)
 		if err == nil {
 			err = identified(object)
+		}
+		if err == nil && versionNumber(object.ResourceVersion()) > listed && textErr == nil {
+			err = fmt.Errorf("%w: that of %q is %s, the list's %s", errUnordered, object.Name(), object.ResourceVersion(), p.resourceVersion)
 		}
 		if err != nil {
 			return page{}, err

@@ -117,3 +117,50 @@ func TestObjectsWithoutIdentity(t *testing.T) {
 		}
 	}
 }
+
+// The lists of some extension APIs have a constant version. Such a resource is refused: an exporter that took it for one whose history has
+// gone back would end, and set the state of all other resources aside at each start.
+func TestListsBelowTheirObjects(t *testing.T) {
+	server := sourcetest.New(t)
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/things") {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if objects := server.State(sourcetest.Things); isWatch(r) {
+			for _, o := range objects {
+				fmt.Fprintf(w, `{"type":"ADDED","object":{"apiVersion":"v1","kind":"Thing","metadata":{"name":%q,"namespace":"ns","uid":%q,"resourceVersion":"%d"}}}`+"\n", o.Name, o.UID(), o.Version)
+			}
+			fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Thing","metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		} else {
+			var items []string
+			for _, o := range objects {
+				items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"ns","uid":%q,"resourceVersion":"%d"}}`, o.Name, o.UID(), o.Version))
+			}
+			fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[%s]}`, strings.Join(items, ","))
+		}
+		return true
+	})
+	l := live(t, front, newMemory(), []string{"p"}, func(o *Options, _ *life) { o.Resources = append(o.Resources, sourcetest.Gadgets) })
+	eventually(t, func() string { // without an object, nothing shows it
+		if s := l.source.Status()[0]; s.State != StateWatching {
+			return fmt.Sprintf("got %+v", s)
+		}
+		return ""
+	})
+	server.Write("a", false)         // 11
+	server.Write("gadgets:g", false) // 12
+	front.CloseClientConnections()
+	eventually(t, func() string {
+		things, gadgets := l.source.Status()[0], l.source.Status()[1]
+		if things.State != StateRefused || things.Awaited || !strings.Contains(things.Error, `lower resource versions than its objects`) {
+			return fmt.Sprintf("got %+v", things)
+		}
+		if gadgets.State != StateWatching || gadgets.Position != "12" {
+			return fmt.Sprintf("got %+v", gadgets)
+		}
+		return ""
+	})
+}
