@@ -17,7 +17,7 @@ var _ sinks.Checker = (*Sink)(nil)
 func (s *Sink) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	creds, err := s.config.readSecrets(s.hidden)
+	creds, err := s.credentials(ctx)
 	if err != nil {
 		return err
 	}
@@ -47,6 +47,6 @@ func (s *Sink) Check(ctx context.Context) error {
 	if advice == "" {
 		return nil
 	}
-	_, err = s.answer(resp, readBody(ctx, resp, end), nil, creds)
+	err = s.refusal(resp, readBody(ctx, resp, end, maxRead), nil, creds)
 	return sinks.Transient(reason, fmt.Errorf("OPTIONS: %w: %s", err, advice))
 }

@@ -25,7 +25,10 @@ func Kind() sinks.Kind {
 
 // Config is the section of the configuration file.
 type Config struct {
-	sinks.Common    `yaml:",inline"`
+	Batch           Batch         `yaml:"batch" doc:"how records are gathered into one request"`
+	Concurrency     int           `yaml:"concurrency" doc:"batches under way at once"`
+	Timeout         time.Duration `yaml:"timeout" doc:"longest time for a batch"`
+	TLS             *sinks.TLS    `yaml:"tls" doc:"TLS; {} for the defaults"`
 	sinks.Plaintext `yaml:",inline"`
 
 	URL         string            `yaml:"url" doc:"required; an absolute http or https URL"`
@@ -36,12 +39,46 @@ type Config struct {
 	Compression string            `yaml:"compression" enum:"none|gzip" doc:"of the body"`
 	// A status in PermanentStatuses sends a single record to the dead letter; an array is sent again in halves.
 	PermanentStatuses []int `yaml:"permanentStatuses" doc:"statuses that send a record to the dead letter; default 400, 413, 415, 422"`
+	// Success and Permanent are expressions over the answer; see condition.
+	Success   string `yaml:"success" doc:"CEL over status, headers and body of the answer: whether the records are delivered; default status 200 to 299"`
+	Permanent string `yaml:"permanent" doc:"CEL over the same: whether a record that is not delivered goes to the dead letter, beside permanentStatuses"`
+}
+
+// Batch bounds one request, and says how the records stand in it.
+type Batch struct {
+	sinks.Batch `yaml:",inline"`
+	Framing     string `yaml:"framing" enum:"array|ndjson|none" doc:"JSON array, a line for each record, or one record as it is; default array, with maxRecords: 1 none"`
+}
+
+// What Framing can be.
+const (
+	framingArray  = "array"
+	framingNDJSON = "ndjson"
+	framingNone   = "none"
+)
+
+// framing returns how records stand in a request.
+func (c *Config) framing() string {
+	switch {
+	case c.Batch.Framing != "":
+		return c.Batch.Framing
+	case c.Batch.MaxRecords > 1:
+		return framingArray
+	default:
+		return framingNone
+	}
+}
+
+// common returns the keys that every sink has.
+func (c *Config) common() *sinks.Common {
+	return &sinks.Common{Batch: c.Batch.Batch, Concurrency: c.Concurrency, Timeout: c.Timeout, TLS: c.TLS}
 }
 
 // Auth holds one way to authenticate.
 type Auth struct {
-	BearerTokenFile string `yaml:"bearerTokenFile" doc:"file with a token for the Authorization header"`
-	Basic           *Basic `yaml:"basic" doc:"user name and password"`
+	BearerTokenFile string        `yaml:"bearerTokenFile" doc:"file with a token for the Authorization header"`
+	Basic           *Basic        `yaml:"basic" doc:"user name and password"`
+	OAuth2          *sinks.OAuth2 `yaml:"oauth2" doc:"where to get a token for the Authorization header"`
 }
 
 // Basic is HTTP basic authentication.
@@ -63,11 +100,9 @@ const compressionGzip = "gzip"
 // with batch.maxRecords over 1 every body is a JSON array.
 func NewConfig() *Config {
 	return &Config{
-		Common: sinks.Common{
-			Batch:       sinks.Batch{MaxRecords: 1, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond},
-			Concurrency: 8,
-			Timeout:     10 * time.Second,
-		},
+		Batch:       Batch{Batch: sinks.Batch{MaxRecords: 1, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond}},
+		Concurrency: 8,
+		Timeout:     10 * time.Second,
 		Method:      http.MethodPost,
 		Compression: "none",
 		PermanentStatuses: []int{
@@ -78,14 +113,21 @@ func NewConfig() *Config {
 
 // Limits implements [sinks.Config].
 func (c *Config) Limits() sinks.Limits {
-	limits := c.Common.Limits()
-	limits.LosesHeaders = limits.MaxRecords > 1 // a batch is sent as one JSON array
+	limits := c.common().Limits()
+	limits.LosesHeaders = c.framing() != framingNone
 	return limits
 }
 
 // Validate implements [sinks.Config].
 func (c *Config) Validate() []sinks.Fault {
-	faults := sinks.Faults(c.Common.Validate())
+	faults := sinks.Faults(c.common().Validate())
+	faults.FailIf(c.framing() == framingNone && c.Batch.MaxRecords > 1, "batch.framing", "none sends one record in a request: set batch.maxRecords: 1")
+	for _, expression := range [][2]string{{"success", c.Success}, {"permanent", c.Permanent}} {
+		if expression[1] != "" {
+			_, err := newCondition(expression[1])
+			faults.FailIf(err != nil, expression[0], "%v", err)
+		}
+	}
 	target, fault := parseURL(c.URL)
 	faults.FailIf(fault != "", "url", "%s", fault)
 	names := slices.Sorted(maps.Keys(c.Headers))
@@ -114,7 +156,7 @@ func (c *Config) Validate() []sinks.Fault {
 			faults.Warn(path, "%d mostly says something of the receiver or of this configuration, not of a record: while it lasts, records go to the dead letter", status)
 		}
 	}
-	c.Auth.validate(&faults)
+	c.Auth.validate(&faults, &c.Plaintext)
 	if s := c.Signature; s != nil && s.SecretFile == "" {
 		faults.Fail("signature.secretFile", "missing")
 	} else if s != nil {
@@ -170,15 +212,21 @@ func checkSecret(faults *sinks.Faults, key, file string) {
 	}
 }
 
-func (a *Auth) validate(faults *sinks.Faults) {
-	switch {
-	case a == nil:
-	case a.BearerTokenFile != "" && a.Basic != nil:
-		faults.Fail("auth", "bearerTokenFile and basic exclude each other")
-	case a.BearerTokenFile == "" && a.Basic == nil:
-		faults.Fail("auth", "set bearerTokenFile or basic")
+func (a *Auth) validate(faults *sinks.Faults, plain *sinks.Plaintext) {
+	if a == nil {
+		return
 	}
-	if a == nil || a.Basic == nil {
+	ways := 0
+	for _, set := range []bool{a.BearerTokenFile != "", a.Basic != nil, a.OAuth2 != nil} {
+		if set {
+			ways++
+		}
+	}
+	faults.FailIf(ways != 1, "auth", "set one of bearerTokenFile, basic and oauth2")
+	if a.OAuth2 != nil {
+		a.OAuth2.Validate(faults, "auth.oauth2", plain)
+	}
+	if a.Basic == nil {
 		return
 	}
 	b := a.Basic

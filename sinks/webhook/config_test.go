@@ -38,6 +38,20 @@ func TestValidate(t *testing.T) {
 			c.Headers = map[string]string{"authorization": "x"}
 			c.Auth = &Auth{BearerTokenFile: "f"}
 		}, []string{"headers.authorization"}},
+		{"client credentials", func(c *Config) {
+			c.Auth = &Auth{OAuth2: &sinks.OAuth2{TokenURL: "https://a/token", ClientID: "c", ClientSecretFile: "f"}}
+		}, nil},
+		{"token server in plaintext", func(c *Config) {
+			c.Auth = &Auth{OAuth2: &sinks.OAuth2{TokenURL: "http://a/token", ClientSecret: "s"}}
+		}, []string{"auth.oauth2.tokenURL", "auth.oauth2.clientID"}},
+		{"three auths", func(c *Config) {
+			c.Auth = &Auth{BearerTokenFile: "f", Basic: &Basic{Username: "u", Password: "p"}, OAuth2: &sinks.OAuth2{TokenURL: "https://a", ClientID: "c", ClientSecret: "s"}}
+		}, []string{"auth"}},
+		{"no frame for several", func(c *Config) { c.Batch.MaxRecords, c.Batch.Framing = 2, "none" }, []string{"batch.framing"}},
+		{"expressions", func(c *Config) {
+			c.Success, c.Permanent = `status == 200 && body.?ok.orValue(false)`, `body.error in ["a"] || headers["x"].startsWith("y")`
+		}, nil},
+		{"bad expressions", func(c *Config) { c.Success, c.Permanent = `statuss == 200`, `status + 1` }, []string{"success", "permanent"}},
 		{"no auth", func(c *Config) { c.Auth = &Auth{} }, []string{"auth"}},
 		{"two auths", func(c *Config) {
 			c.Auth = &Auth{BearerTokenFile: "f", Basic: &Basic{Username: "u", Password: "p"}}
@@ -181,6 +195,10 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%d records: got %v, want %v", records, got, want)
 		}
 	}
+	config := NewConfig()
+	if config.Batch.Framing = "ndjson"; !config.Limits().LosesHeaders {
+		t.Error("a line has no place for headers, and keeps them")
+	}
 }
 
 func TestYAML(t *testing.T) {
@@ -193,7 +211,8 @@ auth: {basic: {username: u, passwordFile: /p}}
 signature: {secretFile: /s, previousSecretFile: /o}
 compression: gzip
 permanentStatuses: [409]
-batch: {maxRecords: 100, linger: 7ms}
+success: body.ok
+batch: {maxRecords: 100, linger: 7ms, framing: ndjson}
 timeout: 3s
 tls: {caFile: /ca}
 `), config)
@@ -201,7 +220,7 @@ tls: {caFile: /ca}
 		t.Fatal(err)
 	}
 	if config.Auth.Basic.PasswordFile != "/p" || config.Signature.PreviousSecretFile != "/o" || config.TLS.CAFile != "/ca" ||
-		config.Batch.MaxRecords != 100 || config.Batch.MaxBytes != 1<<20 || config.Limits().Timeout.Seconds() != 3 || !slices.Equal(config.PermanentStatuses, []int{409}) {
+		config.Batch.MaxRecords != 100 || config.framing() != "ndjson" || config.Success != "body.ok" || config.Batch.MaxBytes != 1<<20 || config.Limits().Timeout.Seconds() != 3 || !slices.Equal(config.PermanentStatuses, []int{409}) {
 		t.Errorf("got %+v", config)
 	}
 }

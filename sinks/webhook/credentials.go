@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 // secrets are the credentials at one moment.
 type secrets struct {
 	authorization string
+	token         string // in authorization, if a token server has made it
 	signing       [][]byte
 	hidden        []string // what must not show in an error
 }
@@ -22,10 +24,28 @@ type secrets struct {
 // CheckFiles reports a file that cannot be read: Open would fail.
 func (c *Config) CheckFiles() error {
 	_, err := c.readSecrets(nil)
+	if err == nil && c.Auth != nil && c.Auth.OAuth2 != nil {
+		err = c.Auth.OAuth2.CheckFiles("auth.oauth2")
+	}
 	if err == nil && c.TLS != nil {
 		_, err = c.TLS.Config("")
 	}
 	return err
+}
+
+// credentials returns the credentials as they are now.
+func (s *Sink) credentials(ctx context.Context) (*secrets, error) {
+	creds, err := s.config.readSecrets(s.hidden)
+	if err != nil || s.tokens == nil {
+		return creds, err
+	}
+	token, secret, err := s.tokens.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	creds.token, creds.authorization = token, "Bearer "+token
+	creds.hidden = append(creds.hidden, token, secret)
+	return creds, nil
 }
 
 // readSecrets returns the credentials as the files have them now. hidden is what else must not show in an error.
@@ -52,7 +72,10 @@ func (c *Config) readSecrets(hidden []string) (*secrets, error) {
 }
 
 func (s *secrets) authenticate(auth *Auth) (err error) {
-	if auth.Basic == nil {
+	switch {
+	case auth.OAuth2 != nil: // it takes a request
+		return nil
+	case auth.Basic == nil:
 		token, err := sinks.ReadSecret("auth.bearerTokenFile", auth.BearerTokenFile)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +36,7 @@ const expectSize = 1 << 20
 
 // post sends one request and returns its classified error, and whether fewer records in one request may be taken.
 func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, err error) {
-	creds, err := s.config.readSecrets(s.hidden)
+	creds, err := s.credentials(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -52,7 +53,11 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 		return false, s.noAnswer(ctx, err, creds)
 	}
 	defer resp.Body.Close()
-	return s.answer(resp, readBody(ctx, resp, cancel), records, creds)
+	limit := int64(maxRead)
+	if s.success != nil || s.permanent != nil {
+		limit = maxJudged
+	}
+	return s.answer(ctx, resp, readBody(ctx, resp, cancel, limit), records, creds)
 }
 
 // request makes the request for records. Its body has to be ended.
@@ -85,9 +90,12 @@ func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secr
 func (s *Sink) header(records []*sinks.Record, creds *secrets) (http.Header, error) {
 	first := records[0]
 	header := http.Header{}
-	if s.array(first) {
+	switch {
+	case s.framed(first) && s.config.framing() == framingNDJSON:
+		header.Set("Content-Type", contentTypeNDJSON)
+	case s.framed(first):
 		header.Set("Content-Type", first.BatchContentType)
-	} else {
+	default:
 		for name, value := range first.Headers {
 			if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
 				return nil, sinks.Permanent(sinks.ReasonEncode, fmt.Errorf("header %q of the record cannot be sent over HTTP", name))
@@ -117,8 +125,14 @@ func (s *Sink) body(records []*sinks.Record) *body {
 		size += 1 + len(r.Body)
 	}
 	b := newBody(size)
-	if !s.array(records[0]) {
+	switch {
+	case !s.framed(records[0]):
 		b.content = append(b.content, records[0].Body...)
+		return b
+	case s.config.framing() == framingNDJSON:
+		for _, r := range records {
+			b.content = appendLines(b.content, r.Body)
+		}
 		return b
 	}
 	for i, r := range records {
@@ -126,6 +140,21 @@ func (s *Sink) body(records []*sinks.Record) *body {
 		b.content = append(b.content, r.Body...)
 	}
 	b.content = append(b.content, ']')
+	return b
+}
+
+// contentTypeNDJSON has no registration; Elasticsearch, OpenSearch and others take it.
+const contentTypeNDJSON = "application/x-ndjson"
+
+// appendLines appends a body and a line break, of a list each item and a line break: an action and its document, say.
+func appendLines(b []byte, body json.RawMessage) []byte {
+	var items []json.RawMessage
+	if !bytes.HasPrefix(body, []byte("[")) || json.Unmarshal(body, &items) != nil {
+		items = []json.RawMessage{body}
+	}
+	for _, item := range items {
+		b = append(append(b, item...), '\n')
+	}
 	return b
 }
 

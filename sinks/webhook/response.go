@@ -51,38 +51,73 @@ func reasonOf(status int) sinks.Reason {
 // decides, so a body that is late changes nothing; it takes a quarter of the time that the call has left at most, so that
 // a refused array can still be sent in halves. Past the bound, cancel ends the request, but for one whose answer is 101: what follows is
 // no body, and is not read.
-func readBody(ctx context.Context, resp *http.Response, cancel context.CancelFunc) []byte {
+func readBody(ctx context.Context, resp *http.Response, cancel context.CancelFunc, limit int64) []byte {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return nil
 	}
 	bound := maxReadTime
+	if limit > maxRead { // the body decides
+		bound = time.Hour
+	}
 	if deadline, ok := ctx.Deadline(); ok {
 		bound = min(bound, time.Until(deadline)/4)
 	}
 	timer := time.AfterFunc(bound, cancel)
 	defer timer.Stop()
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, limit))
 	return body
 }
 
-// answer classifies a response. It leaves out the text of one that repeats what was sent.
-func (s *Sink) answer(resp *http.Response, body []byte, sent []*sinks.Record, creds *secrets) (halve bool, err error) {
-	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+// answer classifies a response: by its status, or by the expressions of the configuration. An expression that fails is not true.
+func (s *Sink) answer(ctx context.Context, resp *http.Response, body []byte, sent []*sinks.Record, creds *secrets) (halve bool, err error) {
+	if resp.StatusCode == http.StatusUnauthorized && creds.token != "" {
+		s.tokens.Refused(creds.token)
+	}
+	taken := resp.StatusCode >= 200 && resp.StatusCode < 300
+	if taken && s.success == nil {
 		return false, nil
 	}
+	var seen map[string]any
+	if s.success != nil || s.permanent != nil {
+		seen = answerOf(resp, body)
+	}
+	refusal := s.refusal(resp, body, sent, creds)
+	if s.success != nil {
+		delivered, failed := s.success.holds(ctx, seen)
+		switch {
+		case delivered:
+			return false, nil
+		case failed != nil:
+			refusal.Err = fmt.Errorf("%w (success: %s)", refusal.Err, creds.excerpt(failed.Error()))
+		case taken:
+			refusal.Err = fmt.Errorf("%w (success is false)", refusal.Err)
+		}
+		if taken { // the status says nothing
+			refusal.Reason = sinks.ReasonUnavailable
+		}
+	}
+	if s.permanent != nil && !refusal.Permanent {
+		if refusal.Permanent, _ = s.permanent.holds(ctx, seen); refusal.Permanent && refusal.Reason != sinks.ReasonTooLarge {
+			refusal.Reason = sinks.ReasonRejected
+		}
+	}
+	return refusal.Permanent || resp.StatusCode == http.StatusRequestEntityTooLarge, refusal
+}
+
+// refusal classifies a response by its status. It leaves out the text of one that repeats what was sent.
+func (s *Sink) refusal(resp *http.Response, body []byte, sent []*sinks.Record, creds *secrets) *sinks.Error {
 	message := fmt.Sprintf("%s answered %d %s", origin(s.target), resp.StatusCode, http.StatusText(resp.StatusCode))
-	if to, err := resp.Location(); err == nil && resp.StatusCode < 400 {
+	if to, err := resp.Location(); err == nil && resp.StatusCode >= 300 && resp.StatusCode < 400 {
 		message += fmt.Sprintf(": redirects are not followed: set url to where it leads (at %s)", creds.excerpt(origin(to)))
 	}
 	if excerpt := creds.excerpt(string(body)); excerpt != "" && !repeats(excerpt, sent) {
 		message += ": " + excerpt
 	}
-	refusal := &sinks.Error{
+	return &sinks.Error{
 		Err: errors.New(message), Reason: reasonOf(resp.StatusCode),
 		Permanent:  slices.Contains(s.config.PermanentStatuses, resp.StatusCode),
 		RetryAfter: s.retryAfter(resp.Header.Get("Retry-After")),
 	}
-	return refusal.Permanent || resp.StatusCode == http.StatusRequestEntityTooLarge, refusal
 }
 
 // repeats reports whether a piece of text, long enough to be no accident, occurs in what was sent. Every such piece holds a block that

@@ -18,7 +18,10 @@ type Sink struct {
 	client *http.Client
 	end    context.CancelFunc // closes every connection
 	hidden []string           // what of the configuration must not show in an error
+	tokens *sinks.Tokens      // nil without auth.oauth2
 	now    func() time.Time
+
+	success, permanent *condition // nil without an expression
 }
 
 var _ sinks.Sink = (*Sink)(nil)
@@ -29,6 +32,14 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 	if fault != "" {
 		return nil, fmt.Errorf("url: %s", fault)
 	}
+	success, err := conditionOf("success", c.Success)
+	if err != nil {
+		return nil, err
+	}
+	permanent, err := conditionOf("permanent", c.Permanent)
+	if err != nil {
+		return nil, err
+	}
 	if err := c.CheckFiles(); err != nil {
 		return nil, err
 	}
@@ -38,7 +49,12 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 		end()
 		return nil, err
 	}
+	var tokens *sinks.Tokens
+	if c.Auth != nil && c.Auth.OAuth2 != nil {
+		tokens = c.Auth.OAuth2.Tokens(life, "auth.oauth2")
+	}
 	return &Sink{
+		tokens: tokens, success: success, permanent: permanent,
 		config: c, target: target, env: env, end: end, hidden: confidential(c, target), now: time.Now,
 		client: &http.Client{
 			Transport: transport,
@@ -64,7 +80,7 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 // together returns how many of the first records can share a request.
 func (s *Sink) together(records []*sinks.Record) int {
 	n := 1
-	if s.array(records[0]) {
+	if s.framed(records[0]) {
 		for n < len(records) && records[n].BatchContentType == records[0].BatchContentType {
 			n++
 		}
@@ -72,9 +88,9 @@ func (s *Sink) together(records []*sinks.Record) int {
 	return n
 }
 
-// array reports whether r is sent as an element of an array, even if it is the only one.
-func (s *Sink) array(r *sinks.Record) bool {
-	return s.config.Batch.MaxRecords > 1 && r.BatchContentType != ""
+// framed reports whether r is sent as an element of an array or as a line, even if it is the only one.
+func (s *Sink) framed(r *sinks.Record) bool {
+	return s.config.framing() != framingNone && r.BatchContentType != ""
 }
 
 // Close implements [sinks.Sink]. net/http closes only what it takes for idle, and a connection of HTTP/2 is not idle yet

@@ -20,7 +20,7 @@ func fakeKinds() []sinks.Kind {
 			return &fakeKafka{Common: fakeCommon(500), Topic: "k8s.{group}.{resource}", Key: "object"}
 		}},
 		{Name: "nats", New: func() sinks.Config { return &fakeNATS{Common: fakeCommon(500), JetStream: true} }},
-		{Name: "webhook", New: func() sinks.Config { return &fakeWebhook{Common: fakeCommon(1), Method: "POST"} }},
+		{Name: "webhook", New: func() sinks.Config { return newFakeWebhook() }},
 		{Name: "stdout", New: func() sinks.Config { return &fakeStdout{Common: fakeCommon(1000)} }},
 		{Name: "file", New: func() sinks.Config { return &fakeFile{Common: fakeCommon(1000), Sync: true} }},
 	}
@@ -107,13 +107,20 @@ type fakeNATS struct {
 }
 
 type fakeWebhook struct {
-	sinks.Common    `yaml:",inline"`
+	Batch struct {
+		sinks.Batch `yaml:",inline"`
+		Framing     string `yaml:"framing"`
+	} `yaml:"batch"`
+	Concurrency     int           `yaml:"concurrency"`
+	Timeout         time.Duration `yaml:"timeout"`
+	TLS             *sinks.TLS    `yaml:"tls"`
 	sinks.Plaintext `yaml:",inline"`
 	URL             string            `yaml:"url"`
 	Method          string            `yaml:"method"`
 	Headers         map[string]string `yaml:"headers"`
 	Auth            *struct {
-		BearerTokenFile string `yaml:"bearerTokenFile"`
+		BearerTokenFile string        `yaml:"bearerTokenFile"`
+		OAuth2          *sinks.OAuth2 `yaml:"oauth2"`
 		Basic           *struct {
 			Username     string `yaml:"username"`
 			Password     string `yaml:"password"`
@@ -126,6 +133,15 @@ type fakeWebhook struct {
 	} `yaml:"signature"`
 	Compression       string `yaml:"compression"`
 	PermanentStatuses []int  `yaml:"permanentStatuses"`
+	Success           string `yaml:"success"`
+	Permanent         string `yaml:"permanent"`
+}
+
+func newFakeWebhook() *fakeWebhook {
+	common := fakeCommon(1)
+	c := &fakeWebhook{Concurrency: common.Concurrency, Timeout: common.Timeout, Method: "POST"}
+	c.Batch.Batch = common.Batch
+	return c
 }
 
 // Validate repeats values in its messages, which real sinks avoid where a value may be a credential.
@@ -140,7 +156,8 @@ func (c *fakeWebhook) Validate() []sinks.Fault {
 }
 
 func (c *fakeWebhook) Limits() sinks.Limits {
-	limits := c.Common.Limits()
+	common := sinks.Common{Batch: c.Batch.Batch, Concurrency: c.Concurrency, Timeout: c.Timeout}
+	limits := common.Limits()
 	limits.LosesHeaders = limits.MaxRecords > 1
 	return limits
 }
