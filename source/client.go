@@ -168,14 +168,14 @@ const pingTimeout = 5 * time.Second
 
 // leaveIfDead closes a connection unless it answers another request. One watch that hangs, as of an aggregated API that does, ends alone: with
 // HTTP/2 all others are on the same connection.
-func (c *Client) leaveIfDead(suspect *connection) {
-	ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
+func (c *Client) leaveIfDead(ctx context.Context, suspect *connection) {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	ctx, used := withConnection(ctx)
 	if body, err := c.rest.Get().AbsPath("/version").Stream(ctx); err == nil {
 		_ = body.Close()
 	}
-	if used.answered() && used.is(suspect) {
+	if used.answered() && used.is(suspect) || errors.Is(ctx.Err(), context.Canceled) { // the watch has ended meanwhile
 		return
 	}
 	suspect.leave()
@@ -219,6 +219,7 @@ type collection struct {
 func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*frames, error) {
 	options.Watch = true
 	timeout := time.Duration(*options.TimeoutSeconds) * time.Second
+	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	ctx, connection := withConnection(ctx)
 	late := time.AfterFunc(c.client.timeout, func() { cancel(errNoAnswer) })
@@ -236,7 +237,7 @@ func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*fr
 		cancel(nil)
 		return nil, err
 	}
-	leave := func() { c.client.leaveIfDead(connection) }
+	leave := func() { c.client.leaveIfDead(caller, connection) }
 	watched := &watchBody{ReadCloser: body, ctx: ctx, cancel: cancel, leave: leave, client: c.client, end: time.Now().Add(timeout + c.client.timeout)}
 	watched.timer = time.AfterFunc(timeout, func() { cancel(errOverdue) })
 	watched.timer.Stop() // until something waits
