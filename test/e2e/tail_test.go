@@ -448,8 +448,8 @@ func TestInit(t *testing.T) {
 		out, err := exec.CommandContext(within(t, wide), raceBinary(t), args...).CombinedOutput()
 		return string(out), err
 	}
-	create := []string{"init", "deploy,cm", "widgets.v1.example.com", "--kubeconfig", plane(t).KubeconfigFile(), "-o", file}
-	if out, err := run(create[:2:2]...); err == nil {
+	create := []string{"init", "deploy,cm", "widgets.v1.example.com", "--cluster", "prod", "--kubeconfig", plane(t).KubeconfigFile(), "-o", file}
+	if out, err := run(append(create[:2:2], "--cluster", "prod")...); err == nil || !strings.Contains(out, "to look up deploy") {
 		t.Errorf("without a cluster: %s", out)
 	}
 	create[2] = "sts.apps"
