@@ -461,10 +461,11 @@ func TestChartPrints(t *testing.T) {
 // TestChartRefuses: a mistake in the values is reported before anything is applied.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
-		"config: {cluster: null}":                                      "config.cluster: name the cluster",
-		"config: {server: {listen: \"127.0.0.1:8080\"}}":               `config.server.listen: only the Pod itself reaches 127.0.0.1:8080, so probes and standbys would fail: write ":8080"`,
-		"podMonitor: {enabled: true}\nserviceMonitor: {enabled: true}": "would scrape each Pod twice",
-		"prometheusRule: {enabled: true, disabled: [KubeferryNone]}":   "there is no alert KubeferryNone; there are: KubeferryChangeWaits",
+		"config: {cluster: null}": "config.cluster: name the cluster",
+		"config: {sinks: [{name: bus, stdout: {}}, {name: f, file: {path: /var/lib/kubeferry/f}}]}": "config.sinks[1].file.path: it lies in stateDir",
+		"config: {server: {listen: \"127.0.0.1:8080\"}}":                                            `config.server.listen: only the Pod itself reaches 127.0.0.1:8080, so probes and standbys would fail: write ":8080"`,
+		"podMonitor: {enabled: true}\nserviceMonitor: {enabled: true}":                              "would scrape each Pod twice",
+		"prometheusRule: {enabled: true, disabled: [KubeferryNone]}":                                "there is no alert KubeferryNone; there are: KubeferryChangeWaits",
 		"replica: 3":                         "replica",
 		"replicas: two":                      "replicas",
 		"config: {sources: []}":              "sources",

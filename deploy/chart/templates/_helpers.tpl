@@ -95,6 +95,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- /* Disk of the state in MiB, as docs/operations.md has it. A standby that copies it anew keeps the former copy meanwhile. */ -}}
 {{- define "kubeferry.disk" -}}
 {{- $config := include "kubeferry.config" . | fromYaml -}}
+{{- range $i, $sink := $config.sinks -}}
+  {{- if hasPrefix (print (trimSuffix "/" $config.stateDir) "/") (get ($sink.file | default dict) "path" | toString) -}}
+    {{- fail (printf "config.sinks[%d].file.path: it lies in stateDir, whose size has no room for a file without a bound: mount another volume for it" $i) -}}
+  {{- end -}}
+{{- end -}}
 {{- $sum := include "kubeferry.mebibytes" (list (dig "deadLetters" "maxBytes" "" $config) "1Gi") | float64 -}}
 {{- range $config.pipelines -}}
 {{- $sum = addf $sum (include "kubeferry.mebibytes" (list (dig "backlog" "maxDiskBytes" "" .) "10Gi") | float64) -}}
