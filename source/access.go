@@ -43,18 +43,15 @@ func selectedName(fieldSelector string) string {
 	return name
 }
 
-// Serves returns nil if the API server serves a resource that can be watched. A resource without an entry in discovery is an
-// error that wraps [ErrMissing].
-func (c *Client) Serves(ctx context.Context, resource schema.GroupVersionResource) error {
-	_, err := c.resolve(ctx, resource)
-	return err
-}
-
 // Check returns nil if the API server serves the resources of a source and lists them with its selectors, as a watch needs it. Whether it grants
-// the right to do so is not checked.
+// the right to do so is not checked. A resource without an entry in discovery is an error that wraps [ErrMissing].
 func (c *Client) Check(ctx context.Context, options Options) error {
 	for _, resource := range options.Resources {
-		if err := c.Serves(ctx, resource); err != nil {
+		found, err := c.resolve(ctx, resource)
+		if err == nil && !options.Namespaces.All() && !found.namespaced {
+			err = ErrScope
+		}
+		if err != nil {
 			return err
 		}
 		for _, s := range scopes(options.Namespaces, options.FieldSelector) {
