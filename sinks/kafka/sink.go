@@ -39,9 +39,11 @@ type Sink struct {
 	transport *transport
 	end       context.CancelFunc // closes every connection
 	inFlight  chan struct{}      // semaphore
-	creating  chan struct{}      // held while topics are counted and created; guards made
+	creating  chan struct{}      // held while topics are counted and created; guards the next three
 	made      map[string]time.Time
-	turn      atomic.Uint32 // of key: none
+	fit       map[string]struct{} // the topics that fit the template
+	listed    time.Time           // when
+	turn      atomic.Uint32       // of key: none
 
 	mu        sync.Mutex // guards what follows
 	refreshed time.Time  // when the pool of connections was given up

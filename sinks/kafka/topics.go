@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -122,7 +123,11 @@ const madeFor = time.Minute
 
 // fittingTopics returns the topics that fit the template, whoever made them: so the bound holds across restarts, and for
 // several sinks of one template.
+// The answer has every topic of the cluster, so it is asked for as seldom as a missing topic is looked for.
 func (s *Sink) fittingTopics(ctx context.Context) (map[string]struct{}, error) {
+	if time.Since(s.listed) < refreshMissingTopic {
+		return maps.Clone(s.fit), nil
+	}
 	response, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
 	if err != nil {
 		return nil, transient(fmt.Errorf("read metadata from %s: %w", s.brokers, err))
@@ -134,6 +139,7 @@ func (s *Sink) fittingTopics(ctx context.Context) (map[string]struct{}, error) {
 			names[topic.Name] = struct{}{}
 		}
 	}
+	s.fit, s.listed = maps.Clone(names), time.Now()
 	return names, nil
 }
 

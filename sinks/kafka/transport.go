@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/metadata"
@@ -19,13 +20,16 @@ var _ kafka.RoundTripper = (*transport)(nil)
 type transport struct {
 	open func(topics []string) *kafka.Transport
 
-	mu      sync.Mutex // guards what follows
-	topics  map[string]struct{}
+	mu      sync.Mutex           // guards what follows
+	topics  map[string]time.Time // when each was asked for last
 	current *kafka.Transport
 }
 
+// disusedAfter is how long after it was asked for a topic is forgotten, with the next new one: tenants may name topics.
+const disusedAfter = 10 * time.Minute
+
 func newTransports(open func(topics []string) *kafka.Transport) *transport {
-	return &transport{open: open, topics: map[string]struct{}{}, current: open([]string{})}
+	return &transport{open: open, topics: map[string]time.Time{}, current: open([]string{})}
 }
 
 // RoundTrip implements [kafka.RoundTripper].
@@ -47,11 +51,12 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, request kafka.
 func (t *transport) with(topics []string) *kafka.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	known := len(t.topics)
+	known, now := len(t.topics), time.Now()
 	for _, topic := range topics {
-		t.topics[topic] = struct{}{}
+		t.topics[topic] = now
 	}
 	if len(t.topics) > known {
+		maps.DeleteFunc(t.topics, func(_ string, asked time.Time) bool { return now.Sub(asked) > disusedAfter })
 		t.current.CloseIdleConnections()
 		t.current = t.open(slices.Sorted(maps.Keys(t.topics)))
 	}
