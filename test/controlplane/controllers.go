@@ -11,7 +11,7 @@ import (
 // StartControllers runs the controllers that make Pods of Deployments, evict them and notice that a node is gone, and the scheduler. A
 // node is gone sooner here than with their defaults: once it has not renewed its Lease for 5 s. [PrepareControllers] belongs before.
 func (c *ControlPlane) StartControllers() error {
-	r, err := loadRecipes(controllers)
+	r, err := controllers.load()
 	if err != nil {
 		return err
 	}
