@@ -6,6 +6,8 @@ const (
 	// awayAfter is how many calls in a row fail, and awayFor how long nothing is delivered, before the sink counts as away.
 	awayAfter = 10
 	awayFor   = time.Second
+	// hurryPause is how long to wait between two calls after so many of trusted flows have failed, before the sink counts as away.
+	hurryPause = 100 * time.Millisecond
 	// maxPause is the longest pause between two records while the sink is away.
 	maxPause = 1500 * time.Millisecond
 )
@@ -13,10 +15,13 @@ const (
 // sinkState is what is known of the sink as a whole.
 type sinkState struct {
 	failures  int       // calls, or objects refused for good, since the last success
+	surprises int       // of failures, the calls that held something of a trusted flow
 	delivered time.Time // when something was last delivered
 	pause     time.Duration
 	probeAt   time.Time // when the next record may be sent while the sink is away
 	probes    int       // under way
+	called    time.Time // when the last call began
+	first     bool      // the last probe was of Options.First
 	canary    bool      // the last probe was of the flow that was delivered last
 	newest    bool      // of the flows that were never called, the last probe was of the one with the newest object
 }
@@ -42,14 +47,17 @@ func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, a
 	if f == nil {
 		return nil, time.Time{}, false
 	}
-	if !s.options.Share.take(apart) {
+	c := untrusted
+	if f.trusted(now) {
+		c = apart
+	}
+	if !s.options.Share.take(c) {
 		return nil, time.Time{}, true
 	}
-	s.sink.canary = !s.sink.canary
 	s.sink.probeAt = now.Add(s.jitter(s.sink.pause))
 	s.sink.probes++
 	f.called = now
-	b = s.newBatch(apart)
+	b = s.newBatch(c)
 	b.probe = true
 	s.join(b, f)
 	s.put(b, s.takeProbe(f), fits)
@@ -60,12 +68,18 @@ func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, a
 // nextProbed returns the flow that is next while the sink is away: in turn the one that was delivered last, and the one that was called
 // longest ago. Of those that were never called it is the one with the newest object, and the one whose object is oldest, in turn.
 func (s *Scheduler) nextProbed(now time.Time) *flow {
+	if f := s.flows[s.options.First]; f != nil && f.waits() && !now.Before(f.until) && !s.sink.first {
+		s.sink.first = true
+		return f
+	}
+	s.sink.first = false
+	s.sink.canary = !s.sink.canary
 	var next *flow
-	if s.sink.canary {
+	if !s.sink.canary {
 		s.sink.newest = !s.sink.newest
 	}
 	before := func(f, g *flow) bool {
-		if !s.sink.canary && !f.delivered.Equal(g.delivered) {
+		if s.sink.canary && !f.delivered.Equal(g.delivered) {
 			return f.delivered.After(g.delivered)
 		}
 		if !f.called.Equal(g.called) {

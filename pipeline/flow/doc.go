@@ -18,9 +18,10 @@
 //  3. What failed before is always sent apart from what did not: groups, and single objects. Shared batches and what is sent apart
 //     take turns. Of what is sent apart, groups of several flows come first, then the flows in turn, and of a flow its lanes in turn.
 //  4. Calls that are sent apart have at most three quarters of the sink's calls. Of these, flows of which nothing was delivered in the last
-//     minute have at most half of the sink's calls. These bounds hold for all pipelines of a sink together ([Slots]).
-//  5. One flow has at most a quarter of the calls, unless something of it was delivered in the last second. So a namespace on which the sink
-//     hangs holds few calls, whether we know it yet or not.
+//     minute, and objects that failed alone, have at most half of the sink's calls. These bounds hold for all pipelines of a sink
+//     together ([Slots]).
+//  5. One flow has at most a quarter of the calls with fresh objects, unless something of it was delivered in the last second, and a quarter with
+//     what failed before. So a namespace on which the sink hangs holds few calls, whether we know it yet or not.
 //
 // # What a failure shows
 //
@@ -32,8 +33,8 @@
 //     troubled then.
 //  8. A failure is attributed to a flow if the call held nothing of others, or was slow. A record that is sent alone, and is known to fail, proves
 //     nothing new.
-//  9. A record that failed while others of its call were delivered fails by itself: it is sent again after a delay, in any company. A record that
-//     failed alone is sent alone from then on, after a delay, and at most every 50 ms of one flow. The delay doubles with each failure, up
+//  9. A record that failed while others of its call were delivered fails by itself: it is sent again after a delay, in any company unless the call
+//     was slow. A record that failed alone is sent alone from then on, after a delay, and at most every 50 ms of one flow. The delay doubles with each failure, up
 //     to 1.5 s while nothing is delivered, and else up to [Options.Max].
 //  10. Retry-After belongs to the flow, if the call held nothing of others. A batch of several flows is sent once more as it was, and then by flow. The
 //     records are not to blame, and return to where they were.
@@ -41,13 +42,15 @@
 // # When the sink is away
 //
 //  11. After ten failed calls in a row, and a second in which nothing was delivered, the sink counts as away. Then one record at a time is sent, 0.1 s
-//     apart, which doubles to 1.5 s. They are, in turn, of the flow that was delivered last, and of the one that was called longest ago. One that
-//     is delivered ends it.
+//     apart, which doubles to 1.5 s. They are, in turn, of the flow that was delivered last, and of the one that was called longest ago; every
+//     second one is of [Options.First], if that waits. One that is delivered ends it. Before, if ten calls in a row failed that
+//     held something of flows of which something was delivered lately, calls are 0.1 s apart.
 //
 // # What is given up
 //
 //  12. A record that the sink refuses for good becomes a dead letter. But where the last ten records, or calls, all failed, the sink
-//     itself may be wrong: then the record waits, and becomes a letter if it is refused once more after something was delivered.
+//     itself may be wrong: then the record waits, and becomes a letter if it is refused once more after something was delivered, or while
+//     sources wait for memory ([Scheduler.SetFull]).
 //  13. An attempt counts towards [Options.Attempts] only if the record failed by itself, and something was delivered since its last one. So no outage
 //     uses up attempts.
 //
@@ -57,7 +60,11 @@
 //
 //   - A sink that limits the rate of all calls, to 20 a second say, gets them in ever smaller batches if there are thousands of namespaces: it takes
 //     all of 1,000 changes a second in 20 namespaces, four fifths in 300, and one fifth in 3,000.
-//   - In the first second of an outage, before the sink counts as away, some 130 calls fail where a refusal takes 5 ms.
+//   - In the first second of an outage, some 20 calls fail before the sink counts as away, and hundreds behind a start, when nothing was delivered
+//     yet. A namespace with a thousand objects that are refused looks the same if nothing of another one comes: its good changes wait for
+//     a minute then.
+//   - Where three pipelines share a sink with four calls, and it hangs on a namespace that all of them have, changes of others wait for up to
+//     50 s.
 //   - With four calls at once, the good changes of a namespace in which 20 new objects are refused each second wait for up to 20 s.
 //   - After an outage in which the sink hung, the first record may take until a call that was under way has timed out.
 package flow

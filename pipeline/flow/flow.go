@@ -33,7 +33,7 @@ type flow struct {
 	calls   int    // under way
 	retries int    // of these, with objects of company or alone
 	batch   uint64 // the last batch that holds objects of it
-	// failing counts the objects in company and alone, also while they wait for the end of a delay or are sent.
+	// failing counts the objects that fail.
 	failing   int
 	blamed    time.Time // when a failure was last attributed to it
 	delivered time.Time // when something of it was last delivered
@@ -92,22 +92,23 @@ func (f *flow) trusted(now time.Time) bool {
 	return !f.delivered.IsZero() && now.Sub(f.delivered) < latelyBefore
 }
 
-// mayCall reports whether a flow may have a call more.
+// mayCall reports whether a flow may have a call more with fresh objects. One that joined the batch that is being filled may have more of it.
 func (f *flow) mayCall(s *Scheduler, now time.Time) bool {
-	return f.calls < s.quarter() || !f.delivered.IsZero() && now.Sub(f.delivered) < justNow
+	return f.calls-f.retries < s.quarter() || !f.delivered.IsZero() && now.Sub(f.delivered) < justNow || f.batch == s.filling && s.filling > 0
 }
 
 func (s *Scheduler) quarter() int { return max(1, s.options.Calls/4) }
 
-// nextLane returns the lane that may be sent apart now; -1 if there is none.
-func (f *flow) nextLane(s *Scheduler, now time.Time) lane {
-	if now.Before(f.until) || !f.mayCall(s, now) {
+// nextLane returns the lane that may be sent apart now, of those up to the last; -1 if there is none.
+func (f *flow) nextLane(s *Scheduler, now time.Time, last lane) lane {
+	if now.Before(f.until) {
 		return -1
 	}
 	again := f.retries < s.quarter()
 	for n := range lanes {
 		switch l := (f.turn + n) % lanes; {
-		case l == fresh && f.fresh.length > 0 && f.troubled(now),
+		case l > last:
+		case l == fresh && f.fresh.length > 0 && f.troubled(now) && f.mayCall(s, now),
 			l == company && len(f.company) > 0 && again,
 			l == alone && f.alone.length > 0 && again && !now.Before(f.aloneAt):
 			return l
@@ -128,7 +129,7 @@ func (s *Scheduler) place(f *flow, now time.Time) {
 	if f.trusted(now) {
 		to = &s.trusted
 	}
-	if f.nextLane(s, now) < 0 {
+	if f.nextLane(s, now, alone) < 0 {
 		f.apart.leave()
 	} else if f.apart.in != to {
 		f.apart.leave()

@@ -21,6 +21,8 @@ type Result struct {
 	Verdict Verdict
 	// RetryAfter is the delay that the sink requested; 0 if it did not.
 	RetryAfter time.Duration
+	// Behind is set if the sink did not try the record, since one before it failed.
+	Behind bool
 }
 
 // Outcome is what becomes of a record.
@@ -91,14 +93,19 @@ func (s *Scheduler) Judge(b *Batch, results []Result, took time.Duration, now ti
 				b.Outcomes[n] = Delivered
 				o.flow.delivered = now
 			case waits:
-			case r.Verdict == Unsendable, r.Verdict == Refused && s.refuse(i, now), r.Verdict == Failed && s.attempt(b, o, i, now):
+			case r.Verdict == Unsendable, r.Verdict == Refused && s.refuse(i, now), r.Verdict == Failed && !r.Behind && s.attempt(b, o, i, now):
 				b.Outcomes[n] = Letter
+				if i.Attempts == 0 {
+					i.Attempts, i.Failed = 1, now
+				}
 			}
 			waits = waits || b.Outcomes[n] == Waits
 			n++
 		}
 	}
 	s.judgeFlows(b, now)
+	s.options.Share.give(b.class)
+	s.countApart(b, slices.Contains(b.Outcomes, Letter))
 }
 
 // countFailures counts a call towards whether the sink is away. One record that is refused for good counts as one call: a sink that refuses
@@ -106,9 +113,13 @@ func (s *Scheduler) Judge(b *Batch, results []Result, took time.Duration, now ti
 func (s *Scheduler) countFailures(b *Batch, acknowledged, failed, refused int, now time.Time) {
 	switch {
 	case acknowledged > 0:
-		s.sink.failures, s.sink.pause, s.sink.delivered = 0, s.options.Initial, now
+		s.sink.failures, s.sink.surprises, s.sink.pause, s.sink.delivered = 0, 0, s.options.Initial, now
+	case failed+refused > 0 && b.alone: // what is known to fail by itself proves nothing
 	case failed+refused > 0:
 		s.sink.failures += max(1, refused)
+		if slices.ContainsFunc(b.flows, func(f *flow) bool { return f.trusted(now) }) {
+			s.sink.surprises++
+		}
 		if b.probe {
 			s.sink.pause = min(2*s.sink.pause, maxPause)
 		}
@@ -121,7 +132,7 @@ func (s *Scheduler) refuse(i *Item, now time.Time) bool {
 	if i.refused.IsZero() {
 		i.refused = now
 	}
-	return s.sink.failures < awayAfter || s.sink.delivered.After(i.refused)
+	return s.full || s.sink.failures < awayAfter || s.sink.delivered.After(i.refused)
 }
 
 // attempt counts a record that failed by itself, and reports whether it becomes a letter.
@@ -145,6 +156,9 @@ func (s *Scheduler) judgeFlows(b *Batch, now time.Time) {
 	n := 0
 	for _, o := range b.objects {
 		for range o.held {
+			if b.Outcomes[n] == Letter { // to write it may take long
+				o.flow.blamed = now
+			}
 			if b.Outcomes[n] == Waits && (len(failing) == 0 || failing[len(failing)-1] != o.flow) {
 				failing = append(failing, o.flow)
 			}
@@ -174,7 +188,9 @@ func (s *Scheduler) judgeFlows(b *Batch, now time.Time) {
 // Done ends a call. What is settled leaves, and what is not is sent again.
 func (s *Scheduler) Done(b *Batch, now time.Time) {
 	s.calls--
-	s.options.Share.give(b.class)
+	if b.apart {
+		s.apartCalls--
+	}
 	if b.probe {
 		s.sink.probes--
 	}
@@ -194,6 +210,7 @@ func (s *Scheduler) Done(b *Batch, now time.Time) {
 			}
 		}
 		n += o.held
+		o.sent = false
 		waits := len(kept)
 		clear(o.items[waits:o.held])
 		kept = append(kept, o.items[o.held:]...)
@@ -203,7 +220,7 @@ func (s *Scheduler) Done(b *Batch, now time.Time) {
 			waiting = append(waiting, o)
 			continue
 		}
-		o.tries = 0
+		o.tries, o.alone = 0, false
 		s.setFailing(o, false)
 		if len(o.items) > 0 {
 			s.ready(o, now)
@@ -228,6 +245,7 @@ func (s *Scheduler) again(b *Batch, waiting []*object, now time.Time) {
 		s.regroup(waiting, b.round, now, 0)
 	case b.fault == delayed, b.fault == together && b.delay > 0 && b.round > 0: // the records are not to blame
 		for _, o := range slices.Backward(waiting) {
+			o.alone = false
 			s.setFailing(o, false)
 			o.flow.fresh.pushFront(&o.lane)
 		}
@@ -235,7 +253,7 @@ func (s *Scheduler) again(b *Batch, waiting []*object, now time.Time) {
 		var refused []*object
 		for _, o := range waiting {
 			if o.items[0].refused.IsZero() {
-				s.delay(o, len(b.Items) == 1, now)
+				s.delay(o, len(b.Items) == 1 || b.slow, now)
 			} else {
 				refused = append(refused, o)
 			}
@@ -252,7 +270,7 @@ func (s *Scheduler) again(b *Batch, waiting []*object, now time.Time) {
 	}
 }
 
-// delay has an object wait that failed by itself. It is sent alone if nothing else was in the call, so that it may have been to blame for others.
+// delay has an object wait that failed by itself. If it is lonely, it is sent alone: nothing else was in the call, or the call was slow.
 func (s *Scheduler) delay(o *object, lonely bool, now time.Time) {
 	most := maxPause // nothing was delivered since it last failed, so perhaps the sink is to blame
 	if s.sink.delivered.After(o.failed) && !o.failed.IsZero() {
@@ -261,7 +279,13 @@ func (s *Scheduler) delay(o *object, lonely bool, now time.Time) {
 	wait := min(most, s.options.Initial<<min(o.tries, 16))
 	o.tries++
 	o.failed = now
-	s.setFailing(o, lonely || o.failing)
+	s.setFailing(o, true)
+	if lonely && s.Away(now) && !o.alone { // perhaps the sink is to blame
+		o.held = 1
+		s.after(timer{group: &Batch{objects: []*object{o}}}, now, wait)
+		return
+	}
+	o.alone = o.alone || lonely
 	s.after(timer{object: o}, now, wait)
 }
 

@@ -50,7 +50,7 @@ var (
 	invalid = Result{Verdict: Refused}
 )
 
-func limited(after float64) Result { return Result{Failed, seconds(after)} }
+func limited(after float64) Result { return Result{Verdict: Failed, RetryAfter: seconds(after)} }
 
 // both are sinks that fail a call as a whole, or record by record.
 func both(took float64, result Result) map[string]sink {

@@ -21,6 +21,8 @@ type Options struct {
 	Initial, Max time.Duration
 	// Attempts after which a record becomes a dead letter; 0 is no bound.
 	Attempts int
+	// First is a flow that others may wait for: while the sink is away, every second record is of it, if it has one.
+	First string
 	// Random returns numbers in [0, 1), for the jitter of delays.
 	Random func() float64
 }
@@ -47,12 +49,15 @@ type object struct {
 	lane   node[object]
 	items  []*Item // in order
 	first  [1]*Item
-	held   int // how many of items the batch holds
+	held   int // how many of items the batch holds, or the group
+	sent   bool
 	since  time.Time
 	tries  int       // how often it failed since something of it was delivered
 	failed time.Time // when it last failed
-	// failing is set while it counts in flow.failing.
+	// failing is set while it counts in flow.failing: something of it failed since something was last delivered.
 	failing bool
+	// alone is set if it failed alone.
+	alone bool
 }
 
 // Scheduler decides what is sent next. It knows no time and starts nothing: its caller guards it, says what time it is, makes the calls, and
@@ -71,10 +76,13 @@ type Scheduler struct {
 	groups             []*Batch // what failed together, of several flows
 	timers             timerHeap
 	calls              int
+	apartCalls         int    // of calls, those sent apart, and those of which letters are written
 	batch              uint64 // the number of the last batch
+	filling            uint64 // the number of the shared batch that may still be filled
 	apart              bool   // the last call was sent apart
 
 	sink sinkState
+	full bool
 }
 
 // New returns a scheduler.
@@ -110,6 +118,10 @@ func (s *Scheduler) ready(o *object, now time.Time) {
 	s.place(o.flow, now)
 }
 
+// SetFull says whether sources wait for memory. Then what is refused for good becomes a dead letter even if all is: nothing else may come that
+// would show that the sink works.
+func (s *Scheduler) SetFull(full bool) { s.full = full }
+
 // Batch is what one call sends.
 type Batch struct {
 	// Items are the records. Those of one object are in order and next to each other.
@@ -121,6 +133,7 @@ type Batch struct {
 	flows   []*flow
 	number  uint64
 	class   class
+	apart   bool // it counts in apartCalls
 	alone   bool // it holds one record of an object that failed alone
 	retry   bool // it holds objects of company or alone
 	probe   bool
@@ -136,11 +149,14 @@ type Batch struct {
 // adds a record to the caller's batch, or reports that there is no room for it; for the first record there is.
 func (s *Scheduler) Next(now time.Time, fits func(*Item) bool) (b *Batch, wake time.Time) {
 	s.fire(now)
+	s.filling = 0
 	if s.calls < s.options.Calls {
 		b, wake = s.next(now, fits)
 	}
 	if b != nil {
 		s.calls++
+		s.sink.called = now
+		s.countApart(b, b.class != shared)
 		return b, time.Time{}
 	}
 	if len(s.timers) > 0 && (wake.IsZero() || s.timers[0].at.Before(wake)) {
@@ -149,11 +165,22 @@ func (s *Scheduler) Next(now time.Time, fits func(*Item) bool) (b *Batch, wake t
 	return nil, wake
 }
 
+// countApart counts a call that is sent apart, or of which letters are written: those may hang as well.
+func (s *Scheduler) countApart(b *Batch, isApart bool) {
+	if isApart && !b.apart {
+		b.apart = true
+		s.apartCalls++
+	}
+}
+
 func (s *Scheduler) next(now time.Time, fits func(*Item) bool) (b *Batch, wake time.Time) {
 	waits := false // for a slot
-	if s.Away(now) {
+	switch {
+	case s.Away(now):
 		b, wake, waits = s.nextProbe(now, fits)
-	} else {
+	case s.sink.surprises >= awayAfter && now.Sub(s.sink.called) < hurryPause:
+		wake = s.sink.called.Add(hurryPause)
+	default:
 		s.apart = !s.apart
 		for _, isApart := range []bool{s.apart, !s.apart} {
 			var waitsToo bool
@@ -176,19 +203,23 @@ func (s *Scheduler) next(now time.Time, fits func(*Item) bool) (b *Batch, wake t
 
 // nextShared returns a batch of the flows that are well, and whether there is something to send and no slot.
 func (s *Scheduler) nextShared(now time.Time, fits func(*Item) bool) (*Batch, bool) {
-	if s.ring.length == 0 {
+	if !s.pruneRing(now) {
 		return nil, false
 	}
 	if !s.options.Share.take(shared) {
 		return nil, true
 	}
 	b := s.newBatch(shared)
+	s.filling = b.number
 	s.fillShared(b, now, fits)
 	return b, false
 }
 
 // nextApart returns a batch of what failed in company of several flows, or of a troubled flow.
 func (s *Scheduler) nextApart(now time.Time, fits func(*Item) bool) (*Batch, bool) {
+	if s.apartCalls >= max(1, s.options.Calls*3/4) {
+		return nil, false
+	}
 	if len(s.groups) > 0 {
 		if !s.options.Share.take(apart) {
 			return nil, true
@@ -197,7 +228,7 @@ func (s *Scheduler) nextApart(now time.Time, fits func(*Item) bool) (*Batch, boo
 		s.groups = s.groups[1:]
 		return s.refill(b, apart, fits, now), false
 	}
-	f, c := s.nextFlow(now)
+	f, l, c := s.nextFlow(now)
 	if f == nil {
 		return nil, false
 	}
@@ -205,35 +236,46 @@ func (s *Scheduler) nextApart(now time.Time, fits func(*Item) bool) (*Batch, boo
 		return nil, true
 	}
 	s.doubt = c == untrusted
-	return s.takeLane(f, c, now, fits), false
+	return s.takeLane(f, l, c, now, fits), false
 }
 
-// nextFlow returns the flow that is next to be sent apart, and the class of its call. Trusted flows and others take turns, as far as the bound
-// on the latter allows.
-func (s *Scheduler) nextFlow(now time.Time) (*flow, class) {
-	trusted, others := s.firstOf(&s.trusted, now), s.firstOf(&s.untrusted, now)
-	if others != nil && (trusted == nil || !s.doubt && s.options.Share.hasRoom(untrusted)) {
-		return others, untrusted
+// nextFlow returns the flow that is next to be sent apart, the lane, and the class of its call. Trusted calls and others take turns, as far as the
+// bound on the latter allows. A call of a trusted flow is not trusted if it is for an object that failed alone.
+func (s *Scheduler) nextFlow(now time.Time) (*flow, lane, class) {
+	room := s.options.Share.hasRoom(untrusted)
+	f, l := s.firstOf(&s.trusted, now, alone)
+	if l == alone && !room {
+		f, l = s.firstOf(&s.trusted, now, company)
 	}
-	return trusted, apart
+	if other, lane := s.firstOf(&s.untrusted, now, alone); other != nil && (f == nil || room && !s.doubt) {
+		return other, lane, untrusted
+	}
+	if l == alone {
+		return f, l, untrusted
+	}
+	return f, l, apart
 }
 
-// firstOf returns the first flow of a list that still belongs there: time may have passed.
-func (s *Scheduler) firstOf(l *list[flow], now time.Time) *flow {
-	for l.length > 0 {
-		f := l.first.value
-		if f.trusted(now) == (l == &s.trusted) && f.nextLane(s, now) >= 0 {
-			return f
+// firstOf returns the first flow of a list that has something in the lanes up to the last, and that lane.
+func (s *Scheduler) firstOf(list *list[flow], now time.Time, last lane) (*flow, lane) {
+	var next *node[flow]
+	for n := list.first; n != nil; n = next {
+		next = n.next
+		f := n.value
+		if f.trusted(now) != (list == &s.trusted) || f.nextLane(s, now, alone) < 0 { // time has passed
+			f.apart.leave()
+			s.place(f, now)
+			continue
 		}
-		f.apart.leave()
-		s.place(f, now)
+		if l := f.nextLane(s, now, last); l >= 0 {
+			return f, l
+		}
 	}
-	return nil
+	return nil, -1
 }
 
 // takeLane makes a batch of the lane of a flow whose turn it is. The flow's own turn ends.
-func (s *Scheduler) takeLane(f *flow, c class, now time.Time, fits func(*Item) bool) *Batch {
-	l := f.nextLane(s, now)
+func (s *Scheduler) takeLane(f *flow, l lane, c class, now time.Time, fits func(*Item) bool) *Batch {
 	f.turn = (l + 1) % lanes
 	f.apart.leave()
 	if l == company {
@@ -266,13 +308,8 @@ func (s *Scheduler) Fill(b *Batch, now time.Time, fits func(*Item) bool) (full b
 
 // fillShared takes objects of the flows that are not troubled, in turn.
 func (s *Scheduler) fillShared(b *Batch, now time.Time, fits func(*Item) bool) {
-	for !b.full && s.ring.length > 0 {
+	for !b.full && s.pruneRing(now) {
 		f := s.ring.first.value
-		if f.troubled(now) || !f.mayCall(s, now) { // time has passed
-			f.ring.leave()
-			s.place(f, now)
-			continue
-		}
 		before := len(b.Items)
 		s.fillFresh(b, f, before+max(1, (s.options.Records-before)/s.ring.length), fits)
 		if len(b.Items) == before { // its first object does not fit; it stays in front, and begins the next batch
@@ -282,6 +319,19 @@ func (s *Scheduler) fillShared(b *Batch, now time.Time, fits func(*Item) bool) {
 		s.join(b, f)
 		s.place(f, now)
 	}
+}
+
+// pruneRing takes flows out of the front of the ring that do not belong there any more, since time has passed. It reports whether one is left.
+func (s *Scheduler) pruneRing(now time.Time) bool {
+	for s.ring.length > 0 {
+		f := s.ring.first.value
+		if !f.troubled(now) && f.mayCall(s, now) {
+			return true
+		}
+		f.ring.leave()
+		s.place(f, now)
+	}
+	return false
 }
 
 // fillFresh takes objects of one flow, until the batch holds so many records.
@@ -314,6 +364,7 @@ func (s *Scheduler) putHeld(b *Batch, o *object, most int, fits func(*Item) bool
 	if o.held == 0 {
 		return false
 	}
+	o.sent = true
 	b.objects = append(b.objects, o)
 	return true
 }
@@ -387,7 +438,7 @@ func (s *Scheduler) fire(now time.Time) {
 		case t.group != nil:
 			s.groupReady(t.group, now)
 		default:
-			if o := t.object; o.failing {
+			if o := t.object; o.alone {
 				o.flow.alone.pushBack(&o.lane)
 				s.place(o.flow, now)
 			} else {
@@ -405,4 +456,28 @@ func (s *Scheduler) after(t timer, now time.Time, delay time.Duration) {
 
 func (s *Scheduler) jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*s.options.Random()))
+}
+
+// Waiting returns the records of an object that wait, in order, and whether a batch holds some of them.
+func (s *Scheduler) Waiting(ref delta.Ref) (items []*Item, sent bool) {
+	o := s.objects[ref]
+	if o == nil {
+		return nil, false
+	}
+	return o.items, o.sent
+}
+
+// Fails reports whether something of an object failed since something of it was last delivered.
+func (s *Scheduler) Fails(ref delta.Ref) bool {
+	o := s.objects[ref]
+	return o != nil && o.failing
+}
+
+// Failing returns how many objects of a flow fail.
+func (s *Scheduler) Failing(flow string) int {
+	f := s.flows[flow]
+	if f == nil {
+		return 0
+	}
+	return f.failing
 }

@@ -16,7 +16,8 @@ const (
 
 // Slots bounds the calls of a sink, which several pipelines may share. Calls that are sent apart have at most three quarters of the slots, and
 // those of flows of which nothing was delivered lately have at most half of them: the sink may hang on such calls, for all pipelines at once. The
-// last free slot is kept for a pipeline that has none. Of several pipelines that wait, the one that has the fewest slots is next.
+// last free slot is kept for a pipeline that has none. Of several pipelines that wait, the one that has the fewest slots is next, and of two with as
+// many the one that waits for longer.
 type Slots struct {
 	mu     sync.Mutex // guards what follows, and the shares
 	total  int
@@ -24,6 +25,7 @@ type Slots struct {
 	apart  int // of taken, those that are not of shared batches
 	doubts int // of apart, the untrusted ones
 	shares []*Share
+	served uint64
 	freed  chan struct{} // closed when a slot is given back; nil if no Acquire waits
 }
 
@@ -34,7 +36,8 @@ func NewSlots(n int) *Slots { return &Slots{total: n} }
 type Share struct {
 	slots   *Slots
 	held    int
-	waiting int // how many wait; a scheduler counts as one
+	served  uint64 // when it last took a slot, as a number
+	waiting int    // how many wait; a scheduler counts as one
 	class   class
 	wake    func()
 }
@@ -57,6 +60,7 @@ func (s *Share) take(c class) bool {
 	s.waiting, s.class = 1, c
 	if took {
 		s.waiting = 0
+		s.slots.wakeWaiting() // it may be the turn of others now
 	}
 	return took
 }
@@ -79,8 +83,11 @@ func (s *Share) stopWaiting() {
 	}
 }
 
-// Acquire waits for a slot, for a call that no scheduler chose. It fails only if ctx ends before. A share with a scheduler does not use it.
+// Acquire waits for a slot, for a call that no scheduler chose. It fails only if ctx ends before. A share with a scheduler does not use it. A nil share has no bound.
 func (s *Share) Acquire(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
 	slots := s.slots
 	slots.mu.Lock()
 	defer slots.mu.Unlock()
@@ -104,7 +111,11 @@ func (s *Share) Acquire(ctx context.Context) error {
 }
 
 // Release gives a slot back that Acquire took.
-func (s *Share) Release() { s.give(shared) }
+func (s *Share) Release() {
+	if s != nil {
+		s.give(shared)
+	}
+}
 
 // hasRoom reports whether there is a slot for a call.
 func (s *Share) hasRoom(c class) bool {
@@ -118,6 +129,8 @@ func (s *Slots) take(share *Share, c class) bool {
 		return false
 	}
 	s.count(share, c, 1)
+	s.served++
+	share.served = s.served
 	return true
 }
 
@@ -140,11 +153,16 @@ func (s *Slots) room(share *Share, c class) bool {
 	}
 	before := 0 // those whose turn it is before
 	for _, other := range s.shares {
-		if other != share && (other.waiting > 0 && other.held < share.held && s.allows(other.class) || other.held == 0 && share.held > 0 && free == 1) {
+		if other != share && (other.waiting > 0 && s.allows(other.class) && other.before(share) || other.held == 0 && share.held > 0 && free == 1) {
 			before++
 		}
 	}
 	return free > before
+}
+
+// before reports whether a share that waits is before another: it has fewer slots, or as many and took its last one before.
+func (s *Share) before(other *Share) bool {
+	return s.held < other.held || s.held == other.held && s.served < other.served
 }
 
 // allows reports whether the bounds on what is sent apart allow one more.
