@@ -32,10 +32,10 @@ func TestModel(t *testing.T) {
 		waiting := 0
 
 		next := func() *Batch {
-			size := 0
+			size, most := 0, rapid.IntRange(1, 12).Draw(t, "room")
 			fits := func(i *Item) bool {
 				size += 1 + i.Value.(int)%5
-				return size <= 12 || size == 1+i.Value.(int)%5
+				return size <= most || size == 1+i.Value.(int)%5
 			}
 			b, wake := s.Next(now, fits)
 			if b == nil {

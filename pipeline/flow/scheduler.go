@@ -374,7 +374,9 @@ func (s *Scheduler) refill(group *Batch, c class, fits func(*Item) bool, now tim
 	b := s.newBatch(c)
 	b.round, b.retry = group.round, true
 	for n, o := range group.objects {
-		if !s.putHeld(b, o, o.held, fits) {
+		held := o.held
+		if !s.putHeld(b, o, held, fits) {
+			o.held = held
 			s.regroup(group.objects[n:], group.round, now, 0)
 			break
 		}
