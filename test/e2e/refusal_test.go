@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -35,7 +36,7 @@ func TestHistoryRefused(t *testing.T) {
 	tests := []struct {
 		name string
 		kind load.Resource
-		// fault of the one watch that is refused; nil if the API server does it, once etcd is compacted.
+		// fault of the watches that are refused; nil if the API server does it, once etcd is compacted.
 		fault *proxy.Fault
 	}{
 		// Today's API servers refuse in the stream; a proxy, or an older one, before it.
@@ -62,11 +63,22 @@ func TestHistoryRefused(t *testing.T) {
 			var met atomic.Bool
 			away := make(chan struct{})
 			gateway.Use(func(r *http.Request) *proxy.Fault {
-				if !isWatch(r.URL.Path, r.URL.Query(), tt.kind.GVR.Resource) || met.Swap(true) {
-					return nil
-				}
+				query := r.URL.Query()
 				if tt.fault == nil {
+					if !isWatch(r.URL.Path, query, tt.kind.GVR.Resource) || met.Swap(true) {
+						return nil
+					}
 					return &proxy.Fault{Hold: away}
+				}
+				// The history is refused until the state is read, and so is the state at a version of that history.
+				switch {
+				case path.Base(r.URL.Path) != tt.kind.GVR.Resource || met.Load():
+					return nil
+				case query.Get("sendInitialEvents") == "true" || query.Get("resourceVersion") == "" && query.Get("watch") == "":
+					met.Store(query.Get("limit") != "1") // that one only looks for the version
+					return nil
+				case query.Get("watch") == "":
+					return &proxy.Fault{Status: refused}
 				}
 				return tt.fault
 			})
@@ -89,7 +101,11 @@ func TestHistoryRefused(t *testing.T) {
 			report := expectAll(t, watched, done, read, oracle.CompareOptions{AllowGaps: true})
 			t.Log(report)
 			expectGaps(t, e, read(), 1)
-			if n := relists(gateway.Requests()[before:], tt.kind.GVR.Resource); len(n) != 1 {
+			// The state at the position is requested too, and refused.
+			n := slices.DeleteFunc(relists(gateway.Requests()[before:], tt.kind.GVR.Resource), func(r proxy.Request) bool {
+				return r.Query.Get("resourceVersionMatch") == "Exact"
+			})
+			if len(n) != 1 {
 				t.Errorf("the state was read %d times: %+v", len(n), n)
 			}
 			if n := relists(gateway.Requests()[before:], "deployments"); len(n) != 0 {
