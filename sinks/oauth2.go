@@ -117,7 +117,9 @@ func (o *OAuth2) CheckFiles(key string) error {
 func (t *Tokens) make(ctx context.Context, secret string) (*oauth2.Token, error) {
 	c := t.config
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: DialUntil(t.life, connectTimeout), TLSHandshakeTimeout: connectTimeout, ForceAttemptHTTP2: true,
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         DialUntil(t.life, connectTimeout), //nolint:contextcheck // a token is made for all callers, so one of them that ends must not end it
+		TLSHandshakeTimeout: connectTimeout, ForceAttemptHTTP2: true,
 		DisableKeepAlives: true, // the next token is far away
 	}
 	target, err := url.Parse(c.TokenURL)

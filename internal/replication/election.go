@@ -158,11 +158,12 @@ func (e *Election) note(err error) {
 		return
 	}
 	e.failed[text] = true
-	message := "cannot take the Lease; trying again"
+	logger := e.logger.With("lease", e.lease.Describe(), "err", err)
 	if status.Leading {
-		message = "cannot renew the Lease; trying again"
+		logger.Warn("cannot renew the Lease; trying again")
+	} else {
+		logger.Warn("cannot take the Lease; trying again")
 	}
-	e.logger.Warn(message, "lease", e.lease.Describe(), "err", err)
 }
 
 // faultPause is how long nothing has failed once a fault is over: some come and go.

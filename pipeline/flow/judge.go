@@ -8,6 +8,7 @@ import (
 // Verdict is how a call ended for one record.
 type Verdict int
 
+// The verdicts.
 const (
 	Acknowledged Verdict = iota
 	Failed               // may pass
@@ -28,6 +29,7 @@ type Result struct {
 // Outcome is what becomes of a record.
 type Outcome int
 
+// The outcomes.
 const (
 	Waits     Outcome = iota // and is sent again
 	Delivered                // is settled

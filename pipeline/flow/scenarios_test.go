@@ -57,8 +57,6 @@ func both(took float64, result Result) map[string]sink {
 	return map[string]sink{"whole call": whole(isBad, took, result), "each record": each(isBad, took, result)}
 }
 
-func only(s sink) map[string]sink { return map[string]sink{"": s} }
-
 func TestScenarios(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -80,7 +80,6 @@ type sim struct {
 	sink     sink
 	linger   time.Duration
 	wakeAt   time.Time
-	pumping  bool
 	lingers  bool
 	calls    []float64 // when each began
 	sent     int

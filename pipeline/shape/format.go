@@ -48,6 +48,7 @@ type Encoder struct {
 	profile Profile
 }
 
+// NewEncoder makes the encoder of a pipeline.
 func NewEncoder(options Options) Encoder {
 	e := Encoder{
 		cluster: options.Cluster, pipeline: options.Name, source: "/clusters/" + options.Cluster,
