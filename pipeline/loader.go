@@ -108,7 +108,7 @@ func (p *Pipeline) takeTurn() *flow {
 		p.resumeIfFree(f)
 	}
 	if f := l.notices; f != nil {
-		if !p.hasRoom(f, max(f.nextSize, noticeSize)) {
+		if !p.hasRoom(f, max(f.nextSize, 1)) {
 			return nil
 		}
 		return f

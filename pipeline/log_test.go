@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -376,6 +377,31 @@ func TestWhatWaitsThroughAnEdit(t *testing.T) {
 	if want := string(d.Object.JSON()); body != want {
 		t.Errorf("got %s, want %s", body, want)
 	}
+}
+
+// A gap that waits on disk is read although memory is kept for a large record: nothing else is read before the gap.
+func TestGapIsReadWhileALargeRecordWaitsForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, b := &script{}, newLogbook()
+		sink.set(func(int, []sinks.Record) error { return errDown })
+		p := start(t, sink, &letters{}, spilling(b, 2<<10, 1<<30))
+		defer b.every(p)()
+		const small = 10
+		for version := 1; version <= small; version++ {
+			mustTake(t, p, change(t, fmt.Sprint("small", version), version))
+		}
+		mustTake(t, p, inNamespace(t, sized(t, "large", small+1, 2<<10), "other"))
+		time.Sleep(10 * time.Millisecond) // in the bubble: a commit has written it, and it finds no room in memory
+		if err := p.Gap(t.Context(), &delta.Gap{Watch: "w", Resource: pods, From: "11", To: "12", Observed: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		mustTake(t, p, change(t, "small1", small+3))
+		sink.set(nil)
+		settled(t, p, b)
+		if got := len(sink.storedIDs()); got != small+3 {
+			t.Errorf("%d records arrived, want %d", got, small+3)
+		}
+	})
 }
 
 // A log that cannot be read holds its part back until it can, and is not given up.
