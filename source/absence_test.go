@@ -2,7 +2,6 @@ package source
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,10 +20,14 @@ import (
 func TestOneOfTwoServersDoesNotServeTheResource(t *testing.T) {
 	server := things(t, "a", "b") // 11, 12
 	var lost, odd atomic.Bool     // odd is set if the one that does not serve it takes the next connection
-	var without sync.Map          // the addresses of its connections
+	var without sync.Map          // whether a connection is to that one, by the address
 	var answers atomic.Int32
 	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
-		if _, of := without.Load(r.RemoteAddr); !of || !strings.HasPrefix(r.URL.Path, "/api/v1") {
+		of, known := without.Load(r.RemoteAddr)
+		if !known { // the first request of a connection
+			of, _ = without.LoadOrStore(r.RemoteAddr, lost.Load() && !odd.Swap(!odd.Load()))
+		}
+		if of != true || !strings.HasPrefix(r.URL.Path, "/api/v1") {
 			return false
 		}
 		answers.Add(1)
@@ -37,13 +40,6 @@ func TestOneOfTwoServersDoesNotServeTheResource(t *testing.T) {
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
 		return true
 	})
-	balance := front.Config.ConnState
-	front.Config.ConnState = func(c net.Conn, state http.ConnState) {
-		if state == http.StateNew && lost.Load() && !odd.Swap(!odd.Load()) {
-			without.Store(c.RemoteAddr().String(), true)
-		}
-		balance(c, state)
-	}
 	m := newMemory()
 	l := live(t, front, m, []string{"p"}, func(o *Options, _ *life) { o.absence = absenceRule{answers: 4} })
 	l.watching(12)

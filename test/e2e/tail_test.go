@@ -142,7 +142,7 @@ func TestTail(t *testing.T) {
 	maps.Delete("web")
 	want := []string{
 		"TYPE OBJECT WHAT",
-		"MODIFIED configmaps " + namespace + "/web data.value 3", // its previous version did not pass
+		"MODIFIED configmaps " + namespace + "/web data.value 3; by e2e.test", // its previous version did not pass
 		"DELETED configmaps " + namespace + "/web data.value 3",
 	}
 	eventually(t, wide, "the chosen changes", func() error {
@@ -161,11 +161,11 @@ func TestTail(t *testing.T) {
 	})
 	lines := strings.Join(all.Rows(), "\n")
 	for _, want := range []string{
-		`(?m)^ADDED configmaps \S+/web data.value 1$`,
-		`(?m)^MODIFIED configmaps \S+/before data.value 1 → 2$`, // the previous version was not shown
+		`(?m)^ADDED configmaps \S+/web data.value 1; by e2e.test$`,
+		`(?m)^MODIFIED configmaps \S+/before data.value 1 → 2; by e2e.test$`, // the previous version was not shown
 		`(?m)^DELETED configmaps \S+/web data.value 3$`,
-		`(?m)^ADDED secrets \S+/token data.password redacted:[0-9a-f]{8}$`,
-		`(?m)^MODIFIED secrets \S+/token data.password redacted:[0-9a-f]{8} → redacted:[0-9a-f]{8}$`,
+		`(?m)^ADDED secrets \S+/token data.password redacted:[0-9a-f]{8}; by e2e.test$`,
+		`(?m)^MODIFIED secrets \S+/token data.password redacted:[0-9a-f]{8} → redacted:[0-9a-f]{8}; by e2e.test$`,
 	} {
 		if !regexp.MustCompile(want).MatchString(lines) {
 			t.Errorf("no line is like %s", want)
@@ -411,8 +411,8 @@ sinks:
 		}
 		return nil
 	})
-	if got := rows.Lines(); !strings.Contains(got[0], " TO ") || !strings.Contains(got[1], " subject k8s.configmaps.a ") || !strings.HasSuffix(got[1], " data.value 1") ||
-		!strings.HasSuffix(got[2], " data.value 1 → 2") || len(got) != 3 {
+	if got := rows.Lines(); !strings.Contains(got[0], " TO ") || !strings.Contains(got[1], " subject k8s.configmaps.a ") || !strings.HasSuffix(got[1], " data.value 1; by e2e.test") ||
+		!strings.HasSuffix(got[2], " data.value 1 → 2; by e2e.test") || len(got) != 3 {
 		t.Errorf("got %q", got)
 	}
 	for n, line := range records.Lines() {
