@@ -29,7 +29,7 @@ func TestWebhook(t *testing.T) {
 	dir := t.TempDir()
 	key := []byte("secret secret secret secret")
 	caFile, secretFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "secret")
-	for path, content := range map[string]string{caFile: string(ca.PEM()), secretFile: string(key)} {
+	for path, content := range map[string]string{caFile: string(ca.PEM()), secretFile: base64.StdEncoding.EncodeToString(key)} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

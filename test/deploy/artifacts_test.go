@@ -31,7 +31,7 @@ func TestReleaseFiles(t *testing.T) {
 	}
 	program := strings.Join([]string{"kubeferry", release.Built, runtime.GOOS, runtime.GOARCH}, "-")
 	const chart, image = "kubeferry-1.2.3.tgz", "kubeferry-" + release.Built + "-image.tar"
-	want := []string{release.Checksums, program, program + ".cdx.json", chart, image}
+	want := []string{release.Checksums, chart, image, program, program + ".cdx.json"}
 	sums := map[string]string{}
 	for line := range strings.Lines(read(t, filepath.Join(second, release.Checksums))) {
 		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")

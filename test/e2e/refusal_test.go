@@ -240,6 +240,8 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 50}}}]
 		switch {
 		case isWatch(r.URL.Path, query, "events") && refusals.Add(1) == 1:
 			return &proxy.Fault{Status: refused}
+		case query.Get("resourceVersionMatch") == "Exact": // the state at the position is refused as well
+			return &proxy.Fault{Status: refused}
 		case query.Get("continue") != "" && pages.Add(1) == 1:
 			close(held)
 			return &proxy.Fault{Hold: compacted}

@@ -85,7 +85,11 @@ func (h *health) ready() error {
 
 // unreadable lists the resources that cannot be read now, and for which /readyz does not wait.
 func (h *health) unreadable() (lines []string) {
-	for _, w := range h.watches() {
+	running := h.running.Load()
+	if running == nil {
+		return nil
+	}
+	for _, w := range running.watches() {
 		if !w.Ready && !w.Awaited {
 			lines = append(lines, notReady(&w).Error())
 		}
