@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -11,21 +12,42 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/source"
+	"github.com/kubeferry/kubeferry/source/sourcetest"
 )
 
 // Objects that no source has any more are not forgotten in silence, nor is what waits for a pipeline that is gone.
 func TestWhatIsForgottenIsLogged(t *testing.T) {
 	var log bytes.Buffer
-	client, err := source.NewClient(&rest.Config{Host: olderServer(t).URL}, false)
+	dir := t.TempDir()
+	store, err := checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := delta.WatchChange{Watch: "w", Meta: []byte(`{"source":"things","resource":"v1/things","position":"14","complete":true}`)}
+	waiting := delta.LogChange{Pipeline: "late"}
+	for n := range uint64(4) {
+		watch.Put = append(watch.Put, delta.Known{Namespace: "ns", Name: fmt.Sprint(n), Version: delta.NewVersion(types.UID(fmt.Sprint("u", n)), "14")})
+	}
+	for n := range uint64(2) {
+		waiting.Append = append(waiting.Append, delta.Entry{LogKey: delta.LogKey{Flow: "notices", Seq: n}, Gap: &delta.Gap{Watch: "w"}})
+	}
+	err = store.Commit(&checkpoint.Commit{Watches: []delta.WatchChange{watch}, Logs: []delta.LogChange{waiting}})
+	if err := errors.Join(err, store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	client, err := source.NewClient(&rest.Config{Host: sourcetest.New(t).URL}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: olderState(t)}, client, nil, func(err error) { t.Error(err) }, logger)
+	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, func(err error) { t.Error(err) }, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
