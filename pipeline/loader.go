@@ -75,6 +75,7 @@ func (p *Pipeline) readTurn() (more bool, err error) {
 	full := false
 	for _, e := range entries {
 		if e.Seq >= p.log.written { // of a commit that has not called Committed, or never will
+			rest = false // there is nothing more to read before one does
 			break
 		}
 		if full = !p.loadNext(f, p.logged(e)); full {

@@ -379,6 +379,34 @@ func TestWhatWaitsThroughAnEdit(t *testing.T) {
 	}
 }
 
+// What a commit wrote that failed is not read again and again until the next one: that would take a core, and here all the time there is.
+func TestWhatAFailedCommitWroteIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, b := &script{}, newLogbook()
+		sink.set(func(int, []sinks.Record) error { return errDown })
+		p := start(t, sink, &letters{}, spilling(b, 32<<10, 1<<30))
+		taken := 0
+		take := func(count int, namespace string) {
+			for range count {
+				taken++
+				mustTake(t, p, inNamespace(t, sized(t, fmt.Sprint("o", taken), taken, 5000), namespace))
+			}
+		}
+		take(20, "shop")
+		take(1, "other") // what is written ends with another flow
+		b.commit(p)
+		take(40, "shop")
+		b.lie()
+		b.commit(p)
+		sink.set(nil)
+		time.Sleep(time.Minute)
+		b.set(false, nil)
+		b.commit(p)
+		time.Sleep(time.Minute)
+		settled(t, p, b)
+	})
+}
+
 // A gap that waits on disk is read although memory is kept for a large record: nothing else is read before the gap.
 func TestGapIsReadWhileALargeRecordWaitsForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
