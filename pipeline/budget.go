@@ -35,11 +35,12 @@ type memoryBudget struct {
 	unpaced bool
 }
 
-// free returns how much memory is free for a flow. What another one needs that found no room is kept for that, but not from gaps and
-// marks: these are read before all others, so the other flow would wait for them, and they for its memory.
+// free returns how much memory is free for a flow, or for any one if it is nil. What another one needs that found no room is kept for that,
+// but not from gaps and marks: these are read before all others, so the other flow would wait for them, and they for its memory.
 func (p *Pipeline) free(f *flow) int64 {
 	free := p.options.MaxBytes - p.budget.memory
-	if wanting := p.log.wanting; wanting != nil && wanting != f && f.name != noticeNamespace {
+	notices := f != nil && f.name == noticeNamespace
+	if wanting := p.log.wanting; wanting != nil && wanting != f && !notices {
 		free -= wanting.nextSize
 	}
 	return free

@@ -432,6 +432,51 @@ func TestGapIsReadWhileALargeRecordWaitsForMemory(t *testing.T) {
 	})
 }
 
+// heldLog is a log of which the reads of one flow wait until held is closed.
+type heldLog struct {
+	*logbook
+	flow string
+	held chan struct{}
+}
+
+func (h heldLog) ReadFlow(flow string, from uint64, maxBytes int) ([]delta.Entry, bool, error) {
+	if flow == h.flow {
+		<-h.held
+	}
+	return h.logbook.ReadFlow(flow, from, maxBytes)
+}
+
+// A snapshot may ask for room while the only flow that waits for memory is being read.
+func TestRoomWhileTheLogIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, b := &script{}, newLogbook()
+		sink.set(func(int, []sinks.Record) error { return errDown })
+		held := make(chan struct{})
+		release := sync.OnceFunc(func() { close(held) })
+		p := start(t, sink, &letters{}, func(o *Options) {
+			spilling(b, 2<<10, 1<<30)(o)
+			o.Log = heldLog{b, "other", held}
+		})
+		t.Cleanup(release) // before the pipeline is stopped, also if the test fails
+		defer b.every(p)()
+		mustTake(t, p, change(t, "small", 1))
+		mustTake(t, p, inNamespace(t, sized(t, "large", 2, 2<<10), "other"))
+		time.Sleep(10 * time.Millisecond)
+		sink.set(nil)
+		time.Sleep(time.Second)
+		if s := p.Stats(); s.Bytes != 0 || s.OnDisk != 1 {
+			t.Fatalf("the large record is not being read: %+v", s)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.Room(ctx); err != nil {
+			t.Errorf("no room for a small record: %v", err)
+		}
+		release()
+		settled(t, p, b)
+	})
+}
+
 // A log that cannot be read holds its part back until it can, and is not given up.
 func TestLogThatCannotBeRead(t *testing.T) {
 	sink, b := &script{}, newLogbook()
