@@ -264,7 +264,7 @@ func TestDeployment(t *testing.T) {
 		t.Fatal(err)
 	}
 	watched, err := oracle.Start(t.Context(), c.plane.Config(), oracle.Options{
-		Cluster: "kubernetes", Resources: load.GVRs([]load.Resource{load.ConfigMaps()}), Namespaces: []string{"shop"},
+		Cluster: "test", Resources: load.GVRs([]load.Resource{load.ConfigMaps()}), Namespaces: []string{"shop"},
 	})
 	if err != nil {
 		t.Fatal(err)
