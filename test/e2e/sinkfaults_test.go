@@ -91,7 +91,7 @@ pipelines:
 		f.began, f.from = time.Now(), len(f.hook.Requests())
 	}
 	for _, f := range all {
-		e.WaitGate(wide, f.pipeline, false)
+		e.WaitSink(wide, f.pipeline, false)
 	}
 	for _, f := range all {
 		f.closed = time.Now()
@@ -131,7 +131,7 @@ pipelines:
 		}
 		f.to, f.ended = len(f.hook.Requests()), time.Now()
 		f.end()
-		e.WaitGate(wide, f.pipeline, true)
+		e.WaitSink(wide, f.pipeline, true)
 	}
 
 	expectAll(t, watched, done, hookReader(t, healthy, cloudEvents), oracle.CompareOptions{})

@@ -99,7 +99,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
 	end := requestSnapshot(t, file, "p")
 	eventually(t, wide, "the snapshot begins", func() error {
-		if _, body := e.Get("/status"); !strings.Contains(body, `"gapsWaiting": 1`) || !strings.Contains(body, `"gate": "closed"`) {
+		if _, body := e.Get("/status"); !strings.Contains(body, `"gapsWaiting": 1`) || !strings.Contains(body, `"state": "away"`) {
 			return fmt.Errorf("got %s", body)
 		}
 		return nil
