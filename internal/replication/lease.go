@@ -311,7 +311,7 @@ func (l *Lease) update(ctx context.Context, lease *coordinationv1.Lease) (*coord
 	return l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})
 }
 
-// fill writes a renewal to the spec of a Lease; if another holds it, or nobody, also that this replica took it.
+// fill writes a renewal to the spec of a Lease. If this replica does not hold the Lease yet, it also writes that this replica takes it.
 func (l *Lease) fill(spec *coordinationv1.LeaseSpec, now time.Time) {
 	moment, seconds := metav1.NewMicroTime(now), int32(l.options.Duration/time.Second)
 	if spec.HolderIdentity == nil || *spec.HolderIdentity != l.options.Identity {

@@ -1,7 +1,8 @@
 // Package flow decides what a pipeline sends next. It is the whole of that decision: [Scheduler] makes batches of the records that wait,
-// and says after each call what becomes of its records.
+// and returns after each call what becomes of its records. Package
+// pipeline does not use it yet; its own dispatcher still decides.
 //
-// It starts no goroutine, does no input or output, and knows no time but what its caller tells it. So the tests of this package run it
+// It starts no goroutine, does no input or output, and has no clock: its caller passes the time in. So the tests of this package run it
 // for minutes of virtual time, against sinks that refuse, hang, limit or fail at random. Those scenarios, with their bounds, are
 // the specification (scenarios_test.go).
 //

@@ -37,7 +37,7 @@ func IsSecret(gvr schema.GroupVersionResource) bool {
 }
 
 // harmlessAnnotations of a Secret are sent as they are: who writes them puts names and settings into them. A tool may copy a value
-// into any other annotation, in a form that nobody expects. docs/transforms.md lists them.
+// into any other annotation, in any form. docs/transforms.md lists them.
 var harmlessAnnotations = []string{
 	"kubernetes.io/service-account.name", "kubernetes.io/service-account.uid",
 	"meta.helm.sh/release-name", "meta.helm.sh/release-namespace", "helm.sh/resource-policy",

@@ -1,7 +1,7 @@
 // Package shape decides what a pipeline sends of a change: whether the filters let it pass, what transforms and redaction make of the
 // object, the difference from the previous version, and the record in the pipeline's format.
 //
-// A [Shaper] is asked once for each delta, before the delta waits. So the backlog and its log hold what will be sent, and nothing
+// A [Shaper] runs once for each delta, before the delta waits. So the backlog and its log hold what will be sent, and nothing
 // unredacted. An [Encoder] makes the record when the delta is sent.
 package shape
 

@@ -123,7 +123,7 @@ const madeFor = time.Minute
 
 // fittingTopics returns the topics that fit the template, whoever made them: so the bound holds across restarts, and for
 // several sinks of one template.
-// The answer has every topic of the cluster, so it is asked for as seldom as a missing topic is looked for.
+// The answer has every topic of the cluster, so it is requested no more often than the sink looks for a missing topic.
 func (s *Sink) fittingTopics(ctx context.Context) (map[string]struct{}, error) {
 	if time.Since(s.listed) < refreshMissingTopic {
 		return maps.Clone(s.fit), nil

@@ -14,9 +14,9 @@ import (
 
 var _ kafka.RoundTripper = (*transport)(nil)
 
-// transport sends requests through a [kafka.Transport] that reads the metadata of the topics in use, which are those that were asked for.
+// transport sends requests through a [kafka.Transport] that reads the metadata of the topics in use, which are those of earlier requests.
 // A kafka.Transport reads the metadata of a fixed list of topics, or of all that the cluster has, every five seconds on average. So
-// another one takes its place when a topic is asked for that it does not know. Calls under way keep the old one until they end.
+// another one takes its place when a request names a topic that it does not know. Calls under way keep the old one until they end.
 type transport struct {
 	open func(topics []string) *kafka.Transport
 
