@@ -240,7 +240,9 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 		if whole[page*os.Getpagesize()+8] == 1 {
 			continue // of a branch: bbolt reads its keys on a goroutine of its own
 		}
-		for _, at := range []int{16 + 7, 16 + 11, 16 + 15} { // the place of its first key, its length and that of the value
+		// The length of its first key, and that of the value. Not the place of the key: bbolt does not compare it with the size of the file, and
+		// reads what happens to be there in memory.
+		for _, at := range []int{16 + 11, 16 + 15} {
 			content := bytes.Clone(whole)
 			content[page*os.Getpagesize()+at] ^= 4
 			files[fmt.Sprintf("byte %d of page %d", at, page)] = content
