@@ -53,13 +53,10 @@ const (
 const maxTopic = 249
 
 var (
-	scramAlgorithms = map[string]scram.Algorithm{"scram-sha-256": scram.SHA256, "scram-sha-512": scram.SHA512}
+	scramAlgorithms = map[string]scram.Algorithm{"SCRAM-SHA-256": scram.SHA256, "SCRAM-SHA-512": scram.SHA512}
 
-	// The numbers are Kafka's own spelling.
-	requiredAcks = map[string]kafka.RequiredAcks{
-		"all": kafka.RequireAll, "one": kafka.RequireOne, "none": kafka.RequireNone,
-		"-1": kafka.RequireAll, "1": kafka.RequireOne, "0": kafka.RequireNone,
-	}
+	// acks has the values that Kafka's own clients take for their acks; -1 is another name for all.
+	acks = map[string]kafka.RequiredAcks{"all": kafka.RequireAll, "-1": kafka.RequireAll, "1": kafka.RequireOne, "0": kafka.RequireNone}
 
 	compressions = map[string]kafka.Compression{
 		"none": 0, "gzip": kafka.Gzip, "snappy": kafka.Snappy, "lz4": kafka.Lz4, "zstd": kafka.Zstd,
@@ -76,7 +73,7 @@ type Config struct {
 	Brokers      []string   `yaml:"brokers" doc:"required; host or host:port to find the cluster by; default port 9092"`
 	Topic        string     `yaml:"topic" doc:"topic with placeholders"`
 	Key          string     `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message; object is the cluster and its REST path"`
-	RequiredAcks string     `yaml:"requiredAcks" enum:"all|one|none|-1|1|0" doc:"who must have a record before it counts as delivered: all in-sync replicas (-1), the leader (1), none (0)"`
+	RequiredAcks string     `yaml:"requiredAcks" enum:"all|1|0|-1" doc:"who must have a record before it counts as delivered: all in-sync replicas, the leader (1), nobody (0)"`
 	Compression  string     `yaml:"compression" enum:"none|gzip|snappy|lz4|zstd" doc:"of a batch"`
 	SASL         *SASL      `yaml:"sasl" doc:"how to log in"`
 	Tombstones   bool       `yaml:"tombstones" doc:"after a DELETED also send its key without a value, for compacted topics"`
@@ -87,13 +84,13 @@ type Config struct {
 
 // SASL are the keys of the sasl section.
 type SASL struct {
-	Mechanism    string            `yaml:"mechanism" required:"true" enum:"plain|scram-sha-256|scram-sha-512|oauthbearer|PLAIN|SCRAM-SHA-256|SCRAM-SHA-512|OAUTHBEARER" doc:"how to log in"`
+	Mechanism    string            `yaml:"mechanism" required:"true" enum:"PLAIN|SCRAM-SHA-256|SCRAM-SHA-512|OAUTHBEARER" doc:"how to log in"`
 	Username     string            `yaml:"username" doc:"name for the login"`
 	Password     string            `yaml:"password" doc:"rather use passwordFile"`
 	PasswordFile string            `yaml:"passwordFile" doc:"file with the password"`
-	TokenFile    string            `yaml:"tokenFile" doc:"file with a token, for oauthbearer"`
-	OAuth2       *sinks.OAuth2     `yaml:"oauth2" doc:"where to get a token, for oauthbearer"`
-	Extensions   map[string]string `yaml:"extensions" doc:"what a broker wants beside the token, such as logicalCluster, for oauthbearer"`
+	TokenFile    string            `yaml:"tokenFile" doc:"file with a token, for OAUTHBEARER"`
+	OAuth2       *sinks.OAuth2     `yaml:"oauth2" doc:"where to get a token, for OAUTHBEARER"`
+	Extensions   map[string]string `yaml:"extensions" doc:"what a broker wants beside the token, such as logicalCluster, for OAUTHBEARER"`
 }
 
 // NewTopics are the keys of the newTopics section.
@@ -176,11 +173,11 @@ func (c *Config) Validate() []sinks.Fault {
 
 	faults.WarnIf(c.Key == keyNone, "key",
 		"without a key the records of one object go to different partitions: their order is lost, and compaction is impossible")
-	switch requiredAcks[c.RequiredAcks] {
+	switch acks[c.RequiredAcks] {
 	case kafka.RequireNone:
-		faults.Warn("requiredAcks", "with none a record counts as delivered once it is sent: records can be lost without notice")
+		faults.Warn("requiredAcks", "with 0 a record counts as delivered once it is sent: records can be lost without notice")
 	case kafka.RequireOne:
-		faults.Warn("requiredAcks", "with one a record is lost if its leader fails before a replica has it")
+		faults.Warn("requiredAcks", "with 1 a record is lost if its leader fails before a replica has it")
 	}
 	faults.WarnIf(c.Batch.MaxBytes > maxRecord, "batch.maxBytes",
 		"over 1Mi: brokers refuse such batches unless message.max.bytes is raised, and each is then sent in halves")
@@ -215,8 +212,8 @@ func (c *Config) validateTopic(faults *sinks.Faults) {
 
 func (s *SASL) validate(faults *sinks.Faults, plain *sinks.Plaintext) {
 	if s.token() {
-		faults.FailIf(s.Username != "" || s.Password != "" || s.PasswordFile != "", "sasl.username", "oauthbearer has a token, and neither username nor password")
-		faults.FailIf((s.TokenFile == "") == (s.OAuth2 == nil), "sasl.tokenFile", "oauthbearer needs one of tokenFile and oauth2")
+		faults.FailIf(s.Username != "" || s.Password != "" || s.PasswordFile != "", "sasl.username", "OAUTHBEARER has a token, and neither username nor password")
+		faults.FailIf((s.TokenFile == "") == (s.OAuth2 == nil), "sasl.tokenFile", "OAUTHBEARER needs one of tokenFile and oauth2")
 		if s.OAuth2 != nil {
 			s.OAuth2.Validate(faults, "sasl.oauth2", plain)
 		}
@@ -228,13 +225,13 @@ func (s *SASL) validate(faults *sinks.Faults, plain *sinks.Plaintext) {
 		}
 		return
 	}
-	faults.FailIf(s.TokenFile != "" || s.OAuth2 != nil || s.Extensions != nil, "sasl.mechanism", "tokenFile, oauth2 and extensions belong to oauthbearer")
+	faults.FailIf(s.TokenFile != "" || s.OAuth2 != nil || s.Extensions != nil, "sasl.mechanism", "tokenFile, oauth2 and extensions belong to OAUTHBEARER")
 	faults.FailIf(s.Username == "", "sasl.username", "a username is needed")
 	faults.FailIf((s.Password == "") == (s.PasswordFile == ""), "sasl.password", "set either password or passwordFile")
 }
 
 // token reports whether the login is by a token.
-func (s *SASL) token() bool { return strings.EqualFold(s.Mechanism, "oauthbearer") }
+func (s *SASL) token() bool { return s.Mechanism == bearer{}.Name() }
 
 // extensionName is what the name of an extension may be (RFC 7628 §3.1).
 var extensionName = regexp.MustCompile(`^[A-Za-z]+$`)

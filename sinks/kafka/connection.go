@@ -160,7 +160,7 @@ type mechanism struct{ config *SASL }
 
 // Name implements [sasl.Mechanism].
 func (m mechanism) Name() string {
-	if algorithm, ok := scramAlgorithms[strings.ToLower(m.config.Mechanism)]; ok {
+	if algorithm, ok := scramAlgorithms[m.config.Mechanism]; ok {
 		return algorithm.Name()
 	}
 	return plain.Mechanism{}.Name()
@@ -174,7 +174,7 @@ func (m mechanism) Start(ctx context.Context) (_ sasl.StateMachine, _ []byte, er
 			return nil, nil, err
 		}
 	}
-	algorithm, ok := scramAlgorithms[strings.ToLower(m.config.Mechanism)]
+	algorithm, ok := scramAlgorithms[m.config.Mechanism]
 	if !ok {
 		return plain.Mechanism{Username: m.config.Username, Password: password}.Start(ctx)
 	}

@@ -150,10 +150,10 @@ func (g *group) produce(ctx context.Context, records []*sinks.Record) error {
 		return kafka.MessageSizeTooLarge
 	}
 	response, err := s.client.Produce(ctx, &kafka.ProduceRequest{
-		Topic: g.topic, Partition: g.partition, RequiredAcks: requiredAcks[s.config.RequiredAcks],
+		Topic: g.topic, Partition: g.partition, RequiredAcks: acks[s.config.RequiredAcks],
 		Compression: compressions[s.config.Compression], Records: kafka.NewRecordReader(s.messages(records)...),
 	})
-	if err == nil && response != nil { // with requiredAcks none there is no answer
+	if err == nil && response != nil { // with requiredAcks 0 there is no answer
 		err = response.Error
 	}
 	if err == nil || s.ofTheRecord(err) {

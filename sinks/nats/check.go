@@ -88,7 +88,7 @@ func (s *stream) checkOne(ctx context.Context, js jetstream.JetStream, name, nee
 		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream %q takes %s and not the subject %s: add it to the stream, or change subject",
 			name, strings.Join(config.Subjects, " "), needed))
 	}
-	return s.inspect(ctx, js, config)
+	return s.inspect(config)
 }
 
 // checkCreate looks for what would keep a run from creating the stream.

@@ -85,7 +85,6 @@ func (s *Sink) deliver(ctx context.Context, deliveries []delivery) error {
 	if err != nil {
 		return err
 	}
-	before := s.stream.last.Load()
 	link.publish(ctx, deliveries)
 	if link.js != nil {
 		link.await(ctx, deliveries)
@@ -93,7 +92,7 @@ func (s *Sink) deliver(ctx context.Context, deliveries []delivery) error {
 	errs := make([]error, len(deliveries))
 	for i := range deliveries {
 		errs[i] = deliveries[i].err
-		s.stream.observe(&deliveries[i], before)
+		s.stream.observe(&deliveries[i])
 	}
 	return sinks.Result(errs)
 }

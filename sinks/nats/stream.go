@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,7 +25,7 @@ const (
 	defaultDuplicates = 10 * time.Minute
 )
 
-// stream checks the stream, or creates it: at start or before the first record, and again after it was missing or recreated.
+// stream checks the stream, or creates it: at start or before the first record, and again after it was missing.
 type stream struct {
 	Stream  // without a name if the user named none
 	subject string
@@ -36,8 +34,7 @@ type stream struct {
 	mu    sync.Mutex // guards known, also during requests to the server
 	known bool
 
-	last    atomic.Uint64 // sequence of an acknowledgement; those of later calls are higher
-	strayed sync.Once     // another stream acknowledged
+	strayed sync.Once // another stream acknowledged
 }
 
 // prepare does at start what the first record would have to wait for: it connects, and makes sure of the stream. For a
@@ -78,7 +75,7 @@ func (s *stream) ensure(ctx context.Context, js jetstream.JetStream) error {
 	found, err := js.Stream(looking, s.Name)
 	switch {
 	case err == nil:
-		err = s.inspect(looking, js, &found.CachedInfo().Config)
+		err = s.inspect(&found.CachedInfo().Config)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case !s.Create:
@@ -98,7 +95,6 @@ func (s *stream) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
-	s.last.Store(0)
 }
 
 func (s *stream) create(ctx context.Context, js jetstream.JetStream) error {
@@ -155,26 +151,16 @@ func namesOf(ctx context.Context, js jetstream.JetStream, needed string) (names 
 	return names, list.Err()
 }
 
-// inspect warns of what in an existing stream breaks a promise. Its error is of a stream that nothing can be delivered to.
-func (s *stream) inspect(ctx context.Context, js jetstream.JetStream, found *jetstream.StreamConfig) error {
+// inspect warns of what in an existing stream loses records that it acknowledged. How long a stream keeps them is its owner's choice. The
+// error is of a stream that nothing can be delivered to.
+func (s *stream) inspect(found *jetstream.StreamConfig) error {
 	if found.NoAck {
 		return sinks.Transient(sinks.ReasonRejected, fmt.Errorf(
 			"stream %q acknowledges nothing (no_ack), so that each record would be sent for ever: set no_ack: false, or jetstream: false here", found.Name))
 	}
 	log := s.log.With("stream", found.Name)
-	if !covered(found.Subjects, s.subject) {
-		log.Warn("stream may not take every record", "subjects", strings.Join(found.Subjects, " "), "needed", pattern(s.subject),
-			"others", s.others(ctx, js, found.Name))
-	}
-	if want := s.duplicates(); found.Duplicates < want {
-		log.Warn("stream stores a record twice that is sent again after its duplicate window", "duplicates", found.Duplicates, "wanted", want)
-	}
-	switch found.Retention {
-	case jetstream.InterestPolicy:
+	if found.Retention == jetstream.InterestPolicy {
 		log.Warn("stream acknowledges and does not store what matches no consumer", "retention", found.Retention)
-	case jetstream.WorkQueuePolicy:
-		log.Warn("stream gives each record to one consumer and drops it then", "retention", found.Retention)
-	case jetstream.LimitsPolicy:
 	}
 	if found.Storage == jetstream.MemoryStorage {
 		log.Warn("stream loses what it holds when its servers stop", "storage", found.Storage)
@@ -182,53 +168,18 @@ func (s *stream) inspect(ctx context.Context, js jetstream.JetStream, found *jet
 	if found.PersistMode == jetstream.AsyncPersistMode {
 		log.Warn("stream acknowledges what a server that is killed loses", "persistMode", found.PersistMode)
 	}
-	if limits := s.drops(found); len(limits) > 0 {
-		log.Warn("stream drops records by limits that are not in this configuration", "limits", strings.Join(limits, ", "))
-	}
 	return nil
 }
 
-// drops lists the limits by which the stream found drops records, except those that the user configured. Age counts in
-// any case; a full stream that refuses (DiscardNew) drops nothing, except within a subject, unless it refuses there too.
-func (s *Stream) drops(found *jetstream.StreamConfig) (limits []string) {
-	add := func(drops bool, name string, limit any) {
-		if drops {
-			limits = append(limits, fmt.Sprintf("%s %v", name, limit))
-		}
-	}
-	full := found.Discard == jetstream.DiscardOld
-	add(found.MaxAge > 0 && found.MaxAge != s.MaxAge, "maxAge", found.MaxAge)
-	add(found.MaxMsgsPerSubject > 0 && !found.DiscardNewPerSubject, "maxMsgsPerSubject", found.MaxMsgsPerSubject)
-	add(full && found.MaxBytes > 0 && (found.MaxBytes != int64(s.MaxBytes) || s.Discard == discardNew), "maxBytes", found.MaxBytes)
-	add(full && found.MaxMsgs > 0, "maxMsgs", found.MaxMsgs)
-	return limits
-}
-
-// others names the other streams that take some of the records, as far as the server shows them to this user.
-func (s *stream) others(ctx context.Context, js jetstream.JetStream, name string) string {
-	names, err := namesOf(ctx, js, pattern(s.subject))
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Join(slices.DeleteFunc(names, func(other string) bool { return other == name }), " ")
-}
-
-// observe looks at the result of a record; before is what last was when its call began. Sequences only grow within a
-// stream, so a lower one means that the stream was deleted and made anew.
-func (s *stream) observe(d *delivery, before uint64) {
-	switch ack := d.ack; {
+// observe looks at the result of a record.
+func (s *stream) observe(d *delivery) {
+	switch {
 	case s.Name == "":
 	case d.err != nil && reasonOf(d.err) == sinks.ReasonNotFound:
 		s.forget()
-	case ack == nil:
-	case ack.Stream != s.Name:
+	case d.ack != nil && d.ack.Stream != s.Name:
 		s.strayed.Do(func() {
-			s.log.Warn("records are stored by another stream than stream.name", "stream", s.Name, "other", ack.Stream)
+			s.log.Warn("records are stored by another stream than stream.name", "stream", s.Name, "other", d.ack.Stream)
 		})
-	case ack.Duplicate: // its sequence is that of the first time
-	case ack.Sequence <= before:
-		s.forget()
-	default:
-		s.last.Store(ack.Sequence)
 	}
 }

@@ -86,7 +86,7 @@ func testKafkaCheck(t *testing.T, broker *kafkaServer) {
 			c.TLS = &sinks.TLS{CAFile: broker.caFile}
 		}
 		if listener == kafkatest.SASL {
-			c.SASL = &kafka.SASL{Mechanism: "scram-sha-256", Username: kafkaUser, Password: kafkaPassword}
+			c.SASL = &kafka.SASL{Mechanism: "SCRAM-SHA-256", Username: kafkaUser, Password: kafkaPassword}
 		}
 		if change != nil {
 			change(c)
@@ -168,6 +168,7 @@ func TestNATSCheck(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "garbage")
 	write(t, garbage, []byte("SUA"+wrongPassword+"\n"))
 	srv.CreateStreamWith(t.Context(), jetstream.StreamConfig{Name: "MUTE", Subjects: []string{"mute.>"}, NoAck: true})
+	srv.CreateStreamWith(t.Context(), jetstream.StreamConfig{Name: "MEMORY", Subjects: []string{"memory.>"}, Storage: jetstream.MemoryStorage})
 	config := func(change func(*natssink.Config)) *natssink.Config {
 		c := natsConfig(hostOf(t, srv.URL()))
 		c.Username, c.Password = "ferry", natsPassword
@@ -181,7 +182,8 @@ func TestNATSCheck(t *testing.T) {
 	}
 	for _, c := range []checkCase{
 		{name: "well", config: config(nil)},
-		{name: "well, by name", config: config(stream("THERE", false)), warns: "duplicate window"},
+		{name: "well, by name", config: config(stream("THERE", false))},
+		{name: "a stream in memory", config: config(func(c *natssink.Config) { c.Subject = "memory.{name}" }), warns: "when its servers stop"},
 		{name: "no stream of that name", config: config(stream("MISSING", false)), says: []string{`"MISSING" does not exist`, "stream.create"}},
 		{name: "a stream to create", config: config(func(c *natssink.Config) {
 			c.Subject, c.Stream = "free.{name}", &natssink.Stream{Name: "MISSING", Create: true}

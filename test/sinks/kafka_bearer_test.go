@@ -42,7 +42,7 @@ func testKafkaBearer(t *testing.T, broker *kafkaServer) {
 	open := func(sasl kafka.SASL) sinks.Sink {
 		config := kafkaConfig("bearer", address)
 		config.TLS = &sinks.TLS{CAFile: broker.caFile}
-		sasl.Mechanism, sasl.Extensions = "oauthbearer", map[string]string{"logicalCluster": "lkc-1"}
+		sasl.Mechanism, sasl.Extensions = "OAUTHBEARER", map[string]string{"logicalCluster": "lkc-1"}
 		config.SASL = &sasl
 		return openSink(t, config)
 	}

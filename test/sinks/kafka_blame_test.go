@@ -62,10 +62,10 @@ func testKafkaBlame(t *testing.T, broker *kafkaServer) {
 	})
 
 	// Nobody answers, so what the broker refuses counts as delivered.
-	t.Run("requiredAcks none", func(t *testing.T) {
+	t.Run("requiredAcks 0", func(t *testing.T) {
 		broker.CreateTopic("unacknowledged", 1)
 		config := kafkaConfig("unacknowledged", link.Addr())
-		config.RequiredAcks = "none"
+		config.RequiredAcks = "0"
 		sink := openSink(t, config)
 		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)})
 		oversize := sinktest.NewRecord("b", 1)

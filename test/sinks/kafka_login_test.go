@@ -26,9 +26,9 @@ func kafkaLogins() []*kafkaLogin {
 	return []*kafkaLogin{
 		{name: "tls", listener: kafkatest.TLS},
 		{name: "mutual tls", listener: kafkatest.MutualTLS},
-		{name: "plain", listener: kafkatest.SASL, password: true},
-		{name: "scram-sha-256", listener: kafkatest.SASL, password: true},
-		{name: "scram-sha-512", listener: kafkatest.SASL, password: true},
+		{name: "PLAIN", listener: kafkatest.SASL, password: true},
+		{name: "SCRAM-SHA-256", listener: kafkatest.SASL, password: true},
+		{name: "SCRAM-SHA-512", listener: kafkatest.SASL, password: true},
 	}
 }
 

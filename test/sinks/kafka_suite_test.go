@@ -78,7 +78,7 @@ func testKafkaSuite(t *testing.T, broker *kafkaServer) {
 				c := kafkaConfig(topic, link.Addr())
 				c.Compression = "none" // blanks would shrink to nothing
 				c.TLS = &sinks.TLS{CAFile: broker.caFile}
-				c.SASL = &kafka.SASL{Mechanism: "scram-sha-512", Username: kafkaUser, Password: kafkaPassword}
+				c.SASL = &kafka.SASL{Mechanism: "SCRAM-SHA-512", Username: kafkaUser, Password: kafkaPassword}
 				return c
 			},
 			Stored: func() []sinktest.Stored {
@@ -117,7 +117,7 @@ func TestKafkaSuiteRefusals(t *testing.T) {
 			Config: func() sinks.Config {
 				c := kafkaConfig("suite", link.Addr())
 				c.Compression = "none" // the faults look for ids in the batch
-				c.SASL = &kafka.SASL{Mechanism: "scram-sha-512", Username: user, Password: password}
+				c.SASL = &kafka.SASL{Mechanism: "SCRAM-SHA-512", Username: user, Password: password}
 				return c
 			},
 			Stored: func() []sinktest.Stored {

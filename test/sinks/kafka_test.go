@@ -295,7 +295,7 @@ func testKafkaRecords(run func(name string, test func(t *testing.T, server *kafk
 			topic := "keyed-by-" + key
 			broker.CreateTopic(topic, 4)
 			config := kafkaConfig(topic, broker.Addr())
-			config.Key, config.RequiredAcks = key, "one"
+			config.Key, config.RequiredAcks = key, "1"
 			record := sinktest.NewRecord("a", 1)
 			if err := openSink(t, config).Deliver(t.Context(), []sinks.Record{record, sinktest.NewRecord("b", 1)}); err != nil {
 				t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -257,28 +256,6 @@ func TestStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 3)})
-	})
-
-	t.Run("warnings", func(t *testing.T) {
-		srv.CreateStreamWith(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"x.test.core.>"}, MaxMsgs: 10})
-		config := natsConfig(hostOf(t, srv.URL()))
-		config.Subject = "x.{cluster}.{group}.{resource}"
-		config.Stream = &natssink.Stream{Name: "OTHER", Create: true}
-		var log bytes.Buffer
-		sink, err := config.Open(t.Context(), sinks.Env{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)})
-		deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 2)})
-		if err := sink.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		for _, want := range []string{"may not take every record", "duplicate window", "drops records by limits"} {
-			if strings.Count(log.String(), want) != 1 {
-				t.Errorf("want %q once in the log:\n%s", want, &log)
-			}
-		}
 	})
 }
 

@@ -125,7 +125,7 @@ func sinkOf(a Answers) string {
       brokers: ` + several + `
       topic: "k8s.{cluster}.{group}.{resource}"
       createTopics: true # missing ones, with the brokers' defaults
-      # sasl: {mechanism: scram-sha-512, username: kubeferry, passwordFile: /etc/kubeferry/kafka/password}
+      # sasl: {mechanism: SCRAM-SHA-512, username: kubeferry, passwordFile: /etc/kubeferry/kafka/password}
       # tls: {caFile: /etc/kubeferry/kafka/ca.crt}`
 	case "nats":
 		return `nats:
