@@ -97,6 +97,11 @@ func (s *Sink) createSome(ctx context.Context, topics []string) (map[string]erro
 			names[topic] = struct{}{}
 		}
 	}
+	made := func(topic string) bool { _, ok := names[topic]; return ok }
+	if slices.ContainsFunc(topics, made) {
+		s.refresh(refreshAfterError)
+		topics = slices.DeleteFunc(slices.Clone(topics), made)
+	}
 	existing := len(names)
 	room := min(max(s.config.MaxTopics-existing, 0), len(topics))
 	failed := map[string]error{}
