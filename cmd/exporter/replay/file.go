@@ -29,10 +29,8 @@ func (r *replay) file(ctx context.Context, path string) error {
 	if locked, err := lock.TryLock(); err == nil && !locked { // an error: the file system has no locks
 		return fmt.Errorf("another replay runs on files in %s", filepath.Dir(path))
 	}
-	if r.Path != "" { // else it is kubeferry's own
-		if err := holdsLetters(path); err != nil {
-			return err
-		}
+	if err := holdsLetters(path); err != nil {
+		return err
 	}
 	aside := path + replaying + time.Now().UTC().Format("20060102T150405.000000000")
 	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {

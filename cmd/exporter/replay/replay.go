@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -24,8 +23,7 @@ import (
 type Options struct {
 	// Config is the configuration, whose pipelines name the sinks.
 	Config *config.Config
-	// Path is a file of dead letters; empty for those in the state directory, which are in a file as well if an earlier
-	// version wrote them.
+	// Path is a file of dead letters; empty for those in the state directory.
 	Path string
 	// Pipeline is the only one whose letters are sent; empty for all.
 	Pipeline string
@@ -48,9 +46,6 @@ type replay struct {
 	left, others         int // others are those left that are of another pipeline than the only one
 }
 
-// olderFile is where earlier versions kept dead letters in the state directory.
-const olderFile = "dead.jsonl"
-
 // removeTimeout is how long a full disk may keep letters from being removed.
 const removeTimeout = 30 * time.Second
 
@@ -70,12 +65,9 @@ func Run(ctx context.Context, options Options) error {
 		app.CloseSinks(closing, opened, options.Logger)
 	}()
 	r := &replay{Options: options, opened: opened, blocked: map[string]bool{}}
-	path := r.Path
-	if path == "" {
-		path = filepath.Join(r.Config.StateDir, olderFile)
-	}
-	err = r.file(ctx, path)
-	if err == nil && r.Path == "" {
+	if r.Path != "" {
+		err = r.file(ctx, r.Path)
+	} else {
 		err = r.state(ctx)
 	}
 	if err != nil {
