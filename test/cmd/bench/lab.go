@@ -30,23 +30,19 @@ type options struct {
 // lab is what the rows share.
 type lab struct {
 	options
-	dir     string
-	log     io.Writer
-	modules modules
-	plane   *controlplane.ControlPlane
-	config  *rest.Config
-	client  *http.Client // with the rights of the control plane's administrator
-	hook    *receiver
+	dir    string
+	log    io.Writer
+	root   string // of the checkout
+	plane  *controlplane.ControlPlane
+	config *rest.Config
+	client *http.Client // with the rights of the control plane's administrator
+	hook   *receiver
 	// programs by name, once built.
 	programs map[string]string
 	// loaded are the sets of objects that exist, by name.
 	loaded map[string]bool
 	runs   int // of subjects, for the names of their files
-	points []point
 }
-
-// modules are the directories of the main module and of this one.
-type modules struct{ main, test string }
 
 func newLab(ctx context.Context, o options, log io.Writer) (_ *lab, err error) {
 	if runtime.GOOS != "linux" {
@@ -69,10 +65,9 @@ func newLab(ctx context.Context, o options, log io.Writer) (_ *lab, err error) {
 			return nil, err
 		}
 	}
-	if l.modules.main, err = programs.Root(); err != nil {
+	if l.root, err = programs.Root(); err != nil {
 		return nil, err
 	}
-	l.modules.test = filepath.Join(l.modules.main, "test")
 	if l.profile || l.checkout != "" {
 		err = l.build(ctx, "kubeferry", "./cmd/exporter")
 	} else {
@@ -144,7 +139,7 @@ func (l *lab) build(ctx context.Context, name, pkg string) error {
 		args = append(args, overlay)
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
-	cmd.Dir = l.modules.main
+	cmd.Dir = l.root
 	if name == "kubeferry" && l.checkout != "" {
 		cmd.Dir = l.checkout
 	}

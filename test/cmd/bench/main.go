@@ -44,9 +44,6 @@ func command(ctx context.Context, args []string, out, errOut io.Writer) error {
 	flags.SetOutput(errOut)
 	pattern := flags.String("run", ".", "run the rows whose names match this `regexp`")
 	list := flags.Bool("list", false, "list the rows")
-	peers := flags.Bool("peers", false, "also run the OpenTelemetry Collector, which is built the first time")
-	plots := flags.String("plots", "", "draw plots from the rows that ran into this `directory`")
-	saved := flags.String("save", "", "write the results as JSON to this `file`")
 	strict := flags.Bool("strict", false, "exit with 1 if a target was missed")
 	o := options{}
 	flags.IntVar(&o.pairs, "pairs", 3, "how many paired runs the medians are of")
@@ -65,7 +62,7 @@ func command(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	var selected []row
 	for _, r := range rows() {
-		if selection.MatchString(r.name) && (*peers || !r.peer) {
+		if selection.MatchString(r.name) {
 			selected = append(selected, r)
 		}
 	}
@@ -77,7 +74,7 @@ func command(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	results, err := measure(ctx, o, selected, errOut)
 	if len(results.Rows) > 0 { // also of a run that did not come to its end
-		err = errors.Join(err, results.publish(out, *saved, *plots))
+		results.print(out)
 	}
 	if err == nil && *strict && results.missed() {
 		return errMissed
@@ -93,15 +90,11 @@ func measure(ctx context.Context, o options, selected []row, log io.Writer) (*re
 		return results, err
 	}
 	defer l.close()
-	results.Machine = describeMachine(ctx, l.modules.main)
+	results.Machine = describeMachine(ctx, l.root)
 	var failed []error
 	for _, r := range selected {
 		l.say("%s: %s", r.name, r.title)
 		checks, err := r.run(ctx, l)
-		if errors.Is(err, errSkipped) {
-			l.say("%s: skipped: %v", r.name, err)
-			continue
-		}
 		if err != nil { // the other rows need nothing of this one
 			failed = append(failed, fmt.Errorf("%s: %w", r.name, err))
 			l.say("%s: %v", r.name, err)
@@ -111,7 +104,6 @@ func measure(ctx context.Context, o options, selected []row, log io.Writer) (*re
 			continue
 		}
 		results.Rows = append(results.Rows, rowResult{Name: r.name, Title: r.title, Checks: checks})
-		results.Points = append(results.Points, l.takePoints()...)
 		for _, c := range checks {
 			l.say("    %s", c)
 		}

@@ -56,7 +56,7 @@ func (l *lab) overlay() (string, error) {
 		return "", err
 	}
 	text, err := json.Marshal(map[string]map[string]string{
-		"Replace": {filepath.Join(l.modules.main, "cmd", "exporter", "profiling_bench.go"): source},
+		"Replace": {filepath.Join(l.root, "cmd", "exporter", "profiling_bench.go"): source},
 	})
 	if err != nil {
 		return "", err

@@ -42,12 +42,10 @@ type form struct {
 	version []byte
 }
 
-// The forms of bodies: what floor sends is the watch's frames, one per line; kubeferry sends CloudEvents; the
-// OpenTelemetry Collector OTLP in JSON, of the watch's frames.
+// The forms of bodies: what floor sends is the watch's frames, one per line; kubeferry sends CloudEvents.
 var (
 	frames      = form{record: []byte("\n"), version: []byte(`"resourceVersion":"`)}
 	cloudEvents = form{record: []byte(`{"specversion":`), version: []byte(`"sequence":"`)}
-	otlp        = form{record: []byte(`"observedTimeUnixNano"`)}
 )
 
 func startReceiver() (*receiver, error) {

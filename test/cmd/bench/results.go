@@ -1,12 +1,9 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
 	"unicode/utf8"
 )
@@ -17,7 +14,6 @@ type results struct {
 	Scale   float64
 	Pairs   int
 	Rows    []rowResult
-	Points  []point
 }
 
 type rowResult struct {
@@ -131,18 +127,6 @@ func number(v float64) string {
 	}
 }
 
-// publish prints the table, and writes what file and directory are named for.
-func (r *results) publish(out io.Writer, file, plots string) (err error) {
-	r.print(out)
-	if file != "" {
-		err = r.save(file)
-	}
-	if plots != "" {
-		err = errors.Join(err, r.plot(plots))
-	}
-	return err
-}
-
 func (r *results) missed() bool {
 	for _, row := range r.Rows {
 		for _, c := range row.Checks {
@@ -185,13 +169,4 @@ func (r *results) print(out io.Writer) {
 		}
 		fmt.Fprintln(out, "|")
 	}
-}
-
-// save writes everything as JSON.
-func (r *results) save(file string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
 }

@@ -38,7 +38,7 @@ func backlogEvents(ctx context.Context, l *lab) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.backlogChecks("backlog, Events", of, eventsTarget, eventsMemory), nil
+	return backlogChecks(of, eventsTarget, eventsMemory), nil
 }
 
 func backlogPods(ctx context.Context, l *lab) ([]check, error) {
@@ -51,13 +51,11 @@ func backlogPods(ctx context.Context, l *lab) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.backlogChecks("backlog, Pods", of, 2.0, 120), nil
+	return backlogChecks(of, 2.0, 120), nil
 }
 
 // backlogChecks compares the CPU time with the floor's, and the memory with a bound in MiB.
-func (l *lab) backlogChecks(group string, of pair, times, memory float64) []check {
-	l.point(plotCPU, group, "floor", median(each(of.a, cpuEach)))
-	l.point(plotCPU, group, "kubeferry", median(each(of.b, cpuEach)))
+func backlogChecks(of pair, times, memory float64) []check {
 	return []check{
 		of.against("CPU per object, µs", cpuEach, atMost(times, fmt.Sprintf("≤ %.1f × floor", times))),
 		of.bounded("peak RSS, MiB", peak, memory, fmt.Sprintf("≤ %.0f MiB", memory)),

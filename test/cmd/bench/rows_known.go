@@ -14,14 +14,8 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// known is kubeferry on the objects of loadKnown, as many tenths of them as given.
-func known(tenths int) exporter {
-	selector := "bench=known"
-	if tenths < 10 {
-		selector = fmt.Sprintf("bench=known,tenth in (%.*s)", 2*tenths-1, "0,1,2,3,4,5,6,7,8,9")
-	}
-	return exporter{resources: knownResources(), selector: selector}
-}
+// known is kubeferry on the objects of loadKnown.
+func known() exporter { return exporter{resources: knownResources(), selector: "bench=known"} }
 
 const (
 	// calmTime is how long after the last record the garbage collector and the last commit may take.
@@ -35,21 +29,9 @@ func idle(ctx context.Context, l *lab) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	var last usage
-	var share float64
-	for _, tenths := range []int{1, 3, 6, 10} {
-		watched := calmTime
-		if tenths == 10 {
-			watched = idleTime
-		}
-		u, s, err := l.rest(ctx, n/10*tenths, known(tenths), watched)
-		if err != nil {
-			return nil, err
-		}
-		last, share = u, s
-		l.say("    %d objects: %.1f MiB, %.1f at most, %.2f %% of a core", n/10*tenths, mebi(u.RSS), mebi(u.Peak), s)
-		l.pointAt(plotMemory, "idle", float64(n/10*tenths), mebi(u.RSS))
-		l.pointAt(plotMemory, "peak, while they are delivered", float64(n/10*tenths), mebi(u.Peak))
+	last, share, err := l.rest(ctx, n, known())
+	if err != nil {
+		return nil, err
 	}
 	return []check{
 		alone("RSS, MiB", mebi(last.RSS), atMost(80, "≤ 80 MiB")),
@@ -59,7 +41,7 @@ func idle(ctx context.Context, l *lab) ([]check, error) {
 }
 
 // rest lets kubeferry deliver n objects and then idle; share is the part of a core that it uses meanwhile, in percent.
-func (l *lab) rest(ctx context.Context, n int, e exporter, watched time.Duration) (u usage, share float64, err error) {
+func (l *lab) rest(ctx context.Context, n int, e exporter) (u usage, share float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	l.hook.expect(cloudEvents, false)
@@ -72,7 +54,7 @@ func (l *lab) rest(ctx context.Context, n int, e exporter, watched time.Duration
 		return u, 0, s.explain(err)
 	}
 	var before usage
-	for _, wait := range []time.Duration{calmTime, watched} {
+	for _, wait := range []time.Duration{calmTime, idleTime} {
 		before = u
 		select {
 		case <-time.After(wait):
@@ -83,7 +65,7 @@ func (l *lab) rest(ctx context.Context, n int, e exporter, watched time.Duration
 			return u, 0, s.explain(err)
 		}
 	}
-	return u, 100 * (u.CPU - before.CPU).Seconds() / watched.Seconds(), nil
+	return u, 100 * (u.CPU - before.CPU).Seconds() / idleTime.Seconds(), nil
 }
 
 func restart(ctx context.Context, l *lab) ([]check, error) {
@@ -91,7 +73,7 @@ func restart(ctx context.Context, l *lab) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := known(10)
+	e := known()
 	if e.stateDir, err = l.knownStateDir("restart"); err != nil {
 		return nil, err
 	}

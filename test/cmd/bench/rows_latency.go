@@ -29,7 +29,6 @@ func latency(ctx context.Context, l *lab) ([]check, error) {
 		floor := func(w writing) (*subject, error) { return l.startFloor(w.path(), true) }
 		ferry := func(w writing) (*subject, error) { return l.startExporter(w.exporter()) }
 		var of [2][]delays
-		var reached []float64
 		for n := range l.pairs {
 			for turn := range 2 {
 				var d delays
@@ -45,22 +44,19 @@ func latency(ctx context.Context, l *lab) ([]check, error) {
 					return nil, fmt.Errorf("%s: %w", name, err)
 				}
 				of[which] = append(of[which], d)
-				reached = append(reached, got)
 				l.say("    %-10s p50 %5.1f ms, p99 %5.1f ms at %.0f/s", [2]string{"floor", "kubeferry"}[which], millis(d.p50), millis(d.p99), got)
 			}
 		}
-		checks = append(checks, l.latencyChecks(name, of, median(reached))...)
+		checks = append(checks, latencyChecks(name, of)...)
 	}
 	return checks, nil
 }
 
-func (l *lab) latencyChecks(name string, of [2][]delays, rate float64) []check {
+func latencyChecks(name string, of [2][]delays) []check {
 	var p50, p99 [2]float64
-	for which, side := range []string{"floor", "kubeferry"} {
+	for which := range of {
 		p50[which] = medianOf(of[which], func(d delays) time.Duration { return d.p50 })
 		p99[which] = medianOf(of[which], func(d delays) time.Duration { return d.p99 })
-		l.pointAt(plotLatency, side+" p50", rate, p50[which])
-		l.pointAt(plotLatency, side+" p99", rate, p99[which])
 	}
 	differences := make([]float64, len(of[0]))
 	for i := range differences {

@@ -116,8 +116,6 @@ func live(ctx context.Context, l *lab) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.point(plotCPU, "live, Events", "floor", median(each(of.a, cpuEach)))
-	l.point(plotCPU, "live, Events", "kubeferry", median(each(of.b, cpuEach)))
 	return []check{
 		of.against("CPU per change, µs", cpuEach, atMost(1.5, "≤ 1.5 × floor")),
 		of.against("peak RSS, MiB", peak, nil),

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/kubeferry/kubeferry/test/internal/process"
@@ -54,12 +53,9 @@ type exporter struct {
 	resources []string
 	namespace string // empty: all
 	selector  string
-	events    []string // namespaces whose Events are a second source
-	pipelines int      // 1 if 0
-	stateless bool     // without a state directory
-	stateDir  string   // instead of a fresh one
-	sink      string   // instead of the webhook: a line of the configuration
-	procs     int      // GOMAXPROCS; 0 leaves it alone
+	pipelines int    // 1 if 0
+	stateless bool   // without a state directory
+	stateDir  string // instead of a fresh one
 	replicas  *replicas
 }
 
@@ -78,9 +74,6 @@ func (l *lab) startExporter(e exporter) (*subject, error) {
 	}
 	profile := l.profileName()
 	env := []string{"KUBEFERRY_BENCH_PROFILE=" + profile}
-	if e.procs > 0 {
-		env = append(env, fmt.Sprintf("GOMAXPROCS=%d", e.procs))
-	}
 	kubeconfig := l.plane.KubeconfigFile()
 	if e.replicas != nil {
 		kubeconfig = e.replicas.kubeconfig
@@ -109,18 +102,11 @@ func (e exporter) configuration(url string) []byte {
 	if e.selector != "" {
 		fmt.Fprintf(&b, "    labelSelector: %q\n", e.selector)
 	}
-	if len(e.events) > 0 {
-		fmt.Fprintf(&b, "  - {name: live, resources: [v1/events], namespaces: {include: [%s]}}\n", strings.Join(e.events, ", "))
-	}
 	fmt.Fprintf(&b, "pipelines:\n")
 	for n := range max(1, e.pipelines) {
 		fmt.Fprintf(&b, "  - {name: pipeline-%d, sink: out}\n", n)
 	}
-	sink := e.sink
-	if sink == "" {
-		sink = fmt.Sprintf("webhook: {url: %q, batch: {maxRecords: 100, linger: 5ms}}", url)
-	}
-	fmt.Fprintf(&b, "sinks:\n  - name: out\n    %s\n", sink)
+	fmt.Fprintf(&b, "sinks:\n  - name: out\n    webhook: {url: %q, batch: {maxRecords: 100, linger: 5ms}}\n", url)
 	fmt.Fprintf(&b, "server: {listen: \"127.0.0.1:0\"}\n")
 	return b.Bytes()
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -94,12 +93,4 @@ func scheduled(dir string) (time.Duration, error) {
 		total += time.Duration(n)
 	}
 	return total, nil
-}
-
-// peakOf is the most resident memory of a program that has ended, in bytes.
-func peakOf(state *os.ProcessState) int64 {
-	if u, ok := state.SysUsage().(*syscall.Rusage); ok {
-		return u.Maxrss << 10
-	}
-	return 0
 }
