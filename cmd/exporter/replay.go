@@ -21,12 +21,14 @@ records keep their ids; they are marked "replayed", and get fresh ids for the tr
 them for duplicates.
 
 By default these are the letters in stateDir, whether or not kubeferry runs: if it does, they are read through the
-socket in stateDir. Or name a file that a file sink wrote. It is moved aside first, so that a kubeferry that runs
-meanwhile begins a new one; after an interruption the next replay goes on with what was moved aside.
+socket in stateDir. What is delivered is removed, and the rest stays for the next replay. With --discard, letters that no
+replay can send are printed and removed: those without a body, as the record could not be made, and those of a pipeline
+that the configuration does not have.
 
-What cannot be delivered is kept for the next replay, and the exit code is 1. With --discard, letters that no replay can
-send are printed and removed: those without a body, as the record could not be made, and those of a pipeline that the
-configuration does not have.`,
+Or name a file that a file sink wrote. The file stays as it is, and what could not be delivered is printed, for the next
+replay: kubeferry replay --config FILE LETTERS.jsonl > LEFT.jsonl
+
+The exit code is 1 if something could not be delivered.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			loaded, err := loadQuietly(file)
@@ -34,21 +36,24 @@ configuration does not have.`,
 				return err
 			}
 			letters := ""
-			if len(args) == 1 {
+			switch {
+			case len(args) == 1 && discard:
+				return errors.New("--discard is for the letters in stateDir: a file is not changed")
+			case len(args) == 1:
 				letters = args[0]
-			} else if loaded.StateDir == "" {
+			case loaded.StateDir == "":
 				return errors.New("there is no stateDir to find dead letters in: name the file")
 			}
 			return replay.Run(command.Context(), replay.Options{
 				Config: loaded, Path: letters, Pipeline: only, Discard: discard, UserAgent: app.UserAgent(versionName()),
-				Out:    command.OutOrStdout(),
+				Letters: command.OutOrStdout(), Summary: command.ErrOrStderr(),
 				Logger: slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 			})
 		},
 	}
 	addConfigFlag(command, &file)
 	command.Flags().StringVar(&only, "pipeline", "", "replay the letters of this pipeline only; the others stay")
-	command.Flags().BoolVar(&discard, "discard", false, "print and remove the letters that no replay can send")
+	command.Flags().BoolVar(&discard, "discard", false, "print and remove the letters in stateDir that no replay can send")
 	completePipelines(command, &file)
 	return command
 }

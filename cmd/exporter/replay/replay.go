@@ -27,13 +27,15 @@ type Options struct {
 	Path string
 	// Pipeline is the only one whose letters are sent; empty for all.
 	Pipeline string
-	// Discard removes the letters that no replay can send, once they are written to Out.
+	// Discard removes the letters in the state directory that no replay can send, once they are written to Letters.
 	Discard bool
 	// UserAgent names the program and its version to peers.
 	UserAgent string
-	// Out takes what is discarded, a line each, and the summary.
-	Out    io.Writer
-	Logger *slog.Logger
+	// Letters takes the letters of a file that were not sent, and those that are discarded, a line each.
+	Letters io.Writer
+	// Summary takes what became of all of them.
+	Summary io.Writer
+	Logger  *slog.Logger
 }
 
 // replay is one run of the command.
@@ -74,14 +76,14 @@ func Run(ctx context.Context, options Options) error {
 		return &app.FailureError{Err: fmt.Errorf("%w; no letter is lost, those delivered may be sent again", err)}
 	}
 	if r.delivered+r.discarded+r.left == 0 {
-		_, err := fmt.Fprintf(r.Out, "no dead letters in %s\n", cmp.Or(r.Path, r.Config.StateDir))
+		_, err := fmt.Fprintf(r.Summary, "no dead letters in %s\n", cmp.Or(r.Path, r.Config.StateDir))
 		return err
 	}
 	summary := fmt.Sprintf("delivered %d dead letters, %d are left\n", r.delivered, r.left)
 	if r.Discard {
 		summary = fmt.Sprintf("delivered %d dead letters, discarded %d, %d are left\n", r.delivered, r.discarded, r.left)
 	}
-	if _, err := io.WriteString(r.Out, summary); err != nil {
+	if _, err := io.WriteString(r.Summary, summary); err != nil {
 		return err
 	}
 	if failed := r.left - r.others; failed > 0 {
@@ -143,7 +145,7 @@ func (r *replay) deliver(ctx context.Context, text []byte) bool {
 			return true
 		}
 		if r.Discard && errors.Is(err, errUnsendable) {
-			if _, err = fmt.Fprintf(r.Out, "%s\n", bytes.TrimSpace(text)); err == nil {
+			if _, err = fmt.Fprintf(r.Letters, "%s\n", bytes.TrimSpace(text)); err == nil {
 				r.discarded++
 				return true
 			}

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/gofrs/flock"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
@@ -43,8 +42,13 @@ func store(t *testing.T, dir string, letters ...[]byte) {
 	}
 }
 
-// run replays what is in a state directory, or in a file if path names one, and returns the summary and the lines that the sink has.
-func run(t *testing.T, dir, path string) (summary string, lines []string, err error) {
+// run replays what is in a state directory, and returns the summary and the lines that the sink has.
+func run(t *testing.T, dir string) (summary string, lines []string, err error) {
+	t.Helper()
+	return runWith(t, dir, Options{Letters: io.Discard})
+}
+
+func runWith(t *testing.T, dir string, options Options) (summary string, lines []string, err error) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out.jsonl")
 	text := fmt.Sprintf("{cluster: c, stateDir: %q, sources: [{name: s, resources: [v1/pods]}], pipelines: [{name: p, sink: out}], sinks: [{name: out, file: {path: %q}}]}", dir, out)
@@ -53,7 +57,8 @@ func run(t *testing.T, dir, path string) (summary string, lines []string, err er
 		t.Fatal(err)
 	}
 	var summarized bytes.Buffer
-	err = Run(t.Context(), Options{Config: loaded, Path: path, UserAgent: "test", Out: &summarized, Logger: slog.New(slog.DiscardHandler)})
+	options.Config, options.UserAgent, options.Summary, options.Logger = loaded, "test", &summarized, slog.New(slog.DiscardHandler)
+	err = Run(t.Context(), options)
 	content, readErr := os.ReadFile(out)
 	if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) { // it is made with the first record
 		t.Fatal(readErr)
@@ -65,7 +70,7 @@ func run(t *testing.T, dir, path string) (summary string, lines []string, err er
 func TestReplayOfAStateDirectory(t *testing.T) {
 	dir := t.TempDir()
 	store(t, dir, letter("p", "a", 1, ""), letter("removed", "b", 2, ""), letter("p", "a", 3, ""), letter("removed", "b", 4, ""), []byte(`"no letter"`), letter("p", "c", 5, ""))
-	summary, lines, err := run(t, dir, "")
+	summary, lines, err := run(t, dir)
 	if err == nil || summary != "delivered 3 dead letters, 3 are left\n" {
 		t.Errorf("got %q, %v", summary, err)
 	}
@@ -75,29 +80,17 @@ func TestReplayOfAStateDirectory(t *testing.T) {
 			break
 		}
 	}
-	summary, lines, err = run(t, dir, "")
+	summary, lines, err = run(t, dir)
 	if err == nil || summary != "delivered 0 dead letters, 3 are left\n" || len(lines) != 0 {
 		t.Errorf("got %q, %q, %v", summary, lines, err)
 	}
-}
-
-// Two replays of one file would write what is left into one file.
-func TestOneReplayOfAFile(t *testing.T) {
-	dir := t.TempDir()
-	other := flock.New(dir, flock.SetFlag(os.O_RDONLY))
-	if locked, err := other.TryLock(); err != nil || !locked {
-		t.Fatal(locked, err)
-	}
-	defer other.Close()
-	path := filepath.Join(dir, "letters.jsonl")
-	if err := os.WriteFile(path, letter("p", "a", 1, ""), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if summary, _, err := run(t, dir, path); err == nil || !strings.Contains(err.Error(), "another replay runs") {
+	var discarded bytes.Buffer
+	summary, _, err = runWith(t, dir, Options{Discard: true, Letters: &discarded})
+	if err == nil || summary != "delivered 0 dead letters, discarded 2, 1 are left\n" {
 		t.Errorf("got %q, %v", summary, err)
 	}
-	if content, err := os.ReadFile(path); err != nil || !bytes.Equal(content, letter("p", "a", 1, "")) {
-		t.Errorf("got %q, %v", content, err)
+	if want := string(letter("removed", "b", 2, "")) + "\n" + string(letter("removed", "b", 4, "")) + "\n"; discarded.String() != want {
+		t.Errorf("discarded %s, want %s", &discarded, want)
 	}
 }
 
@@ -109,11 +102,11 @@ func TestReplayOfManyLetters(t *testing.T) {
 		letters = append(letters, letter("p", fmt.Sprint(n%7), n, strings.Repeat("a", 100<<10)))
 	}
 	store(t, dir, letters...)
-	summary, lines, err := run(t, dir, "")
+	summary, lines, err := run(t, dir)
 	if err != nil || summary != "delivered 50 dead letters, 0 are left\n" || len(lines) != 50 {
 		t.Errorf("got %q, %d lines, %v", summary, len(lines), err)
 	}
-	if summary, _, err = run(t, dir, ""); err != nil || !strings.HasPrefix(summary, "no dead letters in ") {
+	if summary, _, err = run(t, dir); err != nil || !strings.HasPrefix(summary, "no dead letters in ") {
 		t.Errorf("got %q, %v", summary, err)
 	}
 }
