@@ -2,17 +2,14 @@ package pipeline
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -20,14 +17,14 @@ import (
 // its arrival, behind the notices of each watch that came before it there; and once all notices are settled nothing is held back.
 func TestHeldBackModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := newBacklog("test", Retry{Initial: time.Second, Max: time.Second}, func(int) {})
-		defer b.queue.ShutDown()
+		queues := map[delta.Ref][]*item{}
+		b := newBacklog(func(i *item) { queues[i.Ref] = append(queues[i.Ref], i) })
 		var all []*item
 		settle := func() bool {
 			var first []*item // of each object that has one
-			for _, o := range b.objects {
-				if n := slices.IndexFunc(o.items, func(i *item) bool { return !i.settled }); n >= 0 {
-					first = append(first, o.items[n])
+			for _, queue := range queues {
+				if len(queue) > 0 {
+					first = append(first, queue[0])
 				}
 			}
 			if len(first) == 0 {
@@ -36,11 +33,12 @@ func TestHeldBackModel(t *testing.T) {
 			slices.SortFunc(first, func(i, j *item) int { return int(i.seq) - int(j.seq) })
 			i := rapid.SampledFrom(first).Draw(t, "settled")
 			for _, before := range all[:i.seq] {
-				if !before.settled && (before.watch == i.watch && before.notice() || before.ref == i.ref) {
-					t.Fatalf("%s %v passed %s %v", i.watch, i.ref, before.watch, before.ref)
+				if !before.settled && (before.watch == i.watch && before.notice() || before.Ref == i.Ref) {
+					t.Fatalf("%s %v passed %s %v", i.watch, i.Ref, before.watch, before.Ref)
 				}
 			}
-			b.remove(b.objects[i.ref], i)
+			queues[i.Ref] = queues[i.Ref][1:]
+			b.remove(i)
 			return true
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
@@ -49,8 +47,10 @@ func TestHeldBackModel(t *testing.T) {
 				settle()
 			default:
 				i := &item{watch: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "watch"), seq: uint64(len(all)), size: 1}
-				if i.ref.Name = i.watch; kind == "delta" {
-					i.delta, i.ref.Name = &delta.Delta{}, rapid.SampledFrom([]string{"x", "y"}).Draw(t, "object")
+				if i.Ref.Name = i.watch; kind == "notice" {
+					i.gap = &delta.Gap{}
+				} else {
+					i.delta, i.Ref.Name = &delta.Delta{}, rapid.SampledFrom([]string{"x", "y"}).Draw(t, "object")
 				}
 				all = append(all, i)
 				b.add(i, &b.arrivals)
@@ -62,45 +62,6 @@ func TestHeldBackModel(t *testing.T) {
 			t.Fatalf("%d is held back for ever; held %v, %v", n, b.held, b.heldOf)
 		}
 	})
-}
-
-// A notice whose namespace-to-be is suspect, since another watch's was refused, has its turn beside any number of untried objects.
-func TestNoticesHaveTheirTurn(t *testing.T) {
-	options := Options{Options: shape.Options{Name: "test", Cluster: "c", Format: shape.FormatCloudEvents}, Sink: &script{}, SinkName: "script", DeadLetter: &letters{}}
-	tenantLimits(10, 8)(&options)
-	p := New(options, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	defer p.backlog.queue.ShutDown()
-	for n := range 50 {
-		mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("o-", n), n+1))
-	}
-	if err := p.Gap(t.Context(), &delta.Gap{Watch: "other", Resource: pods, From: "1", To: "5", Observed: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
-	other := changeIn(t, "other", "good", 100)
-	other.Watch = "other"
-	mustTake(t, p, other) // waits for the gap
-	p.mu.Lock()
-	for _, o := range p.backlog.objects {
-		if o.items[0].notice() { // it was in a call that was refused
-			o.failing = true
-			p.backlog.setApart(o, true)
-		}
-	}
-	p.tripBreaker(nil, 0, false)
-	p.mu.Unlock()
-	for range 3 {
-		p.mu.Lock()
-		p.breaker.next = time.Time{}
-		p.mu.Unlock()
-		b, _ := p.pick()
-		if b == nil {
-			t.Fatal("no probe")
-		}
-		if b.items[0].notice() {
-			return
-		}
-	}
-	t.Error("the gap is no probe, and all of its watch waits for it")
 }
 
 // A mark that fails for any reason does not hold up that of another snapshot, and what follows that.

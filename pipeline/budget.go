@@ -12,8 +12,10 @@ const maxBuffered = 4 << 20
 type memoryBudget struct {
 	// memory is what the backlog holds, and what is reserved for it.
 	memory int64
-	// stuck is the part of it that failing objects count, and the numbers of their records that left memory.
+	// stuck is the part of it that the stubs of failing objects count.
 	stuck int64
+	// failing is the part of it that items of failing objects take which have not left memory.
+	failing int64
 	// refused is the size of the last item of a snapshot for which there was no memory.
 	// refusedBehind is set if there was no room for it before the log, as its flow is stopped.
 	refused       int64
@@ -167,6 +169,8 @@ func (p *Pipeline) fitsBuffer(size int64) bool {
 	return (p.budget.buffered == 0 || buffered <= maxBuffered) && p.log.bytes+buffered <= p.options.MaxDiskBytes
 }
 
+func (p *Pipeline) fits(size int64) bool { return p.budget.memory+size <= p.options.MaxBytes }
+
 // sizeOf returns what an item of so many bytes counts: at most three quarters of the bound, so that a larger one is admitted while
 // at most a quarter is in use. Records that the sink refuses may occupy that much for long.
 func (p *Pipeline) sizeOf(size int64) int64 {
@@ -187,7 +191,7 @@ func (p *Pipeline) freeMemory(i *item) {
 // announceFreed wakes the callers that wait for memory, and the loader.
 func (p *Pipeline) announceFreed() {
 	p.wakeCallers()
-	if l := &p.log; l.waiting() || len(l.stopped)+len(l.returning.turns) > 0 {
+	if l := &p.log; l.waiting() || len(l.stopped) > 0 {
 		l.wakeLoader()
 	}
 }

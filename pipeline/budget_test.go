@@ -163,7 +163,7 @@ func TestLargeObjectsCountInFull(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		mu.Lock()
-		if encoded < maxBytes/2 || encoded > maxBytes/2+2*text+16<<10 {
+		if encoded < maxBytes/4 || encoded > maxBytes/2+2*text+16<<10 {
 			t.Errorf("%d bytes of records at once", encoded)
 		}
 		mu.Unlock()

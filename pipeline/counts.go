@@ -136,9 +136,9 @@ type Stats struct {
 	LogBytes int64  `json:"logBytes"`
 	// Oldest is when the oldest unsettled change was observed; zero if there is none.
 	Oldest time.Time `json:"oldest,omitzero"`
-	// GateOpen is false while the sink as a whole is thought to fail, since ClosedSince.
-	GateOpen    bool      `json:"-"`
-	ClosedSince time.Time `json:"closedSince,omitzero"`
+	// Available is false while the sink is away, since AwaySince.
+	Available bool      `json:"-"`
+	AwaySince time.Time `json:"awaySince,omitzero"`
 	// LastError is the text of the last failure, also after later successes.
 	LastError string `json:"lastError,omitempty"`
 	// Beat is when the dispatcher last ran.
@@ -151,12 +151,9 @@ func (p *Pipeline) Stats() Stats {
 	defer p.mu.Unlock()
 	s := Stats{
 		Counts: p.counts, Bytes: p.budget.memory + p.budget.buffered, OnDisk: p.log.behind, LogBytes: p.log.bytes,
-		GateOpen: !p.breaker.tripped, LastError: p.lastErr, Beat: p.beat,
+		Available: p.awaySince.IsZero(), AwaySince: p.awaySince, LastError: p.lastErr, Beat: p.beat,
 	}
 	s.Dead, s.filteredBy, s.snapshots = maps.Clone(s.Dead), slices.Clone(s.filteredBy), nil
-	if p.breaker.tripped {
-		s.ClosedSince = p.breaker.since
-	}
 	if oldest := p.backlog.arrivals.Front(); oldest != nil {
 		s.Oldest = oldest.Value.(*item).observed
 	}
@@ -168,22 +165,7 @@ func (p *Pipeline) Stats() Stats {
 	for e := p.backlog.loaded.Front(); e != nil; e = e.Next() {
 		s.countOldest(e.Value.(*item).observed)
 	}
-	for _, objects := range p.log.returning.of {
-		for _, o := range objects {
-			s.countUnloaded(o)
-		}
-	}
-	for o := range p.backlog.failing {
-		s.countUnloaded(o)
-	}
 	return s
-}
-
-// countUnloaded counts an object whose first record is in the log only towards the oldest.
-func (s *Stats) countUnloaded(o *objectQueue) {
-	if len(o.items) == 0 && len(o.unloaded) > 0 {
-		s.countOldest(time.Unix(0, o.unloaded[0].observed))
-	}
 }
 
 func (s *Stats) countOldest(observed time.Time) {

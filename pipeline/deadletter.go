@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	sched "github.com/kubeferry/kubeferry/pipeline/flow"
 	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -79,10 +80,7 @@ const lettersBytes = 1 << 20
 // writeDeadLetters writes the dead letters of a batch, at once where they are small: each write may wait for a commit. One that cannot be
 // written stays with its object, to be tried again, and so do those behind it: replay sends letters in the order in which they were
 // written, and a store that does not answer is not waited for once more.
-func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, v *outcome) {
-	if v.keep {
-		return
-	}
+func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, errs []*sinks.Error) {
 	var err error
 	var letters []Letter
 	var indices []int
@@ -93,22 +91,22 @@ func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, v *outcome) {
 			written, err = p.options.DeadLetter.Write(ctx, letters)
 		}
 		for k, n := range indices {
-			p.noteLetter(ctx, b.items[n], letters[k], v.errs[n], k < written, err)
+			p.noteLetter(ctx, b.items[n], letters[k], errs[n], k < written, err)
 			if k >= written {
 				p.mu.Lock()
-				v.results[n], b.items[n].final = failed, v.errs[n]
+				b.Outcomes[n], b.items[n].final = sched.Waits, errs[n]
 				p.mu.Unlock()
 			}
 		}
 		letters, indices, size = letters[:0], indices[:0], 0
 	}
 	for n, i := range b.items {
-		if v.results[n] != dead {
+		if b.Outcomes[n] != sched.Letter {
 			continue
 		}
 		letter := Letter{
 			Pipeline: p.options.Name, Sink: p.options.SinkName, Record: b.records[n],
-			Reason: deadReason(v.errs[n]), Error: v.errs[n].Error(), Attempts: i.attempts, First: i.failed, Last: p.now(),
+			Reason: deadReason(errs[n]), Error: errs[n].Error(), Attempts: i.Attempts, First: i.Failed, Last: p.now(),
 		}
 		if i.delta != nil && i.delta.Bare { // not what the change was: it must not be sent as if it were
 			letter.Record.Body = nil
@@ -124,8 +122,8 @@ func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, v *outcome) {
 
 // noteLetter logs that a letter was written, or was not.
 func (p *Pipeline) noteLetter(ctx context.Context, i *item, letter Letter, cause *sinks.Error, written bool, err error) {
-	log := p.logger.With("id", letter.Record.ID, "resource", delta.ResourceName(i.ref.Resource),
-		"namespace", i.ref.Namespace, "name", i.ref.Name, "reason", letter.Reason, "attempt", i.attempts)
+	log := p.logger.With("id", letter.Record.ID, "resource", delta.ResourceName(i.Ref.Resource),
+		"namespace", i.Ref.Namespace, "name", i.Ref.Name, "reason", letter.Reason, "attempt", i.Attempts)
 	switch {
 	case !written:
 		level := slog.LevelError
@@ -170,8 +168,8 @@ const letterType = "DEAD"
 // SinkLetters writes dead letters to a sink, one JSON object each that holds the whole record.
 type SinkLetters struct {
 	Sink    sinks.Sink
-	Slots   *sinks.Share // nil for no bound
-	Permit  Permit       // nil permits all
+	Slots   *sched.Share
+	Permit  Permit // nil permits all
 	Timeout time.Duration
 }
 
@@ -194,10 +192,10 @@ func (s SinkLetters) write(ctx context.Context, letter Letter) error {
 	}
 	fields := letter.Record.Fields
 	fields.Type = letterType
-	if err := s.Slots.Acquire(ctx, sinks.Call{}); err != nil {
+	if err := s.Slots.Acquire(ctx); err != nil {
 		return err
 	}
-	defer s.Slots.Release(sinks.Call{})
+	defer s.Slots.Release()
 	ctx, leave, err := enter(ctx, s.Permit)
 	if err != nil {
 		return err

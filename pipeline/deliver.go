@@ -2,22 +2,35 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
+	"time"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // deliver sends a batch and settles what can be settled.
 func (p *Pipeline) deliver(ctx context.Context, b *batch) {
 	errs, cut := p.send(ctx, b)
-	v := p.decide(b, errs, ctx.Err() != nil, cut)
-	p.writeDeadLetters(ctx, b, v)
-	p.settle(b, v)
+	p.judge(b, errs, cut || ctx.Err() != nil)
+	p.writeDeadLetters(ctx, b, errs)
+	p.settle(b, errs)
 }
 
-// send hands the records to the sink, except for those that could not be made, and returns an error for each. cut is set if the
-// permit to deliver ended the call.
+// send hands the records to the sink, except for those that could not be made, and returns an error for each. cut is set if nothing was learned of
+// the sink: the permit to deliver ended the call, or the log could not be read.
 func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut bool) {
 	errs = make([]*sinks.Error, len(b.items))
+	if b.unread {
+		if err := p.readUnloaded(b); err != nil {
+			p.logger.Error("cannot read the log; what is in it waits", "err", err)
+			p.pauseReading(ctx)
+			for n := range errs {
+				errs[n] = sinks.Classify(sinks.Transient(sinks.ReasonOther, err))
+			}
+			return errs, true
+		}
+	}
 	records, indices := b.records, make([]int, 0, len(b.items))
 	for n, i := range b.items {
 		switch {
@@ -45,30 +58,48 @@ func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut
 	return errs, cut && err != nil
 }
 
-// call makes one Deliver call once the sink has a slot for it. The wait is no part of the attempt: the time-out begins
-// after it, and so does what the pipeline compares a failure with. If ctx ends first, nothing was sent.
-func (p *Pipeline) call(ctx context.Context, b *batch, records []sinks.Record) (cut bool, err error) {
-	call := p.slotFor(b)
-	if err := p.options.Slots.Acquire(ctx, call); err != nil {
-		return false, err
+// readUnloaded reads the deltas of a batch that left memory, and makes their records.
+func (p *Pipeline) readUnloaded(b *batch) error {
+	for n, i := range b.items {
+		if i.delta != nil || i.notice() {
+			continue
+		}
+		entries, _, err := p.options.Log.ReadFlow(i.flow.name, i.seq, 1)
+		if err != nil {
+			return err
+		}
+		if len(entries) == 0 || entries[0].Seq != i.seq || entries[0].Delta == nil {
+			return fmt.Errorf("entry %d is not in the log", i.seq)
+		}
+		record, arena := p.encoder.Encode(b.arena, &delta.Entry{Delta: entries[0].Delta})
+		p.mu.Lock()
+		i.delta = entries[0].Delta
+		p.budget.encoded += int64(len(arena) - len(b.arena))
+		b.records[n], b.arena = record, arena
+		p.mu.Unlock()
 	}
-	defer p.options.Slots.Release(call)
+	return nil
+}
+
+// call makes one Deliver call. If ctx ends first, nothing was sent.
+func (p *Pipeline) call(ctx context.Context, b *batch, records []sinks.Record) (cut bool, err error) {
 	ctx, leave, err := enter(ctx, p.options.Permit)
 	if err != nil {
 		return false, err
 	}
 	defer func() { cut = leave() }()
-
-	p.mu.Lock()
 	b.begun = p.now()
-	if b.tries == 0 {
-		b.successesBefore = p.counts.successes
-	}
-	p.mu.Unlock()
-	b.tries++
 	ctx, cancel := context.WithTimeout(ctx, p.options.Limits.Timeout)
 	defer cancel()
 	return false, p.options.Sink.Deliver(ctx, records)
+}
+
+// took is how long the call of a batch took.
+func (p *Pipeline) took(b *batch) time.Duration {
+	if b.begun.IsZero() {
+		return 0
+	}
+	return p.now().Sub(b.begun)
 }
 
 // Permit decides when a sink may be called, where several processes could deliver the same.

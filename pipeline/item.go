@@ -5,23 +5,22 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	sched "github.com/kubeferry/kubeferry/pipeline/flow"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
 // item is a delta, a gap or a mark that is not settled. Gaps and marks are notices: what follows in their watch waits until they
 // are settled.
 type item struct {
-	delta *delta.Delta
+	sched.Item
+
+	delta *delta.Delta // nil while it is on disk only
 	gap   *delta.Gap
 	mark  *delta.Mark
 
-	ref      delta.Ref
 	watch    string
 	observed time.Time
 	size     int64
-	attempts int
-	// failed is when the first attempt failed.
-	failed time.Time
 	// err is why the item cannot be sent as a record; it goes to the dead letter.
 	err error
 	// final is why the item can never be delivered, while its dead letter could not be written.
@@ -37,6 +36,12 @@ type item struct {
 	logged bool
 	// restored is set on what the last run left.
 	restored bool
+	// snapshot is set on a record of a snapshot.
+	snapshot bool
+	// stub is set while the delta of a failing object is on disk only, and counts stubSize; inBatch while a batch holds the item.
+	stub, inBatch bool
+	// failing is set while the item is in memory, and waits for an object that fails.
+	failing bool
 	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
 	buffered bool
 
@@ -44,7 +49,7 @@ type item struct {
 	// holds are the objects whose first held item waits for a notice.
 	holds []delta.Ref
 
-	arrival *list.Element // in the backlog's arrivals or loaded; nil while the item is not in memory
+	arrival *list.Element // in the backlog's arrivals or loaded; nil while the item is buffered
 }
 
 // needsLetter reports whether the item is settled by its dead letter only.
@@ -52,23 +57,30 @@ func (i *item) needsLetter() bool { return i.err != nil || i.final != nil }
 
 // newItem makes an item of what an entry holds.
 func newItem(e delta.Entry) *item {
+	var i *item
 	// Gaps of other watches of the collection, and marks of other snapshots, need not wait behind one that is refused.
 	switch d, g, m := e.Delta, e.Gap, e.Mark; {
 	case g != nil:
-		ref := g.Ref()
-		ref.Name = gapName + g.Watch
-		return &item{gap: g, ref: ref, watch: g.Watch, observed: g.Observed, size: noticeSize}
+		i = &item{gap: g, watch: g.Watch, observed: g.Observed, size: noticeSize}
+		i.Ref = g.Ref()
+		i.Ref.Name = gapName + g.Watch
 	case m != nil:
-		ref := m.Ref()
-		ref.Name = markName + m.Snapshot
-		return &item{mark: m, ref: ref, watch: m.Watch, observed: m.Observed, size: noticeSize}
+		i = &item{mark: m, watch: m.Watch, observed: m.Observed, size: noticeSize}
+		i.Ref = m.Ref()
+		i.Ref.Name = markName + m.Snapshot
 	default:
-		return &item{delta: d, ref: d.Ref(), watch: d.Watch, observed: d.Observed, size: d.Size()}
+		i = &item{delta: d, watch: d.Watch, observed: d.Observed, size: d.Size(), snapshot: d.Snapshot}
+		i.Ref = d.Ref()
 	}
+	i.Flow, i.Value = i.flowName(), i
+	return i
 }
 
+// itemOf returns the item that the scheduler knows.
+func itemOf(i *sched.Item) *item { return i.Value.(*item) } //nolint:forcetypeassert // newItem sets it
+
 // notice reports whether the item is no delta.
-func (i *item) notice() bool { return i.delta == nil }
+func (i *item) notice() bool { return i.gap != nil || i.mark != nil }
 
 // ofSnapshot reports whether the item is a record or a mark of a snapshot.
-func (i *item) ofSnapshot() bool { return i.mark != nil || i.delta != nil && i.delta.Snapshot }
+func (i *item) ofSnapshot() bool { return i.mark != nil || i.snapshot }

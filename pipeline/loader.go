@@ -22,12 +22,7 @@ const (
 // load reads the log until ctx ends.
 func (p *Pipeline) load(ctx context.Context) {
 	for ctx.Err() == nil {
-		more, err := p.readReturning()
-		if err == nil {
-			var again bool
-			again, err = p.readTurn()
-			more = more || again
-		}
+		more, err := p.readTurn()
 		if err != nil {
 			p.logger.Error("cannot read the log; what is in it waits", "err", err)
 			p.pauseReading(ctx)
@@ -181,7 +176,7 @@ func (p *Pipeline) mayLoad(f *flow) bool {
 // logged makes an item of an entry.
 func (p *Pipeline) logged(e delta.Entry) *item {
 	i := newItem(e)
-	i.seq, i.logged, i.attempts, i.failed = e.Seq, true, e.Attempts, e.Failed
+	i.seq, i.logged, i.Attempts, i.Failed = e.Seq, true, e.Attempts, e.Failed
 	i.restored = e.Seq < p.options.Logged.Next
 	if e.Unsendable != "" {
 		i.err = errors.New(e.Unsendable)

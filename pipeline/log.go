@@ -68,10 +68,7 @@ type logState struct {
 	removable, removing []delta.LogKey
 	// attempts are those of logged items that failed since the last commit, attempting those that the commit under way writes.
 	attempts, attempting map[uint64]delta.Attempts
-	// returning are objects whose next record is to be read (unload.go). back is the size of what was read of them and not tried yet.
-	returning returnQueue
-	back      int64
-	wake      chan struct{}
+	wake                 chan struct{}
 }
 
 // flow is what waits of one namespace, of all cluster-scoped objects, or of all gaps and marks.
@@ -79,11 +76,8 @@ type flow struct {
 	name string
 	// memory is the size of its items in memory, and of what is reserved for it.
 	memory int64
-	// failing counts its objects that fail. stuck is what these, and the numbers of their records that left memory, count of the bound.
-	failing int
-	stuck   int64
-	// back is the size of what was read back of failing objects and not tried yet.
-	back int64
+	// stuck is what the stubs of its items count of the bound (unload.go).
+	stuck int64
 
 	// behind is set while something is behind the cursor.
 	behind bool
@@ -107,7 +101,7 @@ func (i *item) flowName() string {
 	if i.notice() {
 		return noticeNamespace
 	}
-	return namespaceFlow(i.ref.Namespace)
+	return namespaceFlow(i.Ref.Namespace)
 }
 
 // namespaceFlow returns the flow of a namespace. No API server takes a name that is not one for the log; whoever serves objects may.
@@ -130,7 +124,7 @@ func (l *logState) flow(name string) *flow {
 
 // dropIdle forgets a flow of which nothing waits.
 func (l *logState) dropIdle(f *flow) {
-	if !f.behind && f.memory == 0 && f.stuck == 0 && f.failing == 0 {
+	if !f.behind && f.memory == 0 && f.stuck == 0 {
 		delete(l.flows, f.name)
 		delete(l.stopped, f)
 	}
@@ -202,7 +196,7 @@ func (p *Pipeline) Capture() delta.LogChange {
 			unsendable = i.err.Error()
 		}
 		change.Append = append(change.Append, delta.Entry{
-			LogKey: i.key(), Unsendable: unsendable, Delta: i.delta, Gap: i.gap, Mark: i.mark, Attempts: i.attempts, Failed: i.failed,
+			LogKey: i.key(), Unsendable: unsendable, Delta: i.delta, Gap: i.gap, Mark: i.mark, Attempts: i.Attempts, Failed: i.Failed,
 		})
 	}
 	clear(l.fresh)
@@ -290,7 +284,7 @@ func (p *Pipeline) forget(i *item) {
 // noteAttempt takes note of an attempt that failed, for the next commit: a restart or another leader goes on counting.
 func (p *Pipeline) noteAttempt(i *item) {
 	if i.logged {
-		p.log.attempts[i.seq] = delta.Attempts{Seq: i.seq, Attempts: i.attempts, Failed: i.failed}
+		p.log.attempts[i.seq] = delta.Attempts{Seq: i.seq, Attempts: i.Attempts, Failed: i.Failed}
 	}
 }
 

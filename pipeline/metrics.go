@@ -89,9 +89,9 @@ func (p *Pipeline) collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
 	}
 	s := p.Stats()
-	gateOpen, oldest := 0.0, 0.0
-	if s.GateOpen {
-		gateOpen = 1
+	available, oldest := 0.0, 0.0
+	if s.Available {
+		available = 1
 	}
 	if !s.Oldest.IsZero() {
 		oldest = max(0, p.now().Sub(s.Oldest).Seconds())
@@ -107,7 +107,7 @@ func (p *Pipeline) collect(metrics chan<- prometheus.Metric) {
 	if p.options.Spill {
 		gauge("log_max_bytes", "backlog.maxDiskBytes, the bound of log_bytes where the backlog spills.", float64(p.options.MaxDiskBytes))
 	}
-	gauge("gate_open", "1 unless the sink as a whole fails and only probes are sent.", gateOpen)
+	gauge("sink_available", "1, or 0 while the sink is away: nothing is delivered, and single records are sent until it takes one.", available)
 	gauge("oldest_unsettled_seconds", "Age of the oldest change not settled; 0 if there is none.", oldest)
 	filtered := prometheus.NewDesc("kubeferry_deltas_filtered_total", "Deltas that a filter kept back, by the filter's place in the configuration: filters[0]. Without a label where there is no filter.", []string{"filter"}, labels)
 	for i, n := range s.filteredBy {

@@ -52,7 +52,6 @@ func TestFilteredMetric(t *testing.T) {
 				Options:  shape.Options{Name: "p", Filters: test.filters, OnLeave: test.onLeave, Format: shape.FormatJSON},
 				MaxBytes: 1 << 20, Sink: &script{},
 			}, NewMetrics(registry), slog.New(slog.DiscardHandler))
-			defer p.backlog.queue.ShutDown()
 			for i, kind := range test.types {
 				d := change(t, "web", i+1)
 				d.Type, d.Inferred = kind, test.removed

@@ -37,7 +37,7 @@ func TestModel(t *testing.T) {
 		total := rapid.IntRange(1, 200).Draw(rt, "deltas")
 		outage := time.Duration(rapid.IntRange(0, 5).Draw(rt, "ms")) * time.Millisecond
 
-		// With a fake clock, since probes of a tripped circuit breaker are 1.5 s apart.
+		// With a fake clock, since probes of a sink that is away are 1.5 s apart.
 		passed := t.Run("", inBubble(func(t *testing.T) {
 			sink, dead := &script{}, &letters{}
 			p, stop := launch(sink, dead, func(o *Options) {

@@ -3,11 +3,12 @@ package pipeline
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	sched "github.com/kubeferry/kubeferry/pipeline/flow"
 	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -32,7 +33,7 @@ type Options struct {
 	SinkName     string
 	Limits       sinks.Limits
 	// Slots bounds the calls of a sink that several pipelines share; nil for no bound.
-	Slots *sinks.Share
+	Slots *sched.Slots
 	// Permit is entered before each call of the sink; nil permits all.
 	Permit Permit
 	// DeadLetter takes the records that can never be delivered.
@@ -57,41 +58,26 @@ type Pipeline struct {
 	metrics *metrics
 	now     func() time.Time
 
-	// wake wakes the dispatcher when something changed: a ready object, the breaker, a batch to retry.
+	// wake wakes the dispatcher when something changed: a record was enqueued, a call has ended, or the sink has a free slot.
 	wake chan struct{}
-	// wakeAt is how many ready objects wake the dispatcher.
-	wakeAt atomic.Int64
 	// drained wakes Drain when nothing is waiting.
 	drained chan struct{}
 	batches chan *batch
-	slots   chan struct{}
 	large   chan struct{} // has room for one: the large object that is on its way in
+	pool    sync.Pool     // of *batch
 
-	mu      sync.Mutex // guards what follows
-	backlog *backlog
-	breaker breaker
-	retries []*batch               // failed as a whole, in the order of their failure
-	refused map[delta.Ref]struct{} // objects refused for good since the last success
-	// failedCalls counts the calls that failed since the last success, and failedAlone holds the objects that failed alone.
-	failedCalls   int
-	failedAlone   map[delta.Ref]struct{}
-	lastDelivered lastDelivered
-	lastSuccess   time.Time
-	wholeCall     time.Duration // how long the last call took of which all was delivered
-	// largest is the size of the largest record that was delivered.
-	largest int
-	// recordsBlamedAt is when an isolated object, or a part of a call, last failed while others got through, or the breaker was reset.
-	recordsBlamedAt time.Time
-	// apartCalls counts the calls under way of suspect namespaces, aloneCalls those of isolated objects among them; apartNext is set
-	// if the last batch was of such a namespace.
-	apart                  apartQueue
-	apartCalls, aloneCalls sinks.PerNamespace
-	apartNext              bool
-	budget                 memoryBudget
-	log                    logState
-	counts                 Counts
-	beat                   time.Time // when the dispatcher last went round
-	lastErr                string
+	mu        sync.Mutex // guards what follows
+	scheduler *sched.Scheduler
+	backlog   *backlog
+	// queued counts the records that were enqueued since the dispatcher looked, and wakeAt is how many of them wake it.
+	queued, wakeAt int
+	budget         memoryBudget
+	log            logState
+	counts         Counts
+	lastDelivered  lastDelivered
+	awaySince      time.Time // zero while the sink is available
+	beat           time.Time // when the dispatcher last went round
+	lastErr        string
 }
 
 // New makes a pipeline; nothing is delivered before Run.
@@ -104,20 +90,20 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		wake:    make(chan struct{}, 1),
 		drained: make(chan struct{}, 1),
 		batches: make(chan *batch),
-		slots:   make(chan struct{}, options.Limits.Concurrency),
 		large:   make(chan struct{}, 1),
 		counts:  Counts{Dead: map[string]uint64{}, filteredBy: make([]uint64, len(options.Filters)), snapshots: map[string]snapshotCount{}},
 	}
 	p.beat = p.now()
-	p.lastSuccess = p.beat
 	p.lastDelivered = newLastDelivered()
-	p.refused, p.failedAlone = map[delta.Ref]struct{}{}, map[delta.Ref]struct{}{}
-	p.apart.names = map[string]*namespaceQueue{}
-	p.breaker = newBreaker(options.Retry)
-	p.backlog = newBacklog(options.Name, options.Retry, func(queued int) {
-		if int64(queued) >= p.wakeAt.Load() {
-			p.signal()
-		}
+	p.backlog = newBacklog(p.enqueue)
+	slots := options.Slots
+	if slots == nil {
+		slots = sched.NewSlots(options.Limits.Concurrency)
+	}
+	p.scheduler = sched.New(sched.Options{
+		Records: options.Limits.MaxRecords, OnePerObject: options.Limits.OnePerKey, Calls: options.Limits.Concurrency,
+		Share: slots.Share(p.signal), Initial: options.Retry.Initial, Max: options.Retry.Max, Attempts: options.Retry.Attempts,
+		First: noticeNamespace, Random: rand.Float64,
 	})
 	p.budget.freed = make(chan struct{})
 	p.restore(options.Logged, options.Flows)

@@ -191,36 +191,6 @@ func TestRefusedBatchOfTwoNamespaces(t *testing.T) {
 	})
 }
 
-// A call that the sink hangs on was a probe, and ends once another change has got through: the breaker is not tripped again.
-func TestLateProbe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := &tenants{bad: hang, took: map[string]time.Time{}, latency: time.Millisecond}
-		p, stop := launch(sink, &letters{}, tenantLimits(100, 8))
-		defer stop()
-		for n := range 4 { // a batch each
-			mustTake(t, p, changeIn(t, "tenant", fmt.Sprint("bad-", n), 1))
-			time.Sleep(50 * time.Millisecond)
-		}
-		time.Sleep(callTimeout + 4*time.Second)
-		tripped := func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.breaker.tripped && p.breaker.underway > 1
-		}
-		if !tripped() {
-			t.Fatal("no probes are under way")
-		}
-		mustTake(t, p, change(t, "x", 2))
-		time.Sleep(2 * time.Second)
-		for range 100 {
-			if s := p.Stats(); !s.GateOpen {
-				t.Fatalf("%+v", s)
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-	})
-}
-
 // A namespace with one object that the sink refuses is not stopped for others that have too many of them, and its other objects go on.
 func TestOneRefusedObjectBesideTooMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -301,8 +271,8 @@ func TestProbesOfManyNamespacesAreFew(t *testing.T) {
 		}
 		sink.mu.Lock()
 		defer sink.mu.Unlock()
-		if sink.calls > 40+quickProbes+10 {
-			t.Errorf("%d calls in a minute, want about 40 probes and %d quick ones", sink.calls, quickProbes)
+		if sink.calls > 40+200 {
+			t.Errorf("%d calls in a minute, want about 40, and those of the first second", sink.calls)
 		}
 	})
 }

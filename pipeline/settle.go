@@ -4,79 +4,81 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	sched "github.com/kubeferry/kubeferry/pipeline/flow"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// settle takes what was delivered or is dead out of the backlog, and gives the objects back.
-func (p *Pipeline) settle(b *batch, v *outcome) {
+// settle takes what was delivered, or is a dead letter, out of the backlog, and gives the rest back to the scheduler.
+func (p *Pipeline) settle(b *batch, errs []*sinks.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.announceDrained()
 	now := p.now()
-	p.countCall(b, -1)
-	p.releaseBehindMarks(b, v)
-	if v.keep {
-		if len(b.items) > 1 { // the delay may have been requested for some of them only
-			v.delay = min(v.delay, maxProbeInterval)
-		}
-		b.due = now.Add(max(v.delay, p.options.Retry.Initial))
-		if !p.breaker.tripped {
-			b.turn = 0
-		}
-		p.retries = append(p.retries, b)
-		return
-	}
+	p.releaseBehindMarks(b, errs)
 	for n, i := range b.items {
-		if v.results[n] == failed {
+		i.inBatch = false
+		if b.Outcomes[n] == sched.Waits {
 			continue
 		}
-		p.countSettled(i, v.results[n], v.errs[n], now)
-		p.backlog.remove(b.objects[n], i)
+		p.countSettled(i, b.Outcomes[n], errs[n], now)
+		p.backlog.remove(i)
+		p.noteWell(i)
 		p.freeMemory(i)
 		p.forget(i)
 	}
-	// Calls with single records would only be more calls for a sink that limits their rate.
-	isolate := v.apart && !b.severalNamespaces() && (v.delay == 0 || b.items[0].attempts >= failedRun)
-	for n := 0; n < len(b.objects); {
-		o, anyFailed, delay := b.objects[n], false, time.Duration(0)
-		for ; n < len(b.objects) && b.objects[n] == o; n++ {
-			if v.results[n] == failed {
-				anyFailed, delay = true, max(delay, min(v.errs[n].RetryAfter, v.delay))
+	p.scheduler.Done(b.Batch, now)
+	for n, i := range b.items {
+		switch {
+		case b.Outcomes[n] == sched.Waits && p.scheduler.Fails(i.Ref):
+			p.noteObjectFails(i)
+			if i.Attempts == 1 && b.attempts[n] == 0 {
+				p.logFailing(i, errs[n])
 			}
+		case b.Outcomes[n] == sched.Waits && i.delta == nil && !i.notice(): // it could not be read
+			p.unload(i)
+		case n+1 == len(b.items) || b.items[n+1].Ref != i.Ref:
+			p.noteObjectWell(i.Ref)
 		}
-		if !v.cancelled || !anyFailed {
-			p.logFailing(o, anyFailed, v.errs[n-1])
-			o.failedAlone = anyFailed && len(b.items) == 1
+		if i.flow != nil {
+			p.log.dropIdle(i.flow)
 		}
-		o.isolated = anyFailed && (o.isolated || isolate)
-		p.backlog.setApart(o, anyFailed && (o.apart || v.apart))
-		p.done(o, anyFailed, delay)
 	}
 	p.announceFreed() // a snapshot does not wait for what fails
 	p.recycle(b)
 }
 
-// done gives an object back that a batch held.
-func (p *Pipeline) done(o *objectQueue, failed bool, delay time.Duration) {
-	p.tried(o)
-	if !failed {
-		p.release(o)
+// noteObjectFails notes that an item, and what waits behind it, waits for an object that fails.
+func (p *Pipeline) noteObjectFails(i *item) {
+	p.noteFailing(i)
+	items, _ := p.scheduler.Waiting(i.Ref)
+	for _, next := range items[1:] {
+		next := itemOf(next)
+		if next.stub || next.failing { // so are those behind it
+			return
+		}
+		p.noteFailing(next)
 	}
-	p.backlog.done(o, failed, delay)
-	if failed {
-		p.unload(o)
+}
+
+// noteObjectWell notes that what waits of an object does not fail.
+func (p *Pipeline) noteObjectWell(ref delta.Ref) {
+	if p.budget.failing == 0 || p.scheduler.Fails(ref) {
+		return
 	}
-	p.log.dropIdle(o.flow)
+	items, _ := p.scheduler.Waiting(ref)
+	for _, i := range items {
+		p.noteWell(itemOf(i))
+	}
 }
 
 // releaseBehindMarks lets what waits behind a mark go if there is no place for it, or it fails alone. It is tried again, and its
 // snapshot does not count as complete.
-func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
+func (p *Pipeline) releaseBehindMarks(b *batch, errs []*sinks.Error) {
 	for n, i := range b.items {
-		if i.mark == nil || v.results[n] != failed || i.released || v.errs[n] == nil {
+		if i.mark == nil || b.Outcomes[n] != sched.Waits || i.released || errs[n] == nil {
 			continue
 		}
-		if b.objects[n].isolated || noPlace(v.errs[n]) {
+		if i.Attempts > 1 || noPlace(errs[n]) {
 			p.counts.spoilSnapshot(i.watch)
 			i.releasedAt = p.counts.successes
 			p.backlog.releaseHeld(i)
@@ -84,32 +86,32 @@ func (p *Pipeline) releaseBehindMarks(b *batch, v *outcome) {
 	}
 }
 
-// countSettled counts an item that was delivered or is dead.
-func (p *Pipeline) countSettled(i *item, r result, err *sinks.Error, now time.Time) {
+// countSettled counts an item that was delivered, or is a dead letter.
+func (p *Pipeline) countSettled(i *item, outcome sched.Outcome, err *sinks.Error, now time.Time) {
 	reason := ""
-	if r == dead {
+	if outcome == sched.Letter {
 		reason = deadReason(err)
 	} else {
 		p.metrics.delivered(now.Sub(i.observed))
-		p.lastDelivered.set(i.ref, now)
+		p.lastDelivered.set(i.Ref, now)
 	}
 	p.counts.settle(i, reason)
 }
 
-// maxFailureWarnings is how many objects may fail at once before further ones are no news.
+// maxFailureWarnings is how many objects of a flow may fail before further ones are no news.
 const maxFailureWarnings = 10
 
-// logFailing warns of the first failure of an object that is held back while others go on.
-func (p *Pipeline) logFailing(o *objectQueue, failing bool, err *sinks.Error) {
-	if failing && !o.failing && !p.breaker.tripped {
-		log := p.logger.Warn
-		if len(p.backlog.failing) >= maxFailureWarnings { // a missing topic fails all of its objects
-			log = p.logger.Debug
-		}
-		log("an object's record fails; its later records wait behind it",
-			"resource", delta.ResourceName(o.ref.Resource), "namespace", o.ref.Namespace, "name", o.ref.Name, "err", err)
+// logFailing warns of the first failure of a record that fails by itself.
+func (p *Pipeline) logFailing(i *item, err *sinks.Error) {
+	if !p.awaySince.IsZero() || err == nil {
+		return
 	}
-	o.failing = failing
+	log := p.logger.Warn
+	if p.scheduler.Failing(i.Flow) > maxFailureWarnings { // a missing topic fails all of its objects
+		log = p.logger.Debug
+	}
+	log("an object's record fails; its later records wait behind it",
+		"resource", delta.ResourceName(i.Ref.Resource), "namespace", i.Ref.Namespace, "name", i.Ref.Name, "err", err)
 }
 
 // announceDrained wakes Drain when nothing is waiting.

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubeferry/kubeferry/sinks"
+	sched "github.com/kubeferry/kubeferry/pipeline/flow"
 )
 
 // Two pipelines share a sink, and the records of one hang: the other waits for the first slot for a time-out at most, and is
@@ -14,10 +14,10 @@ import (
 func TestHangingPipelineLeavesSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &tenants{bad: hang, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
-		slots := sinks.NewSlots(2)
+		slots := sched.NewSlots(2)
 		share := func(o *Options) {
 			tenantLimits(1, 2)(o)
-			o.Slots, o.Retry.Attempts = slots.Share(), 1
+			o.Slots, o.Retry.Attempts = slots, 1
 		}
 		hanging, stopHanging := launch(sink, &letters{}, share)
 		defer stopHanging()
@@ -53,14 +53,14 @@ func TestHangingPipelineLeavesSlots(t *testing.T) {
 // A pipeline that is stopped while it waits for a slot has failed in nothing.
 func TestStoppedWhileWaitingForSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slots := sinks.NewSlots(1)
-		other := slots.Share()
-		if err := other.Acquire(t.Context(), sinks.Call{}); err != nil {
+		slots := sched.NewSlots(1)
+		other := slots.Share(nil)
+		if err := other.Acquire(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		sink, dead := &script{}, &letters{}
 		p, stop := launch(sink, dead, func(o *Options) {
-			o.Slots, o.Retry.Attempts = slots.Share(), 1
+			o.Slots, o.Retry.Attempts = slots, 1
 		})
 		mustTake(t, p, change(t, "a", 1))
 		time.Sleep(time.Hour)

@@ -125,10 +125,10 @@ func (p *Pipeline) unstuck() int64 { return p.budget.memory - p.budget.stuck }
 // ahead is how far a snapshot is read ahead in this pipeline.
 func (p *Pipeline) ahead() int64 { return min(maxAhead, p.options.MaxBytes/2) }
 
-// beside is how far a snapshot beside live changes is read ahead in this pipeline. While the breaker is tripped nothing else takes CPU
+// beside is how far a snapshot beside live changes is read ahead in this pipeline. While the sink is away nothing else takes CPU
 // time, and a record of the snapshot may be the one that gets through. p.mu is held.
 func (p *Pipeline) beside() int64 {
-	if p.breaker.tripped {
+	if !p.awaySince.IsZero() {
 		return p.options.MaxBytes / 4
 	}
 	return min(maxBeside, p.options.MaxBytes/2)
@@ -138,5 +138,5 @@ func (p *Pipeline) beside() int64 {
 // objects, which may be there for as long as the sink refuses them. p.mu is held.
 func (p *Pipeline) besideFull(limit int64) bool {
 	return len(p.budget.queue) > 0 || p.log.waiting() ||
-		p.unstuck()-p.backlog.stuck > limit || p.budget.memory > p.options.MaxBytes/2
+		p.unstuck()-p.budget.failing > limit || p.budget.memory > p.options.MaxBytes/2
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	sched "github.com/kubeferry/kubeferry/pipeline/flow"
 )
 
 // Waiting is what of one object waits in a pipeline, and behind what.
@@ -21,8 +22,14 @@ type Waiting struct {
 	// Unsearched counts what waits on disk and was not searched for the object when the time was up.
 	Unsearched uint64 `json:"unsearched,omitempty"`
 	onDisk     string // what it is behind if it is on disk only
-	// head is of the first record, if that has left memory: no commit may have written its last attempts.
-	head delta.Attempts
+	stubs      []stubAttempts
+}
+
+// stubAttempts are those of a record of which the delta has left memory.
+type stubAttempts struct {
+	seq    uint64
+	count  int
+	failed time.Time
 }
 
 // WaitingRecord is a record that waits.
@@ -60,9 +67,9 @@ func (p *Pipeline) Waiting(ctx context.Context, ref delta.Ref) (w Waiting, err e
 			known := slices.ContainsFunc(inMemory, func(r WaitingRecord) bool { return r.seq == e.Seq })
 			if e.Seq < written && e.Delta != nil && e.Delta.Ref() == ref && !known {
 				i := newItem(e)
-				i.seq, i.attempts, i.failed = e.Seq, e.Attempts, e.Failed
-				if w.head.Attempts > 0 && w.head.Seq == e.Seq {
-					i.attempts, i.failed = w.head.Attempts, w.head.Failed
+				i.seq, i.Attempts, i.Failed = e.Seq, e.Attempts, e.Failed
+				if n := slices.IndexFunc(w.stubs, func(stub stubAttempts) bool { return stub.seq == e.Seq }); n >= 0 {
+					i.Attempts, i.Failed = w.stubs[n].count, w.stubs[n].failed // no commit may have written the last ones
 				}
 				if len(w.Records) < len(inMemory)+maxWaitingRecords {
 					w.add(i, true)
@@ -86,7 +93,7 @@ func (p *Pipeline) Waiting(ctx context.Context, ref delta.Ref) (w Waiting, err e
 
 func (w *Waiting) add(i *item, onDisk bool) {
 	w.Total++
-	w.Records = append(w.Records, WaitingRecord{i.delta.Type, i.delta.Object.ResourceVersion(), i.observed, i.attempts, i.failed, onDisk, i.seq})
+	w.Records = append(w.Records, WaitingRecord{i.delta.Type, i.delta.Object.ResourceVersion(), i.observed, i.Attempts, i.Failed, onDisk, i.seq})
 }
 
 // waitingInMemory adds what is in memory, and returns from and up to where the log has more, and how much that is.
@@ -95,17 +102,17 @@ func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, 
 	defer p.mu.Unlock()
 	for _, list := range []*list.List{&p.backlog.loaded, &p.backlog.arrivals} {
 		for e := list.Front(); e != nil; e = e.Next() {
-			if i := e.Value.(*item); i.delta != nil && i.ref == ref {
+			if i := e.Value.(*item); i.delta != nil && i.Ref == ref {
 				w.add(i, false)
 			}
 		}
 	}
 	for _, i := range slices.Concat(p.log.captured, p.log.fresh) {
-		if i.delta != nil && i.ref == ref && i.buffered {
+		if i.delta != nil && i.Ref == ref && i.buffered {
 			w.add(i, false)
 		}
 	}
-	o := p.backlog.objects[ref]
+	items, sent := p.scheduler.Waiting(ref)
 	f := p.log.flows[namespaceFlow(ref.Namespace)]
 	cursor, written, behind = p.log.written, p.log.written, p.log.behind
 	stopped := f != nil && f.stopped
@@ -114,84 +121,76 @@ func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, 
 		w.onDisk = fmt.Sprintf("what waits on disk: %d changes", behind)
 	}
 	if stopped {
-		w.onDisk = fmt.Sprintf("other objects of its namespace: %d fail, and its further changes wait on disk", f.failing)
+		w.onDisk = fmt.Sprintf("other objects of its namespace: %d fail, and its further changes wait on disk", p.scheduler.Failing(f.name))
 	}
-	if o != nil && len(o.unloaded) > 0 {
-		cursor = min(cursor, o.unloaded[0].seq)
-		w.head = delta.Attempts{Seq: cursor, Attempts: o.attempts, Failed: o.failed}
+	for _, i := range items {
+		if i := itemOf(i); i.delta == nil && !i.notice() { // the search on disk finds it
+			cursor = min(cursor, i.seq)
+			w.stubs = append(w.stubs, stubAttempts{i.seq, i.Attempts, i.Failed})
+		}
 	}
-	w.Behind = p.waitsBehind(o, len(w.Records) > 0 && !stopped)
+	w.Behind = p.waitsBehind(first(items), sent, len(w.Records) > 0 && !stopped)
 	return cursor, written, behind
 }
 
-// waitsBehind returns what the first record of an object waits for; empty if it is on disk only.
-func (p *Pipeline) waitsBehind(o *objectQueue, inMemory bool) string {
-	sink := ""
-	if p.breaker.tripped {
-		sink = fmt.Sprintf("the sink, which fails since %s: %s", FormatTime(p.breaker.since), p.lastErr)
+// first returns the first of some items; nil if there is none.
+func first(items []*sched.Item) *item {
+	if len(items) == 0 {
+		return nil
 	}
-	if o == nil && inMemory {
-		return strings.TrimSuffix("a gap record, or a mark of a snapshot, of its watch, which waits for "+sink, " which waits for ")
-	}
-	if o == nil {
-		return sink
-	}
-	attempts, failed := o.attempts, o.failed
-	if len(o.items) > 0 {
-		head := o.items[0]
-		if attempts, failed = head.attempts, head.failed; head.final != nil {
-			return "its own first record, which can never be delivered, and whose dead letter cannot be written: " + head.final.Error()
-		}
-	}
-	switch {
-	case sink != "":
-		return sink
-	case attempts > 0:
-		return fmt.Sprintf("its own first record, which failed %d times since %s and is tried again; the last error of the pipeline: %s", attempts, FormatTime(failed), p.lastErr)
-	case o.inFlight:
-		return "the answer of the sink: it is being sent"
-	}
-	return "its turn"
+	return itemOf(items[0])
 }
 
-// Undelivered returns how many records of the snapshots of a watch are not settled, and what these wait for: the sink, if it fails, or
+// waitsBehind returns what the first record of an object waits for; empty if it is on disk only. sent is set if a batch holds it.
+func (p *Pipeline) waitsBehind(head *item, sent, inMemory bool) string {
+	sink := ""
+	if !p.awaySince.IsZero() {
+		sink = fmt.Sprintf("the sink, which is away since %s: %s", FormatTime(p.awaySince), p.lastErr)
+	}
+	switch {
+	case head == nil && inMemory:
+		return strings.TrimSuffix("a gap record, or a mark of a snapshot, of its watch, which waits for "+sink, " which waits for ")
+	case head == nil:
+		return sink
+	case head.final != nil:
+		return "its own first record, which can never be delivered, and whose dead letter cannot be written: " + head.final.Error()
+	case sink != "":
+		return sink
+	case head.Attempts > 0:
+		return fmt.Sprintf("its own first record, which failed %d times since %s and is tried again; the last error of the pipeline: %s",
+			head.Attempts, FormatTime(head.Failed), p.lastErr)
+	case sent:
+		return "the answer of the sink: it is being sent"
+	default:
+		return "its turn"
+	}
+}
+
+// Undelivered returns how many records of the snapshots of a watch are not settled, and what these wait for: the sink, if it is away, or
 // the object with one of them that has failed for longest; empty if none has.
 func (p *Pipeline) Undelivered(watch string) (records int, waitsFor string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if records = p.counts.snapshots[watch].waiting; records == 0 || p.breaker.tripped {
-		return records, p.waitsBehind(nil, false)
+	if records = p.counts.snapshots[watch].waiting; records == 0 || !p.awaySince.IsZero() {
+		return records, p.waitsBehind(nil, false, false)
 	}
-	var first *objectQueue
-	for o := range p.backlog.failing {
-		if o.holdsSnapshot(watch) && (first == nil || o.failedSince().Before(first.failedSince())) {
-			first = o
-		}
-	}
-	if first == nil {
-		return records, ""
-	}
-	return records, first.ref.Path() + ", which waits for " + p.waitsBehind(first, true)
-}
-
-// holdsSnapshot reports whether a record of a snapshot of a watch waits in an object, or behind it since its flow is stopped.
-func (o *objectQueue) holdsSnapshot(watch string) bool {
-	for _, items := range [][]*item{o.items, o.tail} {
-		for _, i := range items {
-			if i.watch == watch && (i.ofSnapshot() || o.flow.stopped) {
-				return true
+	var longest *item
+	for _, list := range []*list.List{&p.backlog.loaded, &p.backlog.arrivals} {
+		for e := list.Front(); e != nil; e = e.Next() {
+			i := e.Value.(*item)
+			if i.watch != watch || !i.ofSnapshot() && !(i.flow != nil && i.flow.stopped) {
+				continue
+			}
+			items, _ := p.scheduler.Waiting(i.Ref)
+			if head := first(items); head != nil && head.Attempts > 0 && (longest == nil || head.Failed.Before(longest.Failed)) {
+				longest = head
 			}
 		}
 	}
-	return slices.ContainsFunc(o.unloaded, func(u unloaded) bool { return u.watch == watch && (u.snapshot || o.flow.stopped) })
-}
-
-// failedSince is when the first record of an object first failed.
-func (o *objectQueue) failedSince() time.Time {
-	if len(o.items) > 0 {
-		return o.items[0].failed
+	if longest == nil {
+		return records, ""
 	}
-	return o.failed
+	return records, longest.Ref.Path() + ", which waits for " + p.waitsBehind(longest, false, true)
 }
 
 // FormatTime returns a time as RFC 3339, in UTC.

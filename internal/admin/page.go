@@ -83,7 +83,7 @@ func tables() []tableOf {
 		{"Pipelines", "pipelines", []column{
 			{"Pipeline", "name", ""},
 			{"Sink", "sink", ""},
-			{"Gate", "gate", "state"},
+			{"Sink is", "state", "state"},
 			{"Ledger", "", "ledger"},
 			{"Last 10 min", "rates", "line"},
 			{"Oldest waits", "oldest", "age"},
@@ -378,9 +378,9 @@ func state(value any, row object) string {
 // tone is the class of a state.
 func tone(state string) string {
 	switch state {
-	case "watching", "open", "leader", "standby":
+	case "watching", "available", "leader", "standby":
 		return "good"
-	case "failing", "refused", "closed", "full":
+	case "failing", "refused", "away", "full":
 		return "bad"
 	case "blocked", "reading", "starting", "missing":
 		return "wait"

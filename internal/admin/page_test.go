@@ -16,7 +16,7 @@ func TestPageEscapes(t *testing.T) {
 		}
 		return o
 	}
-	pipeline, watch := one("name", "sink", "gate", "lastError", "oldest"), one("resource", "namespace", "source", "state", "position", "error")
+	pipeline, watch := one("name", "sink", "state", "lastError", "oldest"), one("resource", "namespace", "source", "state", "position", "error")
 	pipeline["dead"] = object{hostile: 3.0}
 	watch["lastGaps"] = []any{one("time", "from", "to", "reason")}
 	status := one("cluster", "version", "started")

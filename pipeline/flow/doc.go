@@ -32,8 +32,8 @@
 //     each half is sent by itself, down to single records. No flow is in both halves until a half is of one flow.
 //  7. If the call took a second or more, it is not sent once more as it was, and is divided by flow at once. All flows of what failed in it are
 //     troubled then.
-//  8. A failure is attributed to a flow if the call held nothing of others, or was slow. A record that is sent alone, and is known to fail, proves
-//     nothing new.
+//  8. A failure is attributed to a flow if the call held nothing of others, or was slow. A record that is sent alone is known to fail by itself if
+//     something was delivered since it first failed: then its failures prove nothing about the sink.
 //  9. A record that failed while others of its call were delivered fails by itself: it is sent again after a delay, in any company unless the call
 //     was slow. A record that failed alone is sent alone from then on, after a delay, and at most every 50 ms of one flow. The delay doubles with each failure, up
 //     to 1.5 s while nothing is delivered, and else up to [Options.Max].

@@ -116,7 +116,7 @@ func (s *Scheduler) countFailures(b *Batch, acknowledged, failed, refused int, n
 	switch {
 	case acknowledged > 0:
 		s.sink.failures, s.sink.surprises, s.sink.pause, s.sink.delivered = 0, 0, s.options.Initial, now
-	case failed+refused > 0 && b.alone: // what is known to fail by itself proves nothing
+	case failed+refused > 0 && b.alone && s.sink.delivered.After(b.objects[0].failsSince): // it is known to fail by itself, which proves nothing
 	case failed+refused > 0:
 		s.sink.failures += max(1, refused)
 		if slices.ContainsFunc(b.flows, func(f *flow) bool { return f.trusted(now) }) {
@@ -220,9 +220,12 @@ func (s *Scheduler) Done(b *Batch, now time.Time) {
 		o.held = waits
 		if waits > 0 {
 			waiting = append(waiting, o)
+			if o.failsSince.IsZero() && b.fault != ours {
+				o.failsSince = now
+			}
 			continue
 		}
-		o.tries, o.alone = 0, false
+		o.tries, o.alone, o.failsSince = 0, false, time.Time{}
 		s.setFailing(o, false)
 		if len(o.items) > 0 {
 			s.ready(o, now)

@@ -235,6 +235,25 @@ func TestRefusedInAQuietCluster(t *testing.T) {
 	})
 }
 
+// Where nothing is sent but one record, and it fails, the sink counts as away, unless something was delivered since it first failed.
+func TestOneRecord(t *testing.T) {
+	for _, good := range []bool{false, true} {
+		p := newSim(t, newWorld(1), nil, 4, 100, 0, whole(isBad, quick, refusal))
+		p.burst("bad", 1, true, 0, 0)
+		if good {
+			p.burst("good", 1, false, 0, 0)
+		}
+		p.w.run(15)
+		if away := p.s.Away(p.w.now); away == good {
+			t.Errorf("after 15 s: the sink is away: %v, but something was delivered: %v", away, good)
+		}
+		p.w.run(3600)
+		if away := p.s.Away(p.w.now); away == good {
+			t.Errorf("after an hour: the sink is away: %v, but something was delivered: %v", away, good)
+		}
+	}
+}
+
 // If nothing is delivered, at most ten records are given up.
 func TestEverythingRefusedForGood(t *testing.T) {
 	p := newSim(t, newWorld(1), nil, 4, 100, 0, whole(func(*Item) bool { return true }, quick, invalid))

@@ -44,16 +44,17 @@ type Item struct {
 // object is an object with records that wait. It is in a lane of its flow, in a batch, or waits for the end of a delay; never in two of
 // them, so that no two batches hold it.
 type object struct {
-	ref    delta.Ref
-	flow   *flow
-	lane   node[object]
-	items  []*Item // in order
-	first  [1]*Item
-	held   int // how many of items the batch holds, or the group
-	sent   bool
-	since  time.Time
-	tries  int       // how often it failed since something of it was delivered
-	failed time.Time // when it last failed
+	ref        delta.Ref
+	flow       *flow
+	lane       node[object]
+	items      []*Item // in order
+	first      [1]*Item
+	held       int // how many of items the batch holds, or the group
+	sent       bool
+	since      time.Time
+	tries      int       // how often it failed since something of it was delivered
+	failsSince time.Time // when it failed first since then, in whatever company
+	failed     time.Time // when it last failed
 	// failing is set while it counts in flow.failing: something of it failed since something was last delivered.
 	failing bool
 	// alone is set if it failed alone.

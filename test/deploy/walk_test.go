@@ -57,7 +57,7 @@ func testWalk(t *testing.T, plane *controlplane.ControlPlane) {
 			return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(body, part) })
 		})
 	}
-	page("Nothing needs attention", "apps/v1/deployments", "watching", "changes", "open", "delivered ")
+	page("Nothing needs attention", "apps/v1/deployments", "watching", "changes", "available", "delivered ")
 	const job = "audit/audit-kubeferry"
 	server, at := alerts.NewEvaluator(rulesOf(t, m.objects)), time.Now()
 	scrape := func(d time.Duration) (firing []string) {
@@ -87,14 +87,14 @@ func testWalk(t *testing.T, plane *controlplane.ControlPlane) {
 	shows("Leaders", "^{.*} => 1 @")
 
 	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
-	page("Needs attention", "sink hook fails", "503", "closed", "waiting ")
+	page("Needs attention", "sink hook fails", "503", "away", "waiting ")
 	if got, want := scrape(3*time.Minute+30*time.Second), `KubeferrySinkFails{instance="a", job="`+job+`", namespace="audit", pipeline="changes"}`; !slices.Equal(got, []string{want}) {
 		t.Errorf("%q fire while the sink fails, want %s", got, want)
 	}
 	shows("Sinks that fail", "^{} => 1 @")
 	shows("Changes that wait", `^{pipeline="changes"} => [1-9]`)
 	hook.Use(webhooktest.Accept())
-	page("Nothing needs attention", "open")
+	page("Nothing needs attention", "available")
 	if firing := scrape(time.Minute); len(firing) > 0 {
 		t.Errorf("%q fire when all is well again", firing)
 	}

@@ -108,7 +108,7 @@ sinks:
 		})
 	}
 	for _, p := range e.Status().Pipelines {
-		if hangs := p.Name != "healthy"; hangs && (p.Gate != "closed" || p.LastError == "") || !hangs && p.Gate != "open" {
+		if hangs := p.Name != "healthy"; hangs && (p.State != "away" || p.LastError == "") || !hangs && p.State != "available" {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -196,7 +196,7 @@ func TestExtendedTenantFillsTheStream(t *testing.T) {
 	e.WaitSettled(wide)
 	writeMany(t, objectsIn(t, config, configMaps, bad), "bad", 40, 0, data(noise(100<<10)))
 	objectsIn(t, config, configMaps, good).Create("late", data("1"))
-	e.WaitGate(wide, "stream", false)
+	e.WaitSink(wide, "stream", false)
 	name := stream["name"].(string)
 	stored := func() (names []string) {
 		messages, err := bus.ReadAll(within(t, wide), name)

@@ -48,7 +48,7 @@ sinks:
 	broker.Stop()
 	fault := time.After(5 * time.Second)
 	for _, name := range []string{"jetstream", "kafka"} {
-		e.WaitGate(wide, name, false)
+		e.WaitSink(wide, name, false)
 	}
 	<-fault
 	for _, server := range []struct {

@@ -52,7 +52,7 @@ func TestExtendedClockSetBack(t *testing.T) {
 
 	e = startExporter(t, plane(t).KubeconfigFile(), text)
 	e.WaitReady()
-	e.WaitGate(wide, "p", false)
+	e.WaitSink(wide, "p", false)
 	opts.Operations, opts.Seed = 100, 42
 	more = runLoad(t, config, opts)
 	all.UIDs = append(all.UIDs, more.UIDs...)

@@ -43,8 +43,8 @@ sinks: [{name: hook, webhook: {url: "http://%s/in", timeout: 60s}}]
 `, namespace, receiver.Addr()))
 	e.WaitReady()
 	done := runLoad(t, config, faultLoad(namespace))
-	e.WaitGate(wide, "p", false)
-	e.WaitLogged(wide, "the sink fails", "refused")
+	e.WaitSink(wide, "p", false)
+	e.WaitLogged(wide, "the sink is away", "refused")
 	if p := e.Status().Pipelines[0]; !strings.Contains(p.LastError, "refused") {
 		t.Errorf("/status: %+v", p)
 	}
@@ -54,9 +54,9 @@ sinks: [{name: hook, webhook: {url: "http://%s/in", timeout: 60s}}]
 	receiver.Come()
 	read := hookReader(t, hook, cloudEvents)
 	expectAll(t, watched, done, read, oracle.CompareOptions{})
-	e.WaitGate(wide, "p", true)
-	if n := len(e.Logged("the sink fails")); n != 1 {
-		t.Errorf("the log says %d times that the sink fails, want once", n)
+	e.WaitSink(wide, "p", true)
+	if n := len(e.Logged("the sink is away")); n != 1 {
+		t.Errorf("the log says %d times that the sink is away, want once", n)
 	}
 }
 
@@ -110,7 +110,7 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: %d}}}]
 			}
 			// The receiver has the last record a moment before kubeferry has its answer.
 			eventually(t, wide, "only the poisoned object waits", func() error {
-				if p := e.Status().Pipelines[0]; p.Waiting != 2 || p.Gate != "open" {
+				if p := e.Status().Pipelines[0]; p.Waiting != 2 || p.State != "available" {
 					return fmt.Errorf("%+v", p)
 				}
 				return nil
@@ -234,15 +234,15 @@ sinks:
 	objects.Patch("large", map[string]any{"metadata": map[string]any{"annotations": map[string]any{"more": noise(200_000)}}})
 	objects.Patch("c-0", data("2"))
 	for _, name := range []string{"jetstream", "kafka"} {
-		e.WaitGate(wide, name, false)
+		e.WaitSink(wide, name, false)
 		if n := e.Metrics().sum("kubeferry_sink_errors_total", "pipeline="+name); n < 1 {
 			t.Errorf("%s: %v errors", name, n)
 		}
 	}
-	e.WaitLogged(wide, "the sink fails", "jetstream")
-	e.WaitLogged(wide, "the sink fails", "kafka")
+	e.WaitLogged(wide, "the sink is away", "jetstream")
+	e.WaitLogged(wide, "the sink is away", "kafka")
 	for _, p := range e.Status().Pipelines {
-		if p.LastError == "" || p.Gate != "closed" {
+		if p.LastError == "" || p.State != "away" {
 			t.Errorf("/status: %+v", p)
 		}
 	}
@@ -252,7 +252,7 @@ sinks:
 	bus.Restart()
 	broker.Restart()
 	for _, name := range []string{"jetstream", "kafka"} {
-		e.WaitGate(30*time.Second, name, true)
+		e.WaitSink(30*time.Second, name, true)
 	}
 	e.WaitSettled(wide)
 

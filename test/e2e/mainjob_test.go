@@ -117,8 +117,8 @@ sinks: # a busy machine is not to repeat anything
 	}
 	for _, p := range e.Status().Pipelines {
 		created := strings.Contains(p.LastError, "Unknown Topic") || strings.Contains(p.LastError, "Not Leader") // by its first record, and the broker leads it a little later
-		if p.Gate != "open" || p.LastError != "" && !created {
-			t.Errorf("pipeline %s: gate %s, last error %q", p.Name, p.Gate, p.LastError)
+		if p.State != "available" || p.LastError != "" && !created {
+			t.Errorf("pipeline %s: %s, last error %q", p.Name, p.State, p.LastError)
 		}
 	}
 	e.Stop()

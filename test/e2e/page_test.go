@@ -205,7 +205,7 @@ sinks:
 	b.size(1400, 900, "light")
 	b.do(chromedp.Navigate("http://" + e.address + "/"))
 	b.see("#problems", "Nothing needs attention")
-	b.see("#pipelines", "audit", "open", "delivered 12", "search-index")
+	b.see("#pipelines", "audit", "available", "delivered 12", "search-index")
 	b.see("#watches", "v1/configmaps", "v1/events", namespace, "watching")
 	b.see("#live", "live")
 	if pictures != "" { // of some minutes, without what is checked below
@@ -229,7 +229,7 @@ sinks:
 	faults := func() {
 		t.Helper()
 		b.see("#problems", "v1/events in namespace "+namespace, "forbidden", attack)
-		b.see("#pipelines", "closed", "filtered", attack)
+		b.see("#pipelines", "away", "filtered", attack)
 		if pictures == "" { // else the load before counts too
 			b.see("#pipelines", "waiting 10", "dead 1 (rejected 1)")
 		}
@@ -302,7 +302,7 @@ sinks:
 	})
 	faults()
 	b.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)), chromedp.KeyEvent(kb.Enter))
-	b.see("#pipelines", "delivered 22", "open")
+	b.see("#pipelines", "delivered 22", "available")
 
 	// A script that got in would not run.
 	eval[any](b, `document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.pwned = 3'})), null`)
@@ -320,7 +320,7 @@ sinks:
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.do(chromedp.Navigate("http://" + e.address + "/"))
 	b.see("#problems", "dead letters: 2")
-	b.see("#pipelines", "audit", "dead 1", attack, "open")
+	b.see("#pipelines", "audit", "dead 1", attack, "available")
 	b.see("#watches", "watching", namespace)
 	b.see("#gaps", "too old")
 	if text := eval[string](b, "document.documentElement.outerHTML"); strings.Contains(text, value) {

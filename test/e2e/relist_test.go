@@ -211,7 +211,7 @@ func TestGapBeforeDifferencesThroughFailures(t *testing.T) {
 
 	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
 	objects.Patch("old-0", data("pending")) // waits before the gap
-	e.WaitGate(wide, "p", false)
+	e.WaitSink(wide, "p", false)
 	proxy.Leave()
 	left := serverVersion(t, config, configMaps)
 	for n := range 20 {

@@ -91,7 +91,7 @@ pipelines:
 		f.began, f.from = time.Now(), len(f.hook.Requests())
 	}
 	for _, f := range all {
-		e.WaitGate(wide, f.pipeline, false)
+		e.WaitSink(wide, f.pipeline, false)
 	}
 	for _, f := range all {
 		f.closed = time.Now()
@@ -131,7 +131,7 @@ pipelines:
 		}
 		f.to, f.ended = len(f.hook.Requests()), time.Now()
 		f.end()
-		e.WaitGate(wide, f.pipeline, true)
+		e.WaitSink(wide, f.pipeline, true)
 	}
 
 	expectAll(t, watched, done, hookReader(t, healthy, cloudEvents), oracle.CompareOptions{})
@@ -279,13 +279,13 @@ func (f *failing) judge(t *testing.T, e *exporter, watched *oracle.Oracle, done 
 		t.Errorf("errors %v, dead %v", m.sum("kubeferry_sink_errors_total", label), m.sum("kubeferry_records_dead_total", label))
 	}
 	said := 0
-	for _, line := range e.Logged("the sink fails") {
+	for _, line := range e.Logged("the sink is away") {
 		if line["pipeline"] == f.pipeline {
 			said++
 		}
 	}
 	if said == 0 || said > 3 {
-		t.Errorf("the log says %d times that the sink fails", said)
+		t.Errorf("the log says %d times that the sink is away", said)
 	}
 	return requests[f.to+first].Time
 }

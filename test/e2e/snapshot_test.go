@@ -99,13 +99,13 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
 	end := requestSnapshot(t, file, "p")
 	eventually(t, wide, "the snapshot begins", func() error {
-		if _, body := e.Get("/status"); !strings.Contains(body, `"gapsWaiting": 1`) || !strings.Contains(body, `"gate": "closed"`) {
+		if _, body := e.Get("/status"); !strings.Contains(body, `"gapsWaiting": 1`) || !strings.Contains(body, `"state": "away"`) {
 			return fmt.Errorf("got %s", body)
 		}
 		return nil
 	})
 	output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p", "--resource", "cm")
-	if code != 1 || !strings.Contains(output, "a snapshot is under way") || !strings.Contains(output, " not delivered; it waits for the sink, which fails since") {
+	if code != 1 || !strings.Contains(output, "a snapshot is under way") || !strings.Contains(output, " not delivered; it waits for the sink, which is away since") {
 		t.Errorf("a second one: exit code %d and\n%s", code, output)
 	}
 	newNamespace(t, "snapshots-later") // so that the version of what follows is beyond the sequence with which p came back

@@ -22,7 +22,7 @@ type status struct {
 		Received, Filtered, Delivered, Waiting, OnDisk uint64
 		Dead                                           map[string]uint64
 		Bytes                                          int64
-		Gate, LastError                                string
+		State, LastError                               string
 	}
 }
 
@@ -149,20 +149,20 @@ func (e *exporter) WaitWaiting(d time.Duration, n uint64) {
 	})
 }
 
-// WaitGate returns when a pipeline's gate is open or closed, in the metrics and on /status.
-func (e *exporter) WaitGate(d time.Duration, pipeline string, open bool) {
+// WaitSink returns when the sink of a pipeline is available or away, in the metrics and on /status.
+func (e *exporter) WaitSink(d time.Duration, pipeline string, available bool) {
 	e.tb.Helper()
-	want, state := 0.0, "closed"
-	if open {
-		want, state = 1, "open"
+	want, state := 0.0, "away"
+	if available {
+		want, state = 1, "available"
 	}
-	eventually(e.tb, d, "gate "+state, func() error {
-		if got := e.Metrics().sum("kubeferry_gate_open", "pipeline="+pipeline); got != want {
-			return fmt.Errorf("gate_open is %v", got)
+	eventually(e.tb, d, "the sink is "+state, func() error {
+		if got := e.Metrics().sum("kubeferry_sink_available", "pipeline="+pipeline); got != want {
+			return fmt.Errorf("sink_available is %v", got)
 		}
 		for _, p := range e.Status().Pipelines {
-			if p.Name == pipeline && p.Gate != state {
-				return fmt.Errorf("/status says %s", p.Gate)
+			if p.Name == pipeline && p.State != state {
+				return fmt.Errorf("/status says %s", p.State)
 			}
 		}
 		return nil

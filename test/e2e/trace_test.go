@@ -105,7 +105,7 @@ sinks:
 		states           string   // of the pipelines
 		why              []string // of each
 	}{
-		{"configmaps", in("web-ok"), "delivered delivered filtered waiting", []string{"nothing of it waits", "up to version", "passes filters[0]", "the sink, which fails since"}},
+		{"configmaps", in("web-ok"), "delivered delivered filtered waiting", []string{"nothing of it waits", "up to version", "passes filters[0]", "the sink, which is away since"}},
 		{"cm", in("stuck"), "waiting filtered filtered waiting", []string{"its own first record, which failed", "does not pass filters[1]", "filters[0]", "the sink"}},
 		{"configmap", in("dead"), "dead filtered filtered waiting", []string{"rejected", "filters[1]", "filters[0]", "the sink"}},
 		{"v1/configmaps", in("web-39"), "delivered delivered filtered waiting", []string{"nothing", "nothing", "filters[0]", "the sink"}},

@@ -44,7 +44,7 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 			},
 			MaxBytes: int64(c.Backlog.MaxBytes),
 			Retry:    c.Retry,
-			Sink:     sink, SinkName: c.Sink, Limits: sink.Limits, Slots: sink.slots.Share(),
+			Sink:     sink, SinkName: c.Sink, Limits: sink.Limits, Slots: sink.slots,
 			DeadLetter: state.deadLetters(),
 		}
 		if c.Enrich == config.EnrichInvolvedObject {
@@ -54,7 +54,7 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 			options.Redactor = redactor
 		}
 		if letters, ok := opened[c.DeadLetter]; ok {
-			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Slots: letters.slots.Share(), Permit: state.permit, Timeout: letters.Limits.Timeout}
+			options.DeadLetter = pipeline.SinkLetters{Sink: letters, Slots: letters.slots.Share(nil), Permit: state.permit, Timeout: letters.Limits.Timeout}
 		}
 		if err := state.setLog(&options, c.Backlog); err != nil {
 			return nil, fmt.Errorf("read the log of pipeline %q: %w", c.Name, err)

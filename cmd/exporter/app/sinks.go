@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/pipeline/flow"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -17,7 +18,7 @@ type OpenSink struct {
 	sinks.Sink
 	Limits sinks.Limits
 	calls  *calls
-	slots  *sinks.Slots
+	slots  *flow.Slots
 }
 
 // usedSinks are the sinks that some pipeline delivers to, or writes its dead letters to.
@@ -38,7 +39,7 @@ func OpenSinks(ctx context.Context, configured []config.Sink, userAgent string, 
 			return nil, fmt.Errorf("open sink %q: %w", c.Name, err)
 		}
 		limits, calls := c.Config.Limits(), &calls{Sink: sink}
-		opened[c.Name] = OpenSink{Sink: calls, Limits: limits, calls: calls, slots: sinks.NewSlots(limits.Concurrency)}
+		opened[c.Name] = OpenSink{Sink: calls, Limits: limits, calls: calls, slots: flow.NewSlots(limits.Concurrency)}
 	}
 	return opened, nil
 }

@@ -169,8 +169,8 @@ type pipelineStatus struct {
 	Name string `json:"name"`
 	Sink string `json:"sink"`
 	pipeline.Stats
-	// Gate is "open", or "closed" while the sink as a whole fails.
-	Gate string `json:"gate"`
+	// State is "available", or "away" while the sink is.
+	State string `json:"state"`
 	// Rates are those of the last minutes, on the page only.
 	Rates *pipelineRates `json:"rates,omitempty"`
 }
@@ -197,9 +197,9 @@ func (h *health) status() (s status) {
 	}
 	s.Watches = running.watches()
 	for _, p := range running.pipelines {
-		one := pipelineStatus{Name: p.Name(), Sink: p.SinkName(), Stats: p.Stats(), Gate: "open"}
-		if !one.GateOpen {
-			one.Gate = "closed"
+		one := pipelineStatus{Name: p.Name(), Sink: p.SinkName(), Stats: p.Stats()}
+		if one.State = "available"; !one.Available {
+			one.State = "away"
 		}
 		s.Pipelines = append(s.Pipelines, one)
 	}
@@ -252,7 +252,7 @@ func problems(s *status) []string {
 	}
 	for _, p := range s.Pipelines {
 		switch {
-		case p.Gate == "closed":
+		case !p.Available:
 			add("pipeline %q: sink %s fails: %s", p.Name, p.Sink, p.LastError)
 		case !p.Oldest.IsZero() && s.Now.Sub(p.Oldest) > oldAfter:
 			add("pipeline %q: a change has waited for %v", p.Name, s.Now.Sub(p.Oldest).Truncate(time.Minute))

@@ -1,0 +1,101 @@
+package pipeline
+
+import (
+	"time"
+
+	sched "github.com/kubeferry/kubeferry/pipeline/flow"
+	"github.com/kubeferry/kubeferry/sinks"
+)
+
+// judge tells the scheduler how the call of a batch ended, which then says what becomes of each record. cancelled is set if it was us who ended
+// it: that proves nothing about the sink, but what was acknowledged counts.
+func (p *Pipeline) judge(b *batch, errs []*sinks.Error, cancelled bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !cancelled {
+		p.refuseMarks(b, errs)
+	}
+	results := make([]sched.Result, len(errs))
+	for n, err := range errs {
+		b.attempts = append(b.attempts, b.items[n].Attempts)
+		results[n] = result(b.items[n], err, cancelled)
+		results[n].Behind = b.behindAFailure(errs, n)
+		if err != nil && !cancelled && !b.items[n].needsLetter() {
+			p.metrics.failed(err.Reason)
+			p.lastErr = err.Error()
+		}
+	}
+	now := p.now()
+	p.scheduler.SetFull(p.budget.full)
+	p.scheduler.Judge(b.Batch, results, p.took(b), now)
+	for n, i := range b.items {
+		if i.Attempts != b.attempts[n] {
+			p.noteAttempt(i)
+		}
+	}
+	p.noteAvailable(now)
+}
+
+// result is what an error means for the record.
+func result(i *item, err *sinks.Error, cancelled bool) sched.Result {
+	switch {
+	case err == nil:
+		return sched.Result{Verdict: sched.Acknowledged}
+	case i.needsLetter(), err.Permanent && err.Reason == sinks.ReasonTooLarge && !cancelled: // anyone can make objects that are too large
+		return sched.Result{Verdict: sched.Unsendable}
+	case cancelled:
+		return sched.Result{Verdict: sched.Cancelled}
+	case err.Permanent:
+		return sched.Result{Verdict: sched.Refused}
+	default:
+		return sched.Result{Verdict: sched.Failed, RetryAfter: min(err.RetryAfter, sinks.MaxRetryAfter)}
+	}
+}
+
+// noteAvailable notes, and logs, that the sink is away, or is back. p.mu is held.
+func (p *Pipeline) noteAvailable(now time.Time) {
+	switch away := p.scheduler.Away(now); {
+	case away && p.awaySince.IsZero():
+		p.awaySince = now
+		p.logger.Warn("the sink is away; single records are sent until it takes one", "err", p.lastErr)
+		p.announceFreed() // a snapshot may be read on
+	case !away && !p.awaySince.IsZero():
+		p.logger.Info("the sink takes records again", "after", now.Sub(p.awaySince).Round(time.Millisecond))
+		p.awaySince = time.Time{}
+	}
+}
+
+// refuseMarks makes the errors of marks permanent for which there is no place, while there is one for other records: something
+// got through since the mark was first refused, or the first mark of the same snapshot went to the dead letter like that.
+func (p *Pipeline) refuseMarks(b *batch, errs []*sinks.Error) {
+	for n, i := range b.items {
+		if i.mark == nil || !noPlace(errs[n]) {
+			continue
+		}
+		s := p.counts.snapshots[i.watch]
+		if i.released && p.counts.successes > i.releasedAt || s.refused {
+			err := *errs[n]
+			err.Permanent, s.refused = true, true
+			errs[n], p.counts.snapshots[i.watch] = &err, s
+		}
+	}
+}
+
+// noPlace reports whether an error says that there is no place for a record, or no right to it. A mark goes where placeholders of
+// an object lead to `_`, so it may be the only record that fails like that.
+func noPlace(err *sinks.Error) bool {
+	return err != nil && (err.Reason == sinks.ReasonNotFound || err.Reason == sinks.ReasonUnauthorized)
+}
+
+// behindAFailure reports whether a sink may have held a gap or a mark back behind one of the same collection that failed.
+func (b *batch) behindAFailure(errs []*sinks.Error, n int) bool {
+	if !b.items[n].notice() {
+		return false
+	}
+	for before := range n {
+		if errs[before] != nil && b.records[before].Key == b.records[n].Key {
+			return true
+		}
+	}
+	return false
+}
