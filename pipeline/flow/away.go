@@ -48,7 +48,7 @@ func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, a
 		return nil, time.Time{}, false
 	}
 	c := untrusted
-	if f.trusted(now) {
+	if s.trusted(f, now) {
 		c = apart
 	}
 	if !s.options.Share.take(c) {

@@ -19,8 +19,8 @@
 //  3. What failed before is always sent apart from what did not: groups, and single objects. Shared batches and what is sent apart
 //     take turns. Of what is sent apart, groups of several flows come first, then the flows in turn, and of a flow its lanes in turn.
 //  4. Calls that are sent apart have at most three quarters of the sink's calls. Of these, flows of which nothing was delivered in the last
-//     minute, and objects that failed alone, have at most half of the sink's calls. These bounds hold for all pipelines of a sink
-//     together ([Slots]).
+//     minute, and objects that failed alone, have at most half of the sink's calls. These bounds, and what was delivered, count for all
+//     pipelines of a sink together ([Slots]).
 //  5. One flow has at most a quarter of the calls with fresh objects, unless something of it was delivered in the last second, and a quarter with
 //     what failed before. So a namespace on which the sink hangs holds few calls, whether we know it yet or not.
 //
@@ -64,8 +64,8 @@
 //   - In the first second of an outage, some 20 calls fail before the sink counts as away, and hundreds behind a start, when nothing was delivered
 //     yet. A namespace with a thousand objects that are refused looks the same if nothing of another one comes: its good changes wait for
 //     a minute then.
-//   - Where three pipelines share a sink with four calls, and it hangs on a namespace that all of them have, changes of others wait for up to
-//     50 s.
+//   - Where three pipelines share a sink with four calls of one record each, and it hangs on five namespaces that all of them have, changes of others
+//     wait for up to 50 s.
 //   - With four calls at once, the good changes of a namespace in which 20 new objects are refused each second wait for up to 20 s.
 //   - After an outage in which the sink hung, the first record may take until a call that was under way has timed out.
 package flow

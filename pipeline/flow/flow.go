@@ -87,9 +87,13 @@ func (f *flow) troubled(now time.Time) bool {
 	return !f.blamed.IsZero() && (now.Sub(f.blamed) < probation || !f.delivered.After(f.blamed))
 }
 
-// trusted reports whether something of a flow was delivered lately.
-func (f *flow) trusted(now time.Time) bool {
-	return !f.delivered.IsZero() && now.Sub(f.delivered) < latelyBefore
+// trusted reports whether something of a flow was delivered lately, by any pipeline of the sink.
+func (s *Scheduler) trusted(f *flow, now time.Time) bool {
+	return lately(f.delivered, now) || s.options.Share.lately(f.name, now)
+}
+
+func lately(delivered, now time.Time) bool {
+	return !delivered.IsZero() && now.Sub(delivered) < latelyBefore
 }
 
 // mayCall reports whether a flow may have a call more with fresh objects. One that joined the batch that is being filled may have more of it.
@@ -125,9 +129,9 @@ func (s *Scheduler) place(f *flow, now time.Time) {
 	} else if f.ring.in == nil {
 		s.ring.pushBack(&f.ring)
 	}
-	to := &s.untrusted
-	if f.trusted(now) {
-		to = &s.trusted
+	to := &s.untrustedFlows
+	if s.trusted(f, now) {
+		to = &s.trustedFlows
 	}
 	if f.nextLane(s, now, alone) < 0 {
 		f.apart.leave()

@@ -106,6 +106,7 @@ func (s *Scheduler) Judge(b *Batch, results []Result, took time.Duration, now ti
 		}
 	}
 	s.judgeFlows(b, now)
+	s.options.Share.noteDelivered(b.flows, now)
 	s.options.Share.give(b.class)
 	s.countApart(b, slices.Contains(b.Outcomes, Letter))
 }
@@ -119,7 +120,7 @@ func (s *Scheduler) countFailures(b *Batch, acknowledged, failed, refused int, n
 	case failed+refused > 0 && b.alone && s.sink.delivered.After(b.objects[0].failsSince): // it is known to fail by itself, which proves nothing
 	case failed+refused > 0:
 		s.sink.failures += max(1, refused)
-		if slices.ContainsFunc(b.flows, func(f *flow) bool { return f.trusted(now) }) {
+		if slices.ContainsFunc(b.flows, func(f *flow) bool { return s.trusted(f, now) }) {
 			s.sink.surprises++
 		}
 		if b.probe {

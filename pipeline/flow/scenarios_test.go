@@ -303,33 +303,56 @@ func TestSinkAway(t *testing.T) {
 	}
 }
 
-// Two pipelines share a sink that hangs on namespaces which both of them have.
-func TestTwoPipelinesOneSink(t *testing.T) {
-	for _, n := range []int{1, 5} {
-		for _, calls := range []int{8, 4} {
-			t.Run(fmt.Sprintf("%d namespaces, %d calls", n, calls), func(t *testing.T) {
-				w, slots := newWorld(1), NewSlots(calls)
-				var both []*sim
-				for range 2 {
-					p := newSim(t, w, slots, calls, 100, 0, whole(isBad, 10, refusal))
-					for k := range n {
-						p.feed(2, 5, 160, of(fmt.Sprint("bad", k), true))
-					}
-					p.feed(50, 1, 160, goods)
-					both = append(both, p)
+// Several pipelines share a sink that hangs on namespaces which all of them have.
+func TestSharedSink(t *testing.T) {
+	for _, c := range []struct {
+		pipelines, namespaces int
+		first                 float64
+		onset, then           bounds
+	}{
+		{2, 1, 25, bounds{0, 25}, bounds{5, 0}},
+		{2, 5, 60, bounds{0, 40}, bounds{15, 0}},
+		{3, 1, 25, bounds{0, 25}, bounds{5, 0}},
+	} {
+		each4(t, func(t *testing.T, calls, records int) {
+			w, slots := newWorld(1), NewSlots(calls)
+			var all []*sim
+			for range c.pipelines {
+				p := newSim(t, w, slots, calls, records, 0, whole(isBad, 10, refusal))
+				for k := range c.namespaces {
+					p.feed(2, 5, 160, of(fmt.Sprint("bad", k), true))
 				}
-				w.run(200)
-				first := 25.0
-				if n > 1 {
-					first = 60
-				}
-				for _, p := range both {
-					bounds{0, 25}.check(t, "others, onset", p.figures("good", 1, first))
-					bounds{5, 0}.check(t, "others", p.figures("good", first, forever))
-				}
-			})
-		}
+				p.feed(50, 1, 160, goods)
+				all = append(all, p)
+			}
+			w.run(200)
+			for _, p := range all {
+				c.onset.check(t, fmt.Sprint(c.pipelines, " pipelines, others, onset"), p.figures("good", 1, c.first))
+				c.then.check(t, fmt.Sprint(c.pipelines, " pipelines, others"), p.figures("good", c.first, forever))
+			}
+		})
 	}
+}
+
+// Three pipelines share a sink that hangs on one namespace from the start, and have one other. What one of them delivered shows the others that
+// it may be sent.
+func TestSharedSinkFromTheStart(t *testing.T) {
+	each4(t, func(t *testing.T, calls, records int) {
+		w, slots := newWorld(1), NewSlots(calls)
+		var all []*sim
+		for range 3 {
+			p := newSim(t, w, slots, calls, records, 0, whole(isBad, 10, refusal))
+			p.feed(50, 0, 20, of("bad", true))
+			p.feed(1, 20, 120, of("bad", true))
+			p.feed(50, 0, 120, of("good", false))
+			all = append(all, p)
+		}
+		w.run(160)
+		for _, p := range all {
+			bounds{0, 25}.check(t, "others, onset", p.figures("good", 0, 25))
+			bounds{5, 5}.check(t, "others", p.figures("good", 25, forever))
+		}
+	})
 }
 
 // One of three brokers hangs. The sink fails the records of a broker that timed out at once, but for one trial at a time.

@@ -70,17 +70,17 @@ type Scheduler struct {
 	all     list[flow]
 	idle    list[flow] // those without objects, the one that became so first in front
 	ring    list[flow] // those of which fresh objects may share a batch, in turn
-	// trusted and untrusted are the flows of which something may be sent apart, in turn: those of which something was delivered lately, and the
-	// others.
-	trusted, untrusted list[flow]
-	doubt              bool     // the last flow that was sent apart was untrusted
-	groups             []*Batch // what failed together, of several flows
-	timers             timerHeap
-	calls              int
-	apartCalls         int    // of calls, those sent apart, and those of which letters are written
-	batch              uint64 // the number of the last batch
-	filling            uint64 // the number of the shared batch that may still be filled
-	apart              bool   // the last call was sent apart
+	// trustedFlows and untrustedFlows are those of which something may be sent apart, in turn.
+	trustedFlows, untrustedFlows list[flow]
+
+	doubt      bool     // the last flow that was sent apart was untrusted
+	groups     []*Batch // what failed together, of several flows
+	timers     timerHeap
+	calls      int
+	apartCalls int    // of calls, those sent apart, and those of which letters are written
+	batch      uint64 // the number of the last batch
+	filling    uint64 // the number of the shared batch that may still be filled
+	apart      bool   // the last call was sent apart
 
 	sink sinkState
 	full bool
@@ -244,11 +244,12 @@ func (s *Scheduler) nextApart(now time.Time, fits func(*Item) bool) (*Batch, boo
 // bound on the latter allows. A call of a trusted flow is not trusted if it is for an object that failed alone.
 func (s *Scheduler) nextFlow(now time.Time) (*flow, lane, class) {
 	room := s.options.Share.hasRoom(untrusted)
-	f, l := s.firstOf(&s.trusted, now, alone)
+	other, lane := s.firstOf(&s.untrustedFlows, now, alone) // first: some may be trusted meanwhile
+	f, l := s.firstOf(&s.trustedFlows, now, alone)
 	if l == alone && !room {
-		f, l = s.firstOf(&s.trusted, now, company)
+		f, l = s.firstOf(&s.trustedFlows, now, company)
 	}
-	if other, lane := s.firstOf(&s.untrusted, now, alone); other != nil && (f == nil || room && !s.doubt) {
+	if other != nil && (f == nil || room && !s.doubt) {
 		return other, lane, untrusted
 	}
 	if l == alone {
@@ -263,7 +264,7 @@ func (s *Scheduler) firstOf(list *list[flow], now time.Time, last lane) (*flow, 
 	for n := list.first; n != nil; n = next {
 		next = n.next
 		f := n.value
-		if f.trusted(now) != (list == &s.trusted) || f.nextLane(s, now, alone) < 0 { // time has passed
+		if s.trusted(f, now) != (list == &s.trustedFlows) || f.nextLane(s, now, alone) < 0 { // time has passed
 			f.apart.leave()
 			s.place(f, now)
 			continue

@@ -2,7 +2,9 @@ package flow
 
 import (
 	"context"
+	"maps"
 	"sync"
+	"time"
 )
 
 // class is what a call is, for the bounds on calls.
@@ -27,10 +29,14 @@ type Slots struct {
 	shares []*Share
 	served uint64
 	freed  chan struct{} // closed when a slot is given back; nil if no Acquire waits
+	// delivered is when something of a flow was last delivered, by any share. It is empty if there is one only. sweep is its length at which those of
+	// which nothing was delivered lately are dropped.
+	delivered map[string]time.Time
+	sweep     int
 }
 
 // NewSlots returns n free slots.
-func NewSlots(n int) *Slots { return &Slots{total: n} }
+func NewSlots(n int) *Slots { return &Slots{total: n, delivered: map[string]time.Time{}} }
 
 // Share is the slots of one pipeline. Its methods may be called from several goroutines.
 type Share struct {
@@ -115,6 +121,31 @@ func (s *Share) Release() {
 	if s != nil {
 		s.give(shared)
 	}
+}
+
+// noteDelivered notes of which flows something was delivered now.
+func (s *Share) noteDelivered(flows []*flow, now time.Time) {
+	s.slots.mu.Lock()
+	defer s.slots.mu.Unlock()
+	if len(s.slots.shares) == 1 { // the flows know it themselves
+		return
+	}
+	for _, f := range flows {
+		if f.delivered.Equal(now) {
+			s.slots.delivered[f.name] = now
+		}
+	}
+	if len(s.slots.delivered) > s.slots.sweep {
+		maps.DeleteFunc(s.slots.delivered, func(_ string, at time.Time) bool { return !lately(at, now) })
+		s.slots.sweep = max(maxIdle, 2*len(s.slots.delivered))
+	}
+}
+
+// lately reports whether something of a flow was delivered lately.
+func (s *Share) lately(flow string, now time.Time) bool {
+	s.slots.mu.Lock()
+	defer s.slots.mu.Unlock()
+	return lately(s.slots.delivered[flow], now)
 }
 
 // hasRoom reports whether there is a slot for a call.
