@@ -587,7 +587,7 @@ func TestBacklogBehindRefusedObjects(t *testing.T) {
 			defer stop()
 			defer b.commits(p, 200*time.Millisecond)()
 			time.Sleep(2 * time.Minute)
-			if waits := sink.waits(t, sent); waits[len(waits)-1] > 15*time.Second {
+			if waits := sink.waits(t, sent); waits[len(waits)-1] > 5*time.Second {
 				t.Errorf("round %d: a change took %v", round, waits[len(waits)-1])
 			}
 		})

@@ -61,9 +61,8 @@
 //
 //   - A sink that limits the rate of all calls, to 20 a second say, gets them in ever smaller batches if there are thousands of namespaces: it takes
 //     all of 1,000 changes a second in 20 namespaces, four fifths in 300, and one fifth in 3,000.
-//   - In the first second of an outage, some 20 calls fail before the sink counts as away, and hundreds behind a start, when nothing was delivered
-//     yet. A namespace with a thousand objects that are refused looks the same if nothing of another one comes: its good changes wait for
-//     a minute then.
+//   - In the first second of an outage, some 20 calls fail before the sink counts as away, and 30 in batches of one. A namespace with a thousand
+//     objects that are refused looks the same if nothing of another one comes: its good changes wait for a minute then.
 //   - Where three pipelines share a sink with four calls of one record each, and it hangs on five namespaces that all of them have, changes of others
 //     wait for up to 50 s.
 //   - With four calls at once, the good changes of a namespace in which 20 new objects are refused each second wait for up to 20 s.
