@@ -1,10 +1,12 @@
 package pipeline
 
 import (
+	"errors"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	sched "github.com/kubeferry/kubeferry/pipeline/flow"
+	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -71,7 +73,10 @@ func (p *Pipeline) appendRecord(b *batch, i *item) bool {
 		b.unread = true
 		b.records = append(b.records, sinks.Record{})
 	} else {
-		record, arena := p.encoder.Encode(b.arena, &delta.Entry{Delta: i.delta, Gap: i.gap, Mark: i.mark})
+		record, arena, err := p.encoder.Encode(b.arena, &delta.Entry{Delta: i.delta, Gap: i.gap, Mark: i.mark})
+		if i.noBody = errors.Is(err, shape.ErrNoBody); err != nil && !i.noBody {
+			i.err = err
+		}
 		grown := b.bytes + int64(record.Size())
 		if !first && grown > most {
 			return false

@@ -25,7 +25,7 @@ type Counts struct {
 	// Gaps and marks of snapshots are counted apart from the deltas.
 	GapsWaiting uint64 `json:"gapsWaiting"`
 	GapsSettled uint64 `json:"-"`
-	// filteredBy are the parts of Filtered, by the index of the filter.
+	// filteredBy are the parts of Filtered, by the index of the filter; the last one is of a body that is null.
 	filteredBy []uint64
 	// successes counts all that was acknowledged.
 	successes uint64

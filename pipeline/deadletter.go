@@ -101,14 +101,14 @@ func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, errs []*sinks
 		letters, indices, size = letters[:0], indices[:0], 0
 	}
 	for n, i := range b.items {
-		if b.Outcomes[n] != sched.Letter {
+		if b.Outcomes[n] != sched.Letter || b.items[n].noBody {
 			continue
 		}
 		letter := Letter{
 			Pipeline: p.options.Name, Sink: p.options.SinkName, Record: b.records[n],
 			Reason: deadReason(errs[n]), Error: errs[n].Error(), Attempts: i.Attempts, First: i.Failed, Last: p.now(),
 		}
-		if i.delta != nil && i.delta.Bare { // not what the change was: it must not be sent as if it were
+		if i.delta != nil && i.delta.Bare || i.notice() && i.err != nil { // not what the record was: it must not be sent as if it were
 			letter.Record.Body = nil
 		}
 		if size += len(letter.Record.Body); size > lettersBytes {
@@ -144,7 +144,7 @@ func (p *Pipeline) Recovered(e delta.Entry, epoch int) Letter {
 	options := p.options.Options
 	options.Epoch = epoch
 	encoder := shape.NewEncoder(options)
-	record, _ := encoder.Encode(nil, &e)
+	record, _, _ := encoder.Encode(nil, &e)
 	if e.Delta != nil && e.Delta.Bare {
 		record.Body = nil
 	}

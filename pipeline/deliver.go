@@ -36,6 +36,7 @@ func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut
 		switch {
 		case i.err != nil:
 			errs[n] = sinks.Classify(sinks.Permanent(sinks.ReasonEncode, i.err))
+		case i.noBody: // nothing is to be sent
 		case i.final != nil: // only its letter is missing
 			errs[n] = i.final
 		default:
@@ -71,7 +72,7 @@ func (p *Pipeline) readUnloaded(b *batch) error {
 		if len(entries) == 0 || entries[0].Seq != i.seq || entries[0].Delta == nil {
 			return fmt.Errorf("entry %d is not in the log", i.seq)
 		}
-		record, arena := p.encoder.Encode(b.arena, &delta.Entry{Delta: entries[0].Delta})
+		record, arena, _ := p.encoder.Encode(b.arena, &delta.Entry{Delta: entries[0].Delta})
 		p.mu.Lock()
 		i.delta = entries[0].Delta
 		p.budget.encoded += int64(len(arena) - len(b.arena))

@@ -232,7 +232,7 @@ func TestArenaOfAFullBatchIsKept(t *testing.T) {
 		e := shape.NewEncoder(shape.Options{Name: "test", Cluster: "c", Format: shape.FormatCloudEvents})
 		var arena []byte
 		for n := 0; ; n++ {
-			record, grown := e.Encode(arena, &delta.Entry{Delta: sized(t, fmt.Sprint("o", n), 1, size)})
+			record, grown, _ := e.Encode(arena, &delta.Entry{Delta: sized(t, fmt.Sprint("o", n), 1, size)})
 			if len(grown) > 1000<<10 {
 				break
 			}

@@ -23,6 +23,8 @@ type item struct {
 	size     int64
 	// err is why the item cannot be sent as a record; it goes to the dead letter.
 	err error
+	// noBody is set on a gap or a mark whose custom body is null: it is settled in its turn, and not sent.
+	noBody bool
 	// final is why the item can never be delivered, while its dead letter could not be written.
 	final *sinks.Error
 

@@ -39,6 +39,8 @@ func (p *Pipeline) judge(b *batch, errs []*sinks.Error, cancelled bool) {
 // result is what an error means for the record.
 func result(i *item, err *sinks.Error, cancelled bool) sched.Result {
 	switch {
+	case i.noBody: // which says nothing of the sink
+		return sched.Result{Verdict: sched.Unsendable}
 	case err == nil:
 		return sched.Result{Verdict: sched.Acknowledged}
 	case i.needsLetter(), err.Permanent && err.Reason == sinks.ReasonTooLarge && !cancelled: // anyone can make objects that are too large

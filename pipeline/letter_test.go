@@ -40,7 +40,7 @@ func TestLetters(t *testing.T) {
 			"gap":   {Gap: &delta.Gap{Watch: "w", Resource: pods, Namespace: "shop", From: "1", To: "9", Reason: "Expired", Observed: d.Observed}},
 			"mark":  {Mark: &delta.Mark{Watch: "w", Resource: pods, Snapshot: "q4zn", Phase: delta.Completed, Count: 3, Observed: d.Observed}},
 		} {
-			record, _ := encoder.Encode(nil, &entry)
+			record, _, _ := encoder.Encode(nil, &entry)
 			line, err := json.Marshal(Letter{Pipeline: "audit", Sink: "hook", Record: record})
 			if err != nil {
 				t.Fatal(err)

@@ -109,11 +109,15 @@ func (p *Pipeline) collect(metrics chan<- prometheus.Metric) {
 	}
 	gauge("sink_available", "1, or 0 while the sink is away: nothing is delivered, and single records are sent until it takes one.", available)
 	gauge("oldest_unsettled_seconds", "Age of the oldest change not settled; 0 if there is none.", oldest)
-	filtered := prometheus.NewDesc("kubeferry_deltas_filtered_total", "Deltas that a filter kept back, by the filter's place in the configuration: filters[0]. Without a label where there is no filter.", []string{"filter"}, labels)
-	for i, n := range s.filteredBy {
+	filtered := prometheus.NewDesc("kubeferry_deltas_filtered_total", "Deltas that a filter kept back, by the filter's place in the configuration: filters[0], and body for a custom body that is null. Without a label where there is no filter.", []string{"filter"}, labels)
+	last := len(s.filteredBy) - 1
+	for i, n := range s.filteredBy[:last] {
 		metrics <- prometheus.MustNewConstMetric(filtered, prometheus.CounterValue, float64(n), fmt.Sprintf("filters[%d]", i))
 	}
-	if len(s.filteredBy) == 0 {
+	switch {
+	case p.options.Body != nil:
+		metrics <- prometheus.MustNewConstMetric(filtered, prometheus.CounterValue, float64(s.filteredBy[last]), "body")
+	case last == 0:
 		metrics <- prometheus.MustNewConstMetric(filtered, prometheus.CounterValue, 0, "")
 	}
 	dead := prometheus.NewDesc("kubeferry_records_dead_total", "Deltas written to the dead letter.", []string{"reason"}, labels)

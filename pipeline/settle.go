@@ -89,9 +89,11 @@ func (p *Pipeline) releaseBehindMarks(b *batch, errs []*sinks.Error) {
 // countSettled counts an item that was delivered, or is a dead letter.
 func (p *Pipeline) countSettled(i *item, outcome sched.Outcome, err *sinks.Error, now time.Time) {
 	reason := ""
-	if outcome == sched.Letter {
+	switch {
+	case i.noBody:
+	case outcome == sched.Letter:
 		reason = deadReason(err)
-	} else {
+	default:
 		p.metrics.delivered(now.Sub(i.observed))
 		p.lastDelivered.set(i.Ref, now)
 	}

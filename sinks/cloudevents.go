@@ -39,10 +39,10 @@ func PercentEncode(value string) string {
 }
 
 // Structured returns the record as one complete JSON value: an event in binary mode takes its structured
-// form, anything else is its body. It is for sinks that have no place for headers.
+// form, text stands for itself, anything else is its body. It is for sinks that have no place for headers.
 func (r *Record) Structured() []byte {
 	if r.Attributes == nil {
-		return r.Body
+		return r.Content()
 	}
 	b := make([]byte, 0, len(r.Body)+512)
 	b = append(b, '{')

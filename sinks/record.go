@@ -28,8 +28,22 @@ type Record struct {
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Fields are what topics, subjects and partition keys are made of.
 	Fields Fields `json:"fields"`
+	// Custom is set if an expression made Body, so that nothing may be added to it. Text is a JSON string in Body; see [Record.Content].
+	Custom bool `json:"custom,omitempty"`
 	// Body is one JSON value without line breaks.
 	Body json.RawMessage `json:"body,omitempty"`
+}
+
+// IsText reports whether what is sent of the body is the text in a JSON string.
+func (r *Record) IsText() bool { return r.Custom && len(r.Body) > 0 && r.Body[0] == '"' }
+
+// Content returns what is sent of the body: its JSON, or the text of a [Record.Custom] body that is one.
+func (r *Record) Content() []byte {
+	var text string
+	if !r.IsText() || json.Unmarshal(r.Body, &text) != nil {
+		return r.Body
+	}
+	return []byte(text)
 }
 
 // PartitionKey is the record's key among the records of all clusters: the name of the cluster, and Key. By it a topic is partitioned and

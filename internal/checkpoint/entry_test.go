@@ -186,10 +186,10 @@ func TestStoredNames(t *testing.T) {
 			`"Phase":"completed","Count":3,"Incomplete":true,"Observed":"1970-01-01T00:00:01.000000002Z"}}`, ""},
 		{delta.Entry{Delta: &delta.Delta{
 			Type: delta.Deleted, Resource: resource, Watch: "w", Object: object.WithJSON([]byte(`{}`)), Observed: time.Unix(1, 2), Snapshot: true, SnapshotID: "s",
-			Inferred: true, FinalStateUnknown: true, Bare: true, AsOf: 8,
+			Inferred: true, FinalStateUnknown: true, Bare: true, Custom: true, AsOf: 8,
 			Difference: &delta.Difference{Known: true, OldResourceVersion: "6", OldObject: []byte(`{"a":1}`), Patch: []byte(`[]`)},
 		}, Unsendable: "why"}, `{"t":"DELETED","r":{"Group":"apps","Version":"v1","Resource":"deployments"},` +
-			`"w":"w","o":1000000002,"s":true,"y":"s","i":true,"u":true,"b":true,"z":8,"e":"why",` +
+			`"w":"w","o":1000000002,"s":true,"y":"s","i":true,"u":true,"b":true,"x":true,"z":8,"e":"why",` +
 			`"n":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"m":1667651564,"d":{"k":true,"r":"6","o":7,"p":2}}`, `{"a":1}[]{}`},
 		{
 			delta.Entry{Delta: &delta.Delta{Type: delta.Added, Resource: resource, Watch: "w", Object: object, Observed: time.Unix(1, 2)}},

@@ -67,6 +67,8 @@ type Delta struct {
 	// FinalStateUnknown marks a DELETED whose last state was missed: its Object holds what was known before, at the
 	// least the object's identity.
 	FinalStateUnknown bool
+	// Custom marks a delta whose Object has the JSON of the record's body, which an expression made of it.
+	Custom bool
 	// Bare marks a delta whose Object was cut down to its identity, since nothing else of it may leave.
 	Bare bool
 	// AsOf replaces the resource version in the sequence; 0 if unset. On an inferred DELETED it is the resource version by which the

@@ -26,7 +26,7 @@ func (c checks) Validate(_ *cel.Env, _ cel.ValidatorConfig, a *ast.AST, issues *
 		case ast.ComprehensionKind:
 			loop := e.AsComprehension()
 			for _, name := range []string{loop.IterVar(), loop.IterVar2(), loop.AccuVar()} {
-				if slices.Contains(variableNames(), name) { // readsOf would take it for the variable
+				if variables(c.kind)[name] != nil { // readsOf would take it for the variable
 					issues.ReportErrorAtID(e.ID(), "%q is a variable already; give the items another name", name)
 				}
 			}
@@ -45,6 +45,8 @@ func (c checks) resultFault(t *types.Type) string {
 	switch {
 	case c.kind == Filter && t.Kind() != types.BoolKind && t.Kind() != types.DynKind:
 		return "a filter must be true or false, and this is of type " + t.String()
+	case c.kind == Body && !slices.Contains([]types.Kind{types.MapKind, types.ListKind, types.StringKind, types.NullTypeKind, types.DynKind}, t.Kind()):
+		return "a body is a map, a list, text, or null for no record, and this is of type " + t.String()
 	case c.kind == Value && t.Kind() == types.OpaqueKind && t.TypeName() == "optional_type":
 		return "JSON has no form for an optional value; end it with .orValue(…)"
 	case c.kind == Value && t.Kind() == types.TypeKind:

@@ -11,7 +11,7 @@ import (
 
 // TestGuardKeepsResults: a call that is charged before it runs has the result of the call that it replaces.
 func TestGuardKeepsResults(t *testing.T) {
-	env, err := newEnv(cel.Variable("a", cel.DynType), cel.Variable("b", cel.DynType))
+	env, err := newEnv(Filter, cel.Variable("a", cel.DynType), cel.Variable("b", cel.DynType))
 	if err != nil {
 		t.Fatal(err)
 	}

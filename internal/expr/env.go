@@ -14,10 +14,31 @@ const (
 	varSnapshot  = "snapshot"
 	varInferred  = "inferred"
 	varChangedBy = "changedBy"
+
+	// Those of a [Body] only.
+	varID       = "id"
+	varSequence = "sequence"
+	varCluster  = "cluster"
+	varTime     = "time"
+	varNotice   = "notice"
 )
 
-func variableNames() []string {
-	return []string{varObject, varOldObject, varType, varResource, varSnapshot, varInferred, varChangedBy}
+// variables returns the variables of a kind of expression, with their types.
+func variables(kind Kind) map[string]*cel.Type {
+	types := map[string]*cel.Type{
+		varObject:    cel.DynType,
+		varOldObject: cel.DynType,
+		varType:      cel.StringType,
+		varResource:  cel.MapType(cel.StringType, cel.StringType),
+		varSnapshot:  cel.BoolType,
+		varInferred:  cel.BoolType,
+		varChangedBy: cel.ListType(cel.MapType(cel.StringType, cel.StringType)),
+	}
+	if kind == Body {
+		types[varID], types[varSequence], types[varCluster] = cel.StringType, cel.StringType, cel.StringType
+		types[varTime], types[varNotice] = cel.TimestampType, cel.DynType
+	}
+	return types
 }
 
 // costLimit bounds one evaluation, in CEL's units of about one step. It is what Kubernetes grants an admission policy's
@@ -43,16 +64,11 @@ const maxNesting = 50
 // gets no fixes any more, and it makes the binary 7.2 MB larger, where cel-go alone makes it 4.3 MB. Most of it is in
 // cel-go's own ext by now (strings, lists, sets, math, ip, cidr); quantities, find and findAll, and the functions of
 // lists that ext does not have are in this package, under Kubernetes' names. Not there: url, format, semver, authorizer.
-func newEnv(options ...cel.EnvOption) (*cel.Env, error) {
+func newEnv(kind Kind, options ...cel.EnvOption) (*cel.Env, error) {
+	for name, t := range variables(kind) {
+		options = append(options, cel.Variable(name, t))
+	}
 	return cel.NewEnv(append(options,
-		cel.Variable(varObject, cel.DynType),
-		cel.Variable(varOldObject, cel.DynType),
-		cel.Variable(varType, cel.StringType),
-		cel.Variable(varResource, cel.MapType(cel.StringType, cel.StringType)),
-		cel.Variable(varSnapshot, cel.BoolType),
-		cel.Variable(varInferred, cel.BoolType),
-		cel.Variable(varChangedBy, cel.ListType(cel.MapType(cel.StringType, cel.StringType))),
-
 		// As in Kubernetes (k8s.io/apiserver/pkg/cel/environment/base.go). Versions are pinned so that an expression means
 		// the same after an upgrade of cel-go.
 		cel.DefaultUTCTimeZone(true),

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"maps"
+	"time"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
@@ -20,6 +21,16 @@ type Input interface {
 	// ChangedBy are the field managers that made the change, each with manager, operation, subresource and time; none if that is
 	// unknown.
 	ChangedBy() []map[string]string
+}
+
+// Message is the input of a [Body].
+type Message interface {
+	Input
+	ID() string
+	Sequence() string // empty if there is none
+	Cluster() string
+	Time() time.Time
+	Notice() map[string]any // what a gap or a mark says; nil for a change, as Object is for these
 }
 
 // Identity are the fields of an object that do not need decoding. A field that the object does not have is empty.
@@ -79,9 +90,24 @@ func (a *activation) ResolveName(name string) (any, bool) {
 		return a.in.Inferred(), true
 	case varChangedBy:
 		return a.in.ChangedBy(), true
-	default:
+	}
+	message, ok := a.in.(Message)
+	if !ok {
 		return nil, false
 	}
+	switch name {
+	case varID:
+		return message.ID(), true
+	case varSequence:
+		return message.Sequence(), true
+	case varCluster:
+		return message.Cluster(), true
+	case varTime:
+		return message.Time(), true
+	case varNotice:
+		return a.read(func() (map[string]any, error) { return message.Notice(), nil }), true
+	}
+	return nil, false
 }
 
 // Parent implements [cel.Activation].

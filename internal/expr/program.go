@@ -20,6 +20,8 @@ const (
 	Filter Kind = iota
 	// Value is for a place in an object: its result is any value that JSON can hold.
 	Value
+	// Body is for a record: its result is a map, a list, text, or null for no record. Its input is a [Message].
+	Body
 )
 
 // Program is a compiled expression. It is immutable and safe for concurrent use.
@@ -37,16 +39,23 @@ type Program struct {
 // Compile checks and compiles an expression. Its error has all faults, as CEL shows them: with their places in the text.
 func Compile(text string, kind Kind) (*Program, error) {
 	labelSharedError()
-	env, err := newEnv(cel.ASTValidators(cel.ValidateTimestampLiterals(), cel.ValidateDurationLiterals(), checks{kind}))
+	env, err := newEnv(kind, cel.ASTValidators(cel.ValidateTimestampLiterals(), cel.ValidateDurationLiterals(), checks{kind}))
 	if err != nil {
 		return nil, fmt.Errorf("make the environment of expressions: %w", err)
 	}
-	checked, issues := env.Compile(text)
+	parsed, issues := env.Parse(text)
+	if issues.Err() != nil {
+		return nil, issues.Err()
+	}
+	if kind == Body {
+		freeNulls(parsed.NativeRep())
+	}
+	checked, issues := env.Check(parsed)
 	if issues.Err() != nil {
 		return nil, issues.Err()
 	}
 	p := &Program{text: text, ast: checked.NativeRep()}
-	p.reads = readsOf(p.ast)
+	p.reads = readsOf(p.ast, variables(kind))
 	p.identityOnly = !p.readsAny(Read.needsDecoding)
 	p.objectOnly = !p.readsAny(Read.dependsOnChange)
 	limited := func(limit uint64) (cel.Program, error) {
@@ -72,6 +81,11 @@ func (p *Program) ObjectOnly() bool { return p.objectOnly }
 // NeedsOld reports whether the expression reads the previous version.
 func (p *Program) NeedsOld() bool {
 	return p.readsAny(func(r Read) bool { return r.variable == varOldObject })
+}
+
+// SeesNotices reports whether a [Body] looks at what only gaps and marks have, or at what tells them from changes.
+func (p *Program) SeesNotices() bool {
+	return p.readsAny(func(r Read) bool { return r.variable == varNotice || r.variable == varType })
 }
 
 // Eval evaluates the expression. The result is a copy, made of nil, bool, int64, float64, string, []any and
@@ -127,6 +141,22 @@ func (p *Program) run(ctx context.Context, in Input) (ref.Val, error) {
 		return nil, p.tooMuch(brief)
 	default:
 		return nil, p.explain(err)
+	}
+}
+
+// freeNulls makes each null of the text one of any type. CEL's type check refuses `condition ? null : {…}`, whose branches are of two types.
+func freeNulls(a *ast.AST) {
+	factory, next := ast.NewExprFactory(), ast.MaxID(a)
+	var nulls []ast.Expr
+	ast.PostOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() == ast.LiteralKind && e.AsLiteral() == types.NullValue {
+			nulls = append(nulls, e)
+		}
+	}))
+	for _, null := range nulls {
+		next++
+		e := factory.NewLiteral(next, types.NullValue)
+		null.SetKindCase(factory.NewCall(null.ID(), "dyn", e))
 	}
 }
 

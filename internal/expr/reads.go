@@ -35,7 +35,7 @@ func (r Read) needsDecoding() bool {
 
 // readsOf finds the longest chains of constant steps that begin with a variable. No macro binds a variable's name: see
 // checks.
-func readsOf(a *ast.AST) []Read {
+func readsOf(a *ast.AST, variables map[string]*types.Type) []Read {
 	var reads []Read
 	inner := map[int64]bool{}
 	ast.PreOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -55,7 +55,7 @@ func readsOf(a *ast.AST) []Read {
 			read.path = fieldpath.Path{}
 		}
 		known := slices.ContainsFunc(reads, func(r Read) bool { return r.String() == read.String() })
-		if slices.Contains(variableNames(), read.variable) && !known {
+		if variables[read.variable] != nil && !known {
 			reads = append(reads, read)
 		}
 	}))

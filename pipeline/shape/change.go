@@ -42,9 +42,11 @@ func (c *Change) Snapshot() bool { return c.observed.Snapshot }
 func (c *Change) Inferred() bool { return c.observed.Inferred }
 
 // ChangedBy implements [expr.Input].
-func (c *Change) ChangedBy() []map[string]string {
+func (c *Change) ChangedBy() []map[string]string { return changedBy(c.observed) }
+
+func changedBy(d *delta.Delta) []map[string]string {
 	var managers []map[string]string
-	for _, m := range delta.Managers(c.observed.ChangedBy()) {
+	for _, m := range delta.Managers(d.ChangedBy()) {
 		managers = append(managers, map[string]string{
 			"manager": m.Manager, "operation": m.Operation, "subresource": m.Subresource, "time": m.Time.UTC().Format(time.RFC3339),
 		})
@@ -148,10 +150,13 @@ func (c *Change) markUnsendable(err error) {
 	c.prepared, c.unsendable = &bare, err
 }
 
-// shape makes what will wait, and be sent. The error is why it can only go to the dead letter.
+// shape makes what will wait, and be sent; nil if the body is null. The error is why it can only go to the dead letter.
 func (c *Change) shape(ctx context.Context) (*delta.Delta, error) {
 	if c.prepare(); c.unsendable == nil {
 		shaped, err := c.transformed(ctx)
+		if err == nil && c.shaper.options.Body != nil && c.undecided == nil {
+			shaped, err = c.withBody(ctx, shaped)
+		}
 		if err == nil {
 			return shaped, c.undecided
 		}

@@ -34,7 +34,7 @@ func TestChangedByInRecords(t *testing.T) {
 		p := start(t, adjust)
 		p.take(t, changed(delta.Modified, "web,1"), true)
 		if len(p.sent) != 1 || !strings.Contains(string(p.sent[0].Body), want) || strings.Contains(string(p.sent[0].Body), "managedFields") {
-			t.Errorf("%s: sent %s", name, p.sent)
+			t.Errorf("%s: sent %+v", name, p.sent)
 		}
 		if name == "filtered" {
 			if _, filtered := p.take(t, changed(delta.Modified, "other"), true); !filtered {

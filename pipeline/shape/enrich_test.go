@@ -168,7 +168,7 @@ func TestEnrichIdentity(t *testing.T) {
 		Type: delta.Deleted, Resource: coreEvents, Object: version(t, 7, `"count":1`).Identity(), Inferred: true, FinalStateUnknown: true,
 	}, true)
 	if len(enricher.lookups) > 0 || len(p.sent) != 1 {
-		t.Errorf("looked up %v, sent %q", enricher.lookups, p.sent)
+		t.Errorf("looked up %v, sent %+v", enricher.lookups, p.sent)
 	}
 }
 

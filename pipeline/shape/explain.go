@@ -30,6 +30,8 @@ type Explanation struct {
 	Passes, Left bool
 	// Taken is set if the change is not filtered out: it is sent, or goes to the dead letter.
 	Taken bool
+	// NoBody is set if the change passes, and is filtered out because the body is null.
+	NoBody bool
 	// DeadLetter is why it goes there; nil if it is sent.
 	DeadLetter error
 	// Versions are the object before the first transform, and after each one that did not fail.
@@ -113,13 +115,17 @@ func (s *Shaper) Explain(ctx context.Context, d *delta.Delta, before bool, mask 
 	}
 	shaped, err := shown.shape(ctx)
 	e.DeadLetter = err
+	if shaped == nil {
+		e.Taken, e.NoBody = false, true
+		return e
+	}
 	if judged.undecided != nil && shown.unsendable == nil {
 		e.DeadLetter = fmt.Errorf("filters[%d]: %w", recorded.evaluated[len(recorded.evaluated)-1], err)
 	}
 	for i, version := range recorded.versions {
 		e.Versions = append(e.Versions, withoutRedacted(s.options.Transforms[i:], version))
 	}
-	e.Record, _ = s.encoder.Encode(nil, &delta.Entry{Delta: shaped})
+	e.Record, _, _ = s.encoder.Encode(nil, &delta.Entry{Delta: shaped})
 	return e
 }
 

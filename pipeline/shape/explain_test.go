@@ -81,7 +81,7 @@ func TestExplainIsShape(t *testing.T) {
 						if (got.DeadLetter != nil) != (want.Err != nil) {
 							t.Errorf("dead letter: got %v, want %v", got.DeadLetter, want.Err)
 						}
-						if record, _ := p.encoder.Encode(nil, &delta.Entry{Delta: want.Delta}); !reflect.DeepEqual(got.Record, record) {
+						if record, _, _ := p.encoder.Encode(nil, &delta.Entry{Delta: want.Delta}); !reflect.DeepEqual(got.Record, record) {
 							t.Errorf("%s of %s: got %s, want %s", kind, text, got.Record.Body, record.Body)
 						}
 					}

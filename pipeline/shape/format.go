@@ -22,6 +22,8 @@ const (
 	FormatJSON Format = "json"
 	// FormatRaw is the bare object; what else is known is in the headers.
 	FormatRaw Format = "raw"
+	// FormatCustom is what an expression makes of the change, or of a gap or mark; see [Body].
+	FormatCustom Format = "custom"
 )
 
 // Profile is whose vocabulary the CloudEvents of a pipeline use.
@@ -46,13 +48,14 @@ type Encoder struct {
 	epoch   string
 	format  Format
 	profile Profile
+	body    *Body // of FormatCustom
 }
 
 // NewEncoder makes the encoder of a pipeline.
 func NewEncoder(options Options) Encoder {
 	e := Encoder{
 		cluster: options.Cluster, pipeline: options.Name, source: "/clusters/" + options.Cluster,
-		idCluster: options.Name + "/" + options.Cluster, format: options.Format, profile: options.Profile,
+		idCluster: options.Name + "/" + options.Cluster, format: options.Format, profile: options.Profile, body: options.Body,
 		epoch: fmt.Sprintf("%03d", options.Epoch),
 	}
 	if options.Epoch > 0 {
@@ -61,16 +64,26 @@ func NewEncoder(options Options) Encoder {
 	return e
 }
 
-// Encode makes the record of an entry. What it writes for the body is appended to b, which it returns.
-func (e *Encoder) Encode(b []byte, entry *delta.Entry) (sinks.Record, []byte) {
-	record := e.record(entry)
+// Encode makes the record of an entry. What it writes for the body is appended to b, which it returns. An error is why a gap or a mark has
+// no body of [FormatCustom]: [ErrNoBody], or that of its expression. Its record then has the format json.
+func (e *Encoder) Encode(b []byte, entry *delta.Entry) (record sinks.Record, grown []byte, err error) {
+	record = e.record(entry)
+	if entry.Delta != nil && entry.Delta.Custom {
+		e.body.custom(&record, entry.Delta.Object.JSON())
+		return record, b, nil
+	}
+	if e.format == FormatCustom && entry.Delta == nil {
+		if err = e.notice(&record, entry); err == nil {
+			return record, b, nil
+		}
+	}
 	list := e.attributes(&record, entry)
 	from := len(b)
 	switch e.formatOf(entry) {
 	case FormatRaw:
 		record.ContentType, record.BatchContentType = applicationJSON, applicationJSON
 		record.Headers, record.Body = list.headers(), entry.Delta.Object.JSON()
-		return record, b
+		return record, b, err
 	case FormatJSON:
 		record.ContentType, record.BatchContentType = applicationJSON, applicationJSON
 		b = append(e.appendData(list.members(append(b, '{')), entry), '}')
@@ -84,12 +97,13 @@ func (e *Encoder) Encode(b []byte, entry *delta.Entry) (sinks.Record, []byte) {
 		b = append(e.eventData(b, entry), '}')
 	}
 	record.Body = b[from:len(b):len(b)]
-	return record, b
+	return record, b, err
 }
 
-// formatOf is the format of an entry's record. A notice, which is a gap or a mark, has no object to send, and is json instead of raw.
+// formatOf is the format of an entry's record. A notice, which is a gap or a mark, has no object to send, and is json instead of raw. Custom
+// bodies are made before records wait: what waited already when the file was edited has none, and is json.
 func (e *Encoder) formatOf(entry *delta.Entry) Format {
-	if e.format == FormatRaw && entry.Delta == nil {
+	if e.format == FormatCustom || e.format == FormatRaw && entry.Delta == nil {
 		return FormatJSON
 	}
 	return e.format

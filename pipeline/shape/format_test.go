@@ -112,7 +112,7 @@ func TestGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
 			for _, kind := range kinds(t) {
-				record, _ := encoder.Encode(nil, kind.entry)
+				record, _, _ := encoder.Encode(nil, kind.entry)
 				fmt.Fprintf(&b, "# %s\n%s\n", kind.name, show(&record))
 			}
 			golden := filepath.Join("testdata", "format", name+".golden")
@@ -164,7 +164,7 @@ func TestSchema(t *testing.T) {
 	}
 	for name, encoder := range encoders() {
 		for _, kind := range kinds(t) {
-			record, _ := encoder.Encode(nil, kind.entry)
+			record, _, _ := encoder.Encode(nil, kind.entry)
 			if bytes.ContainsRune(record.Body, '\n') || !json.Valid(record.Body) {
 				t.Errorf("%s, %s: not one line of JSON: %s", name, kind.name, record.Body)
 			}
@@ -190,8 +190,8 @@ func TestModesAgree(t *testing.T) {
 	for _, profile := range []string{"", "-knative"} {
 		structured, binary := made["cloudevents"+profile], made["cloudevents-binary"+profile]
 		for _, kind := range kinds(t) {
-			one, _ := structured.Encode(nil, kind.entry)
-			two, _ := binary.Encode(nil, kind.entry)
+			one, _, _ := structured.Encode(nil, kind.entry)
+			two, _, _ := binary.Encode(nil, kind.entry)
 			var event map[string]json.RawMessage
 			if err := json.Unmarshal(one.Body, &event); err != nil {
 				t.Fatal(err)

@@ -66,7 +66,7 @@ func (s *shaped) take(t testing.TB, d *delta.Delta, before bool) (passes, filter
 	if made.Delta == nil {
 		return made.Passes, true
 	}
-	record, _ := s.encoder.Encode(nil, &delta.Entry{Delta: made.Delta})
+	record, _, _ := s.encoder.Encode(nil, &delta.Entry{Delta: made.Delta})
 	if made.Err != nil {
 		s.dead, s.errs = append(s.dead, record), append(s.errs, made.Err)
 	} else {

@@ -38,6 +38,8 @@ type Options struct {
 	// Diff is what a MODIFIED carries of the previous version.
 	Diff   Diff
 	Format Format
+	// Body is what FormatCustom makes records with; nil for the other formats.
+	Body *Body
 	// Profile is whose vocabulary CloudEvents use.
 	Profile Profile
 	// Large is held while a large object is filtered and transformed, to bound memory. The pipelines of a program share it; nil
@@ -62,6 +64,9 @@ type Shaper struct {
 
 // New makes a Shaper.
 func New(options Options, metrics Metrics, logger *slog.Logger) *Shaper {
+	if options.Body != nil && options.Body.Program.NeedsOld() {
+		options.Diff = DiffOldObject // it waits with the object until the body is made
+	}
 	return &Shaper{options: options, encoder: NewEncoder(options), metrics: metrics, logger: logger}
 }
 
@@ -73,7 +78,7 @@ type Shaped struct {
 	Err error
 	// Passes reports whether the filters let the object pass, whether or not this change of it is sent.
 	Passes bool
-	// FilteredBy is the index of the first filter that keeps the change back, if one does.
+	// FilteredBy is the index of the first filter that keeps the change back, if one does. Behind the filters counts a body that is null.
 	FilteredBy int
 }
 
@@ -87,7 +92,7 @@ func (s *Shaper) Shape(ctx context.Context, d *delta.Delta, had bool) Shaped {
 		return Shaped{Passes: passes, FilteredBy: c.filteredBy}
 	}
 	shaped, err := c.shape(ctx)
-	return Shaped{Delta: shaped, Err: err, Passes: passes}
+	return Shaped{Delta: shaped, Err: err, Passes: passes, FilteredBy: len(s.options.Filters)}
 }
 
 // Passes reports whether the filters let a delta's object pass.

@@ -15,7 +15,7 @@ func (c *Config) Describe(r *sinks.Record) sinks.Destination {
 		return sinks.Destination{Place: "no topic", Err: err}
 	}
 	how := encoding{key: c.Key, tombstones: c.Tombstones}
-	d := sinks.Destination{Place: "topic " + topic, Body: r.Body}
+	d := sinks.Destination{Place: "topic " + topic, Body: r.Content()}
 	d.Key, _ = how.keyOf(r)
 	if how.tombstone(r) {
 		d.Place += ", and a tombstone behind it"

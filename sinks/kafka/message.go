@@ -104,7 +104,7 @@ func (e encoding) message(r *sinks.Record, tombstone bool) (m kafka.Record) {
 		return m
 	}
 	start := len(buf)
-	buf = append(buf, r.Body...)
+	buf = append(buf, r.Content()...)
 	m.Value = kafka.NewBytes(buf[start:len(buf):len(buf)])
 	if r.ContentType != "" {
 		header(headerContentType, r.ContentType)

@@ -19,7 +19,7 @@ func encode(subject sinks.Template, batch []sinks.Record) []delivery {
 	deliveries := make([]delivery, len(batch))
 	for i := range batch {
 		start := len(bodies)
-		bodies = append(bodies, batch[i].Body...)
+		bodies = append(bodies, batch[i].Content()...)
 		d := &deliveries[i]
 		if d.message, d.err = message(subject, &batch[i]); d.err == nil {
 			d.message.Data = bodies[start:]
@@ -35,7 +35,7 @@ func message(template sinks.Template, r *sinks.Record) (*nats.Msg, error) {
 		return nil, sinks.Permanent(sinks.ReasonEncode,
 			fmt.Errorf("nats: subject %.100q… has %d bytes, more than %d", subject, len(subject), maxSubject))
 	}
-	return &nats.Msg{Subject: subject, Header: headerOf(r), Data: r.Body}, nil
+	return &nats.Msg{Subject: subject, Header: headerOf(r), Data: r.Content()}, nil
 }
 
 func headerOf(r *sinks.Record) nats.Header {

@@ -93,6 +93,9 @@ func TestFraming(t *testing.T) {
 		return sinks.Record{DedupID: "p/1", Key: "a", ContentType: "application/json", BatchContentType: "application/json", Body: json.RawMessage(body)}
 	}
 	batch := []sinks.Record{one(`{"a":1}`), one(`[{"index":{}},{"b":"[\n"}]`)}
+	text, line := one(`"a\n\"b\""`), one(`{}`)
+	text.Custom, text.ContentType, text.BatchContentType = true, "text/plain", "text/plain"
+	line.BatchContentType = "application/stream+json"
 	const lines = "{\"a\":1}\n{\"index\":{}}\n{\"b\":\"[\\n\"}\n"
 	for _, test := range []struct {
 		framing     string
@@ -108,6 +111,11 @@ func TestFraming(t *testing.T) {
 		{"ndjson", batch, 2, "application/x-ndjson", lines},
 		{"ndjson", batch[:1], 1, "application/x-ndjson", "{\"a\":1}\n"},
 		{"ndjson", []sinks.Record{{DedupID: "p/1", ContentType: "text/plain", Body: []byte("[x")}}, 2, "text/plain", "[x"}, // it cannot be in a batch
+		// A custom body that is text is sent as it is, or as a line; in an array it is a string.
+		{"none", []sinks.Record{text}, 1, "text/plain", "a\n\"b\""},
+		{"ndjson", []sinks.Record{text, text}, 2, "text/plain", "a\n\"b\"\na\n\"b\"\n"},
+		{"ndjson", []sinks.Record{line}, 2, "application/stream+json", "{}\n"},
+		{"array", []sinks.Record{text}, 2, "text/plain", `["a\n\"b\""]`},
 	} {
 		t.Run(test.framing+" "+test.body, func(t *testing.T) {
 			var contentType, body string

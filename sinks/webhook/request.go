@@ -91,7 +91,7 @@ func (s *Sink) header(records []*sinks.Record, creds *secrets) (http.Header, err
 	first := records[0]
 	header := http.Header{}
 	switch {
-	case s.framed(first) && s.config.framing() == framingNDJSON:
+	case s.framed(first) && s.config.framing() == framingNDJSON && isJSON(first.BatchContentType):
 		header.Set("Content-Type", contentTypeNDJSON)
 	case s.framed(first):
 		header.Set("Content-Type", first.BatchContentType)
@@ -127,11 +127,11 @@ func (s *Sink) body(records []*sinks.Record) *body {
 	b := newBody(size)
 	switch {
 	case !s.framed(records[0]):
-		b.content = append(b.content, records[0].Body...)
+		b.content = append(b.content, records[0].Content()...)
 		return b
 	case s.config.framing() == framingNDJSON:
 		for _, r := range records {
-			b.content = appendLines(b.content, r.Body)
+			b.content = appendLines(b.content, r.Content())
 		}
 		return b
 	}
@@ -146,8 +146,13 @@ func (s *Sink) body(records []*sinks.Record) *body {
 // contentTypeNDJSON has no registration; Elasticsearch, OpenSearch and others take it.
 const contentTypeNDJSON = "application/x-ndjson"
 
+// isJSON reports whether a content type is one of JSON arrays, and not one of lines that a pipeline names.
+func isJSON(contentType string) bool {
+	return contentType == "application/json" || contentType == "application/cloudevents-batch+json"
+}
+
 // appendLines appends a body and a line break, of a list each item and a line break: an action and its document, say.
-func appendLines(b []byte, body json.RawMessage) []byte {
+func appendLines(b []byte, body []byte) []byte {
 	var items []json.RawMessage
 	if !bytes.HasPrefix(body, []byte("[")) || json.Unmarshal(body, &items) != nil {
 		items = []json.RawMessage{body}

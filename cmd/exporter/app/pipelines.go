@@ -50,6 +50,9 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 		if c.Enrich == config.EnrichInvolvedObject {
 			options.Enricher = enricher
 		}
+		if c.BodyProgram != nil {
+			options.Body = &shape.Body{Program: c.BodyProgram, ContentType: c.ContentType}
+		}
 		if c.RedactSecrets {
 			options.Redactor = redactor
 		}

@@ -1,11 +1,14 @@
 package config
 
 import (
+	"mime"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/pipeline/shape"
 )
 
@@ -149,18 +152,36 @@ func (v *validator) format(p *Pipeline, at string, sink Sink, shown string) {
 	}
 }
 
-// form checks that format, profile and diff go together.
+// form checks that format, body, profile and diff go together.
 func (v *validator) form(p *Pipeline, at string) {
-	knative, differs := p.Profile == shape.ProfileKnative, p.Diff != shape.DiffNone
+	knative, differs, custom := p.Profile == shape.ProfileKnative, p.Diff != shape.DiffNone, p.Format == shape.FormatCustom
+	p.BodyProgram = v.expression(at+".body", p.Body, expr.Body)
 	switch {
 	case v.faults.isBroken(at+".format") || v.faults.isBroken(at+".profile"):
 	case knative && p.Format != shape.FormatCloudEvents && p.Format != shape.FormatCloudEventsBinary:
 		v.fault(at+".profile", "knative is a profile of CloudEvents: use it with the format cloudevents or cloudevents-binary")
+	case custom && !v.has(at+".body"):
+		v.fault(at+".body", "the format custom needs a body: a CEL expression, such as {\"text\": object.metadata.name}")
+	case !custom && v.has(at+".body"):
+		v.fault(at+".body", "only the format custom has a body of one's own: add format: custom")
+	case !custom && v.has(at+".contentType"):
+		v.fault(at+".contentType", "only the format custom has a content type of one's own: add format: custom")
+	case custom && v.present(at+".contentType") && !validContentType(p.ContentType):
+		v.fault(at+".contentType", "must be a content type, such as application/json; %s is not", v.shown(at+".contentType"))
+	case custom && differs:
+		v.fault(at+".diff", "a custom body has no place for a difference: remove diff, and use oldObject in the body")
+	case custom && p.BodyProgram != nil && !p.BodyProgram.SeesNotices():
+		v.warn(at+".body", "gap records and marks of snapshots go through it too, and it looks neither at notice nor at type: on these object is null, and they go to the dead letter; begin with notice != null ? null : …, which leaves them out")
 	case differs && p.Format == shape.FormatRaw:
 		v.fault(at+".diff", "a raw record is the bare object, and has no place for a difference; use another format, or diff: none")
 	case differs && knative:
 		v.fault(at+".diff", "the data of a knative record is the bare object, and has no place for a difference; use the profile kubeferry, or diff: none")
 	}
+}
+
+func validContentType(text string) bool {
+	_, _, err := mime.ParseMediaType(text)
+	return err == nil && strings.Contains(text, "/")
 }
 
 // backlog checks the bounds, and fills in the default of overflow.

@@ -55,13 +55,17 @@ type Source struct {
 type Pipeline struct {
 	Name string `yaml:"name" required:"true" doc:"name in metrics, logs and transport ids"`
 	// Sources holds the names of the pipeline's sources; the default, all of them, is filled in.
-	Sources           []string       `yaml:"sources" doc:"names of sources; default all"`
-	Filters           []Filter       `yaml:"filters" doc:"a delta passes if it passes all"`
-	Enrich            Enrich         `yaml:"enrich" enum:"involvedObject" doc:"add metadata of the object that an Event is about, before filters and transforms"`
-	OnLeave           shape.OnLeave  `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that no longer passes: nothing, or a DELETED"`
-	Transforms        []Transform    `yaml:"transforms" doc:"changes of what is sent, in order"`
-	Diff              shape.Diff     `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also has: the previous version, or a patch from it (RFC 6902, RFC 7386)"`
-	Format            shape.Format   `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw" doc:"form of the records"`
+	Sources    []string      `yaml:"sources" doc:"names of sources; default all"`
+	Filters    []Filter      `yaml:"filters" doc:"a delta passes if it passes all"`
+	Enrich     Enrich        `yaml:"enrich" enum:"involvedObject" doc:"add metadata of the object that an Event is about, before filters and transforms"`
+	OnLeave    shape.OnLeave `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that no longer passes: nothing, or a DELETED"`
+	Transforms []Transform   `yaml:"transforms" doc:"changes of what is sent, in order"`
+	Diff       shape.Diff    `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also has: the previous version, or a patch from it (RFC 6902, RFC 7386)"`
+	Format     shape.Format  `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw|custom" doc:"form of the records"`
+	Body       string        `yaml:"body" doc:"for format custom: CEL expression of the body, a map, a list or text; null sends nothing"`
+	// BodyProgram is Body, compiled.
+	BodyProgram       *expr.Program  `yaml:"-"`
+	ContentType       string         `yaml:"contentType" doc:"for format custom: content type of the body; default application/json, for text text/plain"`
 	Profile           shape.Profile  `yaml:"profile" enum:"kubeferry|knative" doc:"CloudEvents of kubeferry, or as of Knative's ApiServerSource"`
 	Sink              string         `yaml:"sink" required:"true" doc:"name of a sink"`
 	Backlog           Backlog        `yaml:"backlog" doc:"deltas that are not settled"`

@@ -51,16 +51,18 @@ type transformAnswer struct {
 
 // Record is a record that a sink would send, and where it would go.
 type Record struct {
-	ID          string          `json:"id"`
-	DedupID     string          `json:"dedupId"`
-	Key         string          `json:"key"`
-	Sink        string          `json:"sink"`
-	Destination string          `json:"destination"`
-	MessageKey  string          `json:"messageKey,omitempty"`
-	ContentType string          `json:"contentType"`
-	Headers     []sinks.Header  `json:"headers,omitempty"`
-	Bytes       int             `json:"bytes"`
-	Body        json.RawMessage `json:"body"`
+	ID          string         `json:"id"`
+	DedupID     string         `json:"dedupId"`
+	Key         string         `json:"key"`
+	Sink        string         `json:"sink"`
+	Destination string         `json:"destination"`
+	MessageKey  string         `json:"messageKey,omitempty"`
+	ContentType string         `json:"contentType"`
+	Headers     []sinks.Header `json:"headers,omitempty"`
+	Bytes       int            `json:"bytes"`
+	// Body is what is sent, as a JSON string where that is no JSON.
+	Body json.RawMessage `json:"body"`
+	sent []byte
 }
 
 func writeJSON(out io.Writer, a *answer) error {

@@ -3,6 +3,7 @@ package explain
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,6 +96,9 @@ func (x *explainer) conclude(answer *pipelineAnswer, sink string, e *shape.Expla
 // refusal returns in a line which filter the change does not pass. The last one is about the object itself where that
 // leaves the pipeline.
 func refusal(e *shape.Explanation) (text string) {
+	if e.NoBody {
+		return "the body is null"
+	}
 	for i, filter := range e.Filters {
 		if !filter.Evaluated || filter.Passed || text != "" && !e.Left {
 			continue
@@ -127,16 +131,20 @@ func (x *explainer) findSource(answer *pipelineAnswer, names []string, d *delta.
 
 // NewRecord returns where a record goes, and in which form. An error is why it cannot be sent.
 func NewRecord(sink config.Sink, r *sinks.Record) (*Record, error) {
-	d := sinks.Destination{Place: "sink " + sink.Name, Body: r.Body, Headers: sinks.SortedHeaders(r.Headers)}
+	d := sinks.Destination{Place: "sink " + sink.Name, Body: r.Content(), Headers: sinks.SortedHeaders(r.Headers)}
 	if describer, ok := sink.Config.(sinks.Describer); ok {
 		d = describer.Describe(r)
 	}
 	if d.Err != nil {
 		return nil, d.Err
 	}
+	content := d.Body
+	if !json.Valid(content) {
+		content = encoded(string(content))
+	}
 	return &Record{
 		ID: r.ID, DedupID: r.DedupID, Key: r.Key, MessageKey: d.Key, Sink: sink.Name, Destination: d.Place,
-		ContentType: r.ContentType, Headers: d.Headers, Bytes: len(d.Body), Body: d.Body,
+		ContentType: r.ContentType, Headers: d.Headers, Bytes: len(d.Body), Body: content, sent: d.Body,
 	}, nil
 }
 

@@ -132,8 +132,8 @@ func (t *textWriter) record(r *Record) {
 		t.item("  header", "%s: %s", header.Name, header.Value)
 	}
 	var body bytes.Buffer
-	if json.Indent(&body, r.Body, "    ", "  ") != nil { // a sink's own format
-		body.Write(r.Body)
+	if json.Indent(&body, r.sent, "    ", "  ") != nil { // text, or a sink's own format
+		body.Write(bytes.ReplaceAll(bytes.TrimSuffix(r.sent, []byte("\n")), []byte("\n"), []byte("\n    ")))
 	}
 	for line := range strings.Lines("    " + body.String()) {
 		t.line("%s", strings.TrimSuffix(line, "\n"))
