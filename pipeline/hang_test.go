@@ -306,6 +306,58 @@ func TestCallsThatHangInPart(t *testing.T) {
 	}
 }
 
+// A broker hangs on a third of the records of all namespaces. The sink fails these at once, as sinks/kafka does, but for one call in five seconds, which
+// takes until its time-out. What others lead does not wait for that.
+func TestOneBrokerHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var until time.Time // when the broker is tried again
+		tried := false
+		sink := &tenants{perRecord: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
+		sink.bad = func(ctx context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if tried || time.Now().Before(until) {
+				return sinks.Transient(sinks.ReasonTimeout, errDown)
+			}
+			tried = true
+			mu.Unlock()
+			err := hang(ctx)
+			mu.Lock()
+			tried, until = false, time.Now().Add(5*time.Second)
+			return err
+		}
+		p, stop := launch(sink, &letters{}, tenantLimits(500, 4))
+		defer stop()
+		sent := map[string]time.Time{}
+		const perSecond = 200
+		for n := range perSecond * 60 {
+			name := fmt.Sprint("good-", n)
+			switch {
+			case n%3 == 0:
+				name = fmt.Sprint("bad-", n%3000)
+			case n > perSecond*15:
+				sent[name] = time.Now()
+			}
+			mustTake(t, p, changeIn(t, fmt.Sprint("team-", n%40), name, n+1))
+			time.Sleep(time.Second / perSecond)
+		}
+		time.Sleep(30 * time.Second)
+		late := 0
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		for name, at := range sent {
+			if took, ok := sink.took[name]; !ok || took.Sub(at) > 2*time.Second {
+				late++
+			}
+		}
+		t.Logf("%d of %d good changes took longer than 2 s", late, len(sent))
+		if late > len(sent)/10 {
+			t.Errorf("%d of %d good changes took longer than 2 s", late, len(sent))
+		}
+	})
+}
+
 // A sink takes two seconds for each call, and now and then fails one record: that costs no calls.
 func TestSlowSinkThatFailsARecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

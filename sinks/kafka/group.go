@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -76,7 +77,7 @@ func (s *Sink) groups(ctx context.Context, batch []sinks.Record, errs []error) [
 				p := place{topics[i], id}
 				g := places[p]
 				if g == nil {
-					g = &group{sink: s, topic: p.topic, partition: p.partition, Split: sinks.Split{Batch: batch, Errs: errs}}
+					g = &group{sink: s, topic: p.topic, partition: p.partition, leader: topic.leaders[id], Split: sinks.Split{Batch: batch, Errs: errs}}
 					if notices { // a record is in several groups
 						g.Errs = make([]error, len(batch))
 					}
@@ -100,7 +101,8 @@ type group struct {
 	sink      *Sink
 	topic     string
 	partition int
-	records   []int // indices into Batch, in order
+	leader    kafka.Broker // as far as the metadata tell
+	records   []int        // indices into Batch, in order
 }
 
 // fit returns how many of the records go into the next request: as many as maxBytes allows, but at least one.
@@ -149,6 +151,10 @@ func (g *group) produce(ctx context.Context, records []*sinks.Record) error {
 	if len(records) == 1 && s.sizeOf(records[0]) > maxRequest {
 		return kafka.MessageSizeTooLarge
 	}
+	began := time.Now()
+	if err := s.hung.begin(g.leader, began); err != nil {
+		return g.wrap(err)
+	}
 	response, err := s.client.Produce(ctx, &kafka.ProduceRequest{
 		Topic: g.topic, Partition: g.partition, RequiredAcks: acks[s.config.RequiredAcks],
 		Compression: compressions[s.config.Compression], Records: kafka.NewRecordReader(s.messages(records)...),
@@ -156,6 +162,7 @@ func (g *group) produce(ctx context.Context, records []*sinks.Record) error {
 	if err == nil && response != nil { // with requiredAcks 0 there is no answer
 		err = response.Error
 	}
+	s.hung.end(g.leader, err, began, time.Now())
 	if err == nil || s.ofTheRecord(err) {
 		return err
 	}

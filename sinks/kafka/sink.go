@@ -44,6 +44,7 @@ type Sink struct {
 	fit       map[string]struct{} // the topics that fit the template
 	listed    time.Time           // when
 	turn      atomic.Uint32       // of key: none
+	hung      hungBrokers
 
 	mu        sync.Mutex // guards what follows
 	refreshed time.Time  // when the pool of connections was given up
@@ -78,6 +79,7 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 		inFlight:  make(chan struct{}, maxInFlight),
 		creating:  make(chan struct{}, 1),
 		made:      map[string]time.Time{},
+		hung:      hungBrokers{brokers: map[kafka.Broker]*hungBroker{}},
 	}, nil
 }
 
@@ -114,10 +116,11 @@ func (s *Sink) Close(context.Context) error {
 	return nil
 }
 
-// refreshFor makes the next call read the metadata again if that may help against err.
+// refreshFor makes the next call read the metadata again if that may help against err. After a time-out it may not: perhaps it would be the
+// broker that does not answer which is asked, and kafka-go reads the metadata again soon, beside the calls.
 func (s *Sink) refreshFor(err error) {
 	switch reasonOf(err) {
-	case sinks.ReasonUnreachable, sinks.ReasonUnavailable, sinks.ReasonTimeout:
+	case sinks.ReasonUnreachable, sinks.ReasonUnavailable:
 		s.refresh(refreshAfterError)
 	case sinks.ReasonNotFound, sinks.ReasonUnauthorized:
 		s.refresh(refreshMissingTopic)

@@ -18,8 +18,9 @@ import (
 
 // partitions is a topic's list of partitions, or why there is none.
 type partitions struct {
-	ids []int
-	err error
+	ids     []int
+	leaders map[int]kafka.Broker
+	err     error
 }
 
 // lookup returns the partitions of topics from the metadata that requests are routed by. A topic that is missing is
@@ -60,9 +61,10 @@ func (s *Sink) metadata(ctx context.Context, topics []string) (map[string]partit
 	}
 	found := make(map[string]partitions, len(topics))
 	for _, topic := range response.Topics {
-		var p partitions
+		p := partitions{leaders: make(map[int]kafka.Broker, len(topic.Partitions))}
 		for _, partition := range topic.Partitions {
 			p.ids = append(p.ids, partition.ID)
+			p.leaders[partition.ID] = partition.Leader
 		}
 		// The order must not depend on who is alive: the partition of a key would.
 		slices.Sort(p.ids)

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,5 +96,56 @@ sinks:
 	t.Log("Kafka: ", logged)
 	if !logged.OK() {
 		t.Errorf("Kafka: %v", logged)
+	}
+}
+
+// TestExtendedBrokerHangs freezes one of three brokers, and the controller does not notice it. What the others lead goes on at nine tenths of its
+// rate at least, and nothing is lost.
+func TestExtendedBrokerHangs(t *testing.T) {
+	disturbing(t)
+	config := plane(t).Config()
+	namespaces := []string{newNamespace(t, "hangs-a"), newNamespace(t, "hangs-b"), newNamespace(t, "hangs-c")}
+	broker := kafkatest.StartWith(t, kafkatest.Options{Brokers: 3, Properties: map[string]string{"broker.session.timeout.ms": "300000"}})
+	broker.CreateTopicOnce("hangs", 12)
+	kinds := []load.Resource{load.ConfigMaps()}
+	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: namespaces})
+	e := startExporter(t, plane(t).KubeconfigFile(), fmt.Sprintf(`
+stateDir: %q
+sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: kafka}]
+sinks: [{name: kafka, kafka: {brokers: [%s], topic: hangs}}]
+`, t.TempDir(), strings.Join(namespaces, ", "), strings.Join(broker.Addrs(), ", ")))
+	e.WaitReady()
+	running := startLoad(t, config, load.Options{Resources: kinds, Namespaces: namespaces, Objects: 600, Seed: 61})
+	counts := func() (received, delivered float64) {
+		m := e.Metrics()
+		return m.sum("kubeferry_deltas_received_total", "pipeline=p"), m.sum("kubeferry_records_delivered_total", "pipeline=p")
+	}
+	eventually(t, 2*wide, "the load is delivered", func() error {
+		if _, delivered := counts(); delivered < 1000 {
+			return fmt.Errorf("%v records", delivered)
+		}
+		return nil
+	})
+	broker.Freeze(2)
+	time.Sleep(25 * time.Second) // the first calls end with their time-out
+	received, delivered := counts()
+	time.Sleep(30 * time.Second) // to measure a rate
+	receivedThen, deliveredThen := counts()
+	share := (deliveredThen - delivered) / (receivedThen - received)
+	t.Logf("%.0f of %.0f changes were delivered in 30 s", deliveredThen-delivered, receivedThen-received)
+	if share < 0.9*2/3 {
+		t.Errorf("%.0f %% of the changes were delivered, want nine tenths of two thirds", 100*share)
+	}
+	broker.Thaw(2)
+	done := running.End()
+	if err := watched.WaitCaughtUp(within(t, 2*wide), done.UIDs...); err != nil {
+		t.Fatal(err)
+	}
+	e.WaitSettled(4 * wide)
+	logged := watched.Compare(topicReader(t, broker, cloudEvents, "hangs")(), oracle.CompareOptions{})
+	t.Log(logged)
+	if !logged.OK() {
+		t.Errorf("%v", logged)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -150,6 +151,21 @@ func (b *Broker) Revive(broker int) {
 	}
 }
 
+// Freeze stops the process of a broker, which keeps its connections and does not answer, until [Broker.Thaw]. The stand-in cannot do that.
+func (b *Broker) Freeze(broker int) { b.signal(broker, syscall.SIGSTOP) }
+
+// Thaw ends what Freeze began.
+func (b *Broker) Thaw(broker int) { b.signal(broker, syscall.SIGCONT) }
+
+func (b *Broker) signal(broker int, signal syscall.Signal) {
+	b.tb.Helper()
+	n, ok := b.nodes[broker].(*javaNode)
+	if !ok {
+		b.tb.Skip("the stand-in for Kafka is no process of its own")
+	}
+	n.process.Signal(signal)
+}
+
 // CreateTopic creates a topic, with a replica on each broker, and returns when it takes records.
 func (b *Broker) CreateTopic(name string, partitions int) {
 	b.tb.Helper()
@@ -158,6 +174,17 @@ func (b *Broker) CreateTopic(name string, partitions int) {
 
 // CreateTopicWith is CreateTopic with settings of the topic's own.
 func (b *Broker) CreateTopicWith(name string, partitions int, settings map[string]string) {
+	b.tb.Helper()
+	b.createTopic(name, partitions, len(b.nodes), settings)
+}
+
+// CreateTopicOnce is CreateTopic with one replica of each partition.
+func (b *Broker) CreateTopicOnce(name string, partitions int) {
+	b.tb.Helper()
+	b.createTopic(name, partitions, 1, nil)
+}
+
+func (b *Broker) createTopic(name string, partitions, replicas int, settings map[string]string) {
 	b.tb.Helper()
 	configs := map[string]*string{}
 	for key, value := range settings {
@@ -168,7 +195,7 @@ func (b *Broker) CreateTopicWith(name string, partitions int, settings map[strin
 	client := b.client()
 	defer client.Close()
 	admin := kadm.NewClient(client)
-	if _, err := admin.CreateTopic(ctx, int32(partitions), int16(len(b.nodes)), configs, name); err != nil {
+	if _, err := admin.CreateTopic(ctx, int32(partitions), int16(replicas), configs, name); err != nil {
 		b.tb.Fatalf("create topic %q: %v", name, err)
 	}
 	err := poll(ctx, func() error {
