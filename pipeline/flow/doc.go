@@ -1,6 +1,5 @@
 // Package flow decides what a pipeline sends next. It is the whole of that decision: [Scheduler] makes batches of the records that wait,
-// and returns after each call what becomes of its records. Package
-// pipeline does not use it yet; its own dispatcher still decides.
+// and returns after each call what becomes of its records.
 //
 // It starts no goroutine, does no input or output, and has no clock: its caller passes the time in. So the tests of this package run it
 // for minutes of virtual time, against sinks that refuse, hang, limit or fail at random. Those scenarios, with their bounds, are
