@@ -35,7 +35,7 @@ build: ## Build bin/kubeferry, a static binary
 	$(BUILD) -ldflags "-X main.version=$(VERSION)" -o bin/kubeferry ./cmd/exporter
 
 image: ## Write dist/kubeferry-image.tar, the container image, without Docker; PUSH=REGISTRY/kubeferry:TAG pushes it
-	@cd test && $(RUN) ./cmd/image -version $(VERSION) -o ../dist/kubeferry-image.tar -push "$(PUSH)"
+	@cd test && $(RUN) ./cmd/release -version $(VERSION) -image ../dist/kubeferry-image.tar -push "$(PUSH)"
 
 release: ## Write programs, image, chart, bills of materials and checksums to dist/VERSION, the same for the same commit; PLATFORMS
 	@cd test && $(RUN) ./cmd/release -version $(VERSION) -platforms "$(PLATFORMS)" -o ../dist/$(VERSION)

@@ -31,7 +31,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
-	"github.com/kubeferry/kubeferry/test/internal/image"
 	"github.com/kubeferry/kubeferry/test/internal/process"
 	"github.com/kubeferry/kubeferry/test/internal/release"
 	"github.com/kubeferry/kubeferry/test/webhooktest"
@@ -91,7 +90,7 @@ func TestImageIsPushed(t *testing.T) {
 		t.Fatal(err)
 	}
 	index := builtImage(t)
-	if err := image.Push(t.Context(), index, to); err != nil {
+	if err := release.Push(t.Context(), index, to); err != nil {
 		t.Fatal(err)
 	}
 	pushed, err := remote.Index(to, remote.WithContext(t.Context()))

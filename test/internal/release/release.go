@@ -16,7 +16,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"github.com/kubeferry/kubeferry/test/internal/image"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 )
 
@@ -37,16 +36,16 @@ func Write(ctx context.Context, dir, name string, platforms []string, log io.Wri
 	for _, platform := range platforms {
 		goos, arch, _ := strings.Cut(platform, "/")
 		fmt.Fprintf(log, "building kubeferry for %s\n", platform)
-		program, err := image.Program(ctx, root, goos, arch, name)
+		binary, err := program(ctx, root, goos, arch, name)
 		if err != nil {
 			return err
 		}
 		file := strings.Join([]string{"kubeferry", name, goos, arch}, "-")
-		bill, err := billOfMaterials(program, name)
+		bill, err := billOfMaterials(binary, name)
 		if err != nil {
 			return fmt.Errorf("the bill of materials of %s: %w", file, err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, file), program, 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, file), binary, 0o755); err != nil {
 			return err
 		}
 		if err := os.WriteFile(filepath.Join(dir, file+".cdx.json"), bill, 0o644); err != nil {
@@ -58,12 +57,12 @@ func Write(ctx context.Context, dir, name string, platforms []string, log io.Wri
 		}
 	}
 
-	index, err := image.Build(ctx, name, ofImage, log)
+	index, err := Image(ctx, name, ofImage, log)
 	if err != nil {
 		return err
 	}
 	file := "kubeferry-" + name + "-image.tar"
-	if err := image.Write(index, name, filepath.Join(dir, file)); err != nil {
+	if err := WriteImage(index, name, filepath.Join(dir, file)); err != nil {
 		return err
 	}
 	chart, err := packageChart(ctx, root, dir, name)
@@ -92,7 +91,7 @@ func packageChart(ctx context.Context, root, dir, name string) (file string, err
 	if err := os.CopyFS(copied, os.DirFS(filepath.Join(root, "deploy", "chart"))); err != nil {
 		return "", err
 	}
-	created, _ := image.Commit(ctx, root)
+	created, _ := commit(ctx, root)
 	err = filepath.WalkDir(copied, func(path string, _ fs.DirEntry, err error) error {
 		if err == nil {
 			err = os.Chtimes(path, created, created) // which the archive has

@@ -1,6 +1,4 @@
-// Package image builds the container image of kubeferry without a container engine: the image that the Dockerfile
-// describes, for every platform at once. The same commit, built with the same version of Go, gives the same digest.
-package image
+package release
 
 import (
 	"archive/tar"
@@ -17,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -27,7 +24,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
 	"github.com/kubeferry/kubeferry/test/internal/programs"
@@ -38,22 +34,23 @@ var Architectures = []string{"amd64", "arm64"}
 
 const source = "https://github.com/kubeferry/kubeferry"
 
-// Build returns the image of this checkout for some architectures. version is what `kubeferry version` prints.
-func Build(ctx context.Context, version string, architectures []string, log io.Writer) (v1.ImageIndex, error) {
+// Image builds the container image of this checkout without a container engine: the one that the Dockerfile describes, for several
+// architectures at once. version is what `kubeferry version` prints.
+func Image(ctx context.Context, version string, architectures []string, log io.Writer) (v1.ImageIndex, error) {
 	root, err := programs.Root()
 	if err != nil {
 		return nil, err
 	}
-	created, revision := Commit(ctx, root)
+	created, revision := commit(ctx, root)
 
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
 		fmt.Fprintf(log, "building the image for linux/%s\n", arch)
-		program, err := Program(ctx, root, "linux", arch, version)
+		binary, err := program(ctx, root, "linux", arch, version)
 		if err != nil {
 			return nil, err
 		}
-		files, err := layer(program, created)
+		files, err := layer(binary, created)
 		if err != nil {
 			return nil, err
 		}
@@ -95,9 +92,8 @@ func Build(ctx context.Context, version string, architectures []string, log io.W
 	return index, nil
 }
 
-// Write writes the image as a tar archive in the layout of the OCI image specification, under the name kubeferry:<version>, and checks
-// what it has written.
-func Write(index v1.ImageIndex, version, path string) error {
+// WriteImage writes the image as a tar archive in the layout of the OCI image specification, under the name kubeferry:<version>.
+func WriteImage(index v1.ImageIndex, version, path string) error {
 	dir, err := os.MkdirTemp("", "kubeferry-image-")
 	if err != nil {
 		return err
@@ -114,13 +110,6 @@ func Write(index v1.ImageIndex, version, path string) error {
 	})
 	if err := image.AppendIndex(index, names); err != nil {
 		return err
-	}
-	written, err := image.ImageIndex()
-	if err != nil {
-		return err
-	}
-	if err := validate.Index(written); err != nil {
-		return fmt.Errorf("what was written is not an image: %w", err)
 	}
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -164,17 +153,9 @@ func addDirectory(w *tar.Writer, dir string) error {
 	})
 }
 
-// Program builds kubeferry of a checkout as the Dockerfile does, unless what was built before is up to date, and returns its bytes.
-func Program(ctx context.Context, root, goos, arch, version string) ([]byte, error) {
+// program builds kubeferry of a checkout as the Dockerfile does, unless what was built before is up to date, and returns its bytes.
+func program(ctx context.Context, root, goos, arch, version string) ([]byte, error) {
 	out := filepath.Join(root, "bin", "image", goos+"-"+arch)
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
-		return nil, err
-	}
-	lock := flock.New(out + ".lock")
-	if err := lock.Lock(); err != nil {
-		return nil, err
-	}
-	defer func() { _ = lock.Unlock() }()
 	args := append([]string{"build", "-ldflags", "-s -w -X main.version=" + version, "-o", out}, programs.Flags...)
 	build := exec.CommandContext(ctx, "go", append(args, "./cmd/exporter")...)
 	build.Dir = root
@@ -186,7 +167,7 @@ func Program(ctx context.Context, root, goos, arch, version string) ([]byte, err
 }
 
 // layer returns the files of the image: the program, and the certificate authorities that it trusts.
-func layer(program []byte, modified time.Time) (v1.Layer, error) {
+func layer(binary []byte, modified time.Time) (v1.Layer, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	add := func(name string, mode int64, content []byte) error {
@@ -208,7 +189,7 @@ func layer(program []byte, modified time.Time) (v1.Layer, error) {
 	if err := add("etc/ssl/certs/ca-certificates.crt", 0o444, authorities()); err != nil {
 		return nil, err
 	}
-	if err := add("kubeferry", 0o555, program); err != nil {
+	if err := add("kubeferry", 0o555, binary); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {
@@ -232,9 +213,9 @@ func authorities() []byte {
 	return out.Bytes()
 }
 
-// Commit returns the time and the hash of the commit. Times in what is released are the commit's, so that building it again gives the
+// commit returns the time and the hash of the commit. Times in what is released are the commit's, so that building it again gives the
 // same bytes. Without git there is neither.
-func Commit(ctx context.Context, root string) (created time.Time, revision string) {
+func commit(ctx context.Context, root string) (created time.Time, revision string) {
 	out, _ := exec.CommandContext(ctx, "git", "-C", root, "log", "-1", "--format=%ct %H").Output()
 	seconds, revision, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
 	unix, _ := strconv.ParseInt(seconds, 10, 64)
