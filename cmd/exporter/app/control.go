@@ -1,14 +1,10 @@
 package app
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -131,101 +127,4 @@ func (c *control) removeDeadLetters(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
-}
-
-// DeadLetterStore is the dead letters of a state directory.
-type DeadLetterStore interface {
-	// Read returns some dead letters from a number on, in order; none at their end.
-	Read(ctx context.Context, from uint64) ([]checkpoint.DeadLetter, error)
-	Remove(ctx context.Context, seqs []uint64) error
-	Close() error
-}
-
-// OpenDeadLetters opens the dead letters of a state directory: those of the kubeferry that runs on it, or the file.
-func OpenDeadLetters(ctx context.Context, stateDir string, report func(message string, err error)) (DeadLetterStore, error) {
-	running := newRunning(stateDir)
-	if connection, err := running.dial(ctx, "", ""); err == nil {
-		return &runningLetters{running}, connection.Close()
-	}
-	if _, err := os.Stat(stateDir); err != nil { // it is not made for nothing
-		return nil, err
-	}
-	store, err := checkpoint.Open(stateDir, report)
-	if err != nil {
-		return nil, err
-	}
-	return &storedLetters{store}, nil
-}
-
-// storedLetters are those of a directory that no kubeferry runs on.
-type storedLetters struct{ *checkpoint.Store }
-
-func (l *storedLetters) Read(_ context.Context, from uint64) ([]checkpoint.DeadLetter, error) {
-	return l.ReadDeadLetters(from, deadLetterChunk)
-}
-
-func (l *storedLetters) Remove(_ context.Context, seqs []uint64) error {
-	return l.Commit(&checkpoint.Commit{DeadLetters: checkpoint.DeadLetterChange{Remove: seqs}})
-}
-
-// runningLetters are those of a running kubeferry.
-type runningLetters struct{ *running }
-
-func (l *runningLetters) Read(ctx context.Context, from uint64) (letters []checkpoint.DeadLetter, err error) {
-	answer, err := l.request(ctx, http.MethodGet, deadLettersPath+"?from="+strconv.FormatUint(from, 10), nil)
-	if err != nil {
-		return nil, err
-	}
-	return letters, json.Unmarshal(answer, &letters)
-}
-
-func (l *runningLetters) Remove(ctx context.Context, seqs []uint64) error {
-	body, err := json.Marshal(seqs)
-	if err != nil {
-		return err
-	}
-	_, err = l.request(ctx, http.MethodDelete, deadLettersPath, body)
-	return err
-}
-
-func (l *runningLetters) Close() error {
-	l.client.CloseIdleConnections()
-	return nil
-}
-
-// running is the kubeferry that runs on a state directory, by its socket.
-type running struct {
-	path   string
-	client http.Client
-	run    string // that returned the last answer
-}
-
-func newRunning(stateDir string) *running {
-	r := &running{path: filepath.Join(stateDir, socketName)}
-	r.client.Transport = &http.Transport{DialContext: r.dial}
-	return r
-}
-
-func (r *running) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "unix", r.path)
-}
-
-// request returns the body of the response; another status than 200 is an error.
-func (r *running) request(ctx context.Context, method, path string, body []byte) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, method, "http://kubeferry"+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set(runHeader, r.run)
-	response, err := r.client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	r.run = cmp.Or(response.Header.Get(runHeader), r.run)
-	content, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("the running kubeferry returned %s: %s", response.Status, bytes.TrimSpace(content))
-	}
-	return content, err
 }

@@ -101,18 +101,15 @@ func TestDeadLettersOfAnotherRun(t *testing.T) {
 			t.Fatal("no dead letter is written")
 		}
 	}
-	letters, err := OpenDeadLetters(t.Context(), dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer letters.Close()
+	letters := lettersAtSocket{newSocketClient(dir)}
+	defer letters.close()
 	read, err := letters.Read(t.Context(), 0)
 	if err != nil || len(read) != 1 {
 		t.Fatal(len(read), err)
 	}
 	other := serveControl(t.Context(), dir, &tracer{dead: s.dead}, nil, slog.New(slog.DiscardHandler)) // at the same path
 	defer other.close(context.Background())
-	letters.(*runningLetters).client.CloseIdleConnections()
+	letters.close()
 	if err := letters.Remove(t.Context(), []uint64{read[0].Seq}); err == nil || !strings.Contains(err.Error(), "restarted meanwhile") {
 		t.Errorf("got %v", err)
 	}
@@ -146,11 +143,8 @@ func TestDeadLettersUpToABound(t *testing.T) {
 		t.Errorf("the socket is %v, %v", info, err)
 	}
 	var ids []string
+	letters := lettersAtSocket{newSocketClient(dir)}
 	for from := uint64(0); len(ids) < 5; {
-		letters, err := OpenDeadLetters(t.Context(), dir, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
 		read, err := letters.Read(t.Context(), from)
 		if err != nil {
 			t.Fatal(err)
@@ -168,9 +162,7 @@ func TestDeadLettersUpToABound(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := letters.Close(); err != nil {
-			t.Fatal(err)
-		}
+		letters.close() // each request opens a connection
 		if len(ids) > 5 {
 			t.Fatalf("got %q", ids)
 		}
@@ -195,7 +187,7 @@ func TestHeldSocket(t *testing.T) {
 	}
 	send := func(request string) net.Conn {
 		t.Helper()
-		conn, err := newRunning(dir).dial(t.Context(), "", "")
+		conn, err := newSocketClient(dir).dial(t.Context(), "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,11 +231,8 @@ func TestHeldSocket(t *testing.T) {
 		t.Error("a request of 64 MiB was read")
 	}
 
-	letters, err := OpenDeadLetters(t.Context(), dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer letters.Close()
+	letters := lettersAtSocket{newSocketClient(dir)}
+	defer letters.close()
 	read, err := letters.Read(t.Context(), 0)
 	if err != nil || len(read) != 1 || !bytes.Equal(read[0].Letter, letter) {
 		t.Fatalf("%d letters, %v", len(read), err)

@@ -44,24 +44,19 @@ func (l *logs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // DropLog deletes the log of a pipeline that is not configured, at the kubeferry that runs on a state directory, or in the file, and returns
 // how many changes were in it.
 func DropLog(ctx context.Context, stateDir, name string, report func(message string, err error)) (entries uint64, err error) {
-	running := newRunning(stateDir)
-	if connection, err := running.dial(ctx, "", ""); err == nil {
-		_ = connection.Close()
-		answer, err := running.request(ctx, http.MethodDelete, logsPath+"?pipeline="+url.QueryEscape(name), nil)
-		if err != nil {
-			return 0, err
+	err = withState(ctx, stateDir, report, func(c *socketClient) error {
+		answer, err := c.request(ctx, http.MethodDelete, logsPath+"?pipeline="+url.QueryEscape(name), nil)
+		if err == nil {
+			entries, err = strconv.ParseUint(string(answer), 10, 64)
 		}
-		return strconv.ParseUint(string(answer), 10, 64)
-	}
-	store, err := checkpoint.Open(stateDir, report)
-	if err != nil {
-		return 0, err
-	}
-	log, exists := store.Logs()[name]
-	if !exists {
-		err = fmt.Errorf("%w %q", checkpoint.ErrNoLog, name)
-	} else {
-		err = store.Commit(&checkpoint.Commit{DropLogs: []string{name}})
-	}
-	return log.Entries, errors.Join(err, store.Close())
+		return err
+	}, func(s *checkpoint.Store) error {
+		log, exists := s.Logs()[name]
+		if !exists {
+			return fmt.Errorf("%w %q", checkpoint.ErrNoLog, name)
+		}
+		entries = log.Entries
+		return s.Commit(&checkpoint.Commit{DropLogs: []string{name}})
+	})
+	return entries, err
 }

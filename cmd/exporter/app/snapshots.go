@@ -104,12 +104,12 @@ type SnapshotStatus = source.SnapshotStatus
 // Snapshot has the kubeferry that runs on a state directory send a snapshot, and calls progress every now and then until all
 // records are delivered. It returns an error if one of them went to the dead letter, or the resource is gone.
 func Snapshot(ctx context.Context, request SnapshotRequest, progress func([]SnapshotStatus)) error {
-	running := newRunning(request.StateDir)
-	defer running.client.CloseIdleConnections()
+	client := newSocketClient(request.StateDir)
+	defer client.close()
 	query := url.Values{"pipeline": {request.Pipeline}, "source": {request.Source}, "resource": {request.Resource}}
 	var found []source.SnapshotStatus
 	for method := http.MethodPost; ; method = http.MethodGet {
-		content, err := running.request(ctx, method, snapshotsPath+"?"+query.Encode(), nil)
+		content, err := client.request(ctx, method, snapshotsPath+"?"+query.Encode(), nil)
 		if method == http.MethodPost && errors.As(err, new(*net.OpError)) {
 			return fmt.Errorf("no kubeferry runs on %s: %w", request.StateDir, err)
 		}

@@ -41,23 +41,17 @@ func (s *summary) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 }
 
 // SummarizeState returns what is in a state directory: from the kubeferry that runs on it, or from the file.
-func SummarizeState(ctx context.Context, stateDir string, report func(message string, err error)) (*StateSummary, error) {
-	running := newRunning(stateDir)
-	defer running.client.CloseIdleConnections()
-	var found StateSummary
-	if connection, err := running.dial(ctx, "", ""); err == nil {
-		_ = connection.Close()
-		answer, err := running.request(ctx, http.MethodGet, statePath, nil)
-		if err != nil {
-			return nil, err
+func SummarizeState(ctx context.Context, stateDir string, report func(message string, err error)) (found StateSummary, err error) {
+	err = withState(ctx, stateDir, report, func(c *socketClient) error {
+		answer, err := c.request(ctx, http.MethodGet, statePath, nil)
+		if err == nil {
+			err = json.Unmarshal(answer, &found)
 		}
-		return &found, json.Unmarshal(answer, &found)
-	}
-	store, err := checkpoint.Open(stateDir, report)
-	if err != nil {
-		return nil, err
-	}
-	found = summarize(store.Info(), store.Logs())
-	found.DeadLetters = store.DeadLetters()
-	return &found, store.Close()
+		return err
+	}, func(s *checkpoint.Store) error {
+		found = summarize(s.Info(), s.Logs())
+		found.DeadLetters = s.DeadLetters()
+		return nil
+	})
+	return found, err
 }

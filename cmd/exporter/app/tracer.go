@@ -147,7 +147,7 @@ func (t *tracer) trace(ctx context.Context, ref delta.Ref) (*Trace, error) {
 		trace.Now = object.ResourceVersion()
 	}
 	of := map[string]*source.WatchTrace{} // the watch of each source that covers the namespace
-	leftOut := map[string]bool{}
+	watched := map[string]bool{}          // the sources that have the resource
 	for _, s := range t.sources {
 		for _, w := range s.Trace(ref) {
 			if w.Covers && !w.Known && object != nil {
@@ -155,7 +155,7 @@ func (t *tracer) trace(ctx context.Context, ref delta.Ref) (*Trace, error) {
 					trace.Notes = append(trace.Notes, fmt.Sprintf("whether the selectors of source %q select it cannot be read: %v", s.Name(), err))
 				}
 			}
-			if leftOut[s.Name()] = true; w.Covers {
+			if watched[s.Name()] = true; w.Covers {
 				trace.Watches = append(trace.Watches, w)
 				of[s.Name()] = &w
 			}
@@ -184,13 +184,13 @@ func (t *tracer) trace(ctx context.Context, ref delta.Ref) (*Trace, error) {
 			one.Waiting = &waiting[n]
 		}
 		var watch *source.WatchTrace
-		left := ""
+		leftOut := ""
 		for _, name := range t.config.Pipelines[n].Sources {
-			if watch = cmp.Or(watch, of[name]); leftOut[name] {
-				left = name
+			if watch = cmp.Or(watch, of[name]); watched[name] {
+				leftOut = name
 			}
 		}
-		t.conclude(ctx, &one, trace, watch, left, t.config.Pipelines[n].DeadLetter, p, object)
+		t.conclude(ctx, &one, trace, watch, leftOut, t.config.Pipelines[n].DeadLetter, p, object)
 		trace.Pipelines = append(trace.Pipelines, one)
 	}
 	return trace, nil
@@ -324,10 +324,10 @@ func (t *tracer) deadLetters(ctx context.Context, ref delta.Ref) (found map[stri
 
 // RequestTrace returns what the kubeferry that runs on a state directory has of an object.
 func RequestTrace(ctx context.Context, stateDir, resource, namespace, name string) (*Trace, error) {
-	running := newRunning(stateDir)
-	defer running.client.CloseIdleConnections()
+	client := newSocketClient(stateDir)
+	defer client.close()
 	query := url.Values{"resource": {resource}, "namespace": {namespace}, "name": {name}}
-	answer, err := running.request(ctx, http.MethodGet, tracePath+"?"+query.Encode(), nil)
+	answer, err := client.request(ctx, http.MethodGet, tracePath+"?"+query.Encode(), nil)
 	if errors.As(err, new(*net.OpError)) {
 		return nil, fmt.Errorf("no kubeferry runs on %s, or it has not begun: %w", stateDir, err)
 	}

@@ -94,32 +94,28 @@ func Run(ctx context.Context, options Options) error {
 
 // state sends the letters that are in the state directory.
 func (r *replay) state(ctx context.Context) error {
-	letters, err := app.OpenDeadLetters(ctx, r.Config.StateDir, func(message string, err error) {
-		r.Logger.Warn("the state directory", "state", message, "err", err)
-	})
-	if err != nil {
-		return err
-	}
-	defer letters.Close()
-	for from := uint64(0); ; {
-		read, err := letters.Read(ctx, from)
-		if err != nil || len(read) == 0 {
-			return err
-		}
-		var sent []uint64
-		for _, letter := range read {
-			if r.deliver(ctx, letter.Letter) {
-				sent = append(sent, letter.Seq)
+	report := func(message string, err error) { r.Logger.Warn("the state directory", "state", message, "err", err) }
+	return app.WithDeadLetters(ctx, r.Config.StateDir, report, func(letters app.DeadLetterStore) error {
+		for from := uint64(0); ; {
+			read, err := letters.Read(ctx, from)
+			if err != nil || len(read) == 0 {
+				return err
 			}
-			from = letter.Seq + 1
+			var sent []uint64
+			for _, letter := range read {
+				if r.deliver(ctx, letter.Letter) {
+					sent = append(sent, letter.Seq)
+				}
+				from = letter.Seq + 1
+			}
+			if len(sent) == 0 {
+				continue
+			}
+			if err := remove(ctx, letters, sent); err != nil {
+				return err
+			}
 		}
-		if len(sent) == 0 {
-			continue
-		}
-		if err := remove(ctx, letters, sent); err != nil {
-			return err
-		}
-	}
+	})
 }
 
 // remove removes letters that were sent, even if ctx has ended.
