@@ -30,6 +30,8 @@ type Record struct {
 	Fields Fields `json:"fields"`
 	// Custom is set if an expression made Body, so that nothing may be added to it. Text is a JSON string in Body; see [Record.Content].
 	Custom bool `json:"custom,omitempty"`
+	// OTLP is set if Body is an ExportLogsServiceRequest, in JSON. It is sent in the encoding that ContentType names; see [Record.Content].
+	OTLP bool `json:"otlp,omitempty"`
 	// Body is one JSON value without line breaks.
 	Body json.RawMessage `json:"body,omitempty"`
 }
@@ -37,8 +39,12 @@ type Record struct {
 // IsText reports whether what is sent of the body is the text in a JSON string.
 func (r *Record) IsText() bool { return r.Custom && len(r.Body) > 0 && r.Body[0] == '"' }
 
-// Content returns what is sent of the body: its JSON, or the text of a [Record.Custom] body that is one.
+// Content returns what is sent of the body: its JSON, or the text of a [Record.Custom] body that is one, or OTLP in protobuf.
 func (r *Record) Content() []byte {
+	if r.OTLP && r.ContentType == ContentTypeProtobuf {
+		content, _ := OTLPProtobuf(r.Body) // which a format made
+		return content
+	}
 	var text string
 	if !r.IsText() || json.Unmarshal(r.Body, &text) != nil {
 		return r.Body

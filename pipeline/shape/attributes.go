@@ -31,7 +31,7 @@ type attributes struct {
 // attributes returns what an entry's record holds beside the data, under the names of its format.
 func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list attributes) {
 	switch e.formatOf(entry) {
-	case FormatJSON:
+	case FormatJSON, FormatOTLP:
 		list.add("id", record.ID)
 		list.add("cluster", e.cluster)
 		list.add("subject", record.Key)

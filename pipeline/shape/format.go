@@ -22,6 +22,8 @@ const (
 	FormatJSON Format = "json"
 	// FormatRaw is the bare object; what else is known is in the headers.
 	FormatRaw Format = "raw"
+	// FormatOTLP is a request of OTLP with one log record. A webhook joins several.
+	FormatOTLP Format = "otlp"
 	// FormatCustom is what an expression makes of the change, or of a gap or mark; see [Body].
 	FormatCustom Format = "custom"
 )
@@ -45,17 +47,18 @@ type Encoder struct {
 	// idCluster is what ids begin with: the pipeline, and the cluster with its epoch if there is one.
 	idCluster string
 	// epoch is what sequences begin with: three digits, 000 until the cluster's history went back for the first time.
-	epoch   string
-	format  Format
-	profile Profile
-	body    *Body // of FormatCustom
+	epoch    string
+	format   Format
+	profile  Profile
+	body     *Body    // of FormatCustom
+	encoding Encoding // of FormatOTLP
 }
 
 // NewEncoder makes the encoder of a pipeline.
 func NewEncoder(options Options) Encoder {
 	e := Encoder{
 		cluster: options.Cluster, pipeline: options.Name, source: "/clusters/" + options.Cluster,
-		idCluster: options.Name + "/" + options.Cluster, format: options.Format, profile: options.Profile, body: options.Body,
+		idCluster: options.Name + "/" + options.Cluster, format: options.Format, profile: options.Profile, body: options.Body, encoding: options.Encoding,
 		epoch: fmt.Sprintf("%03d", options.Epoch),
 	}
 	if options.Epoch > 0 {
@@ -87,6 +90,13 @@ func (e *Encoder) Encode(b []byte, entry *delta.Entry) (record sinks.Record, gro
 	case FormatJSON:
 		record.ContentType, record.BatchContentType = applicationJSON, applicationJSON
 		b = append(e.appendData(list.members(append(b, '{')), entry), '}')
+	case FormatOTLP:
+		record.OTLP, record.ContentType = true, applicationJSON
+		if e.encoding == EncodingProtobuf {
+			record.ContentType = sinks.ContentTypeProtobuf
+		}
+		record.BatchContentType = record.ContentType
+		b = e.otlp(b, &record, &list, entry)
 	case FormatCloudEventsBinary: // such an event cannot share a request with others
 		record.ContentType, record.Attributes = applicationJSON, list.headers()
 		delete(record.Attributes, contentTypeName) // it is the record's content type

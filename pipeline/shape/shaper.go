@@ -40,6 +40,8 @@ type Options struct {
 	Format Format
 	// Body is what FormatCustom makes records with; nil for the other formats.
 	Body *Body
+	// Encoding is that of FormatOTLP.
+	Encoding Encoding
 	// Profile is whose vocabulary CloudEvents use.
 	Profile Profile
 	// Large is held while a large object is filtered and transformed, to bound memory. The pipelines of a program share it; nil

@@ -11,6 +11,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	logs "go.opentelemetry.io/proto/slim/otlp/collector/logs/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -129,6 +133,57 @@ func TestFraming(t *testing.T) {
 			}
 			if contentType != test.contentType || body != test.body {
 				t.Errorf("got %s %q, want %s %q", contentType, body, test.contentType, test.body)
+			}
+		})
+	}
+}
+
+// TestOTLP: the requests of several records become one, in either encoding. Records that the receiver rejects are found and are dead letters; the
+// others are sent again for that.
+func TestOTLP(t *testing.T) {
+	for _, contentType := range []string{"application/json", sinks.ContentTypeProtobuf} {
+		t.Run(contentType, func(t *testing.T) {
+			var sizes []int
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				var request logs.ExportLogsServiceRequest
+				unmarshal := protojson.Unmarshal
+				if contentType == sinks.ContentTypeProtobuf {
+					unmarshal = proto.Unmarshal
+				}
+				if err := unmarshal(body, &request); err != nil || r.Header.Get("Content-Type") != contentType {
+					t.Errorf("%s: %v: %s", r.Header.Get("Content-Type"), err, body)
+				}
+				response := &logs.ExportLogsServiceResponse{}
+				for _, of := range request.GetResourceLogs() {
+					if of.GetSchemaUrl() == "b" {
+						response.PartialSuccess = &logs.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "no b"}
+					}
+				}
+				sizes = append(sizes, len(request.GetResourceLogs()))
+				answer, err := protojson.Marshal(response)
+				if contentType == sinks.ContentTypeProtobuf {
+					answer, err = proto.Marshal(response)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				w.Header().Set("Content-Type", contentType)
+				_, _ = w.Write(answer)
+			})
+			sink := open(t, func(c *Config) { c.URL, c.Batch.MaxRecords = url, 10 })
+			var batch []sinks.Record
+			for _, name := range []string{"a", "b", "c"} {
+				body := sinks.OTLPBegin + `{"schemaUrl":"` + name + `"}` + sinks.OTLPEnd
+				batch = append(batch, sinks.Record{DedupID: "p/" + name, Key: name, OTLP: true, ContentType: contentType, BatchContentType: contentType, Body: []byte(body)})
+			}
+			for i, err := range sinks.PerRecord(sink.Deliver(t.Context(), batch), 3) {
+				if class := sinks.Classify(err); (class != nil) != (i == 1) || class != nil && (!class.Permanent || !strings.Contains(class.Error(), "no b")) {
+					t.Errorf("record %d: got %v", i, err)
+				}
+			}
+			if len(sizes) < 3 || sizes[0] != 3 {
+				t.Errorf("requests of %v records", sizes)
 			}
 		})
 	}

@@ -91,7 +91,7 @@ func (s *Sink) header(records []*sinks.Record, creds *secrets) (http.Header, err
 	first := records[0]
 	header := http.Header{}
 	switch {
-	case s.framed(first) && s.config.framing() == framingNDJSON && isJSON(first.BatchContentType):
+	case s.framed(first) && s.config.framing() == framingNDJSON && !first.OTLP && isJSON(first.BatchContentType):
 		header.Set("Content-Type", contentTypeNDJSON)
 	case s.framed(first):
 		header.Set("Content-Type", first.BatchContentType)
@@ -128,6 +128,12 @@ func (s *Sink) body(records []*sinks.Record) *body {
 	switch {
 	case !s.framed(records[0]):
 		b.content = append(b.content, records[0].Content()...)
+		return b
+	case records[0].OTLP:
+		b.content = sinks.JoinOTLP(b.content, records)
+		if records[0].ContentType == sinks.ContentTypeProtobuf {
+			b.content, _ = sinks.OTLPProtobuf(b.content) // which a format made
+		}
 		return b
 	case s.config.framing() == framingNDJSON:
 		for _, r := range records {

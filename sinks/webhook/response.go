@@ -74,6 +74,11 @@ func (s *Sink) answer(ctx context.Context, resp *http.Response, body []byte, sen
 		s.tokens.Refused(creds.token)
 	}
 	taken := resp.StatusCode >= 200 && resp.StatusCode < 300
+	if taken && sent[0].OTLP {
+		if rejected, message := sinks.OTLPRejected(resp.Header.Get("Content-Type"), body); rejected > 0 {
+			return true, sinks.Permanent(sinks.ReasonRejected, fmt.Errorf("%s rejected %d log records: %s", origin(s.target), rejected, creds.excerpt(message)))
+		}
+	}
 	if taken && s.success == nil {
 		return false, nil
 	}

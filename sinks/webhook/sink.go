@@ -81,7 +81,7 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 func (s *Sink) together(records []*sinks.Record) int {
 	n := 1
 	if s.framed(records[0]) {
-		for n < len(records) && records[n].BatchContentType == records[0].BatchContentType {
+		for n < len(records) && records[n].BatchContentType == records[0].BatchContentType && records[n].OTLP == records[0].OTLP {
 			n++
 		}
 	}

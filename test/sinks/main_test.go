@@ -14,6 +14,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/test/internal/assets"
 	"github.com/kubeferry/kubeferry/test/internal/asyncapi"
+	"github.com/kubeferry/kubeferry/test/internal/programs"
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 	"github.com/kubeferry/kubeferry/test/natstest"
@@ -29,6 +30,9 @@ func TestMain(m *testing.M) {
 	assets.Must(natstest.Prepare, kafkatest.Prepare)
 	if assets.Selected("TestExtendedNATSInterop") {
 		assets.Must(natstest.PrepareCLI)
+	}
+	if assets.Selected("TestExtendedOTLPCollector") {
+		assets.Must(programs.Collector().Build)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -39,6 +39,7 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 				Diff:              c.Diff,
 				KeepManagedFields: c.KeepManagedFields,
 				Format:            c.Format,
+				Encoding:          c.Encoding,
 				Profile:           c.Profile,
 				Large:             large,
 			},

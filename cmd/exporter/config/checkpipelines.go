@@ -160,6 +160,8 @@ func (v *validator) form(p *Pipeline, at string) {
 	case v.faults.isBroken(at+".format") || v.faults.isBroken(at+".profile"):
 	case knative && p.Format != shape.FormatCloudEvents && p.Format != shape.FormatCloudEventsBinary:
 		v.fault(at+".profile", "knative is a profile of CloudEvents: use it with the format cloudevents or cloudevents-binary")
+	case p.Format != shape.FormatOTLP && v.has(at+".encoding"):
+		v.fault(at+".encoding", "only the format otlp has an encoding: add format: otlp")
 	case custom && !v.has(at+".body"):
 		v.fault(at+".body", "the format custom needs a body: a CEL expression, such as {\"text\": object.metadata.name}")
 	case !custom && v.has(at+".body"):

@@ -61,11 +61,12 @@ type Pipeline struct {
 	OnLeave    shape.OnLeave `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that no longer passes: nothing, or a DELETED"`
 	Transforms []Transform   `yaml:"transforms" doc:"changes of what is sent, in order"`
 	Diff       shape.Diff    `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also has: the previous version, or a patch from it (RFC 6902, RFC 7386)"`
-	Format     shape.Format  `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw|custom" doc:"form of the records"`
+	Format     shape.Format  `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw|otlp|custom" doc:"form of the records"`
 	Body       string        `yaml:"body" doc:"for format custom: CEL expression of the body, a map, a list or text; null sends nothing"`
 	// BodyProgram is Body, compiled.
 	BodyProgram       *expr.Program  `yaml:"-"`
 	ContentType       string         `yaml:"contentType" doc:"for format custom: content type of the body; default application/json, for text text/plain"`
+	Encoding          shape.Encoding `yaml:"encoding" enum:"json|protobuf" doc:"for format otlp: how it is sent"`
 	Profile           shape.Profile  `yaml:"profile" enum:"kubeferry|knative" doc:"CloudEvents of kubeferry, or as of Knative's ApiServerSource"`
 	Sink              string         `yaml:"sink" required:"true" doc:"name of a sink"`
 	Backlog           Backlog        `yaml:"backlog" doc:"deltas that are not settled"`

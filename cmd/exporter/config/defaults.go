@@ -26,6 +26,7 @@ func (p *Pipeline) setDefaults() {
 	p.OnLeave = shape.OnLeaveIgnore
 	p.Diff = shape.DiffNone
 	p.Format = shape.FormatCloudEvents
+	p.Encoding = shape.EncodingJSON
 	p.Profile = shape.ProfileKubeferry
 	p.Backlog = Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30}
 	p.Retry = pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second}

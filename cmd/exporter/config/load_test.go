@@ -27,7 +27,7 @@ func TestDefaults(t *testing.T) {
 			Name: "s", Resources: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, Snapshot: delta.SnapshotInitial,
 		}},
 		Pipelines: []Pipeline{{
-			Name: "p", Sources: []string{"s"}, OnLeave: shape.OnLeaveIgnore, Diff: shape.DiffNone, Format: shape.FormatCloudEvents, Profile: shape.ProfileKubeferry, Sink: "out",
+			Name: "p", Sources: []string{"s"}, OnLeave: shape.OnLeaveIgnore, Diff: shape.DiffNone, Format: shape.FormatCloudEvents, Encoding: shape.EncodingJSON, Profile: shape.ProfileKubeferry, Sink: "out",
 			Backlog:       Backlog{MaxBytes: 64 << 20, MaxDiskBytes: 10 << 30, Overflow: OverflowBlock},
 			Retry:         pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
 			RedactSecrets: true,

@@ -139,6 +139,9 @@ func NewRecord(sink config.Sink, r *sinks.Record) (*Record, error) {
 		return nil, d.Err
 	}
 	content := d.Body
+	if r.OTLP { // which may be sent as protobuf
+		content, d.Body = r.Body, r.Body
+	}
 	if !json.Valid(content) {
 		content = encoded(string(content))
 	}

@@ -172,11 +172,11 @@ func (r *replay) send(ctx context.Context, letter *pipeline.Letter) error {
 	return sinks.PerRecord(sink.Deliver(ctx, []sinks.Record{replayed(letter.Record)}), 1)[0]
 }
 
-// replayed marks a record, whose maps it changes: a CloudEvent by an extension attribute, other JSON by a member, a bare object by a header, a custom body by nothing.
+// replayed marks a record, whose maps it changes: a CloudEvent by an extension attribute, other JSON by a member, a bare object by a header, a custom body and OTLP by nothing.
 func replayed(record sinks.Record) sinks.Record {
 	record.DedupID = fmt.Sprintf("%s/replayed-%d", record.DedupID, time.Now().UnixNano())
 	switch {
-	case record.Custom:
+	case record.Custom, record.OTLP:
 		return record
 	case record.Attributes != nil:
 		record.Attributes["replayed"] = "true"

@@ -35,6 +35,7 @@ var known = []asset{
 	{"kafka", []assets.Prepare{kafkatest.Prepare}},
 	{"nats", []assets.Prepare{programs.NATSServer().Build}},
 	{"nats-cli", []assets.Prepare{programs.NATSCLI().Build}},
+	{"otelcol", []assets.Prepare{programs.Collector().Build}},
 	{"kubeferry", []assets.Prepare{programs.Exporter().Build}},
 	{"race-kubeferry", []assets.Prepare{programs.RaceExporter().Build}},
 	{"floor", []assets.Prepare{programs.Floor().Build}},

@@ -61,6 +61,11 @@ func NATSCLI() Program {
 	return Program{name: "nats", module: "test/natstest/assets/natscli", pkg: "github.com/nats-io/natscli/nats"}
 }
 
+// Collector is an OpenTelemetry Collector with what the tests need.
+func Collector() Program {
+	return Program{name: "otelcol", module: "test/sinks/assets/otelcol", pkg: "."}
+}
+
 // Kubectl is the command line client of Kubernetes.
 func Kubectl() Program {
 	return Program{name: "kubectl", module: "test/deploy/assets/kubectl", pkg: "k8s.io/kubernetes/cmd/kubectl"}
