@@ -9,13 +9,10 @@ import (
 	"fmt"
 	"html"
 	"maps"
-	"math"
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
 // The page at / shows the status for people, as tables. Its script reads the page again every two seconds and replaces what
@@ -49,22 +46,6 @@ type tableOf struct {
 
 // column shows the member Key of a row. As is how, and the class of its cells.
 type column struct{ Title, Key, As string }
-
-// graph is the ledger of a pipeline as a bar, or its rates as lines, in a box that is 100 wide. Text says the same in words.
-type graph struct {
-	Text   string
-	Height int
-	Bars   []bar
-	Lines  []line
-}
-
-type (
-	bar struct {
-		Class    string
-		X, Width float64
-	}
-	line struct{ Class, Points string }
-)
 
 func tables() []tableOf {
 	return []tableOf{
@@ -218,24 +199,6 @@ func (c column) add(m *markup, row, status object) {
 	}
 }
 
-func (g *graph) add(m *markup) {
-	if g == nil {
-		m.add("–")
-		return
-	}
-	m.add(`<svg viewBox="0 0 100 %v" preserveAspectRatio="none" role="img" aria-label="%v">`, g.Height, g.Text)
-	for _, b := range g.Bars {
-		m.add(`<rect class="%v" x="%.2f" width="%.2f" height="1"/>`, b.Class, b.X, b.Width)
-	}
-	if len(g.Bars) == 0 && len(g.Lines) == 0 {
-		m.add(`<rect class="none" width="100" height="1"/>`)
-	}
-	for _, l := range g.Lines {
-		m.add(`<polyline class="%v" points="%v"/>`, l.Class, l.Points)
-	}
-	m.add("</svg><small>%v</small>", g.Text)
-}
-
 // digestOf returns the source expression of the page's only element of a name. No value can look like one: it would be escaped.
 func digestOf(element string, page []byte) string {
 	content := regexp.MustCompile(`(?s)<` + element + `>(.*?)</` + element + `>`).FindSubmatch(page)
@@ -292,164 +255,4 @@ func objects(list any) (found []object) {
 		}
 	}
 	return found
-}
-
-// show returns what a cell shows: a text, or a graph.
-func (c column) show(value any, row, status object) any {
-	switch c.As {
-	case "count":
-		return count(number(value))
-	case "bytes":
-		return sizeText(number(value))
-	case "age":
-		return age(value, status["now"])
-	case "state":
-		return state(value, row)
-	case "ledger":
-		return ledger(row)
-	case "line":
-		return rates(value)
-	}
-	switch value {
-	case nil, "":
-		return "–"
-	case true:
-		return "yes"
-	case false:
-		return "no"
-	}
-	return value
-}
-
-func number(value any) float64 {
-	n, _ := value.(float64)
-	return n
-}
-
-func count(n float64) string {
-	text := strconv.FormatFloat(math.Round(n), 'f', 0, 64)
-	for at := len(text) - 3; at > 0; at -= 3 {
-		text = text[:at] + "," + text[at:]
-	}
-	return text
-}
-
-func sizeText(n float64) string {
-	unit := 0
-	for ; n >= 1024 && unit < 4; unit++ {
-		n /= 1024
-	}
-	if unit == 0 {
-		return count(n) + " B"
-	}
-	return fmt.Sprintf("%.1f %s", n, []string{"", "KiB", "MiB", "GiB", "TiB"}[unit])
-}
-
-func age(from, now any) string {
-	since, err := time.Parse(time.RFC3339Nano, fmt.Sprint(from))
-	at, errNow := time.Parse(time.RFC3339Nano, fmt.Sprint(now))
-	if err != nil || errNow != nil {
-		return "–"
-	}
-	switch s := int(max(0, at.Sub(since)).Seconds()); {
-	case s < 120:
-		return fmt.Sprintf("%d s", s)
-	case s < 7200:
-		return fmt.Sprintf("%d min", s/60)
-	case s < 172800:
-		return fmt.Sprintf("%d h", s/3600)
-	default:
-		return fmt.Sprintf("%d d", s/86400)
-	}
-}
-
-func state(value any, row object) string {
-	switch {
-	case row["blocked"] == true:
-		return "blocked"
-	case value == true:
-		return "full"
-	case value == false:
-		return "kept"
-	}
-	return fmt.Sprint(value)
-}
-
-// tone is the class of a state.
-func tone(state string) string {
-	switch state {
-	case "watching", "available", "leader", "standby":
-		return "good"
-	case "failing", "refused", "away", "full":
-		return "bad"
-	case "blocked", "reading", "starting", "missing":
-		return "wait"
-	}
-	return ""
-}
-
-// ledger shows what became of a pipeline's deltas.
-func ledger(row object) *graph {
-	var reasons []string
-	dead, total := 0.0, 0.0
-	byReason, _ := row["dead"].(object)
-	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
-		if n := number(byReason[reason]); n > 0 {
-			dead += n
-			reasons = append(reasons, reason+" "+count(n))
-		}
-	}
-	var parts []string
-	g := &graph{Height: 1}
-	for _, name := range []string{"delivered", "waiting", "dead", "filtered"} {
-		n := number(row[name])
-		text := name + " " + count(n)
-		if name == "dead" {
-			n, text = dead, "dead "+count(dead)+" ("+strings.Join(reasons, ", ")+")"
-		}
-		if n > 0 {
-			total += n
-			parts = append(parts, text)
-			g.Bars = append(g.Bars, bar{Class: name, Width: n})
-		}
-	}
-	g.Text = cmp.Or(strings.Join(parts, " · "), "nothing yet")
-	all := 0.0
-	for n := range g.Bars {
-		g.Bars[n].Width = max(1.5, 100*g.Bars[n].Width/total) // so that a few are seen
-		all += g.Bars[n].Width
-	}
-	x := 0.0
-	for n := range g.Bars {
-		g.Bars[n].X, g.Bars[n].Width = x, g.Bars[n].Width*100/all
-		x += g.Bars[n].Width
-	}
-	return g
-}
-
-// rates shows what passed the filters of a pipeline, and what its sink took; nil if too little is counted.
-func rates(value any) *graph {
-	of, _ := value.(object)
-	delivered, _ := of["delivered"].([]any)
-	taken, _ := of["taken"].([]any)
-	if len(delivered) < 2 {
-		return nil
-	}
-	top := 1.0
-	for _, n := range slices.Concat(delivered, taken) {
-		top = max(top, number(n))
-	}
-	points := func(counts []any) string {
-		var b strings.Builder
-		for n, c := range counts {
-			fmt.Fprintf(&b, "%.1f,%.1f ", 100-100*float64(len(counts)-1-n)/(number(of["steps"])-1), 19-18*number(c)/top)
-		}
-		return b.String()
-	}
-	last := number(delivered[len(delivered)-1]) / number(of["stepSeconds"])
-	text := count(last)
-	if last < 10 {
-		text = fmt.Sprintf("%.1f", last)
-	}
-	return &graph{Text: text + " delivered/s", Height: 20, Lines: []line{{"taken", points(taken)}, {"delivered", points(delivered)}}}
 }

@@ -8,7 +8,7 @@ import (
 
 func TestWriteFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path+Unfinished, []byte("cut short by a crash, and longer than what is written"), 0o600); err != nil {
+	if err := os.WriteFile(path+".new", []byte("cut short by a crash, and longer than what is written"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, content := range []string{"first", "second", ""} {
@@ -34,7 +34,7 @@ func TestWriteFileFails(t *testing.T) {
 	if err := WriteFile(path, []byte("old")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(path+Unfinished, 0o700); err != nil {
+	if err := os.Mkdir(path+".new", 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := WriteFile(path, []byte("new")); err == nil {

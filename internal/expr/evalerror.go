@@ -56,7 +56,7 @@ func tooExpensive(err error) bool {
 }
 
 func (p *Program) tooMuch(brief bool) error {
-	reason := tooMuch()
+	reason := overLimit()
 	if brief {
 		reason = fmt.Sprintf("it costs too much: more than %d steps, after others on objects of the namespace that took as many as a namespace may", BriefLimit)
 	}
@@ -65,7 +65,7 @@ func (p *Program) tooMuch(brief bool) error {
 	return failed
 }
 
-func tooMuch() string { return fmt.Sprintf("it costs too much: more than %d steps", costLimit) }
+func overLimit() string { return fmt.Sprintf("it costs too much: more than %d steps", costLimit) }
 
 // node is the part of the expression with an id, or all of it.
 func (p *Program) node(id int64) ast.Expr {

@@ -29,7 +29,7 @@ type copier struct{ copied int }
 func (c *copier) copy(v ref.Val, depth int) (value any, reason string) {
 	c.copied++
 	if c.copied > costLimit {
-		return nil, tooMuch()
+		return nil, overLimit()
 	}
 	if depth == 0 {
 		return nil, "the result is nested too deeply"

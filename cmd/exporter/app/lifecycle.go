@@ -11,16 +11,16 @@ import (
 const CloseTimeout = 5 * time.Second
 
 // lifecycle is the stack of what was started, by name. It stops the last one first.
-type lifecycle struct{ started []part }
+type lifecycle struct{ started []started }
 
-type part struct {
+type started struct {
 	name string
 	stop func(ctx context.Context)
 }
 
-// onStop pushes a part. Its stop is called once; the context ends after [CloseTimeout], for parts that wait for a peer.
+// onStop pushes what was started. Its stop is called once; the context ends after [CloseTimeout], for parts that wait for a peer.
 func (l *lifecycle) onStop(name string, stop func(ctx context.Context)) {
-	l.started = append(l.started, part{name, stop})
+	l.started = append(l.started, started{name, stop})
 }
 
 // stop stops all parts, and forgets them.

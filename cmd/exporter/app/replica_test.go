@@ -20,7 +20,6 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/internal/durable"
 	"github.com/kubeferry/kubeferry/internal/replication"
 )
 
@@ -479,7 +478,7 @@ func expectLeaves(t *testing.T, r *replica) {
 		}
 	}
 	r.config = &config.Config{StateDir: t.TempDir()} // in the other one a write may be under way
-	pipe := filepath.Join(r.config.StateDir, "disk-check"+durable.Unfinished)
+	pipe := filepath.Join(r.config.StateDir, "disk-check.new")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil { // without a reader: to open it hangs
 		t.Fatal(err)
 	}
