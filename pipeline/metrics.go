@@ -24,17 +24,17 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		registry: registry,
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubeferry_delivery_seconds", Help: "Time from the observation of a change to its acknowledgement by the sink.",
+			Name: "kubeferry_delivery_seconds", Help: "Time from when a change was first seen until the sink acknowledged it.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 		}, []string{"pipeline"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeferry_sink_errors_total", Help: "Records that a sink did not acknowledge, by reason, each attempt counted.",
+			Name: "kubeferry_sink_errors_total", Help: "Records that the sink did not acknowledge, counted once for each attempt.",
 		}, []string{"pipeline", "reason"}),
 		filters: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeferry_filter_errors_total", Help: "Evaluations of a filter's expression that failed, whatever onError made of it.",
+			Name: "kubeferry_filter_errors_total", Help: "Evaluations of a filter's expression that failed.",
 		}, []string{"pipeline"}),
 		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeferry_enrichment_lookups_total", Help: "Times that the metadata of the object was looked up that an Event is about: known (hit) or not (miss).",
+			Name: "kubeferry_enrichment_lookups_total", Help: "Lookups of the metadata of objects that Events are about: a hit if it was known, else a miss.",
 		}, []string{"pipeline", "result"}),
 	}
 	registry.MustRegister(m.seconds, m.errors, m.filters, m.lookups)
@@ -96,20 +96,20 @@ func (p *Pipeline) collect(metrics chan<- prometheus.Metric) {
 	if !s.Oldest.IsZero() {
 		oldest = max(0, p.now().Sub(s.Oldest).Seconds())
 	}
-	counter("deltas_received_total", "Deltas taken from the sources.", s.Received)
-	counter("deltas_restored_total", "Deltas taken from the log at start.", s.Restored)
+	counter("deltas_received_total", "Deltas that came from the watches.", s.Received)
+	counter("deltas_restored_total", "Deltas that were in the log when kubeferry started.", s.Restored)
 	counter("records_delivered_total", "Deltas that the sink acknowledged.", s.Delivered)
-	counter("gaps_settled_total", "Gap records acknowledged by the sink or written to the dead letter.", s.GapsSettled)
-	gauge("backlog_deltas", "Deltas not settled yet. received + restored = filtered + delivered + dead + this.", float64(s.Waiting))
-	gauge("backlog_bytes", "Memory that the backlog takes, as it counts towards backlog.maxBytes.", float64(s.Bytes))
-	gauge("backlog_max_bytes", "backlog.maxBytes, the bound of backlog_bytes.", float64(p.options.MaxBytes))
-	gauge("log_bytes", "Disk that the backlog's log takes.", float64(s.LogBytes))
+	counter("gaps_settled_total", "Gap records that the sink acknowledged, or that became dead letters.", s.GapsSettled)
+	gauge("backlog_deltas", "Deltas that wait in the backlog.", float64(s.Waiting))
+	gauge("backlog_bytes", "Memory that the backlog takes. backlog.maxBytes limits it.", float64(s.Bytes))
+	gauge("backlog_max_bytes", "backlog.maxBytes: the limit of kubeferry_backlog_bytes.", float64(p.options.MaxBytes))
+	gauge("log_bytes", "Disk space that the log of the backlog takes.", float64(s.LogBytes))
 	if p.options.Spill {
-		gauge("log_max_bytes", "backlog.maxDiskBytes, the bound of log_bytes where the backlog spills.", float64(p.options.MaxDiskBytes))
+		gauge("log_max_bytes", "backlog.maxDiskBytes: the limit of kubeferry_log_bytes.", float64(p.options.MaxDiskBytes))
 	}
-	gauge("sink_available", "1, or 0 while the sink is away: nothing is delivered, and single records are sent until it takes one.", available)
-	gauge("oldest_unsettled_seconds", "Age of the oldest change not settled; 0 if there is none.", oldest)
-	filtered := prometheus.NewDesc("kubeferry_deltas_filtered_total", "Deltas that a filter kept back, by the filter's place in the configuration: filters[0], and body for a custom body that is null. Without a label where there is no filter.", []string{"filter"}, labels)
+	gauge("sink_available", "1, or 0 while the sink is away: it takes nothing, and kubeferry sends single records until it takes one.", available)
+	gauge("oldest_unsettled_seconds", "Age of the oldest change that is not settled. 0 if there is none.", oldest)
+	filtered := prometheus.NewDesc("kubeferry_deltas_filtered_total", "Deltas that a filter left out. The label is the filter's place in the configuration, such as filters[0], or body if format custom made null of it. It is empty if the pipeline has no filter.", []string{"filter"}, labels)
 	last := len(s.filteredBy) - 1
 	for i, n := range s.filteredBy[:last] {
 		metrics <- prometheus.MustNewConstMetric(filtered, prometheus.CounterValue, float64(n), fmt.Sprintf("filters[%d]", i))
@@ -120,7 +120,7 @@ func (p *Pipeline) collect(metrics chan<- prometheus.Metric) {
 	case last == 0:
 		metrics <- prometheus.MustNewConstMetric(filtered, prometheus.CounterValue, 0, "")
 	}
-	dead := prometheus.NewDesc("kubeferry_records_dead_total", "Deltas written to the dead letter.", []string{"reason"}, labels)
+	dead := prometheus.NewDesc("kubeferry_records_dead_total", "Deltas that became dead letters.", []string{"reason"}, labels)
 	for _, reason := range deadReasons() {
 		metrics <- prometheus.MustNewConstMetric(dead, prometheus.CounterValue, float64(s.Dead[reason]), reason)
 	}

@@ -23,9 +23,9 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		return promauto.With(registry).NewCounterVec(prometheus.CounterOpts{Name: "kubeferry_" + name, Help: help}, labels)
 	}
 	return &Metrics{
-		seen:     counter("deltas_seen_total", "Changes observed, snapshots and inferred ones included.", "resource", "type"),
-		gaps:     counter("watch_gaps_total", "Gap records: stretches of history that the API server refused to give, or of which something may be missing.", watchLabels()...),
-		restarts: counter("watch_restarts_total", "Times that the watch was opened after the first, for whatever reason the last one ended.", watchLabels()...),
+		seen:     counter("deltas_seen_total", "Deltas that were seen, those of snapshots and inferred ones included.", "resource", "type"),
+		gaps:     counter("watch_gaps_total", "Gap records that were sent: changes are missing, or may be missing.", watchLabels()...),
+		restarts: counter("watch_restarts_total", "How often the watch was opened again, for whatever reason it had ended.", watchLabels()...),
 	}
 }
 
@@ -63,11 +63,11 @@ func RegisterGauges(registry prometheus.Registerer, watches func() []WatchStatus
 				s.LastActivity = s.Since // of its state
 			}
 			if s.State != StateMissing { // no watch is open: nothing is to be expected
-				gauge("last_activity_seconds", "Time since the API server last sent anything, bookmarks included; since its state changed if never. None for a resource that does not exist.", max(0, time.Since(s.LastActivity).Seconds()))
+				gauge("last_activity_seconds", "Time since the API server last sent something, bookmarks included. A watch of a resource that does not exist does not have this metric.", max(0, time.Since(s.LastActivity).Seconds()))
 			}
-			gauge("known_objects", "Objects that exist at the position.", float64(s.Known))
-			gauge("blocked", "1 if a full backlog holds the watch back.", number(s.Blocked))
-			gauge("ready", "1 if the watch has read its state; 0 while the resource cannot be read.", number(s.Ready))
+			gauge("known_objects", "Objects in the known set.", float64(s.Known))
+			gauge("blocked", "1 while a full backlog holds the watch back.", number(s.Blocked))
+			gauge("ready", "1 once the watch has read what exists. 0 while the resource cannot be read.", number(s.Ready))
 		}
 	}))
 }

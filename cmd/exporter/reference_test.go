@@ -11,10 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 )
 
-var update = flag.Bool("update", false, "write docs/configuration.md")
+var update = flag.Bool("update", false, "write docs/configuration.md and docs/commands.md")
 
 // jsonSchema is the part of a JSON Schema that the reference shows.
 type jsonSchema struct {
@@ -221,4 +223,42 @@ func sentence(text string) string {
 		return text
 	}
 	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// TestCommandsPage: docs/commands.md is what --help prints. `go test ./cmd/exporter -update` writes it.
+func TestCommandsPage(t *testing.T) {
+	const path, begin = "../../docs/commands.md", "<!-- what follows is what --help prints -->\n"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, found := strings.Cut(string(page), begin)
+	if !found {
+		t.Fatal("the page has no place for the commands")
+	}
+	want := before + begin + helpOf(t, newRoot())
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if want != string(page) {
+		t.Error("docs/commands.md is not what --help prints: run go test ./cmd/exporter -update")
+	}
+}
+
+// helpOf returns what a command and those below it print as their help.
+func helpOf(t *testing.T, command *cobra.Command) string {
+	t.Helper()
+	var help strings.Builder
+	command.SetOut(&help)
+	if err := command.Help(); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("\n## %s\n\n```\n%s```\n", command.CommandPath(), strings.TrimLeft(help.String(), "\n"))
+	for _, below := range command.Commands() {
+		text += helpOf(t, below)
+	}
+	return text
 }

@@ -72,7 +72,7 @@ func New(resolver Resolver, client metadata.Interface, maxBytes int64, registry 
 		now:      time.Now, kinds: map[schema.GroupKind]*kind{}, store: store{maxBytes: maxBytes, deletedFor: deletedFor},
 	}
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "kubeferry_enrichment_bytes", Help: "Memory that the metadata of objects takes that Events may be about, as it counts towards enrichment.maxBytes.",
+		Name: "kubeferry_enrichment_bytes", Help: "Memory that the metadata of the objects takes that Events are about. enrichment.maxBytes limits it.",
 	}, func() float64 {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package bench_test measures what a sink costs beside the client library that it uses: both deliver the same batches to
 // the same server, in turn, in one run. As part of the tests it only shows that both arrive; with KUBEFERRY_BENCH=1 (`make
-// bench-sinks`) it takes its time and fails below the share that docs/sinks.md promises.
+// bench-sinks`) it takes its time and fails below the share that docs/performance.md promises.
 package bench_test
 
 import (

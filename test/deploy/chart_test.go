@@ -422,14 +422,14 @@ func TestChartReleases(t *testing.T) {
 	}
 }
 
-// documentedValues are those in docs/operations.md.
+// documentedValues are those in docs/install.md.
 func documentedValues(t *testing.T) string {
 	t.Helper()
-	_, section, found := strings.Cut(read(t, filepath.Join("..", "..", "docs", "operations.md")), "\n## Helm\n")
+	_, section, found := strings.Cut(read(t, filepath.Join("..", "..", "docs", "install.md")), "\n### With your configuration\n")
 	_, values, shown := strings.Cut(section, "```yaml\n")
 	values, _, closed := strings.Cut(values, "```")
 	if !found || !shown || !closed {
-		t.Fatal("docs/operations.md shows no values")
+		t.Fatal("docs/install.md shows no values")
 	}
 	return values
 }
@@ -445,17 +445,24 @@ func TestChartDocumentedValues(t *testing.T) {
 	}
 }
 
-// TestChartPrints: the values with which README.md installs the chart make a configuration that needs no other server.
+// TestChartPrints: the values with which the pages install the chart first make a configuration that needs no other server.
 func TestChartPrints(t *testing.T) {
-	found := regexp.MustCompile(`(?m)^    helm upgrade --install try deploy/chart .*--set-json '(.*)'$`).FindStringSubmatch(read(t, filepath.Join("..", "..", "README.md")))
-	if found == nil {
-		t.Fatal("README.md does not install the chart so")
+	var shown []string
+	for _, page := range []string{"README.md", "docs/install.md"} {
+		for _, found := range regexp.MustCompile(`(?m)^    helm upgrade --install try .*--set-json '(.*)'$`).FindAllStringSubmatch(read(t, filepath.Join("..", "..", page)), -1) {
+			shown = append(shown, found[1])
+		}
 	}
-	m := renderChart(t, "try", "try", "", "--set", "config.cluster=try", "--set-json", found[1])
-	if len(m.loaded.Sinks) != 1 || m.loaded.Sinks[0].Kind != "stdout" {
-		t.Errorf("the sinks are %+v", m.loaded.Sinks)
+	if len(shown) != 3 {
+		t.Errorf("the pages install the chart with %q", shown)
 	}
-	checkRights(t, m)
+	for _, values := range shown {
+		m := renderChart(t, "try", "try", "", "--set", "config.cluster=try", "--set-json", values)
+		if len(m.loaded.Sinks) != 1 || m.loaded.Sinks[0].Kind != "stdout" {
+			t.Errorf("the sinks are %+v", m.loaded.Sinks)
+		}
+		checkRights(t, m)
+	}
 }
 
 // TestChartRefuses: a mistake in the values is reported before anything is applied.

@@ -57,6 +57,13 @@ var commands = map[string]struct {
 
 	`helm upgrade --install try deploy/chart --namespace try --create-namespace --set config.cluster=my-cluster,image.repository=REGISTRY/kubeferry,image.tag=TAG --set-json 'config.sinks=[{"name":"bus","stdout":{}}]'`: {prints: "NAME: try"},
 
+	`helm upgrade --install try oci://ghcr.io/kubeferry/charts/kubeferry --namespace try --create-namespace --set config.cluster=my-cluster --set-json 'config.sinks=[{"name":"bus","stdout":{}}]'`: {testedBy: "test/deploy"}, // TestChartPrints
+	"kubectl logs --namespace try --selector app.kubernetes.io/instance=try --follow":                                                                                                               {testedBy: "test/nodes"},
+	"kubeferry snapshot --config kubeferry.yaml --pipeline audit":                                                                                                                                   {testedBy: "test/e2e"},
+	"kubeferry replay --config kubeferry.yaml":                                                                                                                                                      {testedBy: "test/e2e"},
+	"kubeferry replay --config kubeferry.yaml letters.jsonl":                                                                                                                                        {testedBy: "test/e2e"},
+	"kubeferry state recover --config kubeferry.yaml kubeferry.db.set-aside-20261122T064500 > letters.jsonl":                                                                                        {testedBy: "test/e2e"},
+
 	"make build": {testedBy: "test/cmd/assets"}, // which builds the same program
 	"make demo":  {testedBy: "test/cmd/demo"},
 	"make test":  {testedBy: ".ci"},

@@ -12,6 +12,7 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/sinks"
 	"github.com/kubeferry/kubeferry/sinks/kafka"
+	"github.com/kubeferry/kubeferry/sinks/nats"
 	"github.com/kubeferry/kubeferry/sinks/webhook"
 	"github.com/kubeferry/kubeferry/test/internal/alerts"
 )
@@ -19,20 +20,15 @@ import (
 // TestDocs: what the documentation shows works, and what it points to is there.
 func TestDocs(t *testing.T) {
 	root := filepath.Join("..", "..")
-	readme := read(t, filepath.Join(root, "README.md"))
-	_, file, found := strings.Cut(readme, "```yaml\n")
-	file, _, closed := strings.Cut(file, "```")
-	if !found || !closed {
-		t.Fatal("README.md shows no configuration")
-	}
-	_, warnings, err := config.Parse([]byte(file), "README.md", config.Options{Kinds: []sinks.Kind{kafka.Kind(), webhook.Kind()}})
-	if err != nil || len(warnings) > 0 {
-		t.Errorf("the configuration in README.md: %v %v", err, warnings)
+	for page, want := range map[string]int{"README.md": 1, "docs/kafka.md": 1, "docs/nats.md": 1, "docs/webhooks.md": 1} {
+		if shown := checkConfigurations(t, page, read(t, filepath.Join(root, page))); shown != want {
+			t.Errorf("%s shows %d whole configurations, want %d", page, shown, want)
+		}
 	}
 
 	_, code, _ := strings.Cut(read(t, "verify_test.go"), "// verify is")
-	if !strings.Contains(read(t, filepath.Join(root, "docs", "sinks.md")), code) {
-		t.Error("docs/sinks.md shows another verify than verify_test.go has")
+	if !strings.Contains(read(t, filepath.Join(root, "docs", "webhooks.md")), code) {
+		t.Error("docs/webhooks.md shows another verify than verify_test.go has")
 	}
 
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
@@ -67,6 +63,25 @@ func TestDocs(t *testing.T) {
 	}
 }
 
+// checkConfigurations loads every configuration that a page shows, whole ones and those of a single sink, and returns the number of whole ones.
+func checkConfigurations(t *testing.T, name, page string) (whole int) {
+	t.Helper()
+	const around = "cluster: c\nsources: [{name: s, resources: [v1/pods]}]\npipelines: [{name: p, sink: shown}]\nsinks:\n- name: shown\n"
+	options := config.Options{Kinds: []sinks.Kind{kafka.Kind(), nats.Kind(), webhook.Kind()}}
+	for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+		file := block[1]
+		if strings.HasPrefix(file, "cluster: ") {
+			whole++
+		} else {
+			file = around + regexp.MustCompile("(?m)^").ReplaceAllString(strings.TrimSuffix(file, "\n"), "  ")
+		}
+		if _, warnings, err := config.Parse([]byte(file), name, options); err != nil || len(warnings) > 0 {
+			t.Errorf("a configuration in %s: %v %v\n%s", name, err, warnings, file)
+		}
+	}
+	return whole
+}
+
 // headings returns the headings of a page, as links to them are written.
 func headings(page string) (links []string) {
 	for _, found := range regexp.MustCompile("(?m)^#+ (.*)$").FindAllStringSubmatch(page, -1) {
@@ -76,7 +91,7 @@ func headings(page string) (links []string) {
 	return links
 }
 
-// TestAlertsPage: docs/operations.md lists the rules of deploy/chart/files/alerts.yaml.
+// TestAlertsPage: docs/troubleshooting.md lists the rules of deploy/chart/files/alerts.yaml.
 func TestAlertsPage(t *testing.T) {
 	root := filepath.Join("..", "..")
 	rules, err := alerts.Load(filepath.Join(root, "deploy", "chart", "files", "alerts.yaml"))
@@ -91,15 +106,15 @@ func TestAlertsPage(t *testing.T) {
 		}
 		want = append(want, row)
 	}
-	page := read(t, filepath.Join(root, "docs", "operations.md"))
+	page := read(t, filepath.Join(root, "docs", "troubleshooting.md"))
 	for _, rule := range rules {
-		if !strings.Contains(page, "\n### "+rule.Alert+"\n") || !strings.HasSuffix(rule.Annotations["runbook_url"], "/docs/operations.md#"+strings.ToLower(rule.Alert)) {
-			t.Errorf("%s has no heading in docs/operations.md, or its runbook_url is another one", rule.Alert)
+		if !strings.Contains(page, "\n### "+rule.Alert+"\n") || !strings.HasSuffix(rule.Annotations["runbook_url"], "/docs/troubleshooting.md#"+strings.ToLower(rule.Alert)) {
+			t.Errorf("%s has no heading in docs/troubleshooting.md, or its runbook_url is another one", rule.Alert)
 		}
 	}
 	got := regexp.MustCompile("(?m)^\\| `Kubeferry[^|]*\\|[^|]*\\|").FindAllString(page, -1)
 	if !slices.Equal(got, want) {
-		t.Errorf("docs/operations.md has\n%s\nthe rules are\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("docs/troubleshooting.md has\n%s\nthe rules are\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// testWalk goes on where the commands of docs/operations.md have installed the release audit, as an operator would: up to the page, the
+// testWalk goes on where the commands of docs/install.md have installed the release audit, as an operator would: up to the page, the
 // dashboard and the alert that show a fault. A process takes the place of the Pods, and Prometheus' engine that of its server.
 func testWalk(t *testing.T, plane *controlplane.ControlPlane) {
 	installMonitoring(t, plane)

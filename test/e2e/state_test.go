@@ -21,7 +21,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// commitInterval is the longest that something stays unsecured, as docs/operations.md says, with room for a slow disk
+// commitInterval is the longest that something stays unsecured, as docs/architecture.md says, with room for a slow disk
 // on a busy machine.
 const commitInterval = 200*time.Millisecond + 800*time.Millisecond
 

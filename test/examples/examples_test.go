@@ -450,7 +450,7 @@ func TestReceiversReadEveryForm(t *testing.T) {
 	}
 }
 
-// TestReceiversVerify: with a secret made by openssl rand -base64 32, as docs/sinks.md advises, with and without whsec_ in front, the
+// TestReceiversVerify: with a secret made by openssl rand -base64 32, as docs/webhooks.md advises, with and without whsec_ in front, the
 // Standard Webhooks libraries of Go and Python verify what the sink signs, and refuse what another secret has signed.
 func TestReceiversVerify(t *testing.T) {
 	put := func(content string) string {

@@ -140,7 +140,7 @@ func testKafkaCheck(t *testing.T, broker *kafkaServer) {
 	if class == nil || class.Reason != sinks.ReasonNotFound {
 		t.Errorf("got %v, want the topic still to be missing", class)
 	}
-	// The rights that docs/sinks.md lists are enough.
+	// The rights that docs/nats.md lists are enough.
 	deliverAll(t, openSink(t, config(kafkatest.SASL, nil)), record)
 	deliverAll(t, openSink(t, config(kafkatest.SASL, func(c *kafka.Config) { c.Topic, c.CreateTopics = "made-by-check", true })), record)
 }

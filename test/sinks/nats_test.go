@@ -176,7 +176,7 @@ func TestNATSNoInbox(t *testing.T) {
 	t.Error(firstError(err))
 }
 
-// TestNATSLeastRights is a user with the rights that docs/sinks.md lists.
+// TestNATSLeastRights is a user with the rights that docs/nats.md lists.
 func TestNATSLeastRights(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, func(o *server.Options) {

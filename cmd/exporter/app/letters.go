@@ -40,9 +40,9 @@ func registerDeadLetters(registry prometheus.Registerer, dead *checkpoint.DeadLe
 			func() float64 { return get(dead.Status()) }))
 	}
 	gauge("dead_letters", "Dead letters in the state directory.", func(s checkpoint.DeadLetterStatus) float64 { return float64(s.Entries) })
-	gauge("dead_letter_bytes", "Size of the dead letters in the state directory, bounded by deadLetters.maxBytes.",
+	gauge("dead_letter_bytes", "Size of the dead letters in the state directory. deadLetters.maxBytes limits it.",
 		func(s checkpoint.DeadLetterStatus) float64 { return float64(s.Bytes) })
-	gauge("dead_letters_full", "1 since a record waits because deadLetters.maxBytes leaves no room for its dead letter, until it finds some or letters are removed.",
+	gauge("dead_letters_full", "1 while a record waits because there is no room for its dead letter.",
 		func(s checkpoint.DeadLetterStatus) float64 {
 			if s.Full {
 				return 1

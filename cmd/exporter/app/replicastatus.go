@@ -166,17 +166,17 @@ func registerReplica(registry prometheus.Registerer, h *health) {
 	gauge := func(name, help string, value func(r *replica) float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubeferry_" + name, Help: help}, of(value)))
 	}
-	gauge("leader", "1 if this replica holds the Lease, else 0.", func(r *replica) float64 {
+	gauge("leader", "1 if this replica leads, else 0.", func(r *replica) float64 {
 		if status := r.lease.Status(); status.Leading && status.Err == nil && !r.left.Load() {
 			return 1
 		}
 		return 0
 	})
-	gauge("standbys_in_sync", "Standbys that have the leader's state but for the last moments; 0 at a standby.",
+	gauge("standbys_in_sync", "On the leader, how many standbys are in sync. 0 on a standby.",
 		func(r *replica) float64 { return float64(r.status().StandbysInSync) })
-	gauge("replication_lag_seconds", "At the leader, the age of the oldest commit that no standby in sync has acknowledged, or that no standby has while none is; at a standby, how long ago its copy equalled the leader's state.",
+	gauge("replication_lag_seconds", "On the leader, the age of the oldest commit that no standby in sync has acknowledged, and 0 while no standby is connected. On a standby, how long ago its copy was equal to the leader's state.",
 		func(r *replica) float64 { return r.lag().Seconds() })
 	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "kubeferry_leader_transitions_total", Help: "Changes of the leader that this replica has seen.",
+		Name: "kubeferry_leader_transitions_total", Help: "How often this replica has seen another replica take over.",
 	}, of(func(r *replica) float64 { return float64(r.lease.Status().Changes) })))
 }

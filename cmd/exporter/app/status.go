@@ -139,7 +139,7 @@ func notReady(w *source.WatchStatus) error {
 // registerBuild registers a metric of the build, as Prometheus exporters have it.
 func registerBuild(registry prometheus.Registerer, version string) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "kubeferry_build_info", Help: "1; the labels have the version, and what built it.",
+		Name: "kubeferry_build_info", Help: "1. The labels say which version this is, and which Go built it.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 	}, func() float64 { return 1 }))
 }

@@ -145,7 +145,7 @@ func checkFilterExample(t *testing.T, dir, expr string, samples map[string]Optio
 // checkExplainExample compares what the page shows of explain itself.
 func checkExplainExample(t *testing.T, dir, page string, flags Options) {
 	t.Helper()
-	_, section, _ := strings.Cut(page, "\n## Trying them out\n")
+	_, section, _ := strings.Cut(page, "\n## Try a filter\n")
 	found := regexp.MustCompile("(?s)```yaml\n(.*?)```.*?```console\n\\$ .*? web.yaml\n(.*?)```").FindStringSubmatch(section)
 	if found == nil {
 		t.Fatal("the page shows no example of explain")

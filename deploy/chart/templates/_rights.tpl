@@ -1,6 +1,6 @@
 {{- /*
 The rights that the configuration needs, as `kubeferry rbac` prints them: a JSON object with the rules of each namespace, under "" those of
-the ClusterRole. docs/operations.md explains each.
+the ClusterRole. docs/install.md explains each.
 */ -}}
 {{- define "kubeferry.rights" -}}
 {{- $config := include "kubeferry.config" . | fromYaml -}}

@@ -1,4 +1,4 @@
-// Package line delivers records to a TCP server, one line each. It is where docs/sinks.md says to begin with a new sink.
+// Package line delivers records to a TCP server, one line each. It is where docs/new-sink.md says to begin with a new sink.
 package line
 
 import (
