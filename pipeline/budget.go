@@ -16,10 +16,10 @@ type memoryBudget struct {
 	stuck int64
 	// failing is the part of it that items of failing objects take which have not left memory.
 	failing int64
-	// refused is the size of the last item of a snapshot for which there was no memory.
-	// refusedBehind is set if there was no room for it before the log, as its flow is stopped.
-	refused       int64
-	refusedBehind bool
+	// noRoomFor is the size of the last item of a snapshot for which there was no memory.
+	// noRoomBehind is set if there was no room for it before the log, as its flow is stopped.
+	noRoomFor    int64
+	noRoomBehind bool
 	// buffered is what waits for a commit.
 	buffered int64
 	// encoded is what the records of all batches take beside the items that they are made of. Over half of the backlog's

@@ -20,7 +20,7 @@ func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket,
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.besideFull(p.beside()) || i.size > p.free(nil) || !p.tryReserve(i) {
-		p.budget.refused, p.budget.refusedBehind = i.size, p.stopped(i)
+		p.budget.noRoomFor, p.budget.noRoomBehind = i.size, p.stopped(i)
 		return Ticket{}, false
 	}
 	return Ticket{item: i, passes: passes}, true
@@ -34,7 +34,7 @@ func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.budget.queue) > 0 || !p.tryReserve(i) {
-		p.budget.refused, p.budget.refusedBehind = i.size, false
+		p.budget.noRoomFor, p.budget.noRoomBehind = i.size, false
 		return Ticket{}, false
 	}
 	return Ticket{item: i}, true
@@ -44,8 +44,8 @@ func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
 func (p *Pipeline) Room(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.besideFull(min(p.beside()*3/4, p.options.MaxBytes/4)) || p.budget.refused > p.free(nil) ||
-		p.budget.refusedBehind && !p.fitsBuffer(p.budget.refused) {
+	for p.besideFull(min(p.beside()*3/4, p.options.MaxBytes/4)) || p.budget.noRoomFor > p.free(nil) ||
+		p.budget.noRoomBehind && !p.fitsBuffer(p.budget.noRoomFor) {
 		if !p.awaitFreed(ctx) {
 			return context.Cause(ctx)
 		}

@@ -49,7 +49,7 @@ func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, a
 	}
 	c := untrusted
 	if s.trusted(f, now) {
-		c = apart
+		c = trusted
 	}
 	if !s.options.Share.take(c) {
 		return nil, time.Time{}, true

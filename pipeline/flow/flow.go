@@ -21,7 +21,7 @@ type flow struct {
 	all     node[flow]
 	idle    node[flow]
 	ring    node[flow] // in Scheduler.ring, while fresh objects of it may share a batch
-	apart   node[flow] // in one of Scheduler.apart, while something of it may be sent apart
+	queued  node[flow] // in Scheduler.trustedFlows or untrustedFlows, while something of it may be sent apart
 	objects int
 
 	fresh   list[object]
@@ -61,7 +61,7 @@ func (s *Scheduler) flow(name string) *flow {
 	f := s.flows[name]
 	if f == nil {
 		f = &flow{name: name}
-		f.all.value, f.idle.value, f.ring.value, f.apart.value = f, f, f, f
+		f.all.value, f.idle.value, f.ring.value, f.queued.value = f, f, f, f
 		s.flows[name] = f
 		s.all.pushBack(&f.all)
 	}
@@ -134,10 +134,10 @@ func (s *Scheduler) place(f *flow, now time.Time) {
 		to = &s.trustedFlows
 	}
 	if f.nextLane(s, now, alone) < 0 {
-		f.apart.leave()
-	} else if f.apart.in != to {
-		f.apart.leave()
-		to.pushBack(&f.apart)
+		f.queued.leave()
+	} else if f.queued.in != to {
+		f.queued.leave()
+		to.pushBack(&f.queued)
 	}
 	switch {
 	case delayed:

@@ -191,7 +191,7 @@ func (s *Scheduler) judgeFlows(b *Batch, now time.Time) {
 // Done ends a call. What is settled leaves, and what is not is sent again.
 func (s *Scheduler) Done(b *Batch, now time.Time) {
 	s.calls--
-	if b.apart {
+	if b.countsApart {
 		s.apartCalls--
 	}
 	if b.probe {

@@ -73,14 +73,14 @@ type Scheduler struct {
 	// trustedFlows and untrustedFlows are those of which something may be sent apart, in turn.
 	trustedFlows, untrustedFlows list[flow]
 
-	doubt      bool     // the last flow that was sent apart was untrusted
-	groups     []*Batch // what failed together, of several flows
-	timers     timerHeap
-	calls      int
-	apartCalls int    // of calls, those sent apart, and those of which letters are written
-	batch      uint64 // the number of the last batch
-	filling    uint64 // the number of the shared batch that may still be filled
-	apart      bool   // the last call was sent apart
+	lastUntrusted bool     // the last flow that was sent apart was untrusted
+	groups        []*Batch // what failed together, of several flows
+	timers        timerHeap
+	calls         int
+	apartCalls    int    // of calls, those sent apart, and those of which letters are written
+	batch         uint64 // the number of the last batch
+	filling       uint64 // the number of the shared batch that may still be filled
+	lastApart     bool   // the last call was sent apart
 
 	sink sinkState
 	full bool
@@ -130,15 +130,15 @@ type Batch struct {
 	// Outcomes says what becomes of each, once Judge was called.
 	Outcomes []Outcome
 
-	objects []*object
-	flows   []*flow
-	number  uint64
-	class   class
-	apart   bool // it counts in apartCalls
-	alone   bool // it holds one record of an object that failed alone
-	retry   bool // it holds objects of company or alone
-	probe   bool
-	full    bool
+	objects     []*object
+	flows       []*flow
+	number      uint64
+	class       class
+	countsApart bool // in apartCalls
+	alone       bool // it holds one record of an object that failed alone
+	retry       bool // it holds objects of company or alone
+	probe       bool
+	full        bool
 	// round is 0 for a batch that is sent first, 1 for one that is sent again as it was, and more for a part of one.
 	round int
 	fault fault
@@ -168,8 +168,8 @@ func (s *Scheduler) Next(now time.Time, fits func(*Item) bool) (b *Batch, wake t
 
 // countApart counts a call that is sent apart, or of which letters are written: those may hang as well.
 func (s *Scheduler) countApart(b *Batch, isApart bool) {
-	if isApart && !b.apart {
-		b.apart = true
+	if isApart && !b.countsApart {
+		b.countsApart = true
 		s.apartCalls++
 	}
 }
@@ -182,8 +182,8 @@ func (s *Scheduler) next(now time.Time, fits func(*Item) bool) (b *Batch, wake t
 	case s.sink.surprises >= awayAfter && now.Sub(s.sink.called) < hurryPause:
 		wake = s.sink.called.Add(hurryPause)
 	default:
-		s.apart = !s.apart
-		for _, isApart := range []bool{s.apart, !s.apart} {
+		s.lastApart = !s.lastApart
+		for _, isApart := range []bool{s.lastApart, !s.lastApart} {
 			var waitsToo bool
 			if isApart {
 				b, waitsToo = s.nextApart(now, fits)
@@ -222,12 +222,12 @@ func (s *Scheduler) nextApart(now time.Time, fits func(*Item) bool) (*Batch, boo
 		return nil, false
 	}
 	if len(s.groups) > 0 {
-		if !s.options.Share.take(apart) {
+		if !s.options.Share.take(trusted) {
 			return nil, true
 		}
 		b := s.groups[0]
 		s.groups = s.groups[1:]
-		return s.refill(b, apart, fits, now), false
+		return s.refill(b, trusted, fits, now), false
 	}
 	f, l, c := s.nextFlow(now)
 	if f == nil {
@@ -236,7 +236,7 @@ func (s *Scheduler) nextApart(now time.Time, fits func(*Item) bool) (*Batch, boo
 	if !s.options.Share.take(c) {
 		return nil, true
 	}
-	s.doubt = c == untrusted
+	s.lastUntrusted = c == untrusted
 	return s.takeLane(f, l, c, now, fits), false
 }
 
@@ -249,13 +249,13 @@ func (s *Scheduler) nextFlow(now time.Time) (*flow, lane, class) {
 	if l == alone && !room {
 		f, l = s.firstOf(&s.trustedFlows, now, company)
 	}
-	if other != nil && (f == nil || room && !s.doubt) {
+	if other != nil && (f == nil || room && !s.lastUntrusted) {
 		return other, lane, untrusted
 	}
 	if l == alone {
 		return f, l, untrusted
 	}
-	return f, l, apart
+	return f, l, trusted
 }
 
 // firstOf returns the first flow of a list that has something in the lanes up to the last, and that lane.
@@ -265,7 +265,7 @@ func (s *Scheduler) firstOf(list *list[flow], now time.Time, last lane) (*flow, 
 		next = n.next
 		f := n.value
 		if s.trusted(f, now) != (list == &s.trustedFlows) || f.nextLane(s, now, alone) < 0 { // time has passed
-			f.apart.leave()
+			f.queued.leave()
 			s.place(f, now)
 			continue
 		}
@@ -279,7 +279,7 @@ func (s *Scheduler) firstOf(list *list[flow], now time.Time, last lane) (*flow, 
 // takeLane makes a batch of the lane of a flow whose turn it is. The flow's own turn ends.
 func (s *Scheduler) takeLane(f *flow, l lane, c class, now time.Time, fits func(*Item) bool) *Batch {
 	f.turn = (l + 1) % lanes
-	f.apart.leave()
+	f.queued.leave()
 	if l == company {
 		b := f.company[0]
 		f.company = f.company[1:]

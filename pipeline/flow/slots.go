@@ -12,7 +12,7 @@ type class int
 
 const (
 	shared    class = iota // of flows that are well
-	apart                  // of one flow, of which something was delivered lately, or of what failed together
+	trusted                // of one flow, of which something was delivered lately, or of what failed together
 	untrusted              // of one flow, of which nothing was delivered lately
 )
 
@@ -21,14 +21,14 @@ const (
 // last free slot is kept for a pipeline that has none. Of several pipelines that wait, the one that has the fewest slots is next, and of two with as
 // many the one that waits for longer.
 type Slots struct {
-	mu     sync.Mutex // guards what follows, and the shares
-	total  int
-	taken  int
-	apart  int // of taken, those that are not of shared batches
-	doubts int // of apart, the untrusted ones
-	shares []*Share
-	served uint64
-	freed  chan struct{} // closed when a slot is given back; nil if no Acquire waits
+	mu             sync.Mutex // guards what follows, and the shares
+	total          int
+	taken          int
+	apartTaken     int // of taken, those that are not of shared batches
+	untrustedTaken int // of these, the untrusted ones
+	shares         []*Share
+	served         uint64
+	freed          chan struct{} // closed when a slot is given back; nil if no Acquire waits
 	// delivered is when something of a flow was last delivered, by any share. It is empty if there is one only. sweep is its length at which those of
 	// which nothing was delivered lately are dropped.
 	delivered map[string]time.Time
@@ -169,10 +169,10 @@ func (s *Slots) count(share *Share, c class, n int) {
 	share.held += n
 	s.taken += n
 	if c != shared {
-		s.apart += n
+		s.apartTaken += n
 	}
 	if c == untrusted {
-		s.doubts += n
+		s.untrustedTaken += n
 	}
 }
 
@@ -198,7 +198,7 @@ func (s *Share) before(other *Share) bool {
 
 // allows reports whether the bounds on what is sent apart allow one more.
 func (s *Slots) allows(c class) bool {
-	return c == shared || s.apart < max(1, s.total*3/4) && (c == apart || s.doubts < max(1, s.total/2))
+	return c == shared || s.apartTaken < max(1, s.total*3/4) && (c == trusted || s.untrustedTaken < max(1, s.total/2))
 }
 
 // wakeWaiting wakes all that wait. The one with the fewest slots takes one, and others find that it is not their turn.
