@@ -70,8 +70,8 @@ func TestReleaseFiles(t *testing.T) {
 		t.Error(out, err)
 	}
 	out2, err := helm(t.Context(), t, "", "template", "kubeferry", archive)
-	if err != nil || !strings.Contains(out2, "image: kubeferry:"+release.Built+"\n") {
-		t.Errorf("the chart runs another image than kubeferry:%s: %v\n%s", release.Built, err, out2)
+	if err != nil || !strings.Contains(out2, "image: ghcr.io/kubeferry/kubeferry:"+release.Built+"\n") {
+		t.Errorf("the chart runs another image than ghcr.io/kubeferry/kubeferry:%s: %v\n%s", release.Built, err, out2)
 	}
 	checkBill(t, read(t, filepath.Join(second, program+".cdx.json")), sums[program])
 }

@@ -67,14 +67,11 @@ var commands = map[string]struct {
 	"make build": {testedBy: "test/cmd/assets"}, // which builds the same program
 	"make demo":  {testedBy: "test/cmd/demo"},
 	"make test":  {testedBy: ".ci"},
-	"make image VERSION=TAG PUSH=REGISTRY/kubeferry:TAG":                {testedBy: "test/deploy"},
-	"make release VERSION=v0.1.0":                                       {testedBy: "test/deploy"},
-	"make bench":                                                        {testedBy: "test/cmd/bench"},
-	"make bench BENCHFLAGS='-run backlog-events'":                       {testedBy: "test/cmd/bench"},
-	"make bench BENCHFLAGS='-peers -plots docs/img -save results.json'": {testedBy: "test/cmd/bench"},
-	"make bench BENCHFLAGS=\"-run 'backlog-events|backlog-pods|^live' -pairs 5 -checkout /path/to/a/checkout\"": {testedBy: "test/cmd/bench"},
-	"make bench-sinks":                        {testedBy: "test/bench"},
-	"go test -run '^$' -bench Watch ./source": {testedBy: "source"},
+	"make image VERSION=TAG PUSH=REGISTRY/kubeferry:TAG": {testedBy: "test/deploy"},
+	"make release VERSION=v0.1.0":                        {testedBy: "test/deploy"},
+	"make bench":                                         {testedBy: "test/cmd/bench"},
+	"make bench BENCHFLAGS='-run backlog-events'":        {testedBy: "test/cmd/bench"},
+	"make bench-sinks":                                   {testedBy: "test/bench"},
 }
 
 // command finds a line of an indented block that begins with a program.
