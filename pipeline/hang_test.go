@@ -390,14 +390,14 @@ func TestSlowSinkThatFailsARecord(t *testing.T) {
 // Several pipelines share a sink that hangs on the records of one namespace, which each of them has: none waits for it.
 func TestSharedSinkThatHangs(t *testing.T) {
 	t.Parallel()
-	for _, pipelines := range []int{1, 2, 4} {
+	for _, pipelines := range []int{1, 2, 3} {
 		for _, test := range []struct {
 			records, calls int
 			namespace      string // of the records on which it hangs
 			all            int    // how many there are, beside one more each second; or without these, as a broker that hangs
 			perRecord      bool
 			most           int // pipelines
-		}{{1, 8, "tenant", 1000, false, 4}, {100, 4, "tenant", 1000, false, 4}, {100, 4, "shop", 100, true, 2}} {
+		}{{1, 8, "tenant", 1000, false, 3}, {100, 4, "tenant", 1000, false, 3}, {100, 4, "shop", 100, true, 2}} {
 			if pipelines > test.most {
 				continue
 			}
