@@ -106,6 +106,7 @@ sinks:
 			}
 			return nil
 		})
+		e.WaitSink(2*wide, pipeline, false) // after ten of them
 	}
 	for _, p := range e.Status().Pipelines {
 		if hangs := p.Name != "healthy"; hangs && (p.State != "away" || p.LastError == "") || !hangs && p.State != "available" {
