@@ -10,9 +10,9 @@ import (
 	"github.com/kubeferry/kubeferry/sinks/sinktest/line"
 )
 
-// TestAddedSink: with the line that docs/sinks.md requires in sinks.go, the configuration takes the section on that page.
+// TestAddedSink: with the line that docs/new-sink.md requires in sinks.go, the configuration takes the section on that page.
 func TestAddedSink(t *testing.T) {
-	page, err := os.ReadFile("../../docs/sinks.md")
+	page, err := os.ReadFile("../../docs/new-sink.md")
 	if err != nil {
 		t.Fatal(err)
 	}
