@@ -16,16 +16,17 @@ func newExplain() *cobra.Command {
 	options := explain.Options{Now: time.Now}
 	command := &cobra.Command{
 		Use:   "explain --config FILE [OBJECT|-]",
-		Short: "Show what each pipeline makes of an object, and why",
-		Long: `explain takes objects from a file or from standard input (YAML or JSON, one or many, lists too) and shows for each
-pipeline whether it would send them and where to, or which source, filter or transform is in the way, and on which
-values. Then it shows the record. It needs no cluster and no sink, and touches no state directory.
+		Short: "Show what becomes of an object, and why",
+		Long: `explain shows what becomes of an object. For each pipeline it says whether it would send the object and where to, or which source, filter
+or transform decides against it, and because of which values. Then it shows the record. It needs no cluster and no sink, and does not
+touch the state directory.
 
-The data of Secrets are shown as digests, and so is what a transform redacts.
+It reads one or many objects from a file or from the standard input, as YAML or JSON.
 
-An object is taken as ADDED, or as MODIFIED if --old has the previous version; what looks at the previous version needs it.
-It exits 0 whether or not anything would be sent, with --exit-code 1 if nothing would; and 2 if the configuration or an object
-cannot be read.`,
+The values of Secrets are shown as digests, and so is what a transform redacts.
+
+It takes an object as ADDED, or as MODIFIED if --old names the previous version. It exits with 0 whether or not something would be sent.
+With --exit-code, it exits with 1 if nothing would be sent. It exits with 2 if the configuration or an object cannot be read.`,
 		Example: `  kubeferry explain --config kubeferry.yaml pod.yaml
   kubectl get deployment web -o yaml | kubeferry explain --config kubeferry.yaml
   kubectl get pods -A -o json | kubeferry explain -c kubeferry.yaml --pipeline audit -o json | jq '.pipelines[].answer'

@@ -18,11 +18,11 @@ func newInit() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "init [RESOURCE…]",
 		Short: "Write a first configuration file",
-		Long: `init writes a configuration file with comments, to the standard output or to a new file: no file is overwritten. At a
-terminal, and without resources, it prompts for what it needs.
+		Long: `init writes a configuration with comments, to the standard output or to a new file. It never overwrites a file. If you run it at a
+terminal and name no resource, it asks you for what it needs.
 
-Resources have the names that kubectl takes. Names like apps/v1/deployments need no cluster; others are looked up in the one of
-the kubeconfig.`,
+Resources have the names that kubectl takes. A name such as apps/v1/deployments needs no cluster. Other names are looked up in the cluster
+of the kubeconfig.`,
 		Example: `  kubeferry init -o kubeferry.yaml
   kubeferry init apps/v1/deployments v1/configmaps --cluster prod-eu-1 > kubeferry.yaml
   kubeferry init deploy,pods -n shop --sink nats --address nats://nats:4222 --cluster prod-eu-1 -o kubeferry.yaml

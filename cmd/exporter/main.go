@@ -48,11 +48,11 @@ func main() {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubeferry",
-		Short: "Carry the changes of a Kubernetes cluster to Kafka, NATS and webhooks",
-		Long: `kubeferry watches the resources that a YAML file names and delivers every change to Kafka, NATS, webhooks,
-files or standard output: at least once, in order per object, under an id that stays the same.
+		Short: "Send the changes of Kubernetes objects to Kafka, NATS and webhooks",
+		Long: `kubeferry sends every change of the Kubernetes objects that you choose to Kafka, NATS, webhooks, files or the standard output. It sends
+each change at least once, in order per object, and under the same id each time.
 
-See what changes in your cluster, write a file, and run it:
+See what changes in your cluster, write a configuration, and run it:
 
   kubeferry tail
   kubeferry init deployments --cluster my-cluster -o kubeferry.yaml

@@ -17,12 +17,12 @@ func newRBAC() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "rbac --config FILE",
 		Short: "Print the Roles and bindings that a configuration needs",
-		Long: `rbac prints the rights that a run of a configuration needs, and no other, as YAML for kubectl: a Role in each
-namespace where namespaces.include holds plain names, else a ClusterRole, each with a binding to the ServiceAccount.
-It needs no cluster, unless resources have names such as deploy, and no variables and files but those that the rights depend on.
+		Long: `rbac prints exactly the rights that a configuration needs, as YAML for kubectl. If namespaces.include has plain names, it prints a Role
+for each of these namespaces. Else it prints a ClusterRole. Each has a binding to the ServiceAccount. It needs no cluster, unless resources
+have short names such as deploy. It needs only those variables and files on which the rights depend.
 
-A pipeline with enrich needs the resources that Events are about. By default these are the kinds that Kubernetes' own
-controllers write Events about; --involved names others. Who may list Secrets may read them: leave them out.`,
+A pipeline with enrich needs the resources that Events are about. By default these are the kinds about which the controllers of Kubernetes
+write Events. --involved names others. Leave Secrets out: who may list them may read them.`,
 		Example: `  kubeferry rbac --config kubeferry.yaml | kubectl apply -f -
   kubeferry rbac --config kubeferry.yaml --namespace audit --service-account runner
   kubeferry rbac --config kubeferry.yaml --involved pods,deployments.apps`,

@@ -16,19 +16,18 @@ func newReplay() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "replay --config FILE [LETTERS.jsonl]",
 		Short: "Send dead letters again",
-		Long: `replay sends dead letters again through the sink of the pipeline that each came from, in order per object. The
-records keep their ids; they are marked "replayed", and get fresh ids for the transport, which would otherwise take
-them for duplicates.
+		Long: `replay sends dead letters again, each through the sink of the pipeline that it came from, in order per object. The records keep their ids.
+They are marked as "replayed", and have new ids for the transport, because it would take them for repetitions.
 
-By default these are the letters in stateDir, whether or not kubeferry runs: if it does, they are read through the
-socket in stateDir. What is delivered is removed, and the rest stays for the next replay. With --discard, letters that no
-replay can send are printed and removed: those without a body, as the record could not be made, and those of a pipeline
-that the configuration does not have.
+By default it sends the dead letters in stateDir, whether or not kubeferry runs. What is delivered is removed, and the rest stays for the
+next time. Some dead letters can never be sent: those without a body, because the record could not be made, and those of a pipeline that
+the configuration does not have. --discard prints these and removes them.
 
-Or name a file that a file sink wrote. The file stays as it is, and what could not be delivered is printed, for the next
-replay: kubeferry replay --config FILE LETTERS.jsonl > LEFT.jsonl
+You can also name a file that a file sink wrote. The file stays as it is. What could not be delivered is printed, for the next time:
 
-The exit code is 1 if something could not be delivered.`,
+  kubeferry replay --config FILE LETTERS.jsonl > LEFT.jsonl
+
+It exits with 1 if something could not be delivered.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			loaded, err := loadQuietly(file)

@@ -17,11 +17,11 @@ func newRun() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "run --config FILE",
 		Short: "Watch the cluster and deliver its changes",
-		Long: `run watches the resources that the configuration names and delivers every change to its pipelines, until SIGTERM,
-SIGINT or SIGHUP: then it stops watching, drains for at most shutdown.grace, and exits 0. A second signal ends it at once.
+		Long: `run watches the resources that the configuration names, and delivers every change. It goes on until it gets SIGTERM, SIGINT or SIGHUP.
+Then it stops watching, delivers what waits for up to shutdown.grace, and exits. A second signal ends it at once.
 
-In a cluster it uses the ServiceAccount of its Pod; elsewhere the kubeconfig, as kubectl does. It starts without the
-API server and without its sinks, and says in its log, on /status and in its metrics what it is waiting for.`,
+In a cluster it uses the ServiceAccount of its Pod. Elsewhere it uses the kubeconfig, as kubectl does. It starts even if the API server
+and the sinks are away. The log, /status and the metrics say what it waits for.`,
 		Example: "  kubeferry run --config kubeferry.yaml --kubeconfig ~/.kube/config --context staging",
 		Args:    cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {

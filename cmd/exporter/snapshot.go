@@ -18,13 +18,14 @@ func newSnapshot() *cobra.Command {
 	var request app.SnapshotRequest
 	command := &cobra.Command{
 		Use:   "snapshot --config FILE --pipeline P",
-		Short: "Have the running kubeferry send what exists to one pipeline",
-		Long: `snapshot has the kubeferry that runs on the configuration's stateDir send to one pipeline what exists now, as ADDED with
-"snapshot": true, between two records of type dev.kubeferry.snapshot. Changes go on meanwhile. The command goes through the
-socket in stateDir, so it runs where kubeferry does, with kubectl exec for example, and waits for the end.
+		Short: "Send what exists to one pipeline of the running kubeferry",
+		Long: `snapshot makes the running kubeferry send what exists now to one pipeline. Each object is sent as ADDED with "snapshot": true, and a record
+of type dev.kubeferry.snapshot ends the snapshot. Changes go on meanwhile. The command waits for the end.
 
-The exit code is 1 if a record went to the dead letter. Interrupted, the command ends and the snapshot goes on. If kubeferry
-is restarted, the snapshot begins anew under another id.`,
+It talks to kubeferry through a socket in stateDir. So run it where kubeferry runs, with kubectl exec for example.
+
+It exits with 1 if a record became a dead letter. If you interrupt it, the snapshot goes on. If kubeferry is restarted, the snapshot begins
+again.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			loaded, err := loadQuietly(file)

@@ -19,9 +19,9 @@ import (
 func newState() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "state",
-		Short: "Look at a state directory, drop the log of a removed pipeline, or read a file that was set aside",
-		Long: `state works on the stateDir of a configuration, whether or not kubeferry runs on it. If it does, show and drop go through
-the socket in stateDir, so they run where kubeferry does, with kubectl exec for example: of replicas where the leader runs.`,
+		Short: "Look at a state directory, and change it",
+		Long: `state looks at the stateDir of a configuration and changes it, whether or not kubeferry runs. If it runs, show and drop talk to it through
+a socket in stateDir. So run them where kubeferry runs, with kubectl exec for example. With replicas, run them where the leader runs.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("unknown command %q; there are show, drop and recover", args[0])
@@ -38,7 +38,7 @@ func newStateShow() *cobra.Command {
 	var file string
 	command := &cobra.Command{
 		Use:   "show --config FILE",
-		Short: "Show of which cluster the state is, and what waits in the logs of the pipelines",
+		Short: "Show which cluster the state belongs to, and what waits in it",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			loaded, err := loadQuietly(file)
@@ -79,11 +79,10 @@ func newStateDrop() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drop --config FILE --pipeline NAME",
 		Short: "Delete the log of a pipeline that is not configured any more",
-		Long: `drop deletes what waits for a pipeline that the configuration does not have any more. These changes are then never
-delivered. The log of a configured pipeline is refused.
+		Long: `drop deletes what waits for a pipeline that the configuration does not have any more. These changes are then never delivered. It refuses
+to delete what waits for a configured pipeline.
 
-If kubeferry runs, drop requests it through the socket in stateDir: of replicas where the leader runs, since the others copy
-its state. While all are stopped, drop it in the directory of each.`,
+With replicas, run it where the leader runs: the others copy its state. If all replicas are stopped, run it on the directory of each.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			loaded, err := loadQuietly(file)
@@ -118,14 +117,14 @@ func newStateRecover() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "recover --config FILE ASIDE",
 		Short: "Write what can be read of a state file that was set aside",
-		Long: `recover reads a state file that was set aside, beside the one in stateDir, and writes the changes in it that were not
-delivered to the standard output, as dead letters. Keep them in a file, and send them:
+		Long: `recover reads a state file that was set aside. It writes the changes in it that were not delivered to the standard output, as dead letters.
+Keep them in a file, and send them:
 
   kubeferry state recover --config FILE kubeferry.db.set-aside-20261122T064500 > letters.jsonl
   kubeferry replay --config FILE letters.jsonl
 
-They are sent under the ids that they had, in the order that they had per object. What kubeferry sent since is newer, so go by
-"sequence". What is damaged is named, and the exit code is 1; the rest is written all the same.`,
+They have the ids and the order that they had before. What kubeferry has sent since then is newer, so a consumer must go by "sequence". If
+some entries are damaged, it names them, writes the rest, and exits with 1.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			loaded, err := loadQuietly(file)

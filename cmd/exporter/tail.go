@@ -18,20 +18,20 @@ func newTail() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "tail [RESOURCE…]",
 		Short: "Show the changes of a cluster as they happen",
-		Long: `tail shows what changes in a cluster: a line for each change, with the fields that differ. It needs a kubeconfig and
-no file, and changes nothing. Ctrl-C ends it.
+		Long: `tail shows what changes in a cluster. Each line has one change, with the fields that are different and who changed them. It needs a
+kubeconfig and no configuration, and it only reads. Ctrl-C ends it.
 
-Resources have the names that kubectl takes: pods, deploy, deployments.apps, deployments.v1.apps, apps/v1/deployments. Without
-one it shows every resource that you may list and watch, but Events, Leases, Endpoints and EndpointSlices, which change most.
+Resources have the names that kubectl takes: pods, deploy, deployments.apps, deployments.v1.apps, apps/v1/deployments. If you name none,
+it shows every resource that you may list and watch, except Events, Leases, Endpoints and EndpointSlices, because these change most.
 
-As kubectl does, it shows the namespace of the kubeconfig's context, or in a Pod the Pod's own; another one with -n, and all with
--A. Nodes and others that belong to no namespace are shown whichever it is, if you name them; without names, with -A.
+As kubectl does, it shows the namespace of the kubeconfig's context. In a Pod, it shows the namespace of the Pod. -n names another one,
+and -A stands for all. Objects without a namespace, such as Nodes, are shown if you name their resource, or with -A.
 
-With --config it shows what a pipeline of that file would send: through its sources, filters and transforms, and with --output
-json or yaml in its format, with the place where each record would go. Nothing is sent, and no state directory is touched.
+With --config it shows what a pipeline of that file would send, after its sources, filters and transforms. --output json and yaml then
+show the whole record, and where it would go. Nothing is sent, and no state directory is touched.
 
-The data of Secrets are shown as digests. Where the previous version is not known, since it did not pass the filter or found no
-room in memory, a MODIFIED shows the object in place of the difference.`,
+The values of Secrets are shown as digests. If the previous version of an object is not known, because a filter left it out for example,
+a MODIFIED shows the object instead of the difference.`,
 		Example: `  kubeferry tail
   kubeferry tail deploy,pods -n shop
   kubeferry tail -A

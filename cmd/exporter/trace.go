@@ -14,14 +14,16 @@ func newTrace() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "trace --config FILE RESOURCE NAMESPACE/NAME",
 		Short: "Show what became of one object in the running kubeferry",
-		Long: `trace shows why a change did or did not arrive: what the API server has of the object now, the watch and its position, the
-last version that it handed on, and for each pipeline whether the object is filtered, waits and behind what, died and why, or is
-delivered. It goes through the socket in stateDir, so it runs where kubeferry does, with kubectl exec for example.
+		Long: `trace shows why a change of an object did or did not arrive. It says what the API server has of the object now, how far the watch is, and
+which version of the object it handed on last. Then it says for each pipeline whether the object is filtered out, waits and for what, is a
+dead letter and why, or is delivered.
 
-Beside what waits or died, kubeferry remembers only when a record of the object was last delivered: of up to 8,192 objects, since
-it leads. Filters are evaluated on the object as it is now.
+It talks to kubeferry through a socket in stateDir. So run it where kubeferry runs, with kubectl exec for example.
 
-Resources have the names that kubectl takes. An object in no namespace is named NAME.`,
+kubeferry remembers when it last delivered a record of an object, for up to 8,192 objects, since it leads. Filters are evaluated on the
+object as it is now.
+
+Resources have the names that kubectl takes. Write NAME for an object without a namespace.`,
 		Example: `  kubeferry trace -c kubeferry.yaml deploy shop/web
   kubeferry trace -c kubeferry.yaml nodes node-1
   kubeferry trace -c kubeferry.yaml widgets.example.com shop/a -o json | jq '.pipelines[] | {pipeline, state, why}'`,

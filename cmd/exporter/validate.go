@@ -21,19 +21,17 @@ func newValidate() *cobra.Command {
   kubeferry validate --config kubeferry.yaml --env-file ci.env    # lines such as NATS_URL=nats://nats:4222
   kubeferry validate --config kubeferry.yaml --allow-unset
   kubeferry validate --config kubeferry.yaml --connect`,
-		Short: "Check a configuration file and list every fault",
-		Long: `validate reads a configuration file and lists everything that is wrong with it, each with its line and path.
-It needs no cluster and no sink. It exits 0 if the file is fine, 2 if not. Warnings name choices that work but give
-up a promise.
+		Short: "Check a configuration",
+		Long: `validate reads a configuration and lists everything that is wrong with it, with line and path. It needs no cluster and no sink. It exits
+with 0 if the file is right, and with 2 if it is wrong. A warning names a choice that works, but gives up a promise.
 
-In CI, the variables and files that kubeferry's Pod has may be missing. --env-file reads variables from a file, as
-docker run does; they win over those of the environment. With --allow-unset a value with a ${NAME} that is not set, or a
-${file:/path} that is not there, is taken for right without checking it, and a warning names it.
+In CI the variables and files of the Pod may be missing. --env-file reads variables from a file, as docker run does. These replace the
+variables of the environment. With --allow-unset, values that need a missing variable or file are not checked, and a warning names them.
 
-With --connect it also checks that the API server serves every resource, knows the selectors and grants every right,
-and it connects to every sink, logs in, and looks for the topic, the stream or the endpoint, without sending a record. It prints a line for
-each, with what is wrong and what to do, and exits 1 if there is anything. Run it where kubeferry will run: names,
-routes, rights and files are those of this machine.`,
+With --connect it also asks the API server whether it serves every resource, knows the selectors and grants every right. It connects to
+every sink, logs in, and looks for the topic, the stream or the endpoint. It sends no record. It prints a line for each check. If one of
+them fails, it says what to do, and exits with 1. Run it where kubeferry will run, because names, routes, rights and files may differ
+elsewhere.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			variables := map[string]string{}
