@@ -5,9 +5,8 @@ import (
 	"fmt"
 )
 
-// Split sends a batch in requests that the peer takes or refuses as a whole. When the peer refuses a request because
-// of some of its records, Split sends it again in halves until those records stand alone, and holds back the later
-// records of the same key. One goroutine uses it.
+// Split sends a batch in requests that the peer takes or refuses as a whole. When the peer refuses a request because of some of its
+// records, Split sends it again in halves until those records are alone. It holds back the later records of the same key. One goroutine uses it.
 type Split struct {
 	Batch []Record
 	// Errs has the result of each record of Batch.

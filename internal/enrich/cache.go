@@ -26,10 +26,11 @@ import (
 const (
 	// maxKinds bounds the kinds that are watched or looked up: an Event can name any kind.
 	maxKinds = 100
-	// maxMissing bounds the kinds that the Events of one namespace may have looked for at once, so that those of others do not wait for
-	// long behind them.
+	// maxMissing bounds the kinds of one namespace's Events that are looked for at once. Those of other namespaces do not wait for long
+	// behind them.
 	maxMissing = 20
-	// idleFor is how long after its last Lookup a kind may be replaced: with less, more than maxKinds would keep replacing each other.
+	// idleFor is how long after its last Lookup a kind may be replaced. If it were short, kinds would keep replacing each other once there
+	// are more than maxKinds.
 	idleFor = 10 * time.Minute
 	// deletedFor is how long a deleted object is kept, since Events about its end arrive after the end.
 	deletedFor = 5 * time.Minute
@@ -81,12 +82,12 @@ func New(resolver Resolver, client metadata.Interface, maxBytes int64, registry 
 	return c
 }
 
-// Lookup returns the labels, annotations and ownerReferences that an object has, or had before its deletion, as a JSON
-// object that must not be modified. It returns false if they are not in the cache: the kind is new or cannot be read, or
-// the object of that name has another uid. It never waits for the API server.
+// Lookup returns the labels, annotations and ownerReferences that an object has, or had before its deletion, as a JSON object. The caller
+// must not modify it. It returns false if they are not in the cache: the kind is new or cannot be read, or the object of that name has
+// another uid. It never waits for the API server.
 //
-// namespace is that of the Event. Whoever may write Events there must not read of other namespaces: the object has to lie
-// in the same one, or to have none, and then the Event has to lie in default, as such Events do.
+// namespace is that of the Event. Whoever may write Events there must not read of other namespaces. So the object has to be in the same
+// namespace, or it has none and the Event is in default, where Kubernetes writes such Events.
 func (c *Cache) Lookup(namespace string, ref delta.Reference) (json.RawMessage, bool) {
 	groupKind, ok := kindOf(ref)
 	if !ok || ref.UID == "" || namespace != ref.Namespace && namespace != metav1.NamespaceDefault {
@@ -103,8 +104,8 @@ func (c *Cache) Lookup(namespace string, ref delta.Reference) (json.RawMessage, 
 	return c.store.lookup(k, namespace, ref)
 }
 
-// addKind begins with a new kind, if there are fewer than maxKinds, and fewer than maxMissing of the Event's namespace are missing, or one
-// of them can be removed; else a later Lookup may.
+// addKind begins with a new kind. There are at most maxKinds, and at most maxMissing that Events of one namespace name and that are not
+// found yet. Beyond that another kind has to go. If none can go, a later Lookup tries again.
 func (c *Cache) addKind(groupKind schema.GroupKind, namespace string) {
 	if len(c.added) == cap(c.added) {
 		return
@@ -133,8 +134,8 @@ func (c *Cache) addKind(groupKind schema.GroupKind, namespace string) {
 	c.added <- k
 }
 
-// removeKind removes the kind that was not looked up for the longest, of those that do not exist or are idle. One that was not looked for
-// yet stays: a kind that exists would never be found beside many that do not.
+// removeKind removes a kind that does not exist or is idle: the one whose last Lookup is oldest. A kind that was not looked for yet stays,
+// since a kind that exists would else never be found beside many that do not.
 func (c *Cache) removeKind(may func(*kind) bool) bool {
 	var last *kind
 	for _, k := range c.kinds {

@@ -15,11 +15,12 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// cel-go charges a call after it ran. It charges one step if it has no cost model for the overload, or cannot resolve it, since most
-// of an object is dyn. That is too late, and too little: with cel-go's own limit of a million steps and an object of 170 KB,
-// text.replace("a", text) allocated 2.4 GB, a regular expression from the object took more than 15 s, and so did sorting a list once
-// for each of its items. So guard charges calls whose cost or result may be far larger than their arguments before they run, and
-// sizeCosts charges the others without a model by the size of their arguments.
+// cel-go charges a call after it ran. It charges one step if it has no cost model for the overload. It does the same if it cannot resolve
+// the overload, since most of an object is dyn. That is too late, and too little. With cel-go's own limit of a million steps and an object of
+// 170 KB, text.replace("a", text) allocated 2.4 GB, and a regular expression from the object took more than 15 s.
+//
+// So some calls are charged before they run (guard): those whose cost or result may be far larger than their arguments. The other calls
+// without a model are charged by the size of their arguments (sizeCosts).
 
 // sizeCosts implements [cost.ActualCostEstimator] for the calls that cel-go has no model of.
 type sizeCosts struct {

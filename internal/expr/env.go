@@ -59,11 +59,10 @@ const maxNesting = 50
 
 // newEnv makes the environment that expressions are compiled in. It takes about a millisecond.
 //
-// Kubernetes' own functions are in k8s.io/apiserver/pkg/cel/library. It is not used: up to v0.37 it is built on
-// github.com/google/cel-go, the module path that cel-go left in v0.32, so importing it would pin kubeferry to a line that
-// gets no fixes any more, and it makes the binary 7.2 MB larger, where cel-go alone makes it 4.3 MB. Most of it is in
-// cel-go's own ext by now (strings, lists, sets, math, ip, cidr); quantities, find and findAll, and the functions of
-// lists that ext does not have are in this package, under Kubernetes' names. Not there: url, format, semver, authorizer.
+// Kubernetes' own functions are in k8s.io/apiserver/pkg/cel/library. It is not used. Up to v0.37 it imports github.com/google/cel-go, a
+// module path that cel-go left in v0.32 and that gets no fixes any more. It makes the binary 7.2 MB larger, where cel-go alone makes it
+// 4.3 MB. Most of its functions are in cel-go's ext by now: strings, lists, sets, math, ip, cidr. This package has, under Kubernetes' names,
+// quantities, find and findAll, and those functions of lists that ext lacks. Not there: url, format, semver, authorizer.
 func newEnv(kind Kind, options ...cel.EnvOption) (*cel.Env, error) {
 	for name, t := range variables(kind) {
 		options = append(options, cel.Variable(name, t))

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Input has an expression's variables; each is read only if the evaluation comes to it. What Object and OldObject return is
-// never changed; both may be called several times, also by several evaluations at once if these share the Input.
+// Input has an expression's variables. Each is read only if the evaluation comes to it. What Object and OldObject return is never changed.
+// Both may be called several times. Evaluations that share the Input may call them at the same time.
 type Input interface {
 	Object() (map[string]any, error)
 	OldObject() (map[string]any, error) // nil if there is none

@@ -160,7 +160,6 @@ func freeNulls(a *ast.AST) {
 	}
 }
 
-// labelSharedError gives cel-go's one shared error value ("no such overload") an id. Evaluations write theirs into it
-// as long as it has none (types.LabelErrNode), which is a data race between the first two that meet it; and afterwards it
-// would name the place of another expression.
+// labelSharedError gives cel-go's one shared error value ("no such overload") an id. As long as it has none, each evaluation that returns
+// it writes its own (types.LabelErrNode). Two that do so at once are a data race, and the id would be the place of another expression.
 var labelSharedError = sync.OnceFunc(func() { types.LabelErrNode(-1, types.NoSuchOverloadErr()) })

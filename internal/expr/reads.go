@@ -17,8 +17,8 @@ type Read struct {
 	path     fieldpath.Path
 }
 
-// Reads lists the places that the expression looks at, in the order of its text, for people who want to see why it has
-// its result. An evaluation may read only some of them.
+// Reads lists the places that the expression looks at, in the order of its text. They show people why it has its result. An evaluation may
+// read only some of them.
 func (p *Program) Reads() []Read { return p.reads }
 
 func (p *Program) readsAny(is func(Read) bool) bool { return slices.ContainsFunc(p.reads, is) }

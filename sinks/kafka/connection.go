@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// metadataTTL bounds the age of the metadata; kafka-go reads it again after half of it on average, and also
-	// gives a metadata request no longer than this.
+	// metadataTTL bounds the age of the metadata. kafka-go reads it again after half of this time on average. A metadata request may take
+	// no longer than this either.
 	metadataTTL = 10 * time.Second
 	// dialTimeout bounds the attempt on one address; kafka-go tries one broker after the other.
 	dialTimeout = 3 * time.Second
@@ -92,11 +92,11 @@ func handshake(ctx context.Context, raw net.Conn, tlsConfig *sinks.TLS, address 
 // maxResponse bounds a response, as brokers bound a request (socket.request.max.bytes).
 const maxResponse = 100 << 20
 
-// conn is a connection that is never without a deadline. kafka-go takes the deadline off before it logs in by SASL
-// (connGroup.connect in transport.go), so a broker that went silent there would keep a goroutine for ever. Between
-// requests nothing reads or writes, so that a deadline that passed does no harm: each request sets its own.
+// conn is a connection that is never without a deadline. kafka-go removes the deadline before it logs in by SASL (connGroup.connect in
+// transport.go), so a broker that went silent there would keep a goroutine for ever. Between requests nothing reads or writes, so a deadline
+// that passes then does no harm: each request sets its own.
 //
-// And it checks how responses begin: kafka-go makes room for as many items as a response announces, so an answer in another protocol would
+// It also checks how responses begin. kafka-go makes room for as many items as a response announces, so an answer in another protocol would
 // take gigabytes.
 type conn struct {
 	net.Conn

@@ -72,7 +72,7 @@ func (e encoding) sizeOf(r *sinks.Record) int {
 }
 
 // messages encodes the records of one request, each tombstone behind its record. They are copies: kafka-go writes them in a
-// goroutine of its own, which may run on after a cancelled Produce has returned, when the records must not be read any more.
+// goroutine of its own, which may go on after a cancelled Produce has returned. Then the records must not be read any more.
 func (e encoding) messages(records []*sinks.Record) []kafka.Record {
 	messages := make([]kafka.Record, 0, len(records))
 	for _, r := range records {

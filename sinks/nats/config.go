@@ -2,17 +2,17 @@
 //
 // # Connections
 //
-// A connection is never revived (nats.Options.AllowReconnect is false): when it is lost, the calls that wait for it fail,
-// and the next one makes a new connection and reads every credentials and TLS file again. With nats.go's own reconnect, a
-// flush may be answered by another connection than the one that took the message, a refused login is not reported, a
-// password file that cannot be read is not an error, and the public key of an nkey never changes.
+// A connection is never revived (nats.Options.AllowReconnect is false). When it is lost, the calls that wait for it fail. The next call
+// makes a new connection, and reads every file with credentials or certificates again. nats.go's own reconnect has faults: a flush may be
+// answered by another connection than the one that took the message, a refused login is not reported, a password file that cannot be read is
+// not an error, and the public key of an nkey never changes.
 //
 // # JetStream
 //
-// A batch is published without waiting, then flushed as to core NATS, since a missing permission has no acknowledgement,
-// and then its acknowledgements are awaited. An early record may be refused (too large, stream full) and a later one
-// stored, so a batch holds one record per key ([sinks.Limits.OnePerKey]). Nats-Msg-Id is the record's DedupID: what is
-// sent again within the stream's duplicate window is acknowledged and not stored again.
+// A batch is published without waiting. Then it is flushed as with core NATS, since a missing permission has no acknowledgement. Then its
+// acknowledgements are awaited. An early record may be refused (too large, stream full) and a later one stored, so a batch holds one record
+// per key ([sinks.Limits.OnePerKey]). Nats-Msg-Id is the record's DedupID: what is sent again within the stream's duplicate window is
+// acknowledged and not stored again.
 //
 // # Core NATS
 //

@@ -84,9 +84,9 @@ func (l *link) classify(subject string, err error) error {
 	return classify(subject, err)
 }
 
-// flush returns once the server has read everything sent so far and all errors that it reported are in l.refusals. nats.go
-// sets LastError when it reads an error, that is before it reads the PONG, and calls back later, in order: after the
-// callback for the last error, all are there.
+// flush returns once the server has read everything sent so far, and all errors that it reported are in l.refusals. nats.go sets LastError
+// when it reads an error, which is before it reads the PONG. It calls back later, and in order: after the callback for the last error, all
+// errors are there.
 func (l *link) flush(ctx context.Context, before error) error {
 	if err := l.conn.FlushWithContext(ctx); err != nil {
 		return err

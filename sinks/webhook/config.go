@@ -181,7 +181,7 @@ func (c *Config) Validate() []sinks.Fault {
 }
 
 // isCredential reports whether a header or parameter of that name holds a credential. A value does not show it: ${…} has cluster names
-// and addresses, too. The name is compared word by word, so that X-Api-Key and apiKey have one, and X-Author, X-Design and monkey have none.
+// and addresses, too. The name is compared word by word: X-Api-Key and apiKey hold one, and X-Author, X-Design and monkey do not.
 func isCredential(name string) bool {
 	name = wordBreak.ReplaceAllString(name, "$1 $2")
 	return slices.ContainsFunc(notLetters.Split(strings.ToLower(name), -1), credentialWord.MatchString)

@@ -47,10 +47,9 @@ func reasonOf(status int) sinks.Reason {
 	}
 }
 
-// readBody reads a response within bounds of bytes and time, so that its connection can be used again. The status
-// decides, so a body that is late changes nothing; it takes a quarter of the time that the call has left at most, so that
-// a refused array can still be sent in halves. Past the bound, cancel ends the request, but for one whose answer is 101: what follows is
-// no body, and is not read.
+// readBody reads a response within bounds of bytes and time, so that its connection can be used again. The status decides, so a body that is
+// late changes nothing. It may take a quarter of the time that the call has left, so that a refused array can still be sent in halves. After
+// that, cancel ends the request. What follows a 101 is no body, and is not read.
 func readBody(ctx context.Context, resp *http.Response, cancel context.CancelFunc, limit int64) []byte {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return nil

@@ -93,8 +93,8 @@ func (s *Sink) framed(r *sinks.Record) bool {
 	return s.config.framing() != framingNone && r.BatchContentType != ""
 }
 
-// Close implements [sinks.Sink]. net/http closes only what it takes for idle, and a connection of HTTP/2 is not idle yet
-// for a moment after its last response, so the connections are closed themselves too.
+// Close implements [sinks.Sink]. net/http closes idle connections only, and a connection of HTTP/2 is not idle for a moment after its last
+// response. So end closes all connections.
 func (s *Sink) Close(context.Context) error {
 	s.client.CloseIdleConnections()
 	s.end()

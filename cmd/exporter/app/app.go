@@ -176,7 +176,8 @@ func serve(ctx context.Context, address string, registry *prometheus.Registry, h
 	return nil
 }
 
-// stopped returns why the program cannot start: err, or if ctx has ended, which err comes from then, what failureOf returns.
+// stopped returns why the program cannot start. That is err, unless ctx has ended: then err follows from that, and the cause is what
+// failureOf returns.
 func stopped(ctx context.Context, err error, logger *slog.Logger) error {
 	if ctx.Err() == nil {
 		return err

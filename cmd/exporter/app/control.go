@@ -27,7 +27,7 @@ const (
 	deadLettersPath = "/deadletters"
 	// deadLetterChunk is how much is read at once.
 	deadLetterChunk = 1 << 20
-	// maxReads is how many answers with dead letters are in memory at once, and readTimeout is how long a client may take for one.
+	// maxReads is how many answers with dead letters are in memory at once. A client may take readTimeout for one.
 	maxReads    = 2
 	readTimeout = 5 * time.Second
 	// maxRequest bounds the body of a request, which has the numbers of the dead letters of a chunk.
@@ -36,7 +36,7 @@ const (
 	runHeader = "Kubeferry-Run"
 )
 
-// control serves the socket. Its clients hold up each other at most: connections, time and memory have bounds.
+// control serves the socket. Connections, time and memory have bounds, so that a client can delay other clients, and no pipeline.
 type control struct {
 	run     string // random
 	server  *http.Server

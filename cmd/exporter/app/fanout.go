@@ -10,8 +10,8 @@ import (
 	"github.com/kubeferry/kubeferry/source"
 )
 
-// fanOut sends what a source observes to its pipelines: it waits until all of them have room, then places a delta in all
-// at once, so that a commit captures it in all of them or in none.
+// fanOut sends what a source observes to its pipelines. It waits until all of them have room, and then places a delta in all of them at
+// once. So a commit captures the delta in all pipelines or in none.
 type fanOut struct {
 	pipelines []*pipeline.Pipeline // at most [source.MaxPipelines]
 	committer *checkpoint.Committer

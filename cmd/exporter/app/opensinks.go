@@ -53,8 +53,8 @@ func CloseSinks(ctx context.Context, opened map[string]OpenSink, logger *slog.Lo
 	}
 }
 
-// calls are the Deliver calls of a sink that are under way. Each has a deadline, and the sink has to end it then; one that goes
-// on holds its records, and a worker, for as long as the process lives.
+// calls are the Deliver calls of a sink that are under way. Each has a deadline, at which the sink has to end it. A call that goes on
+// holds its records and a worker until the process ends.
 type calls struct {
 	sinks.Sink
 	ends sync.Map // the deadline of each call, by a pointer that is its own

@@ -41,8 +41,9 @@ func FindRedactionKey(c config.Redaction, stateDir string) ([]byte, error) {
 	}
 }
 
-// redactionKey returns the key: the configured one, or that which replicas share, or shared, or that in the state directory, or a new
-// one. It is stored in the state directory, or lasts as long as the process.
+// redactionKey returns the first of these keys that there is: the configured one, shared (which replicas share), the one in the state
+// directory, a new one. A key that is not configured is stored in the state directory. Without a state directory it lasts as long as the
+// process.
 func redactionKey(c config.Redaction, stateDir string, shared []byte) ([]byte, error) {
 	key, err := FindRedactionKey(c, stateDir)
 	if configured := c.Key != "" || c.KeyFile != ""; err != nil || len(key) > 0 && (configured || len(shared) == 0 || bytes.Equal(key, shared)) {

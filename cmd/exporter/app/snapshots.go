@@ -101,8 +101,8 @@ type SnapshotRequest struct {
 // SnapshotStatus is how far one snapshot is.
 type SnapshotStatus = source.SnapshotStatus
 
-// Snapshot has the kubeferry that runs on a state directory send a snapshot, and calls progress every now and then until all
-// records are delivered. It returns an error if one of them went to the dead letter, or the resource is gone.
+// Snapshot requests a snapshot of the kubeferry that runs on a state directory. It calls progress every now and then until all records
+// are delivered. It returns an error if one of them went to the dead letter, or the resource is gone.
 func Snapshot(ctx context.Context, request SnapshotRequest, progress func([]SnapshotStatus)) error {
 	client := newSocketClient(request.StateDir)
 	defer client.close()

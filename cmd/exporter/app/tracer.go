@@ -33,7 +33,8 @@ const tracePath = "/trace"
 // traceTime bounds how long the API server is waited for, how long the dead letters are searched, and how long all logs are.
 const traceTime = 5 * time.Second
 
-// Trace is what the running kubeferry has of one object. Of objects that are delivered and deleted it has no record, but for LastDelivered.
+// Trace is what the running kubeferry knows of one object. Of an object that was deleted, and whose records are delivered, it knows
+// LastDelivered only.
 type Trace struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
@@ -53,7 +54,7 @@ type PipelineTrace struct {
 	// State is "not watched", "not seen", "not sent", "filtered", "waiting", "dead", "delivered" or "unknown".
 	State string `json:"state"`
 	Why   string `json:"why"`
-	// Filter is the one that keeps the object, or changes of it, back, as it evaluates now.
+	// Filter is the one that the object, or a change of it, does not pass. It is evaluated on the object as it is now.
 	Filter  *FilterTrace      `json:"filter,omitempty"`
 	Waiting *pipeline.Waiting `json:"waiting,omitempty"`
 	// Dead counts the object's dead letters in the state directory, and LastDead is the last of them.

@@ -5,8 +5,8 @@ import (
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
 
-// transforms checks that each transform of a pipeline has one operation whose paths can match, and that no path means
-// another place than in the observed object. What the transforms do to an object is for `explain` to show.
+// transforms checks that each transform of a pipeline has one operation, that its paths can match, and that they mean the same places as
+// in the observed object. What the transforms do to an object is for `explain` to show.
 func (v *validator) transforms(p *Pipeline, at string) {
 	var moved movedPlaces
 	for i := range p.Transforms {

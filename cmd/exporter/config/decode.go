@@ -54,8 +54,8 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		return
 	}
 	if n.isNull() && (v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[delta.Namespaces]()) {
-		// Not the same as no key at all: tls: would be plaintext, and where all below namespaces: or sources: is commented out, all
-		// would be taken.
+		// Taken as no key at all, an empty tls: would mean plaintext. A namespaces: or sources: of which every line is commented out
+		// would select everything.
 		advice := "fill it in"
 		if v.Kind() == reflect.Pointer {
 			advice = fmt.Sprintf("write %s: {} to use it with its defaults", strings.TrimPrefix(lastStep(path), "."))
@@ -73,7 +73,7 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		}
 		d.value(n, path, v.Elem(), enum)
 	case reflect.Struct:
-		// Another null is a section without keys. Where no key is required, that is the same as no section.
+		// A null that comes here is a section without keys.
 		if n.isNull() || d.is(n, path, yaml.MappingNode, v.Type()) {
 			d.structure(n, path, v)
 		}

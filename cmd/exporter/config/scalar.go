@@ -27,8 +27,8 @@ var (
 	pathType     = reflect.TypeFor[fieldpath.Path]()
 )
 
-// scalar decodes n. Text that came from outside the file is read as whatever v needs; other text must look like it
-// in YAML too, so that a password 0123 or a topic 2026-01-01 is not taken for something else.
+// scalar decodes n. Text that came from outside the file is read as the type of v. Text in the file must have that type in YAML: a password
+// 0123 would be a number, and a topic 2026-01-01 a time.
 func (d *decoder) scalar(n *node, path string, v reflect.Value, enum []string) {
 	t := v.Type()
 	if err := d.expand(n); err != nil {

@@ -70,8 +70,8 @@ func (v *validator) text(path string) string {
 // shown quotes the value at path as the file has it.
 func (v *validator) shown(path string) string { return shown(v.decode.at(path)) }
 
-// detail is ": " and the message of a library about the value at path, which may repeat the value; "" if that came from
-// outside the file.
+// detail is ": " and the message of a library about the value at path. The message may repeat the value, so detail is "" if the value came
+// from outside the file.
 func (v *validator) detail(path string, err error) string {
 	if v.text(path) == "" {
 		return ""

@@ -62,7 +62,7 @@ func Run(ctx context.Context, options Options) error {
 		return &app.FailureError{Err: err}
 	}
 	defer func() {
-		closing, cancel := context.WithTimeout(context.Background(), app.CloseTimeout)
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.CloseTimeout)
 		defer cancel()
 		app.CloseSinks(closing, opened, options.Logger)
 	}()
