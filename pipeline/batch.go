@@ -22,6 +22,8 @@ type batch struct {
 	begun time.Time
 	// unread is set if deltas have to be read from the log before the records can be made.
 	unread bool
+	// most is how many records the rate allows; 0 for no bound.
+	most int
 	// arena holds the bodies of the records.
 	arena []byte
 	fits  func(*sched.Item) bool
@@ -56,6 +58,9 @@ func (p *Pipeline) recycle(b *batch) {
 // appendRecord adds an item to a batch, and reports whether there was room for it. p.mu is held.
 func (p *Pipeline) appendRecord(b *batch, i *item) bool {
 	first := len(b.items) == 0
+	if b.most > 0 && len(b.items) == b.most {
+		return false
+	}
 	if !first {
 		last := b.items[len(b.items)-1]
 		if last.Ref == i.Ref && last.needsLetter() && !i.needsLetter() { // it would be sent before the letter is written

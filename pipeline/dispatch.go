@@ -38,6 +38,9 @@ func (p *Pipeline) next(ctx context.Context) *batch {
 		b, wait := p.pick()
 		if b != nil {
 			p.linger(ctx, b)
+			if p.limiter != nil {
+				p.limiter.ReserveN(p.now(), len(b.items))
+			}
 			return b
 		}
 		timer.Reset(min(wait, beatInterval))
@@ -61,6 +64,13 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 		return nil, beatInterval
 	}
 	b := p.newBatch()
+	if p.limiter != nil {
+		tokens := p.limiter.TokensAt(now)
+		if b.most = int(tokens); b.most == 0 {
+			p.recycle(b)
+			return nil, time.Duration((1 - tokens) / p.options.Rate.PerSecond * float64(time.Second))
+		}
+	}
 	p.queued = 0
 	picked, wake := p.scheduler.Next(now, b.fits)
 	if b.Batch = picked; picked != nil {

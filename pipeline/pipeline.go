@@ -1,11 +1,14 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	sched "github.com/kubeferry/kubeferry/pipeline/flow"
@@ -29,6 +32,7 @@ type Options struct {
 	Spill        bool
 	MaxDiskBytes int64
 	Retry        Retry
+	Rate         Rate
 	Sink         sinks.Sink
 	SinkName     string
 	Limits       sinks.Limits
@@ -49,6 +53,22 @@ type Retry struct {
 	Attempts int `yaml:"attempts" doc:"attempts before a record goes to the dead letter; 0: no limit"`
 }
 
+// Rate bounds how many records a pipeline sends. What is over waits.
+type Rate struct {
+	// PerSecond is how many it sends on average; 0 is no bound.
+	PerSecond float64 `yaml:"perSecond" required:"true" doc:"records a second, on average; 0.1 is one in ten seconds"`
+	// Burst is how many it sends at once; 0 is PerSecond, but at least one.
+	Burst int `yaml:"burst" doc:"most records at once; default perSecond, but at least 1"`
+}
+
+// limiter returns the limiter of a rate, nil for none.
+func (r Rate) limiter() *rate.Limiter {
+	if r.PerSecond <= 0 {
+		return nil
+	}
+	return rate.NewLimiter(rate.Limit(r.PerSecond), cmp.Or(r.Burst, max(1, int(r.PerSecond))))
+}
+
 // Pipeline delivers deltas to one sink. Reserve and ReserveGap may be called from several goroutines.
 type Pipeline struct {
 	options Options
@@ -65,6 +85,8 @@ type Pipeline struct {
 	batches chan *batch
 	large   chan struct{} // has room for one: the large object that is on its way in
 	pool    sync.Pool     // of *batch
+
+	limiter *rate.Limiter // nil without a rate
 
 	mu        sync.Mutex // guards what follows
 	scheduler *sched.Scheduler
@@ -85,6 +107,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	p := &Pipeline{
 		options: options,
 		encoder: shape.NewEncoder(options.Options),
+		limiter: options.Rate.limiter(),
 		logger:  logger.With("pipeline", options.Name, "sink", options.SinkName),
 		now:     time.Now,
 		wake:    make(chan struct{}, 1),

@@ -1,6 +1,7 @@
 package shape
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -177,8 +178,11 @@ func describe(ctx context.Context, filter Filter, judged *Change, shown redacted
 		case err != nil:
 			answer.Error = err.Error()
 		}
+	case LimitFilter:
+		answer.Kind, answer.Condition = "limit", fmt.Sprintf("%d in %s, per key", filter.count, filter.every) // without its text, as above
+		answer.Reads = exprReads(filter.ExprFilter, shown)
 	case ChangedFilter:
-		answer.Kind, answer.Condition = "changed", joined(filter)
+		answer.Kind, answer.Condition = "changed", cmp.Or(joined(filter), "*")
 		answer.Reads = changedReads(filter, shown)
 	}
 	return answer
@@ -210,7 +214,11 @@ func changedReads(filter ChangedFilter, in redactedInput) (reads []FilterRead) {
 	if err != nil || old == nil {
 		return nil
 	}
-	for _, path := range filter {
+	paths, err := filter.paths(in.Change)
+	if err != nil {
+		return nil
+	}
+	for _, path := range paths {
 		was, is := path.Leaves(old), path.Leaves(object)
 		wasShown, isShown := path.Leaves(in.old), path.Leaves(in.object)
 		places := maps.Clone(was)

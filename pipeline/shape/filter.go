@@ -48,6 +48,9 @@ func (s *Shaper) applyFilters(c *Change, before bool) (passes, takes bool) {
 		if !passes || !takes && !(filter.OfObject() && s.tracksObjects(c)) {
 			continue // its result changes nothing
 		}
+		if _, limits := filter.(LimitFilter); limits && c.objectOnly {
+			continue
+		}
 		if _, ofTypes := filter.(TypesFilter); reappears && !ofTypes && !filter.OfObject() {
 			continue // the receiver has a DELETED of it, and must see that it is back, whatever changed
 		}
@@ -118,10 +121,11 @@ func (f NamespacesFilter) Pass(c *Change) (bool, error) {
 func (NamespacesFilter) OfObject() bool { return true }
 
 // ChangedFilter passes a MODIFIED only if one of its paths differs from the previous version, and everything else. A
-// change whose previous version is not known passes.
+// change whose previous version is not known passes. The path without a step stands for all but what differs in each change:
+// resourceVersion, generation and managedFields.
 type ChangedFilter []fieldpath.Path
 
-// Pass implements [Filter]. It reads the JSON of both versions, and decodes neither.
+// Pass implements [Filter]. It reads the JSON of both versions, and decodes neither, but for the path without a step.
 func (f ChangedFilter) Pass(c *Change) (bool, error) {
 	if c.observed.Type != delta.Modified || c.observed.Old == nil {
 		return true, nil
@@ -133,8 +137,38 @@ func (f ChangedFilter) Pass(c *Change) (bool, error) {
 	if c.prepared.Old == nil {
 		return true, nil
 	}
-	differ, err := fieldpath.NewSet(f...).DifferJSON(c.prepared.Old.JSON(), c.prepared.Object.JSON())
+	paths, err := f.paths(c)
+	if err != nil {
+		return false, err
+	}
+	differ, err := fieldpath.NewSet(paths...).DifferJSON(c.prepared.Old.JSON(), c.prepared.Object.JSON())
 	return differ || err != nil, nil // what cannot be compared, as a number beyond float64, may differ
+}
+
+// paths returns the paths to compare.
+func (f ChangedFilter) paths(c *Change) ([]fieldpath.Path, error) {
+	if !slices.ContainsFunc(f, func(p fieldpath.Path) bool { return p.Len() == 0 }) {
+		return f, nil
+	}
+	var paths []fieldpath.Path
+	for _, version := range []func() (map[string]any, error){c.Object, c.OldObject} {
+		object, err := version()
+		if err != nil {
+			return nil, err
+		}
+		for name := range object {
+			if name != "metadata" {
+				paths = append(paths, fieldpath.Of(name))
+			}
+		}
+		metadata, _ := object["metadata"].(map[string]any)
+		for name := range metadata {
+			if !slices.Contains([]string{"resourceVersion", "generation", "managedFields"}, name) {
+				paths = append(paths, fieldpath.Of("metadata", name))
+			}
+		}
+	}
+	return paths, nil
 }
 
 // OfObject implements [Filter].
@@ -178,9 +212,17 @@ func (f ExprFilter) NeedsOld() bool { return f.program.NeedsOld() }
 // Pass implements [Filter].
 func (f ExprFilter) Pass(c *Change) (bool, error) {
 	pass, err := f.program.Pass(context.Background(), c) // its cost bounds it
+	if err != nil {
+		return f.fails(c, err)
+	}
+	return pass, nil
+}
+
+// fails decides about a change on which the expression fails.
+func (f ExprFilter) fails(c *Change, err error) (bool, error) {
 	var failed *expr.EvalError
 	if !errors.As(err, &failed) {
-		return pass, err // an object that cannot be read is no matter of onError
+		return false, err // an object that cannot be read is no matter of onError
 	}
 	c.shaper.metrics.FilterErrors.Inc()
 	f.log(c, failed)

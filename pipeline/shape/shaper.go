@@ -100,7 +100,7 @@ func (s *Shaper) Shape(ctx context.Context, d *delta.Delta, had bool) Shaped {
 // Passes reports whether the filters let a delta's object pass.
 func (s *Shaper) Passes(d *delta.Delta) bool {
 	defer s.decoding(d)()
-	passes, _ := s.applyFilters(&Change{shaper: s, observed: d}, false)
+	passes, _ := s.applyFilters(&Change{shaper: s, observed: d, objectOnly: true}, false)
 	return passes
 }
 

@@ -51,6 +51,9 @@ func newPipelines(loaded *config.Config, opened map[string]OpenSink, redactionKe
 		if c.Enrich == config.EnrichInvolvedObject {
 			options.Enricher = enricher
 		}
+		if c.Rate != nil {
+			options.Rate = *c.Rate
+		}
 		if c.BodyProgram != nil {
 			options.Body = &shape.Body{Program: c.BodyProgram, ContentType: c.ContentType}
 		}
@@ -81,7 +84,14 @@ func filters(configured []config.Filter) []shape.Filter {
 			filters = append(filters, shape.NewExprFilter(f.Program, f.OnError))
 		}
 		if f.Changed != nil {
-			filters = append(filters, shape.ChangedFilter(f.Changed))
+			var changed shape.ChangedFilter
+			for _, path := range f.Changed {
+				changed = append(changed, path.Path)
+			}
+			filters = append(filters, changed)
+		}
+		if f.Limit != nil {
+			filters = append(filters, shape.NewLimitFilter(f.Limit.Program, f.Limit.Count, f.Limit.Every))
 		}
 	}
 	return filters

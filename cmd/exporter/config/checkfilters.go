@@ -4,6 +4,9 @@ import (
 	"github.com/kubeferry/kubeferry/internal/expr"
 )
 
+// maxLimitCount bounds limit.count: the ids of so many changes are remembered of each key.
+const maxLimitCount = 1000
+
 // filters checks that each filter of a pipeline has one condition with something in it, and compiles the expressions.
 func (v *validator) filters(p *Pipeline, at string) {
 	for i := range p.Filters {
@@ -17,20 +20,29 @@ func (v *validator) filters(p *Pipeline, at string) {
 		}
 		switch {
 		case v.keys(path) == 0 && !v.faults.isBroken(path):
-			v.fault(path, "has no key: give it types, namespaces, changed or expr")
+			v.fault(path, "has no key: give it types, namespaces, changed, limit or expr")
 		case conditions > 1:
 			v.fault(path, "has %d keys; a filter has one: write one entry for each", conditions)
 		}
 		v.notEmpty(path+".types", len(filter.Types))
 		v.notEmpty(path+".changed", len(filter.Changed))
 		for j, changed := range filter.Changed {
-			v.knownPath(changed, index(path+".changed", j))
+			v.knownPath(changed.Path, index(path+".changed", j))
 		}
 		if n := filter.Namespaces; n != nil {
 			if !v.has(path+".namespaces.include") && !v.has(path+".namespaces.exclude") {
 				v.fault(path+".namespaces", "has neither include nor exclude")
 			}
 			v.namespaces(*n, path+".namespaces")
+		}
+		if l := filter.Limit; l != nil {
+			l.Program = v.expression(path+".limit.per", l.Per, expr.Value)
+			if l.Count < 1 || l.Count > maxLimitCount {
+				v.fault(path+".limit.count", "must be from 1 to %d", maxLimitCount)
+			}
+			if l.Every <= 0 && v.present(path+".limit.every") {
+				v.fault(path+".limit.every", "must be more than 0s")
+			}
 		}
 		filter.Program = v.expression(path+".expr", filter.Expr, expr.Filter)
 	}

@@ -27,6 +27,7 @@ func (v *validator) pipelines() {
 		v.delivery(p, at)
 		v.backlog(p, at+".backlog")
 		v.retry(p, at)
+		v.rate(p, at+".rate")
 	}
 	for i, s := range c.Sources {
 		taking := 0
@@ -206,6 +207,18 @@ func (v *validator) backlog(p *Pipeline, at string) {
 		v.fault(at+".maxDiskBytes", "has no effect without a stateDir; set stateDir, or remove the key")
 	case b.MaxDiskBytes < 1<<20:
 		v.fault(at+".maxDiskBytes", "must be at least 1Mi")
+	}
+}
+
+func (v *validator) rate(p *Pipeline, at string) {
+	if p.Rate == nil {
+		return
+	}
+	if v.present(at+".perSecond") && (p.Rate.PerSecond < 0.001 || p.Rate.PerSecond > 1e6) {
+		v.fault(at+".perSecond", "must be from 0.001, one in about a quarter of an hour, to 1000000")
+	}
+	if v.present(at+".burst") && p.Rate.Burst < 1 {
+		v.fault(at+".burst", "must be at least 1")
 	}
 }
 

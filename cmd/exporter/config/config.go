@@ -71,6 +71,7 @@ type Pipeline struct {
 	Sink              string         `yaml:"sink" required:"true" doc:"name of a sink"`
 	Backlog           Backlog        `yaml:"backlog" doc:"deltas that are not settled"`
 	Retry             pipeline.Retry `yaml:"retry" doc:"how failed records are tried again"`
+	Rate              *pipeline.Rate `yaml:"rate" doc:"bound of what is sent; what is over waits"`
 	DeadLetter        string         `yaml:"deadLetter" doc:"sink for dead letters; default stateDir, for kubeferry replay, or without one an error in the log, with the id"`
 	KeepManagedFields bool           `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
 	RedactSecrets     bool           `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
@@ -80,11 +81,32 @@ type Pipeline struct {
 type Filter struct {
 	Types      []delta.Type      `yaml:"types" enum:"ADDED|MODIFIED|DELETED" doc:"types that pass"`
 	Namespaces *delta.Namespaces `yaml:"namespaces" doc:"the namespaces whose objects pass"`
-	Changed    []fieldpath.Path  `yaml:"changed" doc:"paths: a MODIFIED passes if one of them changed"`
+	Changed    []ChangedPath     `yaml:"changed" doc:"paths: a MODIFIED passes if one of them changed; \"*\": all but resourceVersion, generation and managedFields"`
+	Limit      *Limit            `yaml:"limit" doc:"passes the first changes of each key in an interval"`
 	Expr       string            `yaml:"expr" doc:"CEL condition: object.metadata.namespace != \"sandbox\""`
 	// Program is Expr, compiled.
 	Program *expr.Program `yaml:"-"`
 	OnError shape.OnError `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which it fails"`
+}
+
+// ChangedPath is a path, or * for the path without a step.
+type ChangedPath struct{ fieldpath.Path }
+
+// UnmarshalText reads a path.
+func (p *ChangedPath) UnmarshalText(text []byte) error {
+	if string(text) == "*" {
+		return nil
+	}
+	return p.Path.UnmarshalText(text)
+}
+
+// Limit is a condition on how many changes passed already.
+type Limit struct {
+	Per string `yaml:"per" required:"true" doc:"CEL expression of the key: object.involvedObject.name"`
+	// Program is Per, compiled.
+	Program *expr.Program `yaml:"-"`
+	Count   int           `yaml:"count" doc:"how many changes of a key pass"`
+	Every   time.Duration `yaml:"every" required:"true" doc:"interval, which begins with the first change of a key"`
 }
 
 // Enrich is what a pipeline adds to objects.

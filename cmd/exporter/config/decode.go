@@ -172,7 +172,7 @@ func newValue(t reflect.Type) reflect.Value {
 // isScalar reports whether a value of type t is written as a scalar.
 func isScalar(t reflect.Type) bool {
 	switch t.Kind() {
-	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64:
+	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
 		return true
 	case reflect.Pointer: // nil if the key is absent
 		return false

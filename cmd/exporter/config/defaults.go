@@ -39,4 +39,6 @@ func (e *LeaderElection) setDefaults() {
 
 func (r *Replication) setDefaults() { r.Listen = ":8443" }
 
+func (l *Limit) setDefaults() { l.Count = 1 }
+
 func (f *Filter) setDefaults() { f.OnError = shape.OnErrorPass }

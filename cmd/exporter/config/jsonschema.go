@@ -139,6 +139,8 @@ func scalarSchema(t reflect.Type, enum []string) jsonSchema {
 		return jsonSchema{"type": "string", "pattern": `^([^/ ]+/)?[^/ ]+/[^/ ]+$|^[a-z][a-z0-9-]*(\.[a-z0-9.-]+)?$|\$\{`, "examples": []string{"apps/v1/deployments", "v1/pods"}}
 	case t.Kind() == reflect.Bool:
 		exact = []jsonSchema{{"type": "boolean"}}
+	case t.Kind() == reflect.Float64:
+		exact = []jsonSchema{{"type": "number"}}
 	case isNumber(t):
 		exact = []jsonSchema{{"type": "integer"}}
 	default:

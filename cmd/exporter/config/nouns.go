@@ -14,7 +14,7 @@ func typeNoun(t reflect.Type) string {
 		return "a duration such as 5s or 100ms"
 	case t == bytesType:
 		return "a size such as 64Mi"
-	case t == pathType:
+	case t == pathType, t == reflect.TypeFor[ChangedPath]():
 		return "a path such as spec.template"
 	case t == resourceType:
 		return "a resource such as apps/v1/deployments"
@@ -22,6 +22,8 @@ func typeNoun(t reflect.Type) string {
 		return "a list"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
+	case t.Kind() == reflect.Float64:
+		return "a number"
 	case isNumber(t):
 		return "a whole number"
 	case isScalar(t):

@@ -90,7 +90,7 @@ func setFault(n *node, t reflect.Type, err error) string {
 	switch {
 	case n.expanded:
 		return fmt.Sprintf("must be %s, and the value of %s is not", typeNoun(t), n.raw)
-	case t == resourceType, t == pathType:
+	case t == resourceType, t == pathType, t == reflect.TypeFor[ChangedPath]():
 		return err.Error()
 	default:
 		return fmt.Sprintf("must be %s, not %s", typeNoun(t), shown(n))
@@ -98,7 +98,7 @@ func setFault(n *node, t reflect.Type, err error) string {
 }
 
 func isNumber(t reflect.Type) bool {
-	return t != durationType && t != bytesType && (t.Kind() == reflect.Int || t.Kind() == reflect.Int64)
+	return t != durationType && t != bytesType && (t.Kind() == reflect.Int || t.Kind() == reflect.Int64 || t.Kind() == reflect.Float64)
 }
 
 // kubectlName is a name of a resource that only the API server can resolve: deploy, widgets.example.com.
@@ -132,6 +132,10 @@ func set(v reflect.Value, text string) error {
 	case v.Kind() == reflect.Bool:
 		value, err := strconv.ParseBool(text)
 		v.SetBool(value)
+		return err
+	case v.CanFloat():
+		number, err := strconv.ParseFloat(text, 64)
+		v.SetFloat(number)
 		return err
 	case v.CanInt():
 		number, err := strconv.ParseInt(text, 10, v.Type().Bits())

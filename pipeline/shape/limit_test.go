@@ -1,0 +1,127 @@
+package shape
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
+	"github.com/kubeferry/kubeferry/internal/fieldpath"
+)
+
+// limit passes count changes of each key in an interval.
+func limit(t *testing.T, per string, count int, every time.Duration) LimitFilter {
+	t.Helper()
+	program, err := expr.Compile(per, expr.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewLimitFilter(program, count, every)
+}
+
+// TestLimit: the first changes of each key pass, until its interval is over.
+func TestLimit(t *testing.T) {
+	p := start(t, func(o *Options) { o.Filters = []Filter{limit(t, `object.metadata.name`, 2, time.Minute)} })
+	began := time.Now()
+	for n, step := range []struct {
+		name   string
+		after  time.Duration
+		passes bool
+	}{
+		{"a", 0, true},
+		{"a", time.Second, true},
+		{"a", 2 * time.Second, false},
+		{"b", 30 * time.Second, true},
+		{"a", 59 * time.Second, false},
+		{"a", 60 * time.Second, true},
+		{"b", 61 * time.Second, true},
+		{"b", 62 * time.Second, false},
+		{"b", 91 * time.Second, true},
+	} {
+		d := change(t, step.name, n+1)
+		d.Observed = began.Add(step.after)
+		if !p.Passes(d) || !p.Explain(t.Context(), d, true, nil).Taken { // which use nothing up
+			t.Errorf("step %d: the object does not pass", n)
+		}
+		passes, filtered := p.take(t, d, true)
+		if again, filteredAgain := p.take(t, d, true); again != passes || filteredAgain != filtered {
+			t.Errorf("step %d: it is decided otherwise when it is offered again", n)
+		}
+		if !passes || filtered == step.passes {
+			t.Errorf("step %d: filtered %v, want %v", n, filtered, !step.passes)
+		}
+	}
+}
+
+// TestLimitBehindOtherFilters: what an earlier filter keeps back does not count, and a key that cannot be made limits nothing.
+func TestLimitBehindOtherFilters(t *testing.T) {
+	p := start(t, func(o *Options) {
+		o.Filters = []Filter{TypesFilter{delta.Deleted}, limit(t, `object.metadata.namespace`, 1, time.Hour)}
+	})
+	p.take(t, change(t, "a", 1), true)
+	gone := change(t, "a", 2)
+	gone.Type = delta.Deleted
+	if _, filtered := p.take(t, gone, true); filtered {
+		t.Error("a change that did not pass counts")
+	}
+	p = start(t, func(o *Options) { o.Filters = []Filter{limit(t, `object.spec.missing`, 1, time.Hour)} })
+	for n := range 3 {
+		if _, filtered := p.take(t, change(t, "a", n), true); filtered {
+			t.Error("a change without a key is filtered out")
+		}
+	}
+}
+
+// TestLimitForgets: beyond the bound the oldest key is forgotten.
+func TestLimitForgets(t *testing.T) {
+	passed := limit(t, `1`, 1, time.Hour).passed
+	now := time.Now()
+	take := func(n int) bool {
+		now = now.Add(time.Millisecond)
+		return passed.take(sha256.Sum256(fmt.Append(nil, n%(maxLimitKeys+1))), fmt.Sprint(n), now, 1, time.Hour)
+	}
+	for n := range maxLimitKeys + 1 {
+		if !take(n) {
+			t.Fatalf("key %d does not pass", n)
+		}
+	}
+	if take(maxLimitKeys+1+1) || !take(maxLimitKeys+1) || passed.order.Len() != maxLimitKeys || len(passed.intervals) != maxLimitKeys {
+		t.Errorf("%d keys are remembered, %d in order", len(passed.intervals), passed.order.Len())
+	}
+}
+
+// TestChangedAnything: the path without a step stands for all but what differs in each change.
+func TestChangedAnything(t *testing.T) {
+	p := start(t, func(o *Options) { o.Filters, o.KeepManagedFields = []Filter{ChangedFilter{fieldpath.Path{}}}, true })
+	object := func(version int, metadata, rest string) *delta.Object {
+		o, err := delta.NewObject(fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":"a","uid":"u","resourceVersion":"%d","generation":%d,"managedFields":[{"manager":"m%d"}]%s}%s}`,
+			version, version, version, metadata, rest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	for _, test := range []struct {
+		metadata, rest, oldMetadata, oldRest string
+		differs                              bool
+	}{
+		{},
+		{rest: `,"spec":{"a":[1,{"b":2}]},"status":{}`, oldRest: `,"status":{},"spec":{"a":[1,{"b":2}]}`},
+		{rest: `,"spec":{"a":1}`, oldRest: `,"spec":{"a":2}`, differs: true},
+		{rest: `,"status":{}`, differs: true},
+		{oldRest: `,"data":null`, differs: true},
+		{metadata: `,"labels":{"a":"b"}`, differs: true},
+		{metadata: `,"labels":{"a":"b"}`, oldMetadata: `,"labels":{"a":"b"}`},
+		{oldMetadata: `,"deletionTimestamp":"2026-11-21T00:12:03Z"`, differs: true},
+	} {
+		d := &delta.Delta{Type: delta.Modified, Resource: pods, Object: object(8, test.metadata, test.rest), Old: object(7, test.oldMetadata, test.oldRest), Observed: time.Now()}
+		if _, filtered := p.take(t, d, true); filtered == test.differs {
+			t.Errorf("%s → %s: filtered %v", d.Old.JSON(), d.Object.JSON(), filtered)
+		}
+		if answer := p.Explain(t.Context(), d, true, nil).Filters[0]; (len(answer.Reads) > 0) != test.differs || answer.Condition != "*" {
+			t.Errorf("%s → %s: explained as %+v", d.Old.JSON(), d.Object.JSON(), answer)
+		}
+	}
+}
