@@ -8,15 +8,15 @@ type Bytes int64
 // Common are the keys that every sink has. Embed it with `yaml:",inline"`.
 type Common struct {
 	Batch       Batch         `yaml:"batch" doc:"how records are gathered into one call"`
-	Concurrency int           `yaml:"concurrency" doc:"batches under way at once"`
-	Timeout     time.Duration `yaml:"timeout" doc:"longest time for a batch"`
+	Concurrency int           `yaml:"concurrency" doc:"how many batches are under way at the same time"`
+	Timeout     time.Duration `yaml:"timeout" doc:"longest time that a batch may take"`
 	TLS         *TLS          `yaml:"tls" doc:"TLS; {} for the defaults"`
 }
 
 // Batch bounds one batch.
 type Batch struct {
 	MaxRecords int           `yaml:"maxRecords" doc:"most records in a batch"`
-	MaxBytes   Bytes         `yaml:"maxBytes" doc:"most bytes in a batch; a larger record goes alone"`
+	MaxBytes   Bytes         `yaml:"maxBytes" doc:"most bytes in a batch. A larger record is sent alone"`
 	Linger     time.Duration `yaml:"linger" doc:"how long a batch waits for more records"`
 }
 

@@ -16,11 +16,11 @@ import (
 type OAuth2 struct {
 	TokenURL         string            `yaml:"tokenURL" required:"true" doc:"where tokens are made, an https URL"`
 	ClientID         string            `yaml:"clientID" required:"true" doc:"name of the client"`
-	ClientSecret     string            `yaml:"clientSecret" doc:"rather use clientSecretFile"`
+	ClientSecret     string            `yaml:"clientSecret" doc:"the secret itself. clientSecretFile is better"`
 	ClientSecretFile string            `yaml:"clientSecretFile" doc:"file with the client's secret"`
 	Scopes           []string          `yaml:"scopes" doc:"what the token is for"`
-	Parameters       map[string]string `yaml:"parameters" doc:"further parameters of the request, such as audience"`
-	TLS              *TLS              `yaml:"tls" doc:"TLS with the token server; default the system's authorities"`
+	Parameters       map[string]string `yaml:"parameters" doc:"more parameters of the request for a token, such as audience"`
+	TLS              *TLS              `yaml:"tls" doc:"TLS with the token server. The default trusts the authorities of the system"`
 }
 
 // Validate adds the faults of the section at path.

@@ -8,7 +8,7 @@ import (
 
 // Plaintext is the key of the sinks that may connect without TLS. Embed it with `yaml:",inline"`.
 type Plaintext struct {
-	InsecureCredentials bool `yaml:"insecureCredentials" doc:"allow credentials without TLS, readable by anyone on the way"`
+	InsecureCredentials bool `yaml:"insecureCredentials" doc:"allow credentials without TLS. Anyone on the way can read them"`
 }
 
 // CheckCredentials reports credentials that are configured for a connection without TLS: a fault at path, with what to do

@@ -10,10 +10,10 @@ import (
 
 // TLS are the keys of a sink's tls section.
 type TLS struct {
-	CAFile             string `yaml:"caFile" doc:"authorities to trust instead of the system's, in PEM"`
+	CAFile             string `yaml:"caFile" doc:"certificates of the authorities to trust, in PEM. Without it, those of the system are trusted"`
 	CertFile           string `yaml:"certFile" doc:"client certificate, in PEM"`
 	KeyFile            string `yaml:"keyFile" doc:"the certificate's key, in PEM"`
-	ServerName         string `yaml:"serverName" doc:"name in the server's certificate, if not the address"`
+	ServerName         string `yaml:"serverName" doc:"name in the certificate of the server, if it is not the address"`
 	InsecureSkipVerify bool   `yaml:"insecureSkipVerify" doc:"accept any certificate; for tests"`
 }
 

@@ -58,8 +58,8 @@ func ResourceName(gvr schema.GroupVersionResource) string {
 // Namespaces selects namespaces by anchored globs in the syntax of [path.Match]. A name is selected if Include is
 // empty or one of its globs matches, and no glob of Exclude does.
 type Namespaces struct {
-	Include []string `yaml:"include" doc:"globs; default all"`
-	Exclude []string `yaml:"exclude" doc:"globs; stronger than include"`
+	Include []string `yaml:"include" doc:"names of namespaces to take, where * stands for any characters. The default is all"`
+	Exclude []string `yaml:"exclude" doc:"names of namespaces to leave out, even if include has them"`
 }
 
 // All reports whether every namespace is selected.

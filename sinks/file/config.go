@@ -18,8 +18,8 @@ func Kind() sinks.Kind {
 type Config struct {
 	sinks.Common `yaml:",inline"`
 
-	Path string `yaml:"path" doc:"required; file to append to, in a directory that exists; made again once it was moved away"`
-	Sync bool   `yaml:"sync" doc:"force each batch to disk before it counts as delivered"`
+	Path string `yaml:"path" doc:"required: the file to append to, in a directory that exists. If it is moved away, a new one is made"`
+	Sync bool   `yaml:"sync" doc:"whether each batch is forced to disk before it counts as delivered"`
 }
 
 // NewConfig returns the defaults.

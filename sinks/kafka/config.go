@@ -70,34 +70,34 @@ type Config struct {
 	sinks.Common    `yaml:",inline"`
 	sinks.Plaintext `yaml:",inline"`
 
-	Brokers      []string   `yaml:"brokers" doc:"required; host or host:port to find the cluster by; default port 9092"`
+	Brokers      []string   `yaml:"brokers" doc:"required: some brokers, as host or host:port, through which the cluster is found. The default port is 9092"`
 	Topic        string     `yaml:"topic" doc:"topic with placeholders"`
-	Key          string     `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message; object is the cluster and its REST path"`
-	RequiredAcks string     `yaml:"requiredAcks" enum:"all|1|0|-1" doc:"who must have a record before it counts as delivered: all in-sync replicas, the leader (1), nobody (0)"`
-	Compression  string     `yaml:"compression" enum:"none|gzip|snappy|lz4|zstd" doc:"of a batch"`
+	Key          string     `yaml:"key" enum:"object|uid|namespace|none" doc:"key of a message. With object it is the cluster and the REST path of the object"`
+	RequiredAcks string     `yaml:"requiredAcks" enum:"all|1|0|-1" doc:"who must have a record before it counts as delivered: all in-sync replicas (all), the leader of the partition (1), or nobody (0)"`
+	Compression  string     `yaml:"compression" enum:"none|gzip|snappy|lz4|zstd" doc:"compression of a batch"`
 	SASL         *SASL      `yaml:"sasl" doc:"how to log in"`
-	Tombstones   bool       `yaml:"tombstones" doc:"after a DELETED also send its key without a value, for compacted topics"`
-	CreateTopics bool       `yaml:"createTopics" doc:"make missing topics"`
+	Tombstones   bool       `yaml:"tombstones" doc:"after each DELETED, also send its key without a value, so that a compacted topic forgets it"`
+	CreateTopics bool       `yaml:"createTopics" doc:"make topics that do not exist"`
 	NewTopics    *NewTopics `yaml:"newTopics" doc:"how createTopics makes a topic"`
-	MaxTopics    int        `yaml:"maxTopics" doc:"createTopics makes no more once so many topics fit topic"`
+	MaxTopics    int        `yaml:"maxTopics" doc:"most topics that createTopics makes. Topics that exist and fit topic count too"`
 }
 
 // SASL are the keys of the sasl section.
 type SASL struct {
 	Mechanism    string            `yaml:"mechanism" required:"true" enum:"PLAIN|SCRAM-SHA-256|SCRAM-SHA-512|OAUTHBEARER" doc:"how to log in"`
-	Username     string            `yaml:"username" doc:"name for the login"`
-	Password     string            `yaml:"password" doc:"rather use passwordFile"`
+	Username     string            `yaml:"username" doc:"user name"`
+	Password     string            `yaml:"password" doc:"the password itself. passwordFile is better"`
 	PasswordFile string            `yaml:"passwordFile" doc:"file with the password"`
-	TokenFile    string            `yaml:"tokenFile" doc:"file with a token, for OAUTHBEARER"`
+	TokenFile    string            `yaml:"tokenFile" doc:"file with a token for OAUTHBEARER, which is read for each connection"`
 	OAuth2       *sinks.OAuth2     `yaml:"oauth2" doc:"where to get a token, for OAUTHBEARER"`
-	Extensions   map[string]string `yaml:"extensions" doc:"what a broker wants beside the token, such as logicalCluster, for OAUTHBEARER"`
+	Extensions   map[string]string `yaml:"extensions" doc:"more values that a broker expects with the token, such as logicalCluster"`
 }
 
 // NewTopics are the keys of the newTopics section.
 type NewTopics struct {
-	Partitions        int    `yaml:"partitions" doc:"default: num.partitions of the brokers"`
-	ReplicationFactor int    `yaml:"replicationFactor" doc:"default: default.replication.factor of the brokers"`
-	CleanupPolicy     string `yaml:"cleanupPolicy" enum:"delete|compact|compact,delete" doc:"default: log.cleanup.policy of the brokers"`
+	Partitions        int    `yaml:"partitions" doc:"number of partitions. The default is num.partitions of the brokers"`
+	ReplicationFactor int    `yaml:"replicationFactor" doc:"number of copies. The default is default.replication.factor of the brokers"`
+	CleanupPolicy     string `yaml:"cleanupPolicy" enum:"delete|compact|compact,delete" doc:"what Kafka removes. The default is log.cleanup.policy of the brokers"`
 }
 
 // maxReplicas is the most replicas that the protocol has room for.

@@ -38,19 +38,19 @@ type Config struct {
 	sinks.Common    `yaml:",inline"`
 	sinks.Plaintext `yaml:",inline"`
 
-	URLs         []string `yaml:"urls" doc:"required; servers: nats://host:4222, tls://, ws:// or wss://"`
+	URLs         []string `yaml:"urls" doc:"required: servers, as nats://host:4222, tls://, ws:// or wss://"`
 	Subject      string   `yaml:"subject" doc:"subject with placeholders"`
-	JetStream    bool     `yaml:"jetstream" doc:"a record is delivered once a stream has stored it; if false, it reaches who listens, or nobody"`
+	JetStream    bool     `yaml:"jetstream" doc:"if true, a record is delivered when a stream has stored it. If false, it reaches whoever listens at that moment"`
 	Stream       *Stream  `yaml:"stream" doc:"the JetStream stream to check, or to create"`
-	CredsFile    string   `yaml:"credsFile" doc:"file with a user's JWT and seed"`
+	CredsFile    string   `yaml:"credsFile" doc:"file with the JWT and the seed of a user"`
 	NkeySeedFile string   `yaml:"nkeySeedFile" doc:"file with the seed of an nkey"`
-	Username     string   `yaml:"username" doc:"name for the login"`
-	Password     string   `yaml:"password" doc:"rather use passwordFile"`
+	Username     string   `yaml:"username" doc:"user name"`
+	Password     string   `yaml:"password" doc:"the password itself. passwordFile is better"`
 	PasswordFile string   `yaml:"passwordFile" doc:"file with the password"`
 	TokenFile    string   `yaml:"tokenFile" doc:"file with a token"`
-	TLSFirst     bool     `yaml:"tlsFirst" doc:"begin with TLS, as a server with handshake_first wants it"`
-	InboxPrefix  string   `yaml:"inboxPrefix" doc:"where acknowledgements come, <prefix>.>; default _INBOX"`
-	Domain       string   `yaml:"domain" doc:"domain of JetStream; default that of the server"`
+	TLSFirst     bool     `yaml:"tlsFirst" doc:"begin the connection with TLS, for a server with handshake_first"`
+	InboxPrefix  string   `yaml:"inboxPrefix" doc:"where acknowledgements come to: <prefix>.>. The default is _INBOX"`
+	Domain       string   `yaml:"domain" doc:"domain of JetStream. The default is the domain of the server"`
 }
 
 // discardNew is what a full stream drops instead of old records.
@@ -58,14 +58,14 @@ const discardNew = "new"
 
 // Stream are the keys of the stream section.
 type Stream struct {
-	Name       string        `yaml:"name" doc:"stream to check, required in stream; without stream, any that takes the subject will do"`
-	Create     bool          `yaml:"create" doc:"make it if it is missing; an existing one is never changed"`
-	Subjects   []string      `yaml:"subjects" doc:"subjects it takes; default: all the sink can send to"`
-	MaxAge     time.Duration `yaml:"maxAge" doc:"how long it keeps records; default for ever"`
-	MaxBytes   sinks.Bytes   `yaml:"maxBytes" doc:"size at which it is full; default no bound"`
-	Discard    string        `yaml:"discard" enum:"old|new" doc:"what a full stream drops; new ones it refuses, so they wait; default old"`
-	Replicas   int           `yaml:"replicas" doc:"copies, 1 to 5; default 1"`
-	Duplicates time.Duration `yaml:"duplicates" doc:"how long it recognizes repetitions; default 10m"`
+	Name       string        `yaml:"name" doc:"name of the stream. Without the section stream, any stream that takes the subject will do"`
+	Create     bool          `yaml:"create" doc:"make the stream if it does not exist. One that exists is never changed"`
+	Subjects   []string      `yaml:"subjects" doc:"subjects that the stream takes. The default is all that the sink can send to"`
+	MaxAge     time.Duration `yaml:"maxAge" doc:"how long it keeps records. The default is for ever"`
+	MaxBytes   sinks.Bytes   `yaml:"maxBytes" doc:"size at which the stream is full. By default there is no limit"`
+	Discard    string        `yaml:"discard" enum:"old|new" doc:"what happens when the stream is full: it drops its oldest records (old), or refuses new ones, which then wait (new). The default is old"`
+	Replicas   int           `yaml:"replicas" doc:"number of copies, from 1 to 5. The default is 1"`
+	Duplicates time.Duration `yaml:"duplicates" doc:"how long it recognizes repetitions. The default is 10m"`
 }
 
 // Kind is the entry of this sink in the registry.

@@ -26,28 +26,28 @@ func Kind() sinks.Kind {
 // Config is the section of the configuration file.
 type Config struct {
 	Batch           Batch         `yaml:"batch" doc:"how records are gathered into one request"`
-	Concurrency     int           `yaml:"concurrency" doc:"batches under way at once"`
-	Timeout         time.Duration `yaml:"timeout" doc:"longest time for a batch"`
+	Concurrency     int           `yaml:"concurrency" doc:"how many batches are under way at the same time"`
+	Timeout         time.Duration `yaml:"timeout" doc:"longest time that a batch may take"`
 	TLS             *sinks.TLS    `yaml:"tls" doc:"TLS; {} for the defaults"`
 	sinks.Plaintext `yaml:",inline"`
 
-	URL         string            `yaml:"url" doc:"required; an absolute http or https URL"`
+	URL         string            `yaml:"url" doc:"required: an http or https URL"`
 	Method      string            `yaml:"method" enum:"POST|PUT|PATCH" doc:"method of the requests"`
 	Headers     map[string]string `yaml:"headers" doc:"headers of each request"`
 	Auth        *Auth             `yaml:"auth" doc:"how to authenticate"`
 	Signature   *Signature        `yaml:"signature" doc:"sign each request as Standard Webhooks do"`
-	Compression string            `yaml:"compression" enum:"none|gzip" doc:"of the body"`
+	Compression string            `yaml:"compression" enum:"none|gzip" doc:"compression of the body"`
 	// A status in PermanentStatuses sends a single record to the dead letter; an array is sent again in halves.
-	PermanentStatuses []int `yaml:"permanentStatuses" doc:"statuses that send a record to the dead letter; default 400, 413, 415, 422"`
+	PermanentStatuses []int `yaml:"permanentStatuses" doc:"statuses by which the receiver says that it can never take a record. The default is 400, 413, 415 and 422"`
 	// Success and Permanent are expressions over the answer; see condition.
-	Success   string `yaml:"success" doc:"CEL over status, headers and body of the answer: whether the records are delivered; default status 200 to 299"`
-	Permanent string `yaml:"permanent" doc:"CEL over the same: whether a record that is not delivered goes to the dead letter, beside permanentStatuses"`
+	Success   string `yaml:"success" doc:"CEL condition about status, headers and body of the answer: true if the records are delivered. Without it, the statuses 200 to 299 mean that"`
+	Permanent string `yaml:"permanent" doc:"CEL condition about the same: true if records that are not delivered can never be. Asked beside permanentStatuses"`
 }
 
 // Batch bounds one request, and says how the records stand in it.
 type Batch struct {
 	sinks.Batch `yaml:",inline"`
-	Framing     string `yaml:"framing" enum:"array|ndjson|none" doc:"JSON array, a line for each record, or one record as it is; default array, with maxRecords: 1 none"`
+	Framing     string `yaml:"framing" enum:"array|ndjson|none" doc:"how the records of a request are put together: as a JSON array, a line for each, or one record as it is. The default is none with maxRecords: 1, and else array"`
 }
 
 // What Framing can be.
@@ -84,14 +84,14 @@ type Auth struct {
 // Basic is HTTP basic authentication.
 type Basic struct {
 	Username     string `yaml:"username" doc:"user name"`
-	Password     string `yaml:"password" doc:"rather use passwordFile"`
+	Password     string `yaml:"password" doc:"the password itself. passwordFile is better"`
 	PasswordFile string `yaml:"passwordFile" doc:"file with the password"`
 }
 
 // Signature names the files of the signing secrets, each in base64, with or without whsec_ in front.
 type Signature struct {
 	SecretFile         string `yaml:"secretFile" doc:"file with the secret in base64, with or without whsec_ in front"`
-	PreviousSecretFile string `yaml:"previousSecretFile" doc:"file with the former secret; while it exists, both sign"`
+	PreviousSecretFile string `yaml:"previousSecretFile" doc:"file with the old secret. While this file exists, requests have a signature of each secret"`
 }
 
 const compressionGzip = "gzip"

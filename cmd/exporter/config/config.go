@@ -20,11 +20,11 @@ import (
 // Config is the whole configuration file. What [Load] returns is complete: defaults are filled in and every
 // reference points to something.
 type Config struct {
-	Cluster string `yaml:"cluster" required:"true" doc:"name of the cluster, in every record and id"`
+	Cluster string `yaml:"cluster" required:"true" doc:"name of the cluster, in every record and id. Never change it"`
 	// StateDir is where positions, known sets and logs outlive the process; empty keeps them in memory.
-	StateDir  string     `yaml:"stateDir" doc:"directory of the state, on its own volume; without it a restart begins with a snapshot, and changes meanwhile are lost"`
-	Sources   []Source   `yaml:"sources" required:"true" doc:"what is watched. Resources without namespaces need a source of their own, without the key namespaces"`
-	Pipelines []Pipeline `yaml:"pipelines" required:"true" doc:"what goes where, and in which form"`
+	StateDir  string     `yaml:"stateDir" doc:"directory for what must survive a restart. Without it, a restart begins with a snapshot, and changes that happen meanwhile are lost"`
+	Sources   []Source   `yaml:"sources" required:"true" doc:"what to watch. Resources whose objects have no namespace, such as v1/nodes, need a source without the key namespaces"`
+	Pipelines []Pipeline `yaml:"pipelines" required:"true" doc:"each pipeline sends the changes of some sources to one sink"`
 	Sinks     []Sink     `yaml:"sinks" required:"true" doc:"where records are delivered to"`
 	// Enrichment is used by the pipelines that enrich.
 	Enrichment Enrichment `yaml:"enrichment" doc:"metadata of the objects that Events are about"`
@@ -44,49 +44,49 @@ type Config struct {
 // Source is a named set of watches that share scope and selectors.
 type Source struct {
 	Name          string                        `yaml:"name" required:"true" doc:"name that pipelines use"`
-	Resources     []schema.GroupVersionResource `yaml:"resources" required:"true" doc:"apps/v1/deployments or deployments.v1.apps; v1/pods for the core group. Other names that kubectl takes (deploy, widgets.example.com) are looked up at each start"`
+	Resources     []schema.GroupVersionResource `yaml:"resources" required:"true" doc:"what to watch, as apps/v1/deployments or v1/pods. Other names that kubectl takes, such as deploy or widgets.example.com, are looked up at each start"`
 	Namespaces    delta.Namespaces              `yaml:"namespaces" doc:"the namespaces to watch; not for cluster-scoped resources"`
-	LabelSelector string                        `yaml:"labelSelector" doc:"applied by the API server: app=web,tier!=cache"`
-	FieldSelector string                        `yaml:"fieldSelector" doc:"applied by the API server: type=Warning"`
-	Snapshot      delta.Snapshot                `yaml:"snapshot" enum:"initial|never|always" doc:"whether a pipeline gets what exists already: when it first sees the watch, never, or at every start"`
+	LabelSelector string                        `yaml:"labelSelector" doc:"selects objects by labels: app=web,tier!=cache"`
+	FieldSelector string                        `yaml:"fieldSelector" doc:"selects objects by fields: type=Warning"`
+	Snapshot      delta.Snapshot                `yaml:"snapshot" enum:"initial|never|always" doc:"whether a pipeline gets the objects that exist already: when it first sees the watch (initial), never, or at every start (always)"`
 }
 
 // Pipeline takes deltas from sources through filters and a format to one sink.
 type Pipeline struct {
-	Name string `yaml:"name" required:"true" doc:"name in metrics, logs and transport ids"`
+	Name string `yaml:"name" required:"true" doc:"name of the pipeline, in metrics, logs, and ids for repetitions. Never change it"`
 	// Sources holds the names of the pipeline's sources; the default, all of them, is filled in.
-	Sources    []string      `yaml:"sources" doc:"names of sources; default all"`
-	Filters    []Filter      `yaml:"filters" doc:"a delta passes if it passes all"`
-	Enrich     Enrich        `yaml:"enrich" enum:"involvedObject" doc:"add metadata of the object that an Event is about, before filters and transforms"`
-	OnLeave    shape.OnLeave `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent of an object that no longer passes: nothing, or a DELETED"`
-	Transforms []Transform   `yaml:"transforms" doc:"changes of what is sent, in order"`
-	Diff       shape.Diff    `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED also has: the previous version, or a patch from it (RFC 6902, RFC 7386)"`
-	Format     shape.Format  `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw|otlp|custom" doc:"form of the records"`
-	Body       string        `yaml:"body" doc:"for format custom: CEL expression of the body, a map, a list or text; null sends nothing"`
+	Sources    []string      `yaml:"sources" doc:"names of sources. The default is all"`
+	Filters    []Filter      `yaml:"filters" doc:"conditions: a change is sent if it passes all of them"`
+	Enrich     Enrich        `yaml:"enrich" enum:"involvedObject" doc:"add labels, annotations and owners of the object that an Event is about"`
+	OnLeave    shape.OnLeave `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent when an object no longer passes the filters: nothing (ignore), or a DELETED"`
+	Transforms []Transform   `yaml:"transforms" doc:"how to change what is sent, in this order"`
+	Diff       shape.Diff    `yaml:"diff" enum:"none|oldObject|jsonPatch|mergePatch" doc:"what a MODIFIED has in addition: the previous version, a JSON Patch (RFC 6902) or a JSON Merge Patch (RFC 7386)"`
+	Format     shape.Format  `yaml:"format" enum:"cloudevents|cloudevents-binary|json|raw|otlp|custom" doc:"how records are written"`
+	Body       string        `yaml:"body" doc:"for format custom: a CEL expression whose value is the body. It is a map, a list or a text, or null to send nothing"`
 	// BodyProgram is Body, compiled.
 	BodyProgram       *expr.Program  `yaml:"-"`
-	ContentType       string         `yaml:"contentType" doc:"for format custom: content type of the body; default application/json, for text text/plain"`
-	Encoding          shape.Encoding `yaml:"encoding" enum:"json|protobuf" doc:"for format otlp: how it is sent"`
-	Profile           shape.Profile  `yaml:"profile" enum:"kubeferry|knative" doc:"CloudEvents of kubeferry, or as of Knative's ApiServerSource"`
+	ContentType       string         `yaml:"contentType" doc:"for format custom: the content type of the body. The default is application/json, and text/plain for a text"`
+	Encoding          shape.Encoding `yaml:"encoding" enum:"json|protobuf" doc:"for format otlp: how a request is written"`
+	Profile           shape.Profile  `yaml:"profile" enum:"kubeferry|knative" doc:"types and attributes of CloudEvents: kubeferry's own, or those of Knative's ApiServerSource"`
 	Sink              string         `yaml:"sink" required:"true" doc:"name of a sink"`
 	Backlog           Backlog        `yaml:"backlog" doc:"deltas that are not settled"`
 	Retry             pipeline.Retry `yaml:"retry" doc:"how failed records are tried again"`
-	Rate              *pipeline.Rate `yaml:"rate" doc:"bound of what is sent; what is over waits"`
-	DeadLetter        string         `yaml:"deadLetter" doc:"sink for dead letters; default stateDir, for kubeferry replay, or without one an error in the log, with the id"`
-	KeepManagedFields bool           `yaml:"keepManagedFields" doc:"keep metadata.managedFields"`
-	RedactSecrets     bool           `yaml:"redactSecrets" doc:"replace the data of Secrets by keyed digests"`
+	Rate              *pipeline.Rate `yaml:"rate" doc:"how fast records are sent. What is over waits"`
+	DeadLetter        string         `yaml:"deadLetter" doc:"name of a sink for dead letters. By default they are kept in stateDir. Without stateDir, the log has an error with the id"`
+	KeepManagedFields bool           `yaml:"keepManagedFields" doc:"whether metadata.managedFields is sent"`
+	RedactSecrets     bool           `yaml:"redactSecrets" doc:"whether the values of Secrets are replaced by digests"`
 }
 
 // Filter is one condition: exactly one field is set, but for OnError, which goes with Expr.
 type Filter struct {
 	Types      []delta.Type      `yaml:"types" enum:"ADDED|MODIFIED|DELETED" doc:"types that pass"`
 	Namespaces *delta.Namespaces `yaml:"namespaces" doc:"the namespaces whose objects pass"`
-	Changed    []ChangedPath     `yaml:"changed" doc:"paths: a MODIFIED passes if one of them changed; \"*\": all but resourceVersion, generation and managedFields"`
+	Changed    []ChangedPath     `yaml:"changed" doc:"paths: a MODIFIED passes if one of them has changed. \"*\" stands for everything but resourceVersion, generation and managedFields"`
 	Limit      *Limit            `yaml:"limit" doc:"passes the first changes of each key in an interval"`
 	Expr       string            `yaml:"expr" doc:"CEL condition: object.metadata.namespace != \"sandbox\""`
 	// Program is Expr, compiled.
 	Program *expr.Program `yaml:"-"`
-	OnError shape.OnError `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which it fails"`
+	OnError shape.OnError `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which the expression fails"`
 }
 
 // ChangedPath is a path, or * for the path without a step.
@@ -106,7 +106,7 @@ type Limit struct {
 	// Program is Per, compiled.
 	Program *expr.Program `yaml:"-"`
 	Count   int           `yaml:"count" doc:"how many changes of a key pass"`
-	Every   time.Duration `yaml:"every" required:"true" doc:"interval, which begins with the first change of a key"`
+	Every   time.Duration `yaml:"every" required:"true" doc:"length of an interval, which begins with the first change of a key"`
 }
 
 // Enrich is what a pipeline adds to objects.
@@ -117,10 +117,10 @@ const EnrichInvolvedObject Enrich = "involvedObject"
 
 // Backlog bounds what a pipeline holds in memory.
 type Backlog struct {
-	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes in memory; at least 64Ki"`
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of what waits in memory. At least 64Ki"`
 	// MaxDiskBytes bounds the log of a backlog that spills.
-	MaxDiskBytes sinks.Bytes `yaml:"maxDiskBytes" doc:"most bytes in stateDir; beyond it the sources wait"`
-	Overflow     Overflow    `yaml:"overflow" enum:"spill|block" doc:"beyond maxBytes. spill (default with stateDir): keep on disk; block (default without): the sources wait"`
+	MaxDiskBytes sinks.Bytes `yaml:"maxDiskBytes" doc:"most bytes of what waits in stateDir. Beyond it the watches wait"`
+	Overflow     Overflow    `yaml:"overflow" enum:"spill|block" doc:"what to do beyond maxBytes: keep the rest on disk (spill), or let the watches wait (block). The default is spill with stateDir, and else block"`
 }
 
 // Overflow is what a full backlog does.
@@ -142,52 +142,52 @@ type Sink struct {
 
 // Enrichment bounds what is kept of the objects that Events are about.
 type Enrichment struct {
-	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of metadata for enrich in memory, of all pipelines; at least 1Mi. Beyond it, the object not used for longest goes"`
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of metadata for enrich in memory, for all pipelines together. At least 1Mi. Beyond it, objects that were not used for long are forgotten"`
 }
 
 // Previous bounds what is kept in memory of the previous versions.
 type Previous struct {
-	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of previous versions (for diff, changed, oldObject) in memory, compressed; at least 1Mi. Beyond it they are read from stateDir, or without one unknown"`
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of previous versions in memory, for all pipelines together. At least 1Mi. Beyond it they are read from stateDir, or not known without one"`
 }
 
 // DeadLetters bounds what is kept in the state directory of the records that can never be delivered.
 type DeadLetters struct {
-	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of dead letters in stateDir, of all pipelines; at least 16Mi. A record that finds no room waits"`
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of dead letters in stateDir, for all pipelines together. At least 16Mi. Beyond it the records wait"`
 }
 
 // Redaction holds the key of the digests that redacted values become. At most one field is set; with none, the
 // program makes a random key: once if there is a state directory, else at every start.
 type Redaction struct {
-	KeyFile string `yaml:"keyFile" doc:"file with the key of digests, 16 random bytes or more; default: one that is made, and kept in stateDir; without stateDir each start makes one, and digests change"`
-	Key     string `yaml:"key" doc:"the key itself, best as ${NAME} or ${file:/path}"`
+	KeyFile string `yaml:"keyFile" doc:"file with the key of the digests: 16 random bytes or more. By default kubeferry makes a key and keeps it in stateDir. Without stateDir it makes another one at each start, and the digests change"`
+	Key     string `yaml:"key" doc:"the key itself. Better write it as ${NAME} or ${file:/path}"`
 }
 
 // Server is the HTTP server of metrics and probes.
 type Server struct {
-	Listen string `yaml:"listen" doc:"address of /metrics, /healthz, /readyz and /status"`
+	Listen string `yaml:"listen" doc:"address of metrics, probes, /status and the page at /"`
 }
 
 // LeaderElection is how replicas decide which of them leads.
 type LeaderElection struct {
-	LeaseName string `yaml:"leaseName" required:"true" doc:"name of the Lease, one for each deployment; needs stateDir and replication"`
+	LeaseName string `yaml:"leaseName" required:"true" doc:"name of the Lease. Each deployment needs its own. Needs stateDir and replication"`
 	// LeaseNamespace is that of the Lease; the default, the Pod's, is filled in when the program starts.
-	LeaseNamespace string        `yaml:"leaseNamespace" doc:"namespace of the Lease; default the Pod's, required outside of a Pod"`
-	LeaseDuration  time.Duration `yaml:"leaseDuration" doc:"how long a leader leads after its last renewal; whole seconds, from 3s to 10m"`
-	RenewDeadline  time.Duration `yaml:"renewDeadline" doc:"how long it tries to renew; less than leaseDuration"`
-	RetryPeriod    time.Duration `yaml:"retryPeriod" doc:"pause between renewals and attempts; at least 100ms, with a fifth more less than renewDeadline, at most a third of leaseDuration"`
-	StaleWait      time.Duration `yaml:"staleWait" doc:"how long a replica with an older copy than the last leader's state waits for a newer one before it leads"`
+	LeaseNamespace string        `yaml:"leaseNamespace" doc:"namespace of the Lease. The default is the namespace of the Pod. Required outside of a Pod"`
+	LeaseDuration  time.Duration `yaml:"leaseDuration" doc:"how long a leader leads after it has last renewed the Lease. Whole seconds, from 3s to 10m"`
+	RenewDeadline  time.Duration `yaml:"renewDeadline" doc:"how long a leader tries to renew the Lease. Less than leaseDuration"`
+	RetryPeriod    time.Duration `yaml:"retryPeriod" doc:"wait between two renewals of the Lease, or two attempts to take it. At least 100ms, at most a third of leaseDuration, and 1.2 times of it must be less than renewDeadline"`
+	StaleWait      time.Duration `yaml:"staleWait" doc:"how long a replica with an older copy waits for one with a newer copy, before it leads itself"`
 }
 
 // Replication is how a leader serves its standbys.
 type Replication struct {
-	Listen    string `yaml:"listen" doc:"address at which the leader serves the others; needs leaderElection"`
-	Advertise string `yaml:"advertise" doc:"address at which the others reach this replica: \"[${POD_IP}]:8443\"; default listen, which then must name a host"`
+	Listen    string `yaml:"listen" doc:"address at which the leader sends its state to the standbys. Needs leaderElection"`
+	Advertise string `yaml:"advertise" doc:"address at which the others reach this replica: \"[${POD_IP}]:8443\". The default is listen, which then must name a host"`
 }
 
 // Log is the program's own log.
 type Log struct {
-	Level  string `yaml:"level" enum:"debug|info|warn|error" doc:"least severe level on standard error"`
-	Format string `yaml:"format" enum:"json|text" doc:"form of the lines"`
+	Level  string `yaml:"level" enum:"debug|info|warn|error" doc:"the log has lines of this level and of more severe ones"`
+	Format string `yaml:"format" enum:"json|text" doc:"how lines are written"`
 }
 
 // PipelineNames returns the names of the pipelines, in the order of the file.
@@ -235,5 +235,5 @@ func (l *Log) Override(level, format string) error {
 
 // Shutdown is how the program ends.
 type Shutdown struct {
-	Grace time.Duration `yaml:"grace" doc:"longest time to deliver what waits at a stop"`
+	Grace time.Duration `yaml:"grace" doc:"how long to go on delivering when kubeferry is stopped"`
 }

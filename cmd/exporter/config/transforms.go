@@ -10,10 +10,10 @@ import (
 // Transform is one change of what is sent: exactly one field is set.
 type Transform struct {
 	Remove []fieldpath.Path `yaml:"remove" doc:"paths to remove"`
-	Keep   []fieldpath.Path `yaml:"keep" doc:"paths to keep; all else is removed"`
-	Redact []fieldpath.Path `yaml:"redact" doc:"paths that become keyed digests"`
-	Set    Assignments      `yaml:"set" doc:"paths with CEL expressions"`
-	Rename Moves            `yaml:"rename" doc:"old paths with new ones"`
+	Keep   []fieldpath.Path `yaml:"keep" doc:"paths to keep. Everything else is removed"`
+	Redact []fieldpath.Path `yaml:"redact" doc:"paths whose values become digests"`
+	Set    Assignments      `yaml:"set" doc:"paths to write, each with a CEL expression"`
+	Rename Moves            `yaml:"rename" doc:"paths to move, each with its new path"`
 }
 
 // Assignments are the entries of a set, in the order of the file. Their values are worked out before the first is set.
