@@ -363,11 +363,6 @@ func (w *world) heal(rt *rapid.T) {
 	w.server.Write("last", false)
 	w.server.Write("gadgets:last", false)
 	eventually(rt, func() string {
-		for _, p := range w.run.pipelines {
-			if s := p.Stats(); s.Waiting+s.GapsWaiting > 0 {
-				return fmt.Sprintf("%s: %+v", p.Name(), s)
-			}
-		}
 		for _, l := range w.lines {
 			if l.joins > w.restarts {
 				continue
@@ -384,6 +379,11 @@ func (w *world) heal(rt *rapid.T) {
 			}
 			if open := l.sink.openSnapshot(); open != "" {
 				return fmt.Sprintf("%s: snapshot %s is not completed: %v", l.name, open, l.sink.ids())
+			}
+		}
+		for _, p := range w.run.pipelines { // now, since others may have come beside what arrived
+			if s := p.Stats(); s.Waiting+s.GapsWaiting > 0 {
+				return fmt.Sprintf("%s: %+v", p.Name(), s)
 			}
 		}
 		return ""
