@@ -218,7 +218,7 @@ func (w *watcher) previous(key objectKey, known knownObject) *delta.Object {
 	if packed == nil && stored && w.store != nil {
 		var err error
 		if packed, err = w.store.Previous(w.id, key.namespace.Value(), key.name); err != nil {
-			w.logger.Warn("cannot read the version before from the state directory; it counts as unknown",
+			w.logger.Warn("cannot read the previous version of an object from the state directory; it counts as unknown",
 				"namespace", key.namespace.Value(), "name", key.name, "err", err)
 		}
 	}

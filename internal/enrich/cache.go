@@ -124,7 +124,7 @@ func (c *Cache) addKind(groupKind schema.GroupKind, namespace string) {
 	case len(c.kinds) >= c.maxKinds && !c.removeKind(func(*kind) bool { return true }):
 		if !c.full {
 			c.full = true
-			c.logger.Warn("too many kinds of objects have Events: the objects of further ones are not looked up",
+			c.logger.Warn("there are Events about too many kinds of objects: the metadata of further kinds is not looked up",
 				"kind", groupKind.Kind, "group", groupKind.Group, "maxKinds", c.maxKinds)
 		}
 		return

@@ -522,7 +522,7 @@ func TestKindsMakeRoom(t *testing.T) {
 			t.Error("a third kind is watched")
 		}
 	}
-	if c.misses(ref("Thing")) || c.misses(ref("ThingB")) || told.count("WARN too many kinds of objects have Events: the objects of further ones are not looked up") != 1 {
+	if c.misses(ref("Thing")) || c.misses(ref("ThingB")) || told.count("WARN there are Events about too many kinds of objects: the metadata of further kinds is not looked up") != 1 {
 		t.Errorf("a kind that is in use had to go, or that was not logged once: %v", told.lines)
 	}
 	before := c.bytes()

@@ -104,6 +104,6 @@ func (l *Leader) refuse(conn net.Conn, err error) {
 	l.refused[kind] = true
 	l.mu.Unlock()
 	if first {
-		l.logger.Warn("a connection to the port for standbys is refused; further ones are not logged", "address", conn.RemoteAddr().String(), "err", err)
+		l.logger.Warn("a connection to the port for standbys is refused; further refusals are not logged", "address", conn.RemoteAddr().String(), "err", err)
 	}
 }

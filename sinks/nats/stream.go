@@ -160,13 +160,13 @@ func (s *stream) inspect(found *jetstream.StreamConfig) error {
 	}
 	log := s.log.With("stream", found.Name)
 	if found.Retention == jetstream.InterestPolicy {
-		log.Warn("stream acknowledges and does not store what matches no consumer", "retention", found.Retention)
+		log.Warn("the stream acknowledges records that no consumer wants, and does not store them", "retention", found.Retention)
 	}
 	if found.Storage == jetstream.MemoryStorage {
-		log.Warn("stream loses what it holds when its servers stop", "storage", found.Storage)
+		log.Warn("the stream keeps records in memory, and loses them when its servers stop", "storage", found.Storage)
 	}
 	if found.PersistMode == jetstream.AsyncPersistMode {
-		log.Warn("stream acknowledges what a server that is killed loses", "persistMode", found.PersistMode)
+		log.Warn("the stream acknowledges records before they are on disk, so a server that is killed loses them", "persistMode", found.PersistMode)
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func (c *Config) Validate() []sinks.Fault {
 		case status < 400 || status > 599:
 			faults.Fail(path, "must be a status from 400 to 599: others are no refusal")
 		case reason != sinks.ReasonTooLarge && reason != sinks.ReasonRejected && reason != sinks.ReasonOther:
-			faults.Warn(path, "%d mostly says something of the receiver or of this configuration, not of a record: while it lasts, records go to the dead letter", status)
+			faults.Warn(path, "the status %d usually means that the receiver or this configuration is wrong, and not a record: until that is corrected, records become dead letters", status)
 		}
 	}
 	c.Auth.validate(&faults, &c.Plaintext)

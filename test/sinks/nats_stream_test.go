@@ -87,9 +87,9 @@ func TestStreamWarnings(t *testing.T) {
 	}{
 		{name: "well"},
 		{name: "full", stream: jetstream.StreamConfig{MaxAge: time.Hour, MaxMsgs: 7}},
-		{name: "interest", stream: jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, warns: "does not store what matches no consumer"},
+		{name: "interest", stream: jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, warns: "that no consumer wants"},
 		{name: "not flushed", stream: jetstream.StreamConfig{PersistMode: jetstream.AsyncPersistMode}, warns: "that is killed loses"},
-		{name: "memory", stream: jetstream.StreamConfig{Storage: jetstream.MemoryStorage}, warns: "loses what it holds"},
+		{name: "memory", stream: jetstream.StreamConfig{Storage: jetstream.MemoryStorage}, warns: "keeps records in memory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			prefix := fmt.Sprintf("p%d", i)

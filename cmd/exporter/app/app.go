@@ -215,7 +215,7 @@ func drainAll(pipelines []*pipeline.Pipeline, grace time.Duration, logged bool, 
 			case logged:
 				logger.Warn("stopping before everything is delivered; the next start goes on with it", "pipeline", p.Name(), "left", left)
 			default:
-				logger.Error("stopping with changes that were not delivered; the next start sends the state, not these changes",
+				logger.Error("stopping with changes that were not delivered; the next start sends what exists, and not these changes",
 					"pipeline", p.Name(), "left", left)
 			}
 		})

@@ -263,7 +263,7 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 		store.Unclean() // others may have led since, even if a deleted Lease does not show it
 	}
 	if status.Behind {
-		r.logger.Error("this replica leads with a state that is older than the last leader's: no newer one came in time",
+		r.logger.Error("this replica leads with an older state than the last leader had: no replica with a newer state came in time",
 			"state", fmt.Sprintf("%+v", r.claim()), "last", fmt.Sprintf("%+v", status.Before))
 	}
 	stamp := checkpoint.Stamp{Lineage: rand.Text()}

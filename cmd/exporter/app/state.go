@@ -169,7 +169,7 @@ func (s *state) restore(sources []*source.Source) error {
 	for id, watch := range forgotten {
 		objects := 0
 		err = errors.Join(err, s.store.Known(id, func(delta.Known) { objects++ }))
-		s.logger.Warn("no pipeline that had these objects takes their resource any more: what was known of them is forgotten, and no deletion will be sent",
+		s.logger.Warn("no pipeline takes the resource of these objects any more: they are forgotten, and no deletion will be sent",
 			"source", watch.Source, "resource", watch.Resource, "namespace", watch.Namespace, "objects", objects)
 	}
 	return err

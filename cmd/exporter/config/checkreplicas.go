@@ -54,7 +54,7 @@ func (v *validator) leaseTimes(e *LeaderElection) {
 	}
 	// client-go waits up to 1.2 times as long. Deliveries pause a second before the Lease ends, unless it was renewed by then.
 	if e.RetryPeriod < 100*time.Millisecond || e.RetryPeriod*6/5 >= e.RenewDeadline || e.RetryPeriod*3 > e.LeaseDuration {
-		v.fault(at+".retryPeriod", "must be at least 100ms, at most a third of leaseDuration, and with a fifth more be less than renewDeadline")
+		v.fault(at+".retryPeriod", "must be at least 100ms, at most a third of leaseDuration, and 1.2 times of it must be less than renewDeadline")
 	}
 	// The watch cache of an API server holds 75 s.
 	if e.StaleWait < 0 || e.LeaseDuration+e.StaleWait > 70*time.Second {
