@@ -85,8 +85,7 @@ func (p *Pipeline) pick() (*batch, time.Duration) {
 
 // enqueue hands an item to the scheduler. p.mu is held.
 func (p *Pipeline) enqueue(i *item) {
-	p.scheduler.Add(&i.Item, p.now())
-	if p.scheduler.Fails(i.Ref) {
+	if p.scheduler.Add(&i.Item, p.now()) {
 		p.noteFailing(i)
 	}
 	p.queued++

@@ -232,7 +232,7 @@ func (s *Scheduler) Done(b *Batch, now time.Time) {
 			s.ready(o, now)
 			continue
 		}
-		delete(s.objects, o.ref)
+		delete(s.objects, b.Items[n-1].Ref)
 		o.flow.objects--
 	}
 	if len(waiting) > 0 {

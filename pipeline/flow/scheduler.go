@@ -44,7 +44,6 @@ type Item struct {
 // object is an object with records that wait. It is in a lane of its flow, in a batch, or waits for the end of a delay; never in two of
 // them, so that no two batches hold it.
 type object struct {
-	ref        delta.Ref
 	flow       *flow
 	lane       node[object]
 	items      []*Item // in order
@@ -96,14 +95,14 @@ func New(options Options) *Scheduler {
 	return s
 }
 
-// Add adds a record that waits, behind those of its object.
-func (s *Scheduler) Add(i *Item, now time.Time) {
+// Add adds a record that waits, behind those of its object. It reports whether something of the object failed since something of it was last delivered.
+func (s *Scheduler) Add(i *Item, now time.Time) (fails bool) {
 	o := s.objects[i.Ref]
 	if o != nil {
 		o.items = append(o.items, i)
-		return
+		return o.failing
 	}
-	o = &object{ref: i.Ref, flow: s.flow(i.Flow), since: now}
+	o = &object{flow: s.flow(i.Flow), since: now}
 	o.lane.value = o
 	o.first[0] = i
 	o.items = o.first[:]
@@ -111,6 +110,7 @@ func (s *Scheduler) Add(i *Item, now time.Time) {
 	o.flow.objects++
 	o.flow.idle.leave()
 	s.ready(o, now)
+	return false
 }
 
 // ready puts an object into the first lane of its flow.
