@@ -23,8 +23,8 @@
 //
 // # Files
 //
-//	intake ─▶ shape ─▶ budget ─▶ take ─▶ backlog ─▶ flow ─▶ dispatch ─▶ deliver ─▶ judge ─▶ deadletter ─▶ settle
-//	                               └─▶ log, loader, unload (disk) ──────────┘
+//	intake ─▶ shape ─▶ budget ─▶ backlog ─▶ flow ─▶ dispatch ─▶ deliver ─▶ judge ─▶ deadletter ─▶ settle
+//	                        └─▶ log, loader, unload (disk) ──────────┘
 //
 // docs/architecture.md follows a delta through them.
 package pipeline
