@@ -26,7 +26,7 @@ space := $(empty) $(empty)
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)$$($(GO) env GOOS)" != 0linux ] && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image release demo test test-all test-unit test-race test-flow test-e2e test-sinks test-others test-extended extended-e2e extended-sinks extended-others soak lint fmt fuzz bench bench-micro bench-sinks assets schema clean notes
+.PHONY: help build image release demo test test-all test-unit test-race test-simulated test-e2e test-sinks test-others test-extended extended-e2e extended-sinks extended-others soak lint fmt fuzz bench bench-micro bench-sinks assets schema clean notes
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,15 +68,19 @@ test: notes ## Run before a commit: unit tests, and tests against a real API ser
 test-all: ## Run all tests, also with Helm, kubectl, promtool, Chromium, Python, Java, images, and a node's programs
 	@$(MAKE) --no-print-directory -k test test-extended
 
-# The scheduler of pipeline/flow starts no goroutines, and its simulations run minutes of virtual time: with the race detector they take ten
-# times as long, and find nothing more.
-test-unit: test-race test-flow ## Run the tests that need no servers
+# The scheduler of pipeline/flow starts no goroutines, and its simulations run minutes of virtual time. So do the tests in SIMULATED, of package
+# pipeline, which measure how long changes wait. With the race detector these take ten times as long, and find nothing that the other tests
+# do not find.
+SIMULATED := NamespaceBesideAFullMemory|BacklogBehindRefusedObjects|RefusedObjectsHoldUpOnlyThemselves|NamespaceThatFailsBesideOneThatHangs|SharedSinkThatHangs|RetryAfterOfALimitedSink|NewRefusedObjectsHoldUpNoOtherNamespace|OutageBeginsWithFewCalls|OutageBesideRefusedNamespaces|ManyRefusedObjectsInTheLog|CallsThatHangInPart
+
+test-unit: test-race test-simulated ## Run the tests that need no servers
 
 test-race:
-	$(RACE_TEST) $$($(GO) list ./... | grep -v /pipeline/flow$$)
+	$(RACE_TEST) -skip '^Test($(SIMULATED))$$' $$($(GO) list ./... | grep -v /pipeline/flow$$)
 
-test-flow:
+test-simulated:
 	CGO_ENABLED=0 $(GO) test -trimpath $(TESTFLAGS) ./pipeline/flow
+	CGO_ENABLED=0 $(GO) test -trimpath $(TESTFLAGS) -run '^Test($(SIMULATED))$$' ./pipeline
 
 # Results are not cached: kubeferry as it is under test is none of the inputs that go knows. It has the race detector; what starts and
 # observes it here does not, which would take more time than kubeferry does: `make test-e2e RACE_E2E=-race`.
