@@ -21,7 +21,7 @@ func BenchmarkFilters(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		return shape.NewExprFilter(program, shape.OnErrorPass)
+		return shape.NewExprFilter(program, "", shape.OnErrorPass)
 	}
 	types := shape.TypesFilter{delta.Added, delta.Modified}
 	namespaces := shape.NamespacesFilter{Include: []string{"shop-*"}}

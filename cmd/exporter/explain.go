@@ -45,7 +45,7 @@ With --exit-code, it exits with 1 if nothing would be sent. It exits with 2 if t
 			if err != nil {
 				return err
 			}
-			options.File, options.Config = file, loaded
+			options.Config = loaded
 			return explain.Run(command.Context(), options, path, command.InOrStdin(), command.OutOrStdout())
 		},
 	}

@@ -10,6 +10,7 @@ import (
 )
 
 func newTrace() *cobra.Command {
+	var file string
 	var options trace.Options
 	command := &cobra.Command{
 		Use:   "trace --config FILE RESOURCE NAMESPACE/NAME",
@@ -29,7 +30,7 @@ Resources have the names that kubectl takes. Write NAME for an object without a 
   kubeferry trace -c kubeferry.yaml widgets.example.com shop/a -o json | jq '.pipelines[] | {pipeline, state, why}'`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(command *cobra.Command, args []string) error {
-			loaded, err := loadQuietly(options.File)
+			loaded, err := loadQuietly(file)
 			if err != nil {
 				return err
 			}
@@ -40,14 +41,14 @@ Resources have the names that kubectl takes. Write NAME for an object without a 
 			return trace.Run(command.Context(), options, command.OutOrStdout())
 		},
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			loaded, _, err := config.Load(options.File, config.Options{Kinds: kinds(), AllowUnset: true})
+			loaded, _, err := config.Load(file, config.Options{Kinds: kinds(), AllowUnset: true})
 			if err != nil || len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 			return loaded.ResourceNames(), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	addConfigFlag(command, &options.File)
+	addConfigFlag(command, &file)
 	command.Flags().StringVarP(&options.Output, "output", "o", "text", "text or json")
 	return command
 }

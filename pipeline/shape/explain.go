@@ -61,7 +61,7 @@ func (t *trace) version(content map[string]any) {
 
 // FilterAnswer is the answer of one filter, and why.
 type FilterAnswer struct {
-	// Kind is the filter's key in the configuration, Condition its value; that of an expr is left to the caller.
+	// Kind is the filter's key in the configuration, Condition its value.
 	Kind      string `json:"kind"`
 	Condition string `json:"condition"`
 	// Evaluated is false if the pipeline does not evaluate the filter, because the change is decided.
@@ -169,7 +169,7 @@ func describe(ctx context.Context, filter Filter, judged *Change, shown redacted
 		answer.Kind, answer.Condition = "namespaces", namespacesText(delta.Namespaces(filter))
 		answer.Reads = []FilterRead{{Place: "namespace", Value: encoded(shown.observed.Object.Namespace())}}
 	case ExprFilter:
-		answer.Kind = "expr" // without its text, in which a secret may stand for a ${…}
+		answer.Kind, answer.Condition = "expr", filter.written
 		answer.Reads = exprReads(filter, shown)
 		var failed *expr.EvalError
 		switch _, err := filter.program.Pass(ctx, judged); { // also where onError hides it
@@ -179,7 +179,7 @@ func describe(ctx context.Context, filter Filter, judged *Change, shown redacted
 			answer.Error = err.Error()
 		}
 	case LimitFilter:
-		answer.Kind, answer.Condition = "limit", fmt.Sprintf("%d in %s, per key", filter.count, filter.every) // without its text, as above
+		answer.Kind, answer.Condition = "limit", fmt.Sprintf("%d in %s, per key", filter.count, filter.every) // without its text, in which a secret may stand for a ${…}
 		answer.Reads = exprReads(filter.ExprFilter, shown)
 	case ChangedFilter:
 		answer.Kind, answer.Condition = "changed", cmp.Or(joined(filter), "*")

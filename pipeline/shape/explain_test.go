@@ -38,11 +38,13 @@ func TestExplainIsShape(t *testing.T) {
 		"types":      func(o *Options) { o.Filters = []Filter{TypesFilter{delta.Added, delta.Deleted}} },
 		"namespaces": func(o *Options) { o.Filters = []Filter{NamespacesFilter{Exclude: []string{"shop"}}} },
 		"changed":    func(o *Options) { o.Filters = []Filter{ChangedFilter{spec}} },
-		"expr":       func(o *Options) { o.Filters = []Filter{NewExprFilter(program, OnErrorPass)} },
-		"drop":       func(o *Options) { o.Filters = []Filter{NewExprFilter(program, OnErrorDrop)} },
-		"deadLetter": func(o *Options) { o.Filters = []Filter{NewExprFilter(program, OnErrorDeadLetter)} },
-		"leave":      func(o *Options) { o.OnLeave, o.Filters = OnLeaveDeleted, []Filter{NewExprFilter(program, OnErrorDrop)} },
-		"patch":      func(o *Options) { o.Diff = DiffJSONPatch },
+		"expr":       func(o *Options) { o.Filters = []Filter{NewExprFilter(program, "", OnErrorPass)} },
+		"drop":       func(o *Options) { o.Filters = []Filter{NewExprFilter(program, "", OnErrorDrop)} },
+		"deadLetter": func(o *Options) { o.Filters = []Filter{NewExprFilter(program, "", OnErrorDeadLetter)} },
+		"leave": func(o *Options) {
+			o.OnLeave, o.Filters = OnLeaveDeleted, []Filter{NewExprFilter(program, "", OnErrorDrop)}
+		},
+		"patch": func(o *Options) { o.Diff = DiffJSONPatch },
 		"set": func(o *Options) {
 			o.Diff = DiffOldObject
 			o.Transforms = []Transform{RemoveTransform{fieldpath.Of("status")}, SetTransform{{label, value}}, RedactTransform{redactor, []fieldpath.Path{spec}}}

@@ -191,14 +191,15 @@ const (
 // ExprFilter passes what its expression is true for.
 type ExprFilter struct {
 	program *expr.Program
+	written string
 	onError OnError
 	// warned are the failures, each at its place in the expression, that were logged as a warning.
 	warned *sync.Map
 }
 
-// NewExprFilter makes a filter of an expression of the kind [expr.Filter].
-func NewExprFilter(program *expr.Program, onError OnError) ExprFilter {
-	return ExprFilter{program, onError, new(sync.Map)}
+// NewExprFilter makes a filter of an expression of the kind [expr.Filter]. written is the expression as people may see it.
+func NewExprFilter(program *expr.Program, written string, onError OnError) ExprFilter {
+	return ExprFilter{program, written, onError, new(sync.Map)}
 }
 
 var _ Filter = ExprFilter{}

@@ -21,7 +21,7 @@ func exprFilter(t testing.TB, text string, onError OnError) ExprFilter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewExprFilter(program, onError)
+	return NewExprFilter(program, "", onError)
 }
 
 // count is the value of a counter.

@@ -39,7 +39,7 @@ type interval struct {
 // NewLimitFilter makes a filter that passes count changes of each key in an interval, which begins with the first of them.
 func NewLimitFilter(per *expr.Program, count int, every time.Duration) LimitFilter {
 	passed := &passedChanges{intervals: map[[sha256.Size]byte]*list.Element{}}
-	return LimitFilter{NewExprFilter(per, OnErrorPass), count, every, passed}
+	return LimitFilter{NewExprFilter(per, "", OnErrorPass), count, every, passed}
 }
 
 // OfObject implements [Filter].

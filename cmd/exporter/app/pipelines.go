@@ -81,7 +81,7 @@ func filters(configured []config.Filter) []shape.Filter {
 			filters = append(filters, shape.NamespacesFilter(*f.Namespaces))
 		}
 		if f.Program != nil {
-			filters = append(filters, shape.NewExprFilter(f.Program, f.OnError))
+			filters = append(filters, shape.NewExprFilter(f.Program, f.Written, f.OnError))
 		}
 		if f.Changed != nil {
 			var changed shape.ChangedFilter

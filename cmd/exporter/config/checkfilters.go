@@ -44,6 +44,9 @@ func (v *validator) filters(p *Pipeline, at string) {
 				v.fault(path+".limit.every", "must be more than 0s")
 			}
 		}
+		if v.present(path + ".expr") {
+			filter.Written = v.decode.at(path + ".expr").raw
+		}
 		filter.Program = v.expression(path+".expr", filter.Expr, expr.Filter)
 	}
 }

@@ -84,6 +84,8 @@ type Filter struct {
 	Changed    []ChangedPath     `yaml:"changed" doc:"paths: a MODIFIED passes if one of them has changed. \"*\" stands for everything but resourceVersion, generation and managedFields"`
 	Limit      *Limit            `yaml:"limit" doc:"passes the first changes of each key in an interval"`
 	Expr       string            `yaml:"expr" doc:"CEL condition: object.metadata.namespace != \"sandbox\""`
+	// Written is Expr as it stands in the file: what ${…} stands for may be secret.
+	Written string `yaml:"-"`
 	// Program is Expr, compiled.
 	Program *expr.Program `yaml:"-"`
 	OnError shape.OnError `yaml:"onError" enum:"pass|drop|deadLetter" doc:"beside expr: what becomes of a change on which the expression fails"`

@@ -16,6 +16,22 @@ type Transform struct {
 	Rename Moves            `yaml:"rename" doc:"paths to move, each with its new path"`
 }
 
+// Kind is the key of the field that is set.
+func (t *Transform) Kind() string {
+	switch {
+	case t.Remove != nil:
+		return "remove"
+	case t.Keep != nil:
+		return "keep"
+	case t.Redact != nil:
+		return "redact"
+	case t.Set != nil:
+		return "set"
+	default:
+		return "rename"
+	}
+}
+
 // Assignments are the entries of a set, in the order of the file. Their values are worked out before the first is set.
 type Assignments []Assignment
 

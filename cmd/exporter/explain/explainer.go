@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"gopkg.in/yaml.v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/app"
@@ -25,8 +23,6 @@ import (
 
 // Options are what an explanation needs beside the objects.
 type Options struct {
-	// File is the configuration, and Config its content.
-	File   string
 	Config *config.Config
 	// Old is a file with previous versions.
 	Old string
@@ -86,7 +82,6 @@ func Run(ctx context.Context, options Options, path string, stdin io.Reader, out
 type explainer struct {
 	Options
 	pipelines []*pipeline.Pipeline // in the order of the configuration
-	written   Written
 	redactor  *shape.Redactor
 	keyNote   string                      // why digests are not those of kubeferry; empty if they are
 	resource  schema.GroupVersionResource // Options.Resource
@@ -115,39 +110,10 @@ func newExplainer(options Options) (x *explainer, err error) {
 			return nil, fmt.Errorf("--pipeline: no pipeline named %q; there are: %s", name, strings.Join(names, ", "))
 		}
 	}
-	if x.written, err = ReadWritten(x.File); err != nil || len(x.written.Pipelines) != len(x.Config.Pipelines) { // it was valid when it was loaded
-		return nil, fmt.Errorf("%s: has changed meanwhile", x.File)
-	}
 	key, keyNote := redactionKey(x.Config)
 	x.redactor, x.keyNote = shape.NewRedactor(key, x.Config.Cluster), keyNote
 	x.pipelines = app.NewDryPipelines(x.Config, key, nothingKnown{})
 	return x, nil
-}
-
-// Written has the filters and transforms as the file has them: what ${…} stands for may be secret.
-type Written struct{ Pipelines []WrittenPipeline }
-
-// WrittenPipeline is a pipeline of the file.
-type WrittenPipeline struct {
-	Name       string
-	Filters    []struct{ Expr string }
-	Transforms []map[string]any // of one key
-}
-
-// ReadWritten reads a file that was valid when it was loaded.
-func ReadWritten(file string) (w Written, err error) {
-	text, err := os.ReadFile(file)
-	if err == nil {
-		err = yaml.Unmarshal(text, &w)
-	}
-	return w, err
-}
-
-// SetCondition sets the condition of an expression, which is the filter at an index.
-func (w *WrittenPipeline) SetCondition(index int, f *shape.FilterAnswer) {
-	if f.Kind == "expr" && index < len(w.Filters) {
-		f.Condition = w.Filters[index].Expr
-	}
 }
 
 // nothingKnown stands in for the metadata of the objects that Events are about, which only a cluster has.

@@ -32,21 +32,21 @@ const documentedKey = "the key of the documentation"
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// runExplain runs the command at a fixed time.
-func runExplain(t *testing.T, flags Options, path, stdin string) (string, error) {
+// runExplain runs the command with a configuration, at a fixed time.
+func runExplain(t *testing.T, config string, flags Options, path, stdin string) (string, error) {
 	t.Helper()
 	if flags.Output == "" {
 		flags.Output = "text"
 	}
 	flags.Now = func() time.Time { return time.Date(2026, 11, 21, 0, 12, 3, 123456000, time.UTC) }
 	var out bytes.Buffer
-	err := runWith(t.Context(), flags, path, strings.NewReader(stdin), &out)
+	err := runWith(t.Context(), config, flags, path, strings.NewReader(stdin), &out)
 	return out.String(), err
 }
 
 // runWith loads the configuration with the sinks that the tests name, and explains.
-func runWith(ctx context.Context, options Options, path string, stdin io.Reader, out io.Writer) error {
-	loaded, _, err := config.Load(options.File, config.Options{Kinds: []sinks.Kind{kafka.Kind(), nats.Kind(), webhook.Kind(), stdout.Kind(), file.Kind()}})
+func runWith(ctx context.Context, configured string, options Options, path string, stdin io.Reader, out io.Writer) error {
+	loaded, _, err := config.Load(configured, config.Options{Kinds: []sinks.Kind{kafka.Kind(), nats.Kind(), webhook.Kind(), stdout.Kind(), file.Kind()}})
 	if err != nil {
 		return err
 	}
@@ -58,8 +58,8 @@ func TestExplainGolden(t *testing.T) {
 	dir := "testdata"
 	for name, output := range map[string]string{"explain.txt": "text", "explain.json": "json"} {
 		t.Run(output, func(t *testing.T) {
-			got, err := runExplain(t, Options{
-				File: filepath.Join(dir, "config.yaml"), Old: filepath.Join(dir, "before.yaml"), Output: output,
+			got, err := runExplain(t, filepath.Join(dir, "config.yaml"), Options{
+				Old: filepath.Join(dir, "before.yaml"), Output: output,
 			}, filepath.Join(dir, "after.yaml"), "")
 			if err != nil {
 				t.Fatal(err)
@@ -126,8 +126,8 @@ func checkFilterExample(t *testing.T, dir, expr string, samples map[string]Optio
 		t.Fatalf("%s: the page has no results", expr)
 	}
 	for name, flags := range samples {
-		flags.File, flags.Output = config, "json"
-		text, err := runExplain(t, flags, filepath.Join(dir, name+".yaml"), "")
+		flags.Output = "json"
+		text, err := runExplain(t, config, flags, filepath.Join(dir, name+".yaml"), "")
 		if err != nil {
 			t.Fatalf("%s%s: %v", expr, name, err)
 		}
@@ -150,13 +150,13 @@ func checkExplainExample(t *testing.T, dir, page string, flags Options) {
 	if found == nil {
 		t.Fatal("the page shows no example of explain")
 	}
-	flags.File = filepath.Join(dir, "example.yaml")
+	file := filepath.Join(dir, "example.yaml")
 	config := "cluster: prod\nsources: [{name: workloads, resources: [apps/v1/deployments]}]\nsinks: [{name: log, kafka: {brokers: [kafka]}}]\n" +
 		"pipelines:\n- name: audit\n  sink: log\n" + regexp.MustCompile(`(?m)^`).ReplaceAllString(found[1], "  ")
-	if err := os.WriteFile(flags.File, []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := runExplain(t, flags, filepath.Join(dir, "web.yaml"), "")
+	got, err := runExplain(t, file, flags, filepath.Join(dir, "web.yaml"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestExplainTransformsPage(t *testing.T) {
 		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		text, err := runExplain(t, Options{File: path, Type: "MODIFIED", Output: "json"}, "-", example["before"])
+		text, err := runExplain(t, path, Options{Type: "MODIFIED", Output: "json"}, "-", example["before"])
 		if err != nil {
 			t.Fatalf("%s%v", example["before"], err)
 		}
@@ -247,8 +247,8 @@ func TestExplainStops(t *testing.T) {
 	stop()
 	dir := "testdata"
 	var out bytes.Buffer
-	flags := Options{File: filepath.Join(dir, "config.yaml"), Output: "text", Now: time.Now}
-	err := runWith(ctx, flags, filepath.Join(dir, "after.yaml"), nil, &out)
+	flags := Options{Output: "text", Now: time.Now}
+	err := runWith(ctx, filepath.Join(dir, "config.yaml"), flags, filepath.Join(dir, "after.yaml"), nil, &out)
 	if err == nil || out.Len() > 0 {
 		t.Errorf("got %v and %q", err, out.String())
 	}
@@ -278,7 +278,7 @@ func TestControlCharacters(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := runExplain(t, Options{File: path}, "-", role)
+	got, err := runExplain(t, path, Options{}, "-", role)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,12 +56,8 @@ func (x *explainer) explainPipeline(ctx context.Context, index int, d *delta.Del
 	had := (old != nil || d.Type == delta.Deleted) && p.Shaper().Passes(&previous)
 
 	e := p.Shaper().Explain(ctx, d, had, x.redactor)
-	written := x.written.Pipelines[index]
-	for i := range e.Filters {
-		written.SetCondition(i, &e.Filters[i])
-	}
 	answer.Filters = e.Filters
-	answer.Transforms = transforms(written.Transforms, e.Versions)
+	answer.Transforms = transforms(configured.Transforms, e.Versions)
 	if configured.Enrich == config.EnrichInvolvedObject && strings.HasSuffix(d.Resource.Resource, "events") {
 		answer.Notes = append(answer.Notes, "the object that the Event is about is not known here, so it has metadataKnown: false; a run adds its labels, annotations and ownerReferences")
 	}
@@ -152,12 +148,9 @@ func NewRecord(sink config.Sink, r *sinks.Record) (*Record, error) {
 }
 
 // transforms returns what the transforms that were begun did. Only the last of them can have failed.
-func transforms(written []map[string]any, versions []map[string]any) (answers []transformAnswer) {
-	for i := range min(len(written), len(versions)) {
-		answer := transformAnswer{Failed: i+1 == len(versions)}
-		for kind := range written[i] {
-			answer.Kind = kind
-		}
+func transforms(configured []config.Transform, versions []map[string]any) (answers []transformAnswer) {
+	for i := range min(len(configured), len(versions)) {
+		answer := transformAnswer{Kind: configured[i].Kind(), Failed: i+1 == len(versions)}
 		if !answer.Failed {
 			answer.Diff = yamlDiff(versions[i], versions[i+1])
 		}

@@ -7,19 +7,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/app"
-	"github.com/kubeferry/kubeferry/cmd/exporter/explain"
 	"github.com/kubeferry/kubeferry/cmd/exporter/table"
 	"github.com/kubeferry/kubeferry/pipeline"
 )
 
 // Options are what a trace is of.
 type Options struct {
-	// File is the configuration, and StateDir its stateDir.
-	File, StateDir string
+	// StateDir is that of the running kubeferry.
+	StateDir string
 	// Resource is a name that kubectl takes, and Object NAMESPACE/NAME, or NAME.
 	Resource, Object string
 	// Output is text or json.
@@ -39,7 +37,6 @@ func Run(ctx context.Context, options Options, out io.Writer) error {
 	if err != nil {
 		return &app.FailureError{Err: err}
 	}
-	addExpressions(trace, options.File)
 	if options.Output == "json" {
 		encoder := json.NewEncoder(out)
 		encoder.SetEscapeHTML(false)
@@ -47,18 +44,6 @@ func Run(ctx context.Context, options Options, out io.Writer) error {
 		return encoder.Encode(trace)
 	}
 	return writeText(out, trace)
-}
-
-// addExpressions sets the conditions of expressions as the file has them: kubeferry does not return its own, in which a secret may
-// stand for a ${…}. A file that was edited since its start may have others.
-func addExpressions(trace *app.Trace, file string) {
-	written, err := explain.ReadWritten(file)
-	for _, p := range trace.Pipelines {
-		at := slices.IndexFunc(written.Pipelines, func(w explain.WrittenPipeline) bool { return w.Name == p.Pipeline })
-		if err == nil && p.Filter != nil && at >= 0 {
-			written.Pipelines[at].SetCondition(p.Filter.Index, &p.Filter.FilterAnswer)
-		}
-	}
 }
 
 func writeText(out io.Writer, t *app.Trace) error {
