@@ -829,9 +829,9 @@ func TestPoisonedObjectThatChangesOften(t *testing.T) {
 	})
 	const memory = 2 << 20
 	p := start(t, sink, &letters{}, spilling(b, memory, 1<<30))
-	const changes = 60 // of each; of the bad one more than there is memory for
+	const changes = 200 // of each; of the bad one more than there is memory for
 	for n := range changes {
-		mustTake(t, p, sized(t, "poison", n+1, 50<<10))
+		mustTake(t, p, sized(t, "poison", n+1, 12<<10))
 		mustTake(t, p, change(t, fmt.Sprint("o", n%7), n+1))
 		if n%10 == 9 {
 			b.commit(p)

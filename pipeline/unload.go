@@ -15,9 +15,9 @@ const (
 	// maxFailing is how many objects of a flow may fail before it is stopped.
 	maxFailing = 1000
 	// stuckShare is the part of the memory that stubs may take, and stuckParts what one flow may have of what is left of that: alone,
-	// one sixty-eighth of the memory.
+	// one twentieth of the memory.
 	stuckShare = 1.0 / 4
-	stuckParts = 16
+	stuckParts = 4
 )
 
 // stopIfStuck stops a flow if too much of it is stuck, and reports whether it is stopped.
