@@ -17,8 +17,8 @@ func (p *Pipeline) deliver(ctx context.Context, b *batch) {
 	p.settle(b, errs)
 }
 
-// send hands the records to the sink, except for those that could not be made, and returns an error for each. cut is set if nothing was learned of
-// the sink: the permit to deliver ended the call, or the log could not be read.
+// send hands to the sink what is to be sent, and returns the error of each record, nil if it has none. cut is set if the errors prove nothing
+// about the sink: the permit to deliver ended the call, or the log could not be read.
 func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut bool) {
 	errs = make([]*sinks.Error, len(b.items))
 	if b.unread {

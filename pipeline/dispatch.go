@@ -118,7 +118,7 @@ func (p *Pipeline) linger(ctx context.Context, b *batch) {
 	end := time.Now().Add(limits.Linger)
 	timer := time.NewTimer(min(lingerPollInterval, limits.Linger))
 	defer timer.Stop()
-	defer p.signal() // a wake-up that was taken, or not given, here may have been meant for next
+	defer p.signal() // next may have missed one meanwhile: it was taken here, or not given for wakeAt
 	for over := false; !over; {
 		select {
 		case <-p.wake:

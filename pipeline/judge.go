@@ -7,8 +7,8 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// judge tells the scheduler how the call of a batch ended, which then says what becomes of each record. cancelled is set if it was us who ended
-// it: that proves nothing about the sink, but what was acknowledged counts.
+// judge tells the scheduler how the call of a batch ended. The scheduler says what becomes of each record. cancelled is set if we ended the call:
+// that proves nothing about the sink, but what was acknowledged counts.
 func (p *Pipeline) judge(b *batch, errs []*sinks.Error, cancelled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,7 @@ func (p *Pipeline) noteAvailable(now time.Time) {
 	}
 }
 
-// refuseMarks makes the errors of marks permanent for which there is no place, while there is one for other records: something
+// refuseMarks makes the error of a mark permanent if there is no place for it, while there is one for other records: something
 // got through since the mark was first refused, or the first mark of the same snapshot went to the dead letter like that.
 func (p *Pipeline) refuseMarks(b *batch, errs []*sinks.Error) {
 	for n, i := range b.items {

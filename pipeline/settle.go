@@ -36,7 +36,7 @@ func (p *Pipeline) settle(b *batch, errs []*sinks.Error) {
 			}
 		case b.Outcomes[n] == sched.Waits && i.delta == nil && !i.notice(): // it could not be read
 			p.unload(i)
-		case n+1 == len(b.items) || b.items[n+1].Ref != i.Ref:
+		case n+1 == len(b.items) || b.items[n+1].Ref != i.Ref: // the last one of its object
 			p.noteObjectWell(i.Ref)
 		}
 		if i.flow != nil {
@@ -71,8 +71,8 @@ func (p *Pipeline) noteObjectWell(ref delta.Ref) {
 	}
 }
 
-// releaseBehindMarks lets what waits behind a mark go if there is no place for it, or it fails alone. It is tried again, and its
-// snapshot does not count as complete.
+// releaseBehindMarks lets what waits behind a mark go if there is no place for the mark, or it failed by itself twice. The mark is tried again, and
+// its snapshot does not count as complete.
 func (p *Pipeline) releaseBehindMarks(b *batch, errs []*sinks.Error) {
 	for n, i := range b.items {
 		if i.mark == nil || b.Outcomes[n] != sched.Waits || i.released || errs[n] == nil {

@@ -6,7 +6,7 @@ const (
 	// awayAfter is how many calls in a row fail, and awayFor how long nothing is delivered, before the sink counts as away.
 	awayAfter = 10
 	awayFor   = time.Second
-	// hurryPause is how long to wait between two calls after so many of trusted flows have failed, before the sink counts as away.
+	// hurryPause is how long to wait between two calls after awayAfter of trusted flows have failed, before the sink counts as away.
 	hurryPause = 100 * time.Millisecond
 	// maxPause is the longest pause between two records while the sink is away.
 	maxPause = 1500 * time.Millisecond
@@ -31,7 +31,7 @@ func (s *Scheduler) Away(now time.Time) bool {
 	return s.sink.failures >= awayAfter && now.Sub(s.sink.delivered) > awayFor
 }
 
-// nextProbe returns one record, and when the next may be sent; waits is set if there is one, and no slot.
+// nextProbe returns a batch of one record, or when one may be sent. waits is set if there is a record, and no slot.
 func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, at time.Time, waits bool) {
 	if s.sink.probes >= max(1, s.options.Calls/2) {
 		return nil, time.Time{}, false
@@ -65,8 +65,9 @@ func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, a
 	return b, time.Time{}, false
 }
 
-// nextProbed returns the flow that is next while the sink is away: in turn the one that was delivered last, and the one that was called
-// longest ago. Of those that were never called it is the one with the newest object, and the one whose object is oldest, in turn.
+// nextProbed returns the flow that is next while the sink is away: every second time it is Options.First. The others are, in turn, the one of which
+// something was delivered last, and the one that was called longest ago. Of those that were never called it is, in turn, the one with the newest
+// object, and the one that is known for longest.
 func (s *Scheduler) nextProbed(now time.Time) *flow {
 	if f := s.flows[s.options.First]; f != nil && f.waits() && !now.Before(f.until) && !s.sink.first {
 		s.sink.first = true

@@ -8,49 +8,49 @@
 // # Words
 //
 // An object has a queue of records, in order. One batch at a time holds an object. A flow is all that waits of one namespace. It has three lanes:
-// objects that were not tried yet (fresh), groups of objects that failed together (company), and objects that failed alone (alone).
+// objects that may be sent with any others (fresh), groups of objects that failed together (company), and objects that failed alone (alone).
+// A call is sent apart if it is not a shared batch of fresh objects. It is slow if it takes a second or more.
 //
 // # Who is next
 //
 //  1. Fresh objects of all flows share batches. The flows take turns.
 //  2. A troubled flow is the exception: its fresh objects are sent apart from those of others. A flow is troubled from when a failure is attributed
 //     to it, until something of it was delivered and ten seconds have passed.
-//  3. What failed before is always sent apart from what did not: groups, and single objects. Shared batches and what is sent apart
-//     take turns. Of what is sent apart, groups of several flows come first, then the flows in turn, and of a flow its lanes in turn.
+//  3. Groups, and objects that failed alone, are always sent apart. Shared batches and what is sent apart take turns. Of what is sent apart, groups of several flows come first, then the flows in turn, and of a flow its lanes in turn.
 //  4. Calls that are sent apart have at most three quarters of the sink's calls. Of these, flows of which nothing was delivered in the last
 //     minute, and objects that failed alone, have at most half of the sink's calls. These bounds, and what was delivered, count for all
 //     pipelines of a sink together ([Slots]).
-//  5. One flow has at most a quarter of the calls with fresh objects, unless something of it was delivered in the last second, and a quarter with
-//     what failed before. So a namespace on which the sink hangs holds few calls, whether we know it yet or not.
+//  5. In each pipeline, the calls that hold fresh objects of one flow are at most a quarter of the sink's calls, unless something of it was delivered
+//     in the last second. Those that hold what failed of it are at most another quarter. So a namespace on which the sink hangs holds few calls,
+//     whether we know it yet or not.
 //
 // # What a failure shows
 //
-// A call may fail as a whole because of one record in it. A wrong guess about which one is cheap, so there is not much to guess:
+// A call may fail as a whole because of one record in it. Which one it is shows when parts of it are sent:
 //
-//  6. A batch that failed as a whole is sent once more as it was: perhaps the sink has it, and recognizes it. If it fails again, it is halved, and
+//  6. A batch that failed as a whole is sent once more as it was: perhaps the sink took it already, and recognizes it. If it fails again, it is halved, and
 //     each half is sent by itself, down to single records. No flow is in both halves until a half is of one flow.
-//  7. If the call took a second or more, it is not sent once more as it was, and is divided by flow at once. All flows of what failed in it are
-//     troubled then.
+//  7. If the call was slow, it is not sent once more as it was, but divided by flow at once. All flows of what failed in it are troubled then.
 //  8. A failure is attributed to a flow if the call held nothing of others, or was slow. A record that is sent alone is known to fail by itself if
 //     something was delivered since it first failed: then its failures prove nothing about the sink.
-//  9. A record that failed while others of its call were delivered fails by itself: it is sent again after a delay, in any company unless the call
+//  9. A record that failed while others of its call were delivered fails by itself: it is sent again after a delay, as a fresh object unless the call
 //     was slow. A record that failed alone is sent alone from then on, after a delay, and at most every 50 ms of one flow. The delay doubles with each failure, up
 //     to 1.5 s while nothing is delivered, and else up to [Options.Max].
-//  10. Retry-After belongs to the flow, if the call held nothing of others. A batch of several flows is sent once more as it was, and then by flow. The
-//     records are not to blame, and return to where they were.
+//  10. Retry-After belongs to the flow, if the call held nothing of others. A batch of several flows is sent once more as it was, after 1.5 s at
+//     most ([Options.Initial] if that is more), and then by flow. The records are not to blame, and are fresh again.
 //
 // # When the sink is away
 //
-//  11. After ten failed calls in a row, and a second in which nothing was delivered, the sink counts as away. Then one record at a time is sent, 0.1 s
-//     apart, which doubles to 1.5 s. They are, in turn, of the flow that was delivered last, and of the one that was called longest ago; every
-//     second one is of [Options.First], if that waits. One that is delivered ends it. Before, if ten calls in a row failed that
-//     held something of flows of which something was delivered lately, calls are 0.1 s apart.
+//  11. After ten failed calls in a row, and a second in which nothing was delivered, the sink counts as away. Then calls hold one record each, and are
+//     0.1 s apart, which doubles to 1.5 s. Every second record is of [Options.First], if something of that waits. The others are, in turn, of
+//     the flow of which something was delivered last, and of the one that was called longest ago. The first that is delivered ends it. In the second
+//     before, calls are 0.1 s apart if ten of those that failed held something of flows of which something was delivered in the last minute.
 //
 // # What is given up
 //
-//  12. A record that the sink refuses for good becomes a dead letter. But where the last ten records, or calls, all failed, the sink
-//     itself may be wrong: then the record waits, and becomes a letter if it is refused once more after something was delivered, or while
-//     sources wait for memory ([Scheduler.SetFull]).
+//  12. A record that the sink refuses for good ([Refused]) becomes a dead letter. But if the last ten calls failed, of which each record that is
+//     refused for good counts as one, the sink itself may be wrong: then the record waits, and becomes a letter if it is refused once more after
+//     something was delivered, or while sources wait for memory ([Scheduler.SetFull]).
 //  13. An attempt counts towards [Options.Attempts] only if the record failed by itself, and something was delivered since its last one. So no outage
 //     uses up attempts.
 //
@@ -61,7 +61,8 @@
 //   - A sink that limits the rate of all calls, to 20 a second say, gets them in ever smaller batches if there are thousands of namespaces: it takes
 //     all of 1,000 changes a second in 20 namespaces, four fifths in 300, and one fifth in 3,000.
 //   - In the first second of an outage, some 20 calls fail before the sink counts as away, and 30 in batches of one. A namespace with a thousand
-//     objects that are refused looks the same if nothing of another one comes: its good changes wait for a minute then.
+//     objects that are refused looks the same if nothing of another one comes: its good changes wait for a minute then. If one more that is refused
+//     comes each second, they wait for as long as that goes on, and many minutes more.
 //   - Where three pipelines share a sink with four calls of one record each, and it hangs on five namespaces that all of them have, changes of others
 //     wait for up to 50 s.
 //   - With four calls at once, the good changes of a namespace in which 20 new objects are refused each second wait for up to 20 s.

@@ -9,7 +9,7 @@ import (
 type lane int
 
 const (
-	fresh   lane = iota // objects that were not tried, or whose last record was delivered
+	fresh   lane = iota // objects that may be sent with any others, if the flow is well
 	company             // groups of objects that failed together
 	alone               // objects that failed alone
 	lanes
@@ -32,7 +32,7 @@ type flow struct {
 
 	calls   int    // under way
 	retries int    // of these, with objects of company or alone
-	batch   uint64 // the last batch that holds objects of it
+	batch   uint64 // the number of the last batch that it joined
 	// failing counts the objects that fail.
 	failing   int
 	blamed    time.Time // when a failure was last attributed to it

@@ -12,8 +12,8 @@ type Verdict int
 const (
 	Acknowledged Verdict = iota
 	Failed               // may pass
-	Refused              // could never be taken, in any state of the sink
-	Unsendable           // is known to be impossible to take, whatever the sink says: it could not be made, or is larger than the sink takes
+	Refused              // for good: the sink says that it can never take it, which may be wrong
+	Unsendable           // we know that it can never be taken: it could not be made, or is larger than the sink takes
 	Cancelled            // we ended the call
 )
 
@@ -44,10 +44,10 @@ const (
 	ours           // the call was cancelled
 	record         // each record that failed, by itself
 	together       // all that were in the call
-	delayed        // the only flow of the call: the sink requested a delay
+	delayed        // the only flow of the call, for which the sink requested a delay
 )
 
-// slowCall is how long a call takes, at least, that troubles the flows of what fails in it, whoever else was in it.
+// slowCall is how long a call takes at least that counts as slow: it troubles all flows of what fails in it.
 const slowCall = time.Second
 
 // Judge says what becomes of each record of a batch whose call has ended, after it took so long. The caller then writes the letters, sets the
@@ -267,7 +267,7 @@ func (s *Scheduler) again(b *Batch, waiting []*object, now time.Time) {
 		if len(refused) > 0 { // they become letters soon, so that nothing is gained by sending them at a pace
 			s.regroup(refused, b.round, now, maxPause)
 		}
-	case b.round == 0 && !b.slow: // perhaps the sink has it, and recognizes it
+	case b.round == 0 && !b.slow: // perhaps the sink took it already, and recognizes it
 		s.regroup(waiting, 1, now, max(s.options.Initial, min(b.delay, maxPause)))
 	default:
 		for _, part := range s.parts(waiting, b.slow) {

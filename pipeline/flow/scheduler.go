@@ -51,9 +51,9 @@ type object struct {
 	held       int // how many of items the batch holds, or the group
 	sent       bool
 	since      time.Time
-	tries      int       // how often it failed since something of it was delivered
-	failsSince time.Time // when it failed first since then, in whatever company
-	failed     time.Time // when it last failed
+	tries      int       // how often it failed by itself since something of it was delivered
+	failsSince time.Time // when it failed first since then, by itself or not
+	failed     time.Time // when it last failed by itself
 	// failing is set while it counts in flow.failing: something of it failed since something was last delivered.
 	failing bool
 	// alone is set if it failed alone.
@@ -76,7 +76,7 @@ type Scheduler struct {
 	groups        []*Batch // what failed together, of several flows
 	timers        timerHeap
 	calls         int
-	apartCalls    int    // of calls, those sent apart, and those of which letters are written
+	apartCalls    int    // of calls, those sent apart, and those of which letters are written, which have given their slot back
 	batch         uint64 // the number of the last batch
 	filling       uint64 // the number of the shared batch that may still be filled
 	lastApart     bool   // the last call was sent apart
@@ -142,7 +142,7 @@ type Batch struct {
 	// round is 0 for a batch that is sent first, 1 for one that is sent again as it was, and more for a part of one.
 	round int
 	fault fault
-	delay time.Duration // after which what failed is sent again
+	delay time.Duration // that the sink requested
 	slow  bool
 }
 
@@ -216,7 +216,8 @@ func (s *Scheduler) nextShared(now time.Time, fits func(*Item) bool) (*Batch, bo
 	return b, false
 }
 
-// nextApart returns a batch of what failed in company of several flows, or of a troubled flow.
+// nextApart returns a batch of a group of several flows, or of the flow whose turn it is to be sent apart, and whether there is something to send and no
+// slot.
 func (s *Scheduler) nextApart(now time.Time, fits func(*Item) bool) (*Batch, bool) {
 	if s.apartCalls >= max(1, s.options.Calls*3/4) {
 		return nil, false
@@ -258,7 +259,8 @@ func (s *Scheduler) nextFlow(now time.Time) (*flow, lane, class) {
 	return f, l, trusted
 }
 
-// firstOf returns the first flow of a list that has something in the lanes up to the last, and that lane.
+// firstOf returns the first flow of a list that has something in one of the lanes, and that lane. last is the last lane that counts: with company, those
+// that failed alone do not.
 func (s *Scheduler) firstOf(list *list[flow], now time.Time, last lane) (*flow, lane) {
 	var next *node[flow]
 	for n := list.first; n != nil; n = next {
@@ -300,7 +302,7 @@ func (s *Scheduler) takeLane(f *flow, l lane, c class, now time.Time, fits func(
 	return b
 }
 
-// Fill adds more to a batch that is not sent yet, and reports whether it is full. A batch of a troubled flow does not wait for more.
+// Fill adds more to a batch that is not sent yet, and reports whether it is full. One that is sent apart does not wait for more.
 func (s *Scheduler) Fill(b *Batch, now time.Time, fits func(*Item) bool) (full bool) {
 	if b.class == shared {
 		s.fillShared(b, now, fits)

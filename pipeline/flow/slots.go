@@ -11,13 +11,13 @@ import (
 type class int
 
 const (
-	shared    class = iota // of flows that are well
-	trusted                // of one flow, of which something was delivered lately, or of what failed together
-	untrusted              // of one flow, of which nothing was delivered lately
+	shared    class = iota // with fresh objects of flows that are well
+	trusted                // apart: of a flow of which something was delivered lately, or a group of several flows
+	untrusted              // apart: of a flow of which nothing was delivered lately, or an object that failed alone
 )
 
 // Slots bounds the calls of a sink, which several pipelines may share. Calls that are sent apart have at most three quarters of the slots, and
-// those of flows of which nothing was delivered lately have at most half of them: the sink may hang on such calls, for all pipelines at once. The
+// the untrusted ones have at most half of the slots: the sink may hang on such calls, for all pipelines at once. The
 // last free slot is kept for a pipeline that has none. Of several pipelines that wait, the one that has the fewest slots is next, and of two with as
 // many the one that waits for longer.
 type Slots struct {
@@ -89,7 +89,8 @@ func (s *Share) stopWaiting() {
 	}
 }
 
-// Acquire waits for a slot, for a call that no scheduler chose. It fails only if ctx ends before. A share with a scheduler does not use it. A nil share has no bound.
+// Acquire waits for a slot, for a call that no scheduler chose. It fails only if ctx ends before. A share with a scheduler does not use it. A nil
+// share has no bound.
 func (s *Share) Acquire(ctx context.Context) error {
 	if s == nil {
 		return nil
