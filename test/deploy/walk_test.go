@@ -83,7 +83,7 @@ func testWalk(t *testing.T, plane *controlplane.ControlPlane) {
 	if firing := scrape(time.Minute); len(firing) > 0 {
 		t.Errorf("%q fire while all is well", firing)
 	}
-	shows("Sinks that fail", "^{} => 0 @")
+	shows("Sinks that are away", "^{} => 0 @")
 	shows("Leaders", "^{.*} => 1 @")
 
 	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
@@ -91,14 +91,14 @@ func testWalk(t *testing.T, plane *controlplane.ControlPlane) {
 	if got, want := scrape(3*time.Minute+30*time.Second), `KubeferrySinkFails{instance="a", job="`+job+`", namespace="audit", pipeline="changes"}`; !slices.Equal(got, []string{want}) {
 		t.Errorf("%q fire while the sink fails, want %s", got, want)
 	}
-	shows("Sinks that fail", "^{} => 1 @")
+	shows("Sinks that are away", "^{} => 1 @")
 	shows("Changes that wait", `^{pipeline="changes"} => [1-9]`)
 	hook.Use(webhooktest.Accept())
 	page("Nothing needs attention", "available")
 	if firing := scrape(time.Minute); len(firing) > 0 {
 		t.Errorf("%q fire when all is well again", firing)
 	}
-	shows("Sinks that fail", "^{} => 0 @")
+	shows("Sinks that are away", "^{} => 0 @")
 }
 
 // panelsOf returns the first query of each panel of the dashboard that a release installs.
