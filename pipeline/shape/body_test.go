@@ -68,6 +68,15 @@ func TestCustomBody(t *testing.T) {
 	}
 }
 
+// TestCustomBodyDecides: where another format is shown in its place, null still sends nothing.
+func TestCustomBodyDecides(t *testing.T) {
+	p := start(t, body(t, `object.metadata.name == "web" ? {"text": type} : null`, ""), func(o *Options) { o.Format = FormatJSON })
+	p.take(t, change(t, "web", 7), true)
+	if _, filtered := p.take(t, change(t, "other", 8), true); !filtered || len(p.sent) != 1 || p.sent[0].Custom || !strings.HasPrefix(string(p.sent[0].Body), `{"id":`) {
+		t.Errorf("filtered %v, sent %+v", filtered, p.sent)
+	}
+}
+
 // TestCustomBodySeesWhatIsSent: what redaction and transforms take away is in no body.
 func TestCustomBodySeesWhatIsSent(t *testing.T) {
 	p := start(t, func(o *Options) {

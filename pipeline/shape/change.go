@@ -157,7 +157,10 @@ func (c *Change) shape(ctx context.Context) (*delta.Delta, error) {
 	if c.prepare(); c.unsendable == nil {
 		shaped, err := c.transformed(ctx)
 		if err == nil && c.shaper.options.Body != nil && c.undecided == nil {
-			shaped, err = c.withBody(ctx, shaped)
+			made, failed := c.withBody(ctx, shaped)
+			if err = failed; made == nil || c.shaper.options.Format == FormatCustom {
+				shaped = made
+			}
 		}
 		if err == nil {
 			return shaped, c.undecided

@@ -52,9 +52,11 @@ type shaped struct {
 	errs []error // why, of each dead one
 }
 
-func start(_ testing.TB, adjust func(*Options)) *shaped {
+func start(_ testing.TB, adjust ...func(*Options)) *shaped {
 	options := Options{Name: "test", Cluster: "c", Format: FormatCloudEvents}
-	adjust(&options)
+	for _, adjust := range adjust {
+		adjust(&options)
+	}
 	counter := func() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "test"}) }
 	return &shaped{Shaper: New(options, Metrics{counter(), counter(), counter()}, slog.New(slog.DiscardHandler))}
 }

@@ -75,19 +75,24 @@ func TestOTLP(t *testing.T) {
 			},
 		},
 		{
-			"warning", at(events, "Event", `"type":"Warning","reason":"BackOff","lastTimestamp":"2026-11-21T00:12:01Z","eventTime":null,"involvedObject":{"kind":"Pod","name":"web","namespace":"shop","uid":"v"}`),
+			"warning",
+			at(events, "Event", `"type":"Warning","reason":"BackOff","lastTimestamp":"2026-11-21T00:12:01Z","eventTime":null,"involvedObject":{"kind":"Pod","name":"web","namespace":"shop","uid":"v"}`),
 			uint64(observed.Truncate(time.Second).Add(-2 * time.Second).UnixNano()), logs.SeverityNumber_SEVERITY_NUMBER_WARN, "Warning",
 			map[string]any{"k8s.namespace.name": "shop", "k8s.pod.name": "web", "k8s.pod.uid": "v"},
 			map[string]any{"k8s.event.name": "a", "k8s.event.uid": "u", "k8s.event.reason": "BackOff"},
 		},
 		{
-			"normal, of events.k8s.io", at(events, "Event", `"type":"Normal","action":"Binding","eventTime":"2026-11-21T00:12:02.000000Z","regarding":{"kind":"Node","name":"n"}`),
+			"normal, of events.k8s.io",
+			at(events, "Event", `"type":"Normal","action":"Binding","eventTime":"2026-11-21T00:12:02.000000Z","regarding":{"kind":"Node","name":"n"}`),
 			uint64(observed.Truncate(time.Second).Add(-time.Second).UnixNano()), logs.SeverityNumber_SEVERITY_NUMBER_INFO, "Normal",
-			map[string]any{"k8s.node.name": "n"}, map[string]any{"k8s.event.action": "Binding"},
+			map[string]any{"k8s.node.name": "n"},
+			map[string]any{"k8s.event.action": "Binding"},
 		},
 		{
 			"gap", &delta.Entry{Gap: &delta.Gap{Watch: "w", Resource: pods, Namespace: "shop", From: "1", To: "9", Reason: "gone", Observed: observed}}, 0,
-			logs.SeverityNumber_SEVERITY_NUMBER_WARN, "GAP", map[string]any{"k8s.cluster.name": "c"}, map[string]any{"cloudevents.event_type": "dev.kubeferry.gap"},
+			logs.SeverityNumber_SEVERITY_NUMBER_WARN, "GAP",
+			map[string]any{"k8s.cluster.name": "c"},
+			map[string]any{"cloudevents.event_type": "dev.kubeferry.gap"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -38,7 +38,8 @@ type Options struct {
 	// Diff is what a MODIFIED carries of the previous version.
 	Diff   Diff
 	Format Format
-	// Body is what FormatCustom makes records with; nil for the other formats.
+	// Body is what FormatCustom makes records with; nil for the other formats. If a table of changes is shown, as FormatJSON, it only decides
+	// which of them are sent.
 	Body *Body
 	// Encoding is that of FormatOTLP.
 	Encoding Encoding

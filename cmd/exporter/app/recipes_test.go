@@ -122,7 +122,7 @@ func samples(t *testing.T) (list []*delta.Delta) {
 	t.Helper()
 	for n, object := range []string{
 		`{"apiVersion":"v1","kind":"Event","metadata":{"name":"web.1","namespace":"shop","uid":"u1","resourceVersion":"11"},"type":"Warning","reason":"BackOff",
-			"message":"Back-off <restarting> & \"failed\"","involvedObject":{"kind":"Pod","name":"web","namespace":"shop"}}`,
+			"message":"Back-off <restarting> & \"failed\"","involvedObject":{"kind":"Pod","name":"web","namespace":"shop","uid":"u0"}}`,
 		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"node-1","uid":"u2","resourceVersion":"12"},"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`,
 		`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"u3","resourceVersion":"13","labels":{"app":"web","app.kubernetes.io/name":"web"}}}`,
 	} {

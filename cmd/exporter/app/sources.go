@@ -61,6 +61,9 @@ func filterDigest(p *config.Pipeline) string {
 	sum := sha256.New()
 	for _, f := range p.Filters {
 		fmt.Fprintf(sum, "%v %v %v %q %v\n", f.Types, f.Namespaces, f.Changed, f.Expr, f.OnError)
+		if l := f.Limit; l != nil {
+			fmt.Fprintf(sum, "%q %d %v\n", l.Per, l.Count, l.Every)
+		}
 	}
 	if len(p.Filters) > 0 && (!p.RedactSecrets || p.KeepManagedFields || p.Enrich != "") {
 		fmt.Fprintf(sum, "%v %v %v\n", p.RedactSecrets, p.KeepManagedFields, p.Enrich)

@@ -2,6 +2,7 @@ package app
 
 import (
 	"testing"
+	"time"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 )
@@ -15,6 +16,10 @@ func TestFilterDigest(t *testing.T) {
 		"the default":       {RedactSecrets: true, Filters: filters},
 		"secrets":           {Filters: filters},
 		"managedFields":     {RedactSecrets: true, KeepManagedFields: true, Filters: filters},
+		"a limit":           {RedactSecrets: true, Filters: []config.Filter{{Limit: &config.Limit{Per: "type", Count: 1, Every: time.Minute}}}},
+		"another limit":     {RedactSecrets: true, Filters: []config.Filter{{Limit: &config.Limit{Per: "type", Count: 2, Every: time.Minute}}}},
+		"anything":          {RedactSecrets: true, Filters: []config.Filter{{Changed: []config.ChangedPath{{}}}}},
+		"nothing":           {RedactSecrets: true, Filters: []config.Filter{{}}},
 		"with their object": {RedactSecrets: true, Enrich: config.EnrichInvolvedObject, Filters: filters},
 	} {
 		digest := filterDigest(&p)

@@ -102,6 +102,14 @@ func (p *ChangedPath) UnmarshalText(text []byte) error {
 	return p.Path.UnmarshalText(text)
 }
 
+// String is the text that UnmarshalText reads.
+func (p ChangedPath) String() string {
+	if p.Len() == 0 {
+		return "*"
+	}
+	return p.Path.String()
+}
+
 // Limit is a condition on how many changes passed already.
 type Limit struct {
 	Per string `yaml:"per" required:"true" doc:"CEL expression of the key: object.involvedObject.name"`

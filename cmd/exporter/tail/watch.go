@@ -118,7 +118,7 @@ func (o *Options) prepare(loaded *config.Config) {
 		}
 	}
 	shown := &loaded.Pipelines[0]
-	shown.DeadLetter, shown.RedactSecrets = "", true
+	shown.DeadLetter, shown.RedactSecrets, shown.Rate = "", true, nil
 	if o.Output == "table" { // it needs both versions, in a form that it can read
 		shown.Format, shown.Profile, shown.Diff = shape.FormatJSON, shape.ProfileKubeferry, shape.DiffOldObject
 	}
