@@ -12,8 +12,9 @@ import (
 	"github.com/kubeferry/kubeferry/internal/expr"
 )
 
-// maxLimitKeys is how many keys a LimitFilter remembers. Beyond it, it forgets the key whose interval began first, and lets its next change pass.
-const maxLimitKeys = 10_000
+// maxPassed is how many changes that passed a LimitFilter remembers, of all keys together. Beyond it, it forgets the key whose interval began first,
+// and lets its next change pass.
+const maxPassed = 10_000
 
 // LimitFilter passes the first changes of each key in an interval. It remembers keys in memory only.
 type LimitFilter struct {
@@ -28,6 +29,7 @@ type passedChanges struct {
 	mu        sync.Mutex // guards what follows
 	intervals map[[sha256.Size]byte]*list.Element
 	order     list.List // of *interval, in the order in which they began
+	total     int       // of their ids
 }
 
 type interval struct {
@@ -67,9 +69,6 @@ func (p *passedChanges) take(key [sha256.Size]byte, id string, now time.Time, co
 	}
 	e, ok := p.intervals[key]
 	if !ok {
-		if p.order.Len() == maxLimitKeys {
-			p.forget(p.order.Front())
-		}
 		e = p.order.PushBack(&interval{key: key, began: now})
 		p.intervals[key] = e
 	}
@@ -80,11 +79,21 @@ func (p *passedChanges) take(key [sha256.Size]byte, id string, now time.Time, co
 	case len(i.ids) >= count:
 		return false
 	}
+	if p.total == maxPassed {
+		oldest := p.order.Front()
+		if oldest == e {
+			oldest = e.Next()
+		}
+		p.forget(oldest)
+	}
 	i.ids = append(i.ids, id)
+	p.total++
 	return true
 }
 
 func (p *passedChanges) forget(e *list.Element) {
-	delete(p.intervals, e.Value.(*interval).key)
+	i := e.Value.(*interval)
+	p.total -= len(i.ids)
+	delete(p.intervals, i.key)
 	p.order.Remove(e)
 }

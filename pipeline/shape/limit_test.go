@@ -74,21 +74,27 @@ func TestLimitBehindOtherFilters(t *testing.T) {
 	}
 }
 
-// TestLimitForgets: beyond the bound the oldest key is forgotten.
+// TestLimitForgets: beyond the bound the oldest key is forgotten, however many changes of a key pass.
 func TestLimitForgets(t *testing.T) {
-	passed := limit(t, `1`, 1, time.Hour).passed
-	now := time.Now()
-	take := func(n int) bool {
-		now = now.Add(time.Millisecond)
-		return passed.take(sha256.Sum256(fmt.Append(nil, n%(maxLimitKeys+1))), fmt.Sprint(n), now, 1, time.Hour)
-	}
-	for n := range maxLimitKeys + 1 {
-		if !take(n) {
-			t.Fatalf("key %d does not pass", n)
+	for _, count := range []int{1, 7} {
+		passed := limit(t, `1`, count, time.Hour).passed
+		now := time.Now()
+		take := func(key, n int) bool {
+			now = now.Add(time.Millisecond)
+			return passed.take(sha256.Sum256(fmt.Append(nil, key)), fmt.Sprint(n), now, count, time.Hour)
 		}
-	}
-	if take(maxLimitKeys+1+1) || !take(maxLimitKeys+1) || passed.order.Len() != maxLimitKeys || len(passed.intervals) != maxLimitKeys {
-		t.Errorf("%d keys are remembered, %d in order", len(passed.intervals), passed.order.Len())
+		keys := maxPassed/count + 1
+		for n := range keys * count {
+			if !take(n/count, n) {
+				t.Fatalf("count %d: change %d does not pass", count, n)
+			}
+		}
+		if take(keys-1, -1) || !take(0, -1) {
+			t.Errorf("count %d: it is not the oldest key that is forgotten", count)
+		}
+		if passed.total > maxPassed || len(passed.intervals) != passed.order.Len() || passed.order.Len() > maxPassed/count+1 {
+			t.Errorf("count %d: %d changes of %d keys are remembered, %d in order", count, passed.total, len(passed.intervals), passed.order.Len())
+		}
 	}
 }
 
