@@ -99,26 +99,35 @@ func (s *Sink) createSome(ctx context.Context, topics []string) (map[string]erro
 			names[topic] = struct{}{}
 		}
 	}
-	made := func(topic string) bool { _, ok := names[topic]; return ok }
-	if slices.ContainsFunc(topics, made) {
-		s.refresh(refreshAfterError)
-		topics = slices.DeleteFunc(slices.Clone(topics), made)
-	}
+	// A topic that counts already may have been deleted since, or not show yet: it is requested again, and takes no room.
 	existing := len(names)
-	room := min(max(s.config.MaxTopics-existing, 0), len(topics))
+	room := max(s.config.MaxTopics-existing, 0)
+	var request, refused []string
+	for _, topic := range topics {
+		_, counted := names[topic]
+		switch {
+		case counted:
+		case room > 0:
+			room--
+		default:
+			refused = append(refused, topic)
+			continue
+		}
+		request = append(request, topic)
+	}
 	failed := map[string]error{}
-	if room > 0 {
-		for _, topic := range topics[:room] {
+	if len(request) > 0 {
+		for _, topic := range request {
 			s.made[topic] = time.Now()
 		}
-		if failed, err = s.create(ctx, topics[:room]); err != nil {
+		if failed, err = s.create(ctx, request); err != nil {
 			return nil, err
 		}
 		for topic := range failed {
 			delete(s.made, topic)
 		}
 	}
-	for _, topic := range topics[room:] {
+	for _, topic := range refused {
 		failed[topic] = transient(fmt.Errorf("topic %q is not created, since maxTopics is %d and %d topics fit %q: create it, or raise maxTopics: %w",
 			topic, s.config.MaxTopics, existing, s.config.Topic, kafka.UnknownTopicOrPartition))
 	}
