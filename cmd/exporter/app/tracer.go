@@ -273,6 +273,8 @@ func (t *tracer) judge(ctx context.Context, one *PipelineTrace, watch *source.Wa
 		one.State, one.Why = "filtered", fmt.Sprintf("version %s does not pass filters[%d]", watch.ResourceVersion, one.Filter.Index)
 	case one.Filter != nil && !taken[delta.Added] && !taken[delta.Modified]:
 		one.State, one.Why = "filtered", fmt.Sprintf("neither its creation nor a change of it passes filters[%d]", one.Filter.Index)
+	case one.Filter == nil && object != nil && !taken[delta.Added] && !taken[delta.Modified]:
+		one.State, one.Why = "filtered", "the body of its creation is null, and so is that of a change of it"
 	default:
 		one.State = "delivered"
 		one.Why = fmt.Sprintf("nothing of it waits: what passed the filters up to version %s is delivered; which changes passed is not kept", watch.ResourceVersion)

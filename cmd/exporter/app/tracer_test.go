@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/internal/expr"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/source"
@@ -61,5 +62,27 @@ func TestTraceOfARecordThatDies(t *testing.T) {
 	}
 	if got := trace.Pipelines[1]; got.State != "dead" || got.Dead != 1 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// An object whose custom body is null is filtered, and not delivered.
+func TestTraceOfANullBody(t *testing.T) {
+	object, err := delta.NewObject([]byte(`{"apiVersion":"v1","kind":"Thing","metadata":{"name":"o","uid":"u","resourceVersion":"5"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{`null`: "filtered", `type == "ADDED" ? null : {}`: "delivered"} {
+		program, err := expr.Compile(text, expr.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		options := shape.Options{Name: "p", Format: shape.FormatCustom, Body: &shape.Body{Program: program}}
+		p := pipeline.New(pipeline.Options{Options: options}, pipeline.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		one := PipelineTrace{Pipeline: "p"}
+		watch := &source.WatchTrace{Has: []string{"p"}, ResourceVersion: "5", Watch: source.WatchStatus{Resource: "v1/things"}}
+		traced := &tracer{config: &config.Config{Cluster: "c"}, key: []byte("0123456789abcdef")}
+		if traced.judge(t.Context(), &one, watch, "", p, object); one.State != want {
+			t.Errorf("%s: got %s: %s", text, one.State, one.Why)
+		}
 	}
 }
