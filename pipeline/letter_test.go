@@ -23,7 +23,7 @@ func formats() map[string]shape.Options {
 	made := map[string]shape.Options{}
 	for _, format := range []shape.Format{shape.FormatCloudEvents, shape.FormatCloudEventsBinary, shape.FormatJSON, shape.FormatRaw} {
 		for _, profile := range []shape.Profile{shape.ProfileKubeferry, shape.ProfileKnative} {
-			made[string(format)+" "+string(profile)] = shape.Options{Name: "audit", Cluster: "prod-eu-1", Epoch: 2, Format: format, Profile: profile}
+			made[string(format)+" "+string(profile)] = shape.Options{Name: "audit", Cluster: "prod-eu-1", Format: format, Profile: profile}
 		}
 	}
 	return made

@@ -159,7 +159,7 @@ func TestTransportIDsOfSnapshots(t *testing.T) {
 		mustTake(t, p, d)
 	}
 	back := change(t, "a", 5) // with the resource, which was gone
-	back.Type, back.Inferred, back.AsOf = delta.Added, true, 9
+	back.Type, back.Inferred, back.Sequence = delta.Added, true, 9
 	mustTake(t, p, back)
 	drain(t, p)
 	if !slices.Equal(ids, []string{"", "/s1", "/s2", "/9"}) {

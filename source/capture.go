@@ -88,20 +88,6 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 	return put, remove
 }
 
-// highestRaised is the highest sequence that is followed. Only resource versions of an aggregated API, which may be any numbers, are higher.
-const highestRaised = 1e16
-
-// Raised returns the highest sequence that a watch has raised above its position, or 0. It is called while nothing is being sent.
-func (s *Source) Raised() (raised uint64) {
-	for _, w := range s.watches {
-		highest := max(w.state.Edited, w.state.Gone)
-		if highest >= versionNumber(w.state.Position) && highest < highestRaised {
-			raised = max(raised, highest)
-		}
-	}
-	return raised
-}
-
 // Committed is called when what Capture returned last is on disk.
 func (s *Source) Committed() {
 	for _, w := range s.watches {

@@ -17,7 +17,7 @@ import (
 // offerAll lists the objects from a page on, and sends those that are due. After an error, page is where to go on. While changes may be
 // repeated it also reports whether there are objects that the watch has not brought: a killed run may have sent them before the first
 // mark, and the snapshot is not complete without them.
-func (w *watcher) offerAll(ctx context.Context, n int, page *metav1.ListOptions, repeating bool) (unknown bool, err error) {
+func (w *watcher) offerAll(ctx context.Context, n int, id string, page *metav1.ListOptions, repeating bool) (unknown bool, err error) {
 	for repeating || w.due(n) > 0 {
 		p, err := w.collection.list(ctx, *page)
 		if isRefusal(err) { // it took longer than the server remembers: the other pages are of a later state, which is as good
@@ -28,7 +28,7 @@ func (w *watcher) offerAll(ctx context.Context, n int, page *metav1.ListOptions,
 		}
 		for _, object := range p.objects {
 			unknown = unknown || repeating && w.selects(object.Namespace()) && !w.isKnown(object)
-			if err := w.offer(ctx, n, object); err != nil {
+			if err := w.offer(ctx, n, id, object); err != nil {
 				return unknown, err
 			}
 		}
@@ -57,21 +57,24 @@ func continueLater(err error) string {
 }
 
 // offer sends a listed object, if it is due in this version, and waits until there is room for it.
-func (w *watcher) offer(ctx context.Context, n int, object *delta.Object) error {
+func (w *watcher) offer(ctx context.Context, n int, id string, object *delta.Object) error {
 	if err := w.options.Previous.await(ctx); err != nil {
 		return err
 	}
 	var err error
 	return cmp.Or(w.untilRoom(ctx, n, func() (sent bool) {
-		sent, err = w.tryOffer(ctx, n, object)
+		sent, err = w.tryOffer(ctx, n, id, object)
 		return sent || err != nil
 	}), err)
 }
 
 // tryOffer sends a listed object, if it is due in this version. It returns false if there is no room for it.
-func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (sent bool, err error) {
+func (w *watcher) tryOffer(ctx context.Context, n int, id string, object *delta.Object) (sent bool, err error) {
 	old, exists := w.known().find(keyOf(object))
 	version := object.Version()
+	if w.state.Snapshots[w.options.Pipelines[n]].ID != id {
+		return true, errBeginsAnew
+	}
 	if !exists || !old.due.Has(n) || !old.version.Equal(&version) {
 		return true, nil
 	}
@@ -85,8 +88,7 @@ func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (se
 	if w.silent(1<<n) != 0 {
 		return true, w.emit(ctx, d, 1<<n, old.views, func(v views) { record(v.snapshotted(n)) })
 	}
-	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
-	w.order(d)
+	w.stamp(d)
 	sent = w.handler.Recipient(n).Offer(ctx, d, !old.filtered.Has(n), func(passed bool) {
 		var to PipelineSet
 		if passed {
@@ -101,17 +103,20 @@ func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (se
 	return sent, nil
 }
 
+// errBeginsAnew is returned for an object of a snapshot that has ended meanwhile.
+var errBeginsAnew = errors.New("the snapshot begins anew")
+
 func (w *watcher) snapshotOf(object *delta.Object, n int) *delta.Delta {
 	return &delta.Delta{
 		Type: delta.Added, Object: object, Snapshot: true, SnapshotID: w.state.Snapshots[w.options.Pipelines[n]].ID,
 	}
 }
 
-// repeating reports whether the changes may be those that a killed run has sent.
-func (w *watcher) repeating() bool {
+// repeating reports whether the changes may be those that a killed run has sent to a pipeline.
+func (w *watcher) repeating(n int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.state.Unclean
+	return w.state.doubtful().Has(n)
 }
 
 // due returns how many objects a snapshot has not reached.

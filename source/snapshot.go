@@ -73,8 +73,8 @@ func (w *watcher) runSnapshots(ctx context.Context) {
 func (w *watcher) claim(n int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, pending := w.state.Snapshots[w.options.Pipelines[n]]
-	if !pending || w.sending.Has(n) {
+	snapshot, pending := w.state.Snapshots[w.options.Pipelines[n]]
+	if !pending || w.sending.Has(n) || snapshot.ID == "" && w.state.Gap != "" { // what is read behind a gap comes first
 		return false
 	}
 	w.sending |= 1 << n
@@ -95,12 +95,16 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 	if w.secureRequest(ctx, n) != nil || w.awaitFormer(ctx, n) != nil || w.beginSnapshot(ctx, n) != nil {
 		return // ctx has ended
 	}
+	id := w.snapshotID(n)
 	page := metav1.ListOptions{Limit: pageSize} // of the newest state: an older one may lack a change that the watch has brought
 	backoff := w.options.Backoff
 	var again, unknown bool // of one reading of the list: changes may have been repeated, and the watch has not brought an object
 	err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		again = again || w.repeating()
-		lacks, err := w.offerAll(ctx, n, &page, again)
+		if id == "" || w.snapshotID(n) != id { // it was begun anew, since the state is read anew, or the resource is gone
+			return true, nil
+		}
+		again = again || w.repeating(n)
+		lacks, err := w.offerAll(ctx, n, id, &page, again)
 		left := w.due(n)
 		unknown = unknown || lacks
 		if err != nil {
@@ -115,8 +119,15 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 		return done, nil
 	})
 	if err == nil {
-		_ = w.completeSnapshot(ctx, n) // an error means that ctx has ended
+		_ = w.completeSnapshot(ctx, n, id) // an error means that ctx has ended
 	}
+}
+
+// snapshotID is the id of a pipeline's snapshot; empty if it has none that has begun.
+func (w *watcher) snapshotID(n int) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.Snapshots[w.options.Pipelines[n]].ID
 }
 
 // secureRequest commits the request for a snapshot on demand, before anything of it is sent: after a kill it has to begin anew.
@@ -163,17 +174,22 @@ func (w *watcher) former(n int) bool {
 		slices.ContainsFunc(w.from, func(watch string) bool { return w.handler.Recipient(n).Former(watch) })
 }
 
-// beginFirstSnapshots begins the snapshots of a watch without a position, whose objects are sent as they are read.
-func (w *watcher) beginFirstSnapshots(ctx context.Context) error {
+// beginSnapshots begins the snapshots that are due before a state is read: what the known set lacks is sent as it is read, and is part of them.
+// Without a position those are of all pipelines.
+func (w *watcher) beginSnapshots(ctx context.Context, first bool) error {
 	if w.options.Snapshot == delta.SnapshotNever {
 		return nil
 	}
 	for n, pipeline := range w.options.Pipelines {
 		w.mu.Lock()
-		if _, pending := w.state.Snapshots[pipeline]; !pending {
+		snapshot, pending := w.state.Snapshots[pipeline]
+		if first && !pending {
 			w.handler.Update(func() { w.state.setSnapshot(pipeline, PendingSnapshot{}) })
 		}
 		w.unlock()
+		if !first && !pending || snapshot.OnDemand {
+			continue
+		}
 		err := w.health.handOver(ctx, time.Now(), func(ctx context.Context) error { return w.beginSnapshot(ctx, n) })
 		if err != nil {
 			return err
@@ -188,7 +204,7 @@ func (w *watcher) readingID() string {
 	if w.state.Position == "" {
 		return w.state.Snapshots[w.options.Pipelines[0]].ID
 	}
-	return w.edit
+	return ""
 }
 
 // beginSnapshot sends the first mark, unless that was sent, and makes all known objects due. What becomes known later is sent as a
@@ -213,7 +229,7 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
 		return w.offerMark(n, m, func() {
 			w.begun |= 1 << n
 			w.known().begin(n, onDemand, hashed)
-			if w.state.Unclean { // a transport that has seen the ADDED of a new object would drop it: the consumer would miss it
+			if w.state.doubtful().Has(n) { // a transport that has seen the ADDED of a new object would drop it: the consumer would miss it
 				w.state.Repetition = cmp.Or(w.state.Repetition, m.Snapshot)
 			}
 			w.state.setSnapshot(pipeline, PendingSnapshot{
@@ -226,8 +242,8 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
 }
 
 // completeSnapshot sends the last mark, once all records of the snapshot are settled.
-func (w *watcher) completeSnapshot(ctx context.Context, n int) error {
-	if err := w.awaitNoneDue(ctx, n); err != nil {
+func (w *watcher) completeSnapshot(ctx context.Context, n int, id string) error {
+	if err := w.awaitNoneDue(ctx, n, id); err != nil {
 		return err
 	}
 	died, err := w.handler.Recipient(n).Settled(ctx, w.id)
@@ -237,7 +253,7 @@ func (w *watcher) completeSnapshot(ctx context.Context, n int) error {
 	return w.untilRoom(ctx, n, func() bool {
 		pipeline := w.options.Pipelines[n]
 		snapshot := w.state.Snapshots[pipeline]
-		if snapshot.ID == "" { // the resource is gone
+		if id == "" || snapshot.ID != id { // the resource is gone, or it was begun anew
 			return true
 		}
 		m := w.mark(delta.Completed, snapshot.ID)
@@ -245,6 +261,9 @@ func (w *watcher) completeSnapshot(ctx context.Context, n int) error {
 		return w.offerMark(n, m, func() {
 			w.ended[n] = SnapshotStatus{Snapshot: snapshot.ID, Sent: snapshot.Count, Done: true, Complete: !m.Incomplete}
 			w.state.dropSnapshot(pipeline)
+			if !m.Incomplete {
+				delete(w.state.Doubt, pipeline)
+			}
 		})
 	})
 }
@@ -295,10 +314,10 @@ func (w *watcher) silent(to PipelineSet) PipelineSet {
 }
 
 // awaitNoneDue waits until no object is due any more. What the list did not bring comes with changes.
-func (w *watcher) awaitNoneDue(ctx context.Context, n int) error {
+func (w *watcher) awaitNoneDue(ctx context.Context, n int, id string) error {
 	for {
 		w.mu.Lock()
-		noneDue := w.state.read() && w.known().due[n] == 0
+		noneDue := w.state.read() && w.known().due[n] == 0 || w.state.Snapshots[w.options.Pipelines[n]].ID != id
 		if !noneDue && w.moved == nil {
 			w.moved = make(chan struct{})
 		}

@@ -1,6 +1,7 @@
 package delta
 
 import (
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,10 +72,12 @@ type Delta struct {
 	Custom bool
 	// Bare marks a delta whose Object was cut down to its identity, since nothing else of it may leave.
 	Bare bool
-	// AsOf replaces the resource version in the sequence; 0 if unset. On an inferred DELETED it is the resource version by which the
-	// object was gone: behind all changes of the object, even those sent beyond the last known one, and before those of a successor.
-	// It is also set on a delta that would otherwise come before one that an edited configuration made.
-	AsOf uint64
+	// Sequence orders the deltas of one object: an offset and the resource version; 0 if it is not known. That of an inferred DELETED has
+	// the resource version by which the object was gone: it comes behind all changes of the object, even those sent beyond the last
+	// known one, and before those of a successor.
+	Sequence uint64
+	// Restored is how often the history of the resource had gone back, as after a restore of etcd: resource versions are given again.
+	Restored int
 	// Old is the previous version as of the observation; nil if there is none, if no pipeline of the watch needs it, or if it is
 	// unknown.
 	Old *Object
@@ -99,7 +102,8 @@ func (d *Delta) Ref() Ref {
 	return Ref{Resource: d.Resource, Namespace: d.Object.Namespace(), Name: d.Object.Name()}
 }
 
-// ID is <cluster>/<uid>/<resourceVersion>/<TYPE>: the same each time this change is sent, by any pipeline.
+// ID is <cluster>/<uid>/<resourceVersion>/<TYPE>: the same each time this change is sent, by any pipeline. After the history of the resource
+// has gone back n times it begins with <cluster>+<n>.
 func (d *Delta) ID(cluster string) string { return d.IDWith(cluster, "") }
 
 // IDWith is ID and, behind a slash, a suffix, if there is one.
@@ -108,7 +112,20 @@ func (d *Delta) IDWith(cluster, suffix string) string {
 	if suffix != "" {
 		slash = "/"
 	}
+	if d.Restored > 0 {
+		cluster += "+" + strconv.Itoa(d.Restored)
+	}
 	return cluster + "/" + string(d.Object.UID()) + "/" + d.Object.ResourceVersion() + "/" + string(d.Type) + slash + suffix
+}
+
+// FormatSequence returns a sequence as text that sorts as the number does; it is empty for 0.
+func FormatSequence(sequence uint64) string {
+	if sequence == 0 {
+		return ""
+	}
+	var digits [20]byte
+	n := len(strconv.AppendUint(digits[:0], sequence, 10))
+	return "00000000000000000000"[n:] + string(digits[:n])
 }
 
 // Size is what the delta counts towards a backlog's bound in bytes: its JSON and a flat amount for the rest.
@@ -133,7 +150,8 @@ type Gap struct {
 	Namespace     string
 	LabelSelector string
 	FieldSelector string
-	// From is the position before the gap, To the resource version of the state that closes it; empty if unknown.
+	// From and To are sequences, as [FormatSequence] writes them: that of the position before the gap, and that of the list that closes it;
+	// empty if unknown.
 	From, To string
 	Reason   string
 	// Unclean is set if the last run ended without a last commit, so that an object first seen in that interval

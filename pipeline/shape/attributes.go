@@ -36,7 +36,7 @@ func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list att
 		list.add("cluster", e.cluster)
 		list.add("subject", record.Key)
 		list.add("time", formatTime(entry.Observed()))
-		list.add("sequence", e.sequence(entry))
+		list.add("sequence", sequence(entry))
 	case FormatRaw:
 		list.add("kubeferry-id", sinks.PercentEncode(record.ID))
 		list.add("kubeferry-type", string(entry.Delta.Type))
@@ -46,7 +46,7 @@ func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list att
 		// of CloudEvents in binary mode are, for every sink alike.
 		list.add("kubeferry-subject", sinks.PercentEncode(record.Key))
 		list.add("kubeferry-time", formatTime(entry.Observed()))
-		list.add("kubeferry-sequence", e.sequence(entry))
+		list.add("kubeferry-sequence", sequence(entry))
 		list.flag("kubeferry-snapshot", entry.Delta.Snapshot)
 		list.flag("kubeferry-inferred", entry.Delta.Inferred)
 		list.flag("kubeferry-final-state-unknown", entry.Delta.FinalStateUnknown)
@@ -72,7 +72,7 @@ func (e *Encoder) event(list *attributes, record *sinks.Record, entry *delta.Ent
 	list.add("time", formatTime(entry.Observed()))
 	list.add(contentTypeName, applicationJSON)
 	list.add("partitionkey", record.PartitionKey())
-	list.add("sequence", e.sequence(entry))
+	list.add("sequence", sequence(entry))
 	if knative {
 		list.add("apiversion", entry.Delta.Resource.GroupVersion().String())
 	}
@@ -120,23 +120,12 @@ func knativeSubject(d *delta.Delta) string {
 		strings.ToLower(d.Object.Kind()) + "s/" + d.Object.Name()
 }
 
-// sequence returns what orders the records of one subject as text: the epoch, and the resource version of a delta in
-// seventeen digits. It is empty for a notice, and where the resource version is not a number, as some aggregated API servers have
-// them.
-func (e *Encoder) sequence(entry *delta.Entry) string {
+// sequence returns what orders the records of one subject as text. It is empty for a notice.
+func sequence(entry *delta.Entry) string {
 	if entry.Delta == nil {
 		return ""
 	}
-	version, err := entry.Delta.AsOf, error(nil)
-	if version == 0 {
-		version, err = strconv.ParseUint(entry.Delta.Object.ResourceVersion(), 10, 64)
-	}
-	if err != nil || version > 99_999_999_999_999_999 {
-		return ""
-	}
-	var digits [18]byte
-	n := len(strconv.AppendUint(digits[:0], version, 10))
-	return e.epoch + "00000000000000000"[n:] + string(digits[:n])
+	return delta.FormatSequence(entry.Delta.Sequence)
 }
 
 // formatTime writes a time in UTC with six digits of the second's fraction.

@@ -26,6 +26,7 @@ func body(t testing.TB, text, contentType string) func(*Options) {
 func TestCustomBody(t *testing.T) {
 	pod := func() *delta.Delta {
 		d := change(t, "web", 7)
+		d.Sequence = 7
 		d.Observed, d.Old = time.Date(2026, 11, 21, 0, 12, 3, 123456789, time.UTC), version(t, 6, `"spec":{"old":1}`)
 		return d
 	}

@@ -1,7 +1,6 @@
 package shape
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -44,27 +43,20 @@ type Encoder struct {
 	cluster, pipeline string
 	// source is the CloudEvents attribute.
 	source string
-	// idCluster is what ids begin with: the pipeline, and the cluster with its epoch if there is one.
+	// idCluster is what ids begin with: the pipeline and the cluster.
 	idCluster string
-	// epoch is what sequences begin with: three digits, 000 until the cluster's history went back for the first time.
-	epoch    string
-	format   Format
-	profile  Profile
-	body     *Body    // of FormatCustom
-	encoding Encoding // of FormatOTLP
+	format    Format
+	profile   Profile
+	body      *Body    // of FormatCustom
+	encoding  Encoding // of FormatOTLP
 }
 
 // NewEncoder makes the encoder of a pipeline.
 func NewEncoder(options Options) Encoder {
-	e := Encoder{
+	return Encoder{
 		cluster: options.Cluster, pipeline: options.Name, source: "/clusters/" + options.Cluster,
 		idCluster: options.Name + "/" + options.Cluster, format: options.Format, profile: options.Profile, body: options.Body, encoding: options.Encoding,
-		epoch: fmt.Sprintf("%03d", options.Epoch),
 	}
-	if options.Epoch > 0 {
-		e.idCluster += "+" + strconv.Itoa(options.Epoch)
-	}
-	return e
 }
 
 // Encode makes the record of an entry. What it writes for the body is appended to b, which it returns. An error is why a gap or a mark has
@@ -158,8 +150,8 @@ func suffixOf(d *delta.Delta) string {
 	switch {
 	case d.SnapshotID != "":
 		return d.SnapshotID
-	case d.Type != delta.Modified && d.Inferred && d.AsOf > 0:
-		return strconv.FormatUint(d.AsOf, 10)
+	case d.Type != delta.Modified && d.Inferred && d.Sequence > 0:
+		return strconv.FormatUint(d.Sequence, 10)
 	}
 	return ""
 }

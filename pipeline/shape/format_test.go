@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func encoders() map[string]Encoder {
 		"json":                       {Format: FormatJSON},
 		"raw":                        {Format: FormatRaw},
 	} {
-		options.Name, options.Cluster, options.Epoch = "audit", "prod-eu-1", 2
+		options.Name, options.Cluster = "audit", "prod-eu-1"
 		made[name] = NewEncoder(options)
 	}
 	return made
@@ -60,6 +61,10 @@ func kinds(t *testing.T) []kind {
 		if change.Resource.Resource == "" {
 			change.Resource = deployments
 		}
+		change.Restored = 2
+		if version, err := strconv.ParseUint(parsed.ResourceVersion(), 10, 64); err == nil && change.Sequence == 0 {
+			change.Sequence = 1883120040148992 + version
+		}
 		return &delta.Entry{Delta: &change}
 	}
 	return []kind{
@@ -83,7 +88,7 @@ func kinds(t *testing.T) []kind {
 		},
 		{
 			"inferred, gone by a later version",
-			made(delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, AsOf: 1300}, web, "240", 3),
+			made(delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, Sequence: 1883120040149228}, web, "240", 3),
 		},
 		{
 			"core group, cluster-scoped, odd resource version",
@@ -92,7 +97,7 @@ func kinds(t *testing.T) []kind {
 		},
 		{"gap", &delta.Entry{Gap: &delta.Gap{
 			Watch: "8d3f", Resource: deployments, Namespace: "shop", LabelSelector: "app=web",
-			From: "235", To: "900", Reason: "Expired", Unclean: true, Observed: observed,
+			From: "00001883120040149227", To: "00001883120040149892", Reason: "refused", Unclean: true, Observed: observed,
 		}}},
 		{"snapshot started", &delta.Entry{Mark: &delta.Mark{
 			Watch: "8d3f", Resource: deployments, Snapshot: "q4zn", Phase: delta.Started, Observed: observed,

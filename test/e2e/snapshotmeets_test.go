@@ -47,7 +47,7 @@ func startTableKeeper(tb testing.TB) *tableKeeper {
 	hook.Use(k.receive)
 	tb.Cleanup(func() {
 		for _, record := range slices.Concat(hook.Accepted(), hook.Marks()) {
-			if _, err := raisedSequence(nil, record.Body); err != nil {
+			if _, err := cloudEvents(nil, record.Body); err != nil {
 				tb.Error(err)
 			}
 		}

@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,28 +150,20 @@ func ParseRaw(encoded func(name string) string, body []byte) (Record, error) {
 	return assemble(header("kubeferry-id"), header("kubeferry-subject"), header("kubeferry-sequence"), data)
 }
 
-// epochs is the place value of a sequence's epoch: seventeen digits of resource version are behind it.
-const epochs = 100_000_000_000_000_000
-
-// parseSequence reads twenty digits: three of the epoch, which the id carries behind the cluster's name unless it is 0, and
-// seventeen of the resource version. Only an inferred DELETED, whose id names the last known version, may have a later one, and what comes
-// in a snapshot to a pipeline that was edited.
+// parseSequence reads twenty digits: an offset and the resource version. Only an inferred DELETED, whose id names the last known version,
+// has that of another.
 func parseSequence(text string, r Record) (uint64, error) {
 	sequence, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return 0, err
 	}
 	version, err := strconv.ParseUint(r.ResourceVersion, 10, 64)
-	cluster := strings.TrimSuffix(r.ID, "/"+r.UID+"/"+r.ResourceVersion+"/"+r.Type)
-	_, epoch, _ := strings.Cut(cluster, "+")
-	switch of := sequence % epochs; {
+	switch {
 	case err != nil:
 		return 0, err
 	case len(text) != len("18446744073709551615"):
 		return 0, errors.New("it does not sort as text")
-	case strconv.FormatUint(sequence/epochs, 10) != cmp.Or(epoch, "0"):
-		return 0, fmt.Errorf("the epoch in the id is %q", epoch)
-	case of < version, of > version && !r.Snapshot && !(r.Inferred && r.Type == Deleted):
+	case sequence < version:
 		return sequence, fmt.Errorf("the resource version is %d", version)
 	}
 	return sequence, nil

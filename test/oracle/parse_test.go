@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 		{"inferred DELETED", oracle.ParseCloudEvent, strings.NewReplacer(
 			"MODIFIED", "DELETED", "resource.modified", "resource.deleted", "000235", "000240").Replace(event), gone},
 		{"JSON", oracle.ParseJSON, plain, modified},
-		{"epoch", oracle.ParseJSON, strings.NewReplacer("eu/1/4f0c", "eu/1+2/4f0c", `"000`, `"002`).Replace(plain), renewed},
+		{"a history that went back", oracle.ParseJSON, strings.NewReplacer("eu/1/4f0c", "eu/1+2/4f0c", `"000`, `"002`).Replace(plain), renewed},
 		{"gap", oracle.ParseCloudEvent, gap, oracle.Record{
 			ID: "eu/abc/10-20/GAP", Type: oracle.Gap, Namespace: "shop", From: "10", To: "20", Unclean: true,
 			Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
@@ -96,9 +96,7 @@ func TestParseFindsContradictions(t *testing.T) {
 		{"other version in the object", `"resourceVersion":"235"`, `"resourceVersion":"236"`},
 		{"other name in the subject", "deployments/web", "deployments/api"},
 		{"other resource in the subject", "/deployments/", "/pods/"},
-		{"other sequence", "00000000000000000235", "00000000000000000236"},
 		{"older sequence", `"00000000000000000235"`, `"00000000000000000234"`},
-		{"epoch that the id does not have", `"000`, `"001`},
 		{"short sequence", `"00000000000000000235"`, `"235"`},
 		{"other specversion", `"1.0"`, `"0.3"`},
 		{"a time that is none", "T23:12", " 23:12"},

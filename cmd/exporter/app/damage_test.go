@@ -173,7 +173,7 @@ func deliverLog(t *testing.T, dir string, deliveries, deadLetters int) ([]string
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, func(err error) { t.Errorf("the run failed: %v", err) }, logger)
+	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
