@@ -35,7 +35,7 @@ func (p *Pipeline) next(ctx context.Context) *batch {
 	timer := time.NewTimer(beatInterval)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		b, wait := p.pick()
+		b, wait := p.pick() //nolint:contextcheck // as in deliver.go
 		if b != nil {
 			p.linger(ctx, b)
 			if p.limiter != nil {

@@ -67,7 +67,7 @@ func (b *Body) custom(record *sinks.Record, raw json.RawMessage) {
 var ErrNoBody = errors.New("the body is null")
 
 // notice makes the body of a gap or a mark.
-func (e *Encoder) notice(record *sinks.Record, entry *delta.Entry) error { //nolint:contextcheck // its cost bounds it, and there is no object
+func (e *Encoder) notice(record *sinks.Record, entry *delta.Entry) error {
 	raw, err := e.body.eval(context.Background(), e.message(entry))
 	switch {
 	case err != nil:
