@@ -11,9 +11,12 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
 // TestEtcdRestored puts an older state of the cluster back while kubeferry runs, behind a server that is slow to answer the
@@ -140,4 +143,50 @@ func TestExtendedEtcdRestoredAndRaised(t *testing.T) {
 	keeper.Equals(maps, all)
 	maps.Patch("kept", data("after the restore"))
 	keeper.Equals(maps, all)
+}
+
+// TestEventsEtcdEmptied empties the etcd that Events alone have. Only Events are read anew, behind a gap record and under other ids: the history of
+// ConfigMaps goes on as it happened.
+func TestEventsEtcdEmptied(t *testing.T) {
+	beside(t)
+	c := controlplane.ForTest(t, controlplane.Options{EventsEtcd: true})
+	hook := webhooktest.Start(t)
+	read := hookReader(t, hook, cloudEvents)
+	maps := objectsIn(t, c.Config(), configMaps, metav1.NamespaceDefault)
+	events := objectsIn(t, c.Config(), schema.GroupVersionResource{Version: "v1", Resource: "events"}, metav1.NamespaceDefault)
+	event := map[string]any{"reason": "Test", "type": "Normal", "involvedObject": map[string]any{"kind": "Pod", "namespace": metav1.NamespaceDefault, "name": "none"}}
+	maps.Create("web", data("1"))
+	for n := range 50 {
+		events.Create(fmt.Sprint("before-", n), event)
+	}
+	e := startExporter(t, c.KubeconfigFile(), fmt.Sprintf("stateDir: %q\n", t.TempDir())+hookConfig("[v1/configmaps, v1/events]", "{include: [default]}", hook.URL()))
+	e.WaitReady()
+	e.WaitSettled(wide)
+	before := len(read())
+	if err := c.EmptyEventsEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.WaitLogged(wide, "the history of the resource has gone back, as after a restore of etcd: a gap; what exists now follows", "level:ERROR")
+	events.Create("after", event)
+	maps.Patch("web", data("2"))
+	wait(t, read, "after", oracle.Added)
+	wait(t, read, "web", oracle.Modified)
+	eventually(t, wide, "the deletions", func() error {
+		deleted := 0
+		for _, r := range read()[before:] {
+			if r.Type == oracle.Deleted && strings.HasPrefix(r.Name, "before-") {
+				deleted++
+			}
+		}
+		if deleted != 50 {
+			return fmt.Errorf("%d of 50", deleted)
+		}
+		return nil
+	})
+	for _, r := range read()[before:] {
+		ofEvents := r.Resource.Resource == "events"
+		if r.Type == oracle.Gap && !ofEvents || r.Type != oracle.Gap && r.Type != oracle.Mark && ofEvents != strings.HasPrefix(r.ID, clusterName+"+1/") {
+			t.Errorf("got %s of %s", r.ID, r.Resource)
+		}
+	}
 }
