@@ -614,19 +614,6 @@ func TestPresentStateInPlaceOfAnEarlierOne(t *testing.T) {
 	})
 }
 
-// expectPages waits until the state of a and b is read, and expects the change that follows.
-func expectPages(t *testing.T, server *sourcetest.Server, source *Source, r *recorder) {
-	t.Helper()
-	eventually(t, func() string {
-		if s := source.Status()[0]; s.State != StateWatching || s.Position != "12" {
-			return fmt.Sprintf("%+v", s)
-		}
-		return ""
-	})
-	server.Write("a", false)
-	r.expect(t, "u11/11/ADDED+s", "u12/12/ADDED+s", "u11/13/MODIFIED")
-}
-
 // A watch whose bookmarks stop coming is opened again at its position, and that is no failure. Nor is it waited for the first
 // bookmark of a watch where one before it sent bookmarks.
 func TestWatchWhoseBookmarksStop(t *testing.T) {

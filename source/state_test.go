@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -41,14 +39,6 @@ func newMemory() *memory {
 	return &memory{meta: map[string][]byte{}, known: map[string]map[string]delta.Known{}, clean: true}
 }
 
-func (m *memory) clone() *memory {
-	c := &memory{meta: maps.Clone(m.meta), known: map[string]map[string]delta.Known{}, clean: m.clean, offset: m.offset}
-	for id, known := range m.known {
-		c.known[id] = maps.Clone(known)
-	}
-	return c
-}
-
 func (m *memory) now() time.Time { return time.Unix(m.clock.Add(1), 0) }
 
 // versionOf is the resource version of a sequence: offsets are whole seconds of a memory's clock, and a test has far fewer versions than
@@ -72,16 +62,6 @@ func (m *memory) Watches(yield func(id string, meta []byte) error) error {
 		}
 	}
 	return nil
-}
-
-// forget drops the watches that a source does not have, as the program does at its start.
-func (m *memory) forget(s *Source) {
-	for id := range m.meta {
-		if !slices.Contains(s.WatchIDs(), id) {
-			delete(m.meta, id)
-			delete(m.known, id)
-		}
-	}
 }
 
 func (m *memory) Known(id string, yield func(delta.Known)) error {
@@ -148,32 +128,6 @@ func (m *memory) only(t testing.TB) Meta {
 		}
 	}
 	return meta
-}
-
-// edit changes what is kept of the watches of a namespace.
-func (m *memory) edit(t testing.TB, namespace string, change func(*Meta)) {
-	t.Helper()
-	for id, text := range m.meta {
-		var meta Meta
-		if err := json.Unmarshal(text, &meta); err != nil {
-			t.Fatal(err)
-		}
-		if meta.Namespace == namespace {
-			change(&meta)
-			m.meta[id], _ = json.Marshal(meta)
-		}
-	}
-}
-
-// unread is a run that may not read anything, and then stops.
-func (m *memory) unread(t testing.TB, server *sourcetest.Server, adjust func(*Options, *life)) {
-	t.Helper()
-	server.Deny(http.StatusForbidden, math.MaxInt)
-	l := live(t, server, m, []string{"p"}, adjust)
-	l.expect("p")
-	l.stop()
-	m.forget(l.source)
-	server.Deny(0, 0)
 }
 
 // life is one run of the process, with a source of things and its pipelines.
@@ -523,19 +477,6 @@ func (l *life) watching(position int) {
 	})
 }
 
-// watchingAll waits until each watch has its state.
-func (l *life) watchingAll() {
-	l.t.Helper()
-	eventually(l.t, func() string {
-		for _, s := range l.source.Status() {
-			if s.State != StateWatching || s.Position == "" {
-				return fmt.Sprintf("%+v", s)
-			}
-		}
-		return ""
-	})
-}
-
 func (l *life) sorted(name string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -763,17 +704,6 @@ func TestAnotherWatchOfTheResource(t *testing.T) {
 			}
 		})
 	}
-}
-
-// forbidding is a server on which the namespace team cannot be read while denied is set.
-func forbidding(t *testing.T, server *sourcetest.Server, denied *atomic.Bool) *sourcetest.Server {
-	return before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
-		forbidden := denied.Load() && strings.Contains(r.URL.Path, "/team/")
-		if forbidden {
-			w.WriteHeader(http.StatusForbidden)
-		}
-		return forbidden
-	})
 }
 
 func TestInterruptedFirstReading(t *testing.T) {

@@ -401,20 +401,6 @@ func TestFullDiskOfTheLeader(t *testing.T) {
 	}
 }
 
-// slowCopy is one whose disk takes long, once slow is set.
-type slowCopy struct {
-	*checkpoint.Replica
-	slow  atomic.Bool
-	until chan struct{}
-}
-
-func (c *slowCopy) Apply(changes []checkpoint.Changes) error {
-	if c.slow.Load() {
-		<-c.until
-	}
-	return c.Replica.Apply(changes)
-}
-
 // A replica that takes over on a disk that hangs gives the Lease up, and its probe fails.
 func TestTakeoverThatHangs(t *testing.T) {
 	expectLeaves(t, &replica{logger: slog.New(slog.DiscardHandler)})
