@@ -350,6 +350,13 @@ func TestInterruptedWatchWaitsForComparison(t *testing.T) {
 		}
 		return ""
 	})
+	server.Write("c", false) // 13: comes by the watch, so that is open
+	eventually(t, func() string {
+		if n := len(r.ids()); n != 3 {
+			return fmt.Sprint(n)
+		}
+		return ""
+	})
 	interrupted.Store(true)
 	server.RollBack(11)
 	server.Cut(false)

@@ -191,7 +191,12 @@ func TestOnlyTheVersionBeforeTheLastEventIsRefused(t *testing.T) {
 				if differs {
 					l.expect("p", "u11/21/DELETED", "u12/21/DELETED", "u13/21/DELETED", "u14/21/DELETED", "u15/21/DELETED", "u16/21/DELETED", "u17/21/DELETED", "u18/21/DELETED")
 				} else {
-					l.watching(21)
+					eventually(t, func() string {
+						if s := l.source.Status()[0]; s.Known != 1 {
+							return fmt.Sprintf("got %+v", s)
+						}
+						return ""
+					})
 				}
 				l.stop()
 				server.Restart()
