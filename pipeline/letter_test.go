@@ -38,7 +38,7 @@ func TestLetters(t *testing.T) {
 		for kind, entry := range map[string]delta.Entry{
 			"delta": {Delta: d},
 			"gap":   {Gap: &delta.Gap{Watch: "w", Resource: pods, Namespace: "shop", From: "1", To: "9", Reason: "Expired", Observed: d.Observed}},
-			"mark":  {Mark: &delta.Mark{Watch: "w", Resource: pods, Snapshot: "q4zn", Phase: delta.Completed, Count: 3, Observed: d.Observed}},
+			"mark":  {Mark: &delta.Mark{Watch: "w", Resource: pods, SnapshotSequence: 9, Count: 3, Observed: d.Observed}},
 		} {
 			record, _, _ := encoder.Encode(nil, &entry)
 			line, err := json.Marshal(Letter{Pipeline: "audit", Sink: "hook", Record: record})

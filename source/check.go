@@ -73,7 +73,7 @@ func (w *watcher) check(ctx context.Context) error {
 		return nil
 	}
 	w.logger.Error("what exists differs from what the watch has brought: the state is read again", "objects", len(first))
-	w.handler.Update(func() { w.state.readAnew(gapCheck, 0) })
+	w.handler.Update(func() { w.state.readAnew(delta.GapCheck, 0) })
 	w.cut()
 	return nil
 }

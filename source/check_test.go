@@ -34,7 +34,7 @@ func TestCheckFindsWhatWasSwallowed(t *testing.T) {
 		server.Write("c", false) // 15
 	})
 	l.expectSet("p", "gap 15-15", "u11/11/ADDED+s", "u11/13/MODIFIED+i", "u12/12/ADDED+s", "u12/12/DELETED+i", "u15/15/ADDED+i")
-	if gaps := l.gapRecords(); gaps[0].Reason != gapCheck {
+	if gaps := l.gapRecords(); gaps[0].Reason != delta.GapCheck {
 		t.Errorf("got %+v", gaps[0])
 	}
 }

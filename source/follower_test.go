@@ -48,14 +48,6 @@ func before(t *testing.T, server *sourcetest.Server, first func(w http.ResponseW
 	return &sourcetest.Server{Server: front}
 }
 
-// awaitOr waits until done is closed, or the client gives up.
-func awaitOr(r *http.Request, done <-chan struct{}) {
-	select {
-	case <-done:
-	case <-r.Context().Done():
-	}
-}
-
 const expired = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}`
 
 func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
@@ -327,11 +319,12 @@ func TestErrorThatSpeaksOfAConnection(t *testing.T) {
 // back meanwhile, and a server that cannot answer a list may grant a watch all the same.
 func TestInterruptedWatchWaitsForComparison(t *testing.T) {
 	server := things(t, "a", "b") // 11, 12
-	var interrupted atomic.Bool
+	var watched, interrupted atomic.Bool
 	var refused atomic.Int32
 	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
 		switch {
 		case !interrupted.Load():
+			watched.Store(watched.Load() || isWatch(r))
 		case isWatch(r):
 			if refused.Load() < 3 {
 				t.Error("a watch was opened before the comparison")
@@ -345,7 +338,7 @@ func TestInterruptedWatchWaitsForComparison(t *testing.T) {
 	r := &recorder{}
 	run(t, front, r, nil)
 	eventually(t, func() string {
-		if n := len(r.ids()); n != 2 {
+		if n := len(r.ids()); n != 2 || !watched.Load() {
 			return fmt.Sprint(n)
 		}
 		return ""

@@ -9,12 +9,14 @@ import (
 
 // gap sends the gap record that is due, for the stretch from the position to a resource version, which is 0 if none was read. A reading that
 // starts over sends another one only if it ends later: what it brings is not covered by the first.
-func (w *watcher) gap(ctx context.Context, to uint64, reason string) error {
+func (w *watcher) gap(ctx context.Context, to uint64, reason delta.GapReason) error {
 	w.at = time.Now()
+	if reason == delta.GapRefused && len(w.state.Doubt) > 0 {
+		reason = delta.GapLost
+	}
 	g := &delta.Gap{
 		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace,
-		LabelSelector: w.collection.labelSelector, FieldSelector: w.collection.fieldSelector,
-		From: delta.FormatSequence(w.state.Sent), Reason: reason, Unclean: len(w.state.Doubt) > 0, Observed: w.at,
+		From: delta.FormatSequence(w.state.Sent), Reason: reason, Observed: w.at,
 	}
 	if to > 0 {
 		g.To = delta.FormatSequence(w.sequence(to))

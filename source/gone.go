@@ -1,6 +1,10 @@
 package source
 
-import "context"
+import (
+	"context"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
 
 // gone handles a resource that no longer exists, according to discovery: all of its objects are deleted. What came and went since the watch
 // ended cannot be known, also where it had shown every deletion: so there is a gap.
@@ -19,11 +23,16 @@ func (w *watcher) gone(ctx context.Context) error {
 	}
 	w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
 		"resourceVersion", w.state.Position)
-	if err := w.gap(ctx, 0, gapGone); err != nil {
+	if err := w.gap(ctx, 0, delta.GapGone); err != nil {
 		return err
 	}
 	if err := w.deleteUnseen(ctx, w.state.Seen+1); err != nil {
 		return err
+	}
+	if len(w.state.Doubt) > 0 { // pipelines may have objects that nothing is known of
+		if err := w.endEmpty(ctx, w.sequence(w.state.Seen+1)); err != nil {
+			return err
+		}
 	}
 	w.fill, w.lastGap = false, nil
 	w.handler.Update(func() { // not before all are sent: else what is left would be forgotten
@@ -32,5 +41,20 @@ func (w *watcher) gone(ctx context.Context) error {
 		w.state.Seen++ // that of the deletions
 		w.state.Absent = true
 	})
+	return nil
+}
+
+// endEmpty sends the pipelines the mark of an empty snapshot. w.mu is held, but not while it waits for room.
+func (w *watcher) endEmpty(ctx context.Context, sequence uint64) error {
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	for n, pipeline := range w.options.Pipelines {
+		err := w.untilRoom(ctx, n, func() bool {
+			return w.offerMark(n, w.mark(sequence), func() { w.state.keepNaming(pipeline, sequence) })
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }

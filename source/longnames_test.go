@@ -137,7 +137,7 @@ func TestLongNames(t *testing.T) {
 			if due != 6 {
 				t.Errorf("%d objects are due in the store, want 6", due)
 			}
-			l.crash()
+			l.stop()
 			l = live(t, server, m, []string{"p"}, nil)
 			l.expectSet("p", snapshot[1:]...)
 			l.stop()

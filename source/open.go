@@ -7,6 +7,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // This file decides where a watch begins: at the position, or behind the state, which is read before.
@@ -105,7 +107,7 @@ func (w *watcher) wentBack(ctx context.Context, now uint64, proof string) error 
 		w.state.Restored++
 		w.state.Seen = now
 		w.state.doubtUntil(fmt.Sprint(now), w.options.all())
-		w.state.readAnew(gapLost, w.snapshotted()|w.state.pending())
+		w.state.readAnew(delta.GapLost, w.snapshotted()|w.state.pending())
 	})
 	return w.handler.Commit(ctx)
 }
@@ -129,7 +131,7 @@ func (l *follower) refuse(err error) {
 	snapshots := (l.state.doubtful() & l.snapshotted()) | l.state.pending()
 	l.logger.Warn("the API server refuses the history since the position: a gap; the difference follows",
 		"resourceVersion", l.state.Position, "err", err)
-	l.handler.Update(func() { l.state.readAnew(gapRefused, snapshots) })
+	l.handler.Update(func() { l.state.readAnew(delta.GapRefused, snapshots) })
 }
 
 // isRefusal reports whether the server no longer has the requested history.

@@ -57,18 +57,14 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 			return err
 		}
 		d.Inferred = true
-		if w.reading { // its pipelines may have it already, from another watch or a killed run
-			d.SnapshotID = w.readingID()
-		}
 	case exists && old.version.Equal(&version):
 		w.unchanged(object, old)
 		return nil
 	case exists:
 		return w.modified(ctx, object, old, live)
 	case w.reading && !live:
-		d.Snapshot = w.state.Position == "" && !w.came() || w.state.Gap == gapEdited && w.precedes(object)
+		d.Snapshot = w.state.Position == "" && !w.came() || w.state.Gap == delta.GapEdited && w.precedes(object)
 		d.Inferred = !d.Snapshot
-		d.SnapshotID = w.readingID()
 	}
 	return w.emit(ctx, d, w.options.all(), views{filtered: w.options.all()}, w.recordVersion(object))
 }
@@ -92,15 +88,15 @@ func (w *watcher) modified(ctx context.Context, object *delta.Object, old knownO
 	return w.emitDue(ctx, object)
 }
 
-// emitDue sends an object that has just changed to the pipelines whose snapshot has not reached it. Not while changes may be
-// repeated: the version may be older than what was sent. Then the list is read once more.
+// emitDue sends an object that has just changed to the pipelines whose snapshot has not reached it. Not while they are in doubt: the change may
+// be repeated, and they may have later ones. Then the list is read once more.
 func (w *watcher) emitDue(ctx context.Context, object *delta.Object) error {
 	for n := range w.options.Pipelines {
 		old, _ := w.known().find(keyOf(object))
 		if !old.due.Has(n) || w.state.doubtful().Has(n) {
 			continue
 		}
-		err := w.emit(ctx, w.snapshotOf(object, n), 1<<n, old.views, func(v views) { w.record(object, v.snapshotted(n), nil) })
+		err := w.emit(ctx, snapshotOf(object), 1<<n, old.views, func(v views) { w.record(object, v.snapshotted(n), nil) })
 		if err != nil {
 			return err
 		}
@@ -134,14 +130,14 @@ func (w *watcher) deleted(ctx context.Context, object *delta.Object) error {
 // emitInferredDelete sends the DELETED of an object whose last state was missed to the pipelines that have the object.
 func (w *watcher) emitInferredDelete(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
 	d := w.inferredDelete(key, old, asOf)
-	return w.emit(ctx, d, w.options.all()&^old.filtered|w.perhapsSent(old.views), old.views, func(views) { w.known().remove(key) })
+	return w.emit(ctx, d, w.options.all()&^old.filtered, old.views, func(views) { w.known().remove(key) })
 }
 
 // emitLeft sends the DELETED of an object that an edited configuration does not select any more, or perhaps was deleted, to the pipelines that
 // have the object and announce what leaves.
 func (w *watcher) emitLeft(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
 	d := w.inferredDelete(key, old, asOf)
-	have := w.options.all()&^old.filtered | w.perhapsSent(old.views)
+	have := w.options.all() &^ old.filtered
 	return w.send(ctx, d, Recipients{Pipelines: have, Have: have, Left: true}, func(PipelineSet) { w.known().remove(key) })
 }
 
@@ -158,9 +154,6 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 	recipients := Recipients{Pipelines: to, Have: w.options.all() &^ v.filtered}
 	if d.Snapshot {
 		recipients.RecordOnly = w.silent(to)
-	} else if perhaps := w.perhapsSent(v) &^ recipients.Have; perhaps != 0 {
-		recipients.Have |= perhaps
-		d.Old = nil // their filters may have kept it back
 	}
 	err := w.send(ctx, d, recipients, func(passed PipelineSet) {
 		if d.Snapshot {
@@ -176,9 +169,7 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 
 func (w *watcher) send(ctx context.Context, d *delta.Delta, to Recipients, record func(passed PipelineSet)) error {
 	w.stamp(d)
-	if w.state.doubtful() != 0 {
-		d.SnapshotID = cmp.Or(d.SnapshotID, w.state.Repetition)
-	}
+	to.Snapshots = w.state.namedIn(w.options.Pipelines, d)
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error {
 		if err := w.options.Previous.await(ctx); err != nil {
 			return err
@@ -237,9 +228,8 @@ func (w *watcher) move(resourceVersion, resume string) {
 	if !w.reading && resourceVersion != "" {
 		w.state.Position, w.state.Resume = resourceVersion, cmp.Or(resume, resourceVersion)
 		w.state.Sent, w.state.Seen = w.sequence(versionNumber(resourceVersion)), max(w.state.Seen, versionNumber(resourceVersion))
-		if w.state.endDoubts(); len(w.state.Doubt) == 0 {
-			w.state.Repetition = ""
-		}
+		w.state.endDoubts()
+		w.state.dropNamed()
 	}
 	w.state.changed = true
 	w.health.active(w.at, w.state.Position, w.known().len())

@@ -113,7 +113,7 @@ func (w *watcher) deleteUnseen(ctx context.Context, asOf uint64) error {
 // selects may change without a new version.
 func (l *follower) checkObjects(ctx context.Context, objects []*delta.Object, now uint64) error {
 	l.mu.Lock()
-	check := l.state.Gap == gapRefused && l.options.Snapshot != delta.SnapshotNever
+	check := l.state.Gap == delta.GapRefused && l.options.Snapshot != delta.SnapshotNever
 	whole := l.options.LabelSelector == "" && l.options.FieldSelector == ""
 	position := versionNumber(l.state.Position)
 	proof := ""

@@ -69,7 +69,7 @@ func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error)
 				return nil, err
 			}
 		} else if w.options.HistoryLost || w.follows(ended) {
-			w.state.Gap = gapLost
+			w.state.Gap = delta.GapLost
 		}
 	}
 	return ended, nil
@@ -101,7 +101,7 @@ func (w *watcher) restore(store Store, last *Meta) error {
 	w.from = []string{w.id}
 	s.Position, s.Sent, s.Resume, s.Seen, s.Restored, s.Begun = last.Position, last.Sent, last.Resume, last.Seen, last.Restored, last.Begun
 	s.Gap, s.Reselected, s.Gone, s.Absent, s.Defined = last.Gap, last.Reselected, last.Gone, last.Absent, last.Defined
-	s.APIVersion, s.Kind, s.Repetition = last.APIVersion, last.Kind, last.Repetition
+	s.APIVersion, s.Kind, s.Named = last.APIVersion, last.Kind, last.Named
 	s.Doubt = last.Doubt
 	begin := w.restoreSnapshots(store, last)
 	if !store.Clean() || w.options.HistoryLost {
@@ -111,11 +111,13 @@ func (w *watcher) restore(store Store, last *Meta) error {
 	s.Reselected = s.Reselected || !last.sameSelectors(&s.Meta)
 	switch {
 	case w.options.HistoryLost:
-		s.readAnew(gapLost, w.snapshotted())
+		s.readAnew(delta.GapLost, w.snapshotted())
 	case !last.sameSelection(&s.Meta):
-		s.readAnew(gapEdited, w.snapshotted())
+		s.readAnew(delta.GapEdited, w.snapshotted())
+	case !store.Clean() && s.Gap != "": // the killed run may have sent what this reading does not find any more
+		s.readAnew(s.Gap, w.snapshotted())
 	case s.Position == "" && s.Begun:
-		s.readAnew(gapLost, 0)
+		s.readAnew(delta.GapLost, 0)
 	}
 	lacks := false
 	err := store.Known(w.id, func(object delta.Known) {
@@ -149,30 +151,19 @@ func (w *watcher) snapshotted() PipelineSet {
 // restoreSnapshots goes on with the snapshots of the last run. It returns the pipelines whose snapshots begin: those that did not have the
 // objects, those for which it is not certain any more what was sent, or what of, and all if they get a snapshot at every start.
 func (w *watcher) restoreSnapshots(store Store, last *Meta) (begin PipelineSet) {
-	interrupted := !store.Clean() && last.Position == "" // in the first state, by this kill
 	for n, pipeline := range w.options.Pipelines {
 		snapshot, pending := last.Snapshots[pipeline]
-		snapshot.Unclean = snapshot.Unclean || !store.Clean()
-		former := snapshot.Former || w.filterDiffers(last, pipeline)
 		switch {
 		case last.Position != "" && w.options.Snapshot == delta.SnapshotAlways:
 			begin |= 1 << n
-			former = former || snapshot.OnDemand
-		case pending && snapshot.ID != "" && !snapshot.OnDemand && !interrupted && (last.Gap == "" || last.Position == "") && snapshot.Filters == w.options.filters(n):
+		case pending && snapshot.Begun && !snapshot.OnDemand && store.Clean() && (last.Gap == "" || last.Position == "") && snapshot.Filters == w.options.filters(n):
 			w.state.setSnapshot(pipeline, snapshot)
 		case pending, !slices.Contains(last.Pipelines, pipeline):
 			begin |= 1 << n
-			former = former || last.Position != ""
 		}
 		if begin.Has(n) {
-			w.state.setSnapshot(pipeline, PendingSnapshot{Former: former, OnDemand: snapshot.OnDemand, Unclean: snapshot.Unclean})
+			w.state.beginAnew(pipeline, snapshot)
 		}
 	}
 	return begin
-}
-
-// filterDiffers reports whether a pipeline had other filters in the last run.
-func (w *watcher) filterDiffers(last *Meta, pipeline string) bool {
-	then, now := slices.Index(last.Pipelines, pipeline), slices.Index(w.options.Pipelines, pipeline)
-	return w.options.Filters != nil && then >= 0 && (then >= len(last.Filters) || last.Filters[then] != w.options.Filters[now])
 }

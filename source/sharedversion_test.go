@@ -208,7 +208,7 @@ func TestOnlyTheVersionBeforeTheLastEventIsRefused(t *testing.T) {
 					want = append(want, "gap 23-23", "u19/19/DELETED+i")
 				}
 				l.expect("p", want...)
-				if gaps := l.gapRecords(); differs && gaps[0].Reason != gapCheck {
+				if gaps := l.gapRecords(); differs && gaps[0].Reason != delta.GapCheck {
 					t.Errorf("got %+v", gaps[0])
 				}
 			})

@@ -46,8 +46,7 @@ type Options struct {
 	// Backoff spaces the attempts to open a watch; the zero value is a default that suits an API server.
 	Backoff wait.Backoff
 
-	formerWait time.Duration // [formerWait] if it is 0
-	absence    absenceRule   // [defaultAbsenceRule] if it is empty
+	absence absenceRule // [defaultAbsenceRule] if it is empty
 }
 
 // all are the pipelines of the source.

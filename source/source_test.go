@@ -118,11 +118,10 @@ func (r roomy) OfferMark(m *delta.Mark, record func()) bool {
 	return true
 }
 
-func (roomy) Room(context.Context) error                    { return nil }
-func (roomy) Settled(context.Context, string) (bool, error) { return false, nil }
-func (roomy) Undelivered(string) (int, string)              { return 0, "" }
-func (roomy) Former(string) bool                            { return false }
-func (roomy) Died(string) bool                              { return false }
+func (roomy) Room(context.Context) error            { return nil }
+func (roomy) Settled(context.Context, string) error { return nil }
+func (roomy) Undelivered(string) (int, string)      { return 0, "" }
+func (roomy) Lacking(string, uint64) Lacking        { return Lacking{} }
 
 // shortID is uid/version/TYPE with a letter for each flag.
 func shortID(d *delta.Delta) string {
@@ -237,7 +236,7 @@ func TestRefusalMakesAGapAndTheNetDifference(t *testing.T) {
 				}
 				r.mu.Lock()
 				defer r.mu.Unlock()
-				return map[bool]string{true: "the snapshot is not complete"}[len(r.marks) < 2]
+				return map[bool]string{true: "the snapshot is not complete"}[len(r.marks) < 1]
 			})
 			server.Deny(503, 1<<30) // so that nothing of what follows is seen
 			server.Cut(false)

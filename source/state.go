@@ -19,8 +19,8 @@ type state struct {
 
 	changed  bool // since the last capture
 	captured bool // by the commit in progress
-	// incomplete are the pipelines of whose snapshots a record went to the dead letter, as of the last capture.
-	incomplete PipelineSet
+	// lacking is what the pipelines lack of their snapshots, as of the last capture.
+	lacking map[string]Lacking
 }
 
 // Meta is what is kept of a watch beside its known set, as JSON.
@@ -46,7 +46,7 @@ type Meta struct {
 	Begun bool `json:"begun,omitempty"`
 	// Gap is the reason for which the state has to be read behind a gap record; empty once it was read to its end. Meanwhile the known set is
 	// ahead of the position: no watch may resume from there.
-	Gap string `json:"gap,omitempty"`
+	Gap delta.GapReason `json:"gap,omitempty"`
 	// Reselected is set until then if the label selector or the field selector was edited: what the state lacks was deleted, or is not
 	// selected any more.
 	Reselected bool `json:"reselected,omitempty"`
@@ -59,10 +59,7 @@ type Meta struct {
 	// Absent is set while the resource does not exist, and nothing is known of it.
 	Absent bool `json:"absent,omitempty"`
 	// Defined is set if a CustomResourceDefinition defined the resource when it was found last.
-	Defined bool `json:"defined,omitempty"`
-	// Repetition is in the ids for transports of the changes that are repeated in a snapshot after a kill: their first sending may have
-	// been before the first mark.
-	Repetition   string `json:"repetition,omitempty"`
+	Defined      bool   `json:"defined,omitempty"`
 	APIVersion   string `json:"apiVersion,omitempty"`
 	Kind         string `json:"kind,omitempty"`
 	RetainPolicy string `json:"retainPolicy,omitempty"`
@@ -71,29 +68,22 @@ type Meta struct {
 	Filters   []string `json:"filters,omitempty"`
 	// Snapshots are those that are not complete, by pipeline.
 	Snapshots map[string]PendingSnapshot `json:"snapshots,omitempty"`
+	// Named has, by pipeline, the sequence of the last snapshot, until the position has passed it.
+	Named map[string]uint64 `json:"named,omitempty"`
 }
-
-// The reasons of gaps.
-const (
-	gapRefused = "refused" // the API server refuses the history
-	gapLost    = "lost"    // what was sent is not known: after a kill, with an older copy, a lost state, or a history that went back
-	gapGone    = "gone"    // the resource is gone, and its history with it
-	gapEdited  = "edited"  // the selection was edited
-	gapCheck   = "check"   // what exists differs from what the watch has brought
-)
 
 // read reports whether the state was read.
 func (s *state) read() bool { return s.Position != "" && s.Gap == "" }
 
 // readAnew makes the state due to be read behind a gap record, and begins a snapshot for some pipelines. It is called inside the handler's
 // calls.
-func (s *state) readAnew(reason string, snapshots PipelineSet) {
+func (s *state) readAnew(reason delta.GapReason, snapshots PipelineSet) {
 	if s.Position != "" || s.Begun {
 		s.Gap = reason
 	}
 	for n, pipeline := range s.Pipelines {
 		if snapshots.Has(n) {
-			s.setSnapshot(pipeline, PendingSnapshot{OnDemand: s.Snapshots[pipeline].OnDemand, Unclean: s.Snapshots[pipeline].Unclean})
+			s.beginAnew(pipeline, s.Snapshots[pipeline])
 		}
 	}
 	s.changed = true
@@ -141,7 +131,10 @@ func (s *state) endDoubts() {
 
 // reset forgets everything but the known set, and how far the API server was.
 func (s *state) reset() {
-	s.Position, s.Sent, s.Resume, s.Gone, s.Begun, s.Gap, s.Reselected, s.Repetition = "", 0, "", false, false, "", false, ""
+	s.Position, s.Sent, s.Resume, s.Gone, s.Begun, s.Gap, s.Reselected = "", 0, "", false, false, "", false
+	for pipeline, snapshot := range s.Snapshots {
+		s.keepNaming(pipeline, max(s.Named[pipeline], snapshot.Sequence))
+	}
 	s.Doubt, s.Snapshots = nil, nil
 	s.changed = true
 }

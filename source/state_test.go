@@ -155,7 +155,6 @@ type life struct {
 	passes   func(pipeline string, object *delta.Object) bool // the pipelines' filters; nil pass everything
 	onLeave  bool                                             // pipelines get only what passes, and a DELETED of what no longer does
 	logger   *slog.Logger
-	former   []string    // the watches of the last run of which records are not settled
 	onGap    func()      // if set, called before each gap record
 	waits    chan string // if set, gets the name of each pipeline without room whose Room is called
 }
@@ -239,7 +238,7 @@ func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record 
 			if !to.Pipelines.Has(n) {
 				continue
 			}
-			sent, passes := l.filter(name, d, to.Have.Has(n))
+			sent, passes := l.filter(name, to.For(n, d, d), to.Have.Has(n))
 			if passes {
 				passed |= 1 << n
 			}
@@ -321,7 +320,7 @@ func (l lifeRecipient) OfferMark(m *delta.Mark, record func()) (ok bool) {
 	return ok
 }
 
-func (l lifeRecipient) Settled(context.Context, string) (bool, error) { return l.Died(""), nil }
+func (l lifeRecipient) Settled(context.Context, string) error { return nil }
 
 func (l lifeRecipient) Undelivered(string) (int, string) {
 	l.mu.Lock()
@@ -329,16 +328,10 @@ func (l lifeRecipient) Undelivered(string) (int, string) {
 	return l.waiting, ""
 }
 
-func (l lifeRecipient) Former(watch string) bool {
+func (l lifeRecipient) Lacking(string, uint64) Lacking {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Contains(l.former, watch)
-}
-
-func (l lifeRecipient) Died(string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.died
+	return Lacking{More: l.died, Mark: l.died}
 }
 
 func (l lifeRecipient) Room(ctx context.Context) error {
@@ -548,8 +541,7 @@ func TestInterruptedSnapshotOfNewPipeline(t *testing.T) {
 	l.stop()
 	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.room = map[string]int{"new": 2} })
 	l.expect("new", "u11/11/ADDED+s", "u12/12/ADDED+s")
-	l.capture()
-	l.crash()
+	l.stop()
 	l = live(t, server, m, []string{"old", "new"}, nil)
 	l.expect("new", "u13/13/ADDED+s", "u14/14/ADDED+s")
 	l.expect("old")
@@ -667,7 +659,7 @@ func TestEditedSelection(t *testing.T) {
 				t.Errorf("%s has the sequence %d, and before the edit %d was sent", shortID(d), d.Sequence, highest)
 			}
 		}
-		if gaps := l.gapRecords(); len(gaps) > 0 && gaps[0].Reason != gapEdited {
+		if gaps := l.gapRecords(); len(gaps) > 0 && gaps[0].Reason != delta.GapEdited {
 			t.Errorf("got %+v", gaps[0])
 		}
 	}
@@ -749,7 +741,7 @@ func expectRestored(t *testing.T, before *life, server *sourcetest.Server, m *me
 	l.watching(server.Version())
 	l.snapshotsDone()
 	expectBehindARestore(t, before.sent["p"], l.sent["p"], server)
-	if gaps := l.gapRecords(); len(gaps) == 0 || gaps[0].Reason != gapLost {
+	if gaps := l.gapRecords(); len(gaps) == 0 || gaps[0].Reason != delta.GapLost {
 		t.Errorf("gaps %+v", gaps)
 	}
 	return l
@@ -947,7 +939,7 @@ func TestPositionRefusedAfterRestart(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
-			if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Unclean == clean {
+			if gaps := l.gapRecords(); len(gaps) != 1 || (gaps[0].Reason == delta.GapLost) == clean {
 				t.Errorf("got gaps %+v", gaps)
 			}
 			server.Write("kept", false) // 18
@@ -957,7 +949,7 @@ func TestPositionRefusedAfterRestart(t *testing.T) {
 			server.Compact()
 			l = live(t, server, m, []string{"p"}, nil)
 			l.watching(20)
-			if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Unclean {
+			if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Reason == delta.GapLost {
 				t.Errorf("after a clean end: got gaps %+v", gaps)
 			}
 		})
@@ -985,7 +977,7 @@ func TestUncleanLastsUntilTheHistoryIsSeen(t *testing.T) {
 	server.Compact() // 13
 	l = live(t, server, m, []string{"p", "new"}, nil)
 	l.watching(13)
-	if gaps := l.gapRecords(); len(gaps) != 1 || !gaps[0].Unclean {
+	if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Reason != delta.GapLost {
 		t.Errorf("got gaps %+v, want one that is unclean", gaps)
 	}
 }
@@ -1013,7 +1005,7 @@ func TestUncleanLastsUntilTheLastRunIsPassed(t *testing.T) {
 			server.Compact()
 			l = live(t, server, m, []string{"p"}, nil)
 			l.watching(server.Version())
-			if gaps, passed := l.gapRecords(), after == 2; len(gaps) != 1 || gaps[0].Unclean == passed {
+			if gaps, passed := l.gapRecords(), after == 2; len(gaps) != 1 || (gaps[0].Reason == delta.GapLost) == passed {
 				t.Errorf("got gaps %+v", gaps)
 			}
 		})
@@ -1026,6 +1018,7 @@ func TestInterruptedRelist(t *testing.T) {
 	server, m := things(t, "a", "b", "c"), newMemory() // 11 to 13
 	l := live(t, server, m, []string{"p"}, nil)
 	l.watching(13)
+	l.snapshotsDone()
 	l.stop()
 	server.Write("a", false) // 14
 	server.Write("a", false) // 15
@@ -1037,11 +1030,12 @@ func TestInterruptedRelist(t *testing.T) {
 	l.crash()
 	server.Remember() // another server of the same cluster answers
 	l = live(t, server, m, []string{"p"}, nil)
-	l.expect("p", "gap 13-17", "u12/16/MODIFIED+i")
-	if !l.gapRecords()[0].Unclean {
+	l.expectSet("p", "gap 13-17", "u11/15/ADDED+s", "u12/16/ADDED+s", "u12/16/MODIFIED+i", "u13/13/ADDED+s")
+	if l.gapRecords()[0].Reason != delta.GapLost {
 		t.Errorf("got gap %+v, want it unclean", l.gapRecords()[0])
 	}
 	l.watching(17)
+	l.snapshotsDone()
 	l.stop()
 	if meta := m.only(t); meta.Position != "17" {
 		t.Errorf("got %+v", meta)
@@ -1156,7 +1150,7 @@ func TestRollbackWhileTheHandlerBlocks(t *testing.T) {
 	})
 	l.watching(11)
 	l.snapshotsDone()
-	if gaps := l.gapRecords(); len(gaps) != 2 || gaps[1].Reason != gapLost {
+	if gaps := l.gapRecords(); len(gaps) != 2 || gaps[1].Reason != delta.GapLost {
 		t.Errorf("gaps %+v", gaps)
 	}
 }
@@ -1272,7 +1266,7 @@ func TestStopsInTheFirstStateBehindAKill(t *testing.T) {
 				return l
 			}
 			l := run(1)
-			killed := l.marks["p"][0].Snapshot
+			killed := l.source.watches[0].state.Snapshots["p"].Sequence
 			l.capture()
 			l.crash()
 			if idle {
@@ -1281,7 +1275,7 @@ func TestStopsInTheFirstStateBehindAKill(t *testing.T) {
 				server.Deny(0, 0)
 			}
 			l = run(2)
-			started := l.marks["p"][0].Snapshot
+			started := l.source.watches[0].state.Snapshots["p"].Sequence
 			if started == killed {
 				t.Error("the snapshot was not begun anew")
 			}
@@ -1293,8 +1287,8 @@ func TestStopsInTheFirstStateBehindAKill(t *testing.T) {
 			l = live(t, server, m, []string{"p"}, nil)
 			l.watching(15)
 			l.snapshotsDone()
-			if marks := l.marks["p"]; len(marks) != 1 || marks[0].Phase != delta.Completed || marks[0].Snapshot != started {
-				t.Errorf("%d marks, want one: the end of %s", len(marks), started)
+			if marks := l.marks["p"]; len(marks) != 1 || marks[0].SnapshotSequence != started {
+				t.Errorf("%d marks, want one: the end of %d", len(marks), started)
 			}
 			sent = slices.DeleteFunc(append(sent, l.sorted("p")...), func(text string) bool { return strings.HasPrefix(text, "gap") })
 			if slices.Sort(sent); !slices.Equal(sent, []string{"u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED+s", "u15/15/ADDED+s"}) {

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"math/bits"
 	"slices"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -35,17 +34,6 @@ func (v views) sent(to, passed PipelineSet) views {
 func (v views) snapshotted(pipeline int) views {
 	v.due &^= 1 << pipeline
 	return v
-}
-
-// perhapsSent returns the pipelines that a killed run may have sent an object to in a snapshot that goes on, though it still counts as due.
-func (w *watcher) perhapsSent(v views) (to PipelineSet) {
-	for due := v.due &^ w.begun; due != 0; due &= due - 1 {
-		n := bits.TrailingZeros64(uint64(due))
-		if w.state.Snapshots[w.options.Pipelines[n]].Unclean {
-			to |= 1 << n
-		}
-	}
-	return to
 }
 
 // restoredViews returns the views of an object from the last commit, whose bits stand for the pipelines that meta lists,

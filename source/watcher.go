@@ -36,8 +36,7 @@ type watcher struct {
 	// sending are the pipelines whose snapshots have a goroutine, and wake starts those that have none.
 	sending PipelineSet
 	wake    chan struct{}
-	begun   PipelineSet // the pipelines whose snapshots began in this run: what was sent before is no part of them
-	from    []string    // the ids of the watches of the last run that it goes on from
+	from    []string // the ids of the watches of the last run that it goes on from
 	// moved is closed when the process function has done something; nil if nothing waits for that.
 	moved chan struct{}
 	// state is what a commit captures. It changes only in functions that the handler calls while no commit captures: those that are

@@ -161,20 +161,20 @@ func TestStoredNames(t *testing.T) {
 		head, body string
 	}{
 		{delta.Entry{Gap: &delta.Gap{
-			Watch: "w", Resource: resource, Namespace: "shop", LabelSelector: "l", FieldSelector: "f", From: "1", To: "2", Reason: "why", Unclean: true,
+			Watch: "w", Resource: resource, Namespace: "shop", From: "1", To: "2", Reason: "why",
 			Observed: time.Unix(1, 2).UTC(),
-		}}, `{"o":0,"g":{"Watch":"w","Resource":{"Group":"apps","Version":"v1","Resource":"deployments"},"Namespace":"shop","LabelSelector":"l",` +
-			`"FieldSelector":"f","From":"1","To":"2","Reason":"why","Unclean":true,"Observed":"1970-01-01T00:00:01.000000002Z"}}`, ""},
+		}}, `{"o":0,"g":{"Watch":"w","Resource":{"Group":"apps","Version":"v1","Resource":"deployments"},"Namespace":"shop",` +
+			`"From":"1","To":"2","Reason":"why","Observed":"1970-01-01T00:00:01.000000002Z"}}`, ""},
 		{delta.Entry{Mark: &delta.Mark{
-			Watch: "w", Resource: resource, Namespace: "shop", Snapshot: "s", Phase: delta.Completed, Count: 3, Incomplete: true, Observed: time.Unix(1, 2).UTC(),
-		}}, `{"o":0,"k":{"Watch":"w","Resource":{"Group":"apps","Version":"v1","Resource":"deployments"},"Namespace":"shop","Snapshot":"s",` +
-			`"Phase":"completed","Count":3,"Incomplete":true,"Observed":"1970-01-01T00:00:01.000000002Z"}}`, ""},
+			Watch: "w", Resource: resource, Namespace: "shop", SnapshotSequence: 9, Count: 3, Incomplete: true, Except: []string{"e"}, Observed: time.Unix(1, 2).UTC(),
+		}}, `{"o":0,"k":{"Watch":"w","Resource":{"Group":"apps","Version":"v1","Resource":"deployments"},"Namespace":"shop","SnapshotSequence":9,` +
+			`"Count":3,"Incomplete":true,"Except":["e"],"Observed":"1970-01-01T00:00:01.000000002Z"}}`, ""},
 		{delta.Entry{Delta: &delta.Delta{
-			Type: delta.Deleted, Resource: resource, Watch: "w", Object: object.WithJSON([]byte(`{}`)), Observed: time.Unix(1, 2), Snapshot: true, SnapshotID: "s",
+			Type: delta.Deleted, Resource: resource, Watch: "w", Object: object.WithJSON([]byte(`{}`)), Observed: time.Unix(1, 2), Snapshot: true, SnapshotSequence: 7,
 			Inferred: true, FinalStateUnknown: true, Bare: true, Custom: true, Sequence: 8, Restored: 2,
 			Difference: &delta.Difference{Known: true, OldResourceVersion: "6", OldObject: []byte(`{"a":1}`), Patch: []byte(`[]`)},
 		}, Unsendable: "why"}, `{"t":"DELETED","r":{"Group":"apps","Version":"v1","Resource":"deployments"},` +
-			`"w":"w","o":1000000002,"s":true,"y":"s","i":true,"u":true,"b":true,"x":true,"z":8,"h":2,"e":"why",` +
+			`"w":"w","o":1000000002,"s":true,"y":7,"i":true,"u":true,"b":true,"x":true,"z":8,"h":2,"e":"why",` +
 			`"n":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"m":1667651564,"d":{"k":true,"r":"6","o":7,"p":2}}`, `{"a":1}[]{}`},
 		{
 			delta.Entry{Delta: &delta.Delta{Type: delta.Added, Resource: resource, Watch: "w", Object: object, Observed: time.Unix(1, 2)}},

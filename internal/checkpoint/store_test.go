@@ -51,7 +51,7 @@ func entry(t testing.TB, seq uint64) delta.Entry {
 func gap(seq uint64) delta.Entry {
 	return delta.Entry{LogKey: delta.LogKey{Seq: seq}, Gap: &delta.Gap{
 		Watch: "w", Resource: schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "r"}, Namespace: "n", From: "1", To: "2",
-		Reason: "r", Unclean: true, Observed: time.Unix(9, 0).UTC(),
+		Reason: "r", Observed: time.Unix(9, 0).UTC(),
 	}}
 }
 

@@ -24,7 +24,7 @@ type attribute struct {
 
 // attributes are those of one record, in the order that the JSON has them.
 type attributes struct {
-	list [20]attribute // more than any record has
+	list [22]attribute // more than any record has
 	n    int
 }
 
@@ -36,7 +36,11 @@ func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list att
 		list.add("cluster", e.cluster)
 		list.add("subject", record.Key)
 		list.add("time", formatTime(entry.Observed()))
+		list.add("pipeline", e.pipeline)
 		list.add("sequence", sequence(entry))
+		if entry.Mark == nil { // the data of a mark have it
+			list.add("snapshotSequence", snapshotSequence(entry))
+		}
 	case FormatRaw:
 		list.add("kubeferry-id", sinks.PercentEncode(record.ID))
 		list.add("kubeferry-type", string(entry.Delta.Type))
@@ -46,7 +50,9 @@ func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list att
 		// of CloudEvents in binary mode are, for every sink alike.
 		list.add("kubeferry-subject", sinks.PercentEncode(record.Key))
 		list.add("kubeferry-time", formatTime(entry.Observed()))
+		list.add("kubeferry-pipeline", sinks.PercentEncode(e.pipeline))
 		list.add("kubeferry-sequence", sequence(entry))
+		list.add("kubeferry-snapshot-sequence", snapshotSequence(entry))
 		list.flag("kubeferry-snapshot", entry.Delta.Snapshot)
 		list.flag("kubeferry-inferred", entry.Delta.Inferred)
 		list.flag("kubeferry-final-state-unknown", entry.Delta.FinalStateUnknown)
@@ -72,7 +78,9 @@ func (e *Encoder) event(list *attributes, record *sinks.Record, entry *delta.Ent
 	list.add("time", formatTime(entry.Observed()))
 	list.add(contentTypeName, applicationJSON)
 	list.add("partitionkey", record.PartitionKey())
+	list.add("pipeline", e.pipeline)
 	list.add("sequence", sequence(entry))
+	list.add("snapshotsequence", snapshotSequence(entry))
 	if knative {
 		list.add("apiversion", entry.Delta.Resource.GroupVersion().String())
 	}
@@ -126,6 +134,17 @@ func sequence(entry *delta.Entry) string {
 		return ""
 	}
 	return delta.FormatSequence(entry.Delta.Sequence)
+}
+
+// snapshotSequence returns the sequence of the snapshot that a delta or a mark names; empty if it names none.
+func snapshotSequence(entry *delta.Entry) string {
+	switch {
+	case entry.Delta != nil:
+		return delta.FormatSequence(entry.Delta.SnapshotSequence)
+	case entry.Mark != nil:
+		return delta.FormatSequence(entry.Mark.SnapshotSequence)
+	}
+	return ""
 }
 
 // formatTime writes a time in UTC with six digits of the second's fraction.

@@ -69,7 +69,8 @@ func kinds(t *testing.T) []kind {
 	}
 	return []kind{
 		{"added", made(delta.Delta{Type: delta.Added}, web, "235", 1)},
-		{"snapshot", made(delta.Delta{Type: delta.Added, Snapshot: true, SnapshotID: "q4zn"}, web, "235", 1)},
+		{"snapshot", made(delta.Delta{Type: delta.Added, Snapshot: true, SnapshotSequence: 239}, web, "235", 1)},
+		{"modified while a snapshot runs", made(delta.Delta{Type: delta.Modified, SnapshotSequence: 239}, web, "240", 1)},
 		{"modified", made(delta.Delta{Type: delta.Modified}, web, "236", 3)},
 		{"old object", made(delta.Delta{Type: delta.Modified, Difference: &delta.Difference{
 			Known: true, OldResourceVersion: "235", OldObject: fmt.Appendf(nil, web, "235", 1),
@@ -96,17 +97,18 @@ func kinds(t *testing.T) []kind {
 				`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n-1","uid":"9c0c","resourceVersion":"0x7"}}`),
 		},
 		{"gap", &delta.Entry{Gap: &delta.Gap{
-			Watch: "8d3f", Resource: deployments, Namespace: "shop", LabelSelector: "app=web",
-			From: "00001883120040149227", To: "00001883120040149892", Reason: "refused", Unclean: true, Observed: observed,
-		}}},
-		{"snapshot started", &delta.Entry{Mark: &delta.Mark{
-			Watch: "8d3f", Resource: deployments, Snapshot: "q4zn", Phase: delta.Started, Observed: observed,
+			Watch: "8d3f", Resource: deployments, Namespace: "shop",
+			From: "00001883120040149227", To: "00001883120040149892", Reason: delta.GapRefused, Observed: observed,
 		}}},
 		{"snapshot completed", &delta.Entry{Mark: &delta.Mark{
-			Watch: "8d3f", Resource: deployments, Namespace: "shop", Snapshot: "q4zn", Phase: delta.Completed, Count: 3, Observed: observed,
+			Watch: "8d3f", Resource: deployments, Namespace: "shop", SnapshotSequence: 239, Count: 3, Observed: observed,
 		}}},
 		{"snapshot not complete", &delta.Entry{Mark: &delta.Mark{
-			Watch: "8d3f", Resource: deployments, Snapshot: "q4zn", Phase: delta.Completed, Incomplete: true, Observed: observed,
+			Watch: "8d3f", Resource: deployments, SnapshotSequence: 239, Incomplete: true, Observed: observed,
+		}}},
+		{"snapshot without one object", &delta.Entry{Mark: &delta.Mark{
+			Watch: "8d3f", Resource: deployments, SnapshotSequence: 239, Count: 2,
+			Except: []string{"/apis/apps/v1/namespaces/shop/deployments/\u00e4"}, Observed: observed,
 		}}},
 	}
 }

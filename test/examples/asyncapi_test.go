@@ -199,7 +199,7 @@ func TestAsyncAPIIsTrue(t *testing.T) {
 			c.Start()
 			eventually(t, c.name, func() error {
 				c.expectRunning()
-				rows, err := c.rows("SELECT count(*) FROM objects WHERE NOT deleted")
+				rows, err := c.rows("SELECT count(*) FROM existing")
 				if err == nil && rows[0][0] != float64(len(list.Items)) {
 					err = fmt.Errorf("%v of %d objects", rows[0][0], len(list.Items))
 				}

@@ -78,17 +78,22 @@ func (c *comparison) impossibleGap(r Record) string {
 	return ""
 }
 
-// misplaced is the reason why a record cannot have arrived after the gaps that did, or empty: what lies inside of one is
-// not sent as it happened, and what is inferred lies inside of one.
+// misplaced is the reason why a record cannot have arrived, or empty: what lies inside of a gap that arrived before is
+// not sent as it happened, and what is inferred lies inside of one. (Without a sequence it is not known when an object was deleted.)
 func (c *comparison) misplaced(r Record) string {
 	explained := !r.Inferred
+	for _, record := range c.first { // a gap record holds back nothing: it may arrive later
+		if explained || record.Type != Gap || c.impossibleGap(record) != "" {
+			continue
+		}
+		g := c.newGap(record)
+		explained = g.covers(r) && (g.contains(c.version(r.order())) || r.Type == Deleted && r.Sequence == 0)
+	}
 	for _, g := range c.gapsOf(r) {
 		inside := g.contains(c.version(r.order()))
 		if inside && !r.Inferred && !r.Snapshot {
 			return "the history around it was refused: " + g.record.ID
 		}
-		// Without a sequence it is not known when it was deleted.
-		explained = explained || inside || r.Type == Deleted && r.Sequence == 0
 	}
 	if !explained {
 		return "inferred, and in the range of no gap"

@@ -21,32 +21,18 @@ type payload struct {
 		Version  string `json:"version"`
 		Resource string `json:"resource"`
 	} `json:"resource"`
-	Object    *object `json:"object"`
-	Snapshot  bool    `json:"-"`
-	Inferred  bool    `json:"inferred"`
-	Namespace string  `json:"namespace"` // of a gap
-	From      string  `json:"from"`      // of a gap
-	To        string  `json:"to"`        // empty where the resource is gone
-	Unclean   bool    `json:"unclean"`
-	Phase     string  `json:"phase"` // of a mark, and what follows
-	Count     int     `json:"count"`
-	Complete  bool    `json:"complete"`
-	of        string  // the member "snapshot" of a mark
-}
-
-// UnmarshalJSON reads a member that is a text in marks, and true in other records.
-func (p *payload) UnmarshalJSON(text []byte) error {
-	type plain payload
-	members := struct {
-		*plain
-		Snapshot any `json:"snapshot"`
-	}{plain: (*plain)(p)}
-	if err := json.Unmarshal(text, &members); err != nil {
-		return err
-	}
-	p.Snapshot = members.Snapshot == true
-	p.of, _ = members.Snapshot.(string)
-	return nil
+	Object    *object  `json:"object"`
+	Snapshot  bool     `json:"snapshot"`
+	Inferred  bool     `json:"inferred"`
+	Namespace string   `json:"namespace"` // of a gap
+	From      string   `json:"from"`      // of a gap
+	To        string   `json:"to"`        // empty where the resource is gone
+	Reason    string   `json:"reason"`
+	Phase     string   `json:"phase"` // of a mark, and what follows
+	Of        string   `json:"snapshotSequence"`
+	Count     int      `json:"count"`
+	Complete  bool     `json:"complete"`
+	Except    []string `json:"except"`
 }
 
 type object struct {
@@ -191,7 +177,7 @@ func assemble(id, subject, sequence string, data payload) (Record, error) {
 		fault("%w", err)
 	}
 	if r.Type == Gap {
-		r.From, r.To, r.Unclean = data.From, data.To, data.Unclean
+		r.From, r.To, r.Reason, r.Unclean = data.From, data.To, data.Reason, data.Reason == "lost"
 		if data.Namespace != r.Namespace {
 			fault("namespace %q beside subject %q", data.Namespace, subject)
 		}
@@ -199,9 +185,9 @@ func assemble(id, subject, sequence string, data payload) (Record, error) {
 	}
 
 	if r.Type == Mark {
-		r.Phase, r.Of, r.Count, r.Complete = data.Phase, data.of, data.Count, data.Complete
-		if version != r.Of+"-"+r.Phase || r.Of == "" || r.Phase != "started" && r.Phase != "completed" {
-			fault("phase %q of snapshot %q", r.Phase, r.Of)
+		r.Of, r.Count, r.Complete, r.Except = data.Of, data.Count, data.Complete, data.Except
+		if data.Phase != "completed" || strings.TrimLeft(r.Of, "0") != version {
+			fault("phase %q of snapshot %q", data.Phase, r.Of)
 		}
 		if data.Namespace != r.Namespace || r.Name != "" {
 			fault("namespace %q beside subject %q", data.Namespace, subject)

@@ -57,6 +57,7 @@ func eventCases(t *testing.T) []eventCase {
 		return map[string]any{
 			"specversion": "1.0", "id": id, "source": "/clusters/test", "type": "dev.kubeferry.resource." + kind, "subject": key,
 			"time": observed, "datacontenttype": "application/json", "partitionkey": "test" + key, "sequence": sequence,
+			"pipeline": "events",
 		}
 	}
 	webPath := "/apis/apps/v1/namespaces/shop/deployments/web"
