@@ -85,7 +85,7 @@ func TestExamples(t *testing.T) {
 		hooks = append(hooks, newWitness(t, freeport.Addr(port)))
 		consumers = append(consumers,
 			newConsumer(t, language, "kafka", "brokers", broker.Addr(), "topic", topic, "group", language),
-			newConsumer(t, language, "jetstream", "url", bus.URLs()[0], "stream", topic),
+			newConsumer(t, language, "jetstream", "url", bus.URLs()[0], "stream", topic, "consumer", language),
 			newConsumer(t, language, "webhook", "listen", freeport.Addr(port), "secret", secret),
 		)
 	}
