@@ -785,7 +785,7 @@ func TestOutageBeginsWithFewCalls(t *testing.T) {
 	}
 }
 
-// An outage that one record meets is told once, and the record that fails once too, however often it is tried.
+// An outage that one record meets is logged once. The record that fails is logged once too, however often it is tried.
 func TestFailuresAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &tenants{bad: refuse, took: map[string]time.Time{}, latency: 5 * time.Millisecond}

@@ -7,7 +7,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// judge tells the scheduler how the call of a batch ended. The scheduler says what becomes of each record. cancelled is set if we ended the call:
+// judge reports to the scheduler how the call of a batch ended. The scheduler returns what becomes of each record. cancelled is set if we ended the call:
 // that proves nothing about the sink, but what was acknowledged counts.
 func (p *Pipeline) judge(b *batch, errs []*sinks.Error, cancelled bool) {
 	p.mu.Lock()
@@ -39,7 +39,7 @@ func (p *Pipeline) judge(b *batch, errs []*sinks.Error, cancelled bool) {
 // result is what an error means for the record.
 func result(i *item, err *sinks.Error, cancelled bool) sched.Result {
 	switch {
-	case i.noBody: // which says nothing of the sink
+	case i.noBody: // the sink was not called for it
 		return sched.Result{Verdict: sched.Unsendable}
 	case err == nil:
 		return sched.Result{Verdict: sched.Acknowledged}

@@ -83,7 +83,7 @@ func (p *Program) NeedsOld() bool {
 	return p.readsAny(func(r Read) bool { return r.variable == varOldObject })
 }
 
-// SeesNotices reports whether a [Body] looks at what only gaps and marks have, or at what tells them from changes.
+// SeesNotices reports whether a [Body] reads what only gaps and marks have, or what distinguishes them from changes.
 func (p *Program) SeesNotices() bool {
 	return p.readsAny(func(r Read) bool { return r.variable == varNotice || r.variable == varType })
 }

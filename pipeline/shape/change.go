@@ -20,7 +20,7 @@ type Change struct {
 	// prepared is observed without managedFields, redacted and enriched; nil until it is needed.
 	prepared    *delta.Delta
 	object, old map[string]any
-	// objectOnly is set where nothing is asked about but whether the object passes, which must use up no limit.
+	// objectOnly is set where only the object is checked: that must use up no limit.
 	objectOnly bool
 	// left is set if the object passed the filters before and does not now, and is sent as DELETED.
 	left bool
