@@ -21,10 +21,9 @@ const (
 		"sequence":"00000000000000000007","type":"ADDED","resource":{"group":"","version":"v1","resource":"pods"},"object":{}}`
 	deleted = `{"id":"prod/u1/9/DELETED","cluster":"prod","subject":"/api/v1/namespaces/shop/pods/web","time":"2026-11-21T00:12:04Z",
 		"sequence":"00000000000000000009","type":"DELETED","resource":{"group":"","version":"v1","resource":"pods"},"object":{}}`
-	started = `{"id":"prod/w/s-started/SNAPSHOT","cluster":"prod","subject":"/api/v1/pods","time":"2026-11-21T00:12:05Z",
-		"type":"SNAPSHOT","resource":{"group":"","version":"v1","resource":"pods"},"phase":"started","snapshot":"s"}`
-	completed = `{"id":"prod/w/s-completed/SNAPSHOT","cluster":"prod","subject":"/api/v1/pods","time":"2026-11-21T00:12:06Z",
-		"type":"SNAPSHOT","resource":{"group":"","version":"v1","resource":"pods"},"phase":"completed","snapshot":"s","count":0,"complete":true}`
+	mark = `{"id":"prod/w/12/SNAPSHOT","cluster":"prod","subject":"/api/v1/pods","time":"2026-11-21T00:12:06Z",
+		"type":"SNAPSHOT","resource":{"group":"","version":"v1","resource":"pods"},"phase":"completed",
+		"snapshotSequence":"00000000000000000012","count":0,"complete":true}`
 )
 
 // A receiver of webhooks passes the headers too: in the format cloudevents-binary they have the attributes.
@@ -62,15 +61,15 @@ func ExampleFilter() {
 	// late prod/u1/7/ADDED
 }
 
-// A table of what exists. The Pod was deleted while kubeferry had no state, so that no DELETED came: a snapshot shows it.
+// A table of what exists. The Pod was deleted while kubeferry had no state, so that no DELETED came: the mark of a snapshot shows it.
 func ExampleTable() {
-	table := consume.NewTable(100_000)
-	for _, r := range []*consume.Record{record(added), record(started), record(completed)} {
-		_, gone := table.Apply(r)
-		fmt.Println(r.Type, table.Len(), len(gone))
+	table := consume.NewTable()
+	for _, r := range []*consume.Record{record(added), record(mark)} {
+		table.Apply(r)
+		_, exists := table.Get(r.Pipeline, record(added).Key())
+		fmt.Println(r.Type, exists)
 	}
 	// Output:
-	// ADDED 1 0
-	// SNAPSHOT 1 0
-	// SNAPSHOT 0 1
+	// ADDED true
+	// SNAPSHOT false
 }

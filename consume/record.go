@@ -2,6 +2,7 @@ package consume
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,14 +21,8 @@ const (
 	Deleted  Type = "DELETED"
 	// Gap is a stretch of history that could not be read. What differs follows as inferred changes.
 	Gap Type = "GAP"
-	// Mark stands before or behind the records of a snapshot.
+	// Mark ends a snapshot.
 	Mark Type = "SNAPSHOT"
-)
-
-// The values of [Record.Phase].
-const (
-	Started   = "started"
-	Completed = "completed"
 )
 
 // Resource is a kind of object. Group is empty for the core group.
@@ -40,7 +35,7 @@ type Resource struct {
 // Key names an object: of several clusters in one stream, two may have the same subject.
 type Key struct{ Cluster, Subject string }
 
-// Record is a change of an object, a gap, or a mark of a snapshot. What a type of record has not is zero.
+// Record is a change of an object, a gap, or the mark of a snapshot. What a type of record has not is zero.
 type Record struct {
 	// ID is the same each time that the record is sent.
 	ID string
@@ -50,8 +45,12 @@ type Record struct {
 	Subject string
 	// Time is when kubeferry first saw the change.
 	Time time.Time
+	// Pipeline is the one that sent the record.
+	Pipeline string
 	// Sequence orders the changes of one subject as text. It is empty where resource versions are not numbers.
 	Sequence string
+	// SnapshotSequence is in each record that a pipeline sends of a resource while a snapshot of it runs there, and in the mark of the snapshot.
+	SnapshotSequence string
 	// Replayed is set if `kubeferry replay` sent the record: it was a dead letter, and may come after later ones.
 	Replayed bool
 
@@ -70,16 +69,14 @@ type Record struct {
 	Inferred          bool // found by comparing: the change itself was missed
 	FinalStateUnknown bool // of a DELETED: the object may have changed before
 
-	// Of a gap: the resource versions around it. From is empty if nothing is known of before, To if the resource is gone.
+	// Of a gap: the sequences around it, and why there is one. From is empty if nothing is known of before, To if the resource is gone.
 	From, To, Reason string
-	// Unclean is set if kubeferry was killed before the gap.
-	Unclean bool
 
-	// Of a mark: which end of which snapshot; at the end how many objects it had, and whether all of them were delivered. Pipeline is
-	// whose snapshot it is; it is empty in records of earlier versions.
-	Phase, SnapshotID, Pipeline string
-	Count                       uint64
-	Complete                    bool
+	// Of a mark: how many objects the snapshot had, and whether anything follows from it. Except are the subjects of objects that it lacks, as
+	// their records went to the dead letter.
+	Count    uint64
+	Complete bool
+	Except   []string
 }
 
 func (t Type) known() bool {
@@ -107,17 +104,17 @@ func (r *Record) idPart(n int) string {
 	return parts[len(parts)-n]
 }
 
-// Place orders the changes of one object as text: the later one has the greater place, two that are equal are the same state. It
-// is the sequence, and behind it whether the object is gone: of two changes with one sequence the DELETED is the later. It is empty
-// if there is no sequence: what arrives later is later then.
-func (r *Record) Place() string {
+// Above reports whether a change is above another of the same object: by [Record.Sequence], then a DELETED before others, then by
+// [Record.SnapshotSequence]. Of several changes of an object, in whatever order they arrive, the highest is the last one.
+func (r *Record) Above(other *Record) bool {
+	deleted, otherDeleted := r.Type == Deleted, other.Type == Deleted
 	switch {
-	case r.Sequence == "":
-		return ""
-	case r.Type == Deleted:
-		return r.Sequence + "D"
+	case r.Sequence != other.Sequence:
+		return r.Sequence > other.Sequence
+	case deleted != otherDeleted:
+		return deleted
 	default:
-		return r.Sequence
+		return r.SnapshotSequence > other.SnapshotSequence
 	}
 }
 
@@ -168,6 +165,7 @@ func decodeBinary(prefix string, header func(name string) string, body []byte) (
 	}
 	e := envelope{
 		ID: attribute("id"), Source: attribute("source"), Subject: attribute("subject"), Sequence: attribute("sequence"),
+		Pipeline: attribute("pipeline"), SnapshotExtension: attribute("snapshotsequence"),
 		Replayed: attribute("replayed") == "true", Data: body,
 	}
 	when, e2 := time.Parse(time.RFC3339Nano, attribute("time"))
@@ -200,8 +198,12 @@ type envelope struct {
 	Subject     string          `json:"subject"`
 	Time        time.Time       `json:"time"`
 	Sequence    string          `json:"sequence"`
+	Pipeline    string          `json:"pipeline"`
 	Replayed    bool            `json:"replayed"`
 	Data        json.RawMessage `json:"data"`
+	// SnapshotExtension is of a CloudEvent, SnapshotSequence of plain JSON.
+	SnapshotExtension string `json:"snapshotsequence"`
+	SnapshotSequence  string `json:"snapshotSequence"`
 }
 
 // content is the data of a record.
@@ -214,17 +216,16 @@ type content struct {
 	Patch              json.RawMessage `json:"patch"`
 	OldResourceVersion string          `json:"oldResourceVersion"`
 	OldObjectKnown     *bool           `json:"oldObjectKnown"`
-	Snapshot           any             `json:"snapshot"` // true, or the name of the snapshot in a mark
+	Snapshot           bool            `json:"snapshot"`
+	SnapshotSequence   string          `json:"snapshotSequence"` // of a mark
 	Inferred           bool            `json:"inferred"`
 	FinalStateUnknown  bool            `json:"finalStateUnknown"`
 	From               string          `json:"from"`
 	To                 string          `json:"to"`
 	Reason             string          `json:"reason"`
-	Unclean            bool            `json:"unclean"`
-	Phase              string          `json:"phase"`
-	Pipeline           string          `json:"pipeline"`
 	Count              uint64          `json:"count"`
 	Complete           bool            `json:"complete"`
+	Except             []string        `json:"except"`
 }
 
 func (e *envelope) record(cluster string) (Record, error) {
@@ -242,14 +243,14 @@ func (e *envelope) record(cluster string) (Record, error) {
 	}
 	r := Record{
 		ID: e.ID, Cluster: cluster, Subject: e.Subject, Time: e.Time, Sequence: e.Sequence, Replayed: e.Replayed,
+		Pipeline: e.Pipeline, SnapshotSequence: cmp.Or(e.SnapshotSequence, e.SnapshotExtension, c.SnapshotSequence),
 		Type: c.Type, Resource: c.Resource, Namespace: c.Namespace,
 		Object: c.Object, OldObject: c.OldObject, Patch: c.Patch, OldResourceVersion: c.OldResourceVersion,
 		OldObjectUnknown: c.OldObjectKnown != nil && !*c.OldObjectKnown,
-		Snapshot:         c.Snapshot == true, Inferred: c.Inferred, FinalStateUnknown: c.FinalStateUnknown,
-		From: c.From, To: c.To, Reason: c.Reason, Unclean: c.Unclean,
-		Phase: c.Phase, Pipeline: c.Pipeline, Count: c.Count, Complete: c.Complete,
+		Snapshot:         c.Snapshot, Inferred: c.Inferred, FinalStateUnknown: c.FinalStateUnknown,
+		From: c.From, To: c.To, Reason: c.Reason,
+		Count: c.Count, Complete: c.Complete, Except: c.Except,
 	}
-	r.SnapshotID, _ = c.Snapshot.(string)
 	if r.IsChange() {
 		if r.Namespace = namespaceOf(e.Subject); r.UID() == "" {
 			return Record{}, fmt.Errorf("decode record %q: the id is not <cluster>/<uid>/<resourceVersion>/<TYPE>", e.ID)

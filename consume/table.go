@@ -1,155 +1,97 @@
 package consume
 
-import (
-	"iter"
-	"maps"
-)
+import "iter"
 
-// Table holds what exists: the latest record of each object that is not deleted. It takes the records of one stream, in the order
-// in which they arrive, from the first one on or from a `kubeferry snapshot` on. Where several pipelines send to the stream, leave out
-// the marks of all but one ([Record.Pipeline]) whose filters pass whatever the others send.
-//
-// Apply what stands in the stream once: what a snapshot has removed would come back if it were read again. Whoever goes back to an
-// earlier place, or gets a partition back from another member of the group, skips what was applied, or begins with a new Table.
+// Table holds what exists. It is two maxima: the highest record of each object, and the highest complete mark of each resource and
+// namespace, for each cluster and pipeline. So the order in which records arrive does not matter, nor whether they come again, from whatever
+// partition or place.
 //
 // A Table is for one goroutine.
 type Table struct {
-	objects map[Key]*entry
-	// gone has the places of objects that were deleted, so that a late repetition does not bring them back, and the ids of records
-	// without a place.
-	gone      recent
-	snapshots map[scope]snapshot
-	arrivals  uint64
+	rows  map[rowKey]*Record
+	marks map[scope]string
 }
 
-type entry struct {
-	record Record
-	seen   uint64 // the last arrival of a record of the object, repetitions included
+// rowKey names an object as a pipeline sends it.
+type rowKey struct {
+	pipeline string
+	Key
 }
 
 // scope is what a snapshot is about. An empty namespace stands for all of them.
 type scope struct {
-	cluster   string
-	resource  Resource
-	namespace string
+	cluster, pipeline string
+	resource          Resource
+	namespace         string
 }
 
-type snapshot struct {
-	id      string
-	started uint64 // the arrival of its first mark
-}
+// NewTable returns an empty table.
+func NewTable() *Table { return &Table{rows: map[rowKey]*Record{}, marks: map[scope]string{}} }
 
-// NewTable returns an empty table that keeps so many deleted objects, as [NewFilter] does.
-func NewTable(deleted int) *Table {
-	return &Table{objects: map[Key]*entry{}, gone: newRecent(deleted), snapshots: map[scope]snapshot{}}
-}
-
-// Apply applies a record. gone are the last records of the objects that a complete snapshot has shown to be gone without a DELETED;
-// there are none for other records. A record that is not [New] leaves the table as it is.
-func (t *Table) Apply(r *Record) (verdict Verdict, gone []Record) {
-	t.arrivals++
+// Apply applies a record, and reports whether the table keeps it. It ignores gaps, and what it does not know.
+func (t *Table) Apply(r *Record) bool {
 	switch {
 	case r.IsChange():
-		return t.applyChange(r), nil
-	case r.Type == Mark:
-		return t.applyMark(r)
-	default: // a gap, or something of a later version
-		return t.once(r), nil
+		key := rowKey{r.Pipeline, r.Key()}
+		if before, exists := t.rows[key]; exists && !r.Above(before) {
+			return false
+		}
+		kept := *r
+		t.rows[key] = &kept
+		return true
+	case r.Type == Mark && r.Complete:
+		s := scope{r.Cluster, r.Pipeline, r.Resource, r.Namespace}
+		if r.SnapshotSequence <= t.marks[s] {
+			return false
+		}
+		t.marks[s] = r.SnapshotSequence
+		return true
 	}
+	return false
 }
 
-// Get returns the latest record of an object that exists.
-func (t *Table) Get(key Key) (Record, bool) {
-	e, ok := t.objects[key]
-	if !ok {
+// below reports whether a record is below its mark: the higher of that of its namespace and that of all namespaces.
+func (t *Table) below(r *Record) bool {
+	s := scope{r.Cluster, r.Pipeline, r.Resource, r.Namespace}
+	mark := t.marks[s]
+	s.namespace = ""
+	mark = max(mark, t.marks[s])
+	return max(r.Sequence, r.SnapshotSequence) < mark
+}
+
+func (t *Table) exists(r *Record) bool { return r.Type != Deleted && !t.below(r) }
+
+// Get returns the latest record of an object that exists, as a pipeline has sent it.
+func (t *Table) Get(pipeline string, key Key) (Record, bool) {
+	r, ok := t.rows[rowKey{pipeline, key}]
+	if !ok || !t.exists(r) {
 		return Record{}, false
 	}
-	return e.record, true
+	return *r, true
 }
 
 // All returns the latest record of each object that exists, in no order.
 func (t *Table) All() iter.Seq2[Key, Record] {
 	return func(yield func(Key, Record) bool) {
-		for key, e := range maps.All(t.objects) {
-			if !yield(key, e.record) {
+		for key, r := range t.rows {
+			if t.exists(r) && !yield(key.Key, *r) {
 				return
 			}
 		}
 	}
 }
 
-// Len returns how many objects exist.
-func (t *Table) Len() int { return len(t.objects) }
-
-func (t *Table) applyChange(r *Record) Verdict {
-	name, place := storeKey(r)
-	e, exists := t.objects[r.Key()]
-	if exists {
-		e.seen = t.arrivals
-	}
-	before, known := t.gone.get(name)
-	switch {
-	case exists && place != "":
-		before.place, known = e.record.Place(), true
-	case !exists && place == "" && r.Snapshot && r.Type != Deleted:
-		known = false // it was gone, and is there again, with the id of before
-	}
-	if verdict := compare(before.place, place, known); verdict != New {
-		return verdict
-	}
-	if place == "" || r.Type == Deleted {
-		t.gone.put(name, change{place: place})
-	}
-	if r.Type == Deleted {
-		delete(t.objects, r.Key())
-	} else {
-		t.objects[r.Key()] = &entry{record: *r, seen: t.arrivals}
-	}
-	return New
-}
-
-// applyMark begins or ends a snapshot. A repeated mark does neither: what stands between the marks is repeated with it, or was seen. One
-// that was a dead letter begins none: a later snapshot may have begun.
-func (t *Table) applyMark(r *Record) (Verdict, []Record) {
-	if r.Replayed && r.Phase == Started {
-		return Late, nil
-	}
-	verdict := t.once(r)
-	if verdict != New {
-		return verdict, nil
-	}
-	s := scope{r.Cluster, r.Resource, r.Namespace}
-	switch begun := t.snapshots[s]; {
-	case r.Phase == Started:
-		t.snapshots[s] = snapshot{r.SnapshotID, t.arrivals}
-	case r.Phase == Completed && begun.id == r.SnapshotID: // else another one has begun, or its begin was not read
-		delete(t.snapshots, s)
-		if r.Complete {
-			return verdict, t.sweep(s, begun.started)
-		}
-	}
-	return verdict, nil
-}
-
-// sweep removes the objects not seen since an arrival, and keeps no place: an object that a filter kept back for a while may come back
-// at the same place.
-func (t *Table) sweep(s scope, since uint64) (gone []Record) {
-	for key, e := range t.objects {
-		r := &e.record
-		if e.seen > since || r.Cluster != s.cluster || r.Resource != s.resource || s.namespace != "" && r.Namespace != s.namespace {
+// Forget drops what is below its mark, deleted or not, and returns the last records of the objects among them that were not deleted: those
+// that a snapshot has shown to be gone. What comes again is hidden by the mark.
+func (t *Table) Forget() (gone []Record) {
+	for key, r := range t.rows {
+		if !t.below(r) {
 			continue
 		}
-		gone = append(gone, *r)
-		delete(t.objects, key)
+		if r.Type != Deleted {
+			gone = append(gone, *r)
+		}
+		delete(t.rows, key)
 	}
 	return gone
-}
-
-// once returns the verdict on a record that has no place.
-func (t *Table) once(r *Record) Verdict {
-	if _, known := t.gone.get(r.ID); known {
-		return Repeated
-	}
-	t.gone.put(r.ID, change{})
-	return New
 }

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // Counts counts each delta once per stage, so that
@@ -29,23 +27,70 @@ type Counts struct {
 	filteredBy []uint64
 	// successes counts all that was acknowledged.
 	successes uint64
-	// snapshots are those that are under way, by watch.
-	snapshots map[string]snapshotCount
-	// unread is the number after the last entry of the log of which the watch could not be read: it may be of any snapshot.
-	unread uint64
+	// firstOfRun is the number after those of the last run.
+	firstOfRun uint64
+	// unreadable is the number after the last entry of the log that could not be read: it may have been of any watch.
+	unreadable uint64
+	// watches are what waits of each watch, and what its snapshot lacks.
+	watches map[string]*watchCount
 }
 
-// snapshotCount counts the records of snapshots of one watch, marks included.
-type snapshotCount struct {
-	waiting int
-	former  int    // entries that the last run left of the watch, of whatever kind: read from the log, and not settled
-	died    bool   // the last one that started lacks a record: it went to the dead letter, or past its mark, or was kept back
-	refused bool   // since then a mark went to the dead letter because the sink has no place for marks
-	started uint64 // the number of its first mark
+// watchCount counts what waits of a watch.
+type watchCount struct {
+	// before counts the items with lower numbers than since, and after the others.
+	before, after int
+	// since is the next number at the last call of Settled, or that of the first item of this run.
+	since uint64
+	// snapshots counts the records and marks of snapshots, of either.
+	snapshots int
+	lacking
+}
+
+// lacking is what the snapshot with a sequence lacks.
+type lacking struct {
+	sequence uint64
+	// first is the number of the first item that names it.
+	first uint64
+	// dead are the objects whose last record went to the dead letter, by their REST paths.
+	dead map[string]struct{}
+	// more is set if there are others: too many, or a filter kept back what the pipeline has.
+	more bool
+	// markDied is set if the mark went to the dead letter.
+	markDied bool
+}
+
+// maxDead is how many objects are remembered whose records went to the dead letter: one more than a mark names.
+const maxDead = 101
+
+func (c *Counts) watch(id string) *watchCount {
+	w := c.watches[id]
+	if w == nil {
+		w = &watchCount{since: c.firstOfRun}
+		c.watches[id] = w
+	}
+	return w
+}
+
+// snapshot returns what the snapshot lacks that a record names, which has a number; nil if it names none, or one before the last.
+func (w *watchCount) snapshot(sequence, seq uint64) *lacking {
+	if sequence > w.sequence {
+		w.lacking = lacking{sequence: sequence, first: seq}
+	}
+	if sequence == 0 || sequence < w.sequence {
+		return nil
+	}
+	return &w.lacking
+}
+
+// countBefore returns whether all items of a watch are settled that have lower numbers than the next one.
+func (c *Counts) countBefore(watch string, next uint64) (settled func() bool) {
+	w, unknown := c.watch(watch), c.watch("") // of an entry of the log that cannot be read it is not known of which watch it is
+	w.before, w.after, w.since = w.before+w.after, 0, next
+	return func() bool { return w.before+unknown.before == 0 }
 }
 
 func (c *Counts) take(i *item) {
-	c.countSnapshot(i, 1, false)
+	c.takeOfWatch(i)
 	if i.notice() {
 		c.GapsWaiting++
 		return
@@ -54,39 +99,57 @@ func (c *Counts) take(i *item) {
 	c.Waiting++
 }
 
-// countSnapshot counts an item, if it is of a snapshot or of the last run, as taken or, with -1, as settled.
-func (c *Counts) countSnapshot(i *item, more int, died bool) {
+func (c *Counts) takeOfWatch(i *item) {
+	w := c.watch(i.watch)
+	w.snapshot(i.snapshotSequence, i.seq)
+	if i.ofSnapshot() {
+		w.snapshots++
+	}
+	if i.seq < w.since {
+		w.before++
+	} else {
+		w.after++
+	}
+}
+
+// spoil notes that a snapshot lacks an object that exists.
+func (c *Counts) spoil(watch string, sequence uint64) {
+	if s := c.watch(watch).snapshot(sequence, 0); s != nil {
+		s.more = true
+	}
+}
+
+// settleOfWatch counts an item as settled for its watch.
+func (c *Counts) settleOfWatch(i *item, died bool) {
+	w := c.watch(i.watch)
 	if i.watch == "" {
-		c.unread = max(c.unread, i.seq+1)
+		c.unreadable = max(c.unreadable, i.seq+1)
 	}
-	if !i.ofSnapshot() && !i.restored {
-		return
-	}
-	s := c.snapshots[i.watch]
-	if i.mark != nil && i.mark.Phase == delta.Started && more > 0 {
-		s.died, s.refused, s.started = false, false, i.seq
+	if i.seq < w.since {
+		w.before--
+	} else {
+		w.after--
 	}
 	if i.ofSnapshot() {
-		s.waiting += more
-		s.died = s.died || died
+		w.snapshots--
 	}
-	if i.restored {
-		s.former += more
+	s := w.snapshot(i.snapshotSequence, i.seq)
+	if s == nil {
+		return
 	}
-	c.snapshots[i.watch] = s
-}
-
-// died reports whether a record of a snapshot of a watch may be a dead letter, since the last one started.
-func (c *Counts) died(watch string) bool {
-	s := c.snapshots[watch]
-	return s.died || c.unread > s.started
-}
-
-// spoilSnapshot makes the snapshot of a watch count as incomplete.
-func (c *Counts) spoilSnapshot(watch string) {
-	s := c.snapshots[watch]
-	s.died = true
-	c.snapshots[watch] = s
+	switch path := i.Ref.Path(); {
+	case i.mark != nil:
+		s.markDied = s.markDied || died
+	case !died:
+		delete(s.dead, path)
+	case len(s.dead) < maxDead:
+		if s.dead == nil {
+			s.dead = map[string]struct{}{}
+		}
+		s.dead[path] = struct{}{}
+	default:
+		s.more = true
+	}
 }
 
 // settle counts an item that was delivered or, with a reason, written to the dead letter.
@@ -94,7 +157,7 @@ func (c *Counts) settle(i *item, deadReason string) {
 	if deadReason == "" {
 		c.successes++
 	}
-	c.countSnapshot(i, -1, deadReason != "")
+	c.settleOfWatch(i, deadReason != "")
 	switch {
 	case i.gap != nil:
 		c.GapsWaiting--
@@ -108,17 +171,16 @@ func (c *Counts) settle(i *item, deadReason string) {
 		c.Waiting--
 		c.Delivered++
 	}
-	if c.unread > 0 && c.Waiting+c.GapsWaiting == 0 { // what could not be read counts under its watch
-		for watch, s := range c.snapshots {
-			s.waiting, s.former = 0, 0
-			c.snapshots[watch] = s
+	if c.unreadable > 0 && c.Waiting+c.GapsWaiting == 0 { // what could not be read counts under its watch
+		for _, w := range c.watches {
+			w.before, w.after, w.snapshots = 0, 0, 0
 		}
 	}
 }
 
 // restored corrects the counts for an entry of the log of the last run, once it is read: all of them count as deltas before.
 func (c *Counts) restored(i *item) {
-	c.countSnapshot(i, 1, false)
+	c.takeOfWatch(i)
 	if i.notice() {
 		c.Restored--
 		c.Waiting--
@@ -153,7 +215,7 @@ func (p *Pipeline) Stats() Stats {
 		Counts: p.counts, Bytes: p.budget.memory + p.budget.buffered, OnDisk: p.log.behind, LogBytes: p.log.bytes,
 		Available: p.awaySince.IsZero(), AwaySince: p.awaySince, LastError: p.lastErr, Beat: p.beat,
 	}
-	s.Dead, s.filteredBy, s.snapshots = maps.Clone(s.Dead), slices.Clone(s.filteredBy), nil
+	s.Dead, s.filteredBy, s.watches = maps.Clone(s.Dead), slices.Clone(s.filteredBy), nil
 	if oldest := p.backlog.arrivals.Front(); oldest != nil {
 		s.Oldest = oldest.Value.(*item).observed
 	}

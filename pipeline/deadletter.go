@@ -138,18 +138,15 @@ func (p *Pipeline) noteLetter(ctx context.Context, i *item, letter Letter, cause
 	}
 }
 
-// Recovered makes the dead letter of an entry of the pipeline's log, from a file that cannot be used any more. epoch is the
-// file's.
-func (p *Pipeline) Recovered(e delta.Entry, epoch int) Letter {
-	options := p.options.Options
-	options.Epoch = epoch
-	encoder := shape.NewEncoder(options)
+// Recovered makes the dead letter of an entry of the pipeline's log, from a file that cannot be used any more.
+func (p *Pipeline) Recovered(e delta.Entry) Letter {
+	encoder := shape.NewEncoder(p.options.Options)
 	record, _, _ := encoder.Encode(nil, &e)
 	if e.Delta != nil && e.Delta.Bare {
 		record.Body = nil
 	}
 	return Letter{
-		Pipeline: options.Name, Sink: p.options.SinkName, Record: record, Reason: reasonRecovered,
+		Pipeline: p.options.Name, Sink: p.options.SinkName, Record: record, Reason: reasonRecovered,
 		Error:    cmp.Or(e.Unsendable, "recovered from a state file that was set aside"),
 		Attempts: e.Attempts, First: e.Failed, Last: e.Failed,
 	}

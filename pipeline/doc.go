@@ -14,7 +14,7 @@
 // stays, and the delta is read again when it is sent (unload.go). A flow with too many stubs is stopped: what is new of it waits behind its
 // cursor, and nothing of other flows waits for that.
 //
-// What follows a gap or a mark in its watch waits until that is settled (backlog.go).
+// A gap or a mark holds nothing back. A mark is taken once all that was taken before it of its watch is settled (Settled in snapshot.go).
 //
 // # What becomes of a record
 //

@@ -16,14 +16,14 @@ type Ticket struct {
 	filtered bool
 	filter   int // the index of the filter, if filtered
 	passes   bool
-	spoils   string // the watch whose snapshot lacks the record, though the pipeline has the object
+	spoils   *delta.Delta // of a snapshot that lacks it, though the pipeline has the object; nil if none does
 }
 
 // filteredTicket is for a delta that a filter keeps back. A filter that looks at more than the object leaves a snapshot without what exists.
 func filteredTicket(d *delta.Delta, passes bool, filter int) Ticket {
 	t := Ticket{filtered: true, filter: filter, passes: passes}
 	if d.Snapshot && passes {
-		t.spoils = d.Watch
+		t.spoils = d
 	}
 	return t
 }
@@ -67,7 +67,7 @@ func (p *Pipeline) makeItem(ctx context.Context, d *delta.Delta, had bool) (i *i
 // AnnouncesLeaving reports whether the pipeline sends a DELETED of what leaves its selection.
 func (p *Pipeline) AnnouncesLeaving() bool { return p.options.OnLeave == shape.OnLeaveDeleted }
 
-// ReserveGap makes room for a gap; the deltas of its watch that follow wait until it is settled.
+// ReserveGap makes room for a gap.
 func (p *Pipeline) ReserveGap(ctx context.Context, g *delta.Gap) (Ticket, error) {
 	i := newItem(delta.Entry{Gap: g})
 	return Ticket{item: i}, p.reserve(ctx, i)
@@ -81,8 +81,8 @@ func (p *Pipeline) Take(t Ticket) {
 		p.counts.Received++
 		p.counts.Filtered++
 		p.counts.filteredBy[t.filter]++
-		if t.spoils != "" {
-			p.counts.spoilSnapshot(t.spoils)
+		if d := t.spoils; d != nil {
+			p.counts.spoil(d.Watch, d.SnapshotSequence)
 		}
 		return
 	}

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"container/list"
+	"strconv"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -9,8 +10,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// item is a delta, a gap or a mark that is not settled. Gaps and marks are notices: what follows in their watch waits until they
-// are settled.
+// item is a delta, a gap or a mark that is not settled. Gaps and marks are notices.
 type item struct {
 	sched.Item
 
@@ -29,17 +29,16 @@ type item struct {
 	final *sinks.Error
 
 	settled bool
-	// released is set on a notice that holds nothing back any more, although it is not settled.
-	released bool
-	// releasedAt is the number of deliveries that had succeeded by then.
-	releasedAt uint64
+	// refusedAt is set on a mark for which the sink had no place: one more than the number of deliveries that had succeeded by then.
+	refusedAt uint64
 	// seq is the item's number in the log, and logged is set once a commit has captured it.
 	seq    uint64
 	logged bool
 	// restored is set on what the last run left.
 	restored bool
-	// snapshot is set on a record of a snapshot.
-	snapshot bool
+	// snapshot is set on a record of a snapshot, and snapshotSequence is what a delta or a mark names.
+	snapshot         bool
+	snapshotSequence uint64
 	// stub is set while the delta of a failing object is on disk only, and counts stubSize; inBatch while a batch holds the item.
 	stub, inBatch bool
 	// failing is set while the item is in memory, and waits for an object that fails.
@@ -47,10 +46,7 @@ type item struct {
 	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
 	buffered bool
 
-	flow *flow // that the item is, or was, in memory for
-	// holds are the objects whose first held item waits for a notice.
-	holds []delta.Ref
-
+	flow    *flow         // that the item is, or was, in memory for
 	arrival *list.Element // in the backlog's arrivals or loaded; nil while the item is buffered
 }
 
@@ -67,11 +63,11 @@ func newItem(e delta.Entry) *item {
 		i.Ref = g.Ref()
 		i.Ref.Name = gapName + g.Watch
 	case m != nil:
-		i = &item{mark: m, watch: m.Watch, observed: m.Observed, size: noticeSize}
+		i = &item{mark: m, watch: m.Watch, observed: m.Observed, size: noticeSize, snapshotSequence: m.SnapshotSequence}
 		i.Ref = m.Ref()
-		i.Ref.Name = markName + m.Snapshot
+		i.Ref.Name = markName + m.Watch + "/" + strconv.FormatUint(m.SnapshotSequence, 10)
 	default:
-		i = &item{delta: d, watch: d.Watch, observed: d.Observed, size: d.Size(), snapshot: d.Snapshot}
+		i = &item{delta: d, watch: d.Watch, observed: d.Observed, size: d.Size(), snapshot: d.Snapshot, snapshotSequence: d.SnapshotSequence}
 		i.Ref = d.Ref()
 	}
 	i.Flow, i.Value = i.flowName(), i

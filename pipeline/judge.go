@@ -68,17 +68,19 @@ func (p *Pipeline) noteAvailable(now time.Time) {
 }
 
 // refuseMarks makes the error of a mark permanent if there is no place for it, while there is one for other records: something
-// got through since the mark was first refused, or the first mark of the same snapshot went to the dead letter like that.
+// got through since the mark was first refused.
 func (p *Pipeline) refuseMarks(b *batch, errs []*sinks.Error) {
 	for n, i := range b.items {
 		if i.mark == nil || !noPlace(errs[n]) {
 			continue
 		}
-		s := p.counts.snapshots[i.watch]
-		if i.released && p.counts.successes > i.releasedAt || s.refused {
+		if i.refusedAt == 0 {
+			i.refusedAt = p.counts.successes + 1
+		}
+		if p.counts.successes >= i.refusedAt {
 			err := *errs[n]
-			err.Permanent, s.refused = true, true
-			errs[n], p.counts.snapshots[i.watch] = &err, s
+			err.Permanent = true
+			errs[n] = &err
 		}
 	}
 }

@@ -23,7 +23,7 @@ func formats() map[string]shape.Options {
 	made := map[string]shape.Options{}
 	for _, format := range []shape.Format{shape.FormatCloudEvents, shape.FormatCloudEventsBinary, shape.FormatJSON, shape.FormatRaw} {
 		for _, profile := range []shape.Profile{shape.ProfileKubeferry, shape.ProfileKnative} {
-			made[string(format)+" "+string(profile)] = shape.Options{Name: "audit", Cluster: "prod-eu-1", Epoch: 2, Format: format, Profile: profile}
+			made[string(format)+" "+string(profile)] = shape.Options{Name: "audit", Cluster: "prod-eu-1", Format: format, Profile: profile}
 		}
 	}
 	return made
@@ -38,7 +38,7 @@ func TestLetters(t *testing.T) {
 		for kind, entry := range map[string]delta.Entry{
 			"delta": {Delta: d},
 			"gap":   {Gap: &delta.Gap{Watch: "w", Resource: pods, Namespace: "shop", From: "1", To: "9", Reason: "Expired", Observed: d.Observed}},
-			"mark":  {Mark: &delta.Mark{Watch: "w", Resource: pods, Snapshot: "q4zn", Phase: delta.Completed, Count: 3, Observed: d.Observed}},
+			"mark":  {Mark: &delta.Mark{Watch: "w", Resource: pods, SnapshotSequence: 9, Count: 3, Observed: d.Observed}},
 		} {
 			record, _, _ := encoder.Encode(nil, &entry)
 			line, err := json.Marshal(Letter{Pipeline: "audit", Sink: "hook", Record: record})

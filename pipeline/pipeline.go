@@ -114,7 +114,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		drained: make(chan struct{}, 1),
 		batches: make(chan *batch),
 		large:   make(chan struct{}, 1),
-		counts:  Counts{Dead: map[string]uint64{}, filteredBy: make([]uint64, len(options.Filters)+1), snapshots: map[string]snapshotCount{}},
+		counts:  Counts{Dead: map[string]uint64{}, filteredBy: make([]uint64, len(options.Filters)+1), watches: map[string]*watchCount{}, firstOfRun: options.Logged.Next},
 	}
 	p.beat = p.now()
 	p.lastDelivered = newLastDelivered()

@@ -14,7 +14,6 @@ func (p *Pipeline) settle(b *batch, errs []*sinks.Error) {
 	defer p.mu.Unlock()
 	defer p.announceDrained()
 	now := p.now()
-	p.releaseBehindMarks(b, errs)
 	for n, i := range b.items {
 		i.inBatch = false
 		if b.Outcomes[n] == sched.Waits {
@@ -68,21 +67,6 @@ func (p *Pipeline) noteObjectWell(ref delta.Ref) {
 	items, _ := p.scheduler.Waiting(ref)
 	for _, i := range items {
 		p.noteWell(itemOf(i))
-	}
-}
-
-// releaseBehindMarks lets what waits behind a mark go if there is no place for the mark, or it failed by itself twice. The mark is tried again, and
-// its snapshot does not count as complete.
-func (p *Pipeline) releaseBehindMarks(b *batch, errs []*sinks.Error) {
-	for n, i := range b.items {
-		if i.mark == nil || b.Outcomes[n] != sched.Waits || i.released || errs[n] == nil {
-			continue
-		}
-		if i.Attempts > 1 || noPlace(errs[n]) {
-			p.counts.spoilSnapshot(i.watch)
-			i.releasedAt = p.counts.successes
-			p.backlog.releaseHeld(i)
-		}
 	}
 }
 

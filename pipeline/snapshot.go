@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -26,8 +28,7 @@ func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket,
 	return Ticket{item: i, passes: passes}, true
 }
 
-// OfferMark makes room for a mark of a snapshot, or returns false at once if there is none; the deltas of its watch that follow
-// wait until it is settled.
+// OfferMark makes room for the mark of a snapshot, or returns false at once if there is none.
 func (p *Pipeline) OfferMark(m *delta.Mark) (Ticket, bool) {
 	i := newItem(delta.Entry{Mark: m})
 	i.size = p.sizeOf(i.size)
@@ -53,36 +54,39 @@ func (p *Pipeline) Room(ctx context.Context) error {
 	return nil
 }
 
-// Settled waits until all records of snapshots of a watch are settled, marks included, and reports whether one of them went to the
-// dead letter or past its mark since the last snapshot started, or may have. It returns an error only when ctx ends first.
-func (p *Pipeline) Settled(ctx context.Context, watch string) (died bool, err error) {
+// Settled waits until all that was taken of a watch before the call is settled, and all that the last run left. It returns an error only
+// when ctx ends first. One call at a time may be made for a watch.
+func (p *Pipeline) Settled(ctx context.Context, watch string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.unreadFormer() || p.counts.snapshots[watch].waiting > 0 {
+	settled := p.counts.countBefore(watch, p.log.next)
+	for p.log.former > 0 || !settled() {
 		if !p.awaitFreed(ctx) {
-			return false, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
-	return p.counts.died(watch), nil
+	return nil
 }
 
-// Former reports whether something is not settled that the last run left of a watch.
-func (p *Pipeline) Former(watch string) bool {
+// Lacking is what a snapshot lacks.
+type Lacking struct {
+	// Objects are the REST paths of those whose records are dead letters, in no order.
+	Objects []string
+	// More is set if there are others, Mark if the mark is a dead letter.
+	More, Mark bool
+	// Unreadable is set if an entry of the last run's log could not be read: a snapshot that the last run began may lack anything.
+	Unreadable bool
+}
+
+// Lacking returns what the snapshot of a watch that has a sequence lacks, as far as this run knows.
+func (p *Pipeline) Lacking(watch string, sequence uint64) Lacking {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.unreadFormer() || p.counts.snapshots[watch].former > 0
-}
-
-// unreadFormer reports whether the log of the last run is not read to its end. p.mu is held.
-func (p *Pipeline) unreadFormer() bool {
-	return p.log.former > 0
-}
-
-// Died reports whether a record of a snapshot of a watch went to the dead letter since the last one started, or since New.
-func (p *Pipeline) Died(watch string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.counts.died(watch)
+	all := Lacking{Unreadable: p.counts.unreadable > 0}
+	if w := p.counts.watches[watch]; w != nil && w.sequence == sequence {
+		all.Objects, all.More, all.Mark = slices.Collect(maps.Keys(w.dead)), w.more || p.counts.unreadable > w.first, w.markDied
+	}
+	return all
 }
 
 const (

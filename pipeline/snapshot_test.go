@@ -21,20 +21,55 @@ func snapshotOf(t testing.TB, name string, version int) *delta.Delta {
 }
 
 func inSnapshot(d *delta.Delta) *delta.Delta {
-	d.Type, d.Snapshot, d.SnapshotID = delta.Added, true, "s1"
+	d.Type, d.Snapshot, d.SnapshotSequence = delta.Added, true, 1
 	return d
 }
 
-func markOf(phase delta.Phase) *delta.Mark {
-	return &delta.Mark{Watch: "w", Resource: pods, Snapshot: "s1", Phase: phase, Observed: time.Now()}
+func digits(version int) string { return fmt.Sprintf("%020d", version) }
+
+func markOf(sequence uint64) *delta.Mark {
+	return &delta.Mark{Watch: "w", Resource: pods, SnapshotSequence: sequence, Observed: time.Now()}
 }
 
-// What follows the first mark waits until it is delivered, and Settled waits until the records of the snapshot are.
-func TestMarksEncloseTheirRecords(t *testing.T) {
+func mustOffer(t testing.TB, p *Pipeline, d *delta.Delta) {
+	t.Helper()
+	ticket, ok := p.Offer(t.Context(), d, false)
+	if !ok {
+		t.Fatal("no room")
+	}
+	p.Take(ticket)
+}
+
+func offerMark(t testing.TB, p *Pipeline, sequence uint64) {
+	t.Helper()
+	ticket, ok := p.OfferMark(markOf(sequence))
+	if !ok {
+		t.Fatal("no room")
+	}
+	p.Take(ticket)
+}
+
+func mustSettle(t testing.TB, p *Pipeline) {
+	t.Helper()
+	if err := p.Settled(t.Context(), "w"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lacks checks how many objects a snapshot lacks, and whether it lacks others.
+func lacks(t testing.TB, p *Pipeline, sequence uint64, objects int, more bool) {
+	t.Helper()
+	if got := p.Lacking("w", sequence); len(got.Objects) != objects || got.More != more {
+		t.Errorf("got %+v, want %d objects, and others: %v", got, objects, more)
+	}
+}
+
+// Settled waits for what was taken of the watch before, live changes too, and for nothing that comes later. A gap holds nothing up.
+func TestMarkWaitsForWhatWasSentBefore(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprint("one dies ", dies), func(t *testing.T) {
 			var mu sync.Mutex
-			markArrives, recordArrives := false, false
+			away := map[string]bool{"late": true, "live": true, "later": true, "": true}
 			sink := &script{}
 			sink.set(func(_ int, batch []sinks.Record) error {
 				mu.Lock()
@@ -42,7 +77,7 @@ func TestMarksEncloseTheirRecords(t *testing.T) {
 				errs := make([]error, len(batch))
 				for n, r := range batch {
 					switch {
-					case r.Fields.Type == "SNAPSHOT" && !markArrives, r.Fields.Name == "late" && !recordArrives:
+					case away[r.Fields.Name]:
 						errs[n] = errDown
 					case r.Fields.Name == "late" && dies:
 						errs[n] = sinks.Permanent(sinks.ReasonRejected, errors.New("400"))
@@ -50,59 +85,101 @@ func TestMarksEncloseTheirRecords(t *testing.T) {
 				}
 				return &sinks.BatchError{Errs: errs}
 			})
+			arrives := func(name string) {
+				mu.Lock()
+				defer mu.Unlock()
+				delete(away, name)
+			}
 			p := start(t, sink, &letters{}, nil)
-			offerMark(t, p, delta.Started)
-			for _, name := range []string{"a", "late"} {
-				ticket, ok := p.Offer(t.Context(), snapshotOf(t, name, 5), false)
-				if !ok {
-					t.Fatal("no room")
+			if err := p.Gap(t.Context(), &delta.Gap{Watch: "other", Resource: pods, Observed: time.Now()}); err != nil {
+				t.Fatal(err)
+			}
+			mustOffer(t, p, snapshotOf(t, "a", 5))
+			mustOffer(t, p, snapshotOf(t, "late", 5))
+			mustTake(t, p, change(t, "live", 6))
+			settled := make(chan error, 1)
+			go func() { settled <- p.Settled(context.Background(), "w") }()
+			eventually(t, "an attempt", func() bool { return p.Stats().LastError != "" && len(sink.storedIDs()) == 1 })
+			eventually(t, "the call", func() bool {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return p.counts.watch("w").since > 0
+			})
+			mustTake(t, p, change(t, "later", 7))
+			for _, name := range []string{"live", "late"} {
+				select {
+				case err := <-settled:
+					t.Errorf("settled before %q was: %v", name, err)
+				default:
 				}
-				p.Take(ticket)
-			}
-			settled := make(chan bool, 1)
-			go func() {
-				died, err := p.Settled(context.Background(), "w")
-				if err != nil {
-					t.Error(err)
+				arrives(name)
+				if name == "live" {
+					eventually(t, name, func() bool { return len(sink.storedIDs()) == 2 })
 				}
-				settled <- died
-			}()
-			eventually(t, "an attempt", func() bool { return p.Stats().LastError != "" })
-			if got := sink.storedIDs(); len(got) > 0 {
-				t.Errorf("%q came before the mark", got)
 			}
-			mu.Lock()
-			markArrives = true
-			mu.Unlock()
-			eventually(t, "the mark and the other record", func() bool { return len(sink.storedIDs()) == 2 })
-			select {
-			case <-settled:
-				t.Error("settled before a record was")
-			default:
+			if err := <-settled; err != nil {
+				t.Error(err)
 			}
-			mu.Lock()
-			recordArrives = true
-			mu.Unlock()
-			if died := <-settled; died != dies {
-				t.Errorf("got died %v, want %v", died, dies)
-			}
-			offerMark(t, p, delta.Completed)
+			lacks(t, p, 1, map[bool]int{true: 1}[dies], false)
+			offerMark(t, p, 1)
+			arrives("later")
+			arrives("")
 			drain(t, p)
-			got := sink.storedIDs()
-			if got[0] != "c/w/s1-started/SNAPSHOT" || got[len(got)-1] != "c/w/s1-completed/SNAPSHOT" {
+			if got := sink.storedIDs(); !slices.Contains(got, "c/w/1/SNAPSHOT") {
 				t.Errorf("got %q", got)
 			}
 		})
 	}
 }
 
-func offerMark(t testing.TB, p *Pipeline, phase delta.Phase) {
-	t.Helper()
-	ticket, ok := p.OfferMark(markOf(phase))
-	if !ok {
-		t.Fatal("no room")
+// An object whose record died is not missing if a later one arrives, and each snapshot counts by itself.
+func TestSnapshotLacksWhatDied(t *testing.T) {
+	sink := &script{}
+	sink.set(func(_ int, batch []sinks.Record) error {
+		errs := make([]error, len(batch))
+		for n, r := range batch {
+			if strings.Contains(r.ID, "/5/") {
+				errs[n] = sinks.Permanent(sinks.ReasonRejected, errors.New("400"))
+			}
+		}
+		return &sinks.BatchError{Errs: errs}
+	})
+	p := start(t, sink, &letters{}, nil)
+	settle := func() {
+		t.Helper()
+		settled := make(chan error, 1)
+		go func() { settled <- p.Settled(context.Background(), "w") }()
+		for n := 1; ; n++ {
+			select {
+			case err := <-settled:
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			case <-time.After(time.Millisecond):
+				good := change(t, fmt.Sprint("good-", n), 7) // so that the sink is not blamed
+				good.Watch = "other"
+				mustTake(t, p, good)
+			}
+		}
 	}
-	p.Take(ticket)
+	for n := range 3 {
+		mustOffer(t, p, snapshotOf(t, fmt.Sprint("o", n), 5))
+	}
+	later := change(t, "o1", 6)
+	later.SnapshotSequence = 1
+	mustTake(t, p, later)
+	settle()
+	lacks(t, p, 1, 2, false)
+	for n := range maxDead + 5 {
+		d := snapshotOf(t, fmt.Sprint("o", n), 5)
+		d.SnapshotSequence = 2
+		mustTake(t, p, d)
+	}
+	settle()
+	lacks(t, p, 2, maxDead, true)
+	lacks(t, p, 3, 0, false)
+	drain(t, p)
 }
 
 // A snapshot takes a part of the memory only, whatever its pipeline has: live changes always find room.
@@ -153,16 +230,16 @@ func TestTransportIDsOfSnapshots(t *testing.T) {
 		return nil
 	}}
 	p := start(t, sink, &letters{}, nil)
-	for _, id := range []string{"", "s1", "s2"} {
+	for _, sequence := range []uint64{0, 7, 8} {
 		d := snapshotOf(t, "a", 5)
-		d.SnapshotID = id
+		d.Sequence, d.SnapshotSequence = 5, sequence
 		mustTake(t, p, d)
 	}
 	back := change(t, "a", 5) // with the resource, which was gone
-	back.Type, back.Inferred, back.AsOf = delta.Added, true, 9
+	back.Type, back.Inferred, back.Sequence = delta.Added, true, 9
 	mustTake(t, p, back)
 	drain(t, p)
-	if !slices.Equal(ids, []string{"", "/s1", "/s2", "/9"}) {
+	if !slices.Equal(ids, []string{"/" + digits(5), "/" + digits(5) + "/" + digits(7), "/" + digits(5) + "/" + digits(8), "/" + digits(9)}) {
 		t.Errorf("got %q", ids)
 	}
 }
@@ -180,21 +257,11 @@ func TestSnapshotLacksWhatAFilterKeepsBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, &script{}, &letters{}, func(o *Options) { o.Filters = []shape.Filter{test.filter} })
-			offerMark(t, p, delta.Started)
-			d := snapshotOf(t, "a", 5)
-			ticket, ok := p.Offer(t.Context(), d, false)
-			if !ok {
-				t.Fatal("no room")
-			}
-			p.Take(ticket)
-			if died, err := p.Settled(t.Context(), "w"); died != test.lacks || err != nil {
-				t.Errorf("got %v, %v, want %v", died, err, test.lacks)
-			}
-			offerMark(t, p, delta.Completed)
-			offerMark(t, p, delta.Started)
-			if died, err := p.Settled(t.Context(), "w"); died || err != nil {
-				t.Errorf("the next one: got %v, %v", died, err)
-			}
+			mustOffer(t, p, snapshotOf(t, "a", 5))
+			mustSettle(t, p)
+			lacks(t, p, 1, 0, test.lacks)
+			offerMark(t, p, 1)
+			lacks(t, p, 2, 0, false)
 			drain(t, p)
 		})
 	}
@@ -216,18 +283,15 @@ func noPlaceForMarks(_ int, batch []sinks.Record) error {
 func TestRefusedMarkHoldsNothingUp(t *testing.T) {
 	sink, dead := &script{answer: noPlaceForMarks}, &letters{}
 	p := start(t, sink, dead, nil)
-	offerMark(t, p, delta.Started)
-	ticket, _ := p.Offer(t.Context(), snapshotOf(t, "a", 5), false)
-	p.Take(ticket)
+	mustOffer(t, p, snapshotOf(t, "a", 5))
+	mustSettle(t, p)
+	offerMark(t, p, 1)
+	eventually(t, "an attempt", func() bool { return p.Stats().LastError != "" })
 	mustTake(t, p, change(t, "live", 9))
 	eventually(t, "the records", func() bool { return len(sink.storedIDs()) == 2 })
-	if died, err := p.Settled(t.Context(), "w"); !died || err != nil {
-		t.Errorf("got died %v, %v", died, err)
-	}
-	offerMark(t, p, delta.Completed) // nothing comes after it
 	drain(t, p)
-	if got := dead.ids(); !slices.Equal(got, []string{"c/w/s1-started/SNAPSHOT", "c/w/s1-completed/SNAPSHOT"}) {
-		t.Errorf("got the dead letters %q", got)
+	if got := dead.ids(); !slices.Equal(got, []string{"c/w/1/SNAPSHOT"}) || !p.Lacking("w", 1).Mark {
+		t.Errorf("got the dead letters %q, %+v", got, p.Lacking("w", 1))
 	}
 	for _, letter := range dead.got {
 		if letter.Reason != string(sinks.ReasonNotFound) || len(letter.Record.Body) == 0 {
@@ -235,11 +299,11 @@ func TestRefusedMarkHoldsNothingUp(t *testing.T) {
 		}
 	}
 	sink.set(nil) // now there is
-	offerMark(t, p, delta.Started)
-	if died, err := p.Settled(t.Context(), "w"); died || err != nil {
-		t.Errorf("the next one: got died %v, %v", died, err)
-	}
+	offerMark(t, p, 2)
 	drain(t, p)
+	if p.Lacking("w", 2).Mark {
+		t.Error("the next one is a dead letter too")
+	}
 }
 
 // One that comes while there is no place for any record waits until there is.
@@ -250,9 +314,8 @@ func TestMarkOfASinkThatRefusesAll(t *testing.T) {
 		mustTake(t, p, change(t, "before", 4))
 		drain(t, p)
 		sink.set(func(int, []sinks.Record) error { return sinks.Transient(reason, errors.New("no")) })
-		offerMark(t, p, delta.Started)
-		ticket, _ := p.Offer(t.Context(), snapshotOf(t, "a", 5), false)
-		p.Take(ticket)
+		offerMark(t, p, 1)
+		mustOffer(t, p, snapshotOf(t, "a", 5))
 		sink.mu.Lock()
 		calls := sink.calls
 		sink.mu.Unlock()
@@ -275,7 +338,7 @@ func TestRefusedMarkOfAnIdlePipeline(t *testing.T) {
 	for _, created := range []bool{true, false} {
 		sink, dead := &script{answer: noPlaceForMarks}, &letters{}
 		p := start(t, sink, dead, nil)
-		offerMark(t, p, delta.Started)
+		offerMark(t, p, 1)
 		for _, attempts := range []int{3, 6} {
 			eventually(t, "more attempts", func() bool {
 				sink.mu.Lock()
@@ -298,27 +361,6 @@ func TestRefusedMarkOfAnIdlePipeline(t *testing.T) {
 	}
 }
 
-// Nor does it hold up a gap, and what follows that.
-func TestGapBehindARefusedMark(t *testing.T) {
-	sink := &script{answer: func(_ int, batch []sinks.Record) error {
-		errs := make([]error, len(batch))
-		for n, r := range batch {
-			if r.Fields.Type == "SNAPSHOT" {
-				errs[n] = sinks.Transient(sinks.ReasonNotFound, errors.New("unknown topic"))
-			}
-		}
-		return &sinks.BatchError{Errs: errs}
-	}}
-	p := start(t, sink, &letters{}, nil)
-	offerMark(t, p, delta.Started)
-	mustTake(t, p, change(t, "before", 5))
-	if err := p.Gap(t.Context(), &delta.Gap{Watch: "w", Resource: pods, From: "5", To: "9", Observed: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
-	mustTake(t, p, change(t, "behind", 9))
-	eventually(t, "the gap, and what is behind it", func() bool { return len(sink.storedIDs()) == 3 })
-}
-
 // A snapshot of which a record cannot be read back from the log ends, and does not count as complete, even if it cannot be read whose
 // record it was. The next one may.
 func TestSnapshotWithADamagedRecord(t *testing.T) {
@@ -328,7 +370,6 @@ func TestSnapshotWithADamagedRecord(t *testing.T) {
 			sink.set(func(int, []sinks.Record) error { return errDown })
 			p, stop := launch(sink, dead, spilling(b, 8<<10, 1<<30))
 			defer func() { stop() }()
-			offerMark(t, p, delta.Started)
 			last := uint64(0)
 			for p.Stats().OnDisk < 9 {
 				last++
@@ -336,7 +377,7 @@ func TestSnapshotWithADamagedRecord(t *testing.T) {
 			}
 			b.commit(p)
 			b.mu.Lock()
-			b.entries[last-3] = delta.Entry{LogKey: b.entries[last-3].LogKey, Delta: &delta.Delta{Type: delta.Modified, Object: &delta.Object{}, Bare: true}, Unsendable: "damaged"}
+			b.entries[last-4] = delta.Entry{LogKey: b.entries[last-4].LogKey, Delta: &delta.Delta{Type: delta.Modified, Object: &delta.Object{}, Bare: true}, Unsendable: "damaged"}
 			b.mu.Unlock()
 			if restarts {
 				stop()
@@ -344,17 +385,19 @@ func TestSnapshotWithADamagedRecord(t *testing.T) {
 			}
 			defer b.every(p)()
 			sink.set(nil)
-			if died, err := p.Settled(t.Context(), "w"); !died || !p.Died("w") || err != nil {
-				t.Errorf("got died %v, %v, %v", died, p.Died("w"), err)
+			mustSettle(t, p)
+			if got := p.Lacking("w", 1); !got.More || !got.Unreadable {
+				t.Errorf("got %+v", got)
 			}
 			drain(t, p)
-			if len(dead.ids()) != 1 || len(sink.storedIDs()) != int(last) {
+			if len(dead.ids()) != 1 || len(sink.storedIDs()) != int(last)-1 {
 				t.Errorf("%d stored, dead %q", len(sink.storedIDs()), dead.ids())
 			}
-			offerMark(t, p, delta.Started)
-			if died, err := p.Settled(t.Context(), "w"); died || err != nil {
-				t.Errorf("the next one: got died %v, %v", died, err)
-			}
+			next := snapshotOf(t, "next", int(last)+1)
+			next.SnapshotSequence = 2
+			mustTake(t, p, next)
+			mustSettle(t, p)
+			lacks(t, p, 2, 0, false)
 			settled(t, p, b)
 		})
 	}

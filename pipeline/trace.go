@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -129,7 +128,7 @@ func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, 
 			w.stubs = append(w.stubs, stubAttempts{i.seq, i.Attempts, i.Failed})
 		}
 	}
-	w.Behind = p.waitsBehind(first(items), sent, len(w.Records) > 0 && !stopped)
+	w.Behind = p.waitsBehind(first(items), sent)
 	return cursor, written, behind
 }
 
@@ -142,14 +141,12 @@ func first(items []*sched.Item) *item {
 }
 
 // waitsBehind returns what the first record of an object waits for; empty if it is on disk only. sent is set if a batch holds it.
-func (p *Pipeline) waitsBehind(head *item, sent, inMemory bool) string {
+func (p *Pipeline) waitsBehind(head *item, sent bool) string {
 	sink := ""
 	if !p.awaySince.IsZero() {
 		sink = fmt.Sprintf("the sink, which is away since %s: %s", FormatTime(p.awaySince), p.lastErr)
 	}
 	switch {
-	case head == nil && inMemory:
-		return strings.TrimSuffix("a gap record, or a mark of a snapshot, of its watch, which waits for "+sink, " which waits for ")
 	case head == nil:
 		return sink
 	case head.final != nil:
@@ -167,18 +164,20 @@ func (p *Pipeline) waitsBehind(head *item, sent, inMemory bool) string {
 }
 
 // Undelivered returns how many records of the snapshots of a watch are not settled, and what these wait for: the sink, if it is away, or
-// the object with one of them that has failed for longest; empty if none has.
+// the object of the watch that has failed for longest; empty if none has.
 func (p *Pipeline) Undelivered(watch string) (records int, waitsFor string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if records = p.counts.snapshots[watch].waiting; records == 0 || !p.awaySince.IsZero() {
-		return records, p.waitsBehind(nil, false, false)
+	w := p.counts.watch(watch)
+	records = w.snapshots
+	if records+w.before+w.after == 0 || !p.awaySince.IsZero() {
+		return records, p.waitsBehind(nil, false)
 	}
 	var longest *item
 	for _, list := range []*list.List{&p.backlog.loaded, &p.backlog.arrivals} {
 		for e := list.Front(); e != nil; e = e.Next() {
 			i := e.Value.(*item)
-			if i.watch != watch || !i.ofSnapshot() && !(i.flow != nil && i.flow.stopped) {
+			if i.watch != watch {
 				continue
 			}
 			items, _ := p.scheduler.Waiting(i.Ref)
@@ -190,7 +189,7 @@ func (p *Pipeline) Undelivered(watch string) (records int, waitsFor string) {
 	if longest == nil {
 		return records, ""
 	}
-	return records, longest.Ref.Path() + ", which waits for " + p.waitsBehind(longest, false, true)
+	return records, longest.Ref.Path() + ", which waits for " + p.waitsBehind(longest, false)
 }
 
 // FormatTime returns a time as RFC 3339, in UTC.

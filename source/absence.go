@@ -76,7 +76,7 @@ func (w *watcher) confirm(err error) error {
 
 // knowsSomething reports whether deletions would be inferred if the resource were gone.
 func (w *watcher) knowsSomething() bool {
-	return w.state.Position != "" || w.state.Refused != "" || w.state.Begun || w.state.known.len() > 0
+	return w.state.Position != "" || w.state.Gap != "" || w.state.Begun || w.state.known.len() > 0
 }
 
 // noteDefined notes whether a CustomResourceDefinition defines a resource that is served. Without the right to read that, it stays unknown.

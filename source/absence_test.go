@@ -127,11 +127,8 @@ func TestAggregatedAPIThatIsAwayIsNotGone(t *testing.T) {
 				case path == "/apis/example.com/v1" && served:
 					fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"example.com/v1","resources":[{"name":"widgets","namespaced":true,"kind":"Widget","verbs":["list","watch"]}]}`)
 				case strings.HasSuffix(path, "/widgets") && served && !isWatch(r):
-					fmt.Fprint(w, `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"11"},"items":[]}`)
+					fmt.Fprint(w, `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"11"},"items":[{"metadata":{"name":"a","namespace":"ns","uid":"u11","resourceVersion":"11"}}]}`)
 				case strings.HasSuffix(path, "/widgets") && served:
-					object := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","namespace":"ns","uid":"u11","resourceVersion":"11"}}`
-					fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", object)
-					fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"resourceVersion":"11","annotations":{"k8s.io/initial-events-end":"true"}}}}`)
 					w.(http.Flusher).Flush()
 					for !removed.Load() && r.Context().Err() == nil {
 						time.Sleep(time.Millisecond)

@@ -14,11 +14,11 @@ import (
 func (s *Source) Capture() []delta.WatchChange {
 	var changes []delta.WatchChange
 	for _, w := range s.watches {
-		incomplete := w.incomplete()
-		if !w.state.changed && incomplete == w.state.incomplete && len(w.state.known.changed) == 0 {
+		lacking := w.lackingNow()
+		if !w.state.changed && maps.EqualFunc(lacking, w.state.lacking, Lacking.equal) && len(w.state.known.changed) == 0 {
 			continue
 		}
-		w.state.changed, w.state.captured, w.state.incomplete = false, true, incomplete
+		w.state.changed, w.state.captured, w.state.lacking = false, true, lacking
 		meta, err := json.Marshal(w.state.meta())
 		if err != nil {
 			panic(err) // a struct of strings
@@ -29,14 +29,21 @@ func (s *Source) Capture() []delta.WatchChange {
 	return changes
 }
 
-// incomplete returns the pipelines of whose snapshots a record went to the dead letter.
-func (w *watcher) incomplete() (died PipelineSet) {
+// lackingNow returns what the pipelines lack of the snapshots that have begun.
+func (w *watcher) lackingNow() map[string]Lacking {
+	var all map[string]Lacking
 	for n, pipeline := range w.options.Pipelines {
-		if snapshot, pending := w.state.Snapshots[pipeline]; pending && (snapshot.Incomplete || w.handler.Recipient(n).Died(w.id)) {
-			died |= 1 << n
+		if !w.state.Snapshots[pipeline].Begun {
+			continue
+		}
+		if lacking := w.lacking(n); !lacking.none() {
+			if all == nil {
+				all = map[string]Lacking{}
+			}
+			all[pipeline] = lacking
 		}
 	}
-	return died
+	return all
 }
 
 // meta returns what a commit writes.
@@ -47,7 +54,7 @@ func (s *state) meta() Meta {
 		snapshot, pending := meta.Snapshots[pipeline]
 		switch {
 		case pending:
-			snapshot.Incomplete = s.incomplete.Has(n)
+			snapshot.Lacking = s.lacking[pipeline]
 			meta.Snapshots[pipeline] = snapshot
 		case s.requested.Has(n):
 			if meta.Snapshots == nil {
@@ -86,20 +93,6 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 	defer k.mu.Unlock()
 	k.changed, k.captured = make(map[objectKey]struct{}, len(k.changed)), k.changed
 	return put, remove
-}
-
-// highestRaised is the highest sequence that is followed. Only resource versions of an aggregated API, which may be any numbers, are higher.
-const highestRaised = 1e16
-
-// Raised returns the highest sequence that a watch has raised above its position, or 0. It is called while nothing is being sent.
-func (s *Source) Raised() (raised uint64) {
-	for _, w := range s.watches {
-		highest := max(w.state.Edited, w.state.Gone)
-		if highest >= versionNumber(w.state.Position) && highest < highestRaised {
-			raised = max(raised, highest)
-		}
-	}
-	return raised
 }
 
 // Committed is called when what Capture returned last is on disk.

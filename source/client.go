@@ -34,10 +34,36 @@ type Client struct {
 	rest     rest.Interface
 	apart    rest.Interface // opens a connection for each request
 	timeout  time.Duration  // see answerTimeout, and so on
-	mark     time.Duration
 	bookmark time.Duration
 	// keepManagedFields leaves metadata.managedFields in the objects of watches.
 	keepManagedFields bool
+	clock             *clock
+}
+
+// clock is that of the API server, as its last answer shows it.
+type clock struct{ ahead atomic.Int64 }
+
+// Now returns the time of the API server; that of this machine before the first answer. Replicas on machines whose clocks differ agree on it.
+func (c *Client) Now() time.Time { return time.Now().Add(time.Duration(c.clock.ahead.Load())) }
+
+// clockReader reads the time in answers.
+type clockReader struct {
+	http.RoundTripper
+	clock *clock
+}
+
+// WrappedRoundTripper is how client-go finds the transport.
+func (r clockReader) WrappedRoundTripper() http.RoundTripper { return r.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (r clockReader) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.RoundTripper.RoundTrip(request)
+	if err == nil {
+		if date, failed := http.ParseTime(response.Header.Get("Date")); failed == nil {
+			r.clock.ahead.Store(int64(time.Until(date)))
+		}
+	}
+	return response, err
 }
 
 // NewClient makes a client. Where no pipeline keeps metadata.managedFields, it is cheapest to drop them first.
@@ -47,6 +73,8 @@ func NewClient(config *rest.Config, keepManagedFields bool) (*Client, error) {
 	if config.Dial == nil {
 		config.Dial = dial
 	}
+	read := &clock{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return clockReader{next, read} })
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
@@ -65,7 +93,7 @@ func NewClient(config *rest.Config, keepManagedFields bool) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the REST client: %w", err)
 	}
-	return &Client{rest: restClient, apart: apart, timeout: answerTimeout, mark: initialEventsTimeout, bookmark: bookmarkTimeout, keepManagedFields: keepManagedFields}, nil
+	return &Client{rest: restClient, apart: apart, timeout: answerTimeout, bookmark: bookmarkTimeout, keepManagedFields: keepManagedFields, clock: read}, nil
 }
 
 // dial connects as client-go does, but leaves an IP address that does not answer after five seconds, not 30: one of an API server that died
@@ -242,7 +270,6 @@ func (c *collection) watch(ctx context.Context, options metav1.ListOptions) (*fr
 	watched.timer = time.AfterFunc(timeout, func() { cancel(errOverdue) })
 	watched.timer.Stop() // until something waits
 	watched.frames = newFrames(watched, c.client.keepManagedFields)
-	watched.frames.initial = options.SendInitialEvents != nil
 	return watched.frames, nil
 }
 

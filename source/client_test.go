@@ -5,17 +5,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -266,82 +263,6 @@ func TestWatchIsGivenUpWhenItIsOverdue(t *testing.T) {
 	}
 	if _, err := w.next(); !errors.Is(err, errOverdue) || isDisconnect(err) {
 		t.Errorf("got %v, want %v", err, errOverdue)
-	}
-}
-
-// A watch-list is given up when the bookmark that closes its state does not come. Only the objects of the state prolong it;
-// a handler that blocks does not count.
-func TestWatchListWaitsForItsMark(t *testing.T) {
-	const (
-		added    = `{"type":"ADDED","object":{"apiVersion":"v1","kind":"Thing","metadata":{"name":"a","uid":"u","resourceVersion":"1"}}}`
-		modified = `{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"Thing","metadata":{"name":"a","uid":"u","resourceVersion":"2"}}}`
-		bookmark = `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Thing","metadata":{"resourceVersion":"3"}}}`
-		mark     = `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Thing","metadata":{"resourceVersion":"3","annotations":{"k8s.io/initial-events-end":"true"}}}}`
-	)
-	for name, test := range map[string]struct {
-		handling time.Duration // of each event
-		pause    time.Duration // before each line
-		once     []string
-		forever  string
-		want     error
-	}{
-		"objects, then the mark":       {pause: initialEventsTimeout * 2 / 3, once: []string{added, added, added, added, mark}},
-		"late changes before the mark": {pause: initialEventsTimeout / 4, once: []string{added, modified, added, mark}},
-		"a handler that blocks":        {handling: time.Hour, pause: time.Second, once: []string{added, modified, added, mark}},
-		"nothing":                      {pause: 2 * initialEventsTimeout, once: []string{added}, want: errNoInitialEventsEnd},
-		"changes":                      {pause: initialEventsTimeout / 5, once: []string{added}, forever: modified, want: errNoInitialEventsEnd},
-		"changes and new objects":      {pause: initialEventsTimeout / 5, once: []string{added, modified}, forever: added, want: errNoInitialEventsEnd},
-		"bookmarks":                    {pause: initialEventsTimeout / 5, once: []string{added}, forever: bookmark, want: errNoInitialEventsEnd},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var writes sync.WaitGroup
-				defer writes.Wait()
-				answer := func(r *http.Request) (*http.Response, error) {
-					body, to := io.Pipe()
-					context.AfterFunc(r.Context(), func() { _ = to.CloseWithError(r.Context().Err()) })
-					writes.Go(func() {
-						for n := 0; n < len(test.once) || test.forever != ""; n++ {
-							line := test.forever
-							if n < len(test.once) {
-								line = test.once[n]
-							}
-							time.Sleep(test.pause)
-							if _, err := fmt.Fprintln(to, line); err != nil {
-								return
-							}
-						}
-					})
-					return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, nil
-				}
-				client, err := NewClient(&rest.Config{Host: "http://server", Transport: roundTripper(answer)}, false)
-				if err != nil {
-					t.Fatal(err)
-				}
-				c := collection{client: client, resource: sourcetest.Things}
-				options := during(2 * time.Hour)
-				options.SendInitialEvents = new(true)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				w, err := c.watch(ctx, options)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer w.Close()
-				begun := time.Now()
-				for err == nil && w.initial {
-					if time.Since(begun) > 10*time.Hour {
-						cancel()
-						t.Fatal("the watch-list goes on")
-					}
-					_, _, err = w.Decode()
-					time.Sleep(test.handling)
-				}
-				if took := time.Since(begun); !errors.Is(w.err, test.want) || test.want != nil && took > 40*time.Second {
-					t.Errorf("got %v after %v, want %v within 40 s", w.err, took, test.want)
-				}
-			})
-		})
 	}
 }
 

@@ -18,22 +18,20 @@ import (
 
 // follower keeps watching a collection across errors. It is the ListerWatcher of a client-go Reflector, which opens watches,
 // reopens them, and backs off. A Reflector lists again after many errors that lose no events; so list returns an empty list, and
-// the next watch resumes from the follower's own position. Only without a position, or once the server refused it (410), does a
-// watch begin with the whole state.
+// the next watch resumes from the follower's own position. Only without a position, or once the server refused it (410), is the
+// whole state read before.
 //
 // The reflector calls it from one goroutine at a time (list from one of its own, for which it waits), so that a pipeline that
 // blocks holds the watch back.
 type follower struct {
 	*watcher
 
-	// pagesOnly is set once the server turned a watch-list down, ended it with an error, or did not send its end.
-	pagesOnly bool
-	// rolledBack is set for good once the server's history has gone back behind the position.
-	rolledBack error
-	// bookmarks is set once a watch has sent one that does not close a state.
+	// bookmarks is set once a watch has sent one.
 	bookmarks bool
 	// apart is set once an API server has answered 404 and another one serves the resource: from then on each request has a connection of its own.
 	apart bool
+	// at is the resource version that the last watch began behind, and refused one that the server refused inside the stream.
+	at, refused string
 	// received is set once the open watch has sent an event.
 	received bool
 	// lastWatchEmpty is set if the last watch ended at once without an event. The next one counts as open only when it
@@ -67,7 +65,7 @@ func (*follower) IsWatchListSemanticsUnSupported() bool { return true }
 // position is where the next watch goes on: the resource version of the last event that was processed, or of the last
 // complete state; empty if there is none, or the server refused it.
 func (l *follower) position() string {
-	if l.state.Refused != "" {
+	if l.state.Gap != "" {
 		return ""
 	}
 	return l.state.Position
@@ -101,6 +99,9 @@ func (l *follower) openWatch(ctx context.Context, options metav1.ListOptions) (w
 		return nil, err
 	}
 	l.received, l.absence = false, absence{}
+	l.mu.Lock()
+	l.cut = f.leave
+	l.mu.Unlock()
 	l.wakeSnapshots()
 	timer := time.AfterFunc(minWatchDuration, l.confirm)
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
@@ -153,11 +154,13 @@ func (l *follower) ended(f *frames) {
 	empty := !l.received && time.Since(f.opened) < minWatchDuration
 	switch err := f.err; {
 	case err == nil:
-	case isRefusal(err) && l.position() != "":
+	case isRefusal(err) && l.position() != "" && l.at == l.state.Resume:
+		if l.refused = l.at; l.at == l.state.Position {
+			l.refuse(err)
+		}
+	case isRefusal(err) && l.position() != "" && l.at == l.state.Position:
 		l.refuse(err)
-	case errors.Is(err, errNoInitialEventsEnd), f.initial && errors.As(err, new(apierrors.APIStatus)): // as from one whose etcd is too old
-		l.logger.Info("the watch-list does not end; reading pages instead", "err", err)
-		l.pagesOnly = true
+	case isRefusal(err): // behind events; the next opening shows what it refuses
 	case !isDisconnect(err):
 		l.health.failed(err)
 	case empty && l.lastWatchEmpty:

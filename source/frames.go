@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,10 +30,6 @@ const maxFrame = 32 << 20
 // maxKeptLine is the largest buffer for a line that is kept for the next one.
 const maxKeptLine = 256 << 10
 
-// initialEventsTimeout is how long to wait behind the last object of a watch-list's state for the next one, or for the bookmark that
-// closes the state. Some aggregated API servers accept a watch-list and never send that bookmark.
-const initialEventsTimeout = 30 * time.Second
-
 // bookmarkTimeout is how long a watch may send nothing once it, or one before it, has sent bookmarks. The API server sends one about once a
 // minute, and its watch cache remembers about 75 seconds.
 const bookmarkTimeout = 75 * time.Second
@@ -46,15 +43,9 @@ type frames struct {
 	opened   time.Time
 	// keepManagedFields leaves them in the objects.
 	keepManagedFields bool
-	// initial is set until the bookmark that closes the state of a watch-list, bookmarks once another one has come, in an earlier watch too.
-	initial, bookmarks bool
-	// changed is set once a change has come; a watch-list sends none before the objects of its state.
-	changed bool
-	// waited is the total time of the reads since the last object of the state. Other events do not reset it.
-	waited time.Duration
-	// until ends the watch after its first event that does not have this resource version, unless it is empty. passed is set then.
-	until  string
-	passed bool
+	// bookmarks is set once one has come, in an earlier watch too.
+	bookmarks bool
+	left      atomic.Bool // it is ended from here
 	// err is why the watch has ended. It is set before the reflector is notified of the end.
 	err error
 }
@@ -77,42 +68,33 @@ type event struct {
 // errBackOff makes the reflector back off before it opens the next watch.
 var errBackOff = errors.New("the watch has failed")
 
-// Decode implements [watch.Decoder]. Bookmarks inside the state of a watch-list, which mean nothing there, are left out.
+// Decode implements [watch.Decoder].
 func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
-	for !f.passed {
-		e, err := f.next()
-		if err != nil {
-			return "", nil, f.end(err)
-		}
-		switch {
-		case e.kind == watch.Added:
-			if !f.changed {
-				f.waited = 0
-			}
-		case e.kind != watch.Bookmark:
-			f.changed = true
-		case !f.initial:
-			f.bookmarks = true
-		case !bytes.Contains(e.object.JSON(), []byte(metav1.InitialEventsAnnotationKey)):
-			continue
-		default:
-			f.initial = false
-		}
-		f.passed = f.until != "" && e.object.ResourceVersion() != f.until
-		return e.kind, &item{object: e.object}, nil
+	e, err := f.next()
+	if err != nil {
+		return "", nil, f.end(err)
 	}
-	return "", nil, io.EOF
+	f.bookmarks = f.bookmarks || e.kind == watch.Bookmark
+	return e.kind, &item{object: e.object}, nil
 }
 
 // end keeps the reason for the end of the watch. Behind io.EOF the reflector opens the next one at once, if this one has
-// sent something or lasted. That would be too soon after an error, and where the state has to be read from its beginning
-// again; but not after a watch that has lasted, whatever ended it.
+// sent something or lasted. That would be too soon after an error; but not after a watch that has lasted, whatever ended it.
 func (f *frames) end(err error) error {
+	if f.left.Load() {
+		return io.EOF
+	}
 	f.err = err
-	if time.Since(f.opened) >= minWatchDuration || isDisconnect(err) && !f.initial {
+	if time.Since(f.opened) >= minWatchDuration || isDisconnect(err) {
 		return io.EOF
 	}
 	return errBackOff
+}
+
+// leave ends the watch, so that the next one begins soon.
+func (f *frames) leave() {
+	f.left.Store(true)
+	f.Close()
 }
 
 // Close implements [watch.Decoder].
@@ -173,9 +155,8 @@ func (f *frames) line() ([]byte, error) {
 }
 
 var (
-	errOverdue            = errors.New("the API server did not end the watch in time: the connection may be dead")
-	errNoInitialEventsEnd = errors.New("the watch-list does not send the bookmark that ends its state")
-	errNoBookmarks        = errors.New("the watch sends no bookmarks any more: the connection may be dead")
+	errOverdue     = errors.New("the API server did not end the watch in time: the connection may be dead")
+	errNoBookmarks = errors.New("the watch sends no bookmarks any more: the connection may be dead")
 )
 
 // watchBody ends its request when it is closed, or when a read waits too long. What arrived before that read is read first,
@@ -193,21 +174,15 @@ type watchBody struct {
 
 func (b *watchBody) Read(p []byte) (int, error) {
 	limit, late := max(time.Until(b.end), b.client.timeout), errOverdue
-	switch {
-	case b.frames.initial && b.client.mark-b.frames.waited < limit:
-		limit, late = b.client.mark-b.frames.waited, errNoInitialEventsEnd
-	case b.frames.bookmarks && b.client.bookmark < limit:
+	if b.frames.bookmarks && b.client.bookmark < limit {
 		limit, late = b.client.bookmark, errNoBookmarks
 	}
 	b.timer.Reset(limit)
-	begun := time.Now()
 	n, err := b.ReadCloser.Read(p)
 	b.timer.Stop()
-	b.frames.waited += time.Since(begun)
 	if err != nil && errors.Is(context.Cause(b.ctx), errOverdue) {
-		if err = late; !errors.Is(late, errNoInitialEventsEnd) {
-			b.leave() // unless others go on with it
-		}
+		err = late
+		b.leave() // unless others go on with it
 	}
 	return n, err
 }

@@ -1,55 +1,60 @@
 package source
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
-
-// historyGone is why the history of a resource that is gone cannot be had.
-const historyGone = "the resource is gone, and its history with it"
 
 // gone handles a resource that no longer exists, according to discovery: all of its objects are deleted. What came and went since the watch
 // ended cannot be known, also where it had shown every deletion: so there is a gap.
 func (w *watcher) gone(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.unlock()
-	if w.state.Refused != "" || w.marksDue(true) || w.state.Position != "" || w.state.Begun || w.known().len() > 0 {
-		w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
-			"resourceVersion", w.state.Position)
-		if err := w.gap(ctx, "", cmp.Or(w.state.Refused, historyGone)); err != nil {
-			return err
-		}
-	}
-	w.known().beginRound()
-	w.reading, w.exact, w.comparing, w.edit = false, false, false, "" // what an edit was adding is deleted behind that
-	behind := max(w.state.Gone, versionNumber(w.state.Position)+1, w.state.Reading+1)
-	for _, object := range w.known().unseen {
-		behind = max(behind, versionNumber(object.version.ResourceVersion())+1)
-	}
 	w.handler.Update(func() {
-		if w.unclean() && behind > 1 { // the killed run may have sent later versions than are known
-			w.state.Edited = max(w.state.Edited, behind) + maxRaised
-		}
-		w.state.Gone, w.state.changed = behind, true
+		w.reading = false
+		w.known().beginRound()
+		w.raiseOffset(0)
+		w.options.Offset.raise(w.options.Offset.Current() + w.state.Seen) // a killed run may have sent more than is known
+		w.state.Gone, w.state.changed = true, true
 	})
 	if err := w.handler.Commit(ctx); err != nil { // else a run after a kill would find the objects as they are known, and send nothing
 		return err
 	}
-	if err := w.deleteUnseen(ctx, 0); err != nil {
+	w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
+		"resourceVersion", w.state.Position)
+	if err := w.gap(ctx, 0, delta.GapGone); err != nil {
 		return err
 	}
-	w.resumed, w.fill = false, false
-	w.lastRun, w.lastGap = "", nil
+	if err := w.deleteUnseen(ctx, w.state.Seen+1); err != nil {
+		return err
+	}
+	if len(w.state.Doubt) > 0 { // pipelines may have objects that nothing is known of
+		if err := w.endEmpty(ctx, w.sequence(w.state.Seen+1)); err != nil {
+			return err
+		}
+	}
+	w.fill, w.lastGap = false, nil
 	w.handler.Update(func() { // not before all are sent: else what is left would be forgotten
 		w.endSnapshots()
 		w.state.reset()
+		w.state.Seen++ // that of the deletions
 		w.state.Absent = true
-		w.state.Complete = w.options.Snapshot == delta.SnapshotNever // what comes back is sent, also by the next run
-		if behind > 1 {                                              // it may come back in these versions, if no CRD defined it
-			w.state.Edited, w.state.Reading = max(w.state.Edited+1, behind), behind-1
-		}
 	})
+	return nil
+}
+
+// endEmpty sends the pipelines the mark of an empty snapshot. w.mu is held, but not while it waits for room.
+func (w *watcher) endEmpty(ctx context.Context, sequence uint64) error {
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	for n, pipeline := range w.options.Pipelines {
+		err := w.untilRoom(ctx, n, func() bool {
+			return w.offerMark(n, w.mark(sequence), func() { w.state.keepNaming(pipeline, sequence) })
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"slices"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -30,20 +31,44 @@ type Recipient interface {
 	// Offer is [Handler.Delta] for a record of a snapshot, but it never blocks: it sends nothing and returns false while the
 	// pipeline holds much that is not delivered. have is set if the pipeline has the object.
 	Offer(ctx context.Context, d *delta.Delta, have bool, record func(passed bool)) bool
-	// OfferMark is Offer for a mark. What follows in the watch waits until the mark is settled.
+	// OfferMark is Offer for a mark.
 	OfferMark(m *delta.Mark, record func()) bool
 	// Room waits until an offer may succeed. An error means that ctx has ended.
 	Room(ctx context.Context) error
-	// Settled waits until all records of snapshots of a watch are settled, and returns what Died does then. An error means that
-	// ctx has ended.
-	Settled(ctx context.Context, watch string) (died bool, err error)
+	// Settled waits until all that was sent of a watch before the call is settled. An error means that ctx has ended.
+	Settled(ctx context.Context, watch string) error
 	// Undelivered returns how many records of snapshots of a watch are not settled, and in words what these wait for; empty if nothing fails.
 	Undelivered(watch string) (records int, waitsFor string)
-	// Former reports whether something is not settled that the last run left of a watch.
-	Former(watch string) bool
-	// Died reports whether a record of a snapshot of a watch went to the dead letter since the last one started, or since the
-	// program did.
-	Died(watch string) bool
+	// Lacking returns what the snapshot of a watch that has a sequence lacks.
+	Lacking(watch string, sequence uint64) Lacking
+}
+
+// Lacking is what a pipeline could not deliver of a snapshot.
+type Lacking struct {
+	// Objects are the REST paths of those whose records went to the dead letter, in order; at most a hundred.
+	Objects []string `json:"objects,omitempty"`
+	// More is set if others are missing, too: there were more, or it is not known which, or a filter kept objects back that the pipeline has.
+	More bool `json:"more,omitempty"`
+	// Mark is set if the mark went to the dead letter, Unreadable if it is not known what a snapshot of the last run lacks.
+	Mark, Unreadable bool `json:"-"`
+}
+
+func (l Lacking) equal(other Lacking) bool {
+	return l.More == other.More && slices.Equal(l.Objects, other.Objects)
+}
+
+// none reports whether nothing is missing.
+func (l *Lacking) none() bool { return len(l.Objects) == 0 && !l.More }
+
+// For returns the delta as a pipeline sends it, which names the snapshot that runs there. last is what the previous pipeline got, or
+// d: it is returned if it names the same.
+func (r *Recipients) For(pipeline int, d, last *delta.Delta) *delta.Delta {
+	if r.Snapshots == nil || r.Snapshots[pipeline] == last.SnapshotSequence {
+		return last
+	}
+	named := *d
+	named.SnapshotSequence = r.Snapshots[pipeline]
+	return &named
 }
 
 // Recipients are the pipelines that a delta is for.
@@ -52,6 +77,9 @@ type Recipients struct {
 	// Have are the pipelines that have the object: their filters let its previous version pass. After a kill also those that perhaps
 	// got it in a snapshot.
 	Have PipelineSet
+	// Snapshots has, by the number of the pipeline, what a record names of the snapshot of its watch: [delta.Delta.SnapshotSequence]. It is
+	// nil if none runs.
+	Snapshots []uint64
 	// RecordOnly are those of Pipelines that are sent nothing: their filters only decide whether they count as having the object.
 	RecordOnly PipelineSet
 	// Left is set if the object exists, and is not selected any more: the DELETED is for those pipelines only that announce

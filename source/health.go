@@ -209,7 +209,7 @@ func (h *health) gap(g *delta.Gap) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.current.Gaps++
-	last := append([]GapStatus{{g.Observed, g.From, g.To, g.Reason}}, h.current.LastGaps...)
+	last := append([]GapStatus{{g.Observed, g.From, g.To, string(g.Reason)}}, h.current.LastGaps...)
 	h.current.LastGaps = last[:min(len(last), maxLastGaps)] // a new array: status returned the old one
 }
 

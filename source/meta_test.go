@@ -24,10 +24,10 @@ func FuzzMeta(f *testing.F) {
 		options := Options{Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, Pipelines: []string{"p", "q"}}
 		return New(client, options, &life{}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	}
-	f.Add([]byte(`{"source":"test","resource":"v1/things","position":"9","complete":true,"served":["p","gone"],"takers":["q","p"]}`), uint64(1))
-	f.Add([]byte(`{"position":"x","refused":"410","unclean":true,"partial":true,"namespaces":{"include":["a*"]},"kept":"redacted"}`), uint64(3))
+	f.Add([]byte(`{"source":"test","resource":"v1/things","position":"9","seen":12,"pipelines":["q","p"]}`), uint64(1))
+	f.Add([]byte(`{"position":"x","gap":"refused","doubt":{"p":""},"namespaces":{"include":["a*"]},"retainPolicy":"redacted"}`), uint64(3))
 	f.Add([]byte(`[]`), uint64(0))
-	f.Add([]byte(`{"served":null,"takers":["p","p","",null]}`), ^uint64(0))
+	f.Add([]byte(`{"begun":true,"pipelines":["p","p","",null]}`), ^uint64(0))
 	f.Fuzz(func(t *testing.T, text []byte, filtered uint64) {
 		s, m := begin(), newMemory()
 		id := s.WatchIDs()[0]
@@ -47,7 +47,9 @@ func FuzzMeta(f *testing.F) {
 			t.Fatalf("what it kept it does not take: %v", err)
 		}
 		m.commit(s.Capture())
-		if err := json.Unmarshal(m.meta[id], &again); err != nil || !reflect.DeepEqual(kept, again) {
+		err := json.Unmarshal(m.meta[id], &again)
+		kept.Snapshots, again.Snapshots = nil, nil // one that begins once more waits for what the last run left
+		if err != nil || !reflect.DeepEqual(kept, again) {
 			t.Errorf("got %+v, then %+v, %v", kept, again, err)
 		}
 	})

@@ -14,37 +14,40 @@ import (
 
 // This file sends the objects of a snapshot: it lists them, and offers those that are due to their pipeline.
 
-// offerAll lists the objects from a page on, and sends those that are due. After an error, page is where to go on. While changes may be
-// repeated it also reports whether there are objects that the watch has not brought: a killed run may have sent them before the first
-// mark, and the snapshot is not complete without them.
-func (w *watcher) offerAll(ctx context.Context, n int, page *metav1.ListOptions, repeating bool) (unknown bool, err error) {
-	for repeating || w.due(n) > 0 {
+// offerAll lists the objects from a page on, and sends those that are due. After an error, page is where to go on. await is raised to the
+// highest resource version of an object that the watch has not brought in that version or a later one.
+func (w *watcher) offerAll(ctx context.Context, n int, sequence uint64, page *metav1.ListOptions, await *uint64) error {
+	for {
 		p, err := w.collection.list(ctx, *page)
 		if isRefusal(err) { // it took longer than the server remembers: the other pages are of a later state, which is as good
 			page.Continue = continueLater(err)
 		}
 		if err != nil {
-			return unknown, err
+			return err
 		}
 		for _, object := range p.objects {
-			unknown = unknown || repeating && w.selects(object.Namespace()) && !w.isKnown(object)
-			if err := w.offer(ctx, n, object); err != nil {
-				return unknown, err
+			if err := w.offer(ctx, n, sequence, object); err != nil {
+				return err
 			}
+			*await = max(*await, w.notBrought(object))
 		}
 		*page = metav1.ListOptions{Limit: p.limit, Continue: p.next}
 		if p.next == "" {
-			break
+			return nil
 		}
 	}
-	return unknown, nil
 }
 
-func (w *watcher) isKnown(object *delta.Object) bool {
+// notBrought returns the resource version of a listed object, unless the watch has brought it or a later one; then, and if it is no number, 0.
+func (w *watcher) notBrought(object *delta.Object) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, exists := w.known().find(keyOf(object))
-	return exists
+	old, exists := w.known().find(keyOf(object))
+	listed := versionNumber(object.ResourceVersion())
+	if !w.selects(object.Namespace()) || exists && versionNumber(old.version.ResourceVersion()) >= listed {
+		return 0
+	}
+	return listed
 }
 
 // continueLater returns the token with which a refused list goes on; if there is none, it begins again.
@@ -57,21 +60,24 @@ func continueLater(err error) string {
 }
 
 // offer sends a listed object, if it is due in this version, and waits until there is room for it.
-func (w *watcher) offer(ctx context.Context, n int, object *delta.Object) error {
+func (w *watcher) offer(ctx context.Context, n int, sequence uint64, object *delta.Object) error {
 	if err := w.options.Previous.await(ctx); err != nil {
 		return err
 	}
 	var err error
 	return cmp.Or(w.untilRoom(ctx, n, func() (sent bool) {
-		sent, err = w.tryOffer(ctx, n, object)
+		sent, err = w.tryOffer(ctx, n, sequence, object)
 		return sent || err != nil
 	}), err)
 }
 
 // tryOffer sends a listed object, if it is due in this version. It returns false if there is no room for it.
-func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (sent bool, err error) {
+func (w *watcher) tryOffer(ctx context.Context, n int, sequence uint64, object *delta.Object) (sent bool, err error) {
 	old, exists := w.known().find(keyOf(object))
 	version := object.Version()
+	if snapshot := w.state.Snapshots[w.options.Pipelines[n]]; !snapshot.Begun || snapshot.Sequence != sequence {
+		return true, errBeginsAnew
+	}
 	if !exists || !old.due.Has(n) || !old.version.Equal(&version) {
 		return true, nil
 	}
@@ -81,12 +87,12 @@ func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (se
 	}
 	record := func(v views) { w.known().review(keyOf(object), v, retain(v)) }
 	w.at = time.Now()
-	d := w.snapshotOf(object, n)
+	d := snapshotOf(object)
 	if w.silent(1<<n) != 0 {
 		return true, w.emit(ctx, d, 1<<n, old.views, func(v views) { record(v.snapshotted(n)) })
 	}
-	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
-	w.order(d)
+	w.stamp(d)
+	d.SnapshotSequence = w.state.named(w.options.Pipelines[n], d)
 	sent = w.handler.Recipient(n).Offer(ctx, d, !old.filtered.Has(n), func(passed bool) {
 		var to PipelineSet
 		if passed {
@@ -101,17 +107,11 @@ func (w *watcher) tryOffer(ctx context.Context, n int, object *delta.Object) (se
 	return sent, nil
 }
 
-func (w *watcher) snapshotOf(object *delta.Object, n int) *delta.Delta {
-	return &delta.Delta{
-		Type: delta.Added, Object: object, Snapshot: true, SnapshotID: w.state.Snapshots[w.options.Pipelines[n]].ID,
-	}
-}
+// errBeginsAnew is returned for an object of a snapshot that has ended meanwhile.
+var errBeginsAnew = errors.New("the snapshot begins anew")
 
-// repeating reports whether the changes may be those that a killed run has sent.
-func (w *watcher) repeating() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state.Unclean
+func snapshotOf(object *delta.Object) *delta.Delta {
+	return &delta.Delta{Type: delta.Added, Object: object, Snapshot: true}
 }
 
 // due returns how many objects a snapshot has not reached.

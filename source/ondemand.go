@@ -13,15 +13,15 @@ type SnapshotStatus struct {
 	Source    string `json:"source"`
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
-	// Snapshot is its id, which is in its marks; empty until it has begun.
-	Snapshot string `json:"snapshot,omitempty"`
+	// Sequence is what its records and its mark name, as a resource version; 0 until it has begun.
+	Sequence uint64 `json:"sequence,omitempty"`
 	// Sent and Left count objects. Sent are those that passed the filters.
 	Sent uint64 `json:"sent"`
 	Left int    `json:"left"`
 	// Undelivered counts records that were sent and are not settled, and WaitsFor is what these wait for, in words, if something fails.
 	Undelivered int    `json:"undelivered,omitempty"`
 	WaitsFor    string `json:"waitsFor,omitempty"`
-	// Done is set once the last mark is settled, or the resource is gone. Complete is false then, and if a record or a mark went to the
+	// Done is set once the mark is settled, or the resource is gone. Complete is false then, and if a record or a mark went to the
 	// dead letter.
 	Done     bool `json:"done,omitempty"`
 	Complete bool `json:"complete,omitempty"`
@@ -134,7 +134,7 @@ func (w *watcher) takeRequests() {
 func (w *watcher) endSnapshots() {
 	for n, pipeline := range w.options.Pipelines {
 		if pending, ok := w.state.Snapshots[pipeline]; ok || w.state.requested.Has(n) {
-			w.ended[n] = SnapshotStatus{Snapshot: pending.ID, Sent: pending.Count, Done: true}
+			w.ended[n] = SnapshotStatus{Sequence: pending.Sequence, Sent: pending.Count, Done: true}
 		}
 	}
 	w.state.requested = 0
@@ -148,7 +148,7 @@ func (w *watcher) snapshotStatus(n int) []SnapshotStatus {
 		switch {
 		case ok && !w.state.read() && w.missing(): // it waits for the resource
 		case ok:
-			status, known = SnapshotStatus{Snapshot: pending.ID, Sent: pending.Count, Left: w.known().due[n]}, true
+			status, known = SnapshotStatus{Sequence: pending.Sequence, Sent: pending.Count, Left: w.known().due[n]}, true
 		case w.state.requested.Has(n):
 			known = true
 		default:
@@ -160,10 +160,10 @@ func (w *watcher) snapshotStatus(n int) []SnapshotStatus {
 		return nil
 	case !known:
 		status = SnapshotStatus{Done: true, Complete: true, Missing: true}
-	case !status.Done || status.Complete: // the last mark was sent, at the most
+	case !status.Done || status.Complete: // the mark was sent, at the most
 		recipient := w.handler.Recipient(n)
 		status.Undelivered, status.WaitsFor = recipient.Undelivered(w.id)
-		status.Complete = status.Complete && !recipient.Died(w.id)
+		status.Complete = status.Complete && !recipient.Lacking(w.id, status.Sequence).Mark
 		status.Done = status.Done && (status.Undelivered == 0 || !status.Complete)
 	}
 	status.Source, status.Resource, status.Namespace = w.options.Name, delta.ResourceName(w.collection.resource), w.collection.namespace

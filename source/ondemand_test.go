@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -45,7 +44,7 @@ func TestSnapshotOnDemand(t *testing.T) {
 			l.mu.Unlock()
 			l.setRoom(map[string]int{"p": 0})
 			l.request()
-			l.expectMarks("p", "started 0 at 0")
+			l.begins("p")
 			server.Write("changed", false)   // 15
 			server.Write("deleted", true)    // 16
 			server.Write("recreated", true)  // 17
@@ -55,12 +54,12 @@ func TestSnapshotOnDemand(t *testing.T) {
 			if n, err := l.source.RequestSnapshot("p", "", false); n != 1 || !errors.Is(err, ErrSnapshotPending) {
 				t.Errorf("a second one: got %d, %v", n, err)
 			}
-			if s := l.source.Snapshots("p", ""); len(s) != 1 || s[0].Left != 1 || s[0].Sent != 1 || s[0].Done || s[0].Snapshot == "" {
+			if s := l.source.Snapshots("p", ""); len(s) != 1 || s[0].Left != 1 || s[0].Sent != 1 || s[0].Done || s[0].Sequence == 0 {
 				t.Errorf("meanwhile: got %+v", s)
 			}
 			l.setRoom(nil)
 			l.expectSet("p", "u11/15/ADDED+s", "u11/15/MODIFIED", "u12/16/DELETED", "u13/17/DELETED", "u14/14/ADDED+s", "u18/18/ADDED", "u19/19/ADDED")
-			l.expectMarks("p", "started 0 at 0", "completed 0 at 7 count 2")
+			l.expectMarks("p", "completed 0 at 7 count 2")
 			l.expect("other", "u11/15/MODIFIED", "u12/16/DELETED", "u13/17/DELETED", "u18/18/ADDED", "u19/19/ADDED")
 			l.expectMarks("other")
 			if s := l.source.Snapshots("p", "v1/things"); len(s) != 1 || s[0].Left != 0 || s[0].Sent != 2 || !s[0].Done || !s[0].Complete {
@@ -84,7 +83,7 @@ func TestSnapshotEndsWithItsLastMark(t *testing.T) {
 		l.waiting = 1
 		l.mu.Unlock()
 		l.request()
-		l.expectMarks("p", "started 0 at 0", "completed 0 at 1 count 1", "started 1 at 1", "completed 1 at 2 count 1")
+		l.expectMarks("p", "completed 0 at 1 count 1", "completed 1 at 2 count 1")
 		if s := l.source.Snapshots("p", ""); len(s) != 1 || s[0].Done || s[0].Undelivered != 1 {
 			t.Errorf("before the last mark is delivered: got %+v", s)
 		}
@@ -106,7 +105,8 @@ func TestSnapshotOnDemandAcrossARestart(t *testing.T) {
 		l.snapshotsDone()
 		l.setRoom(map[string]int{"p": 1})
 		l.request()
-		l.expectMarks("p", "started 0 at 0", "completed 0 at 3 count 3", "started 1 at 3")
+		l.expectMarks("p", "completed 0 at 3 count 3")
+		l.begins("p")
 		eventually(t, func() string { return map[bool]string{false: "not yet"}[len(l.sorted("p")) == 4] })
 		l.capture()
 		for _, k := range m.known[l.source.WatchIDs()[0]] {
@@ -121,67 +121,12 @@ func TestSnapshotOnDemandAcrossARestart(t *testing.T) {
 		}
 		first := l
 		l = live(t, server, m, []string{"p"}, nil)
-		l.expectMarks("p", "started 0 at 0", "completed 0 at 3 count 3")
+		l.expectMarks("p", "completed 0 at 3 count 3")
 		l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s")
-		if slices.ContainsFunc(first.markTexts("p"), func(string) bool { return first.marks["p"][2].Snapshot == l.marks["p"][0].Snapshot }) {
+		if slices.ContainsFunc(first.markTexts("p"), func(string) bool {
+			return first.source.watches[0].state.Snapshots["p"].Sequence == l.marks["p"][0].SnapshotSequence
+		}) {
 			t.Error("it has the same id")
-		}
-	}
-}
-
-// What the last run left comes before the first mark, where it may be no part of the snapshot. If it is refused for ever, the snapshot
-// begins all the same, and is not complete.
-func TestSnapshotBeginsBehindFormerRecords(t *testing.T) {
-	always := func(o *Options) { o.Snapshot = delta.SnapshotAlways }
-	tests := []struct {
-		name     string
-		onDemand bool
-		edit     func(o *Options)
-		waits    bool
-	}{
-		{"on demand", true, func(*Options) {}, true},
-		{"on demand, and always", true, always, true},
-		{"always", false, always, false},
-		{"other filters", false, func(o *Options) { always(o); o.Filters = []string{"other"} }, true},
-		{"another source", false, func(o *Options) { always(o); o.Name = "renamed" }, true},
-	}
-	for _, tt := range tests {
-		for _, refused := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, refused %v", tt.name, refused), func(t *testing.T) {
-				server, m := things(t, "a", "b"), newMemory() // 11 and 12
-				l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Filters = []string{"one"} })
-				l.watching(12)
-				l.snapshotsDone()
-				if tt.onDemand {
-					l.setRoom(map[string]int{"p": 1})
-					l.request()
-					l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2", "started 1 at 2")
-				}
-				l.stop()
-				former := l.source.WatchIDs()
-				l = live(t, server, m, []string{"p"}, func(o *Options, l *life) {
-					o.Filters = []string{"one"}
-					tt.edit(o)
-					l.former = former
-					if refused {
-						o.formerWait = time.Millisecond
-					}
-				})
-				switch {
-				case !tt.waits:
-					l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2")
-				case refused:
-					l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2 incomplete")
-				default:
-					server.Write("a", false) // 13
-					l.expect("p", "u11/13/MODIFIED")
-					l.expectMarks("p")
-					l.mu.Lock()
-					l.former = nil
-					l.mu.Unlock()
-					l.expectMarks("p", "started 0 at 1", "completed 0 at 3 count 2")
-				}
-			})
 		}
 	}
 }
@@ -195,10 +140,11 @@ func TestSnapshotOnDemandKilledAtItsStart(t *testing.T) {
 	l.capture()
 	l.setRoom(map[string]int{"p": 0})
 	l.request()
-	l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2", "started 1 at 2")
+	l.expectMarks("p", "completed 0 at 2 count 2")
+	l.begins("p")
 	l.crash()
 	l = live(t, server, m, []string{"p"}, nil)
-	l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2")
+	l.expectMarks("p", "completed 0 at 2 count 2")
 }
 
 // A snapshot that is requested when the last one was completed, and its goroutine has not ended yet, is noticed at that end.
@@ -243,17 +189,17 @@ func TestSnapshotOnDemandIsInterrupted(t *testing.T) {
 	l.snapshotsDone()
 	l.setRoom(map[string]int{"p": 1})
 	l.request()
-	l.expectMarks("p", "started 0 at 0")
+	l.begins("p")
 	l.stop()
 	l = live(t, server, m, []string{"p"}, func(o *Options, l *life) {
 		never(o, l)
 		o.Namespaces = delta.Namespaces{Include: []string{"n*"}}
 	})
-	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s")
-	l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2")
+	l.expectSet("p", "gap 12-12", "u11/11/ADDED+s", "u12/12/ADDED+s")
+	l.snapshotsDone()
 	l.setRoom(map[string]int{"p": 1})
 	l.request()
-	eventually(t, func() string { return map[bool]string{false: "not yet"}[len(l.sorted("p")) == 3] })
+	eventually(t, func() string { return map[bool]string{false: "not yet"}[len(l.sorted("p")) == 4] })
 	server.SetMissing(true)
 	eventually(t, func() string {
 		if s := l.source.Snapshots("p", ""); len(s) != 1 || !s[0].Done || s[0].Complete || s[0].Sent != 1 {
@@ -331,11 +277,10 @@ func TestSnapshotOfWhatIsGone(t *testing.T) {
 	running.Go(func() { w.runSnapshot(ctx, 0) })
 	defer running.Wait()
 	defer cancel()
-	l.expectMarks("p", "started 0 at 2")
 	server.Write("b", false)
 	server.Write("c", false)
 	server.SetMissing(false)
-	l.expectMarks("p", "started 0 at 2", "completed 0 at 4 count 0")
+	eventually(t, func() string { return map[bool]string{false: "no snapshot"}[len(l.markTexts("p")) == 1] })
 }
 
 // A request does not wait for a watch that a full backlog blocks, nor does the status. It is kept, and the snapshot begins when the
@@ -358,18 +303,18 @@ func TestSnapshotRequestedOfABlockedWatch(t *testing.T) {
 			if _, err := l.source.RequestSnapshot("p", "", true); !errors.Is(err, ErrSnapshotPending) {
 				t.Errorf("a second one: got %v", err)
 			}
-			if s := l.source.Snapshots("p", ""); len(s) != 1 || s[0].Done || s[0].Snapshot != "" {
+			if s := l.source.Snapshots("p", ""); len(s) != 1 || s[0].Done || s[0].Sequence > 0 {
 				t.Errorf("meanwhile: got %+v", s)
 			}
 			switch next {
 			case "moves":
 				close(l.released)
-				l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 2", "started 1 at 3", "completed 1 at 5 count 2")
+				l.expectMarks("p", "completed 0 at 2 count 2", "completed 1 at 5 count 2")
 			case "restarts":
 				l.capture()
 				l.crash()
 				l = live(t, server, m, []string{"p"}, nil)
-				eventually(t, func() string { return map[bool]string{false: "no snapshot"}[len(l.markTexts("p")) == 2] })
+				eventually(t, func() string { return map[bool]string{false: "no snapshot"}[len(l.markTexts("p")) == 1] })
 			case "goes":
 				server.SetMissing(true)
 				close(l.released)
@@ -404,7 +349,7 @@ func TestSnapshotOfANewPipelineBesideWhatIsMissing(t *testing.T) {
 	missing(l)
 	l.expect("p", "u11/11/ADDED+s")
 	eventually(t, func() string {
-		if len(l.markTexts("p")) < 2 {
+		if len(l.markTexts("p")) < 1 {
 			return "not completed"
 		}
 		return ""
@@ -430,14 +375,14 @@ func TestSnapshotOnDemandAndWiderSelection(t *testing.T) {
 	l.watching(12)
 	l.setRoom(map[string]int{"p": 0})
 	l.request()
-	l.expectMarks("p", "started 0 at 0")
+	l.begins("p")
 	l.stop()
 	l = live(t, server, m, []string{"p", "q"}, of("shop*", "team*"))
 	l.watching(12)
 	server.Write("team/b", false) // 13
-	l.expect("q", "u12/13/MODIFIED")
+	l.expect("q", "gap 12-12", "u12/13/MODIFIED")
 	eventually(t, func() string {
-		if got := l.sorted("p"); !slices.Contains(got, "u11/11/ADDED+s") || len(got) < 2 {
+		if got := l.sorted("p"); !slices.Contains(got, "u11/11/ADDED+s") || len(got) < 3 {
 			return fmt.Sprint(got)
 		}
 		return ""

@@ -12,7 +12,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/jsonscan"
@@ -179,66 +178,4 @@ func (c *collection) newest(ctx context.Context) (page, error) {
 		return c.list(ctx, smallest)
 	}
 	return p, err
-}
-
-// watchAfterPages reads the state page by page, at the position if there is one, and watches on from its resource version.
-func (l *follower) watchAfterPages(ctx context.Context, options metav1.ListOptions) (*frames, error) {
-	first := metav1.ListOptions{Limit: pageSize}
-	position := l.position()
-	if position != "" {
-		first.ResourceVersion, first.ResourceVersionMatch = position, metav1.ResourceVersionMatchExact
-	}
-	p, err := l.from().list(ctx, first)
-	if err != nil {
-		return nil, err
-	}
-	if position != "" && p.resourceVersion != position {
-		// The server ignores resourceVersionMatch. What changed since would pass for what was there before.
-		return nil, apierrors.NewResourceExpired(fmt.Sprintf("requested the state at %s, got that at %s", position, p.resourceVersion))
-	}
-	l.opened(false)
-	l.confirm()
-	if err := l.readPages(ctx, p); err != nil {
-		return nil, err
-	}
-	if err := l.checkRollback(ctx, l.state.Position); err != nil { // reading may have blocked for long
-		return nil, err
-	}
-	return l.watch(ctx, options)
-}
-
-// readPages passes the state on between begin and end. An expired continue token ends it, like any other error: the next
-// attempt starts over.
-func (l *follower) readPages(ctx context.Context, p page) error {
-	version := p.resourceVersion
-	if err := l.checkObjects(p.objects); err != nil {
-		return err
-	}
-	if err := l.begin(ctx, version, l.position() != ""); err != nil {
-		return err
-	}
-	for {
-		for _, object := range p.objects {
-			if err := l.process(ctx, event{kind: watch.Added, object: object}); err != nil {
-				return err
-			}
-		}
-		if p.next == "" {
-			break
-		}
-		var err error
-		if p, err = l.from().list(ctx, metav1.ListOptions{Limit: p.limit, Continue: p.next}); err != nil {
-			return err
-		}
-		if err := l.checkObjects(p.objects); err != nil {
-			return err
-		}
-	}
-	if l.state.Partial {
-		if err := l.settleUnselected(ctx, version); err != nil {
-			return err
-		}
-	}
-	l.fill = false
-	return l.end(ctx, version)
 }

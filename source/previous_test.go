@@ -37,18 +37,20 @@ func TestVersionBefore(t *testing.T) {
 	// The same change has the same previous version after a crash, and one that was inferred has what was known.
 	l = live(t, server, m, []string{"p"}, retaining)
 	l.expect("p", "u11/15/MODIFIED<14")
+	server.Write("c", false) // 16: the watch is past what the killed run saw
+	l.watching(16)
 	l.stop()
-	server.Write("b", false) // 16
+	server.Write("b", false) // 17
 	server.Write("a", true)
-	server.Compact() // 18
+	server.Compact() // 19
 	l = live(t, server, m, []string{"p"}, retaining)
-	l.watching(18)
-	if got, want := l.sorted("p"), []string{"gap 15-18", "u11/15/DELETED+i", "u12/16/MODIFIED+i<12"}; !slices.Equal(got, want) {
+	l.watching(19)
+	if got, want := l.sorted("p"), []string{"gap 16-19", "u11/15/DELETED+i", "u12/17/MODIFIED+i<12"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	l.stop()
 
-	// Pipelines that do not need it any more do not get it. If they need it again, it comes from the state at the position.
+	// Pipelines that do not need it any more do not get it. If they need it again, what exists is read.
 	l = live(t, server, m, []string{"p"}, nil)
 	l.stop()
 	for _, objects := range m.known {
@@ -58,10 +60,11 @@ func TestVersionBefore(t *testing.T) {
 			}
 		}
 	}
-	server.Write("b", false) // 19
-	server.Write("b", false)
 	l = live(t, server, m, []string{"p"}, retaining)
-	l.expect("p", "u12/19/MODIFIED<16", "u12/20/MODIFIED<19")
+	l.retained("b")
+	server.Write("b", false) // 20
+	server.Write("b", false)
+	l.expect("p", "u12/20/MODIFIED<17", "u12/21/MODIFIED<20")
 }
 
 // An inferred DELETED goes to the pipelines that have the object, with the last state that was seen.
@@ -203,9 +206,10 @@ func TestKeptInAnotherWay(t *testing.T) {
 	l.watching(12)
 	l.stop()
 	otherwise := func(o *Options, _ *life) { retainAs(o, "otherwise") }
-	server.Write("a", false) // 13
 	l = live(t, server, m, []string{"p"}, otherwise)
-	l.expect("p", "u11/13/MODIFIED<11") // from the state at 12
+	l.retained("a")
+	server.Write("a", false) // 13
+	l.expect("p", "u11/13/MODIFIED<11")
 	l.stop()
 	server.Write("b", false) // 14
 	server.CompactStates()   // also that at 13
@@ -215,5 +219,17 @@ func TestKeptInAnotherWay(t *testing.T) {
 			return strings.Join(got, " ")
 		}
 		return ""
+	})
+}
+
+// retained waits until something is retained of an object.
+func (l *life) retained(name string) {
+	l.t.Helper()
+	eventually(l.t, func() string {
+		w := l.source.watches[0]
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		object, _ := w.known().find(keyOfKnown(&delta.Known{Namespace: "ns", Name: name}))
+		return map[bool]string{false: "nothing is retained"}[object.retained]
 	})
 }

@@ -3,11 +3,9 @@ package source
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -33,8 +31,6 @@ func (w *watcher) process(ctx context.Context, e event) error {
 	defer w.unlock()
 	w.at = time.Now()
 	switch object := e.object; {
-	case e.kind == watch.Bookmark && w.reading: // the only one inside a state is the one that closes it
-		return w.complete(ctx, e.resourceVersion)
 	case e.kind == watch.Bookmark:
 		w.handler.Update(func() { w.passed(e.resourceVersion) })
 		return nil
@@ -61,27 +57,25 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 			return err
 		}
 		d.Inferred = true
-		if w.reading { // its pipelines may have it already, from another watch or a killed run
-			d.SnapshotID = w.readingID()
-		}
 	case exists && old.version.Equal(&version):
 		w.unchanged(object, old)
 		return nil
 	case exists:
 		return w.modified(ctx, object, old, live)
 	case w.reading && !live:
-		d.Snapshot = !w.state.Complete || w.exact && !w.comparing || w.state.Partial && w.precedes(object)
+		d.Snapshot = w.state.Position == "" && !w.came() || w.state.Gap == delta.GapEdited && w.precedes(object)
 		d.Inferred = !d.Snapshot
-		d.SnapshotID = w.readingID()
 	}
 	return w.emit(ctx, d, w.options.all(), views{filtered: w.options.all()}, w.recordVersion(object))
 }
 
+// came reports whether the resource has come while it was waited for without snapshots: what exists is new then.
+func (w *watcher) came() bool { return w.options.Snapshot == delta.SnapshotNever && w.state.Absent }
+
 // precedes reports whether an object is known to be not after the position: an edit adds it, unless it is known.
 func (w *watcher) precedes(object *delta.Object) bool {
 	n := versionNumber(object.ResourceVersion())
-	return n > 0 && n <= versionNumber(w.state.Position) &&
-		!slices.ContainsFunc(w.absent, func(l *lastWatch) bool { return l.selects(object.Namespace()) })
+	return n > 0 && n <= versionNumber(w.state.Position)
 }
 
 // modified handles a known object in another version. A snapshot that has not reached it gets that version: what the server
@@ -94,18 +88,15 @@ func (w *watcher) modified(ctx context.Context, object *delta.Object, old knownO
 	return w.emitDue(ctx, object)
 }
 
-// emitDue sends an object that has just changed to the pipelines whose snapshot has not reached it. Not while changes may be
-// repeated: the version may be older than what was sent. Then the list is read once more.
+// emitDue sends an object that has just changed to the pipelines whose snapshot has not reached it. Not while they are in doubt: the change may
+// be repeated, and they may have later ones. Then the list is read once more.
 func (w *watcher) emitDue(ctx context.Context, object *delta.Object) error {
-	if w.state.Unclean {
-		return nil
-	}
 	for n := range w.options.Pipelines {
 		old, _ := w.known().find(keyOf(object))
-		if !old.due.Has(n) {
+		if !old.due.Has(n) || w.state.doubtful().Has(n) {
 			continue
 		}
-		err := w.emit(ctx, w.snapshotOf(object, n), 1<<n, old.views, func(v views) { w.record(object, v.snapshotted(n), nil) })
+		err := w.emit(ctx, snapshotOf(object), 1<<n, old.views, func(v views) { w.record(object, v.snapshotted(n), nil) })
 		if err != nil {
 			return err
 		}
@@ -139,14 +130,14 @@ func (w *watcher) deleted(ctx context.Context, object *delta.Object) error {
 // emitInferredDelete sends the DELETED of an object whose last state was missed to the pipelines that have the object.
 func (w *watcher) emitInferredDelete(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
 	d := w.inferredDelete(key, old, asOf)
-	return w.emit(ctx, d, w.options.all()&^old.filtered|w.perhapsSent(old.views), old.views, func(views) { w.known().remove(key) })
+	return w.emit(ctx, d, w.options.all()&^old.filtered, old.views, func(views) { w.known().remove(key) })
 }
 
-// emitLeft sends the DELETED of an object that exists, and that an edited configuration does not select any more, to the
-// pipelines that have the object and announce what leaves.
+// emitLeft sends the DELETED of an object that an edited configuration does not select any more, or perhaps was deleted, to the pipelines that
+// have the object and announce what leaves.
 func (w *watcher) emitLeft(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
 	d := w.inferredDelete(key, old, asOf)
-	have := w.options.all()&^old.filtered | w.perhapsSent(old.views)
+	have := w.options.all() &^ old.filtered
 	return w.send(ctx, d, Recipients{Pipelines: have, Have: have, Left: true}, func(PipelineSet) { w.known().remove(key) })
 }
 
@@ -155,7 +146,7 @@ func (w *watcher) inferredDelete(key objectKey, old knownObject, asOf uint64) *d
 	if object == nil {
 		object = delta.NewIdentity(w.state.kind(), key.namespace.Value(), key.name, old.version.UID(), old.version.ResourceVersion())
 	}
-	return &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, AsOf: asOf, Object: object}
+	return &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, Sequence: w.sequence(asOf), Object: object}
 }
 
 // emit sends a delta to the pipelines in to. v are the views of its object before, and record gets those after.
@@ -163,9 +154,6 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 	recipients := Recipients{Pipelines: to, Have: w.options.all() &^ v.filtered}
 	if d.Snapshot {
 		recipients.RecordOnly = w.silent(to)
-	} else if perhaps := w.perhapsSent(v) &^ recipients.Have; perhaps != 0 {
-		recipients.Have |= perhaps
-		d.Old = nil // their filters may have kept it back
 	}
 	err := w.send(ctx, d, recipients, func(passed PipelineSet) {
 		if d.Snapshot {
@@ -180,25 +168,22 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 }
 
 func (w *watcher) send(ctx context.Context, d *delta.Delta, to Recipients, record func(passed PipelineSet)) error {
-	if w.comparing && d.Inferred {
-		if err := w.gapBeforeDifference(ctx); err != nil {
-			return err
-		}
-	}
-	d.Resource, d.Watch, d.Observed = w.collection.resource, w.id, w.at
-	edited := w.order(d)
-	if w.state.Unclean {
-		d.SnapshotID = cmp.Or(d.SnapshotID, w.state.Repetition)
-	}
+	w.stamp(d)
+	to.Snapshots = w.state.namedIn(w.options.Pipelines, d)
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error {
 		if err := w.options.Previous.await(ctx); err != nil {
 			return err
 		}
-		return w.handler.Delta(ctx, d, to, func(passed PipelineSet) {
-			w.state.Edited = edited
-			record(passed)
-		})
+		return w.handler.Delta(ctx, d, to, record)
 	})
+}
+
+// stamp sets what a delta has from its watch, the sequence unless it has one.
+func (w *watcher) stamp(d *delta.Delta) {
+	d.Resource, d.Watch, d.Observed, d.Restored = w.collection.resource, w.id, w.at, w.state.Restored
+	if d.Sequence == 0 {
+		d.Sequence = w.sequence(versionNumber(d.Object.ResourceVersion()))
+	}
 }
 
 // recordVersion returns a function that records an object with what is to be retained of it.
@@ -242,16 +227,10 @@ func (w *watcher) passed(resourceVersion string) {
 func (w *watcher) move(resourceVersion, resume string) {
 	if !w.reading && resourceVersion != "" {
 		w.state.Position, w.state.Resume = resourceVersion, cmp.Or(resume, resourceVersion)
-		if w.state.Unclean && w.caughtUp() {
-			w.state.Unclean, w.state.Lost, w.state.Repetition = false, false, ""
-		}
+		w.state.Sent, w.state.Seen = w.sequence(versionNumber(resourceVersion)), max(w.state.Seen, versionNumber(resourceVersion))
+		w.state.endDoubts()
+		w.state.dropNamed()
 	}
 	w.state.changed = true
 	w.health.active(w.at, w.state.Position, w.known().len())
-}
-
-// caughtUp reports whether the position is past everything that the last run can have sent.
-func (w *watcher) caughtUp() bool {
-	order, err := resourceversion.CompareResourceVersion(w.state.Position, w.lastRun)
-	return w.lastRun == "" || err != nil || order >= 0
 }

@@ -1,87 +1,177 @@
 package source
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// begin starts reading the state: up to end, the events are the objects of the collection and changes to them. exact is set if
-// it is the state at the position; resourceVersion is that of the state. Three cases are committed first. In a gap, so that a
-// restart infers the same deltas. And a first state, as begun: after a crash its objects may have been sent without a commit that
-// names them, so the next run reports a gap. And the sequence that an edit begins with, which the next run must not go below.
-func (w *watcher) begin(ctx context.Context, resourceVersion string, exact bool) error {
-	w.mu.Lock()
-	w.handler.Update(func() {
-		w.reading, w.exact = true, exact
-		w.known().beginRound()
-		w.beginEdit(resourceVersion)
-		w.state.Reading, w.state.Absent = max(w.state.Reading, versionNumber(resourceVersion)), false
-		first := w.state.Position == ""
-		if first && w.behindLoss || w.state.Refused != "" && (w.state.Uncertain != "" || w.ambiguous || w.state.Lost) {
-			w.continueBehindLastRun()
+// read reads the state page by page, and passes it on between begin and complete. An expired continue token ends it, like any other error: the
+// next attempt starts over.
+func (l *follower) read(ctx context.Context) error {
+	p, err := l.from().list(ctx, metav1.ListOptions{Limit: pageSize})
+	if err != nil {
+		if apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) { // perhaps it is the selectors that the server refuses
+			err = cmp.Or(l.from().check(ctx), err)
 		}
-		if first {
-			w.state.Begun, w.state.Paused, w.state.changed = true, false, true
+		return err
+	}
+	version := versionNumber(p.resourceVersion)
+	if err := l.checkObjects(ctx, p.objects, version); err != nil {
+		return err
+	}
+	l.opened(false)
+	l.confirm()
+	if err := l.begin(ctx, version); err != nil {
+		return err
+	}
+	for resourceVersion := p.resourceVersion; ; {
+		for _, object := range p.objects {
+			if err := l.process(ctx, event{kind: watch.Added, object: object}); err != nil {
+				return err
+			}
 		}
-	})
-	var err error
-	if w.state.Refused != "" || w.state.Begun || w.edit != "" {
-		err = w.handler.Commit(ctx)
-	}
-	switch {
-	case err != nil:
-	case w.state.Refused != "":
-		err = w.gap(ctx, resourceVersion, w.state.Refused)
-	}
-	w.unlock()
-	if err == nil && w.state.Position == "" {
-		err = w.beginFirstSnapshots(ctx)
-	}
-	return err
-}
-
-// end completes a state that was read in pages.
-func (w *watcher) end(ctx context.Context, resourceVersion string) error {
-	w.mu.Lock()
-	defer w.unlock()
-	return w.complete(ctx, resourceVersion)
-}
-
-func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
-	if !w.exact || w.comparing {
-		if err := w.deleteUnseen(ctx, versionNumber(resourceVersion)); err != nil {
+		if p.next == "" {
+			return l.complete(ctx, resourceVersion)
+		}
+		if p, err = l.from().list(ctx, metav1.ListOptions{Limit: p.limit, Continue: p.next}); err != nil {
+			return err
+		}
+		if err := l.checkObjects(ctx, p.objects, version); err != nil {
 			return err
 		}
 	}
+}
+
+// begin starts reading the state: up to complete, what is processed are the objects of a list. Two cases are committed first. In a gap, so
+// that a restart infers the same deltas. And a first state, as begun: after a kill its objects may have been sent without a commit that
+// names them, so the next run reports a gap.
+func (w *watcher) begin(ctx context.Context, version uint64) error {
+	w.mu.Lock()
+	first := w.state.Position == ""
+	w.handler.Update(func() {
+		w.reading, w.listed = true, version
+		w.known().beginRound()
+		w.state.Seen = max(w.state.Seen, version)
+		w.state.Begun, w.state.changed = first, true
+	})
+	var err error
+	if first || w.state.Gap != "" {
+		err = w.handler.Commit(ctx)
+	}
+	if err == nil && w.state.Gap != "" {
+		err = w.gap(ctx, version, w.state.Gap)
+	}
+	w.unlock()
+	if err != nil {
+		return err
+	}
+	return w.beginSnapshots(ctx, first)
+}
+
+// complete ends the reading of a state.
+func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
+	w.mu.Lock()
+	defer w.unlock()
+	if err := w.deleteUnseen(ctx, w.listed); err != nil {
+		return err
+	}
 	w.at = time.Now()
 	w.handler.Update(func() {
-		unclean, lost := w.state.Unclean && w.exact, w.state.Lost && w.exact // what happened since the position is not seen yet
-		resume := resourceVersion
-		if w.exact && !w.comparing { // more may follow that has the version of the last event
-			resume = w.state.Resume
-		}
-		w.reading, w.exact, w.comparing = false, false, false
-		w.state.Complete, w.state.Begun, w.state.Paused, w.state.Partial, w.state.Apart, w.state.Refused = true, false, false, false, "", ""
-		w.move(resourceVersion, resume)
-		w.state.Unclean, w.state.Lost = unclean, lost
+		w.reading = false
+		w.state.Begun, w.state.Gap, w.state.Reselected, w.state.Absent = false, "", false, false
+		w.move(resourceVersion, resourceVersion)
 	})
-	w.lastGap, w.edit = nil, ""
+	w.lastGap = nil
 	w.health.completed()
+	w.wakeSnapshots()
 	return nil
 }
 
-// deleteUnseen infers the deletion of what a complete state does not hold. asOf is the resource version of that state, 0
-// where none was read.
+// deleteUnseen infers the deletion of what a complete state does not hold. asOf is the resource version of that state. What is not selected any
+// more may exist all the same.
 func (w *watcher) deleteUnseen(ctx context.Context, asOf uint64) error {
 	return w.eachUnseen(ctx, func(key objectKey, object knownObject) error {
 		w.at = time.Now() // each may wait for room by itself
+		if w.state.Reselected || !w.selects(key.namespace.Value()) {
+			return w.emitLeft(ctx, key, object, asOf)
+		}
 		return w.emitInferredDelete(ctx, key, object, asOf)
 	})
 }
 
-// abandon stops reading a state before its end; the events that follow are changes since the position.
-func (w *watcher) abandon() {
+// checkObjects looks whether objects that are listed behind a refusal show that the server's history has gone back. A restore with
+// etcdutl's --bump-revision raises the server's resource version, and leaves those of the objects as they were. But within one history an
+// object is never in a lower version than before, and what a complete known set lacks was made behind the position; but what a selector
+// selects may change without a new version.
+func (l *follower) checkObjects(ctx context.Context, objects []*delta.Object, now uint64) error {
+	l.mu.Lock()
+	check := l.state.Gap == delta.GapRefused && l.options.Snapshot != delta.SnapshotNever
+	whole := l.options.LabelSelector == "" && l.options.FieldSelector == ""
+	position := versionNumber(l.state.Position)
+	proof := ""
+	for _, object := range objects {
+		version := versionNumber(object.ResourceVersion())
+		if !check || version == 0 || !l.selects(object.Namespace()) {
+			continue
+		}
+		old, exists := l.known().find(keyOf(object))
+		if before := versionNumber(old.version.ResourceVersion()); exists && version < before {
+			proof = fmt.Sprintf("the API server has %s in resource version %d, and had it in %d", object.Name(), version, before)
+		} else if !exists && whole && version <= position {
+			proof = fmt.Sprintf("the API server has %s in resource version %d, and did not have it at the position %d", object.Name(), version, position)
+		}
+	}
+	l.unlock()
+	if proof == "" {
+		return nil
+	}
+	if err := l.wentBack(ctx, now, proof); err != nil {
+		return err
+	}
+	return errWentBack
+}
+
+// fillPrevious reads what the known set lacks of what is to be retained of objects, as after pipelines began to need it.
+func (w *watcher) fillPrevious(ctx context.Context) {
+	next := metav1.ListOptions{Limit: pageSize}
+	_ = w.options.Backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // an error means that ctx has ended
+		for {
+			p, err := w.collection.list(ctx, next)
+			if err != nil {
+				next.Continue = ""
+				return false, nil
+			}
+			for _, object := range p.objects {
+				if err := w.fillFrom(ctx, object); err != nil {
+					return false, err
+				}
+			}
+			if next = (metav1.ListOptions{Limit: p.limit, Continue: p.next}); p.next == "" {
+				return true, nil
+			}
+		}
+	})
+}
+
+func (w *watcher) fillFrom(ctx context.Context, object *delta.Object) error {
+	if err := w.options.Previous.await(ctx); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.unlock()
-	w.handler.Update(func() { w.reading, w.exact = false, false })
+	old, exists := w.known().find(keyOf(object))
+	version := object.Version()
+	if exists && !old.retained && old.version.Equal(&version) && w.options.RetainFor&^old.filtered != 0 {
+		packed := w.retain(object)(old.views)
+		w.handler.Update(func() { w.known().review(keyOf(object), old.views, packed) })
+	}
+	return nil
 }

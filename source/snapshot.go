@@ -1,11 +1,9 @@
 package source
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,28 +16,26 @@ import (
 // at every start to all if that is configured. The objects are listed page by page, and each is sent if it is in its known
 // version. In another version there is a change that the watch has not brought yet, or has brought since the list was made:
 // with that change the process function sends the object (emitDue). So the records of each object keep their order,
-// and the watch waits for no snapshot. After a kill the list is read again until the watch has brought what is in it. What is left
-// to send is kept with the objects (views.due), in the state directory too.
+// and the watch waits for no snapshot. While it runs, all records of the watch in this pipeline name it, and a mark ends it: what a consumer
+// has and does not name the snapshot, and is older, is gone. What is left to send is kept with the objects (views.due), in the state
+// directory too, so that a snapshot goes on after a restart; after a kill it begins anew, as it is not known what was sent of it.
 
 // PendingSnapshot is what is kept of a snapshot that is not complete.
 type PendingSnapshot struct {
-	// ID is in its marks; empty until it has begun.
-	ID string `json:"id,omitempty"`
+	// Begun is set once something of it was sent.
+	Begun bool `json:"begun,omitempty"`
+	// Sequence is what its records and its mark name: that of the list, or a later one.
+	Sequence uint64 `json:"sequence,omitempty"`
 	// Count is how many objects were sent.
 	Count uint64 `json:"count,omitempty"`
 	// Filters are the pipeline's, as [Options.Filters] has them.
 	Filters string `json:"filters,omitempty"`
-	// Incomplete is set if one of its records went to the dead letter, or was kept back though the pipeline has its object.
-	Incomplete bool `json:"incomplete,omitempty"`
-	// Unmarked is set if it has no marks.
-	Unmarked bool `json:"unmarked,omitempty"`
-	// Former is set until it begins, if what the last run left may not be part of it: other filters let that pass, or it is of a
-	// snapshot that this one replaces.
-	Former bool `json:"former,omitempty"`
+	// Lacking is what earlier runs could not deliver of it.
+	Lacking Lacking `json:"lacking,omitzero"`
 	// OnDemand is set if it was requested of a running kubeferry: a restart begins it anew.
 	OnDemand bool `json:"onDemand,omitempty"`
-	// Unclean is set if a killed run may have sent objects of it that still count as due.
-	Unclean bool `json:"unclean,omitempty"`
+	// begunNow is set if it began in this run, read if the watch itself reads the state for it.
+	begunNow, read bool
 }
 
 // wakeSnapshots starts the snapshots that were added.
@@ -73,8 +69,8 @@ func (w *watcher) runSnapshots(ctx context.Context) {
 func (w *watcher) claim(n int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, pending := w.state.Snapshots[w.options.Pipelines[n]]
-	if !pending || w.sending.Has(n) {
+	snapshot, pending := w.state.Snapshots[w.options.Pipelines[n]]
+	if !pending || w.sending.Has(n) || !snapshot.Begun && w.state.Gap != "" { // what is read behind a gap comes first
 		return false
 	}
 	w.sending |= 1 << n
@@ -92,31 +88,75 @@ func (w *watcher) unclaim(n int) {
 // runSnapshot sends a snapshot to its end, or until ctx ends.
 func (w *watcher) runSnapshot(ctx context.Context, n int) {
 	defer w.unclaim(n)
-	if w.secureRequest(ctx, n) != nil || w.awaitFormer(ctx, n) != nil || w.beginSnapshot(ctx, n) != nil {
+	if w.secureRequest(ctx, n) != nil {
 		return // ctx has ended
+	}
+	list, err := w.listVersion(ctx)
+	if err != nil || w.beginSnapshot(ctx, n, list, false) != nil {
+		return // ctx has ended
+	}
+	w.mu.Lock()
+	snapshot := w.state.Snapshots[w.options.Pipelines[n]]
+	read := w.known().due[n] > 0 || !snapshot.read // else the watch has read the state
+	w.mu.Unlock()
+	if !snapshot.Begun { // the resource is gone
+		return
 	}
 	page := metav1.ListOptions{Limit: pageSize} // of the newest state: an older one may lack a change that the watch has brought
 	backoff := w.options.Backoff
-	var again, unknown bool // of one reading of the list: changes may have been repeated, and the watch has not brought an object
-	err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		again = again || w.repeating()
-		lacks, err := w.offerAll(ctx, n, &page, again)
-		left := w.due(n)
-		unknown = unknown || lacks
-		if err != nil {
-			if ctx.Err() == nil {
-				w.logger.Warn("a snapshot was interrupted; it goes on with what is left",
-					"pipeline", w.options.Pipelines[n], "left", left, "err", err)
-			}
-			return false, nil
+	var await uint64
+	again := false // changes may have been repeated since the list began
+	err = backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		if !read || !w.runs(n, snapshot.Sequence) {
+			return true, nil
 		}
-		done := !again || left == 0 && !unknown
-		again, unknown = false, false
+		again = again || w.doubtful(n)
+		err := w.offerAll(ctx, n, snapshot.Sequence, &page, &await)
+		if err != nil && ctx.Err() == nil {
+			w.logger.Warn("a snapshot was interrupted; it goes on with what is left",
+				"pipeline", w.options.Pipelines[n], "left", w.due(n), "err", err)
+		}
+		done := err == nil && (!again || w.due(n) == 0)
+		if err == nil {
+			again = false
+		}
 		return done, nil
 	})
 	if err == nil {
-		_ = w.completeSnapshot(ctx, n) // an error means that ctx has ended
+		_ = w.completeSnapshot(ctx, n, snapshot.Sequence, await) // an error means that ctx has ended
 	}
+}
+
+// doubtful reports whether a pipeline is in doubt.
+func (w *watcher) doubtful(n int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.doubtful().Has(n)
+}
+
+// runs reports whether a pipeline's snapshot goes on: it has not begun anew, and the resource is not gone.
+func (w *watcher) runs(n int, sequence uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	snapshot := w.state.Snapshots[w.options.Pipelines[n]]
+	return snapshot.Begun && snapshot.Sequence == sequence
+}
+
+// listVersion returns the resource version of the API server, tried again until ctx ends: what it lists from now on is not before that.
+func (w *watcher) listVersion(ctx context.Context) (list uint64, err error) {
+	backoff := w.options.Backoff
+	err = backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		newest, err := w.collection.newest(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				w.logger.Warn("a snapshot cannot begin", "err", err)
+			}
+			return false, nil
+		}
+		list = versionNumber(newest.resourceVersion)
+		return true, nil
+	})
+	return list, err
 }
 
 // secureRequest commits the request for a snapshot on demand, before anything of it is sent: after a kill it has to begin anew.
@@ -130,136 +170,155 @@ func (w *watcher) secureRequest(ctx context.Context, n int) error {
 	return w.handler.Commit(ctx)
 }
 
-// formerWait is how long a snapshot waits for what the last run left. A receiver may refuse that for ever.
-const formerWait = 30 * time.Second
-
-// awaitFormer waits, before a snapshot begins, until what the last run left is settled, but no longer than formerWait. Behind the first
-// mark it would count as what exists.
-func (w *watcher) awaitFormer(ctx context.Context, n int) error {
-	end := time.Now().Add(cmp.Or(w.options.formerWait, formerWait))
-	for {
-		w.mu.Lock()
-		left := w.former(n)
-		w.mu.Unlock()
-		switch {
-		case !left:
-			return nil
-		case time.Now().After(end):
-			w.logger.Warn("a snapshot begins although the last run left records that are not delivered; it will not count as complete",
-				"pipeline", w.options.Pipelines[n])
-			return nil
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// former reports whether the last run left something that is no part of a pending snapshot.
-func (w *watcher) former(n int) bool {
-	return w.state.Snapshots[w.options.Pipelines[n]].Former &&
-		slices.ContainsFunc(w.from, func(watch string) bool { return w.handler.Recipient(n).Former(watch) })
-}
-
-// beginFirstSnapshots begins the snapshots of a watch without a position, whose objects are sent as they are read.
-func (w *watcher) beginFirstSnapshots(ctx context.Context) error {
+// beginSnapshots begins the snapshots that are due before a state is read: what the known set lacks is sent as it is read, and is part of them.
+// Without a position those are of all pipelines.
+func (w *watcher) beginSnapshots(ctx context.Context, first bool) error {
 	if w.options.Snapshot == delta.SnapshotNever {
 		return nil
 	}
 	for n, pipeline := range w.options.Pipelines {
 		w.mu.Lock()
-		if _, pending := w.state.Snapshots[pipeline]; !pending {
+		snapshot, pending := w.state.Snapshots[pipeline]
+		if first && !pending {
 			w.handler.Update(func() { w.state.setSnapshot(pipeline, PendingSnapshot{}) })
 		}
 		w.unlock()
-		err := w.health.handOver(ctx, time.Now(), func(ctx context.Context) error { return w.beginSnapshot(ctx, n) })
-		if err != nil {
+		if !first && !pending || snapshot.OnDemand {
+			continue
+		}
+		if err := w.beginSnapshot(ctx, n, w.listed, true); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readingID returns an id for the objects that the reading of a state adds, which go to several pipelines at once. Those that an
-// edited selection adds may have been sent before they were left out: a transport would drop them as seen.
-func (w *watcher) readingID() string {
-	if w.state.Position == "" {
-		return w.state.Snapshots[w.options.Pipelines[0]].ID
-	}
-	return w.edit
-}
-
-// beginSnapshot sends the first mark, unless that was sent, and makes all known objects due. What becomes known later is sent as a
-// change, behind the mark.
-func (w *watcher) beginSnapshot(ctx context.Context, n int) error {
+// beginSnapshot makes all known objects due, unless the snapshot has begun. From then on all records of the watch name it in this pipeline.
+// list is the resource version of the list, or of a state before it; read is set if the watch reads that itself.
+func (w *watcher) beginSnapshot(ctx context.Context, n int, list uint64, read bool) error {
+	w.mu.Lock()
+	defer w.unlock()
 	pipeline := w.options.Pipelines[n]
-	var err error
-	begin := func() bool {
-		pending, ok := w.state.Snapshots[pipeline]
-		if !ok || pending.ID != "" { // the resource is gone, or it began
-			return true
-		}
-		onDemand := pending.OnDemand
-		var hashed []objectKey
-		if !onDemand { // else no commit writes that they are due
-			hashed, err = w.hashedNames(ctx, func(o knownObject) bool { return !o.due.Has(n) })
-		}
-		if err != nil {
-			return true
-		}
-		m, incomplete := w.mark(delta.Started, newSnapshotID()), w.former(n)
-		return w.offerMark(n, m, func() {
-			w.begun |= 1 << n
-			w.known().begin(n, onDemand, hashed)
-			if w.state.Unclean { // a transport that has seen the ADDED of a new object would drop it: the consumer would miss it
-				w.state.Repetition = cmp.Or(w.state.Repetition, m.Snapshot)
-			}
-			w.state.setSnapshot(pipeline, PendingSnapshot{
-				ID: m.Snapshot, Filters: w.options.filters(n), Incomplete: incomplete, OnDemand: onDemand,
-				Unclean: pending.Unclean,
-			})
-		})
+	pending, ok := w.state.Snapshots[pipeline]
+	if !ok || pending.Begun { // the resource is gone, or it began
+		return nil
 	}
-	return cmp.Or(w.untilRoom(ctx, n, begin), err)
+	var hashed []objectKey
+	if !pending.OnDemand { // else no commit writes that they are due
+		var err error
+		if hashed, err = w.hashedNames(ctx, func(o knownObject) bool { return !o.due.Has(n) }); err != nil {
+			return err
+		}
+	}
+	sequence := max(w.sequence(list), w.state.Named[pipeline]+1) // no two snapshots have the same
+	w.handler.Update(func() {
+		w.known().begin(n, pending.OnDemand, hashed)
+		w.state.setSnapshot(pipeline, PendingSnapshot{
+			Begun: true, Sequence: sequence, Filters: w.options.filters(n), OnDemand: pending.OnDemand, begunNow: true, read: read,
+		})
+	})
+	return nil
 }
 
-// completeSnapshot sends the last mark, once all records of the snapshot are settled.
-func (w *watcher) completeSnapshot(ctx context.Context, n int) error {
-	if err := w.awaitNoneDue(ctx, n); err != nil {
+// completeSnapshot sends the mark, once the watch has brought what the list has shown, and all that was sent before is settled. await is
+// the highest resource version that the list has shown, and the watch had not brought.
+func (w *watcher) completeSnapshot(ctx context.Context, n int, sequence, await uint64) error {
+	if err := w.awaitList(ctx, n, sequence, await); err != nil {
 		return err
 	}
-	died, err := w.handler.Recipient(n).Settled(ctx, w.id)
-	if err != nil {
+	if err := w.handler.Recipient(n).Settled(ctx, w.id); err != nil {
 		return err
 	}
 	return w.untilRoom(ctx, n, func() bool {
 		pipeline := w.options.Pipelines[n]
 		snapshot := w.state.Snapshots[pipeline]
-		if snapshot.ID == "" { // the resource is gone
+		if !snapshot.Begun || snapshot.Sequence != sequence { // the resource is gone, or it begins anew
 			return true
 		}
-		m := w.mark(delta.Completed, snapshot.ID)
-		m.Count, m.Incomplete = snapshot.Count, died || snapshot.Incomplete
+		lacking := w.lacking(n)
+		m := w.mark(snapshot.Sequence)
+		m.Count, m.Incomplete, m.Except = snapshot.Count, lacking.More, lacking.Objects
 		return w.offerMark(n, m, func() {
-			w.ended[n] = SnapshotStatus{Snapshot: snapshot.ID, Sent: snapshot.Count, Done: true, Complete: !m.Incomplete}
+			w.ended[n] = SnapshotStatus{Sequence: snapshot.Sequence, Sent: snapshot.Count, Done: true, Complete: lacking.none()}
 			w.state.dropSnapshot(pipeline)
+			w.state.keepNaming(pipeline, snapshot.Sequence)
+			if !m.Incomplete {
+				delete(w.state.Doubt, pipeline)
+			}
 		})
 	})
 }
 
-func (w *watcher) mark(phase delta.Phase, id string) *delta.Mark {
+// maxExcept is how many objects a mark names whose records went to the dead letter.
+const maxExcept = 100
+
+// lacking returns what a pipeline has not got of its snapshot, in this run or before.
+func (w *watcher) lacking(n int) Lacking {
+	snapshot := w.state.Snapshots[w.options.Pipelines[n]]
+	lacking := w.handler.Recipient(n).Lacking(w.id, snapshot.Sequence)
+	lacking.Objects = append(lacking.Objects, snapshot.Lacking.Objects...)
+	slices.Sort(lacking.Objects)
+	lacking.Objects = slices.Compact(lacking.Objects)
+	lacking.More = lacking.More || lacking.Unreadable && !snapshot.begunNow || snapshot.Lacking.More || len(lacking.Objects) > maxExcept
+	lacking.Objects = lacking.Objects[:min(len(lacking.Objects), maxExcept)]
+	return lacking
+}
+
+// beginAnew makes a snapshot begin for a pipeline, in place of one that is not complete.
+func (s *state) beginAnew(pipeline string, last PendingSnapshot) {
+	s.keepNaming(pipeline, max(s.Named[pipeline], last.Sequence))
+	s.setSnapshot(pipeline, PendingSnapshot{OnDemand: last.OnDemand})
+}
+
+// named returns what a record names of the snapshot that runs in a pipeline, or of the last one if that is above the record: its mark would hide
+// the record.
+func (s *state) named(pipeline string, d *delta.Delta) uint64 {
+	if snapshot, pending := s.Snapshots[pipeline]; pending && snapshot.Begun {
+		return snapshot.Sequence
+	}
+	if last := s.Named[pipeline]; d.Sequence < last {
+		return last
+	}
+	return 0
+}
+
+// namedIn returns what [Recipients.Snapshots] has.
+func (s *state) namedIn(pipelines []string, d *delta.Delta) []uint64 {
+	if len(s.Snapshots)+len(s.Named) == 0 {
+		return nil
+	}
+	all := make([]uint64, len(pipelines))
+	for n, pipeline := range pipelines {
+		all[n] = s.named(pipeline, d)
+	}
+	return all
+}
+
+// keepNaming notes the sequence of a snapshot that has ended, until the position has passed it.
+func (s *state) keepNaming(pipeline string, sequence uint64) {
+	if sequence == 0 || s.Sent > sequence {
+		delete(s.Named, pipeline)
+		return
+	}
+	if s.Named == nil {
+		s.Named = map[string]uint64{}
+	}
+	s.Named[pipeline] = sequence
+}
+
+// dropNamed forgets the snapshots that the position has passed.
+func (s *state) dropNamed() {
+	maps.DeleteFunc(s.Named, func(_ string, sequence uint64) bool { return sequence < s.Sent })
+}
+
+func (w *watcher) mark(sequence uint64) *delta.Mark {
 	return &delta.Mark{
-		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace, Snapshot: id, Phase: phase,
-		Observed: time.Now(),
+		Watch: w.id, Resource: w.collection.resource, Namespace: w.collection.namespace, SnapshotSequence: sequence, Observed: time.Now(),
 	}
 }
 
-func newSnapshotID() string { return strings.ToLower(rand.Text()[:16]) }
-
 func (w *watcher) offerMark(n int, m *delta.Mark, record func()) bool {
-	if w.silent(1<<n) != 0 || w.state.Snapshots[w.options.Pipelines[n]].Unmarked {
+	if w.silent(1<<n) != 0 {
 		w.handler.Update(record)
 		return true
 	}
@@ -294,17 +353,18 @@ func (w *watcher) silent(to PipelineSet) PipelineSet {
 	return to
 }
 
-// awaitNoneDue waits until no object is due any more. What the list did not bring comes with changes.
-func (w *watcher) awaitNoneDue(ctx context.Context, n int) error {
+// awaitList waits until no object is due any more, and the watch has reached a resource version: until it has brought what the list has shown.
+func (w *watcher) awaitList(ctx context.Context, n int, sequence, version uint64) error {
 	for {
 		w.mu.Lock()
-		noneDue := w.state.read() && w.known().due[n] == 0
-		if !noneDue && w.moved == nil {
+		snapshot := w.state.Snapshots[w.options.Pipelines[n]]
+		brought := !snapshot.Begun || snapshot.Sequence != sequence || w.state.read() && w.known().due[n] == 0 && (version == 0 || versionNumber(w.state.Position) >= version)
+		if !brought && w.moved == nil {
 			w.moved = make(chan struct{})
 		}
 		moved := w.moved
 		w.mu.Unlock()
-		if noneDue {
+		if brought {
 			return nil
 		}
 		select {

@@ -25,7 +25,7 @@ type Options struct {
 	// Pipelines are the names of those that deltas are sent to, at most [MaxPipelines]; a [PipelineSet] has a bit for each.
 	Pipelines []string
 	// Filters identify the filters of each pipeline; nil if they are always the same. If they have changed, a snapshot that a restart
-	// interrupts begins anew, and after a kill there is a gap record.
+	// interrupts begins anew.
 	Filters []string
 	// Retain returns what to retain of an object, so that its next change carries the previous version; nil for nothing.
 	// Retain itself is nil if no pipeline needs it.
@@ -36,17 +36,17 @@ type Options struct {
 	Previous *PreviousVersions
 	// RetainPolicy identifies how Retain decides: what was retained under another policy is dropped, and read once more.
 	RetainPolicy string
-	// HistoryLost is why it is not known what pipelines were sent before this run, beyond what the store has; empty if it was nothing.
-	// Each watch then begins with a gap record, and one without a position with sequences beyond the resource version that closes a gap.
-	HistoryLost string
-	// OnRollback is called when the API server's history has gone back behind a position, as after a restore
-	// of etcd. The watch stays closed. It may be nil.
-	OnRollback func(error)
+	// HistoryLost is set if it is not known what pipelines were sent before this run, beyond what the store has: the state is an older copy, or
+	// begins after another one that is lost. Each watch then begins with a gap record and a snapshot.
+	HistoryLost bool
+	// Check is how often what exists is compared with what is known; 0 for never.
+	Check time.Duration
+	// Offset makes sequences of resource versions, for all sources together; if it is nil, New makes one that is never raised.
+	Offset *Offset
 	// Backoff spaces the attempts to open a watch; the zero value is a default that suits an API server.
 	Backoff wait.Backoff
 
-	formerWait time.Duration // [formerWait] if it is 0
-	absence    absenceRule   // [defaultAbsenceRule] if it is empty
+	absence absenceRule // [defaultAbsenceRule] if it is empty
 }
 
 // all are the pipelines of the source.
@@ -74,6 +74,9 @@ func New(client *Client, options Options, handler Handler, metrics *Metrics, log
 	if options.absence == (absenceRule{}) {
 		options.absence = defaultAbsenceRule()
 	}
+	if options.Offset == nil {
+		options.Offset = NoOffset()
+	}
 	if options.Previous == nil {
 		options.Previous = NewPreviousVersions(math.MaxInt64)
 	}
@@ -96,16 +99,16 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 		labelSelector: s.options.LabelSelector, fieldSelector: scope.fieldSelector,
 	}
 	return &watcher{
-		id: digest(&s.options, resource, scope.namespace), collection: c,
+		id: watchID(s.options.Name, resource, scope.namespace), collection: c,
 		options: &s.options, handler: handler, metrics: metrics, logger: logger,
-		wake: make(chan struct{}, 1), ended: map[int]SnapshotStatus{},
+		wake: make(chan struct{}, 1), suspect: make(chan struct{}, 1), cut: func() {}, ended: map[int]SnapshotStatus{},
 		health: &health{
 			resource: resource, metrics: metrics, logger: logger,
 			current: starting(s.options.Name, resource, scope.namespace),
 		},
 		state: &state{known: newKnownSet(false, s.options.Previous), Meta: Meta{
 			Source: s.options.Name, Resource: delta.ResourceName(resource), Namespace: scope.namespace, Namespaces: scope.namespaces,
-			LabelSelector: s.options.LabelSelector, FieldSelector: scope.fieldSelector,
+			LabelSelector: s.options.LabelSelector, FieldSelector: s.options.FieldSelector,
 			RetainPolicy: s.options.RetainPolicy, Pipelines: s.options.Pipelines, Filters: s.options.Filters,
 		}},
 	}

@@ -81,7 +81,7 @@ func (r *recorder) Delta(ctx context.Context, d *delta.Delta, to Recipients, rec
 	name := d.Object.Name()
 	_, exists := r.state[name]
 	switch {
-	case d.Type == delta.Added && exists, d.Type == delta.Modified && !exists, d.Type == delta.Deleted && !exists:
+	case d.Type == delta.Added && exists && !d.Snapshot, d.Type == delta.Modified && !exists, d.Type == delta.Deleted && !exists:
 		r.wrong = append(r.wrong, fmt.Sprintf("%s of %s, existing: %v", shortID(d), name, exists))
 	}
 	if d.Type == delta.Deleted {
@@ -118,15 +118,14 @@ func (r roomy) OfferMark(m *delta.Mark, record func()) bool {
 	return true
 }
 
-func (roomy) Room(context.Context) error                    { return nil }
-func (roomy) Settled(context.Context, string) (bool, error) { return false, nil }
-func (roomy) Undelivered(string) (int, string)              { return 0, "" }
-func (roomy) Former(string) bool                            { return false }
-func (roomy) Died(string) bool                              { return false }
+func (roomy) Room(context.Context) error            { return nil }
+func (roomy) Settled(context.Context, string) error { return nil }
+func (roomy) Undelivered(string) (int, string)      { return 0, "" }
+func (roomy) Lacking(string, uint64) Lacking        { return Lacking{} }
 
 // shortID is uid/version/TYPE with a letter for each flag.
 func shortID(d *delta.Delta) string {
-	id := strings.TrimPrefix(d.ID(""), "/")
+	_, id, _ := strings.Cut(d.ID(""), "/")
 	for flag, set := range map[string]bool{"+s": d.Snapshot, "+i": d.Inferred} {
 		if set {
 			id += flag
@@ -235,7 +234,9 @@ func TestRefusalMakesAGapAndTheNetDifference(t *testing.T) {
 				if source.Status()[0].State != StateWatching {
 					return "not watching"
 				}
-				return ""
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return map[bool]string{true: "the snapshot is not complete"}[len(r.marks) < 1]
 			})
 			server.Deny(503, 1<<30) // so that nothing of what follows is seen
 			server.Cut(false)
@@ -260,7 +261,7 @@ func TestRefusalMakesAGapAndTheNetDifference(t *testing.T) {
 			if slices.Index(got, "u14/14/DELETED+i") > slices.Index(got, "u18/18/ADDED+i") {
 				t.Errorf("the old object's DELETED comes after the new one's ADDED: %v", got)
 			}
-			if g := r.gaps[0]; g.From != "14" || g.To != "20" || g.Reason == "" {
+			if g := r.gaps[0]; versionOf(g.From) != "14" || versionOf(g.To) != "20" || g.Reason != "refused" {
 				t.Errorf("got gap %+v", g)
 			}
 			for _, d := range r.deltas[4:] {
@@ -268,8 +269,8 @@ func TestRefusalMakesAGapAndTheNetDifference(t *testing.T) {
 					t.Errorf("inferred DELETED: got %s, final state unknown: %v", d.Object.JSON(), d.FinalStateUnknown)
 				}
 				// The object recreated was gone before its successor came, the one deleted by the version of the list.
-				if want := map[string]uint64{"u13/13/DELETED+i": 20, "u14/14/DELETED+i": 17}[shortID(d)]; d.AsOf != want {
-					t.Errorf("%s: got as of %d, want %d", shortID(d), d.AsOf, want)
+				if want := map[string]uint64{"u13/13/DELETED+i": 20, "u14/14/DELETED+i": 17}[shortID(d)]; want > 0 && d.Sequence != want {
+					t.Errorf("%s: got as of %d, want %d", shortID(d), d.Sequence, want)
 				}
 			}
 		})
@@ -293,9 +294,8 @@ func TestSnapshotNeverIsSilent(t *testing.T) {
 	r.expect(t, "u11/12/MODIFIED")
 }
 
-func TestPagesWhereThereIsNoWatchList(t *testing.T) {
+func TestReadsPages(t *testing.T) {
 	server, r := sourcetest.New(t), &recorder{}
-	server.NoWatchList = true
 	for n := range 10 {
 		server.Write(fmt.Sprint("object-", n), false)
 	}
@@ -346,8 +346,8 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 		return ""
 	})
 	for _, d := range r.deltas[2:] {
-		if d.AsOf != 0 {
-			t.Errorf("%s is as of %d, though no state was read", shortID(d), d.AsOf)
+		if d.Sequence <= 13 {
+			t.Errorf("%s has the sequence %d", shortID(d), d.Sequence)
 		}
 	}
 	server.SetMissing(false)
@@ -402,7 +402,6 @@ func TestNearResourceIsSuggested(t *testing.T) {
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		server, r := sourcetest.New(t), &recorder{}
-		server.NoWatchList = rapid.Bool().Draw(rt, "no watch-list")
 		server.InStream = rapid.Bool().Draw(rt, "410 inside the stream")
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
 		for range rapid.IntRange(0, 8).Draw(rt, "objects before the start") {

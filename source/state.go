@@ -1,6 +1,9 @@
 package source
 
 import (
+	"maps"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -16,8 +19,8 @@ type state struct {
 
 	changed  bool // since the last capture
 	captured bool // by the commit in progress
-	// incomplete are the pipelines of whose snapshots a record went to the dead letter, as of the last capture.
-	incomplete PipelineSet
+	// lacking is what the pipelines lack of their snapshots, as of the last capture.
+	lacking map[string]Lacking
 }
 
 // Meta is what is kept of a watch beside its known set, as JSON.
@@ -28,82 +31,122 @@ type Meta struct {
 	LabelSelector string           `json:"labelSelector,omitempty"`
 	FieldSelector string           `json:"fieldSelector,omitempty"`
 	Namespaces    delta.Namespaces `json:"namespaces"`
-	// Position is the resource version of what was sent last.
+	// Position is the resource version of what was sent last; empty until a state was read to its end.
 	Position string `json:"position,omitempty"`
+	// Sent is the sequence of the position, as it was when it was reached.
+	Sent uint64 `json:"sent,omitempty"`
 	// Resume is the resource version at which a watch goes on: the position, or a version before it, as long as more may follow that has
 	// the version of the position.
 	Resume string `json:"resume,omitempty"`
-	// Complete is set once a state was read to its end: from then on an object that a reading brings is a change.
-	Complete bool `json:"complete"`
-	// Begun is set while there is no position, and the first state is being sent. After a kill it is unknown how much of it
-	// was.
+	// Seen is the highest resource version that a list or an event had, as a number. The API server's is lower only if its history has gone back.
+	Seen uint64 `json:"seen,omitempty"`
+	// Restored counts how often it has.
+	Restored int `json:"restored,omitempty"`
+	// Begun is set while there is no position, and the first state is being sent.
 	Begun bool `json:"begun,omitempty"`
-	// Paused is set with Begun from the start behind a run that ended well until the first state is read again: a run that is killed
-	// meanwhile has sent nothing of it.
-	Paused bool `json:"paused,omitempty"`
-	// Partial is set after the selection was edited, until a state was read to its end: the known set may lack objects that
-	// are selected now, and hold some that are not, which are looked up.
-	Partial bool `json:"partial,omitempty"`
-	// Apart is set with Partial if the known set holds objects of a namespace that had a watch of its own, not as of the position: then it
-	// is where that watch was, or the lowest of several. A watch that inherits these objects has a gap from there, unless it is lower itself.
-	Apart string `json:"apart,omitempty"`
-	// Edited is the highest sequence of what was sent because the configuration was edited, and of changes below it that followed; or one
-	// behind the deletions of what may come back as it was.
-	Edited uint64 `json:"edited,omitempty"`
-	// Former has, for each resource that has no watch any more, the highest sequence that was sent of it: it may come back.
-	Former map[string]uint64 `json:"former,omitempty"`
-	// Refused is why the server refused the position, from the gap until the state that closes it is complete. Meanwhile
-	// the known set is ahead of the position: no watch may resume from there.
-	Refused string `json:"refused,omitempty"`
-	// Reading is the resource version of the state that was read last, or one just before it: behind a gap, after an edit, or at first. Its
-	// objects are sent ahead of the position. After the resource was gone it is the newest version that was read before.
-	Reading uint64 `json:"readingAt,omitempty"`
-	// Gone is set while the deletions of a resource that is gone are being sent: one more than the highest version that was known.
-	Gone uint64 `json:"goneAt,omitempty"`
-	// Absent is set where nothing is known of a resource that does not exist, until a state of it is read.
-	Absent bool `json:"absent"`
+	// Gap is the reason for which the state has to be read behind a gap record; empty once it was read to its end. Meanwhile the known set is
+	// ahead of the position: no watch may resume from there.
+	Gap delta.GapReason `json:"gap,omitempty"`
+	// Reselected is set until then if the label selector or the field selector was edited: what the state lacks was deleted, or is not
+	// selected any more.
+	Reselected bool `json:"reselected,omitempty"`
+	// Doubt has each pipeline that may have been sent what the known set lacks, by a killed run or another replica, with the resource version
+	// that the API server had at the next start; empty until that is known. It ends when the position has passed that version, or with a
+	// complete snapshot of the pipeline.
+	Doubt map[string]string `json:"doubt,omitempty"`
+	// Gone is set while the deletions of a resource that is gone are being sent.
+	Gone bool `json:"gone,omitempty"`
+	// Absent is set while the resource does not exist, and nothing is known of it.
+	Absent bool `json:"absent,omitempty"`
 	// Defined is set if a CustomResourceDefinition defined the resource when it was found last.
-	Defined bool `json:"defined,omitempty"`
-	// Unclean is set if a run ended without a last commit, and not all of the history has been read that it may have
-	// sent beyond it.
-	Unclean bool `json:"unclean,omitempty"`
-	// Lost is set while it is not known what another leader, whose state is lost, sent of the watch.
-	Lost bool `json:"lost,omitempty"`
-	// Uncertain is why a gap record is due though history goes on: pipelines may have objects that nothing is known of.
-	Uncertain string `json:"uncertain,omitempty"`
-	// Repetition is in the ids for transports of the changes that an unclean watch repeats after an edit, or in a snapshot: their
-	// first sending may have been under other filters, or before the first mark.
-	Repetition string `json:"repetition,omitempty"`
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind,omitempty"`
-	// The names of the members that differ from those of the fields are the format of the files in use.
-	RetainPolicy string `json:"kept,omitempty"`
-	// Pipelines are those that the bits of known objects stand for.
-	Pipelines []string `json:"takers,omitempty"`
-	// FormerPipelines are those that took the resource before, and may come back.
-	FormerPipelines []string `json:"formerTakers,omitempty"`
-	// Filters are those of each pipeline, as [Options.Filters] has them; older files have none.
-	Filters []string `json:"filters,omitempty"`
+	Defined      bool   `json:"defined,omitempty"`
+	APIVersion   string `json:"apiVersion,omitempty"`
+	Kind         string `json:"kind,omitempty"`
+	RetainPolicy string `json:"retainPolicy,omitempty"`
+	// Pipelines are those that the bits of known objects stand for, and Filters those of each, as [Options.Filters] has them.
+	Pipelines []string `json:"pipelines,omitempty"`
+	Filters   []string `json:"filters,omitempty"`
 	// Snapshots are those that are not complete, by pipeline.
 	Snapshots map[string]PendingSnapshot `json:"snapshots,omitempty"`
-	// Served is in older files only, which have no bits for it: the pipelines that had their whole snapshot.
-	Served []string `json:"served,omitempty"`
+	// Named has, by pipeline, the sequence of the last snapshot, until the position has passed it.
+	Named map[string]uint64 `json:"named,omitempty"`
 }
 
-// read reports whether the state was read. Complete is set without a position where a source without snapshots waits for its resource.
-func (s *state) read() bool { return s.Complete && s.Position != "" }
+// read reports whether the state was read.
+func (s *state) read() bool { return s.Position != "" && s.Gap == "" }
 
-// guessAbsent sets Absent, which older files do not have. Where the deletions of a resource that is gone were sent, Edited is behind them.
-func (m *Meta) guessAbsent() {
-	m.Absent = m.Position == "" && !m.Begun && m.Gone == 0 && m.Reading > 0 && m.Edited > m.Reading
-}
-
-// reset forgets everything but the known set.
-func (s *state) reset() {
-	s.Position, s.Resume, s.Complete, s.Gone, s.Reading, s.Absent, s.Paused = "", "", false, 0, 0, false, false
-	s.Begun, s.Partial, s.Apart, s.Refused, s.Unclean, s.Lost, s.Uncertain, s.Repetition = false, false, "", "", false, false, "", ""
-	s.Snapshots = nil
+// readAnew makes the state due to be read behind a gap record, and begins a snapshot for some pipelines. It is called inside the handler's
+// calls.
+func (s *state) readAnew(reason delta.GapReason, snapshots PipelineSet) {
+	if s.Position != "" || s.Begun {
+		s.Gap = reason
+	}
+	for n, pipeline := range s.Pipelines {
+		if snapshots.Has(n) {
+			s.beginAnew(pipeline, s.Snapshots[pipeline])
+		}
+	}
 	s.changed = true
+}
+
+// doubtful are the pipelines in doubt.
+func (s *state) doubtful() (in PipelineSet) {
+	for n, pipeline := range s.Pipelines {
+		if _, ok := s.Doubt[pipeline]; ok {
+			in |= 1 << n
+		}
+	}
+	return in
+}
+
+// pending are the pipelines with a snapshot that is not complete.
+func (s *state) pending() (in PipelineSet) {
+	for n, pipeline := range s.Pipelines {
+		if _, ok := s.Snapshots[pipeline]; ok {
+			in |= 1 << n
+		}
+	}
+	return in
+}
+
+// doubtUntil puts pipelines in doubt until the position has passed a resource version, empty if that is not known yet.
+func (s *state) doubtUntil(resourceVersion string, to PipelineSet) {
+	if s.Doubt == nil {
+		s.Doubt = map[string]string{}
+	}
+	for n, pipeline := range s.Pipelines {
+		if to.Has(n) {
+			s.Doubt[pipeline], s.changed = resourceVersion, true
+		}
+	}
+}
+
+// endDoubts ends the doubts that the position has passed.
+func (s *state) endDoubts() {
+	position := versionNumber(s.Position)
+	maps.DeleteFunc(s.Doubt, func(_ string, until string) bool {
+		return until != "" && (versionNumber(until) == 0 || position > versionNumber(until))
+	})
+}
+
+// reset forgets everything but the known set, and how far the API server was.
+func (s *state) reset() {
+	s.Position, s.Sent, s.Resume, s.Gone, s.Begun, s.Gap, s.Reselected = "", 0, "", false, false, "", false
+	for pipeline, snapshot := range s.Snapshots {
+		s.keepNaming(pipeline, max(s.Named[pipeline], snapshot.Sequence))
+	}
+	s.Doubt, s.Snapshots = nil, nil
+	s.changed = true
+}
+
+// sameSelection reports whether two watches of one source, resource and namespace select the same objects.
+func (m *Meta) sameSelection(other *Meta) bool {
+	return m.sameSelectors(other) && slices.Equal(m.Namespaces.Include, other.Namespaces.Include) &&
+		slices.Equal(m.Namespaces.Exclude, other.Namespaces.Exclude)
+}
+
+func (m *Meta) sameSelectors(other *Meta) bool {
+	return m.LabelSelector == other.LabelSelector && m.FieldSelector == other.FieldSelector
 }
 
 // setSnapshot, countSnapshot and dropSnapshot are called inside the handler's calls.

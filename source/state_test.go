@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -31,9 +29,8 @@ type memory struct {
 	meta   map[string][]byte
 	known  map[string]map[string]delta.Known
 	clean  bool
-	floor  uint64
-	raised uint64    // what the Lease names
-	copies []*memory // what a standby may have; none from before a commit that waits for it
+	offset uint64
+	clock  atomic.Int64 // of offsets, which takes a second each time it is read
 
 	pages, pagesFail int // how often KnownBehind was called, and how often it has to fail first
 }
@@ -42,24 +39,21 @@ func newMemory() *memory {
 	return &memory{meta: map[string][]byte{}, known: map[string]map[string]delta.Known{}, clean: true}
 }
 
-func (m *memory) clone() *memory {
-	c := &memory{meta: maps.Clone(m.meta), known: map[string]map[string]delta.Known{}, clean: m.clean, floor: m.floor, raised: m.raised}
-	for id, known := range m.known {
-		c.known[id] = maps.Clone(known)
+func (m *memory) now() time.Time { return time.Unix(m.clock.Add(1), 0) }
+
+// versionOf is the resource version of a sequence: offsets are whole seconds of a memory's clock, and a test has far fewer versions than
+// a million.
+func versionOf(sequence string) string {
+	if sequence == "" {
+		return ""
 	}
-	return c
+	return fmt.Sprint(versionNumber(strings.TrimLeft(sequence, "0")) % (1 << 20))
 }
 
-// copy adds a copy of what is kept now.
-func (m *memory) copy() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.copies = append(m.copies, m.clone())
-}
+// sequence is that of a delta without the offset.
+func sequence(d *delta.Delta) uint64 { return d.Sequence % (1 << 20) }
 
 func (m *memory) Clean() bool { return m.clean }
-
-func (m *memory) Floor() uint64 { return m.floor }
 
 func (m *memory) Watches(yield func(id string, meta []byte) error) error {
 	for id, meta := range m.meta {
@@ -68,16 +62,6 @@ func (m *memory) Watches(yield func(id string, meta []byte) error) error {
 		}
 	}
 	return nil
-}
-
-// forget drops the watches that a source does not have, as the program does at its start.
-func (m *memory) forget(s *Source) {
-	for id := range m.meta {
-		if !slices.Contains(s.WatchIDs(), id) {
-			delete(m.meta, id)
-			delete(m.known, id)
-		}
-	}
 }
 
 func (m *memory) Known(id string, yield func(delta.Known)) error {
@@ -109,12 +93,6 @@ func (m *memory) Previous(id, namespace, name string) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.known[id][namespace+"/"+name].Previous, nil
-}
-
-func (m *memory) raise(sequence uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.raised = max(m.raised, sequence)
 }
 
 func (m *memory) commit(changes []delta.WatchChange) {
@@ -152,32 +130,6 @@ func (m *memory) only(t testing.TB) Meta {
 	return meta
 }
 
-// edit changes what is kept of the watches of a namespace.
-func (m *memory) edit(t testing.TB, namespace string, change func(*Meta)) {
-	t.Helper()
-	for id, text := range m.meta {
-		var meta Meta
-		if err := json.Unmarshal(text, &meta); err != nil {
-			t.Fatal(err)
-		}
-		if meta.Namespace == namespace {
-			change(&meta)
-			m.meta[id], _ = json.Marshal(meta)
-		}
-	}
-}
-
-// unread is a run that may not read anything, and then stops.
-func (m *memory) unread(t testing.TB, server *sourcetest.Server, adjust func(*Options, *life)) {
-	t.Helper()
-	server.Deny(http.StatusForbidden, math.MaxInt)
-	l := live(t, server, m, []string{"p"}, adjust)
-	l.expect("p")
-	l.stop()
-	m.forget(l.source)
-	server.Deny(0, 0)
-}
-
 // life is one run of the process, with a source of things and its pipelines.
 type life struct {
 	t      testing.TB
@@ -203,7 +155,6 @@ type life struct {
 	passes   func(pipeline string, object *delta.Object) bool // the pipelines' filters; nil pass everything
 	onLeave  bool                                             // pipelines get only what passes, and a DELETED of what no longer does
 	logger   *slog.Logger
-	former   []string    // the watches of the last run of which records are not settled
 	onGap    func()      // if set, called before each gap record
 	waits    chan string // if set, gets the name of each pipeline without room whose Room is called
 }
@@ -216,8 +167,7 @@ func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, ad
 	}
 	options := Options{
 		Name: "test", Resources: []schema.GroupVersionResource{sourcetest.Things}, absence: absenceRule{answers: 1}, Snapshot: delta.SnapshotInitial,
-		Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1},
-		OnRollback: func(err error) { t.Errorf("rollback: %v", err) },
+		Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1000, Factor: 1}, Offset: NewOffset(m.offset, m.now),
 	}
 	options.Pipelines = names
 	l := &life{t: t, memory: m, names: names, got: map[string][]string{}, sent: map[string][]*delta.Delta{}, deltas: map[string]*delta.Delta{}, logger: slog.New(slog.DiscardHandler)}
@@ -254,9 +204,6 @@ func (l *life) Exclusive(do func()) {
 
 func (l *life) Commit(context.Context) error {
 	l.capture()
-	l.memory.mu.Lock()
-	defer l.memory.mu.Unlock()
-	l.memory.copies = nil
 	return nil
 }
 
@@ -264,7 +211,8 @@ func (l *life) capture() {
 	l.commits.Lock()
 	defer l.commits.Unlock()
 	l.memory.commit(l.source.Capture())
-	l.memory.raise(l.source.Raised())
+	l.memory.offset = l.source.options.Offset.Capture()
+	l.source.options.Offset.Committed()
 	l.source.Committed()
 }
 
@@ -290,7 +238,7 @@ func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record 
 			if !to.Pipelines.Has(n) {
 				continue
 			}
-			sent, passes := l.filter(name, d, to.Have.Has(n))
+			sent, passes := l.filter(name, to.For(n, d, d), to.Have.Has(n))
 			if passes {
 				passed |= 1 << n
 			}
@@ -372,7 +320,7 @@ func (l lifeRecipient) OfferMark(m *delta.Mark, record func()) (ok bool) {
 	return ok
 }
 
-func (l lifeRecipient) Settled(context.Context, string) (bool, error) { return l.Died(""), nil }
+func (l lifeRecipient) Settled(context.Context, string) error { return nil }
 
 func (l lifeRecipient) Undelivered(string) (int, string) {
 	l.mu.Lock()
@@ -380,16 +328,10 @@ func (l lifeRecipient) Undelivered(string) (int, string) {
 	return l.waiting, ""
 }
 
-func (l lifeRecipient) Former(watch string) bool {
+func (l lifeRecipient) Lacking(string, uint64) Lacking {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Contains(l.former, watch)
-}
-
-func (l lifeRecipient) Died(string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.died
+	return Lacking{More: l.died, Mark: l.died}
 }
 
 func (l lifeRecipient) Room(ctx context.Context) error {
@@ -450,7 +392,7 @@ func (l *life) Gap(_ context.Context, g *delta.Gap, record func()) error {
 		defer l.mu.Unlock()
 		l.gaps = append(l.gaps, g)
 		for _, name := range l.names {
-			l.note(name, fmt.Sprintf("gap %s-%s", g.From, g.To), nil)
+			l.note(name, fmt.Sprintf("gap %s-%s", versionOf(g.From), versionOf(g.To)), nil)
 		}
 		record()
 	})
@@ -528,19 +470,6 @@ func (l *life) watching(position int) {
 	})
 }
 
-// watchingAll waits until each watch has its state.
-func (l *life) watchingAll() {
-	l.t.Helper()
-	eventually(l.t, func() string {
-		for _, s := range l.source.Status() {
-			if s.State != StateWatching || s.Position == "" {
-				return fmt.Sprintf("%+v", s)
-			}
-		}
-		return ""
-	})
-}
-
 func (l *life) sorted(name string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -612,8 +541,7 @@ func TestInterruptedSnapshotOfNewPipeline(t *testing.T) {
 	l.stop()
 	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.room = map[string]int{"new": 2} })
 	l.expect("new", "u11/11/ADDED+s", "u12/12/ADDED+s")
-	l.capture()
-	l.crash()
+	l.stop()
 	l = live(t, server, m, []string{"old", "new"}, nil)
 	l.expect("new", "u13/13/ADDED+s", "u14/14/ADDED+s")
 	l.expect("old")
@@ -704,568 +632,70 @@ func TestNeverRecordsForNewPipelinesToo(t *testing.T) {
 	l.expect("old", "u11/12/MODIFIED")
 }
 
-func TestNamespacesWidenedAndNarrowed(t *testing.T) {
+// After an edit of the selection the same watch reads what exists: behind a gap record, as a whole snapshot, with sequences beyond all that was
+// sent. What is not selected any more leaves.
+func TestEditedSelection(t *testing.T) {
 	server, m := things(t, "shop/a", "team-1/b", "team-2/c"), newMemory() // 11 to 13
-	selecting := func(globs ...string) func(*Options, *life) {
-		return func(o *Options, _ *life) { o.Namespaces = delta.Namespaces{Include: globs} }
-	}
-	l := live(t, server, m, []string{"p"}, selecting("shop*"))
-	l.watching(13)
-	l.stop()
-
-	server.Write("shop/a", false) // 14
-	l = live(t, server, m, []string{"p"}, selecting("shop*", "team-*"))
-	l.expect("p", "u12/12/ADDED+s", "u13/13/ADDED+s", "u11/14/MODIFIED")
-	l.stop()
-
-	l = live(t, server, m, []string{"p"}, selecting("team-*"))
-	l.expect("p", "u11/14/DELETED+i+left") // it exists
-	server.Write("shop/a", false)          // 15
-	server.Write("team-1/b", false)        // 16
-	l.expect("p", "u11/14/DELETED+i+left", "u12/16/MODIFIED")
-	l.stop()
-
-	l = live(t, server, m, []string{"p"}, selecting("shop*", "team-*")) // and new again
-	l.expect("p", "u11/15/ADDED+s")
-	if gaps := l.gapRecords(); len(gaps) > 0 {
-		t.Errorf("got gaps %+v", gaps)
-	}
-}
-
-// Plain names make a watch for each namespace and globs one of the cluster; what the old ones had is not lost.
-func TestNamespacesFromNamesToGlobsAndBack(t *testing.T) {
-	server, m := things(t, "shop/a", "shop/b", "team-1/c", "team-2/d"), newMemory() // 11 to 14
-	selecting := func(include ...string) func(*Options, *life) {
-		return func(o *Options, _ *life) { o.Namespaces = delta.Namespaces{Include: include} }
-	}
-	l := live(t, server, m, []string{"p"}, selecting("shop"))
-	l.watching(14)
-	l.stop()
-	server.Write("shop/a", true) // 15
-
-	// One watch becomes a larger one: it goes on where the old one was.
-	l = live(t, server, m, []string{"p"}, selecting("shop", "team-*"))
-	l.expect("p", "u13/13/ADDED+s", "u14/14/ADDED+s", "u11/15/DELETED")
-	l.stop()
-	m.forget(l.source)
-	server.Write("shop/b", true)   // 16
-	server.Write("team-1/c", true) // 17
-
-	// A large one becomes several: so do they.
-	l = live(t, server, m, []string{"p"}, selecting("shop", "team-1"))
-	eventually(t, func() string {
-		if got := l.sorted("p"); !slices.Equal(got, []string{"u12/16/DELETED", "u13/17/DELETED", "u14/14/DELETED+i+left"}) {
-			return fmt.Sprint(got)
-		}
-		return ""
-	})
-	l.stop()
-	m.forget(l.source)
-	if gaps := l.gapRecords(); len(gaps) > 0 {
-		t.Errorf("got gaps %+v", gaps)
-	}
-	server.Write("shop/e", false) // 18
-	l = live(t, server, m, []string{"p"}, selecting("shop", "team-1"))
-	l.expect("p", "u18/18/ADDED")
-	l.stop() // at different positions
-	server.Write("shop/e", true)
-
-	// Several become one: there is no one position to go on from, so it is a gap. What is selected again existed before.
-	l = live(t, server, m, []string{"p"}, selecting("shop", "team-?"))
-	eventually(t, func() string {
-		if got := l.sorted("p"); len(got) != 3 || got[1] != "u14/14/ADDED+s" || got[2] != "u18/18/DELETED+i" {
-			return fmt.Sprint(got)
-		}
-		return ""
-	})
-}
-
-// What was deleted while nothing ran is not forgotten because an edited configuration does not select it any more.
-func TestDeletedAndNotSelectedAnyMore(t *testing.T) {
-	tests := []struct {
-		name          string
-		before, after func(*Options, *life)
-	}{
-		{
-			"namespaces from globs to globs",
-			func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop", "team-*"} },
-			func(o *Options, _ *life) { o.Namespaces.Include = []string{"sho*"} },
-		},
-		{
-			"one of several namespaces",
-			func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop", "team-1", "team-2"} },
-			func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} },
-		},
-		{
-			"from the cluster to a namespace",
-			func(*Options, *life) {},
-			func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} },
-		},
-		{
-			"another name of the source",
-			func(o *Options, _ *life) { o.Namespaces.Include = []string{"*"} },
-			func(o *Options, _ *life) { o.Name, o.Namespaces.Include = "renamed", []string{"sho*"} },
-		},
-		{
-			"a namespace excluded",
-			func(o *Options, _ *life) { o.Namespaces.Exclude = []string{"none"} },
-			func(o *Options, _ *life) { o.Namespaces.Exclude = []string{"team-1", "team-2"} },
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			server, m := things(t, "shop/a", "shop/b", "team-1/c", "team-2/d"), newMemory() // 11 to 14
-			l := live(t, server, m, []string{"p"}, tt.before)
-			eventually(t, func() string {
-				if n := len(l.sorted("p")); n != 4 {
-					return fmt.Sprint(n)
-				}
-				return ""
-			})
-			l.snapshotsDone() // one that is not goes on
-			l.stop()
-			server.Write("team-1/c", true) // 15
-			server.Write("shop/a", true)   // 16
-			l = live(t, server, m, []string{"p"}, tt.after)
-			eventually(t, func() string {
-				got := l.sorted("p")
-				for n := range got {
-					got[n] = strings.Replace(got[n], "u11/16/DELETED", "u11/11/DELETED+i", 1) // inferred where positions differ
-				}
-				if !slices.Equal(got, []string{"u11/11/DELETED+i", "u13/13/DELETED+i", "u14/14/DELETED+i+left"}) {
-					return fmt.Sprint(got)
-				}
-				return ""
-			})
-			l.stop()
-			m.forget(l.source)
-			l = live(t, server, m, []string{"p"}, tt.after) // once is enough
-			server.Write("shop/b", false)
-			l.expect("p", "u12/17/MODIFIED")
+	var last []*delta.Delta
+	edit := func(version int, globs string, labels string, want ...string) {
+		t.Helper()
+		l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
+			o.Namespaces, o.LabelSelector = delta.Namespaces{Include: strings.Fields(globs)}, labels
 		})
-	}
-}
-
-// A namespace that is not listed any more leaves those that stay where they were, also if its own watch was at another position or never
-// had one. Sequences of what is deleted in it are not below what was sent.
-func TestNamespaceNotListedAnyMore(t *testing.T) {
-	only := func(names ...string) func(*Options, *life) {
-		return func(o *Options, _ *life) { o.Namespaces.Include = names }
-	}
-	t.Run("further on", func(t *testing.T) {
-		server, m := things(t, "shop/x", "team/c", "team/d"), newMemory() // 11 to 13
-		l := live(t, server, m, []string{"p"}, only("shop", "team"))
-		l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s")
+		l.watching(version)
 		l.snapshotsDone()
-		server.Write("team/c", false) // 14
-		server.Write("team/d", false) // 15
-		l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u12/14/MODIFIED", "u13/13/ADDED+s", "u13/15/MODIFIED")
+		l.expectSet("p", want...)
 		l.stop()
-		server.Away(func() {
-			server.Write("shop/x", false) // 16
-			server.Write("shop/x", false) // 17
-			server.Write("shop/x", false) // 18
-			server.Write("shop/y", false) // 19
-			server.Write("shop/y", true)  // 20
-			server.Write("team/c", true)  // 21
-		})
-		l = live(t, server, m, []string{"p"}, only("shop"))
-		l.expectSet("p", "u11/16/MODIFIED", "u11/17/MODIFIED", "u11/18/MODIFIED", "u12/14/DELETED+i", "u13/15/DELETED+i+left", "u19/19/ADDED", "u19/20/DELETED")
-		for _, text := range []string{"u12/14/DELETED+i", "u13/15/DELETED+i"} {
-			if d := l.delta(text); d != nil && sequence(d) < 15 {
-				t.Errorf("the sequence of %s is %d, after 15", text, sequence(d))
+		if len(m.meta) != 1 {
+			t.Errorf("it became another watch: %v", slices.Collect(maps.Keys(m.meta)))
+		}
+		highest := uint64(0)
+		for _, d := range last {
+			highest = max(highest, d.Sequence)
+		}
+		last = slices.DeleteFunc(l.sent["p"], func(d *delta.Delta) bool { return d == nil })
+		for _, d := range last {
+			if d.Sequence <= highest {
+				t.Errorf("%s has the sequence %d, and before the edit %d was sent", shortID(d), d.Sequence, highest)
 			}
 		}
-	})
-	for _, snapshot := range []delta.Snapshot{delta.SnapshotInitial, delta.SnapshotNever} {
-		t.Run("never readable, "+string(snapshot), func(t *testing.T) {
-			server, m := things(t, "shop/x"), newMemory() // 11
-			var denied atomic.Bool
-			denied.Store(true)
-			front := forbidding(t, server, &denied)
-			with := func(names ...string) func(*Options, *life) {
-				return func(o *Options, _ *life) { o.Namespaces.Include, o.Snapshot = names, snapshot }
-			}
-			l := live(t, front, m, []string{"p"}, with("shop", "team"))
+		if gaps := l.gapRecords(); len(gaps) > 0 && gaps[0].Reason != delta.GapEdited {
+			t.Errorf("got %+v", gaps[0])
+		}
+	}
+	edit(13, "shop*", "", "u11/11/ADDED+s")
+	server.Write("shop/a", false) // 14
+	edit(14, "shop* team-*", "", "gap 13-14", "u11/14/ADDED+s", "u11/14/MODIFIED+i", "u12/12/ADDED+s", "u13/13/ADDED+s")
+	server.Write("team-1/b", true) // 15
+	edit(15, "team-*", "", "gap 14-15", "u11/14/DELETED+i+left", "u12/12/DELETED+i", "u13/13/ADDED+s")
+	server.Write("team-2/c", true) // 16: with other labels it is not known why it is not listed
+	edit(16, "team-*", "a=b", "gap 15-16", "u13/13/DELETED+i+left")
+	server.Write("team-1/d", false) // 17
+	edit(17, "team-*", "a=b", "u17/17/ADDED")
+}
+
+// A source under another name is another watch: there is a gap record before what exists, and sequences go on rising. So is one of a namespace
+// in place of one of the cluster.
+func TestAnotherWatchOfTheResource(t *testing.T) {
+	for name, edit := range map[string]func(*Options, *life){
+		"another name of the source": func(o *Options, _ *life) { o.Name = "renamed" },
+		"another namespace":          func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, m := things(t, "shop/a"), newMemory() // 11
+			l := live(t, server, m, []string{"p"}, nil)
 			l.watching(11)
 			l.snapshotsDone()
 			l.stop()
-			server.Away(func() {
-				server.Write("shop/x", false) // 12
-				server.Write("shop/x", false) // 13
-				server.Write("shop/y", false) // 14
-			})
-			l = live(t, front, m, []string{"p"}, with("shop"))
-			l.expect("p", "u11/12/MODIFIED", "u11/13/MODIFIED", "u14/14/ADDED")
-		})
-	}
-}
-
-// forbidding is a server on which the namespace team cannot be read while denied is set.
-func forbidding(t *testing.T, server *sourcetest.Server, denied *atomic.Bool) *sourcetest.Server {
-	return before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
-		forbidden := denied.Load() && strings.Contains(r.URL.Path, "/team/")
-		if forbidden {
-			w.WriteHeader(http.StatusForbidden)
-		}
-		return forbidden
-	})
-}
-
-// A lost leader may have sent objects of a namespace that could not be read since, and is not listed any more.
-func TestLostInANamespaceThatIsNotListedAnyMore(t *testing.T) {
-	server, m := things(t, "shop/x"), newMemory() // 11
-	m.floor = 1
-	var denied atomic.Bool
-	denied.Store(true)
-	front := forbidding(t, server, &denied)
-	l := live(t, front, m, []string{"p"}, func(o *Options, _ *life) {
-		o.Namespaces.Include, o.HistoryLost = []string{"shop", "team"}, "lost"
-	})
-	l.expect("p", "gap -11", "u11/11/ADDED+s")
-	l.watching(11)
-	l.snapshotsDone()
-	l.stop()
-	server.Away(func() { server.Write("shop/x", false) }) // 12
-	l = live(t, front, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} })
-	l.expect("p", "gap 11-12", "u11/12/MODIFIED")
-	if gaps := l.gapRecords(); !gaps[0].Unclean || gaps[0].Reason != "lost" {
-		t.Errorf("gaps %+v", gaps[0])
-	}
-	l.stop()
-	m.forget(l.source)
-	server.Write("shop/x", false) // 13
-	l = live(t, front, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} })
-	l.expect("p", "u11/13/MODIFIED")
-	if meta := m.only(t); meta.Lost {
-		t.Errorf("still lost: %+v", meta)
-	}
-}
-
-// A namespace whose first state was interrupted by a kill, and that is not listed any more after a stop, leaves a gap record: what was sent of
-// it is not known.
-func TestKilledInAFirstStateThatIsNotListedAnyMore(t *testing.T) {
-	server, m := things(t, "shop/x", "team/c", "team/d"), newMemory() // 11 to 13
-	var denied atomic.Bool
-	denied.Store(true)
-	front := forbidding(t, server, &denied)
-	both := func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop", "team"} }
-	l := live(t, front, m, []string{"p"}, both)
-	l.watching(13)
-	l.snapshotsDone()
-	l.stop()
-	denied.Store(false)
-	l = live(t, front, m, []string{"p"}, func(o *Options, l *life) { both(o, l); l.after = 1 })
-	eventually(t, func() string {
-		if got := l.sorted("p"); len(got) != 1 {
-			return fmt.Sprint(got)
-		}
-		return ""
-	})
-	l.crash()
-	denied.Store(true)
-	l = live(t, front, m, []string{"p"}, both)
-	l.watching(13)
-	l.stop()
-	denied.Store(false)
-	server.Away(func() { server.Write("shop/x", false) }) // 14
-	l = live(t, front, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop"} })
-	l.expect("p", "gap 13-14", "u11/14/MODIFIED")
-}
-
-// A namespace that is not listed any more leaves a gap record if it is not known what was sent of it, also where the one that stays was never
-// read. There is one record.
-func TestUncertainWhereTheOneThatStaysWasNeverRead(t *testing.T) {
-	for name, killed := range map[string]bool{"killed": true, "the record was due": false} {
-		t.Run(name, func(t *testing.T) {
-			server, m := things(t, "shop/x", "team/c"), newMemory() // 11 and 12
-			var denied atomic.Bool
-			denied.Store(true)
-			front := forbidding(t, server, &denied)
-			with := func(names ...string) func(*Options, *life) {
-				return func(o *Options, _ *life) { o.Namespaces.Include = names }
-			}
-			l := live(t, front, m, []string{"p"}, with("shop", "team"))
-			l.watching(12)
+			former := l.delta("u11/11/ADDED+s")
+			l = live(t, server, m, []string{"p"}, edit)
+			l.expect("p", "gap -11", "u11/11/ADDED+s")
 			l.snapshotsDone()
-			l.stop()
-			l = live(t, front, m, []string{"p"}, with("shop", "team"))
-			l.watching(12)
-			if killed {
-				server.Write("shop/n", false) // 13
-				l.expect("p", "u13/13/ADDED")
-				l.crash()
-				server.Write("shop/n", true) // 14
-			} else {
-				l.stop()
-				m.edit(t, "shop", func(meta *Meta) { meta.Uncertain = "something" })
-			}
-			denied.Store(false)
-			l = live(t, front, m, []string{"p"}, with("team"))
-			l.watching(server.Version())
-			l.snapshotsDone()
-			want := []string{fmt.Sprintf("gap -%d", server.Version()), "u11/11/DELETED+i+left", "u12/12/ADDED+s"}
-			l.expectSet("p", want...)
-			if gap := l.gapRecords()[0]; !gap.Unclean {
-				t.Errorf("got %+v", gap)
-			}
-			server.Cut(false) // it goes on at its position
-			server.Write("team/c", false)
-			l.watching(server.Version())
-			l.expectSet("p", append(want, fmt.Sprintf("u12/%d/MODIFIED", server.Version()))...)
-			l.stop()
-			m.forget(l.source)
-			l = live(t, front, m, []string{"p"}, with("team"))
-			l.watching(server.Version())
-			l.expect("p")
-		})
-	}
-}
-
-// A namespace that is not listed in a run that reads nothing, and is listed again in the next, begins with a gap record if what is known of
-// it is not as of the position that stayed: before or behind that, or amid a gap.
-func TestListedAgainBeforeAnythingWasRead(t *testing.T) {
-	for name, tt := range map[string]struct {
-		changed bool
-		stopped func(*Meta) // what the last run left of the namespace
-		forget  string
-		want    []string
-	}{
-		"further on":  {true, func(*Meta) {}, "", []string{"gap 13-16"}},
-		"behind":      {false, func(meta *Meta) { meta.Position = "12" }, "team/o", []string{"gap 12-13", "u13/13/ADDED+i"}},
-		"amid a gap":  {false, func(meta *Meta) { meta.Refused = "expired" }, "", []string{"gap 13-13"}},
-		"where it is": {false, func(*Meta) {}, "", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server, m := things(t, "shop/x", "team/d", "team/o"), newMemory() // 11 to 13
-			with := func(names ...string) func(*Options, *life) {
-				return func(o *Options, l *life) {
-					o.Namespaces.Include, o.Snapshot, l.onLeave = names, delta.SnapshotNever, true
-				}
-			}
-			l := live(t, server, m, []string{"p"}, with("shop", "team"))
-			l.watchingAll()
-			if tt.changed {
-				server.Write("team/d", true)  // 14
-				server.Write("team/o", false) // 15
-				server.Write("team/e", false) // 16
-				l.expect("p", "u12/14/DELETED", "u13/15/MODIFIED", "u16/16/ADDED")
-			}
-			l.watchingAll()
-			l.stop()
-			m.edit(t, "team", tt.stopped)
-			for _, known := range m.known {
-				delete(known, tt.forget)
-			}
-			m.unread(t, server, with("shop"))
-			m.unread(t, server, with("shop")) // once more changes nothing
-			l = live(t, server, m, []string{"p"}, with("shop", "team"))
-			l.watchingAll()
-			l.expectSet("p", tt.want...)
-			server.Write("team/n", false)
-			l.expectSet("p", append(slices.Clone(tt.want), fmt.Sprintf("u%[1]d/%[1]d/ADDED", server.Version()))...)
-		})
-	}
-}
-
-// What the watch of a namespace that is listed again inherits is not kept of the other one as well: it would get older there, and an object
-// made anew since would count as deleted.
-func TestInheritedObjectsAreKeptOnce(t *testing.T) {
-	server, m := things(t, "shop/x", "team/c"), newMemory() // 11 and 12
-	with := func(names ...string) func(*Options, *life) {
-		return func(o *Options, _ *life) { o.Namespaces.Include = names }
-	}
-	l := live(t, server, m, []string{"p"}, with("shop", "team"))
-	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s")
-	l.snapshotsDone()
-	l.watchingAll()
-	l.stop()
-	m.unread(t, server, with("shop"))
-	l = live(t, server, m, []string{"p"}, with("shop", "team"))
-	l.watchingAll()
-	l.snapshotsDone()
-	l.stop()
-	for id, known := range m.known {
-		if len(known) != 1 {
-			t.Errorf("of %s is kept %v", id, slices.Collect(maps.Keys(known)))
-		}
-	}
-	l = live(t, server, m, []string{"p"}, with("shop", "team"))
-	l.watchingAll()
-	server.Write("team/c", true)  // 13
-	server.Write("team/c", false) // 14
-	l.expect("p", "u12/13/DELETED", "u14/14/ADDED")
-	l.stop()
-	l = live(t, server, m, []string{"p"}, with("shop"))
-	l.expect("p", "u14/14/DELETED+i+left")
-}
-
-// A run that ends while the resource is gone in one namespace, and is back in another, leaves what is there as it is, if only one of them is
-// listed any more. A killed one may have sent the DELETED of what is known: it is sent again.
-func TestGoneInOneNamespaceOfTwo(t *testing.T) {
-	with := func(names ...string) func(*Options, *life) {
-		return func(o *Options, _ *life) { o.Namespaces.Include = names }
-	}
-	for _, test := range []struct {
-		gone   string
-		killed bool
-		want   []string
-	}{
-		{"team", false, []string{"u11/13/MODIFIED", "u12/12/DELETED+i+left"}},
-		{"shop", false, []string{"gap 12-13", "u11/13/MODIFIED+i", "u12/12/DELETED+i+left"}},
-		{"shop", true, []string{"gap 12-12", "u11/11/ADDED+s", "u12/12/DELETED+i+left"}},
-	} {
-		t.Run(fmt.Sprint(test.gone, " killed: ", test.killed), func(t *testing.T) {
-			server, m := things(t, "shop/x", "team/c"), newMemory() // 11 and 12
-			l := live(t, server, m, []string{"p"}, with("shop", "team"))
-			l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s")
-			l.snapshotsDone()
-			l.watchingAll()
-			l.stop()
-			m.edit(t, test.gone, func(meta *Meta) { meta.Gone, meta.Refused = 13, historyGone })
-			if m.clean = !test.killed; m.clean {
-				server.Away(func() { server.Write("shop/x", false) }) // 13
-			}
-			l = live(t, server, m, []string{"p"}, with("shop"))
-			l.expectSet("p", test.want...)
-			if gone := l.delta("u12/12/DELETED+i+left"); sequence(gone) < 12 {
-				t.Errorf("the sequence of %s is %d, after 12", shortID(gone), sequence(gone))
+			if d := l.delta("u11/11/ADDED+s"); d.Sequence <= former.Sequence {
+				t.Errorf("the sequence is %d, and was %d", d.Sequence, former.Sequence)
 			}
 		})
 	}
-}
-
-// What is left of a resource that is gone is deleted, unless a watch has found it again.
-func TestGoneOfTwoWatches(t *testing.T) {
-	read, reads := Meta{Position: "20", Complete: true}, Meta{Begun: true, Reading: 20}
-	gone, over, unread := Meta{Position: "1000", Gone: 1001}, Meta{Reading: 1000, Edited: 1001}, Meta{}
-	for _, test := range []struct {
-		own, other    Meta
-		gone, reading uint64 // where one watch goes on with both
-	}{
-		{gone, gone, 1001, 0},
-		{gone, over, 1001, 1000},
-		{over, gone, 1001, 1000},
-		{gone, unread, 1001, 1000},
-		{over, read, 0, 20},
-		{read, over, 0, 20},
-		{over, reads, 0, 20},
-		{gone, read, 0, 1000}, // the history of both is compared
-	} {
-		merged, beside := test.own, test.own
-		merged.merge(test.other)
-		beside.mergeApart(test.other)
-		if merged.Gone != test.gone || beside.Gone != test.gone || merged.Reading != test.reading {
-			t.Errorf("%+v and %+v: got %d and %d, apart %d", test.own, test.other, merged.Gone, merged.Reading, beside.Gone)
-		}
-		if raised := max(merged.Edited, merged.Gone); test.own.Gone+test.other.Gone > 0 && (raised < 1001 || max(beside.Edited, beside.Gone) < 1001 && test.own.Gone > 0) {
-			t.Errorf("%+v and %+v: sequences begin at %d", test.own, test.other, raised)
-		}
-	}
-}
-
-// Whether what a watch finds that goes on from two is new: a watch without a position is complete where its resource was not there.
-func TestCompleteOfTwoWatches(t *testing.T) {
-	absent, unread, read := Meta{Complete: true}, Meta{}, Meta{Complete: true, Position: "12"}
-	for _, test := range []struct {
-		own, other     Meta
-		merged, beside bool // beside if the other one is not listed any more
-	}{
-		{absent, unread, true, true},
-		{unread, absent, true, true},
-		{unread, read, true, false},
-		{read, unread, true, true},
-		{unread, unread, false, false},
-	} {
-		merged, beside := test.own, test.own
-		merged.merge(test.other)
-		beside.mergeApart(test.other)
-		if merged.Complete != test.merged || beside.Complete != test.beside {
-			t.Errorf("%+v and %+v: complete is %t, apart %t", test.own, test.other, merged.Complete, beside.Complete)
-		}
-	}
-}
-
-// What an edit adds is a snapshot behind a gap, too: without snapshots it is not sent. Only what has changed since is a change.
-func TestWidenedBehindAGap(t *testing.T) {
-	for mode, want := range map[delta.Snapshot][]string{
-		delta.SnapshotInitial: {"gap 14-18", "u11/15/MODIFIED+i", "u12/12/ADDED+s", "u13/16/ADDED+i", "u17/17/ADDED+i"},
-		delta.SnapshotNever:   {"gap 14-18", "u11/15/MODIFIED+i", "u13/16/ADDED+i", "u17/17/ADDED+i"},
-	} {
-		t.Run(string(mode), func(t *testing.T) {
-			server, m := things(t, "shop/a", "team/b", "team/c", "shop/d"), newMemory() // 11 to 14
-			selecting := func(globs ...string) func(*Options, *life) {
-				return func(o *Options, _ *life) { o.Namespaces.Include, o.Snapshot = globs, mode }
-			}
-			l := live(t, server, m, []string{"p"}, selecting("shop*"))
-			l.watching(14)
-			l.snapshotsDone()
-			l.stop()
-			server.Away(func() {
-				server.Write("shop/a", false) // 15
-				server.Write("team/c", false) // 16
-				server.Write("team/n", false) // 17
-				server.Compact()              // 18
-			})
-			l = live(t, server, m, []string{"p"}, selecting("shop*", "team*"))
-			l.watching(18)
-			l.expectSet("p", want...)
-			server.Write("team/b", false) // 19
-			l.expectSet("p", slices.Sorted(slices.Values(append(slices.Clone(want), "u12/19/MODIFIED")))...)
-		})
-	}
-}
-
-// Of two watches that become one, the first by id or the second was never read. Behind the gap record, without snapshots, too, what was
-// made since the position of the other is new.
-func TestWidenedWhereOneWasNeverRead(t *testing.T) {
-	for name, first := range map[string]string{"shop": "shop", "team": "team", "shop, absent": "shop", "team, absent": "team"} {
-		t.Run(name+" is the first", func(t *testing.T) {
-			server, m := things(t, "shop/x", "team/b"), newMemory() // 11 and 12
-			var denied atomic.Bool
-			denied.Store(true)
-			front := forbidding(t, server, &denied)
-			with := func(include ...string) func(*Options, *life) {
-				return func(o *Options, _ *life) {
-					o.Name, o.Namespaces.Include, o.Snapshot = map[string]string{"shop": "d", "team": "a"}[first], include, delta.SnapshotNever
-				}
-			}
-			l := live(t, front, m, []string{"p"}, with("shop", "team"))
-			if ids := l.source.WatchIDs(); (ids[0] < ids[1]) != (first == "shop") {
-				t.Fatalf("another name is needed: the ids are %v", ids)
-			}
-			l.watching(12)
-			l.stop()
-			want := []string{"gap 12-14", "u13/13/ADDED+i", "u14/14/ADDED+i"}
-			if name != first { // it waited for the resource, and all that it finds is new
-				m.edit(t, "team", func(meta *Meta) { meta.Complete = true })
-				want = slices.Insert(want, 1, "u12/12/ADDED+i")
-			}
-			denied.Store(false)
-			server.Away(func() {
-				server.Write("shop/y", false) // 13
-				server.Write("team/n", false) // 14
-			})
-			l = live(t, front, m, []string{"p"}, with("shop*", "team*"))
-			l.watching(14)
-			l.expectSet("p", want...)
-		})
-	}
-}
-
-// A kill in the middle of reading what is newly included does not shorten it.
-func TestInterruptedWidening(t *testing.T) {
-	server, m := things(t, "shop/a", "team/b", "team/c", "team/d"), newMemory()
-	l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop*"} })
-	l.watching(14)
-	l.stop()
-	all := func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop*", "team*"} }
-	l = live(t, server, m, []string{"p"}, func(o *Options, l *life) { all(o, l); l.after = 1 })
-	l.expect("p", "u12/12/ADDED+s")
-	l.capture()
-	l.crash()
-	l = live(t, server, m, []string{"p"}, all)
-	l.expect("p", "u13/13/ADDED+s", "u14/14/ADDED+s")
 }
 
 func TestInterruptedFirstReading(t *testing.T) {
@@ -1282,13 +712,13 @@ func TestInterruptedFirstReading(t *testing.T) {
 	l = live(t, server, m, []string{"p"}, nil)
 	l.watching(14)
 	if got := slices.Sorted(slices.Values(append(first, l.sorted("p")...))); !slices.Equal(got, []string{
-		"u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED+s",
+		"gap -14", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED+s",
 	}) {
 		t.Errorf("got %v", got)
 	}
 }
 
-// So does a history that goes back before its end: there is no position yet, and sequences would go back.
+// A history that goes back before the first state was read to its end is noticed, too.
 func TestRollbackInAFirstReading(t *testing.T) {
 	server, m := things(t, "a", "b", "c", "d"), newMemory() // up to 14
 	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 2 })
@@ -1300,25 +730,55 @@ func TestRollbackInAFirstReading(t *testing.T) {
 	})
 	l.stop()
 	server.RollBack(12)
-	expectRollback(t, server, m, "p")
+	expectRestored(t, l, server, m)
 }
 
-// expectRollback runs the source once more, and waits until it reports that the history has gone back. It must have sent nothing by then.
-func expectRollback(t *testing.T, server *sourcetest.Server, m *memory, names ...string) {
+// expectRestored runs the source once more, which has to notice that the history has gone back since a life: it sends a gap record, DELETEDs of
+// what is gone, and what exists, under other ids, and behind all that was sent.
+func expectRestored(t *testing.T, before *life, server *sourcetest.Server, m *memory) *life {
 	t.Helper()
-	reported := make(chan error, 100)
-	l := live(t, server, m, names, func(o *Options, _ *life) { o.OnRollback = func(err error) { reported <- err } })
-	select {
-	case err := <-reported:
-		if !strings.Contains(err.Error(), "gone back") {
-			t.Errorf("got %v", err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Errorf("nothing reported, and sent %v", l.sorted(names[0]))
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(server.Version())
+	l.snapshotsDone()
+	expectBehindARestore(t, before.sent["p"], l.sent["p"], server)
+	if gaps := l.gapRecords(); len(gaps) == 0 || gaps[0].Reason != delta.GapLost {
+		t.Errorf("gaps %+v", gaps)
 	}
-	l.stop()
-	if got := l.sorted(names[0]); len(got) > 0 {
-		t.Errorf("sent %v", got)
+	return l
+}
+
+// expectBehindARestore checks what a pipeline was sent before and behind a restore.
+func expectBehindARestore(t *testing.T, before, behind []*delta.Delta, server *sourcetest.Server) {
+	t.Helper()
+	highest := uint64(0)
+	had, has := map[string]bool{}, map[string]uint64{}
+	for _, d := range before {
+		if d != nil {
+			highest = max(highest, d.Sequence)
+			had[d.Object.Name()] = d.Type != delta.Deleted
+		}
+	}
+	for _, d := range behind {
+		if d == nil {
+			continue
+		}
+		if d.Sequence <= highest || d.Restored == 0 {
+			t.Errorf("%s has the sequence %d, and before the restore %d was sent; it went back %d times", shortID(d), d.Sequence, highest, d.Restored)
+		}
+		if had[d.Object.Name()] = d.Type != delta.Deleted; d.Type != delta.Deleted {
+			has[d.Object.Name()] = versionNumber(d.Object.ResourceVersion())
+		}
+	}
+	state := server.State(sourcetest.Things)
+	for _, object := range state {
+		if has[object.Name] != uint64(object.Version) {
+			t.Errorf("%s was sent in version %d, want %d", object.Name, has[object.Name], object.Version)
+		}
+	}
+	for name, exists := range had {
+		if _, is := state["ns/"+name]; exists && !is {
+			t.Errorf("no DELETED of %s", name)
+		}
 	}
 }
 
@@ -1337,35 +797,24 @@ func TestRollbackInAReadingBehindAGap(t *testing.T) {
 	l.expect("p", "gap 15-21", "u11/16/MODIFIED+i", "u12/17/MODIFIED+i", "u13/18/MODIFIED+i", "u14/19/MODIFIED+i")
 	l.stop()
 	server.RollBack(17)
-	expectRollback(t, server, m, "p")
+	expectRestored(t, l, server, m)
 }
 
-// A CRD is deleted, and a restore of etcd brings it back. Without a CRD, an API that comes back may have versions of its own.
+// A resource is deleted, and a restore of etcd brings it back in versions that were seen before.
 func TestRollbackBringsAResourceBack(t *testing.T) {
-	for name, lost := range map[string]string{"CRD": "", "no CRD": "", "no CRD, taken over": "a leader's state"} {
-		t.Run(name, func(t *testing.T) {
-			server, m := things(t, "a", "b"), newMemory()
-			defined := name == "CRD"
-			server.Defined = defined
-			l := live(t, server, m, []string{"p"}, nil)
-			l.watching(12)
-			l.snapshotsDone()
-			server.SetMissing(true)
-			l.expectSet("p", "gap 12-", "u11/11/ADDED+s", "u11/11/DELETED+i", "u12/12/ADDED+s", "u12/12/DELETED+i")
-			l.stop()
-			server.RollBack(11)
-			server.SetMissing(false)
-			if defined {
-				expectRollback(t, server, m, "p")
-				return
-			}
-			l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.HistoryLost = lost })
-			l.watching(11)
-			if lost == "" {
-				l.expect("p", "u11/11/ADDED+s")
-			}
-		})
-	}
+	server, m := things(t, "a", "b"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(12)
+	l.snapshotsDone()
+	server.SetMissing(true)
+	l.expectSet("p", "gap 12-", "u11/11/ADDED+s", "u11/11/DELETED+i", "u12/12/ADDED+s", "u12/12/DELETED+i")
+	l.stop()
+	server.RollBack(11)
+	server.SetMissing(false)
+	again := live(t, server, m, []string{"p"}, nil)
+	again.watching(11)
+	again.snapshotsDone()
+	expectBehindARestore(t, l.sent["p"], again.sent["p"], server)
 }
 
 // A resource goes while what came with it is read for the first time: what was not read yet came and went without a record.
@@ -1426,12 +875,10 @@ func TestInterruptedFirstReadingAndAnEdit(t *testing.T) {
 		m.meta[id], _ = json.Marshal(meta)
 	}
 	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop*"} })
-	l.expect("p", "u12/12/DELETED+i+left", "u11/11/ADDED+s") // the snapshot begins anew
-	l.expectMarks("p", "started 0 at 0", "completed 0 at 2 count 1")
+	l.expectSet("p", "gap 12-12", "u11/11/ADDED+s", "u12/12/DELETED+i+left") // the snapshot begins anew
 }
 
-// Killed in its first snapshot, before any of it was committed: an object that was sent may be gone at the next start, and
-// nothing is known of it. So a gap stands before the state. After a clean stop it is known what was sent.
+// Stopped or killed in its first snapshot: what happened since to the objects that were sent is not known. So a gap stands before the state.
 func TestFirstReadingEndsBeforeACommit(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprint("killed ", killed), func(t *testing.T) {
@@ -1453,7 +900,7 @@ func TestFirstReadingEndsBeforeACommit(t *testing.T) {
 				want = append(want, "gap -13")
 			} else {
 				l.stop()
-				want = append(want, strings.TrimSuffix(l.sorted("p")[0], "ADDED+s")+"DELETED+i")
+				want = append(want, "gap -13", strings.TrimSuffix(l.sorted("p")[0], "ADDED+s")+"DELETED+i")
 			}
 			server.Write(sent, true) // 13
 			l = live(t, server, m, []string{"p"}, nil)
@@ -1472,6 +919,7 @@ func TestPositionRefusedAfterRestart(t *testing.T) {
 			server, m := things(t, "kept", "changed", "deleted"), newMemory() // 11 to 13
 			l := live(t, server, m, []string{"p"}, nil)
 			l.watching(13)
+			l.snapshotsDone()
 			l.stop()
 			if !clean {
 				l = live(t, server, m, []string{"p"}, nil)
@@ -1483,11 +931,15 @@ func TestPositionRefusedAfterRestart(t *testing.T) {
 			server.Compact()           // 17
 			l = live(t, server, m, []string{"p"}, nil)
 			l.watching(17)
-			got := l.sorted("p")
-			if !slices.Equal(got, []string{"gap 13-17", "u12/14/MODIFIED+i", "u13/13/DELETED+i", "u16/16/ADDED+i"}) {
-				t.Errorf("got %v", got)
+			l.snapshotsDone()
+			got, want := l.sorted("p"), []string{"gap 13-17", "u12/14/MODIFIED+i", "u13/13/DELETED+i", "u16/16/ADDED+i"}
+			if !clean { // in doubt, there is a whole snapshot
+				want = []string{"gap 13-17", "u11/11/ADDED+s", "u12/14/ADDED+s", "u12/14/MODIFIED+i", "u13/13/DELETED+i", "u16/16/ADDED+i"}
 			}
-			if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Unclean == clean {
+			if !slices.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			if gaps := l.gapRecords(); len(gaps) != 1 || (gaps[0].Reason == delta.GapLost) == clean {
 				t.Errorf("got gaps %+v", gaps)
 			}
 			server.Write("kept", false) // 18
@@ -1497,7 +949,7 @@ func TestPositionRefusedAfterRestart(t *testing.T) {
 			server.Compact()
 			l = live(t, server, m, []string{"p"}, nil)
 			l.watching(20)
-			if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Unclean {
+			if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Reason == delta.GapLost {
 				t.Errorf("after a clean end: got gaps %+v", gaps)
 			}
 		})
@@ -1525,7 +977,7 @@ func TestUncleanLastsUntilTheHistoryIsSeen(t *testing.T) {
 	server.Compact() // 13
 	l = live(t, server, m, []string{"p", "new"}, nil)
 	l.watching(13)
-	if gaps := l.gapRecords(); len(gaps) != 1 || !gaps[0].Unclean {
+	if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Reason != delta.GapLost {
 		t.Errorf("got gaps %+v, want one that is unclean", gaps)
 	}
 }
@@ -1543,16 +995,17 @@ func TestUncleanLastsUntilTheLastRunIsPassed(t *testing.T) {
 			server.Write("c", false) // 13
 			l.watching(13)
 			l.crash()
-			l = live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = after })
+			l = live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = after + after/2 })
 			l.expect("p", []string{"u12/12/ADDED", "u13/13/ADDED"}[:after]...)
 			if after == 2 {
-				l.watching(13) // recorded, too
+				server.Write("d", false) // 14, the next
+				l.watching(14)
 			}
 			l.stop()
-			server.Compact() // 14
+			server.Compact()
 			l = live(t, server, m, []string{"p"}, nil)
-			l.watching(14)
-			if gaps, passed := l.gapRecords(), after == 2; len(gaps) != 1 || gaps[0].Unclean == passed {
+			l.watching(server.Version())
+			if gaps, passed := l.gapRecords(), after == 2; len(gaps) != 1 || (gaps[0].Reason == delta.GapLost) == passed {
 				t.Errorf("got gaps %+v", gaps)
 			}
 		})
@@ -1565,6 +1018,7 @@ func TestInterruptedRelist(t *testing.T) {
 	server, m := things(t, "a", "b", "c"), newMemory() // 11 to 13
 	l := live(t, server, m, []string{"p"}, nil)
 	l.watching(13)
+	l.snapshotsDone()
 	l.stop()
 	server.Write("a", false) // 14
 	server.Write("a", false) // 15
@@ -1576,11 +1030,12 @@ func TestInterruptedRelist(t *testing.T) {
 	l.crash()
 	server.Remember() // another server of the same cluster answers
 	l = live(t, server, m, []string{"p"}, nil)
-	l.expect("p", "gap 13-17", "u12/16/MODIFIED+i")
-	if !l.gapRecords()[0].Unclean {
+	l.expectSet("p", "gap 13-17", "u11/15/ADDED+s", "u12/16/ADDED+s", "u12/16/MODIFIED+i", "u13/13/ADDED+s")
+	if l.gapRecords()[0].Reason != delta.GapLost {
 		t.Errorf("got gap %+v, want it unclean", l.gapRecords()[0])
 	}
 	l.watching(17)
+	l.snapshotsDone()
 	l.stop()
 	if meta := m.only(t); meta.Position != "17" {
 		t.Errorf("got %+v", meta)
@@ -1609,51 +1064,27 @@ func TestStateRefusedButNotTheHistory(t *testing.T) {
 	}
 }
 
-// What a killed run may have sent of what an edit added cannot be read any more, and may not pass now: a gap record says so, once.
-func TestStateRefusedAfterAKillWithinAnEdit(t *testing.T) {
-	server, m := things(t, "shop/a", "team/b"), newMemory() // 11 12
-	of := func(include string) func(*Options, *life) {
-		return func(o *Options, l *life) {
-			o.Namespaces.Include, l.onLeave = []string{include}, true
-			l.passes = func(_ string, o *delta.Object) bool { return o.ResourceVersion() != "13" }
-		}
-	}
-	l := live(t, server, m, []string{"p"}, of("sho*"))
-	l.watching(12)
-	l.snapshotsDone()
-	l.stop()
-	l = live(t, server, m, []string{"p"}, of("*"))
-	l.expect("p", "u12/12/ADDED+s")
-	l.crash()
-	server.Write("team/b", false) // 13 does not pass
-	server.CompactStates()
-	l = live(t, server, m, []string{"p"}, of("*"))
-	l.watching(13)
-	l.stop()
-	l.expect("p", "gap 12-13")
-	if gap := l.gapRecords()[0]; !gap.Unclean {
-		t.Errorf("got %+v", gap)
-	}
-}
-
-// A history that goes back while a watch is open is noticed when it is opened again.
+// A history that goes back while a watch is open is noticed when it is opened again. The other resources go on as they were.
 func TestRollbackWhileRunning(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory() // 11, 12
-	reported := make(chan error, 100)
-	l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
-		o.OnRollback = func(err error) { reported <- err }
-	})
+	l := live(t, server, m, []string{"p"}, nil)
 	l.watching(12)
-	server.RollBack(11)
-	server.Cut(false)
-	if err := <-reported; !strings.Contains(err.Error(), "gone back") {
-		t.Errorf("got %v", err)
-	}
+	l.snapshotsDone()
+	server.Write("c", false) // 13: the watch is open
+	l.watching(13)
+	before := slices.Clone(l.sent["p"])
+	server.Away(func() { server.RollBack(11) })
+	eventually(t, func() string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return map[bool]string{true: "no gap"}[len(l.gaps) == 0]
+	})
+	l.snapshotsDone()
 	l.stop()
+	expectBehindARestore(t, before, l.sent["p"][len(before):], server)
 }
 
-// A restore of etcd may raise the server's resource version, so that it refuses all positions. Those of objects are as in the backup: what
-// was sent since would have a higher sequence than what exists now.
+// A restore of etcd may raise the server's resource version, so that it refuses all positions. Those of objects are as in the backup.
 func TestRestoreThatRaisesTheResourceVersion(t *testing.T) {
 	for name, since := range map[string]func(*sourcetest.Server){
 		"changed": func(server *sourcetest.Server) { server.Write("a", false) },
@@ -1666,13 +1097,12 @@ func TestRestoreThatRaisesTheResourceVersion(t *testing.T) {
 		for _, run := range []string{"running", "stopped", "killed"} {
 			t.Run(name+", "+run, func(t *testing.T) {
 				server, m := things(t, "a", "b", "c"), newMemory() // 11 to 13
-				var reported atomic.Value
-				l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.OnRollback = func(err error) { reported.Store(err) } })
+				l := live(t, server, m, []string{"p"}, nil)
 				l.watching(13)
 				l.snapshotsDone()
 				since(server)
 				l.watching(server.Version())
-				before := l.sorted("p")
+				before := slices.Clone(l.sent["p"])
 				switch run {
 				case "stopped":
 					l.stop()
@@ -1684,13 +1114,13 @@ func TestRestoreThatRaisesTheResourceVersion(t *testing.T) {
 					server.Restore(13, 1000)
 					server.Write("d", false) // since the restore
 				})
-				if run != "running" {
-					expectRollback(t, server, m, "p")
-					return
-				}
-				eventually(t, func() string { return map[bool]string{true: "not noticed"}[reported.Load() == nil] })
-				if got := l.sorted("p"); !slices.Equal(got, before) {
-					t.Errorf("got %v, and %v before", got, before)
+				if run == "running" {
+					l.watching(server.Version())
+					l.snapshotsDone()
+					l.stop()
+					expectBehindARestore(t, before, l.sent["p"][len(before):], server)
+				} else {
+					expectRestored(t, l, server, m)
 				}
 			})
 		}
@@ -1706,64 +1136,38 @@ func TestRestoreThatRaisesTheResourceVersion(t *testing.T) {
 	l.expectSet("p", "gap 12-1011", "u11/11/ADDED+s", "u12/12/ADDED", "u12/12/DELETED+i")
 }
 
-// A handler may block for hours between the first request to the server and the watch.
+// A handler may block for hours while the state is read: the history may go back meanwhile.
 func TestRollbackWhileTheHandlerBlocks(t *testing.T) {
-	for name, edited := range map[string]bool{"pages behind a refusal": false, "killed and edited": true} {
-		t.Run(name, func(t *testing.T) {
-			server, m := things(t, "a", "b"), newMemory() // 11, 12
-			l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Filters = []string{"1"} })
-			l.watching(12)
-			l.capture()
-			l.crash()
-			filters := []string{"2"}
-			if !edited {
-				filters = []string{"1"}
-				server.Compact() // 13
-			}
-			l = live(t, server, m, []string{"p"}, func(o *Options, l *life) {
-				o.Filters, o.OnRollback = filters, nil
-				l.onGap = func() { server.RollBack(11) }
-			})
-			eventually(t, func() string {
-				if s := l.source.Status()[0]; !strings.Contains(s.Error, "gone back") {
-					return fmt.Sprintf("%+v", s)
-				}
-				return ""
-			})
-		})
+	server, m := things(t, "a", "b"), newMemory() // 11, 12
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(12)
+	l.snapshotsDone()
+	l.stop()
+	server.Compact() // 13
+	var once sync.Once
+	l = live(t, server, m, []string{"p"}, func(_ *Options, l *life) {
+		l.onGap = func() { once.Do(func() { server.RollBack(11) }) }
+	})
+	l.watching(11)
+	l.snapshotsDone()
+	if gaps := l.gapRecords(); len(gaps) != 2 || gaps[1].Reason != delta.GapLost {
+		t.Errorf("gaps %+v", gaps)
 	}
 }
 
-// After a restore of etcd nothing is watched, and nothing is delivered under versions that come again.
+// A restore of etcd while nothing runs: what exists is sent under other ids, behind a gap record.
 func TestRollback(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory()
 	l := live(t, server, m, []string{"p"}, nil)
 	l.watching(12)
+	l.snapshotsDone()
 	l.stop()
 	server.RollBack(11)
-	reported := make(chan error, 100)
-	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
-		o.OnRollback = func(err error) {
-			select {
-			case reported <- err:
-			default:
-			}
-		}
-	})
-	if err := <-reported; !strings.Contains(err.Error(), "gone back") {
-		t.Errorf("got %v", err)
-	}
-	server.Write("b", false)
-	eventually(t, func() string { // it stays closed
-		if s := l.source.Status()[0]; s.State != StateFailing || s.Error == "" {
-			return fmt.Sprintf("%+v", s)
-		}
-		return ""
-	})
-	l.stop()
-	l.expect("p")
-	if meta := m.only(t); meta.Position != "12" {
-		t.Errorf("got %+v", meta)
+	l = expectRestored(t, l, server, m)
+	server.Write("b", false) // in the version that it had
+	l.watching(12)
+	if b := l.delta("u12/12/ADDED"); b == nil || b.ID("c") != "c+1/u12/12/ADDED" {
+		t.Errorf("got %+v", b)
 	}
 }
 
@@ -1851,26 +1255,6 @@ func TestGoneAfterAStopInTheFirstState(t *testing.T) {
 	l.expect("p", "gap -", id+"DELETED+i")
 }
 
-// Stopped in its first state, and then killed before anything is read: all that was sent is known, so there is no gap.
-func TestKilledAfterAStopInTheFirstState(t *testing.T) {
-	server, m := things(t, "a", "b"), newMemory()
-	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 1 })
-	eventually(t, func() string { return map[bool]string{true: "nothing was sent"}[len(l.sorted("p")) == 0] })
-	first := l.sorted("p")[0]
-	l.stop()
-	server.Deny(403, 1<<30)
-	l = live(t, server, m, []string{"p"}, nil)
-	l.capture()
-	l.crash()
-	server.Deny(0, 0)
-	l = live(t, server, m, []string{"p"}, nil)
-	l.watching(12)
-	l.snapshotsDone()
-	if got := l.sorted("p"); len(got) != 1 || got[0] == first {
-		t.Errorf("sent %s, and after the kill %v", first, got)
-	}
-}
-
 // A kill in the first state begins its snapshot anew, also if the next run is stopped before it sends anything. Later stops do not.
 func TestStopsInTheFirstStateBehindAKill(t *testing.T) {
 	for _, idle := range []bool{false, true} {
@@ -1882,7 +1266,7 @@ func TestStopsInTheFirstStateBehindAKill(t *testing.T) {
 				return l
 			}
 			l := run(1)
-			killed := l.marks["p"][0].Snapshot
+			killed := l.source.watches[0].state.Snapshots["p"].Sequence
 			l.capture()
 			l.crash()
 			if idle {
@@ -1891,7 +1275,7 @@ func TestStopsInTheFirstStateBehindAKill(t *testing.T) {
 				server.Deny(0, 0)
 			}
 			l = run(2)
-			started := l.marks["p"][0].Snapshot
+			started := l.source.watches[0].state.Snapshots["p"].Sequence
 			if started == killed {
 				t.Error("the snapshot was not begun anew")
 			}
@@ -1903,8 +1287,8 @@ func TestStopsInTheFirstStateBehindAKill(t *testing.T) {
 			l = live(t, server, m, []string{"p"}, nil)
 			l.watching(15)
 			l.snapshotsDone()
-			if marks := l.marks["p"]; len(marks) != 1 || marks[0].Phase != delta.Completed || marks[0].Snapshot != started {
-				t.Errorf("%d marks, want one: the end of %s", len(marks), started)
+			if marks := l.marks["p"]; len(marks) != 1 || marks[0].SnapshotSequence != started {
+				t.Errorf("%d marks, want one: the end of %d", len(marks), started)
 			}
 			sent = slices.DeleteFunc(append(sent, l.sorted("p")...), func(text string) bool { return strings.HasPrefix(text, "gap") })
 			if slices.Sort(sent); !slices.Equal(sent, []string{"u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED+s", "u15/15/ADDED+s"}) {
@@ -1937,26 +1321,6 @@ func TestGoneAfterAStopBeforeTheFirstObject(t *testing.T) {
 			l.expect("p", "gap -")
 		})
 	}
-}
-
-// Stopped in its first state behind the DELETED of all that was sent of it, as a watch-list may bring it; then etcd is restored to before.
-func TestRollbackAfterAStopInTheFirstState(t *testing.T) {
-	server, m := things(t, "a", "b"), newMemory()
-	l := live(t, server, m, []string{"p"}, nil)
-	l.watching(12)
-	l.snapshotsDone()
-	l.stop()
-	for id, text := range m.meta {
-		var meta Meta
-		if err := json.Unmarshal(text, &meta); err != nil {
-			t.Fatal(err)
-		}
-		meta.Position, meta.Complete, meta.Begun, meta.Reading = "", false, true, 12
-		m.meta[id], _ = json.Marshal(meta)
-		m.known[id] = map[string]delta.Known{}
-	}
-	server.RollBack(11)
-	expectRollback(t, server, m, "p")
 }
 
 // Killed in its first state, and the resource is gone at the next start: a gap covers what was sent, once.
@@ -2027,8 +1391,7 @@ func TestFailedCaptureComesAgain(t *testing.T) {
 // a configuration may have been edited; what comes since is sent all the same.
 func TestHistoryLost(t *testing.T) {
 	server, m := things(t, "a"), newMemory() // 11
-	m.floor = 1
-	lost := func(o *Options, _ *life) { o.HistoryLost = "lost" }
+	lost := func(o *Options, _ *life) { o.HistoryLost = true }
 	l := live(t, server, m, []string{"p"}, lost)
 	l.expect("p", "gap -11", "u11/11/ADDED+s")
 	l.watching(11)
@@ -2036,83 +1399,22 @@ func TestHistoryLost(t *testing.T) {
 	if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Reason != "lost" {
 		t.Errorf("gaps %+v", gaps)
 	}
-	if added := l.delta("u11/11/ADDED+s"); sequence(added) <= 11 { // other filters may have let the object leave in this version
-		t.Errorf("the sequence is %d", sequence(added))
-	}
+	former := l.delta("u11/11/ADDED+s")
 	l.stop()
 	server.Write("a", false) // 12
 	l = live(t, server, m, []string{"p"}, lost)
-	l.expect("p", "gap 11-12", "u11/12/MODIFIED")
-	if gaps := l.gapRecords(); !gaps[0].Unclean {
-		t.Errorf("gaps %+v", gaps[0])
+	l.expect("p", "gap 11-12", "u11/12/MODIFIED+i", "u11/12/ADDED+s")
+	l.snapshotsDone()
+	if d := l.delta("u11/12/ADDED+s"); d.Sequence <= former.Sequence {
+		t.Errorf("the sequence is %d, and was %d", d.Sequence, former.Sequence)
 	}
 	l.stop()
 	server.Write("a", false) // 13
 	l = live(t, server, m, []string{"p"}, nil)
 	l.expect("p", "u11/13/MODIFIED")
 	l.stop()
-	l = live(t, server, newMemory(), []string{"p"}, lost) // in a new epoch
+	l = live(t, server, newMemory(), []string{"p"}, lost)
 	l.expect("p", "gap -13", "u11/13/ADDED+s")
-	if added := l.delta("u11/13/ADDED+s"); sequence(added) != 13 {
-		t.Errorf("in a new epoch, the sequence is %d", sequence(added))
-	}
-}
-
-// A run ends while the deletions of a resource that is gone are being sent: what comes back is behind those that were sent, too.
-func TestComesBackBehindDeletionsOfTwoRuns(t *testing.T) {
-	server, m := things(t, "a", "b"), newMemory() // 11, 12
-	l := live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 4 })
-	l.watching(12)
-	server.Write("a", false) // 13
-	l.watching(13)
-	server.SwitchOff(true) // one DELETED is taken, the other blocks
-	eventually(t, func() string {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.handed < 5 {
-			return fmt.Sprint("handed ", l.handed, l.got)
-		}
-		return ""
-	})
-	l.stop()
-	out := l.delta("u11/13/DELETED+i")
-	if out == nil { // the other one was first
-		out = l.delta("u12/12/DELETED+i")
-	}
-	l = live(t, server, m, []string{"p"}, nil)
-	l.reaches(StateMissing)
-	server.SwitchOff(false)
-	eventually(t, func() string {
-		if l.delta("u11/13/ADDED+s") == nil {
-			return fmt.Sprint(l.sorted("p"))
-		}
-		return ""
-	})
-	if in := l.delta("u11/13/ADDED+s"); !after(in, sequence(out)) {
-		t.Errorf("the DELETED has the sequence %d, and the ADDED behind it %d", sequence(out), sequence(in))
-	}
-}
-
-// What comes back with an API is sent under another id for transports than before, also without snapshots: they may have seen that.
-func TestComesBackInTheSameVersion(t *testing.T) {
-	server := things(t)
-	l := live(t, server, newMemory(), []string{"p"}, func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever })
-	l.reaches(StateWatching)
-	server.Write("a", false) // 11
-	l.expect("p", "u11/11/ADDED")
-	server.SwitchOff(true)
-	l.expect("p", "u11/11/ADDED", "gap 11-", "u11/11/DELETED+i")
-	l.reaches(StateMissing)
-	server.SwitchOff(false)
-	eventually(t, func() string {
-		if l.delta("u11/11/ADDED+i") == nil {
-			return fmt.Sprint(l.sorted("p"))
-		}
-		return ""
-	})
-	if in := l.delta("u11/11/ADDED+i"); in.AsOf == 0 {
-		t.Errorf("the ADDED has the id for transports of the first one: %+v", in)
-	}
 }
 
 // A killed run sent a change that it did not commit, and the resource is gone at the next start: the DELETED is behind that.
@@ -2132,4 +1434,11 @@ func TestGoneAfterAKill(t *testing.T) {
 	if out := l.delta("u11/11/DELETED+i"); !after(out, sequence(sent)) && sequence(out) != sequence(sent) {
 		t.Errorf("the MODIFIED had the sequence %d, and the DELETED behind it %d", sequence(sent), sequence(out))
 	}
+}
+
+// blocked reports whether a delta waits at the place where the life stops.
+func (l *life) blocked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.after > 0 && l.handed > l.after
 }

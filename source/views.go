@@ -1,7 +1,6 @@
 package source
 
 import (
-	"math/bits"
 	"slices"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -37,27 +36,6 @@ func (v views) snapshotted(pipeline int) views {
 	return v
 }
 
-// joined returns the views of an object that several watches of the last run had. A pipeline has the object if any of them sent
-// it. keepDue is set if v is of the watch itself: then its snapshot is due as it was.
-func (v views) joined(other views, keepDue bool) views {
-	v.filtered &= other.filtered
-	if !keepDue {
-		v.due &= other.due
-	}
-	return v
-}
-
-// perhapsSent returns the pipelines that a killed run may have sent an object to in a snapshot that goes on, though it still counts as due.
-func (w *watcher) perhapsSent(v views) (to PipelineSet) {
-	for due := v.due &^ w.begun; due != 0; due &= due - 1 {
-		n := bits.TrailingZeros64(uint64(due))
-		if w.state.Snapshots[w.options.Pipelines[n]].Unclean {
-			to |= 1 << n
-		}
-	}
-	return to
-}
-
 // restoredViews returns the views of an object from the last commit, whose bits stand for the pipelines that meta lists,
 // for the present pipelines. A pipeline that was not there has nothing, and its snapshot is due.
 func restoredViews(object *delta.Known, meta *Meta, pipelines []string) views {
@@ -65,12 +43,11 @@ func restoredViews(object *delta.Known, meta *Meta, pipelines []string) views {
 	for n, name := range pipelines {
 		bit := PipelineSet(1) << n
 		then := slices.Index(meta.Pipelines, name)
-		added := then < 0 && meta.Pipelines != nil // older files list none, and everything was sent to all
+		added := then < 0
 		if added || then >= 0 && PipelineSet(object.Filtered).Has(then) {
 			v.filtered |= bit
 		}
-		lacking := meta.Served != nil && !slices.Contains(meta.Served, name)
-		if added || lacking || then >= 0 && PipelineSet(object.Due).Has(then) {
+		if added || then >= 0 && PipelineSet(object.Due).Has(then) {
 			v.due |= bit
 		}
 	}

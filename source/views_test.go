@@ -35,9 +35,6 @@ func TestRestoredViews(t *testing.T) {
 	}{
 		{"the same pipelines", Meta{Pipelines: []string{"a", "b", "c"}}, []string{"a", "b", "c"}, views{filtered: 0b010, due: 0b001}},
 		{"one is new, one is gone", Meta{Pipelines: []string{"b", "c", "gone"}}, []string{"a", "b", "c"}, views{filtered: 0b101, due: 0b011}},
-		{"an older file", Meta{Pipelines: []string{"a", "b", "c"}, Served: []string{"a", "b"}}, []string{"a", "b", "c"}, views{filtered: 0b010, due: 0b101}},
-		{"an older file, a new pipeline", Meta{Pipelines: []string{"a"}, Served: []string{"a"}}, []string{"a", "b"}, views{filtered: 0b10, due: 0b11}},
-		{"a file that lists no pipelines", Meta{Served: []string{"a"}}, []string{"a", "b"}, views{due: 0b10}},
 	} {
 		if got := restoredViews(&object, &c.meta, c.pipelines); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,8 +36,7 @@ type watcher struct {
 	// sending are the pipelines whose snapshots have a goroutine, and wake starts those that have none.
 	sending PipelineSet
 	wake    chan struct{}
-	begun   PipelineSet // the pipelines whose snapshots began in this run: what was sent before is no part of them
-	from    []string    // the ids of the watches of the last run that it goes on from
+	from    []string // the ids of the watches of the last run that it goes on from
 	// moved is closed when the process function has done something; nil if nothing waits for that.
 	moved chan struct{}
 	// state is what a commit captures. It changes only in functions that the handler calls while no commit captures: those that are
@@ -47,22 +45,17 @@ type watcher struct {
 	// ended are the last snapshots that were completed, by pipeline. It changes only there, too.
 	ended map[int]SnapshotStatus
 	// Set by Restore, and used once.
-	resumed bool   // the position is the last run's
-	edit    string // an id for what an edited configuration adds; empty if it was not edited
-	fill    bool   // the state at the position has to be read: the known set lacks some of it
-	// absent are the watches without snapshots, of those whose objects go on here, that waited for the resource: what they find is new.
-	absent []*lastWatch
+	suspect chan struct{} // asks for a check
+	cut     func()        // ends the open watch
+	raise   *raise        // the offset has to be raised before anything is sent; nil for no
+	fill    bool          // the known set lacks what is to be retained of some objects
 
 	// What follows is the process function's, but for at, which snapshots set too.
-	absence    absence
-	at         time.Time  // when the event arrived that is being processed
-	reading    bool       // between begin and end
-	exact      bool       // while the state at the position is read: it holds no changes, only what the known set lacks
-	comparing  bool       // while the state at the position is due to be compared: other events may have had the version of the last one
-	lastRun    string     // a resource version that the last run cannot have gone beyond
-	behindLoss bool       // commits of earlier runs are lost: what filters took out may come back in a first state, in the same version
-	ambiguous  bool       // the last run was killed, and this one may send other changes of the same versions: the configuration was edited
-	lastGap    *delta.Gap // the last record of the gap that is open, of this run
+	absence absence
+	at      time.Time  // when the event arrived that is being processed
+	reading bool       // between begin and complete
+	listed  uint64     // the resource version of the state that is being read
+	lastGap *delta.Gap // the last record of the gap that is open, of this run
 }
 
 // watchBackoff grows to 8 s. client-go's grows to a minute, too long to wait once the API server is back.
@@ -70,18 +63,16 @@ func watchBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: 8 * time.Second, Jitter: 0.5}
 }
 
-// digest returns the id of a watch, for gap records and the checkpoint. It covers the source's name, resource,
-// namespace and selectors as configured: editing globs or exclusions of namespaces does not make it another watch.
-func digest(options *Options, resource schema.GroupVersionResource, namespace string) string {
-	sum := sha256.Sum256([]byte(strings.Join([]string{
-		options.Name, delta.ResourceName(resource), namespace, options.LabelSelector, options.FieldSelector,
-	}, "\x00")))
+// watchID returns the id of a watch, for gap records and the checkpoint. Selectors are not part of it: after an edit of them, or of globs and
+// exclusions of namespaces, it is the same watch.
+func watchID(source string, resource schema.GroupVersionResource, namespace string) string {
+	sum := sha256.Sum256([]byte(source + "\x00" + delta.ResourceName(resource) + "\x00" + namespace))
 	return hex.EncodeToString(sum[:6])
 }
 
 // run watches until ctx ends, waiting for the resource whenever it does not exist.
 func (w *watcher) run(ctx context.Context) {
-	if w.state.Gone > 0 { // the last run was killed meanwhile: the objects may be back
+	if w.state.Gone { // the last run was killed meanwhile: the objects may be back
 		_ = w.gone(ctx) // an error means that ctx has ended
 	}
 	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: resolveInterval, Jitter: 0.2}
@@ -114,14 +105,12 @@ func (w *watcher) resolve(ctx context.Context) (resolved, bool) {
 // noteAbsent notes that the resource does not exist, if an error of discovery says so: without snapshots, what comes with it is new, also to
 // the next run.
 func (w *watcher) noteAbsent(err error) {
-	absent := w.state.Absent || w.state.Position == "" && !w.state.Begun
-	complete := w.state.Complete || w.options.Snapshot == delta.SnapshotNever
-	if !isAbsent(err) || absent == w.state.Absent && complete == w.state.Complete {
+	if !isAbsent(err) || w.state.Absent {
 		return
 	}
 	w.mu.Lock()
 	defer w.unlock()
-	w.handler.Update(func() { w.state.Absent, w.state.Complete, w.state.changed = absent, complete, true })
+	w.handler.Update(func() { w.state.Absent, w.state.changed = true, true })
 }
 
 // observe follows the collection until ctx ends or the resource is gone.
@@ -135,6 +124,10 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 	var running sync.WaitGroup
 	running.Go(func() { w.checkRights(beside) })
 	running.Go(func() { w.runSnapshots(beside) })
+	running.Go(func() { w.runChecks(beside) })
+	if w.fill {
+		running.Go(func() { w.fillPrevious(beside) })
+	}
 	(&follower{watcher: w}).run(ctx)
 	stop()
 	running.Wait()

@@ -61,7 +61,7 @@ func newStateShow() *cobra.Command {
 				last = "ended with a last commit"
 			}
 			out := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintf(out, "cluster uid:\t%s\nepoch:\t%d\nlast run:\t%s\n", found.ClusterUID, found.Epoch, last)
+			fmt.Fprintf(out, "cluster uid:\t%s\noffset:\t%d\nlast run:\t%s\n", found.ClusterUID, found.Offset, last)
 			fmt.Fprintf(out, "dead letters:\t%d of %d bytes\n\n", found.DeadLetters.Entries, found.DeadLetters.Bytes)
 			fmt.Fprintln(out, "PIPELINE\tWAITING\tBYTES")
 			for _, name := range slices.Sorted(maps.Keys(found.Logs)) {

@@ -25,16 +25,15 @@ consumer = Consumer({
 })
 consumer.subscribe([args.topic])
 while True:
-    arrivals = []
+    messages = []
     for message in consumer.consume(num_messages=500, timeout=1):
         if message.error():
             print(message.error(), flush=True)  # the client tries again by itself
         elif message.value() is not None:  # a tombstone
             place = message.partition(), message.offset()
-            event = read(from_kafka_event, KafkaMessage(dict(message.headers() or []), message.key(), message.value()), place)
-            arrivals.append((event, *place))
-    if arrivals:
-        store.apply(arrivals)
+            messages.append(read(from_kafka_event, KafkaMessage(dict(message.headers() or []), message.key(), message.value()), place))
+    if messages:
+        store.apply(messages)
         try:
             consumer.commit(asynchronous=False)  # once it is stored
         except KafkaException as e:  # another member has the partitions now, or the broker is away

@@ -17,8 +17,7 @@ parser.add_argument("--db", default="table.db")
 args = parser.parse_args()
 
 store = Store(args.db)
-lock = threading.Lock()  # one request at a time: what arrives is numbered
-last = store.position()
+lock = threading.Lock()  # one request at a time uses the database
 secret = open(args.secret).read().strip()
 if not secret.removeprefix("whsec_"):  # anyone could sign with it
     raise SystemExit("the secret is empty")
@@ -37,7 +36,6 @@ class Receiver(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # which keeps connections open
 
     def do_POST(self):
-        global last
         body = self.rfile.read(int(self.headers["content-length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:
@@ -50,8 +48,7 @@ class Receiver(BaseHTTPRequestHandler):
             print(error, flush=True)
             return self.answer(400)  # it would not be better the next time: a dead letter
         with lock:
-            store.apply((event, 0, last + n) for n, event in enumerate(events, 1))
-            last += len(events)
+            store.apply(events)
         self.answer(204)  # and only now; an exception above closes the connection, and the request comes again
 
     def answer(self, status):

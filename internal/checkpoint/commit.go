@@ -15,8 +15,8 @@ import (
 // Commit is what one transaction writes.
 type Commit struct {
 	Watches []delta.WatchChange
-	// Raised is the highest sequence that watches have raised above resource versions.
-	Raised uint64
+	// Offset is what is added to resource versions to make sequences; it never falls.
+	Offset uint64
 	Logs   []delta.LogChange
 	// DropWatches are forgotten altogether.
 	DropWatches []string
@@ -51,10 +51,11 @@ func (s *Store) Commit(c *Commit) (err error) {
 	if c.Info != nil {
 		info = *c.Info
 	}
+	raised := c.Offset > info.Offset
+	info.Offset = max(info.Offset, c.Offset)
 	var changes *recorder
 	if s.tap != nil {
 		changes, info.Replica = &recorder{}, s.info.Replica.next()
-		info.Replica.Raised = max(info.Replica.Raised, c.Raised)
 	}
 	err = s.db.Update(func(tx *bolt.Tx) error {
 		meta, watches, logs := changes.of(tx, metaBucket), changes.of(tx, watchesBucket), changes.of(tx, logsBucket)
@@ -87,7 +88,7 @@ func (s *Store) Commit(c *Commit) (err error) {
 				return err
 			}
 		}
-		if c.Info != nil || changes != nil {
+		if c.Info != nil || changes != nil || raised {
 			return putJSON(meta, metaKey, info)
 		}
 		return nil

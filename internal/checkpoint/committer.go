@@ -193,12 +193,6 @@ func (c *Committer) Finish() error {
 	return c.write(func(info *Info) { info.Clean, c.finished = true, true })
 }
 
-// RolledBack writes, in a commit of its own, that the API server's history went back: the next start needs it, however
-// this run ends.
-func (c *Committer) RolledBack() error {
-	return c.write(func(info *Info) { info.RolledBack = true })
-}
-
 // Err is the error of the last commit; nil once one succeeds. One that does not end is an error too.
 func (c *Committer) Err() error {
 	if writing := c.Writing(); writing > HangTimeout {

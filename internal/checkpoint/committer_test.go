@@ -190,13 +190,10 @@ func TestFailedCommitKeepsWhatItSaysOfTheRun(t *testing.T) {
 	}
 	full := errors.New("disk full")
 	store.set(full)
-	if err := c.RolledBack(); !errors.Is(err, full) {
-		t.Fatalf("got %v", err)
-	}
 	if err := c.Finish(); !errors.Is(err, full) {
 		t.Fatalf("got %v", err)
 	}
-	if got := s.Info(); got.Clean || got.RolledBack {
+	if got := s.Info(); got.Clean {
 		t.Errorf("nothing was written, got %+v", got)
 	}
 	store.set(nil)
@@ -204,7 +201,7 @@ func TestFailedCommitKeepsWhatItSaysOfTheRun(t *testing.T) {
 	if err := c.Commit(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Info(); !got.Clean || !got.RolledBack {
+	if got := s.Info(); !got.Clean {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -411,31 +408,6 @@ func TestHandIsAtomic(t *testing.T) {
 	}
 	if total != workers*each {
 		t.Errorf("%d were written, want %d", total, workers*each)
-	}
-}
-
-func TestRollbackIsNotedAtOnce(t *testing.T) {
-	dir := t.TempDir()
-	s, _ := open(t, dir)
-	c := checkpoint.NewCommitter(s, quiet())
-	if err := c.Begin(); err != nil {
-		t.Fatal(err)
-	}
-	var finding sync.WaitGroup
-	for range 2 {
-		finding.Go(func() {
-			if err := c.RolledBack(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	finding.Wait()
-	if err := s.Close(); err != nil { // killed
-		t.Fatal(err)
-	}
-	s, reports := open(t, dir)
-	if got := s.Info(); got.Epoch != 1 || len(reports) != 1 {
-		t.Errorf("got %+v, reports %v", got, reports)
 	}
 }
 

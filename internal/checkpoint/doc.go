@@ -8,7 +8,7 @@
 //
 // # File
 //
-//	meta                  format, cluster uid, epoch, clean
+//	meta                  format, cluster uid, offset, clean
 //	watches/<id>/meta     JSON: what the watch selects, its position
 //	watches/<id>/known    <namespace>/<name> → resource version, uid
 //	watches/<id>/previous <namespace>/<name> → what is retained of the object for its next change

@@ -29,12 +29,13 @@ type head struct {
 	Watch    string                       `json:"w,omitempty"`
 	Observed int64                        `json:"o"` // Unix nanoseconds
 	Snapshot bool                         `json:"s,omitempty"`
-	Of       string                       `json:"y,omitempty"` // SnapshotID
+	Of       uint64                       `json:"y,omitempty"` // SnapshotSequence
 	Inferred bool                         `json:"i,omitempty"`
 	Unknown  bool                         `json:"u,omitempty"`
 	Bare     bool                         `json:"b,omitempty"`
 	Custom   bool                         `json:"x,omitempty"`
-	AsOf     uint64                       `json:"z,omitempty"` // older files have none
+	Sequence uint64                       `json:"z,omitempty"`
+	Restored int                          `json:"h,omitempty"`
 	Error    string                       `json:"e,omitempty"`
 	Gap      *delta.Gap                   `json:"g,omitempty"`
 	Mark     *delta.Mark                  `json:"k,omitempty"`
@@ -92,8 +93,9 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 	var object []byte
 	if d := e.Delta; d != nil {
 		h.Type, h.Resource, h.Watch, h.Observed = d.Type, &d.Resource, d.Watch, d.Observed.UnixNano()
-		h.Snapshot, h.Inferred, h.Unknown, h.Bare, h.AsOf = d.Snapshot, d.Inferred, d.FinalStateUnknown, d.Bare, d.AsOf
-		h.Custom, h.Of, h.ChangedBy = d.Custom, d.SnapshotID, d.Object.StoredChangedBy()
+		h.Snapshot, h.Inferred, h.Unknown, h.Bare = d.Snapshot, d.Inferred, d.FinalStateUnknown, d.Bare
+		h.Sequence, h.Restored = d.Sequence, d.Restored
+		h.Custom, h.Of, h.ChangedBy = d.Custom, d.SnapshotSequence, d.Object.StoredChangedBy()
 		if object = h.pack(d); len(object) > maxObject { // it could not be read back
 			h.Error = fmt.Sprintf("it takes %d bytes, more than the %d that the log takes", len(object), maxObject)
 			h.Identity, h.Copy, h.Difference, h.Bare = identityOf(d.Object), nil, nil, true
@@ -195,7 +197,8 @@ func (h *head) unpack(raw []byte) (*delta.Object, *delta.Difference, error) {
 func (h *head) delta() *delta.Delta {
 	return &delta.Delta{
 		Type: h.Type, Resource: *cmp.Or(h.Resource, &schema.GroupVersionResource{}), Watch: h.Watch, Observed: time.Unix(0, h.Observed),
-		Snapshot: h.Snapshot, SnapshotID: h.Of, Inferred: h.Inferred, FinalStateUnknown: h.Unknown, Bare: h.Bare, Custom: h.Custom, AsOf: h.AsOf,
+		Snapshot: h.Snapshot, SnapshotSequence: h.Of, Inferred: h.Inferred, FinalStateUnknown: h.Unknown, Bare: h.Bare, Custom: h.Custom,
+		Sequence: h.Sequence, Restored: h.Restored,
 	}
 }
 

@@ -44,21 +44,6 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// An entry of a file from before a DELETED had a version that orders it.
-func TestEntryWithoutAsOf(t *testing.T) {
-	object, err := delta.NewObject([]byte(`{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	head := `{"t":"DELETED","r":{"Group":"","Version":"v1","Resource":"pods"},"w":"w","o":1,"i":true,"u":true}`
-	data := s2.Encode(nil, object.JSON())
-	data = append(append(binary.AppendUvarint(nil, uint64(len(head))), head...), data...)
-	e, err := decodeEntry(delta.LogKey{Seq: 1}, data)
-	if err != nil || e.Delta.AsOf != 0 || !e.Delta.Inferred || e.Delta.ID("c") != "c/u/7/DELETED" {
-		t.Errorf("got %+v, %v", e.Delta, err)
-	}
-}
-
 func FuzzKnown(f *testing.F) {
 	f.Add([]byte("ns/name"), []byte{1, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte("/name"), []byte("\x025\x00uid"))
@@ -176,20 +161,20 @@ func TestStoredNames(t *testing.T) {
 		head, body string
 	}{
 		{delta.Entry{Gap: &delta.Gap{
-			Watch: "w", Resource: resource, Namespace: "shop", LabelSelector: "l", FieldSelector: "f", From: "1", To: "2", Reason: "why", Unclean: true,
+			Watch: "w", Resource: resource, Namespace: "shop", From: "1", To: "2", Reason: "why",
 			Observed: time.Unix(1, 2).UTC(),
-		}}, `{"o":0,"g":{"Watch":"w","Resource":{"Group":"apps","Version":"v1","Resource":"deployments"},"Namespace":"shop","LabelSelector":"l",` +
-			`"FieldSelector":"f","From":"1","To":"2","Reason":"why","Unclean":true,"Observed":"1970-01-01T00:00:01.000000002Z"}}`, ""},
+		}}, `{"o":0,"g":{"Watch":"w","Resource":{"Group":"apps","Version":"v1","Resource":"deployments"},"Namespace":"shop",` +
+			`"From":"1","To":"2","Reason":"why","Observed":"1970-01-01T00:00:01.000000002Z"}}`, ""},
 		{delta.Entry{Mark: &delta.Mark{
-			Watch: "w", Resource: resource, Namespace: "shop", Snapshot: "s", Phase: delta.Completed, Count: 3, Incomplete: true, Observed: time.Unix(1, 2).UTC(),
-		}}, `{"o":0,"k":{"Watch":"w","Resource":{"Group":"apps","Version":"v1","Resource":"deployments"},"Namespace":"shop","Snapshot":"s",` +
-			`"Phase":"completed","Count":3,"Incomplete":true,"Observed":"1970-01-01T00:00:01.000000002Z"}}`, ""},
+			Watch: "w", Resource: resource, Namespace: "shop", SnapshotSequence: 9, Count: 3, Incomplete: true, Except: []string{"e"}, Observed: time.Unix(1, 2).UTC(),
+		}}, `{"o":0,"k":{"Watch":"w","Resource":{"Group":"apps","Version":"v1","Resource":"deployments"},"Namespace":"shop","SnapshotSequence":9,` +
+			`"Count":3,"Incomplete":true,"Except":["e"],"Observed":"1970-01-01T00:00:01.000000002Z"}}`, ""},
 		{delta.Entry{Delta: &delta.Delta{
-			Type: delta.Deleted, Resource: resource, Watch: "w", Object: object.WithJSON([]byte(`{}`)), Observed: time.Unix(1, 2), Snapshot: true, SnapshotID: "s",
-			Inferred: true, FinalStateUnknown: true, Bare: true, Custom: true, AsOf: 8,
+			Type: delta.Deleted, Resource: resource, Watch: "w", Object: object.WithJSON([]byte(`{}`)), Observed: time.Unix(1, 2), Snapshot: true, SnapshotSequence: 7,
+			Inferred: true, FinalStateUnknown: true, Bare: true, Custom: true, Sequence: 8, Restored: 2,
 			Difference: &delta.Difference{Known: true, OldResourceVersion: "6", OldObject: []byte(`{"a":1}`), Patch: []byte(`[]`)},
 		}, Unsendable: "why"}, `{"t":"DELETED","r":{"Group":"apps","Version":"v1","Resource":"deployments"},` +
-			`"w":"w","o":1000000002,"s":true,"y":"s","i":true,"u":true,"b":true,"x":true,"z":8,"e":"why",` +
+			`"w":"w","o":1000000002,"s":true,"y":7,"i":true,"u":true,"b":true,"x":true,"z":8,"h":2,"e":"why",` +
 			`"n":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"m":1667651564,"d":{"k":true,"r":"6","o":7,"p":2}}`, `{"a":1}[]{}`},
 		{
 			delta.Entry{Delta: &delta.Delta{Type: delta.Added, Resource: resource, Watch: "w", Object: object, Observed: time.Unix(1, 2)}},
@@ -231,7 +216,7 @@ func TestEntryKeepsWhatAPipelineMade(t *testing.T) {
 		{Object: object, Difference: &delta.Difference{Known: true, OldResourceVersion: "6", Patch: []byte(`[]`)}},
 		{Object: object.WithJSON([]byte(`{}`)), Difference: &delta.Difference{Known: true, OldResourceVersion: "6", OldObject: []byte(`{"spec":{}}`)}},
 		{Object: object.Identity(), Bare: true},
-		{Object: object, AsOf: math.MaxUint64},
+		{Object: object, Sequence: math.MaxUint64},
 	} {
 		want.Type, want.Resource, want.Watch, want.Observed = delta.Modified, resource, "w", time.Unix(1, 2)
 		data, err := encodeEntry(&delta.Entry{LogKey: delta.LogKey{Seq: 3}, Delta: &want})

@@ -7,8 +7,8 @@ func TestInfoBesideAnApply(t *testing.T) {
 	r := &Replica{}
 	r.mu.Lock() // as Apply does
 	defer r.mu.Unlock()
-	r.info.Store(&Info{Epoch: 3})
-	if got := r.Info(); got.Epoch != 3 {
+	r.info.Store(&Info{Offset: 3})
+	if got := r.Info(); got.Offset != 3 {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -237,7 +237,7 @@ func (r *Replica) makeRoom(next *Info) error {
 	if r.unusable != nil {
 		return r.setAside("it cannot be used; "+whatIsLeft(r.path)+" can be read: see `kubeferry state recover`", r.unusable)
 	}
-	if info := r.Info(); r.db == nil || info.Format == 0 || next.Epoch == info.Epoch && info.Replica != nil && next.Replica.Includes(*info.Replica) {
+	if info := r.Info(); r.db == nil || info.Format == 0 || info.Replica != nil && next.Replica.Includes(*info.Replica) {
 		return nil
 	}
 	waiting, letters, err := r.waiting()
@@ -290,7 +290,7 @@ func (r *Replica) Lead() (*Store, error) {
 	err, lock := r.dropCopy(), r.lock
 	r.lock = nil
 	s := &Store{db: r.db, path: r.path, lock: lock, sizes: map[string]delta.LogSize{}}
-	if r.db != nil && !r.failed && !r.Info().RolledBack && guarded(func() error { return s.load(nil) }) == nil && err == nil {
+	if r.db != nil && !r.failed && guarded(func() error { return s.load(Info{}) }) == nil && err == nil {
 		r.db = nil
 		return s, nil
 	}

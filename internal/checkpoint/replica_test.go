@@ -199,48 +199,45 @@ func TestFileIsReplaced(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		former, newer checkpoint.Stamp // each gets one commit more
-		epoch         int
 		waiting       bool
 		aside         bool
 	}{
-		{"an earlier commit of the term", checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 5}, checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 9}, 0, true, false},
+		{"an earlier commit of the term", checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 5}, checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 9}, true, false},
 		{
 			"the next leader had it",
 			checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 5},
 			checkpoint.Stamp{Lineage: "l", Term: 4, Commit: 9, Began: []checkpoint.TermStart{{3, 0}, {4, 6}}},
-			0, true, false,
+			true, false,
 		},
 		{
 			"the next leader did not have it",
 			checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 6},
 			checkpoint.Stamp{Lineage: "l", Term: 4, Commit: 9, Began: []checkpoint.TermStart{{3, 0}, {4, 6}}},
-			0, true, true,
+			true, true,
 		},
 		{
 			"nothing waits in it",
 			checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 6},
 			checkpoint.Stamp{Lineage: "l", Term: 4, Commit: 9, Began: []checkpoint.TermStart{{3, 0}, {4, 6}}},
-			0, false, false,
+			false, false,
 		},
 		{
 			"the next leader began with a copy of the term before",
 			checkpoint.Stamp{Lineage: "l", Term: 4, Commit: 5, Began: []checkpoint.TermStart{{3, 0}, {4, 4}}},
 			checkpoint.Stamp{Lineage: "l", Term: 5, Commit: 9, Began: []checkpoint.TermStart{{3, 0}, {5, 8}}},
-			0, true, true,
+			true, true,
 		},
-		{"of another lineage", checkpoint.Stamp{Lineage: "k", Term: 3, Commit: 5}, checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 9}, 0, true, true},
-		{"of another epoch", checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 5}, checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 9}, 1, true, true},
-		{"of a single replica", checkpoint.Stamp{}, checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 9}, 0, true, true},
+		{"of another lineage", checkpoint.Stamp{Lineage: "k", Term: 3, Commit: 5}, checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 9}, true, true},
+		{"of a single replica", checkpoint.Stamp{}, checkpoint.Stamp{Lineage: "l", Term: 3, Commit: 9}, true, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			former, leader := t.TempDir(), t.TempDir()
-			write := func(dir string, stamp checkpoint.Stamp, epoch int, logs []delta.LogChange) *checkpoint.Store {
+			write := func(dir string, stamp checkpoint.Stamp, logs []delta.LogChange) *checkpoint.Store {
 				s, _ := open(t, dir)
 				if stamp.Lineage != "" {
 					s.Lead(stamp, new(tapped).tap)
 				}
 				info := s.Info()
-				info.Epoch = epoch
 				if err := s.Commit(&checkpoint.Commit{Info: &info, Logs: logs}); err != nil {
 					t.Fatal(err)
 				}
@@ -250,10 +247,10 @@ func TestFileIsReplaced(t *testing.T) {
 			if !test.waiting {
 				logs = nil
 			}
-			if err := write(former, test.former, 0, logs).Close(); err != nil {
+			if err := write(former, test.former, logs).Close(); err != nil {
 				t.Fatal(err)
 			}
-			s := write(leader, test.newer, test.epoch, nil)
+			s := write(leader, test.newer, nil)
 			r, reports := openReplica(t, former)
 			copyAll(t, s, r)
 			aside, err := filepath.Glob(filepath.Join(former, "*.set-aside-*"))
@@ -510,25 +507,15 @@ func TestReplicaGivesSpaceBack(t *testing.T) {
 	}
 }
 
-// A replica takes over without a file, behind one that cannot be used, and behind one from before the API server's history went back.
+// A replica takes over without a file, and behind one that cannot be used.
 func TestLeadWithoutACopy(t *testing.T) {
 	for name, test := range map[string]struct {
-		epoch   int
 		reports int
 		prepare func(t *testing.T, dir string)
 	}{
-		"no file": {0, 0, func(*testing.T, string) {}},
-		"damaged": {100, 2, func(t *testing.T, dir string) {
+		"no file": {0, func(*testing.T, string) {}},
+		"damaged": {2, func(t *testing.T, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, "kubeferry.db"), []byte("damaged"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		"rolled back": {1, 1, func(t *testing.T, dir string) {
-			s, err := checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(s.Commit(&checkpoint.Commit{Info: &checkpoint.Info{Format: 1, RolledBack: true}}), s.Close()); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -542,7 +529,7 @@ func TestLeadWithoutACopy(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if s.Info().Epoch != test.epoch || s.Info().Format != 1 || len(*reports) != test.reports {
+			if s.Info().Lost != (test.reports > 0) || s.Info().Format != 1 || len(*reports) != test.reports {
 				t.Errorf("got %+v, reports %v", s.Info(), *reports)
 			}
 			if err := s.Commit(&checkpoint.Commit{}); err != nil {

@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -12,8 +11,6 @@ import (
 
 // Salvaged takes what can be read of a file that was set aside. A function that is nil takes nothing.
 type Salvaged struct {
-	// Info is called first, if it can be read.
-	Info func(Info)
 	// Entry is called with each undelivered entry of a log, flow by flow, in the order of each.
 	Entry func(pipeline string, e delta.Entry) error
 	// Letter is called with each dead letter, behind the entries, which are later.
@@ -30,7 +27,6 @@ func Salvage(path string, to Salvaged) error {
 				damage = append(damage, fmt.Errorf("%s: %w", name, err))
 			}
 		}
-		part("information on the last run", func() error { return salvageInfo(tx, to) })
 		part("logs", func() error {
 			logs := tx.Bucket(logsBucket)
 			if logs == nil || to.Entry == nil {
@@ -54,19 +50,6 @@ func Salvage(path string, to Salvaged) error {
 		return fmt.Errorf("nothing of %s can be read: %w", path, err)
 	}
 	return errors.Join(damage...)
-}
-
-func salvageInfo(tx *bolt.Tx, to Salvaged) error {
-	meta := tx.Bucket(metaBucket)
-	if meta == nil || to.Info == nil {
-		return nil
-	}
-	var info Info
-	if err := json.Unmarshal(meta.Get(metaKey), &info); err != nil {
-		return fmt.Errorf("%w: %w", errUnusable, err)
-	}
-	to.Info(info)
-	return nil
 }
 
 func salvageLog(log *bolt.Bucket, pipeline string, to Salvaged) error {

@@ -15,11 +15,6 @@ type Stamp struct {
 	Commit uint64 `json:"commit"`
 	// Began has an item for each of the latest terms, the last one included.
 	Began []TermStart `json:"began,omitempty"`
-	// Raised is the highest sequence that was raised above resource versions.
-	Raised uint64 `json:"raised,omitempty"`
-	// Floor is the raised sequence in the Lease when a leader began without the commits that raised it: its own sequences begin beyond.
-	// It is at least 1 once a leader began, or may have begun, without commits of earlier ones. It does not fall.
-	Floor uint64 `json:"floor,omitempty"`
 	// RedactionKey is the key that the first leader made, where none is configured.
 	RedactionKey []byte `json:"redactionKey,omitempty"`
 }

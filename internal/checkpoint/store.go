@@ -54,21 +54,18 @@ type Info struct {
 	Format int `json:"format"`
 	// ClusterUID is the uid of the namespace kube-system; empty until Bind.
 	ClusterUID string `json:"clusterUID"`
-	// Epoch counts the times that the API server's history was found to have gone back.
-	Epoch int `json:"epoch"`
+	// Offset is what is added to resource versions to make sequences; 0 until the first commit.
+	Offset uint64 `json:"offset,omitempty"`
 	// Clean is set if the last run ended with a last commit. It is false while one runs.
 	Clean bool `json:"clean"`
-	// RolledBack is set if the last run found the API server's history gone back: the file is of no use any more.
-	RolledBack bool `json:"rolledBack,omitempty"`
 	// Lost is set until the first commit of a file that took the place of another: what that one held is lost.
 	Lost bool `json:"lost,omitempty"`
 	// Replica is set once replicas share the state.
 	Replica *Stamp `json:"replica,omitempty"`
 }
 
-// Open opens the state directory. If another process has it, the error is [ErrLocked], after 3 s. A file that is certainly damaged,
-// or from before the API server's history went back, is set aside: report gets the reason, and the store begins empty, in a new epoch,
-// also after a kill in between. A file of another format, or unreadable for now, is an error, and is not touched.
+// Open opens the state directory. If another process has it, the error is [ErrLocked], after 3 s. A file that is certainly damaged
+// is set aside: report gets the reason, and the store begins empty. A file of another format, or unreadable for now, is an error, and is not touched.
 func Open(dir string, report func(message string, err error)) (*Store, error) {
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -83,25 +80,15 @@ func Open(dir string, report func(message string, err error)) (*Store, error) {
 }
 
 func openLocked(path string, compacts bool, report func(message string, err error)) (*Store, error) {
-	s, err := open(path, nil, compacts)
-	switch {
-	case err == nil && s.info.RolledBack:
-		return s.renew("the API server's history went back; ids carry a new epoch from here on",
-			Info{ClusterUID: s.info.ClusterUID, Epoch: s.info.Epoch + 1, Replica: s.info.Replica}, report)
-	case err == nil:
-		return s, nil
-	case !errors.Is(err, errUnusable):
-		return nil, err
+	s, err := open(path, Info{}, compacts)
+	if !errors.Is(err, errUnusable) {
+		return s, err
 	}
-	info, readErr := infoBehind(path, true)
-	if readErr != nil {
-		return nil, fmt.Errorf("read the epoch of a damaged state file: %w; %s", errors.Join(readErr, err), leftAlone)
-	}
-	reason := fmt.Sprintf("it cannot be used; %s can be read: see `kubeferry state recover`; the epoch is %d", whatIsLeft(path), info.Epoch)
+	reason := fmt.Sprintf("it cannot be used; %s can be read: see `kubeferry state recover`", whatIsLeft(path))
 	if err := setAside(path, reason, err, report); err != nil {
 		return nil, err
 	}
-	return open(path, &info, false)
+	return open(path, Info{}, false)
 }
 
 // Renew closes the store, sets its file aside for the reason given, and opens an empty one. What the file held is lost.
@@ -126,12 +113,11 @@ func (s *Store) renew(reason string, info Info, report func(message string, err 
 	if err := setAside(s.path, reason, nil, report); err != nil {
 		return nil, err
 	}
-	info.Epoch, info.Lost = min(info.Epoch, maxEpoch), true
-	return open(s.path, &info, false)
+	return open(s.path, info, false)
 }
 
-// open opens the file. A new one begins with fresh; with what [infoBehind] returns if that is nil.
-func open(path string, fresh *Info, compacts bool) (s *Store, err error) {
+// open opens the file. A new one begins with fresh.
+func open(path string, fresh Info, compacts bool) (s *Store, err error) {
 	if err := verify(path); err != nil {
 		return nil, err
 	}
@@ -188,7 +174,7 @@ func begin(path string) error {
 }
 
 // load reads what the last run left.
-func (s *Store) load(fresh *Info) error {
+func (s *Store) load(fresh Info) error {
 	err := s.db.View(func(tx *bolt.Tx) (err error) {
 		meta := tx.Bucket(metaBucket)
 		if meta == nil {
@@ -221,15 +207,8 @@ func (s *Store) load(fresh *Info) error {
 	if s.info.Format != 0 {
 		return nil
 	}
-	if fresh == nil {
-		s.info, err = infoBehind(s.path, false) // the last start may have ended behind setAside
-	} else {
-		s.info = *fresh
-	}
-	if err != nil {
-		return fmt.Errorf("read the epoch of the state files that were set aside: %w; move them away to begin at epoch 0", err)
-	}
-	s.info.Format, s.info.Clean = format, true
+	s.info = fresh
+	s.info.Format, s.info.Clean, s.info.Lost = format, true, othersAside(s.path)
 	return s.db.Update(func(tx *bolt.Tx) error {
 		for _, name := range [][]byte{metaBucket, watchesBucket, logsBucket} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
@@ -275,14 +254,6 @@ func (s *Store) Info() Info { return s.info }
 
 // Clean reports whether the last run ended with a last commit.
 func (s *Store) Clean() bool { return s.info.Clean }
-
-// Floor returns how high earlier runs have raised sequences whose commits this state lacks, as [Stamp] has it; 0 if it lacks none.
-func (s *Store) Floor() uint64 {
-	if s.info.Replica == nil {
-		return 0
-	}
-	return s.info.Replica.Floor
-}
 
 // Bind sets the cluster that the state belongs to; the first commit writes it.
 func (s *Store) Bind(clusterUID string) { s.info.ClusterUID = clusterUID }

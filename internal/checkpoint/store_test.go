@@ -51,7 +51,7 @@ func entry(t testing.TB, seq uint64) delta.Entry {
 func gap(seq uint64) delta.Entry {
 	return delta.Entry{LogKey: delta.LogKey{Seq: seq}, Gap: &delta.Gap{
 		Watch: "w", Resource: schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "r"}, Namespace: "n", From: "1", To: "2",
-		Reason: "r", Unclean: true, Observed: time.Unix(9, 0).UTC(),
+		Reason: "r", Observed: time.Unix(9, 0).UTC(),
 	}}
 }
 
@@ -263,7 +263,7 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 				restored++ // what was cut off was free
 				return
 			}
-			if len(got) != 0 || len(reports) != 1 || s.Info().Epoch != 1 && s.Info().Epoch != 100 {
+			if len(got) != 0 || len(reports) != 1 || !s.Info().Lost {
 				t.Errorf("got %d of %d things, reports %v", len(got), len(want), reports)
 			}
 			if len(aside) != 1 {
@@ -283,12 +283,6 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 func TestWhatIsSetAsideIsCounted(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, path string){
 		"damaged": func(t *testing.T, path string) { writeKnown(t, path, []byte{9, 9}) },
-		"rolled back": func(t *testing.T, path string) {
-			s, _ := open(t, filepath.Dir(path))
-			if err := errors.Join(s.Commit(&checkpoint.Commit{Info: &checkpoint.Info{Format: 1, RolledBack: true}}), s.Close()); err != nil {
-				t.Fatal(err)
-			}
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -610,50 +604,13 @@ func rewrite(t *testing.T, dir string, change func(content []byte)) {
 	}
 }
 
-// A file that is set aside does not take its epoch along: sequences would go back. A file that does not show its epoch may have
-// seen some.
-func TestEpochOfADamagedFile(t *testing.T) {
-	wipe := func(content []byte) { clear(content) }
-	for name, tt := range map[string]struct {
-		info   checkpoint.Info
-		damage []func(content []byte)
-		want   []int // each time
-	}{
-		"damaged info":    {checkpoint.Info{Format: 1, Epoch: 3, ClusterUID: "c"}, []func([]byte){damageInfo, damageInfo}, []int{4, 5}},
-		"of a rollback":   {checkpoint.Info{Format: 1, Epoch: 3, RolledBack: true}, []func([]byte){damageInfo, damageInfo}, []int{4, 5}},
-		"nothing is left": {checkpoint.Info{Format: 1, Epoch: 3}, []func([]byte){wipe, wipe, damageInfo, wipe}, []int{100, 200, 201, 300}},
-		"the last":        {checkpoint.Info{Format: 1, Epoch: 998}, []func([]byte){damageInfo, damageInfo}, []int{999, 999}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			s, _ := open(t, dir)
-			fill(t, s)
-			if err := s.Commit(&checkpoint.Commit{Info: &tt.info}); err != nil {
-				t.Fatal(err)
-			}
-			for n, want := range tt.want {
-				if err := s.Close(); err != nil {
-					t.Fatal(err)
-				}
-				rewrite(t, dir, tt.damage[n])
-				var reports []string
-				s, reports = open(t, dir)
-				if got := s.Info(); got.Epoch != want || !got.Lost || len(reports) != 1 {
-					t.Errorf("got %+v, want the epoch %d; reports %v", got, want, reports)
-				}
-			}
-		})
-	}
-}
-
 // A start that ends once it has set the file aside, before the new one holds anything, leaves the rest to the next one.
 func TestKilledWhileSetAside(t *testing.T) {
 	for name, tt := range map[string]struct {
 		info   checkpoint.Info
 		damage func(content []byte)
 	}{
-		"damaged":     {checkpoint.Info{Format: 1, ClusterUID: "c", Epoch: 3}, damageInfo},
-		"rolled back": {checkpoint.Info{Format: 1, ClusterUID: "c", Epoch: 3, RolledBack: true}, func([]byte) {}},
+		"damaged": {checkpoint.Info{Format: 1, ClusterUID: "c", Offset: 3}, damageInfo},
 	} {
 		for _, begun := range []bool{false, true} { // whether there is a new file, which is empty
 			t.Run(fmt.Sprint(name, " begun=", begun), func(t *testing.T) {
@@ -682,8 +639,8 @@ func TestKilledWhileSetAside(t *testing.T) {
 				}
 				for life, lost := range []bool{true, true, false} {
 					s, _ := open(t, dir)
-					if got := s.Info(); got.Epoch != 4 || got.Lost != lost {
-						t.Errorf("got %+v, want the epoch 4, and lost %v", got, lost)
+					if got := s.Info(); got.Lost != lost {
+						t.Errorf("got %+v, want lost %v", got, lost)
 					}
 					if life == 1 { // the first one ends before its first commit
 						if err := checkpoint.NewCommitter(s, slog.New(slog.DiscardHandler)).Begin(); err != nil {
@@ -696,21 +653,6 @@ func TestKilledWhileSetAside(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-func TestRollbackBeginsAnEpoch(t *testing.T) {
-	dir := t.TempDir()
-	s, _ := open(t, dir)
-	if err := s.Commit(&checkpoint.Commit{Info: &checkpoint.Info{Format: 1, ClusterUID: "c", Epoch: 1, Clean: true, RolledBack: true}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s, reports := open(t, dir)
-	if got := s.Info(); got.Epoch != 2 || got.ClusterUID != "c" || got.RolledBack || !got.Lost || len(reports) != 1 {
-		t.Errorf("got %+v, reports %v", got, reports)
 	}
 }
 

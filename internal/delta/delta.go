@@ -1,6 +1,7 @@
 package delta
 
 import (
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -59,9 +60,8 @@ type Delta struct {
 	Observed time.Time
 	// Snapshot marks a delta of the state that exists, sent because a pipeline does not have it, or a snapshot was requested.
 	Snapshot bool
-	// SnapshotID is the [Mark.Snapshot] of the marks around the delta; empty if there are none. Transports do not deduplicate
-	// between snapshots: what one of them drops would be missing between the marks.
-	SnapshotID string
+	// SnapshotSequence is the [Mark.SnapshotSequence] of the snapshot of the delta's watch that runs in the pipeline; 0 if none runs. A source leaves it 0, and names the snapshot of each pipeline beside the delta.
+	SnapshotSequence uint64
 	// Inferred marks a delta that was found by comparing a state with the known set, because the change itself was missed.
 	Inferred bool
 	// FinalStateUnknown marks a DELETED whose last state was missed: its Object holds what was known before, at the
@@ -71,10 +71,12 @@ type Delta struct {
 	Custom bool
 	// Bare marks a delta whose Object was cut down to its identity, since nothing else of it may leave.
 	Bare bool
-	// AsOf replaces the resource version in the sequence; 0 if unset. On an inferred DELETED it is the resource version by which the
-	// object was gone: behind all changes of the object, even those sent beyond the last known one, and before those of a successor.
-	// It is also set on a delta that would otherwise come before one that an edited configuration made.
-	AsOf uint64
+	// Sequence orders the deltas of one object: an offset and the resource version; 0 if it is not known. That of an inferred DELETED has
+	// the resource version by which the object was gone: it comes behind all changes of the object, even those sent beyond the last
+	// known one, and before those of a successor.
+	Sequence uint64
+	// Restored is how often the history of the resource had gone back, as after a restore of etcd: resource versions are given again.
+	Restored int
 	// Old is the previous version as of the observation; nil if there is none, if no pipeline of the watch needs it, or if it is
 	// unknown.
 	Old *Object
@@ -99,16 +101,26 @@ func (d *Delta) Ref() Ref {
 	return Ref{Resource: d.Resource, Namespace: d.Object.Namespace(), Name: d.Object.Name()}
 }
 
-// ID is <cluster>/<uid>/<resourceVersion>/<TYPE>: the same each time this change is sent, by any pipeline.
+// ID is <cluster>/<uid>/<resourceVersion>/<TYPE>: the same each time this change is sent, by any pipeline. After the history of the resource
+// has gone back n times it begins with <cluster>+<n>.
 func (d *Delta) ID(cluster string) string { return d.IDWith(cluster, "") }
 
-// IDWith is ID and, behind a slash, a suffix, if there is one.
+// IDWith is ID and a suffix.
 func (d *Delta) IDWith(cluster, suffix string) string {
-	slash := ""
-	if suffix != "" {
-		slash = "/"
+	if d.Restored > 0 {
+		cluster += "+" + strconv.Itoa(d.Restored)
 	}
-	return cluster + "/" + string(d.Object.UID()) + "/" + d.Object.ResourceVersion() + "/" + string(d.Type) + slash + suffix
+	return cluster + "/" + string(d.Object.UID()) + "/" + d.Object.ResourceVersion() + "/" + string(d.Type) + suffix
+}
+
+// FormatSequence returns a sequence as text that sorts as the number does; it is empty for 0.
+func FormatSequence(sequence uint64) string {
+	if sequence == 0 {
+		return ""
+	}
+	var digits [20]byte
+	n := len(strconv.AppendUint(digits[:0], sequence, 10))
+	return "00000000000000000000"[n:] + string(digits[:n])
 }
 
 // Size is what the delta counts towards a backlog's bound in bytes: its JSON and a flat amount for the rest.
@@ -123,24 +135,36 @@ func (d *Delta) Size() int64 {
 // overhead is about what a Delta, its Object and their places in queues and maps take beside the JSON.
 const overhead = 768
 
-// Gap is a stretch of history that cannot be read: the API server refused it (410), its resource is gone, the first state was
-// interrupted by a kill, or watches with different positions were merged. The net difference follows as inferred deltas.
+// Gap is a stretch of history that cannot be read. The net difference follows as inferred deltas.
 type Gap struct {
 	// Watch is a digest that names the watch: resource, scope and selectors of its source.
 	Watch    string
 	Resource schema.GroupVersionResource
 	// Namespace of a watch of one namespace, else empty.
-	Namespace     string
-	LabelSelector string
-	FieldSelector string
-	// From is the position before the gap, To the resource version of the state that closes it; empty if unknown.
+	Namespace string
+	// From and To are sequences, as [FormatSequence] writes them: that of the position before the gap, and that of the list that closes it;
+	// empty if unknown.
 	From, To string
-	Reason   string
-	// Unclean is set if the last run ended without a last commit, so that an object first seen in that interval
-	// and deleted meanwhile cannot be known.
-	Unclean  bool
+	Reason   GapReason
 	Observed time.Time
 }
+
+// GapReason is why history is missing.
+type GapReason string
+
+// The reasons.
+const (
+	// GapRefused: the API server does not have the history any more (410).
+	GapRefused GapReason = "refused"
+	// GapLost: kubeferry cannot know what it sent last: it was killed, or a replica leads with an older copy or none. A snapshot follows.
+	GapLost GapReason = "lost"
+	// GapEdited: the file selects other objects now. A snapshot follows.
+	GapEdited GapReason = "edited"
+	// GapGone: the resource does not exist any more.
+	GapGone GapReason = "gone"
+	// GapCheck: a list has shown what no watch has reported.
+	GapCheck GapReason = "check"
+)
 
 // ID is <cluster>/<watch digest>/<from>-<to>/GAP.
 func (g *Gap) ID(cluster string) string {
@@ -150,35 +174,28 @@ func (g *Gap) ID(cluster string) string {
 // Ref returns the collection that the gap is about.
 func (g *Gap) Ref() Ref { return Ref{Resource: g.Resource, Namespace: g.Namespace} }
 
-// Phase is which end of a snapshot a [Mark] stands at.
-type Phase string
-
-// The phases.
-const (
-	Started   Phase = "started"
-	Completed Phase = "completed"
-)
-
-// Mark stands before or behind the records of a snapshot of one watch, in one pipeline.
+// Mark ends a snapshot of one watch in one pipeline: what the pipeline has sent of the watch before, and what does not name the snapshot or
+// a later one, does not exist any more.
 type Mark struct {
 	// Watch names the watch, as [Gap.Watch] does.
 	Watch    string
 	Resource schema.GroupVersionResource
 	// Namespace of a watch of one namespace, else empty.
 	Namespace string
-	// Snapshot is the snapshot's id.
-	Snapshot string
-	Phase    Phase
-	// Count is how many objects the snapshot had, once it is completed.
+	// SnapshotSequence is what the records of the snapshot name: the sequence of the list that it reads, or a later one.
+	SnapshotSequence uint64
+	// Count is how many objects the snapshot had.
 	Count uint64
-	// Incomplete is set if a record of the snapshot went to the dead letter, or was kept back though the pipeline has its object.
+	// Incomplete is set if the snapshot lacks objects that exist, so that nothing follows from it.
 	Incomplete bool
-	Observed   time.Time
+	// Except are the REST paths of the objects whose records went to the dead letter, if they are few.
+	Except   []string
+	Observed time.Time
 }
 
-// ID is <cluster>/<watch digest>/<snapshot>-<phase>/SNAPSHOT.
+// ID is <cluster>/<watch digest>/<snapshot sequence>/SNAPSHOT.
 func (m *Mark) ID(cluster string) string {
-	return cluster + "/" + m.Watch + "/" + m.Snapshot + "-" + string(m.Phase) + "/" + string(MarkType)
+	return cluster + "/" + m.Watch + "/" + strconv.FormatUint(m.SnapshotSequence, 10) + "/" + string(MarkType)
 }
 
 // Ref returns the collection that the mark is about.

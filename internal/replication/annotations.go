@@ -16,15 +16,13 @@ const (
 	annotationCluster    = prefix + "cluster"
 	annotationClusterUID = prefix + "cluster-uid"
 	annotationLineage    = prefix + "lineage"
-	annotationEpoch      = prefix + "epoch"
 	// annotationTerm is the leader's.
 	annotationTerm = prefix + "term"
-	// annotationCommit is <term>/<commit>, the newest that a standby has acknowledged, or one that the next leader must not miss if that is
-	// newer; the leader's own while none is in sync. It has a term of its own because a leader that dies before its first commit leaves
+	// annotationCommit is <term>/<commit>, the newest that a standby has acknowledged; the leader's own while none is in sync. It has a term of its own because a leader that dies before its first commit leaves
 	// states of the term before.
 	annotationCommit = prefix + "commit"
-	// annotationRaised is the highest sequence that leaders have raised above resource versions.
-	annotationRaised = prefix + "raised-sequence"
+	// annotationOffset is what leaders have added to resource versions to make sequences, at most.
+	annotationOffset = prefix + "offset"
 	// annotationAddress and annotationCertificate are where standbys connect to, and the SHA-256 of the certificate there.
 	annotationAddress     = prefix + "address"
 	annotationCertificate = prefix + "certificate-sha256"
@@ -36,7 +34,7 @@ const (
 type leaseAnnotations struct {
 	cluster, clusterUID string
 	claim               Claim // with the term of the commit
-	term, raised        uint64
+	term, offset        uint64
 	endpoint            Endpoint
 	released            uint64
 }
@@ -51,8 +49,8 @@ type Endpoint struct {
 // maxAhead is how far terms and commits may be ahead of the clock in microseconds, which terms are made from: thousands of years.
 const maxAhead = 1 << 60
 
-// highestRaised leaves room below 10^17, where the digits of the epoch begin, whatever was forged.
-const highestRaised = 1e16
+// highestOffset leaves room for resource versions and for many more offsets, whatever was forged.
+const highestOffset = 1e18
 
 // readAnnotations reads the annotations of a Lease. What makes no sense counts as missing. The bound rises with the clock, so that one more
 // than the highest term that was forged makes sense a microsecond later.
@@ -64,15 +62,14 @@ func readAnnotations(lease *coordinationv1.Lease, now time.Time) leaseAnnotation
 		}
 		return 0
 	}
-	raised, _ := strconv.ParseUint(a[annotationRaised], 10, 64) // too large a number is the largest one
+	offset, _ := strconv.ParseUint(a[annotationOffset], 10, 64) // too large a number is the largest one
 	term, commit, _ := strings.Cut(a[annotationCommit], "/")
 	return leaseAnnotations{
 		cluster: a[annotationCluster], clusterUID: a[annotationClusterUID],
 		claim: Claim{
-			Lineage: a[annotationLineage], Epoch: int(min(number(a[annotationEpoch]), 999)),
-			Term: number(term), Commit: number(commit),
+			Lineage: a[annotationLineage], Term: number(term), Commit: number(commit),
 		},
-		term: number(a[annotationTerm]), raised: min(raised, highestRaised), released: number(a[annotationReleased]),
+		term: number(a[annotationTerm]), offset: min(offset, highestOffset), released: number(a[annotationReleased]),
 		endpoint: Endpoint{a[annotationAddress], a[annotationCertificate]},
 	}
 }
@@ -87,10 +84,10 @@ func (r *leaseAnnotations) write(lease *coordinationv1.Lease) {
 	}
 	for name, value := range map[string]string{
 		annotationCluster: r.cluster, annotationClusterUID: r.clusterUID,
-		annotationLineage: r.claim.Lineage, annotationEpoch: strconv.Itoa(r.claim.Epoch), annotationTerm: strconv.FormatUint(r.term, 10),
+		annotationLineage: r.claim.Lineage, annotationTerm: strconv.FormatUint(r.term, 10),
 		annotationCommit:  fmt.Sprintf("%d/%d", r.claim.Term, r.claim.Commit),
 		annotationAddress: r.endpoint.Address, annotationCertificate: r.endpoint.Certificate,
-		annotationRaised:   strconv.FormatUint(r.raised, 10),
+		annotationOffset:   strconv.FormatUint(r.offset, 10),
 		annotationReleased: strconv.FormatUint(r.released, 10),
 	} {
 		lease.Annotations[name] = value

@@ -9,13 +9,11 @@ import (
 type Claim struct {
 	// Lineage is random, made with an empty state.
 	Lineage string
-	// Epoch counts the times that the API server's history went back.
-	Epoch int
 	// Term and Commit are those of the last commit.
 	Term, Commit uint64
 }
 
-// compare orders the states of one lineage and epoch.
+// compare orders the states of one lineage.
 func (c Claim) compare(other Claim) int {
 	return cmp.Or(cmp.Compare(c.Term, other.Term), cmp.Compare(c.Commit, other.Commit))
 }
@@ -39,5 +37,5 @@ func (c Claim) patience(lease Claim, staleWait time.Duration) time.Duration {
 
 // behind reports whether the Lease names a newer state than the claim's.
 func (c Claim) behind(lease Claim) bool {
-	return lease.Lineage != "" && (c.Lineage != lease.Lineage || c.Epoch < lease.Epoch || c.Epoch == lease.Epoch && c.compare(lease) < 0)
+	return lease.Lineage != "" && (c.Lineage != lease.Lineage || c.compare(lease) < 0)
 }

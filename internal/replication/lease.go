@@ -34,8 +34,8 @@ type LeaseOptions struct {
 	StaleWait time.Duration
 	// Claim returns what this replica holds.
 	Claim func() Claim
-	// Raised returns the highest sequence raised above resource versions, according to this replica's state; nil: 0.
-	Raised func() uint64
+	// Offset returns what this replica adds to resource versions to make sequences; nil: 0.
+	Offset func() uint64
 	Now    func() time.Time // nil: time.Now
 }
 
@@ -77,12 +77,11 @@ type Lease struct {
 	tried   uint64
 	before  Claim  // that the Lease named when this process took it, or last tried to
 	behind  bool   // whether that was newer than this one's
-	raised  uint64 // the sequence it named then
+	offset  uint64 // that it named then
 	renewed time.Time
-	// published is the state that the last renewal named. secured is the number of a commit that renewals name at least.
+	// published is the state that the last renewal named.
 	published       Claim
-	secured         uint64
-	publishedRaised uint64
+	publishedOffset uint64
 	endpoint        Endpoint
 	lost            error
 	onLost          chan struct{} // closed once lost is set
@@ -93,8 +92,8 @@ func NewLease(options LeaseOptions) *Lease {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	if options.Raised == nil {
-		options.Raised = func() uint64 { return 0 }
+	if options.Offset == nil {
+		options.Offset = func() uint64 { return 0 }
 	}
 	return &Lease{options: options, writing: make(chan struct{}, 1), onLost: make(chan struct{})}
 }
@@ -277,14 +276,14 @@ func (l *Lease) hold(ctx context.Context) error {
 		// Others may have led that neither the Lease nor the claim names: it was deleted, or etcd was restored. The clock
 		// puts the term above theirs too. A term that came twice would make two histories of one lineage look the same.
 		term = max(before.term, before.claim.Term, claim.Term, clockTerm(sent)) + 1
-		l.before, l.behind, l.raised = before.claim, claim.behind(before.claim), before.raised // now, since the answer may be lost
+		l.before, l.behind, l.offset = before.claim, claim.behind(before.claim), before.offset // now, since the answer may be lost
 		if l.tried == 0 {
 			l.tried = term
 		}
 	}
 	r := leaseAnnotations{
 		cluster: l.options.Cluster, clusterUID: cmp.Or(l.options.ClusterUID, before.clusterUID), claim: l.written(claim, term), term: term,
-		raised: max(before.raised, l.raised, l.options.Raised()), endpoint: l.endpoint,
+		offset: max(before.offset, l.offset, l.options.Offset()), endpoint: l.endpoint,
 	}
 	l.mu.Unlock()
 	l.fill(&lease.Spec, sent)
@@ -299,7 +298,7 @@ func (l *Lease) hold(ctx context.Context) error {
 		l.leading, l.term = true, term
 		l.changes++
 	}
-	l.seen, l.since, l.renewed, l.published, l.publishedRaised = written, sent, sent, r.claim, r.raised
+	l.seen, l.since, l.renewed, l.published, l.publishedOffset = written, sent, sent, r.claim, r.offset
 	return nil
 }
 
@@ -325,17 +324,15 @@ func (l *Lease) fill(spec *coordinationv1.LeaseSpec, now time.Time) {
 }
 
 // written returns the state for a leader's Lease; l.mu is held. Before the first commit of its term that is what the last leader named:
-// if this one ends first, nothing was delivered, and the next one must still wait for a newer copy, send gap records in the same epoch,
+// if this one ends first, nothing was delivered, and the next one must still wait for a newer copy, send gap records,
 // or count its copy as unclean. If the Lease was deleted, the commits of leaders since are not known: then it is a commit that no copy
 // has.
 func (l *Lease) written(claim Claim, term uint64) Claim {
 	switch {
 	case claim.Term == term:
-		claim.Commit = max(claim.Commit, l.secured)
 	case l.before.Lineage != "":
 		claim = l.before
 	default:
-		claim.Epoch = max(claim.Epoch, l.before.Epoch)
 		if claim.Lineage != "" {
 			claim.Commit = maxAhead
 		}
@@ -365,8 +362,8 @@ type LeaseStatus struct {
 	// one's.
 	Before Claim
 	Behind bool
-	// Raised is the highest sequence that leaders had raised above resource versions by then.
-	Raised uint64
+	// Offset is what leaders had added to resource versions by then, at most.
+	Offset uint64
 	// Holder is the identity of who holds it.
 	Holder string
 	// Changes counts how often the holder changed as this process saw it.
@@ -382,7 +379,7 @@ func (l *Lease) Status() LeaseStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := LeaseStatus{
-		Leading: l.leading, Term: l.term, Before: l.before, Behind: l.behind, Raised: l.raised,
+		Leading: l.leading, Term: l.term, Before: l.before, Behind: l.behind, Offset: l.offset,
 		Holder: holder(l.seen), Changes: l.changes, Err: l.lost,
 	}
 	switch {
@@ -397,13 +394,13 @@ func (l *Lease) Status() LeaseStatus {
 
 // Left returns for how long deliveries may go on: until a second before the Lease may be another's. That is counted from before
 // the last renewal was sent, since the time of the answer says nothing about when the API server wrote it. It is 0 until
-// the Lease names a commit of this term, and the epoch of what would be delivered.
+// the Lease names a commit of this term, and the offset of what would be delivered.
 func (l *Lease) Left() time.Duration {
 	claim := l.options.Claim()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.leading || l.lost != nil || l.renewed.IsZero() ||
-		l.published.Term != l.term || claim.Lineage != l.published.Lineage || claim.Epoch != l.published.Epoch {
+		l.published.Term != l.term || claim.Lineage != l.published.Lineage || l.options.Offset() > l.publishedOffset {
 		return 0
 	}
 	return l.options.Duration - margin - elapsed(l.renewed, l.options.Now())

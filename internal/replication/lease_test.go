@@ -114,7 +114,7 @@ type candidate struct {
 	world  *world
 	name   string
 	claim  replication.Claim
-	raised uint64
+	offset uint64
 	lasts  time.Duration // how long the Lease is valid for it
 }
 
@@ -126,7 +126,7 @@ func (w *world) candidateWith(name string, claim replication.Claim, lasts time.D
 	c := &candidate{world: w, name: name, claim: claim, lasts: lasts}
 	c.Lease = replication.NewLease(replication.LeaseOptions{
 		Client: &w.leases, Name: "l", Namespace: "n", Identity: name, Cluster: "c", ClusterUID: "u", Duration: lasts, StaleWait: 30 * time.Second,
-		Claim: func() replication.Claim { return c.claim }, Raised: func() uint64 { return c.raised }, Now: func() time.Time { return w.now },
+		Claim: func() replication.Claim { return c.claim }, Offset: func() uint64 { return c.offset }, Now: func() time.Time { return w.now },
 	})
 	return c
 }
@@ -177,13 +177,13 @@ func (w *world) names(claim replication.Claim) {
 
 func newWorld() *world { return &world{now: time.Unix(1e9, 0)} }
 
-func state(lineage string, epoch int, term, commit uint64) replication.Claim {
-	return replication.Claim{Lineage: lineage, Epoch: epoch, Term: term, Commit: commit}
+func state(lineage string, term, commit uint64) replication.Claim {
+	return replication.Claim{Lineage: lineage, Term: term, Commit: commit}
 }
 
 // TestWhoMayLead has a leader of a state die, and others with other states take over.
 func TestWhoMayLead(t *testing.T) {
-	last := state("l", 1, 4, 100)
+	last := state("l", 4, 100)
 	for _, test := range []struct {
 		name     string
 		claim    replication.Claim
@@ -192,20 +192,18 @@ func TestWhoMayLead(t *testing.T) {
 		behind   bool
 	}{
 		{"at the Lease", last, false, duration, false},
-		{"beyond it", state("l", 1, 4, 101), false, duration, false},
-		{"of a later term", state("l", 1, 5, 3), false, duration, false},
-		{"of a later epoch", state("l", 2, 1, 3), false, duration, false},
-		{"one commit behind", state("l", 1, 4, 99), false, duration + 30*time.Second, true},
-		{"of an earlier term", state("l", 1, 3, 500), false, duration + 30*time.Second, true},
-		{"of an earlier epoch", state("l", 0, 4, 500), false, duration + 30*time.Second, true},
-		{"of another lineage", state("k", 1, 9, 500), false, duration + 30*time.Second, true},
+		{"beyond it", state("l", 4, 101), false, duration, false},
+		{"of a later term", state("l", 5, 3), false, duration, false},
+		{"one commit behind", state("l", 4, 99), false, duration + 30*time.Second, true},
+		{"of an earlier term", state("l", 3, 500), false, duration + 30*time.Second, true},
+		{"of another lineage", state("k", 9, 500), false, duration + 30*time.Second, true},
 		{"empty", replication.Claim{}, false, duration + 5*time.Minute, true},
 		{"given up", last, true, 0, false},
-		{"given up, one commit behind", state("l", 1, 4, 99), true, 30 * time.Second, true},
+		{"given up, one commit behind", state("l", 4, 99), true, 30 * time.Second, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld()
-			leader := w.candidate("leader", state("l", 1, 4, 90))
+			leader := w.candidate("leader", state("l", 4, 90))
 			leader.taken(t)
 			leader.claim = last
 			if !leader.try() {
@@ -238,8 +236,8 @@ func TestWhoMayLead(t *testing.T) {
 // TestEndsBeforeItsFirstCommit has a replica that is behind the Lease take it in the end, renew it, and die or give it up before it has a
 // commit of its own. Nothing was delivered, so the next one finds what the last leader had.
 func TestEndsBeforeItsFirstCommit(t *testing.T) {
-	last := state("l", 3, 4, 100)
-	for name, claim := range map[string]replication.Claim{"empty": {}, "one commit behind": state("l", 3, 4, 99), "of an earlier epoch": state("l", 2, 4, 500)} {
+	last := state("l", 4, 100)
+	for name, claim := range map[string]replication.Claim{"empty": {}, "one commit behind": state("l", 4, 99)} {
 		for _, released := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, given up %v", name, released), func(t *testing.T) {
 				w := newWorld()
@@ -262,7 +260,7 @@ func TestEndsBeforeItsFirstCommit(t *testing.T) {
 				if s := next.Status(); s.Before != last || !s.Behind {
 					t.Errorf("%+v, want %+v before, and that this one's is older", s, last)
 				}
-				next.claim = state("new", 3, next.Status().Term, 1)
+				next.claim = state("new", next.Status().Term, 1)
 				next.try()
 				if after := w.candidate("after", next.claim); after.taken(t) != duration || after.Status().Before != next.claim {
 					t.Errorf("%+v, want %+v, which was committed", after.Status(), next.claim)
@@ -275,7 +273,7 @@ func TestEndsBeforeItsFirstCommit(t *testing.T) {
 // TestFailsBeforeEachFirstCommit has the replica with the newest state take the Lease and give it up again and again, without a commit. One
 // with an older state leads once staleWait has passed since a leader that had one.
 func TestFailsBeforeEachFirstCommit(t *testing.T) {
-	older := state("l", 0, 4, 9)
+	older := state("l", 4, 9)
 	for name, test := range map[string]struct {
 		claim         replication.Claim
 		wait          time.Duration
@@ -286,7 +284,7 @@ func TestFailsBeforeEachFirstCommit(t *testing.T) {
 		"older, long tries": {older, 30 * time.Second, 480, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			last, claim, wait := state("l", 0, 4, 10), test.claim, test.wait
+			last, claim, wait := state("l", 4, 10), test.claim, test.wait
 			most := wait + 3*time.Duration(test.holds+test.pauses)*time.Second + 2*duration
 			w := newWorld()
 			w.candidate("leader", last).leads(t)
@@ -329,10 +327,10 @@ func TestFailsBeforeEachFirstCommit(t *testing.T) {
 // A replica that reads its state for long before its first commit, and fails once, has its time again before an older one leads.
 func TestFailsOnceBeforeItsFirstCommit(t *testing.T) {
 	w := newWorld()
-	last := state("l", 0, 4, 10)
+	last := state("l", 4, 10)
 	w.candidate("leader", last).leads(t)
 	w.edit(func(l *coordinationv1.Lease) { l.Annotations["kubeferry.dev/term"] = "4" })
-	next := w.candidate("next", state("l", 0, 4, 9))
+	next := w.candidate("next", state("l", 4, 9))
 	next.try()
 	failing := w.candidate("failing", last)
 	for !failing.try() {
@@ -357,10 +355,10 @@ func TestFailsOnceBeforeItsFirstCommit(t *testing.T) {
 // A leader that has a commit, and renews the Lease without another one, is at work: who is behind waits anew.
 func TestRenewalsOfALeaderBeginTheWaitAnew(t *testing.T) {
 	w := newWorld()
-	leader := w.candidate("leader", state("l", 0, 4, 10))
+	leader := w.candidate("leader", state("l", 4, 10))
 	leader.taken(t)
 	leader.begin(t)
-	next := w.candidate("next", state("l", 0, 4, 9))
+	next := w.candidate("next", state("l", 4, 9))
 	for range 60 {
 		if next.try() {
 			t.Fatal("it takes a Lease that is held")
@@ -390,7 +388,7 @@ func TestLeaseMadeAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			leader := w.candidate("leader", state("l", 0, 1, 1))
+			leader := w.candidate("leader", state("l", 1, 1))
 			if got := leader.taken(t); got != duration {
 				t.Errorf("the first one waits for %v", got)
 			}
@@ -431,7 +429,7 @@ func TestShorterDuration(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			leader := w.candidateWith("leader", state("l", 0, 1, 1), time.Minute)
+			leader := w.candidateWith("leader", state("l", 1, 1), time.Minute)
 			leader.taken(t)
 			leader.begin(t)
 			standby, other := w.candidate("standby", leader.claim), w.candidate("other", leader.claim)
@@ -459,7 +457,7 @@ func TestLongDurationByHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			leader := w.candidate("leader", state("l", 0, 1, 1))
+			leader := w.candidate("leader", state("l", 1, 1))
 			leader.leads(t)
 			day := int32(86400)
 			w.edit(func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &day })
@@ -474,9 +472,9 @@ func TestLongDurationByHand(t *testing.T) {
 // TestTermsGrow although an empty replica makes a deleted Lease anew, and then one leads that saw none of the leaders between.
 func TestTermsGrow(t *testing.T) {
 	w := newWorld()
-	first := w.candidate("first", state("l", 0, 1, 1))
+	first := w.candidate("first", state("l", 1, 1))
 	first.taken(t)
-	late := state("l", 0, first.Status().Term, 1)
+	late := state("l", first.Status().Term, 1)
 	second := w.candidate("second", late)
 	second.taken(t)
 	w.lease = nil
@@ -484,7 +482,7 @@ func TestTermsGrow(t *testing.T) {
 	empty.taken(t)
 	third := w.candidate("third", late)
 	third.taken(t)
-	ahead := w.candidate("ahead", state("l", 0, 1<<60, 1)) // the clock was wrong
+	ahead := w.candidate("ahead", state("l", 1<<60, 1)) // the clock was wrong
 	ahead.taken(t)
 	last := w.candidate("last", late)
 	last.taken(t)
@@ -509,14 +507,14 @@ func TestForgedTerms(t *testing.T) {
 	for _, forged := range []uint64{1 << 60, start + uint64(duration.Microseconds()) + 1<<60, start + 1<<61, 1<<62 - 1, 1 << 62, 1<<62 + 1, math.MaxUint64 - 1, math.MaxUint64} {
 		t.Run(strconv.FormatUint(forged, 10), func(t *testing.T) {
 			w := newWorld()
-			w.candidate("first", state("l", 0, 1, 1)).taken(t)
+			w.candidate("first", state("l", 1, 1)).taken(t)
 			w.edit(func(l *coordinationv1.Lease) {
 				l.Annotations["kubeferry.dev/term"] = strconv.FormatUint(forged, 10)
 				l.Annotations["kubeferry.dev/commit"] = strconv.FormatUint(forged, 10) + "/1"
 			})
 			var term uint64
 			for n := range 4 {
-				next := w.candidate("next-"+strconv.Itoa(n), state("l", 0, term, 1))
+				next := w.candidate("next-"+strconv.Itoa(n), state("l", term, 1))
 				next.taken(t)
 				if got := next.Status().Term; got <= term {
 					t.Fatalf("term %d after %d", got, term)
@@ -524,11 +522,11 @@ func TestForgedTerms(t *testing.T) {
 					term = got
 				}
 				w.now = w.now.Add(time.Microsecond)
-				next.claim = state("l", 0, term, 1)
+				next.claim = state("l", term, 1)
 				if !next.try() {
 					t.Fatalf("no renewal: %+v", next.Status())
 				}
-				behind := w.candidate("behind", state("l", 0, term-1, 9))
+				behind := w.candidate("behind", state("l", term-1, 9))
 				if got := behind.taken(t); got != duration+30*time.Second {
 					t.Fatalf("one that is behind leads after %v: what the Lease says of the leader's state counts as missing", got)
 				}
@@ -545,9 +543,9 @@ func TestForgedTerms(t *testing.T) {
 // TestTakenByHand makes the leader stop at once, and the others wait.
 func TestTakenByHand(t *testing.T) {
 	w := newWorld()
-	leader := w.candidate("leader", state("l", 0, 1, 1))
+	leader := w.candidate("leader", state("l", 1, 1))
 	leader.leads(t)
-	standby := w.candidate("standby", state("l", 0, 1, 1))
+	standby := w.candidate("standby", state("l", 1, 1))
 	standby.try()
 	somebody := "somebody"
 	w.edit(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &somebody })
@@ -568,10 +566,10 @@ func TestTakenByHand(t *testing.T) {
 // its own.
 func TestGivenByHand(t *testing.T) {
 	w := newWorld()
-	leader := w.candidate("leader", state("l", 0, 1, 1))
+	leader := w.candidate("leader", state("l", 1, 1))
 	leader.leads(t)
 	leader.begin(t)
-	standby := w.candidate("standby", state("l", 0, 1, 0))
+	standby := w.candidate("standby", state("l", 1, 0))
 	standby.try()
 	w.edit(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &standby.name })
 	if standby.try() && leader.Left() > 0 {
@@ -591,7 +589,7 @@ func TestGivenByHand(t *testing.T) {
 // TestValidity is counted from before the renewal was sent, and a Lease that never changed hands is renewed after its end.
 func TestValidity(t *testing.T) {
 	w := newWorld()
-	leader := w.candidate("leader", state("l", 0, 1, 1))
+	leader := w.candidate("leader", state("l", 1, 1))
 	if leader.Left() != 0 {
 		t.Error("valid before it was taken")
 	}
@@ -613,12 +611,16 @@ func TestValidity(t *testing.T) {
 	if !leader.try() || leader.Left() <= 0 {
 		t.Errorf("it does not go on: %+v", leader.Status())
 	}
-	leader.claim.Epoch++
+	leader.offset++
 	if leader.Left() > 0 {
-		t.Error("valid before the Lease names the epoch")
+		t.Error("valid before the Lease names the offset")
 	}
-	if !leader.try() || leader.Left() <= 0 {
-		t.Error("not valid though the Lease names the epoch")
+	if err := leader.PublishOffset(t.Context()); err != nil || leader.Left() <= 0 {
+		t.Errorf("not valid though the Lease names the offset: %v", err)
+	}
+	version := w.version
+	if err := leader.PublishOffset(t.Context()); err != nil || w.version != version {
+		t.Errorf("err = %v, %d writes of what the Lease names already", err, w.version-version)
 	}
 }
 
@@ -626,7 +628,7 @@ func TestValidity(t *testing.T) {
 func TestValidityByBothClocks(t *testing.T) {
 	for _, test := range []struct{ passed, set time.Duration }{{0, time.Hour}, {duration, -time.Hour}} {
 		w := &world{now: time.Now()}
-		leader := w.candidate("leader", state("l", 0, 1, 1))
+		leader := w.candidate("leader", state("l", 1, 1))
 		leader.taken(t)
 		leader.begin(t)
 		w.now = w.now.Add(test.passed)
@@ -644,7 +646,7 @@ func TestValidityByBothClocks(t *testing.T) {
 // TestServerWasAway gives the leader the time to renew: the others do not take the Lease as soon as the API server is back.
 func TestServerWasAway(t *testing.T) {
 	w := newWorld()
-	leader, standby := w.candidate("leader", state("l", 0, 1, 1)), w.candidate("standby", state("l", 0, 1, 1))
+	leader, standby := w.candidate("leader", state("l", 1, 1)), w.candidate("standby", state("l", 1, 1))
 	leader.taken(t)
 	standby.try()
 	w.away = true
@@ -667,7 +669,7 @@ func TestServerWasAway(t *testing.T) {
 // wait does not begin anew.
 func TestServerIsAwayAgainAndAgain(t *testing.T) {
 	w := newWorld()
-	w.candidate("leader", state("l", 0, 1, 1)).leads(t)
+	w.candidate("leader", state("l", 1, 1)).leads(t)
 	standby := w.candidate("standby", replication.Claim{})
 	begun := w.now
 	for second := 1; !standby.try(); second++ {
@@ -687,9 +689,9 @@ func TestNewestLeadsOnceTheServerIsBack(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		t.Run(fmt.Sprintf("alone %v", alone), func(t *testing.T) {
 			w := newWorld()
-			last := state("l", 0, 1, 1)
+			last := state("l", 1, 1)
 			w.candidate("leader", last).leads(t)
-			older, newest := w.candidate("older", state("l", 0, 1, 0)), w.candidate("newest", last)
+			older, newest := w.candidate("older", state("l", 1, 0)), w.candidate("newest", last)
 			for second := range 120 {
 				w.away = second%15 >= 8
 				if older.try() || newest.try() {
@@ -717,9 +719,9 @@ func TestNewestLeadsOnceTheServerIsBack(t *testing.T) {
 // TestAnswerIsLost when the Lease is taken: the next attempt finds that it is held.
 func TestAnswerIsLost(t *testing.T) {
 	w := newWorld()
-	first := w.candidate("first", state("l", 0, 1, 1))
+	first := w.candidate("first", state("l", 1, 1))
 	first.leads(t)
-	next := w.candidate("next", state("l", 0, 1, 0))
+	next := w.candidate("next", state("l", 1, 0))
 	for range (duration + 30*time.Second) / time.Second {
 		next.try()
 		w.now = w.now.Add(time.Second)
@@ -757,7 +759,7 @@ func TestReleaseIsTriedAgain(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
-				leader := w.candidate("leader", state("l", 0, 1, 1))
+				leader := w.candidate("leader", state("l", 1, 1))
 				leader.taken(t)
 				leader.begin(t)
 				test.fault(w)
@@ -781,7 +783,7 @@ func TestReleaseWhileItIsTaken(t *testing.T) {
 		t.Run(after.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
-				first := w.candidate("first", state("l", 0, 1, 1))
+				first := w.candidate("first", state("l", 1, 1))
 				first.taken(t)
 				first.begin(t)
 				if err := first.Release(t.Context()); err != nil {
@@ -819,8 +821,8 @@ func TestReleaseWhileItIsTaken(t *testing.T) {
 func TestReleaseWithoutALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.candidate("leader", state("l", 0, 1, 1)).taken(t)
-		standby := w.candidate("standby", state("l", 0, 1, 1))
+		w.candidate("leader", state("l", 1, 1)).taken(t)
+		standby := w.candidate("standby", state("l", 1, 1))
 		standby.try()
 		held, begun := w.version, time.Now()
 		w.away = true
@@ -842,7 +844,7 @@ func TestReleaseWithoutALease(t *testing.T) {
 // TestReleaseDeleted gives up a Lease that is not there any more.
 func TestReleaseDeleted(t *testing.T) {
 	w := newWorld()
-	leader := w.candidate("leader", state("l", 0, 1, 1))
+	leader := w.candidate("leader", state("l", 1, 1))
 	leader.taken(t)
 	w.lease = nil
 	if err := leader.Read(t.Context()); !apierrors.IsNotFound(err) {
@@ -856,9 +858,9 @@ func TestReleaseDeleted(t *testing.T) {
 // TestOtherCluster ends the process.
 func TestOtherCluster(t *testing.T) {
 	w := newWorld()
-	w.candidate("first", state("l", 0, 1, 1)).taken(t)
+	w.candidate("first", state("l", 1, 1)).taken(t)
 	w.edit(func(l *coordinationv1.Lease) { l.Annotations["kubeferry.dev/cluster-uid"] = "other" })
-	next := w.candidate("next", state("l", 0, 1, 1))
+	next := w.candidate("next", state("l", 1, 1))
 	if next.try() || !errors.Is(next.Status().Err, replication.ErrOtherCluster) {
 		t.Errorf("%+v", next.Status())
 	}
@@ -867,7 +869,7 @@ func TestOtherCluster(t *testing.T) {
 // A leader that could not read the uid of its cluster leaves the one that the Lease names.
 func TestLeaderWithoutAUID(t *testing.T) {
 	w := newWorld()
-	first := w.candidate("first", state("l", 0, 1, 1))
+	first := w.candidate("first", state("l", 1, 1))
 	first.leads(t)
 	next := replication.NewLease(replication.LeaseOptions{
 		Client: &w.leases, Name: "l", Identity: "next", Cluster: "c", Duration: duration,
@@ -892,14 +894,14 @@ func TestPublished(t *testing.T) {
 	w := newWorld()
 	last := w.candidate("last", replication.Claim{})
 	last.taken(t)
-	last.claim = state("made", 0, last.Status().Term, 1) // an empty state gets its lineage once it leads
+	last.claim = state("made", last.Status().Term, 1) // an empty state gets its lineage once it leads
 	if left := last.Left(); left > 0 {
 		t.Fatalf("deliveries may go on for %v before the Lease names the lineage", left)
 	}
 	last.try()
 	leader := w.candidate("leader", last.claim)
 	leader.taken(t)
-	leader.claim = state("made", 0, leader.Status().Term, 2)
+	leader.claim = state("made", leader.Status().Term, 2)
 	if left := leader.Left(); left > 0 {
 		t.Fatalf("deliveries may go on for %v before the Lease names the term", left)
 	}
@@ -927,48 +929,44 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// What leaders have raised sequences to stays in the Lease, whoever leads next.
-func TestLeaseNamesRaisedSequences(t *testing.T) {
+// The highest offset stays in the Lease, whoever leads next.
+func TestLeaseNamesTheOffset(t *testing.T) {
 	w := newWorld()
 	first := w.candidate("first", replication.Claim{})
 	first.taken(t)
-	if n := first.Status().Raised; n != 0 {
+	if n := first.Status().Offset; n != 0 {
 		t.Errorf("a new Lease names %d", n)
 	}
-	first.claim, first.raised = replication.Claim{Lineage: "l", Term: first.Status().Term, Commit: 1}, 5_000_000
-	if err := first.Secure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	version := w.version
-	if err := first.Secure(t.Context(), 1); err != nil || w.version != version {
-		t.Errorf("err = %v, %d writes of what the Lease names already", err, w.version-version)
+	first.claim, first.offset = replication.Claim{Lineage: "l", Term: first.Status().Term, Commit: 1}, 5_000_000
+	if !first.try() {
+		t.Fatal("no renewal")
 	}
 	for n, name := range []string{"without a state", "with an older one", "with the newest"} {
 		next := w.candidate(name, replication.Claim{})
 		if n > 0 {
 			next.claim = replication.Claim{Lineage: "l", Term: uint64(n)}
 		}
-		if next.taken(t); next.Status().Raised != 5_000_000 {
+		if next.taken(t); next.Status().Offset != 5_000_000 {
 			t.Errorf("%s: %+v", name, next.Status())
 		}
 	}
 	w.edit(func(l *coordinationv1.Lease) {
-		l.Annotations["kubeferry.dev/raised-sequence"] = strconv.FormatUint(math.MaxUint64, 10)
+		l.Annotations["kubeferry.dev/offset"] = strconv.FormatUint(math.MaxUint64, 10)
 	})
 	forged := w.candidate("forged", replication.Claim{})
-	if forged.taken(t); forged.Status().Raised > 1e16 {
+	if forged.taken(t); forged.Status().Offset > 1e18 {
 		t.Errorf("of a forged one: %+v", forged.Status())
 	}
 }
 
-// A replica whose copy lacks the commits that raised sequences takes the Lease without an answer, and gives it up before it has renewed it.
-func TestReleaseKeepsRaisedSequences(t *testing.T) {
+// A replica with a lower offset takes the Lease without an answer, and gives it up before it has renewed it.
+func TestReleaseKeepsTheOffset(t *testing.T) {
 	w := newWorld()
-	leader := w.candidate("leader", state("l", 0, 1, 1))
-	leader.raised = 5_000_000
+	leader := w.candidate("leader", state("l", 1, 1))
+	leader.offset = 5_000_000
 	leader.leads(t)
-	older := w.candidate("older", state("l", 0, 1, 0))
-	older.raised = 4
+	older := w.candidate("older", state("l", 1, 0))
+	older.offset = 4
 	for begun := w.now; w.now.Sub(begun) < duration+30*time.Second; w.now = w.now.Add(time.Second) {
 		older.try()
 	}
@@ -982,19 +980,8 @@ func TestReleaseKeepsRaisedSequences(t *testing.T) {
 	if err := older.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.lease.Annotations["kubeferry.dev/raised-sequence"]; got != "5000000" {
+	if got := w.lease.Annotations["kubeferry.dev/offset"]; got != "5000000" {
 		t.Errorf("the Lease names %s", got)
-	}
-}
-
-// A lone kubeferry that had no Lease begins with replicas, and ends before its first commit: its epoch stays.
-func TestEpochIsKeptInANewLease(t *testing.T) {
-	w := newWorld()
-	first := w.candidate("first", replication.Claim{Epoch: 2})
-	first.taken(t)
-	next := w.candidate("next", replication.Claim{})
-	if next.taken(t); next.Status().Before.Epoch != 2 {
-		t.Errorf("%+v", next.Status())
 	}
 }
 

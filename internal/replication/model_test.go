@@ -16,10 +16,10 @@ import (
 )
 
 // held is what a replica has beside its claim: of the changes of an object, which are numbered, up to which they were read and acknowledged
-// by the sink (those between wait in its log), and how high sequences were raised.
+// by the sink (those between wait in its log), and the offset.
 type held struct {
 	read, acked int
-	raised      uint64
+	offset      uint64
 }
 
 // process is one replica in the model.
@@ -41,28 +41,25 @@ func (p *process) try() bool {
 // sink is what receives changes. It checks the promise.
 type sink struct {
 	arrived int // up to this change
-	// epoch is that of what came last, and raised to where sequences were raised by then.
-	epoch, raised uint64
+	// offset is that of what came last.
+	offset uint64
 	// unnamed is set from when the Lease is deleted or restored until a leader renews it: what is sent meanwhile it does not name.
 	unnamed bool
 }
 
 // take is called with a change, or with the last one of a gap.
 func (s *sink) take(t *rapid.T, p *process, change int, gap bool) {
-	epoch := uint64(p.claim.Epoch)
 	switch {
 	case !p.named:
 		t.Fatalf("%s sends change %d, and the Lease has named no commit of its term", p.name, change)
 	case change > s.arrived+1 && !gap:
 		t.Fatalf("%s sends change %d behind %d: what is between is lost, or comes late", p.name, change, s.arrived)
-	case epoch < s.epoch:
-		t.Fatalf("%s sends change %d in epoch %d, and %d was used", p.name, change, p.claim.Epoch, s.epoch)
-	case p.now.raised < s.raised:
-		t.Fatalf("%s sends change %d with sequences raised to %d, and %d was used", p.name, change, p.now.raised, s.raised)
+	case p.now.offset < s.offset:
+		t.Fatalf("%s sends change %d with the offset %d, and %d was used", p.name, change, p.now.offset, s.offset)
 	}
 	s.arrived = max(s.arrived, change)
 	if !s.unnamed {
-		s.epoch, s.raised = epoch, p.now.raised
+		s.offset = p.now.offset
 	}
 }
 
@@ -70,7 +67,7 @@ func (s *sink) take(t *rapid.T, p *process, change int, gap bool) {
 //
 //   - no two processes may deliver at the same time,
 //   - the first arrivals of an object's changes are in order and without a hole, but for those behind a gap record,
-//   - neither epochs nor raised sequences go back, as long as the Lease is there, which names both,
+//   - the offset does not go back, as long as the Lease is there, which names it,
 //   - nothing is sent before the Lease names a commit of the leader's term,
 //   - in the end one leads, and all changes have arrived,
 //   - a term has one leader,
@@ -90,13 +87,13 @@ func TestModel(t *testing.T) {
 		made, changes, forgotten := 0, 0, 0 // forgotten is up to which change the API server gives none
 		var receiver sink
 		text := func(c replication.Claim) string {
-			return fmt.Sprintf("%s %d %d/%d", c.Lineage, c.Epoch, c.Term, c.Commit)
+			return fmt.Sprintf("%s %d/%d", c.Lineage, c.Term, c.Commit)
 		}
 		named, namedBy := text(replication.Claim{}), "" // by the last leader that had a commit, or by the first of a new Lease
 		name := func(p *process, holder string) {
 			if l := w.lease; l != nil && *l.Spec.HolderIdentity == holder && (p.leading || named == text(replication.Claim{})) {
 				namedBy = p.name
-				named = l.Annotations["kubeferry.dev/lineage"] + " " + l.Annotations["kubeferry.dev/epoch"] + " " + l.Annotations["kubeferry.dev/commit"]
+				named = l.Annotations["kubeferry.dev/lineage"] + " " + l.Annotations["kubeferry.dev/commit"]
 			}
 		}
 		var backup *coordinationv1.Lease
@@ -120,7 +117,7 @@ func TestModel(t *testing.T) {
 					}
 					return own.claim
 				},
-				Raised: func() uint64 { return max(p.now.raised, p.commit.raised) },
+				Offset: func() uint64 { return max(p.now.offset, p.commit.offset) },
 				Now: func() time.Time {
 					w.now = w.now.Add(time.Microsecond) // what two processes do takes time, and the clock is in the term
 					return w.now
@@ -165,12 +162,12 @@ func TestModel(t *testing.T) {
 			if text(status.Before) != named && text(p.claim) != named && namedBy != p.name {
 				t.Fatalf("%s finds %q in the Lease, and %q was named", p.name, text(status.Before), named)
 			}
-			if p.claim.Lineage == "" || p.claim.Epoch < status.Before.Epoch {
-				p.claim = replication.Claim{Lineage: "l" + p.name, Epoch: status.Before.Epoch}
+			if p.claim.Lineage == "" {
+				p.claim = replication.Claim{Lineage: "l" + p.name}
 				p.commit = held{} // a snapshot and, where there was a leader, gap records
 			}
 			p.leading, p.now = true, p.commit
-			p.now.raised = max(p.now.raised, status.Raised)
+			p.now.offset = max(p.now.offset, status.Offset)
 			p.claim.Term, p.claim.Commit = status.Term, p.claim.Commit+1
 			if !rapid.Bool().Draw(t, "its first commit takes long") {
 				p.try() // names it
@@ -258,22 +255,7 @@ func TestModel(t *testing.T) {
 			"another one is sent":  func(t *rapid.T) { send(t, leader(t)) },
 			"the leader reads":     func(t *rapid.T) { leader(t).readAll(changes, forgotten) },
 			"the leader commits":   func(t *rapid.T) { commit(leader(t)) },
-			"history has gone back": func(t *rapid.T) {
-				p := leader(t)
-				commit(p)
-				p.claim.Epoch++
-				p.copied = replication.Claim{}
-			},
-			"sequences are raised": func(t *rapid.T) {
-				p := leader(t)
-				p.now.raised += 1000
-				if !p.try() { // before any is sent
-					p.now.raised -= 1000
-					return
-				}
-				changes++
-				send(t, p)
-			},
+			"the offset is raised": func(t *rapid.T) { leader(t).now.offset += 1000 },
 			"a standby has the last commit": func(t *rapid.T) {
 				p, standby := leader(t), pick(t)
 				if standby.leading {
@@ -345,8 +327,8 @@ func TestModel(t *testing.T) {
 				if w.lease == nil || receiver.unnamed {
 					return
 				}
-				if raised, _ := strconv.ParseUint(w.lease.Annotations["kubeferry.dev/raised-sequence"], 10, 64); raised < receiver.raised {
-					t.Fatalf("the Lease names sequences that were raised to %d, and %d was used", raised, receiver.raised)
+				if offset, _ := strconv.ParseUint(w.lease.Annotations["kubeferry.dev/offset"], 10, 64); offset < receiver.offset {
+					t.Fatalf("the Lease names the offset %d, and %d was used", offset, receiver.offset)
 				}
 			},
 		})

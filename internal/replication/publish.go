@@ -34,34 +34,13 @@ func (l *Lease) Publish(ctx context.Context, e Endpoint) error {
 	return l.renew(ctx, func() bool { return true })
 }
 
-// raisedSlack is how far raised sequences may be ahead of the Lease: a leader that goes by the Lease adds more.
-const raisedSlack = 1 << 19
-
-// Secure makes each renewal of the Lease name this commit or a later one. It renews the Lease at once unless it names that already, and
-// a sequence at most raisedSlack below the raised ones. A standby without the commit is then behind, even if it is the newest in sync.
-// One renewal serves all callers that wait for it.
-func (l *Lease) Secure(ctx context.Context, commit uint64) error {
-	l.mu.Lock()
-	l.secured = max(l.secured, commit)
-	l.mu.Unlock()
-	for {
-		err := l.renew(ctx, func() bool { return !l.names(commit) })
-		if !apierrors.IsConflict(err) {
-			return err
-		}
-		if err := l.Read(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// names reports whether the Lease names a commit of this leader, and the raised sequences.
-func (l *Lease) names(commit uint64) bool {
-	raised := l.options.Raised()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.published.compare(Claim{Term: l.term, Commit: commit}) >= 0 &&
-		(raised == 0 || l.publishedRaised > 0 && raised <= l.publishedRaised+raisedSlack)
+// PublishOffset renews the Lease at once unless it names the offset that this replica has by now: deliveries wait for that.
+func (l *Lease) PublishOffset(ctx context.Context) error {
+	return l.renew(ctx, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.options.Offset() > l.publishedOffset
+	})
 }
 
 // renew renews the Lease if, once no other update is under way, that is still needed. An update that is canceled may be applied all the
@@ -137,7 +116,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
 		r := leaseAnnotations{
 			cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, l.term), term: l.term, released: l.term,
-			raised: max(l.raised, l.publishedRaised, l.options.Raised()), // the answer to the update that took it may be lost
+			offset: max(l.offset, l.publishedOffset, l.options.Offset()), // the answer to the update that took it may be lost
 		}
 		l.renewed = time.Time{}
 		l.mu.Unlock()
@@ -145,7 +124,7 @@ func (l *Lease) Release(ctx context.Context) error {
 			return err
 		}
 		found := readAnnotations(lease, now.Time)
-		r.raised, r.clusterUID = max(r.raised, found.raised), cmp.Or(r.clusterUID, found.clusterUID)
+		r.offset, r.clusterUID = max(r.offset, found.offset), cmp.Or(r.clusterUID, found.clusterUID)
 		nobody, second := "", int32(1)
 		lease.Spec = coordinationv1.LeaseSpec{ // as the controllers of Kubernetes give one up
 			HolderIdentity: &nobody, LeaseDurationSeconds: &second, RenewTime: &now, AcquireTime: &now, LeaseTransitions: lease.Spec.LeaseTransitions,

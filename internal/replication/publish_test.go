@@ -3,15 +3,11 @@ package replication_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeferry/kubeferry/internal/replication"
@@ -33,7 +29,7 @@ func (a *answering) Update(ctx context.Context, lease *coordinationv1.Lease, o m
 // do not wait for the next renewal.
 func TestPublishBesideARenewal(t *testing.T) {
 	w := newWorld()
-	former := w.candidate("former", state("l", 0, 1, 7))
+	former := w.candidate("former", state("l", 1, 7))
 	former.taken(t)
 	former.claim.Term = former.Status().Term
 	if !former.try() {
@@ -74,67 +70,6 @@ func TestPublishBesideARenewal(t *testing.T) {
 	if err := <-published; err != nil || leader.Left() <= 0 {
 		t.Errorf("got %v, and deliveries may go on for %v", err, leader.Left())
 	}
-}
-
-// TestSecure: what the next leader must not miss is in the Lease though no standby in sync has it, and stays there. One renewal serves all
-// that wait for it.
-func TestSecure(t *testing.T) {
-	w := newWorld()
-	server := &answering{leases: &w.leases, behind: func() {}}
-	var acked atomic.Uint64
-	var term uint64
-	leader := replication.NewLease(replication.LeaseOptions{
-		Client: server, Name: "l", Identity: "leader", Cluster: "c", Duration: duration, Now: func() time.Time { return w.now },
-		Claim: func() replication.Claim { return state("l", 0, term, acked.Load()) },
-	})
-	if err := leader.Read(t.Context()); !apierrors.IsNotFound(err) {
-		t.Fatal(err)
-	}
-	w.now = w.now.Add(duration)
-	if err := leader.Hold(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	term = leader.Status().Term
-	expect := func(err error, commit uint64, writes int) {
-		t.Helper()
-		want := fmt.Sprintf("%d/%d", term, commit)
-		if got := w.lease.Annotations["kubeferry.dev/commit"]; err != nil || got != want || w.version != writes {
-			t.Errorf("%v, the Lease names %s after %d writes, want %s after %d", err, got, w.version, want, writes)
-		}
-	}
-	acked.Store(3)
-	expect(leader.Secure(t.Context(), 5), 5, 2)
-	expect(leader.Secure(t.Context(), 4), 5, 2)
-	expect(leader.Hold(t.Context()), 5, 3)
-	acked.Store(6)
-	expect(leader.Hold(t.Context()), 6, 4)
-	expect(leader.Secure(t.Context(), 6), 6, 4)
-
-	written, answer := make(chan struct{}), make(chan struct{})
-	server.behind = func() {
-		server.behind = func() {}
-		close(written)
-		<-answer
-	}
-	var securing sync.WaitGroup
-	secure := func(commit uint64) {
-		if err := leader.Secure(context.Background(), commit); err != nil {
-			t.Error(err)
-		}
-	}
-	securing.Go(func() { secure(7) })
-	<-written
-	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := leader.Secure(short, 207); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("behind an update that hangs: %v", err)
-	}
-	for commit := range uint64(200) {
-		securing.Go(func() { secure(8 + commit) })
-	}
-	close(answer)
-	securing.Wait()
-	expect(nil, 207, 6)
 }
 
 // TestHolder: people see in the Lease who holds it, since when, and how often that changed.
@@ -183,7 +118,7 @@ func (c *canceled) Update(ctx context.Context, lease *coordinationv1.Lease, o me
 
 // A renewal that its caller does not wait for any more has its answer all the same: the next one gets no conflict, and giving the Lease up
 // waits for it.
-func TestSecureThatIsNotWaitedFor(t *testing.T) {
+func TestRenewalThatIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		server := &canceled{&w.leases, make(chan struct{})}
@@ -194,21 +129,21 @@ func TestSecureThatIsNotWaitedFor(t *testing.T) {
 		})
 		c := &candidate{Lease: leader, world: w, name: "leader", lasts: duration}
 		c.taken(t)
-		secure := func() {
+		publish := func() {
 			t.Helper()
 			server.answer = make(chan struct{})
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			if begun, err := time.Now(), leader.Secure(ctx, 1); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 2*time.Second {
+			if begun, err := time.Now(), leader.Publish(ctx, replication.Endpoint{}); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 2*time.Second {
 				t.Fatalf("%v after %v", err, time.Since(begun))
 			}
 			time.AfterFunc(time.Second, func() { close(server.answer) })
 		}
-		secure()
+		publish()
 		if err := leader.Hold(t.Context()); err != nil {
 			t.Errorf("the next renewal: %v", err)
 		}
-		secure()
+		publish()
 		synctest.Wait()
 		begun, version := time.Now(), w.version
 		if err := leader.Release(t.Context()); err != nil || time.Since(begun) != time.Second || w.version != version+1 {

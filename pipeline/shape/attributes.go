@@ -24,7 +24,7 @@ type attribute struct {
 
 // attributes are those of one record, in the order that the JSON has them.
 type attributes struct {
-	list [20]attribute // more than any record has
+	list [22]attribute // more than any record has
 	n    int
 }
 
@@ -36,7 +36,11 @@ func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list att
 		list.add("cluster", e.cluster)
 		list.add("subject", record.Key)
 		list.add("time", formatTime(entry.Observed()))
-		list.add("sequence", e.sequence(entry))
+		list.add("pipeline", e.pipeline)
+		list.add("sequence", sequence(entry))
+		if entry.Mark == nil { // the data of a mark have it
+			list.add("snapshotSequence", snapshotSequence(entry))
+		}
 	case FormatRaw:
 		list.add("kubeferry-id", sinks.PercentEncode(record.ID))
 		list.add("kubeferry-type", string(entry.Delta.Type))
@@ -46,7 +50,9 @@ func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list att
 		// of CloudEvents in binary mode are, for every sink alike.
 		list.add("kubeferry-subject", sinks.PercentEncode(record.Key))
 		list.add("kubeferry-time", formatTime(entry.Observed()))
-		list.add("kubeferry-sequence", e.sequence(entry))
+		list.add("kubeferry-pipeline", sinks.PercentEncode(e.pipeline))
+		list.add("kubeferry-sequence", sequence(entry))
+		list.add("kubeferry-snapshot-sequence", snapshotSequence(entry))
 		list.flag("kubeferry-snapshot", entry.Delta.Snapshot)
 		list.flag("kubeferry-inferred", entry.Delta.Inferred)
 		list.flag("kubeferry-final-state-unknown", entry.Delta.FinalStateUnknown)
@@ -72,7 +78,9 @@ func (e *Encoder) event(list *attributes, record *sinks.Record, entry *delta.Ent
 	list.add("time", formatTime(entry.Observed()))
 	list.add(contentTypeName, applicationJSON)
 	list.add("partitionkey", record.PartitionKey())
-	list.add("sequence", e.sequence(entry))
+	list.add("pipeline", e.pipeline)
+	list.add("sequence", sequence(entry))
+	list.add("snapshotsequence", snapshotSequence(entry))
 	if knative {
 		list.add("apiversion", entry.Delta.Resource.GroupVersion().String())
 	}
@@ -120,23 +128,23 @@ func knativeSubject(d *delta.Delta) string {
 		strings.ToLower(d.Object.Kind()) + "s/" + d.Object.Name()
 }
 
-// sequence returns what orders the records of one subject as text: the epoch, and the resource version of a delta in
-// seventeen digits. It is empty for a notice, and where the resource version is not a number, as some aggregated API servers have
-// them.
-func (e *Encoder) sequence(entry *delta.Entry) string {
+// sequence returns what orders the records of one subject as text. It is empty for a notice.
+func sequence(entry *delta.Entry) string {
 	if entry.Delta == nil {
 		return ""
 	}
-	version, err := entry.Delta.AsOf, error(nil)
-	if version == 0 {
-		version, err = strconv.ParseUint(entry.Delta.Object.ResourceVersion(), 10, 64)
+	return delta.FormatSequence(entry.Delta.Sequence)
+}
+
+// snapshotSequence returns the sequence of the snapshot that a delta or a mark names; empty if it names none.
+func snapshotSequence(entry *delta.Entry) string {
+	switch {
+	case entry.Delta != nil:
+		return delta.FormatSequence(entry.Delta.SnapshotSequence)
+	case entry.Mark != nil:
+		return delta.FormatSequence(entry.Mark.SnapshotSequence)
 	}
-	if err != nil || version > 99_999_999_999_999_999 {
-		return ""
-	}
-	var digits [18]byte
-	n := len(strconv.AppendUint(digits[:0], version, 10))
-	return e.epoch + "00000000000000000"[n:] + string(digits[:n])
+	return ""
 }
 
 // formatTime writes a time in UTC with six digits of the second's fraction.

@@ -144,7 +144,7 @@ func (m message) ChangedBy() []map[string]string {
 
 func (m message) ID() string { return m.record.ID }
 
-func (m message) Sequence() string { return m.encoder.sequence(m.entry) }
+func (m message) Sequence() string { return sequence(m.entry) }
 
 func (m message) Cluster() string { return m.encoder.cluster }
 

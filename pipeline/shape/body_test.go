@@ -26,6 +26,7 @@ func body(t testing.TB, text, contentType string) func(*Options) {
 func TestCustomBody(t *testing.T) {
 	pod := func() *delta.Delta {
 		d := change(t, "web", 7)
+		d.Sequence = 7
 		d.Observed, d.Old = time.Date(2026, 11, 21, 0, 12, 3, 123456789, time.UTC), version(t, 6, `"spec":{"old":1}`)
 		return d
 	}
@@ -109,7 +110,7 @@ func TestCustomBodyFails(t *testing.T) {
 // TestCustomBodyOfNotices: gaps and marks go through the expression too.
 func TestCustomBodyOfNotices(t *testing.T) {
 	gap := &delta.Entry{Gap: &delta.Gap{Watch: "w", Resource: pods, From: "5", To: "9", Reason: "gone"}}
-	mark := &delta.Entry{Mark: &delta.Mark{Watch: "w", Resource: pods, Snapshot: "s", Phase: delta.Completed, Count: 3}}
+	mark := &delta.Entry{Mark: &delta.Mark{Watch: "w", Resource: pods, SnapshotSequence: 12, Count: 3}}
 	p := start(t, body(t, `type == "GAP" ? notice.from + "-" + notice.to : type == "SNAPSHOT" && object == null ? null : object.metadata.name`, ""))
 	if r, _, err := p.encoder.Encode(nil, gap); err != nil || string(r.Content()) != "5-9" {
 		t.Errorf("gap: %s %v", r.Content(), err)

@@ -22,7 +22,7 @@ func (e *Encoder) appendData(b []byte, entry *delta.Entry) []byte {
 	case entry.Gap != nil:
 		return appendGap(b, entry.Gap)
 	case entry.Mark != nil:
-		return appendMark(b, entry.Mark, e.pipeline)
+		return appendMark(b, entry)
 	}
 	d := entry.Delta
 	b = append(b, `"type":"`...)
@@ -73,49 +73,38 @@ type gapData struct {
 	Type      delta.Type                  `json:"type"`
 	Resource  metav1.GroupVersionResource `json:"resource"`
 	Namespace string                      `json:"namespace,omitempty"`
-	Selectors struct {
-		Label string `json:"label,omitempty"`
-		Field string `json:"field,omitempty"`
-	} `json:"selectors"`
-	From    string `json:"from"`
-	To      string `json:"to"`
-	Reason  string `json:"reason"`
-	Unclean bool   `json:"unclean"`
+	From      string                      `json:"from"`
+	To        string                      `json:"to"`
+	Reason    delta.GapReason             `json:"reason"`
 }
 
 // appendGap writes the members of the data of a gap record.
 func appendGap(b []byte, g *delta.Gap) []byte {
-	data := gapData{
+	return appendMembers(b, gapData{
 		Type: delta.GapType, Resource: metav1.GroupVersionResource(g.Resource), Namespace: g.Namespace,
-		From: g.From, To: g.To, Reason: g.Reason, Unclean: g.Unclean,
-	}
-	data.Selectors.Label, data.Selectors.Field = g.LabelSelector, g.FieldSelector
-	return appendMembers(b, data)
+		From: g.From, To: g.To, Reason: g.Reason,
+	})
 }
 
 // markData is the data of a mark.
 type markData struct {
-	Type      delta.Type                  `json:"type"`
-	Phase     delta.Phase                 `json:"phase"`
-	Resource  metav1.GroupVersionResource `json:"resource"`
-	Namespace string                      `json:"namespace,omitempty"`
-	Snapshot  string                      `json:"snapshot"`
-	Pipeline  string                      `json:"pipeline"`
-	// Count and Complete are there once the snapshot is completed.
-	Count    *uint64 `json:"count,omitempty"`
-	Complete *bool   `json:"complete,omitempty"`
+	Type             delta.Type                  `json:"type"`
+	Phase            string                      `json:"phase"`
+	Resource         metav1.GroupVersionResource `json:"resource"`
+	Namespace        string                      `json:"namespace,omitempty"`
+	SnapshotSequence string                      `json:"snapshotSequence,omitempty"`
+	Count            uint64                      `json:"count"`
+	Complete         bool                        `json:"complete"`
+	Except           []string                    `json:"except,omitempty"`
 }
 
-// appendMark writes the members of the data of a mark of a pipeline.
-func appendMark(b []byte, m *delta.Mark, pipeline string) []byte {
-	data := markData{
-		Type: delta.MarkType, Phase: m.Phase, Resource: metav1.GroupVersionResource(m.Resource), Namespace: m.Namespace,
-		Snapshot: m.Snapshot, Pipeline: pipeline,
-	}
-	if m.Phase == delta.Completed {
-		data.Count, data.Complete = &m.Count, new(!m.Incomplete)
-	}
-	return appendMembers(b, data)
+// appendMark writes the members of the data of a mark.
+func appendMark(b []byte, entry *delta.Entry) []byte {
+	m := entry.Mark
+	return appendMembers(b, markData{
+		Type: delta.MarkType, Phase: "completed", Resource: metav1.GroupVersionResource(m.Resource), Namespace: m.Namespace,
+		SnapshotSequence: snapshotSequence(entry), Count: m.Count, Complete: !m.Incomplete, Except: m.Except,
+	})
 }
 
 // appendMembers writes a struct of texts without its braces.

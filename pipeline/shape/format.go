@@ -1,9 +1,6 @@
 package shape
 
 import (
-	"fmt"
-	"strconv"
-
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -44,27 +41,20 @@ type Encoder struct {
 	cluster, pipeline string
 	// source is the CloudEvents attribute.
 	source string
-	// idCluster is what ids begin with: the pipeline, and the cluster with its epoch if there is one.
+	// idCluster is what ids begin with: the pipeline and the cluster.
 	idCluster string
-	// epoch is what sequences begin with: three digits, 000 until the cluster's history went back for the first time.
-	epoch    string
-	format   Format
-	profile  Profile
-	body     *Body    // of FormatCustom
-	encoding Encoding // of FormatOTLP
+	format    Format
+	profile   Profile
+	body      *Body    // of FormatCustom
+	encoding  Encoding // of FormatOTLP
 }
 
 // NewEncoder makes the encoder of a pipeline.
 func NewEncoder(options Options) Encoder {
-	e := Encoder{
+	return Encoder{
 		cluster: options.Cluster, pipeline: options.Name, source: "/clusters/" + options.Cluster,
 		idCluster: options.Name + "/" + options.Cluster, format: options.Format, profile: options.Profile, body: options.Body, encoding: options.Encoding,
-		epoch: fmt.Sprintf("%03d", options.Epoch),
 	}
-	if options.Epoch > 0 {
-		e.idCluster += "+" + strconv.Itoa(options.Epoch)
-	}
-	return e
 }
 
 // Encode makes the record of an entry. What it writes for the body is appended to b, which it returns. An error is why a gap or a mark has
@@ -122,14 +112,13 @@ func (e *Encoder) formatOf(entry *delta.Entry) Format {
 // record makes a record without what depends on the format.
 func (e *Encoder) record(entry *delta.Entry) sinks.Record {
 	ref := entry.Ref()
-	resource := ref.Resource
+	resource, suffix := ref.Resource, ""
 	record := sinks.Record{
 		Key: ref.Path(),
 		Fields: sinks.Fields{
 			Cluster: e.cluster, Group: resource.Group, Version: resource.Version, Resource: resource.Resource,
 		},
 	}
-	again := ""
 	// A notice has no kind or name, and a gap no namespace: placeholders give "_".
 	switch {
 	case entry.Gap != nil:
@@ -138,28 +127,26 @@ func (e *Encoder) record(entry *delta.Entry) sinks.Record {
 		record.DedupID, record.Fields.Type = entry.Mark.ID(e.idCluster), string(delta.MarkType)
 		record.Fields.Namespace = entry.Mark.Namespace
 	default:
-		again = suffixOf(entry.Delta)
-		record.DedupID = entry.Delta.IDWith(e.idCluster, again)
+		suffix = suffixOf(entry)
+		record.DedupID = entry.Delta.IDWith(e.idCluster, suffix)
 		object, fields := entry.Delta.Object, &record.Fields
 		fields.Kind, fields.Namespace, fields.Name, fields.UID = object.Kind(), object.Namespace(), object.Name(), string(object.UID())
 		fields.Type = string(entry.Delta.Type)
 	}
-	id := len(record.DedupID)
-	if again != "" {
-		id -= 1 + len(again)
-	}
-	record.ID = record.DedupID[len(e.pipeline)+1 : id] // one string for both
+	record.ID = record.DedupID[len(e.pipeline)+1 : len(record.DedupID)-len(suffix)] // one string for both
 	return record
 }
 
-// suffixOf returns what the transport id of a delta has beyond its id, where a transport may have seen the id for another one: an object
-// that is sent in a version that was sent before, or its deletion, as often as it leaves and comes back in the same version.
-func suffixOf(d *delta.Delta) string {
-	switch {
-	case d.SnapshotID != "":
-		return d.SnapshotID
-	case d.Type != delta.Modified && d.Inferred && d.AsOf > 0:
-		return strconv.FormatUint(d.AsOf, 10)
+// suffixOf returns what the transport id of a delta has beyond its id: its sequence, and that of the snapshot which it names. So a transport
+// takes what a consumer needs, though it has seen the id before: an object of another snapshot, or one that comes back or leaves once more in
+// the same version.
+func suffixOf(entry *delta.Entry) string {
+	suffix, snapshot := sequence(entry), snapshotSequence(entry)
+	if suffix != "" {
+		suffix = "/" + suffix
 	}
-	return ""
+	if snapshot != "" {
+		suffix += "/" + snapshot
+	}
+	return suffix
 }

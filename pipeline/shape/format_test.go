@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func encoders() map[string]Encoder {
 		"json":                       {Format: FormatJSON},
 		"raw":                        {Format: FormatRaw},
 	} {
-		options.Name, options.Cluster, options.Epoch = "audit", "prod-eu-1", 2
+		options.Name, options.Cluster = "audit", "prod-eu-1"
 		made[name] = NewEncoder(options)
 	}
 	return made
@@ -60,11 +61,16 @@ func kinds(t *testing.T) []kind {
 		if change.Resource.Resource == "" {
 			change.Resource = deployments
 		}
+		change.Restored = 2
+		if version, err := strconv.ParseUint(parsed.ResourceVersion(), 10, 64); err == nil && change.Sequence == 0 {
+			change.Sequence = 1883120040148992 + version
+		}
 		return &delta.Entry{Delta: &change}
 	}
 	return []kind{
 		{"added", made(delta.Delta{Type: delta.Added}, web, "235", 1)},
-		{"snapshot", made(delta.Delta{Type: delta.Added, Snapshot: true, SnapshotID: "q4zn"}, web, "235", 1)},
+		{"snapshot", made(delta.Delta{Type: delta.Added, Snapshot: true, SnapshotSequence: 239}, web, "235", 1)},
+		{"modified while a snapshot runs", made(delta.Delta{Type: delta.Modified, SnapshotSequence: 239}, web, "240", 1)},
 		{"modified", made(delta.Delta{Type: delta.Modified}, web, "236", 3)},
 		{"old object", made(delta.Delta{Type: delta.Modified, Difference: &delta.Difference{
 			Known: true, OldResourceVersion: "235", OldObject: fmt.Appendf(nil, web, "235", 1),
@@ -83,7 +89,7 @@ func kinds(t *testing.T) []kind {
 		},
 		{
 			"inferred, gone by a later version",
-			made(delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, AsOf: 1300}, web, "240", 3),
+			made(delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, Sequence: 1883120040149228}, web, "240", 3),
 		},
 		{
 			"core group, cluster-scoped, odd resource version",
@@ -91,17 +97,18 @@ func kinds(t *testing.T) []kind {
 				`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n-1","uid":"9c0c","resourceVersion":"0x7"}}`),
 		},
 		{"gap", &delta.Entry{Gap: &delta.Gap{
-			Watch: "8d3f", Resource: deployments, Namespace: "shop", LabelSelector: "app=web",
-			From: "235", To: "900", Reason: "Expired", Unclean: true, Observed: observed,
-		}}},
-		{"snapshot started", &delta.Entry{Mark: &delta.Mark{
-			Watch: "8d3f", Resource: deployments, Snapshot: "q4zn", Phase: delta.Started, Observed: observed,
+			Watch: "8d3f", Resource: deployments, Namespace: "shop",
+			From: "00001883120040149227", To: "00001883120040149892", Reason: delta.GapRefused, Observed: observed,
 		}}},
 		{"snapshot completed", &delta.Entry{Mark: &delta.Mark{
-			Watch: "8d3f", Resource: deployments, Namespace: "shop", Snapshot: "q4zn", Phase: delta.Completed, Count: 3, Observed: observed,
+			Watch: "8d3f", Resource: deployments, Namespace: "shop", SnapshotSequence: 239, Count: 3, Observed: observed,
 		}}},
 		{"snapshot not complete", &delta.Entry{Mark: &delta.Mark{
-			Watch: "8d3f", Resource: deployments, Snapshot: "q4zn", Phase: delta.Completed, Incomplete: true, Observed: observed,
+			Watch: "8d3f", Resource: deployments, SnapshotSequence: 239, Incomplete: true, Observed: observed,
+		}}},
+		{"snapshot without one object", &delta.Entry{Mark: &delta.Mark{
+			Watch: "8d3f", Resource: deployments, SnapshotSequence: 239, Count: 2,
+			Except: []string{"/apis/apps/v1/namespaces/shop/deployments/\u00e4"}, Observed: observed,
 		}}},
 	}
 }

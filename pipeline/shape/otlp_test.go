@@ -54,7 +54,7 @@ func TestOTLP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &delta.Entry{Delta: &delta.Delta{Type: delta.Added, Resource: resource, Object: object, Observed: observed, Snapshot: true}}
+		return &delta.Entry{Delta: &delta.Delta{Type: delta.Added, Resource: resource, Object: object, Observed: observed, Snapshot: true, Sequence: 7}}
 	}
 	events := schema.GroupVersionResource{Version: "v1", Resource: "events"}
 	for _, test := range []struct {

@@ -21,9 +21,6 @@ type Options struct {
 	Name string
 	// Cluster is part of every id.
 	Cluster string
-	// Epoch is part of every id if it is not 0: it counts the times that the cluster's history went back, so that
-	// resource versions came again.
-	Epoch   int
 	Filters []Filter
 	// KeepManagedFields leaves metadata.managedFields in the objects.
 	KeepManagedFields bool

@@ -67,26 +67,30 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, flags ...string) erro
 
 func (c *ControlPlane) apiServerFlags() []string {
 	issuer := "https://" + freeport.Addr(c.port)
-	return []string{
-		"--etcd-servers=" + c.etcdURL,
+	var overrides []string
+	if c.opts.EventsEtcd {
+		overrides = []string{"--etcd-servers-overrides=/events#" + c.eventsEtcdURL}
+	}
+	return append(overrides,
+		"--etcd-servers="+c.etcdURL,
 		"--bind-address=127.0.0.1",
-		"--secure-port=" + strconv.Itoa(c.port),
+		"--secure-port="+strconv.Itoa(c.port),
 		"--advertise-address=127.0.0.1",
 		"--endpoint-reconciler-type=none", // a loopback address is not a valid endpoint
-		"--cert-dir=" + c.dir,
-		"--tls-cert-file=" + c.pki.path("apiserver.crt"),
-		"--tls-private-key-file=" + c.pki.path("apiserver.key"),
-		"--client-ca-file=" + c.pki.path("ca.crt"),
+		"--cert-dir="+c.dir,
+		"--tls-cert-file="+c.pki.path("apiserver.crt"),
+		"--tls-private-key-file="+c.pki.path("apiserver.key"),
+		"--client-ca-file="+c.pki.path("ca.crt"),
 		"--authorization-mode=RBAC",
 		"--allow-privileged=true",
 		"--service-cluster-ip-range=10.0.0.0/24",
-		"--service-account-issuer=" + issuer,
-		"--api-audiences=" + issuer,
-		"--service-account-key-file=" + c.pki.path("sa.key"),
-		"--service-account-signing-key-file=" + c.pki.path("sa.key"),
+		"--service-account-issuer="+issuer,
+		"--api-audiences="+issuer,
+		"--service-account-key-file="+c.pki.path("sa.key"),
+		"--service-account-signing-key-file="+c.pki.path("sa.key"),
 		// It refuses Pods in namespaces without a default ServiceAccount, which a controller would create.
 		"--disable-admission-plugins=ServiceAccount",
-	}
+	)
 }
 
 // probeAPIServer succeeds when the server is ready and, which it does not wait for, has made the default namespace.

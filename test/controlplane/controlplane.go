@@ -21,6 +21,8 @@ type Options struct {
 	APIServerFlags []string
 	// EtcdFlags are added to etcd's.
 	EtcdFlags []string
+	// EventsEtcd keeps Events in an etcd of their own.
+	EventsEtcd bool
 	// LogDir, if set, is where etcd.log and kube-apiserver.log stay after Stop.
 	LogDir string
 }
@@ -36,9 +38,12 @@ type ControlPlane struct {
 	pki     *pki
 	config  *rest.Config
 
-	mu        sync.Mutex // guards what follows
-	etcd      *process.Process
-	apiServer *process.Process
+	mu   sync.Mutex // guards what follows
+	etcd *process.Process
+	// eventsEtcd is nil unless Events have one.
+	eventsEtcd    *process.Process
+	eventsEtcdURL string
+	apiServer     *process.Process
 	// controllers are what StartControllers started.
 	controllers []*process.Process
 	stopped     bool
@@ -139,11 +144,11 @@ func (c *ControlPlane) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// Nothing is worth saving, and a graceful end of the API server waits a minute for open watches.
-	for _, p := range append(c.controllers, c.apiServer, c.etcd) {
+	for _, p := range append(c.controllers, c.apiServer, c.etcd, c.eventsEtcd) {
 		if p != nil {
 			p.Kill()
 		}
 	}
-	c.apiServer, c.etcd, c.controllers, c.stopped = nil, nil, nil, true
+	c.apiServer, c.etcd, c.eventsEtcd, c.controllers, c.stopped = nil, nil, nil, nil, true
 	_ = os.RemoveAll(c.dir)
 }

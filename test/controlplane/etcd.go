@@ -21,38 +21,62 @@ import (
 // errPortTaken means that a port which was free a moment ago is not any more.
 var errPortTaken = errors.New("port taken by another process")
 
-func (c *ControlPlane) startEtcd(ctx context.Context) error {
+func (c *ControlPlane) startEtcd(ctx context.Context) (err error) {
+	c.etcd, c.etcdURL, err = c.startEtcdIn(ctx, "etcd")
+	if err == nil && c.opts.EventsEtcd {
+		c.eventsEtcd, c.eventsEtcdURL, err = c.startEtcdIn(ctx, "events-etcd")
+	}
+	return err
+}
+
+// EmptyEventsEtcd kills the API server and the etcd of Events, and starts both again, that one without data.
+func (c *ControlPlane) EmptyEventsEtcd(ctx context.Context) (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.apiServer.Kill()
+	c.eventsEtcd.Kill()
+	c.apiServer = nil
+	if err := os.RemoveAll(filepath.Join(c.dir, "events-etcd")); err != nil {
+		return err
+	}
+	if c.eventsEtcd, c.eventsEtcdURL, err = c.startEtcdIn(ctx, "events-etcd"); err != nil {
+		return err
+	}
+	return c.startAPIServer(ctx)
+}
+
+// startEtcdIn starts an etcd with its data in a directory.
+func (c *ControlPlane) startEtcdIn(ctx context.Context, dir string) (*process.Process, string, error) {
 	clientPort, err := freeport.Pick()
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	peerPort, err := freeport.Pick()
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	c.etcdURL = "http://" + freeport.Addr(clientPort)
+	clientURL := "http://" + freeport.Addr(clientPort)
 	peerURL := "http://" + freeport.Addr(peerPort)
 
 	p, err := process.Start(process.Options{
 		Path: filepath.Join(c.assets, "etcd"),
 		Args: append([]string{
 			"--name=test",
-			"--data-dir=" + filepath.Join(c.dir, "etcd"),
-			"--listen-client-urls=" + c.etcdURL, "--advertise-client-urls=" + c.etcdURL,
+			"--data-dir=" + filepath.Join(c.dir, dir),
+			"--listen-client-urls=" + clientURL, "--advertise-client-urls=" + clientURL,
 			"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,
 			"--initial-cluster=test=" + peerURL,
 			"--unsafe-no-fsync",
 			"--log-level=warn",
 		}, c.opts.EtcdFlags...),
 		Env: []string{collectLess},
-		Log: filepath.Join(c.logDir, "etcd.log"),
+		Log: filepath.Join(c.logDir, dir+".log"),
 	})
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	c.etcd = p
-	return c.waitReady(ctx, p, func(ctx context.Context) error {
-		_, err := c.callEtcd(ctx, http.MethodGet, "/health", nil)
+	return p, clientURL, c.waitReady(ctx, p, func(ctx context.Context) error {
+		_, err := callEtcd(ctx, http.MethodGet, clientURL+"/health", nil)
 		return err
 	})
 }
@@ -180,11 +204,15 @@ type etcdError struct {
 func (e *etcdError) Error() string { return fmt.Sprintf("%s (code %d)", e.Message, e.Code) }
 
 func (c *ControlPlane) callEtcd(ctx context.Context, method, path string, request any) ([]byte, error) {
+	return callEtcd(ctx, method, c.etcdURL+path, request)
+}
+
+func callEtcd(ctx context.Context, method, url string, request any) ([]byte, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.etcdURL+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -200,10 +228,10 @@ func (c *ControlPlane) callEtcd(ctx context.Context, method, path string, reques
 	}
 	var refused etcdError
 	if resp.StatusCode != http.StatusOK && json.Unmarshal(answer, &refused) == nil && refused.Code != 0 {
-		return nil, fmt.Errorf("etcd %s: %w", path, &refused)
+		return nil, fmt.Errorf("etcd %s: %w", url, &refused)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("etcd %s: %s: %s", path, resp.Status, answer)
+		return nil, fmt.Errorf("etcd %s: %s: %s", url, resp.Status, answer)
 	}
 	return answer, nil
 }

@@ -43,7 +43,7 @@ sinks: [{name: initial, webhook: {url: %q}}, {name: never, webhook: {url: %q}}]
 		t.Helper()
 		for name, hook := range hooks {
 			eventually(t, 10*wide, what+" in the table: "+name, func() error { // that an API is gone takes minutes to confirm
-				table := consume.NewTable(1000)
+				table := consume.NewTable()
 				for _, m := range hook.Accepted() {
 					records, err := consume.Decode(nil, m.Body)
 					if err != nil {

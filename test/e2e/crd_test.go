@@ -227,7 +227,7 @@ func TestExtendedCRDGoneUnderLoad(t *testing.T) {
 			first, last := map[string]uint64{}, map[string]string{}
 			for _, r := range ofRound() {
 				if last[r.UID] == "" {
-					first[r.UID], _ = strconv.ParseUint(r.ResourceVersion, 10, 64)
+					first[r.UID] = r.Sequence
 				}
 				last[r.UID] = r.Type
 			}

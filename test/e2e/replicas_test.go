@@ -270,23 +270,6 @@ func startLoaded(tb testing.TB, prefix string, seed uint64, adjust ...func(*repl
 	return l
 }
 
-// GapsApart leaves the gap records out of what is read from here on, and returns them by their ids. It lets sequences be raised, as they
-// are behind such a gap.
-func (l *loaded) GapsApart() map[string]oracle.Record {
-	gaps, read := map[string]oracle.Record{}, hookReader(l.tb, l.hook, raisedSequence)
-	l.read = func() (changes []oracle.Record) {
-		for _, record := range read() {
-			if record.Type == oracle.Gap {
-				gaps[record.ID] = record
-				continue
-			}
-			changes = append(changes, record)
-		}
-		return changes
-	}
-	return gaps
-}
-
 // Expect ends the load, and fails unless all of it arrives without a gap.
 func (l *loaded) Expect() *oracle.Report {
 	l.tb.Helper()

@@ -11,15 +11,18 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/test/controlplane"
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
+	"github.com/kubeferry/kubeferry/test/oracle"
+	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
 // TestEtcdRestored puts an older state of the cluster back while kubeferry runs, behind a server that is slow to answer the
 // request that compares positions. Until it answers no watch goes on: the API server would accept the position, which is from its
-// future, and omit what is before it. Then kubeferry ends; its next start sends what exists in a new epoch. So whoever keeps the
-// highest sequence per subject goes on with the restored cluster, although its resource versions are lower.
+// future, and omit what is before it. Then kubeferry sends a gap record and what exists, under other ids and higher sequences. So whoever keeps
+// the highest sequence per subject goes on with the restored cluster, although its resource versions are lower.
 func TestEtcdRestored(t *testing.T) {
 	beside(t)
 	c := controlplane.ForTest(t, controlplane.Options{})
@@ -86,26 +89,19 @@ func TestEtcdRestored(t *testing.T) {
 	if got := keeper.Objects()[before:]; len(got) > 0 {
 		t.Errorf("before the comparison was answered: %q", got)
 	}
-	e.checkLedgers()
-	e.leaves, e.ended = true, true
 	release()
-	awaitEnd(t, e)
-	if text := e.LogText(); !strings.Contains(text, "its history has gone back") {
-		t.Errorf("the log does not name the restore:\n%s", tail(e.log, 20))
-	}
-
-	startExporter(t, kubeconfig, text).WaitReady()
+	e.WaitLogged(wide, "the history of the resource has gone back, as after a restore of etcd: a gap; what exists now follows", "level:ERROR")
 	keeper.Equals(maps, all)
 	maps.Patch("web", data("after the restore"))
 	keeper.Equals(maps, all)
-	if gaps := keeper.Gaps(); len(gaps) != 1 || gaps[0].From != "" { // what was made and deleted before the comparison is missed
+	if gaps := keeper.Gaps(); len(gaps) != 1 || gaps[0].From == "" { // what was made and deleted before the comparison is missed
 		t.Errorf("got gaps %+v", gaps)
 	}
 	keeper.mu.Lock()
 	defer keeper.mu.Unlock()
 	for _, r := range keeper.table.All() {
-		if !strings.HasPrefix(r.ID, clusterName+"+1/") || !strings.HasPrefix(r.Sequence, "001") {
-			t.Errorf("%s, with the sequence %s, is not of the new epoch", r.ID, r.Sequence)
+		if !strings.HasPrefix(r.ID, clusterName+"+1/") {
+			t.Errorf("%s is of before the restore", r.ID)
 		}
 	}
 }
@@ -140,28 +136,57 @@ func TestExtendedEtcdRestoredAndRaised(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.leaves, e.ended = true, true
 	if err := c.RestoreEtcd(t.Context(), revision+100); err != nil {
 		t.Fatal(err)
 	}
-	awaitEnd(t, e)
-	if text := e.LogText(); !strings.Contains(text, "and had it in") || !strings.Contains(text, "its history has gone back") {
-		t.Errorf("the log does not name the restore:\n%s", tail(e.log, 20))
-	}
-	startExporter(t, c.KubeconfigFile(), text).WaitReady()
+	e.WaitLogged(wide, "the history of the resource has gone back, as after a restore of etcd: a gap; what exists now follows", "level:ERROR")
 	keeper.Equals(maps, all)
 	maps.Patch("kept", data("after the restore"))
 	keeper.Equals(maps, all)
 }
 
-func awaitEnd(t *testing.T, e *exporter) {
-	t.Helper()
-	eventually(t, wide, "kubeferry ends", func() error {
-		select {
-		case <-e.process.Done():
-			return nil
-		default:
-			return errors.New("it runs")
+// TestEventsEtcdEmptied empties the etcd that Events alone have. Only Events are read anew, behind a gap record and under other ids: the history of
+// ConfigMaps goes on as it happened.
+func TestEventsEtcdEmptied(t *testing.T) {
+	beside(t)
+	c := controlplane.ForTest(t, controlplane.Options{EventsEtcd: true})
+	hook := webhooktest.Start(t)
+	read := hookReader(t, hook, cloudEvents)
+	maps := objectsIn(t, c.Config(), configMaps, metav1.NamespaceDefault)
+	events := objectsIn(t, c.Config(), schema.GroupVersionResource{Version: "v1", Resource: "events"}, metav1.NamespaceDefault)
+	event := map[string]any{"reason": "Test", "type": "Normal", "involvedObject": map[string]any{"kind": "Pod", "namespace": metav1.NamespaceDefault, "name": "none"}}
+	maps.Create("web", data("1"))
+	for n := range 50 {
+		events.Create(fmt.Sprint("before-", n), event)
+	}
+	e := startExporter(t, c.KubeconfigFile(), fmt.Sprintf("stateDir: %q\n", t.TempDir())+hookConfig("[v1/configmaps, v1/events]", "{include: [default]}", hook.URL()))
+	e.WaitReady()
+	e.WaitSettled(wide)
+	before := len(read())
+	if err := c.EmptyEventsEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.WaitLogged(wide, "the history of the resource has gone back, as after a restore of etcd: a gap; what exists now follows", "level:ERROR")
+	events.Create("after", event)
+	maps.Patch("web", data("2"))
+	wait(t, read, "after", oracle.Added)
+	wait(t, read, "web", oracle.Modified)
+	eventually(t, wide, "the deletions", func() error {
+		deleted := 0
+		for _, r := range read()[before:] {
+			if r.Type == oracle.Deleted && strings.HasPrefix(r.Name, "before-") {
+				deleted++
+			}
 		}
+		if deleted != 50 {
+			return fmt.Errorf("%d of 50", deleted)
+		}
+		return nil
 	})
+	for _, r := range read()[before:] {
+		ofEvents := r.Resource.Resource == "events"
+		if r.Type == oracle.Gap && !ofEvents || r.Type != oracle.Gap && r.Type != oracle.Mark && ofEvents != strings.HasPrefix(r.ID, clusterName+"+1/") {
+			t.Errorf("got %s of %s", r.ID, r.Resource)
+		}
+	}
 }

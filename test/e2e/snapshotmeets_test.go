@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -43,11 +44,11 @@ const unlimited = 1 << 30
 func startTableKeeper(tb testing.TB) *tableKeeper {
 	tb.Helper()
 	hook := webhooktest.Start(tb)
-	k := &tableKeeper{tb: tb, url: hook.URL(), room: unlimited, table: consume.NewTable(1000)}
+	k := &tableKeeper{tb: tb, url: hook.URL(), room: unlimited, table: consume.NewTable()}
 	hook.Use(k.receive)
 	tb.Cleanup(func() {
 		for _, record := range slices.Concat(hook.Accepted(), hook.Marks()) {
-			if _, err := raisedSequence(nil, record.Body); err != nil {
+			if _, err := cloudEvents(nil, record.Body); err != nil {
 				tb.Error(err)
 			}
 		}
@@ -81,9 +82,12 @@ func (k *tableKeeper) receive(r *webhooktest.Request) webhooktest.Answer {
 func (k *tableKeeper) apply(records []consume.Record) {
 	for _, record := range records {
 		again := k.read != nil && slices.ContainsFunc(k.got, func(r consume.Record) bool { return r.ID == record.ID })
-		if verdict, _ := k.table.Apply(&record); verdict == consume.Late && !again { // what a killed leader has sent may come again
-			k.tb.Errorf("out of order: %s %s", record.Type, record.ID)
+		for _, before := range k.got {
+			if record.IsChange() && before.Key() == record.Key() && before.Sequence > record.Sequence && !again { // what a killed leader has sent may come again
+				k.tb.Errorf("out of order: %s %s", record.Type, record.ID)
+			}
 		}
+		k.table.Apply(&record)
 		if record.Type == consume.Gap {
 			k.gaps = append(k.gaps, record)
 		}
@@ -127,7 +131,7 @@ func keepStreams(tb testing.TB) (keepers map[string]*tableKeeper, pipelines, sin
 func (k *tableKeeper) lock() (unlock func()) {
 	k.mu.Lock()
 	if k.read != nil {
-		k.table, k.got, k.gaps = consume.NewTable(1000), nil, nil
+		k.table, k.got, k.gaps = consume.NewTable(), nil, nil
 		k.read(func(header func(string) string, body []byte) {
 			records, err := consume.Decode(header, body)
 			if err != nil {
@@ -183,34 +187,31 @@ func (k *tableKeeper) Objects() (names []string) {
 	return names
 }
 
-// Snapshots waits for a number of snapshots, of which the last is complete, and compares their counts with what stands between their
-// marks. It returns whether each was completed.
-func (k *tableKeeper) Snapshots(n int) (completed []bool) {
+// Snapshots waits for a number of marks, and compares the count of each with the records that name its snapshot.
+func (k *tableKeeper) Snapshots(n int) {
 	k.tb.Helper()
 	eventually(k.tb, wide, fmt.Sprintf("%d snapshots", n), func() error {
 		defer k.lock()()
-		completed = nil
-		var id string
-		var objects map[string]bool
+		objects, marks := map[string]map[string]bool{}, map[string]bool{}
 		for _, r := range k.got {
 			switch {
-			case r.Phase == consume.Started && r.SnapshotID != id:
-				id, objects, completed = r.SnapshotID, map[string]bool{}, append(completed, false)
-			case r.Phase == consume.Completed:
-				if r.SnapshotID != id || !r.Complete || len(objects) != int(r.Count) { //nolint:gosec // of few objects
-					k.tb.Errorf("%d objects since the first mark of %s: got %+v", len(objects), id, r)
+			case r.Type == consume.Mark:
+				if named := objects[r.SnapshotSequence]; !r.Complete || len(r.Except) > 0 || len(named) != int(r.Count) { //nolint:gosec // of few objects
+					k.tb.Errorf("%d objects of the snapshot: got %+v", len(named), r)
 				}
-				completed[len(completed)-1] = true
-			case r.Snapshot && objects != nil:
-				objects[r.ID] = true
+				marks[r.SnapshotSequence] = true
+			case r.Snapshot:
+				if objects[r.SnapshotSequence] == nil {
+					objects[r.SnapshotSequence] = map[string]bool{}
+				}
+				objects[r.SnapshotSequence][r.ID] = true
 			}
 		}
-		if len(completed) != n || !completed[n-1] {
-			return fmt.Errorf("got %v", completed)
+		if len(marks) != n {
+			return fmt.Errorf("got %v", marks)
 		}
 		return nil
 	})
-	return completed
 }
 
 // Equals waits until the table has those of some objects that a pipeline selects, and no others.
@@ -261,34 +262,29 @@ func requestSnapshot(t *testing.T, file, pipeline string) (wait func(code int, w
 	}
 }
 
-// interrupted requests snapshots for the pipelines k and j, which get no further than the first mark until resume is called. n is how
-// many their receivers have had then.
-func interrupted(t *testing.T, gateway *proxy.HTTP, file string, keepers map[string]*tableKeeper, n int) (resume func(), wait func(code int, want string)) {
+// interrupted requests snapshots for the pipelines k and j, which have begun and wait for their list until resume is called.
+func interrupted(t *testing.T, gateway *proxy.HTTP, file string, keepers map[string]*tableKeeper) (resume func(), wait func(code int, want string)) {
 	t.Helper()
 	hold := make(chan struct{})
+	var held atomic.Int32
 	gateway.Use(func(r *http.Request) *proxy.Fault {
-		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/configmaps") && query.Has("limit") && !query.Has("watch") {
+		query := r.URL.Query()
+		if strings.HasSuffix(r.URL.Path, "/configmaps") && query.Has("limit") && query.Get("limit") != "1" && !query.Has("watch") {
+			held.Add(1)
 			return &proxy.Fault{Hold: hold}
 		}
 		return nil
 	})
 	var waits []func(code int, want string)
-	for pipeline, k := range keepers {
+	for pipeline := range keepers {
 		waits = append(waits, requestSnapshot(t, file, pipeline))
-		eventually(t, wide, "a snapshot begins in "+pipeline, func() error {
-			defer k.lock()()
-			begun := map[string]bool{}
-			for _, r := range k.got {
-				if r.Phase == consume.Started {
-					begun[r.SnapshotID] = true
-				}
-			}
-			if len(begun) != n {
-				return fmt.Errorf("%d began", len(begun))
-			}
-			return nil
-		})
 	}
+	eventually(t, wide, "the snapshots begin", func() error {
+		if n := int(held.Load()); n < len(keepers) {
+			return fmt.Errorf("%d began", n)
+		}
+		return nil
+	})
 	resume = func() {
 		gateway.Use(nil)
 		close(hold)
@@ -369,7 +365,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}, %s]
 	keeper.Take(3)
 	end := requestSnapshot(t, file, "p")
 	keeper.Full()
-	resume, ends := interrupted(t, gateway, file, streams, 2)
+	resume, ends := interrupted(t, gateway, file, streams)
 	large.Change("new")
 	wait(t, hookReader(t, other, cloudEvents), "new", oracle.Added)
 	output, code := runToEnd(t, "snapshot", "--config", file, "--pipeline", "p")
@@ -388,7 +384,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}, %s]
 	keeper.Take(3)
 	end = requestSnapshot(t, file, "p")
 	keeper.Full()
-	resume, ends = interrupted(t, gateway, file, streams, 3)
+	resume, ends = interrupted(t, gateway, file, streams)
 	e.Stop()
 	end(1, "begins anew")
 	ends(1, "begins anew")
@@ -396,9 +392,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}, %s]
 	keeper.Late(5)
 	startExporter(t, kubeconfig, text(`!object.metadata.name.startsWith("again")`))
 	for _, k := range keepers {
-		if completed := k.Snapshots(4); completed[2] {
-			t.Error("the snapshot that the edit interrupted is completed")
-		}
+		k.Snapshots(3) // the one that the edit interrupted has begun anew
 		k.Equals(large.objects, func(name string) bool { return !strings.HasPrefix(name, "again") })
 		if gaps := k.Gaps(); len(gaps) > 0 {
 			t.Errorf("got gaps %+v", gaps)
@@ -413,7 +407,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}, %s]
 		}
 		eventually(t, wide, "the last mark", func() error {
 			defer k.lock()()
-			if last := k.got[len(k.got)-1]; last.Phase != consume.Completed || last.Complete {
+			if last := k.got[len(k.got)-1]; last.Type != consume.Mark || !last.Complete || len(last.Except) != 1 {
 				return fmt.Errorf("got %+v", last)
 			}
 			return nil
@@ -449,7 +443,7 @@ sinks: [{name: hook, webhook: {url: %q}}, %s]
 	keeper.Take(3)
 	end := requestSnapshot(t, file, "p")
 	keeper.Full()
-	resume, ends := interrupted(t, gateway, file, streams, 2)
+	resume, ends := interrupted(t, gateway, file, streams)
 	large.Change("before")
 	leader.WaitStandbys(1)
 	leader.Kill()
@@ -464,9 +458,7 @@ sinks: [{name: hook, webhook: {url: %q}}, %s]
 	keeper.Take(unlimited)
 	r.Leader()
 	for _, k := range keepers {
-		if completed := k.Snapshots(3); completed[1] {
-			t.Error("the snapshot of the killed leader is completed")
-		}
+		k.Snapshots(2) // that of the killed leader has begun anew
 		k.Equals(large.objects, func(string) bool { return true })
 		if gaps := k.Gaps(); len(gaps) > 0 {
 			t.Errorf("got gaps %+v", gaps)
@@ -500,16 +492,14 @@ sinks: [{name: hook, webhook: {url: %q, batch: {maxRecords: 1}, timeout: 10m}}]
 
 	keeper.Take(unlimited)
 	startExporter(t, plane(t).KubeconfigFile(), text)
-	if completed := keeper.Snapshots(2); completed[0] {
-		t.Error("the first snapshot is completed")
-	}
+	keeper.Snapshots(1)
 	keeper.Equals(large.objects, func(string) bool { return true })
 	if gaps := keeper.Gaps(); len(gaps) != 1 || gaps[0].From != "" || gaps[0].Reason == "" {
 		t.Errorf("got gaps %+v", gaps)
 	}
 }
 
-// TestExtendedSnapshotSlowerThanHistory adds a pipeline whose receiver takes its snapshot slower than the API server forgets, and kills the
+// TestExtendedSnapshotSlowerThanHistory adds a pipeline whose receiver takes its snapshot slower than the API server forgets, and stops
 // kubeferry meanwhile: the watch goes on for the other one, the list goes on where it was refused, and what was taken is not sent again.
 func TestExtendedSnapshotSlowerThanHistory(t *testing.T) {
 	disturbing(t)
@@ -526,6 +516,7 @@ func TestExtendedSnapshotSlowerThanHistory(t *testing.T) {
 	text := func(pipelines string) string {
 		return fmt.Sprintf(`
 stateDir: %q
+shutdown: {grace: 1s}
 sources: [{name: s, resources: [v1/events], namespaces: {include: [%s]}}]
 pipelines: [%s]
 sinks: [{name: quick, webhook: {url: %q}}, {name: slow, webhook: {url: %q}}]
@@ -582,7 +573,7 @@ sinks: [{name: quick, webhook: {url: %q}}, {name: slow, webhook: {url: %q}}]
 		events.Create(name, event)
 		committed.Wait(1)
 	}
-	e.Kill()
+	e.Stop()
 	taken := slow.Objects()
 	events.Create("live-5", event) // while it is away
 	slow.Take(unlimited)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestConsumersPage: what docs/consumers.md shows is in the examples of each language, each rule names tests, and the tests that it names exist.
+// TestConsumersPage: what docs/consumers.md shows is in the examples of each language, there are tests for each rule, and the tests that it names exist.
 func TestConsumersPage(t *testing.T) {
 	root := filepath.Join("..", "..")
 	page := read(t, filepath.Join(root, "docs", "consumers.md"))
@@ -17,8 +17,8 @@ func TestConsumersPage(t *testing.T) {
 		examples = append(examples, squeeze(read(t, filepath.Join(root, "examples", filepath.FromSlash(file)))))
 	}
 	blocks := strings.Split(page, "```")
-	if len(blocks) != 9 {
-		t.Errorf("%d blocks of code, want 4", len(blocks)/2)
+	if len(blocks) != 7 {
+		t.Errorf("%d blocks of code, want 3", len(blocks)/2)
 	}
 	for n := 1; n < len(blocks); n += 2 {
 		for _, example := range examples {
@@ -46,15 +46,16 @@ func TestConsumersPage(t *testing.T) {
 			t.Errorf("there is no %s", found[1])
 		}
 	}
-	_, rules, _ := strings.Cut(page, "## The rules")
+	_, rules, _ := strings.Cut(page, "## A table of what exists")
 	rules, _, _ = strings.Cut(rules, "\n## ")
 	items := regexp.MustCompile(`(?m)^\d\. `).Split(rules, -1)[1:]
-	if len(items) != 8 {
-		t.Errorf("%d rules, want 8", len(items))
+	rows := regexp.MustCompile(`(?m)^\| \d: .*$`).FindAllString(page, -1)
+	if len(items) != 4 || len(rows) != len(items) {
+		t.Errorf("%d rules, and tests of %d, want 4", len(items), len(rows))
 	}
-	for n, rule := range items {
-		if !named.MatchString(rule) {
-			t.Errorf("rule %d names no test", n+1)
+	for _, row := range rows {
+		if !named.MatchString(row) {
+			t.Errorf("a rule names no test: %s", row)
 		}
 	}
 }

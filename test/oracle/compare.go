@@ -93,6 +93,7 @@ type comparison struct {
 	byUID   map[string][]Record
 	gaps    []gap              // those judged so far, and found to be possible
 	highest map[objectKey]rank // of the arrivals so far
+	offsets map[uint64]bool    // in the sequences
 
 	changeIDs map[string]bool   // what the oracle saw happen
 	known     map[version]bool  // the states it saw
@@ -120,7 +121,7 @@ func newComparison(o *Oracle, got []Record, opts CompareOptions) *comparison {
 	c := &comparison{
 		oracle: o, opts: opts, report: &Report{},
 		at: map[string]int{}, states: map[version][]Record{}, byUID: map[string][]Record{},
-		highest:   map[objectKey]rank{},
+		highest: map[objectKey]rank{}, offsets: map[uint64]bool{},
 		changeIDs: map[string]bool{}, known: map[version]bool{}, deleted: map[string]change{}, ended: map[string]bool{},
 	}
 	c.since, _ = strconv.ParseUint(opts.Since, 10, 64)
@@ -148,6 +149,9 @@ func newComparison(o *Oracle, got []Record, opts CompareOptions) *comparison {
 		c.first = append(c.first, r)
 		if r.Type == Gap {
 			continue
+		}
+		if v, err := strconv.ParseUint(r.ResourceVersion, 10, 64); err == nil && r.Sequence >= v && !(r.Inferred && r.Type == Deleted) {
+			c.offsets[r.Sequence-v] = true
 		}
 		c.byUID[r.UID] = append(c.byUID[r.UID], r)
 		if r.Type != Deleted {

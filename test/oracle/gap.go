@@ -13,10 +13,21 @@ type gap struct {
 	unclean bool
 }
 
-func newGap(r Record, at int) gap {
+func (c *comparison) newGap(r Record) gap {
 	from, _ := strconv.ParseUint(r.From, 10, 64)
 	to, _ := strconv.ParseUint(r.To, 10, 64)
-	return gap{span: span{from, to}, record: r, at: at, unclean: r.Unclean}
+	return gap{span: span{c.version(from), c.version(to)}, record: r, at: c.at[r.ID], unclean: r.Unclean}
+}
+
+// version is the resource version of a sequence: without the highest of the offsets in use that leaves one.
+func (c *comparison) version(sequence uint64) uint64 {
+	offset := uint64(0)
+	for o := range c.offsets {
+		if o <= sequence {
+			offset = max(offset, o)
+		}
+	}
+	return sequence - offset
 }
 
 // covers reports whether the gap's watch sees the object of r, or a part of its range.
@@ -48,36 +59,41 @@ func (c *comparison) impossibleGap(r Record) string {
 		return "an unclean gap"
 	case err != nil || err2 != nil || from > to:
 		return fmt.Sprintf("it goes from %q to %q", r.From, r.To)
-	case c.opts.newest != 0 && to > c.opts.newest:
-		return fmt.Sprintf("it goes to %d, the server is at %d", to, c.opts.newest)
+	case c.opts.newest != 0 && c.version(to) > c.opts.newest:
+		return fmt.Sprintf("it goes to %d, the server is at %d", c.version(to), c.opts.newest)
 	case r.Unclean: // it begins at the last commit, and more was sent
 		return ""
 	}
-	g := newGap(r, c.at[r.ID])
+	g := c.newGap(r)
 	again := len(c.gapsOf(r)) > 0
 	for _, before := range c.first[:g.at] {
 		// Of a reading that another gap began there is no position before its end.
 		if before.Type == Gap || before.Inferred || before.Snapshot && again || !g.covers(before) {
 			continue
 		}
-		if before.order() > from {
+		if before.Sequence > from || before.Sequence == 0 && before.order() > c.version(from) {
 			return "it begins before what was sent: " + before.ID
 		}
 	}
 	return ""
 }
 
-// misplaced is the reason why a record cannot have arrived after the gaps that did, or empty: what lies inside of one is
-// not sent as it happened, and what is inferred lies inside of one.
+// misplaced is the reason why a record cannot have arrived, or empty: what lies inside of a gap that arrived before is
+// not sent as it happened, and what is inferred lies inside of one. (Without a sequence it is not known when an object was deleted.)
 func (c *comparison) misplaced(r Record) string {
 	explained := !r.Inferred
+	for _, record := range c.first { // a gap record holds back nothing: it may arrive later
+		if explained || record.Type != Gap || c.impossibleGap(record) != "" {
+			continue
+		}
+		g := c.newGap(record)
+		explained = g.covers(r) && (g.contains(c.version(r.order())) || r.Type == Deleted && r.Sequence == 0)
+	}
 	for _, g := range c.gapsOf(r) {
-		inside := g.contains(r.order())
+		inside := g.contains(c.version(r.order()))
 		if inside && !r.Inferred && !r.Snapshot {
 			return "the history around it was refused: " + g.record.ID
 		}
-		// Without a sequence it is not known when it was deleted.
-		explained = explained || inside || r.Type == Deleted && r.Sequence == 0
 	}
 	if !explained {
 		return "inferred, and in the range of no gap"

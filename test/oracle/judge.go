@@ -20,7 +20,7 @@ func (c *comparison) judge(r Record) {
 		return
 	}
 	if r.Type == Gap {
-		c.gaps = append(c.gaps, newGap(r, c.at[r.ID]))
+		c.gaps = append(c.gaps, c.newGap(r))
 		return
 	}
 	object := objectKey{r.Resource, r.Namespace, r.Name}
@@ -94,7 +94,7 @@ func (c *comparison) unexpected(r Record) string {
 // outOfPlace is the reason why an inferred DELETED is not of the deletion that was seen, or empty.
 func (c *comparison) outOfPlace(r Record, seen change) string {
 	switch {
-	case r.Sequence != 0 && !seen.net && r.Sequence < seen.rank:
+	case r.Sequence != 0 && !seen.net && c.version(r.Sequence) < seen.rank:
 		return "its sequence is before the deletion at " + seen.version
 	case c.ended[r.UID] && !slices.ContainsFunc(c.gapsOf(r), func(g gap) bool { return g.unclean }):
 		return "the deletion was sent before"

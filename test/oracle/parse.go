@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,32 +21,18 @@ type payload struct {
 		Version  string `json:"version"`
 		Resource string `json:"resource"`
 	} `json:"resource"`
-	Object    *object `json:"object"`
-	Snapshot  bool    `json:"-"`
-	Inferred  bool    `json:"inferred"`
-	Namespace string  `json:"namespace"` // of a gap
-	From      string  `json:"from"`      // of a gap
-	To        string  `json:"to"`        // empty where the resource is gone
-	Unclean   bool    `json:"unclean"`
-	Phase     string  `json:"phase"` // of a mark, and what follows
-	Count     int     `json:"count"`
-	Complete  bool    `json:"complete"`
-	of        string  // the member "snapshot" of a mark
-}
-
-// UnmarshalJSON reads a member that is a text in marks, and true in other records.
-func (p *payload) UnmarshalJSON(text []byte) error {
-	type plain payload
-	members := struct {
-		*plain
-		Snapshot any `json:"snapshot"`
-	}{plain: (*plain)(p)}
-	if err := json.Unmarshal(text, &members); err != nil {
-		return err
-	}
-	p.Snapshot = members.Snapshot == true
-	p.of, _ = members.Snapshot.(string)
-	return nil
+	Object    *object  `json:"object"`
+	Snapshot  bool     `json:"snapshot"`
+	Inferred  bool     `json:"inferred"`
+	Namespace string   `json:"namespace"` // of a gap
+	From      string   `json:"from"`      // of a gap
+	To        string   `json:"to"`        // empty where the resource is gone
+	Reason    string   `json:"reason"`
+	Phase     string   `json:"phase"` // of a mark, and what follows
+	Of        string   `json:"snapshotSequence"`
+	Count     int      `json:"count"`
+	Complete  bool     `json:"complete"`
+	Except    []string `json:"except"`
 }
 
 type object struct {
@@ -151,28 +136,20 @@ func ParseRaw(encoded func(name string) string, body []byte) (Record, error) {
 	return assemble(header("kubeferry-id"), header("kubeferry-subject"), header("kubeferry-sequence"), data)
 }
 
-// epochs is the place value of a sequence's epoch: seventeen digits of resource version are behind it.
-const epochs = 100_000_000_000_000_000
-
-// parseSequence reads twenty digits: three of the epoch, which the id carries behind the cluster's name unless it is 0, and
-// seventeen of the resource version. Only an inferred DELETED, whose id names the last known version, may have a later one, and what comes
-// in a snapshot to a pipeline that was edited.
+// parseSequence reads twenty digits: an offset and the resource version. Only an inferred DELETED, whose id names the last known version,
+// has that of another.
 func parseSequence(text string, r Record) (uint64, error) {
 	sequence, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return 0, err
 	}
 	version, err := strconv.ParseUint(r.ResourceVersion, 10, 64)
-	cluster := strings.TrimSuffix(r.ID, "/"+r.UID+"/"+r.ResourceVersion+"/"+r.Type)
-	_, epoch, _ := strings.Cut(cluster, "+")
-	switch of := sequence % epochs; {
+	switch {
 	case err != nil:
 		return 0, err
 	case len(text) != len("18446744073709551615"):
 		return 0, errors.New("it does not sort as text")
-	case strconv.FormatUint(sequence/epochs, 10) != cmp.Or(epoch, "0"):
-		return 0, fmt.Errorf("the epoch in the id is %q", epoch)
-	case of < version, of > version && !r.Snapshot && !(r.Inferred && r.Type == Deleted):
+	case sequence < version:
 		return sequence, fmt.Errorf("the resource version is %d", version)
 	}
 	return sequence, nil
@@ -200,7 +177,7 @@ func assemble(id, subject, sequence string, data payload) (Record, error) {
 		fault("%w", err)
 	}
 	if r.Type == Gap {
-		r.From, r.To, r.Unclean = data.From, data.To, data.Unclean
+		r.From, r.To, r.Reason, r.Unclean = data.From, data.To, data.Reason, data.Reason == "lost"
 		if data.Namespace != r.Namespace {
 			fault("namespace %q beside subject %q", data.Namespace, subject)
 		}
@@ -208,9 +185,9 @@ func assemble(id, subject, sequence string, data payload) (Record, error) {
 	}
 
 	if r.Type == Mark {
-		r.Phase, r.Of, r.Count, r.Complete = data.Phase, data.of, data.Count, data.Complete
-		if version != r.Of+"-"+r.Phase || r.Of == "" || r.Phase != "started" && r.Phase != "completed" {
-			fault("phase %q of snapshot %q", r.Phase, r.Of)
+		r.Of, r.Count, r.Complete, r.Except = data.Of, data.Count, data.Complete, data.Except
+		if data.Phase != "completed" || strings.TrimLeft(r.Of, "0") != version {
+			fault("phase %q of snapshot %q", data.Phase, r.Of)
 		}
 		if data.Namespace != r.Namespace || r.Name != "" {
 			fault("namespace %q beside subject %q", data.Namespace, subject)

@@ -28,14 +28,16 @@ type Record struct {
 	Inferred        bool
 	// Sequence is the place of a CloudEvent among those of its object; 0 in a format that has none.
 	Sequence uint64
-	// From and To bound the refused history of a record of type GAP, Unclean is set if the run before was killed. To is empty
-	// where the resource is gone, which an oracle cannot judge.
-	From, To string
-	Unclean  bool
-	// Of a mark: which end of which snapshot, with how many objects, and whether all of them arrived.
-	Phase, Of string
-	Count     int
-	Complete  bool
+	// From and To are the resource versions that bound the missing history of a record of type GAP. To is empty where the resource is gone,
+	// which an oracle cannot judge.
+	From, To, Reason string
+	// Unclean is set if the reason is that the run before was killed, or its state lost.
+	Unclean bool
+	// Of a mark: the sequence of the snapshot, with how many objects, whether anything follows from it, and what it lacks.
+	Of       string
+	Count    int
+	Complete bool
+	Except   []string
 }
 
 // id is the id that a change has by contract.

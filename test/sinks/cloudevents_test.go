@@ -57,6 +57,7 @@ func eventCases(t *testing.T) []eventCase {
 		return map[string]any{
 			"specversion": "1.0", "id": id, "source": "/clusters/test", "type": "dev.kubeferry.resource." + kind, "subject": key,
 			"time": observed, "datacontenttype": "application/json", "partitionkey": "test" + key, "sequence": sequence,
+			"pipeline": "events",
 		}
 	}
 	webPath := "/apis/apps/v1/namespaces/shop/deployments/web"
@@ -69,7 +70,7 @@ func eventCases(t *testing.T) []eventCase {
 	maps.Copy(ofRole, map[string]any{"kind": "ClusterRole", "name": "ops: \"Küche\" 100 & more"})
 	return []eventCase{
 		{
-			delta:      &delta.Delta{Type: delta.Added, Resource: deployments, Object: object(web), Snapshot: true},
+			delta:      &delta.Delta{Type: delta.Added, Resource: deployments, Object: object(web), Sequence: 236, Snapshot: true},
 			attributes: ofWeb(common("test/4f0c/236/ADDED", "added", webPath, "00000000000000000236")),
 			knative:    map[string]any{"type": "dev.knative.apiserver.resource.add", "apiversion": "apps/v1", "snapshot": true},
 			data:       `{"type":"ADDED","resource":{"group":"apps","version":"v1","resource":"deployments"},"object":` + web + `,"snapshot":true}`,
@@ -77,7 +78,7 @@ func eventCases(t *testing.T) []eventCase {
 		},
 		{
 			delta: &delta.Delta{
-				Type: delta.Modified, Resource: deployments, Object: object(web),
+				Type: delta.Modified, Resource: deployments, Object: object(web), Sequence: 236,
 				Difference: &delta.Difference{Known: true, OldResourceVersion: "235", Patch: []byte(`[{"op":"remove","path":"/spec/x"}]`)},
 			},
 			attributes: ofWeb(common("test/4f0c/236/MODIFIED", "modified", webPath, "00000000000000000236")),
@@ -86,7 +87,7 @@ func eventCases(t *testing.T) []eventCase {
 			object:     web,
 		},
 		{
-			delta:      &delta.Delta{Type: delta.Deleted, Resource: roles, Object: object(role), Inferred: true, FinalStateUnknown: true},
+			delta:      &delta.Delta{Type: delta.Deleted, Resource: roles, Object: object(role), Sequence: 9, Inferred: true, FinalStateUnknown: true},
 			attributes: ofRole,
 			knative: map[string]any{
 				"type":       "dev.knative.apiserver.resource.delete",

@@ -64,7 +64,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		health.starting = startingWatches(loaded) // from now on: it may have stood by for days
 		source.RegisterGauges(registry, health.watches)
 	}
-	state, err := openState(ctx, loaded, client, replica, fail, logger)
+	state, err := openState(ctx, loaded, client, replica, logger)
 	if err != nil {
 		return stopped(ctx, err, logger)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
+	"github.com/kubeferry/kubeferry/source"
 )
 
 // refusing refuses every record.
@@ -46,7 +47,7 @@ func runningState(t *testing.T, dir string, maxDead int64) (*state, *pipeline.Pi
 	}
 	committer := checkpoint.NewCommitter(store, logger)
 	s := &state{
-		store: store, committer: committer, dead: checkpoint.NewDeadLetters(store, committer, maxDead), logger: logger, stop: func() {},
+		store: store, committer: committer, dead: checkpoint.NewDeadLetters(store, committer, maxDead), logger: logger, offset: source.NoOffset(), stop: func() {},
 	}
 	options := pipeline.Options{
 		Options:  shape.Options{Name: "p", Cluster: "c", Format: shape.FormatCloudEvents},

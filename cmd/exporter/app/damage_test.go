@@ -129,7 +129,7 @@ func logEntries(t *testing.T, dir string, count int, data ...[]byte) {
 		}
 		change.Append = append(change.Append, delta.Entry{LogKey: delta.LogKey{Seq: uint64(n)}, Delta: &delta.Delta{
 			Type: delta.Added, Resource: schema.GroupVersionResource{Version: "v1", Resource: "things"}, Watch: "w", Object: object, Observed: time.Unix(int64(n), 0),
-			Snapshot: true, SnapshotID: "s",
+			Snapshot: true, SnapshotSequence: 7,
 		}})
 	}
 	if err := store.Commit(&checkpoint.Commit{Logs: []delta.LogChange{change}}); err != nil {
@@ -173,7 +173,7 @@ func deliverLog(t *testing.T, dir string, deliveries, deadLetters int) ([]string
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, func(err error) { t.Errorf("the run failed: %v", err) }, logger)
+	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,8 +196,11 @@ func deliverLog(t *testing.T, dir string, deliveries, deadLetters int) ([]string
 	ctx, stop := context.WithCancel(context.Background())
 	var delivering sync.WaitGroup
 	delivering.Go(func() { p.Run(ctx) })
-	if died, err := p.Settled(ctx, "w"); died != (deadLetters > 0) || err != nil {
-		t.Errorf("a record of the snapshot died: %v, %v", died, err)
+	if err := p.Settled(ctx, "w"); err != nil {
+		t.Error(err)
+	}
+	if lacking := p.Lacking("w", 7); (len(lacking.Objects) > 0 || lacking.More || lacking.Unreadable) != (deadLetters > 0) {
+		t.Errorf("the snapshot lacks %+v, with %d dead letters", lacking, deadLetters)
 	}
 	for deadline := time.Now().Add(30 * time.Second); p.Stats().Waiting > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -37,6 +37,7 @@ func (f *fanOut) Delta(ctx context.Context, d *delta.Delta, to source.Recipients
 	var few [4]pipeline.Ticket
 	tickets := few[:0]
 	var passed source.PipelineSet
+	named := d // as the last pipeline got it
 	for n, p := range f.pipelines {
 		var ticket pipeline.Ticket // the zero value is for nothing
 		passes := false
@@ -45,8 +46,9 @@ func (f *fanOut) Delta(ctx context.Context, d *delta.Delta, to source.Recipients
 		case to.RecordOnly.Has(n):
 			passes = p.Shaper().Passes(d)
 		default:
+			named = to.For(n, d, named)
 			var err error
-			if ticket, err = p.Reserve(ctx, d, to.Have.Has(n)); err != nil {
+			if ticket, err = p.Reserve(ctx, named, to.Have.Has(n)); err != nil {
 				f.cancel(tickets)
 				return err
 			}
@@ -113,6 +115,12 @@ func (r recipient) Offer(ctx context.Context, d *delta.Delta, have bool, record 
 		})
 	}
 	return ok
+}
+
+// Lacking implements [source.Recipient].
+func (r recipient) Lacking(watch string, sequence uint64) source.Lacking {
+	lacking := r.Pipeline.Lacking(watch, sequence)
+	return source.Lacking{Objects: lacking.Objects, More: lacking.More, Mark: lacking.Mark, Unreadable: lacking.Unreadable}
 }
 
 // OfferMark implements [source.Recipient].

@@ -73,7 +73,7 @@ func gatherAll(t *testing.T) []*dto.MetricFamily {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, err := openState(t.Context(), loaded, client, nil, func(err error) { t.Error(err) }, logger)
+	state, err := openState(t.Context(), loaded, client, nil, logger)
 	if err != nil {
 		t.Fatal(err)
 	}

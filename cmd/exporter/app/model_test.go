@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,7 +79,8 @@ type world struct {
 
 	run      *run
 	restarts int
-	compacts bool // history may be refused
+	seconds  atomic.Int64 // the clock of offsets, which takes a second each time it is read
+	compacts bool         // history may be refused
 }
 
 // line is one pipeline through every run.
@@ -152,11 +154,12 @@ func (w *world) start(rt *rapid.T, number int) {
 		rt.Fatal(err)
 	}
 	loaded := &config.Config{Cluster: "c", StateDir: w.dir}
-	r.kept, err = openState(context.Background(), loaded, client, nil, func(err error) { rt.Errorf("the run failed: %v", err) }, logger)
+	r.kept, err = openState(context.Background(), loaded, client, nil, logger)
 	if err != nil {
 		rt.Fatal(err)
 	}
 	w.disk.store = r.kept.store
+	r.kept.offset = source.NewOffset(r.kept.store.Info().Offset, func() time.Time { return time.Unix(w.seconds.Add(1), 0) })
 	r.kept.committer = checkpoint.NewCommitter(w.disk, logger)
 	r.kept.committer.Register(w)
 	metrics := pipeline.NewMetrics(prometheus.NewRegistry())
@@ -181,8 +184,8 @@ func (w *world) start(rt *rapid.T, number int) {
 	for name, resource := range map[string]schema.GroupVersionResource{sourceA: sourcetest.Things, sourceB: sourcetest.Gadgets} {
 		options := source.Options{
 			Name: name, Resources: []schema.GroupVersionResource{resource}, Snapshot: delta.SnapshotInitial,
-			OnRollback: func(err error) { rt.Errorf("rollback: %v", err) },
-			Backoff:    wait.Backoff{Duration: time.Millisecond, Steps: 1 << 20, Factor: 1},
+			Offset:  r.kept.offset,
+			Backoff: wait.Backoff{Duration: time.Millisecond, Steps: 1 << 20, Factor: 1},
 		}
 		handlers[name].setPipelines(&options)
 		r.sources = append(r.sources, source.New(client, options, handlers[name], sourceMetrics, logger))
@@ -377,9 +380,6 @@ func (w *world) heal(rt *rapid.T) {
 			if missing := w.arrived(l); missing != "" {
 				return fmt.Sprintf("%s: %s has not arrived: %v\n%+v", l.name, missing, l.sink.ids(), w.run.sources[0].Status())
 			}
-			if open := l.sink.openSnapshot(); open != "" {
-				return fmt.Sprintf("%s: snapshot %s is not completed: %v", l.name, open, l.sink.ids())
-			}
 		}
 		for _, p := range w.run.pipelines { // now, since others may have come beside what arrived
 			if s := p.Stats(); s.Waiting+s.GapsWaiting > 0 {
@@ -451,7 +451,12 @@ func (w *world) check(rt *rapid.T) {
 		fail := func(format string, args ...any) {
 			rt.Errorf("%s: %s\nstored %v\nhistory %v", l.name, fmt.Sprintf(format, args...), l.sink.all(), changeIDs(history))
 		}
-		gaps := map[string][]gapRange{} // by resource, of those that arrived so far
+		gaps := map[string][]gapRange{} // by resource: they hold back nothing
+		for _, a := range l.sink.all() {
+			if a.kind == "GAP" {
+				gaps[a.resource] = append(gaps[a.resource], a.gap)
+			}
+		}
 		stored := map[string]bool{}
 		last := map[string]arrival{}  // by object, by their sequence
 		ended := map[string]bool{}    // uids whose deletion arrived
@@ -472,7 +477,6 @@ func (w *world) check(rt *rapid.T) {
 			}
 			stored[a.id] = true
 			if a.kind == "GAP" {
-				gaps[a.resource] = append(gaps[a.resource], a.gap)
 				continue
 			}
 			key := a.resource + "/" + a.name
@@ -554,14 +558,12 @@ func changeIDs(history []sourcetest.Change) (ids []string) {
 	return ids
 }
 
-// consumer goes by the marks of snapshots: at the end of one that is complete it drops what it has and did not see.
+// consumer keeps two maxima, as docs/consumers.md says: the highest record of each object, and the highest complete mark.
 type consumer map[string]*table // by resource
 
 type table struct {
-	objects   map[string]arrival
-	seen      map[string]bool // since the snapshot started
-	id        string          // of the snapshot under way
-	completed int
+	objects map[string]arrival
+	mark    int
 }
 
 func (c consumer) take(a arrival) {
@@ -571,43 +573,44 @@ func (c consumer) take(a arrival) {
 		c[a.resource] = t
 	}
 	switch {
-	case a.kind == "SNAPSHOT" && a.phase == "started":
-		if t.id != a.mark {
-			t.id, t.seen = a.mark, map[string]bool{}
-		}
-	case a.kind == "SNAPSHOT":
-		if t.id != a.mark {
-			return // completed before, and sent again
-		}
-		for name := range t.objects {
-			if a.complete && !t.seen[name] {
-				delete(t.objects, name)
-			}
-		}
-		t.id = ""
-		t.completed++
-	case a.kind == "GAP":
+	case a.kind == "SNAPSHOT" && a.complete:
+		t.mark = max(t.mark, a.named)
+	case a.kind == "SNAPSHOT", a.kind == "GAP":
 	default:
-		if t.seen != nil {
-			t.seen[a.name] = true
+		if before, known := t.objects[a.name]; !known || a.above(before) {
+			t.objects[a.name] = a
 		}
-		if a.order < t.objects[a.name].order {
-			return
-		}
-		t.objects[a.name] = a // with its DELETED, so that an earlier version that is sent again does not count
 	}
 }
 
-// check fails unless what exists was sent, and no more, and no snapshot under way.
+func (a arrival) above(b arrival) bool {
+	switch {
+	case a.order != b.order:
+		return a.order > b.order
+	case (a.kind == "DELETED") != (b.kind == "DELETED"):
+		return a.kind == "DELETED"
+	default:
+		return a.named > b.named
+	}
+}
+
+// check fails unless the table is what exists.
 func (c consumer) check(want map[string]sourcetest.Object, resource string, fail func(string, ...any)) {
 	t := c[resource]
-	if t == nil || t.completed == 0 || t.id != "" {
+	if t == nil || t.mark == 0 {
 		fail("no snapshot of %s was completed: %+v", resource, t)
 		return
 	}
+	exist := map[string]bool{}
 	for _, o := range want {
-		if got := t.objects[o.Name]; got.uid != o.UID() || got.version != o.Version || got.kind == "DELETED" {
-			fail("who goes by the marks has %s of %s, want %s/%d", got.id, o.Name, o.UID(), o.Version)
+		exist[o.Name] = true
+		if got := t.objects[o.Name]; got.uid != o.UID() || got.version != o.Version || got.kind == "DELETED" || max(got.order, got.named) < t.mark {
+			fail("who goes by the marks has %+v of %s below %d, want %s/%d", got, o.Name, t.mark, o.UID(), o.Version)
+		}
+	}
+	for name, got := range t.objects {
+		if !exist[name] && got.kind != "DELETED" && max(got.order, got.named) >= t.mark {
+			fail("who goes by the marks has %+v of %s, which does not exist; the mark is at %d", got, name, t.mark)
 		}
 	}
 }
@@ -659,8 +662,8 @@ type arrival struct {
 	snapshot, inferred            bool
 	compared                      bool // with the previous version
 	gap                           gapRange
-	mark, phase                   string // the snapshot's id, and which end it is
-	complete                      bool   // of the latter end
+	named                         int  // the sequence of the snapshot
+	complete                      bool // of a mark
 }
 
 func (a arrival) String() string {
@@ -726,23 +729,6 @@ func (s *script) ids() (ids []string) {
 	return ids
 }
 
-// openSnapshot returns a snapshot that was the last to start of its resource, and is not completed.
-func (s *script) openSnapshot() string {
-	open := map[string]string{}
-	for _, a := range s.all() {
-		switch {
-		case a.phase == "started" && !slices.ContainsFunc(s.all(), func(b arrival) bool { return b.mark == a.mark && b.phase == "completed" }):
-			open[a.resource] = a.mark
-		case a.phase == "started":
-			delete(open, a.resource)
-		}
-	}
-	for _, id := range open {
-		return id
-	}
-	return ""
-}
-
 func (s *script) all() []arrival {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -780,19 +766,25 @@ func readArrival(r sinks.Record) arrival {
 	a.inferred = strings.Contains(string(r.Body), `"inferred":true`)
 	if a.kind == "GAP" {
 		from, to, _ := strings.Cut(parts[2], "-")
-		a.gap.from, _ = strconv.Atoi(from)
-		a.gap.to, _ = strconv.Atoi(to)
-		a.gap.unclean = strings.Contains(string(r.Body), `"unclean":true`)
+		a.gap.from, a.gap.to = versionOf(from), versionOf(to)
+		a.gap.unclean = strings.Contains(string(r.Body), `"reason":"lost"`)
 		return a
 	}
 	if a.kind == "SNAPSHOT" {
-		a.mark, a.phase, _ = strings.Cut(parts[2], "-")
+		a.named, _ = strconv.Atoi(r.Attributes["snapshotsequence"])
 		a.complete = strings.Contains(string(r.Body), `"complete":true`)
 		return a
 	}
 	a.version, _ = strconv.Atoi(parts[2])
 	a.order, _ = strconv.Atoi(r.Attributes["sequence"])
+	a.named, _ = strconv.Atoi(r.Attributes["snapshotsequence"])
 	return a
+}
+
+// versionOf is the resource version of a sequence: offsets are whole seconds, and a case has far fewer versions than a million.
+func versionOf(sequence string) int {
+	n, _ := strconv.Atoi(sequence)
+	return n % (1 << 20)
 }
 
 func eventually(rt *rapid.T, what func() string) {

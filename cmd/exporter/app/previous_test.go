@@ -66,7 +66,7 @@ func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes 
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, func(err error) { t.Errorf("the run failed: %v", err) }, logger)
+	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, logger)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,24 +37,19 @@ type replica struct {
 	uid      string // of kube-system; empty if it is not known
 
 	copied *checkpoint.Replica
-	// committed is the stamp of the last commit and its epoch, once this process leads.
-	committed atomic.Pointer[ledCommit]
+	// committed is the stamp of the last commit, once this process leads.
+	committed atomic.Pointer[checkpoint.Stamp]
+	offset    *source.Offset                       // of a leader
 	leader    atomic.Pointer[replication.Leader]   // nil until this process leads
 	committer atomic.Pointer[checkpoint.Committer] // nil until this process leads
 	left      atomic.Bool                          // once it lets the Lease end
-	// historyLost is why it is not known to a leader what was delivered beyond what its state has.
-	historyLost string
+	// historyLost is set if it is not known to a leader what was delivered beyond what its state has.
+	historyLost bool
 
 	fail    context.CancelCauseFunc
 	stop    context.CancelFunc // the election and the permit
 	running sync.WaitGroup
 	release sync.Once
-}
-
-// ledCommit is a commit of a leader.
-type ledCommit struct {
-	stamp *checkpoint.Stamp
-	epoch int
 }
 
 // newReplica makes a standby, and waits for the API server.
@@ -91,7 +86,7 @@ func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config
 	}
 	r.lease = replication.NewLease(replication.LeaseOptions{
 		Client: api.Leases(options.LeaseNamespace), Name: options.LeaseName, Namespace: options.LeaseNamespace,
-		Identity: identity(), Cluster: loaded.Cluster, ClusterUID: r.uid, Duration: options.LeaseDuration, StaleWait: options.StaleWait, Claim: r.claim, Raised: r.raised,
+		Identity: identity(), Cluster: loaded.Cluster, ClusterUID: r.uid, Duration: options.LeaseDuration, StaleWait: options.StaleWait, Claim: r.claim, Offset: r.offsetInUse,
 	})
 	timing := replication.Timing{LeaseDuration: options.LeaseDuration, RetryPeriod: options.RetryPeriod}
 	r.election = replication.NewElection(r.lease, timing, logger)
@@ -123,7 +118,7 @@ func identity() string {
 // claim is which state this process holds; as a leader, the newest that a standby has, or its own while none is in sync.
 func (r *replica) claim() replication.Claim {
 	if led := r.committed.Load(); led != nil {
-		c := replication.Claim{Lineage: led.stamp.Lineage, Epoch: led.epoch, Term: led.stamp.Term, Commit: led.stamp.Commit}
+		c := replication.Claim{Lineage: led.Lineage, Term: led.Term, Commit: led.Commit}
 		if leader := r.leader.Load(); leader != nil {
 			if found := leader.Standbys(); found.InSync > 0 {
 				c.Commit = found.Acked
@@ -131,22 +126,19 @@ func (r *replica) claim() replication.Claim {
 		}
 		return c
 	}
-	info := r.copied.Info()
-	if info.Replica == nil {
-		return replication.Claim{Epoch: info.Epoch}
+	stamp := r.copied.Info().Replica
+	if stamp == nil {
+		return replication.Claim{}
 	}
-	return replication.Claim{Lineage: info.Replica.Lineage, Epoch: info.Epoch, Term: info.Replica.Term, Commit: info.Replica.Commit}
+	return replication.Claim{Lineage: stamp.Lineage, Term: stamp.Term, Commit: stamp.Commit}
 }
 
-// raised returns the highest sequence raised above resource versions, according to this process's state.
-func (r *replica) raised() uint64 {
-	if led := r.committed.Load(); led != nil {
-		return led.stamp.Raised
+// offsetInUse returns what a leader adds to resource versions. That of a standby is its leader's, or older.
+func (r *replica) offsetInUse() uint64 {
+	if r.committed.Load() == nil {
+		return 0
 	}
-	if stamp := r.copied.Info().Replica; stamp != nil {
-		return stamp.Raised
-	}
-	return 0
+	return r.offset.Current()
 }
 
 // lead returns once this process leads. Until then it follows whoever does.
@@ -245,19 +237,10 @@ func lostError(err error) error {
 }
 
 // begin makes the store of a leader one whose commits are stamped, and sent to the standbys.
-func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
+func (r *replica) begin(store *checkpoint.Store, offset func(uint64) *source.Offset) (*checkpoint.Store, error) {
 	status, info := r.lease.Status(), store.Info()
 	if claimed := r.copied.Info().Replica; claimed != nil && (info.Replica == nil || info.Replica.Lineage != claimed.Lineage || info.Replica.Compare(*claimed) != 0) {
 		return nil, &FailureError{errors.Join(errors.New("the state that this replica took the Lease with cannot be used; what is left of it counts at the next start"), store.Close())}
-	}
-	if info.Epoch < status.Before.Epoch {
-		var err error
-		store, err = store.Renew(fmt.Sprintf("it is of epoch %d, and the last leader's was %d: the API server's history went back meanwhile", info.Epoch, status.Before.Epoch),
-			checkpoint.Info{ClusterUID: info.ClusterUID, Epoch: status.Before.Epoch}, reportTo(r.logger))
-		if err != nil {
-			return nil, &FailureError{err}
-		}
-		info = store.Info()
 	}
 	if claim := r.claim(); status.Behind || info.Replica != nil && claim != status.Before {
 		store.Unclean() // others may have led since, even if a deleted Lease does not show it
@@ -270,26 +253,23 @@ func (r *replica) begin(store *checkpoint.Store) (*checkpoint.Store, error) {
 	switch {
 	case info.Replica != nil:
 		stamp = *info.Replica
-		if status.Behind {
-			r.historyLost = "the last leader's state was newer than the copy that is left: what it sent under an edited configuration is not known"
-		}
+		// An older copy, or one that lacks the commit that raised the offset, and what was sent since.
+		r.historyLost = status.Behind || status.Offset > info.Offset
+		// And a deleted Lease does not show what others sent.
+		r.historyLost = r.historyLost || status.Before.Lineage == ""
 	case status.Before.Lineage != "":
-		r.historyLost = "no copy of the last leader's state was left"
+		r.historyLost = true
 	}
-	if !store.Clean() && (status.Behind || status.Raised > stamp.Raised) { // it lacks the commits that raised them
-		stamp.Floor = max(stamp.Floor, status.Raised)
+	if r.historyLost {
+		store.Unclean()
 	}
-	if r.historyLost != "" || status.Before.Lineage == "" && info.Replica != nil { // or a deleted Lease does not show what is lost
-		stamp.Floor = max(stamp.Floor, status.Raised+1)
-	}
-	stamp.Raised = max(stamp.Raised, status.Raised)
+	r.offset = offset(max(info.Offset, status.Offset))
 	stamp = stamp.Begin(status.Term)
 	if err := r.shareRedactionKey(&stamp); err != nil {
 		return nil, &FailureError{err}
 	}
-	epoch := info.Epoch
 	store.Lead(stamp, func(stamp *checkpoint.Stamp, changes []checkpoint.Changes) {
-		r.committed.Store(&ledCommit{stamp, epoch})
+		r.committed.Store(stamp)
 		if leader := r.leader.Load(); leader != nil {
 			leader.Committed(stamp, changes)
 		}
@@ -315,7 +295,7 @@ func (r *replica) serve(ctx context.Context, store *checkpoint.Store) error {
 		return &FailureError{err}
 	}
 	r.leader.Store(leader) // it gets each commit from here on
-	leader.Serve(store, r.committed.Load().stamp.Commit)
+	leader.Serve(store, r.committed.Load().Commit)
 	advertised := r.config.Replication.Advertise
 	if advertised == "" {
 		advertised = leader.Address()
@@ -354,15 +334,13 @@ func (r *replica) awaitCopy(ctx context.Context) (copied bool) {
 	return leader.AwaitAck(ctx)
 }
 
-// secure waits for a standby to have the last commit, then writes it and raised sequences to the Lease. A next leader without the commit
-// is then behind, even if no standby has it, and begins beyond these sequences.
+// secure waits for a standby to have the last commit, and for the Lease to name the offset, or for a while: without that nothing is delivered.
 func (r *replica) secure(ctx context.Context) {
-	commit := r.committed.Load().stamp.Commit
 	r.awaitCopy(ctx)
 	publishing, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
-	if err := r.lease.Secure(publishing, commit); err != nil && ctx.Err() == nil {
-		r.logger.Info("cannot renew the Lease at once; its next renewal names the last commit and raised sequences", "err", err)
+	if err := r.lease.PublishOffset(publishing); err != nil && ctx.Err() == nil {
+		r.logger.Info("cannot renew the Lease at once; deliveries wait until it names the offset", "err", err)
 	}
 }
 

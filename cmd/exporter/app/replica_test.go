@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/replication"
+	"github.com/kubeferry/kubeferry/source"
 )
 
 // TestClaim: a replica that leads claims a commit of its term once that is on disk. One that ends before may be the only one that has the
@@ -62,7 +64,7 @@ func TestClaim(t *testing.T) {
 	r := take()
 	want := replication.Claim{Lineage: "l", Term: 7, Commit: 42}
 	store := open()
-	if _, err := r.begin(store); err != nil {
+	if _, err := r.begin(store, offsetByClock); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.claim(); got != want {
@@ -80,7 +82,7 @@ func TestClaim(t *testing.T) {
 
 	r = take()
 	write(checkpoint.Stamp{Lineage: "other", Commit: 42}.Begin(7)) // as far as the former
-	if _, err := r.begin(open()); err == nil {
+	if _, err := r.begin(open(), offsetByClock); err == nil {
 		t.Error("it leads with another state than it has claimed")
 	}
 }
@@ -113,19 +115,18 @@ func TestBegin(t *testing.T) {
 	logger, ctx := slog.New(slog.DiscardHandler), context.Background()
 	for _, test := range []struct {
 		name      string
-		commit    uint64 // of the copy, of epoch 0 and term 7, whose last run ended well; 0: there is none
-		lease     string // the epoch in the Lease, and the commit; empty: it has no annotations
-		inEpoch   string
-		epoch     int
-		lost      bool // what was delivered
+		commit    uint64 // of the copy, of term 7, whose last run ended well; 0: there is none
+		lease     string // the commit in the Lease; empty: it has no annotations
+		offset    string // in the Lease; that of the copy is 5
+		lost      bool   // what was delivered
 		wantClean bool
 	}{
-		{name: "at the Lease", commit: 42, lease: "7/42", inEpoch: "0", wantClean: true},
-		{name: "behind it", commit: 42, lease: "7/43", inEpoch: "0", lost: true},
-		{name: "beyond it", commit: 42, lease: "7/41", inEpoch: "0"},
-		{name: "of a Lease that was deleted", commit: 42},
-		{name: "of an earlier epoch", commit: 42, lease: "7/41", inEpoch: "3", epoch: 3, lost: true},
-		{name: "empty", lease: "7/42", inEpoch: "3", epoch: 3, lost: true},
+		{name: "at the Lease", commit: 42, lease: "7/42", offset: "5", wantClean: true},
+		{name: "behind it", commit: 42, lease: "7/43", offset: "5", lost: true},
+		{name: "beyond it", commit: 42, lease: "7/41", offset: "5"},
+		{name: "of a Lease that was deleted", commit: 42, lost: true},
+		{name: "without the offset", commit: 42, lease: "7/42", offset: "1000000000000000000", lost: true},
+		{name: "empty", lease: "7/42", offset: "1000000000000000000", lost: true},
 		{name: "the very first", wantClean: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -134,7 +135,7 @@ func TestBegin(t *testing.T) {
 			client := &oneLease{lease: &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}}
 			if test.lease != "" {
 				client.lease.Annotations = map[string]string{
-					"kubeferry.dev/lineage": "l", "kubeferry.dev/epoch": test.inEpoch, "kubeferry.dev/term": "7", "kubeferry.dev/commit": test.lease,
+					"kubeferry.dev/lineage": "l", "kubeferry.dev/offset": test.offset, "kubeferry.dev/term": "7", "kubeferry.dev/commit": test.lease,
 				}
 			}
 			dir := t.TempDir()
@@ -145,6 +146,7 @@ func TestBegin(t *testing.T) {
 				}
 				store.Lead(checkpoint.Stamp{Lineage: "l", Commit: test.commit - 2}.Begin(7), func(*checkpoint.Stamp, []checkpoint.Changes) {})
 				committer := checkpoint.NewCommitter(store, logger)
+				committer.Register(offsetState{source.NewOffset(5, func() time.Time { return time.Time{} })})
 				if err := errors.Join(committer.Begin(), committer.Finish(), store.Close()); err != nil {
 					t.Fatal(err)
 				}
@@ -178,16 +180,16 @@ func TestBegin(t *testing.T) {
 				}
 				store, err := checkpoint.Open(dir, report)
 				if err == nil {
-					store, err = r.begin(store)
+					store, err = r.begin(store, offsetByClock)
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got, lost := store.Info().Epoch, r.historyLost != ""; got != test.epoch || lost != test.lost || store.Clean() != test.wantClean {
-					t.Errorf("the %s one: epoch %d, history lost %v, clean %v", life, got, lost, store.Clean())
+				if r.historyLost != test.lost || store.Clean() != test.wantClean {
+					t.Errorf("the %s one: history lost %v, clean %v", life, r.historyLost, store.Clean())
 				}
-				if lacks := test.lost || test.commit > 0 && test.lease == ""; lacks != (store.Floor() > 0) { // commits of others, perhaps
-					t.Errorf("the %s one: the floor is %d", life, store.Floor())
+				if least, _ := strconv.ParseUint(test.offset, 10, 64); r.offset.Current() < max(least, 1) {
+					t.Errorf("the %s one: the offset is %d", life, r.offset.Current())
 				}
 				if err := store.Close(); err != nil {
 					t.Fatal(err)
@@ -196,6 +198,8 @@ func TestBegin(t *testing.T) {
 		})
 	}
 }
+
+func offsetByClock(last uint64) *source.Offset { return source.NewOffset(last, time.Now) }
 
 // everyone is an API server that takes every token.
 type everyone struct{}
@@ -242,12 +246,12 @@ func (l *led) Info() checkpoint.Info { return l.store.Info() }
 func newLed(t *testing.T) *led {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	l := &led{replica: &replica{logger: logger}, hangs: make(chan struct{})}
+	l := &led{replica: &replica{logger: logger, offset: offsetByClock(0)}, hangs: make(chan struct{})}
 	close(l.hangs)
 	l.client = &oneLease{lease: &coordinationv1.Lease{}} // one that was given up
 	l.client.lease.Annotations = map[string]string{"kubeferry.dev/term": "1", "kubeferry.dev/released": "1"}
 	l.lease = replication.NewLease(replication.LeaseOptions{
-		Client: l.client, Identity: "leader", Duration: 10 * time.Second, Claim: l.claim, Raised: l.raised,
+		Client: l.client, Identity: "leader", Duration: 10 * time.Second, Claim: l.claim, Offset: l.offsetInUse,
 	})
 	var err error
 	if l.copied, err = checkpoint.OpenReplica(t.TempDir(), func(message string, err error) { t.Error(message, err) }); err != nil {
@@ -264,7 +268,7 @@ func newLed(t *testing.T) *led {
 	}
 	l.store.Lead(checkpoint.Stamp{Lineage: "l"}.Begin(l.lease.Status().Term), func(stamp *checkpoint.Stamp, changes []checkpoint.Changes) {
 		<-l.hangs
-		l.committed.Store(&ledCommit{stamp, 0})
+		l.committed.Store(stamp)
 		if serves := l.leader.Load(); serves != nil {
 			serves.Committed(stamp, changes)
 		}
@@ -395,55 +399,6 @@ func TestFullDiskOfTheLeader(t *testing.T) {
 	if err := <-left; !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("it left: %v", err)
 	}
-}
-
-// slowCopy is one whose disk takes long, once slow is set.
-type slowCopy struct {
-	*checkpoint.Replica
-	slow  atomic.Bool
-	until chan struct{}
-}
-
-func (c *slowCopy) Apply(changes []checkpoint.Changes) error {
-	if c.slow.Load() {
-		<-c.until
-	}
-	return c.Replica.Apply(changes)
-}
-
-// A standby that lacks what a source has committed before it sends is behind the Lease by then: another one may have it.
-func TestWhatASourceCommitsIsInTheLease(t *testing.T) {
-	expect := func(t *testing.T, l *led, without *checkpoint.Replica) {
-		t.Helper()
-		if err := l.fan.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		lease, _ := l.client.Get(t.Context(), "", metav1.GetOptions{})
-		want := fmt.Sprintf("%d/%d", l.lease.Status().Term, l.store.Info().Replica.Commit)
-		if got := lease.Annotations["kubeferry.dev/commit"]; got != want {
-			t.Errorf("the Lease names %s, want %s", got, want)
-		}
-		if has := without.Info().Replica.Commit; has >= l.store.Info().Replica.Commit {
-			t.Errorf("a standby has commit %d, and was to be without it", has)
-		}
-	}
-	t.Run("one of two standbys is cut off", func(t *testing.T) {
-		l := newLed(t)
-		l.follow(t, asItIs)
-		without, leave := l.follow(t, asItIs)
-		leave()
-		expect(t, l, without)
-	})
-	t.Run("the only standby is slow", func(t *testing.T) {
-		l, slow := newLed(t), &slowCopy{until: make(chan struct{})}
-		without, _ := l.follow(t, func(copied *checkpoint.Replica) replication.Copy {
-			slow.Replica = copied
-			return slow
-		})
-		defer close(slow.until)
-		slow.slow.Store(true)
-		expect(t, l, without)
-	})
 }
 
 // A replica that takes over on a disk that hangs gives the Lease up, and its probe fails.

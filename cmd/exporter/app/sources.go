@@ -35,7 +35,7 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,
 			LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
 			Filters:  filters,
-			Snapshot: c.Snapshot, OnRollback: state.rollback, Previous: previous, HistoryLost: state.historyLost,
+			Snapshot: c.Snapshot, Check: c.Check, Previous: previous, HistoryLost: state.historyLost, Offset: state.offset,
 		}
 		fan.setPipelines(&options)
 		made = append(made, source.New(client, options, fan, metrics, logger))

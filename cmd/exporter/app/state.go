@@ -1,14 +1,12 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,28 +25,28 @@ type state struct {
 	committer *checkpoint.Committer
 	dead      *checkpoint.DeadLetters // nil without a store
 	logger    *slog.Logger
-	fail      context.CancelCauseFunc
 
 	// permit lets deliveries begin; nil without replicas.
 	permit pipeline.Permit
-	// secure waits until a standby has the last commit, and the Lease names it and raised sequences, or for a while; nil without replicas.
+	// secure waits until a standby has the last commit, and the Lease names the offset, or for a while; nil without replicas.
 	secure func(context.Context)
-	// historyLost is why it is not known what another leader sent beyond what the state has; or empty.
-	historyLost string
+	// historyLost is set if it is not known what was sent beyond what the state has.
+	historyLost bool
+	// offset makes sequences; without a state directory it is 0.
+	offset *source.Offset
 
-	epoch      int // in the sequences of this run
-	rolledBack atomic.Bool
-	stop       func() // the commits, and waits for the one under way
+	stop func() // the commits, and waits for the one under way
 }
 
 // openState opens the state directory, if there is one, and makes sure that it is of this cluster: it waits for the
 // API server, since the logs of another cluster must not go out under this one's name.
-func openState(ctx context.Context, loaded *config.Config, client *source.Client, replica *replica, fail context.CancelCauseFunc, logger *slog.Logger) (*state, error) {
-	s := &state{committer: checkpoint.NewCommitter(nil, logger), logger: logger, fail: fail, stop: func() {}}
+func openState(ctx context.Context, loaded *config.Config, client *source.Client, replica *replica, logger *slog.Logger) (*state, error) {
+	s := &state{committer: checkpoint.NewCommitter(nil, logger), logger: logger, offset: source.NoOffset(), stop: func() {}}
 	if loaded.StateDir == "" {
 		return s, nil
 	}
 	report := reportTo(logger)
+	offset := func(last uint64) *source.Offset { return source.NewOffset(last, client.Now) }
 	var store *checkpoint.Store
 	var err error
 	if replica != nil {
@@ -67,7 +65,7 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 	}
 	if known := store.Info().ClusterUID; known != "" && uid != "" && known != uid {
 		// Under the same name the resource versions begin again, and so may sequences; also once it comes back from there.
-		store, err = store.Renew("it is another cluster's", checkpoint.Info{Epoch: store.Info().Epoch + 1}, report)
+		store, err = store.Renew("it is another cluster's", checkpoint.Info{Offset: store.Info().Offset}, report)
 		if err != nil {
 			return nil, &FailureError{err}
 		}
@@ -76,16 +74,15 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 		store.Bind(uid)
 	}
 	if replica != nil {
-		if store, err = replica.begin(store); err != nil {
+		if store, err = replica.begin(store, offset); err != nil {
 			return nil, err
 		}
-		s.permit, s.secure, s.historyLost = replica.permit, replica.secure, replica.historyLost
+		s.permit, s.secure, s.historyLost, s.offset = replica.permit, replica.secure, replica.historyLost, replica.offset
 	} else {
+		s.offset = offset(store.Info().Offset)
 		store.LeadAlone(uint64(time.Now().UnixMicro())) //nolint:gosec // a time
 	}
-	if store.Info().Lost {
-		s.historyLost = cmp.Or(s.historyLost, "the state file was set aside")
-	}
+	s.historyLost = s.historyLost || store.Info().Lost
 	s.store = store
 	s.committer = checkpoint.NewCommitter(store, logger)
 	if replica != nil {
@@ -139,7 +136,7 @@ func (s *state) setLog(options *pipeline.Options, backlog config.Backlog) (err e
 	if s.store == nil {
 		return nil
 	}
-	options.Epoch, options.Permit = s.store.Info().Epoch, s.permit
+	options.Permit = s.permit
 	options.Log = pipelineLog{s, options.Name}
 	options.Logged = s.store.Logs()[options.Name]
 	options.Spill = backlog.Overflow == config.OverflowSpill
@@ -165,11 +162,11 @@ func (s *state) restore(sources []*source.Source) error {
 	if s.store == nil {
 		return nil
 	}
-	forgotten, err := source.Restore(s.store, sources...)
-	for id, watch := range forgotten {
+	ended, err := source.Restore(s.store, sources...)
+	for id, watch := range ended {
 		objects := 0
 		err = errors.Join(err, s.store.Known(id, func(delta.Known) { objects++ }))
-		s.logger.Warn("no pipeline takes the resource of these objects any more: they are forgotten, and no deletion will be sent",
+		s.logger.Warn("a watch is not configured any more: what was known of its objects is forgotten, and no deletion will be sent",
 			"source", watch.Source, "resource", watch.Resource, "namespace", watch.Namespace, "objects", objects)
 	}
 	return err
@@ -180,11 +177,11 @@ func (s *state) begin(sources []*source.Source, pipelines []*pipeline.Pipeline) 
 	if s.store == nil {
 		return nil
 	}
-	s.epoch = s.store.Info().Epoch
 	var watches []string
 	for _, p := range pipelines { // before the sources, which capture whether a record died that is not in the log any more
 		s.committer.Register(pipelineState{p})
 	}
+	s.committer.Register(offsetState{s.offset})
 	for _, from := range sources {
 		watches = append(watches, from.WatchIDs()...)
 		s.committer.Register(sourceState{from})
@@ -192,7 +189,7 @@ func (s *state) begin(sources []*source.Source, pipelines []*pipeline.Pipeline) 
 	if err := s.committer.Begin(); err != nil {
 		return err
 	}
-	if err := s.forgetOthers(watches); err != nil { // what the present ones inherited is written
+	if err := s.forgetOthers(watches); err != nil { // that they have ended is written
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -225,10 +222,18 @@ type sourceState struct{ *source.Source }
 
 func (s sourceState) Capture(c *checkpoint.Commit) {
 	c.Watches = append(c.Watches, s.Source.Capture()...)
-	c.Raised = max(c.Raised, s.Raised())
 }
 
 func (s sourceState) Committed(map[string]delta.LogSize) { s.Source.Committed() }
+
+// offsetState makes the offset a participant of the commit.
+type offsetState struct{ *source.Offset }
+
+func (s offsetState) Capture(c *checkpoint.Commit) { c.Offset = s.Offset.Capture() }
+
+func (s offsetState) Committed(map[string]delta.LogSize) { s.Offset.Committed() }
+
+func (offsetState) Failed() {}
 
 type pipelineState struct{ *pipeline.Pipeline }
 
@@ -240,21 +245,6 @@ func (p pipelineState) Capture(c *checkpoint.Commit) {
 
 func (p pipelineState) Committed(logs map[string]delta.LogSize) {
 	p.Pipeline.Committed(logs[p.Name()].Bytes)
-}
-
-// rollback ends the program: the state is of no use, and the next start begins a new one.
-func (s *state) rollback(err error) {
-	if s.rolledBack.Swap(true) {
-		return // another watch found it as well
-	}
-	next := "the next start begins with a snapshot"
-	if s.store != nil {
-		next = "the next start sets the state aside and begins anew, under ids with a new epoch"
-	}
-	if err := s.committer.RolledBack(); err != nil {
-		s.logger.Error("cannot note that the API server's history went back", "err", err)
-	}
-	s.fail(&FailureError{fmt.Errorf("%w; %s", err, next)})
 }
 
 // err returns why the state cannot be written, if so.

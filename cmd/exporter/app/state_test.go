@@ -30,7 +30,7 @@ func TestWhatIsForgottenIsLogged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watch := delta.WatchChange{Watch: "w", Meta: []byte(`{"source":"things","resource":"v1/things","position":"14","complete":true}`)}
+	watch := delta.WatchChange{Watch: "w", Meta: []byte(`{"source":"things","resource":"v1/things","position":"14"}`)}
 	waiting := delta.LogChange{Pipeline: "late"}
 	for n := range uint64(4) {
 		watch.Put = append(watch.Put, delta.Known{Namespace: "ns", Name: fmt.Sprint(n), Version: delta.NewVersion(types.UID(fmt.Sprint("u", n)), "14")})
@@ -47,7 +47,7 @@ func TestWhatIsForgottenIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, func(err error) { t.Error(err) }, logger)
+	kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +62,9 @@ func TestWhatIsForgottenIsLogged(t *testing.T) {
 	}
 }
 
-// A state directory that comes to another cluster of the same name, or back from there, begins an epoch: sequences would go back. What
+// A state directory that comes to another cluster of the same name, or back from there, is begun anew, and the offset does not go back. What
 // happened meanwhile is missed. So it is if the file is damaged on its way.
-func TestEpochInAnotherCluster(t *testing.T) {
+func TestOffsetInAnotherCluster(t *testing.T) {
 	uid := ""
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":%q}}`, uid)
@@ -75,20 +75,22 @@ func TestEpochInAnotherCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for epoch, cluster := range []string{"old", "new", "old", "damaged"} {
+	last := uint64(0)
+	for life, cluster := range []string{"old", "new", "old", "damaged"} {
 		if uid = cluster; uid == "damaged" {
 			if err := os.Truncate(filepath.Join(dir, "kubeferry.db"), 3*int64(os.Getpagesize())); err != nil {
 				t.Fatal(err)
 			}
 		}
-		kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, func(err error) { t.Error(err) }, slog.New(slog.DiscardHandler))
+		kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := kept.store.Info().Epoch; got < epoch || epoch == 0 && got > 0 {
-			t.Errorf("the epoch of life %d, in %s, is %d", epoch, uid, got)
+		if got := kept.offset.Current(); got < last || got == 0 {
+			t.Errorf("the offset in %s is %d, and was %d", uid, got, last)
 		}
-		if lost := kept.historyLost != ""; lost != (epoch > 0) {
+		last = kept.offset.Current()
+		if lost := kept.historyLost; lost != (life > 0) {
 			t.Errorf("in %s, history is lost: %v", uid, lost)
 		}
 		if err := kept.begin(nil, nil); err != nil {
@@ -116,11 +118,11 @@ func TestBehindADamagedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for life, lost := range []bool{true, true, false} {
-		kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, func(err error) { t.Error(err) }, slog.New(slog.DiscardHandler))
+		kept, err := openState(t.Context(), &config.Config{Cluster: "c", StateDir: dir}, client, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := kept.historyLost != ""; got != lost || kept.store.Info().Epoch == 0 {
+		if got := kept.historyLost; got != lost || kept.offset.Current() == 0 {
 			t.Errorf("life %d: history is lost: %v; %+v", life, got, kept.store.Info())
 		}
 		if life > 0 { // the first one ends before its first commit

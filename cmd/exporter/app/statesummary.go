@@ -15,7 +15,8 @@ const statePath = "/state"
 // StateSummary is what `kubeferry state show` prints of a state directory.
 type StateSummary struct {
 	ClusterUID string
-	Epoch      int
+	// Offset is what is added to resource versions to make sequences.
+	Offset uint64
 	// Running is set if kubeferry runs on the directory. Else Clean says whether its last run ended with a last commit.
 	Running, Clean bool
 	DeadLetters    delta.LogSize
@@ -24,7 +25,7 @@ type StateSummary struct {
 }
 
 func summarize(info checkpoint.Info, logs map[string]delta.LogSize) StateSummary {
-	return StateSummary{ClusterUID: info.ClusterUID, Epoch: info.Epoch, Clean: info.Clean, Logs: logs}
+	return StateSummary{ClusterUID: info.ClusterUID, Offset: info.Offset, Clean: info.Clean, Logs: logs}
 }
 
 // summary serves the state of the kubeferry that runs, as of its last commit.

@@ -156,8 +156,8 @@ type status struct {
 	Replica *replicaStatus `json:"replica,omitempty"`
 	// StateError is why the state directory cannot be written, if so.
 	StateError string `json:"stateError,omitempty"`
-	// Epoch is in the sequences of this run; nil without a state directory, and on a standby.
-	Epoch *int `json:"epoch,omitempty"`
+	// Offset is what is added to resource versions to make sequences; 0 without a state directory, and on a standby.
+	Offset uint64 `json:"offset,omitempty"`
 	// DeadLetters are those of the pipelines without a sink for them; nil without a state directory.
 	DeadLetters *checkpoint.DeadLetterStatus `json:"deadLetters,omitempty"`
 	Watches     []source.WatchStatus         `json:"watches"`
@@ -193,7 +193,7 @@ func (h *health) status() (s status) {
 	}
 	if running.state.dead != nil {
 		dead := running.state.dead.Status()
-		s.DeadLetters, s.Epoch = &dead, &running.state.epoch
+		s.DeadLetters, s.Offset = &dead, running.state.offset.Current()
 	}
 	s.Watches = running.watches()
 	for _, p := range running.pipelines {

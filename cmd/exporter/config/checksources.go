@@ -3,6 +3,7 @@ package config
 import (
 	"path"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -20,6 +21,9 @@ func (v *validator) sources() {
 
 func (v *validator) source(s *Source, at string) {
 	v.notEmpty(at+".resources", len(s.Resources))
+	if s.Check != 0 && s.Check < time.Minute {
+		v.fault(at+".check", "must be at least a minute, or 0 for never")
+	}
 	for i, resource := range s.Resources {
 		if first := slices.Index(s.Resources, resource); first < i && resource.Resource != "" {
 			v.fault(index(at+".resources", i), "%s is in this list already", v.shown(index(at+".resources", i)))

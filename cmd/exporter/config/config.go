@@ -49,6 +49,7 @@ type Source struct {
 	LabelSelector string                        `yaml:"labelSelector" doc:"selects objects by labels: app=web,tier!=cache"`
 	FieldSelector string                        `yaml:"fieldSelector" doc:"selects objects by fields: type=Warning"`
 	Snapshot      delta.Snapshot                `yaml:"snapshot" enum:"initial|never|always" doc:"whether a pipeline gets the objects that exist already: when it first sees the watch (initial), never, or at every start (always)"`
+	Check         time.Duration                 `yaml:"check" doc:"how often what exists is compared with what the watches have brought. 0 means never. If there is a difference that lasts, it is sent after a gap record"`
 }
 
 // Pipeline takes deltas from sources through filters and a format to one sink.

@@ -20,7 +20,7 @@ func (c *Config) setDefaults() {
 	c.Shutdown.Grace = 20 * time.Second
 }
 
-func (s *Source) setDefaults() { s.Snapshot = delta.SnapshotInitial }
+func (s *Source) setDefaults() { s.Snapshot, s.Check = delta.SnapshotInitial, 24*time.Hour }
 
 func (p *Pipeline) setDefaults() {
 	p.OnLeave = shape.OnLeaveIgnore

@@ -24,7 +24,7 @@ func TestDefaults(t *testing.T) {
 	want := &Config{
 		Cluster: "c",
 		Sources: []Source{{
-			Name: "s", Resources: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, Snapshot: delta.SnapshotInitial,
+			Name: "s", Resources: []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, Snapshot: delta.SnapshotInitial, Check: 24 * time.Hour,
 		}},
 		Pipelines: []Pipeline{{
 			Name: "p", Sources: []string{"s"}, OnLeave: shape.OnLeaveIgnore, Diff: shape.DiffNone, Format: shape.FormatCloudEvents, Encoding: shape.EncodingJSON, Profile: shape.ProfileKubeferry, Sink: "out",

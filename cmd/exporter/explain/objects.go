@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
@@ -61,6 +62,7 @@ func objectName(o *delta.Object) string {
 // delta returns the change as a source reports it.
 func (x *explainer) delta(c change) *delta.Delta {
 	d := &delta.Delta{Type: delta.Added, Resource: x.resourceOf(c.object), Watch: "explain", Object: c.object, Observed: x.Now()}
+	d.Sequence, _ = strconv.ParseUint(c.object.ResourceVersion(), 10, 64) // a run adds its offset
 	switch {
 	case x.Type != "":
 		d.Type = delta.Type(x.Type)

@@ -22,12 +22,11 @@ func Recover(loaded *config.Config, path string, letters, summary io.Writer) err
 	for _, p := range app.NewDryPipelines(loaded, nil, nil) {
 		pipelines[p.Name()] = p
 	}
-	epoch, changes, dead := 0, 0, 0
+	changes, dead := 0, 0
 	skipped := map[string]int{}
 	encoder := json.NewEncoder(letters)
 	encoder.SetEscapeHTML(false)
 	damage := checkpoint.Salvage(path, checkpoint.Salvaged{
-		Info: func(info checkpoint.Info) { epoch = info.Epoch },
 		Entry: func(name string, e delta.Entry) error {
 			p, ok := pipelines[name]
 			if !ok {
@@ -35,7 +34,7 @@ func Recover(loaded *config.Config, path string, letters, summary io.Writer) err
 				return nil
 			}
 			changes++
-			return encoder.Encode(p.Recovered(e, epoch))
+			return encoder.Encode(p.Recovered(e))
 		},
 		Letter: func(letter []byte) error {
 			dead++

@@ -28,7 +28,7 @@ func TestRecover(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit := checkpoint.Commit{
-		Info:        &checkpoint.Info{Format: s.Info().Format, Epoch: 2},
+		Info:        &checkpoint.Info{Format: s.Info().Format, Offset: 5},
 		DeadLetters: checkpoint.DeadLetterChange{Append: []checkpoint.DeadLetter{{Letter: letter("p", "/a", 1, "")}}},
 	}
 	random := rand.NewChaCha8([32]byte{})
@@ -43,7 +43,7 @@ func TestRecover(t *testing.T) {
 				t.Fatal(err)
 			}
 			change.Append = append(change.Append, delta.Entry{LogKey: delta.LogKey{Seq: n}, Delta: &delta.Delta{
-				Type: delta.Modified, Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Object: object,
+				Type: delta.Modified, Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Object: object, Restored: 2,
 			}})
 		}
 		commit.Logs = append(commit.Logs, change)

@@ -173,9 +173,7 @@ func difference(content map[string]any) string {
 	object, _ := content["object"].(map[string]any)
 	old, _ := content["oldObject"].(map[string]any)
 	switch {
-	case content["phase"] == "started":
-		return "what exists follows"
-	case content["phase"] == "completed":
+	case content["type"] == "SNAPSHOT":
 		return fmt.Sprint("was all that exists: ", content["count"])
 	case content["type"] == "GAP":
 		return fmt.Sprint("changes were missed: ", content["reason"])

@@ -20,7 +20,6 @@ func records() []sinks.Record {
 		}
 	}
 	return []sinks.Record{
-		record("SNAPSHOT", "", `"phase":"started"`),
 		record("ADDED", "web", `"object":{"apiVersion":"v1","data":{"a":"1 < 2","n":"redacted:hmac-sha256:0123456789abcdef"}},"snapshot":true`),
 		record("SNAPSHOT", "", `"phase":"completed","count":1`),
 		record("MODIFIED", "web", `"object":{"apiVersion":"v1","data":{"a":"2"}},"oldObject":{"apiVersion":"v1","data":{"a":"1"}},"changedBy":[{"manager":"kubectl-edit"},{"manager":"helm"}]`),
@@ -53,11 +52,10 @@ func TestPrint(t *testing.T) {
 	}
 	sink := &config.Sink{Name: "out", Config: stdout.NewConfig()}
 	const piped = `TIME          TYPE      OBJECT                        TO                                                        WHAT
-12:00:00.000  SNAPSHOT  configmaps                    standard output                                           what exists follows
 12:00:00.000  ADDED     configmaps shop/web           standard output                                           exists: data.a 1 < 2, data.n redacted:01234567
 12:00:00.000  SNAPSHOT  configmaps                    standard output                                           was all that exists: 1
 `
-	if got := printed(t, "table", sink, records()[:3]); got != piped {
+	if got := printed(t, "table", sink, records()[:2]); got != piped {
 		t.Errorf("got\n%s\nwant\n%s", got, piped)
 	}
 	const line = `{"time":"2026-11-22T12:00:00.000001Z","type":"ADDED","object":{"apiVersion":"v1","data":{"a":"1 < 2","n":"redacted:hmac-sha256:0123456789abcdef"}},"snapshot":true}` + "\n"

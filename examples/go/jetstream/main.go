@@ -1,4 +1,4 @@
-// Command jetstream keeps a table of what exists and a log of what happened, from a stream. How far it has read is in the database.
+// Command jetstream keeps a table of what exists and a log of what happened, from a stream. The server knows how far it has read.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubeferry/kubeferry/consume"
 	"github.com/kubeferry/kubeferry/examples/go/events"
 	"github.com/kubeferry/kubeferry/examples/go/store"
 )
@@ -17,6 +18,7 @@ import (
 func main() {
 	url := flag.String("url", "nats://localhost:4222", "server")
 	stream := flag.String("stream", "k8s", "stream")
+	name := flag.String("consumer", "table", "durable consumer")
 	file := flag.String("db", "table.db", "SQLite database")
 	flag.Parse()
 	ctx := context.Background()
@@ -33,77 +35,57 @@ func main() {
 		log.Fatal(err)
 	}
 	for {
-		if err := follow(ctx, js, *stream, db); err != nil {
+		if err := follow(ctx, js, *stream, *name, db); err != nil {
 			log.Print(err) // the server or the stream is away
 			time.Sleep(time.Second)
 		}
 	}
 }
 
-// follow makes a consumer that begins with the last message that is stored, and stores what it delivers, until a message is missing. Of
-// a durable consumer that one would come later, behind changes that were made after it.
-func follow(ctx context.Context, js jetstream.JetStream, name string, db *store.Store) error {
-	position, err := db.Position(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	consumer, err := js.CreateConsumer(ctx, name, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(max(position, 1)),
-		AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Minute, MemoryStorage: true,
+// follow stores what a durable consumer delivers, until that fails. What was not acknowledged comes again, perhaps behind later messages.
+func follow(ctx context.Context, js jetstream.JetStream, stream, name string, db *store.Store) error {
+	consumer, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		Durable: name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 10 * time.Second, MaxAckPending: 1000,
 	})
 	if err != nil {
 		return err
 	}
-	for delivered := uint64(0); ; {
+	for {
 		batch, err := consumer.Fetch(500, jetstream.FetchMaxWait(time.Second))
 		if err != nil {
 			return err
 		}
-		var arrivals []store.Arrival
-		gapless := true
-		last := position
+		var messages []jetstream.Msg
+		var records []consume.Record
 		for m := range batch.Messages() {
-			arrival, number := read(m)
-			if number != delivered+1 {
-				break // one was lost on its way
-			}
-			gapless = gapless && arrival.Position <= last+1
-			delivered, last = number, arrival.Position
-			arrivals = append(arrivals, arrival)
-		}
-		if len(arrivals) == 0 || !gapless {
-			stream, err := js.Stream(ctx, name)
-			if err != nil {
-				return err
-			}
-			state := stream.CachedInfo().State
-			if first := int64(state.FirstSeq); position > 0 && first > position+1 || position > int64(state.LastSeq) {
-				log.Fatalf("the stream has lost what follows message %d: begin with an empty database, and request a snapshot", position)
-			}
-			if err := batch.Error(); len(arrivals) == 0 && (err != nil || position < int64(state.LastSeq)) {
-				return err
+			messages = append(messages, m)
+			if record, ok := read(m); ok {
+				records = append(records, record)
 			}
 		}
-		if err := db.Apply(ctx, arrivals); err != nil {
+		if err := db.Apply(ctx, records); err != nil {
 			log.Fatal(err)
 		}
-		position = last
+		for _, m := range messages {
+			if err := m.Ack(); err != nil {
+				return err
+			}
+		}
+		if err := batch.Error(); err != nil {
+			return err
+		}
 	}
 }
 
-// read returns what a message has, and its number among those of the consumer.
-func read(m jetstream.Msg) (arrival store.Arrival, number uint64) {
+// read returns the record of a message. An object may be nested too deeply to be read: that is logged, and left out.
+func read(m jetstream.Msg) (consume.Record, bool) {
 	headers := map[string]string{}
 	for name := range m.Headers() {
 		headers[name] = m.Headers().Get(name)
 	}
-	meta, err := m.Metadata()
-	if err != nil {
-		log.Fatal(err)
-	}
 	record, err := events.Read("ce-", headers, m.Data())
-	if err != nil { // an object may be nested too deeply to be read: nothing is stored but the position
-		log.Printf("message %d: %v", meta.Sequence.Stream, err)
+	if err != nil {
+		log.Printf("a message on %s: %v", m.Subject(), err)
 	}
-	return store.Arrival{Record: record, Position: int64(meta.Sequence.Stream)}, meta.Sequence.Consumer
+	return record, err == nil
 }

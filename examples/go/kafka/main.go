@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kubeferry/kubeferry/consume"
 	"github.com/kubeferry/kubeferry/examples/go/events"
 	"github.com/kubeferry/kubeferry/examples/go/store"
 )
@@ -39,11 +40,11 @@ func main() {
 		fetches := client.PollRecords(ctx, 1000)
 		fetches.EachError(func(_ string, _ int32, err error) {
 			if errors.Is(err, kerr.UnknownTopicID) { // for ever: the client does not take another topic for this one
-				log.Fatal("the topic was deleted, or made again: begin with an empty database")
+				log.Fatal("the topic was deleted, or made again: start anew")
 			}
 			log.Print(err) // it tries again by itself
 		})
-		var arrivals []store.Arrival
+		var records []consume.Record
 		fetches.EachRecord(func(m *kgo.Record) {
 			if m.Value == nil {
 				return // a tombstone
@@ -53,12 +54,13 @@ func main() {
 				headers[h.Key] = string(h.Value)
 			}
 			r, err := events.Read("ce_", headers, m.Value)
-			if err != nil { // an object may be nested too deeply to be read: nothing is stored but the position
+			if err != nil { // an object may be nested too deeply to be read
 				log.Printf("partition %d, offset %d: %v", m.Partition, m.Offset, err)
+				return
 			}
-			arrivals = append(arrivals, store.Arrival{Record: r, Stream: int64(m.Partition), Position: m.Offset})
+			records = append(records, r)
 		})
-		if err := db.Apply(ctx, arrivals); err != nil {
+		if err := db.Apply(ctx, records); err != nil {
 			log.Fatal(err)
 		}
 		if err := client.CommitUncommittedOffsets(ctx); err != nil {

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	cloudevents "github.com/cloudevents/sdk-go/v2/protocol/http"
@@ -50,9 +49,6 @@ func main() {
 type receiver struct {
 	webhook *standardwebhooks.Webhook
 	db      *store.Store
-
-	mu   sync.Mutex // one request at a time: what arrives is numbered
-	last int64
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -74,7 +70,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest) // it would not be better the next time: a dead letter
 		return
 	}
-	if err := r.store(req, records); err != nil {
+	if err := r.db.Apply(req.Context(), records); err != nil {
 		log.Print(err)
 		http.Error(w, "cannot store it", http.StatusServiceUnavailable)
 		return
@@ -104,22 +100,4 @@ func read(header http.Header, body []byte) (records []consume.Record, err error)
 		records = append(records, record)
 	}
 	return records, nil
-}
-
-func (r *receiver) store(req *http.Request, records []consume.Record) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.last == 0 {
-		last, err := r.db.Position(req.Context())
-		if err != nil {
-			return err
-		}
-		r.last = last
-	}
-	var arrivals []store.Arrival
-	for _, record := range records {
-		r.last++
-		arrivals = append(arrivals, store.Arrival{Record: record, Position: r.last})
-	}
-	return r.db.Apply(req.Context(), arrivals)
 }

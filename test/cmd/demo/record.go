@@ -31,7 +31,6 @@ type record struct {
 		} `json:"resource"`
 		Object   map[string]any `json:"object"`
 		Snapshot any            `json:"snapshot"` // true, or the name of the snapshot that a mark is of
-		Phase    string         `json:"phase"`
 	} `json:"data"`
 }
 
@@ -151,6 +150,6 @@ func (t *tally) summarize(r *record) string {
 		delete(t.changes, r.Subject)
 		return fmt.Sprintf("after %d records", n)
 	default:
-		return r.Data.Phase
+		return "was all that exists"
 	}
 }
