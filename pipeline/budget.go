@@ -37,12 +37,10 @@ type memoryBudget struct {
 	unpaced bool
 }
 
-// free returns how much memory is free for a flow, or for any one if it is nil. What another one needs that found no room is kept for that,
-// but not from gaps and marks: these are read before all others, so the other flow would wait for them, and they for its memory.
+// free returns how much memory is free for a flow, or for any one if it is nil. What another one needs that found no room is kept for that.
 func (p *Pipeline) free(f *flow) int64 {
 	free := p.options.MaxBytes - p.budget.memory
-	notices := f != nil && f.name == noticeNamespace
-	if wanting := p.log.wanting; wanting != nil && wanting != f && !notices {
+	if wanting := p.log.wanting; wanting != nil && wanting != f {
 		free -= wanting.nextSize
 	}
 	return free
@@ -56,7 +54,7 @@ func (p *Pipeline) hasRoom(f *flow, size int64) bool {
 	switch {
 	case size > free:
 		return false
-	case f.memory == 0 || f.name == noticeNamespace || !p.options.Spill && !f.behind:
+	case f.memory == 0 || !p.options.Spill && !f.behind:
 		return true
 	case f.behind || p.log.waiting():
 		return free-size >= p.options.MaxBytes/2 || f.memory+size <= min(turnBytes, free/4)

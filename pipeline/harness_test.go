@@ -184,7 +184,7 @@ func drain(t testing.TB, p *Pipeline) {
 	if len(p.backlog.unloadable) > 0 {
 		t.Fatalf("%d may be unloaded", len(p.backlog.unloadable))
 	}
-	if len(p.log.flows)+len(p.log.turns) > 0 || p.log.wanting != nil || p.log.notices != nil || p.log.behind > 0 {
+	if len(p.log.flows)+len(p.log.turns) > 0 || p.log.wanting != nil || p.log.behind > 0 {
 		t.Fatalf("flows are left: %+v", p.log)
 	}
 	if p.budget.failing != 0 || p.budget.stuck != 0 || len(p.log.stopped) > 0 {

@@ -103,12 +103,6 @@ func (p *Pipeline) takeTurn() *flow {
 	for f := range l.stopped {
 		p.resumeIfFree(f)
 	}
-	if f := l.notices; f != nil {
-		if !p.hasRoom(f, max(f.nextSize, 1)) {
-			return nil
-		}
-		return f
-	}
 	if p.budget.memory > 0 && p.options.MaxBytes-p.budget.memory <= p.options.MaxBytes/64 { // to go through many flows takes time
 		return nil
 	}
@@ -133,10 +127,10 @@ func (p *Pipeline) returnTurn(f *flow) {
 	case !f.behind:
 		l.dropIdle(f)
 		p.announceFreed() // others may wait for that, and what is new of it for memory
-	case f != l.notices && !f.stopped:
+	case !f.stopped:
 		l.turns = append(l.turns, f)
 	}
-	if len(l.turns) == 0 && l.notices == nil && len(l.stopped) == 0 {
+	if len(l.turns) == 0 && len(l.stopped) == 0 {
 		l.behind = 0
 	}
 }

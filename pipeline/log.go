@@ -46,13 +46,10 @@ type logState struct {
 	bytes   int64 // on disk
 	// flows are those of which something is in memory, waits for a failing object, or is behind the cursor.
 	flows map[string]*flow
-	// turns are the flows that are behind their cursors and not stopped, but for that of the notices: the loader reads them in turn.
+	// turns are the flows that are behind their cursors and not stopped: the loader reads them in turn.
 	turns []*flow
 	// stopped are the flows with too many failing objects.
 	stopped map[*flow]struct{}
-	// notices is the flow of gaps and marks if it is behind its cursor. It is read before the others: what follows a gap or a mark in its
-	// watch waits for it in memory.
-	notices *flow
 	// wanting is the flow whose next item found no room. Memory is kept for it, so that small items of others do not keep it out.
 	wanting *flow
 	// behind counts the items behind cursors.
@@ -133,10 +130,7 @@ func (l *logState) dropIdle(f *flow) {
 // goBehind puts a flow behind its cursor.
 func (l *logState) goBehind(f *flow, cursor uint64, lastRead time.Time) {
 	f.behind, f.cursor, f.lastRead = true, cursor, lastRead
-	switch {
-	case f.name == noticeNamespace:
-		l.notices = f
-	case !f.stopped:
+	if !f.stopped {
 		l.turns = append(l.turns, f)
 	}
 }
@@ -144,16 +138,13 @@ func (l *logState) goBehind(f *flow, cursor uint64, lastRead time.Time) {
 // catchUp ends that a flow is behind its cursor. It is in no turn.
 func (l *logState) catchUp(f *flow) {
 	f.behind, f.nextSize, f.unwritten = false, 0, nil
-	if l.notices == f {
-		l.notices = nil
-	}
 	if l.wanting == f {
 		l.wanting = nil
 	}
 }
 
 // waiting reports whether a flow waits for memory.
-func (l *logState) waiting() bool { return len(l.turns) > 0 || l.notices != nil }
+func (l *logState) waiting() bool { return len(l.turns) > 0 }
 
 func (l *logState) wakeLoader() {
 	select {
@@ -324,5 +315,5 @@ func (p *Pipeline) place(i *item) {
 
 // goesBehind reports whether what is new of a flow goes behind the cursor, whatever room there is.
 func (p *Pipeline) goesBehind(f *flow) bool {
-	return p.options.Log != nil && (f.behind || f.stopped || p.log.notices != nil || p.stopIfStuck(f))
+	return p.options.Log != nil && (f.behind || f.stopped || p.stopIfStuck(f))
 }

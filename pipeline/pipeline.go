@@ -126,7 +126,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	p.scheduler = sched.New(sched.Options{
 		Records: options.Limits.MaxRecords, OnePerObject: options.Limits.OnePerKey, Calls: options.Limits.Concurrency,
 		Share: slots.Share(p.signal), Initial: options.Retry.Initial, Max: options.Retry.Max, Attempts: options.Retry.Attempts,
-		First: noticeNamespace, Random: rand.Float64,
+		Random: rand.Float64,
 	})
 	p.budget.freed = make(chan struct{})
 	p.restore(options.Logged, options.Flows)

@@ -55,7 +55,7 @@ func (p *Pipeline) resumeIfFree(f *flow) {
 // tooStuck reports whether too much of a flow is stuck, or would be if it were so many times as much.
 func (p *Pipeline) tooStuck(f *flow, times int64) bool {
 	left := int64(stuckShare*float64(p.options.MaxBytes)) - p.budget.stuck
-	return p.scheduler.Failing(f.name) > 0 && f.name != noticeNamespace &&
+	return p.scheduler.Failing(f.name) > 0 &&
 		(int64(p.scheduler.Failing(f.name))*times >= maxFailing || f.stuck*times*stuckParts > max(left, 0))
 }
 

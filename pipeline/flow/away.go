@@ -21,7 +21,6 @@ type sinkState struct {
 	probeAt   time.Time // when the next record may be sent while the sink is away
 	probes    int       // under way
 	called    time.Time // when the last call began
-	first     bool      // the last probe was of Options.First
 	canary    bool      // the last probe was of the flow that was delivered last
 	newest    bool      // of the flows that were never called, the last probe was of the one with the newest object
 }
@@ -65,15 +64,10 @@ func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, a
 	return b, time.Time{}, false
 }
 
-// nextProbed returns the flow that is next while the sink is away: every second time it is Options.First. The others are, in turn, the one of which
-// something was delivered last, and the one that was called longest ago. Of those that were never called it is, in turn, the one with the newest
+// nextProbed returns the flow that is next while the sink is away: in turn, the one of which something was delivered last, and the one that was
+// called longest ago. Of those that were never called it is, in turn, the one with the newest
 // object, and the one that is known for longest.
 func (s *Scheduler) nextProbed(now time.Time) *flow {
-	if f := s.flows[s.options.First]; f != nil && f.waits() && !now.Before(f.until) && !s.sink.first {
-		s.sink.first = true
-		return f
-	}
-	s.sink.first = false
 	s.sink.canary = !s.sink.canary
 	var next *flow
 	if !s.sink.canary {

@@ -42,7 +42,7 @@
 // # When the sink is away
 //
 //  11. After ten failed calls in a row, and a second in which nothing was delivered, the sink counts as away. Then calls hold one record each, and are
-//     0.1 s apart, which doubles to 1.5 s. Every second record is of [Options.First], if something of that waits. The others are, in turn, of
+//     0.1 s apart, which doubles to 1.5 s. They are, in turn, of
 //     the flow of which something was delivered last, and of the one that was called longest ago. The first that is delivered ends it. In the second
 //     before, calls are 0.1 s apart if ten of those that failed held something of flows of which something was delivered in the last minute.
 //

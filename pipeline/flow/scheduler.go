@@ -21,8 +21,6 @@ type Options struct {
 	Initial, Max time.Duration
 	// Attempts after which a record becomes a dead letter; 0 is no bound.
 	Attempts int
-	// First is a flow that others may wait for: while the sink is away, every second record is of it, if it has one.
-	First string
 	// Random returns numbers in [0, 1), for the jitter of delays.
 	Random func() float64
 }
