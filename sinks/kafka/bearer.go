@@ -20,21 +20,37 @@ var (
 
 // bearer is the SASL mechanism OAUTHBEARER (RFC 7628, KIP-255). Each connection has a token that is valid then.
 type bearer struct {
-	config *SASL
-	tokens *sinks.Tokens // nil: the token is in config.TokenFile
+	extensions map[string]string
+	token      func(context.Context) (string, error)
+	refused    func(token string) // called if a broker does not take the token
+}
+
+// bearerOf returns the mechanism for a configuration with tokens. life ends the connections to a token server.
+func bearerOf(life context.Context, config *SASL) bearer {
+	b := bearer{extensions: config.Extensions, refused: func(string) {}}
+	switch {
+	case config.Mechanism == mskIAM:
+		iam := &iamTokens{region: config.Region}
+		b.token, b.refused = iam.Get, iam.Refused
+	case config.OAuth2 != nil:
+		tokens := config.OAuth2.Tokens(life, "sasl.oauth2")
+		b.refused = tokens.Refused
+		b.token = func(ctx context.Context) (string, error) {
+			token, _, err := tokens.Get(ctx)
+			return token, err
+		}
+	default:
+		b.token = func(context.Context) (string, error) { return sinks.ReadSecret("sasl.tokenFile", config.TokenFile) }
+	}
+	return b
 }
 
 // Name implements [sasl.Mechanism].
-func (bearer) Name() string { return "OAUTHBEARER" }
+func (bearer) Name() string { return oauthBearer }
 
 // Start implements [sasl.Mechanism].
-func (b bearer) Start(ctx context.Context) (_ sasl.StateMachine, _ []byte, err error) {
-	var token string
-	if b.tokens != nil {
-		token, _, err = b.tokens.Get(ctx)
-	} else {
-		token, err = sinks.ReadSecret("sasl.tokenFile", b.config.TokenFile)
-	}
+func (b bearer) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	token, err := b.token(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,16 +58,16 @@ func (b bearer) Start(ctx context.Context) (_ sasl.StateMachine, _ []byte, err e
 		return nil, nil, sinks.Transient(sinks.ReasonUnauthorized, errors.New("the token of sasl holds a control character"))
 	}
 	message := "n,,\x01auth=Bearer " + token + "\x01"
-	for _, name := range slices.Sorted(maps.Keys(b.config.Extensions)) {
-		message += name + "=" + b.config.Extensions[name] + "\x01"
+	for _, name := range slices.Sorted(maps.Keys(b.extensions)) {
+		message += name + "=" + b.extensions[name] + "\x01"
 	}
-	return session{b.tokens, token}, []byte(message + "\x01"), nil
+	return session{b.refused, token}, []byte(message + "\x01"), nil
 }
 
 // session is one login.
 type session struct {
-	tokens *sinks.Tokens
-	token  string
+	refused func(token string)
+	token   string
 }
 
 // Next implements [sasl.StateMachine]. A broker that takes the token answers nothing, one that does not a JSON object with the reason.
@@ -59,9 +75,7 @@ func (s session) Next(_ context.Context, challenge []byte) (done bool, response 
 	if len(challenge) == 0 {
 		return true, nil, nil
 	}
-	if s.tokens != nil {
-		s.tokens.Refused(s.token)
-	}
+	s.refused(s.token)
 	return false, nil, sinks.Transient(sinks.ReasonUnauthorized,
 		fmt.Errorf("the broker does not take the token of sasl: %.200q", strings.ReplaceAll(string(challenge), s.token, "[masked]")))
 }

@@ -84,14 +84,21 @@ type Config struct {
 
 // SASL are the keys of the sasl section.
 type SASL struct {
-	Mechanism    string            `yaml:"mechanism" required:"true" enum:"PLAIN|SCRAM-SHA-256|SCRAM-SHA-512|OAUTHBEARER" doc:"how to log in"`
+	Mechanism    string            `yaml:"mechanism" required:"true" enum:"PLAIN|SCRAM-SHA-256|SCRAM-SHA-512|OAUTHBEARER|AWS_MSK_IAM" doc:"how to log in"`
 	Username     string            `yaml:"username" doc:"user name"`
 	Password     string            `yaml:"password" doc:"the password itself. passwordFile is better"`
 	PasswordFile string            `yaml:"passwordFile" doc:"file with the password"`
 	TokenFile    string            `yaml:"tokenFile" doc:"file with a token for OAUTHBEARER, which is read for each connection"`
 	OAuth2       *sinks.OAuth2     `yaml:"oauth2" doc:"where to get a token, for OAUTHBEARER"`
 	Extensions   map[string]string `yaml:"extensions" doc:"more values that a broker expects with the token, such as logicalCluster"`
+	Region       string            `yaml:"region" doc:"region of the cluster, for AWS_MSK_IAM, such as eu-central-1"`
 }
+
+// The mechanisms with tokens. On the wire both are OAUTHBEARER.
+const (
+	oauthBearer = "OAUTHBEARER"
+	mskIAM      = "AWS_MSK_IAM"
+)
 
 // NewTopics are the keys of the newTopics section.
 type NewTopics struct {
@@ -211,8 +218,15 @@ func (c *Config) validateTopic(faults *sinks.Faults) {
 }
 
 func (s *SASL) validate(faults *sinks.Faults, plain *sinks.Plaintext) {
-	if s.token() {
-		faults.FailIf(s.Username != "" || s.Password != "" || s.PasswordFile != "", "sasl.username", "OAUTHBEARER has a token, and neither username nor password")
+	faults.FailIf(s.Mechanism != mskIAM && s.Region != "", "sasl.region", "belongs to AWS_MSK_IAM")
+	faults.FailIf(s.Mechanism != oauthBearer && (s.TokenFile != "" || s.OAuth2 != nil || s.Extensions != nil), "sasl.mechanism",
+		"tokenFile, oauth2 and extensions belong to OAUTHBEARER")
+	faults.FailIf(s.token() && (s.Username != "" || s.Password != "" || s.PasswordFile != ""), "sasl.username",
+		"%s has a token, and neither username nor password", s.Mechanism)
+	switch s.Mechanism {
+	case mskIAM:
+		faults.FailIf(!regionName.MatchString(s.Region), "sasl.region", "the region of the cluster is needed, such as eu-central-1")
+	case oauthBearer:
 		faults.FailIf((s.TokenFile == "") == (s.OAuth2 == nil), "sasl.tokenFile", "OAUTHBEARER needs one of tokenFile and oauth2")
 		if s.OAuth2 != nil {
 			s.OAuth2.Validate(faults, "sasl.oauth2", plain)
@@ -223,15 +237,17 @@ func (s *SASL) validate(faults *sinks.Faults, plain *sinks.Plaintext) {
 			faults.FailIf(strings.ContainsFunc(value, func(r rune) bool { return r >= 0x7f || r < ' ' && r != '\t' && r != '\r' && r != '\n' }),
 				"sasl.extensions."+name, "the value holds characters that an extension cannot")
 		}
-		return
+	default:
+		faults.FailIf(s.Username == "", "sasl.username", "a username is needed")
+		faults.FailIf((s.Password == "") == (s.PasswordFile == ""), "sasl.password", "set either password or passwordFile")
 	}
-	faults.FailIf(s.TokenFile != "" || s.OAuth2 != nil || s.Extensions != nil, "sasl.mechanism", "tokenFile, oauth2 and extensions belong to OAUTHBEARER")
-	faults.FailIf(s.Username == "", "sasl.username", "a username is needed")
-	faults.FailIf((s.Password == "") == (s.PasswordFile == ""), "sasl.password", "set either password or passwordFile")
 }
 
 // token reports whether the login is by a token.
-func (s *SASL) token() bool { return s.Mechanism == bearer{}.Name() }
+func (s *SASL) token() bool { return s.Mechanism == oauthBearer || s.Mechanism == mskIAM }
+
+// regionName is what the name of an AWS region looks like.
+var regionName = regexp.MustCompile(`^[a-z]+(-[a-z0-9]+)+$`)
 
 // extensionName is what the name of an extension may be (RFC 7628 §3.1).
 var extensionName = regexp.MustCompile(`^[A-Za-z]+$`)

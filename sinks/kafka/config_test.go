@@ -44,6 +44,12 @@ func TestValidate(t *testing.T) {
 		{"no token", `{brokers: [a], tls: {}, sasl: {mechanism: OAUTHBEARER, username: u, extensions: {auth: x, b: "\x01"}}}`, []string{
 			"sasl.username: neither username", "sasl.tokenFile: one of", "sasl.extensions.auth: not auth", "sasl.extensions.b: characters",
 		}},
+		{"Amazon MSK", `{brokers: [a], tls: {}, sasl: {mechanism: AWS_MSK_IAM, region: eu-central-1}}`, nil},
+		{"Amazon MSK without a region", `{brokers: [a], tls: {}, sasl: {mechanism: AWS_MSK_IAM, username: u, tokenFile: /t}}`, []string{
+			"sasl.mechanism: belong to OAUTHBEARER", "sasl.username: AWS_MSK_IAM has a token", "sasl.region: such as eu-central-1",
+		}},
+		{"no region", `{brokers: [a], tls: {}, sasl: {mechanism: AWS_MSK_IAM, region: "eu-central-1.example.com/"}}`, []string{"sasl.region: such as eu-central-1"}},
+		{"region of another mechanism", `{brokers: [a], tls: {}, sasl: {mechanism: OAUTHBEARER, tokenFile: /t, region: eu-central-1}}`, []string{"sasl.region: AWS_MSK_IAM"}},
 		{"token with a password", `{brokers: [a], tls: {}, sasl: {mechanism: PLAIN, username: u, password: p, tokenFile: /t}}`, []string{"sasl.mechanism: belong to OAUTHBEARER"}},
 		{"client credentials in plaintext", `{brokers: [a], tls: {}, sasl: {mechanism: OAUTHBEARER, oauth2: {tokenURL: "http://a", clientID: c, clientSecret: s}}}`, []string{
 			"sasl.oauth2.tokenURL: begin it with https://",
@@ -102,8 +108,11 @@ func TestCredentialsWithoutTLS(t *testing.T) {
 			"tls: {}":                   "",
 		} {
 			for _, password := range []string{"username: u, password: p", "username: u, passwordFile: f"} {
-				if mechanism == "OAUTHBEARER" {
+				switch mechanism {
+				case oauthBearer:
 					password = "tokenFile: f"
+				case mskIAM:
+					password = "region: eu-central-1"
 				}
 				text := fmt.Sprintf("{brokers: [127.0.0.1], sasl: {mechanism: %s, %s}, %s}", mechanism, password, more)
 				config := NewConfig()

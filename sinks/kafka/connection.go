@@ -146,12 +146,10 @@ func loginOf(life context.Context, config *SASL) sasl.Mechanism {
 	switch {
 	case config == nil:
 		return nil
-	case !config.token():
-		return mechanism{config}
-	case config.OAuth2 != nil:
-		return bearer{config, config.OAuth2.Tokens(life, "sasl.oauth2")}
+	case config.token():
+		return bearerOf(life, config)
 	default:
-		return bearer{config, nil}
+		return mechanism{config}
 	}
 }
 

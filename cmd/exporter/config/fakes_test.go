@@ -49,6 +49,7 @@ type fakeKafka struct {
 		TokenFile    string            `yaml:"tokenFile"`
 		OAuth2       *sinks.OAuth2     `yaml:"oauth2"`
 		Extensions   map[string]string `yaml:"extensions"`
+		Region       string            `yaml:"region"`
 	} `yaml:"sasl"`
 	Tombstones   bool `yaml:"tombstones"`
 	CreateTopics bool `yaml:"createTopics"`
