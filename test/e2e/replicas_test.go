@@ -242,6 +242,7 @@ type loaded struct {
 	*replicas
 	hook    *webhooktest.Receiver
 	watched *oracle.Oracle
+	load    load.Options
 	writing *loading
 	read    reader
 }
@@ -262,10 +263,11 @@ func startLoaded(tb testing.TB, prefix string, seed uint64, adjust ...func(*repl
 	l.Leader() // before there is another one to choose
 	l.Start()
 	l.WaitInSync()
-	l.writing = startLoad(tb, config, load.Options{
+	l.load = load.Options{
 		Resources: kinds, Namespaces: []string{namespace}, Objects: max(60, l.rate/2), Seed: seed, Rate: l.rate,
 		Concurrency: max(4, l.rate/5), // a busy server takes long for each write
-	})
+	}
+	l.writing = startLoad(tb, config, l.load)
 	l.read = hookReader(tb, l.hook, cloudEvents)
 	return l
 }
