@@ -15,7 +15,7 @@ func newExplain() *cobra.Command {
 	var file string
 	options := explain.Options{Now: time.Now}
 	command := &cobra.Command{
-		Use:   "explain --config FILE [OBJECT|-]",
+		Use:   "explain [OBJECT|-]",
 		Short: "Show what becomes of an object, and why",
 		Long: `explain shows what becomes of an object. For each pipeline it says whether it would send the object and where to, or which source, filter
 or transform decides against it, and because of which values. Then it shows the record. It needs no cluster and no sink, and does not

@@ -15,7 +15,7 @@ func newRBAC() *cobra.Command {
 	var involved []string
 	grant := rbac.Grant{}
 	command := &cobra.Command{
-		Use:   "rbac --config FILE",
+		Use:   "rbac",
 		Short: "Print the Roles and bindings that a configuration needs",
 		Long: `rbac prints exactly the rights that a configuration needs, as YAML for kubectl. If namespaces.include has plain names, it prints a Role
 for each of these namespaces. Else it prints a ClusterRole. Each has a binding to the ServiceAccount. It needs no cluster, unless resources

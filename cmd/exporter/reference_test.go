@@ -140,7 +140,7 @@ func sinkSections(list jsonSchema, section func(title, about string, rows []row)
 			kinds[name] = slices.DeleteFunc(kinds[name], func(other row) bool { return other.key == r.key })
 		}
 	}
-	section("`sinks`, a list", "each has a name and one of "+strings.Join(names, ", ")+", which take these keys; `tls: {}` is TLS with all defaults", common)
+	section("`sinks`, a list", "each has a name and one of "+strings.Join(names, ", ")+", which take these keys. `tls: {}` is TLS with all defaults. It has no effect on a file and stdout", common)
 	for _, name := range names {
 		if len(kinds[name]) > 0 {
 			section("`sinks[]."+name+"`", "", kinds[name])

@@ -15,7 +15,7 @@ import (
 func newRun() *cobra.Command {
 	var file, logLevel, logFormat, kubeconfig, kubeContext string
 	command := &cobra.Command{
-		Use:   "run --config FILE",
+		Use:   "run",
 		Short: "Watch the cluster and deliver its changes",
 		Long: `run watches the resources that the configuration names, and delivers every change. It goes on until it gets SIGTERM, SIGINT or SIGHUP.
 Then it stops watching, delivers what waits for up to shutdown.grace, and exits. A second signal ends it at once.

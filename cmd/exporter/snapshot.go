@@ -17,7 +17,7 @@ func newSnapshot() *cobra.Command {
 	var file string
 	var request app.SnapshotRequest
 	command := &cobra.Command{
-		Use:   "snapshot --config FILE --pipeline P",
+		Use:   "snapshot --pipeline P",
 		Short: "Send what exists to one pipeline of the running kubeferry",
 		Long: `snapshot makes the running kubeferry send what exists now to one pipeline. Each object is sent as ADDED with "snapshot": true, and a record
 of type dev.kubeferry.snapshot ends the snapshot. Changes go on meanwhile. The command waits for the end.

@@ -37,7 +37,7 @@ a socket in stateDir. So run them where kubeferry runs, with kubectl exec for ex
 func newStateShow() *cobra.Command {
 	var file string
 	command := &cobra.Command{
-		Use:   "show --config FILE",
+		Use:   "show",
 		Short: "Show which cluster the state belongs to, and what waits in it",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -77,7 +77,7 @@ func newStateShow() *cobra.Command {
 func newStateDrop() *cobra.Command {
 	var file, name string
 	command := &cobra.Command{
-		Use:   "drop --config FILE --pipeline NAME",
+		Use:   "drop --pipeline NAME",
 		Short: "Delete the log of a pipeline that is not configured any more",
 		Long: `drop deletes what waits for a pipeline that the configuration does not have any more. These changes are then never delivered. It refuses
 to delete what waits for a configured pipeline.
@@ -115,16 +115,15 @@ With replicas, run it where the leader runs: the others copy its state. If all r
 func newStateRecover() *cobra.Command {
 	var file string
 	command := &cobra.Command{
-		Use:   "recover --config FILE ASIDE",
+		Use:   "recover ASIDE",
 		Short: "Write what can be read of a state file that was set aside",
 		Long: `recover reads a state file that was set aside. It writes the changes in it that were not delivered to the standard output, as dead letters.
-Keep them in a file, and send them:
-
-  kubeferry state recover --config FILE kubeferry.db.set-aside-20261122T064500 > letters.jsonl
-  kubeferry replay --config FILE letters.jsonl
+Keep them in a file, and send them with "kubeferry replay". The log names the state file.
 
 They have the ids and the order that they had before. What kubeferry has sent since then is newer, so a consumer must go by "sequence". If
 some entries are damaged, it names them, writes the rest, and exits with 1.`,
+		Example: `  kubeferry state recover --config kubeferry.yaml kubeferry.db.set-aside-20261122T064500 > letters.jsonl
+  kubeferry replay --config kubeferry.yaml letters.jsonl`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			loaded, err := loadQuietly(file)

@@ -13,7 +13,7 @@ func newTrace() *cobra.Command {
 	var file string
 	var options trace.Options
 	command := &cobra.Command{
-		Use:   "trace --config FILE RESOURCE NAMESPACE/NAME",
+		Use:   "trace RESOURCE NAMESPACE/NAME",
 		Short: "Show what became of one object in the running kubeferry",
 		Long: `trace shows why a change of an object did or did not arrive. It says what the API server has of the object now, how far the watch is, and
 which version of the object it handed on last. Then it says for each pipeline whether the object is filtered out, waits and for what, is a

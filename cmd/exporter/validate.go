@@ -16,7 +16,7 @@ func newValidate() *cobra.Command {
 	var file, envFile, kubeconfig, kubeContext string
 	var connecting, allowUnset bool
 	command := &cobra.Command{
-		Use: "validate --config FILE",
+		Use: "validate",
 		Example: `  kubeferry validate --config kubeferry.yaml
   kubeferry validate --config kubeferry.yaml --env-file ci.env    # lines such as NATS_URL=nats://nats:4222
   kubeferry validate --config kubeferry.yaml --allow-unset

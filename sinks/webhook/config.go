@@ -38,7 +38,7 @@ type Config struct {
 	Signature   *Signature        `yaml:"signature" doc:"sign each request as Standard Webhooks do"`
 	Compression string            `yaml:"compression" enum:"none|gzip" doc:"compression of the body"`
 	// A status in PermanentStatuses sends a single record to the dead letter; an array is sent again in halves.
-	PermanentStatuses []int `yaml:"permanentStatuses" doc:"statuses by which the receiver says that it can never take a record. The default is 400, 413, 415 and 422"`
+	PermanentStatuses []int `yaml:"permanentStatuses" doc:"statuses by which the receiver says that it can never take a record. Your list replaces the default, which is 400, 413, 415 and 422"`
 	// Success and Permanent are expressions over the answer; see condition.
 	Success   string `yaml:"success" doc:"CEL condition about status, headers and body of the answer: true if the records are delivered. Without it, the statuses 200 to 299 mean that"`
 	Permanent string `yaml:"permanent" doc:"CEL condition about the same: true if records that are not delivered can never be. Asked beside permanentStatuses"`

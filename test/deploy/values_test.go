@@ -42,12 +42,8 @@ func writeValues(table *bytes.Buffer, prefix string, values *yaml.Node) {
 		path := prefix + key.Value
 		meaning := comment(key.HeadComment, key.LineComment, value.LineComment)
 		if whole := value.Style&yaml.FlowStyle != 0 || strings.HasSuffix(path, "SecurityContext") || path == "resources"; value.Kind == yaml.MappingNode && !whole {
-			if meaning != "" || path == "config" {
+			if meaning != "" {
 				fmt.Fprintf(table, "| `%s` | | %s |\n", path, meaning)
-			}
-			if path == "config" { // config.example.yaml has its keys
-				fmt.Fprintf(table, "| `config.cluster` | `null` | %s |\n", comment(value.Content[0].HeadComment))
-				continue
 			}
 			writeValues(table, path+".", value)
 			continue

@@ -321,6 +321,9 @@ func fillDisk(t *testing.T, limit func(dir string) func(*process.Options)) *full
 	if code, body := e.Get("/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz: %d %s", code, body)
 	}
+	if got, ok := e.Metrics()["kubeferry_state_writable"]; !ok || got != 0 {
+		t.Errorf("kubeferry_state_writable is %v, want 0", got)
+	}
 	return &fullDisk{e, text, hook, watched, all}
 }
 

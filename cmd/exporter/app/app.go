@@ -95,7 +95,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		return &FailureError{err}
 	}
 	if state.dead != nil {
-		registerDeadLetters(registry, state.dead)
+		registerState(registry, state)
 		trace := &tracer{config: loaded, cluster: cluster, client: client, sources: sources, pipelines: pipelines, dead: state.dead, key: key}
 		socket := serveControl(ctx, loaded.StateDir, trace, state.committer, logger)
 		running.onStop("socket in the state directory", socket.close)

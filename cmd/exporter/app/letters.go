@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/pipeline"
 )
@@ -32,21 +30,4 @@ func (l stateLetters) Write(ctx context.Context, letters []pipeline.Letter) (wri
 	}
 	written, writeErr := l.dead.Write(ctx, encoded...)
 	return written, cmp.Or(writeErr, err)
-}
-
-func registerDeadLetters(registry prometheus.Registerer, dead *checkpoint.DeadLetters) {
-	gauge := func(name, help string, get func(checkpoint.DeadLetterStatus) float64) {
-		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubeferry_" + name, Help: help},
-			func() float64 { return get(dead.Status()) }))
-	}
-	gauge("dead_letters", "Dead letters in the state directory.", func(s checkpoint.DeadLetterStatus) float64 { return float64(s.Entries) })
-	gauge("dead_letter_bytes", "Size of the dead letters in the state directory. deadLetters.maxBytes limits it.",
-		func(s checkpoint.DeadLetterStatus) float64 { return float64(s.Bytes) })
-	gauge("dead_letters_full", "1 while a record waits because there is no room for its dead letter.",
-		func(s checkpoint.DeadLetterStatus) float64 {
-			if s.Full {
-				return 1
-			}
-			return 0
-		})
 }

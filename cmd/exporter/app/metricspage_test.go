@@ -92,7 +92,7 @@ func gatherAll(t *testing.T) []*dto.MetricFamily {
 	health := &health{starting: startingWatches(loaded)}
 	source.RegisterGauges(registry, health.watches)
 	registerReplica(registry, health)
-	registerDeadLetters(registry, state.dead)
+	registerState(registry, state)
 	registerBuild(registry, "v")
 	families, err := registry.Gather()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
@@ -270,4 +271,25 @@ func (s *state) close() {
 	if err := s.store.Close(); err != nil {
 		s.logger.Warn("close the state directory", "err", err)
 	}
+}
+
+// registerState registers the metrics of a state directory.
+func registerState(registry prometheus.Registerer, s *state) {
+	gauge := func(name, help string, get func() float64) {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubeferry_" + name, Help: help}, get))
+	}
+	gauge("state_writable", "1, or 0 while the state directory cannot be written. A crash would then repeat what was delivered meanwhile.",
+		func() float64 { return oneIf(s.err() == nil) })
+	gauge("dead_letters", "Dead letters in the state directory.", func() float64 { return float64(s.dead.Status().Entries) })
+	gauge("dead_letter_bytes", "Size of the dead letters in the state directory. deadLetters.maxBytes limits it.",
+		func() float64 { return float64(s.dead.Status().Bytes) })
+	gauge("dead_letters_full", "1 while a record waits because there is no room for its dead letter.",
+		func() float64 { return oneIf(s.dead.Status().Full) })
+}
+
+func oneIf(condition bool) float64 {
+	if condition {
+		return 1
+	}
+	return 0
 }

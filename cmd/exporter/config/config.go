@@ -54,9 +54,9 @@ type Source struct {
 
 // Pipeline takes deltas from sources through filters and a format to one sink.
 type Pipeline struct {
-	Name string `yaml:"name" required:"true" doc:"name of the pipeline, in metrics, logs, and ids for repetitions. Never change it"`
+	Name string `yaml:"name" required:"true" doc:"name of the pipeline, in metrics, logs, and ids for repetitions. Never change it. Two installations that have the same cluster name and send to the same topic or stream need different names"`
 	// Sources holds the names of the pipeline's sources; the default, all of them, is filled in.
-	Sources    []string      `yaml:"sources" doc:"names of sources. The default is all"`
+	Sources    []string      `yaml:"sources" doc:"names of sources. The default is all. No resource may come through two of them"`
 	Filters    []Filter      `yaml:"filters" doc:"conditions: a change is sent if it passes all of them"`
 	Enrich     Enrich        `yaml:"enrich" enum:"involvedObject" doc:"add labels, annotations and owners of the object that an Event is about"`
 	OnLeave    shape.OnLeave `yaml:"onLeave" enum:"ignore|deleted" doc:"what is sent when an object no longer passes the filters: nothing (ignore), or a DELETED"`

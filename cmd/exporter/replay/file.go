@@ -10,14 +10,21 @@ import (
 	"os"
 )
 
-// file sends the letters of a file, and prints those that were not sent. The file stays as it is: a sink may still write to it.
+// standardInput is the path that stands for [Options.Input].
+const standardInput = "-"
+
+// file sends the letters of a file, or of the standard input, and prints those that were not sent. The file stays as it is: a sink may still write to it.
 func (r *replay) file(ctx context.Context, path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
+	from := r.Input
+	if path != standardInput {
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		from = file
 	}
-	defer file.Close()
-	for reader := bufio.NewReader(file); ; {
+	for reader := bufio.NewReader(from); ; {
 		line, err := reader.ReadBytes('\n')
 		if letter := bytes.TrimSpace(line); len(letter) > 0 && !r.deliver(ctx, letter) {
 			if _, err := fmt.Fprintf(r.Letters, "%s\n", letter); err != nil {

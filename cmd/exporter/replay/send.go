@@ -23,8 +23,10 @@ import (
 type Options struct {
 	// Config is the configuration, whose pipelines name the sinks.
 	Config *config.Config
-	// Path is a file of dead letters; empty for those in the state directory.
+	// Path is a file of dead letters, or - for Input; empty for those in the state directory.
 	Path string
+	// Input is read if Path is -.
+	Input io.Reader
 	// Pipeline is the only one whose letters are sent; empty for all.
 	Pipeline string
 	// Discard removes the letters in the state directory that no replay can send, once they are written to Letters.
