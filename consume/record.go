@@ -39,7 +39,7 @@ type Key struct{ Cluster, Subject string }
 type Record struct {
 	// ID is the same each time that the record is sent.
 	ID string
-	// Cluster is the name of the cluster, without an epoch.
+	// Cluster is the name of the cluster.
 	Cluster string
 	// Subject is the REST path of the object; of a gap or a mark that of the collection.
 	Subject string
@@ -47,7 +47,7 @@ type Record struct {
 	Time time.Time
 	// Pipeline is the one that sent the record.
 	Pipeline string
-	// Sequence orders the changes of one subject as text. It is empty where resource versions are not numbers.
+	// Sequence orders the changes of one subject as text. Gaps and marks have none.
 	Sequence string
 	// SnapshotSequence is in each record that a pipeline sends of a resource while a snapshot of it runs there, and in the mark of the snapshot.
 	SnapshotSequence string

@@ -11,7 +11,7 @@ from store import Store, read
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--url", default="nats://localhost:4222")
-parser.add_argument("--stream", default="k8s")
+parser.add_argument("--stream", default="KUBEFERRY")
 parser.add_argument("--consumer", default="table", help="durable consumer")
 parser.add_argument("--db", default="table.db")
 args = parser.parse_args()

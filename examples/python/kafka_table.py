@@ -1,4 +1,4 @@
-"""Keeps a table of what exists and a log of what happened, from a topic. Several of it, with one --group, share the partitions and
+"""Keeps a table of what exists and a log of what happened, from topics. Several of it, with one --group, share the partitions and
 the database."""
 
 import argparse
@@ -10,7 +10,7 @@ from store import Store, read
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--brokers", default="localhost:9092")
-parser.add_argument("--topic", default="k8s")
+parser.add_argument("--topic", default="k8s", help="topics, comma-separated")
 parser.add_argument("--group", default="table")
 parser.add_argument("--db", default="table.db")
 args = parser.parse_args()
@@ -23,14 +23,14 @@ consumer = Consumer({
     "enable.auto.commit": False,
     "session.timeout.ms": 10_000,  # after which another member gets the partitions of one that was killed
 })
-consumer.subscribe([args.topic])
+consumer.subscribe(args.topic.split(","))
 while True:
     messages = []
     for message in consumer.consume(num_messages=500, timeout=1):
         if message.error():
             print(message.error(), flush=True)  # the client tries again by itself
         elif message.value() is not None:  # a tombstone
-            place = message.partition(), message.offset()
+            place = message.topic(), message.partition(), message.offset()
             messages.append(read(from_kafka_event, KafkaMessage(dict(message.headers() or []), message.key(), message.value()), place))
     if messages:
         store.apply(messages)

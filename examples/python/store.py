@@ -7,56 +7,93 @@ import sys
 
 sys.setrecursionlimit(50_000)  # objects may be nested 10,000 levels deep
 
-# objects has the highest record of each object, marks the highest mark of each snapshot, and existing is the table of what exists.
+# objects has the highest record of each object, marks the highest complete mark, and the view existing is what exists.
 SCHEMA = """
 PRAGMA journal_mode = WAL;
 CREATE TABLE IF NOT EXISTS objects (
-  cluster TEXT, pipeline TEXT, subject TEXT, resource TEXT, namespace TEXT, uid TEXT, version TEXT,
-  sequence TEXT, deleted INTEGER, snapshot TEXT, object TEXT,
+  cluster TEXT NOT NULL, pipeline TEXT NOT NULL, subject TEXT NOT NULL, resource TEXT NOT NULL, namespace TEXT NOT NULL,
+  uid TEXT NOT NULL, version TEXT NOT NULL, sequence TEXT NOT NULL, deleted BOOLEAN NOT NULL, snapshot_sequence TEXT NOT NULL,
+  object TEXT NOT NULL,
   PRIMARY KEY (cluster, pipeline, subject));
 CREATE TABLE IF NOT EXISTS marks (
-  cluster TEXT, pipeline TEXT, resource TEXT, namespace TEXT, snapshot TEXT,
+  cluster TEXT NOT NULL, pipeline TEXT NOT NULL, resource TEXT NOT NULL, namespace TEXT NOT NULL, snapshot_sequence TEXT NOT NULL,
   PRIMARY KEY (cluster, pipeline, resource, namespace));
 CREATE VIEW IF NOT EXISTS existing AS
 SELECT * FROM objects AS o WHERE NOT deleted AND NOT EXISTS (
   SELECT 1 FROM marks AS m
   WHERE m.cluster = o.cluster AND m.pipeline = o.pipeline AND m.resource = o.resource AND m.namespace IN (o.namespace, '')
-    AND m.snapshot > o.sequence AND m.snapshot > o.snapshot);
+    AND m.snapshot_sequence > o.sequence AND m.snapshot_sequence > o.snapshot_sequence);
 CREATE TABLE IF NOT EXISTS log (
-  n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, cluster TEXT, pipeline TEXT, subject TEXT, sequence TEXT, type TEXT, data TEXT,
+  n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, cluster TEXT NOT NULL, pipeline TEXT NOT NULL, subject TEXT NOT NULL,
+  sequence TEXT NOT NULL, time TEXT NOT NULL, type TEXT NOT NULL, baseline BOOLEAN NOT NULL,
+  inferred BOOLEAN NOT NULL, data TEXT NOT NULL,
   UNIQUE (pipeline, id));
 """
 
 # Changes the row of an object if the record is above what is there.
 RECORD = """
-INSERT INTO objects (cluster, pipeline, subject, resource, namespace, uid, version, sequence, deleted, snapshot, object)
-VALUES (:cluster, :pipeline, :subject, :resource, :namespace, :uid, :version, :sequence, :deleted, :snapshot, :object)
+INSERT INTO objects (cluster, pipeline, subject, resource, namespace, uid, version, sequence, deleted, snapshot_sequence, object)
+VALUES (:cluster, :pipeline, :subject, :resource, :namespace, :uid, :version, :sequence, :deleted, :snapshot_sequence, :object)
 ON CONFLICT (cluster, pipeline, subject) DO UPDATE SET uid = excluded.uid, version = excluded.version, sequence = excluded.sequence,
-  deleted = excluded.deleted, snapshot = excluded.snapshot, object = excluded.object
-WHERE (excluded.sequence, excluded.deleted, excluded.snapshot) > (objects.sequence, objects.deleted, objects.snapshot)
+  deleted = excluded.deleted, snapshot_sequence = excluded.snapshot_sequence, object = excluded.object
+WHERE (excluded.sequence, excluded.deleted, excluded.snapshot_sequence) > (objects.sequence, objects.deleted, objects.snapshot_sequence)
 """
 
 # Changes the mark of a snapshot if this one is higher.
 MARK = """
-INSERT INTO marks (cluster, pipeline, resource, namespace, snapshot) VALUES (:cluster, :pipeline, :resource, :namespace, :snapshot)
-ON CONFLICT (cluster, pipeline, resource, namespace) DO UPDATE SET snapshot = excluded.snapshot WHERE excluded.snapshot > marks.snapshot
+INSERT INTO marks (cluster, pipeline, resource, namespace, snapshot_sequence)
+VALUES (:cluster, :pipeline, :resource, :namespace, :snapshot_sequence)
+ON CONFLICT (cluster, pipeline, resource, namespace) DO UPDATE SET snapshot_sequence = excluded.snapshot_sequence
+WHERE excluded.snapshot_sequence > marks.snapshot_sequence
 """
 
-# Takes each change and each gap once.
+# Takes each change and each gap once. A record of a snapshot is a baseline: it says what existed, and not what happened.
 NOTE = """
-INSERT INTO log (id, cluster, pipeline, subject, sequence, type, data) VALUES (:id, :cluster, :pipeline, :subject, :sequence, :type, :object)
-ON CONFLICT DO NOTHING
+INSERT INTO log (id, cluster, pipeline, subject, sequence, time, type, baseline, inferred, data)
+VALUES (:id, :cluster, :pipeline, :subject, :sequence, :time, :type, :baseline, :inferred, :object)
+ON CONFLICT (pipeline, id) DO NOTHING
 """
 
 NAMESPACE = re.compile("/apis?(?:/[^/]+){1,2}/namespaces/([^/]+)/[^/]+/[^/]+")
 
 
 def read(decode, message, place):
-    """What decode makes of a message; None if it cannot be read."""
+    """The row of a message; None if it cannot be read, or is of a later version of kubeferry."""
     try:
-        return decode(message)
+        return row(decode(message))
     except Exception as error:
         print(f"{place}: {error}", flush=True)
+
+
+def row(event):
+    """What the statements need of an event."""
+    data = event.get_data()
+    type = data["type"]
+    if type not in ("ADDED", "MODIFIED", "DELETED", "GAP", "SNAPSHOT"):
+        return None
+    gvr = data["resource"]
+    values = {
+        "id": event.get_id(),
+        "cluster": event.get_source().removeprefix("/clusters/"),
+        "pipeline": event.get_extension("pipeline") or "",
+        "subject": event.get_subject(),
+        "sequence": event.get_extension("sequence") or "",
+        "snapshot_sequence": event.get_extension("snapshotsequence") or "",
+        "time": event.get_time().isoformat(),
+        "type": type,
+        "resource": "/".join(filter(None, [gvr["group"], gvr["version"], gvr["resource"]])),
+        "namespace": data.get("namespace", ""),
+        "deleted": type == "DELETED",
+        "baseline": data.get("snapshot", False),
+        "inferred": data.get("inferred", False),
+        "complete": data.get("complete", False),
+        "object": json.dumps(data.get("object", data)),
+    }
+    if type not in ("GAP", "SNAPSHOT"):  # transforms may have removed from the object what the id and the subject have
+        namespaced = NAMESPACE.fullmatch(values["subject"])
+        values["namespace"] = namespaced[1] if namespaced else ""
+        _, values["uid"], values["version"], _ = values["id"].rsplit("/", 3)
+    return values
 
 
 class Store:
@@ -65,39 +102,14 @@ class Store:
         self.db = sqlite3.connect(file, check_same_thread=False, timeout=10)
         self.db.executescript(SCHEMA)
 
-    def apply(self, events):
-        """Stores events in one transaction. Once it returns they may be acknowledged."""
+    def apply(self, rows):
+        """Stores rows in one transaction. Once it returns they may be acknowledged."""
         with self.db:
-            for event in events:
-                if event is not None:
-                    self._apply(event)
-
-    def _apply(self, event):
-        data = event.get_data()
-        type = data["type"]
-        if type not in ("ADDED", "MODIFIED", "DELETED", "GAP", "SNAPSHOT"):
-            return  # of a later version
-        gvr = data["resource"]
-        row = {
-            "id": event.get_id(),
-            "cluster": event.get_source().removeprefix("/clusters/"),
-            "pipeline": event.get_extension("pipeline") or "",
-            "subject": event.get_subject(),
-            "sequence": event.get_extension("sequence") or "",
-            "snapshot": event.get_extension("snapshotsequence") or "",
-            "type": type,
-            "resource": "/".join(filter(None, [gvr["group"], gvr["version"], gvr["resource"]])),
-            "namespace": data.get("namespace", ""),
-            "deleted": type == "DELETED",
-            "object": json.dumps(data.get("object", data)),
-        }
-        if type == "SNAPSHOT":
-            if data["complete"]:
-                self.db.execute(MARK, row)
-            return
-        if type != "GAP":  # transforms may have removed from the object what the id and the subject have
-            namespaced = NAMESPACE.fullmatch(row["subject"])
-            row["namespace"] = namespaced[1] if namespaced else ""
-            _, row["uid"], row["version"], _ = row["id"].rsplit("/", 3)
-            self.db.execute(RECORD, row)
-        self.db.execute(NOTE, row)
+            for values in filter(None, rows):
+                if values["type"] == "SNAPSHOT":
+                    if values["complete"]:
+                        self.db.execute(MARK, values)
+                    continue
+                if values["type"] != "GAP":
+                    self.db.execute(RECORD, values)
+                self.db.execute(NOTE, values)

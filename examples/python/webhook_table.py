@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from store import Store
+from store import Store, row
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--listen", default="localhost:8080")
@@ -25,11 +25,11 @@ webhook = Webhook(secret)  # base64, with or without whsec_
 
 
 def decode(headers, body):
-    """The events of a request: one, or an array of them."""
+    """The rows of a request: of one event, or of an array of them."""
     if "batch" not in headers.get("content-type", ""):
-        return [from_http_event(HTTPMessage(headers, body))]
+        return [row(from_http_event(HTTPMessage(headers, body)))]
     single = {"content-type": "application/cloudevents+json"}
-    return [from_http_event(HTTPMessage(single, json.dumps(event).encode())) for event in json.loads(body)]
+    return [row(from_http_event(HTTPMessage(single, json.dumps(event).encode()))) for event in json.loads(body)]
 
 
 class Receiver(BaseHTTPRequestHandler):
@@ -43,12 +43,12 @@ class Receiver(BaseHTTPRequestHandler):
         except WebhookVerificationError:
             return self.answer(401)
         try:
-            events = decode(headers, body)
+            rows = decode(headers, body)
         except Exception as error:
             print(error, flush=True)
             return self.answer(400)  # it would not be better the next time: a dead letter
         with lock:
-            store.apply(events)
+            store.apply(rows)
         self.answer(204)  # and only now; an exception above closes the connection, and the request comes again
 
     def answer(self, status):

@@ -72,12 +72,14 @@ func TestFiltersPage(t *testing.T) {
 	}
 	samples := map[string]*sample{}
 	tried := 0
-	for _, found := range block.FindAllStringSubmatch(string(text), -1) {
+	blocks := block.FindAllStringSubmatch(string(text), -1)
+	for _, found := range blocks { // they stand behind the examples
 		first, _, _ := strings.Cut(found[2], "\n")
 		if name, ok := strings.CutPrefix(first, "# sample "); ok {
 			samples[name] = readSample(t, found[2])
-			continue
 		}
+	}
+	for _, found := range blocks {
 		if found[1] != "cel" {
 			continue
 		}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/kubeferry/kubeferry/test/internal/asyncapi"
 )
 
 // TestConsumersPage: what docs/consumers.md shows is in the examples of each language, there are tests for each rule, and the tests that it names exist.
@@ -16,16 +18,20 @@ func TestConsumersPage(t *testing.T) {
 	for _, file := range []string{"python/store.py", "go/store/store.go", "java/KafkaTable.java"} {
 		examples = append(examples, squeeze(read(t, filepath.Join(root, "examples", filepath.FromSlash(file)))))
 	}
-	blocks := strings.Split(page, "```")
-	if len(blocks) != 7 {
-		t.Errorf("%d blocks of code, want 3", len(blocks)/2)
-	}
-	for n := 1; n < len(blocks); n += 2 {
+	shared := 0
+	for _, code := range sqlBlocks(page) {
+		if strings.HasPrefix(code, "DELETE") { // expectStored runs the one that cleans up
+			continue
+		}
+		shared++
 		for _, example := range examples {
-			if code := squeeze(strings.TrimPrefix(blocks[n], "sql")); !strings.Contains(example, code) {
-				t.Errorf("%.70s… has not:\n%s", example, blocks[n])
+			if !strings.Contains(example, squeeze(code)) {
+				t.Errorf("%.70s… has not:\n%s", example, code)
 			}
 		}
+	}
+	if shared != 4 {
+		t.Errorf("%d statements are compared with the examples, want 4", shared)
 	}
 
 	tests := map[string]bool{}
@@ -60,6 +66,24 @@ func TestConsumersPage(t *testing.T) {
 	}
 }
 
+// TestFormatsPage: the whole records that docs/formats.md shows are as docs/schema describes them.
+func TestFormatsPage(t *testing.T) {
+	page := read(t, filepath.Join("..", "..", "docs", "formats.md"))
+	forms := map[string]int{}
+	for _, found := range regexp.MustCompile("(?ms)^```json\n({\"(?:specversion|id)\".*?)^```$").FindAllStringSubmatch(page, -1) {
+		names, err := asyncapi.Check("lines", asyncapi.Message{Body: []byte(found[1])})
+		if err != nil {
+			t.Errorf("%v:\n%s", err, found[1])
+		}
+		for _, name := range names {
+			forms[name]++
+		}
+	}
+	if forms["cloudevents"] != 3 || forms["json"] != 1 {
+		t.Errorf("the page shows %v", forms)
+	}
+}
+
 // TestExamplesAreShort: no file has more than 150 lines, be it a program or what the programs of a language share.
 func TestExamplesAreShort(t *testing.T) {
 	files := 0
@@ -78,6 +102,26 @@ func TestExamplesAreShort(t *testing.T) {
 	if files != 10 {
 		t.Errorf("%d files, want 10", files)
 	}
+}
+
+// sqlBlocks returns the statements that a page shows.
+func sqlBlocks(page string) (blocks []string) {
+	for _, found := range regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+		blocks = append(blocks, found[1])
+	}
+	return blocks
+}
+
+// sqlBlock returns the statement of docs/consumers.md that begins with a text.
+func sqlBlock(t *testing.T, beginning string) string {
+	t.Helper()
+	for _, code := range sqlBlocks(read(t, filepath.Join("..", "..", "docs", "consumers.md"))) {
+		if strings.HasPrefix(code, beginning) {
+			return code
+		}
+	}
+	t.Fatalf("docs/consumers.md has no %s", beginning)
+	return ""
 }
 
 // squeeze makes one blank of any.

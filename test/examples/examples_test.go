@@ -525,7 +525,7 @@ func (c *consumer) plant() {
 		pipeline = "hook-" + strings.Fields(c.name)[0]
 	}
 	_, err := c.rows(fmt.Sprintf(`INSERT OR REPLACE INTO objects
-(cluster, pipeline, subject, resource, namespace, uid, version, sequence, deleted, snapshot, object)
+(cluster, pipeline, subject, resource, namespace, uid, version, sequence, deleted, snapshot_sequence, object)
 VALUES ('examples', '%s', '%s', 'v1/configmaps', '%s', 'u', '1', '%020d', 0, '', '{}') RETURNING 1`, pipeline, ghost, namespace, 1))
 	if err != nil {
 		c.t.Fatal(err)

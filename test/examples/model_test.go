@@ -162,7 +162,7 @@ func TestStores(t *testing.T) {
 				})
 				c.process.Kill()
 				tables, logs := map[string][]string{}, map[string]int{}
-				rows, err := c.rows(`SELECT cluster, pipeline, subject, CAST(sequence AS INTEGER), CAST(snapshot AS INTEGER) FROM existing`)
+				rows, err := c.rows(`SELECT cluster, pipeline, subject, CAST(sequence AS INTEGER), CAST(snapshot_sequence AS INTEGER) FROM existing`)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,12 @@ func event(second int, id, subject string, sequence int, data string) string {
 func changed(second int, typ, name string, version, sequence int, more string) string {
 	id := fmt.Sprintf("c/1/%s/%d/%s", name, version, typ)
 	return event(second, id, "/api/v1/namespaces/shop/configmaps/"+name, sequence, fmt.Sprintf(`"type":%q,"object":{}%s`, typ, more))
+}
+
+// unreadable is an event with data that no version of kubeferry sends.
+func unreadable(member string) string {
+	name, _, _ := strings.Cut(member, ":")
+	return regexp.MustCompile(name+`:({[^}]*}|"ADDED")`).ReplaceAllLiteralString(changed(11, "ADDED", "unreadable", 30, 30, ""), member)
 }
 
 // late is an event as kubeferry replay sends it.
@@ -100,6 +107,9 @@ func history() []string {
 		named(changed(7, "ADDED", "kept", 2, 2, snapshot), 3), // late, and behind the mark
 		event(11, "c/1/x/1/LATER", "x", 0, `"type":"LATER","namespace":["n"]`),
 		`{"what":"is no record"}`,
+		unreadable(`"resource":"configmaps"`), // an event, and no record: it must not stop a program
+		unreadable(`"type":["ADDED"]`),
+		strings.Replace(changed(11, "ADDED", "unreadable", 30, 30, ""), "c/1/unreadable/30/", "", 1),
 		strings.Replace(changed(11, "ADDED", "hostile", 33, 33, ""), `"object":{}`, `"object":`+hostile, 1),
 		changed(12, "ADDED", "again", 40, 40, ""),
 		changed(13, "DELETED", "again", 40, 41, inferred), // its API is switched off, on, off and on
@@ -157,6 +167,28 @@ func (c *consumer) expectStored(table, log []string, last string) {
 	if err != nil || !slices.Equal(got, log) {
 		c.t.Errorf("%s: the log is %q, %v, want %q", c.name, got, err, log)
 	}
+	got, err = texts(`SELECT id, baseline, inferred FROM log WHERE baseline OR inferred ORDER BY n`)
+	if want := []string{"deleted/4/DELETED 0 1", "kept/2/ADDED 1 0", "again/40/DELETED 0 1"}; err != nil || !slices.Equal(got, want) {
+		c.t.Errorf("%s: the log has %q as baselines or inferred, %v, want %q", c.name, got, err, want)
+	}
+	// What the page removes was hidden already.
+	if _, err = c.rows(sqlBlock(c.t, "DELETE FROM objects AS o")); err != nil {
+		c.t.Fatal(err)
+	}
+	got, err = texts(`SELECT uid FROM objects ORDER BY 1`)
+	if want := present(table); err != nil || !slices.Equal(got, want) {
+		c.t.Errorf("%s: after the cleaning the table has %q, %v, want %q", c.name, got, err, want)
+	}
+}
+
+// present has the names of the objects in a table.
+func present(table []string) (names []string) {
+	for _, row := range table {
+		name, _, _ := strings.Cut(row, " ")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // expectEnd waits until the program ends by itself, with a text in its log. Every ten seconds it calls meanwhile.

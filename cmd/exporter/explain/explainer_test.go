@@ -90,11 +90,14 @@ func TestExplainFiltersPage(t *testing.T) {
 	dir := t.TempDir()
 	samples := map[string]Options{}
 	tried := 0
-	for _, block := range regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
+	blocks := regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
+	for _, block := range blocks { // they stand behind the examples
 		first, _, _ := strings.Cut(block[2], "\n")
 		if name, ok := strings.CutPrefix(first, "# sample "); ok {
 			samples[name] = writeSample(t, dir, name, block[2])
 		}
+	}
+	for _, block := range blocks {
 		if block[1] != "cel" {
 			continue
 		}

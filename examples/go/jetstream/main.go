@@ -17,7 +17,7 @@ import (
 
 func main() {
 	url := flag.String("url", "nats://localhost:4222", "server")
-	stream := flag.String("stream", "k8s", "stream")
+	stream := flag.String("stream", "KUBEFERRY", "stream")
 	name := flag.String("consumer", "table", "durable consumer")
 	file := flag.String("db", "table.db", "SQLite database")
 	flag.Parse()

@@ -1,4 +1,4 @@
-// Command kafka keeps a table of what exists and a log of what happened, from a topic. Several of it, with one -group, share the partitions
+// Command kafka keeps a table of what exists and a log of what happened, from topics. Several of it, with one -group, share the partitions
 // and the database.
 package main
 
@@ -20,7 +20,7 @@ import (
 
 func main() {
 	brokers := flag.String("brokers", "localhost:9092", "host:port, comma-separated")
-	topic := flag.String("topic", "k8s", "topic")
+	topics := flag.String("topic", "k8s", "topics, comma-separated")
 	group := flag.String("group", "table", "consumer group")
 	file := flag.String("db", "table.db", "SQLite database")
 	flag.Parse()
@@ -30,7 +30,7 @@ func main() {
 		log.Fatal(err)
 	}
 	// Offsets are committed once what precedes them is stored, and partitions go to another member between two polls only.
-	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(*brokers, ",")...), kgo.ConsumerGroup(*group), kgo.ConsumeTopics(*topic),
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(*brokers, ",")...), kgo.ConsumerGroup(*group), kgo.ConsumeTopics(strings.Split(*topics, ",")...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		kgo.SessionTimeout(10*time.Second)) // after which another member gets the partitions of one that was killed
 	if err != nil {
@@ -40,7 +40,7 @@ func main() {
 		fetches := client.PollRecords(ctx, 1000)
 		fetches.EachError(func(_ string, _ int32, err error) {
 			if errors.Is(err, kerr.UnknownTopicID) { // for ever: the client does not take another topic for this one
-				log.Fatal("the topic was deleted, or made again: start anew")
+				log.Fatal("a topic was deleted, or made again: start anew")
 			}
 			log.Print(err) // it tries again by itself
 		})
@@ -55,7 +55,7 @@ func main() {
 			}
 			r, err := events.Read("ce_", headers, m.Value)
 			if err != nil { // an object may be nested too deeply to be read
-				log.Printf("partition %d, offset %d: %v", m.Partition, m.Offset, err)
+				log.Printf("%s, partition %d, offset %d: %v", m.Topic, m.Partition, m.Offset, err)
 				return
 			}
 			records = append(records, r)

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"time"
 
 	_ "modernc.org/sqlite" // the driver
 
@@ -14,38 +15,44 @@ import (
 )
 
 const (
-	// schema: objects has the highest record of each object, marks the highest mark of each snapshot, and existing is the table of what exists.
+	// schema: objects has the highest record of each object, marks the highest complete mark, and the view existing is what exists.
 	schema = `
 CREATE TABLE IF NOT EXISTS objects (
-  cluster TEXT, pipeline TEXT, subject TEXT, resource TEXT, namespace TEXT, uid TEXT, version TEXT,
-  sequence TEXT, deleted INTEGER, snapshot TEXT, object TEXT,
+  cluster TEXT NOT NULL, pipeline TEXT NOT NULL, subject TEXT NOT NULL, resource TEXT NOT NULL, namespace TEXT NOT NULL,
+  uid TEXT NOT NULL, version TEXT NOT NULL, sequence TEXT NOT NULL, deleted BOOLEAN NOT NULL, snapshot_sequence TEXT NOT NULL,
+  object TEXT NOT NULL,
   PRIMARY KEY (cluster, pipeline, subject));
 CREATE TABLE IF NOT EXISTS marks (
-  cluster TEXT, pipeline TEXT, resource TEXT, namespace TEXT, snapshot TEXT,
+  cluster TEXT NOT NULL, pipeline TEXT NOT NULL, resource TEXT NOT NULL, namespace TEXT NOT NULL, snapshot_sequence TEXT NOT NULL,
   PRIMARY KEY (cluster, pipeline, resource, namespace));
 CREATE VIEW IF NOT EXISTS existing AS
 SELECT * FROM objects AS o WHERE NOT deleted AND NOT EXISTS (
   SELECT 1 FROM marks AS m
   WHERE m.cluster = o.cluster AND m.pipeline = o.pipeline AND m.resource = o.resource AND m.namespace IN (o.namespace, '')
-    AND m.snapshot > o.sequence AND m.snapshot > o.snapshot);
+    AND m.snapshot_sequence > o.sequence AND m.snapshot_sequence > o.snapshot_sequence);
 CREATE TABLE IF NOT EXISTS log (
-  n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, cluster TEXT, pipeline TEXT, subject TEXT, sequence TEXT, type TEXT, data TEXT,
+  n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, cluster TEXT NOT NULL, pipeline TEXT NOT NULL, subject TEXT NOT NULL,
+  sequence TEXT NOT NULL, time TEXT NOT NULL, type TEXT NOT NULL, baseline BOOLEAN NOT NULL,
+  inferred BOOLEAN NOT NULL, data TEXT NOT NULL,
   UNIQUE (pipeline, id));`
 	// record changes the row of an object if the record is above what is there.
 	record = `
-INSERT INTO objects (cluster, pipeline, subject, resource, namespace, uid, version, sequence, deleted, snapshot, object)
-VALUES (:cluster, :pipeline, :subject, :resource, :namespace, :uid, :version, :sequence, :deleted, :snapshot, :object)
+INSERT INTO objects (cluster, pipeline, subject, resource, namespace, uid, version, sequence, deleted, snapshot_sequence, object)
+VALUES (:cluster, :pipeline, :subject, :resource, :namespace, :uid, :version, :sequence, :deleted, :snapshot_sequence, :object)
 ON CONFLICT (cluster, pipeline, subject) DO UPDATE SET uid = excluded.uid, version = excluded.version, sequence = excluded.sequence,
-  deleted = excluded.deleted, snapshot = excluded.snapshot, object = excluded.object
-WHERE (excluded.sequence, excluded.deleted, excluded.snapshot) > (objects.sequence, objects.deleted, objects.snapshot)`
+  deleted = excluded.deleted, snapshot_sequence = excluded.snapshot_sequence, object = excluded.object
+WHERE (excluded.sequence, excluded.deleted, excluded.snapshot_sequence) > (objects.sequence, objects.deleted, objects.snapshot_sequence)`
 	// mark changes the mark of a snapshot if this one is higher.
 	mark = `
-INSERT INTO marks (cluster, pipeline, resource, namespace, snapshot) VALUES (:cluster, :pipeline, :resource, :namespace, :snapshot)
-ON CONFLICT (cluster, pipeline, resource, namespace) DO UPDATE SET snapshot = excluded.snapshot WHERE excluded.snapshot > marks.snapshot`
-	// note takes each change and each gap once.
+INSERT INTO marks (cluster, pipeline, resource, namespace, snapshot_sequence)
+VALUES (:cluster, :pipeline, :resource, :namespace, :snapshot_sequence)
+ON CONFLICT (cluster, pipeline, resource, namespace) DO UPDATE SET snapshot_sequence = excluded.snapshot_sequence
+WHERE excluded.snapshot_sequence > marks.snapshot_sequence`
+	// note takes each change and each gap once. A record of a snapshot is a baseline: it says what existed, and not what happened.
 	note = `
-INSERT INTO log (id, cluster, pipeline, subject, sequence, type, data) VALUES (:id, :cluster, :pipeline, :subject, :sequence, :type, :object)
-ON CONFLICT DO NOTHING`
+INSERT INTO log (id, cluster, pipeline, subject, sequence, time, type, baseline, inferred, data)
+VALUES (:id, :cluster, :pipeline, :subject, :sequence, :time, :type, :baseline, :inferred, :object)
+ON CONFLICT (pipeline, id) DO NOTHING`
 )
 
 // Store is the database.
@@ -98,7 +105,8 @@ func row(r *consume.Record) []any {
 		sql.Named("id", r.ID), sql.Named("cluster", r.Cluster), sql.Named("pipeline", r.Pipeline), sql.Named("subject", r.Subject),
 		sql.Named("resource", strings.TrimPrefix(r.Resource.Group+"/", "/")+r.Resource.Version+"/"+r.Resource.Resource),
 		sql.Named("namespace", r.Namespace), sql.Named("uid", r.UID()), sql.Named("version", r.ResourceVersion()),
-		sql.Named("sequence", r.Sequence), sql.Named("deleted", r.Type == consume.Deleted), sql.Named("snapshot", r.SnapshotSequence),
-		sql.Named("type", r.Type), sql.Named("object", cmp.Or(string(r.Object), fmt.Sprintf("from %s to %s: %s", r.From, r.To, r.Reason))),
+		sql.Named("sequence", r.Sequence), sql.Named("deleted", r.Type == consume.Deleted), sql.Named("snapshot_sequence", r.SnapshotSequence),
+		sql.Named("time", r.Time.Format(time.RFC3339Nano)), sql.Named("type", r.Type), sql.Named("baseline", r.Snapshot), sql.Named("inferred", r.Inferred),
+		sql.Named("object", cmp.Or(string(r.Object), fmt.Sprintf("from %s to %s: %s", r.From, r.To, r.Reason))),
 	}
 }
