@@ -3,6 +3,7 @@ package delta
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/jsonscan"
@@ -13,13 +14,15 @@ type manager struct{ name, operation, subresource, time []byte }
 
 // newestManagers reads managedFields, and returns the newest entries as the JSON of [Delta.ChangedBy]. Times are compared as text:
 // the API server writes them in UTC, to the second.
-func newestManagers(s *jsonscan.Scanner) ([]byte, error) {
+//
+// scaled is the entry of the scale subresource in the same form, if the newest entries are of the status: see [statusFollows].
+func newestManagers(s *jsonscan.Scanner) (changedBy, scaled []byte, err error) {
 	if s.Peek() != '[' {
-		return nil, s.Skip()
+		return nil, nil, s.Skip()
 	}
 	var first [4]manager // more seldom share a second
-	newest := first[:0]
-	err := s.Array(func() error {
+	newest, scalers := first[:0], []manager(nil)
+	err = s.Array(func() error {
 		var m manager
 		if s.Peek() != '{' {
 			return s.Skip()
@@ -39,10 +42,14 @@ func newestManagers(s *jsonscan.Scanner) ([]byte, error) {
 			}
 			return err
 		})
-		if err != nil || !isString(m.time) {
+		if err != nil {
 			return err
 		}
 		switch {
+		case !isString(m.time):
+			if string(m.subresource) == `"scale"` {
+				scalers = append(scalers, m)
+			}
 		case len(newest) == 0 || bytes.Compare(m.time, newest[0].time) > 0:
 			newest = append(newest[:0], m)
 		case bytes.Equal(m.time, newest[0].time):
@@ -51,23 +58,51 @@ func newestManagers(s *jsonscan.Scanner) ([]byte, error) {
 		return nil
 	})
 	if err != nil || len(newest) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
+	if scalers != nil && !slices.ContainsFunc(newest, func(m manager) bool { return string(m.subresource) != `"status"` }) {
+		scaled = encodeManagers(scalers)
+	}
+	return encodeManagers(newest), scaled, nil
+}
+
+func encodeManagers(managers []manager) []byte {
 	size := 0
-	for _, m := range newest {
+	for _, m := range managers {
 		size += len(`{"manager":,"operation":,"subresource":"","time":},`) + len(m.name) + len(m.operation) + len(m.subresource) + len(m.time)
 	}
 	out := append(make([]byte, 0, size+2), '[')
-	for n, m := range newest {
+	for n, m := range managers {
 		if n > 0 {
 			out = append(out, ',')
 		}
 		out = append(append(out, `{"manager":`...), orEmpty(m.name)...)
 		out = append(append(out, `,"operation":`...), orEmpty(m.operation)...)
 		out = append(append(out, `,"subresource":`...), orEmpty(m.subresource)...)
-		out = append(append(append(out, `,"time":`...), m.time...), '}')
+		if isString(m.time) {
+			out = append(append(out, `,"time":`...), m.time...)
+		}
+		out = append(out, '}')
 	}
-	return append(out, ']'), nil
+	return append(out, ']')
+}
+
+// statusFollows reports whether the status of an object is still to be written for its spec. If so, and if the newest entries of
+// managedFields are of the status, the spec was changed without leaving a time. That is what the scale subresource does: its entries
+// have none (ScaleHandler.ToParent of apimachinery takes times from the entries before the change). The request that begins a deletion
+// raises the generation as well.
+func statusFollows(data []byte) bool {
+	var object struct {
+		Metadata struct {
+			Generation        int64  `json:"generation"`
+			DeletionTimestamp string `json:"deletionTimestamp"`
+		} `json:"metadata"`
+		Status struct {
+			ObservedGeneration *int64 `json:"observedGeneration"`
+		} `json:"status"`
+	}
+	return json.Unmarshal(data, &object) == nil && object.Metadata.DeletionTimestamp == "" &&
+		object.Status.ObservedGeneration != nil && *object.Status.ObservedGeneration < object.Metadata.Generation
 }
 
 func isString(value []byte) bool { return len(value) > 0 && value[0] == '"' }
@@ -85,7 +120,7 @@ type Manager struct {
 	Manager     string    `json:"manager"`
 	Operation   string    `json:"operation"`
 	Subresource string    `json:"subresource"`
-	Time        time.Time `json:"time"`
+	Time        time.Time `json:"time"` // zero for the scale subresource
 }
 
 // Managers decodes what [Delta.ChangedBy] returned.
@@ -99,7 +134,8 @@ func Managers(changedBy []byte) []Manager {
 // older than that was not made by the change, but for clocks that differ by as much.
 const maxEventAge = 15 * time.Minute
 
-// ChangedBy returns the field managers with the newest entries in metadata.managedFields as a JSON list of [Manager]. It is nil if
+// ChangedBy returns the field managers with the newest entries in metadata.managedFields as a JSON list of [Manager], or the manager that
+// scaled the object. It is nil if
 // Kubernetes does not say who made the change: for a DELETED, for the request that begins a deletion, and for a change that left no
 // entry.
 func (d *Delta) ChangedBy() []byte {
@@ -115,7 +151,7 @@ func (d *Delta) ChangedBy() []byte {
 	return changedBy
 }
 
-// timeOf returns the time of the entries, which all have the same.
+// timeOf returns the time of the entries, which all have the same, or none.
 func timeOf(changedBy []byte) (time.Time, bool) {
 	const end = `"}]`
 	if len(changedBy) < len(end) {

@@ -15,6 +15,9 @@ func TestChangedBy(t *testing.T) {
 	said := func(manager, subresource, second string) string {
 		return fmt.Sprintf(`{"manager":%q,"operation":"Update","subresource":%q,"time":"2026-11-21T00:12:%sZ"}`, manager, subresource, second)
 	}
+	const scaled = `[{"manager":"s","operation":"Update","subresource":"scale"}]`
+	scale := `{"apiVersion":"apps/v1","fieldsV1":{"f:spec":{"f:replicas":{}}},"manager":"s","operation":"Update","subresource":"scale"}`
+	controller := entry("c", late+`,"subresource":"status"`)
 	at := time.Date(2026, 11, 21, 0, 12, 4, 500, time.UTC)
 	for name, c := range map[string]struct {
 		metadata string
@@ -37,8 +40,14 @@ func TestChangedBy(t *testing.T) {
 		"old and in a list":  {`"managedFields":[` + entry("a", late) + `]`, Delta{Type: Added, Snapshot: true, Observed: at.Add(20 * time.Hour)}, `[` + said("a", "", "04") + `]`},
 		"deletion begins":    {`"deletionGracePeriodSeconds":30,"deletionTimestamp":"2026-11-21T00:12:40Z","managedFields":[` + entry("a", late) + `]`, Delta{Type: Modified, Observed: at}, ""},
 		"while it is ending": {`"deletionGracePeriodSeconds":30,"deletionTimestamp":"2026-11-21T00:12:33Z","managedFields":[` + entry("a", late) + `]`, Delta{Type: Modified, Observed: at}, `[` + said("a", "", "04") + `]`},
+		"scaled":             {`"generation":3,"managedFields":[` + scale + `,` + entry("a", early) + `,` + controller + `]`, Delta{Type: Modified}, scaled},
+		"scaled long after":  {`"generation":3,"managedFields":[` + scale + `,` + controller + `]`, Delta{Type: Modified, Observed: at.Add(20 * time.Minute)}, scaled},
+		"status follows":     {`"generation":2,"managedFields":[` + scale + `,` + entry("a", early) + `,` + controller + `]`, Delta{Type: Modified}, `[` + said("c", "status", "04") + `]`},
+		"edited after it":    {`"generation":3,"managedFields":[` + scale + `,` + controller + `,` + entry("a", late) + `]`, Delta{Type: Modified}, `[` + said("c", "status", "04") + `,` + said("a", "", "04") + `]`},
+		"deleted after it":   {`"deletionTimestamp":"2026-11-21T00:12:40Z","generation":3,"managedFields":[` + scale + `,` + controller + `]`, Delta{Type: Modified, Observed: at}, ""},
+		"another without":    {`"generation":3,"managedFields":[` + entry("x", `"subresource":"other"`) + `,` + controller + `]`, Delta{Type: Modified}, `[` + said("c", "status", "04") + `]`},
 	} {
-		raw := []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a",` + c.metadata + `,"uid":"u"}}`)
+		raw := []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a",` + c.metadata + `,"uid":"u"},"status":{"observedGeneration":2}}`)
 		for _, keep := range []bool{true, false} {
 			object, err := CopyObject(raw, keep)
 			if err != nil {

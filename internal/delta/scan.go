@@ -30,6 +30,7 @@ type fields struct {
 // scanObject reads one JSON object that takes all of data.
 func scanObject(data []byte) (f fields, err error) {
 	s := jsonscan.NewScanner(data)
+	var scaled []byte
 	err = s.Object(func(key []byte) error {
 		switch string(key) {
 		case "apiVersion":
@@ -37,7 +38,7 @@ func scanObject(data []byte) (f fields, err error) {
 		case "kind":
 			return textInto(s, &f.kind)
 		case "metadata":
-			return f.metadata(s, data)
+			return f.metadata(s, data, &scaled)
 		default:
 			return s.Skip()
 		}
@@ -45,10 +46,13 @@ func scanObject(data []byte) (f fields, err error) {
 	if err == nil {
 		err = s.End()
 	}
+	if err == nil && scaled != nil && statusFollows(data) {
+		f.changedBy = scaled
+	}
 	return f, err
 }
 
-func (f *fields) metadata(s *jsonscan.Scanner, data []byte) error {
+func (f *fields) metadata(s *jsonscan.Scanner, data []byte, scaled *[]byte) error {
 	if s.Peek() != '{' { // null, or not Kubernetes
 		return s.Skip()
 	}
@@ -66,7 +70,7 @@ func (f *fields) metadata(s *jsonscan.Scanner, data []byte) error {
 		case "resourceVersion":
 			return textInto(s, &f.resourceVersion)
 		case "managedFields":
-			return f.managedFields(s, data)
+			return f.managedFields(s, data, scaled)
 		case "deletionTimestamp":
 			deletion, err = s.Value()
 			return err
@@ -84,16 +88,15 @@ func (f *fields) metadata(s *jsonscan.Scanner, data []byte) error {
 }
 
 // managedFields notes the member's place, and takes in the comma before it or, for the first member, after it.
-func (f *fields) managedFields(s *jsonscan.Scanner, data []byte) error {
+func (f *fields) managedFields(s *jsonscan.Scanner, data []byte, scaled *[]byte) error {
 	if f.managed.to != 0 {
 		return fmt.Errorf("malformed JSON at offset %d: metadata.managedFields occurs twice", s.Offset())
 	}
 	from := s.Member()
-	changedBy, err := newestManagers(s)
-	if err != nil {
+	var err error
+	if f.changedBy, *scaled, err = newestManagers(s); err != nil {
 		return err
 	}
-	f.changedBy = changedBy
 	to := s.Offset()
 	before := from - 1
 	for before > 0 && jsonscan.IsSpace(data[before]) {

@@ -49,9 +49,11 @@ func (c *Change) ChangedBy() []map[string]string { return changedBy(c.observed) 
 func changedBy(d *delta.Delta) []map[string]string {
 	var managers []map[string]string
 	for _, m := range delta.Managers(d.ChangedBy()) {
-		managers = append(managers, map[string]string{
-			"manager": m.Manager, "operation": m.Operation, "subresource": m.Subresource, "time": m.Time.UTC().Format(time.RFC3339),
-		})
+		at := ""
+		if !m.Time.IsZero() {
+			at = m.Time.UTC().Format(time.RFC3339)
+		}
+		managers = append(managers, map[string]string{"manager": m.Manager, "operation": m.Operation, "subresource": m.Subresource, "time": at})
 	}
 	return managers
 }

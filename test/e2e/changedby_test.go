@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -89,9 +90,21 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: picked, webhook: {url: %q}}]
 	_, err = deployments.Patch(ctx, "web", types.ApplyPatchType,
 		[]byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","labels":{"applied":"yes"}}}`), metav1.PatchOptions{FieldManager: "applier"})
 	check(err, "MODIFIED", "applier Apply ")
-	_, err = deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{FieldManager: "scaler"}, "scale")
-	check(err, "MODIFIED", "") // not always named: seen were the managers of the second before
+	applied := time.Now()
+	eventually(t, wide, "another second", func() error { // else the applier is named with the controller
+		if time.Now().Unix() == applied.Unix() {
+			return errors.New("it is the same")
+		}
+		return nil
+	})
 	_, err = deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"status":{"observedGeneration":1}}`), metav1.PatchOptions{FieldManager: "controller"}, "status")
+	check(err, "MODIFIED", "controller Update status")
+	// Kubernetes notes no time for the scale subresource.
+	for _, scaler := range []string{"scaler", "other", "other"} {
+		_, err = deployments.Patch(ctx, "web", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, written), metav1.PatchOptions{FieldManager: scaler}, "scale")
+		check(err, "MODIFIED", scaler+" Update scale")
+	}
+	_, err = deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"status":{"observedGeneration":4}}`), metav1.PatchOptions{FieldManager: "controller"}, "status")
 	check(err, "MODIFIED", "controller Update status")
 	_, err = deployments.Patch(ctx, "web", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{FieldManager: "finisher"})
 	check(err, "MODIFIED", "") // what only removes fields leaves no entry, so the last one is named
