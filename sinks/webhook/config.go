@@ -41,7 +41,7 @@ type Config struct {
 	PermanentStatuses []int `yaml:"permanentStatuses" doc:"statuses by which the receiver says that it can never take a record. Your list replaces the default, which is 400, 413, 415 and 422"`
 	// Success and Permanent are expressions over the answer; see condition.
 	Success   string `yaml:"success" doc:"CEL condition about status, headers and body of the answer: true if the records are delivered. Without it, the statuses 200 to 299 mean that"`
-	Permanent string `yaml:"permanent" doc:"CEL condition about the same: true if records that are not delivered can never be. Asked beside permanentStatuses"`
+	Permanent string `yaml:"permanent" doc:"CEL condition about status, headers and body of an answer that does not mean delivered: true if some record of the request can never be. Then the request is sent again in halves, until that record is alone and becomes a dead letter. Evaluated beside permanentStatuses"`
 }
 
 // Batch bounds one request, and says how the records stand in it.

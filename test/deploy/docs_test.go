@@ -20,7 +20,7 @@ import (
 // TestDocs: what the documentation shows works, and what it points to is there.
 func TestDocs(t *testing.T) {
 	root := filepath.Join("..", "..")
-	for page, want := range map[string]int{"README.md": 1, "docs/kafka.md": 1, "docs/nats.md": 1, "docs/webhooks.md": 1, "docs/consumers.md": 1} {
+	for page, want := range map[string]int{"README.md": 1, "docs/kafka.md": 1, "docs/nats.md": 1, "docs/webhooks.md": 1, "docs/consumers.md": 1, "docs/recipes.md": 1} {
 		if shown := checkConfigurations(t, page, read(t, filepath.Join(root, page))); shown != want {
 			t.Errorf("%s shows %d whole configurations, want %d", page, shown, want)
 		}

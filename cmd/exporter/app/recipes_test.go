@@ -100,6 +100,13 @@ func documented() map[string]recipe {
 		},
 		"elasticsearch": elastic,
 		"opensearch":    opensearch,
+		"otlp": {
+			header: map[string]string{"Content-Type": "application/json"}, notices: true,
+			schemas: []string{`{"additionalProperties": false, "required": ["resourceLogs"], "properties": {"resourceLogs": {"minItems": 1, "items": {
+				"required": ["resource", "scopeLogs"], "properties": {"scopeLogs": {"minItems": 1, "items": {"required": ["logRecords"], "properties": {"logRecords": {
+				"minItems": 1, "items": {"required": ["observedTimeUnixNano", "severityNumber", "body"]}}}}}}}}}}`},
+			accepted: answer{200, `{}`}, refused: answer{503, ""},
+		},
 		"loki": {
 			schemas: []string{`{"additionalProperties": false, "required": ["streams"], "properties": {"streams": {"minItems": 1, "items": {
 				"additionalProperties": false, "required": ["stream", "values"], "properties": {"stream": {"minProperties": 1, "additionalProperties": {"type": "string"}},
@@ -125,12 +132,14 @@ func samples(t *testing.T) (list []*delta.Delta) {
 			"message":"Back-off <restarting> & \"failed\"","involvedObject":{"kind":"Pod","name":"web","namespace":"shop","uid":"u0"}}`,
 		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"node-1","uid":"u2","resourceVersion":"12"},"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`,
 		`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"u3","resourceVersion":"13","labels":{"app":"web","app.kubernetes.io/name":"web"}}}`,
+		`{"apiVersion":"v1","kind":"Event","metadata":{"name":"bare","namespace":"shop","uid":"u4","resourceVersion":"14"},"type":"Warning","involvedObject":{}}`,
 	} {
 		o, err := delta.NewObject([]byte(object))
 		if err != nil {
 			t.Fatal(err)
 		}
-		resource := []schema.GroupVersionResource{{Version: "v1", Resource: "events"}, {Version: "v1", Resource: "nodes"}, {Group: "apps", Version: "v1", Resource: "deployments"}}[n]
+		events := schema.GroupVersionResource{Version: "v1", Resource: "events"}
+		resource := []schema.GroupVersionResource{events, {Version: "v1", Resource: "nodes"}, {Group: "apps", Version: "v1", Resource: "deployments"}, events}[n]
 		list = append(list, &delta.Delta{Type: delta.Added, Resource: resource, Watch: fmt.Sprint(n), Object: o, Observed: time.Now()})
 	}
 	return list
@@ -171,7 +180,7 @@ func (r recipe) run(t *testing.T, file string) {
 		mu.Lock()
 		defer mu.Unlock()
 		requests++
-		gaps += bytes.Count(body, []byte(`"reason":"Expired"`))
+		gaps += bytes.Count(body, []byte(`"Expired"`))
 		reply := r.accepted
 		if first {
 			reply, first = r.refused, false
