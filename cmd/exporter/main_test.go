@@ -101,7 +101,7 @@ func TestEmptyBlocks(t *testing.T) {
 		{`(?m)^ *#oauth2:.*\n( *#(tokenURL|clientID|clientSecretFile|clientSecret|scopes|parameters|tls):.*\n)+`, ""},
 		{`(?m)^ *#extensions:.*`, ""},
 		{"createTopics: false", "createTopics: true"},
-		{`(?m)^ *#(key|password|credsFile|nkeySeedFile|tokenFile|bearerTokenFile):.*`, ""},
+		{`(?m)^ *#(key|password|credsFile|nkeySeedFile|tokenFile|bearerTokenFile|region):.*`, ""},
 		{`(?m)^( *)#(\S)`, "$1$2"},
 		{"nats://", "tls://"},
 	} {
