@@ -35,7 +35,7 @@ type Client struct {
 	apart    rest.Interface // opens a connection for each request
 	timeout  time.Duration  // see answerTimeout, and so on
 	bookmark time.Duration
-	// keepManagedFields leaves metadata.managedFields in the objects of watches.
+	// keepManagedFields leaves metadata.managedFields in the objects.
 	keepManagedFields bool
 	clock             *clock
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"reflect"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	restwatch "k8s.io/client-go/rest/watch"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 func reading(stream io.Reader) *frames { return newFrames(io.NopCloser(stream), false) }
@@ -98,20 +101,51 @@ func TestEndlessLine(t *testing.T) {
 	}
 }
 
-// What Go makes of a list whose items are nil.
 // The API server takes objects of 10,000 levels, which encoding/json does not read inside a list.
 func TestPageOfADeepObject(t *testing.T) {
 	deep := `{"kind":"Thing","apiVersion":"v1","metadata":{"name":"deep","uid":"u1","resourceVersion":"1"},"spec":` + strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999) + "}"
-	p, err := parsePage([]byte(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[` + deep + `,{"metadata":{"name":"flat","uid":"u2","resourceVersion":"2"}}]}`))
+	p, err := parsePage([]byte(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+deep+`,{"metadata":{"name":"flat","uid":"u2","resourceVersion":"2"}}]}`), false)
 	if err != nil || len(p.objects) != 2 || string(p.objects[0].JSON()) != deep || p.objects[1].Kind() != "Thing" {
 		t.Errorf("got %d objects, %v", len(p.objects), err)
 	}
 }
 
+// What Go makes of a list whose items are nil.
 func TestPageWithoutItems(t *testing.T) {
-	p, err := parsePage([]byte(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":null}`))
+	p, err := parsePage([]byte(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":null}`), false)
 	if err != nil || p.resourceVersion != "5" || len(p.objects) > 0 {
 		t.Errorf("got %+v, %v", p, err)
+	}
+}
+
+// Items come without apiVersion and kind, or with them, and a proxy may have indented the list.
+func TestPage(t *testing.T) {
+	const list = `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"5","continue":"more"},"items":[` +
+		`{"metadata":{"name":"a","managedFields":[{"manager":"m","operation":"Update","time":"2026-01-01T00:00:00Z"}],"uid":"u1","resourceVersion":"1"},"spec":{"n":1}},` +
+		`{"apiVersion":"w/v1","kind":"Widget","metadata":{"name":"b","uid":"u2","resourceVersion":"2"}}]}` + "\n"
+	const managed = `"managedFields":[{"manager":"m","operation":"Update","time":"2026-01-01T00:00:00Z"}],`
+	const a, b = `{"apiVersion":"v1","kind":"Thing","metadata":{"name":"a",%s"uid":"u1","resourceVersion":"1"},"spec":{"n":1}}`, `{"apiVersion":"w/v1","kind":"Widget","metadata":{"name":"b","uid":"u2","resourceVersion":"2"}}`
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, []byte(list), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{list, indented.String()} {
+		for keep, want := range map[bool]string{false: fmt.Sprintf(a, ""), true: fmt.Sprintf(a, managed)} {
+			p, err := parsePage([]byte(text), keep)
+			if err != nil || p.next != "more" || len(p.objects) != 2 {
+				t.Fatalf("got %+v, %v", p, err)
+			}
+			first, second := p.objects[0], p.objects[1]
+			if string(first.JSON()) != want || first.Kind() != "Thing" || first.APIVersion() != "v1" || string(second.JSON()) != b || second.Kind() != "Widget" {
+				t.Errorf("got %s and %s", first.JSON(), second.JSON())
+			}
+			if bare := first.WithoutManagedFields(); string(bare.JSON()) != fmt.Sprintf(a, "") || bare.Name() != "a" {
+				t.Errorf("without managedFields: %s", bare.JSON())
+			}
+			if d := (&delta.Delta{Type: delta.Added, Object: first}); !bytes.Contains(d.ChangedBy(), []byte(`"m"`)) {
+				t.Errorf("changed by %s", d.ChangedBy())
+			}
+		}
 	}
 }
 

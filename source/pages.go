@@ -70,7 +70,7 @@ func (c *collection) list(ctx context.Context, options metav1.ListOptions) (page
 		if err != nil {
 			return page{}, err
 		}
-		p, err := parsePage(body)
+		p, err := parsePage(body, c.client.keepManagedFields)
 		if isUnfit(err) {
 			return page{}, fmt.Errorf("%s: %w", delta.ResourceName(c.resource), err)
 		}
@@ -84,15 +84,23 @@ func (c *collection) list(ctx context.Context, options metav1.ListOptions) (page
 	}
 }
 
-// parsePage cuts a list into its objects. Items of built-in resources come without apiVersion and kind; they get those of
+// parsePage copies the objects out of a list. Items of built-in resources come without apiVersion and kind; they get those of
 // the list, whose kind ends in "List". encoding/json does not read a list whose objects are nested as deeply as the API server
 // allows: one such object would keep all watches of its resource from being opened.
-func parsePage(body []byte) (page, error) {
+func parsePage(body []byte, keepManagedFields bool) (page, error) {
 	var list struct {
 		metav1.TypeMeta
 		Metadata metav1.ListMeta
 	}
-	var items [][]byte
+	if bytes.IndexByte(bytes.TrimRight(body, "\n"), '\n') >= 0 { // records hold no line breaks
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, body); err != nil {
+			return page{}, err
+		}
+		body = compact.Bytes()
+	}
+	body = delta.ValidUTF8(body)
+	var items []*delta.Item
 	s := jsonscan.NewScanner(body)
 	read := func(into any) error {
 		value, err := s.Value()
@@ -114,7 +122,7 @@ func parsePage(body []byte) (page, error) {
 				return s.Skip()
 			}
 			return s.Array(func() error {
-				item, err := s.Value()
+				item, err := delta.ScanItem(s, body)
 				items = append(items, item)
 				return err
 			})
@@ -133,12 +141,9 @@ func parsePage(body []byte) (page, error) {
 	}
 	p := page{resourceVersion: list.Metadata.ResourceVersion, next: list.Metadata.Continue}
 	listed, textErr := strconv.ParseUint(p.resourceVersion, 10, 64)
-	head := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, list.APIVersion, strings.TrimSuffix(list.Kind, "List"))
 	for _, item := range items {
-		object, err := newItem(item, head)
-		if err == nil {
-			err = identified(object)
-		}
+		object := item.Object(list.APIVersion, strings.TrimSuffix(list.Kind, "List"), keepManagedFields)
+		err := identified(object)
 		if err == nil && versionNumber(object.ResourceVersion()) > listed && textErr == nil {
 			err = fmt.Errorf("%w: that of %q is %s, the list's %s", errUnordered, object.Name(), object.ResourceVersion(), p.resourceVersion)
 		}
@@ -148,19 +153,6 @@ func parsePage(body []byte) (page, error) {
 		p.objects = append(p.objects, object)
 	}
 	return p, nil
-}
-
-// newItem makes an object of an item, which begins with head if it does not have a kind. Records hold no line breaks.
-func newItem(item []byte, head string) (*delta.Object, error) {
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, item); err != nil {
-		return nil, err
-	}
-	object, err := delta.NewObject(compact.Bytes())
-	if err != nil || object.Kind() != "" {
-		return object, err
-	}
-	return delta.NewObject(append([]byte(head), compact.Bytes()[1:]...))
 }
 
 // newest returns the smallest possible list, for its resource version. Without selectors: to find an object that fits, the API server may

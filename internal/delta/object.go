@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"sync/atomic"
 	"unicode/utf8"
 
@@ -12,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/kubeferry/kubeferry/internal/jsonscan"
 )
 
 // LastApplied is the annotation in which kubectl keeps a copy of the whole object, of a Secret's data too.
@@ -40,14 +43,24 @@ func NewObject(raw []byte) (*Object, error) {
 	if len(raw) > math.MaxInt32 {
 		return nil, errors.New("object of 2 GiB or more")
 	}
-	if !utf8.Valid(raw) {
-		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
+	raw = ValidUTF8(raw)
+	s := jsonscan.NewScanner(raw)
+	f, err := scanObject(s, raw)
+	if err == nil {
+		err = s.End()
 	}
-	f, err := scanObject(raw)
 	if err != nil {
 		return nil, err
 	}
 	return &Object{raw: raw, fields: f}, nil
+}
+
+// ValidUTF8 returns a text with U+FFFD in place of bytes that are not UTF-8.
+func ValidUTF8(text []byte) []byte {
+	if utf8.Valid(text) {
+		return text
+	}
+	return bytes.ToValidUTF8(text, []byte("\uFFFD"))
 }
 
 // CopyObject is [NewObject] for bytes that stay the caller's. What is copied leaves managedFields out, unless they are to
@@ -57,13 +70,50 @@ func CopyObject(raw []byte, keepManagedFields bool) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if keepManagedFields {
-		object.raw = bytes.Clone(object.raw)
-		return object, nil
+	return (&Item{object.raw, span{0, int32(len(object.raw))}, object.fields}).Object("", "", keepManagedFields), nil //nolint:gosec // checked above
+}
+
+// Item is an object inside a longer text, such as a list.
+type Item struct {
+	text   []byte
+	place  span
+	fields fields // of which the place of managedFields is in the text
+}
+
+// ScanItem reads an object that a scanner has reached in a text of UTF-8, of less than 2 GiB.
+func ScanItem(s *jsonscan.Scanner, text []byte) (*Item, error) {
+	s.Peek() // skips white space
+	from := s.Offset()
+	f, err := scanObject(s, text)
+	return &Item{text, span{int32(from), int32(s.Offset())}, f}, err //nolint:gosec // less than 2 GiB
+}
+
+// Object returns the object, which holds a copy, without managedFields unless they are to be kept. Items of a list may come without
+// apiVersion and kind: they get these.
+func (i *Item) Object(apiVersion, kind string, keepManagedFields bool) *Object {
+	object := &Object{fields: i.fields}
+	f, place := &object.fields, i.place
+	raw := make([]byte, 0, int(place.to-place.from)+len(apiVersion)+len(kind)+len(`"apiVersion":"","kind":"",`))
+	if f.kind == "" && kind != "" && f.uid != "" {
+		f.apiVersion, f.kind = apiVersion, kind
+		raw = strconv.AppendQuote(append(raw, `{"apiVersion":`...), apiVersion)
+		raw = strconv.AppendQuote(append(raw, `,"kind":`...), kind)
+		raw = append(raw, ',')
+		place.from++ // of the brace
 	}
-	object.raw = object.withoutManagedFields()
-	object.fields.managed = span{}
-	return object, nil
+	switch cut := f.managed; {
+	case cut.to == 0:
+		raw = append(raw, i.text[place.from:place.to]...)
+	case keepManagedFields:
+		moved := int32(len(raw)) - place.from //nolint:gosec // some bytes
+		f.managed = span{cut.from + moved, cut.to + moved}
+		raw = append(raw, i.text[place.from:place.to]...)
+	default:
+		f.managed = span{}
+		raw = append(append(raw, i.text[place.from:cut.from]...), i.text[cut.to:place.to]...)
+	}
+	object.raw = raw
+	return object
 }
 
 // NewIdentity makes an object that holds only what is known of an object whose last state was not kept.

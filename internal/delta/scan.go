@@ -27,9 +27,9 @@ type fields struct {
 	changedBy []byte
 }
 
-// scanObject reads one JSON object that takes all of data.
-func scanObject(data []byte) (f fields, err error) {
-	s := jsonscan.NewScanner(data)
+// scanObject reads the JSON object that a scanner has reached in data.
+func scanObject(s *jsonscan.Scanner, data []byte) (f fields, err error) {
+	from := s.Offset()
 	var scaled []byte
 	err = s.Object(func(key []byte) error {
 		switch string(key) {
@@ -43,10 +43,7 @@ func scanObject(data []byte) (f fields, err error) {
 			return s.Skip()
 		}
 	})
-	if err == nil {
-		err = s.End()
-	}
-	if err == nil && scaled != nil && statusFollows(data) {
+	if err == nil && scaled != nil && statusFollows(data[from:s.Offset()]) {
 		f.changedBy = scaled
 	}
 	return f, err
