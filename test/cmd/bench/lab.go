@@ -3,9 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -69,7 +71,7 @@ func newLab(ctx context.Context, o options, log io.Writer) (_ *lab, err error) {
 		return nil, err
 	}
 	if l.profile || l.checkout != "" {
-		err = l.build(ctx, "kubeferry", "./cmd/exporter")
+		err = l.build(ctx, "kubeferry", nil)
 	} else {
 		err = l.use(ctx, "kubeferry", programs.Exporter())
 	}
@@ -124,29 +126,54 @@ func (l *lab) use(ctx context.Context, name string, program programs.Program) er
 	return err
 }
 
-// build builds a program of the main module, with the dependencies of its go.mod.
-func (l *lab) build(ctx context.Context, name, pkg string) error {
+// source is the checkout of the kubeferry that is measured.
+func (l *lab) source() string { return cmp.Or(l.checkout, l.root) }
+
+// build builds kubeferry under a name, with the dependencies of its go.mod. Files that replace are laid over those of its source.
+func (l *lab) build(ctx context.Context, name string, replace map[string]string) error {
 	if l.programs[name] != "" {
 		return nil
 	}
+	replace = maps.Clone(replace)
+	if l.profile {
+		if replace == nil {
+			replace = map[string]string{}
+		}
+		replace["cmd/exporter/profiling_bench.go"] = profiling
+	}
 	binary := filepath.Join(l.dir, name)
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", binary}
-	if l.profile && name == "kubeferry" {
-		overlay, err := l.overlay()
+	if len(replace) > 0 {
+		overlay, err := l.overlay(name, replace)
 		if err != nil {
 			return err
 		}
 		args = append(args, overlay)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
-	cmd.Dir = l.root
-	if name == "kubeferry" && l.checkout != "" {
-		cmd.Dir = l.checkout
-	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/exporter")...)
+	cmd.Dir = l.source()
 	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
 	l.programs[name] = binary
 	return nil
+}
+
+// overlay returns the flag that makes the go command see files in the source of kubeferry, given by their paths there.
+func (l *lab) overlay(name string, files map[string]string) (string, error) {
+	list := filepath.Join(l.dir, name+"-overlay.json")
+	replace := map[string]string{}
+	for path, text := range files {
+		file := filepath.Join(l.dir, name+"-"+filepath.Base(path))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(l.source(), path)] = file
+	}
+	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	return "-overlay=" + list, os.WriteFile(list, text, 0o600)
 }

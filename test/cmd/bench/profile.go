@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,21 +47,6 @@ func init() {
 	}()
 }
 `
-
-// overlay returns the flag that makes the go command see the file above in cmd/exporter.
-func (l *lab) overlay() (string, error) {
-	source, list := filepath.Join(l.dir, "profiling.go"), filepath.Join(l.dir, "overlay.json")
-	if err := os.WriteFile(source, []byte(profiling), 0o600); err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(map[string]map[string]string{
-		"Replace": {filepath.Join(l.root, "cmd", "exporter", "profiling_bench.go"): source},
-	})
-	if err != nil {
-		return "", err
-	}
-	return "-overlay=" + list, os.WriteFile(list, text, 0o600)
-}
 
 // profileName is where the profiles of the next run go; empty for nowhere.
 func (l *lab) profileName() string {

@@ -10,6 +10,11 @@ func events() exporter {
 	return exporter{resources: []string{"v1/events"}, namespace: "backlog"}
 }
 
+// pods is kubeferry on the existing Pods.
+func pods() exporter {
+	return exporter{resources: []string{"v1/pods"}, namespace: "shop"}
+}
+
 // exporterSide is kubeferry delivering what exists to the webhook.
 func (l *lab) exporterSide(name string, n int, e exporter) side {
 	return side{name: name, run: func(ctx context.Context) (sample, error) {
@@ -46,8 +51,7 @@ func backlogPods(ctx context.Context, l *lab) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := exporter{resources: []string{"v1/pods"}, namespace: "shop"}
-	of, err := l.paired(ctx, l.floorSide(n, podsPath), l.exporterSide("kubeferry", n, e))
+	of, err := l.paired(ctx, l.floorSide(n, podsPath), l.exporterSide("kubeferry", n, pods()))
 	if err != nil {
 		return nil, err
 	}

@@ -97,11 +97,14 @@ func (l *lab) liveFloor(operations int) side {
 	}}
 }
 
-func (l *lab) liveExporter(name string, operations int, stateless bool) side {
+// liveExporter is kubeferry as it runs by default, but for what adjust changes.
+func (l *lab) liveExporter(name string, operations int, adjust ...func(*exporter)) side {
 	return side{name: name, run: func(ctx context.Context) (sample, error) {
 		return l.follow(ctx, cloudEvents, operations, func(w writing) (*subject, error) {
 			e := w.exporter()
-			e.stateless = stateless
+			for _, change := range adjust {
+				change(&e)
+			}
 			return l.startExporter(e)
 		}, exporterWatches)
 	}}
@@ -112,7 +115,7 @@ const liveWrites = 12_000
 
 func live(ctx context.Context, l *lab) ([]check, error) {
 	n := l.scaled(liveWrites)
-	of, err := l.paired(ctx, l.liveFloor(n), l.liveExporter("kubeferry", n, false))
+	of, err := l.paired(ctx, l.liveFloor(n), l.liveExporter("kubeferry", n))
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +128,7 @@ func live(ctx context.Context, l *lab) ([]check, error) {
 
 func stateLive(ctx context.Context, l *lab) ([]check, error) {
 	n := l.scaled(liveWrites)
-	of, err := l.paired(ctx, l.liveExporter("without", n, true), l.liveExporter("with", n, false))
+	of, err := l.paired(ctx, l.liveExporter("without", n, func(e *exporter) { e.stateless = true }), l.liveExporter("with", n))
 	if err != nil {
 		return nil, err
 	}

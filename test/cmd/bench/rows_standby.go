@@ -190,7 +190,7 @@ func standbyLive(ctx context.Context, l *lab) ([]check, error) {
 		standbys = append(standbys, standby)
 		return leader, err
 	}}
-	of, err := l.paired(ctx, l.liveExporter("alone", n, false), with)
+	of, err := l.paired(ctx, l.liveExporter("alone", n), with)
 	if err != nil {
 		return nil, err
 	}

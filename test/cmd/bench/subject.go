@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,6 +51,7 @@ func (l *lab) startFloor(path string, live bool) (*subject, error) {
 
 // exporter is how kubeferry runs.
 type exporter struct {
+	program   string // the name under which it was built; kubeferry if it is empty
 	resources []string
 	namespace string // empty: all
 	selector  string
@@ -78,7 +80,7 @@ func (l *lab) startExporter(e exporter) (*subject, error) {
 	if e.replicas != nil {
 		kubeconfig = e.replicas.kubeconfig
 	}
-	s, err := l.start("kubeferry", env, "run", "--config", file, "--kubeconfig", kubeconfig)
+	s, err := l.start(cmp.Or(e.program, "kubeferry"), env, "run", "--config", file, "--kubeconfig", kubeconfig)
 	if err == nil {
 		s.profile = profile
 	}
