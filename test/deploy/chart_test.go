@@ -425,7 +425,7 @@ func TestChartReleases(t *testing.T) {
 // documentedValues are those in docs/install.md.
 func documentedValues(t *testing.T) string {
 	t.Helper()
-	_, section, found := strings.Cut(read(t, filepath.Join("..", "..", "docs", "install.md")), "\n### With your configuration\n")
+	_, section, found := strings.Cut(read(t, filepath.Join("..", "..", "docs", "install.md")), "\n## With your configuration\n")
 	_, values, shown := strings.Cut(section, "```yaml\n")
 	values, _, closed := strings.Cut(values, "```")
 	if !found || !shown || !closed {
@@ -453,7 +453,7 @@ func TestChartPrints(t *testing.T) {
 			shown = append(shown, found[1])
 		}
 	}
-	if len(shown) != 3 {
+	if len(shown) != 4 {
 		t.Errorf("the pages install the chart with %q", shown)
 	}
 	for _, values := range shown {
@@ -480,7 +480,7 @@ func TestChartRefuses(t *testing.T) {
 		"leaderElection: false":              "several replicas",
 		"config: {stateDir: null}":           "leaderElection needs config.stateDir",
 		"replicas: 1\nleaderElection: false": "each rollout would lose the state",
-		alone + "config: {pipelines: [{name: p, sink: bus, backlog: {maxDiskBytes: 5Gi}}]}":              "persistence.size: 6Gi is less than the",
+		alone + "config: {pipelines: [{name: p, sink: bus, backlog: {maxDiskBytes: 3Gi}}]}":              "persistence.size: 6Gi is less than the",
 		"config: {sources: [{name: s, resources: [\"apps/v1/${KIND}\"]}]}":                               "config.sources[0]: write names without",
 		"config: {sources: [{name: s, resources: [deploy]}]}":                                            "config.sources[0].resources[0]: write deploy in full",
 		"config: {sources: [{name: s, resources: [v1/pods], namespaces: {include: [\"${TEAM}\"]}}]}":     "config.sources[0]: write names without",

@@ -50,23 +50,35 @@ var commands = map[string]struct {
 	"kubeferry init deploy,cm -n shop --sink nats --address nats://nats:4222 --cluster prod-eu-1 -o kubeferry.yaml": {prints: "wrote kubeferry.yaml"},
 	"kubeferry rbac --config kubeferry.yaml --namespace kubeferry --service-account kubeferry | kubectl apply -f -": {prints: "role.rbac.authorization.k8s.io/kubeferry created"},
 
-	"kubectl -n kubeferry exec POD -- /kubeferry trace deploy shop/web":                                   {testedBy: "test/e2e"},
-	"kubeferry trace --config kubeferry.yaml deploy shop/web":                                             {testedBy: "test/e2e"},
-	"helm upgrade --install audit deploy/chart --namespace audit --create-namespace --values values.yaml": {prints: "NAME: audit"},
-	"kubectl label namespace audit pod-security.kubernetes.io/enforce=restricted":                         {prints: "namespace/audit labeled"},
+	"kubectl -n kubeferry get lease kubeferry -o jsonpath='{.spec.holderIdentity}' | cut -d_ -f1":                                               {}, // nobody holds it
+	"kubectl -n kubeferry logs POD | jq -c 'select(.level == \"WARN\" and .namespace) | [.msg, .pipeline, .namespace, .resource, .name, .err]'": {testedBy: "test/e2e"},
+	"kubectl -n kubeferry exec POD -- /kubeferry state show":                                                                                    {testedBy: "test/e2e"},
+	"kubectl -n kubeferry exec POD -- /kubeferry snapshot --pipeline audit":                                                                     {testedBy: "test/e2e"},
+	"kubectl -n kubeferry exec POD -- /kubeferry replay":                                                                                        {testedBy: "test/e2e"},
+	"kubectl -n kubeferry exec POD -- /kubeferry replay --discard > discarded.jsonl":                                                            {testedBy: "cmd/exporter/replay"},
+	"kubectl -n kubeferry exec -i POD -- /kubeferry replay - < letters.jsonl > left.jsonl":                                                      {testedBy: "cmd/exporter"},
+	"kubectl -n kubeferry exec POD -- /kubeferry state recover /var/lib/kubeferry/kubeferry.db.set-aside-20261122T064500 > letters.jsonl":       {testedBy: "test/e2e"},
+	"kubectl -n kubeferry exec POD -- /kubeferry trace deploy shop/web":                                                                         {testedBy: "test/e2e"},
+	"helm upgrade --install audit deploy/chart --namespace audit --create-namespace --values values.yaml":                                       {prints: "NAME: audit"},
+	"kubectl label namespace audit pod-security.kubernetes.io/enforce=restricted":                                                               {prints: "namespace/audit labeled"},
 
 	`helm upgrade --install try deploy/chart --namespace try --create-namespace --set config.cluster=my-cluster,image.repository=REGISTRY/kubeferry,image.tag=TAG --set-json 'config.sinks=[{"name":"bus","stdout":{}}]'`: {prints: "NAME: try"},
 
 	`helm upgrade --install try oci://ghcr.io/kubeferry/charts/kubeferry --namespace try --create-namespace --set config.cluster=my-cluster --set-json 'config.sinks=[{"name":"bus","stdout":{}}]'`: {testedBy: "test/deploy"}, // TestChartPrints
-	"kubectl logs --namespace try --selector app.kubernetes.io/instance=try --follow":                                                                                                               {testedBy: "test/nodes"},
-	"kubeferry snapshot --config kubeferry.yaml --pipeline audit":                                                                                                                                   {testedBy: "test/e2e"},
-	"kubeferry replay --config kubeferry.yaml":                                                                                                                                                      {testedBy: "test/e2e"},
-	"kubeferry replay --config kubeferry.yaml letters.jsonl":                                                                                                                                        {testedBy: "test/e2e"},
-	"kubeferry state recover --config kubeferry.yaml kubeferry.db.set-aside-20261122T064500 > letters.jsonl":                                                                                        {testedBy: "test/e2e"},
+	"kubectl logs --namespace try --selector app.kubernetes.io/instance=try --follow | jq -c 'select(.level == null) | [.data.type, .subject]'":                                                     {testedBy: "test/nodes"},
 
-	"make build": {testedBy: "test/cmd/assets"}, // which builds the same program
-	"make demo":  {testedBy: "test/cmd/demo"},
-	"make test":  {testedBy: ".ci"},
+	`helm upgrade --install try deploy/chart --namespace try --create-namespace --set config.cluster=my-cluster,image.repository=kubeferry,image.tag=TAG --set-json 'config.sinks=[{"name":"bus","stdout":{}}]'`: {prints: "NAME: try"},
+
+	"helm uninstall try --namespace try": {prints: `release "try" uninstalled`},
+	"kubectl delete namespace try":       {testedBy: "test/deploy"}, // there is no controller that would end it
+	`helm template audit deploy/chart --values values.yaml --show-only templates/configmap.yaml | yq -r '.data."kubeferry.yaml"' > kubeferry.yaml`: {testedBy: "test/deploy"}, // TestChartDocumentedValues
+	"kubeferry validate --config kubeferry.yaml --allow-unset":                                                                                     {prints: "kubeferry.yaml is valid"},
+	"kubectl --namespace audit exec deploy/audit-kubeferry -- /kubeferry validate --connect":                                                       {testedBy: "test/e2e"},
+
+	"make build":             {testedBy: "test/cmd/assets"}, // which builds the same program
+	"make demo":              {testedBy: "test/cmd/demo"},
+	"make test":              {testedBy: ".ci"},
+	"make image VERSION=TAG": {testedBy: "test/deploy"},
 	"make image VERSION=TAG PUSH=REGISTRY/kubeferry:TAG": {testedBy: "test/deploy"},
 	"make release VERSION=v0.1.0":                        {testedBy: "test/deploy"},
 	"make bench":                                         {testedBy: "test/cmd/bench"},

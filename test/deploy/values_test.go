@@ -21,7 +21,7 @@ func TestValuesTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var table bytes.Buffer
-	table.WriteString("# Values of the chart\n\nMade of [values.yaml](values.yaml). [Install](../../docs/install.md#with-helm) shows how to use them.\n\n" +
+	table.WriteString("# Values of the chart\n\nMade of [values.yaml](values.yaml). [Install](../../docs/install.md#with-your-configuration) shows how to use them.\n\n" +
 		"| value | default | meaning |\n|---|---|---|\n")
 	writeValues(&table, "", document.Content[0])
 	file := filepath.Join(chart, "README.md")

@@ -92,7 +92,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- divf (mulf (trimSuffix $unit $size | float64) (get $factors $unit)) 1048576.0 -}}
 {{- end -}}
 
-{{- /* Disk of the state in MiB, as docs/operations.md has it. A standby that copies it anew keeps the former copy meanwhile. */ -}}
+{{- /* Disk of the state in MiB, as docs/operations.md has it. The file is up to 1.7 times as large as what is in it, and a standby that copies
+the state anew keeps the former copy meanwhile. */ -}}
 {{- define "kubeferry.disk" -}}
 {{- $config := include "kubeferry.config" . | fromYaml -}}
 {{- range $i, $sink := $config.sinks -}}
@@ -104,8 +105,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- range $config.pipelines -}}
 {{- $sum = addf $sum (include "kubeferry.mebibytes" (list (dig "backlog" "maxDiskBytes" "" .) "10Gi") | float64) -}}
 {{- end -}}
-{{- if .Values.leaderElection -}}{{- $sum = mulf 2.0 $sum -}}{{- end -}}
-{{- $sum = ceil (addf $sum 1536.0) | int64 -}}
+{{- $sum = ceil (addf (mulf 2.0 $sum) 1536.0) | int64 -}}
 {{- if mod $sum 1024 -}}{{- $sum -}}Mi{{- else -}}{{- div $sum 1024 -}}Gi{{- end -}}
 {{- end -}}
 
