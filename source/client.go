@@ -70,6 +70,8 @@ func (r clockReader) RoundTrip(request *http.Request) (*http.Response, error) {
 func NewClient(config *rest.Config, keepManagedFields bool) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
+	// As Kubernetes' own controllers do: the API server compresses large lists, which takes more CPU time than to send them as they are.
+	config.DisableCompression = true
 	if config.Dial == nil {
 		config.Dial = dial
 	}
