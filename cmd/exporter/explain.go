@@ -25,7 +25,7 @@ It reads one or many objects from a file or from the standard input, as YAML or 
 
 The values of Secrets are shown as digests, and so is what a transform redacts.
 
-It takes an object as ADDED, or as MODIFIED if --old names the previous version. It exits with 0 whether or not something would be sent.
+It treats an object as ADDED, or as MODIFIED if --old names the previous version. It exits with 0 whether or not something would be sent.
 With --exit-code, it exits with 1 if nothing would be sent. It exits with 2 if the configuration or an object cannot be read.`,
 		Example: `  kubeferry explain --config kubeferry.yaml pod.yaml
   kubectl get deployment web -o yaml | kubeferry explain --config kubeferry.yaml
@@ -53,7 +53,7 @@ With --exit-code, it exits with 1 if nothing would be sent. It exits with 2 if t
 	f := command.Flags()
 	f.StringVar(&options.Old, "old", "", "the `file` of the previous version, or of several")
 	f.StringVar(&options.Type, "type", "", "what happened: ADDED, MODIFIED or DELETED; default MODIFIED with --old, else ADDED")
-	f.BoolVar(&options.Snapshot, "snapshot", false, "take an ADDED as one of the state found at first")
+	f.BoolVar(&options.Snapshot, "snapshot", false, "treat an ADDED as part of a snapshot")
 	f.StringArrayVar(&options.Pipelines, "pipeline", nil, "explain the pipeline of this `name` only; may be repeated")
 	f.StringVar(&options.Resource, "resource", "", "the `resource` of the objects, where it cannot be guessed from the kind: example.com/v1/mice")
 	f.StringVarP(&options.Output, "output", "o", "text", "text, or json: one value for each object")

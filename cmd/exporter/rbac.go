@@ -22,7 +22,7 @@ for each of these namespaces. Else it prints a ClusterRole. Each has a binding t
 have short names such as deploy. It needs only those variables and files on which the rights depend.
 
 A pipeline with enrich needs the resources that Events are about. By default these are the kinds about which the controllers of Kubernetes
-write Events. --involved names others. Leave Secrets out: who may list them may read them.`,
+write Events. --involved names others. Leave Secrets out: whoever may list them may also read them.`,
 		Example: `  kubeferry rbac --config kubeferry.yaml | kubectl apply -f -
   kubeferry rbac --config kubeferry.yaml --namespace audit --service-account runner
   kubeferry rbac --config kubeferry.yaml --involved pods,deployments.apps`,

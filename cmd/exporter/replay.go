@@ -17,7 +17,7 @@ func newReplay() *cobra.Command {
 		Use:   "replay [LETTERS.jsonl|-]",
 		Short: "Send dead letters again",
 		Long: `replay sends dead letters again, each through the sink of the pipeline that it came from, in order per object. The records keep their ids.
-They are marked as "replayed", and have new ids for the transport, because it would take them for repetitions.
+They are marked as "replayed", and have new ids for the transport, because the transport would drop them as repetitions otherwise.
 
 By default it sends the dead letters in stateDir, whether or not kubeferry runs. What is delivered is removed, and the rest stays for the
 next time. Some dead letters can never be sent: those without a body, because the record could not be made, and those of a pipeline that

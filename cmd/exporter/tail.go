@@ -75,7 +75,7 @@ a MODIFIED shows the object instead of the difference.`,
 	f.BoolVarP(&all, "all-namespaces", "A", false, "show all namespaces")
 	f.StringVarP(&options.Selector, "selector", "l", "", "show objects with these `labels` only: app=web,tier!=cache")
 	f.StringVar(&options.FieldSelector, "field-selector", "", "show objects with these `fields` only: metadata.name=web")
-	f.StringVar(&options.Filter, "filter", "", "show changes only for which this CEL `expression` is true, or fails; as expr in a configuration")
+	f.StringVar(&options.Filter, "filter", "", "show only changes for which this CEL `expression` is true or fails, as with expr in a configuration")
 	f.StringSliceVar(&options.Types, "types", nil, "show these `types` of changes only: ADDED, MODIFIED, DELETED")
 	f.BoolVar(&options.Snapshot, "snapshot", false, "first show what exists")
 	f.DurationVar(&options.For, "for", 0, "end after watching for this `time`, such as 10m")
