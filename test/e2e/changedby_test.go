@@ -52,7 +52,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: picked, webhook: {url: %q}}]
 	}
 	written := 0
 	// check waits for the record of the change that was just made: so no two share a second unless they are to.
-	check := func(err error, kind string, want ...string) {
+	check := func(err error, kind string, want ...string) (names string) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -69,10 +69,12 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: picked, webhook: {url: %q}}]
 		for _, m := range c.ChangedBy {
 			got = append(got, m.Manager+" "+m.Operation+" "+m.Subresource)
 		}
-		missing := len(want) > 0 && !strings.Contains(strings.Join(got, ","), want[0])
+		names = strings.Join(got, ",")
+		missing := len(want) > 0 && !strings.Contains(names, want[0])
 		if c.Type != kind || missing || len(want) == 0 && len(got) > 0 || len(c.Object.Metadata.ManagedFields) > 0 {
 			t.Errorf("got %s by %q, want %s by %q", c.Type, got, kind, want)
 		}
+		return names
 	}
 	ctx := t.Context()
 	pod := map[string]any{
@@ -87,9 +89,34 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: picked, webhook: {url: %q}}]
 	check(err, "ADDED", "creator Update ")
 	_, err = deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"metadata":{"labels":{"edited":"yes"}}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"})
 	check(err, "MODIFIED", "kubectl-edit Update ")
+	_, err = deployments.Patch(ctx, "web", types.StrategicMergePatchType, []byte(`{"metadata":{"annotations":{"note":"applied by the client"}}}`),
+		metav1.PatchOptions{FieldManager: "kubectl-client-side-apply"})
+	check(err, "MODIFIED", "kubectl-client-side-apply Update ")
+	eventually(t, wide, "two programs in one second", func() error {
+		var names string
+		for _, program := range []string{"first", "second"} {
+			patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"%d"}}}`, program, written)
+			_, err := deployments.Patch(ctx, "web", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: program})
+			names = check(err, "MODIFIED", program+" Update ")
+		}
+		if !strings.Contains(names, "first Update ") {
+			return errors.New("the second was in another second")
+		}
+		return nil
+	})
 	_, err = deployments.Patch(ctx, "web", types.ApplyPatchType,
 		[]byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","labels":{"applied":"yes"}}}`), metav1.PatchOptions{FieldManager: "applier"})
 	check(err, "MODIFIED", "applier Apply ")
+	observe := func() { // what exists, as a controller does
+		t.Helper()
+		seen, err := deployments.Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		patch := fmt.Appendf(nil, `{"status":{"observedGeneration":%d}}`, seen.GetGeneration())
+		_, err = deployments.Patch(ctx, "web", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "controller"}, "status")
+		check(err, "MODIFIED", "controller Update status")
+	}
 	applied := time.Now()
 	eventually(t, wide, "another second", func() error { // else the applier is named with the controller
 		if time.Now().Unix() == applied.Unix() {
@@ -97,15 +124,13 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: picked, webhook: {url: %q}}]
 		}
 		return nil
 	})
-	_, err = deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"status":{"observedGeneration":1}}`), metav1.PatchOptions{FieldManager: "controller"}, "status")
-	check(err, "MODIFIED", "controller Update status")
+	observe()
 	// Kubernetes notes no time for the scale subresource.
 	for _, scaler := range []string{"scaler", "other", "other"} {
 		_, err = deployments.Patch(ctx, "web", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, written), metav1.PatchOptions{FieldManager: scaler}, "scale")
 		check(err, "MODIFIED", scaler+" Update scale")
 	}
-	_, err = deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"status":{"observedGeneration":4}}`), metav1.PatchOptions{FieldManager: "controller"}, "status")
-	check(err, "MODIFIED", "controller Update status")
+	observe()
 	_, err = deployments.Patch(ctx, "web", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{FieldManager: "finisher"})
 	check(err, "MODIFIED", "") // what only removes fields leaves no entry, so the last one is named
 	check(deployments.Delete(ctx, "web", metav1.DeleteOptions{}), "DELETED")

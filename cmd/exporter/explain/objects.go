@@ -62,6 +62,9 @@ func objectName(o *delta.Object) string {
 // delta returns the change as a source reports it.
 func (x *explainer) delta(c change) *delta.Delta {
 	d := &delta.Delta{Type: delta.Added, Resource: x.resourceOf(c.object), Watch: "explain", Object: c.object, Observed: x.Now()}
+	if by := delta.Managers(c.object.StoredChangedBy()); len(by) > 0 && !by[0].Time.IsZero() {
+		d.Observed = by[0].Time // a run would have seen the change then
+	}
 	d.Sequence, _ = strconv.ParseUint(c.object.ResourceVersion(), 10, 64) // a run adds its offset
 	switch {
 	case x.Type != "":
