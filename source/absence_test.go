@@ -1,9 +1,11 @@
 package source
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/source/sourcetest"
 )
 
@@ -105,6 +108,119 @@ func TestAbsenceIsConfirmed(t *testing.T) {
 	if took := time.Since(begun); answers.Load() < 6 || several < 5 || took < time.Second {
 		t.Errorf("gone after %v, %d answers, %d connections in all", took, answers.Load(), several)
 	}
+}
+
+// table returns what a consumer of these lives has, by the two maxima of docs/consumers.md: uid and resource version of each object.
+func table(name string, lives ...*life) (exist []string) {
+	highest, mark := map[string]*delta.Delta{}, uint64(0)
+	for _, l := range lives {
+		l.mu.Lock()
+		for n, d := range l.sent[name] {
+			if d == nil || strings.HasSuffix(l.got[name][n], "+left") { // a gap record, or not announced
+				continue
+			}
+			key := d.Object.Namespace() + "/" + d.Object.Name()
+			if before := highest[key]; before == nil || above(d, before) {
+				highest[key] = d
+			}
+		}
+		for _, m := range l.marks[name] {
+			mark = max(mark, m.SnapshotSequence)
+		}
+		l.mu.Unlock()
+	}
+	for _, d := range highest {
+		if d.Type != delta.Deleted && max(d.Sequence, d.SnapshotSequence) >= mark {
+			exist = append(exist, string(d.Object.UID())+"/"+d.Object.ResourceVersion())
+		}
+	}
+	slices.Sort(exist)
+	return exist
+}
+
+// above reports whether one delta of an object is above another: by sequence, then a DELETED is above others, then by snapshot.
+func above(a, b *delta.Delta) bool {
+	if a.Sequence == b.Sequence && (a.Type == delta.Deleted) != (b.Type == delta.Deleted) {
+		return a.Type == delta.Deleted
+	}
+	return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.SnapshotSequence, b.SnapshotSequence)) > 0
+}
+
+// An API is switched off, and on again: its objects come back in the versions that they had. A table loses them, and has them again, also if
+// kubeferry is killed before the deletions are committed. The history has not gone back, even if nothing was written meanwhile.
+func TestComesBackInItsVersions(t *testing.T) {
+	for _, snapshot := range []delta.Snapshot{delta.SnapshotInitial, delta.SnapshotNever} {
+		for _, killed := range []bool{false, true} {
+			for _, quiet := range []bool{false, true} {
+				t.Run(fmt.Sprintf("snapshot %s, killed %v, quiet %v", snapshot, killed, quiet), func(t *testing.T) {
+					comeBackInTheirVersions(t, snapshot, killed, quiet)
+				})
+			}
+		}
+	}
+}
+
+func comeBackInTheirVersions(t *testing.T, snapshot delta.Snapshot, killed, quiet bool) {
+	server, m := things(t), newMemory()
+	run := func() *life {
+		return live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Snapshot = snapshot })
+	}
+	l := run()
+	l.watching(10)
+	l.snapshotsDone()
+	server.Write("a", false) // 11
+	server.Write("b", false) // 12
+	lives := []*life{l}
+	expect := func(want ...string) {
+		t.Helper()
+		eventually(t, func() string {
+			if got := table("p", lives...); !slices.Equal(got, want) {
+				return fmt.Sprintf("got %v, want %v", got, want)
+			}
+			return ""
+		})
+	}
+	expect("u11/11", "u12/12")
+	server.SwitchOff(true)
+	expect()
+	if killed {
+		l.crash()
+	} else {
+		l.reaches(StateMissing)
+	}
+	if !quiet {
+		server.Write("gadgets:c", false)
+	}
+	server.SwitchOff(false)
+	if killed {
+		l = run()
+		lives = append(lives, l)
+	}
+	expect("u11/11", "u12/12")
+	server.Write("b", false)
+	version := server.Version()
+	expect("u11/11", fmt.Sprint("u12/", version))
+	if d := l.delta(fmt.Sprintf("u12/%d/MODIFIED", version)); d.Restored > 0 {
+		t.Errorf("the history has gone back %d times", d.Restored)
+	}
+}
+
+// The resource is gone before the snapshot that an edit has caused: a table has nothing of what is not selected any more either.
+func TestEditedAndGone(t *testing.T) {
+	server, m := things(t, "x/a", "y/b"), newMemory()
+	before := live(t, server, m, []string{"p"}, selecting("x", "y"))
+	before.watching(12)
+	before.snapshotsDone()
+	before.stop()
+	server.SetMissing(true)
+	after := live(t, server, m, []string{"p"}, selecting("x"))
+	after.reaches(StateMissing)
+	eventually(t, func() string {
+		if got := table("p", before, after); len(got) > 0 {
+			return fmt.Sprintf("the table has %v", got)
+		}
+		return ""
+	})
 }
 
 // What no CustomResourceDefinition has defined is of an aggregated API. Without its APIService, as in an upgrade of that, it is away.

@@ -7,15 +7,20 @@ import (
 )
 
 // gone handles a resource that no longer exists, according to discovery: all of its objects are deleted. What came and went since the watch
-// ended cannot be known, also where it had shown every deletion: so there is a gap.
+// ended cannot be known, also where it had shown every deletion: so there is a gap. The mark of an empty snapshot hides what pipelines may
+// have that nothing is known of, as after a kill or an edit.
+//
+// The resource may come back with its objects in the versions that they had. So the deletions and the mark have the raised offset itself: that
+// is above all that was sent, and below all that follows.
 func (w *watcher) gone(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.unlock()
+	last := w.sequence(w.state.Seen)
 	w.handler.Update(func() {
 		w.reading = false
 		w.known().beginRound()
 		w.raiseOffset(0)
-		w.options.Offset.raise(w.options.Offset.Current() + w.state.Seen) // a killed run may have sent more than is known
+		w.options.Offset.raise(last)
 		w.state.Gone, w.state.changed = true, true
 	})
 	if err := w.handler.Commit(ctx); err != nil { // else a run after a kill would find the objects as they are known, and send nothing
@@ -26,19 +31,17 @@ func (w *watcher) gone(ctx context.Context) error {
 	if err := w.gap(ctx, 0, delta.GapGone); err != nil {
 		return err
 	}
-	if err := w.deleteUnseen(ctx, w.state.Seen+1); err != nil {
+	sequence := max(w.options.Offset.Current(), last) // without a state directory no offset is raised
+	if err := w.deleteUnseen(ctx, sequence); err != nil {
 		return err
 	}
-	if len(w.state.Doubt) > 0 { // pipelines may have objects that nothing is known of
-		if err := w.endEmpty(ctx, w.sequence(w.state.Seen+1)); err != nil {
-			return err
-		}
+	if err := w.endEmpty(ctx, sequence); err != nil {
+		return err
 	}
 	w.fill, w.lastGap = false, nil
 	w.handler.Update(func() { // not before all are sent: else what is left would be forgotten
 		w.endSnapshots()
 		w.state.reset()
-		w.state.Seen++ // that of the deletions
 		w.state.Absent = true
 	})
 	return nil

@@ -53,7 +53,7 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 	case exists && !old.version.SameObject(&version):
 		// Deleted and created again unobserved: at the latest just before the version that exists now.
 		asOf := versionNumber(object.ResourceVersion())
-		if err := w.emitInferredDelete(ctx, keyOf(object), old, max(asOf, 1)-1); err != nil {
+		if err := w.emitInferredDelete(ctx, keyOf(object), old, w.sequence(max(asOf, 1)-1)); err != nil {
 			return err
 		}
 		d.Inferred = true
@@ -128,25 +128,25 @@ func (w *watcher) deleted(ctx context.Context, object *delta.Object) error {
 }
 
 // emitInferredDelete sends the DELETED of an object whose last state was missed to the pipelines that have the object.
-func (w *watcher) emitInferredDelete(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
-	d := w.inferredDelete(key, old, asOf)
+func (w *watcher) emitInferredDelete(ctx context.Context, key objectKey, old knownObject, sequence uint64) error {
+	d := w.inferredDelete(key, old, sequence)
 	return w.emit(ctx, d, w.options.all()&^old.filtered, old.views, func(views) { w.known().remove(key) })
 }
 
 // emitLeft sends the DELETED of an object that an edited configuration does not select any more, or perhaps was deleted, to the pipelines that
 // have the object and announce what leaves.
-func (w *watcher) emitLeft(ctx context.Context, key objectKey, old knownObject, asOf uint64) error {
-	d := w.inferredDelete(key, old, asOf)
+func (w *watcher) emitLeft(ctx context.Context, key objectKey, old knownObject, sequence uint64) error {
+	d := w.inferredDelete(key, old, sequence)
 	have := w.options.all() &^ old.filtered
 	return w.send(ctx, d, Recipients{Pipelines: have, Have: have, Left: true}, func(PipelineSet) { w.known().remove(key) })
 }
 
-func (w *watcher) inferredDelete(key objectKey, old knownObject, asOf uint64) *delta.Delta {
+func (w *watcher) inferredDelete(key objectKey, old knownObject, sequence uint64) *delta.Delta {
 	object := w.previous(key, old)
 	if object == nil {
 		object = delta.NewIdentity(w.state.kind(), key.namespace.Value(), key.name, old.version.UID(), old.version.ResourceVersion())
 	}
-	return &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, Sequence: w.sequence(asOf), Object: object}
+	return &delta.Delta{Type: delta.Deleted, Inferred: true, FinalStateUnknown: true, Sequence: sequence, Object: object}
 }
 
 // emit sends a delta to the pipelines in to. v are the views of its object before, and record gets those after.

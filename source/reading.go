@@ -80,7 +80,7 @@ func (w *watcher) begin(ctx context.Context, version uint64) error {
 func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
 	w.mu.Lock()
 	defer w.unlock()
-	if err := w.deleteUnseen(ctx, w.listed); err != nil {
+	if err := w.deleteUnseen(ctx, w.sequence(w.listed)); err != nil {
 		return err
 	}
 	w.at = time.Now()
@@ -95,15 +95,15 @@ func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
 	return nil
 }
 
-// deleteUnseen infers the deletion of what a complete state does not hold. asOf is the resource version of that state. What is not selected any
-// more may exist all the same.
-func (w *watcher) deleteUnseen(ctx context.Context, asOf uint64) error {
+// deleteUnseen infers the deletion of what a complete state does not hold. sequence is that of the deletions. What is not selected any more may
+// exist all the same.
+func (w *watcher) deleteUnseen(ctx context.Context, sequence uint64) error {
 	return w.eachUnseen(ctx, func(key objectKey, object knownObject) error {
 		w.at = time.Now() // each may wait for room by itself
 		if w.state.Reselected || !w.selects(key.namespace.Value()) {
-			return w.emitLeft(ctx, key, object, asOf)
+			return w.emitLeft(ctx, key, object, sequence)
 		}
-		return w.emitInferredDelete(ctx, key, object, asOf)
+		return w.emitInferredDelete(ctx, key, object, sequence)
 	})
 }
 
