@@ -488,6 +488,7 @@ func TestResumesWhereTheLastCommitWas(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory() // 11, 12
 	l := live(t, server, m, []string{"p"}, nil)
 	l.watching(12)
+	l.snapshotsDone()
 	l.capture()
 	server.Write("a", false) // 13, seen and not committed
 	l.watching(13)
