@@ -14,6 +14,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/assets"
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
+	"github.com/kubeferry/kubeferry/test/opensearchtest"
 )
 
 // shared is the control plane of the tests that leave it as it is, and of those that run when nothing else does.
@@ -30,6 +31,9 @@ var places = make(chan struct{}, 4)
 
 func TestMain(m *testing.M) {
 	assets.Must(controlplane.Prepare, kafkatest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build)
+	if assets.Selected("TestExtendedOpenSearch") {
+		assets.Must(opensearchtest.Prepare)
+	}
 	var err error
 	if shared, err = controlplane.Start(context.Background(), controlplane.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -2,23 +2,22 @@ package kafkatest
 
 import (
 	"context"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
-	"github.com/kubeferry/kubeferry/test/internal/cache"
+	"github.com/kubeferry/kubeferry/test/internal/maven"
 )
 
 // pom pins Kafka's version and what it depends on.
 //
 //go:embed pom.xml
 var pom string
+
+func program() maven.Program { return maven.Program{Name: "kafka", POM: pom} }
 
 // java is what is needed to run Kafka's programs.
 type java struct {
@@ -29,7 +28,7 @@ type java struct {
 // Prepare fetches Kafka's jars unless they are in the user's cache. It belongs before the tests, in TestMain. If that
 // cannot be done, it fails only where CI=true requires the real broker.
 func Prepare(ctx context.Context, log io.Writer) error {
-	err := prepare(ctx, log)
+	err := program().Prepare(ctx, log)
 	if err != nil && ctx.Err() == nil && os.Getenv("CI") != "true" {
 		fmt.Fprintf(log, "no Kafka, a stand-in takes its place: %v\n", err)
 		return nil
@@ -37,55 +36,13 @@ func Prepare(ctx context.Context, log io.Writer) error {
 	return err
 }
 
-func prepare(ctx context.Context, log io.Writer) error {
-	if _, err := exec.LookPath("java"); err != nil {
-		return err
-	}
-	_, err := cache.Dir(ctx, log, jars(), func(ctx context.Context, dir string) error {
-		fmt.Fprintf(log, "fetching Apache Kafka, 45 MB\n")
-		return fetch(ctx, dir)
-	})
-	return err
-}
-
-// jars is the name of the jars in the cache.
-func jars() string {
-	digest := sha256.Sum256([]byte(pom))
-	return "kafka/" + hex.EncodeToString(digest[:])[:12]
-}
-
 // findJava looks for java and for what Prepare fetched.
 func findJava() (*java, error) {
-	path, err := exec.LookPath("java")
+	path, classpath, err := program().Find()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := cache.Find(jars())
-	if err != nil {
-		return nil, fmt.Errorf("the jars of Kafka are missing, run `make assets`: %w", err)
-	}
-	return &java{path: path, classpath: filepath.Join(dir, "*")}, nil
-}
-
-func fetch(ctx context.Context, dir string) error {
-	mvn, err := exec.LookPath("mvn")
-	if err != nil {
-		return err
-	}
-	project, err := os.MkdirTemp("", "kubeferry-kafka-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(project) }()
-	if err := os.WriteFile(filepath.Join(project, "pom.xml"), []byte(pom), 0o600); err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, mvn, "--quiet", "--batch-mode", "dependency:copy-dependencies", "-DoutputDirectory="+dir)
-	cmd.Dir = project
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("mvn: %w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	return &java{path: path, classpath: classpath}, nil
 }
 
 // run runs one of Kafka's command line tools to its end and returns what it printed.

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/internal/programs"
 	"github.com/kubeferry/kubeferry/test/internal/release"
 	"github.com/kubeferry/kubeferry/test/kafkatest"
+	"github.com/kubeferry/kubeferry/test/opensearchtest"
 )
 
 // asset is one of the arguments, and what prepares it.
@@ -33,6 +34,7 @@ type asset struct {
 var known = []asset{
 	apiserver, // takes longest
 	{"kafka", []assets.Prepare{kafkatest.Prepare}},
+	{"opensearch", []assets.Prepare{opensearchtest.Prepare}},
 	{"nats", []assets.Prepare{programs.NATSServer().Build}},
 	{"nats-cli", []assets.Prepare{programs.NATSCLI().Build}},
 	{"otelcol", []assets.Prepare{programs.Collector().Build}},
