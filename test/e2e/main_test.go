@@ -30,6 +30,7 @@ var disturbed sync.Map
 var places = make(chan struct{}, 4)
 
 func TestMain(m *testing.M) {
+	flag.Parse()
 	assets.Must(controlplane.Prepare, kafkatest.Prepare, programs.Exporter().Build, programs.RaceExporter().Build)
 	if assets.Selected("TestExtendedOpenSearch") {
 		assets.Must(opensearchtest.Prepare)
