@@ -89,18 +89,26 @@ func (o *Offset) next() uint64 {
 // that would use up all numbers.
 const highestVersion = 1e16
 
+// ordinary returns a resource version, or 0 for one that no sequences are made of.
+func ordinary(version uint64) uint64 {
+	if version > highestVersion {
+		return 0
+	}
+	return version
+}
+
 // raiseOffset raises the offset beyond what the last run may have sent, if that is due, and beyond a resource version that the API server has
 // now. It is called inside the handler's calls.
 func (w *watcher) raiseOffset(now uint64) {
 	if w.raise != nil {
-		w.options.Offset.raise(w.raise.offset + max(w.raise.seen, now))
+		w.options.Offset.raise(w.raise.offset + max(w.raise.seen, ordinary(now)))
 		w.raise = nil
 	}
 }
 
 // sequence returns the sequence of a resource version, as a number: 0 if it is none.
 func (w *watcher) sequence(version uint64) uint64 {
-	if version == 0 || version > highestVersion {
+	if ordinary(version) == 0 {
 		return w.options.Offset.next()
 	}
 	return w.options.Offset.Current() + version

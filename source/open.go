@@ -103,7 +103,7 @@ func (w *watcher) wentBack(ctx context.Context, now uint64, proof string) error 
 	w.handler.Update(func() {
 		w.reading, w.lastGap = false, nil
 		w.raiseOffset(now)
-		w.options.Offset.raise(w.options.Offset.Current() + w.state.Seen)
+		w.options.Offset.raise(w.sequence(w.state.Seen))
 		w.state.Restored++
 		w.state.Seen = now
 		w.state.doubtUntil(fmt.Sprint(now), w.options.all())

@@ -37,7 +37,7 @@ func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error)
 			return fmt.Errorf("what is kept of the watch %s: %w", id, err)
 		}
 		ended[id] = meta
-		seen = max(seen, meta.Seen)
+		seen = max(seen, ordinary(meta.Seen))
 		return nil
 	})
 	if err != nil {

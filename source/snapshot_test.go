@@ -331,11 +331,6 @@ func selecting(globs ...string) func(*Options, *life) {
 	return func(o *Options, _ *life) { o.Namespaces = delta.Namespaces{Include: globs} }
 }
 
-// after reports whether a delta comes after one with a sequence: of two with the same the DELETED is the later.
-func after(d *delta.Delta, last uint64) bool {
-	return sequence(d) > last || sequence(d) == last && d.Type == delta.Deleted
-}
-
 // The resource is gone while a source without snapshots watches, and is back when it sends some.
 func TestMarksBehindASourceWithoutSnapshots(t *testing.T) {
 	server, m := things(t, "a"), newMemory() // 11

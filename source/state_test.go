@@ -50,9 +50,6 @@ func versionOf(sequence string) string {
 	return fmt.Sprint(versionNumber(strings.TrimLeft(sequence, "0")) % (1 << 20))
 }
 
-// sequence is that of a delta without the offset.
-func sequence(d *delta.Delta) uint64 { return d.Sequence % (1 << 20) }
-
 func (m *memory) Clean() bool { return m.clean }
 
 func (m *memory) Watches(yield func(id string, meta []byte) error) error {
