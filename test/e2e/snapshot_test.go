@@ -1,10 +1,12 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kubeferry/kubeferry/test/load"
@@ -127,14 +129,22 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: other, webhook: {url: %q}}]
 	}
 	// One that is refused for ever holds its end up, and the command says so.
 	subject := "/api/v1/namespaces/" + namespace + "/configmaps/a"
+	var refused atomic.Int32
 	hook.Use(func(r *webhooktest.Request) webhooktest.Answer {
 		if strings.Contains(string(r.Body), subject+`"`) {
+			refused.Add(1)
 			return webhooktest.Answer{Status: http.StatusForbidden}
 		}
 		return webhooktest.Accept()(r)
 	})
 	waits := "2 sent, 0 left, 1 not delivered; it waits for " + subject + ", which waits for its own first record, which failed"
 	end = requestSnapshot(t, file, "p")
+	eventually(t, wide, "it is refused", func() error {
+		if refused.Load() == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
 	changes := 10
 	eventually(t, wide, "what it waits for", func() error {
 		changes++
